@@ -1,0 +1,106 @@
+"""Demand in equal bins: the hand-over from ingest to forecasting and planning."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from forecasting.errors import ForecastError
+
+FloatArray = npt.NDArray[np.float64]
+
+REQUESTS = "requests"
+INPUT_TOKENS = "input_tokens"
+OUTPUT_TOKENS = "output_tokens"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class SeriesKey:
+    """What a series belongs to: one model, in one region, for one service tier."""
+
+    model: str
+    region: str
+    tier: str
+
+    def __str__(self) -> str:
+        return f"{self.model} / {self.region} / {self.tier}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DemandSeries:
+    """Amounts per bin of one model x region x tier.
+
+    ``values`` has shape ``[bins]`` and holds the amount of ``unit`` (requests, input_tokens or
+    output_tokens) that arrived in each bin; NaN marks a gap: a bin that was not observed, which is
+    not the same as a bin with no demand.
+    """
+
+    key: SeriesKey
+    start_s: float  # left edge of the first bin, UTC epoch seconds
+    bin_s: float
+    values: FloatArray
+    unit: str
+
+    def __post_init__(self) -> None:
+        if self.bin_s <= 0:
+            raise ForecastError(f"{self.key}: the bin width must be positive, not {self.bin_s} s.")
+        if self.values.ndim != 1:
+            raise ForecastError(f"{self.key}: values must be one-dimensional.")
+        values = np.array(self.values, dtype=np.float64)  # a copy: the caller's array stays theirs
+        values.setflags(write=False)
+        object.__setattr__(self, "values", values)
+
+    @property
+    def bins(self) -> int:
+        return int(self.values.size)
+
+    @property
+    def end_s(self) -> float:
+        """Right edge of the last bin, UTC epoch seconds."""
+        return self.start_s + self.bins * self.bin_s
+
+    @property
+    def gaps(self) -> int:
+        return int(np.isnan(self.values).sum())
+
+    def rate(self) -> FloatArray:
+        """Amount per second in each bin, shape ``[bins]``; NaN where there is a gap."""
+        return self.values / self.bin_s
+
+    def window(self, start_s: float, end_s: float) -> DemandSeries:
+        """The bins that lie wholly inside ``[start_s, end_s)``."""
+        tolerance = 1e-6  # of a bin: edges are sums of floats
+        first = max(0, int(np.ceil((start_s - self.start_s) / self.bin_s - tolerance)))
+        last = min(self.bins, int(np.floor((end_s - self.start_s) / self.bin_s + tolerance)))
+        return replace(
+            self,
+            start_s=self.start_s + first * self.bin_s,
+            values=self.values[first : max(first, last)],
+        )
+
+    def resample(self, bin_s: float) -> DemandSeries:
+        """Sums over coarser bins; ``bin_s`` must be a whole multiple of the present width.
+
+        A coarse bin with any gap in it is a gap, since its sum is not known. A last bin that is
+        not complete is left out.
+        """
+        factor = round(bin_s / self.bin_s)
+        if factor < 1 or abs(factor * self.bin_s - bin_s) > 1e-6 * bin_s:
+            raise ForecastError(
+                f"{self.key}: {bin_s:g} s is not a whole multiple of the bin width "
+                f"{self.bin_s:g} s; choose one that is."
+            )
+        whole = self.bins // factor * factor
+        return replace(
+            self, bin_s=bin_s, values=self.values[:whole].reshape(-1, factor).sum(axis=1)
+        )
+
+    def peak(self, windows: int) -> FloatArray:
+        """Largest rate (per second) in each run of ``windows`` bins, shape ``[bins // windows]``."""
+        whole = self.bins // windows * windows
+        rates = self.rate()[:whole].reshape(-1, windows)
+        observed = ~np.isnan(rates)
+        top = np.where(observed, rates, -np.inf).max(axis=1)
+        return np.where(observed.any(axis=1), top, np.nan)

@@ -1,0 +1,67 @@
+"""What a forecaster hands over, and the protocol all forecasters follow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, Self
+
+import numpy as np
+
+from forecasting.demand import DemandSeries, FloatArray, SeriesKey
+
+QUANTILES = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Forecast:
+    """Expected demand of one series over the coming bins, never negative.
+
+    ``mean`` has shape ``[steps]`` and ``quantiles`` shape ``[len(levels), steps]``; both are
+    amounts of ``unit`` per bin, like the series they continue.
+    """
+
+    key: SeriesKey
+    start_s: float  # left edge of the first forecast bin, UTC epoch seconds
+    bin_s: float
+    unit: str
+    mean: FloatArray
+    levels: tuple[float, ...]
+    quantiles: FloatArray
+    method: str  # "arima", "last-value", "seasonal-naive"
+    order: str  # what was selected, e.g. "(2, 0, 1) + 3 daily harmonics"; "" where there is none
+    fit_seconds: float
+
+    def __post_init__(self) -> None:
+        for name in ("mean", "quantiles"):
+            array = np.array(getattr(self, name), dtype=np.float64)
+            array.setflags(write=False)
+            object.__setattr__(self, name, array)
+
+    @property
+    def steps(self) -> int:
+        return int(self.mean.size)
+
+    def quantile(self, level: float) -> FloatArray:
+        """Amounts per bin at ``level``, linear between the levels held, shape ``[steps]``."""
+        return np.array(
+            [np.interp(level, self.levels, self.quantiles[:, step]) for step in range(self.steps)]
+        )
+
+
+class Forecaster(Protocol):
+    """Fit once, then follow: parameters from ``fit``, state moved on by ``update``."""
+
+    @property
+    def method(self) -> str: ...
+
+    def fit(self, series: DemandSeries) -> Self:
+        """Estimate parameters on ``series``; raises SeriesTooShort with what it would need."""
+        ...
+
+    def update(self, series: DemandSeries) -> Self:
+        """Take in the bins that follow the fitted ones, parameters kept as they are."""
+        ...
+
+    def predict(self, steps: int) -> Forecast:
+        """The next ``steps`` bins after the last one seen."""
+        ...

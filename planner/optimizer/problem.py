@@ -1,0 +1,82 @@
+"""The planning problem of one decision window and the plan that answers it (methods.md E7)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+OPTIMAL, FEASIBLE, INFEASIBLE, TIMEOUT = "optimal", "feasible", "infeasible", "timeout"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlanningProblem:
+    """How many instances of each model, region and GPU type for the coming window.
+
+    Axes: ``l`` models, ``r`` regions, ``g`` GPU types, ``w`` forecast windows (bins).
+    A model that cannot run on a GPU type has ``theta_tps == 0`` there.
+    """
+
+    models: tuple[str, ...]
+    regions: tuple[str, ...]
+    gpus: tuple[str, ...]
+    current: IntArray  # [l, r, g] instances now
+    theta_tps: FloatArray  # [l, g] input tokens/s one instance serves within the SLO
+    usd_per_hour: FloatArray  # [l, r, g] of one instance
+    start_usd: FloatArray  # [l, r, g] sigma: GPU time burnt while one instance starts
+    gpus_per_instance: IntArray  # [l, g]
+    demand_tps: FloatArray  # [l, r, w] forecast input tokens/s, buffer beta included
+    capacity_gpus: IntArray  # [r, g]
+    minimum: IntArray  # [l, r, g]
+    maximum: IntArray  # [l, r, g]
+    epsilon: float  # share of a region's peak that must be served locally, (0, 1]
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """A constraint with no slack: ``family`` is local, global, capacity, minimum or maximum."""
+
+    family: str
+    where: str  # e.g. "llama-3.1-8b in us-east"
+    sentence: str  # in words, with figures and units
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WindowPlan:
+    """The answer for one window."""
+
+    status: str
+    target: IntArray  # [l, r, g]; the greedy answer's when the solver gave none
+    objective_usd: float  # per hour: fleet + starts (the fleet form of E7, same optimum)
+    fleet_usd: float  # per hour, of the resulting fleet
+    bound_usd: float  # proven lower bound on objective_usd
+    gap: float  # (objective - bound) / fleet cost
+    solver: str
+    build_seconds: float
+    solve_seconds: float
+    binding: tuple[Binding, ...]
+    conflict: str  # why infeasible, in words; "" otherwise
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScalingPlan:
+    """Window plans one after the other: the replicas to hold over time."""
+
+    models: tuple[str, ...]
+    regions: tuple[str, ...]
+    gpus: tuple[str, ...]
+    gpus_per_instance: IntArray  # [l, g]
+    period_start_s: FloatArray  # [p] UTC epoch seconds
+    period_s: float
+    initial: IntArray  # [l, r, g] before the first period
+    demand_tps: FloatArray  # [p, l, r] planned-for peak, buffer included
+    windows: tuple[WindowPlan, ...]  # [p]
+
+    @property
+    def target(self) -> IntArray:
+        """Instances per period, shape ``[p, l, r, g]``."""
+        return np.stack([window.target for window in self.windows])

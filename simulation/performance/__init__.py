@@ -1,0 +1,1 @@
+"""GPU and model facts, and how long an iteration takes on them."""

@@ -1,0 +1,63 @@
+"""The linear performance profile: iteration time from batch size and prefill tokens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simulation.errors import SimulationError
+from simulation.performance.specs import GpuSpec, ModelSpec, Provenance
+
+MEMORY_SHARE = 0.9  # of GPU memory given to weights and KV cache; vLLM's gpu_memory_utilization
+
+
+@dataclass(frozen=True, slots=True)
+class LinearProfile:
+    """Iteration latency of one model on one GPU arrangement (methods.md C1).
+
+    An iteration that decodes ``b`` sequences and prefills ``p`` tokens takes
+
+        T(b, p) = max(alpha if b > 0, gamma if p > 0) + beta * b + delta * p      [seconds]
+
+    so a pure decode iteration is ITL = alpha + beta b and a pure prefill gamma + delta tokens, as
+    in C1; a mixed one reads the weights once, hence the larger of the two constants (modelled).
+    """
+
+    model: str
+    gpu: str
+    tp: int  # GPUs of one instance
+    alpha_s: float
+    beta_s: float  # per sequence in the batch
+    gamma_s: float
+    delta_s: float  # per prefill token
+    max_batch: int  # sequences
+    max_batch_tokens: int  # prefill tokens + decodes of one iteration (chunked prefill budget)
+    kv_capacity_tokens: int
+    provenance: Provenance
+
+    def __post_init__(self) -> None:
+        for name in ("alpha_s", "beta_s", "gamma_s", "delta_s"):
+            if not getattr(self, name) >= 0:
+                raise SimulationError(f"Profile {self.model} on {self.gpu}: {name} must be >= 0.")
+        for name in ("tp", "max_batch", "max_batch_tokens", "kv_capacity_tokens"):
+            if getattr(self, name) < 1:
+                raise SimulationError(f"Profile {self.model} on {self.gpu}: {name} must be >= 1.")
+
+    def iteration_s(self, decodes: int, prefill_tokens: int) -> float:
+        """Seconds of one iteration with ``decodes`` sequences and ``prefill_tokens`` tokens."""
+        base = max(
+            self.alpha_s if decodes > 0 else 0.0, self.gamma_s if prefill_tokens > 0 else 0.0
+        )
+        return base + self.beta_s * decodes + self.delta_s * prefill_tokens
+
+
+def kv_capacity_tokens(model: ModelSpec, gpu: GpuSpec, tp: int) -> int:
+    """Tokens of KV cache that fit beside the weights on ``tp`` GPUs; raises if none do."""
+    room = tp * gpu.memory_bytes * MEMORY_SHARE - model.weight_bytes
+    tokens = int(room // model.kv_bytes_per_token)
+    if tokens < 1:
+        raise SimulationError(
+            f"{model.name} does not fit on {tp} x {gpu.name}: its weights take "
+            f"{model.weight_bytes / 1e9:.0f} GB of {tp * gpu.memory_bytes * MEMORY_SHARE / 1e9:.0f}"
+            " GB; use more GPUs per instance (tp) or a smaller precision."
+        )
+    return tokens
