@@ -98,7 +98,7 @@ class DemandSeries:
         )
 
     def peak(self, windows: int) -> FloatArray:
-        """Largest rate (per second) in each run of ``windows`` bins, shape ``[bins // windows]``."""
+        """Largest rate (per second) of each run of ``windows`` bins, ``[bins // windows]``."""
         whole = self.bins // windows * windows
         rates = self.rate()[:whole].reshape(-1, windows)
         observed = ~np.isnan(rates)

@@ -66,7 +66,7 @@ class Trace:
         return float(self.arrival_s[-1]) if len(self) else 0.0
 
     def window(self, start_s: float, end_s: float) -> Trace:
-        """The requests arriving in ``[start_s, end_s)`` (epoch seconds), re-based to ``start_s``."""
+        """Requests arriving in ``[start_s, end_s)`` (epoch seconds), re-based to ``start_s``."""
         lo, hi = np.searchsorted(self.arrival_s, [start_s - self.start_s, end_s - self.start_s])
         keep = slice(int(lo), int(hi))
         return replace(
