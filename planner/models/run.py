@@ -1,0 +1,73 @@
+"""A run: one piece of long work, from asked for to done."""
+
+from django.conf import settings
+from django.db import models
+
+
+class Run(models.Model):
+    """Inputs, life cycle and outcome; arrays lie in ``store`` as Parquet, never as rows."""
+
+    class Kind(models.TextChoices):
+        INGEST = "ingest", "Ingest"
+        FORECAST = "forecast", "Forecast"
+        PLAN = "plan", "Plan"
+        SIMULATE = "simulate", "Simulate"
+        COMPARE = "compare", "Plan and compare"
+
+    class State(models.TextChoices):
+        PENDING = "pending", "Waiting"
+        RUNNING = "running", "Running"
+        COMPLETED = "completed", "Completed"
+        FAILED = "failed", "Failed"  # an expected, named reason
+        ERRORED = "errored", "Error"  # a bug, traceback kept
+        CANCELLED = "cancelled", "Cancelled"
+
+    kind = models.CharField(max_length=16, choices=Kind.choices)
+    state = models.CharField(max_length=16, choices=State.choices, default=State.PENDING)
+    scenario = models.ForeignKey(
+        "planner.Scenario", null=True, blank=True, on_delete=models.SET_NULL, related_name="runs"
+    )
+    trace = models.ForeignKey(
+        "planner.Trace", null=True, blank=True, on_delete=models.SET_NULL, related_name="runs"
+    )
+    name = models.CharField(max_length=120, blank=True)  # of the scenario or file, as it was then
+    document = models.TextField(blank=True)  # the scenario as it was when the run was asked for
+    options = models.JSONField(default=dict)
+    seed = models.PositiveIntegerField(default=0)
+    code_version = models.CharField(max_length=64, blank=True)
+    progress = models.FloatField(default=0.0)  # 0 to 1
+    stage = models.CharField(max_length=120, blank=True)  # what it is doing, in words
+    log = models.TextField(blank=True)
+    problem = models.TextField(blank=True)  # failed: the sentence; errored: a short one
+    traceback = models.TextField(blank=True)  # errored only; never shown to users
+    result = models.JSONField(default=dict)  # the figures, as on the command line
+    store = models.CharField(max_length=255, blank=True)  # folder, relative to the data directory
+    cancel_requested = models.BooleanField(default=False)
+    attempts = models.PositiveIntegerField(default=0)
+    heartbeat_at = models.DateTimeField(null=True, blank=True)
+    enqueued_at = models.DateTimeField(null=True, blank=True)
+    idempotency_key = models.CharField(max_length=120, blank=True)
+    owner = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL
+    )
+    created_at = models.DateTimeField(auto_now_add=True)
+    started_at = models.DateTimeField(null=True, blank=True)
+    finished_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["-created_at", "-pk"]
+        indexes = [models.Index(fields=["state", "heartbeat_at"])]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["owner", "idempotency_key"],
+                condition=~models.Q(idempotency_key=""),
+                name="run_once_per_key",
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.get_kind_display()} {self.pk}: {self.name}"
+
+    @property
+    def finished(self) -> bool:
+        return self.state not in (self.State.PENDING, self.State.RUNNING)

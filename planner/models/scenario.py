@@ -1,0 +1,23 @@
+"""A scenario: the row of a YAML file."""
+
+from django.conf import settings
+from django.db import models
+
+
+class Scenario(models.Model):
+    """``document`` is the YAML as its author wrote it, comments included; nothing is kept twice."""
+
+    name = models.CharField(max_length=120, unique=True)
+    document = models.TextField()
+    version = models.PositiveIntegerField(default=1)  # counts saved changes
+    owner = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL
+    )
+    created_at = models.DateTimeField(auto_now_add=True)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        ordering = ["-updated_at", "-pk"]
+
+    def __str__(self) -> str:
+        return self.name

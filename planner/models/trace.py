@@ -1,0 +1,49 @@
+"""An uploaded trace or demand file: the row beside its column store."""
+
+from django.conf import settings
+from django.db import models
+
+
+class Trace(models.Model):
+    """One file, known by the hash of its bytes; its columns lie in ``store`` as Parquet."""
+
+    class State(models.TextChoices):
+        UPLOADED = "uploaded", "Uploaded"
+        READY = "ready", "Ready"
+        REFUSED = "refused", "Refused"
+
+    class Kind(models.TextChoices):
+        REQUESTS = "requests", "Requests"
+        DEMAND = "demand", "Demand per bin"
+
+    name = models.SlugField(max_length=120, unique=True)  # how scenarios refer to it
+    file_name = models.CharField(max_length=255)  # as the user had it
+    sha256 = models.CharField(max_length=64, db_index=True)  # of the file and reading options
+    bytes = models.BigIntegerField()
+    state = models.CharField(max_length=16, choices=State.choices, default=State.UPLOADED)
+    problem = models.TextField(blank=True)  # why it was refused, one sentence
+    options = models.JSONField(default=dict)  # planner.ingest.IngestOptions as given
+    kind = models.CharField(max_length=16, choices=Kind.choices, blank=True)
+    format = models.CharField(max_length=32, blank=True)
+    requests = models.BigIntegerField(default=0)
+    rejected = models.BigIntegerField(default=0)
+    start_at = models.DateTimeField(null=True, blank=True)
+    end_at = models.DateTimeField(null=True, blank=True)
+    report = models.JSONField(default=dict)  # planner.ingest.IngestReport
+    store = models.CharField(max_length=255, blank=True)  # folder, relative to the data directory
+    owner = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL
+    )
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["-created_at", "-pk"]
+        constraints = [
+            # Two uploads of one file at the same moment: the second loses here and finds the first.
+            models.UniqueConstraint(
+                fields=["sha256"], condition=~models.Q(state="refused"), name="trace_once"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return self.name

@@ -1,0 +1,208 @@
+"""Scenario text to types and back: YAML with line numbers in its errors, comments kept on edits."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import ValidationError
+from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap, CommentedSeq
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+from planner.errors import ScenarioError
+from planner.scenario.schema import Scenario
+
+MAX_CHARACTERS = 1_000_000
+Path = tuple[str | int, ...]
+
+
+def _yaml() -> YAML:
+    yaml = YAML(typ="rt", pure=True)  # the round-trip loader builds plain data only: no objects
+    yaml.width = 100
+    yaml.indent(mapping=2, sequence=4, offset=2)
+    return yaml
+
+
+def _load(text: str, name: str) -> CommentedMap:
+    if len(text) > MAX_CHARACTERS:
+        raise ScenarioError(f"{name}: the scenario is longer than {MAX_CHARACTERS:,} characters.")
+    try:
+        data = _yaml().load(text)
+    except MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise ScenarioError(f"{name}, line {line}: not valid YAML: {error.problem}.") from None
+    except YAMLError as error:
+        raise ScenarioError(f"{name}: not valid YAML: {error}.") from None
+    if not isinstance(data, CommentedMap):
+        raise ScenarioError(
+            f"{name}, line 1: a scenario is a mapping that begins with 'version: 1'; "
+            "see docs/examples for one to start from."
+        )
+    return data
+
+
+def parse(text: str, name: str = "scenario") -> Scenario:
+    """The scenario in ``text``; raises ScenarioError with a line, a field and a remedy for each
+    fault, all of them in one message."""
+    data = _load(text, name)
+    try:
+        scenario = Scenario.model_validate(_plain(data))
+    except ValidationError as error:
+        faults = [
+            f"{name}, line {_line(data, fault['loc'])}: {_where(fault['loc'])}{_words(fault)}."
+            for fault in error.errors()
+        ]
+        raise ScenarioError("\n".join(dict.fromkeys(faults))) from None
+    problems = [
+        f"{name}, line {_line(data, where)}: {_where(where)}{words}."
+        for where, words in _references(scenario)
+    ]
+    if problems:
+        raise ScenarioError("\n".join(problems))
+    return scenario
+
+
+def dump(scenario: Scenario) -> str:
+    """The shortest YAML that parses to ``scenario``."""
+    return dump_mapping(scenario.model_dump(mode="json", exclude_defaults=True) | {"version": 1})
+
+
+def dump_mapping(data: Mapping[str, Any]) -> str:
+    """YAML of a plain mapping, ``version`` and ``name`` first."""
+    order = ["version", "name", "description", *data]
+    ordered = {key: data[key] for key in dict.fromkeys(order) if key in data}
+    out = io.StringIO()
+    _yaml().dump(ordered, out)
+    return out.getvalue()
+
+
+def edit(text: str, changes: Mapping[str, Any], name: str = "scenario") -> str:
+    """``text`` with the values at dotted paths changed, everything else, comments too, as it was.
+
+    ``changes`` maps "horizon.period_s" or "policies" to a new value; None removes the key.
+    """
+    data = _load(text, name)
+    for dotted, value in changes.items():
+        *parents, last = dotted.split(".")
+        at: Any = data
+        for key in parents:
+            if not isinstance(at.get(key), Mapping):
+                at[key] = CommentedMap()
+            at = at[key]
+        if value is None:
+            at.pop(last, None)
+        elif last not in at or _plain(at[last]) != value:
+            at[last] = value
+    out = io.StringIO()
+    _yaml().dump(data, out)
+    return out.getvalue()
+
+
+def outline(text: str, name: str = "scenario") -> dict[str, Any]:
+    """The document as plain data, unchecked: for a form that shows what is there."""
+    plain: dict[str, Any] = _plain(_load(text, name))
+    return plain
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return [_plain(item) for item in value]
+    return value
+
+
+def _line(data: Any, where: Sequence[str | int]) -> int:
+    """Line (from 1) of the deepest part of ``where`` that the text has."""
+    line = 0
+    at = data
+    for step in where:
+        try:
+            if isinstance(at, CommentedMap) and step in at:
+                line = at.lc.key(step)[0]
+            elif isinstance(at, CommentedSeq) and isinstance(step, int):
+                line = at.lc.item(step)[0]
+            else:
+                break
+            at = at[step]
+        except (KeyError, IndexError, AttributeError, TypeError):
+            break  # made by an edit: it has no line of its own
+    return int(line) + 1
+
+
+def _where(where: Sequence[str | int]) -> str:
+    text = ""
+    for step in where:
+        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else str(step)
+    return f"{text}: " if text else ""
+
+
+def _words(fault: Any) -> str:
+    kind, given = fault["type"], fault.get("input")
+    if kind == "extra_forbidden":
+        return "this key is not known; remove it or check its spelling in docs/scenario.md"
+    if kind == "missing":
+        return "this is missing; add it"
+    words = str(fault["msg"]).removeprefix("Value error, ").rstrip(".")
+    words = words[:1].lower() + words[1:]
+    if isinstance(given, str | int | float) and not isinstance(given, bool):
+        return f"{words}, not {given!r}"
+    return words
+
+
+def _references(scenario: Scenario) -> list[tuple[Path, str]]:
+    """Names that point nowhere and names given twice, each with where it stands."""
+    problems: list[tuple[Path, str]] = []
+    models = {model.name for model in scenario.models}
+    regions = {region.name for region in scenario.regions}
+    tiers = {tier.name for tier in scenario.tiers}
+    gpus = {profile.gpu for profile in scenario.profiles}
+
+    def known(where: Path, what: str, name: str | None, names: set[str]) -> None:
+        if name is not None and name not in names:
+            have = ", ".join(sorted(names))
+            problems.append((where, f"{what} {name!r} is not in this scenario, which has {have}"))
+
+    for section in ("gpus", "models", "regions", "tiers", "policies"):
+        seen: set[str] = set()
+        for i, item in enumerate(getattr(scenario, section)):
+            if item.name in seen:
+                problems.append(((section, i), f"{item.name!r} is there twice; keep one"))
+            seen.add(item.name)
+    pairs: set[tuple[str, str]] = set()
+    for i, profile in enumerate(scenario.profiles):
+        known(("profiles", i, "model"), "model", profile.model, models)
+        if (profile.model, profile.gpu) in pairs:
+            problems.append(
+                (("profiles", i), f"{profile.model} on {profile.gpu} is there twice; keep one tp")
+            )
+        pairs.add((profile.model, profile.gpu))
+    for model in sorted(models - {profile.model for profile in scenario.profiles}):
+        problems.append((("profiles",), f"model {model!r} has no profile; add one"))
+    for i, region in enumerate(scenario.regions):
+        for other in region.latency_ms:
+            known(("regions", i, "latency_ms", other), "region", other, regions)
+        if not gpus & set(region.capacity):
+            problems.append(
+                (("regions", i, "capacity"), "none of these GPUs has a profile in this scenario")
+            )
+    for i, source in enumerate(scenario.traffic.sources):
+        known(("traffic", "sources", i, "model"), "model", source.model, models)
+        for name in source.regions:
+            known(("traffic", "sources", i, "regions", name), "region", name, regions)
+        for name in source.tiers:
+            known(("traffic", "sources", i, "tiers", name), "tier", name, tiers)
+    for i, replicas in enumerate(scenario.fleet.today):
+        at: Path = ("fleet", "today", i)
+        known((*at, "model"), "model", replicas.model, models)
+        known((*at, "region"), "region", replicas.region, regions)
+        known((*at, "gpu"), "GPU", replicas.gpu, gpus)
+        if replicas.maximum is not None and replicas.maximum < replicas.minimum:
+            problems.append(((*at, "maximum"), "the maximum is below the minimum"))
+    if all(tier.deferrable for tier in scenario.tiers):
+        problems.append((("tiers",), "every tier is deferrable; at least one must not be"))
+    if "today" in {policy.name for policy in scenario.policies} and not scenario.fleet.today:
+        problems.append((("policies",), "policy 'today' needs fleet.today to say what runs today"))
+    return problems

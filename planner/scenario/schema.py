@@ -1,0 +1,273 @@
+"""The scenario file: one set of types for its checks, its JSON Schema and the code that reads it.
+
+Sections and names are the contract of docs/scenario.md. Units sit in the names. GPUs, models and
+profiles may be named from the built-in catalogue or given in full.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+Share = Annotated[float, Field(gt=0, le=1)]
+Positive = Annotated[float, Field(gt=0)]
+NotNegative = Annotated[float, Field(ge=0)]
+Count = Annotated[int, Field(ge=0)]
+Name = Annotated[
+    str, Field(min_length=1, max_length=80, pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._:/+-]*$")
+]
+
+
+class Section(BaseModel):
+    """Unknown keys are refused; nothing changes after loading."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def _named(value: Any) -> Any:
+    """``- H100`` is short for ``- name: H100``."""
+    return {"name": value} if isinstance(value, str) else value
+
+
+def _all_or_none(what: Section, fields: tuple[str, ...]) -> None:
+    missing = [name for name in fields if getattr(what, name) is None]
+    if missing and len(missing) < len(fields):
+        raise ValueError(
+            f"{', '.join(missing)} missing: give all of {', '.join(fields)}, "
+            "or none of them to use the built-in facts"
+        )
+
+
+class Gpu(Section):
+    """A GPU type: built-in by name alone, or your own with every fact. Power is per GPU."""
+
+    name: Name
+    memory_gb: Positive | None = None
+    idle_w: NotNegative | None = None
+    prefill_w: NotNegative | None = None
+    decode_w: NotNegative | None = None
+    source: str = "scenario"
+
+    @property
+    def in_full(self) -> bool:
+        return self.memory_gb is not None
+
+    @model_validator(mode="after")
+    def _complete(self) -> Gpu:
+        _all_or_none(self, ("memory_gb", "idle_w", "prefill_w", "decode_w"))
+        return self
+
+
+class Model(Section):
+    """A model at one weight precision: built-in by name alone, or your own with every fact."""
+
+    name: Name
+    weight_gb: Positive | None = None
+    kv_bytes_per_token: Positive | None = None
+    max_context: Annotated[int, Field(ge=2)] | None = None
+    source: str = "scenario"
+
+    @property
+    def in_full(self) -> bool:
+        return self.weight_gb is not None
+
+    @model_validator(mode="after")
+    def _complete(self) -> Model:
+        _all_or_none(self, ("weight_gb", "kv_bytes_per_token", "max_context"))
+        return self
+
+
+class Profile(Section):
+    """How fast a model runs on an arrangement of GPUs (linear, methods.md C1).
+
+    Without ``alpha_ms`` to ``delta_ms`` the built-in profile of that model, GPU and tp is meant.
+    """
+
+    model: Name
+    gpu: Name
+    tp: Annotated[int, Field(ge=1)] = 1
+    alpha_ms: NotNegative | None = None
+    beta_ms: NotNegative | None = None
+    gamma_ms: NotNegative | None = None
+    delta_ms: NotNegative | None = None
+    max_batch: Annotated[int, Field(ge=1)] = 256
+    max_batch_tokens: Annotated[int, Field(ge=1)] = 2048
+    source: str = "scenario"
+
+    @property
+    def in_full(self) -> bool:
+        return self.alpha_ms is not None
+
+    @model_validator(mode="after")
+    def _complete(self) -> Profile:
+        _all_or_none(self, ("alpha_ms", "beta_ms", "gamma_ms", "delta_ms"))
+        return self
+
+
+class Region(Section):
+    """Where GPUs are. ``like`` takes price, carbon and PUE from a built-in region."""
+
+    name: Name
+    like: str | None = None
+    capacity: dict[Name, Count]  # GPUs by type
+    usd_per_gpu_hour: dict[Name, NotNegative] = {}
+    carbon_g_per_kwh: NotNegative | None = None
+    pue: Annotated[float, Field(ge=1)] | None = None
+    latency_ms: dict[Name, NotNegative] = {}  # one way, to other regions
+
+
+class Tier(Section):
+    """A class of requests and its limits; a limit left out does not apply."""
+
+    name: Name
+    ttft_ms: Positive | None = None
+    tbt_ms: Positive | None = None  # mean gap between the tokens of a request
+    e2e_ms: Positive | None = None
+    percentile: Annotated[float, Field(gt=0, lt=100)] = 95
+    deferrable: bool = False  # may wait in the queue manager (NIW)
+
+    @model_validator(mode="after")
+    def _some_limit(self) -> Tier:
+        if self.ttft_ms is None and self.tbt_ms is None and self.e2e_ms is None:
+            raise ValueError("give at least one of ttft_ms, tbt_ms and e2e_ms")
+        return self
+
+
+class Lengths(Section):
+    """Tokens per request where the file has none: log-normal with this mean and spread."""
+
+    mean: Positive
+    cv: NotNegative = 1.0
+
+
+class Source(Section):
+    """One trace or demand file, or a part of it, and where its requests go.
+
+    ``model``, ``region`` and ``tier`` labels that the file itself carries are used when ``model``,
+    ``regions`` and ``tiers`` are left out.
+    """
+
+    trace: str | None = None  # name of a stored trace
+    file: str | None = None  # path beside the scenario file; command line only
+    series: str | None = None  # one series of a demand file, or one model label of a trace
+    model: Name | None = None
+    regions: dict[Name, Share] = {}  # share of the requests by home region
+    tiers: dict[Name, Share] = {}
+    scale: Positive = 1.0
+    input_tokens: Lengths | None = None
+    output_tokens: Lengths | None = None
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> Source:
+        if (self.trace is None) == (self.file is None):
+            raise ValueError("give either trace (a stored trace's name) or file (a path)")
+        for name in ("regions", "tiers"):
+            shares = getattr(self, name)
+            if shares and abs(sum(shares.values()) - 1) > 1e-6:
+                raise ValueError(
+                    f"the shares of {name} must add up to 1, not {sum(shares.values()):g}"
+                )
+        return self
+
+
+class Traffic(Section):
+    """What arrives."""
+
+    sources: Annotated[list[Source], Field(min_length=1)]
+    bin_s: Positive | None = None  # left out: 900 s for days, 60 s for hours of trace
+
+
+class Replicas(Section):
+    """What one pool of the fleet is today and how far it may move."""
+
+    model: Name
+    region: Name
+    gpu: Name
+    replicas: Count
+    minimum: Count = 0
+    maximum: Count | None = None  # left out: as many as the region's GPUs allow
+
+
+class Fleet(Section):
+    """The fleet as it is. Without ``today`` a flat fleet sized for the peak is assumed."""
+
+    today: list[Replicas] = []
+    startup_s: NotNegative = 600  # weights local, SageServe section 4
+    minimum: Count = 1  # instances per model and region, where ``today`` does not say
+
+
+PolicyName = Literal[
+    "today", "flat-peak", "flat-min", "reactive", "lt-i", "lt-i-last-value", "lt-i-perfect"
+]
+
+
+class Policy(Section):
+    """A policy to compare, with its parameters; what is left out has the source's value."""
+
+    name: PolicyName
+    scale_out_above: Share | None = None  # reactive: effective memory utilisation
+    scale_in_below: Share | None = None
+    cooldown_s: NotNegative | None = None
+
+
+class Forecast(Section):
+    """How demand is forecast."""
+
+    method: Literal["auto", "arima", "last-value", "seasonal-naive"] = "arima"
+    quantile: Annotated[float, Field(gt=0, lt=1)] | None = None  # left out: the mean, as the source
+    niw_buffer: NotNegative = 0.1  # beta: share of the last period's NIW load added
+
+
+class Objective(Section):
+    """What the plan minimises and how hard the solver tries."""
+
+    minimise: Literal["cost"] = "cost"
+    epsilon: Share = 0.8  # share of a region's peak served in the region
+    solver: Literal["highs", "cbc"] = "highs"
+    gap: NotNegative = 1e-4  # of fleet cost
+    time_limit_s: Positive = 30.0
+    baseline: PolicyName | None = (
+        None  # savings are counted against it; left out: today or flat-peak
+    )
+
+
+class Horizon(Section):
+    """The window to plan; left out, the last day of a long trace or the last half of a short one.
+
+    A window inside the trace is planned with what was known at each moment and replayed against
+    what then came; a window after its end is planned and replayed on the forecast.
+    """
+
+    start: datetime | None = None
+    duration_s: Positive | None = None
+    period_s: Positive | None = (
+        None  # between decisions; left out: an hour, or less for short traces
+    )
+    lead_s: NotNegative | None = None  # decide this long before a period; left out: startup_s
+
+
+class Scenario(Section):
+    """Everything a study needs besides the traces themselves."""
+
+    version: Literal[1]
+    name: Annotated[str, Field(min_length=1, max_length=120)] = "Scenario"
+    description: str = ""
+    seed: Count = 0
+    gpus: list[Annotated[Gpu, BeforeValidator(_named)]] = []  # built-in ones need not be listed
+    models: Annotated[list[Annotated[Model, BeforeValidator(_named)]], Field(min_length=1)]
+    profiles: Annotated[list[Profile], Field(min_length=1)]
+    regions: Annotated[list[Region], Field(min_length=1)]
+    tiers: Annotated[list[Tier], Field(min_length=1)]
+    traffic: Traffic
+    fleet: Fleet = Fleet()
+    policies: Annotated[list[Annotated[Policy, BeforeValidator(_named)]], Field(min_length=1)] = [
+        Policy(name="flat-peak"),
+        Policy(name="flat-min"),
+        Policy(name="reactive"),
+        Policy(name="lt-i"),
+    ]
+    forecast: Forecast = Forecast()
+    objective: Objective = Objective()
+    horizon: Horizon = Horizon()

@@ -1,0 +1,46 @@
+"""Runs and what came out of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+from django.db.models import QuerySet
+
+from planner import storage
+from planner.errors import NotFound, NotReady
+from planner.models import Run
+
+
+def runs_list() -> QuerySet[Run]:
+    """Newest first, with what lists show; big columns stay in the database."""
+    return Run.objects.select_related("scenario", "trace", "owner").defer(
+        "document", "log", "traceback", "result"
+    )
+
+
+def run_get(run_id: int) -> Run:
+    run = Run.objects.select_related("scenario", "trace", "owner").filter(pk=run_id).first()
+    if run is None:
+        raise NotFound(f"There is no run {run_id}.")
+    return run
+
+
+def run_result(run: Run) -> dict[str, Any]:
+    """The result document of a completed run; raises NotReady with the state it is in."""
+    if run.state != Run.State.COMPLETED:
+        state = run.get_state_display().lower()
+        why = f": {run.problem}" if run.problem else "."
+        raise NotReady(f"Run {run.pk} has no results; it is {state}{why}")
+    result: dict[str, Any] = run.result
+    return result
+
+
+def run_tables(run: Run) -> list[str]:
+    """Names of the tables of a completed run."""
+    return storage.tables_list(run.store) if run.state == Run.State.COMPLETED else []
+
+
+def run_table(run: Run, name: str) -> pl.DataFrame:
+    run_result(run)
+    return storage.table_read(run.store, name)

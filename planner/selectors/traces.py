@@ -1,0 +1,33 @@
+"""Traces."""
+
+from __future__ import annotations
+
+from django.db.models import QuerySet
+
+from planner.errors import NotFound, NotReady
+from planner.models import Trace
+
+
+def traces_list() -> QuerySet[Trace]:
+    return Trace.objects.select_related("owner")
+
+
+def trace_get(name: str) -> Trace:
+    """By name or, for scripts, by id; raises NotFound listing what there is."""
+    trace = Trace.objects.filter(name=name).first()
+    if trace is None and name.isdigit():
+        trace = Trace.objects.filter(pk=int(name)).first()
+    if trace is None:
+        have = ", ".join(Trace.objects.values_list("name", flat=True)[:10]) or "none yet"
+        raise NotFound(f"There is no trace {name!r}; there are: {have}.")
+    return trace
+
+
+def trace_ready(name: str) -> Trace:
+    """A trace whose columns can be read."""
+    trace = trace_get(name)
+    if trace.state == Trace.State.REFUSED:
+        raise NotReady(f"Trace {trace.name} was refused: {trace.problem}")
+    if trace.state != Trace.State.READY:
+        raise NotReady(f"Trace {trace.name} is still being read; wait until its ingest is done.")
+    return trace

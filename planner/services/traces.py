@@ -1,0 +1,210 @@
+"""Traces: taken in, read, removed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+from collections.abc import Callable, Iterable
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.db import IntegrityError, transaction
+from django.utils.text import slugify
+
+from planner import storage
+from planner.errors import IngestError, NotReady, PlannerError
+from planner.ingest import IngestOptions, IngestReport, ingest_file, sha256_file
+from planner.models import Run, Scenario, Trace, User
+from planner.services import runs
+
+UPLOADS = "uploads"
+TRACES = "traces"
+
+
+def trace_upload(
+    *,
+    owner: User,
+    chunks: Iterable[bytes],
+    file_name: str,
+    options: IngestOptions,
+    idempotency_key: str = "",
+) -> tuple[Trace, Run | None, bool]:
+    """Keep an uploaded file and ask for its ingest.
+
+    Returns the trace, the run that reads it (None when it is known and ready) and whether it is
+    new. The same bytes read with the same options are recognised and not read again.
+    """
+    if not owner.may_plan:
+        raise PlannerError("Your role may not upload; ask an admin for the planner role.")
+    kept = storage.folder(f"{UPLOADS}/{uuid.uuid4().hex}")
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    digest, size = hashlib.sha256(), 0
+    try:
+        with kept.open("wb") as out:
+            for chunk in chunks:
+                size += len(chunk)
+                if size > settings.HEADROOM_MAX_UPLOAD_BYTES:
+                    limit_gb = settings.HEADROOM_MAX_UPLOAD_BYTES / 1e9
+                    raise IngestError(
+                        f"{file_name} is larger than the {limit_gb:g} GB that may be uploaded; "
+                        "compress it, split it, or upload counts per bin."
+                    )
+                digest.update(chunk)
+                out.write(chunk)
+        trace, new = _trace_register(
+            owner=owner,
+            file_name=file_name,
+            sha256=digest.hexdigest(),
+            size=size,
+            options=options,
+        )
+    except BaseException:
+        kept.unlink(missing_ok=True)
+        raise
+    if not new:
+        kept.unlink(missing_ok=True)
+        run = trace.runs.filter(kind=Run.Kind.INGEST).first()
+        return trace, (None if trace.state == Trace.State.READY else run), False
+    run = runs.run_create(
+        owner=owner,
+        kind=Run.Kind.INGEST,
+        trace=trace,
+        options={"upload": f"{UPLOADS}/{kept.name}"},
+        idempotency_key=idempotency_key,
+    )
+    return trace, run, True
+
+
+def trace_ingest_path(
+    *,
+    path: Path,
+    options: IngestOptions,
+    owner: User | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> Trace:
+    """Read a file of this machine now (command line); a known one is not read again."""
+    if not path.exists():
+        raise IngestError(f"{path}: there is no such file; check the path.")
+    if path.is_dir():
+        raise IngestError(f"{path} is a folder; name one file in it.")
+    trace, _ = _trace_register(
+        owner=owner,
+        file_name=path.name,
+        sha256=sha256_file(path),
+        size=path.stat().st_size,
+        options=options,
+    )
+    if trace.state != Trace.State.READY:
+        trace_read(trace=trace, path=path, progress=progress)
+    return trace
+
+
+def trace_ingest_upload(*, run: Run, progress: Callable[[float, str], None]) -> dict[str, Any]:
+    """Body of an ingest run; the uploaded file is removed once it has been read or refused."""
+    trace = run.trace
+    if trace is None:
+        raise NotReady("The trace of this run has been removed; upload the file again.")
+    path = storage.folder(run.options["upload"])
+    try:
+        report = trace_read(
+            trace=trace, path=path, progress=lambda done: progress(done, "Reading the file")
+        )
+    except PlannerError as problem:
+        path.unlink(missing_ok=True)
+        Trace.objects.filter(pk=trace.pk).update(state=Trace.State.REFUSED, problem=str(problem))
+        raise
+    path.unlink(missing_ok=True)
+    return report.as_dict()
+
+
+def trace_read(
+    *, trace: Trace, path: Path, progress: Callable[[float], None] | None = None
+) -> IngestReport:
+    """Read ``path`` into the trace's column store and fill the row from the report."""
+    store = f"{TRACES}/{trace.pk}-{trace.sha256[:12]}"
+    storage.remove(store)
+    options = IngestOptions(**trace.options)
+    report = ingest_file(path, storage.folder(store), options, progress=progress)
+    trace.state = Trace.State.READY
+    trace.problem = ""
+    trace.kind = report.kind
+    trace.format = report.format
+    trace.requests = round(report.requests)
+    trace.rejected = report.rejected
+    trace.start_at = _moment(report.start)
+    trace.end_at = _moment(report.end)
+    trace.report = report.as_dict()
+    trace.store = store
+    trace.save()
+    return report
+
+
+def trace_delete(*, trace: Trace, user: User) -> None:
+    """Remove a trace no scenario speaks of."""
+    if not user.may_remove(trace.owner_id):
+        raise PlannerError("Only the person who uploaded this trace or an admin may remove it.")
+    users = [s.name for s in Scenario.objects.all() if trace.name in s.document]
+    if users:
+        raise NotReady(
+            f"Trace {trace.name} is used by scenario {', '.join(users)}; "
+            "change or remove that first."
+        )
+    store = trace.store
+    trace.delete()
+    storage.remove(store)
+
+
+def _trace_register(
+    *, owner: User | None, file_name: str, sha256: str, size: int, options: IngestOptions
+) -> tuple[Trace, bool]:
+    """The row for these bytes read in this way, and whether it was made now."""
+    given = json.loads(json.dumps(asdict(options), default=str))
+    # How a file is read is part of what it is: another mapping makes another trace of it.
+    reading = {k: v for k, v in given.items() if k not in ("name",)}
+    if reading != {k: v for k, v in _defaults().items() if k != "name"}:
+        sha256 = hashlib.sha256((sha256 + json.dumps(reading, sort_keys=True)).encode()).hexdigest()
+    known = Trace.objects.filter(sha256=sha256).exclude(state=Trace.State.REFUSED)
+    if trace := known.first():
+        return trace, False
+    try:
+        with transaction.atomic():
+            trace = Trace(
+                name=_free_name(file_name),
+                file_name=file_name[:255],
+                sha256=sha256,
+                bytes=size,
+                options=given,
+                owner=owner,
+            )
+            trace.full_clean(exclude=["owner"], validate_constraints=False)
+            trace.save()
+    except IntegrityError:
+        if trace := known.first():
+            return trace, False
+        raise
+    return trace, True
+
+
+def _defaults() -> dict[str, Any]:
+    defaults: dict[str, Any] = json.loads(json.dumps(asdict(IngestOptions()), default=str))
+    return defaults
+
+
+def _free_name(file_name: str) -> str:
+    stem = file_name
+    for suffix in (".gz", ".zst", ".csv", ".jsonl", ".parquet", ".tsv", ".txt"):
+        stem = stem.removesuffix(suffix)
+    base = slugify(stem.replace(".", "-"))[:100] or "trace"
+    taken = set(Trace.objects.filter(name__startswith=base).values_list("name", flat=True))
+    name, n = base, 2
+    while name in taken:
+        name, n = f"{base}-{n}", n + 1
+    return name
+
+
+def _moment(iso: str | None) -> datetime | None:
+    return datetime.fromisoformat(iso) if iso else None

@@ -1,0 +1,53 @@
+"""Where arrays lie: folders under the data directory, tables as Parquet files in them."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import polars as pl
+from django.conf import settings
+
+from planner.errors import NotFound
+
+_TABLE = re.compile(r"[a-z][a-z0-9_]*")
+
+
+def data_dir() -> Path:
+    return Path(settings.HEADROOM_DATA_DIR)
+
+
+def folder(relative: str) -> Path:
+    """The folder a row names in its ``store``; never outside the data directory."""
+    base = data_dir().resolve()
+    path = (base / relative).resolve()
+    if not path.is_relative_to(base) or path == base:
+        raise NotFound(f"{relative!r} is not a folder of the data directory.")
+    return path
+
+
+def remove(relative: str) -> None:
+    if relative:
+        shutil.rmtree(folder(relative), ignore_errors=True)
+
+
+def tables_write(relative: str, tables: dict[str, pl.DataFrame]) -> None:
+    where = folder(relative)
+    where.mkdir(parents=True, exist_ok=True)
+    for name, table in tables.items():
+        table.write_parquet(where / f"{name}.parquet", compression="zstd")
+
+
+def tables_list(relative: str) -> list[str]:
+    if not relative:
+        return []
+    return sorted(path.stem for path in folder(relative).glob("*.parquet"))
+
+
+def table_read(relative: str, name: str) -> pl.DataFrame:
+    """One table of a run; raises NotFound naming those there are."""
+    if _TABLE.fullmatch(name) and name in tables_list(relative):
+        return pl.read_parquet(folder(relative) / f"{name}.parquet")
+    known = ", ".join(tables_list(relative)) or "none"
+    raise NotFound(f"There is no table {name!r} here; there are: {known}.")

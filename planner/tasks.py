@@ -1,0 +1,15 @@
+"""Celery glue: an id in, one service call."""
+
+from celery import shared_task
+
+from planner.services import runs
+
+
+@shared_task(name="planner.tasks.run_execute", acks_late=True)  # type: ignore[untyped-decorator]
+def run_execute_task(run_id: int) -> None:
+    runs.run_execute(run_id=run_id)
+
+
+@shared_task(name="planner.tasks.runs_sweep")  # type: ignore[untyped-decorator]
+def runs_sweep_task() -> None:
+    runs.runs_sweep()
