@@ -52,6 +52,24 @@ class NotReady(PlannerError):
     title = "Not possible at this stage"
 
 
+class NotAllowed(PlannerError):
+    """The user's role does not allow this; the message says which one would."""
+
+    title = "Not allowed"
+
+
+class Outdated(NotReady):
+    """Somebody else changed the thing since it was read; nothing was overwritten."""
+
+    title = "Changed meanwhile"
+
+
+class KeyReused(PlannerError):
+    """An idempotency key comes again with another request."""
+
+    title = "The idempotency key was used for another request"
+
+
 class RunCancelled(Exception):
     """Raised out of a progress callback when the user asked the run to stop."""
 

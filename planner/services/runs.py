@@ -21,7 +21,7 @@ from django.db import IntegrityError, connection, transaction
 from django.utils import timezone
 
 from planner import storage
-from planner.errors import EXPECTED, NotReady, PlannerError, RunCancelled
+from planner.errors import EXPECTED, KeyReused, NotAllowed, NotReady, RunCancelled
 from planner.models import Run, Scenario, Trace, User
 from planner.version import code_version
 
@@ -39,6 +39,7 @@ def run_create(
     kind: str,
     scenario: Scenario | None = None,
     trace: Trace | None = None,
+    name: str = "",
     document: str = "",
     options: dict[str, Any] | None = None,
     seed: int = 0,
@@ -47,14 +48,15 @@ def run_create(
 ) -> Run:
     """Ask for a run; the worker hears of it once the transaction is committed.
 
-    The same ``idempotency_key`` of the same owner gives back the first run instead of a second.
+    The same ``idempotency_key`` of the same owner gives back the first run instead of a second;
+    with another request it raises KeyReused.
     """
     run = Run(
         owner=owner,
         kind=kind,
         scenario=scenario,
         trace=trace,
-        name=scenario.name if scenario else trace.file_name[:120] if trace else "",
+        name=scenario.name if scenario else trace.file_name[:120] if trace else name,
         document=document or (scenario.document if scenario else ""),
         options=options or {},
         seed=seed,
@@ -67,12 +69,34 @@ def run_create(
         with transaction.atomic():
             run.save()
     except IntegrityError:
-        if not idempotency_key:
-            raise
-        return Run.objects.get(owner=owner, idempotency_key=idempotency_key)
+        if first := run_of_key(run):
+            return first
+        raise
     if enqueue:
         run_enqueue(run_id=run.pk)
     return run
+
+
+def run_of_key(asked: Run) -> Run | None:
+    """The run already made under the key of ``asked``; raises KeyReused if it asked for another
+    thing."""
+    if not asked.idempotency_key:
+        return None
+    first = Run.objects.filter(owner=asked.owner, idempotency_key=asked.idempotency_key).first()
+    if first is not None and _request(first) != _request(asked):
+        raise KeyReused(
+            f"The idempotency key {asked.idempotency_key!r} belongs to run {first.pk}, which was "
+            "asked for with other values; send a new key for a new request."
+        )
+    return first
+
+
+def _request(run: Run) -> tuple[Any, ...]:
+    """What was asked for. An upload lies under a new name each time, and a scenario that is kept
+    may have changed since: neither makes another request."""
+    options = {key: value for key, value in run.options.items() if key != "upload"}
+    document = "" if run.scenario_id else run.document
+    return run.kind, run.scenario_id, run.trace_id, options, document
 
 
 def run_enqueue(*, run_id: int) -> None:
@@ -139,7 +163,7 @@ def run_execute(*, run_id: int) -> Run:
 def run_cancel(*, run: Run, user: User) -> Run:
     """Stop a run: at once if no worker has it, else at its next report of progress."""
     if not user.may_plan:
-        raise PlannerError("Your role may not cancel runs; ask an admin for the planner role.")
+        raise NotAllowed("Your role may not cancel runs; ask an admin for the planner role.")
     now = timezone.now()
     cancelled = Run.objects.filter(pk=run.pk, state=Run.State.PENDING).update(
         state=Run.State.CANCELLED, finished_at=now, stage="Cancelled", cancel_requested=True
@@ -156,7 +180,7 @@ def run_cancel(*, run: Run, user: User) -> Run:
 def run_delete(*, run: Run, user: User) -> None:
     """Remove a finished run and its arrays."""
     if not user.may_remove(run.owner_id):
-        raise PlannerError("Only the person who started this run or an admin may remove it.")
+        raise NotAllowed("Only the person who started this run or an admin may remove it.")
     if not run.finished:
         raise NotReady(f"Run {run.pk} is still going; cancel it first.")
     store = run.store

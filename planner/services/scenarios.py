@@ -6,7 +6,7 @@ from typing import Any
 
 from django.db import IntegrityError, transaction
 
-from planner.errors import NotReady, PlannerError, ScenarioError
+from planner.errors import NotAllowed, NotFound, NotReady, Outdated, PlannerError, ScenarioError
 from planner.models import Run, Scenario, User
 from planner.scenario import document as text
 from planner.services import runs
@@ -24,15 +24,19 @@ def scenario_update(
     """Replace the document. ``version`` is what the user had before them: if somebody saved in
     between, nothing is overwritten."""
     _check_role(user)
-    if version is not None and version != scenario.version:
-        raise NotReady(
-            f"{scenario.name} was changed by somebody else while you edited it; "
-            "copy your changes, load it again and repeat them."
-        )
-    if document == scenario.document:
-        return scenario
-    scenario.version += 1
-    return _save(scenario, document)
+    with transaction.atomic():
+        held = Scenario.objects.select_for_update().filter(pk=scenario.pk).first()
+        if held is None:
+            raise NotFound(f"{scenario.name} was removed while you edited it; make it anew.")
+        if version is not None and version != held.version:
+            raise Outdated(
+                f"{held.name} was changed by somebody else while you edited it; "
+                "copy your changes, load it again and repeat them."
+            )
+        if document == held.document:
+            return held
+        held.version += 1
+        return _save(held, document)
 
 
 def scenario_edit(
@@ -49,7 +53,7 @@ def scenario_edit(
 
 def scenario_delete(*, scenario: Scenario, user: User) -> None:
     if not user.may_remove(scenario.owner_id):
-        raise PlannerError("Only the person who made this scenario or an admin may remove it.")
+        raise NotAllowed("Only the person who made this scenario or an admin may remove it.")
     if scenario.runs.filter(state__in=[Run.State.PENDING, Run.State.RUNNING]).exists():
         raise NotReady(f"{scenario.name} has a run going; cancel it first.")
     scenario.delete()
@@ -73,7 +77,29 @@ def scenario_run(
         kind=kind,
         scenario=scenario,
         options=options or {},
-        seed=parsed.seed,
+        seed=(options or {}).get("seed", parsed.seed),
+        idempotency_key=idempotency_key,
+    )
+
+
+def document_run(
+    *,
+    document: str,
+    owner: User,
+    kind: str,
+    options: dict[str, Any] | None = None,
+    idempotency_key: str = "",
+) -> Run:
+    """Start a run of a scenario that is not kept: the run alone holds its document."""
+    _check_role(owner)
+    parsed = text.parse(document)
+    return runs.run_create(
+        owner=owner,
+        kind=kind,
+        name=parsed.name,
+        document=document,
+        options=options or {},
+        seed=(options or {}).get("seed", parsed.seed),
         idempotency_key=idempotency_key,
     )
 
@@ -99,4 +125,4 @@ def _save(scenario: Scenario, document: str) -> Scenario:
 
 def _check_role(user: User | None) -> None:
     if user is not None and not user.may_plan:
-        raise PlannerError("Your role may only read; ask an admin for the planner role.")
+        raise NotAllowed("Your role may only read; ask an admin for the planner role.")

@@ -16,13 +16,15 @@ from django.db import IntegrityError, transaction
 from django.utils.text import slugify
 
 from planner import storage
-from planner.errors import IngestError, NotReady, PlannerError
+from planner.errors import IngestError, NotAllowed, NotReady, PlannerError
 from planner.ingest import IngestOptions, IngestReport, ingest_file, sha256_file
 from planner.models import Run, Scenario, Trace, User
+from planner.scenario import document as text
 from planner.services import runs
 
 UPLOADS = "uploads"
 TRACES = "traces"
+GOING = (Run.State.PENDING, Run.State.RUNNING)
 
 
 def trace_upload(
@@ -35,11 +37,12 @@ def trace_upload(
 ) -> tuple[Trace, Run | None, bool]:
     """Keep an uploaded file and ask for its ingest.
 
-    Returns the trace, the run that reads it (None when it is known and ready) and whether it is
-    new. The same bytes read with the same options are recognised and not read again.
+    Returns the trace, the run that reads it (None when it is known and ready, unless the key is of
+    its run) and whether it is new. The same bytes read with the same options are recognised and not
+    read again.
     """
     if not owner.may_plan:
-        raise PlannerError("Your role may not upload; ask an admin for the planner role.")
+        raise NotAllowed("Your role may not upload; ask an admin for the planner role.")
     kept = storage.folder(f"{UPLOADS}/{uuid.uuid4().hex}")
     kept.parent.mkdir(parents=True, exist_ok=True)
     digest, size = hashlib.sha256(), 0
@@ -55,28 +58,39 @@ def trace_upload(
                     )
                 digest.update(chunk)
                 out.write(chunk)
-        trace, new = _trace_register(
-            owner=owner,
-            file_name=file_name,
-            sha256=digest.hexdigest(),
-            size=size,
-            options=options,
-        )
+        with transaction.atomic():  # a trace and the run that reads it, or neither
+            trace, new = _trace_register(
+                owner=owner,
+                file_name=file_name,
+                sha256=digest.hexdigest(),
+                size=size,
+                options=options,
+            )
+            asked = Run(
+                owner=owner,
+                kind=Run.Kind.INGEST,
+                trace=trace,
+                idempotency_key=idempotency_key,
+            )
+            first = runs.run_of_key(asked)
+            going = trace.runs.filter(kind=Run.Kind.INGEST, state__in=GOING).first()
+            # Known but never read, since its run was cancelled or met a bug: read it now.
+            read = new or (trace.state == Trace.State.UPLOADED and not first and not going)
+            if read:
+                _uploads_remove(trace)
+                first = runs.run_create(
+                    owner=owner,
+                    kind=Run.Kind.INGEST,
+                    trace=trace,
+                    options={"upload": f"{UPLOADS}/{kept.name}"},
+                    idempotency_key=idempotency_key,
+                )
     except BaseException:
         kept.unlink(missing_ok=True)
         raise
-    if not new:
+    if not read:
         kept.unlink(missing_ok=True)
-        run = trace.runs.filter(kind=Run.Kind.INGEST).first()
-        return trace, (None if trace.state == Trace.State.READY else run), False
-    run = runs.run_create(
-        owner=owner,
-        kind=Run.Kind.INGEST,
-        trace=trace,
-        options={"upload": f"{UPLOADS}/{kept.name}"},
-        idempotency_key=idempotency_key,
-    )
-    return trace, run, True
+    return trace, first or going, new
 
 
 def trace_ingest_path(
@@ -114,8 +128,11 @@ def trace_ingest_upload(*, run: Run, progress: Callable[[float, str], None]) -> 
             trace=trace, path=path, progress=lambda done: progress(done, "Reading the file")
         )
     except PlannerError as problem:
-        path.unlink(missing_ok=True)
         Trace.objects.filter(pk=trace.pk).update(state=Trace.State.REFUSED, problem=str(problem))
+        path.unlink(missing_ok=True)
+        raise
+    except Exception:  # cancelled or a bug; a worker told to stop must leave the file to the next
+        path.unlink(missing_ok=True)
         raise
     path.unlink(missing_ok=True)
     return report.as_dict()
@@ -146,16 +163,31 @@ def trace_read(
 def trace_delete(*, trace: Trace, user: User) -> None:
     """Remove a trace no scenario speaks of."""
     if not user.may_remove(trace.owner_id):
-        raise PlannerError("Only the person who uploaded this trace or an admin may remove it.")
-    users = [s.name for s in Scenario.objects.all() if trace.name in s.document]
+        raise NotAllowed("Only the person who uploaded this trace or an admin may remove it.")
+    if trace.runs.filter(kind=Run.Kind.INGEST, state__in=GOING).exists():
+        raise NotReady(f"Trace {trace.name} is still being read; cancel its run first.")
+    users = [s.name for s in Scenario.objects.all() if trace.name in _traces_named(s.document)]
     if users:
         raise NotReady(
             f"Trace {trace.name} is used by scenario {', '.join(users)}; "
             "change or remove that first."
         )
     store = trace.store
+    _uploads_remove(trace)
     trace.delete()
     storage.remove(store)
+
+
+def _traces_named(document: str) -> set[str | None]:
+    """Names of the stored traces a scenario draws on."""
+    sources = text.outline(document)["traffic"]["sources"]
+    return {source.get("trace") for source in sources}
+
+
+def _uploads_remove(trace: Trace) -> None:
+    """Remove what runs of the trace that were cancelled while waiting have left."""
+    for run in trace.runs.filter(kind=Run.Kind.INGEST):
+        storage.folder(run.options["upload"]).unlink(missing_ok=True)
 
 
 def _trace_register(
