@@ -1,0 +1,99 @@
+"""Hours and tokens of instances, spread over the intervals of the series as time passes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from simulation.compiled import kernel
+from simulation.engine.state import (
+    S_BUSY,
+    S_DRAINING,
+    S_INPUT,
+    S_KV,
+    S_OUTPUT,
+    S_READY,
+    S_STARTING,
+)
+from simulation.lifecycle import OFF, READY, STARTING
+
+
+@kernel
+def _held(instance: Any, t: float) -> float:
+    """Token-seconds of KV held from ``t0`` to ``t``: a staircase, ``decodes`` up per iteration."""
+    x = t - instance.t0
+    steps = 0.0
+    if instance.dt > 0.0:
+        steps = min(np.floor(x / instance.dt), float(instance.k - 1))
+    climbed = instance.dt * steps * (steps - 1.0) / 2.0 + steps * (x - steps * instance.dt)
+    return float(instance.kv * x + instance.decodes * climbed)
+
+
+@kernel
+def settle(s: Any, slot: int, t: float) -> None:
+    """Count what the instance did since it was last settled, up to ``t`` or the window's end."""
+    instance, clock = s.instances[slot], s.clock[0]
+    start, end = instance.settled, min(t, clock.duration)
+    if end <= start:
+        return
+    instance.settled = end
+    if instance.status == OFF:
+        return
+    pool = s.pools[instance.pool]
+    busy = instance.k > 0
+    if instance.status == STARTING:
+        row = S_STARTING
+        pool.starting_s += end - start
+    else:
+        row = S_READY if instance.status == READY else S_DRAINING
+        if not busy:
+            pool.idle_s += end - start
+        elif instance.chunk > 0:
+            pool.prefill_s += end - start
+        else:
+            pool.decode_s += end - start
+    last_interval = s.series.shape[2] - 1
+    i = min(int(start / clock.interval), last_interval)
+    while start < end:
+        stop = end if i == last_interval else min(end, (i + 1) * clock.interval)
+        if stop > start:
+            s.series[row, instance.pool, i] += stop - start
+            if busy:
+                s.series[S_BUSY, instance.pool, i] += stop - start
+                if instance.status == READY:
+                    s.series[S_KV, instance.pool, i] += _held(instance, stop) - _held(
+                        instance, start
+                    )
+            start = stop
+        i += 1
+
+
+@kernel
+def _add_tokens(s: Any, row: int, pool: int, t: float, tokens: float) -> None:
+    clock = s.clock[0]
+    if t <= clock.duration:
+        i = min(int(t / clock.interval), s.series.shape[2] - 1)
+        s.series[row, pool, i] += tokens
+
+
+@kernel
+def count_tokens(s: Any, slot: int, t: float, first_tokens: int) -> None:
+    """Tokens of the run that ended at ``t``: prefilled, and given out at each iteration's end."""
+    instance, clock = s.instances[slot], s.clock[0]
+    if instance.chunk > 0:
+        _add_tokens(s, S_INPUT, instance.pool, t, instance.chunk)
+    begin = instance.t0 + instance.dt
+    if int(begin / clock.interval) == int(t / clock.interval):
+        _add_tokens(s, S_OUTPUT, instance.pool, t, instance.decodes * instance.k + first_tokens)
+        return
+    # Fused decode iterations never carry prefills: k > 1 has no first tokens.
+    _add_tokens(s, S_OUTPUT, instance.pool, t, first_tokens)
+    j = 1
+    while j <= instance.k:
+        end = instance.t0 + j * instance.dt
+        edge = (int(end / clock.interval) + 1) * clock.interval
+        more = max(int(np.ceil((edge - end) / instance.dt)), 1) if instance.dt > 0.0 else instance.k
+        more = min(more, instance.k - j + 1)
+        _add_tokens(s, S_OUTPUT, instance.pool, end, instance.decodes * more)
+        j += more

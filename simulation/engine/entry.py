@@ -1,0 +1,59 @@
+"""The few functions Python calls, compiled once and kept on disk until any of their sources change.
+
+Each closes over the stamp of every compiled module, so that it is part of the cache's key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from simulation import compiled, lifecycle, results, routing
+from simulation.compiled import cached_kernel, source_stamp
+from simulation.engine import accounting, batching, heaps, loop, scaling, state
+from simulation.engine.loop import advance_until, tend_deferred
+from simulation.engine.scaling import apply_targets, close_books
+from simulation.routing import pool_utilisation
+
+
+def _entries(stamp: int) -> tuple[Callable[..., Any], ...]:
+    @cached_kernel
+    def advance(s: Any, until: float) -> int:
+        """Process every event before ``until``; requests still open."""
+        if stamp == 0:
+            return -1
+        advance_until(s, until)
+        return int(s.clock[0].open)
+
+    @cached_kernel
+    def scale(s: Any, targets: Any, t: float, ready_now: bool) -> None:
+        """Apply a policy's targets at ``t``; at the start instances are ready at once."""
+        if stamp != 0:
+            apply_targets(s, targets, t, ready_now)
+
+    @cached_kernel
+    def tend(s: Any, t: float) -> None:
+        """Age and release deferred requests at a control instant."""
+        if stamp != 0:
+            tend_deferred(s, t)
+
+    @cached_kernel
+    def observe(s: Any, t: float, utilisation: Any) -> None:
+        """Effective memory utilisation of every pool at ``t``."""
+        if stamp != 0:
+            pool_utilisation(s, t, utilisation)
+
+    @cached_kernel
+    def close(s: Any) -> None:
+        """Count hours to the end of the window."""
+        if stamp != 0:
+            close_books(s)
+
+    return advance, scale, tend, observe, close
+
+
+advance, scale, tend, observe, close = _entries(
+    source_stamp(
+        compiled, lifecycle, results, routing, accounting, batching, heaps, loop, scaling, state
+    )
+)

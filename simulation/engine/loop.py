@@ -1,0 +1,177 @@
+"""The event loop: arrivals, deliveries and instances in order of time, resumable at any instant.
+
+Order at one instant: control (between calls), arrivals, deliveries, instances; within a kind the
+lower number first.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from simulation.compiled import kernel
+from simulation.engine.batching import begin_run, enqueue, finish_run, promote_aged, retire
+from simulation.engine.heaps import delivery_pop, delivery_push
+from simulation.lifecycle import DRAINING, READY, STARTING
+from simulation.results import REJECTED
+from simulation.routing import choose_instance, choose_region, releases
+
+
+@kernel
+def _append(s: Any, queue: Any, r: int) -> None:
+    s.requests[r].next = -1
+    if queue[0] < 0:
+        queue[0] = r
+    else:
+        s.requests[queue[1]].next = r
+    queue[1] = r
+
+
+@kernel
+def _send(s: Any, r: int, region: int, slot: int, t: float) -> None:
+    """Hand a request to its serving region: at once to ``slot``, or over the wire."""
+    request = s.requests[r]
+    request.serving = region
+    latency = s.latency[request.home, region]
+    if latency > 0.0:
+        delivery_push(s, t + latency, r)
+    else:
+        enqueue(s, slot, r, t)
+
+
+@kernel
+def _route(s: Any, r: int, t: float) -> None:
+    request = s.requests[r]
+    need = request.isl + request.osl
+    region, slot = choose_region(s, request.model, request.home, t, need)
+    if region >= 0:
+        _send(s, r, region, slot, t)
+    else:
+        _append(s, s.router_queue[request.model], r)
+        s.router_waiting[request.model, request.home] += 1
+
+
+@kernel
+def _arrive(s: Any, r: int, t: float) -> None:
+    request = s.requests[r]
+    if request.outcome == REJECTED:
+        return
+    if s.deferrable[request.tier] and s.priority_after[request.tier] > 0.0:
+        _append(s, s.deferred[request.model, request.tier], r)
+        s.deferred_count[request.model] += 1
+    else:
+        _route(s, r, t)
+
+
+@kernel
+def _deliver(s: Any, r: int, t: float) -> None:
+    request = s.requests[r]
+    need = request.isl + request.osl
+    slot, _ = choose_instance(s, request.model, request.serving, t, need)
+    if slot >= 0:
+        enqueue(s, slot, r, t)
+    else:
+        _route(s, r, t)
+
+
+@kernel
+def flush_router(s: Any, model: int, t: float) -> None:
+    """Route the requests that waited for a ready instance of ``model`` anywhere, oldest first."""
+    r = s.router_queue[model, 0]
+    s.router_queue[model, :] = -1
+    while r >= 0:
+        following = s.requests[r].next
+        s.router_waiting[model, s.requests[r].home] -= 1
+        _route(s, r, t)
+        r = following
+
+
+@kernel
+def _pop_deferred(s: Any, model: int, tier: int) -> int:
+    r = s.deferred[model, tier, 0]
+    s.deferred[model, tier, 0] = s.requests[r].next
+    s.deferred_count[model] -= 1
+    return int(r)
+
+
+@kernel
+def _release(s: Any, model: int, region: int, t: float) -> None:
+    """An endpoint signals: let in deferred requests of its model, oldest first, if it has room."""
+    if s.deferred_count[model] == 0:
+        return
+    slot, utilisation = choose_instance(s, model, region, t, 0)
+    if slot < 0:
+        return
+    for _ in range(releases(s, utilisation)):
+        oldest, tier = -1, -1
+        for i in range(s.deferrable.shape[0]):
+            head = s.deferred[model, i, 0]
+            if head >= 0 and (oldest < 0 or head < oldest):
+                oldest, tier = head, i
+        if oldest < 0:
+            return
+        request = s.requests[oldest]
+        slot, _ = choose_instance(s, model, region, t, request.isl + request.osl)
+        if slot < 0:
+            return
+        _send(s, _pop_deferred(s, model, tier), region, slot, t)
+
+
+@kernel
+def tend_deferred(s: Any, t: float) -> None:
+    """At a control instant: aged deferred requests go at once, and every endpoint signals."""
+    for model in range(s.deferred.shape[0]):
+        for tier in range(s.deferrable.shape[0]):
+            while s.deferred[model, tier, 0] >= 0:
+                r = s.deferred[model, tier, 0]
+                if t - s.requests[r].arrival < s.priority_after[tier]:
+                    break
+                _route(s, _pop_deferred(s, model, tier), t)
+        for region in range(s.latency.shape[0]):
+            _release(s, model, region, t)
+    for p in range(s.pools.shape[0]):
+        first = s.pools[p].first
+        for slot in range(first, first + s.pools[p].top):
+            if s.instances[slot].low >= 0 and s.instances[slot].waiting > 0:
+                promote_aged(s, slot, t)
+
+
+@kernel
+def _step(s: Any, slot: int, t: float) -> None:
+    instance = s.instances[slot]
+    pool = s.pools[instance.pool]
+    completed = finish_run(s, slot, t)
+    if instance.status == STARTING:
+        instance.status = READY
+        pool.starting -= 1
+        pool.ready += 1
+        begin_run(s, slot, t)
+        flush_router(s, pool.model, t)
+        return
+    begin_run(s, slot, t)
+    if instance.status == DRAINING and instance.running == 0:
+        retire(s, slot, t)
+    for _ in range(completed):
+        _release(s, pool.model, pool.region, t)
+
+
+@kernel
+def advance_until(s: Any, until: float) -> None:
+    """Process every event before ``until``."""
+    clock = s.clock[0]
+    total = s.requests.shape[0]
+    while True:
+        arrival = s.requests[clock.arrival].arrival if clock.arrival < total else np.inf
+        delivery = s.delivery_time[0] if clock.deliveries > 0 else np.inf
+        event = s.instances[s.event_slot[0]].when if clock.instances > 0 else np.inf
+        t = min(arrival, delivery, event)
+        if t >= until or t == np.inf:
+            return
+        if arrival == t:
+            clock.arrival += 1
+            _arrive(s, clock.arrival - 1, t)
+        elif delivery == t:
+            _deliver(s, delivery_pop(s), t)
+        else:
+            _step(s, s.event_slot[0], t)

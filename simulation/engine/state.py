@@ -1,0 +1,253 @@
+"""The state of a simulation: flat arrays of records that compiled code and Python both read."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from simulation.fleet import Fleet
+from simulation.results import REJECTED, UNFINISHED
+from simulation.trace import Trace
+
+Array = npt.NDArray[Any]
+
+NO_POOL = "no pool serves the model"
+TOO_LONG = "input and output exceed the KV capacity of every pool of the model"
+
+# Rows of State.series, each [pools, intervals]
+(
+    S_READY,
+    S_STARTING,
+    S_DRAINING,
+    S_BUSY,
+    S_KV,
+    S_INPUT,
+    S_OUTPUT,
+) = range(7)
+
+REQUEST = np.dtype(
+    [
+        ("arrival", "f8"),
+        ("first", "f8"),  # first token, NaN before
+        ("last", "f8"),
+        ("finish", "i8"),  # iteration number of its instance at which the last token comes
+        ("isl", "i4"),
+        ("osl", "i4"),
+        ("generated", "i4"),  # tokens it had when it was last preempted
+        ("next", "i4"),  # in the one queue it waits in
+        ("newer", "i4"),  # neighbours in order of admission to its instance
+        ("older", "i4"),
+        ("at", "i4"),  # place in its instance's heap of finish numbers
+        ("model", "i2"),
+        ("home", "i2"),
+        ("serving", "i2"),  # region it was sent to
+        ("tier", "i2"),
+        ("pool", "i2"),
+        ("outcome", "i1"),
+    ],
+    align=True,
+)
+
+INSTANCE = np.dtype(
+    [
+        ("t0", "f8"),  # when the current run of equal iterations began
+        ("dt", "f8"),  # seconds of each of its iterations
+        ("k", "i8"),  # iterations in the run; 0: none running
+        ("decodes", "i8"),  # sequences decoding; the size of the heap
+        ("kv", "i8"),  # KV tokens reserved during the first iteration of the run
+        ("work", "i8"),  # prefill and output tokens still to do, at t0
+        ("status", "i8"),
+        ("pool", "i8"),
+        ("when", "f8"),  # next event; inf: none
+        ("place", "i8"),  # in the heap of instances, -1: not there
+        ("running", "i8"),  # sequences in the batch: decoding, fresh and partial
+        ("waiting", "i8"),
+        ("counter", "i8"),  # iterations ended so far
+        ("chunk", "i8"),  # prefill tokens of the current iteration
+        ("partial", "i8"),  # request whose prefill goes on after this iteration, -1: none
+        ("partial_left", "i8"),
+        ("fresh", "i8"),  # requests whose prefill ends with this iteration: head and tail
+        ("fresh_tail", "i8"),
+        ("newest", "i8"),  # most recently admitted, -1: batch empty
+        ("urgent", "i8"),  # waiting queues, head and tail: interactive and aged ...
+        ("urgent_tail", "i8"),
+        ("low", "i8"),  # ... and deferrable
+        ("low_tail", "i8"),
+        ("settled", "f8"),  # time up to which hours are counted
+        ("born", "f8"),  # asked for
+    ],
+    align=True,
+)
+
+POOL = np.dtype(
+    [
+        ("alpha", "f8"),
+        ("beta", "f8"),
+        ("gamma", "f8"),
+        ("delta", "f8"),
+        ("max_batch", "i8"),
+        ("budget", "i8"),
+        ("kv_capacity", "i8"),
+        ("watermark", "i8"),
+        ("startup", "f8"),
+        ("model", "i8"),
+        ("region", "i8"),
+        ("minimum", "i8"),
+        ("maximum", "i8"),
+        ("first", "i8"),  # its slots in State.instances begin here
+        ("top", "i8"),  # slots ever used
+        ("ready", "i8"),
+        ("starting", "i8"),
+        ("draining", "i8"),
+        ("waiting", "i8"),
+        ("arrived_tokens", "i8"),  # since the last control instant
+        ("iterations", "i8"),
+        ("preemptions", "i8"),
+        ("kv_peak", "i8"),  # most KV tokens ever held by one instance
+        ("starting_s", "f8"),
+        ("idle_s", "f8"),
+        ("prefill_s", "f8"),
+        ("decode_s", "f8"),
+        ("lifetime_s", "f8"),  # counted apart, from birth to death, to check the four above
+        ("early", "i8"),  # iterations begun before the instance was ready: must stay 0
+    ],
+    align=True,
+)
+
+CLOCK = np.dtype(
+    [
+        ("arrival", "i8"),  # next request of the trace
+        ("instances", "i8"),  # size of the heap of instances
+        ("deliveries", "i8"),  # size of the heap of requests on the wire
+        ("open", "i8"),  # requests neither completed nor rejected
+        ("duration", "f8"),
+        ("interval", "f8"),
+        ("region_threshold", "f8"),
+        ("release_one_below", "f8"),
+        ("release_two_below", "f8"),
+    ],
+    align=True,
+)
+
+
+class State(NamedTuple):
+    """Everything compiled code works on. Shapes: n requests, S slots, P pools, M models,
+    R regions, T tiers."""
+
+    clock: Array  # CLOCK[1]
+    requests: Array  # REQUEST[n]
+    instances: Array  # INSTANCE[S], those of a pool side by side
+    pools: Array  # POOL[P]
+    series: Array  # float64[7, P, intervals], instance-seconds or tokens
+    batch_finish: Array  # int64[S, batch]: per instance a heap of finish numbers ...
+    batch_request: Array  # int32[S, batch]: ... and whose they are
+    event_slot: Array  # int64[S]: heap of instances by next event
+    delivery_time: Array  # float64[n]: heap of requests on the wire
+    delivery_request: Array  # int64[n]
+    latency: Array  # float64[R, R]
+    region_order: Array  # int64[R, R]: regions by latency from home, home first
+    endpoint_start: Array  # int64[M * R + 1]: pools of (model, region) ...
+    endpoint_pools: Array  # int64[P]: ... lie here
+    router_queue: Array  # int64[M, 2]: head, tail of requests without a ready instance
+    router_waiting: Array  # int64[M, R]: how many of them, by home
+    deferred: Array  # int64[M, T, 2]: head, tail of the NIW queues
+    deferred_count: Array  # int64[M]
+    deferrable: Array  # bool[T]
+    priority_after: Array  # float64[T]
+
+
+WATERMARK = 0.01  # share of KV kept free at admission; vLLM's default
+
+
+def allocate(
+    trace: Trace, fleet: Fleet, duration_s: float, interval_s: float
+) -> tuple[State, dict[str, int]]:
+    """The state before time 0 (no instance yet) and the requests refused by reason."""
+    models = tuple(dict.fromkeys(pool.model for pool in fleet.pools))
+    regions = [region.name for region in fleet.regions]
+    requests, reasons = _requests(trace, fleet, models)
+    n = len(trace)
+    pools = _pools(fleet, models)
+    slots = int(pools["maximum"].sum())
+    batch = max(1, min(int(pools["max_batch"].max()), n))
+    clock = np.zeros(1, CLOCK)
+    clock["open"] = int((requests["outcome"] != REJECTED).sum())
+    clock["duration"], clock["interval"] = duration_s, interval_s
+    for name in ("region_threshold", "release_one_below", "release_two_below"):
+        clock[name] = getattr(fleet.routing, name)
+
+    r, m, t = len(regions), len(models), len(fleet.tiers)
+    endpoint = pools["model"] * r + pools["region"]
+    away = fleet.latency_s + np.where(np.eye(r, dtype=bool), -np.inf, 0.0)
+    state = State(
+        clock=clock,
+        requests=requests,
+        instances=np.zeros(slots, INSTANCE),
+        pools=pools,
+        series=np.zeros((7, len(pools), int(np.ceil(duration_s / interval_s - 1e-9)))),
+        batch_finish=np.zeros((slots, batch), np.int64),
+        batch_request=np.zeros((slots, batch), np.int32),
+        event_slot=np.zeros(max(slots, 1), np.int64),
+        delivery_time=np.zeros(max(n, 1)),
+        delivery_request=np.zeros(max(n, 1), np.int64),
+        latency=np.array(fleet.latency_s),
+        region_order=np.argsort(away, axis=1, kind="stable"),
+        endpoint_start=np.searchsorted(np.sort(endpoint), np.arange(m * r + 1)).astype(np.int64),
+        endpoint_pools=np.argsort(endpoint, kind="stable").astype(np.int64),
+        router_queue=np.full((m, 2), -1, np.int64),
+        router_waiting=np.zeros((m, r), np.int64),
+        deferred=np.full((m, t, 2), -1, np.int64),
+        deferred_count=np.zeros(m, np.int64),
+        deferrable=np.array([tier.deferrable for tier in fleet.tiers], bool),
+        priority_after=np.array([tier.priority_after_s for tier in fleet.tiers], np.float64),
+    )
+    return state, reasons
+
+
+def _requests(trace: Trace, fleet: Fleet, models: tuple[str, ...]) -> tuple[Array, dict[str, int]]:
+    requests = np.zeros(len(trace), REQUEST)
+    requests["arrival"] = trace.arrival_s
+    requests["isl"], requests["osl"] = trace.input_tokens, trace.output_tokens
+    requests["first"] = requests["last"] = np.nan
+    requests["next"] = requests["newer"] = requests["older"] = requests["pool"] = -1
+    requests["serving"] = -1
+    requests["outcome"] = UNFINISHED
+    requests["model"] = _codes(trace.models, models)[trace.model]
+    requests["home"] = _codes(trace.regions, [r.name for r in fleet.regions])[trace.region]
+    requests["tier"] = _codes(trace.tiers, [t.name for t in fleet.tiers])[trace.tier]
+
+    largest = np.zeros(len(models) + 1, np.int64)
+    for pool in fleet.pools:
+        code = models.index(pool.model)
+        largest[code] = max(largest[code], pool.profile.kv_capacity_tokens)
+    unserved = requests["model"] < 0
+    need = trace.input_tokens.astype(np.int64) + trace.output_tokens
+    too_long = ~unserved & (need > largest[requests["model"]])
+    requests["outcome"][unserved | too_long] = REJECTED
+    reasons = {NO_POOL: int(unserved.sum()), TOO_LONG: int(too_long.sum())}
+    return requests, {reason: count for reason, count in reasons.items() if count}
+
+
+def _codes(names: tuple[str, ...], known: tuple[str, ...] | list[str]) -> npt.NDArray[np.int16]:
+    return np.array([known.index(n) if n in known else -1 for n in names] or [-1], np.int16)
+
+
+def _pools(fleet: Fleet, models: tuple[str, ...]) -> Array:
+    regions = [region.name for region in fleet.regions]
+    pools = np.zeros(len(fleet.pools), POOL)
+    for row, pool in zip(pools, fleet.pools, strict=True):
+        profile = pool.profile
+        row["alpha"], row["beta"] = profile.alpha_s, profile.beta_s
+        row["gamma"], row["delta"] = profile.gamma_s, profile.delta_s
+        # Every decode takes a token of the budget, so the batch can never exceed it.
+        row["max_batch"] = min(profile.max_batch, profile.max_batch_tokens)
+        row["budget"] = profile.max_batch_tokens
+        row["kv_capacity"] = profile.kv_capacity_tokens
+        row["watermark"] = int(WATERMARK * profile.kv_capacity_tokens)
+        row["startup"] = pool.startup_s
+        row["model"], row["region"] = models.index(pool.model), regions.index(pool.region)
+        row["minimum"], row["maximum"] = pool.minimum, pool.maximum
+    pools["first"] = np.cumsum(pools["maximum"]) - pools["maximum"]
+    return pools

@@ -1,0 +1,29 @@
+"""Compile everything ahead of the first simulation, and leave it in the cache on disk."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from simulation.engine.run import simulate
+from simulation.fleet import Fleet, Pool, Region, Tier
+from simulation.performance.linear import LinearProfile
+from simulation.performance.specs import GpuSpec, Provenance
+from simulation.policies.flat import Flat
+from simulation.trace import Trace
+
+
+def warm_up() -> float:
+    """Run one request through the engine, so that every entry point is compiled; wall seconds."""
+    source = Provenance("assumed", "warm-up only")
+    profile = LinearProfile("m", "g", 1, 0.01, 0.0, 0.01, 0.0, 4, 64, 1024, source)
+    gpu = GpuSpec("g", 1e9, 1.0, 1.0, 1.0, source)
+    fleet = Fleet(
+        tiers=(Tier("t"),),
+        regions=(Region("r", 1.0, 1.0),),
+        pools=(Pool("m", "r", profile, gpu, 1, 1, 1, 1.0, 1.0),),
+        latency_s=np.zeros((1, 1)),
+    )
+    zero, one = np.zeros(1), np.ones(1, np.int32)
+    code = np.zeros(1, np.int16)
+    trace = Trace(zero, one, one, code, code, code, ("m",), ("r",), ("t",), 0.0, "synthesised")
+    return simulate(trace, fleet, Flat([1], interval_s=1.0), duration_s=2.0).wall_seconds

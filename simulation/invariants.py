@@ -1,0 +1,86 @@
+"""Laws that every simulation obeys; breaking one is a bug in the engine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from simulation.errors import InvariantViolated
+from simulation.results import COMPLETED, REJECTED, UNFINISHED, SimulationResult
+
+# Sums of millions of durations, in seconds relative to the whole.
+TOLERANCE = 1e-6
+
+
+def check(result: SimulationResult) -> None:
+    """Raise ``InvariantViolated`` unless ``result`` obeys conservation, causality and hours."""
+    _conservation(result)
+    _causality(result)
+    _hours(result)
+
+
+def check_state(pools: npt.NDArray[Any]) -> None:
+    """Laws seen only inside the engine; ``pools`` are its records, shape ``[pools]``.
+
+    No instance ever held more KV tokens than it has, ran before it was ready, or lost count of its
+    life: the four kinds of hours add up to the time from each birth to each death.
+    """
+    _law(pools["kv_peak"] <= pools["kv_capacity"], "an instance held more KV than its memory")
+    _law(pools["early"] == 0, "an iteration ran on an instance that was not ready")
+    kinds = pools["starting_s"] + pools["idle_s"] + pools["prefill_s"] + pools["decode_s"]
+    _law(_close(kinds, pools["lifetime_s"]), "hours by kind do not add up to instance lifetimes")
+
+
+def _conservation(result: SimulationResult) -> None:
+    log = result.requests
+    arrived = len(result.trace)
+    for name in ("outcome", "pool", "first_token_s", "last_token_s", "ttft_s", "tbt_s", "e2e_s"):
+        _law(len(getattr(log, name)) == arrived, f"{name} does not have one row per request")
+    counts = np.bincount(log.outcome, minlength=3)
+    total = counts[COMPLETED] + counts[REJECTED] + counts[UNFINISHED]
+    _law(total == arrived == counts.sum(), "arrived is not completed + rejected + unfinished")
+    refused = sum(result.reject_reasons.values())
+    _law(counts[REJECTED] == refused, "rejections by reason do not add up")
+    done = log.outcome == COMPLETED
+    _law(np.isfinite(log.last_token_s) == done, "a last token without completion, or the reverse")
+    _law(np.isfinite(log.first_token_s[done]), "a completed request has no first token")
+    _law(log.pool[done] >= 0, "a completed request was served nowhere")
+    _law(log.pool[log.outcome == REJECTED] < 0, "a rejected request was served")
+
+
+def _causality(result: SimulationResult) -> None:
+    log = result.requests
+    started = np.isfinite(log.first_token_s)
+    # One ulp of slack: iteration boundaries are products, arrivals are given.
+    slack = 1e-9 * (1.0 + result.duration_s)
+    _law(log.ttft_s[started] >= -slack, "a first token came before its arrival")
+    done = log.outcome == COMPLETED
+    _law(log.last_token_s[done] >= log.first_token_s[done], "a last token came before the first")
+    _law(log.e2e_s[done] >= log.ttft_s[done], "end to end is shorter than the first token")
+
+
+def _hours(result: SimulationResult) -> None:
+    series, totals = result.series, result.totals
+    intervals = series.ready.shape[1]
+    starts = np.arange(intervals) * series.interval_s
+    width = np.minimum(starts + series.interval_s, result.duration_s) - starts
+    alive = (series.ready + series.draining) @ width
+    working = totals.prefill_s + totals.decode_s
+    _law(_close(totals.idle_s + working, alive), "idle and busy hours differ from the series")
+    _law(_close(series.busy @ width, working), "busy hours differ from the series")
+    _law(_close(series.starting @ width, totals.starting_s), "starting hours differ")
+    _law(series.busy <= series.ready + series.draining + TOLERANCE, "more busy than there are")
+    _law(series.utilisation <= 1.0 + TOLERANCE, "more KV in use than there is")
+    negative = min(getattr(totals, k).min() for k in ("starting_s", "idle_s", "prefill_s"))
+    _law(negative >= -TOLERANCE, "hours are negative")
+
+
+def _close(a: npt.NDArray[np.float64], b: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
+    return np.isclose(a, b, rtol=TOLERANCE, atol=TOLERANCE)
+
+
+def _law(holds: Any, broken: str) -> None:
+    if not np.all(holds):
+        raise InvariantViolated(f"Broken law: {broken}.")

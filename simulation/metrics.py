@@ -1,0 +1,241 @@
+"""The figures of one simulation (methods.md X1, X2, X4): what users compare policies by."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from simulation.fleet import Fleet, Tier
+from simulation.results import COMPLETED, REJECTED, UNFINISHED, RequestLog, SimulationResult
+
+HOUR_S = 3600.0
+KWH_J = 3.6e6
+BoolArray = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Percentiles:
+    """Milliseconds over the requests that have a value; None when none has."""
+
+    mean: float | None
+    p50: float | None
+    p95: float | None
+    p99: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSummary:
+    """Requests of one tier, or of one model entering in one region."""
+
+    arrived: int
+    completed: int
+    rejected: int
+    unfinished: int
+    attainment: float | None  # X4: of those that arrived; None when none did
+    input_tokens: int  # of completed requests
+    output_tokens: int
+    ttft_ms: Percentiles
+    tbt_ms: Percentiles
+    e2e_ms: Percentiles
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSummary:
+    """Hours and what they cost, of one pool."""
+
+    model: str
+    region: str
+    gpu: str
+    gpus_per_instance: int
+    instance_hours: float
+    gpu_hours: float
+    wasted_gpu_hours: float
+    idle_gpu_hours: float
+    busy_gpu_hours: float
+    energy_kwh: float
+    cost_usd: float
+    carbon_kg: float
+    peak_instances: float  # largest mean of ready + starting + draining over an interval
+    iterations: int
+    preemptions: int
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """One policy on one trace. Hours, energy, cost and carbon are of the window; every instance
+    that is starting, ready or draining is paid for. Shares are fractions."""
+
+    policy: str
+    seed: int
+    duration_s: float
+    arrived: int
+    completed: int
+    rejected: int
+    unfinished: int
+    reject_reasons: dict[str, int]
+    gpu_hours: float
+    instance_hours: float
+    wasted_gpu_hours: float  # starting
+    donated_gpu_hours: float  # no instance is leased out before spot exists
+    idle_gpu_hours: float
+    busy_gpu_hours: float
+    energy_kwh: float
+    cost_usd: float
+    carbon_kg: float
+    input_tokens: int  # of completed requests
+    output_tokens: int
+    ttft_ms: Percentiles
+    tbt_ms: Percentiles
+    e2e_ms: Percentiles
+    slo_attainment: dict[str, float | None]  # by tier
+    met: dict[str, bool]  # by tier; a tier without requests is met
+    iterations: int
+    preemptions: int
+    wall_seconds: float
+    tiers: dict[str, GroupSummary]
+    models: dict[str, dict[str, GroupSummary]]  # by model, then home region
+    pools: tuple[PoolSummary, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain dicts, lists and numbers, ready for JSON."""
+        out = asdict(self)
+        out["pools"] = list(out["pools"])
+        return out
+
+
+def meets_slo(result: SimulationResult) -> BoolArray:
+    """Per request, whether it completed within every limit of its tier (X4). A one-token answer
+    has no gaps and so meets any TBT limit."""
+    ok: BoolArray = np.equal(result.requests.outcome, COMPLETED)
+    tiers = {tier.name: tier for tier in result.fleet.tiers}
+    for code, name in enumerate(result.trace.tiers):
+        of_tier = result.trace.tier == code
+        ok &= ~of_tier | within_limits(result.requests, tiers[name])
+    return ok
+
+
+def within_limits(log: RequestLog, tier: Tier) -> BoolArray:
+    """Per request, whether no limit of ``tier`` was exceeded; requests not served exceed none."""
+    ok = np.ones(len(log.outcome), bool)
+    limits = ((log.ttft_s, tier.ttft_s), (log.tbt_s, tier.tbt_s), (log.e2e_s, tier.e2e_s))
+    for value, limit in limits:
+        if limit is not None:
+            ok &= ~(value > limit)
+    return ok
+
+
+def summarise(result: SimulationResult) -> Summary:
+    """All figures of X1 and X2 for one result."""
+    trace, fleet = result.trace, result.fleet
+    ok = meets_slo(result)
+    everything = np.ones(len(trace), bool)
+    whole = _group(result, everything, ok)
+    tiers = {name: _group(result, trace.tier == code, ok) for code, name in enumerate(trace.tiers)}
+    models: dict[str, dict[str, GroupSummary]] = {}
+    for m, model in enumerate(trace.models):
+        of_model = trace.model == m
+        models[model] = {
+            region: _group(result, of_model & (trace.region == r), ok)
+            for r, region in enumerate(trace.regions)
+        }
+    target = {tier.name: tier.attainment for tier in fleet.tiers}
+    attainment = {name: group.attainment for name, group in tiers.items()}
+    pools = tuple(_pool(result, p) for p in range(len(fleet.pools)))
+    return Summary(
+        policy=result.policy,
+        seed=result.seed,
+        duration_s=result.duration_s,
+        arrived=whole.arrived,
+        completed=whole.completed,
+        rejected=whole.rejected,
+        unfinished=whole.unfinished,
+        reject_reasons=dict(result.reject_reasons),
+        gpu_hours=sum(pool.gpu_hours for pool in pools),
+        instance_hours=sum(pool.instance_hours for pool in pools),
+        wasted_gpu_hours=sum(pool.wasted_gpu_hours for pool in pools),
+        donated_gpu_hours=0.0,
+        idle_gpu_hours=sum(pool.idle_gpu_hours for pool in pools),
+        busy_gpu_hours=sum(pool.busy_gpu_hours for pool in pools),
+        energy_kwh=sum(pool.energy_kwh for pool in pools),
+        cost_usd=sum(pool.cost_usd for pool in pools),
+        carbon_kg=sum(pool.carbon_kg for pool in pools),
+        input_tokens=whole.input_tokens,
+        output_tokens=whole.output_tokens,
+        ttft_ms=whole.ttft_ms,
+        tbt_ms=whole.tbt_ms,
+        e2e_ms=whole.e2e_ms,
+        slo_attainment=attainment,
+        met={name: a is None or a >= target[name] for name, a in attainment.items()},
+        iterations=int(result.totals.iterations.sum()),
+        preemptions=int(result.totals.preemptions.sum()),
+        wall_seconds=result.wall_seconds,
+        tiers=tiers,
+        models=models,
+        pools=pools,
+    )
+
+
+def _group(result: SimulationResult, rows: BoolArray, ok: BoolArray) -> GroupSummary:
+    log, trace = result.requests, result.trace
+    counts = np.bincount(log.outcome[rows], minlength=3)
+    arrived = int(counts.sum())
+    done = rows & (log.outcome == COMPLETED)
+    return GroupSummary(
+        arrived=arrived,
+        completed=int(counts[COMPLETED]),
+        rejected=int(counts[REJECTED]),
+        unfinished=int(counts[UNFINISHED]),
+        attainment=float(ok[rows].mean()) if arrived else None,
+        input_tokens=int(trace.input_tokens[done].sum(dtype=np.int64)),
+        output_tokens=int(trace.output_tokens[done].sum(dtype=np.int64)),
+        ttft_ms=_percentiles(log.ttft_s[rows]),
+        tbt_ms=_percentiles(log.tbt_s[rows]),
+        e2e_ms=_percentiles(log.e2e_s[rows]),
+    )
+
+
+def _percentiles(seconds: npt.NDArray[np.float64]) -> Percentiles:
+    known = seconds[np.isfinite(seconds)] * 1000.0
+    if not len(known):
+        return Percentiles(None, None, None, None)
+    p50, p95, p99 = np.percentile(known, [50, 95, 99])
+    return Percentiles(float(known.mean()), float(p50), float(p95), float(p99))
+
+
+def _pool(result: SimulationResult, p: int) -> PoolSummary:
+    """A starting or idle instance draws idle power, the others by what the iteration does; the
+    building adds PUE, and carbon is what the region's grid emits for it."""
+    fleet: Fleet = result.fleet
+    pool, totals, series = fleet.pools[p], result.totals, result.series
+    region = next(region for region in fleet.regions if region.name == pool.region)
+    gpus = pool.gpus_per_instance
+    starting_s, idle_s = float(totals.starting_s[p]), float(totals.idle_s[p])
+    prefill_s, decode_s = float(totals.prefill_s[p]), float(totals.decode_s[p])
+    hours = (starting_s + idle_s + prefill_s + decode_s) / HOUR_S
+    joules = gpus * (
+        (starting_s + idle_s) * pool.gpu.idle_w
+        + prefill_s * pool.gpu.prefill_w
+        + decode_s * pool.gpu.decode_w
+    )
+    energy_kwh = joules / KWH_J * region.pue
+    instances = series.ready[p] + series.starting[p] + series.draining[p]
+    return PoolSummary(
+        model=pool.model,
+        region=pool.region,
+        gpu=pool.gpu.name,
+        gpus_per_instance=gpus,
+        instance_hours=hours,
+        gpu_hours=hours * gpus,
+        wasted_gpu_hours=starting_s / HOUR_S * gpus,
+        idle_gpu_hours=idle_s / HOUR_S * gpus,
+        busy_gpu_hours=(prefill_s + decode_s) / HOUR_S * gpus,
+        energy_kwh=energy_kwh,
+        cost_usd=hours * gpus * pool.usd_per_gpu_hour,
+        carbon_kg=energy_kwh * region.carbon_g_per_kwh / 1000.0,
+        peak_instances=float(instances.max()),
+        iterations=int(totals.iterations[p]),
+        preemptions=int(totals.preemptions[p]),
+    )

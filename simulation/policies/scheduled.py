@@ -1,0 +1,61 @@
+"""Instance counts by the clock: how a plan is played out (methods.md E8, LT-I)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from simulation.errors import SimulationError
+from simulation.fleet import Fleet
+from simulation.policies.base import FloatArray, IntArray, Observation
+
+
+class Scheduled:
+    """From ``times_s[i]`` on, ``targets[i]`` instances per pool, at once (LT-I: immediately).
+
+    ``times_s`` has shape ``[periods]`` and must increase; ``targets`` has shape ``[periods,
+    pools]``. Before the first period the fleet's initial counts hold. A step takes effect at the
+    first control instant at or after it.
+    """
+
+    def __init__(
+        self,
+        times_s: Sequence[float] | FloatArray,
+        targets: Sequence[Sequence[int]] | IntArray,
+        name: str = "lt-i",
+        interval_s: float = 60.0,
+    ) -> None:
+        self._times_s = np.array(times_s, np.float64)
+        self._targets = np.array(targets, np.int64)
+        self._name = name
+        self._interval_s = interval_s
+        self._initial = np.zeros(0, np.int64)
+        if self._targets.ndim != 2 or len(self._targets) != len(self._times_s):
+            raise SimulationError(f"Policy {name!r}: targets must be periods by pools.")
+        if np.any(np.diff(self._times_s) <= 0):
+            raise SimulationError(f"Policy {name!r}: times_s must increase.")
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def interval_s(self) -> float:
+        return self._interval_s
+
+    def reset(self, fleet: Fleet) -> IntArray:
+        if self._targets.shape[1] != len(fleet.pools):
+            raise SimulationError(
+                f"Policy {self._name!r} has targets for {self._targets.shape[1]} pools, "
+                f"the fleet has {len(fleet.pools)}; give one column per pool."
+            )
+        self._initial = np.array([pool.initial for pool in fleet.pools], np.int64)
+        return self._at(0.0)
+
+    def decide(self, observation: Observation) -> IntArray:
+        return self._at(observation.time_s)
+
+    def _at(self, time_s: float) -> IntArray:
+        period = int(np.searchsorted(self._times_s, time_s, side="right")) - 1
+        return self._initial.copy() if period < 0 else self._targets[period].copy()

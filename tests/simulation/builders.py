@@ -1,0 +1,86 @@
+"""Small fleets and traces for the tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from simulation.fleet import Fleet, Pool, Region, Routing, Tier
+from simulation.performance.linear import LinearProfile
+from simulation.performance.specs import GpuSpec, Provenance
+from simulation.trace import Trace
+
+SOURCE = Provenance("assumed", "test")
+GPU = GpuSpec("gpu", 80e9, 100.0, 600.0, 400.0, SOURCE)
+DATA = Path(__file__).parents[2] / "../shared/data"
+
+
+def profile(
+    alpha=1 / 32,
+    beta=1 / 1024,
+    gamma=1 / 16,
+    delta=1 / 4096,
+    max_batch=8,
+    budget=64,
+    kv=1024,
+    tp=1,
+):
+    """Binary fractions throughout, so that times are exact and ties are real."""
+    return LinearProfile("m", "gpu", tp, alpha, beta, gamma, delta, max_batch, budget, kv, SOURCE)
+
+
+def pool(
+    prof=None,
+    *,
+    model="m",
+    region="r",
+    initial=1,
+    minimum=0,
+    maximum=64,
+    startup_s=10.0,
+    usd=2.0,
+):
+    return Pool(model, region, prof or profile(), GPU, initial, minimum, maximum, startup_s, usd)
+
+
+def fleet(*pools, tiers=(Tier("t"),), regions=("r",), latency=None, routing=None):
+    return Fleet(
+        tiers=tuple(tiers),
+        regions=tuple(Region(name, 400.0, 1.25) for name in regions),
+        pools=pools or (pool(),),
+        latency_s=np.zeros((len(regions),) * 2) if latency is None else np.array(latency, float),
+        routing=routing or Routing(),
+    )
+
+
+def trace(
+    arrival, isl, osl, *, model=0, region=0, tier=0, models=("m",), regions=("r",), tiers=("t",)
+):
+    n = len(arrival)
+
+    def column(value, kind):
+        return np.broadcast_to(np.asarray(value, kind), (n,)).copy()
+
+    return Trace(
+        arrival_s=np.asarray(arrival, np.float64),
+        input_tokens=column(isl, np.int32),
+        output_tokens=column(osl, np.int32),
+        model=column(model, np.int16),
+        region=column(region, np.int16),
+        tier=column(tier, np.int16),
+        models=models,
+        regions=regions,
+        tiers=tiers,
+        start_s=0.0,
+        provenance="synthesised for a test",
+    )
+
+
+def shared(name: str) -> Path:
+    """A file of the shared real data, or a skipped test that says which one is missing."""
+    path = DATA / name
+    if not path.exists():
+        pytest.skip(f"real data absent: shared/data/{name}")
+    return path
