@@ -150,10 +150,11 @@ def trace_read(
     trace.problem = ""
     trace.kind = report.kind
     trace.format = report.format
-    trace.requests = round(report.requests)
+    trace.requests = round(report.requests or 0)
     trace.rejected = report.rejected
-    trace.start_at = _moment(report.start)
-    trace.end_at = _moment(report.end)
+    calendar = report.clock == "utc"  # else times count from the start of the trace
+    trace.start_at = datetime.fromisoformat(report.start) if calendar else None
+    trace.end_at = datetime.fromisoformat(report.end) if calendar else None
     trace.report = report.as_dict()
     trace.store = store
     trace.save()
@@ -236,7 +237,3 @@ def _free_name(file_name: str) -> str:
     while name in taken:
         name, n = f"{base}-{n}", n + 1
     return name
-
-
-def _moment(iso: str | None) -> datetime | None:
-    return datetime.fromisoformat(iso) if iso else None
