@@ -65,17 +65,21 @@ class Trace:
     def duration_s(self) -> float:
         return float(self.arrival_s[-1]) if len(self) else 0.0
 
-    def window(self, start_s: float, end_s: float) -> Trace:
-        """Requests arriving in ``[start_s, end_s)`` (epoch seconds), re-based to ``start_s``."""
-        lo, hi = np.searchsorted(self.arrival_s, [start_s - self.start_s, end_s - self.start_s])
-        keep = slice(int(lo), int(hi))
+    def rows(self, keep: slice | npt.NDArray[np.bool_]) -> Trace:
+        """The requests that ``keep`` picks, in the same order and on the same clock."""
         return replace(
             self,
-            arrival_s=self.arrival_s[keep] - (start_s - self.start_s),
+            arrival_s=self.arrival_s[keep],
             input_tokens=self.input_tokens[keep],
             output_tokens=self.output_tokens[keep],
             model=self.model[keep],
             region=self.region[keep],
             tier=self.tier[keep],
-            start_s=start_s,
         )
+
+    def window(self, start_s: float, end_s: float) -> Trace:
+        """Requests arriving in ``[start_s, end_s)`` (epoch seconds), re-based to ``start_s``."""
+        lo, hi = np.searchsorted(self.arrival_s, [start_s - self.start_s, end_s - self.start_s])
+        inside = self.rows(slice(int(lo), int(hi)))
+        shifted = inside.arrival_s - (start_s - self.start_s)
+        return replace(inside, arrival_s=shifted, start_s=start_s)

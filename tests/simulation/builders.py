@@ -14,6 +14,7 @@ from simulation.trace import Trace
 
 SOURCE = Provenance("assumed", "test")
 GPU = GpuSpec("gpu", 80e9, 100.0, 600.0, 400.0, SOURCE)
+TIER = Tier("t")
 DATA = Path(__file__).parents[2] / "../shared/data"
 
 
@@ -45,7 +46,7 @@ def pool(
     return Pool(model, region, prof or profile(), GPU, initial, minimum, maximum, startup_s, usd)
 
 
-def fleet(*pools, tiers=(Tier("t"),), regions=("r",), latency=None, routing=None):
+def fleet(*pools, tiers=(TIER,), regions=("r",), latency=None, routing=None):
     return Fleet(
         tiers=tuple(tiers),
         regions=tuple(Region(name, 400.0, 1.25) for name in regions),

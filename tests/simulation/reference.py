@@ -1,11 +1,12 @@
-"""One instance, one iteration at a time, in plain Python: slow and meant to be obviously right.
+"""Instances stepped one iteration at a time, in plain Python: slow and meant to be obviously right.
 
 Shares no code with the engine. Every request carries its own counts; every iteration touches every
-request of the batch.
+request of its batch; routing looks at every request of every instance.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 
@@ -14,97 +15,156 @@ class Job:
     arrival: float
     isl: int
     osl: int
-    low: bool = False
+    home: int = 0
     given: int = 0  # tokens given out so far
-    to_prefill: int = 0
+    to_prefill: int = 0  # of the admission now running
     kv: int = 0
     first: float | None = None
     last: float | None = None
+    region: int = -1
+    running: bool = False
+
+    @property
+    def remaining(self) -> int:
+        prefill = self.to_prefill if self.running else self.isl + self.given
+        return prefill + self.osl - self.given
 
 
 @dataclass
-class Outcome:
-    jobs: list[Job]
+class Instance:
+    profile: object
+    region: int = 0
+    queue: list[Job] = field(default_factory=list)
+    batch: list[Job] = field(default_factory=list)  # in order of admission
+    chunks: list[tuple[Job, int]] = field(default_factory=list)
+    decoding: list[Job] = field(default_factory=list)
+    next_event: float = math.inf
+    in_iteration: bool = False
     iterations: int = 0
     preemptions: int = 0
     prefill_s: float = 0.0
     decode_s: float = 0.0
-    kv_peak: int = 0
-    busy: list[tuple[float, float]] = field(default_factory=list)
 
+    @property
+    def kv(self) -> int:
+        return sum(job.kv for job in self.batch)
 
-def serve(profile, requests) -> Outcome:
-    """``requests``: (arrival, isl, osl[, low]) in order of arrival; every one fits in memory."""
-    jobs = [Job(*request) for request in requests]
-    out = Outcome(jobs)
-    coming = list(jobs)
-    urgent: list[Job] = []
-    low: list[Job] = []
-    batch: list[Job] = []  # in order of admission
-    watermark = int(0.01 * profile.kv_capacity_tokens)
-    max_batch = min(profile.max_batch, profile.max_batch_tokens)
-    now = 0.0
-    while coming or urgent or low or batch:
-        if not (urgent or low or batch):
-            now = max(now, coming[0].arrival)
-        while coming and coming[0].arrival <= now:
-            job = coming.pop(0)
-            (low if job.low else urgent).append(job)
+    @property
+    def remaining(self) -> int:
+        return sum(job.remaining for job in self.queue + self.batch)
 
-        decoding = [job for job in batch if job.to_prefill == 0]
-        preempted = False
-        while sum(job.kv for job in batch) + len(decoding) > profile.kv_capacity_tokens:
-            victim = batch.pop()
-            victim.kv = 0
-            victim.to_prefill = 0
-            (low if victim.low else urgent).insert(0, victim)
-            decoding = [job for job in batch if job.to_prefill == 0]
-            preempted = True
-            out.preemptions += 1
-        for job in decoding:
-            job.kv += 1
+    def enqueue(self, job: Job, now: float) -> None:
+        job.region = self.region
+        self.queue.append(job)
+        if not self.in_iteration:
+            self.next_event = now
 
-        budget = profile.max_batch_tokens - len(decoding)
-        chunks: list[tuple[Job, int]] = []
-        for job in batch:
-            if job.to_prefill and budget:
-                take = min(budget, job.to_prefill)
-                chunks.append((job, take))
-                budget -= take
-        while budget and not preempted and len(batch) < max_batch and (urgent or low):
-            queue = urgent or low
-            job = queue[0]
-            prompt = job.isl + job.given
-            used = sum(other.kv for other in batch)
-            spare = watermark if batch else 0
-            if used + prompt + 1 + spare > profile.kv_capacity_tokens:
-                break
-            queue.pop(0)
-            job.kv = prompt + 1
-            job.to_prefill = prompt
-            batch.append(job)
-            take = min(budget, prompt)
-            chunks.append((job, take))
-            budget -= take
+    def event(self, now: float) -> None:
+        if self.in_iteration:
+            self.finish(now)
+        self.begin(now)
 
-        out.kv_peak = max(out.kv_peak, sum(job.kv for job in batch))
-        prefill = sum(take for _, take in chunks)
-        length = profile.iteration_s(len(decoding), prefill)
-        if prefill:
-            out.prefill_s += length
-        else:
-            out.decode_s += length
-        now += length
-        out.iterations += 1
-        for job in decoding:
+    def finish(self, now: float) -> None:
+        self.in_iteration = False
+        for job in self.decoding:
             job.given += 1
-        for job, take in chunks:
+        for job, take in self.chunks:
             job.to_prefill -= take
             if job.to_prefill == 0:
                 job.given += 1
                 if job.first is None:
                     job.first = now
-        for job in [job for job in batch if job.given == job.osl]:
+        for job in [job for job in self.batch if job.given == job.osl]:
             job.last = now
-            batch.remove(job)
-    return out
+            self.batch.remove(job)
+
+    def begin(self, now: float) -> None:
+        profile = self.profile
+        capacity = profile.kv_capacity_tokens
+        self.decoding = [job for job in self.batch if job.to_prefill == 0]
+        preempted = False
+        while self.kv + len(self.decoding) > capacity:
+            victim = self.batch.pop()
+            victim.kv = victim.to_prefill = 0
+            victim.running = False
+            self.queue.insert(0, victim)
+            self.decoding = [job for job in self.batch if job.to_prefill == 0]
+            preempted = True
+            self.preemptions += 1
+        for job in self.decoding:
+            job.kv += 1
+
+        budget = profile.max_batch_tokens - len(self.decoding)
+        self.chunks = []
+        for job in self.batch:
+            if job.to_prefill and budget:
+                take = min(budget, job.to_prefill)
+                self.chunks.append((job, take))
+                budget -= take
+        most = min(profile.max_batch, profile.max_batch_tokens)
+        while budget and not preempted and len(self.batch) < most and self.queue:
+            job = self.queue[0]
+            prompt = job.isl + job.given
+            spare = int(0.01 * capacity) if self.batch else 0
+            if self.kv + prompt + 1 + spare > capacity:
+                break
+            self.queue.pop(0)
+            job.running, job.kv, job.to_prefill = True, prompt + 1, prompt
+            self.batch.append(job)
+            take = min(budget, prompt)
+            self.chunks.append((job, take))
+            budget -= take
+
+        if not self.batch:
+            self.next_event = math.inf
+            return
+        prefill = sum(take for _, take in self.chunks)
+        length = profile.iteration_s(len(self.decoding), prefill)
+        if prefill:
+            self.prefill_s += length
+        else:
+            self.decode_s += length
+        self.in_iteration = True
+        self.iterations += 1
+        self.next_event = now + length
+
+
+def serve(instances: list[Instance], jobs: list[Job], latency=((0.0,),), threshold=0.7) -> None:
+    """Serve ``jobs`` (in order of arrival) to the end, routed as methods.md E4 says."""
+    regions = range(len(latency))
+
+    def best(region):
+        return min(
+            (i for i in instances if i.region == region), key=lambda i: i.remaining, default=None
+        )
+
+    def utilisation(region):
+        here = [i for i in instances if i.region == region]
+        return sum(i.kv for i in here) / sum(i.profile.kv_capacity_tokens for i in here)
+
+    coming = list(jobs)
+    on_wire: list[tuple[float, int, int]] = []
+    while True:
+        arrival = coming[0].arrival if coming else math.inf
+        delivery = min(on_wire)[0] if on_wire else math.inf
+        event = min(i.next_event for i in instances)
+        now = min(arrival, delivery, event)
+        if now == math.inf:
+            return
+        if arrival == now:
+            job = coming.pop(0)
+            order = sorted(regions, key=lambda r: (r != job.home, latency[job.home][r]))
+            order = [r for r in order if best(r) is not None]
+            under = [r for r in order if utilisation(r) < threshold]
+            region = under[0] if under else min(order, key=utilisation)
+            wire = latency[job.home][region]
+            if wire > 0:
+                on_wire.append((now + wire, jobs.index(job), region))
+            else:
+                best(region).enqueue(job, now)
+        elif delivery == now:
+            top = min(on_wire)
+            on_wire.remove(top)
+            best(top[2]).enqueue(jobs[top[1]], now)
+        else:
+            next(i for i in instances if i.next_event == now).event(now)

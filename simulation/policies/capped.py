@@ -1,0 +1,52 @@
+"""Any policy, kept within the GPUs that pools share (E7's region caps, ours)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from simulation.fleet import Fleet
+from simulation.policies.base import IntArray, Observation, ScalingPolicy
+
+
+class WithinCapacity:
+    """``policy``, with growth taken back where a group of pools would pass its GPUs.
+
+    ``groups`` holds (indices of pools, GPUs they share). What is up stays up: only instances asked
+    for beyond the present count are refused, the last pool's first. A draining instance still
+    holds its GPUs.
+    """
+
+    def __init__(self, policy: ScalingPolicy, groups: Sequence[tuple[Sequence[int], int]]) -> None:
+        self._policy = policy
+        self._groups = [(list(pools), gpus) for pools, gpus in groups]
+        self._gpus_each = np.zeros(0, np.int64)
+
+    @property
+    def name(self) -> str:
+        return self._policy.name
+
+    @property
+    def interval_s(self) -> float:
+        return self._policy.interval_s
+
+    def reset(self, fleet: Fleet) -> IntArray:
+        self._gpus_each = np.array([pool.gpus_per_instance for pool in fleet.pools], np.int64)
+        return self._policy.reset(fleet)
+
+    def decide(self, observation: Observation) -> IntArray:
+        targets = self._policy.decide(observation).copy()
+        present = observation.ready + observation.starting
+        for pools, gpus in self._groups:
+            held = targets[pools] + observation.draining[pools]
+            over = int(held @ self._gpus_each[pools]) - gpus
+            for p in reversed(pools):
+                if over <= 0:
+                    break
+                growth = max(0, int(targets[p] - present[p]))
+                each = int(self._gpus_each[p])
+                back = min(growth, -(-over // each))
+                targets[p] -= back
+                over -= back * each
+        return targets

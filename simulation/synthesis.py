@@ -1,0 +1,156 @@
+"""Requests drawn from binned demand and from distributions of their lengths; always seeded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from simulation.errors import SimulationError
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int32]
+
+MOST_TOKENS = 1_000_000  # of one request, where the caller names no limit
+
+
+class Lengths(Protocol):
+    """Where input and output lengths come from."""
+
+    def sample(self, n: int, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
+        """``n`` pairs of (input tokens, output tokens), each at least 1."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LengthDistribution:
+    """A log-normal number of tokens with this mean and coefficient of variation.
+
+    Draws are rounded and held within ``[minimum, maximum]``; cutting the upper tail lowers the mean
+    a little below ``mean``.
+    """
+
+    mean: float
+    cv: float
+    minimum: int = 1
+    maximum: int = MOST_TOKENS
+
+    def __post_init__(self) -> None:
+        if not self.mean > 0 or not self.cv >= 0:
+            raise SimulationError("A length distribution needs mean > 0 and cv >= 0.")
+        if not 1 <= self.minimum <= self.maximum:
+            raise SimulationError("A length distribution needs 1 <= minimum <= maximum.")
+
+    def sample(self, n: int, rng: np.random.Generator) -> IntArray:
+        """``n`` lengths in tokens."""
+        variance = np.log1p(self.cv**2)  # of the logarithm
+        drawn = rng.lognormal(np.log(self.mean) - variance / 2.0, np.sqrt(variance), n)
+        return np.clip(np.rint(drawn), self.minimum, self.maximum).astype(np.int32)
+
+
+@dataclass(frozen=True, slots=True)
+class IndependentLengths:
+    """Input and output lengths drawn apart from each other."""
+
+    input: LengthDistribution
+    output: LengthDistribution
+
+    def sample(self, n: int, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
+        return self.input.sample(n, rng), self.output.sample(n, rng)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EmpiricalLengths:
+    """Pairs of lengths as observed, drawn with replacement: what goes together stays together."""
+
+    input_tokens: IntArray
+    output_tokens: IntArray
+
+    def __post_init__(self) -> None:
+        if not len(self.input_tokens) or len(self.input_tokens) != len(self.output_tokens):
+            raise SimulationError("Empirical lengths need as many inputs as outputs, at least one.")
+
+    def sample(self, n: int, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
+        rows = rng.integers(len(self.input_tokens), size=n)
+        chosen = (np.asarray(column)[rows] for column in (self.input_tokens, self.output_tokens))
+        isl, osl = (np.maximum(column, 1).astype(np.int32) for column in chosen)
+        return isl, osl
+
+
+def requests_from_bins(
+    counts: npt.ArrayLike,
+    bin_s: float,
+    start_s: float,
+    lengths: Lengths,
+    rng: np.random.Generator,
+    *,
+    input_totals: npt.ArrayLike | None = None,
+    output_totals: npt.ArrayLike | None = None,
+) -> tuple[FloatArray, IntArray, IntArray]:
+    """``(arrival_s, input_tokens, output_tokens)`` of requests that reproduce ``counts`` exactly.
+
+    ``counts`` has shape ``[bins]``, whole numbers; NaN is a gap and gives none. Bin ``i`` covers
+    ``[start_s + i * bin_s, start_s + (i + 1) * bin_s)`` and its arrivals are uniform in it: a
+    Poisson stream given its count. Where token totals are given (NaN: unknown) the lengths drawn
+    are scaled bin by bin so that they sum to the total exactly, each at least 1.
+    """
+    raw = np.asarray(counts, np.float64)
+    known = np.nan_to_num(raw, nan=0.0)
+    if np.any(known < 0) or np.any(known != np.floor(known)) or not np.isfinite(known).all():
+        raise SimulationError(
+            "Counts per bin must be whole numbers of at least 0, or NaN for gaps."
+        )
+    if not bin_s > 0:
+        raise SimulationError("bin_s must be positive.")
+    per_bin = known.astype(np.int64)
+    bins = np.repeat(np.arange(len(per_bin)), per_bin)
+    n = len(bins)
+    arrival = start_s + (bins + rng.random(n)) * bin_s
+    # Rounding may lift the last instant of a bin onto the next one's edge.
+    arrival = np.minimum(arrival, np.nextafter(start_s + (bins + 1) * bin_s, -np.inf))
+    arrival.sort()
+    isl, osl = lengths.sample(n, rng)
+    if input_totals is not None:
+        isl = _scaled(isl, bins, per_bin, np.asarray(input_totals, np.float64), "input")
+    if output_totals is not None:
+        osl = _scaled(osl, bins, per_bin, np.asarray(output_totals, np.float64), "output")
+    return arrival, isl, osl
+
+
+def _scaled(
+    lengths: IntArray,
+    bins: npt.NDArray[np.int64],
+    counts: npt.NDArray[np.int64],
+    totals: FloatArray,
+    what: str,
+) -> IntArray:
+    """Lengths of at least 1 whose sum per bin is the total: 1 each, the rest in proportion."""
+    if totals.shape != counts.shape:
+        raise SimulationError(f"Give one {what} token total per bin.")
+    wanted = np.rint(np.nan_to_num(totals, nan=-1.0)).astype(np.int64)
+    known = ~np.isnan(totals)
+    short = known & (wanted < counts)
+    if short.any():
+        i = int(np.flatnonzero(short)[0])
+        raise SimulationError(
+            f"Bin {i} has {counts[i]} requests but {wanted[i]} {what} tokens; every request needs "
+            "at least one: correct the total, or leave it out (NaN)."
+        )
+    used = counts > 0
+    share = lengths - 1 + 1e-9  # never all zero
+    starts = np.cumsum(counts) - counts
+    sums = np.zeros(len(counts))
+    sums[used] = np.add.reduceat(share, starts[used]) if used.any() else 0.0
+    extra = (wanted - counts)[bins]
+    # Round the running sum, not the parts: then every bin's parts add up to its total.
+    running = np.cumsum(share)
+    before = np.concatenate([[0.0], running])[starts[bins]]
+    upto = np.clip((running - before) / np.where(sums > 0, sums, 1.0)[bins], 0.0, 1.0)
+    edges = np.rint(upto * extra).astype(np.int64)
+    last = np.cumsum(counts)[used] - 1
+    edges[last] = extra[last]
+    parts = np.diff(edges, prepend=0)
+    parts[starts[used]] = edges[starts[used]]
+    return np.where(known[bins], 1 + parts, lengths).astype(np.int32)
