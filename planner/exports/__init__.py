@@ -1,0 +1,85 @@
+"""Results as files: CSV of a table, JSON of the whole. One function per format."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from planner.errors import NotReady, PlannerError
+from planner.models import Run
+from planner.selectors.runs import run_result, run_table, run_tables
+
+MAIN_TABLES = ("plan", "policies", "forecast", "series")  # what a CSV of a run is, first found
+LATER = ("pdf", "html", "xlsx", "hpa", "keda", "wva", "dynamo", "llm-d", "terraform")
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet would run a cell that begins so
+
+
+def csv_text(table: pl.DataFrame) -> str:
+    """A table as CSV: times in ISO 8601 UTC, text that a spreadsheet would run as a formula
+    prefixed with an apostrophe."""
+    columns = []
+    for name, kind in table.schema.items():
+        column = pl.col(name)
+        if isinstance(kind, pl.Datetime):
+            column = column.dt.strftime("%Y-%m-%dT%H:%M:%SZ")
+        elif kind == pl.String:
+            risky = pl.col(name).str.slice(0, 1).is_in(list(_FORMULA))
+            column = pl.when(risky).then("'" + pl.col(name)).otherwise(pl.col(name)).alias(name)
+        columns.append(column)
+    return table.select(columns).write_csv()
+
+
+def json_text(run: Run) -> str:
+    return json.dumps(run_result(run), indent=2) + "\n"
+
+
+def main_table(run: Run) -> str:
+    """The table that a CSV of this run holds unless another is named."""
+    have = run_tables(run)
+    run_result(run)
+    for name in MAIN_TABLES:
+        if name in have:
+            return name
+    raise NotReady(f"Run {run.pk} has no table to export; export it to json.")
+
+
+def export_run(
+    *, run: Run, to: str, folder: Path, table: str | None = None, out: Path | None = None
+) -> Path:
+    """Write the run's results to ``out``, or to a file in ``folder`` named after the run."""
+    writers: dict[str, Callable[[], tuple[str, str]]] = {
+        "csv": lambda: (
+            f"run-{run.pk}-{table or main_table(run)}.csv",
+            csv_text(run_table(run, table or main_table(run))),
+        ),
+        "json": lambda: (f"run-{run.pk}.json", json_text(run)),
+    }
+    if to in LATER:
+        raise PlannerError(f"Export to {to} has not come yet; export to csv or json.")
+    if to not in writers:
+        raise PlannerError(f"There is no export to {to!r}; choose csv or json.")
+    name, content = writers[to]()
+    path = out or folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content)
+    return path
+
+
+def load_result(text: str, name: str) -> dict[str, Any]:
+    """A result document from a file that a command printed with --json."""
+    try:
+        result = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise PlannerError(
+            f"{name}, line {error.lineno}: not JSON; give a run's number or the output of a "
+            "command with --json."
+        ) from None
+    if not isinstance(result, dict) or not isinstance(result.get("run"), int):
+        raise PlannerError(
+            f"{name}: no 'run' in it; give a run's number or the output of a command with --json."
+        )
+    return result

@@ -100,6 +100,20 @@ def edit(text: str, changes: Mapping[str, Any], name: str = "scenario") -> str:
     return out.getvalue()
 
 
+def with_traces(text: str, names: Mapping[int, str]) -> str:
+    """``text`` with the ``file`` of the sources in ``names`` replaced by a stored ``trace``."""
+    if not names:
+        return text
+    data = _load(text, "scenario")
+    for index, trace in names.items():
+        source = data["traffic"]["sources"][index]
+        source.insert(list(source).index("file"), "trace", trace)
+        del source["file"]
+    out = io.StringIO()
+    _yaml().dump(data, out)
+    return out.getvalue()
+
+
 def outline(text: str, name: str = "scenario") -> dict[str, Any]:
     """The document as plain data, unchecked: for a form that shows what is there."""
     plain: dict[str, Any] = _plain(_load(text, name))

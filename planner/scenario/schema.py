@@ -240,7 +240,7 @@ class Horizon(Section):
     what then came; a window after its end is planned and replayed on the forecast.
     """
 
-    start: datetime | None = None
+    start: datetime | Literal["end"] | None = None  # "end": right after the trace
     duration_s: Positive | None = None
     period_s: Positive | None = (
         None  # between decisions; left out: an hour, or less for short traces

@@ -27,6 +27,8 @@ from planner.version import code_version
 
 logger = logging.getLogger(__name__)
 
+Progress = Callable[[float, str], None]  # fraction, stage in words
+
 STALE_AFTER_S = 60.0  # many missed heartbeats: the worker is gone, not merely busy
 ENQUEUE_AGAIN_S = 300.0  # a message that was lost on the way
 MAX_ATTEMPTS = 3
@@ -126,26 +128,30 @@ def run_claim(*, run_id: int) -> Run | None:
     return run
 
 
-def run_execute(*, run_id: int) -> Run:
+def run_execute(*, run_id: int, observer: Progress | None = None, surface: bool = False) -> Run:
     """Claim the run and carry it out to its end, whatever the end is.
 
     Expected outcomes are kept as ``failed`` with their sentence, bugs as ``errored`` with their
-    traceback. The exception is not raised again: the row is the outcome.
+    traceback. The row is the outcome; with ``surface`` the exception is raised again as well, for
+    a caller who waits (command line), and ``observer`` hears of the progress.
     """
     from planner.services.execution import run_body
 
     run = run_claim(run_id=run_id)
     if run is None:
         return Run.objects.get(pk=run_id)
-    with _Watch(run) as watch:
+    with _Watch(run, observer) as watch:
         try:
             result = run_body(run=run, progress=watch.progress)
         except RunCancelled:
             _finish(run, Run.State.CANCELLED, stage="Cancelled")
         except EXPECTED as problem:
             _finish(run, Run.State.FAILED, stage="Failed", problem=str(problem))
+            if surface:
+                raise
         except Exception as bug:  # a bug ends this run, not the worker
-            logger.exception("run %s", run.pk)
+            if not surface:
+                logger.exception("run %s", run.pk)
             _finish(
                 run,
                 Run.State.ERRORED,
@@ -154,6 +160,8 @@ def run_execute(*, run_id: int) -> Run:
                 "its details are kept for the developers.",
                 traceback="".join(traceback.format_exception(bug)),
             )
+            if surface:
+                raise
         else:
             _finish(run, Run.State.COMPLETED, stage="Done", progress=1.0, result=result)
     run.refresh_from_db()
@@ -229,9 +237,6 @@ def _finish(run: Run, state: str, **fields: Any) -> None:
     )
 
 
-Progress = Callable[[float, str], None]
-
-
 class _Watch:
     """Writes heartbeats, progress and log from a thread of its own, and hears of cancelling.
 
@@ -239,8 +244,9 @@ class _Watch:
     RunCancelled when the thread has seen that the run is to stop or is no longer ours.
     """
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, observer: Progress | None) -> None:
         self._run = run
+        self._observer = observer
         self._fraction = 0.0
         self._stage = ""
         self._log: list[str] = []
@@ -265,6 +271,8 @@ class _Watch:
         if self._cancel.is_set():
             raise RunCancelled
         self._fraction = min(1.0, max(0.0, fraction))
+        if self._observer:
+            self._observer(self._fraction, stage or self._stage)
         if stage and stage != self._stage:
             self._stage = stage
             self._log.append(f"{timezone.now():%H:%M:%S} {stage}")

@@ -1,0 +1,153 @@
+"""What all commands share: --json, exit codes, progress on stderr, no traceback for a user."""
+
+from __future__ import annotations
+
+import json
+import sys
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from planner.errors import EXPECTED, Infeasible, NotFound, PlannerError
+from planner.ingest import IngestOptions
+from planner.models import Run
+from planner.pipeline.documents import peak_rss_mb
+from planner.scenario import document as text
+from planner.selectors.scenarios import scenario_get
+from planner.selectors.traces import trace_get
+from planner.services import runs
+from planner.services.traces import trace_ingest_path
+
+
+class HeadroomCommand(BaseCommand):
+    """Subclasses write ``answer``: options in, one JSON-ready dict out, and ``words`` for people.
+
+    stdout holds the answer and nothing else; everything on the way goes to stderr.
+    """
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+    def answer(self, options: dict[str, Any]) -> dict[str, Any]:
+        raise CommandError(f"{type(self).__module__} does not answer")
+
+    def words(self, answer: dict[str, Any]) -> str:
+        return json.dumps(answer, indent=2)
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            answer = self.answer(options)
+        except EXPECTED as problem:
+            self._clear_line()
+            if isinstance(problem, Infeasible) and options["json"]:
+                self.stdout.write(json.dumps(infeasible_document(problem)))
+            self.stderr.write(str(problem))
+            sys.exit(getattr(problem, "exit_code", 2))
+        self._clear_line()
+        self.stdout.write(json.dumps(answer) if options["json"] else self.words(answer))
+
+    def progress(self, fraction: float, stage: str) -> None:
+        """A bar on a terminal; silence elsewhere, so that logs stay short."""
+        if not sys.stderr.isatty():
+            return
+        filled = round(30 * fraction)
+        bar = "#" * filled + "-" * (30 - filled)
+        sys.stderr.write(f"\r\033[K[{bar}] {fraction:4.0%} {stage}")
+        sys.stderr.flush()
+
+    def _clear_line(self) -> None:
+        if sys.stderr.isatty():
+            sys.stderr.write("\r\033[K")
+
+
+class RunCommand(HeadroomCommand):
+    """A command that is a run: the same row, life cycle and results as in browser and API."""
+
+    kind = ""
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        super().add_arguments(parser)
+        parser.add_argument("scenario", help="scenario file (YAML), or a stored one's name or id")
+
+    def run_options(self, options: dict[str, Any]) -> dict[str, Any]:
+        return {}
+
+    def answer(self, options: dict[str, Any]) -> dict[str, Any]:
+        document, name = load_scenario(options["scenario"], self.progress)
+        run = runs.run_create(
+            owner=None,
+            kind=self.kind,
+            document=document,
+            name=name,
+            options=self.run_options(options),
+            enqueue=False,
+        )
+        return execute(run, self.progress)
+
+
+def execute(run: Run, progress: runs.Progress) -> dict[str, Any]:
+    """Carry out a run here and now; its expected problem is raised again."""
+    run = runs.run_execute(run_id=run.pk, observer=progress, surface=True)
+    result: dict[str, Any] = run.result
+    if "peak_rss_mb" in result:
+        result["peak_rss_mb"] = peak_rss_mb()
+    return result
+
+
+def infeasible_document(problem: Infeasible) -> dict[str, Any]:
+    return {"status": "infeasible", "conflict": str(problem), "decisions": [], "binding": []}
+
+
+def load_scenario(given: str, progress: runs.Progress) -> tuple[str, str]:
+    """The document of a scenario file or stored scenario, and its name.
+
+    Files that a scenario file names are taken in (once: they are known by their hash) and the
+    document returned names the stored traces instead.
+    """
+    path = Path(given)
+    if not path.exists():
+        try:
+            stored = scenario_get(given)
+        except NotFound as problem:
+            raise PlannerError(
+                f"{given}: there is no such file, and no scenario of that name. {problem}"
+            ) from None
+        return stored.document, stored.name
+    if path.is_dir():
+        raise PlannerError(f"{given} is a folder; name a scenario file in it.")
+    try:
+        document = path.read_text()
+    except UnicodeDecodeError:
+        raise PlannerError(f"{given} is not a text file; a scenario is YAML.") from None
+    scenario = text.parse(document, path.name)
+    names = {}
+    for index, source in enumerate(scenario.traffic.sources):
+        if source.file is None:
+            continue
+        data = (path.parent / source.file).resolve()
+        trace = trace_ingest_path(
+            path=data,
+            options=IngestOptions(name=data.name),
+            progress=lambda done, data=data: progress(done * 0.1, f"Reading {data.name}"),
+        )
+        names[index] = trace.name
+    return text.with_traces(document, names), scenario.name
+
+
+def load_trace(given: str, progress: runs.Progress) -> Any:
+    """A trace from a file, or a stored one by name or id."""
+    path = Path(given)
+    if path.exists():
+        return trace_ingest_path(
+            path=path,
+            options=IngestOptions(name=path.name),
+            progress=lambda done: progress(done, f"Reading {path.name}"),
+        )
+    try:
+        return trace_get(given)
+    except NotFound as problem:
+        raise PlannerError(
+            f"{given}: there is no such file, and no trace of that name. {problem}"
+        ) from None

@@ -1,0 +1,38 @@
+"""bin/manage compare: every policy on the same requests, side by side."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from typing import Any
+
+from planner.errors import PlannerError
+from planner.management.base import RunCommand
+from planner.management.commands.simulate import policy_words
+from planner.models import Run
+from planner.pipeline.replay import LABELS
+
+
+class Command(RunCommand):
+    help = "Forecast, plan and replay every policy of a scenario."
+    kind = Run.Kind.COMPARE
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        super().add_arguments(parser)
+        parser.add_argument("--policies", help="comma-separated; left out: the scenario's")
+
+    def run_options(self, options: dict[str, Any]) -> dict[str, Any]:
+        if not options["policies"]:
+            return {}
+        names = [name.strip() for name in options["policies"].split(",") if name.strip()]
+        for name in names:
+            if name not in LABELS:
+                raise PlannerError(
+                    f"--policies: there is no policy {name!r}; choose from {', '.join(LABELS)}."
+                )
+        return {"policies": names}
+
+    def words(self, answer: dict[str, Any]) -> str:
+        rows = [answer["headline"], *(f"! {warning}" for warning in answer["warnings"]), ""]
+        return "\n".join(
+            rows + [policy_words(answer["policies"][name]) for name in answer["ranking"]]
+        )

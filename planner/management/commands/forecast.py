@@ -1,0 +1,74 @@
+"""bin/manage forecast: what comes after a trace, or what a scenario's plan would stand on."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+from forecasting.selection import METHODS
+from planner.errors import PlannerError
+from planner.management.base import HeadroomCommand, execute, load_scenario, load_trace
+from planner.models import Run, Scenario
+from planner.services import runs
+
+
+class Command(HeadroomCommand):
+    help = "Forecast a demand or trace file, a stored trace, or the window of a scenario."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        super().add_arguments(parser)
+        parser.add_argument("source", help="file, stored trace, or scenario file")
+        parser.add_argument("--bin", type=float, default=900, help="seconds per bin")
+        parser.add_argument("--horizon", type=float, default=3600, help="seconds ahead")
+        parser.add_argument(
+            "--method", default="auto", choices=[m for m in METHODS if m != "perfect"]
+        )
+        parser.add_argument("--backtest", action="store_true", help="errors over past origins")
+        parser.add_argument("--origins", type=int, default=24, help="origins of the backtest")
+
+    def answer(self, options: dict[str, Any]) -> dict[str, Any]:
+        source = options["source"]
+        for name in ("bin", "horizon"):
+            if options[name] <= 0:
+                raise PlannerError(
+                    f"--{name} {options[name]:g}: give a positive number of seconds."
+                )
+        if options["origins"] < 1:
+            raise PlannerError(f"--origins {options['origins']}: give 1 or more.")
+        scenario = Path(source).suffix in (".yml", ".yaml")
+        if scenario or Scenario.objects.filter(name=source).exists():
+            document, name = load_scenario(source, self.progress)
+            run = runs.run_create(
+                owner=None,
+                kind=Run.Kind.FORECAST,
+                document=document,
+                name=name,
+                options={} if options["method"] == "auto" else {"method": options["method"]},
+                enqueue=False,
+            )
+            return execute(run, self.progress)
+        run = runs.run_create(
+            owner=None,
+            kind=Run.Kind.FORECAST,
+            trace=load_trace(source, self.progress),
+            options={
+                "bin_s": options["bin"],
+                "horizon_s": options["horizon"],
+                "method": options["method"],
+                "origins": options["origins"] if options["backtest"] else 0,
+            },
+            enqueue=False,
+        )
+        return execute(run, self.progress)
+
+    def words(self, answer: dict[str, Any]) -> str:
+        rows = ["model / region / tier: method, WAPE, peak WAPE, next bins"]
+        for one in answer["series"]:
+            errors = ", ".join(
+                "-" if one[name] is None else f"{one[name]:.1%}" for name in ("wape", "peak_wape")
+            )
+            ahead = ", ".join(f"{value:,.0f}" for value in one["forecast"][:6])
+            where = f"{one['model']} / {one['region']} / {one['tier']}"
+            rows.append(f"{where}: {one['method']} {one['order']}, {errors}: {ahead} {one['unit']}")
+        return "\n".join(rows)

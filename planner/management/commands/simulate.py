@@ -1,0 +1,66 @@
+"""bin/manage simulate: one policy replayed request by request."""
+
+from __future__ import annotations
+
+import shutil
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+from planner import storage
+from planner.management.base import RunCommand
+from planner.models import Run
+from planner.pipeline.replay import LABELS
+
+
+class Command(RunCommand):
+    help = "Replay one policy on a scenario's requests."
+    kind = Run.Kind.SIMULATE
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        super().add_arguments(parser)
+        parser.add_argument("--policy", required=True, choices=list(LABELS))
+        parser.add_argument("--seed", type=int, help="left out: the scenario's")
+        parser.add_argument("--out", type=Path, help="folder for the tables, as Parquet")
+
+    def run_options(self, options: dict[str, Any]) -> dict[str, Any]:
+        given = {"policy": options["policy"], "seed": options["seed"]}
+        return {name: value for name, value in given.items() if value is not None}
+
+    def answer(self, options: dict[str, Any]) -> dict[str, Any]:
+        answer = super().answer(options)
+        if options["out"]:
+            options["out"].mkdir(parents=True, exist_ok=True)
+            store = Run.objects.values_list("store", flat=True).get(pk=answer["run"])
+            for table in storage.folder(store).glob("*.parquet"):
+                shutil.copy(table, options["out"] / table.name)
+        return answer
+
+    def words(self, answer: dict[str, Any]) -> str:
+        return policy_words(answer)
+
+
+def policy_words(figures: dict[str, Any]) -> str:
+    """One policy's figures in a few lines."""
+    attained = ", ".join(
+        f"{tier} {'no requests' if share is None else f'{share:.2%}'}"
+        + ("" if figures["slo_met"][tier] else " MISSED")
+        for tier, share in figures["slo_attainment"].items()
+    )
+    p95 = ", ".join(
+        f"{name} p95 {figures[key]['p95']:,.0f} ms"
+        for name, key in (("TTFT", "ttft_ms"), ("TBT", "tbt_ms"), ("E2E", "e2e_ms"))
+        if figures[key]["p95"] is not None
+    )
+    return "\n".join(
+        [
+            f"{figures['label']}: arrived {figures['arrived']:,} = completed "
+            f"{figures['completed']:,} + rejected {figures['rejected']:,} + unfinished "
+            f"{figures['unfinished']:,}",
+            f"  {figures['gpu_hours']:,.1f} GPU-hours ({figures['wasted_gpu_hours']:,.1f} wasted), "
+            f"${figures['cost_usd']:,.2f}, {figures['energy_kwh']:,.1f} kWh, "
+            f"{figures['carbon_kg']:,.1f} kg CO2e",
+            f"  in time: {attained}",
+            f"  {p95}",
+        ]
+    )

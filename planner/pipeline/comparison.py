@@ -1,0 +1,142 @@
+"""The comparison (methods.md X1): who meets the SLOs, at what cost, and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from planner.pipeline.replay import PolicyRun
+
+HINDSIGHT = ("flat-peak", "flat-min", "lt-i-perfect")  # know what came; nobody can run them ahead
+FLAT = ("today", "flat-peak", "flat-min")
+PLANNED = ("lt-i", "lt-i-last-value")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PolicyComparison:
+    """Policies side by side; ``ranking`` is best first: those that meet every tier by cost, then
+    the others by how far their worst tier falls short."""
+
+    runs: tuple[PolicyRun, ...]
+    ranking: tuple[str, ...]
+    baseline: str
+    headline: str
+    warnings: tuple[str, ...]
+
+    def run(self, name: str) -> PolicyRun:
+        return next(run for run in self.runs if run.name == name)
+
+
+def compare(runs: Sequence[PolicyRun], baseline: str | None = None) -> PolicyComparison:
+    """Rank the policies and say in words what follows. ``baseline`` is what savings count
+    against; where it was not run: today's fleet, else flat at peak, else the dearest."""
+    by_name = {run.name: run for run in runs}
+    ranking = tuple(run.name for run in sorted(runs, key=_rank))
+    wanted = [baseline, "today", "flat-peak"]
+    chosen = next((name for name in wanted if name in by_name), None)
+    if chosen is None:
+        chosen = max(runs, key=lambda run: run.summary.cost_usd).name
+    return PolicyComparison(
+        runs=tuple(runs),
+        ranking=ranking,
+        baseline=chosen,
+        headline=_headline(by_name, ranking, chosen),
+        warnings=tuple(_flat_wins(by_name) + _misses(runs) + _lost(runs)),
+    )
+
+
+def shortfall(run: PolicyRun) -> float:
+    """How far the worst tier's attainment is below its target, as a fraction; 0 where all meet."""
+    targets = {tier.name: tier.attainment for tier in run.fleet.tiers}
+    gaps = [
+        targets[name] - attainment
+        for name, attainment in run.summary.slo_attainment.items()
+        if attainment is not None
+    ]
+    return max(0.0, max(gaps, default=0.0))
+
+
+def _rank(run: PolicyRun) -> tuple[bool, float, float, str]:
+    missing = 0.0 if run.meets_slo else shortfall(run)
+    return (not run.meets_slo, missing, run.summary.cost_usd, run.name)
+
+
+def _headline(by_name: dict[str, PolicyRun], ranking: tuple[str, ...], baseline: str) -> str:
+    doable = [name for name in ranking if name != "lt-i-perfect"]
+    best = by_name[doable[0] if doable else ranking[0]]
+    base = by_name[baseline]
+    if not best.meets_slo:
+        return (
+            f"No policy meets every tier. {best.label} comes closest, "
+            f"{shortfall(best) * 100:.1f} points short; add capacity or loosen a limit."
+        )
+    hindsight = ", sized in hindsight" if best.name in HINDSIGHT else ""
+    spent = f"{best.summary.gpu_hours:,.0f} GPU-hours, ${best.summary.cost_usd:,.0f}"
+    if best.name == baseline:
+        return f"{best.label} is the cheapest that meets every tier{hindsight}: {spent}."
+    saved = base.summary.cost_usd - best.summary.cost_usd
+    if saved <= 0:
+        against = f"${-saved:,.0f} more than {_lower(base.label)}, which "
+        against += "also meets every tier" if base.meets_slo else "does not meet every tier"
+    else:
+        share = saved / base.summary.cost_usd
+        against = f"${saved:,.0f} ({share:.0%}) less than {_lower(base.label)}"
+    return f"{best.label} meets every tier at the least cost{hindsight}: {spent}, {against}."
+
+
+def _flat_wins(by_name: dict[str, PolicyRun]) -> list[str]:
+    """A plan that a flat fleet beats says so (X1), before anything else."""
+    planned = next((by_name[name] for name in PLANNED if name in by_name), None)
+    if planned is None:
+        return []
+    better = [
+        run
+        for name, run in by_name.items()
+        if name in FLAT
+        and run.meets_slo
+        and (not planned.meets_slo or run.summary.cost_usd <= planned.summary.cost_usd)
+    ]
+    if not better:
+        return []
+    flat = min(better, key=lambda run: run.summary.cost_usd)
+    instances = sum(pool.initial for pool in flat.fleet.pools)
+    mine, theirs = flat.summary.cost_usd, planned.summary.cost_usd
+    what = (
+        f"A flat fleet of {instances} instances beats the plan: it meets every tier for "
+        f"${mine:,.0f} ({flat.label.lower()})"
+    )
+    if planned.meets_slo:
+        return [f"{what}, the plan costs ${theirs:,.0f}."]
+    return [f"{what}, the plan costs ${theirs:,.0f} and misses a tier."]
+
+
+def _misses(runs: Sequence[PolicyRun]) -> list[str]:
+    out = []
+    for run in runs:
+        targets = {tier.name: tier.attainment for tier in run.fleet.tiers}
+        missed = [
+            f"{tier} ({attainment:.1%} in time, {targets[tier]:.0%} wanted)"
+            for tier, attainment in run.summary.slo_attainment.items()
+            if attainment is not None and not run.summary.met[tier]
+        ]
+        if missed:
+            out.append(f"{run.label} misses {', '.join(missed)}.")
+    return out
+
+
+def _lost(runs: Sequence[PolicyRun]) -> list[str]:
+    out = []
+    for run in runs:
+        left = run.summary.rejected + run.summary.unfinished
+        if left:
+            reasons = "; ".join(f"{n:,} {why}" for why, n in run.summary.reject_reasons.items())
+            out.append(
+                f"{run.label}: of {run.summary.arrived:,} requests {run.summary.rejected:,} were "
+                f"rejected{f' ({reasons})' if reasons else ''} and {run.summary.unfinished:,} "
+                "did not finish."
+            )
+    return out
+
+
+def _lower(label: str) -> str:
+    return label[:1].lower() + label[1:]

@@ -1,0 +1,108 @@
+"""Demand per model x region x tier in bins, and where it comes from: a request trace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from forecasting.demand import INPUT_TOKENS, OUTPUT_TOKENS, REQUESTS, DemandSeries, SeriesKey
+from simulation.trace import Trace
+
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Demand:
+    """Amounts per bin, each array of shape ``[keys, bins]``; NaN is a bin not observed."""
+
+    keys: tuple[SeriesKey, ...]
+    start_s: float  # left edge of the first bin, UTC epoch seconds
+    bin_s: float
+    requests: FloatArray
+    input_tokens: FloatArray
+    output_tokens: FloatArray
+
+    def __post_init__(self) -> None:
+        for name in (REQUESTS, INPUT_TOKENS, OUTPUT_TOKENS):
+            array = np.array(getattr(self, name), dtype=np.float64)
+            array.setflags(write=False)
+            object.__setattr__(self, name, array)
+
+    @property
+    def bins(self) -> int:
+        return int(self.requests.shape[1])
+
+    @property
+    def end_s(self) -> float:
+        return self.start_s + self.bins * self.bin_s
+
+    def series(self, index: int, unit: str = REQUESTS) -> DemandSeries:
+        """One key's demand in ``unit``, gaps before its first observation left out."""
+        return _trimmed(self, self.keys[index], getattr(self, unit)[index], unit)
+
+    def total(
+        self, key: SeriesKey, unit: str, belongs: Callable[[SeriesKey], bool]
+    ) -> DemandSeries:
+        """The sum over the keys that belong, under the name ``key``; a gap in one is a gap."""
+        rows = [i for i, k in enumerate(self.keys) if belongs(k)]
+        values = getattr(self, unit)[rows].sum(axis=0) if rows else np.zeros(self.bins)
+        return _trimmed(self, key, values, unit)
+
+
+def _trimmed(demand: Demand, key: SeriesKey, values: FloatArray, unit: str) -> DemandSeries:
+    observed = np.flatnonzero(~np.isnan(values))
+    first = int(observed[0]) if observed.size else 0
+    return DemandSeries(
+        key=key,
+        start_s=demand.start_s + first * demand.bin_s,
+        bin_s=demand.bin_s,
+        values=values[first:],
+        unit=unit,
+    )
+
+
+def bin_demand(
+    trace: Trace, bin_s: float, *, start_s: float | None = None, bins: int | None = None
+) -> Demand:
+    """Count a trace's requests and tokens per bin, for every model x region x tier that occurs.
+
+    Bins start at ``start_s`` (epoch; the trace's start rounded down to a whole bin where it is not
+    given). A request on an edge belongs to the bin that begins there. The first and last bin hold
+    what the trace has of them: whether they are whole is for the caller to say.
+    """
+    if start_s is None:
+        start_s = np.floor(trace.start_s / bin_s) * bin_s
+    place = np.floor((trace.arrival_s + (trace.start_s - start_s)) / bin_s).astype(np.int64)
+    if bins is None:
+        bins = int(place[-1]) + 1 if len(trace) else 0
+    inside = (place >= 0) & (place < bins)
+    shape = (len(trace.models), len(trace.regions), len(trace.tiers), bins)
+    codes = np.ravel_multi_index(
+        (trace.model[inside], trace.region[inside], trace.tier[inside], place[inside]), shape
+    )
+
+    def counted(weights: npt.NDArray[np.int32] | None) -> FloatArray:
+        flat = np.bincount(
+            codes, None if weights is None else weights[inside], minlength=int(np.prod(shape))
+        )
+        return flat.reshape(-1, bins).astype(np.float64)
+
+    requests = counted(None)
+    used = np.flatnonzero(requests.sum(axis=1) > 0)
+    keys = [
+        SeriesKey(model, region, tier)
+        for model in trace.models
+        for region in trace.regions
+        for tier in trace.tiers
+    ]
+    return Demand(
+        keys=tuple(keys[i] for i in used),
+        start_s=float(start_s),
+        bin_s=bin_s,
+        requests=requests[used],
+        input_tokens=counted(trace.input_tokens)[used],
+        output_tokens=counted(trace.output_tokens)[used],
+    )

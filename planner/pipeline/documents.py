@@ -1,0 +1,201 @@
+"""Typed values to the result documents that command line, API and pages show (docs/results.md).
+
+NaN never leaves here: what could not be computed is None.
+"""
+
+from __future__ import annotations
+
+import math
+import resource
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+from planner.optimizer.problem import FEASIBLE, OPTIMAL, ScalingPlan
+from planner.pipeline.comparison import PolicyComparison
+from planner.pipeline.planning import SeriesForecast
+from planner.pipeline.replay import PolicyRun, Study
+from planner.pipeline.sizing import Sizes
+from planner.pipeline.traffic import FORECAST, Traffic
+from planner.pipeline.window import Window
+from planner.scenario.build import Hardware
+
+Document = dict[str, Any]
+
+
+def moment(epoch_s: float) -> str:
+    """ISO 8601 in UTC, to the second."""
+    return datetime.fromtimestamp(round(epoch_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def peak_rss_mb() -> float:
+    """Largest resident memory of this process so far, MB of 10^6 bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
+
+
+def window_document(window: Window, traffic: Traffic) -> Document:
+    return {
+        "start": moment(window.start_s),
+        "end": moment(window.end_s),
+        "period_s": window.period_s,
+        "bin_s": window.bin_s,
+        "lead_s": window.lead_s,
+        "clock": traffic.clock,
+        "replay": FORECAST if window.ahead else traffic.replay,
+    }
+
+
+def forecast_document(forecasts: Iterable[SeriesForecast]) -> list[Document]:
+    return [
+        {
+            "model": one.key.model,
+            "region": one.key.region,
+            "tier": one.key.tier,
+            "method": one.method,
+            "order": one.order,
+            "unit": "input_tokens",
+            **one.errors,
+            "fit_seconds": one.fit_seconds,
+            "forecast": [clean(v) for v in one.mean.tolist()],
+        }
+        for one in forecasts
+    ]
+
+
+def capacity_document(sizes: Sizes, hardware: Hardware) -> list[Document]:
+    return [
+        {
+            "model": hardware.models[m].name,
+            "gpu": hardware.gpus[g].name,
+            "tp": hardware.profiles[m, g].tp,
+            "max_rps": found.max_rps,
+            "input_tps": found.input_tps,
+            "ttft_ms": clean(found.ttft_s * 1000),
+            "tbt_ms": clean(found.tbt_s * 1000),
+            "bound_by": found.bound_by,
+            "tier": tier,
+            "provenance": hardware.profiles[m, g].provenance.kind,
+            "source": hardware.profiles[m, g].provenance.source,
+        }
+        for (m, g), (tier, found) in sizes.capacity.items()
+    ]
+
+
+def plan_document(plan: ScalingPlan, hardware: Hardware) -> Document:
+    """The plan as ``bin/manage plan`` prints it; money is per window, over all periods."""
+    hours = plan.period_s / 3600
+    windows = plan.windows
+    before = [plan.initial, *plan.target[:-1]]
+    fleet_cost = sum(window.fleet_usd for window in windows) * hours
+    starts = sum(window.objective_usd - window.fleet_usd for window in windows)
+    slack = sum((window.objective_usd - window.bound_usd) for window in windows)
+    fleet_rate = sum(window.fleet_usd for window in windows)
+    statuses = {window.status for window in windows}
+    return {
+        "status": OPTIMAL if statuses == {OPTIMAL} else FEASIBLE,
+        "objective": fleet_cost + starts,
+        "fleet_cost": fleet_cost,
+        "bound": fleet_cost + starts - slack,
+        "gap": slack / fleet_rate if fleet_rate else 0.0,
+        "solver": windows[0].solver,
+        "build_seconds": sum(window.build_seconds for window in windows),
+        "solve_seconds": sum(window.solve_seconds for window in windows),
+        "decisions": [
+            {
+                "period": moment(start_s),
+                "model": plan.models[m],
+                "region": plan.regions[r],
+                "gpu": plan.gpus[g],
+                "tp": hardware.profiles[m, g].tp,
+                "role": "mixed",
+                "current": int(current[m, r, g]),
+                "delta": int(window.target[m, r, g] - current[m, r, g]),
+                "target": int(window.target[m, r, g]),
+            }
+            for start_s, window, current in zip(plan.period_start_s, windows, before, strict=True)
+            for m, r, g in hardware.pool_index
+        ],
+        "binding": _binding(plan),
+    }
+
+
+def _binding(plan: ScalingPlan) -> list[Document]:
+    """What binds, over all periods: each constraint once, with in how many periods and the words
+    of the first."""
+    found: dict[tuple[str, str], Document] = {}
+    for window in plan.windows:
+        for bound in window.binding:
+            entry = found.setdefault(
+                (bound.family, bound.where),
+                {
+                    "family": bound.family,
+                    "where": bound.where,
+                    "sentence": bound.sentence,
+                    "periods": 0,
+                },
+            )
+            entry["periods"] += 1
+    return sorted(found.values(), key=lambda entry: -int(entry["periods"]))
+
+
+def policy_document(run: PolicyRun) -> Document:
+    figures = run.summary.as_dict()
+    figures["slo_met"] = figures.pop("met")
+    return cleaned(
+        {
+            "label": run.label,
+            **figures,
+            "meets_slo": run.meets_slo,
+            "peak_rss_mb": peak_rss_mb(),
+        }
+    )
+
+
+def comparison_document(comparison: PolicyComparison) -> Document:
+    return {
+        "policies": {run.name: policy_document(run) for run in comparison.runs},
+        "baselines": [run.name for run in comparison.runs],
+        "baseline": comparison.baseline,
+        "ranking": list(comparison.ranking),
+        "headline": comparison.headline,
+        "warnings": list(comparison.warnings),
+    }
+
+
+def provenance_document(study: Study) -> list[Document]:
+    facts = [
+        {"what": what, "kind": source.kind, "source": source.source}
+        for what, source in study.hardware.provenance
+    ]
+    facts.append({"what": "Traffic", "kind": "measured", "source": study.traffic.replay})
+    if study.hardware.today is None:
+        facts.append(
+            {
+                "what": "Today's fleet",
+                "kind": "assumed",
+                "source": "the scenario does not say; a flat fleet at peak stands in",
+            }
+        )
+    facts.append(
+        {
+            "what": "Replicas, latencies, GPU-hours, energy, cost, carbon",
+            "kind": "modelled",
+            "source": "request-level simulation on the facts above",
+        }
+    )
+    return facts
+
+
+def clean(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def cleaned(value: Any) -> Any:
+    """``value`` with every float that is not finite replaced by None."""
+    if isinstance(value, float):
+        return clean(value)
+    if isinstance(value, dict):
+        return {key: cleaned(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [cleaned(item) for item in value]
+    return value

@@ -1,0 +1,262 @@
+"""Every policy of a scenario replayed on the same requests and the same hardware."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.errors import ScenarioError
+from planner.optimizer.problem import ScalingPlan
+from planner.pipeline.planning import Planned, flat_at_peak, plan_window, schedule
+from planner.pipeline.progress import Progress, part, silent
+from planner.pipeline.sizing import Sizes
+from planner.pipeline.traffic import Traffic
+from planner.pipeline.window import Window
+from planner.scenario.build import Hardware
+from planner.scenario.schema import Policy, Scenario
+from simulation.engine import simulate
+from simulation.fleet import Fleet
+from simulation.metrics import Summary, summarise
+from simulation.policies.base import ScalingPolicy
+from simulation.policies.capped import WithinCapacity
+from simulation.policies.flat import Flat
+from simulation.policies.reactive import UnifiedReactive
+from simulation.policies.scheduled import Scheduled
+from simulation.results import PoolSeries
+from simulation.trace import Trace
+
+IntArray = npt.NDArray[np.int64]
+Meets = Callable[[IntArray], bool]
+
+LABELS = {
+    "today": "Today's fleet",
+    "flat-peak": "Flat at peak",
+    "flat-min": "Smallest flat fleet that meets the SLO",
+    "reactive": "Unified reactive",
+    "lt-i": "Planned (LT-I)",
+    "lt-i-last-value": "Planned on last value",
+    "lt-i-perfect": "Planned on a perfect forecast",
+}
+METHODS = {"lt-i": None, "lt-i-last-value": "last-value", "lt-i-perfect": "perfect"}
+MAX_INTERVALS = 1440  # of the series kept per policy: by the minute for a day
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Study:
+    """What all policies of one scenario share."""
+
+    scenario: Scenario
+    hardware: Hardware
+    traffic: Traffic
+    window: Window
+    sizes: Sizes
+    trace: Trace  # the requests of the window
+    peak: IntArray  # [l, r, g] the flat fleet at peak
+
+    @property
+    def today(self) -> IntArray:
+        """What runs now; where the scenario does not say, a flat fleet at peak is assumed."""
+        return self.peak if self.hardware.today is None else self.hardware.today
+
+    def pools(self, counts: IntArray) -> IntArray:
+        """``[..., l, r, g]`` to ``[..., pools]``."""
+        index = tuple(np.array(self.hardware.pool_index).T)
+        return np.asarray(counts[(..., *index)])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PolicyRun:
+    """One policy's outcome."""
+
+    name: str
+    label: str
+    summary: Summary
+    fleet: Fleet
+    series: PoolSeries
+    plan: ScalingPlan | None  # of the planned ones
+
+    @property
+    def meets_slo(self) -> bool:
+        return all(self.summary.met.values())
+
+
+def prepare(
+    scenario: Scenario,
+    hardware: Hardware,
+    traffic: Traffic,
+    window: Window,
+    sizes: Sizes,
+    requests: Trace,
+) -> Study:
+    peak = flat_at_peak(scenario, hardware, traffic, window, sizes)
+    return Study(scenario, hardware, traffic, window, sizes, requests, peak)
+
+
+def run_policy(
+    study: Study, policy: Policy, *, seed: int, progress: Progress, planned: Planned | None = None
+) -> PolicyRun:
+    """Replay one policy; ``planned`` saves planning again where the caller has planned already."""
+    label = LABELS[policy.name]
+    counts = study.pools(study.today)
+    plan: ScalingPlan | None = None
+    chosen: ScalingPolicy
+    run = part(progress, 0.5, 1.0)
+    if policy.name == "today":
+        if study.hardware.today is None:
+            raise ScenarioError("policies: 'today' needs fleet.today to say what runs today.")
+        chosen = Flat(counts, name=policy.name)
+    elif policy.name == "flat-peak":
+        chosen = Flat(study.pools(study.peak), name=policy.name)
+    elif policy.name == "flat-min":
+        smallest = smallest_flat(study, seed=seed, progress=part(progress, 0.0, 0.9))
+        chosen, run = Flat(smallest, name=policy.name), part(progress, 0.9, 1.0)
+    elif policy.name == "reactive":
+        given = {
+            "scale_out": policy.scale_out_above,
+            "scale_in": policy.scale_in_below,
+            "cooldown_s": policy.cooldown_s,
+        }
+        own = UnifiedReactive(**{k: v for k, v in given.items() if v is not None})
+        chosen = WithinCapacity(own, _shared_gpus(study))
+    else:
+        if planned is None:
+            planned = plan_window(
+                study.scenario,
+                study.hardware,
+                study.traffic,
+                study.window,
+                study.sizes,
+                current=study.today,
+                progress=part(progress, 0.0, 0.5),
+                method=METHODS[policy.name],
+            )
+        plan = planned.plan
+        times, targets = schedule(plan, study.window)
+        counts = study.pools(plan.target[0])
+        chosen = Scheduled(times, study.pools(targets), name=policy.name)
+    fleet = _fleet(study, counts)
+    interval = max(60.0, float(np.ceil(study.window.duration_s / MAX_INTERVALS / 60) * 60))
+    result = simulate(
+        study.trace,
+        fleet,
+        chosen,
+        seed=seed,
+        duration_s=study.window.duration_s,
+        interval_s=interval,
+        progress=lambda done: run(done, f"Replaying: {label}"),
+    )
+    return PolicyRun(policy.name, label, summarise(result), fleet, result.series, plan)
+
+
+def smallest_flat(study: Study, *, seed: int, progress: Progress = silent) -> IntArray:
+    """The fewest instances per pool that, held all the time, meet every tier (X1).
+
+    Models do not share instances, so each is searched alone: bisection over its total, spread over
+    pools as the flat fleet at peak is, then one instance less wherever that still meets the SLO.
+    Attainment need not be monotone in the total, so it is the smallest *found*. A model that
+    cannot meet its tiers with all the GPUs there are gets as many as were tried last.
+    """
+    base, counts = study.pools(study.peak), np.zeros(len(study.hardware.pool_index), np.int64)
+    names = [model.name for model in study.hardware.models]
+    for m, name in enumerate(names):
+        progress(m / len(names), f"Searching the smallest flat fleet for {name}")
+        mine = np.array([at[0] == m for at in study.hardware.pool_index])
+        requests = study.trace.rows(study.trace.model == m)
+        whole = _fleet(study, base)
+        fleet = Fleet(
+            tiers=whole.tiers,
+            regions=whole.regions,
+            pools=tuple(p for p, own in zip(whole.pools, mine, strict=True) if own),
+            latency_s=whole.latency_s,
+            routing=whole.routing,
+        )
+
+        def meets(
+            at: IntArray, fleet: Fleet = fleet, requests: Trace = requests, m: int = m
+        ) -> bool:
+            progress(m / len(names), "")  # a chance to cancel between two simulations
+            result = simulate(
+                requests, fleet, Flat(at), seed=seed, duration_s=study.window.duration_s
+            )
+            return all(summarise(result).met.values())
+
+        low = np.array([pool.minimum for pool in fleet.pools], np.int64)
+        high = np.array([pool.maximum for pool in fleet.pools], np.int64)
+        counts[mine] = _fewest(meets, base[mine], low, _within_gpus(study, mine, base, high))
+    return counts
+
+
+def _fewest(meets: Meets, base: IntArray, low: IntArray, high: IntArray) -> IntArray:
+    """Bisection over the total, then single removals; ``base`` gives the proportions."""
+    least, most = max(1, int(low.sum())), int(high.sum())
+    good = max(least, int(base.sum()))
+    while not meets(spread(good, base, low, high)):
+        if good >= most:
+            return spread(most, base, low, high)
+        least, good = good + 1, min(most, good + max(1, good // 4))
+    while least < good:
+        middle = (least + good) // 2
+        if meets(spread(middle, base, low, high)):
+            good = middle
+        else:
+            least = middle + 1
+    found = spread(good, base, low, high)
+    for p in range(len(found)):
+        fewer = found.copy()
+        fewer[p] -= 1
+        if fewer[p] >= low[p] and fewer.sum() > 0 and meets(fewer):
+            found = fewer
+    return found
+
+
+def spread(total: int, base: IntArray, low: IntArray, high: IntArray) -> IntArray:
+    """``total`` instances over pools in proportion to ``base``, within ``low`` and ``high``.
+
+    Largest remainder, ties to the earlier pool; more than fits or less than the minimum is cut.
+    """
+    weights = np.maximum(base, 1e-9)
+    ideal = total * weights / weights.sum()
+    counts = np.clip(np.floor(ideal).astype(np.int64), low, high)
+    while counts.sum() != total:
+        step = 1 if counts.sum() < total else -1
+        room = counts < high if step > 0 else counts > low
+        if not room.any():
+            break
+        lacking = np.where(room, (ideal - counts) * step, -np.inf)
+        counts[int(np.argmax(lacking))] += step
+    return counts
+
+
+def _within_gpus(
+    study: Study, mine: npt.NDArray[np.bool_], base: IntArray, high: IntArray
+) -> IntArray:
+    """Most instances a model may hold, other models keeping their share of ``base``."""
+    out = high.copy()
+    places = [at for at, own in zip(study.hardware.pool_index, mine, strict=True) if own]
+    for i, (m, r, g) in enumerate(places):
+        others = sum(
+            int(count) * study.hardware.profiles[other, g].tp
+            for (other, r2, g2), count in zip(study.hardware.pool_index, base, strict=True)
+            if (r2, g2) == (r, g) and other != m
+        )
+        free = int(study.hardware.capacity_gpus[r, g]) - others
+        out[i] = max(0, min(int(high[i]), free // study.hardware.profiles[m, g].tp))
+    return out
+
+
+def _fleet(study: Study, counts: IntArray) -> Fleet:
+    initial = np.zeros(study.hardware.minimum.shape, np.int64)
+    for at, count in zip(study.hardware.pool_index, counts, strict=True):
+        initial[at] = count
+    return study.hardware.fleet(initial)
+
+
+def _shared_gpus(study: Study) -> list[tuple[list[int], int]]:
+    """Pools by region and GPU type, with the GPUs they share."""
+    groups: dict[tuple[int, int], list[int]] = {}
+    for p, (_, r, g) in enumerate(study.hardware.pool_index):
+        groups.setdefault((r, g), []).append(p)
+    return [(pools, int(study.hardware.capacity_gpus[r, g])) for (r, g), pools in groups.items()]

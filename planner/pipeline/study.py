@@ -1,0 +1,269 @@
+"""The five commands as functions: a scenario and its traces in, a document and tables out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from forecasting.backtest import backtest
+from forecasting.demand import DemandSeries
+from forecasting.selection import forecaster
+from planner.errors import ScenarioError
+from planner.pipeline import documents as doc
+from planner.pipeline import tables
+from planner.pipeline.ahead import requests_ahead
+from planner.pipeline.comparison import compare as compare_runs
+from planner.pipeline.planning import Planned, forecast_window, plan_window
+from planner.pipeline.progress import Progress, part
+from planner.pipeline.replay import LABELS, PolicyRun, Study, prepare, run_policy
+from planner.pipeline.sizing import size
+from planner.pipeline.traffic import StoredTrace, build_traffic
+from planner.pipeline.window import resolve_window
+from planner.scenario.build import build_hardware
+from planner.scenario.schema import Policy, Scenario
+
+Traces = dict[str, StoredTrace]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Outcome:
+    """What a run keeps: figures as a document, arrays as tables."""
+
+    document: doc.Document
+    tables: dict[str, pl.DataFrame]
+
+
+def forecast_series(
+    series: Sequence[DemandSeries],
+    *,
+    horizon_s: float,
+    method: str,
+    origins: int,
+    progress: Progress,
+) -> Outcome:
+    """Forecast what follows each series, with the errors of a backtest over its last ``origins``
+    (0: none)."""
+    begun = time.perf_counter()
+    listed, rows = [], []
+    for i, one in enumerate(series):
+        progress(i / len(series), f"Forecasting {one.key}")
+        steps = max(1, round(horizon_s / one.bin_s))
+        fitted = forecaster(method, horizon_bins=steps).fit(one)
+        ahead = fitted.predict(steps)
+        errors: dict[str, float | None] = dict.fromkeys(("wape", "peak_wape", "mase", "coverage80"))
+        if origins:
+            tested = backtest(
+                one, lambda steps=steps: forecaster(method, horizon_bins=steps), steps, origins
+            )
+            errors = {name: doc.clean(getattr(tested, name)) for name in errors}
+        rows.append((one, ahead.mean, ahead.quantile(0.1), ahead.quantile(0.9)))
+        listed.append(
+            {
+                "model": one.key.model,
+                "region": one.key.region,
+                "tier": one.key.tier,
+                "method": ahead.method,
+                "order": ahead.order,
+                "unit": one.unit,
+                "bin_s": one.bin_s,
+                "start": doc.moment(ahead.start_s),
+                **errors,
+                "fit_seconds": ahead.fit_seconds,
+                "forecast": ahead.mean.tolist(),
+            }
+        )
+    return Outcome(
+        {"kind": "forecast", "series": listed, "seconds": time.perf_counter() - begun},
+        {"series": tables.series_table(rows)},
+    )
+
+
+def forecast(scenario: Scenario, traces: Traces, *, progress: Progress) -> Outcome:
+    """The forecast a plan of this scenario would stand on, period by period, with its errors."""
+    begun = time.perf_counter()
+    hardware = build_hardware(scenario)
+    progress(0.0, "Reading the traffic")
+    traffic = build_traffic(scenario, traces)
+    window = resolve_window(scenario, traffic.demand)
+    found = forecast_window(
+        hardware,
+        traffic,
+        window,
+        method=scenario.forecast.method,
+        quantile=scenario.forecast.quantile,
+        progress=part(progress, 0.1, 1.0),
+    )
+    if not found:
+        raise ScenarioError("traffic: no interactive tier has any demand; nothing to forecast.")
+    seconds = time.perf_counter() - begun
+    series = doc.forecast_document(found)
+    return Outcome(
+        {
+            "kind": "forecast",
+            "scenario": scenario.name,
+            "window": doc.window_document(window, traffic),
+            "series": series,
+            "forecast": {"series": series, "seconds": seconds},
+            "notes": list(traffic.notes),
+            "seconds": seconds,
+        },
+        {
+            "demand": tables.demand_table(traffic.demand),
+            "forecast": tables.forecast_table(found),
+        },
+    )
+
+
+def plan(scenario: Scenario, traces: Traces, *, progress: Progress) -> Outcome:
+    """Replicas over time; raises Infeasible with the conflict in words."""
+    begun = time.perf_counter()
+    study = _study(scenario, traces, part(progress, 0.0, 0.4))
+    planned = _planned(study, part(progress, 0.4, 1.0))
+    figures = doc.plan_document(planned.plan, study.hardware)
+    return Outcome(
+        {
+            "kind": "plan",
+            **_frame(study),
+            **figures,
+            "plan": figures,
+            "forecast": {"series": doc.forecast_document(planned.forecasts)},
+            "seconds": time.perf_counter() - begun,
+        },
+        {
+            "demand": tables.demand_table(study.traffic.demand),
+            "forecast": tables.forecast_table(planned.forecasts),
+            "plan": tables.plan_table(planned.plan, study.hardware, study.sizes.theta_tps),
+        },
+    )
+
+
+def simulate(
+    scenario: Scenario, traces: Traces, *, policy: str, seed: int | None = None, progress: Progress
+) -> Outcome:
+    """One policy replayed on the scenario's requests."""
+    begun = time.perf_counter()
+    study = _study(scenario, traces, part(progress, 0.0, 0.3))
+    run = run_policy(
+        study,
+        _policy(scenario, policy),
+        seed=scenario.seed if seed is None else seed,
+        progress=part(progress, 0.3, 1.0),
+    )
+    comparison = compare_runs([run])
+    return Outcome(
+        {
+            "kind": "simulate",
+            "policy": run.name,
+            **_frame(study),
+            **doc.policy_document(run),
+            **doc.comparison_document(comparison),
+            "headline": f"{run.label}: {run.summary.gpu_hours:,.1f} GPU-hours.",
+            "seconds": time.perf_counter() - begun,
+        },
+        {
+            "demand": tables.demand_table(study.traffic.demand),
+            "replicas": tables.replicas_table(comparison, study.window.start_s),
+            "policies": tables.policies_table(comparison),
+            "tiers": tables.tiers_table(comparison),
+        },
+    )
+
+
+def compare(
+    scenario: Scenario,
+    traces: Traces,
+    *,
+    policies: Sequence[str] = (),
+    seed: int | None = None,
+    progress: Progress,
+) -> Outcome:
+    """Forecast, plan, and replay every policy (the scenario's, or those named) side by side."""
+    begun = time.perf_counter()
+    study = _study(scenario, traces, part(progress, 0.0, 0.15))
+    wanted = [_policy(scenario, name) for name in policies] or list(scenario.policies)
+    if study.hardware.today is not None and "today" not in {p.name for p in wanted}:
+        wanted.insert(0, Policy(name="today"))
+    planned = _planned(study, part(progress, 0.15, 0.4))
+    runs: list[PolicyRun] = []
+    for i, policy in enumerate(wanted):
+        step = 0.6 / len(wanted)
+        runs.append(
+            run_policy(
+                study,
+                policy,
+                seed=scenario.seed if seed is None else seed,
+                progress=part(progress, 0.4 + step * i, 0.4 + step * (i + 1)),
+                planned=planned if policy.name == "lt-i" else None,
+            )
+        )
+    comparison = compare_runs(runs, scenario.objective.baseline)
+    figures = doc.plan_document(planned.plan, study.hardware)
+    return Outcome(
+        {
+            "kind": "compare",
+            **_frame(study),
+            "forecast": {"series": doc.forecast_document(planned.forecasts)},
+            "plan": figures,
+            **doc.comparison_document(comparison),
+            "seconds": time.perf_counter() - begun,
+        },
+        {
+            "demand": tables.demand_table(study.traffic.demand),
+            "forecast": tables.forecast_table(planned.forecasts),
+            "plan": tables.plan_table(planned.plan, study.hardware, study.sizes.theta_tps),
+            "replicas": tables.replicas_table(comparison, study.window.start_s),
+            "policies": tables.policies_table(comparison),
+            "tiers": tables.tiers_table(comparison),
+        },
+    )
+
+
+def _study(scenario: Scenario, traces: Traces, progress: Progress) -> Study:
+    hardware = build_hardware(scenario)
+    progress(0.0, "Reading the traffic")
+    traffic = build_traffic(scenario, traces)
+    window = resolve_window(scenario, traffic.demand)
+    sizes = size(hardware, traffic, scenario.seed, part(progress, 0.2, 0.9))
+    progress(0.9, "Preparing the requests")
+    if window.ahead:
+        requests = requests_ahead(scenario, traffic, window)
+    else:
+        requests = traffic.requests(window.start_s, window.end_s, scenario.seed)
+    return prepare(scenario, hardware, traffic, window, sizes, requests)
+
+
+def _planned(study: Study, progress: Progress) -> Planned:
+    return plan_window(
+        study.scenario,
+        study.hardware,
+        study.traffic,
+        study.window,
+        study.sizes,
+        current=study.today,
+        progress=progress,
+    )
+
+
+def _policy(scenario: Scenario, name: str) -> Policy:
+    """The scenario's own policy of that name with its parameters, else the built-in one."""
+    own = next((policy for policy in scenario.policies if policy.name == name), None)
+    if own is not None:
+        return own
+    if name not in LABELS:
+        raise ScenarioError(f"There is no policy {name!r}; choose from {', '.join(LABELS)}.")
+    return Policy(name=name)  # type: ignore[arg-type]  # checked against LABELS
+
+
+def _frame(study: Study) -> doc.Document:
+    """What every result says about what it rests on."""
+    return {
+        "scenario": study.scenario.name,
+        "window": doc.window_document(study.window, study.traffic),
+        "capacity": doc.capacity_document(study.sizes, study.hardware),
+        "provenance": doc.provenance_document(study),
+        "notes": [*study.traffic.notes, *study.sizes.notes],
+        "requests": len(study.trace),
+    }

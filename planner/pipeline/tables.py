@@ -1,0 +1,195 @@
+"""Typed values to tables: what is stored as Parquet, drawn as charts and downloaded as CSV."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+
+from forecasting.demand import DemandSeries
+from planner.optimizer.problem import ScalingPlan
+from planner.pipeline.comparison import PolicyComparison
+from planner.pipeline.demand import Demand
+from planner.pipeline.planning import SeriesForecast
+from planner.scenario.build import Hardware
+from simulation.policies.base import FloatArray
+
+
+def times(start_s: float, step_s: float, count: int) -> pl.Series:
+    """``count`` moments as UTC datetimes, ``step_s`` apart."""
+    epoch_us = np.round((start_s + step_s * np.arange(count)) * 1e6).astype(np.int64)
+    return pl.Series("time", epoch_us).cast(pl.Datetime("us", "UTC"))
+
+
+def demand_table(demand: Demand) -> pl.DataFrame:
+    when = times(demand.start_s, demand.bin_s, demand.bins)
+    frames = [
+        pl.DataFrame(
+            {
+                "time": when,
+                "model": key.model,
+                "region": key.region,
+                "tier": key.tier,
+                "requests": demand.requests[i],
+                "input_tokens": demand.input_tokens[i],
+                "output_tokens": demand.output_tokens[i],
+            }
+        )
+        for i, key in enumerate(demand.keys)
+    ]
+    return _gaps_as_null(pl.concat(frames))
+
+
+def forecast_table(forecasts: Sequence[SeriesForecast]) -> pl.DataFrame:
+    """Input tokens per second, per bin of the window."""
+    frames = [
+        pl.DataFrame(
+            {
+                "time": times(one.start_s, one.bin_s, len(one.mean)),
+                "model": one.key.model,
+                "region": one.key.region,
+                "tier": one.key.tier,
+                "actual": one.actual / one.bin_s,
+                "mean": one.mean / one.bin_s,
+                "p10": one.low / one.bin_s,
+                "p90": one.high / one.bin_s,
+            }
+        )
+        for one in forecasts
+    ]
+    return _gaps_as_null(pl.concat(frames))
+
+
+def series_table(
+    rows: Sequence[tuple[DemandSeries, FloatArray, FloatArray, FloatArray]],
+) -> pl.DataFrame:
+    """History and forecast (mean, 10%, 90%) of whole series, amounts of their unit per bin."""
+    frames = []
+    for series, mean, low, high in rows:
+        ahead = len(mean)
+        none = np.full(series.bins, np.nan)
+        frames.append(
+            pl.DataFrame(
+                {
+                    "time": times(series.start_s, series.bin_s, series.bins + ahead),
+                    "model": series.key.model,
+                    "region": series.key.region,
+                    "tier": series.key.tier,
+                    "unit": series.unit,
+                    "actual": np.concatenate([series.values, np.full(ahead, np.nan)]),
+                    "mean": np.concatenate([none, mean]),
+                    "p10": np.concatenate([none, low]),
+                    "p90": np.concatenate([none, high]),
+                }
+            )
+        )
+    return _gaps_as_null(pl.concat(frames))
+
+
+def plan_table(plan: ScalingPlan, hardware: Hardware, theta_tps: FloatArray) -> pl.DataFrame:
+    """One row per period, model, region and GPU type."""
+    targets = plan.target
+    before = np.concatenate([plan.initial[None], targets[:-1]])
+    rows = []
+    for p, start_s in enumerate(plan.period_start_s):
+        for m, r, g in hardware.pool_index:
+            target, current = int(targets[p, m, r, g]), int(before[p, m, r, g])
+            tp = hardware.profiles[m, g].tp
+            rows.append(
+                {
+                    "period_start": round(start_s * 1e6),
+                    "model": plan.models[m],
+                    "region": plan.regions[r],
+                    "gpu": plan.gpus[g],
+                    "tp": tp,
+                    "current": current,
+                    "delta": target - current,
+                    "target": target,
+                    "gpus": target * tp,
+                    "demand_tps": float(plan.demand_tps[p, m, r]),
+                    "capacity_tps": float(targets[p, m, r] @ theta_tps[m]),
+                }
+            )
+    return pl.DataFrame(rows).with_columns(pl.col("period_start").cast(pl.Datetime("us", "UTC")))
+
+
+def replicas_table(comparison: PolicyComparison, start_s: float) -> pl.DataFrame:
+    frames = []
+    for run in comparison.runs:
+        series = run.series
+        intervals = series.ready.shape[1]
+        for p, pool in enumerate(run.fleet.pools):
+            frames.append(
+                pl.DataFrame(
+                    {
+                        "policy": run.name,
+                        "time": times(start_s, series.interval_s, intervals),
+                        "model": pool.model,
+                        "region": pool.region,
+                        "gpu": pool.gpu.name,
+                        "ready": series.ready[p],
+                        "starting": series.starting[p],
+                        "draining": series.draining[p],
+                        "busy": series.busy[p],
+                        "utilisation": series.utilisation[p],
+                        "waiting": series.waiting[p],
+                        "input_tps": series.input_tokens[p] / series.interval_s,
+                        "output_tps": series.output_tokens[p] / series.interval_s,
+                    }
+                )
+            )
+    return pl.concat(frames)
+
+
+def policies_table(comparison: PolicyComparison) -> pl.DataFrame:
+    rows = []
+    for run in comparison.runs:
+        s = run.summary
+        rows.append(
+            {
+                "policy": run.name,
+                "label": run.label,
+                "gpu_hours": s.gpu_hours,
+                "instance_hours": s.instance_hours,
+                "wasted_gpu_hours": s.wasted_gpu_hours,
+                "donated_gpu_hours": s.donated_gpu_hours,
+                "energy_kwh": s.energy_kwh,
+                "cost_usd": s.cost_usd,
+                "carbon_kg": s.carbon_kg,
+                "arrived": s.arrived,
+                "completed": s.completed,
+                "rejected": s.rejected,
+                "unfinished": s.unfinished,
+                "ttft_ms_p95": s.ttft_ms.p95,
+                "tbt_ms_p95": s.tbt_ms.p95,
+                "e2e_ms_p95": s.e2e_ms.p95,
+                "meets_slo": run.meets_slo,
+            }
+        )
+    return pl.DataFrame(rows)
+
+
+def tiers_table(comparison: PolicyComparison) -> pl.DataFrame:
+    rows = []
+    for run in comparison.runs:
+        targets = {tier.name: tier.attainment for tier in run.fleet.tiers}
+        for name, group in run.summary.tiers.items():
+            rows.append(
+                {
+                    "policy": run.name,
+                    "tier": name,
+                    "arrived": group.arrived,
+                    "attainment": group.attainment,
+                    "target": targets[name],
+                    "met": run.summary.met[name],
+                    "ttft_ms_p95": group.ttft_ms.p95,
+                    "tbt_ms_p95": group.tbt_ms.p95,
+                    "e2e_ms_p95": group.e2e_ms.p95,
+                }
+            )
+    return pl.DataFrame(rows, infer_schema_length=None)
+
+
+def _gaps_as_null(table: pl.DataFrame) -> pl.DataFrame:
+    return table.fill_nan(None)

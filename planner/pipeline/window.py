@@ -1,0 +1,104 @@
+"""Which stretch of time is planned, how often decisions fall, and what is known at each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.errors import ScenarioError
+from planner.pipeline.demand import Demand
+from planner.scenario.schema import Scenario
+
+HOUR_S = 3600.0
+DAY_S = 24 * HOUR_S
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """``[start_s, end_s)`` in epoch seconds, cut into periods of ``period_s``, on bin edges."""
+
+    start_s: float
+    end_s: float
+    period_s: float
+    lead_s: float
+    bin_s: float
+    ahead: bool  # after the trace: replayed on the forecast, since nothing is known there
+
+    @property
+    def duration_s(self) -> float:
+        return self.end_s - self.start_s
+
+    @property
+    def period_starts_s(self) -> npt.NDArray[np.float64]:
+        periods = int(np.ceil(self.duration_s / self.period_s - 1e-9))
+        return self.start_s + self.period_s * np.arange(periods)
+
+    @property
+    def origins_s(self) -> npt.NDArray[np.float64]:
+        """When each period's decision is taken: its start less the lead, down to a bin edge.
+
+        What came before that moment is known; nothing else is. Ahead of the trace it is the
+        trace's end for every period.
+        """
+        if self.ahead:
+            return np.full(len(self.period_starts_s), self.start_s)
+        lead = np.ceil(self.lead_s / self.bin_s - 1e-9) * self.bin_s
+        return self.period_starts_s - lead
+
+    @property
+    def bins_per_period(self) -> int:
+        return round(self.period_s / self.bin_s)
+
+
+def resolve_window(scenario: Scenario, demand: Demand) -> Window:
+    """The scenario's horizon on the demand's bins; raises ScenarioError naming field and remedy."""
+    horizon, bin_s = scenario.horizon, demand.bin_s
+    span = demand.end_s - demand.start_s
+    duration = horizon.duration_s or (DAY_S if span >= 2 * DAY_S else span / 2)
+    duration = max(bin_s, np.floor(duration / bin_s + 1e-9) * bin_s)
+    period = _period(horizon.period_s, duration, bin_s)
+    ahead = horizon.start == "end"
+    if isinstance(horizon.start, datetime):
+        moment = horizon.start if horizon.start.tzinfo else horizon.start.replace(tzinfo=UTC)
+        start = demand.start_s + np.round((moment.timestamp() - demand.start_s) / bin_s) * bin_s
+        if start >= demand.end_s - 1e-6:
+            raise ScenarioError(
+                f"horizon.start: {moment:%Y-%m-%d %H:%M} is after the traffic, which ends "
+                f"{_moment(demand.end_s)}; choose an earlier time, or 'end' to plan ahead of it."
+            )
+        if start + duration > demand.end_s + 1e-6:
+            raise ScenarioError(
+                f"horizon.duration_s: {duration:g} s from {_moment(start)} is past the end of the "
+                f"traffic at {_moment(demand.end_s)}; shorten it to "
+                f"{demand.end_s - start:g} or less."
+            )
+    else:
+        start = demand.end_s if ahead else demand.end_s - duration
+    lead = scenario.fleet.startup_s if horizon.lead_s is None else horizon.lead_s
+    window = Window(float(start), float(start + duration), period, lead, bin_s, ahead)
+    if window.origins_s[0] < demand.start_s + 2 * bin_s:
+        raise ScenarioError(
+            f"horizon: the first decision falls at {_moment(window.origins_s[0])}, before there is "
+            f"any history (traffic begins {_moment(demand.start_s)}); start later, shorten "
+            "duration_s or lead_s, or use a longer trace."
+        )
+    return window
+
+
+def _period(given: float | None, duration_s: float, bin_s: float) -> float:
+    if given is None:
+        wanted = HOUR_S if duration_s >= 6 * HOUR_S else max(300.0, duration_s / 12)
+        return float(max(1, round(wanted / bin_s)) * bin_s)
+    if abs(given / bin_s - round(given / bin_s)) > 1e-6 or given < bin_s:
+        raise ScenarioError(
+            f"horizon.period_s: {given:g} s is not a whole multiple of the bin width {bin_s:g} s; "
+            f"choose {np.ceil(given / bin_s) * bin_s:g}, or set traffic.bin_s."
+        )
+    return float(given)
+
+
+def _moment(epoch_s: float) -> str:
+    return f"{datetime.fromtimestamp(epoch_s, UTC):%Y-%m-%d %H:%M} UTC"

@@ -1,0 +1,140 @@
+"""What each kind of run does: rows in, one call of the pipeline, tables kept, figures returned."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from forecasting.demand import INPUT_TOKENS, REQUESTS, DemandSeries, SeriesKey
+from planner import storage
+from planner.errors import NotReady, ScenarioError
+from planner.ingest.store import bin_requests, read_demand
+from planner.models import Run, Trace
+from planner.pipeline import study
+from planner.pipeline.progress import Progress
+from planner.pipeline.traffic import StoredTrace
+from planner.scenario.document import parse
+from planner.scenario.schema import Scenario
+from planner.selectors.traces import trace_ready
+from planner.services import traces
+
+RUNS = "runs"
+LABEL_ALL = "all"  # a file that does not say the model, region or tier
+
+
+def run_body(*, run: Run, progress: Progress) -> dict[str, Any]:
+    """Carry out a claimed run; returns its result document and keeps its tables."""
+    if run.kind == Run.Kind.INGEST:
+        return traces.trace_ingest_upload(run=run, progress=progress)
+    outcome = _outcome(run, progress)
+    store = f"{RUNS}/{run.pk}"
+    storage.remove(store)
+    storage.tables_write(store, outcome.tables)
+    Run.objects.filter(pk=run.pk).update(store=store)
+    return {**outcome.document, "run": run.pk}
+
+
+def _outcome(run: Run, progress: Progress) -> study.Outcome:
+    options = run.options
+    if run.kind == Run.Kind.FORECAST and run.trace is not None:
+        return study.forecast_series(
+            trace_series(run.trace, float(options.get("bin_s", 900))),
+            horizon_s=float(options.get("horizon_s", 3600)),
+            method=options.get("method", "auto"),
+            origins=int(options.get("origins", 0)),
+            progress=progress,
+        )
+    scenario = with_options(parse(run.document, run.name or "scenario"), options)
+    stored = stored_traces(scenario)
+    if run.kind == Run.Kind.FORECAST:
+        return study.forecast(scenario, stored, progress=progress)
+    if run.kind == Run.Kind.PLAN:
+        return study.plan(scenario, stored, progress=progress)
+    if run.kind == Run.Kind.SIMULATE:
+        policy = options.get("policy", "lt-i")
+        seed = options.get("seed")
+        return study.simulate(scenario, stored, policy=policy, seed=seed, progress=progress)
+    return study.compare(
+        scenario,
+        stored,
+        policies=options.get("policies", ()),
+        seed=options.get("seed"),
+        progress=progress,
+    )
+
+
+def with_options(scenario: Scenario, options: dict[str, Any]) -> Scenario:
+    """The scenario with a run's own solver, gap, time limit and forecast method."""
+    objective = {k: options[k] for k in ("solver", "gap", "time_limit_s") if k in options}
+    forecast = {"method": options["method"]} if "method" in options else {}
+    return Scenario.model_validate(
+        scenario.model_dump()
+        | {"objective": scenario.objective.model_dump() | objective}
+        | {"forecast": scenario.forecast.model_dump() | forecast}
+    )
+
+
+def stored_traces(scenario: Scenario) -> dict[str, StoredTrace]:
+    """The traces a scenario names, ready to be read; raises with the line's field where not."""
+    found: dict[str, StoredTrace] = {}
+    for index, source in enumerate(scenario.traffic.sources):
+        if source.trace is None:
+            raise ScenarioError(
+                f"traffic.sources[{index}].file: paths are for the command line; upload the file "
+                "and name it under trace instead."
+            )
+        found[source.trace] = stored_trace(trace_ready(source.trace))
+    return found
+
+
+def stored_trace(trace: Trace) -> StoredTrace:
+    return StoredTrace(
+        name=trace.name,
+        kind=trace.kind,
+        clock=trace.report.get("clock", "utc"),
+        store=_folder(trace),
+    )
+
+
+def trace_series(trace: Trace, bin_s: float) -> list[DemandSeries]:
+    """The demand of a trace as it came, without a scenario: requests per bin of every model,
+    region and tier its file names; input tokens where it counts only those."""
+    if trace.state != Trace.State.READY:
+        raise NotReady(f"Trace {trace.name} is not ready: {trace.problem or 'it is being read'}")
+    if trace.kind == Trace.Kind.REQUESTS:
+        binned = bin_requests(_folder(trace), bin_s)
+        return [
+            DemandSeries(
+                SeriesKey(one.model or LABEL_ALL, one.region or LABEL_ALL, one.tier or LABEL_ALL),
+                binned.start_s,
+                binned.bin_s,
+                one.requests,
+                REQUESTS,
+            )
+            for one in binned.groups
+        ]
+    series = []
+    for columns in read_demand(_folder(trace)):
+        counted = columns.requests is not None and not np.isnan(columns.requests).all()
+        values = columns.requests if counted else columns.input_tokens
+        if values is None:
+            raise NotReady(f"Trace {trace.name} has neither requests nor tokens to forecast.")
+        one = DemandSeries(
+            SeriesKey(
+                columns.model or columns.name,
+                columns.region or LABEL_ALL,
+                columns.tier or LABEL_ALL,
+            ),
+            columns.start_s,
+            columns.bin_s,
+            values,
+            REQUESTS if counted else INPUT_TOKENS,
+        )
+        series.append(one.resample(max(1, round(bin_s / one.bin_s)) * one.bin_s))
+    return series
+
+
+def _folder(trace: Trace) -> Path:
+    return storage.folder(trace.store)
