@@ -93,6 +93,28 @@ def trace_upload(
     return trace, first or going, new
 
 
+def trace_run(
+    *,
+    trace: Trace,
+    owner: User,
+    kind: str = Run.Kind.FORECAST,
+    options: dict[str, Any] | None = None,
+    idempotency_key: str = "",
+) -> Run:
+    """Start a run on the trace as it came, without a scenario."""
+    if not owner.may_plan:
+        raise NotAllowed("Your role may only read; ask an admin for the planner role.")
+    if kind != Run.Kind.FORECAST:
+        raise PlannerError("A trace alone can only be forecast; name it in a scenario for more.")
+    return runs.run_create(
+        owner=owner,
+        kind=kind,
+        trace=trace,
+        options=options,
+        idempotency_key=idempotency_key,
+    )
+
+
 def trace_ingest_path(
     *,
     path: Path,
