@@ -1,0 +1,68 @@
+"""What every view shares: who may call, how large a body may be, how started work is answered."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from django.utils.decorators import method_decorator
+from django.views.decorators.http import conditional_page
+from rest_framework import exceptions, status
+from rest_framework.authentication import SessionAuthentication, TokenAuthentication
+from rest_framework.parsers import JSONParser
+from rest_framework.permissions import IsAuthenticated
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.reverse import reverse
+from rest_framework.views import APIView
+
+from planner.models import Run
+
+KEY_HEADER = "Idempotency-Key"
+KEY_CHARACTERS = 120
+
+
+class TooLarge(exceptions.APIException):
+    status_code = status.HTTP_413_REQUEST_ENTITY_TOO_LARGE
+
+
+# An answer to GET carries an ETag of its bytes unless its view sets another, and is 304 on a match.
+@method_decorator(conditional_page, name="dispatch")
+class ApiView(APIView):
+    """Tokens for scripts, sessions with CSRF tokens for browsers; roles are the services' matter."""
+
+    authentication_classes = [TokenAuthentication, SessionAuthentication]
+    permission_classes = [IsAuthenticated]
+    parser_classes = [JSONParser]
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        super().initial(request, *args, **kwargs)
+        # Uploads are streamed to a file and have a limit of their own; all else lies in memory.
+        length = int(request.META.get("CONTENT_LENGTH") or 0)
+        limit = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+        multipart = (request.content_type or "").startswith("multipart/")
+        if length > limit and not multipart:
+            raise TooLarge(f"The body has {length:,} bytes; {limit:,} are allowed here.")
+
+
+def idempotency_key(request: Request) -> str:
+    """The client's name for this request; "" without one."""
+    key = request.headers.get(KEY_HEADER, "").strip()
+    if len(key) > KEY_CHARACTERS:
+        raise exceptions.ValidationError(
+            {KEY_HEADER: f"A key has at most {KEY_CHARACTERS} characters, not {len(key)}."}
+        )
+    return key
+
+
+def run_url(run: Run, request: Request) -> str:
+    url: str = reverse("api:run", kwargs={"run_id": run.pk}, request=request)
+    return url
+
+
+def started(run: Run, body: Any, request: Request) -> Response:
+    """202 with the run to poll in Location, or 200 when it is over already."""
+    headers = {"Location": run_url(run, request)}
+    if run.finished:
+        return Response(body, headers=headers)
+    return Response(body, status.HTTP_202_ACCEPTED, headers={**headers, "Retry-After": "1"})

@@ -1,0 +1,127 @@
+"""Every error of the API as problem+json (RFC 9457), mapped in this one place."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+from django.core.exceptions import PermissionDenied
+from django.core.exceptions import ValidationError as ModelError
+from django.http import Http404, JsonResponse
+from rest_framework import exceptions
+from rest_framework.views import set_rollback
+
+from forecasting.errors import ForecastError
+from planner.errors import (
+    Infeasible,
+    IngestError,
+    KeyReused,
+    NotAllowed,
+    NotFound,
+    NotReady,
+    Outdated,
+    PlannerError,
+    ScenarioError,
+)
+from simulation.errors import SimulationError
+
+logger = logging.getLogger(__name__)
+
+MEDIA_TYPE = "application/problem+json"
+
+# The first that fits counts, so a special case stands before its base.
+STATUS: tuple[tuple[type[Exception], int], ...] = (
+    (NotAllowed, 403),
+    (NotFound, 404),
+    (Outdated, 412),
+    (NotReady, 409),
+    (Infeasible, 409),
+    (ScenarioError, 422),
+    (IngestError, 422),
+    (KeyReused, 422),
+    (ForecastError, 422),
+    (SimulationError, 422),
+    (PlannerError, 400),
+)
+TITLES = {
+    400: "The request is not valid",
+    401: "Log in first",
+    403: "Not allowed",
+    404: "Not found",
+    405: "This address does not take this method",
+    406: "Not available in this form",
+    413: "Too large",
+    415: "This kind of body is not understood",
+    429: "Too many requests",
+    500: "An error of the program",
+}
+
+
+def problem_handler(error: Exception, context: dict[str, Any]) -> JsonResponse:
+    """The response to ``error``; DRF's EXCEPTION_HANDLER. A bug's details go to the log alone."""
+    set_rollback()
+    request = context.get("request")
+    path = request.path if request is not None else ""
+    for kind, status in STATUS:
+        if isinstance(error, kind):
+            title = getattr(error, "title", "The request could not be carried out")
+            return problem(status, str(error), path, title=title)
+    if isinstance(error, Http404):
+        error = exceptions.NotFound("There is nothing at this address.")
+    elif isinstance(error, PermissionDenied):
+        error = exceptions.PermissionDenied()
+    elif isinstance(error, ModelError):
+        error = exceptions.ValidationError(
+            error.message_dict if hasattr(error, "error_dict") else {"": error.messages}
+        )
+    if isinstance(error, exceptions.ValidationError):
+        faults = list(_faults(error.detail))
+        detail = " ".join(
+            f"{fault['field']}: {fault['message']}" if fault["field"] else fault["message"]
+            for fault in faults
+        )
+        return problem(error.status_code, detail, path, errors=faults)
+    if isinstance(error, exceptions.APIException):
+        response = problem(error.status_code, str(error.detail), path)
+        if challenge := getattr(error, "auth_header", None):
+            response["WWW-Authenticate"] = challenge
+        if wait := getattr(error, "wait", None):
+            response["Retry-After"] = f"{wait:.0f}"
+        return response
+    logger.exception("%s %s", getattr(request, "method", ""), path, exc_info=error)
+    return problem(500, "The program made an error; its details are kept in its log.", path)
+
+
+def problem(
+    status: int,
+    detail: str,
+    instance: str,
+    *,
+    title: str = "",
+    errors: list[dict[str, str]] | None = None,
+) -> JsonResponse:
+    """One problem document; ``errors`` has a ``field`` and a ``message`` each."""
+    body: dict[str, Any] = {
+        "type": "about:blank",
+        "title": title or TITLES.get(status, "The request could not be carried out"),
+        "status": status,
+        "detail": detail,
+        "instance": instance,
+    }
+    if errors:
+        body["errors"] = errors
+    return JsonResponse(body, status=status, content_type=MEDIA_TYPE)
+
+
+def _faults(detail: Any, field: str = "") -> Iterator[dict[str, str]]:
+    """Flat list of the faults in DRF's nested details, fields as dotted paths."""
+    if isinstance(detail, dict):
+        for name, inner in detail.items():
+            inner_field = "" if name == "non_field_errors" else str(name)
+            yield from _faults(inner, ".".join(part for part in (field, inner_field) if part))
+    elif isinstance(detail, list):
+        for inner in detail:
+            yield from _faults(inner, field)
+    else:
+        yield {"field": field, "message": str(detail)}

@@ -1,0 +1,94 @@
+"""What lists can be narrowed by."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import django_filters as filters
+from django.db.models import Q, QuerySet
+from django_filters.rest_framework import DjangoFilterBackend
+from rest_framework.exceptions import ValidationError
+from rest_framework.filters import OrderingFilter
+from rest_framework.pagination import PageNumberPagination
+from rest_framework.request import Request
+
+from planner.models import Run, Scenario, Trace
+
+
+class Pages(PageNumberPagination):
+    page_size = 50
+    page_size_query_param = "page_size"
+    max_page_size = 500
+
+
+class StrictFilter(DjangoFilterBackend):
+    """Refuses a parameter it does not know, so that a slip of the pen does not list everything."""
+
+    def filter_queryset(self, request: Request, queryset: QuerySet[Any], view: Any) -> Any:
+        known = {"page", "page_size", "ordering", *view.filterset_class.base_filters}
+        for name in request.query_params:
+            if name not in known and name != view.settings.URL_FORMAT_OVERRIDE:
+                raise ValidationError(
+                    {name: f"There is no such parameter; there are {', '.join(sorted(known))}."}
+                )
+        return super().filter_queryset(request, queryset, view)
+
+
+class StrictOrdering(OrderingFilter):
+    """Refuses a field it does not know."""
+
+    def get_ordering(self, request: Request, queryset: QuerySet[Any], view: Any) -> Any:
+        asked = [p for p in request.query_params.get(self.ordering_param, "").split(",") if p]
+        for name in asked:
+            if name.removeprefix("-") not in view.ordering_fields:
+                known = ", ".join(view.ordering_fields)
+                raise ValidationError(
+                    {self.ordering_param: f"Cannot order by {name!r}; choose from {known}."}
+                )
+        return super().get_ordering(request, queryset, view)
+
+
+def _named(queryset: QuerySet[Run], relation: str, value: str) -> QuerySet[Run]:
+    """By the other thing's name or id."""
+    match = Q(**{f"{relation}__name": value})
+    if value.isdecimal():
+        match |= Q(**{f"{relation}_id": int(value)})
+    return queryset.filter(match)
+
+
+class RunFilter(filters.FilterSet):
+    kind = filters.ChoiceFilter(choices=Run.Kind.choices)
+    state = filters.ChoiceFilter(choices=Run.State.choices)
+    scenario = filters.CharFilter(method="by_scenario", max_length=120, label="Its name or id")
+    trace = filters.CharFilter(method="by_trace", max_length=120, label="Its name or id")
+
+    def by_scenario(self, queryset: QuerySet[Run], _: str, value: str) -> QuerySet[Run]:
+        return _named(queryset, "scenario", value)
+
+    def by_trace(self, queryset: QuerySet[Run], _: str, value: str) -> QuerySet[Run]:
+        return _named(queryset, "trace", value)
+
+    class Meta:
+        model = Run
+        fields = ["kind", "state", "scenario", "trace"]
+
+
+class ScenarioFilter(filters.FilterSet):
+    name = filters.CharFilter(lookup_expr="icontains", label="Part of the name")
+
+    class Meta:
+        model = Scenario
+        fields = ["name"]
+
+
+class TraceFilter(filters.FilterSet):
+    name = filters.CharFilter(lookup_expr="icontains", label="Part of the name")
+    kind = filters.ChoiceFilter(choices=Trace.Kind.choices)
+    state = filters.ChoiceFilter(choices=Trace.State.choices)
+    format = filters.CharFilter(
+        label="As detected or given: azure, burstgpt, mooncake, csv, demand"
+    )
+
+    class Meta:
+        model = Trace
+        fields = ["name", "kind", "state", "format"]

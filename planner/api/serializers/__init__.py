@@ -1,0 +1,1 @@
+"""What goes in and out: shapes only, no rules of the business."""

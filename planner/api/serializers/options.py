@@ -1,0 +1,185 @@
+"""What may be chosen when work is started, by kind of run. The choices are the scenario file's."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+from rest_framework import serializers
+
+from planner.api.serializers.strict import FiniteField, StrictSerializer
+from planner.ingest.options import FORMATS, IngestOptions
+from planner.models import Run
+from planner.scenario.schema import Forecast, Objective, PolicyName
+
+POLICIES = get_args(PolicyName)
+SOLVERS = get_args(Objective.model_fields["solver"].annotation)
+METHODS = get_args(Forecast.model_fields["method"].annotation)
+TIME_LIMIT_S = 3600.0
+SEED_MAX = 2**31 - 1
+ORIGINS = ("scenario", "document", "trace")
+
+
+class ForecastOptions(StrictSerializer):
+    method = serializers.ChoiceField(
+        METHODS, required=False, help_text="Left out: the scenario's forecast.method."
+    )
+
+
+class PlanOptions(StrictSerializer):
+    """Left out: the scenario's objective."""
+
+    solver = serializers.ChoiceField(SOLVERS, required=False)
+    gap = FiniteField(
+        min_value=0, max_value=1, required=False, help_text="Of fleet cost, a fraction."
+    )
+    time_limit_s = FiniteField(
+        min_value=0.1, max_value=TIME_LIMIT_S, required=False, help_text="Seconds."
+    )
+
+
+class SimulateOptions(StrictSerializer):
+    policy = serializers.ChoiceField(POLICIES)
+    seed = serializers.IntegerField(
+        min_value=0, max_value=SEED_MAX, required=False, help_text="Left out: the scenario's seed."
+    )
+
+
+class CompareOptions(StrictSerializer):
+    policies = serializers.ListField(
+        child=serializers.ChoiceField(POLICIES),
+        min_length=1,
+        max_length=len(POLICIES),
+        required=False,
+        help_text="Left out: the scenario's policies.",
+    )
+
+
+OPTIONS: dict[str, type[StrictSerializer]] = {
+    Run.Kind.FORECAST: ForecastOptions,
+    Run.Kind.PLAN: PlanOptions,
+    Run.Kind.SIMULATE: SimulateOptions,
+    Run.Kind.COMPARE: CompareOptions,
+}
+
+
+WORK = [kind for kind in Run.Kind.choices if kind[0] in OPTIONS]
+
+
+class UploadRequest(StrictSerializer):
+    """A file and how to read it; everything is detected unless it is said here."""
+
+    file = serializers.FileField(
+        max_length=255, help_text=".csv, .jsonl or .parquet, each also .gz or .zst."
+    )
+    format = serializers.ChoiceField(FORMATS, default="auto")
+    map = serializers.ListField(
+        child=serializers.CharField(max_length=200),
+        required=False,
+        help_text="Columns by field, each FIELD=COLUMN; repeat it for several.",
+    )
+    model = serializers.CharField(max_length=80, required=False, help_text="Label of every row.")
+    region = serializers.CharField(max_length=80, required=False, help_text="Label of every row.")
+    tier = serializers.CharField(max_length=80, required=False, help_text="Label of every row.")
+    strict = serializers.BooleanField(
+        default=False, help_text="Refuse the file at its first rejected row."
+    )
+
+    def validate_map(self, value: list[str]) -> dict[str, str]:
+        pairs: dict[str, str] = {}
+        for item in value:
+            field, equals, column = item.partition("=")
+            if not equals or not field.strip() or not column.strip():
+                raise serializers.ValidationError(
+                    f"{item!r} is not FIELD=COLUMN, such as arrival=created_at."
+                )
+            if field.strip() in pairs:
+                raise serializers.ValidationError(f"{field.strip()} is mapped twice; keep one.")
+            pairs[field.strip()] = column.strip()
+        return pairs
+
+    def options(self) -> IngestOptions:
+        """Raises IngestError where the parts contradict one another."""
+        given: dict[str, Any] = self.validated_data
+        return IngestOptions(
+            name=given["file"].name,
+            format=given["format"],
+            mapping=given.get("map", {}),
+            model=given.get("model"),
+            region=given.get("region"),
+            tier=given.get("tier"),
+            strict=given["strict"],
+        )
+
+
+class ScenarioGiven(StrictSerializer):
+    """A kept scenario, or one that is only for this run."""
+
+    scenario = serializers.CharField(
+        max_length=120, required=False, help_text="Name or id of a kept scenario."
+    )
+    document = serializers.CharField(
+        required=False, trim_whitespace=False, help_text="A scenario file, YAML, not kept."
+    )
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        origins = [name for name in ORIGINS if name in self.fields]
+        if len([name for name in origins if name in attrs]) != 1:
+            raise serializers.ValidationError(f"Give exactly one of {', '.join(origins)}.")
+        return attrs
+
+    def options(self) -> dict[str, Any]:
+        """What was chosen besides what to work on."""
+        given = self.validated_data
+        return {k: v for k, v in given.items() if k not in ORIGINS}
+
+
+class ForecastRequest(ScenarioGiven, ForecastOptions):
+    """A scenario's demand, or that of one trace as it came."""
+
+    trace = serializers.CharField(max_length=120, required=False, help_text="Name or id.")
+    bin_s = FiniteField(min_value=1, max_value=86400, required=False, help_text="Trace: 900.")
+    horizon_s = FiniteField(
+        min_value=1, max_value=31 * 86400, required=False, help_text="Trace: 3600."
+    )
+    origins = serializers.IntegerField(
+        min_value=0,
+        max_value=100,
+        required=False,
+        help_text="Trace: past moments to forecast from for the errors of each method; 0 for none.",
+    )
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        if "trace" not in attrs:
+            for name in ("bin_s", "horizon_s", "origins"):
+                if name in attrs:
+                    raise serializers.ValidationError(
+                        {name: ["This goes with a trace; a scenario has its own horizon."]}
+                    )
+        return super().validate(attrs)
+
+
+class PlanRequest(ScenarioGiven, PlanOptions):
+    pass
+
+
+class SimulateRequest(ScenarioGiven, SimulateOptions):
+    pass
+
+
+class CompareRequest(ScenarioGiven, CompareOptions):
+    pass
+
+
+class RunRequest(StrictSerializer):
+    """Which run of a kept scenario."""
+
+    kind = serializers.ChoiceField(WORK)
+    options = serializers.DictField(
+        required=False, help_text="The options of the kind, as under /forecast/ to /compare/."
+    )
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        chosen = OPTIONS[attrs["kind"]](data=attrs.get("options", {}))
+        if not chosen.is_valid():
+            raise serializers.ValidationError({"options": chosen.errors})
+        return {"kind": attrs["kind"], "options": dict(chosen.validated_data)}

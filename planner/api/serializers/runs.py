@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+from typing import Any
+
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+from rest_framework.reverse import reverse
+
+from planner.models import Run
+
+
+class RunLinks(serializers.Serializer[Any]):
+    self = serializers.URLField()
+    cancel = serializers.URLField()
+    results = serializers.URLField()
+    tables = serializers.URLField()
+    scenario = serializers.URLField(allow_null=True)
+    trace = serializers.URLField(allow_null=True)
+
+
+class RunItem(serializers.ModelSerializer[Run]):
+    """A run as lists show it."""
+
+    scenario = serializers.CharField(source="scenario.name", default=None, allow_null=True)
+    trace = serializers.CharField(source="trace.name", default=None, allow_null=True)
+    owner = serializers.CharField(source="owner.username", default=None, allow_null=True)
+    progress = serializers.FloatField(help_text="0 to 1.")
+    stage = serializers.CharField(help_text="What it is doing, in words.")
+    problem = serializers.CharField(help_text="Why it failed; empty otherwise.")
+    links = serializers.SerializerMethodField()
+
+    class Meta:
+        model = Run
+        fields = [
+            "id", "kind", "state", "name", "scenario", "trace", "owner", "progress", "stage",
+            "problem", "cancel_requested", "created_at", "started_at", "finished_at", "links",
+        ]  # fmt: skip
+
+    @extend_schema_field(RunLinks)
+    def get_links(self, run: Run) -> dict[str, str | None]:
+        request = self.context.get("request")
+
+        def url(view: str, **named: Any) -> str:
+            where: str = reverse(f"api:{view}", kwargs=named, request=request)
+            return where
+
+        return {
+            "self": url("run", run_id=run.pk),
+            "cancel": url("run-cancel", run_id=run.pk),
+            "results": url("run-results", run_id=run.pk),
+            "tables": url("run-tables", run_id=run.pk),
+            "scenario": url("scenario", scenario=str(run.scenario_id)) if run.scenario_id else None,
+            "trace": url("trace", name=run.trace.name) if run.trace else None,
+        }
+
+
+class RunDetail(RunItem):
+    options = serializers.DictField(help_text="As chosen when it was started.")
+    log = serializers.CharField(help_text="Lines of what it did when.")
+
+    class Meta(RunItem.Meta):
+        fields = [*RunItem.Meta.fields, "options", "seed", "code_version", "attempts", "log"]
+
+
+class TableNames(serializers.Serializer[Any]):
+    tables = serializers.ListField(child=serializers.CharField())
+    links = serializers.DictField(child=serializers.URLField(), help_text="By table.")
+
+
+class TableRows(serializers.Serializer[Any]):
+    table = serializers.CharField()
+    columns = serializers.ListField(child=serializers.CharField())
+    total = serializers.IntegerField(help_text="Rows in the whole table.")
+    offset = serializers.IntegerField()
+    limit = serializers.IntegerField()
+    rows = serializers.ListField(child=serializers.DictField())
+
+
+class RowsAsked(serializers.Serializer[Any]):
+    """Which rows of a table."""
+
+    offset = serializers.IntegerField(min_value=0, default=0)
+    limit = serializers.IntegerField(
+        min_value=1,
+        max_value=100_000,
+        required=False,
+        help_text="JSON: 1,000 unless given; CSV: all unless given.",
+    )
+
+
+class SavingsAsked(serializers.Serializer[Any]):
+    baseline = serializers.CharField(
+        required=False, max_length=80, help_text="A policy; left out: the result's own baseline."
+    )
+
+
+class Problem(serializers.Serializer[Any]):
+    """RFC 9457."""
+
+    type = serializers.CharField()
+    title = serializers.CharField()
+    status = serializers.IntegerField()
+    detail = serializers.CharField(help_text="What is wrong and what to do.")
+    instance = serializers.CharField(help_text="The address that was asked.")
+    errors = serializers.ListField(
+        child=serializers.DictField(child=serializers.CharField()),
+        required=False,
+        help_text="The fields at fault, each with `field` and `message`.",
+    )

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+from typing import Any
+
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+from rest_framework.reverse import reverse
+
+from planner.api.serializers.strict import StrictSerializer
+from planner.errors import ScenarioError
+from planner.models import Scenario
+from planner.scenario.document import parse
+
+
+class ScenarioLinks(serializers.Serializer[Any]):
+    self = serializers.URLField()
+    runs = serializers.URLField()
+
+
+class ScenarioItem(serializers.ModelSerializer[Scenario]):
+    owner = serializers.CharField(source="owner.username", default=None, allow_null=True)
+    links = serializers.SerializerMethodField()
+
+    class Meta:
+        model = Scenario
+        fields = ["id", "name", "version", "owner", "created_at", "updated_at", "links"]
+
+    @extend_schema_field(ScenarioLinks)
+    def get_links(self, scenario: Scenario) -> dict[str, str]:
+        request = self.context.get("request")
+        named = {"scenario": str(scenario.pk)}
+        return {
+            "self": reverse("api:scenario", kwargs=named, request=request),
+            "runs": reverse("api:scenario-runs", kwargs=named, request=request),
+        }
+
+
+class ScenarioDetail(ScenarioItem):
+    spec = serializers.SerializerMethodField(
+        help_text="The document with every default filled in; null where it is no longer valid."
+    )
+    problem = serializers.SerializerMethodField(help_text="Why it is no longer valid; else empty.")
+
+    class Meta(ScenarioItem.Meta):
+        fields = [*ScenarioItem.Meta.fields, "document", "spec", "problem"]
+
+    def get_spec(self, scenario: Scenario) -> dict[str, Any] | None:
+        try:
+            return parse(scenario.document, scenario.name).model_dump(mode="json")
+        except ScenarioError:
+            return None
+
+    def get_problem(self, scenario: Scenario) -> str:
+        try:
+            parse(scenario.document, scenario.name)
+        except ScenarioError as error:
+            return str(error)
+        return ""
+
+
+class DocumentRequest(StrictSerializer):
+    document = serializers.CharField(
+        trim_whitespace=False, help_text="The scenario file, YAML; its comments are kept."
+    )
+
+
+class ChangeRequest(StrictSerializer):
+    """A whole new document, or new values at some places of it."""
+
+    document = serializers.CharField(required=False, trim_whitespace=False)
+    changes = serializers.DictField(
+        required=False,
+        allow_empty=False,
+        help_text='By dotted path, such as {"horizon.period_s": 900}; null removes a key.',
+    )
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        if len(attrs) != 1:
+            raise serializers.ValidationError("Give either document or changes.")
+        return attrs

@@ -1,0 +1,33 @@
+"""Bodies whose unknown fields are refused, and numbers that are numbers."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from rest_framework import serializers
+
+
+class StrictSerializer(serializers.Serializer[Any]):
+    """Refuses a field it does not know by a fault of that field."""
+
+    def to_internal_value(self, data: Any) -> Any:
+        if isinstance(data, dict):  # a form too
+            known = [name for name, field in self.fields.items() if not field.read_only]
+            unknown = [str(n) for n in data if n not in known and n != "csrfmiddlewaretoken"]
+            if unknown:
+                there_are = ", ".join(known) or "none"
+                raise serializers.ValidationError(
+                    {name: [f"This is not known here; there are: {there_are}."] for name in unknown}
+                )
+        return super().to_internal_value(data)
+
+
+class FiniteField(serializers.FloatField):
+    """A float, neither NaN nor infinite."""
+
+    def to_internal_value(self, data: Any) -> float:
+        value = super().to_internal_value(data)
+        if not math.isfinite(value):
+            raise serializers.ValidationError("A finite number is needed.")
+        return value

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+from typing import Any
+
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+from rest_framework.reverse import reverse
+
+from planner.api.serializers.runs import RunDetail
+from planner.api.serializers.strict import FiniteField
+from planner.models import Trace
+
+
+class TraceLinks(serializers.Serializer[Any]):
+    self = serializers.URLField()
+    demand = serializers.URLField()
+    runs = serializers.URLField()
+
+
+class TraceItem(serializers.ModelSerializer[Trace]):
+    """A trace as lists show it; times are null where the file's times are relative."""
+
+    owner = serializers.CharField(source="owner.username", default=None, allow_null=True)
+    links = serializers.SerializerMethodField()
+
+    class Meta:
+        model = Trace
+        fields = [
+            "id", "name", "file_name", "state", "problem", "kind", "format", "requests", "rejected",
+            "start_at", "end_at", "bytes", "owner", "created_at", "links",
+        ]  # fmt: skip
+
+    @extend_schema_field(TraceLinks)
+    def get_links(self, trace: Trace) -> dict[str, str]:
+        request = self.context.get("request")
+        named = {"name": trace.name}
+        return {
+            "self": reverse("api:trace", kwargs=named, request=request),
+            "demand": reverse("api:trace-demand", kwargs=named, request=request),
+            "runs": f"{reverse('api:runs', request=request)}?trace={trace.name}",
+        }
+
+
+class TraceDetail(TraceItem):
+    """A trace with the whole report of its reading."""
+
+    options = serializers.DictField(help_text="How the file was read.")
+    report = serializers.DictField(help_text="Counts, refused rows, times, series; as `ingest`.")
+
+    class Meta(TraceItem.Meta):
+        fields = [*TraceItem.Meta.fields, "options", "report"]
+
+
+class UploadDone(serializers.Serializer[Any]):
+    trace = TraceDetail()
+    run = RunDetail(allow_null=True, help_text="The run that reads the file, to be polled.")
+    known = serializers.BooleanField(help_text="The same file, read in the same way, was there.")
+
+
+class DemandAsked(serializers.Serializer[Any]):
+    bin_s = FiniteField(
+        min_value=1,
+        max_value=7 * 86400,
+        default=900,
+        help_text="Bin width in seconds; a demand file's own bins are joined, never split.",
+    )
+
+
+class SeriesDemand(serializers.Serializer[Any]):
+    model = serializers.CharField()
+    region = serializers.CharField()
+    tier = serializers.CharField()
+    unit = serializers.CharField(help_text="requests, or input_tokens where only those are known.")
+    start_s = serializers.FloatField(help_text="Left edge of the first bin; s since the epoch.")
+    bin_s = serializers.FloatField()
+    values = serializers.ListField(
+        child=serializers.FloatField(allow_null=True), help_text="Sum per bin; null is a gap."
+    )
+
+
+class Demand(serializers.Serializer[Any]):
+    trace = serializers.CharField()
+    clock = serializers.CharField(help_text="utc, or relative: the trace then starts at epoch 0.")
+    series = SeriesDemand(many=True)

@@ -1,0 +1,39 @@
+"""Addresses under /api/v1/."""
+
+from django.urls import path, re_path
+from drf_spectacular.views import SpectacularAPIView
+
+from planner.api.views import accounts, docs, runs, scenarios, traces, verbs
+
+app_name = "api"
+
+urlpatterns = [
+    path("schema/", SpectacularAPIView.as_view(), name="schema"),
+    path("docs/", docs.docs, name="docs"),
+    path("token/", accounts.LoginView.as_view(), name="token"),
+    path("me/", accounts.MeView.as_view(), name="me"),
+    path("me/token/", accounts.MyTokenView.as_view(), name="my-token"),
+    path("traces/", traces.TraceListView.as_view(), name="traces"),
+    path("traces/<str:name>/", traces.TraceView.as_view(), name="trace"),
+    path("traces/<str:name>/demand/", traces.TraceDemandView.as_view(), name="trace-demand"),
+    path("scenarios/", scenarios.ScenarioListView.as_view(), name="scenarios"),
+    path("scenarios/<str:scenario>/", scenarios.ScenarioView.as_view(), name="scenario"),
+    path(
+        "scenarios/<str:scenario>/runs/",
+        scenarios.ScenarioRunsView.as_view(),
+        name="scenario-runs",
+    ),
+    path("ingest/", traces.IngestView.as_view(), name="ingest"),
+    path("forecast/", verbs.ForecastView.as_view(), name="forecast"),
+    path("plan/", verbs.PlanView.as_view(), name="plan"),
+    path("simulate/", verbs.SimulateView.as_view(), name="simulate"),
+    path("compare/", verbs.CompareView.as_view(), name="compare"),
+    path("runs/", runs.RunListView.as_view(), name="runs"),
+    path("runs/<int:run_id>/", runs.RunView.as_view(), name="run"),
+    path("runs/<int:run_id>/cancel/", runs.RunCancelView.as_view(), name="run-cancel"),
+    path("runs/<int:run_id>/results/", runs.RunResultsView.as_view(), name="run-results"),
+    path("runs/<int:run_id>/savings/", runs.RunSavingsView.as_view(), name="run-savings"),
+    path("runs/<int:run_id>/tables/", runs.RunTablesView.as_view(), name="run-tables"),
+    path("runs/<int:run_id>/tables/<str:table>/", runs.RunTableView.as_view(), name="run-table"),
+    re_path("", docs.nothing_here),
+]

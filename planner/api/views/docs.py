@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.urls import Resolver404, resolve
+from django.views.decorators.csrf import csrf_exempt
+from django.views.decorators.http import require_safe
+
+from planner.api.errors import problem
+
+
+@require_safe
+def docs(request: HttpRequest) -> HttpResponse:
+    """The schema to read and to try, by Swagger UI from local files."""
+    return render(request, "api/docs.html")
+
+
+@csrf_exempt  # it changes nothing, and 404 is the truth for a POST too
+def nothing_here(request: HttpRequest) -> HttpResponse:
+    """404 as a problem, with the address meant if only the final slash is missing."""
+    detail = "There is nothing at this address; /api/v1/docs/ lists what there is."
+    if not request.path.endswith("/") and _is_view(f"{request.path_info}/"):
+        detail = f"There is nothing at this address; it ends with a slash: {request.path}/"
+    return problem(404, detail, request.path)
+
+
+def _is_view(path: str) -> bool:
+    try:
+        return resolve(path).func is not nothing_here
+    except Resolver404:
+        return False

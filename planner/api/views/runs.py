@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+from typing import Any
+
+from django.db.models import QuerySet
+from rest_framework import exceptions, generics, status
+from rest_framework.renderers import JSONRenderer
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.reverse import reverse
+
+from planner.api import schema
+from planner.api.base import ApiView
+from planner.api.filters import Pages, RunFilter, StrictFilter, StrictOrdering
+from planner.api.renderers import CsvRenderer, table_rows
+from planner.api.serializers.runs import RowsAsked, RunDetail, RunItem, SavingsAsked
+from planner.errors import NotReady
+from planner.models import Run
+from planner.selectors.runs import run_get, run_result, run_table, run_tables, runs_list
+from planner.selectors.savings import savings
+from planner.services.runs import run_cancel, run_delete
+
+JSON_ROWS = 1000  # of a table in one answer, unless asked for otherwise
+
+
+class RunListView(ApiView, generics.ListAPIView[Run]):
+    serializer_class = RunItem
+    filter_backends = [StrictFilter, StrictOrdering]
+    filterset_class = RunFilter
+    ordering_fields = ["created_at", "finished_at", "kind", "state"]
+    pagination_class = Pages
+
+    def get_queryset(self) -> QuerySet[Run]:
+        return runs_list()
+
+    @schema.run_list
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        return self.list(request, *args, **kwargs)
+
+
+class RunView(ApiView):
+    @schema.run_get
+    def get(self, request: Request, run_id: int) -> Response:
+        return _answer(run_get(run_id), request)
+
+    @schema.run_delete
+    def delete(self, request: Request, run_id: int) -> Response:
+        run_delete(run=run_get(run_id), user=request.user)
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+
+class RunCancelView(ApiView):
+    @schema.run_cancel
+    def post(self, request: Request, run_id: int) -> Response:
+        return _answer(run_cancel(run=run_get(run_id), user=request.user), request)
+
+
+class RunResultsView(ApiView):
+    @schema.run_results
+    def get(self, request: Request, run_id: int) -> Response:
+        return Response(run_result(run_get(run_id)))
+
+
+class RunSavingsView(ApiView):
+    @schema.run_savings
+    def get(self, request: Request, run_id: int) -> Response:
+        asked = SavingsAsked(data=request.query_params)
+        asked.is_valid(raise_exception=True)
+        result = run_result(run_get(run_id))
+        policies = result.get("policies", {})
+        if not policies:
+            raise NotReady(f"Run {run_id} simulated no policies; compare a scenario for savings.")
+        baseline = asked.validated_data.get("baseline") or result["baseline"]
+        if baseline not in policies:
+            there_are = ", ".join(policies)
+            raise exceptions.ValidationError(
+                {"baseline": f"{baseline!r} is not in this run; there are: {there_are}."}
+            )
+        return Response({"baseline": baseline, "policies": savings(result, baseline)})
+
+
+class RunTablesView(ApiView):
+    @schema.run_tables
+    def get(self, request: Request, run_id: int) -> Response:
+        run = run_get(run_id)
+        run_result(run)  # says why there are none
+        names = run_tables(run)
+        links = {
+            name: reverse(
+                "api:run-table", kwargs={"run_id": run.pk, "table": name}, request=request
+            )
+            for name in names
+        }
+        return Response({"tables": names, "links": links})
+
+
+class RunTableView(ApiView):
+    renderer_classes = [JSONRenderer, CsvRenderer]
+
+    @schema.run_table
+    def get(self, request: Request, run_id: int, table: str) -> Response:
+        given = RowsAsked(data=request.query_params)
+        given.is_valid(raise_exception=True)
+        whole = run_table(run_get(run_id), table)
+        offset, limit = given.validated_data["offset"], given.validated_data.get("limit")
+        if request.accepted_renderer.format == "csv":
+            name = f"run-{run_id}-{table}.csv"
+            headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+            return Response(whole.slice(offset, limit), headers=headers)
+        limit = limit or JSON_ROWS
+        body = {
+            "table": table,
+            "columns": whole.columns,
+            "total": whole.height,
+            "offset": offset,
+            "limit": limit,
+            "rows": table_rows(whole.slice(offset, limit)),
+        }
+        return Response(body)
+
+
+def _answer(run: Run, request: Request) -> Response:
+    headers = {} if run.finished else {"Retry-After": "1"}
+    return Response(RunDetail(run, context={"request": request}).data, headers=headers)

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from django.db.models import QuerySet
+from rest_framework import exceptions, generics, status
+from rest_framework.parsers import MultiPartParser
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from planner.api import schema
+from planner.api.base import ApiView, idempotency_key, started
+from planner.api.filters import Pages, StrictFilter, StrictOrdering, TraceFilter
+from planner.api.renderers import AcceptOnly
+from planner.api.serializers.options import UploadRequest
+from planner.api.serializers.traces import DemandAsked, TraceDetail, TraceItem, UploadDone
+from planner.models import Trace
+from planner.selectors.traces import trace_get, trace_ready, traces_list
+from planner.services.traces import trace_delete, trace_upload
+
+MAX_BINS = 50_000  # per series in one answer
+
+
+class Upload(ApiView):
+    """POST of a file; under /ingest/ for scripts and /traces/ for those who think in things."""
+
+    parser_classes = [MultiPartParser]
+
+    @schema.upload
+    def post(self, request: Request) -> Response:
+        given = UploadRequest(data=request.data)
+        given.is_valid(raise_exception=True)
+        file = given.validated_data["file"]
+        trace, run, new = trace_upload(
+            owner=request.user,
+            chunks=file.chunks(),
+            file_name=file.name,
+            options=given.options(),
+            idempotency_key=idempotency_key(request),
+        )
+        done = {"trace": trace, "run": run, "known": not new}
+        body = UploadDone(done, context={"request": request}).data
+        if run is None:
+            return Response(body)
+        return started(run, body, request)
+
+
+class IngestView(Upload):
+    """What the command of this name does."""
+
+
+class TraceListView(Upload, generics.ListAPIView[Trace]):
+    serializer_class = TraceItem
+    filter_backends = [StrictFilter, StrictOrdering]
+    filterset_class = TraceFilter
+    ordering_fields = ["created_at", "name", "requests", "bytes", "start_at"]
+    pagination_class = Pages
+    content_negotiation_class = AcceptOnly
+
+    def get_queryset(self) -> QuerySet[Trace]:
+        return traces_list().defer("report", "options")
+
+    @schema.trace_list
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        return self.list(request, *args, **kwargs)
+
+
+class TraceView(ApiView):
+    @schema.trace_get
+    def get(self, request: Request, name: str) -> Response:
+        return Response(TraceDetail(trace_get(name), context={"request": request}).data)
+
+    @schema.trace_delete
+    def delete(self, request: Request, name: str) -> Response:
+        trace_delete(trace=trace_get(name), user=request.user)
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+
+class TraceDemandView(ApiView):
+    @schema.trace_demand
+    def get(self, request: Request, name: str) -> Response:
+        # Brings the solvers and the compiler along, which the web process else does not need.
+        from planner.services.execution import trace_series
+
+        given = DemandAsked(data=request.query_params)
+        given.is_valid(raise_exception=True)
+        bin_s = given.validated_data["bin_s"]
+        trace = trace_ready(name)
+        span_s = (trace.report["end_ns"] - trace.report["start_ns"]) / 1e9
+        if span_s / bin_s > MAX_BINS:
+            raise exceptions.ValidationError(
+                {"bin_s": f"{bin_s:g} s gives more than {MAX_BINS:,} bins; take wider ones."}
+            )
+        series = [
+            {
+                "model": one.key.model,
+                "region": one.key.region,
+                "tier": one.key.tier,
+                "unit": one.unit,
+                "start_s": one.start_s,
+                "bin_s": one.bin_s,
+                "values": [None if math.isnan(value) else value for value in one.values.tolist()],
+            }
+            for one in trace_series(trace, bin_s)
+        ]
+        return Response({"trace": trace.name, "clock": trace.report["clock"], "series": series})

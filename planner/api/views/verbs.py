@@ -1,0 +1,70 @@
+"""Work on a scenario given in the body: what the commands of these names do."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from planner.api import schema
+from planner.api.base import ApiView, idempotency_key, started
+from planner.api.serializers.options import (
+    CompareRequest,
+    ForecastRequest,
+    PlanRequest,
+    ScenarioGiven,
+    SimulateRequest,
+)
+from planner.api.serializers.runs import RunDetail
+from planner.models import Run
+from planner.selectors.scenarios import scenario_get
+from planner.selectors.traces import trace_get
+from planner.services.scenarios import document_run, scenario_run
+from planner.services.traces import trace_run
+
+
+class VerbView(ApiView):
+    kind: ClassVar[Run.Kind]
+    request_class: ClassVar[type[ScenarioGiven]]
+
+    def post(self, request: Request) -> Response:
+        given = self.request_class(data=request.data)
+        given.is_valid(raise_exception=True)
+        asked = {
+            "owner": request.user,
+            "kind": self.kind,
+            "options": given.options(),
+            "idempotency_key": idempotency_key(request),
+        }
+        if name := given.validated_data.get("scenario"):
+            run = scenario_run(scenario=scenario_get(name), **asked)
+        elif name := given.validated_data.get("trace"):
+            run = trace_run(trace=trace_get(name), **asked)
+        else:
+            run = document_run(document=given.validated_data["document"], **asked)
+        return started(run, RunDetail(run, context={"request": request}).data, request)
+
+
+@schema.forecast
+class ForecastView(VerbView):
+    kind = Run.Kind.FORECAST
+    request_class = ForecastRequest
+
+
+@schema.plan
+class PlanView(VerbView):
+    kind = Run.Kind.PLAN
+    request_class = PlanRequest
+
+
+@schema.simulate
+class SimulateView(VerbView):
+    kind = Run.Kind.SIMULATE
+    request_class = SimulateRequest
+
+
+@schema.compare
+class CompareView(VerbView):
+    kind = Run.Kind.COMPARE
+    request_class = CompareRequest
