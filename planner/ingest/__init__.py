@@ -1,0 +1,43 @@
+"""Reading traces: any of the known files in, a column store and an account of it out.
+
+Knows files, not Django. Read in this order: ``reader`` (the entry point), ``source`` (bytes),
+``tables`` with ``csv_text`` and ``json_text`` (rows), ``columns`` and ``clock`` (what they mean),
+``requests`` and ``demand`` (the two kinds of file), ``store`` (what is kept, and reading it back).
+"""
+
+from planner.ingest.options import DEMAND_FIELDS, FORMATS, REQUEST_FIELDS, IngestOptions
+from planner.ingest.preview import Preview, detect, preview
+from planner.ingest.reader import ingest_file
+from planner.ingest.report import IngestReport, Reject, SeriesReport
+from planner.ingest.source import sha256_file
+from planner.ingest.store import (
+    DemandColumns,
+    RequestColumns,
+    bin_requests,
+    read_demand,
+    read_report,
+    read_requests,
+    scan_requests,
+)
+
+__all__ = [
+    "DEMAND_FIELDS",
+    "FORMATS",
+    "REQUEST_FIELDS",
+    "DemandColumns",
+    "IngestOptions",
+    "IngestReport",
+    "Preview",
+    "Reject",
+    "RequestColumns",
+    "SeriesReport",
+    "bin_requests",
+    "detect",
+    "ingest_file",
+    "preview",
+    "read_demand",
+    "read_report",
+    "read_requests",
+    "scan_requests",
+    "sha256_file",
+]

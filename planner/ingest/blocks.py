@@ -1,0 +1,177 @@
+"""Blocks of whole records out of a stream of bytes, and where the lines of a block are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.errors import IngestError
+
+IntArray = npt.NDArray[np.int64]
+ByteArray = npt.NDArray[np.uint8]
+
+MAX_RECORD_BYTES = 16 << 20
+_NEWLINE = 10
+_RETURN = 13
+_QUOTE = 34
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Block:
+    """Whole records, each ended by a newline; ``first_line`` is the file's line number of the
+    first."""
+
+    data: bytes
+    first_line: int
+
+
+def record_blocks(
+    pieces: Iterable[bytes], *, name: str, size: int, quoted: bool, first_line: int = 1
+) -> Iterator[Block]:
+    """Blocks of about ``size`` bytes, cut after the last newline that ends a record.
+
+    With ``quoted`` a newline between double quotes does not end one (RFC 4180).
+    """
+    line = first_line
+    held: list[bytes] = []
+    length = 0
+    for piece in pieces:
+        held.append(piece)
+        length += len(piece)
+        if length < size:
+            continue
+        data = b"".join(held)
+        cut = whole_records(data, quoted)
+        if cut == 0 and length > MAX_RECORD_BYTES:
+            raise _too_long(name, line, data, quoted)
+        if cut:
+            yield checked(Block(data[:cut], line), name)
+            line += data.count(b"\n", 0, cut)
+        held = [data[cut:]] if cut < length else []
+        length -= cut
+    if not length:
+        return
+    data = b"".join(held)
+    if not data.endswith(b"\n"):
+        data += b"\n"
+    cut = whole_records(data, quoted)
+    if cut:
+        yield checked(Block(data[:cut], line), name)
+    if cut < len(data):
+        line += data.count(b"\n", 0, cut)
+        raise IngestError(
+            f"{name}, line {line}: a double quote opens here and is never closed; remove it or "
+            "double it."
+        )
+
+
+def whole_records(data: bytes, quoted: bool) -> int:
+    """Length of the part of ``data`` that is whole records."""
+    if not quoted or b'"' not in data:
+        return data.rfind(b"\n") + 1
+    buffer = np.frombuffer(data, np.uint8)
+    ends = record_ends(buffer, quoted=True)
+    return int(ends[-1]) + 1 if ends.size else 0
+
+
+def record_ends(buffer: ByteArray, *, quoted: bool) -> IntArray:
+    """Positions of the newlines that end a record."""
+    newlines = np.flatnonzero(buffer == _NEWLINE)
+    return newlines[outside_quotes(buffer, newlines)] if quoted else newlines
+
+
+def outside_quotes(buffer: ByteArray, positions: IntArray) -> npt.NDArray[np.bool_]:
+    """Which of ``positions`` have an even number of double quotes before them."""
+    quotes = np.flatnonzero(buffer == _QUOTE)
+    if not quotes.size:
+        return np.ones(positions.size, dtype=np.bool_)
+    return np.asarray(np.searchsorted(quotes, positions) % 2 == 0)
+
+
+def _too_long(name: str, line: int, data: bytes, quoted: bool) -> IngestError:
+    if quoted and data.count(b'"') % 2:
+        return IngestError(
+            f"{name}, line {line}: a double quote opens here and is not closed within "
+            f"{MAX_RECORD_BYTES >> 20} MiB; remove it or double it."
+        )
+    return IngestError(
+        f"{name}, line {line} is longer than {MAX_RECORD_BYTES >> 20} MiB, which no request is; "
+        "check that the file is a table with one row per line."
+    )
+
+
+def checked(block: Block, name: str) -> Block:
+    """The block, if it is text: UTF-8 without NUL bytes."""
+    data = block.data
+    if (nul := data.find(b"\0")) >= 0:
+        line = block.first_line + data.count(b"\n", 0, nul)
+        raise IngestError(
+            f"{name} is binary, not text (a NUL byte in line {line}); export it as CSV, JSON "
+            "lines or Parquet."
+        )
+    if not data.isascii():
+        try:
+            data.decode("utf-8")
+        except UnicodeDecodeError as error:
+            line = block.first_line + data.count(b"\n", 0, error.start)
+            raise IngestError(
+                f"{name}, line {line} is not UTF-8 text; save the file as UTF-8."
+            ) from None
+    return block
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Records:
+    """Where the records of a block are; all arrays have shape ``[records]``, blank ones apart."""
+
+    data: bytes
+    start: IntArray  # position of the first byte
+    end: IntArray  # position of the newline
+    line: IntArray  # line number in the file
+
+    def text(self, index: int) -> str:
+        """The record, without its line end."""
+        return self.data[self.start[index] : self.end[index]].decode("utf-8").rstrip("\r")
+
+    def keep(self, wanted: npt.NDArray[np.bool_]) -> Records:
+        return Records(self.data, self.start[wanted], self.end[wanted], self.line[wanted])
+
+    def joined(self) -> bytes:
+        """The bytes of these records alone."""
+        if not self.start.size:
+            return b""
+        if int((self.end - self.start + 1).sum()) == len(self.data):
+            return self.data
+        edges = np.zeros(len(self.data) + 1, dtype=np.int8)
+        edges[self.start] += 1
+        edges[self.end + 1] -= 1
+        inside = np.cumsum(edges[:-1], dtype=np.int8).astype(np.bool_)
+        return np.frombuffer(self.data, np.uint8)[inside].tobytes()
+
+
+def records(block: Block, *, quoted: bool) -> Records:
+    """The records of a block, without the blank lines."""
+    buffer = np.frombuffer(block.data, np.uint8)
+    newlines = np.flatnonzero(buffer == _NEWLINE)
+    quoted = quoted and b'"' in block.data
+    ends = newlines[outside_quotes(buffer, newlines)] if quoted else newlines
+    starts = np.concatenate(([0], ends[:-1] + 1))
+    before = np.searchsorted(newlines, starts) if quoted else np.arange(ends.size)
+    found = Records(block.data, starts, ends, block.first_line + before)
+    length = ends - starts
+    blank = (length == 0) | ((length == 1) & (buffer[starts] == _RETURN))
+    return found.keep(~blank) if blank.any() else found
+
+
+def field_counts(found: Records, delimiter: str, *, quoted: bool) -> IntArray:
+    """Number of fields of each record, shape ``[records]``."""
+    buffer = np.frombuffer(found.data, np.uint8)
+    marks = np.flatnonzero(buffer == ord(delimiter))
+    if quoted and b'"' in found.data:
+        marks = marks[outside_quotes(buffer, marks)]
+    return np.asarray(
+        np.searchsorted(marks, found.end) - np.searchsorted(marks, found.start) + 1, dtype=np.int64
+    )

@@ -1,0 +1,270 @@
+"""Which column holds which field: well-known names, the caller's mapping, and known layouts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from planner.errors import IngestError
+from planner.ingest.clock import UNITS_NS
+from planner.ingest.names import SYNONYMS, compact
+from planner.ingest.options import DEMAND_FIELDS, LABELS, REQUEST_FIELDS, IngestOptions
+
+_COARSE = ("minute", "hourindex", "hour", "day")  # of no use where there is a finer time
+_PAIRS = (("day", "hour", "minute"), ("day", "hour"), ("utcdow", "utchour"), ("dow", "hour"))
+_WIDE = {
+    "requests": re.compile(r"^(.+?)[ _-]requests?(?:[ _-]count)?$", re.IGNORECASE),
+    "input_tokens": re.compile(r"^(.+?)[ _-](?:input|context|prompt)[ _-]tokens$", re.IGNORECASE),
+    "output_tokens": re.compile(
+        r"^(.+?)[ _-](?:output|generated|response|completion)[ _-]tokens$", re.IGNORECASE
+    ),
+}
+_PER_SECOND = re.compile(r"(per_?s(ec(ond)?)?|(^|_)[rqt]ps|_rate)$", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Amounts:
+    """One series' columns in a demand file."""
+
+    name: str  # "" where rows or the file name the series
+    time: tuple[str, ...]
+    time_unit: str | None
+    amounts: Mapping[str, str]  # requests, input_tokens, output_tokens, total_tokens
+    rates: frozenset[str]  # those given per second
+
+
+@dataclass(frozen=True, slots=True)
+class DemandLayout:
+    """Where a demand file keeps its series."""
+
+    sources: tuple[Amounts, ...]
+    labels: Mapping[str, str]  # series, model, region, tier
+    note: str = ""  # what a reader must know of the columns, as a sentence
+
+
+@dataclass(frozen=True, slots=True)
+class RequestLayout:
+    """Where a request file keeps its fields."""
+
+    format: str
+    arrival: tuple[str, ...]
+    arrival_unit: str | None
+    fields: Mapping[str, str]  # input_tokens, output_tokens and what there is of the others
+
+
+def detect_format(columns: Sequence[str], *, jsonl: bool) -> str:
+    """One of options.FORMATS but "auto", from the names of the columns."""
+    names = {compact(column) for column in columns}
+    if {"timestamp", "contexttokens", "generatedtokens"} <= names:
+        return "azure"
+    if {"timestamp", "requesttokens", "responsetokens"} <= names:
+        return "burstgpt"
+    if jsonl and {"timestamp", "inputlength", "outputlength"} <= names:
+        return "mooncake"
+    counted = {*SYNONYMS["requests"], *SYNONYMS["rate"]} & names
+    if counted or any(_WIDE["requests"].match(column) for column in columns):
+        return "demand"
+    per_request = all(
+        set(SYNONYMS[field]) & names for field in ("arrival", "input_tokens", "output_tokens")
+    )
+    return "demand" if set(SYNONYMS["total_tokens"]) & names and not per_request else "csv"
+
+
+def choose_format(columns: Sequence[str], options: IngestOptions, *, jsonl: bool) -> str:
+    """The caller's format; else what the mapping implies; else what the columns look like.
+
+    Raises IngestError when a field is mapped that files of that format do not have.
+    """
+    mapped = set(options.mapping)
+    if options.format != "auto":
+        chosen = options.format
+    elif mapped & (set(DEMAND_FIELDS) - set(REQUEST_FIELDS)):
+        chosen = "demand"
+    elif "arrival" in mapped:
+        chosen = "csv"
+    else:
+        chosen = detect_format(columns, jsonl=jsonl)
+    fields = DEMAND_FIELDS if chosen == "demand" else REQUEST_FIELDS
+    if strange := mapped.difference(fields):
+        raise IngestError(
+            f"The field {min(strange)} does not belong to a file of format {chosen}; map only "
+            f"{', '.join(fields)}."
+        )
+    return chosen
+
+
+class _Resolver:
+    """Finds columns by the caller's mapping first and by well-known names second."""
+
+    def __init__(self, columns: Sequence[str], options: IngestOptions, name: str) -> None:
+        self.columns, self.mapping, self.name = columns, options.mapping, name
+        self._by_compact: dict[str, str] = {}
+        for column in columns:
+            self._by_compact.setdefault(compact(column), column)
+
+    def one(self, field: str) -> str | None:
+        if field in self.mapping:
+            return self.exact(field, self.mapping[field])
+        return self._known(SYNONYMS[field])
+
+    def exact(self, field: str, column: str) -> str:
+        if column in self.columns:
+            return column
+        raise IngestError(
+            f"{self.name} has no column {column!r} to take {field} from; its columns are "
+            f"{', '.join(self.columns)}."
+        )
+
+    def time(self, field: str) -> tuple[tuple[str, ...], str | None]:
+        """The columns that add up to a time, and the unit the caller gave."""
+        if field not in self.mapping:
+            if field == "time" and (pair := self._pair()):
+                return pair, None
+            column = (
+                self._known(SYNONYMS[field])
+                or next((c for c in self.columns if "timestamp" in compact(c)), None)
+                or (self._known(_COARSE) if field == "time" else None)
+            )
+            if column is None:
+                raise self.missing(field)
+            return (column,), None
+        value, unit = self.mapping[field], None
+        if value not in self.columns:
+            head, colon, tail = value.rpartition(":")
+            if colon and tail in UNITS_NS:
+                value, unit = head, tail
+        parts = (value,) if value in self.columns else tuple(p.strip() for p in value.split("+"))
+        return tuple(self.exact(field, part) for part in parts), unit
+
+    def missing(self, field: str) -> IngestError:
+        return IngestError(
+            f"{self.name} has no column known to hold {field}; name one with "
+            f"--map {field}=COLUMN, its columns being {', '.join(self.columns)}."
+        )
+
+    def _pair(self) -> tuple[str, ...]:
+        for pair in _PAIRS:
+            if all(part in self._by_compact for part in pair):
+                return tuple(self._by_compact[part] for part in pair)
+        return ()
+
+    def _known(self, synonyms: Iterable[str]) -> str | None:
+        return next((self._by_compact[s] for s in synonyms if s in self._by_compact), None)
+
+
+def request_layout(
+    columns: Sequence[str], options: IngestOptions, name: str, format_: str
+) -> RequestLayout:
+    """Columns of a request file; raises IngestError naming the field that has none."""
+    find = _Resolver(columns, options, name)
+    arrival, unit = find.time("arrival")
+    fields: dict[str, str] = {}
+    for field in ("input_tokens", "output_tokens"):
+        column = find.one(field)
+        if column is None:
+            raise find.missing(field)
+        fields[field] = column
+    for field in (*LABELS, "hash_ids"):
+        if field in LABELS and options.constant(field) is not None:
+            continue
+        column = find.one(field)
+        if column is not None:
+            fields[field] = column
+    return RequestLayout(format_, arrival, unit, fields)
+
+
+def demand_layout(columns: Sequence[str], options: IngestOptions, name: str) -> DemandLayout:
+    """Columns of a demand file; raises IngestError naming the field that has none."""
+    if not options.mapping and set(_AZURE_WEEK_COLUMNS) <= set(columns):
+        return _AZURE_WEEK
+    find = _Resolver(columns, options, name)
+    time, unit = find.time("time")
+    labels = {
+        field: column
+        for field in ("series", *LABELS)
+        if (field == "series" or options.constant(field) is None)
+        and (column := find.one(field)) is not None
+    }
+    sources = _wide(find, time, unit) or (_single(find, time, unit),)
+    return DemandLayout(sources, labels)
+
+
+def _single(find: _Resolver, time: tuple[str, ...], unit: str | None) -> Amounts:
+    amounts: dict[str, str] = {}
+    for field in ("requests", "input_tokens", "output_tokens", "total_tokens"):
+        if (column := find.one(field)) is not None:
+            amounts[field] = column
+    rates = {field for field, column in amounts.items() if _PER_SECOND.search(column)}
+    if "rate" in find.mapping and "requests" in find.mapping:
+        raise IngestError(
+            f"{find.name}: requests and rate are both mapped; map requests where the file counts "
+            "requests per bin, rate where it gives them per second."
+        )
+    if ("requests" not in amounts or "rate" in find.mapping) and (column := find.one("rate")):
+        amounts["requests"] = column
+        rates.add("requests")
+    if not amounts:
+        raise find.missing("requests")
+    return Amounts("", time, unit, amounts, frozenset(rates))
+
+
+def _wide(find: _Resolver, time: tuple[str, ...], unit: str | None) -> tuple[Amounts, ...]:
+    """One source per requests column, when there are several or they are named after series."""
+    mapped = find.mapping.get("requests", "")
+    if mapped and mapped not in find.columns and "," in mapped:
+        counts = [find.exact("requests", part.strip()) for part in mapped.split(",")]
+    elif mapped or find.one("requests") or find.one("rate"):
+        return ()
+    else:
+        counts = [column for column in find.columns if _WIDE["requests"].match(column)]
+    if len(set(counts)) < len(counts):
+        raise IngestError(f"{find.name}: requests is mapped twice to one column; name each once.")
+    sources = []
+    for column in counts:
+        match = _WIDE["requests"].match(column)
+        prefix = match.group(1) if match else column
+        amounts = {"requests": column}
+        for field in ("input_tokens", "output_tokens"):
+            for other in find.columns:
+                found = _WIDE[field].match(other)
+                if found and found.group(1) == prefix:
+                    amounts[field] = other
+        rates = frozenset(f for f, c in amounts.items() if _PER_SECOND.search(c))
+        sources.append(Amounts(prefix, time, unit, amounts, rates))
+    return tuple(sources)
+
+
+def layout_columns(layout: DemandLayout | RequestLayout) -> Mapping[str, str]:
+    """Field to column, several joined the way a mapping names them."""
+    if isinstance(layout, RequestLayout):
+        return {"arrival": "+".join(layout.arrival), **layout.fields}
+    fields: dict[str, list[str]] = {}
+    for source in layout.sources:
+        for field, column in (("time", "+".join(source.time)), *source.amounts.items()):
+            if column not in fields.setdefault(field, []):
+                fields[field].append(column)
+    return {field: ",".join(columns) for field, columns in fields.items()} | dict(layout.labels)
+
+
+_AZURE_WEEK = DemandLayout(
+    sources=tuple(
+        Amounts(
+            name,
+            (f"{name}_hour_utc",),
+            None,
+            {
+                "requests": requests,
+                "input_tokens": f"{name}_context_tokens_est",
+                "output_tokens": f"{name}_generated_tokens",
+            },
+            frozenset(),
+        )
+        for name, requests in (("code", "code_requests"), ("conv", "conv_requests_10s"))
+    ),
+    labels={},
+    note="Input tokens are estimates: the file gives them exactly only for both services together.",
+)
+_AZURE_WEEK_COLUMNS = tuple(
+    column for source in _AZURE_WEEK.sources for column in (*source.time, *source.amounts.values())
+)

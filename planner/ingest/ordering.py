@@ -1,0 +1,79 @@
+"""Requests put in order of arrival out of core: parts sorted on their own, merged by ranges."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+SAMPLE_ROWS = 4096  # of a part between two remembered arrivals
+RANGE_ROWS = 2_000_000  # sorted in memory at once, about
+_GROUP_ROWS = 65_536  # of a Parquet row group: what a range must read at least
+
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Part:
+    """A file of requests, sorted in itself; ``sample`` holds the arrival of every SAMPLE_ROWS-th
+    row."""
+
+    path: Path
+    first_s: float
+    last_s: float
+    sample: FloatArray
+
+    @classmethod
+    def write(cls, frame: pl.DataFrame, folder: Path, number: int) -> Part:
+        path = part_path(folder, number)
+        frame.write_parquet(path, row_group_size=_GROUP_ROWS, compression="zstd")
+        arrival = frame["arrival_s"].to_numpy()
+        return cls(path, float(arrival[0]), float(arrival[-1]), arrival[::SAMPLE_ROWS].copy())
+
+
+def part_path(folder: Path, number: int) -> Path:
+    return folder / f"part-{number:05d}.parquet"
+
+
+def put_in_order(
+    parts: Sequence[Part], folder: Path, shift_s: float, range_rows: int = RANGE_ROWS
+) -> None:
+    """Rewrite ``parts`` so that they follow each other in time, arrivals counted from ``shift_s``.
+
+    Nothing is touched when they do already. Requests of the same arrival keep the order of the
+    file. Memory holds about ``range_rows`` rows, and one sample per SAMPLE_ROWS of all.
+    """
+    in_order = all(a.last_s <= b.first_s for a, b in pairwise(parts))
+    if in_order and shift_s == 0.0:
+        return
+    sample = np.sort(np.concatenate([part.sample for part in parts]))
+    step = max(1, range_rows // SAMPLE_ROWS)
+    cuts = np.unique(sample[step::step])
+    edges = [-np.inf, *cuts.tolist(), np.inf]
+    sorted_folder = folder / "sorted"
+    sorted_folder.mkdir()
+    count = 0
+    for low, high in pairwise(edges):
+        touched = [p.path for p in parts if p.first_s < high and p.last_s >= low]
+        if not touched:
+            continue
+        frame = (
+            pl.scan_parquet(touched)
+            .filter(pl.col("arrival_s") >= low, pl.col("arrival_s") < high)
+            .sort("arrival_s", maintain_order=True)
+            .with_columns(pl.col("arrival_s") - shift_s)
+            .collect()
+        )
+        if frame.height:
+            Part.write(frame, sorted_folder, count)
+            count += 1
+    for part in parts:
+        part.path.unlink()
+    for number in range(count):
+        part_path(sorted_folder, number).rename(part_path(folder, number))
+    sorted_folder.rmdir()

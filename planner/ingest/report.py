@@ -1,0 +1,102 @@
+"""What reading a file found: counts, refusals, times and notes, as plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+UTC = "utc"  # times are on the calendar
+RELATIVE = "relative"  # times count from the start of the trace: epoch 0 is its origin
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """One refused row, kept as an example of its reason."""
+
+    line: int  # line in the file, the header being line 1; the row number in Parquet
+    reason: str
+    text: str  # at most 80 characters of the row
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesReport:
+    """One series of a demand file."""
+
+    name: str
+    bins: int
+    requests: float | None  # sum over the known bins; None where the file counts tokens only
+    gaps: int  # bins of which nothing is known
+    bin_s: float
+    start: str
+    end: str  # right edge of the last bin
+    input_tokens: float | None
+    output_tokens: float | None
+    model: str | None
+    region: str | None
+    tier: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class IngestReport:
+    """The account of one file; ``rows`` = accepted + ``rejected``.
+
+    Times are ISO 8601 in UTC for a file with calendar times, and ``+SECONDSs`` from the origin of
+    the trace (epoch 0) where ``clock`` is "relative".
+    """
+
+    trace: str  # the file's name
+    kind: str  # "requests" or "demand"
+    format: str  # one of options.FORMATS but "auto"
+    rows: int
+    requests: float | None  # accepted requests, or the sum over a demand file; None: not counted
+    rejected: int
+    reject_reasons: Mapping[str, int]
+    reject_samples: tuple[Reject, ...]  # the first few of each reason
+    clock: str  # "utc" or "relative"
+    start_ns: int  # first arrival, or left edge of the first bin; ns since the epoch
+    end_ns: int  # last arrival, or right edge of the last bin
+    start: str
+    end: str
+    input_tokens: float | None  # None: the file does not say
+    output_tokens: float | None
+    series: tuple[SeriesReport, ...]  # empty for requests
+    bin_s: float | None  # None for requests
+    models: tuple[str, ...]
+    regions: tuple[str, ...]
+    tiers: tuple[str, ...]
+    columns: Mapping[str, str]  # field to the column it was read from
+    notes: tuple[str, ...]  # sentences about what was assumed or changed
+    provenance: str
+    sha256: str  # of the file as it lies on disk
+    bytes: int  # of the file as it lies on disk
+    seconds: float  # that reading took
+
+    @property
+    def start_s(self) -> float:
+        return self.start_ns / 1e9
+
+    @property
+    def end_s(self) -> float:
+        return self.end_ns / 1e9
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON; ``reject_samples`` as [line, reason, text]."""
+        out = asdict(self)
+        out["reject_samples"] = [[s.line, s.reason, s.text] for s in self.reject_samples]
+        return out
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> IngestReport:
+        """The inverse of :meth:`as_dict`."""
+        values = {f.name: data[f.name] for f in fields(cls)}
+        for name in ("models", "regions", "tiers", "notes"):
+            values[name] = tuple(values[name])
+        values["reject_samples"] = tuple(Reject(*sample) for sample in data["reject_samples"])
+        values["series"] = tuple(SeriesReport(**one) for one in data["series"])
+        return cls(**values)
+
+
+def whole(amount: float) -> float:
+    """``amount`` as an int when it is one, so that counts print as counts."""
+    return int(amount) if float(amount).is_integer() else float(amount)

@@ -1,0 +1,214 @@
+"""A request file: rows checked, sorted by arrival and written as Parquet, part by part."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from planner.errors import IngestError
+from planner.ingest import clock
+from planner.ingest.blocks import IntArray
+from planner.ingest.checks import Names, Tally, first_reasons, labels, token_counts
+from planner.ingest.columns import RequestLayout
+from planner.ingest.options import LABELS, IngestOptions
+from planner.ingest.ordering import Part, put_in_order
+from planner.ingest.rows import Batch
+from planner.ingest.tables import Table
+
+_DEFAULT_UNITS = {"burstgpt": "s", "mooncake": "ms"}
+_ZERO_OUTPUT = {"burstgpt": "failed request (0 response tokens)"}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RequestsFound:
+    """What a request file held; times in ns since the epoch or the trace's origin."""
+
+    rows: int
+    accepted: int
+    clock: clock.Clock
+    start_ns: int
+    end_ns: int
+    input_tokens: int
+    output_tokens: int
+    names: dict[str, Names]
+    notes: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _Totals:
+    rows: int = 0
+    accepted: int = 0
+    late: int = 0  # rows that arrived before a row above them
+    first_ns: int = 0
+    latest_ns: int = 0
+    start_ns: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    parts: list[Part] = field(default_factory=list)
+    offsets: set[str] = field(default_factory=set)
+
+
+def read_request_file(
+    table: Table,
+    layout: RequestLayout,
+    options: IngestOptions,
+    name: str,
+    tally: Tally,
+    folder: Path,
+    on_batch: Callable[[], None],
+) -> RequestsFound:
+    """Reads ``table`` into ``folder`` (part-00000.parquet and on), in order of arrival.
+
+    Raises IngestError when no row is accepted, or at the first refused row of a strict reading.
+    """
+    if "hash_ids" in layout.fields and table.kind == "csv":
+        raise IngestError(
+            f"{name}: hash_ids are lists, which CSV cannot hold; give them as JSON lines or "
+            "Parquet."
+        )
+    when = clock.decide(
+        table.probe,
+        layout.arrival,
+        layout.arrival_unit,
+        name=name,
+        default=_DEFAULT_UNITS.get(layout.format, ""),
+    )
+    reader = _Reader(layout, options, when, name, tally, folder)
+    columns = list(dict.fromkeys([*when.columns, *reader.columns]))
+    for batch in table.batches(columns, ids=layout.fields.get("hash_ids")):
+        reader.take(batch)
+        on_batch()
+    tally.require_some(reader.totals.rows)
+    return reader.finish()
+
+
+class _Reader:
+    def __init__(
+        self,
+        layout: RequestLayout,
+        options: IngestOptions,
+        when: clock.Clock,
+        name: str,
+        tally: Tally,
+        folder: Path,
+    ) -> None:
+        self._layout, self._options, self._clock = layout, options, when
+        self._tally, self._folder = tally, folder
+        self._zero = _ZERO_OUTPUT.get(layout.format, "no output tokens")
+        self.names = {label: Names(label, name) for label in LABELS}
+        self.columns = [c for f, c in layout.fields.items() if f != "hash_ids"]
+        self.totals = _Totals()
+
+    def take(self, batch: Batch) -> None:
+        """Check one batch and write what is accepted as one part."""
+        totals, frame = self.totals, batch.frame
+        times = clock.read(frame, self._clock)
+        limit = self._options.max_tokens
+        fields = self._layout.fields
+        given, bad_in = token_counts(
+            frame[fields["input_tokens"]], "input tokens", limit, "input tokens zero"
+        )
+        made, bad_out = token_counts(
+            frame[fields["output_tokens"]], "output tokens", limit, self._zero
+        )
+        bad, faults = first_reasons([times.refused, bad_in, bad_out], batch.lines, batch.text)
+        for fault in (*batch.faults, *faults):
+            self._tally.add(fault)
+        self._tally.close_batch()
+        totals.rows += batch.lines.size + sum(fault.lines.size for fault in batch.faults)
+        totals.offsets |= times.offsets
+        ns = times.ns
+        if bad is not None:
+            ns, given, made, frame = ns[~bad], given[~bad], made[~bad], frame.filter(~bad)
+        if ns.size:
+            totals.input_tokens += int(given.sum())
+            totals.output_tokens += int(made.sum())
+            self._write(ns, given, made, frame)
+
+    def _write(
+        self,
+        ns: IntArray,
+        given: IntArray,
+        made: IntArray,
+        frame: pl.DataFrame,
+    ) -> None:
+        totals = self.totals
+        if not totals.accepted:
+            totals.first_ns = totals.start_ns = totals.latest_ns = int(ns[0])
+        latest = np.maximum.accumulate(np.concatenate(([totals.latest_ns], ns)))
+        late = int((ns < latest[:-1]).sum())
+        part = pl.DataFrame(
+            {
+                "arrival_s": (ns - totals.first_ns) / 1e9,
+                "input_tokens": given.astype(np.int32),
+                "output_tokens": made.astype(np.int32),
+                **{label: self._label(label, frame) for label in LABELS},
+            }
+        )
+        if "hash_ids" in self._layout.fields:
+            part = part.with_columns(frame[self._layout.fields["hash_ids"]].alias("hash_ids"))
+        if late:
+            part = part.sort("arrival_s", maintain_order=True)
+            totals.start_ns = min(totals.start_ns, int(ns.min()))
+        totals.late += late
+        totals.latest_ns = int(latest[-1])
+        totals.accepted += ns.size
+        totals.parts.append(Part.write(part, self._folder, len(totals.parts)))
+
+    def _label(self, label: str, frame: pl.DataFrame) -> pl.Series:
+        constant = self._options.constant(label)
+        column = self._layout.fields.get(label)
+        if constant is not None or column is None:
+            values = pl.Series(label, [constant], dtype=pl.String)
+            if constant is not None:
+                self.names[label].add(values)
+            return values.new_from_index(0, frame.height)
+        values = labels(frame[column])
+        self.names[label].add(values)
+        return values.alias(label)
+
+    def finish(self) -> RequestsFound:
+        totals = self.totals
+        shift_s = (totals.start_ns - totals.first_ns) / 1e9
+        put_in_order(totals.parts, self._folder, shift_s)
+        return RequestsFound(
+            rows=totals.rows,
+            accepted=totals.accepted,
+            clock=self._clock,
+            start_ns=totals.start_ns,
+            end_ns=totals.latest_ns,
+            input_tokens=totals.input_tokens,
+            output_tokens=totals.output_tokens,
+            names=self.names,
+            notes=self._notes(),
+        )
+
+    def _notes(self) -> tuple[str, ...]:
+        totals = self.totals
+        notes = clock_notes(self._clock, totals.offsets)
+        if totals.late:
+            notes.append(
+                f"Sorted {totals.late:,} row{'s' * (totals.late > 1)} that arrived before a row "
+                "above them."
+            )
+        for label, column in self._layout.fields.items():
+            if label in self.names and (blank := self.names[label].blank):
+                notes.append(f"{blank:,} requests have no {label} (column {column}).")
+        return tuple(notes)
+
+
+def clock_notes(when: clock.Clock, offsets: Sequence[str] | set[str]) -> list[str]:
+    """What was assumed about the times, as sentences."""
+    notes = [when.note] if when.note else []
+    if len(offsets) > 1:
+        notes.append(
+            f"Times carry {len(offsets)} different offsets ({', '.join(sorted(offsets)[:5])}); "
+            "all were converted to UTC."
+        )
+    elif offsets and "+00:00" not in offsets:
+        notes.append(f"Times carry the offset {min(offsets)}; converted to UTC.")
+    return notes

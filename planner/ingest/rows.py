@@ -1,0 +1,36 @@
+"""Rows on their way from a file to the store, with what is needed to say where they came from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from planner.ingest.blocks import IntArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fault:
+    """Rows refused for one reason; ``text(i)`` gives the row of ``lines[i]``."""
+
+    reason: str
+    lines: IntArray
+    text: Callable[[int], str]
+
+    def only(self, wanted: Sequence[bool]) -> Fault:
+        """The fault of some of its rows."""
+        rows = np.flatnonzero(np.asarray(wanted, dtype=np.bool_))
+        return Fault(self.reason, self.lines[rows], lambda i: self.text(int(rows[i])))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """Rows in the order of the file. ``lines`` has shape ``[rows]``; ``text(i)`` is row i as
+    written; ``faults`` are the rows that could not be put into ``frame``."""
+
+    frame: pl.DataFrame
+    lines: IntArray
+    text: Callable[[int], str]
+    faults: tuple[Fault, ...] = ()

@@ -1,0 +1,197 @@
+"""The bytes of a file: its size, kind of compression, hash, and content in small pieces.
+
+Nothing here trusts the file: its size is checked before it is read, its expansion while it is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import zstandard
+
+from planner.errors import IngestError
+from planner.ingest.options import GB, IngestOptions
+
+EXTENSIONS = (".csv", ".jsonl", ".parquet")
+COMPRESSED = (".gz", ".zst")
+GZIP, ZSTD, PLAIN = "gzip", "zstd", "none"
+PARQUET_MAGIC = b"PAR1"
+
+_PIECE = 1 << 20
+_PACKED_PIECE = 1 << 16
+_ZSTD_PIECE = 2048  # a zstd block of a few bytes may expand to 128 KiB; keep a burst small
+_FOREIGN = {
+    b"PK\x03\x04": "a ZIP archive (or a spreadsheet); unpack it or save it as CSV",
+    b"BZh": "a bzip2 file; unpack it or compress it with gzip or zstd",
+    b"\xfd7zXZ": "an xz file; unpack it or compress it with gzip or zstd",
+    b"%PDF": "a PDF document; export the table as CSV",
+    b"SQLite format 3": "an SQLite database; export the table as CSV",
+    b"\xff\xfe": "UTF-16 text; save it as UTF-8",
+    b"\xfe\xff": "UTF-16 text; save it as UTF-8",
+}
+
+
+def sha256_file(path: Path | str) -> str:
+    """Hash of the file as it lies on disk, in hexadecimal: the same file has the same hash."""
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def compression_of(head: bytes) -> str:
+    """``gzip``, ``zstd`` or ``none``, by the first bytes rather than by name."""
+    if head.startswith(b"\x1f\x8b"):
+        return GZIP
+    return ZSTD if head.startswith(b"\x28\xb5\x2f\xfd") else PLAIN
+
+
+def base_name(name: str) -> str:
+    """``name`` without its extensions: ``week.csv.gz`` gives ``week``."""
+    stem = Path(name).name
+    for endings in (COMPRESSED, EXTENSIONS):
+        for ending in endings:
+            if stem.lower().endswith(ending) and len(stem) > len(ending):
+                stem = stem[: -len(ending)]
+                break
+    return stem
+
+
+class Source:
+    """One file to be read once, front to back, in pieces of at most about 1 MiB.
+
+    ``fraction`` is the share of the bytes on disk that has been read, ``digest`` their SHA-256
+    once :meth:`pieces` is exhausted.
+    """
+
+    def __init__(self, path: Path | str, options: IngestOptions) -> None:
+        self.path = Path(path)
+        self.name = options.name or self.path.name
+        self._options = options
+        self._piece = min(_PIECE, options.chunk_bytes)
+        self._hash = hashlib.sha256()
+        self._read = 0
+        self.bytes = self._check()
+        with self.path.open("rb") as file:
+            self.compression = compression_of(file.read(4))
+
+    def _check(self) -> int:
+        if self.path.is_dir():
+            raise IngestError(f"{self.name} is a directory; give one of the files in it.")
+        try:
+            size = self.path.stat().st_size
+            self.path.open("rb").close()
+        except FileNotFoundError:
+            raise IngestError(f"There is no file {self.name}; check its path.") from None
+        except OSError as error:
+            raise IngestError(f"{self.name} cannot be opened: {error.strerror}.") from None
+        lower = self.name.lower()
+        for ending in COMPRESSED:
+            lower = lower.removesuffix(ending)
+        if not lower.endswith(EXTENSIONS):
+            raise IngestError(
+                f"{self.name} has an unknown extension; name it {', '.join(EXTENSIONS)}, "
+                f"or one of these followed by {' or '.join(COMPRESSED)}."
+            )
+        if size == 0:
+            raise IngestError(f"{self.name} is empty; export it again.")
+        limit = self._options.max_bytes
+        if size > limit:
+            raise IngestError(
+                f"{self.name} is {size / GB:.1f} GB, over the quota of {limit / GB:.1f} GB; "
+                "split it or ask for a larger quota."
+            )
+        return size
+
+    @property
+    def fraction(self) -> float:
+        return min(1.0, self._read / self.bytes)
+
+    @property
+    def digest(self) -> str:
+        return self._hash.hexdigest()
+
+    def pieces(self) -> Iterator[bytes]:
+        """The decompressed content, none of the pieces empty."""
+        unpack = {GZIP: _gunzip, ZSTD: _unzstd, PLAIN: _plain}[self.compression]
+        limit = self._options.max_expanded_bytes
+        expanded = 0
+        with self.path.open("rb") as file:
+            try:
+                for piece in unpack(self._raw(file), self._piece):
+                    expanded += len(piece)
+                    if expanded > limit:
+                        raise IngestError(
+                            f"{self.name} expands to more than {limit / GB:g} GB "
+                            f"(from {self.bytes / GB:.3g} GB); split it if it is a real trace."
+                        )
+                    yield piece
+            except EOFError:
+                raise IngestError(
+                    f"{self.name} is cut short: its {self.compression} data ends before its end "
+                    "mark; copy or upload it again."
+                ) from None
+            except (zlib.error, zstandard.ZstdError) as error:
+                raise IngestError(
+                    f"{self.name} is damaged: its {self.compression} data cannot be unpacked "
+                    f"({error}); copy or upload it again."
+                ) from None
+
+    def _raw(self, file: BinaryIO) -> Iterator[bytes]:
+        size = self._piece if self.compression == PLAIN else _PACKED_PIECE
+        while raw := file.read(size):
+            self._hash.update(raw)
+            self._read += len(raw)
+            yield raw
+
+
+def _plain(raws: Iterator[bytes], piece: int) -> Iterator[bytes]:
+    return raws
+
+
+def _gunzip(raws: Iterator[bytes], piece: int) -> Iterator[bytes]:
+    """Members one after another; ``max_length`` keeps a bomb from filling memory."""
+    unpacker = zlib.decompressobj(wbits=31)
+    for raw in raws:
+        data = raw
+        while data:
+            if unpacker.eof:
+                data = data.lstrip(b"\0")  # padding between or after members is allowed
+                if not data:
+                    break
+                unpacker = zlib.decompressobj(wbits=31)
+            if out := unpacker.decompress(data, piece):
+                yield out
+            data = unpacker.unused_data if unpacker.eof else unpacker.unconsumed_tail
+    while not unpacker.eof:  # what zlib still holds when the output filled a piece exactly
+        out = unpacker.decompress(b"", piece)
+        if not out and not unpacker.eof:
+            raise EOFError
+        if out:
+            yield out
+
+
+def _unzstd(raws: Iterator[bytes], piece: int) -> Iterator[bytes]:
+    unpacker = zstandard.ZstdDecompressor().decompressobj()
+    for raw in raws:
+        for start in range(0, len(raw), _ZSTD_PIECE):
+            data = raw[start : start + _ZSTD_PIECE]
+            while data:
+                if unpacker.eof:
+                    unpacker = zstandard.ZstdDecompressor().decompressobj()
+                out = unpacker.decompress(data)
+                for at in range(0, len(out), piece):
+                    yield out[at : at + piece]
+                data = unpacker.unused_data if unpacker.eof else b""
+    if not unpacker.eof:
+        raise EOFError
+
+
+def foreign(head: bytes) -> str | None:
+    """What ``head`` is instead of a table, with the remedy, or None."""
+    for magic, what in _FOREIGN.items():
+        if head.startswith(magic):
+            return what
+    return None

@@ -1,0 +1,260 @@
+"""The column store of one trace: a folder of Parquet files and ``meta.json``.
+
+``requests/part-00000.parquet`` and on, in order of arrival: arrival_s (seconds from the first
+request), input_tokens, output_tokens, model, region, tier (text, null where unknown) and, where
+the file has them, hash_ids. ``demand.parquet``: series, model, region, tier, bin_start_s, and per
+bin requests, input_tokens, output_tokens, total_tokens (null where unknown: a gap).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from planner.errors import IngestError
+from planner.ingest.grid import AMOUNTS, Grid
+from planner.ingest.options import LABELS
+from planner.ingest.report import IngestReport
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int32]
+CodeArray = npt.NDArray[np.int16]
+
+META = "meta.json"
+DEMAND = "demand.parquet"
+REQUESTS = "requests"
+COLUMNS = ("arrival_s", "input_tokens", "output_tokens", *LABELS)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RequestColumns:
+    """Requests in order of arrival; every array has shape ``[requests]`` and is read-only.
+
+    A column that was not asked for is None. Labels are codes into the names beside them; a request
+    without a label has the name "".
+    """
+
+    start_s: float  # epoch seconds of arrival_s == 0
+    clock: str  # report.UTC or report.RELATIVE
+    provenance: str
+    arrival_s: FloatArray | None
+    input_tokens: IntArray | None
+    output_tokens: IntArray | None
+    model: CodeArray | None
+    region: CodeArray | None
+    tier: CodeArray | None
+    models: tuple[str, ...]
+    regions: tuple[str, ...]
+    tiers: tuple[str, ...]
+    hash_ids: npt.NDArray[np.int64] | None  # of all requests, one after another
+    hash_offsets: npt.NDArray[np.int64] | None  # [requests + 1]: where each one's ids begin
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DemandColumns:
+    """Amounts per bin of one series, shape ``[bins]``, read-only; NaN is a gap.
+
+    A kind of token that the file does not count is None; ``requests`` is all NaN in a file of
+    tokens only.
+    """
+
+    name: str
+    model: str | None
+    region: str | None
+    tier: str | None
+    start_s: float  # left edge of the first bin, epoch seconds
+    bin_s: float
+    requests: FloatArray
+    input_tokens: FloatArray | None
+    output_tokens: FloatArray | None
+    total_tokens: FloatArray | None
+
+
+def write_report(folder: Path, report: IngestReport) -> None:
+    (folder / META).write_text(json.dumps(report.as_dict(), indent=1), encoding="utf-8")
+
+
+def read_report(store_dir: Path | str) -> IngestReport:
+    """What was found when the trace was read."""
+    path = Path(store_dir) / META
+    if not path.is_file():
+        raise IngestError("The stored trace is not complete (no meta.json); read its file again.")
+    return IngestReport.from_dict(json.loads(path.read_text(encoding="utf-8")))
+
+
+def write_demand(folder: Path, grids: Sequence[Grid]) -> None:
+    """Every bin of every series, gaps as null."""
+    frames = [
+        pl.DataFrame(
+            {
+                "series": _repeated(grid.identity["name"], grid.bins),
+                **{label: _repeated(grid.identity[label], grid.bins) for label in LABELS},
+                "bin_start_s": (grid.start_ns + np.arange(grid.bins) * grid.bin_ns) / 1e9,
+                **{field: pl.Series(grid.amounts[field]).fill_nan(None) for field in AMOUNTS},
+            }
+        )
+        for grid in grids
+    ]
+    pl.concat(frames).write_parquet(folder / DEMAND)
+
+
+def _repeated(label: str | None, rows: int) -> pl.Series:
+    return pl.Series([label], dtype=pl.String).new_from_index(0, rows)
+
+
+def request_parts(store_dir: Path | str) -> list[Path]:
+    """The stored parts, in order of arrival."""
+    return sorted((Path(store_dir) / REQUESTS).glob("part-*.parquet"))
+
+
+def scan_requests(store_dir: Path | str) -> tuple[IngestReport, pl.LazyFrame]:
+    """A stored request trace and a lazy frame over it; IngestError for a demand file."""
+    report = read_report(store_dir)
+    if report.kind != "requests":
+        raise IngestError(
+            f"{report.trace} holds demand per bin, not requests; use it as a demand file."
+        )
+    return report, pl.scan_parquet(request_parts(store_dir))
+
+
+def read_requests(store_dir: Path | str, columns: Sequence[str] | None = None) -> RequestColumns:
+    """Stored requests as arrays; ``columns`` limits what is read (arrival_s, input_tokens,
+    output_tokens, model, region, tier, hash_ids; all but hash_ids by default)."""
+    report, scan = scan_requests(store_dir)
+    wanted = tuple(COLUMNS if columns is None else columns)
+    if unknown := set(wanted) - {*COLUMNS, "hash_ids"}:
+        raise IngestError(f"Stored requests have no column {min(unknown)}.")
+    present = scan.collect_schema().names()
+    frame = scan.select([column for column in wanted if column in present]).collect()
+    names = {"model": report.models, "region": report.regions, "tier": report.tiers}
+    coded = {
+        label: _codes(frame[label], names[label]) if label in wanted else (None, names[label])
+        for label in LABELS
+    }
+    ids = frame["hash_ids"] if "hash_ids" in frame.columns else None
+    return RequestColumns(
+        start_s=report.start_s,
+        clock=report.clock,
+        provenance=report.provenance,
+        arrival_s=_array(frame, "arrival_s"),
+        input_tokens=_array(frame, "input_tokens"),
+        output_tokens=_array(frame, "output_tokens"),
+        model=coded["model"][0],
+        region=coded["region"][0],
+        tier=coded["tier"][0],
+        models=coded["model"][1],
+        regions=coded["region"][1],
+        tiers=coded["tier"][1],
+        hash_ids=None if ids is None else _frozen(ids.explode(empty_as_null=False).to_numpy()),
+        hash_offsets=None if ids is None else _offsets(ids),
+    )
+
+
+def _codes(values: pl.Series, names: tuple[str, ...]) -> tuple[CodeArray, tuple[str, ...]]:
+    """Codes into ``names``, to which "" is added for the rows without a label."""
+    if values.has_nulls():
+        names = (*names, "")
+    if len(names) == 1:
+        return _frozen(np.zeros(values.len(), dtype=np.int16)), names
+    codes = values.fill_null("").cast(pl.Enum(names)).to_physical()
+    return _frozen(codes.cast(pl.Int16).to_numpy()), names
+
+
+def _offsets(ids: pl.Series) -> npt.NDArray[np.int64]:
+    lengths = ids.list.len().fill_null(0).to_numpy().astype(np.int64)
+    return _frozen(np.concatenate(([0], np.cumsum(lengths))))
+
+
+def _array(frame: pl.DataFrame, column: str) -> npt.NDArray[Any] | None:
+    return _frozen(frame[column].to_numpy()) if column in frame.columns else None
+
+
+def _frozen(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    values.setflags(write=False)
+    return values
+
+
+def read_demand(store_dir: Path | str) -> list[DemandColumns]:
+    """Every series of a stored demand file, in order of appearance; IngestError for requests."""
+    report = read_report(store_dir)
+    if report.kind != "demand" or report.bin_s is None:
+        raise IngestError(
+            f"{report.trace} holds requests, not demand per bin; bin them with bin_requests."
+        )
+    frame = pl.read_parquet(Path(store_dir) / DEMAND)
+    return [
+        DemandColumns(
+            name=group["series"][0],
+            model=group["model"][0],
+            region=group["region"][0],
+            tier=group["tier"][0],
+            start_s=float(group["bin_start_s"][0]),
+            bin_s=report.bin_s,
+            requests=_amount(group["requests"]),
+            **{
+                field: None if group[field].null_count() == group.height else _amount(group[field])
+                for field in AMOUNTS[1:]
+            },
+        )
+        for group in frame.partition_by(["series", *LABELS], maintain_order=True)
+    ]
+
+
+def _amount(values: pl.Series) -> FloatArray:
+    array = values.fill_null(np.nan).to_numpy(writable=True)
+    array.setflags(write=False)
+    return array
+
+
+def bin_requests(store_dir: Path | str, bin_s: float) -> list[DemandColumns]:
+    """Stored requests summed per model x region x tier and bin, without loading them all.
+
+    Bins are ``bin_s`` wide and aligned to multiples of it since the epoch (or the trace's origin);
+    all series share the grid from the first request to the last, where a bin without a request is
+    0. The first and last bin are seldom covered whole.
+    """
+    if not bin_s > 0:
+        raise IngestError(f"The bin width must be positive, not {bin_s} s.")
+    report, scan = scan_requests(store_dir)
+    width = round(bin_s * 1e9)
+    first = report.start_ns // width
+    bins = report.end_ns // width - first + 1
+    arrival_ns = (pl.col("arrival_s") * 1e9).round().cast(pl.Int64) + (
+        report.start_ns - first * width
+    )
+    sums = (
+        scan.group_by((arrival_ns // width).clip(0, bins - 1).alias("bin"), *LABELS)
+        .agg(
+            pl.len().alias("requests"),
+            pl.col("input_tokens").cast(pl.Int64).sum(),
+            pl.col("output_tokens").cast(pl.Int64).sum(),
+        )
+        .sort(*LABELS, "bin")
+        .collect(engine="streaming")
+    )
+    found = []
+    for group in sums.partition_by(list(LABELS), maintain_order=True):
+        amounts: dict[str, Any] = {}
+        for field in AMOUNTS[:3]:
+            values = np.zeros(bins)
+            values[group["bin"].to_numpy()] = group[field].to_numpy()
+            amounts[field] = _frozen(values)
+        labels = {label: group[label][0] for label in LABELS}
+        found.append(
+            DemandColumns(
+                name=" / ".join(name for name in labels.values() if name) or report.trace,
+                **labels,
+                start_s=first * width / 1e9,
+                bin_s=bin_s,
+                **amounts,
+                total_tokens=None,
+            )
+        )
+    return found

@@ -1,0 +1,246 @@
+"""A file as a table: its columns, a sample, and batches of rows with their line numbers.
+
+Rows that are not rows of the table at all (wrong number of fields, not JSON) are set apart here;
+what the values mean is decided by the callers.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import polars as pl
+
+from planner.errors import IngestError
+from planner.ingest import csv_text, json_text
+from planner.ingest.blocks import (
+    Block,
+    Records,
+    checked,
+    record_blocks,
+    records,
+    whole_records,
+)
+from planner.ingest.options import IngestOptions
+from planner.ingest.rows import Batch
+from planner.ingest.source import PARQUET_MAGIC, PLAIN, Source, foreign, sha256_file
+
+PROBE_BYTES = 256 << 10  # what every decision about a file rests on, however it is read
+PROBE_ROWS = 1000
+_BOM = b"\xef\xbb\xbf"
+_ROW_BYTES = 32  # of a row in Parquet, to turn chunk_bytes into rows
+
+
+class Table(Protocol):
+    """What the readers need of a file, whatever it is written in."""
+
+    kind: str  # "csv", "jsonl" or "parquet"
+    columns: tuple[str, ...]
+    probe: pl.DataFrame  # the first rows, all columns
+    unit: str  # what a row is called in sentences: "line" or "row"
+
+    def batches(self, columns: Sequence[str], ids: str | None = None) -> Iterator[Batch]:
+        """Every row once, with ``columns``; column ``ids`` as lists of whole numbers."""
+        ...
+
+    def digest(self) -> str:
+        """SHA-256 of the file on disk, once the batches are exhausted."""
+        ...
+
+    @property
+    def fraction(self) -> float:
+        """Share of the file that has been read."""
+        ...
+
+
+def open_table(source: Source, options: IngestOptions, scratch: Path) -> Table:
+    """The table in a file; ``scratch`` takes the unpacked copy of a compressed Parquet file."""
+    pieces = source.pieces()
+    head = b""
+    for piece in pieces:
+        head += piece
+        if len(head) >= PROBE_BYTES:
+            break
+    if head.startswith(PARQUET_MAGIC):
+        return _open_parquet(source, options, itertools.chain([head], pieces), scratch)
+    if ".parquet" in source.name.lower():
+        raise IngestError(
+            f"{source.name} is named a Parquet file but is not one; check that it was written "
+            "to the end, or give it its right extension."
+        )
+    head = _text_head(head, source.name)
+    is_json = _is_json(head, source.name)
+    whole = len(head) < PROBE_BYTES
+    found = _sample(head if whole else head[:PROBE_BYTES], whole, source.name, quoted=not is_json)
+    return TextTable(source, options, itertools.chain([head], pieces), found, quoted=not is_json)
+
+
+def text_columns(head: bytes, name: str) -> tuple[tuple[str, ...], bool]:
+    """The columns of a text file from its first bytes, and whether it is JSON lines."""
+    head = _text_head(head, name)
+    is_json = _is_json(head, name)
+    complete = b"\n" not in head  # nothing but the header: take it as it is
+    found = _sample(head, complete, name, quoted=not is_json)
+    if is_json:
+        return json_text.read_probe(found, name, PROBE_ROWS)[0], True
+    return csv_text.read_header(found, name).columns, False
+
+
+def _text_head(head: bytes, name: str) -> bytes:
+    """The first bytes of a text file, without a byte order mark."""
+    if (what := foreign(head)) is not None:
+        raise IngestError(f"{name} is {what}.")
+    head = head.removeprefix(_BOM)
+    if not head.strip() and len(head) < PROBE_BYTES:
+        raise IngestError(f"{name} is empty; export it again.")
+    return head
+
+
+def _is_json(head: bytes, name: str) -> bool:
+    return head.lstrip()[:1] in (b"{", b"[") or ".jsonl" in name.lower()
+
+
+def _sample(head: bytes, whole: bool, name: str, quoted: bool) -> Records:
+    """The whole records at the start of a text file."""
+    if whole:
+        blocks = list(record_blocks([head], name=name, size=len(head) + 1, quoted=quoted))
+        return records(blocks[0], quoted=quoted)
+    cut = whole_records(head, quoted)
+    if cut == 0 or not head[:cut].strip():
+        raise IngestError(
+            f"{name} holds no complete line in its first {PROBE_BYTES >> 10} KiB; check that it is "
+            "a table with one row per line."
+        )
+    return records(checked(Block(head[:cut], 1), name), quoted=quoted)
+
+
+class TextTable:
+    """CSV (any of four delimiters) or JSON lines."""
+
+    unit = "line"
+
+    def __init__(
+        self,
+        source: Source,
+        options: IngestOptions,
+        stream: Iterator[bytes],
+        found: Records,
+        quoted: bool,
+    ) -> None:
+        self._source, self._options, self._stream = source, options, stream
+        self._quoted = quoted
+        if quoted:
+            self._header = csv_text.read_header(found, source.name)
+            self.kind, self.columns = "csv", self._header.columns
+            rows = csv_text.batch(found, self._header, self.columns, source.name)
+            self.probe = rows.frame.head(PROBE_ROWS)
+        else:
+            self.kind = "jsonl"
+            self.columns, self.probe = json_text.read_probe(found, source.name, PROBE_ROWS)
+
+    @property
+    def fraction(self) -> float:
+        return self._source.fraction
+
+    def digest(self) -> str:
+        return self._source.digest
+
+    def batches(self, columns: Sequence[str], ids: str | None = None) -> Iterator[Batch]:
+        name = self._source.name
+        for block in self._blocks():
+            found = records(block, quoted=self._quoted)
+            if not found.start.size:
+                continue
+            if self._quoted:
+                yield csv_text.batch(found, self._header, columns, name)
+            else:
+                yield json_text.batch(found, columns, ids, name)
+
+    def _blocks(self) -> Iterator[Block]:
+        return record_blocks(
+            self._stream,
+            name=self._source.name,
+            size=self._options.chunk_bytes,
+            quoted=self._quoted,
+        )
+
+
+def _open_parquet(
+    source: Source, options: IngestOptions, stream: Iterator[bytes], scratch: Path
+) -> Table:
+    if source.compression == PLAIN:
+        return ParquetTable(source, options, source.path, None)
+    scratch.mkdir(parents=True, exist_ok=True)
+    unpacked = scratch / "unpacked.parquet"
+    with unpacked.open("wb") as out:
+        out.writelines(stream)
+    return ParquetTable(source, options, unpacked, source.digest)
+
+
+@dataclass(slots=True)
+class _Progress:
+    rows: int
+    done: int = field(default=0)
+
+
+class ParquetTable:
+    """A Parquet file, read in slices of rows."""
+
+    kind = "parquet"
+    unit = "row"
+
+    def __init__(
+        self, source: Source, options: IngestOptions, path: Path, digest: str | None
+    ) -> None:
+        self._source, self._options, self._path, self._digest = source, options, path, digest
+        try:
+            self._scan = pl.scan_parquet(path)
+            self.columns = tuple(self._scan.collect_schema().names())
+            self.probe = self._scan.head(PROBE_ROWS).collect()
+            rows = int(self._scan.select(pl.len()).collect().item())
+        except (pl.exceptions.PolarsError, OSError) as error:
+            raise self._damaged(error) from None
+        self._progress = _Progress(rows)
+
+    @property
+    def fraction(self) -> float:
+        return self._progress.done / max(1, self._progress.rows)
+
+    def digest(self) -> str:
+        return self._digest or sha256_file(self._source.path)
+
+    def batches(self, columns: Sequence[str], ids: str | None = None) -> Iterator[Batch]:
+        wanted = list(dict.fromkeys([*columns, *([ids] if ids else [])]))
+        step = max(1, self._options.chunk_bytes // _ROW_BYTES)
+        limit = self._options.max_expanded_bytes
+        expanded = 0.0
+        for offset in range(0, self._progress.rows, step):
+            try:
+                frame = self._scan.select(wanted).slice(offset, step).collect()
+                if ids:
+                    frame = frame.with_columns(pl.col(ids).cast(pl.List(pl.Int64), strict=False))
+            except pl.exceptions.PolarsError as error:
+                raise self._damaged(error) from None
+            expanded += frame.estimated_size()
+            if expanded > limit:
+                raise IngestError(
+                    f"{self._source.name} expands to more than {limit / 1e9:g} GB; split it if it "
+                    "is a real trace."
+                )
+            self._progress.done = offset + frame.height
+            lines = np.arange(offset + 1, offset + 1 + frame.height, dtype=np.int64)
+            yield Batch(frame, lines, _row_text(frame))
+
+    def _damaged(self, error: Exception) -> IngestError:
+        cause = str(error).split("\n", 1)[0].rstrip(".")
+        return IngestError(
+            f"{self._source.name} is not a readable Parquet file ({cause}); write it again."
+        )
+
+
+def _row_text(frame: pl.DataFrame) -> Callable[[int], str]:
+    return lambda index: ", ".join(f"{k}={v}" for k, v in frame.row(index, named=True).items())
