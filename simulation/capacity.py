@@ -19,7 +19,7 @@ from simulation.results import COMPLETED, RequestLog, SimulationResult
 from simulation.trace import Trace
 
 PRECISION = 0.01  # relative, of the rate found
-TRICKLE = 0.01  # of the saturated rate: requests hardly ever meet
+TRICKLE = 1e-4  # of the saturated rate: requests hardly ever meet
 UNLIMITED = 1_000  # times the memory: the counterfactual that tells whether memory binds
 
 

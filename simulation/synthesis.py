@@ -97,7 +97,7 @@ def requests_from_bins(
     are scaled bin by bin so that they sum to the total exactly, each at least 1.
     """
     raw = np.asarray(counts, np.float64)
-    known = np.nan_to_num(raw, nan=0.0)
+    known = np.where(np.isnan(raw), 0.0, raw)
     if np.any(known < 0) or np.any(known != np.floor(known)) or not np.isfinite(known).all():
         raise SimulationError(
             "Counts per bin must be whole numbers of at least 0, or NaN for gaps."

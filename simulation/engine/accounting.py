@@ -84,7 +84,7 @@ def count_tokens(s: Any, slot: int, t: float, first_tokens: int) -> None:
     if instance.chunk > 0:
         _add_tokens(s, S_INPUT, instance.pool, t, instance.chunk)
     begin = instance.t0 + instance.dt
-    if int(begin / clock.interval) == int(t / clock.interval):
+    if t <= clock.duration and int(begin / clock.interval) == int(t / clock.interval):
         _add_tokens(s, S_OUTPUT, instance.pool, t, instance.decodes * instance.k + first_tokens)
         return
     # Fused decode iterations never carry prefills: k > 1 has no first tokens.
@@ -92,7 +92,9 @@ def count_tokens(s: Any, slot: int, t: float, first_tokens: int) -> None:
     j = 1
     while j <= instance.k:
         end = instance.t0 + j * instance.dt
-        edge = (int(end / clock.interval) + 1) * clock.interval
+        if end > clock.duration:
+            return
+        edge = min((int(end / clock.interval) + 1) * clock.interval, clock.duration)
         more = max(int(np.ceil((edge - end) / instance.dt)), 1) if instance.dt > 0.0 else instance.k
         more = min(more, instance.k - j + 1)
         _add_tokens(s, S_OUTPUT, instance.pool, end, instance.decodes * more)

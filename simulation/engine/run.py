@@ -57,6 +57,7 @@ def simulate(
     simulated and ``InvariantViolated`` if the result breaks a law (a bug).
     """
     began = time.perf_counter()
+    interval_s = float(interval_s)
     trace, duration_s = _window(trace, fleet, policy, duration_s, interval_s)
     s, reasons = allocate(trace, fleet, duration_s, interval_s)
     entry.scale(s, _targets(policy.reset(fleet), fleet), 0.0, True)
@@ -124,7 +125,7 @@ def _window(
 
 
 def _targets(wanted: npt.NDArray[np.int64], fleet: Fleet) -> npt.NDArray[np.int64]:
-    targets = np.ascontiguousarray(wanted, np.int64)
+    targets = np.array(wanted, np.int64, order="C")  # writable: one compiled signature
     if targets.shape != (len(fleet.pools),):
         raise SimulationError("A policy must name one instance count per pool of the fleet.")
     return targets
@@ -146,11 +147,11 @@ def _run_window(
     asked = 0.0
     now = 0.0
     while now < duration_s:
-        next_control = control * policy.interval_s
+        next_control = control * float(policy.interval_s)
         interval_end = min((interval + 1) * interval_s, duration_s)
         if interval == intervals - 1:
             interval_end = duration_s
-        now = min(next_control, interval_end)
+        now = float(min(next_control, interval_end))
         entry.advance(s, now)
         if now == interval_end:
             waiting[:, interval] = s.pools["waiting"]
@@ -172,7 +173,7 @@ def _drain(s: State, duration_s: float, interval_s: float) -> None:
     now, ticks = duration_s, 0
     while s.clock[0]["open"] and now < duration_s + DRAIN_S:
         ticks += 1
-        now = min(duration_s + ticks * interval_s, duration_s + DRAIN_S)
+        now = float(min(duration_s + ticks * interval_s, duration_s + DRAIN_S))
         if entry.advance(s, now):
             entry.tend(s, now)
 

@@ -1,0 +1,268 @@
+"""Routing, deferred requests and scaling, on fleets small enough to work out by hand."""
+
+import numpy as np
+import pytest
+
+from simulation.engine import simulate
+from simulation.errors import SimulationError
+from simulation.fleet import Tier
+from simulation.policies.flat import Flat
+from simulation.policies.scheduled import Scheduled
+from tests.simulation.builders import fleet, pool, profile, trace
+
+SLOW = profile(alpha=1.0, beta=0.0, gamma=1.0, delta=0.0, kv=1000, max_batch=4, budget=1000)
+
+
+def steps(*counts, every=60.0):
+    """One pool, ``counts[i]`` instances from ``i * every`` seconds on."""
+    return Scheduled(np.arange(len(counts)) * every, [[c] for c in counts], interval_s=every)
+
+
+def test_start_up_delays_service_and_is_wasted_time():
+    prof = profile()
+    result = simulate(
+        trace([5.0], 32, 1), fleet(pool(prof, startup_s=10.0)), steps(0, 1), duration_s=120.0
+    )
+    assert result.requests.first_token_s[0] == 70.0 + prof.iteration_s(0, 32)
+    assert result.totals.starting_s[0] == 10.0
+    assert result.series.starting.tolist() == [[0, 10 / 60]]
+    assert result.series.ready.tolist() == [[0, 50 / 60]]
+
+
+def test_draining_instance_finishes_its_work_and_takes_no_new():
+    # Two requests of 100 s, one on each instance; at 60 s one instance is drained.
+    result = simulate(
+        trace([0.0, 0.0, 61.0], [10, 20, 10], [100, 100, 2]),
+        fleet(pool(SLOW)),
+        steps(2, 1),
+        duration_s=240.0,
+    )
+    assert result.requests.last_token_s[:2].tolist() == [100.0, 100.0]
+    # The third joins the other instance's batch instead of an idle one's.
+    assert result.totals.iterations[0] == 200
+    np.testing.assert_allclose(result.series.draining, [[0, 40 / 60, 0, 0]])
+    np.testing.assert_allclose(result.series.ready, [[2, 1, 1, 1]])
+
+
+def test_scale_out_takes_a_draining_instance_back_before_starting_one():
+    result = simulate(
+        trace([0.0, 0.0], 10, [170, 170]), fleet(pool(SLOW)), steps(2, 1, 2), duration_s=180.0
+    )
+    assert result.totals.starting_s[0] == 0.0
+    np.testing.assert_allclose(result.series.draining, [[0, 1, 0]])
+    np.testing.assert_allclose(result.series.ready, [[2, 1, 2]])
+
+
+def test_scale_in_cancels_starting_instances_first():
+    result = simulate(
+        trace([0.0], 10, 170), fleet(pool(SLOW, startup_s=100.0)), steps(1, 3, 1), duration_s=240.0
+    )
+    assert result.totals.starting_s[0] == 2 * 60.0
+    np.testing.assert_allclose(result.series.ready, [[1, 1, 1, 1]])
+    np.testing.assert_allclose(result.series.draining, 0.0)
+
+
+def test_newest_starting_instance_is_cancelled_first():
+    result = simulate(
+        trace([0.0], 10, 1), fleet(pool(SLOW, startup_s=150.0)), steps(0, 1, 2, 1), duration_s=300.0
+    )
+    # The one asked for at 60 s serves from 210 s; the one asked for at 120 s lived 60 s.
+    np.testing.assert_allclose(result.series.ready, [[0, 0, 0, 30 / 60, 1]])
+    assert result.totals.starting_s[0] == 150.0 + 60.0
+
+
+def test_targets_are_clipped_to_the_pool():
+    limits = fleet(pool(SLOW, minimum=1, maximum=3, startup_s=0.0))
+    result = simulate(trace([0.0], 10, 1), limits, steps(0, 9), duration_s=120.0)
+    np.testing.assert_allclose(result.series.ready, [[1, 3]])
+
+
+def test_instance_with_the_fewest_remaining_tokens_is_chosen():
+    # 10 + 100 and 60 + 5 tokens left: the third request goes to the second instance.
+    result = simulate(
+        trace([0.0, 0.0, 0.0], [10, 60, 10], [100, 5, 2]),
+        fleet(pool(SLOW)),
+        Flat([2]),
+        duration_s=120.0,
+    )
+    assert result.requests.last_token_s.tolist() == [100.0, 5.0, 2.0]
+    assert result.totals.iterations[0] == 100 + 5
+
+
+def test_full_home_overflows_to_the_nearest_region_with_room():
+    tiny = profile(alpha=1.0, beta=0.0, gamma=1.0, delta=0.0, kv=100, budget=200)
+    wire = [[0, 0.5, 0.25], [0.5, 0, 1], [0.25, 1, 0]]
+    result = simulate(
+        trace([0.0, 1.5, 1.5], [80, 10, 10], [10, 2, 2], regions=("a",)),
+        fleet(*(pool(tiny, region=r) for r in "abc"), regions=("a", "b", "c"), latency=wire),
+        Flat([1, 1, 1]),
+    )
+    log = result.requests
+    assert log.pool.tolist() == [0, 2, 2]
+    assert log.first_token_s[1] == 1.75 + 1.0
+    assert log.ttft_s[1] == 0.25 + 1.0 + 0.25
+    assert log.e2e_s[1] == 0.25 + 2.0 + 0.25
+
+
+def test_all_regions_over_the_threshold_choose_the_least_used():
+    tiny = profile(alpha=1.0, beta=0.0, gamma=1.0, delta=0.0, kv=100, budget=200)
+    result = simulate(
+        trace([0.0, 0.0, 1.5], [90, 80, 5], [5, 5, 2], region=[0, 1, 0], regions=("a", "b")),
+        fleet(pool(tiny, region="a"), pool(tiny, region="b"), regions=("a", "b")),
+        Flat([1, 1]),
+    )
+    assert result.requests.pool.tolist() == [0, 1, 1]
+
+
+def test_region_without_the_model_is_served_from_elsewhere():
+    wire = [[0, 0.5], [0.5, 0]]
+    result = simulate(
+        trace([0.0], 10, 1, regions=("a",)),
+        fleet(pool(SLOW, region="b"), regions=("a", "b"), latency=wire),
+        Flat([1]),
+    )
+    assert result.requests.ttft_s[0] == 0.5 + 1.0 + 0.5
+
+
+def test_request_on_the_wire_to_a_drained_region_is_routed_again():
+    wire = [[0, 2.0], [2.0, 0]]
+    pools = (pool(SLOW, region="a", startup_s=5.0), pool(SLOW, region="b"))
+    policy = Scheduled([0.0, 60.0, 120.0], [[0, 1], [0, 0], [1, 0]])
+    result = simulate(
+        trace([59.0], 10, 1, regions=("a",)),
+        fleet(*pools, regions=("a", "b"), latency=wire),
+        policy,
+        duration_s=180.0,
+    )
+    assert result.requests.pool.tolist() == [0]
+    assert result.requests.first_token_s[0] == 125.0 + 1.0
+
+
+NIW = Tier("niw", deferrable=True, priority_after_s=600.0)
+
+
+def test_deferred_requests_are_let_in_two_by_two_at_control_instants():
+    result = simulate(
+        trace([0.0] * 4, 10, 1, tiers=("niw",)),
+        fleet(pool(SLOW), tiers=[NIW]),
+        Flat([1]),
+        duration_s=240.0,
+    )
+    # Two at 60 s; each of the two completions at 61 s lets in two more.
+    assert result.requests.first_token_s.tolist() == [61.0, 61.0, 62.0, 62.0]
+
+
+@pytest.mark.parametrize(("utilisation", "released"), [(0.45, 2), (0.55, 1), (0.65, 0)])
+def test_releases_depend_on_utilisation(utilisation, released):
+    tiers = [Tier("t"), NIW]
+    # The first request holds its prompt, the first token and one per decode: 60 at the instant.
+    isl = [int(1000 * utilisation) - 60, 10, 10]
+    result = simulate(
+        trace([0.0, 0.0, 0.0], isl, [200, 1, 1], tier=[0, 1, 1], tiers=("t", "niw")),
+        fleet(pool(SLOW), tiers=tiers),
+        Flat([1]),
+        duration_s=61.5,
+    )
+    first = result.requests.first_token_s[1:]
+    assert (first <= 62.0).sum() == released
+
+
+def test_aged_deferred_requests_go_at_once():
+    tiers = [Tier("t"), Tier("niw", deferrable=True, priority_after_s=100.0)]
+    result = simulate(
+        trace([0.0, 0.0], [700, 10], [250, 1], tier=[0, 1], tiers=("t", "niw")),
+        fleet(pool(SLOW), tiers=tiers),
+        Flat([1]),
+        duration_s=240.0,
+    )
+    assert result.requests.first_token_s[1] == 121.0
+
+
+def test_interactive_requests_are_admitted_before_released_ones():
+    one = profile(alpha=1.0, beta=0.0, gamma=1.0, delta=0.0, kv=1000, max_batch=1, budget=1000)
+    result = simulate(
+        trace([0.0, 0.0, 60.25], 10, [1, 1, 1], tier=[1, 1, 0], tiers=("t", "niw")),
+        fleet(pool(one), tiers=[Tier("t"), NIW]),
+        Flat([1]),
+        duration_s=120.0,
+    )
+    # Both deferred ones are released at 60 s; the interactive one overtakes the second.
+    assert result.requests.first_token_s.tolist() == [61.0, 63.0, 62.0]
+
+
+def test_waiting_deferred_request_is_promoted_when_it_ages():
+    one = profile(alpha=1.0, beta=0.0, gamma=1.0, delta=0.0, kv=1000, max_batch=1, budget=1000)
+    tiers = [Tier("t"), Tier("niw", deferrable=True, priority_after_s=90.0)]
+    # Released at 60 s behind nothing; then a stream of long interactive ones keeps it out until it
+    # is promoted at 120 s, behind those waiting by then.
+    arrival = [0.0, 59.75, 60.25, 60.25, 130.0]
+    result = simulate(
+        trace(arrival, 10, [1, 40, 40, 40, 40], tier=[1, 0, 0, 0, 0], tiers=("t", "niw")),
+        fleet(pool(one), tiers=tiers),
+        Flat([1]),
+        duration_s=240.0,
+    )
+    assert result.requests.first_token_s[0] == 59.75 + 120.0 + 1.0
+
+
+def test_models_without_a_pool_and_oversized_requests_are_rejected_with_a_reason():
+    result = simulate(
+        trace([0.0, 1.0, 2.0], [10, 10, 999], [1, 1, 2], model=[0, 1, 0], models=("m", "x")),
+        fleet(pool(SLOW)),
+        Flat([1]),
+    )
+    assert result.requests.outcome.tolist() == [0, 1, 1]
+    assert result.reject_reasons == {
+        "no pool serves the model": 1,
+        "input and output exceed the KV capacity of every pool of the model": 1,
+    }
+
+
+def test_requests_too_large_for_one_pool_go_to_another():
+    small = profile(alpha=1.0, beta=0.0, gamma=1.0, delta=0.0, kv=100, budget=1000)
+    result = simulate(trace([0.0], 500, 2), fleet(pool(small), pool(SLOW)), Flat([1, 1]))
+    assert result.requests.pool.tolist() == [1]
+
+
+def test_what_never_can_be_served_is_unfinished_not_lost():
+    result = simulate(trace([0.0], 10, 1), fleet(pool(SLOW)), Flat([0]))
+    assert result.requests.outcome.tolist() == [2]
+    assert result.requests.pool.tolist() == [-1]
+
+
+def test_empty_trace_costs_idle_hours():
+    result = simulate(trace([], 1, 1), fleet(pool(SLOW)), Flat([2]), duration_s=90.0)
+    assert result.totals.idle_s[0] == 180.0
+    assert result.series.ready.tolist() == [[2, 2]]
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"regions": ("nowhere",)}, "nowhere"),
+        ({"tiers": ("odd",)}, "odd"),
+    ],
+)
+def test_unknown_names_are_refused(change, word):
+    with pytest.raises(SimulationError, match=word):
+        simulate(trace([0.0], 1, 1, **change), fleet(), Flat([1]))
+
+
+def test_wrong_number_of_counts_is_refused():
+    with pytest.raises(SimulationError, match="one per pool"):
+        simulate(trace([0.0], 1, 1), fleet(), Flat([1, 2]))
+
+
+def test_progress_is_told_and_may_cancel():
+    told = []
+    simulate(trace([0.0], 1, 1), fleet(), Flat([1]), duration_s=600.0, progress=told.append)
+    assert told == sorted(told)
+    assert told[-1] == 1.0
+    assert len(told) > 5
+
+    def cancel(fraction):
+        if fraction > 0.5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        simulate(trace([0.0], 1, 1), fleet(), Flat([1]), duration_s=600.0, progress=cancel)

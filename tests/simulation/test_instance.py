@@ -1,0 +1,128 @@
+"""Systems of one instance, small enough to work out by hand."""
+
+import numpy as np
+
+from simulation.engine import simulate
+from simulation.policies.flat import Flat
+from tests.simulation.builders import fleet, pool, profile, trace
+
+
+def replay(prof, arrival, isl, osl, **kwargs):
+    return simulate(
+        trace(arrival, isl, osl), fleet(pool(prof)), Flat([1]), **{"duration_s": 60.0, **kwargs}
+    )
+
+
+def test_one_token_answer_is_one_prefill():
+    prof = profile()
+    log = replay(prof, [1.0], [32], [1]).requests
+    assert log.ttft_s[0] == prof.iteration_s(0, 32)
+    assert log.e2e_s[0] == log.ttft_s[0]
+    assert np.isnan(log.tbt_s[0])
+
+
+def test_lone_request_decodes_at_batch_one():
+    prof = profile()
+    result = replay(prof, [1.0], [32], [5])
+    log, totals = result.requests, result.totals
+    assert log.ttft_s[0] == prof.iteration_s(0, 32)
+    assert log.tbt_s[0] == prof.iteration_s(1, 0)
+    assert log.e2e_s[0] == prof.iteration_s(0, 32) + 4 * prof.iteration_s(1, 0)
+    assert totals.iterations[0] == 5
+    assert totals.prefill_s[0] == prof.iteration_s(0, 32)
+    assert totals.decode_s[0] == 4 * prof.iteration_s(1, 0)
+    assert totals.idle_s[0] == 60.0 - log.e2e_s[0]
+
+
+def test_long_prompt_is_chunked_by_the_budget():
+    prof = profile(budget=64)
+    log = replay(prof, [0.0], [150], [1]).requests
+    chunks = [prof.iteration_s(0, 64), prof.iteration_s(0, 64), prof.iteration_s(0, 22)]
+    assert log.ttft_s[0] == sum(chunks)
+
+
+def test_arrival_joins_at_the_next_boundary_in_a_mixed_batch():
+    prof = profile()
+    first = prof.iteration_s(0, 32)
+    boundary = first + prof.iteration_s(1, 0)
+    late = first + prof.iteration_s(1, 0) / 2
+    log = replay(prof, [0.0, late], [32, 32], [5, 4]).requests
+    mixed = boundary + prof.iteration_s(1, 32)
+    a_last = mixed + 2 * prof.iteration_s(2, 0)
+    assert log.first_token_s.tolist() == [first, mixed]
+    assert log.last_token_s.tolist() == [a_last, a_last + prof.iteration_s(1, 0)]
+
+
+def test_arrival_on_a_boundary_joins_there():
+    prof = profile()
+    boundary = prof.iteration_s(0, 32) + 2 * prof.iteration_s(1, 0)
+    log = replay(prof, [0.0, boundary], [32, 32], [50, 1]).requests
+    assert log.first_token_s[1] == boundary + prof.iteration_s(1, 32)
+
+
+def test_decodes_come_out_of_the_token_budget_before_prefill():
+    prof = profile(budget=64)
+    first = prof.iteration_s(0, 32)
+    log = replay(prof, [0.0, first], [32, 100], [50, 1]).requests
+    # Beside one decode 63 tokens of the prompt fit, then the other 37.
+    assert log.first_token_s[1] == first + prof.iteration_s(1, 63) + prof.iteration_s(1, 37)
+
+
+def test_full_batch_makes_the_next_wait_for_a_completion():
+    prof = profile(max_batch=2)
+    log = replay(prof, [0.0, 0.0, 0.0], [8, 8, 8], [2, 2, 1]).requests
+    end = prof.iteration_s(0, 16) + prof.iteration_s(2, 0)
+    assert log.first_token_s[2] == end + prof.iteration_s(0, 8)
+
+
+def test_memory_shortage_preempts_the_newest_and_recomputes_it():
+    prof = profile(kv=100, budget=128)
+    result = replay(prof, [0.0, 0.0], [40, 40], [20, 20])
+    # 82 tokens after admission; 9 decodes of two fill 100; then the second one goes, with 10 done.
+    shortage = prof.iteration_s(0, 80) + 9 * prof.iteration_s(2, 0)
+    first_done = shortage + 10 * prof.iteration_s(1, 0)
+    second_done = first_done + prof.iteration_s(0, 50) + 9 * prof.iteration_s(1, 0)
+    assert result.totals.preemptions[0] == 1
+    assert result.requests.last_token_s.tolist() == [first_done, second_done]
+    assert result.requests.first_token_s[1] == prof.iteration_s(0, 80)
+
+
+def test_watermark_keeps_memory_free_at_admission_but_never_blocks_an_empty_instance():
+    prof = profile(kv=1000, budget=2000)
+    # 1% is kept free: 494 + 1 beside 495 + 1 leaves 9 < 10, so the second waits.
+    log = replay(prof, [0.0, 0.0], [495, 494], [2, 1]).requests
+    assert log.first_token_s[1] > log.last_token_s[0]
+    log = replay(prof, [0.0, 0.0], [495, 493], [2, 1]).requests
+    assert log.first_token_s[1] == log.first_token_s[0]
+    log = replay(prof, [0.0], [999], [1]).requests
+    assert log.last_token_s[0] == prof.iteration_s(0, 999)
+
+
+def test_series_hold_the_tokens_and_memory_of_a_lone_request():
+    prof = profile(alpha=1.0, beta=0.0, gamma=2.0, delta=0.0, kv=1000)
+    result = replay(prof, [0.0], [32], [5], duration_s=8.0, interval_s=2.0)
+    series = result.series
+    # Prefill ends at 2, tokens at 2, 3, 4, 5, 6; an edge belongs to the interval it opens.
+    assert series.input_tokens.tolist() == [[0, 32, 0, 0]]
+    assert series.output_tokens.tolist() == [[0, 2, 2, 1]]
+    assert series.busy.tolist() == [[1, 1, 1, 0]]
+    # Reserved: prompt and first token, then one more at the start of each decode.
+    held = np.array([[33 * 2, 34 + 35, 36 + 37, 0]]) / (2 * 1000)
+    np.testing.assert_allclose(series.utilisation, held)
+
+
+def test_stragglers_finish_after_the_window_but_hours_stop_with_it():
+    prof = profile(alpha=1.0, beta=0.0, gamma=2.0, delta=0.0)
+    result = replay(prof, [5.0], [8], [11], duration_s=10.0)
+    assert result.requests.last_token_s[0] == 5 + 2 + 10
+    assert result.totals.prefill_s[0] == 2.0
+    assert result.totals.decode_s[0] == 3.0
+    assert result.totals.idle_s[0] == 5.0
+
+
+def test_after_four_hours_stragglers_are_unfinished():
+    prof = profile(alpha=4000.0, beta=0.0, gamma=4000.0, delta=0.0)
+    result = replay(prof, [5.0, 6.0], [8, 8], [2, 9], duration_s=10.0)
+    assert result.requests.outcome.tolist() == [0, 2]
+    assert np.isfinite(result.requests.first_token_s).all()
+    assert np.isnan(result.requests.last_token_s[1])

@@ -1,0 +1,177 @@
+"""Closed forms, conservation and monotonicity of whole simulations."""
+
+import numpy as np
+import pytest
+
+from simulation import invariants
+from simulation.engine import entry, simulate, warm_up
+from simulation.errors import InvariantViolated
+from simulation.fleet import Tier
+from simulation.metrics import meets_slo
+from simulation.policies.flat import Flat
+from simulation.policies.reactive import UnifiedReactive
+from simulation.queueing import mmc_mean_wait, mmc_wait_quantile
+from tests.simulation.builders import fleet, pool, profile, trace
+
+
+def poisson(rate, n, seed=0):
+    return np.cumsum(np.random.default_rng(seed).exponential(1 / rate, n))
+
+
+def single_server(gamma, delta):
+    """One request at a time, one iteration each: a plain queue."""
+    return profile(
+        alpha=0.0, beta=0.0, gamma=gamma, delta=delta, max_batch=1, budget=10**7, kv=10**7
+    )
+
+
+def test_deterministic_service_waits_as_m_d_1():
+    rate, service = 0.7, 1.0
+    n = 200_000
+    arrivals = poisson(rate, n)
+    result = simulate(trace(arrivals, 1, 1), fleet(pool(single_server(1.0, 0.0))), Flat([1]))
+    wait = result.requests.ttft_s - service
+    load = rate * service
+    assert wait.mean() == pytest.approx(load * service / (2 * (1 - load)), rel=0.03)
+    # The busy share of the server is the load.
+    busy = result.totals.prefill_s[0] / result.duration_s
+    assert busy == pytest.approx(load, rel=0.02)
+
+
+def test_exponential_service_waits_as_m_m_1():
+    rate, n = 0.7, 400_000
+    isl = np.maximum(np.random.default_rng(1).exponential(10_000, n).astype(int), 1)
+    result = simulate(
+        trace(poisson(rate, n), isl, 1), fleet(pool(single_server(0.0, 1e-4))), Flat([1])
+    )
+    wait = result.requests.ttft_s - isl * 1e-4
+    assert wait.mean() == pytest.approx(mmc_mean_wait(1, rate, 1.0), rel=0.04)
+    for p in (0.5, 0.9):
+        assert np.quantile(wait, p) == pytest.approx(mmc_wait_quantile(1, rate, 1.0, p), rel=0.05)
+
+
+def test_littles_law_on_the_waiting_line():
+    """Mean waiting, sampled by the series every second, is the rate times the mean wait."""
+    rate, n = 0.7, 100_000
+    arrivals = poisson(rate, n, seed=3)
+    result = simulate(
+        trace(arrivals, 1, 1), fleet(pool(single_server(1.0, 0.0))), Flat([1]), interval_s=0.997
+    )
+    wait = result.requests.ttft_s - 1.0
+    effective = n / result.duration_s
+    assert result.series.waiting.mean() == pytest.approx(effective * wait.mean(), rel=0.02)
+
+
+def busy_day(n=20_000, seed=5):
+    rng = np.random.default_rng(seed)
+    isl = np.clip(rng.lognormal(5, 1, n), 1, 700).astype(int)
+    osl = np.clip(rng.lognormal(4, 1, n), 1, 300).astype(int)
+    return trace(
+        poisson(12.0, n, seed),
+        isl,
+        osl,
+        tier=rng.integers(0, 2, n),
+        tiers=("fast", "niw"),
+        region=rng.integers(0, 2, n),
+        regions=("a", "b"),
+    )
+
+
+def busy_fleet(kv=4000, **kwargs):
+    prof = profile(kv=kv, max_batch=32, budget=256)
+    return fleet(
+        pool(prof, region="a", initial=3, minimum=1, startup_s=45.0, **kwargs),
+        pool(prof, region="b", initial=3, minimum=1, startup_s=45.0, **kwargs),
+        tiers=[
+            Tier("fast", ttft_s=1.0, tbt_s=0.08),
+            Tier("niw", e2e_s=3600.0, deferrable=True, priority_after_s=300.0),
+        ],
+        regions=("a", "b"),
+        latency=[[0, 0.03], [0.03, 0]],
+    )
+
+
+@pytest.mark.parametrize("policy", [Flat([6, 6]), UnifiedReactive()])
+def test_same_inputs_same_bytes(policy):
+    a = simulate(busy_day(), busy_fleet(), policy)
+    b = simulate(busy_day(), busy_fleet(), policy)
+    for part in ("requests", "series", "totals"):
+        left, right = getattr(a, part), getattr(b, part)
+        for name in left.__slots__:
+            assert np.asarray(getattr(left, name)).tobytes() == (
+                np.asarray(getattr(right, name)).tobytes()
+            )
+
+
+def test_tokens_of_the_series_are_those_of_the_requests():
+    day = busy_day()
+    result = simulate(day, busy_fleet(kv=2000), Flat([5, 5]), duration_s=4 * 3600.0)
+    assert (result.requests.outcome == 0).all()
+    assert result.series.output_tokens.sum() == day.output_tokens.sum()
+    # Preempted prompts are prefilled again.
+    assert result.totals.preemptions.sum() > 0
+    assert result.series.input_tokens.sum() > day.input_tokens.sum()
+
+
+def test_more_flat_instances_never_lower_attainment():
+    shares = [
+        meets_slo(simulate(busy_day(5000), busy_fleet(), Flat([c, c]))).mean()
+        for c in (1, 2, 4, 6, 8, 12, 16)
+    ]
+    assert shares == sorted(shares)
+    assert shares[0] < 0.6 < 0.99 < shares[-1]
+
+
+def test_hours_do_not_depend_on_the_width_of_the_series():
+    wide = simulate(busy_day(), busy_fleet(), UnifiedReactive(), duration_s=1500, interval_s=1500)
+    fine = simulate(busy_day(), busy_fleet(), UnifiedReactive(), duration_s=1500, interval_s=7)
+    np.testing.assert_array_equal(wide.requests.last_token_s, fine.requests.last_token_s)
+    for name in ("starting_s", "idle_s", "prefill_s", "decode_s"):
+        np.testing.assert_allclose(
+            getattr(wide.totals, name), getattr(fine.totals, name), rtol=1e-9
+        )
+    widths = np.diff(np.append(np.arange(0, 1500, 7), 1500))
+    held = (fine.series.utilisation * fine.series.ready) @ widths / 1500
+    np.testing.assert_allclose(held, (wide.series.utilisation * wide.series.ready)[:, 0])
+    np.testing.assert_allclose(
+        fine.series.output_tokens.sum(axis=1), wide.series.output_tokens.sum(axis=1)
+    )
+
+
+def test_every_call_uses_the_one_compiled_signature():
+    """A second signature would cost a user half a minute of compilation mid-run."""
+    warm_up()
+    simulate(busy_day(100), busy_fleet(), UnifiedReactive(interval_s=15), interval_s=60)
+    turned = busy_fleet()
+    object.__setattr__(turned, "latency_s", np.asfortranarray(turned.latency_s))
+    simulate(busy_day(100), turned, Flat([2, 2], interval_s=60), duration_s=600, interval_s=60)
+    for kernel in (entry.advance, entry.scale, entry.tend, entry.observe, entry.close):
+        assert len(kernel.signatures) == 1
+
+
+def tampered(result, part, name, change):
+    values = np.array(getattr(getattr(result, part), name))
+    change(values)
+    object.__setattr__(getattr(result, part), name, values)
+    return result
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "change", "law"),
+    [
+        ("requests", "outcome", lambda v: v.__setitem__(0, 2), "last token"),
+        ("requests", "outcome", lambda v: v.__setitem__(0, 1), "rejections"),
+        ("requests", "ttft_s", lambda v: v.__setitem__(0, -1.0), "before its arrival"),
+        ("requests", "last_token_s", lambda v: v.__setitem__(0, 0.0), "before the first"),
+        ("requests", "pool", lambda v: v.__setitem__(0, -1), "nowhere"),
+        ("totals", "idle_s", lambda v: v.__iadd__(1.0), "idle"),
+        ("totals", "starting_s", lambda v: v.__iadd__(1.0), "starting"),
+        ("series", "busy", lambda v: v.__imul__(1.5), "busy"),
+        ("series", "utilisation", lambda v: v.__iadd__(1.0), "more KV"),
+    ],
+)
+def test_broken_laws_are_noticed(part, name, change, law):
+    result = simulate(busy_day(500), busy_fleet(), UnifiedReactive())
+    invariants.check(result)
+    with pytest.raises(InvariantViolated, match=law):
+        invariants.check(tampered(result, part, name, change))

@@ -1,0 +1,96 @@
+"""Figures of a result, each worked out by hand."""
+
+import json
+
+import numpy as np
+import pytest
+
+from simulation.engine import simulate
+from simulation.fleet import Tier
+from simulation.metrics import meets_slo, summarise
+from simulation.policies.flat import Flat
+from simulation.policies.scheduled import Scheduled
+from tests.simulation.builders import fleet, pool, profile, trace
+
+SLOW = profile(alpha=1.0, beta=0.0, gamma=2.0, delta=0.0, kv=1000, max_batch=4, budget=1000, tp=4)
+
+
+def test_energy_cost_and_carbon_by_hand():
+    # One instance of 4 GPUs from 60 s on, 30 s of them starting; one request: 2 s prefill, 8 s
+    # decode; the window is 600 s.
+    result = simulate(
+        trace([100.0], 10, 9),
+        fleet(pool(SLOW, startup_s=30.0, usd=3.0)),
+        Scheduled([0.0, 60.0], [[0], [1]]),
+        duration_s=600.0,
+    )
+    s = summarise(result)
+    assert s.instance_hours == pytest.approx(540 / 3600)
+    assert s.gpu_hours == pytest.approx(4 * 540 / 3600)
+    assert s.wasted_gpu_hours == pytest.approx(4 * 30 / 3600)
+    assert s.busy_gpu_hours == pytest.approx(4 * 10 / 3600)
+    assert s.idle_gpu_hours == pytest.approx(4 * 500 / 3600)
+    assert s.cost_usd == pytest.approx(3 * 4 * 540 / 3600)
+    joules = 4 * (530 * 100 + 2 * 600 + 8 * 400)
+    assert s.energy_kwh == pytest.approx(1.25 * joules / 3.6e6)
+    assert s.carbon_kg == pytest.approx(0.4 * 1.25 * joules / 3.6e6)
+    assert s.pools[0].peak_instances == pytest.approx(1.0)
+    assert s.donated_gpu_hours == 0.0
+
+
+TIERS = [Tier("a", ttft_s=2.0, tbt_s=1.0, e2e_s=5.0, attainment=0.5), Tier("b", ttft_s=60.0)]
+
+
+def test_attainment_counts_every_limit_and_everything_that_arrived():
+    result = simulate(
+        # A lone request has TTFT 2 and TBT 1; the third has E2E 6; the fourth is too large; the
+        # fifth is of a model that nobody serves.
+        trace(
+            [0.0, 20.0, 40.0, 60.0, 80.0, 100.0],
+            [10, 10, 10, 2000, 10, 10],
+            [4, 1, 5, 1, 1, 1],
+            tier=[0, 0, 0, 0, 1, 1],
+            model=[0, 0, 0, 0, 1, 0],
+            tiers=("a", "b"),
+            models=("m", "x"),
+        ),
+        fleet(pool(SLOW), tiers=TIERS),
+        Flat([1]),
+    )
+    assert meets_slo(result).tolist() == [True, True, False, False, False, True]
+    s = summarise(result)
+    assert s.slo_attainment == {"a": 0.5, "b": 0.5}
+    assert s.met == {"a": True, "b": False}
+    assert (s.arrived, s.completed, s.rejected, s.unfinished) == (6, 4, 2, 0)
+    assert s.tiers["a"].rejected == 1
+    assert s.models["x"]["r"].attainment == 0.0
+    assert s.models["m"]["r"].arrived == 5
+    assert (s.input_tokens, s.output_tokens) == (40, 11)
+    assert s.ttft_ms.mean == s.ttft_ms.p99 == 2000.0
+    assert s.tbt_ms.p50 == 1000.0
+
+
+def test_unfinished_requests_miss_whatever_they_have_shown():
+    result = simulate(
+        trace([0.0], 10, 1), fleet(pool(SLOW), tiers=[Tier("t")]), Flat([0]), duration_s=60.0
+    )
+    s = summarise(result)
+    assert s.slo_attainment == {"t": 0.0}
+    assert s.unfinished == 1
+
+
+def test_summary_is_plain_json():
+    result = simulate(trace([], 1, 1), fleet(pool(SLOW)), Flat([1]), duration_s=60.0)
+    told = json.loads(json.dumps(summarise(result).as_dict(), allow_nan=False))
+    assert told["slo_attainment"] == {"t": None}
+    assert told["met"] == {"t": True}
+    assert told["ttft_ms"] == {"mean": None, "p50": None, "p95": None, "p99": None}
+    assert told["pools"][0]["gpus_per_instance"] == 4
+
+
+def test_percentiles_interpolate():
+    quick = profile(alpha=0.0, beta=0.0, gamma=0.0, delta=1.0, budget=1000, kv=5000)
+    result = simulate(
+        trace(np.arange(5) * 500.0, [10, 20, 30, 40, 50], 1), fleet(pool(quick)), Flat([1])
+    )
+    assert summarise(result).ttft_ms.p95 == pytest.approx(48_000.0)

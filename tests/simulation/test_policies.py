@@ -1,0 +1,98 @@
+"""Policies decide from observations alone; no simulation needed to say what they must answer."""
+
+import numpy as np
+import pytest
+
+from simulation.errors import SimulationError
+from simulation.policies.base import Observation
+from simulation.policies.flat import Flat
+from simulation.policies.reactive import UnifiedReactive
+from simulation.policies.scheduled import Scheduled
+from tests.simulation.builders import fleet, pool, profile
+
+
+def seen(time_s, ready, utilisation, starting=0):
+    ready = np.atleast_1d(ready)
+    zero = np.zeros_like(ready)
+    return Observation(
+        time_s=time_s,
+        ready=ready,
+        starting=zero + starting,
+        draining=zero,
+        utilisation=np.atleast_1d(np.asarray(utilisation, float)),
+        waiting=zero,
+        input_tps=zero.astype(float),
+    )
+
+
+def test_flat_never_moves():
+    policy = Flat([3, 5], name="peak")
+    assert policy.name == "peak"
+    assert policy.reset(fleet(pool(), pool())).tolist() == [3, 5]
+    assert policy.decide(seen(60.0, [1, 1], [0.9, 0.1])).tolist() == [3, 5]
+
+
+def test_reactive_thresholds_move_one_instance():
+    policy = UnifiedReactive()
+    assert policy.reset(fleet(pool(initial=4))).tolist() == [4]
+    assert policy.decide(seen(15.0, 4, 0.71)).tolist() == [5]
+    assert policy.decide(seen(30.0, 4, 0.70, starting=1)).tolist() == [5]
+    assert policy.decide(seen(45.0, 5, 0.30)).tolist() == [5]
+    assert policy.decide(seen(60.0, 5, 0.29)).tolist() == [4]
+
+
+def test_reactive_rests_after_an_event_and_only_then():
+    policy = UnifiedReactive(cooldown_s=20.0, interval_s=10.0)
+    policy.reset(fleet(pool()))
+    assert policy.decide(seen(10.0, 4, 0.9)).tolist() == [5]
+    assert policy.decide(seen(20.0, 4, 0.9, starting=1)).tolist() == [5]
+    assert policy.decide(seen(30.0, 4, 0.9, starting=1)).tolist() == [6]
+    policy.reset(fleet(pool()))
+    assert policy.decide(seen(10.0, 4, 0.9)).tolist() == [5]
+
+
+def test_reactive_rests_by_endpoint_and_stays_within_limits():
+    policy = UnifiedReactive()
+    policy.reset(fleet(pool(region="a", maximum=4), pool(region="b"), regions=("a", "b")))
+    assert policy.decide(seen(15.0, [4, 4], [0.9, 0.5])).tolist() == [4, 4]
+    # No event took place at a full pool, so nothing rests.
+    assert policy.decide(seen(16.0, [4, 4], [0.2, 0.9])).tolist() == [3, 5]
+
+
+def test_reactive_endpoint_grows_cheapest_and_shrinks_dearest_pool():
+    cheap, dear = pool(usd=1.0, maximum=5), pool(usd=3.0, minimum=1)
+    policy = UnifiedReactive(cooldown_s=0.0)
+    policy.reset(fleet(dear, cheap))
+    assert policy.decide(seen(15.0, [2, 4], [0.9, 0.9])).tolist() == [2, 5]
+    assert policy.decide(seen(30.0, [2, 5], [0.9, 0.9])).tolist() == [3, 5]
+    assert policy.decide(seen(45.0, [2, 4], [0.1, 0.1])).tolist() == [1, 4]
+    assert policy.decide(seen(60.0, [1, 4], [0.1, 0.1])).tolist() == [1, 3]
+    # The endpoint's utilisation is that of its memory as a whole: (2 * 0.9 + 4 * 0.1) / 6.
+    assert policy.decide(seen(75.0, [2, 4], [0.9, 0.1])).tolist() == [2, 4]
+
+
+def test_reactive_calls_for_a_first_instance():
+    policy = UnifiedReactive()
+    policy.reset(fleet(pool(initial=0)))
+    assert policy.decide(seen(15.0, 0, 1.0)).tolist() == [1]
+
+
+def test_schedule_steps_at_its_times():
+    policy = Scheduled([100.0, 200.0], [[2, 1], [5, 0]], name="plan")
+    two = fleet(pool(profile(), initial=7), pool(profile(), initial=8))
+    assert policy.reset(two).tolist() == [7, 8]
+    asked = [policy.decide(seen(t, [0, 0], [0, 0])).tolist() for t in (99.0, 100.0, 199.0, 1e6)]
+    assert asked == [[7, 8], [2, 1], [2, 1], [5, 0]]
+
+
+@pytest.mark.parametrize(
+    ("times", "targets"), [([0.0], [[1], [2]]), ([1.0, 1.0], [[1], [2]]), ([0.0], [1])]
+)
+def test_bad_schedules_are_refused(times, targets):
+    with pytest.raises(SimulationError):
+        Scheduled(times, targets)
+
+
+def test_schedule_for_another_fleet_is_refused():
+    with pytest.raises(SimulationError, match="one column per pool"):
+        Scheduled([0.0], [[1, 2]]).reset(fleet(pool()))
