@@ -12,7 +12,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from planner.errors import EXPECTED, Infeasible, NotFound, PlannerError
 from planner.ingest import IngestOptions
-from planner.models import Run
+from planner.models import Run, Trace
 from planner.pipeline.documents import peak_rss_mb
 from planner.scenario import document as text
 from planner.selectors.scenarios import scenario_get
@@ -126,25 +126,23 @@ def load_scenario(given: str, progress: runs.Progress) -> tuple[str, str]:
     for index, source in enumerate(scenario.traffic.sources):
         if source.file is None:
             continue
-        data = (path.parent / source.file).resolve()
-        trace = trace_ingest_path(
-            path=data,
-            options=IngestOptions(name=data.name),
-            progress=lambda done, data=data: progress(done * 0.1, f"Reading {data.name}"),
-        )
-        names[index] = trace.name
+        names[index] = _take_in((path.parent / source.file).resolve(), progress).name
     return text.with_traces(document, names), scenario.name
 
 
-def load_trace(given: str, progress: runs.Progress) -> Any:
+def _take_in(path: Path, progress: runs.Progress) -> Trace:
+    return trace_ingest_path(
+        path=path,
+        options=IngestOptions(name=path.name),
+        progress=lambda done: progress(done, f"Reading {path.name}"),
+    )
+
+
+def load_trace(given: str, progress: runs.Progress) -> Trace:
     """A trace from a file, or a stored one by name or id."""
     path = Path(given)
     if path.exists():
-        return trace_ingest_path(
-            path=path,
-            options=IngestOptions(name=path.name),
-            progress=lambda done: progress(done, f"Reading {path.name}"),
-        )
+        return _take_in(path, progress)
     try:
         return trace_get(given)
     except NotFound as problem:

@@ -56,9 +56,11 @@ def shortfall(run: PolicyRun) -> float:
     return max(0.0, max(gaps, default=0.0))
 
 
-def _rank(run: PolicyRun) -> tuple[bool, float, float, str]:
+def _rank(run: PolicyRun) -> tuple[bool, float, float, int, str]:
+    """At equal cost the simpler fleet comes first."""
     missing = 0.0 if run.meets_slo else shortfall(run)
-    return (not run.meets_slo, missing, run.summary.cost_usd, run.name)
+    simplest = FLAT.index(run.name) if run.name in FLAT else len(FLAT)
+    return (not run.meets_slo, missing, round(run.summary.cost_usd, 2), simplest, run.name)
 
 
 def _headline(by_name: dict[str, PolicyRun], ranking: tuple[str, ...], baseline: str) -> str:
@@ -71,16 +73,17 @@ def _headline(by_name: dict[str, PolicyRun], ranking: tuple[str, ...], baseline:
             f"{shortfall(best) * 100:.1f} points short; add capacity or loosen a limit."
         )
     hindsight = ", sized in hindsight" if best.name in HINDSIGHT else ""
-    spent = f"{best.summary.gpu_hours:,.0f} GPU-hours, ${best.summary.cost_usd:,.0f}"
+    spent = f"{amount(best.summary.gpu_hours)} GPU-hours, ${amount(best.summary.cost_usd)}"
     if best.name == baseline:
         return f"{best.label} is the cheapest that meets every tier{hindsight}: {spent}."
     saved = base.summary.cost_usd - best.summary.cost_usd
-    if saved <= 0:
-        against = f"${-saved:,.0f} more than {_lower(base.label)}, which "
-        against += "also meets every tier" if base.meets_slo else "does not meet every tier"
-    else:
+    if round(saved, 2) > 0:
         share = saved / base.summary.cost_usd
-        against = f"${saved:,.0f} ({share:.0%}) less than {_lower(base.label)}"
+        against = f"${amount(saved)} ({share:.0%}) less than {_lower(base.label)}"
+    elif round(saved, 2) < 0:
+        against = f"${amount(-saved)} more than {_lower(base.label)}, which misses a tier"
+    else:
+        against = f"as much as {_lower(base.label)}"
     return f"{best.label} meets every tier at the least cost{hindsight}: {spent}, {against}."
 
 
@@ -94,20 +97,25 @@ def _flat_wins(by_name: dict[str, PolicyRun]) -> list[str]:
         for name, run in by_name.items()
         if name in FLAT
         and run.meets_slo
-        and (not planned.meets_slo or run.summary.cost_usd <= planned.summary.cost_usd)
+        and (
+            not planned.meets_slo
+            or round(run.summary.cost_usd, 2) <= round(planned.summary.cost_usd, 2)
+        )
     ]
     if not better:
         return []
     flat = min(better, key=lambda run: run.summary.cost_usd)
     instances = sum(pool.initial for pool in flat.fleet.pools)
-    mine, theirs = flat.summary.cost_usd, planned.summary.cost_usd
+    mine, theirs = amount(flat.summary.cost_usd), amount(planned.summary.cost_usd)
     what = (
-        f"A flat fleet of {instances} instances beats the plan: it meets every tier for "
-        f"${mine:,.0f} ({flat.label.lower()})"
+        f"A flat fleet of {instances:,} instances beats the plan: it meets every tier for ${mine} "
+        f"({_lower(flat.label)})"
     )
+    if planned.meets_slo and mine == theirs:
+        return [f"{what}, no more than the plan, and never moves."]
     if planned.meets_slo:
-        return [f"{what}, the plan costs ${theirs:,.0f}."]
-    return [f"{what}, the plan costs ${theirs:,.0f} and misses a tier."]
+        return [f"{what}; the plan costs ${theirs}."]
+    return [f"{what}; the plan costs ${theirs} and misses a tier."]
 
 
 def _misses(runs: Sequence[PolicyRun]) -> list[str]:
@@ -136,6 +144,11 @@ def _lost(runs: Sequence[PolicyRun]) -> list[str]:
                 "did not finish."
             )
     return out
+
+
+def amount(value: float) -> str:
+    """A figure for a sentence: cents below a thousand, none above."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:,.2f}"
 
 
 def _lower(label: str) -> str:

@@ -139,16 +139,14 @@ def _binding(plan: ScalingPlan) -> list[Document]:
 
 
 def policy_document(run: PolicyRun) -> Document:
-    figures = run.summary.as_dict()
+    figures = cleaned(run.summary.as_dict())
     figures["slo_met"] = figures.pop("met")
-    return cleaned(
-        {
-            "label": run.label,
-            **figures,
-            "meets_slo": run.meets_slo,
-            "peak_rss_mb": peak_rss_mb(),
-        }
-    )
+    return {
+        "label": run.label,
+        **figures,
+        "meets_slo": run.meets_slo,
+        "peak_rss_mb": peak_rss_mb(),
+    }
 
 
 def comparison_document(comparison: PolicyComparison) -> Document:

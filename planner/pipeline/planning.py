@@ -29,7 +29,7 @@ from planner.scenario.schema import Scenario
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
-INTERACTIVE = "interactive"  # the tier name of a model's and region's summed non-deferrable load
+INTERACTIVE, DEFERRABLE = "interactive", "deferrable"  # tiers of a model and region, summed
 QUANTILES = (0.1, 0.9)
 
 
@@ -81,19 +81,11 @@ def forecast_window(
     Each period uses only bins before its decision (``Window.origins_s``); "perfect" alone is told
     the truth.
     """
-    wanted = interactive(hardware)
-    pairs = [(m, r) for m in traffic.models for r in traffic.regions]
-    done: list[SeriesForecast] = []
-    for i, (model, region) in enumerate(pairs):
-        progress(i / len(pairs), f"Forecasting {model} in {region}")
-        key = SeriesKey(model, region, INTERACTIVE)
-
-        def belongs(k: SeriesKey, model: str = model, region: str = region) -> bool:
-            return (k.model, k.region) == (model, region) and k.tier in wanted
-
-        series = traffic.demand.total(key, INPUT_TOKENS, belongs)
-        if np.nansum(series.values) > 0:
-            done.append(_forecast_series(series, window, method, quantile))
+    series = _by_model_and_region(traffic, interactive(hardware))
+    done = []
+    for i, (_, one) in enumerate(series):
+        progress(i / len(series), f"Forecasting {one.key.model} in {one.key.region}")
+        done.append(_forecast_series(one, window, method, quantile))
     return tuple(done)
 
 
@@ -117,7 +109,7 @@ def _forecast_series(
             (piece.mean if of == "mean" else piece.quantile(float(of)))[first:last]
             for piece, first, last in pieces
         ]
-        return np.concatenate(values)[:bins]
+        return np.concatenate(values)
 
     actual = np.full(bins, np.nan)
     seen = series.window(window.start_s, window.end_s)
@@ -150,10 +142,9 @@ def _errors(
     high: FloatArray,
 ) -> dict[str, float | None]:
     """Errors of what was forecast period by period; None where nothing was observed."""
-    whole = len(actual) // window.bins_per_period * window.bins_per_period
     rows = (-1, window.bins_per_period)
     history = series.values[: round((window.start_s - series.start_s) / window.bin_s)]
-    a, m = actual[:whole].reshape(rows), mean[:whole].reshape(rows)
+    a, m = actual.reshape(rows), mean.reshape(rows)
     figures = {
         "wape": wape(a, m),
         "peak_wape": peak_wape(a, m),
@@ -187,9 +178,7 @@ def plan_window(
     load = np.zeros((len(window.period_starts_s), *current.shape[:2], window.bins_per_period))
     for one in forecasts:
         m, r = traffic.models.index(one.key.model), traffic.regions.index(one.key.region)
-        padded = np.full(load.shape[0] * load.shape[3], one.planned[-1])
-        padded[: len(one.planned)] = one.planned
-        load[:, m, r] = padded.reshape(load.shape[0], load.shape[3]) / window.bin_s
+        load[:, m, r] = one.planned.reshape(load.shape[0], load.shape[3]) / window.bin_s
     load += scenario.forecast.niw_buffer * _deferrable_tps(hardware, traffic, window)[..., None]
     problems = [problem(scenario, hardware, sizes, current, tps) for tps in load]
     objective = scenario.objective
@@ -204,8 +193,8 @@ def plan_window(
             0.8 + 0.2 * done / total, f"Planning period {min(done + 1, total)} of {total}"
         ),
     )
-    for start, one in zip(plan.period_start_s, plan.windows, strict=True):
-        _require(one, f"the period from {np.datetime64(round(start), 's')} UTC")
+    for start, answer in zip(plan.period_start_s, plan.windows, strict=True):
+        _require(answer, f"the period from {np.datetime64(round(start), 's')} UTC")
     return Planned(plan, forecasts)
 
 
@@ -300,7 +289,7 @@ def _deferrable_tps(hardware: Hardware, traffic: Traffic, window: Window) -> Flo
     """NIW input tokens/s over the period before each decision, shape ``[p, l, r]`` (E6)."""
     tps = np.zeros((len(window.period_starts_s), len(traffic.models), len(traffic.regions)))
     deferrable = {tier.name for tier in hardware.tiers if tier.deferrable}
-    for (m, r), series in _by_model_and_region(traffic, deferrable):
+    for (m, r), series in _by_model_and_region(traffic, deferrable, DEFERRABLE):
         for p, origin in enumerate(window.origins_s):
             rate = series.window(origin - window.period_s, origin).rate()
             if np.any(~np.isnan(rate)):
@@ -309,25 +298,20 @@ def _deferrable_tps(hardware: Hardware, traffic: Traffic, window: Window) -> Flo
 
 
 def _by_model_and_region(
-    traffic: Traffic, tiers: set[str]
+    traffic: Traffic, tiers: set[str], name: str = INTERACTIVE
 ) -> list[tuple[tuple[int, int], DemandSeries]]:
-    """Input tokens of ``tiers`` for every model and region that has any."""
-    return [
-        (
-            (m, r),
-            traffic.demand.total(
-                SeriesKey(model, region, "+".join(sorted(tiers))),
-                INPUT_TOKENS,
-                lambda k, model=model, region=region: (
-                    (k.model, k.region) == (model, region) and k.tier in tiers
-                ),
-            ),
-        )
-        for m, model in enumerate(traffic.models)
-        for r, region in enumerate(traffic.regions)
-        if any((k.model, k.region) == (model, region) and k.tier in tiers
-               for k in traffic.demand.keys)
-    ]  # fmt: skip
+    """Input tokens of ``tiers`` together, called ``name``, where a model and region has any."""
+    found = []
+    for m, model in enumerate(traffic.models):
+        for r, region in enumerate(traffic.regions):
+
+            def belongs(k: SeriesKey, model: str = model, region: str = region) -> bool:
+                return (k.model, k.region) == (model, region) and k.tier in tiers
+
+            series = traffic.demand.total(SeriesKey(model, region, name), INPUT_TOKENS, belongs)
+            if np.nansum(series.values) > 0:
+                found.append(((m, r), series))
+    return found
 
 
 def _require(answer: WindowPlan, what: str) -> None:

@@ -114,13 +114,7 @@ def run_policy(
         smallest = smallest_flat(study, seed=seed, progress=part(progress, 0.0, 0.9))
         chosen, run = Flat(smallest, name=policy.name), part(progress, 0.9, 1.0)
     elif policy.name == "reactive":
-        given = {
-            "scale_out": policy.scale_out_above,
-            "scale_in": policy.scale_in_below,
-            "cooldown_s": policy.cooldown_s,
-        }
-        own = UnifiedReactive(**{k: v for k, v in given.items() if v is not None})
-        chosen = WithinCapacity(own, _shared_gpus(study))
+        chosen = WithinCapacity(_reactive(policy), _shared_gpus(study))
     else:
         if planned is None:
             planned = plan_window(
@@ -149,6 +143,17 @@ def run_policy(
         progress=lambda done: run(done, f"Replaying: {label}"),
     )
     return PolicyRun(policy.name, label, summarise(result), fleet, result.series, plan)
+
+
+def _reactive(policy: Policy) -> UnifiedReactive:
+    """With the scenario's parameters where it gives them, else the source's (E8)."""
+    given: dict[str, float | None] = {
+        "scale_out": policy.scale_out_above,
+        "scale_in": policy.scale_in_below,
+        "cooldown_s": policy.cooldown_s,
+    }
+    known: dict[str, float] = {name: v for name, v in given.items() if v is not None}
+    return UnifiedReactive(**known)  # type: ignore[arg-type]  # no name among them
 
 
 def smallest_flat(study: Study, *, seed: int, progress: Progress = silent) -> IntArray:
@@ -219,7 +224,7 @@ def spread(total: int, base: IntArray, low: IntArray, high: IntArray) -> IntArra
     """
     weights = np.maximum(base, 1e-9)
     ideal = total * weights / weights.sum()
-    counts = np.clip(np.floor(ideal).astype(np.int64), low, high)
+    counts: IntArray = np.clip(np.floor(ideal).astype(np.int64), low, high)
     while counts.sum() != total:
         step = 1 if counts.sum() < total else -1
         room = counts < high if step > 0 else counts > low

@@ -43,7 +43,7 @@ def size(hardware: Hardware, traffic: Traffic, seed: int, progress: Progress) ->
         try:
             for tier in hardware.tiers:
                 if not tier.deferrable:
-                    sizes.append((tier.name, capacity(profile, isl, osl, tier, seed=seed)))
+                    sizes.append((tier.name, capacity(profile, (isl, osl), tier, seed=seed)))
         except SimulationError as problem:
             notes.append(f"{name} on {hardware.gpus[g].name} is left out: {problem}")
             continue

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import polars as pl
 
@@ -20,7 +21,8 @@ from planner.pipeline.planning import Planned, forecast_window, plan_window
 from planner.pipeline.progress import Progress, part
 from planner.pipeline.replay import LABELS, PolicyRun, Study, prepare, run_policy
 from planner.pipeline.sizing import size
-from planner.pipeline.traffic import StoredTrace, build_traffic
+from planner.pipeline.sources import StoredTrace
+from planner.pipeline.traffic import build_traffic
 from planner.pipeline.window import resolve_window
 from planner.scenario.build import build_hardware
 from planner.scenario.schema import Policy, Scenario
@@ -55,9 +57,8 @@ def forecast_series(
         ahead = fitted.predict(steps)
         errors: dict[str, float | None] = dict.fromkeys(("wape", "peak_wape", "mase", "coverage80"))
         if origins:
-            tested = backtest(
-                one, lambda steps=steps: forecaster(method, horizon_bins=steps), steps, origins
-            )
+            make = partial(forecaster, method, horizon_bins=steps)
+            tested = backtest(one, make, steps, origins)
             errors = {name: doc.clean(getattr(tested, name)) for name in errors}
         rows.append((one, ahead.mean, ahead.quantile(0.1), ahead.quantile(0.9)))
         listed.append(
@@ -254,7 +255,7 @@ def _policy(scenario: Scenario, name: str) -> Policy:
         return own
     if name not in LABELS:
         raise ScenarioError(f"There is no policy {name!r}; choose from {', '.join(LABELS)}.")
-    return Policy(name=name)  # type: ignore[arg-type]  # checked against LABELS
+    return Policy(name=name)
 
 
 def _frame(study: Study) -> doc.Document:

@@ -33,8 +33,8 @@ class Window:
 
     @property
     def period_starts_s(self) -> npt.NDArray[np.float64]:
-        periods = int(np.ceil(self.duration_s / self.period_s - 1e-9))
-        return self.start_s + self.period_s * np.arange(periods)
+        periods = round(self.duration_s / self.period_s)
+        return np.asarray(self.start_s + self.period_s * np.arange(periods), np.float64)
 
     @property
     def origins_s(self) -> npt.NDArray[np.float64]:
@@ -46,7 +46,7 @@ class Window:
         if self.ahead:
             return np.full(len(self.period_starts_s), self.start_s)
         lead = np.ceil(self.lead_s / self.bin_s - 1e-9) * self.bin_s
-        return self.period_starts_s - lead
+        return np.asarray(self.period_starts_s - lead, np.float64)
 
     @property
     def bins_per_period(self) -> int:
@@ -58,8 +58,14 @@ def resolve_window(scenario: Scenario, demand: Demand) -> Window:
     horizon, bin_s = scenario.horizon, demand.bin_s
     span = demand.end_s - demand.start_s
     duration = horizon.duration_s or (DAY_S if span >= 2 * DAY_S else span / 2)
-    duration = max(bin_s, np.floor(duration / bin_s + 1e-9) * bin_s)
     period = _period(horizon.period_s, duration, bin_s)
+    whole = max(1.0, np.floor(duration / period + 1e-9)) * period
+    if horizon.duration_s and abs(whole - horizon.duration_s) > 1e-6:
+        raise ScenarioError(
+            f"horizon.duration_s: {duration:g} s is not a whole number of periods of {period:g} s; "
+            f"choose {whole:g}, or set horizon.period_s."
+        )
+    duration = whole
     ahead = horizon.start == "end"
     if isinstance(horizon.start, datetime):
         moment = horizon.start if horizon.start.tzinfo else horizon.start.replace(tzinfo=UTC)

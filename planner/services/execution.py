@@ -14,7 +14,7 @@ from planner.ingest.store import bin_requests, read_demand
 from planner.models import Run, Trace
 from planner.pipeline import study
 from planner.pipeline.progress import Progress
-from planner.pipeline.traffic import StoredTrace
+from planner.pipeline.sources import StoredTrace
 from planner.scenario.document import parse
 from planner.scenario.schema import Scenario
 from planner.selectors.traces import trace_ready
@@ -103,33 +103,27 @@ def trace_series(trace: Trace, bin_s: float) -> list[DemandSeries]:
     region and tier its file names; input tokens where it counts only those."""
     if trace.state != Trace.State.READY:
         raise NotReady(f"Trace {trace.name} is not ready: {trace.problem or 'it is being read'}")
-    if trace.kind == Trace.Kind.REQUESTS:
-        binned = bin_requests(_folder(trace), bin_s)
-        return [
-            DemandSeries(
-                SeriesKey(one.model or LABEL_ALL, one.region or LABEL_ALL, one.tier or LABEL_ALL),
-                binned.start_s,
-                binned.bin_s,
-                one.requests,
-                REQUESTS,
-            )
-            for one in binned.groups
-        ]
+    requests = trace.kind == Trace.Kind.REQUESTS
+    listed = bin_requests(_folder(trace), bin_s) if requests else read_demand(_folder(trace))
     series = []
-    for columns in read_demand(_folder(trace)):
-        counted = columns.requests is not None and not np.isnan(columns.requests).all()
+    for columns in listed:
+        counted = not np.isnan(columns.requests).all()
         values = columns.requests if counted else columns.input_tokens
         if values is None:
+            values = columns.total_tokens
+        if values is None:
             raise NotReady(f"Trace {trace.name} has neither requests nor tokens to forecast.")
+        # A request trace seldom begins and ends on an edge: its first and last bin are not whole.
+        edge = 1 if requests and len(values) > 2 else 0
         one = DemandSeries(
             SeriesKey(
-                columns.model or columns.name,
+                columns.model or ("" if requests else columns.name) or LABEL_ALL,
                 columns.region or LABEL_ALL,
                 columns.tier or LABEL_ALL,
             ),
-            columns.start_s,
+            columns.start_s + edge * columns.bin_s,
             columns.bin_s,
-            values,
+            values[edge : len(values) - edge],
             REQUESTS if counted else INPUT_TOKENS,
         )
         series.append(one.resample(max(1, round(bin_s / one.bin_s)) * one.bin_s))

@@ -1,0 +1,60 @@
+"""The demo's scenario, as its YAML."""
+
+DEMO_NAME = "Demo: two models, two regions"
+
+DEMO_SCENARIO = """\
+# What a newcomer sees first. Copy it, or start from a trace of your own.
+version: 1
+name: "Demo: two models, two regions"
+description: >-
+  A week of a code and a chat service, drawn from published statistics of Azure's 2024 traces.
+  The last day is planned with what was known before it, and replayed.
+seed: 1
+
+models:
+  - {code_model}
+  - {chat_model}
+
+profiles:
+{profiles}
+
+regions:
+  - name: us-east
+    like: {like_east}
+    capacity: {{{capacity}}} # GPUs
+    latency_ms: {{us-west: 32}}
+  - name: us-west
+    like: {like_west}
+    capacity: {{{capacity}}}
+
+tiers:
+  - {{name: IW-F, ttft_ms: 1000, percentile: 95}} # interactive, fast (SageServe)
+  - {{name: IW-N, ttft_ms: 60000, percentile: 95}} # interactive, normal
+  - {{name: NIW, e2e_ms: 86400000, percentile: 99, deferrable: true}} # within a day
+
+traffic:
+  sources:
+    - trace: {trace} # carries its own model, region and tier labels
+
+fleet:
+  startup_s: 600 # weights are at hand in the region
+  today:
+{today}
+
+policies:
+  - today
+  - flat-peak
+  - flat-min
+  - reactive
+  - lt-i
+  - lt-i-last-value
+  - lt-i-perfect
+
+objective:
+  epsilon: 0.8
+  baseline: today
+
+horizon:
+  duration_s: 86400
+  period_s: 3600
+"""

@@ -1,0 +1,123 @@
+"""One week of demand for two services in two regions and three tiers, drawn with a fixed seed.
+
+Published: the daily and weekly shape of Azure's 2024 code and conversation services, requests by
+UTC hour relative to the weekly mean, and their mean tokens per request (Stojkovic et al.,
+DynamoLLM, HPCA 2025; the Azure LLM inference traces 2024, CC-BY 4.0); 72% of requests interactive,
+most of them fast, and a steady load of non-interactive ones (SageServe, section 3).
+Assumed: volumes, the split between the regions, noise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+BIN_S = 300
+DAYS = 7
+START_S = 1_715_558_400  # Monday 2024-05-13 00:00 UTC
+SEED = 20_240_513
+REGIONS = {"us-east": 0.6, "us-west": 0.4}
+TIERS = {"IW-F": 0.47, "IW-N": 0.25, "NIW": 0.28}
+STEADY = "NIW"
+LENGTH_CV = 1.0  # spread of tokens per request
+NOISE, MEMORY = 0.08, 0.8  # size of the slow random drift of the rate, and how long it lasts
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A service: requests/s on average, tokens per request, and its shape by UTC hour."""
+
+    model: str
+    mean_rps: float
+    input_tokens: float
+    output_tokens: float
+    weekday: tuple[float, ...]  # 24 values relative to the weekly mean
+    weekend: tuple[float, ...]
+
+
+CODE_WEEKDAY = (0.87, 0.84, 0.79, 0.64, 0.51, 0.42, 0.36, 0.31, 0.28, 0.29, 0.31, 0.46,
+                0.85, 1.46, 2.08, 2.28, 2.16, 2.46, 2.72, 2.78, 2.61, 1.90, 1.38, 1.03)  # fmt: skip
+CODE_WEEKEND = (0.54, 0.52, 0.47, 0.45, 0.39, 0.31, 0.25, 0.17, 0.13, 0.12, 0.11, 0.15,
+                0.23, 0.31, 0.39, 0.45, 0.48, 0.53, 0.58, 0.60, 0.59, 0.60, 0.59, 0.55)  # fmt: skip
+CONV_WEEKDAY = (1.02, 1.10, 1.10, 0.90, 0.91, 0.99, 1.15, 1.23, 1.27, 1.23, 1.12, 1.17,
+                1.30, 1.45, 1.53, 1.43, 1.30, 1.23, 1.24, 1.16, 1.06, 0.88, 0.79, 0.82)  # fmt: skip
+CONV_WEEKEND = (0.57, 0.61, 0.60, 0.52, 0.49, 0.51, 0.53, 0.60, 0.61, 0.56, 0.59, 0.66,
+                0.71, 0.79, 0.80, 0.82, 0.78, 0.77, 0.72, 0.68, 0.70, 0.66, 0.60, 0.66)  # fmt: skip
+
+
+def services(code_model: str, chat_model: str) -> tuple[Service, Service]:
+    return (
+        Service(code_model, 14.0, 2534.0, 22.7, CODE_WEEKDAY, CODE_WEEKEND),
+        Service(chat_model, 12.0, 1631.0, 106.6, CONV_WEEKDAY, CONV_WEEKEND),
+    )
+
+
+def demand_week(chosen: tuple[Service, ...], seed: int = SEED) -> pl.DataFrame:
+    """Requests and tokens per bin, one row per bin, model, region and tier, in order of time.
+
+    Counts are Poisson around the shape times a slowly drifting factor; the tokens of a bin are
+    Gamma with the mean and spread of so many requests.
+    """
+    rng = np.random.default_rng(seed)
+    bins = DAYS * 86_400 // BIN_S
+    hour = (np.arange(bins) * BIN_S + BIN_S / 2) / 3600
+    frames = []
+    for service in chosen:
+        shape = _shape(service, hour)
+        for region, region_share in REGIONS.items():
+            drift = _drift(bins, rng)
+            for tier, tier_share in TIERS.items():
+                level = np.ones(bins) if tier == STEADY else shape * drift
+                mean = service.mean_rps * region_share * tier_share * BIN_S * level
+                requests = rng.poisson(mean)
+                frames.append(
+                    pl.DataFrame(
+                        {
+                            "time": (START_S + np.arange(bins) * BIN_S) * 1000,
+                            "model": service.model,
+                            "region": region,
+                            "tier": tier,
+                            "requests": requests,
+                            "input_tokens": _tokens(requests, service.input_tokens, rng),
+                            "output_tokens": _tokens(requests, service.output_tokens, rng),
+                        }
+                    )
+                )
+    return (
+        pl.concat(frames)
+        .with_columns(
+            pl.from_epoch("time", time_unit="ms").dt.strftime("%Y-%m-%dT%H:%M:%SZ").alias("time")
+        )
+        .sort("time", maintain_order=True)
+    )
+
+
+def _shape(service: Service, hour: FloatArray) -> FloatArray:
+    """The hourly shape, straight between the middles of the hours; 1 on the week's average."""
+    values = np.concatenate([service.weekday * 5, service.weekend * 2])
+    middles = np.arange(len(values)) + 0.5
+    shape = np.interp(hour, middles, values, period=len(values))
+    return np.asarray(shape / shape.mean(), np.float64)
+
+
+def _drift(bins: int, rng: np.random.Generator) -> FloatArray:
+    """A mean-one factor that wanders by about NOISE: log-normal, first-order autoregressive."""
+    steps = rng.normal(0.0, NOISE * np.sqrt(1 - MEMORY**2), bins)
+    level = np.empty(bins)
+    at = rng.normal(0.0, NOISE)
+    for i, step in enumerate(steps):
+        at = MEMORY * at + step
+        level[i] = at
+    return np.asarray(np.exp(level - NOISE**2 / 2), np.float64)
+
+
+def _tokens(requests: IntArray, mean: float, rng: np.random.Generator) -> IntArray:
+    """Tokens of so many requests of this mean and LENGTH_CV, at least one each."""
+    drawn = rng.gamma(np.maximum(requests, 1e-9) / LENGTH_CV**2, mean * LENGTH_CV**2)
+    return np.maximum(np.round(drawn), requests).astype(np.int64)

@@ -1,0 +1,86 @@
+"""The demo on first start: a login, a week of traffic, a scenario and its first run."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from django.db import transaction
+
+from planner import catalogue
+from planner.demo.scenario import DEMO_NAME, DEMO_SCENARIO
+from planner.demo.traffic import demand_week, services
+from planner.ingest import IngestOptions
+from planner.models import Run, User
+from planner.scenario.document import parse
+from planner.selectors.runs import runs_list
+from planner.services.runs import run_create
+from planner.services.scenarios import scenario_create
+from planner.services.traces import trace_ingest_path
+
+DEMO_USER = "demo"
+__all__ = ["DEMO_NAME", "DEMO_USER", "demo_ensure"]
+
+CODE_MODEL, CHAT_MODEL = "llama-3.1-8b", "llama-2-70b"
+CODE_GPU, CHAT_GPU = "A100-80GB", "H100-SXM"
+TODAY = {"us-east": (6, 4), "us-west": (4, 3)}  # instances of (code, chat), a guess of a flat fleet
+
+
+def demo_ensure(*, password: str) -> Run | None:
+    """Make the demo once; on later starts only the newest run of it is looked up.
+
+    Who has removed the demo scenario does not get it back: the login remembers.
+    """
+    if not User.objects.filter(username=DEMO_USER).exists():
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "demo-week.csv"
+            demand_week(services(CODE_MODEL, CHAT_MODEL)).write_csv(path)
+            with transaction.atomic():
+                user = User(username=DEMO_USER, role=User.Role.ADMIN)
+                user.set_password(password)
+                user.save()
+                trace = trace_ingest_path(
+                    path=path,
+                    options=IngestOptions(name=path.name, format="demand"),
+                    owner=user,
+                )
+                scenario = scenario_create(owner=user, document=demo_document(trace.name))
+                seed = parse(scenario.document).seed
+                run_create(owner=user, kind=Run.Kind.COMPARE, scenario=scenario, seed=seed)
+    return runs_list().filter(name=DEMO_NAME, kind=Run.Kind.COMPARE).first()
+
+
+def demo_document(trace: str) -> str:
+    """The demo scenario over the stored trace of that name."""
+    east, west = catalogue_regions()
+    pairs = ((CODE_MODEL, CODE_GPU), (CHAT_MODEL, CHAT_GPU))
+    profiles, today = [], []
+    for i, (model, gpu) in enumerate(pairs):
+        tp = min(t for m, g, t in catalogue.profiles() if (m, g) == (model, gpu))
+        profiles.append(f"  - {{model: {model}, gpu: {gpu}, tp: {tp}}}")
+        today += [
+            f"    - {{model: {model}, region: {region}, gpu: {gpu}, replicas: {counts[i]}}}"
+            for region, counts in TODAY.items()
+        ]
+    return DEMO_SCENARIO.format(
+        code_model=CODE_MODEL,
+        chat_model=CHAT_MODEL,
+        profiles="\n".join(profiles),
+        today="\n".join(today),
+        capacity=", ".join(f"{gpu}: 128" for _, gpu in pairs),
+        like_east=east,
+        like_west=west,
+        trace=trace,
+    )
+
+
+def catalogue_regions() -> tuple[str, str]:
+    """An eastern and a western built-in region that have a price for both GPU types."""
+    priced = [
+        name
+        for name, region in catalogue.regions().items()
+        if {CODE_GPU, CHAT_GPU} <= set(region.usd_per_gpu_hour)
+    ]
+    east = next((name for name in priced if "us-east" in name or "eastus" in name), priced[0])
+    west = next((name for name in priced if "us-west" in name or "westus" in name), priced[-1])
+    return east, west
