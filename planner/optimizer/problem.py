@@ -59,7 +59,7 @@ class WindowPlan:
     build_seconds: float
     solve_seconds: float
     binding: tuple[Binding, ...]
-    conflict: str  # why infeasible, in words; "" otherwise
+    conflict: str  # why infeasible, or what a timed-out target leaves unserved; "" otherwise
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,0 +1,190 @@
+"""Why no plan meets every demand within every limit, in words with figures and a remedy.
+
+The checks run from the plainest cause to the subtlest; each is a proof of infeasibility by itself.
+What none of them sees is left to the minimal conflicting set of ``irreducible``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations
+
+import numpy as np
+
+from planner.optimizer.figures import (
+    TOLERANCE,
+    global_need_tps,
+    gpus_used,
+    local_need_tps,
+    local_served_tps,
+)
+from planner.optimizer.irreducible import conflicting_set
+from planner.optimizer.problem import FloatArray, IntArray, PlanningProblem
+from planner.optimizer.words import in_region, instances, listed, share, some, tokens
+
+SUBSET_TYPES = 6  # GPU types combined at most in a shortage check: 2^6 subsets per region
+
+
+def explain(problem: PlanningProblem) -> str:
+    """The clash of demands and limits in an infeasible ``problem``, as one or more sentences."""
+    for check in (_unservable, _minimums, _local_shortage, _global_shortage, _maximums):
+        for sentence in check(problem):
+            return sentence
+    return conflicting_set(problem)
+
+
+def uncovered(problem: PlanningProblem, target: IntArray) -> str:
+    """What a target without a certificate leaves unserved; "" when it covers every demand."""
+    served = local_served_tps(problem, target)
+    local = local_need_tps(problem) * (1 - TOLERANCE) - served
+    total = global_need_tps(problem) * (1 - TOLERANCE) - served.sum(axis=1)
+    short = [
+        f"{in_region(problem, model, region)} {tokens(local[model, region])}"
+        for model, region in np.argwhere(local > 0)
+    ]
+    short += [
+        f"{problem.models[model]} overall {tokens(total[model])}"
+        for (model,) in np.argwhere(total > 0)
+    ]
+    if not short:
+        return ""
+    return (
+        "The solver found no plan in time and the greedy one leaves uncovered: "
+        f"{some(short)}; allow more time, or add capacity."
+    )
+
+
+def _unservable(problem: PlanningProblem) -> Iterator[str]:
+    need, can_run = global_need_tps(problem), (problem.theta_tps > 0).any(axis=1)
+    for (model,) in np.argwhere((need > 0) & ~can_run):
+        yield (
+            f"No GPU type here can serve {problem.models[model]}, whose demand peaks at "
+            f"{tokens(need[model])} over all regions: add a profile of it for one of "
+            f"{listed(problem.gpus)}, or another GPU type."
+        )
+
+
+def _minimums(problem: PlanningProblem) -> Iterator[str]:
+    asked = gpus_used(problem, problem.minimum)
+    for region, gpu in np.argwhere(asked > problem.capacity_gpus):
+        held, wanted = int(problem.capacity_gpus[region, gpu]), int(asked[region, gpu])
+        parts = problem.minimum[:, region, gpu] * problem.gpus_per_instance[:, gpu]
+        yield (
+            f"{problem.regions[region]} has {_count(held, problem.gpus[gpu])}, but the minimums "
+            f"there ask for {wanted:,} ({_by_model(problem, parts)}): lower a minimum, or add "
+            f"{wanted - held:,} {problem.gpus[gpu]}."
+        )
+
+
+def _local_shortage(problem: PlanningProblem) -> Iterator[str]:
+    """A region's own needs take more GPUs of some types than it has."""
+    need = local_need_tps(problem)
+    for region, name in enumerate(problem.regions):
+        capacity = problem.capacity_gpus[region]
+        minimum = problem.minimum[:, region] * problem.gpus_per_instance
+        shortage = _shortage(problem, need[:, region], capacity, minimum)
+        if shortage is None:
+            continue
+        types, parts, held = shortage
+        wanted, gpus = int(parts.sum()), _types(problem, types)
+        yield (
+            f"{name} needs at least {wanted:,} {gpus} to serve {share(problem.epsilon)} of its own "
+            f"peaks ({_by_model(problem, parts)}) and has {held:,}: add {wanted - held:,}, or "
+            f"let more be served elsewhere with an epsilon below {problem.epsilon:g}."
+        )
+
+
+def _global_shortage(problem: PlanningProblem) -> Iterator[str]:
+    """The joint peaks take more GPUs of some types than all regions have together."""
+    capacity = problem.capacity_gpus.sum(axis=0)
+    minimum = problem.minimum.sum(axis=1) * problem.gpus_per_instance
+    shortage = _shortage(problem, global_need_tps(problem), capacity, minimum)
+    if shortage is None:
+        return
+    types, parts, held = shortage
+    wanted, gpus = int(parts.sum()), _types(problem, types)
+    yield (
+        f"All regions together need at least {wanted:,} {gpus} to serve the joint peaks "
+        f"({_by_model(problem, parts)}) and have {held:,}: add {wanted - held:,} in any region, or "
+        "plan for less demand."
+    )
+
+
+def _maximums(problem: PlanningProblem) -> Iterator[str]:
+    """A model's maximums (and the capacity it may share) serve less than it must."""
+    size = np.maximum(1, problem.gpus_per_instance)[:, None, :]
+    most = np.minimum(problem.maximum, problem.capacity_gpus[None] // size)
+    served = local_served_tps(problem, most)
+    local, total = local_need_tps(problem), global_need_tps(problem)
+    for model, region in np.argwhere(served < local * (1 - TOLERANCE)):
+        yield (
+            f"{in_region(problem, model, region)} may grow to "
+            f"{instances(int(most[model, region].sum()))}, serving {served[model, region]:,.0f} of "
+            f"the {tokens(local[model, region])} it must serve itself: raise its maximum or the "
+            f"capacity there, or lower epsilon below {problem.epsilon:g}."
+        )
+    for (model,) in np.argwhere(served.sum(axis=1) < total * (1 - TOLERANCE)):
+        yield (
+            f"{problem.models[model]} may grow to {instances(int(most[model].sum()))} over all "
+            f"regions, serving {served[model].sum():,.0f} of its joint peak of "
+            f"{tokens(total[model])}: raise a maximum or the capacity somewhere."
+        )
+
+
+def _shortage(
+    problem: PlanningProblem, need: FloatArray, capacity: IntArray, minimum: IntArray
+) -> tuple[tuple[int, ...], IntArray, int] | None:
+    """The fewest GPU types whose captive models need more GPUs than there are, if any.
+
+    A model is captive to a set of types when it runs on no other; then it needs, on those types,
+    at least what its tokens take on the type that serves most per GPU, and at least its minimums.
+    Arguments have shapes ``[l]``, ``[g]``, ``[l, g]``; returns types, GPUs by model, GPUs held.
+    """
+    theta = problem.theta_tps
+    size = np.maximum(1, problem.gpus_per_instance)
+    for types in _subsets(len(problem.gpus)):
+        inside = list(types)
+        captive = (theta > 0).any(axis=1) & ~np.delete(theta > 0, inside, axis=1).any(axis=1)
+        parts: IntArray = minimum[:, inside].sum(axis=1)
+        for (model,) in np.argwhere(captive & (need > 0)):
+            able = [gpu for gpu in inside if theta[model, gpu] > 0]
+            parts[model] = max(parts[model], _fewest_gpus(need[model], theta, size, model, able))
+        held = int(capacity[inside].sum())
+        if parts.sum() > held:
+            return types, parts, held
+    return None
+
+
+def _fewest_gpus(
+    need: float, theta: FloatArray, size: IntArray, model: int, able: list[int]
+) -> int:
+    """A lower bound on the GPUs that ``need`` takes on types ``able``; exact for one type."""
+    need *= 1 - TOLERANCE
+    if len(able) == 1:
+        gpu = able[0]
+        return int(np.ceil(need / theta[model, gpu]) * size[model, gpu])
+    per_token = (size[model, able] / theta[model, able]).min()
+    return max(int(np.ceil(need * per_token)), int(size[model, able].min()))
+
+
+def _subsets(types: int) -> Iterator[tuple[int, ...]]:
+    for count in range(1, min(types, SUBSET_TYPES) + 1):
+        yield from combinations(range(types), count)
+    if types > SUBSET_TYPES:
+        yield tuple(range(types))
+
+
+def _by_model(problem: PlanningProblem, parts: IntArray) -> str:
+    order = np.argsort(-parts, kind="stable")
+    return some([f"{problem.models[model]} {parts[model]:,}" for model in order if parts[model]])
+
+
+def _types(problem: PlanningProblem, types: tuple[int, ...]) -> str:
+    names = [problem.gpus[gpu] for gpu in types]
+    if len(names) == 1:
+        return names[0]
+    return "GPUs" if len(names) == len(problem.gpus) else f"GPUs ({' or '.join(names)})"
+
+
+def _count(held: int, gpu: str) -> str:
+    return f"{held:,} {gpu}" if held else f"no {gpu}"

@@ -1,0 +1,76 @@
+"""The constraint families of the program, one function each, named ``family_indices``.
+
+Symbols of seed 004, section 5: theta capacity of an instance in input tokens/s, rho demand,
+epsilon the local share; x is the target n + delta, so that delta >= -n becomes x >= 0.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+import pulp
+
+from planner.optimizer.figures import global_need_tps, local_need_tps
+from planner.optimizer.program import AT_LEAST, AT_MOST, Program
+
+Terms = list[tuple[pulp.LpVariable, float]]
+
+
+def local_coverage(program: Program) -> None:
+    """sum_g theta[l,g] x[l,r,g]  >=  epsilon max_w rho[l,r,w]   for every l, r."""
+    need = local_need_tps(program.problem)
+    terms: defaultdict[tuple[int, int], Terms] = defaultdict(list)
+    for (model, region, gpu), x in program.x.items():
+        terms[model, region].append((x, float(program.problem.theta_tps[model, gpu])))
+    for model, region in np.argwhere(need > 0).tolist():
+        row = terms[model, region]
+        program.add(f"local_{model}_{region}", row, AT_LEAST, need[model, region])
+
+
+def global_coverage(program: Program) -> None:
+    """sum_r sum_g theta[l,g] x[l,r,g]  >=  max_w sum_r rho[l,r,w]   for every l."""
+    need = global_need_tps(program.problem)
+    terms: defaultdict[int, Terms] = defaultdict(list)
+    for (model, _, gpu), x in program.x.items():
+        terms[model].append((x, float(program.problem.theta_tps[model, gpu])))
+    for model in np.flatnonzero(need).tolist():
+        program.add(f"global_{model}", terms[model], AT_LEAST, need[model])
+
+
+def capacity(program: Program) -> None:
+    """sum_l gpus_per_instance[l,g] x[l,r,g]  <=  capacity_gpus[r,g]   for every r, g (ours)."""
+    terms: defaultdict[tuple[int, int], Terms] = defaultdict(list)
+    for (model, region, gpu), x in program.x.items():
+        size = float(program.problem.gpus_per_instance[model, gpu])
+        terms[region, gpu].append((x, size))
+    for (region, gpu), row in terms.items():
+        limit = program.problem.capacity_gpus[region, gpu]
+        program.add(f"capacity_{region}_{gpu}", row, AT_MOST, limit)
+
+
+def minimum(program: Program) -> None:
+    """x[l,r,g]  >=  minimum[l,r,g]   wherever the minimum is above 0 (E2)."""
+    for cell, x in program.x.items():
+        least = program.problem.minimum[cell]
+        if least > 0:
+            program.add("minimum_{}_{}_{}".format(*cell), [(x, 1.0)], AT_LEAST, least)
+
+
+def maximum(program: Program) -> None:
+    """x[l,r,g]  <=  maximum[l,r,g]   wherever capacity alone would allow more (E2)."""
+    problem = program.problem
+    for cell, x in program.x.items():
+        model, region, gpu = cell
+        most = problem.maximum[cell]
+        size = problem.gpus_per_instance[model, gpu]
+        if most * size < problem.capacity_gpus[region, gpu]:
+            program.add("maximum_{}_{}_{}".format(*cell), [(x, 1.0)], AT_MOST, most)
+
+
+def starts(program: Program) -> None:
+    """starts[l,r,g]  >=  x[l,r,g] - current[l,r,g]   for every l, r, g; with starts >= 0."""
+    for cell, started in program.starts.items():
+        row = [(started, 1.0), (program.x[cell], -1.0)]
+        name = "starts_{}_{}_{}".format(*cell)
+        program.add(name, row, AT_LEAST, -float(program.problem.current[cell]))

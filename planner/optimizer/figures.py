@@ -1,0 +1,56 @@
+"""What a target costs, serves and occupies, on arrays: shared by solver, greedy and sentences."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from planner.optimizer.problem import FloatArray, IntArray, PlanningProblem
+
+TOLERANCE = 1e-6  # share of a demand that counts as served; solvers work to 1e-6 themselves
+
+
+def local_need_tps(problem: PlanningProblem) -> FloatArray:
+    """``epsilon * max_w rho[l, r, w]``: what each region must serve itself, shape ``[l, r]``."""
+    need: FloatArray = problem.epsilon * problem.demand_tps.max(axis=2)
+    return need
+
+
+def global_need_tps(problem: PlanningProblem) -> FloatArray:
+    """``max_w sum_r rho[l, r, w]``: what all regions must serve together, shape ``[l]``."""
+    need: FloatArray = problem.demand_tps.sum(axis=1).max(axis=1)
+    return need
+
+
+def local_served_tps(problem: PlanningProblem, target: IntArray) -> FloatArray:
+    """Input tokens/s that ``target`` serves, shape ``[l, r]``."""
+    served: FloatArray = np.einsum("lrg,lg->lr", target, problem.theta_tps)
+    return served
+
+
+def gpus_used(problem: PlanningProblem, target: IntArray) -> IntArray:
+    """GPUs that ``target`` occupies, shape ``[r, g]``."""
+    used: IntArray = np.einsum("lrg,lg->rg", target, problem.gpus_per_instance)
+    return used
+
+
+def fleet_usd(problem: PlanningProblem, target: IntArray) -> float:
+    """US dollars per hour of running ``target``."""
+    return float((problem.usd_per_hour * target).sum())
+
+
+def start_usd(problem: PlanningProblem, target: IntArray) -> float:
+    """US dollars of GPU time burnt by the instances that ``target`` starts."""
+    return float((problem.start_usd * np.maximum(0, target - problem.current)).sum())
+
+
+def is_feasible(problem: PlanningProblem, target: IntArray) -> bool:
+    """Whether ``target`` meets every constraint of the program, to ``TOLERANCE``."""
+    served = local_served_tps(problem, target)
+    enough = 1.0 - TOLERANCE
+    return bool(
+        np.all(target >= problem.minimum)
+        and np.all(target <= problem.maximum)
+        and np.all(gpus_used(problem, target) <= problem.capacity_gpus)
+        and np.all(served >= local_need_tps(problem) * enough)
+        and np.all(served.sum(axis=1) >= global_need_tps(problem) * enough)
+    )

@@ -1,0 +1,75 @@
+"""Consecutive decision windows, each starting from the fleet that the one before asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from planner.errors import ScenarioError
+from planner.optimizer.problem import (
+    FloatArray,
+    PlanningProblem,
+    ScalingPlan,
+    WindowPlan,
+)
+from planner.optimizer.window import solve_window
+
+Progress = Callable[[int, int], None]  # windows done, windows in all
+
+
+def plan_sequence(
+    problems: Sequence[PlanningProblem],
+    *,
+    period_start_s: FloatArray,
+    period_s: float,
+    solver: str = "highs",
+    gap: float = 1e-4,
+    time_limit_s: float = 30.0,
+    progress: Progress | None = None,
+) -> ScalingPlan:
+    """Solve ``problems`` in order, one solver call each.
+
+    The first one's ``current`` is the fleet now; every later ``current`` is replaced by the target
+    before it. ``period_start_s`` has shape ``[p]``, UTC epoch seconds. ``time_limit_s`` is per
+    window. ``progress`` is called before the first window and after each; what it raises ends the
+    sequence (cancel). A window without a feasible plan does not end it: its status says so, and
+    the next window starts from the greedy target that was offered instead.
+    """
+    if not problems:
+        raise ScenarioError("There is no window to plan: give a horizon of one period or more.")
+    first = problems[0]
+    if len(period_start_s) != len(problems):
+        raise ScenarioError(f"{len(problems)} windows need as many starts, not those given.")
+    for problem in problems:
+        if (problem.models, problem.regions, problem.gpus) != (
+            first.models,
+            first.regions,
+            first.gpus,
+        ):
+            raise ScenarioError("Every window must have the same models, regions and GPU types.")
+
+    windows: list[WindowPlan] = []
+    current = first.current
+    for done, problem in enumerate(problems):
+        if progress:
+            progress(done, len(problems))
+        window = solve_window(
+            replace(problem, current=current), solver=solver, gap=gap, time_limit_s=time_limit_s
+        )
+        windows.append(window)
+        current = window.target
+    if progress:
+        progress(len(problems), len(problems))
+    return ScalingPlan(
+        models=first.models,
+        regions=first.regions,
+        gpus=first.gpus,
+        gpus_per_instance=first.gpus_per_instance,
+        period_start_s=np.asarray(period_start_s, dtype=np.float64),
+        period_s=period_s,
+        initial=first.current,
+        demand_tps=np.stack([problem.demand_tps.max(axis=2) for problem in problems]),
+        windows=tuple(windows),
+    )

@@ -1,0 +1,95 @@
+"""Solve one decision window: problem in, plan out."""
+
+from __future__ import annotations
+
+from time import perf_counter
+
+from planner.errors import ScenarioError, SolverFailed
+from planner.optimizer.binding import binding_constraints
+from planner.optimizer.conflict import explain, uncovered
+from planner.optimizer.figures import fleet_usd, is_feasible, start_usd
+from planner.optimizer.greedy import greedy_target
+from planner.optimizer.model import build, true_bound
+from planner.optimizer.problem import (
+    INFEASIBLE,
+    TIMEOUT,
+    IntArray,
+    PlanningProblem,
+    WindowPlan,
+)
+from planner.optimizer.solvers import SOLVERS
+from planner.optimizer.validation import validate
+
+
+def solve_window(
+    problem: PlanningProblem,
+    *,
+    solver: str = "highs",
+    gap: float = 1e-4,
+    time_limit_s: float = 30.0,
+) -> WindowPlan:
+    """The cheapest instances that cover the window's demand (seed 004, section 5; methods.md E7).
+
+    ``gap`` is the share of the fleet's cost within which an answer counts as optimal. Status:
+    ``optimal``, ``feasible`` (the time limit came first; ``gap`` says how far off it can be),
+    ``infeasible`` (``conflict`` says why and what would help) or ``timeout`` (no answer in time).
+    In the last two ``target`` is the greedy one: within every maximum and, where the minimums
+    fit, every capacity, but some demand may be uncovered, which ``conflict`` then names.
+    Raises ``ScenarioError`` for input that makes no sense, ``SolverFailed`` when a solver dies.
+    """
+    validate(problem)
+    if solver not in SOLVERS:
+        raise ScenarioError(f"Solver {solver!r} is not known: use one of {', '.join(SOLVERS)}.")
+    if not gap >= 0 or not time_limit_s > 0:
+        raise ScenarioError("The gap must be 0 or more and the time limit more than 0 seconds.")
+
+    began = perf_counter()
+    program = build(problem)
+    built = perf_counter()
+    objective_gap = _objective_gap(problem, gap)
+    outcome = SOLVERS[solver](program, gap=objective_gap, time_limit_s=time_limit_s)
+    solved = perf_counter()
+
+    target = greedy_target(problem) if outcome.target is None else outcome.target
+    if outcome.target is not None and not is_feasible(problem, target):
+        raise SolverFailed(f"{solver} returned a plan that breaks its limits: try the other one.")
+    conflict = ""
+    if outcome.status == INFEASIBLE:
+        conflict = explain(problem)
+    elif outcome.status == TIMEOUT:
+        conflict = uncovered(problem, target)
+    target.setflags(write=False)
+    objective, bound, relative = _certificate(problem, target, outcome.bound)
+    return WindowPlan(
+        status=outcome.status,
+        target=target,
+        objective_usd=objective,
+        fleet_usd=fleet_usd(problem, target),
+        bound_usd=bound,
+        gap=relative,
+        solver=solver,
+        build_seconds=built - began,
+        solve_seconds=solved - built,
+        binding=() if conflict else binding_constraints(problem, target),
+        conflict=conflict,
+    )
+
+
+def _objective_gap(problem: PlanningProblem, gap: float) -> float:
+    """The gap to ask of the solver, relative to its objective, so that ``gap`` of fleet cost holds.
+
+    objective <= (1 + worst) * fleet, with ``worst`` the largest start cost over hourly price.
+    """
+    runs = problem.usd_per_hour > 0
+    worst = (problem.start_usd[runs] / problem.usd_per_hour[runs]).max(initial=0.0)
+    return gap / (1.0 + float(worst))
+
+
+def _certificate(
+    problem: PlanningProblem, target: IntArray, program_bound: float
+) -> tuple[float, float, float]:
+    """Objective, bound and gap = (objective - bound) / fleet cost of ``target``."""
+    fleet = fleet_usd(problem, target)
+    objective = fleet + start_usd(problem, target)
+    bound = min(objective, true_bound(problem, program_bound))
+    return objective, bound, (objective - bound) / fleet if fleet > 0 else 0.0

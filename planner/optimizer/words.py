@@ -1,0 +1,44 @@
+"""Figures and names as they appear in sentences."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from planner.optimizer.problem import PlanningProblem
+
+
+def tokens(tps: float) -> str:
+    """A demand in words, rounded up so that it is never understated: "5,401 tokens/s"."""
+    return f"{math.ceil(tps):,} tokens/s"
+
+
+def share(epsilon: float) -> str:
+    """A share as people read it: "80%"."""
+    return f"{epsilon * 100:g}%"
+
+
+def instances(count: int) -> str:
+    """ "1 instance", "3 instances"."""
+    return f"{count:,} instance" + ("" if count == 1 else "s")
+
+
+def listed(names: Sequence[str]) -> str:
+    """ "a", "a and b", "a, b and c"."""
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]])) if names else "none"
+
+
+def some(items: Sequence[str], most: int = 8) -> str:
+    """The first ``most`` items listed, and how many more there are."""
+    more = [f"{len(items) - most} more"] if len(items) > most else []
+    return listed([*items[:most], *more])
+
+
+def in_region(problem: PlanningProblem, model: int, region: int) -> str:
+    """ "llama-3.1-8b in us-east"."""
+    return f"{problem.models[model]} in {problem.regions[region]}"
+
+
+def on_gpu(problem: PlanningProblem, model: int, region: int, gpu: int) -> str:
+    """ "llama-3.1-8b on H100-SXM in us-east"."""
+    return f"{problem.models[model]} on {problem.gpus[gpu]} in {problem.regions[region]}"

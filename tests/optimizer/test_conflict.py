@@ -1,0 +1,149 @@
+"""An infeasible problem says which demand and which limits clash, and what would help."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from planner.optimizer import solve_window
+from planner.optimizer.conflict import uncovered
+from planner.optimizer.irreducible import conflicting_set, minimal
+from planner.optimizer.problem import INFEASIBLE, TIMEOUT
+from tests.optimizer.problems import best_by_counting, problem, random_problem
+
+ONLY_ONE_GPU_TYPE = np.array([[1000.0, 0.0], [0.0, 1500.0]])
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        (
+            {"theta_tps": np.array([[1000.0, 2500.0], [0.0, 0.0]])},
+            "No GPU type here can serve large, whose demand peaks at 1,000 tokens/s over all "
+            "regions: add a profile of it for one of A100 and H100, or another GPU type.",
+        ),
+        (
+            {"minimum": np.array([[[2, 0], [0, 0]], [[4, 0], [0, 0]]])},
+            "us-east has 16 A100, but the minimums there ask for 18 (large 16 and small 2): lower "
+            "a minimum, or add 2 A100.",
+        ),
+        (
+            {"theta_tps": ONLY_ONE_GPU_TYPE, "capacity_gpus": np.array([[2, 16], [16, 16]])},
+            "us-east needs at least 3 A100 to serve 80% of its own peaks (small 3) and has 2: add "
+            "1, or let more be served elsewhere with an epsilon below 0.8.",
+        ),
+        (
+            {
+                "theta_tps": ONLY_ONE_GPU_TYPE,
+                "capacity_gpus": np.array([[2, 4], [1, 4]]),
+                "epsilon": 0.4,
+            },
+            "All regions together need at least 5 A100 to serve the joint peaks (small 5) and have "
+            "3: add 2 in any region, or plan for less demand.",
+        ),
+        (
+            {"capacity_gpus": np.array([[1, 1], [16, 16]])},
+            "us-east needs at least 5 GPUs to serve 80% of its own peaks (large 4 "
+            "and small 1) and has 2: add 3, or let more be served elsewhere with an epsilon below "
+            "0.8.",
+        ),
+        (
+            {"maximum": np.array([[[2, 0], [9, 9]], [[9, 9], [9, 9]]])},
+            "small in us-east may grow to 2 instances, serving 2,000 of the 2,400 tokens/s it must "
+            "serve itself: raise its maximum or the capacity there, or lower epsilon below 0.8.",
+        ),
+        (
+            {"maximum": np.array([[[1, 0], [1, 0]], [[9, 9], [9, 9]]]), "epsilon": 0.1},
+            "small may grow to 2 instances over all regions, serving 2,000 of its joint peak of "
+            "4,500 tokens/s: raise a maximum or the capacity somewhere.",
+        ),
+    ],
+)
+@pytest.mark.parametrize("solver", ["highs", "cbc"])
+def test_the_conflict_in_words(changes, says, solver):
+    plan = solve_window(problem(**changes), solver=solver)
+    assert plan.status == INFEASIBLE
+    assert plan.conflict == says
+    assert plan.binding == ()
+
+
+def test_the_remedy_in_the_sentence_works():
+    short = {"theta_tps": ONLY_ONE_GPU_TYPE, "capacity_gpus": np.array([[2, 16], [16, 16]])}
+    assert solve_window(problem(**short)).status == INFEASIBLE
+    short["capacity_gpus"] = np.array([[3, 16], [16, 16]])
+    assert solve_window(problem(**short)).status != INFEASIBLE
+
+
+def test_limits_that_clash_only_together():
+    """Either model fits on its own; 3 A100 and a maximum of 1 H100 cannot hold both."""
+    plan = solve_window(
+        problem(
+            theta_tps=np.array([[1000.0, 1000.0], [1000.0, 0.0]]),
+            gpus_per_instance=np.array([[1, 1], [1, 1]]),
+            demand_tps=np.array([[[3000.0], [0.0]], [[2000.0], [0.0]]]),
+            capacity_gpus=np.array([[3, 9], [9, 9]]),
+            maximum=np.array([[[9, 1], [9, 9]], [[9, 9], [9, 9]]]),
+            epsilon=1.0,
+        )
+    )
+    assert plan.conflict == (
+        "These cannot all hold: 3,000 tokens/s of small in us-east (100% of its peak), 2,000 "
+        "tokens/s of large in us-east (100% of its peak), 3 A100 in us-east and at most 1 instance "
+        "of small on H100 in us-east; relax any one of them: add GPUs, plan for less demand, lower "
+        "epsilon, or change the minimum or maximum named."
+    )
+
+
+def test_limits_that_clash_only_for_whole_instances():
+    """1.5 + 1.5 instances would fit on 3 GPUs of two types; 2 + 2 do not."""
+    clash = problem(
+        theta_tps=np.array([[1000.0, 1000.0], [1000.0, 1000.0]]),
+        gpus_per_instance=np.array([[1, 1], [1, 1]]),
+        demand_tps=np.array([[[1500.0], [0.0]], [[1500.0], [0.0]]]),
+        capacity_gpus=np.array([[2, 1], [0, 0]]),
+        epsilon=1.0,
+    )
+    assert solve_window(clash).conflict.startswith("us-east needs at least 4 GPUs")
+    assert conflicting_set(clash).startswith(
+        "These cannot all hold with whole instances (fractions of one would do): 1,500 tokens/s of "
+        "small in us-east (100% of its peak), 1,500 tokens/s of large in us-east (100% of its "
+        "peak), 2 A100 in us-east and 1 H100 in us-east; relax any one of them"
+    )
+
+
+@pytest.mark.parametrize(
+    "seed", [s for s in range(60) if best_by_counting(random_problem(s)) is None]
+)
+def test_every_infeasible_instance_has_a_minimal_conflicting_set(seed):
+    assert conflicting_set(random_problem(seed)).startswith("These cannot all hold")
+
+
+def test_deletion_filter_finds_a_minimal_set():
+    """Against counting: over all subsets, those that hold one of two clashes are infeasible."""
+    rows = list("abcdefghij")
+    clashes = ({"b", "g", "h"}, {"d", "g"})
+
+    def infeasible(kept):
+        return any(clash <= set(kept) for clash in clashes)
+
+    found = minimal(rows, infeasible, budget_s=60.0)
+    assert infeasible(found)
+    for smaller in itertools.combinations(found, len(found) - 1):
+        assert not infeasible(smaller)
+
+
+def test_without_time_the_filter_keeps_what_it_could_not_test():
+    assert minimal(["a", "b"], lambda kept: True, budget_s=-1.0) == ["a", "b"]
+
+
+@pytest.mark.parametrize("solver", ["highs", "cbc"])
+def test_a_timeout_offers_the_greedy_target_and_says_what_it_leaves(solver):
+    plan = solve_window(random_problem(3), solver=solver, time_limit_s=1e-9)
+    assert plan.status == TIMEOUT
+    assert plan.bound_usd <= best_by_counting(random_problem(3)) <= plan.objective_usd
+    assert plan.conflict == ""  # greedy covers all demand here
+    nothing = np.zeros((2, 2, 2), dtype=np.int64)
+    assert uncovered(problem(), nothing).startswith(
+        "The solver found no plan in time and the greedy one leaves uncovered: "
+        "small in us-east 2,400 tokens/s, small in eu-west 2,000 tokens/s, "
+    )
