@@ -1,0 +1,121 @@
+"""Time and gap of the integer program on the reference instances, HiGHS and CBC side by side.
+
+    python -m bench.plan [--json] [--instances DIR] [--largest 4x3x1|20x20x5|50x50x10]
+
+``--json`` prints ``gap_SIZE_LIMITs``, the worst proven gap over the instances of a size (a share of
+the fleet's cost), ``seconds_SIZE_LIMITs`` and ``build_seconds_SIZE`` for HiGHS, the same with
+``cbc_`` in front for CBC, and ``runs`` with every single one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from planner.optimizer import solve_window
+from planner.optimizer.problem import PlanningProblem, WindowPlan
+
+REFERENCE = Path(__file__).parents[1] / "../shared/reference/plan_instances"
+LIMITS_S = {"4x3x1": (3,), "20x20x5": (3, 30), "50x50x10": (20,)}
+UNLIMITED = 1_000_000
+
+
+def load_instance(path: Path) -> PlanningProblem:
+    """A reference instance; its capacity counts instances, so an instance is one GPU here."""
+    arrays = np.load(path)
+    current = arrays["current"].astype(np.int64)
+    models, regions, gpus = shape = current.shape
+    return PlanningProblem(
+        models=tuple(f"model {i}" for i in range(models)),
+        regions=tuple(f"region {i}" for i in range(regions)),
+        gpus=tuple(f"gpu {i}" for i in range(gpus)),
+        current=current,
+        theta_tps=arrays["theta_tps"].astype(float),
+        usd_per_hour=np.broadcast_to(arrays["gpu_hour_cost"], shape).astype(float),
+        start_usd=np.broadcast_to(arrays["start_cost"][:, None, :], shape).astype(float),
+        gpus_per_instance=np.ones((models, gpus), dtype=np.int64),
+        demand_tps=arrays["demand_tps"].astype(float),
+        capacity_gpus=arrays["capacity"].astype(np.int64),
+        minimum=np.zeros(shape, dtype=np.int64),
+        maximum=np.full(shape, UNLIMITED, dtype=np.int64),
+        epsilon=float(arrays["epsilon"]),
+    )
+
+
+def figures(size: str, instance: str, limit_s: int, plan: WindowPlan) -> dict[str, object]:
+    return {
+        "size": size,
+        "instance": instance,
+        "solver": plan.solver,
+        "limit_s": limit_s,
+        "status": plan.status,
+        "objective": plan.objective_usd,
+        "fleet_cost": plan.fleet_usd,
+        "bound": plan.bound_usd,
+        "gap": plan.gap,
+        "build_seconds": plan.build_seconds,
+        "solve_seconds": plan.solve_seconds,
+    }
+
+
+def summary(runs: list[dict[str, object]]) -> dict[str, object]:
+    worst: dict[str, float] = {}
+    for run in runs:
+        prefix = "" if run["solver"] == "highs" else f"{run['solver']}_"
+        after = f"{run['size']}_{run['limit_s']}s"
+        for key, value in (
+            (f"{prefix}gap_{after}", run["gap"]),
+            (f"{prefix}seconds_{after}", run["solve_seconds"]),
+            (f"{prefix}build_seconds_{run['size']}", run["build_seconds"]),
+        ):
+            worst[key] = max(worst.get(key, 0.0), float(value))
+    return {**worst, "runs": runs}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="bench.plan", description=__doc__)
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    parser.add_argument("--instances", type=Path, default=REFERENCE)
+    parser.add_argument("--largest", choices=LIMITS_S, default="20x20x5")
+    options = parser.parse_args()
+    sizes = list(LIMITS_S)[: list(LIMITS_S).index(options.largest) + 1]
+    found = [(s, path) for s in sizes for path in sorted(options.instances.glob(f"{s}_*.npz"))]
+    if not found:
+        print(f"No instances under {options.instances}: give --instances DIR.", file=sys.stderr)
+        return 2
+
+    row = "{:<12} {:<6} {:>6} {:<10} {:>12} {:>12} {:>10} {:>8} {:>8}"
+    heading = (
+        "instance",
+        "solver",
+        "limit",
+        "status",
+        "objective",
+        "bound",
+        "gap",
+        "build",
+        "solve",
+    )
+    print(row.format(*heading), file=sys.stderr)
+    runs = []
+    for size, path in found:
+        problem = load_instance(path)
+        for limit_s in LIMITS_S[size]:
+            for solver in ("highs", "cbc"):
+                plan = solve_window(problem, solver=solver, time_limit_s=limit_s)
+                runs.append(figures(size, path.stem, limit_s, plan))
+                cells = (path.stem, solver, f"{limit_s} s", plan.status)
+                money = (f"{plan.objective_usd:.2f}", f"{plan.bound_usd:.2f}", f"{plan.gap:.4%}")
+                times = (f"{plan.build_seconds:.2f} s", f"{plan.solve_seconds:.2f} s")
+                print(row.format(*cells, *money, *times), file=sys.stderr)
+    if options.json:
+        print(json.dumps(summary(runs)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
