@@ -13,6 +13,7 @@ from simulation.compiled import cached_kernel, source_stamp
 from simulation.engine import accounting, batching, heaps, loop, scaling, state
 from simulation.engine.loop import advance_until, tend_deferred
 from simulation.engine.scaling import apply_targets, close_books
+from simulation.engine.state import borrowed
 from simulation.routing import pool_utilisation
 
 
@@ -22,32 +23,32 @@ def _entries(stamp: int) -> tuple[Callable[..., Any], ...]:
         """Process every event before ``until``; requests still open."""
         if stamp == 0:
             return -1
-        advance_until(s, until)
+        advance_until(borrowed(s), until)
         return int(s.clock[0].open)
 
     @cached_kernel
     def scale(s: Any, targets: Any, t: float, ready_now: bool) -> None:
         """Apply a policy's targets at ``t``; at the start instances are ready at once."""
         if stamp != 0:
-            apply_targets(s, targets, t, ready_now)
+            apply_targets(borrowed(s), targets, t, ready_now)
 
     @cached_kernel
     def tend(s: Any, t: float) -> None:
         """Age and release deferred requests at a control instant."""
         if stamp != 0:
-            tend_deferred(s, t)
+            tend_deferred(borrowed(s), t)
 
     @cached_kernel
     def observe(s: Any, t: float, utilisation: Any) -> None:
         """Effective memory utilisation of every pool at ``t``."""
         if stamp != 0:
-            pool_utilisation(s, t, utilisation)
+            pool_utilisation(borrowed(s), t, utilisation)
 
     @cached_kernel
     def close(s: Any) -> None:
         """Count hours to the end of the window."""
         if stamp != 0:
-            close_books(s)
+            close_books(borrowed(s))
 
     return advance, scale, tend, observe, close
 

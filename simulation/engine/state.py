@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from simulation.compiled import borrow, kernel
 from simulation.fleet import Fleet
 from simulation.results import REJECTED, UNFINISHED
 from simulation.trace import Trace
@@ -156,6 +157,33 @@ class State(NamedTuple):
     deferred_count: Array  # int64[M]
     deferrable: Array  # bool[T]
     priority_after: Array  # float64[T]
+
+
+@kernel
+def borrowed(s: Any) -> Any:
+    """The state without ownership of its arrays (``simulation.compiled.borrow``)."""
+    return State(
+        borrow(s.clock),
+        borrow(s.requests),
+        borrow(s.instances),
+        borrow(s.pools),
+        borrow(s.series),
+        borrow(s.batch_finish),
+        borrow(s.batch_request),
+        borrow(s.event_slot),
+        borrow(s.delivery_time),
+        borrow(s.delivery_request),
+        borrow(s.latency),
+        borrow(s.region_order),
+        borrow(s.endpoint_start),
+        borrow(s.endpoint_pools),
+        borrow(s.router_queue),
+        borrow(s.router_waiting),
+        borrow(s.deferred),
+        borrow(s.deferred_count),
+        borrow(s.deferrable),
+        borrow(s.priority_after),
+    )
 
 
 WATERMARK = 0.01  # share of KV kept free at admission; vLLM's default
