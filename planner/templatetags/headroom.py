@@ -1,0 +1,246 @@
+"""Numbers, times and states as people read them: digits that matter, and always a unit."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from django import template
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from planner.models import Run
+from planner.version import VERSION
+
+register = template.Library()
+
+NOTHING = "–"
+PENDING_LONG_S = 20.0  # a worker that is there takes a run within seconds
+
+# Measure of a policy: what it is called, the unit behind (or the sign before) the figure, its icon.
+MEASURES: dict[str, tuple[str, str, str]] = {
+    "gpu_hours": ("GPU-hours", "GPU-h", "gpu"),
+    "cost_usd": ("Cost", "$", "cost"),
+    "energy_kwh": ("Energy", "kWh", "energy"),
+    "carbon_kg": ("Carbon", "kg CO₂e", "carbon"),
+}
+
+STATE_COLOURS = {
+    "pending": "secondary",
+    "running": "blue",
+    "completed": "green",
+    "failed": "orange",
+    "errored": "red",
+    "cancelled": "secondary",
+    "uploaded": "blue",
+    "ready": "green",
+    "refused": "orange",
+}
+
+PROVENANCE_COLOURS = {
+    "measured": "green",
+    "published": "blue",
+    "modelled": "purple",
+    "assumed": "orange",
+}
+
+
+def digits(value: float) -> str:
+    """About three significant digits, thousands separated: 12,345 / 123 / 12.3 / 1.23 / 0.0123."""
+    size = abs(value)
+    if size == 0:
+        return "0"
+    if size >= 100:
+        return f"{value:,.0f}"
+    places = 1 if size >= 10 else 2 if size >= 1 else 3
+    text = f"{value:.{places}f}" if size >= 0.01 else f"{value:.3g}"
+    return text.rstrip("0").rstrip(".") if "." in text and "e" not in text else text
+
+
+@register.filter
+def figure(value: Any, unit: str = "") -> str:
+    """``12345.6|figure:"kWh"`` is "12,346 kWh"; "$" goes before the figure; None is a dash."""
+    if not isinstance(value, int | float) or isinstance(value, bool) or value != value:
+        return NOTHING
+    if unit == "$":
+        return f"-${digits(-value)}" if value < 0 else f"${digits(value)}"
+    text = f"{value:,}" if isinstance(value, int) else digits(value)
+    return f"{text} {unit}" if unit else text
+
+
+@register.filter
+def percent(fraction: Any, places: int = 1) -> str:
+    """``0.1234|percent`` is "12.3 %"."""
+    if not isinstance(fraction, int | float) or fraction != fraction:
+        return NOTHING
+    return f"{100 * fraction:.{places}f} %"
+
+
+@register.filter
+def milliseconds(value: Any) -> str:
+    """Milliseconds as ms below a second, else as seconds or more."""
+    if not isinstance(value, int | float) or value != value:
+        return NOTHING
+    return f"{digits(value)} ms" if value < 1000 else duration(value / 1000)
+
+
+@register.filter
+def duration(seconds: Any) -> str:
+    """Seconds as "850 ms", "12.3 s", "4 min 10 s", "2 h 5 min" or "3 d 4 h"."""
+    if not isinstance(seconds, int | float) or seconds != seconds:
+        return NOTHING
+    if seconds < 1:
+        return f"{digits(seconds * 1000)} ms"
+    if seconds < 60:
+        return f"{digits(float(seconds))} s"
+    whole = round(seconds)
+    for size, unit, smaller, small in ((86400, "d", 3600, "h"), (3600, "h", 60, "min")):
+        if whole >= size:
+            rest = whole % size // smaller
+            return f"{whole // size} {unit} {rest} {small}" if rest else f"{whole // size} {unit}"
+    return f"{whole // 60} min {whole % 60} s" if whole % 60 else f"{whole // 60} min"
+
+
+@register.filter
+def filesize(size: Any) -> str:
+    """Bytes in decimal units."""
+    if not isinstance(size, int | float):
+        return NOTHING
+    for limit, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if size >= limit:
+            return f"{digits(size / limit)} {unit}"
+    return f"{size:,.0f} bytes"
+
+
+@register.filter
+def when(moment: Any, clock: str = "utc") -> str:
+    """A moment (datetime or ISO text) as "18 May 2024, 14:00 UTC"; on a relative clock as the time
+    since the trace began."""
+    if isinstance(moment, str) and moment.startswith("+"):  # of a trace whose clock is relative
+        return f"{duration(float(moment[1:-1]))} after its origin"
+    if isinstance(moment, str) and moment:
+        moment = datetime.fromisoformat(moment)
+    if not isinstance(moment, datetime):
+        return NOTHING
+    moment = moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC)
+    if clock == "relative":
+        seconds = moment.timestamp()
+        return f"{duration(seconds)} in" if seconds >= 1 else "start"
+    return f"{moment.day} {moment:%b %Y, %H:%M} UTC"
+
+
+@register.filter
+def measure_name(measure: str) -> str:
+    return MEASURES[measure][0]
+
+
+@register.filter
+def measure_icon(measure: str) -> str:
+    return MEASURES[measure][2]
+
+
+@register.filter
+def measured(value: Any, measure: str) -> str:
+    """A figure with the unit of its measure."""
+    return figure(value, MEASURES[measure][1])
+
+
+@register.filter
+def get(mapping: Any, key: Any) -> Any:
+    """``mapping|get:key``, None where there is nothing."""
+    return mapping.get(key) if isinstance(mapping, dict) else None
+
+
+@register.filter
+def minus(value: float) -> float:
+    return -value
+
+
+@register.filter
+def unlocalised(value: float) -> str:
+    """A float in full, for scripts and tests to read."""
+    return repr(float(value))
+
+
+@register.filter
+def spaced(name: str) -> str:
+    """``input_tokens`` as "Input tokens"."""
+    return name.replace("_", " ").capitalize()
+
+
+@register.filter
+def hundredths(fraction: float) -> int:
+    return round(100 * fraction)
+
+
+@register.filter
+def elapsed(run: Run) -> float | None:
+    """Seconds a run took or has taken; for a waiting one, has waited."""
+    begun = run.started_at or run.created_at
+    ended = run.finished_at or timezone.now()
+    return max(0.0, (ended - begun).total_seconds())
+
+
+@register.filter
+def waits_long(run: Run) -> bool:
+    waited = (timezone.now() - run.created_at).total_seconds()
+    return run.state == Run.State.PENDING and waited > PENDING_LONG_S
+
+
+@register.filter
+def no_worker(runs: list[Run]) -> bool:
+    """Whether a run waits long although none is going, which a worker would not let happen."""
+    return any(map(waits_long, runs)) and all(run.state != Run.State.RUNNING for run in runs)
+
+
+@register.filter
+def sample_lines(report: dict[str, Any], reason: str) -> list[int]:
+    """The first few lines that were rejected for this reason."""
+    return [line for line, why, _ in report.get("reject_samples", []) if why == reason]
+
+
+@register.filter
+def is_list(value: Any) -> bool:
+    return isinstance(value, list)
+
+
+@register.filter
+def order_text(order: Any) -> str:
+    """The order of an ARIMA model as it is usually written: (2, 1, 1)(1, 0, 0)24."""
+    return f"({', '.join(map(str, order))})" if isinstance(order, list) else str(order)
+
+
+@register.filter
+def state_colour(state: str) -> str:
+    return STATE_COLOURS.get(state, "secondary")
+
+
+@register.filter
+def provenance_colour(kind: str) -> str:
+    return PROVENANCE_COLOURS.get(kind, "secondary")
+
+
+@register.simple_tag
+def icon(name: str, classes: str = "") -> SafeString:
+    """An icon of templates/web/_icons.html; decorative, so screen readers pass over it."""
+    return format_html(
+        '<svg class="icon {}" fill="none" stroke="currentColor" stroke-linecap="round" '
+        'stroke-linejoin="round" aria-hidden="true"><use href="#icon-{}"/></svg>',
+        classes,
+        name,
+    )
+
+
+@register.simple_tag
+def version() -> str:
+    return VERSION
+
+
+@register.simple_tag(takes_context=True)
+def query(context: dict[str, Any], **changes: Any) -> str:
+    """The present query string with some parameters changed, for links that keep the rest."""
+    params = context["request"].GET.copy()
+    for key, value in changes.items():
+        params[key] = value
+    return f"?{params.urlencode()}"

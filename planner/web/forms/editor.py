@@ -1,0 +1,104 @@
+"""The scenario form as a whole: its fields, its rows, and where an error in the YAML belongs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from django.core.exceptions import ValidationError
+
+from planner.scenario import document as yaml
+from planner.web.forms import document as mapping
+from planner.web.forms.choices import Names, names_of
+from planner.web.forms.scenario import FORMSETS, RowSet, StudyForm
+from planner.web.forms.widgets import dress
+
+_FAULT = re.compile(r"^.*?, line \d+: (?P<path>[\w.\[\]]+): (?P<words>.*)$")
+_SECTION = re.compile(r"^(?P<list>[a-z.]+)\[(?P<index>\d+)\]\.?(?P<rest>.*)$")
+
+TITLES = {
+    "profiles": ("What runs on what", "Built-in profiles, and those this scenario gives in full."),
+    "regions": ("Regions and their GPUs", "One row per region and GPU type."),
+    "tiers": ("Service tiers", "Limits that the given percentile of requests must keep."),
+    "sources": ("Traffic", "What arrives, and where it goes; shares as “east 60 %, west 40 %”."),
+    "today": ("Today's fleet", "What runs now; it is the baseline of the savings."),
+}
+
+
+class Editor:
+    """Forms over one document, bound to what was posted if ``posted`` is given."""
+
+    def __init__(self, text: str, posted: Mapping[str, Any] | None = None) -> None:
+        self.text = text
+        self.data = yaml.outline(text)
+        # A bound row counts as empty when nothing was posted, not when nothing was changed.
+        rows = mapping.row_values(self.data) if posted is None else {}
+        self.names: Names = names_of(self.data)
+        self.study = dress(StudyForm(posted, initial=mapping.study_values(self.data)))
+        self.sections: dict[str, RowSet] = {
+            name: kind(posted, initial=rows.get(name), prefix=name)
+            for name, kind in FORMSETS.items()
+        }
+        self.sections["profiles"].profile_choices = self.names.profiles
+
+    def is_valid(self) -> bool:
+        return all([self.study.is_valid(), *(rows.is_valid() for rows in self.sections.values())])
+
+    def document(self) -> str:
+        """The document with what the form says; the rest, comments too, as it was."""
+        changes = mapping.study_changes(self.data, self.study.cleaned_data)
+        for name in self.sections:
+            changes |= mapping.row_changes(self.data, name, [row for _, row in self._kept(name)])
+        return yaml.edit(self.text, changes)
+
+    def place(self, problem: Exception) -> list[str]:
+        """Put each fault beside the field it is about; returns those that have none."""
+        rest = []
+        for line in str(problem).splitlines():
+            match = _FAULT.match(line)
+            if not (match and self._placed(match["path"], match["words"])):
+                rest.append(line)
+        return rest
+
+    @property
+    def has_errors(self) -> bool:
+        return bool(self.study.errors) or any(
+            form.errors for rows in self.sections.values() for form in rows.forms if rows.is_bound
+        )
+
+    def context(self) -> list[dict[str, Any]]:
+        """The sections in the order of the page."""
+        return [
+            {"name": name, "title": title, "hint": hint, "rows": self.sections[name]}
+            for name, (title, hint) in TITLES.items()
+        ]
+
+    def _kept(self, section: str) -> list[tuple[int, dict[str, Any]]]:
+        return self.sections[section].kept()
+
+    def _placed(self, path: str, words: str) -> bool:
+        for field, dotted, _ in mapping.SCALARS:
+            if path == dotted:
+                self.study.add_error(field, ValidationError(words))
+                return True
+        match = _SECTION.match(path)
+        if match is None:
+            return False
+        section = next((s for s, at in mapping.LISTS.items() if at == match["list"]), None)
+        row = self._row(section, int(match["index"])) if section else None
+        if row is None:
+            return False
+        field = re.split(r"[.\[]", match["rest"])[0]
+        field = {"input_tokens": "input_mean", "output_tokens": "output_mean"}.get(field, field)
+        row.add_error(field if field in row.fields else None, ValidationError(words))
+        return True
+
+    def _row(self, section: str, index: int) -> Any:
+        """The row of the form that became item ``index`` of the document's list."""
+        rows, kept = self.sections[section], self._kept(section)
+        if section == "regions":  # several rows may be one region
+            names = list(dict.fromkeys(row["name"] for _, row in kept))
+            found = [i for i, row in kept if index < len(names) and row["name"] == names[index]]
+            return rows.forms[found[0]] if found else None
+        return rows.forms[kept[index][0]] if index < len(kept) else None

@@ -1,0 +1,215 @@
+"""What the results page shows, worked out from a run's result document and tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import polars as pl
+
+from planner.models import Run
+from planner.selectors.runs import run_result, run_table, run_tables
+from planner.selectors.savings import MEASURES, savings
+from planner.web import charts
+
+PLANNED = ("lt-i", "lt-i-last-value", "lt-i-perfect")
+ALL = ""  # the choice "all models and regions"
+
+# What a measure rests on, as words of the provenance table.
+RESTS_ON = {
+    "gpu_hours": ("profile", "speed"),
+    "cost_usd": ("price",),
+    "energy_kwh": ("power", "pue"),
+    "carbon_kg": ("carbon", "power", "pue"),
+}
+WEAKEST_FIRST = ("assumed", "modelled", "published", "measured")
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """One saving: what the policy takes, what the baseline takes, and what the figures rest on."""
+
+    measure: str
+    value: float
+    baseline: float
+    saved: float
+    fraction: float | None
+    kind: str  # the weakest provenance among its inputs
+    sources: str
+
+
+def results_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
+    """Everything the templates of a completed run need; ``params`` are the user's choices."""
+    result = run_result(run)
+    names = run_tables(run)
+    window = result.get("window") or {}
+    context: dict[str, Any] = {
+        "run": run,
+        "result": result,
+        "tables": names,
+        "window": window,
+        "clock": window.get("clock", "utc"),
+    }
+    context |= savings_context(result, params)
+    context |= charts_context(run, names, context, params)
+    context |= tables_context(run, names, result)
+    return context
+
+
+def savings_context(result: dict[str, Any], params: Mapping[str, str]) -> dict[str, Any]:
+    """The cards of one policy against one baseline; empty for kinds without policies to compare."""
+    policies: dict[str, Any] = result.get("policies") or {}
+    policy = params.get("policy", "")
+    if policy not in policies:
+        policy = default_policy(result)
+    baselines = [name for name in result.get("baselines") or [] if name in policies]
+    baseline = params.get("baseline", "")
+    if baseline not in baselines:
+        baseline = result.get("baseline") or (baselines[0] if baselines else "")
+    context = {"policies": policies, "policy": policy, "baseline": baseline, "baselines": baselines}
+    if policy and baseline in policies and len(policies) > 1:
+        against = savings(result, baseline)[policy]
+        context["cards"] = [
+            Card(measure, **against[measure], **rests_on(result, measure)) for measure in MEASURES
+        ]
+    return context
+
+
+def default_policy(result: dict[str, Any]) -> str:
+    """The plan where there is one, else the best of those that were compared."""
+    policies = result.get("policies") or {}
+    order = [*PLANNED, *(result.get("ranking") or []), *policies]
+    return next((name for name in order if name in policies), "")
+
+
+def rests_on(result: dict[str, Any], measure: str) -> dict[str, str]:
+    """Provenance of a measure: the weakest kind among its inputs, and where they come from."""
+    used = [
+        fact
+        for fact in result.get("provenance") or []
+        if any(word in fact["what"].lower() for word in RESTS_ON[measure])
+    ]
+    kinds = {fact["kind"] for fact in used}
+    kind = next((kind for kind in WEAKEST_FIRST if kind in kinds), "modelled")
+    lines = dict.fromkeys(f"{fact['what']}: {fact['kind']}, {fact['source']}" for fact in used)
+    return {"kind": kind, "sources": "; ".join(lines) or "Simulated by this run."}
+
+
+def charts_context(
+    run: Run, names: list[str], context: dict[str, Any], params: Mapping[str, str]
+) -> dict[str, Any]:
+    """Figures over time for all models and regions, or for the pair the user chose."""
+    clock = context["clock"]
+    forecast, unit = forecast_lines(run, names)
+    steps, labels = replica_steps(run, names, context["policies"])
+    pools = pool_names(forecast, steps)
+    pool = params.get("pool", ALL)
+    chosen = pools.get(pool)
+    out: dict[str, Any] = {"pools": pools, "pool": pool if chosen else ALL}
+    if steps is not None:
+        out["replica_figure"] = charts.replica_figure(
+            steps,
+            demand_lines(run, names, context["window"]),
+            labels=labels,
+            shown=[context["policy"], context["baseline"]] if context["policies"] else list(labels),
+            pool=chosen,
+            clock=clock,
+        )
+    if forecast is not None and not forecast.is_empty():
+        out["forecast_figure"] = charts.forecast_figure(
+            forecast, pool=chosen, clock=clock, unit=unit
+        )
+    return out
+
+
+def forecast_lines(run: Run, names: list[str]) -> tuple[pl.DataFrame | None, str]:
+    """The forecast table of a scenario, or that of a trace alone, and the unit it is in."""
+    if "forecast" in names:
+        return run_table(run, "forecast"), "input tokens/s"
+    if "series" in names:
+        table = run_table(run, "series")
+        units = table["unit"].unique().to_list()
+        return table.filter(pl.col("unit") == units[0]), f"{units[0].replace('_', ' ')} per bin"
+    return None, ""
+
+
+def demand_lines(run: Run, names: list[str], window: dict[str, Any]) -> pl.DataFrame | None:
+    """Input tokens per second of the window: as measured, or as forecast for one yet to come."""
+    if "demand" in names and window:
+        start, end = (datetime.fromisoformat(window[key]) for key in ("start", "end"))
+        inside = (pl.col("time") >= start) & (pl.col("time") < end)
+        rate = (pl.col("input_tokens") / window["bin_s"]).alias("input_tps")
+        demand = run_table(run, "demand").filter(inside).with_columns(rate)
+        if not demand.is_empty():
+            return demand
+    if "forecast" in names:
+        return run_table(run, "forecast").rename({"mean": "input_tps"})
+    return None
+
+
+def replica_steps(
+    run: Run, names: list[str], policies: dict[str, Any]
+) -> tuple[pl.DataFrame | None, dict[str, str]]:
+    """Replicas over time and the policies' labels: as simulated, or as planned where nothing was
+    simulated."""
+    if "replicas" in names:
+        labels = {name: figures["label"] for name, figures in policies.items()}
+        steps = run_table(run, "replicas")
+        return steps, labels or {name: name for name in steps["policy"].unique().sort()}
+    if "plan" in names:
+        plan = run_table(run, "plan").rename({"period_start": "time", "target": "ready"})
+        return plan.with_columns(pl.lit("lt-i").alias("policy")), {"lt-i": "Planned replicas"}
+    return None, {}
+
+
+def pool_names(*tables: pl.DataFrame | None) -> dict[str, tuple[str, str]]:
+    """Choice to (model, region), for the select above the charts."""
+    pairs = {
+        (row[0], row[1])
+        for table in tables
+        if table is not None
+        for row in table.select("model", "region").unique().iter_rows()
+    }
+    return {f"{model} / {region}": (model, region) for model, region in sorted(pairs)}
+
+
+def tables_context(run: Run, names: list[str], result: dict[str, Any]) -> dict[str, Any]:
+    """Rows of the tables on the page."""
+    policies = result.get("policies") or {}
+    ranking = [name for name in result.get("ranking") or [] if name in policies]
+    rows = [(name, policies[name]) for name in dict.fromkeys([*ranking, *policies])]
+    tiers = run_table(run, "tiers").to_dicts() if "tiers" in names else []
+    decisions = (result.get("plan") or {}).get("decisions") or []
+    first = min((decision["period"] for decision in decisions), default=None)
+    return {
+        "policy_rows": rows,
+        "tier_names": list(dict.fromkeys(row["tier"] for row in tiers)),
+        "tier_targets": {row["tier"]: row["target"] for row in tiers},
+        "next_period": first,
+        "next_decisions": [row for row in decisions if row["period"] == first],
+        "periods": len({row["period"] for row in decisions}),
+    }
+
+
+def headline_context(run: Run) -> dict[str, Any]:
+    """The little of a comparison that the first page shows."""
+    result = run_result(run)
+    window = result.get("window") or {}
+    context = {"result": result, "window": window, "clock": window.get("clock", "utc")}
+    context |= savings_context(result, {})
+    names = run_tables(run)
+    steps, labels = replica_steps(run, names, context["policies"])
+    if steps is not None:
+        chosen = [context["policy"], context["baseline"]]
+        context["replica_figure"] = charts.replica_figure(
+            steps,
+            demand_lines(run, names, window),
+            labels={name: labels[name] for name in labels if name in chosen},
+            shown=chosen,
+            pool=None,
+            clock=context["clock"],
+            height=260,
+        )
+    return context

@@ -1,0 +1,1 @@
+"""Pages: fetch, check, early return, save, respond."""

@@ -1,0 +1,52 @@
+"""The first page: the state of everything."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from planner.demo.scenario import DEMO_NAME
+from planner.models import Run
+from planner.selectors.runs import runs_list
+from planner.selectors.scenarios import scenarios_list
+from planner.selectors.traces import traces_list
+from planner.web.results import headline_context
+
+RECENT = 6
+ACTIVE = (Run.State.PENDING, Run.State.RUNNING)
+
+
+@require_safe
+def home(request: HttpRequest) -> HttpResponse:
+    study = (
+        Run.objects.filter(kind=Run.Kind.COMPARE, state=Run.State.COMPLETED)
+        .select_related("scenario")
+        .first()
+    )
+    context = _activity() | {
+        "study": study,
+        "traces": traces_list()[:RECENT],
+        "scenarios": scenarios_list()[:RECENT],
+        "demo": runs_list().filter(name=DEMO_NAME).exclude(kind=Run.Kind.INGEST).first(),
+    }
+    if study is not None:
+        context |= headline_context(study)
+    return render(request, "web/home.html", context)
+
+
+@require_safe
+def activity(request: HttpRequest) -> HttpResponse:
+    """Recent runs, asked for again and again while one of them goes on."""
+    context = _activity()
+    response = render(request, "web/_activity.html", context)
+    if not context["active"]:  # the last one ended: the page as a whole may have news
+        response["HX-Refresh"] = "true"
+    return response
+
+
+def _activity() -> dict[str, Any]:
+    recent = list(runs_list()[:RECENT])
+    return {"runs": recent, "active": Run.objects.filter(state__in=ACTIVE).exists()}

@@ -1,0 +1,91 @@
+"""Runs: the list, one run from waiting to results, its cancel, its downloads."""
+
+from __future__ import annotations
+
+import json
+
+from django.contrib import messages
+from django.core.serializers.json import DjangoJSONEncoder
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils.text import slugify
+from django.views.decorators.http import require_POST, require_safe
+
+from planner.models import Run
+from planner.selectors.runs import run_get, run_result, run_table, runs_list
+from planner.services import runs
+from planner.web.errors import planners_only
+from planner.web.paging import paged
+from planner.web.results import results_context
+
+
+@require_safe
+def listing(request: HttpRequest) -> HttpResponse:
+    rows = runs_list()
+    if (kind := request.GET.get("kind", "")) in Run.Kind.values:
+        rows = rows.filter(kind=kind)
+    context = {"page": paged(request, rows), "kinds": Run.Kind.choices, "kind": kind}
+    return render(request, "web/runs.html", context)
+
+
+@require_safe
+def detail(request: HttpRequest, pk: int) -> HttpResponse:
+    """One run under one address: progress while it goes, results once they are there.
+
+    htmx asks each second for the part that changes, and for the whole page at the end.
+    """
+    run = run_get(pk)
+    if request.htmx and request.htmx.target == "progress":
+        if run.finished:
+            return HttpResponse(headers={"HX-Refresh": "true"})
+        return render(request, "web/_run_progress.html", {"run": run})
+    if run.state != Run.State.COMPLETED or run.kind == Run.Kind.INGEST:
+        return render(request, "web/run.html", {"run": run})
+    context = results_context(run, request.GET)
+    if request.htmx and request.htmx.target == "savings":
+        return render(request, "web/_savings.html", context)
+    if request.htmx and request.htmx.target == "charts":
+        return render(request, "web/_charts.html", context)
+    return render(request, "web/results.html", context)
+
+
+@require_POST
+@planners_only
+def cancel(request: HttpRequest, pk: int) -> HttpResponse:
+    run = runs.run_cancel(run=run_get(pk), user=request.user)
+    if not run.finished:
+        messages.info(request, "The run stops at its next step.")
+    return redirect("web:run", pk)
+
+
+@require_POST
+def delete(request: HttpRequest, pk: int) -> HttpResponse:
+    run = run_get(pk)
+    runs.run_delete(run=run, user=request.user)
+    messages.success(request, f"Run {pk} is removed.")
+    return redirect("web:runs")
+
+
+@require_safe
+def table(request: HttpRequest, pk: int, name: str) -> HttpResponse:
+    """One table of a run as a CSV file, times in ISO 8601 UTC."""
+    run = run_get(pk)
+    text = run_table(run, name).write_csv(datetime_format="%Y-%m-%dT%H:%M:%SZ")
+    return _attachment(text, "text/csv; charset=utf-8", f"{_stem(run)}-{name}.csv")
+
+
+@require_safe
+def result(request: HttpRequest, pk: int) -> HttpResponse:
+    """The result document of a run, as on the command line."""
+    run = run_get(pk)
+    text = json.dumps(run_result(run), cls=DjangoJSONEncoder, indent=2)
+    return _attachment(text, "application/json", f"{_stem(run)}.json")
+
+
+def _stem(run: Run) -> str:
+    return f"run-{run.pk}-{slugify(run.name) or run.kind}"
+
+
+def _attachment(text: str, kind: str, name: str) -> HttpResponse:
+    disposition = {"Content-Disposition": f'attachment; filename="{name}"'}
+    return HttpResponse(text, content_type=kind, headers=disposition)

@@ -1,0 +1,212 @@
+"""Scenarios: the list, the editor (form and YAML of the same document), runs of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils.text import slugify
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from planner.errors import Outdated, PlannerError, ScenarioError
+from planner.models import Run, Scenario, Trace
+from planner.scenario import document as yaml
+from planner.selectors.runs import runs_list
+from planner.selectors.scenarios import scenario_get, scenarios_list
+from planner.selectors.traces import trace_get, traces_list
+from planner.services import scenarios
+from planner.services.drafts import scenario_draft
+from planner.web.errors import planners_only
+from planner.web.forms.editor import Editor
+from planner.web.forms.scenario import POLICIES
+from planner.web.paging import paged
+
+FORM, YAML = "form", "yaml"
+KINDS = (Run.Kind.COMPARE, Run.Kind.FORECAST, Run.Kind.PLAN, Run.Kind.SIMULATE)
+MAX_BYTES = 4 * yaml.MAX_CHARACTERS  # of an uploaded file: UTF-8 has at most four per character
+
+
+@require_safe
+def listing(request: HttpRequest) -> HttpResponse:
+    return render(request, "web/scenarios.html", {"page": paged(request, scenarios_list())})
+
+
+@require_http_methods(["GET", "POST"])
+@planners_only
+def new(request: HttpRequest) -> HttpResponse:
+    """Begin from a trace (``?trace=``) or from a YAML file, then edit; POST keeps it."""
+    if request.method == "POST":
+        if "file" in request.FILES:
+            return _edit(request, None, _uploaded(request), YAML)
+        return _posted(request, None)
+    if name := request.GET.get("trace"):
+        return _edit(request, None, scenario_draft(trace_get(name)), FORM)
+    ready = traces_list().filter(state=Trace.State.READY)
+    return render(request, "web/scenario_new.html", {"traces": ready})
+
+
+@require_http_methods(["GET", "POST"])
+def detail(request: HttpRequest, pk: int) -> HttpResponse:
+    """The editor of a kept scenario; people who only read see it without its buttons."""
+    scenario = scenario_get(str(pk))
+    if request.method == "POST":
+        return planners_only(_posted)(request, scenario)
+    mode = YAML if request.GET.get("view") == YAML else FORM
+    return _edit(request, scenario, scenario.document, mode)
+
+
+def _posted(request: HttpRequest, scenario: Scenario | None) -> HttpResponse:
+    """Change the view, add a row or save, by the button that was pressed."""
+    mode, action = request.POST.get("mode", YAML), request.POST.get("action", "save")
+    text = request.POST.get("document", "").replace("\r\n", "\n")
+    if mode == FORM:
+        posted = _with_row(request.POST, action)
+        editor = Editor(text, posted)
+        if action.startswith("add-") or not editor.is_valid():
+            return _show(request, scenario, text, FORM, editor=editor, status=_status(request))
+        text = editor.document()
+    else:
+        editor = None
+    if action in (FORM, YAML):
+        return _edit(request, scenario, text, action)
+    try:
+        saved = _save(request, scenario, text)
+    except PlannerError as problem:
+        rest = editor.place(problem) if editor else str(problem).splitlines()
+        status = 409 if isinstance(problem, Outdated) else 400
+        # The form keeps its own base text: its fields already hold the changes.
+        base = request.POST["document"] if editor else text
+        return _show(request, scenario, base, mode, editor=editor, problems=rest, status=status)
+    messages.success(request, f"{saved.name} is saved.")
+    if action == "run":
+        return _start(request, saved, Run.Kind.COMPARE, {})
+    url = reverse("web:scenario", args=[saved.pk])
+    return redirect(f"{url}?view={YAML}" if mode == YAML else url)
+
+
+def _save(request: HttpRequest, scenario: Scenario | None, text: str) -> Scenario:
+    if scenario is None:
+        return scenarios.scenario_create(owner=request.user, document=text)
+    version = request.POST.get("version", "")
+    return scenarios.scenario_update(
+        scenario=scenario,
+        user=request.user,
+        document=text,
+        version=int(version) if version.isdecimal() else None,
+    )
+
+
+@require_POST
+@planners_only
+def run(request: HttpRequest, pk: int) -> HttpResponse:
+    kind = request.POST.get("kind", Run.Kind.COMPARE)
+    if kind not in KINDS:
+        raise PlannerError(f"There is no kind of run {kind!r}; choose from {', '.join(KINDS)}.")
+    policy = request.GET.get("policy", "")
+    options = {"policy": policy} if kind == Run.Kind.SIMULATE and policy in POLICIES else {}
+    return _start(request, scenario_get(str(pk)), kind, options)
+
+
+@require_POST
+@planners_only
+def duplicate(request: HttpRequest, pk: int) -> HttpResponse:
+    scenario = scenario_get(str(pk))
+    names = set(Scenario.objects.values_list("name", flat=True))
+    base = scenario.name[:105]
+    name = next(n for i in range(1, len(names) + 2) if (n := f"{base} copy {i}") not in names)
+    document = yaml.edit(scenario.document, {"name": name})
+    copy = scenarios.scenario_create(owner=request.user, document=document)
+    messages.success(request, f"{copy.name} is made.")
+    return redirect("web:scenario", copy.pk)
+
+
+@require_POST
+def delete(request: HttpRequest, pk: int) -> HttpResponse:
+    scenario = scenario_get(str(pk))
+    scenarios.scenario_delete(scenario=scenario, user=request.user)
+    messages.success(request, f"{scenario.name} is removed.")
+    return redirect("web:scenarios")
+
+
+@require_safe
+def download(request: HttpRequest, pk: int) -> HttpResponse:
+    scenario = scenario_get(str(pk))
+    name = f"{slugify(scenario.name) or 'scenario'}.yaml"
+    disposition = {"Content-Disposition": f'attachment; filename="{name}"'}
+    return HttpResponse(scenario.document, content_type="application/yaml", headers=disposition)
+
+
+def _start(
+    request: HttpRequest, scenario: Scenario, kind: str, options: dict[str, Any]
+) -> HttpResponse:
+    started = scenarios.scenario_run(
+        scenario=scenario, owner=request.user, kind=kind, options=options
+    )
+    return redirect("web:run", started.pk)
+
+
+def _uploaded(request: HttpRequest) -> str:
+    data = request.FILES["file"].read(MAX_BYTES + 1)
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise ScenarioError(
+            f"{request.FILES['file'].name} is not UTF-8 text; choose a scenario in YAML."
+        ) from None
+
+
+def _with_row(posted: Any, action: str) -> Any:
+    """What was posted, with one more empty row in the section that asks for it."""
+    section = action.removeprefix("add-")
+    total = f"{section}-TOTAL_FORMS"
+    if not action.startswith("add-") or not posted.get(total, "").isdecimal():
+        return posted
+    posted = posted.copy()
+    posted[total] = str(int(posted[total]) + 1)
+    return posted
+
+
+def _edit(request: HttpRequest, scenario: Scenario | None, text: str, mode: str) -> HttpResponse:
+    """Show ``text`` in one of the views; what no form can hold is shown as YAML with the reason."""
+    if mode == FORM:
+        try:
+            editor = Editor(text)
+        except ScenarioError as problem:
+            problems = str(problem).splitlines()
+            return _show(request, scenario, text, YAML, problems=problems, status=_status(request))
+        return _show(request, scenario, text, FORM, editor=editor)
+    return _show(request, scenario, text, YAML)
+
+
+def _status(request: HttpRequest) -> int:
+    """A view that could not be changed as asked is no error to htmx, which shows what it gets."""
+    return 200 if request.htmx else 400
+
+
+def _show(
+    request: HttpRequest,
+    scenario: Scenario | None,
+    text: str,
+    mode: str,
+    *,
+    editor: Editor | None = None,
+    problems: list[str] | None = None,
+    status: int = 200,
+) -> HttpResponse:
+    context = {
+        "scenario": scenario,
+        "version": request.POST.get("version") or (scenario.version if scenario else ""),
+        "text": text,
+        "mode": mode,
+        "editor": editor,
+        "problems": problems or [],
+        "policies": POLICIES,
+        "last_runs": runs_list().filter(scenario=scenario)[:5] if scenario else [],
+    }
+    part = request.htmx and request.htmx.target == "editor"
+    return render(
+        request, "web/_editor.html" if part else "web/scenario.html", context, status=status
+    )

@@ -1,0 +1,59 @@
+// Draws the figures that the server sends as JSON, in the colours of the page's theme.
+//   <div class="chart-frame" id="x" data-figure="x-data"></div> {{ figure|json_script:"x-data" }}
+(() => {
+  "use strict";
+  const CONFIG = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d"] };
+
+  // A variable may hold an expression, so let the browser resolve it to a colour.
+  const colour = (name) => {
+    const probe = document.createElement("span");
+    probe.style.color = `var(${name})`;
+    document.body.append(probe);
+    const resolved = getComputedStyle(probe).color;
+    probe.remove();
+    return resolved;
+  };
+
+  const themed = (layout) => {
+    const font = colour("--tblr-body-color");
+    const grid = colour("--tblr-border-color");
+    const surface = colour("--tblr-bg-surface");
+    const out = {
+      ...layout,
+      paper_bgcolor: "rgba(0,0,0,0)",
+      plot_bgcolor: "rgba(0,0,0,0)",
+      font: { ...layout.font, color: font, family: getComputedStyle(document.body).fontFamily },
+      hoverlabel: { bgcolor: surface, bordercolor: grid, font: { color: font } },
+    };
+    for (const key of Object.keys(out)) {
+      if (!/^[xy]axis\d*$/.test(key)) continue;
+      out[key] = { ...out[key], gridcolor: grid, linecolor: grid, zerolinecolor: grid };
+    }
+    return out;
+  };
+
+  const draw = (frame) => {
+    const data = document.getElementById(frame.dataset.figure);
+    if (!data || !window.Plotly) return;
+    const figure = JSON.parse(data.textContent);
+    Plotly.react(frame, figure.data, themed(figure.layout), CONFIG).then(() => {
+      frame.dataset.drawn = "true";
+    });
+  };
+
+  const drawAll = (root) => {
+    for (const frame of root.querySelectorAll("[data-figure]")) draw(frame);
+  };
+
+  document.addEventListener("DOMContentLoaded", () => {
+    drawAll(document);
+    new MutationObserver(() => drawAll(document)).observe(document.documentElement, {
+      attributeFilter: ["data-bs-theme"],
+    });
+  });
+  document.addEventListener("htmx:afterSettle", (event) => {
+    // After an outer swap the event comes from the old element: look in the page.
+    if (document.querySelector("[data-figure]:not([data-drawn])")) drawAll(document);
+    else drawAll(event.target);
+  });
+})();

@@ -1,0 +1,33 @@
+// Small habits of every page, by data attributes; no page has scripts of its own inside.
+//   data-confirm="Sentence?"      ask before a form is sent
+//   data-submit-on-change         send the form when this control changes
+//   data-copy="#id"               copy that element's text
+(() => {
+  "use strict";
+  document.addEventListener("submit", (event) => {
+    const question = event.submitter?.dataset.confirm || event.target.dataset.confirm;
+    if (question && !window.confirm(question)) event.preventDefault();
+  });
+
+  document.addEventListener("change", (event) => {
+    const control = event.target.closest("[data-submit-on-change]");
+    if (control) control.form.requestSubmit();
+  });
+
+  document.addEventListener("click", async (event) => {
+    const button = event.target.closest("[data-copy]");
+    if (!button) return;
+    await navigator.clipboard.writeText(document.querySelector(button.dataset.copy).textContent.trim());
+    button.textContent = "Copied";
+  });
+
+  // Saved work must not be lost by a stray click on a link.
+  let changed = false;
+  document.addEventListener("input", (event) => {
+    if (event.target.closest("[data-warn-unsaved]")) changed = true;
+  });
+  document.addEventListener("submit", () => (changed = false));
+  window.addEventListener("beforeunload", (event) => {
+    if (changed) event.preventDefault();
+  });
+})();

@@ -1,0 +1,174 @@
+"""A completed comparison made by hand, for pages that show one: small, and every figure known."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import polars as pl
+from django.utils import timezone
+
+from planner import storage
+from planner.models import Run, Scenario, User
+
+START = datetime(2024, 5, 18, tzinfo=UTC)
+HOURS = 24
+BIN_S = 900
+LABELS = {"today": "Today's fleet", "flat-peak": "Flat at peak", "lt-i": "Planned (LT-I)"}
+GPU_HOURS = {"today": 400.0, "flat-peak": 320.0, "lt-i": 200.0}
+POOLS = (("llama-3.1-8b", "us-east"), ("llama-2-70b", "us-west"))
+PERIODS = 24
+
+DOCUMENT = """\
+# Kept across edits.
+version: 1
+name: Two pools
+models: [llama-3.1-8b]
+profiles:
+  - {model: llama-3.1-8b, gpu: A100-80GB, tp: 1}
+regions:
+  - name: us-east # the larger one
+    capacity: {A100-80GB: 64}
+    usd_per_gpu_hour: {A100-80GB: 2.5}
+    carbon_g_per_kwh: 300
+tiers:
+  - {name: IW-F, ttft_ms: 1000, tbt_ms: 100}
+traffic:
+  sources:
+    - trace: week
+      model: llama-3.1-8b
+      regions: {us-east: 1.0}
+      tiers: {IW-F: 1.0}
+policies: [flat-peak, lt-i]
+horizon:
+  period_s: 3600 # an hour
+"""
+
+
+def figures(name: str) -> dict[str, Any]:
+    """A policy's figures; cost, energy and carbon follow from its GPU-hours."""
+    hours = GPU_HOURS[name]
+    latency = {"mean": 300.0, "p50": 250.0, "p95": 900.0, "p99": 1500.0}
+    return {
+        "label": LABELS[name], "arrived": 120_000, "completed": 119_990, "rejected": 4,
+        "unfinished": 6, "reject_reasons": {"longer than the model's context": 4},
+        "gpu_hours": hours, "instance_hours": hours, "wasted_gpu_hours": hours / 50,
+        "donated_gpu_hours": 0.0, "energy_kwh": hours * 0.4, "cost_usd": hours * 2.5,
+        "carbon_kg": hours * 0.12, "ttft_ms": latency, "tbt_ms": {**latency, "p95": 45.0},
+        "e2e_ms": {**latency, "p95": 12_300.0}, "slo_attainment": {"IW-F": 0.97, "IW-N": 0.9},
+        "slo_met": {"IW-F": True, "IW-N": False}, "meets_slo": False, "iterations": 10,
+        "preemptions": 0, "wall_seconds": 1.0, "peak_rss_mb": 100.0,
+    }  # fmt: skip
+
+
+def decision(period: int, model: str, region: str) -> dict[str, Any]:
+    at = (START + timedelta(hours=period)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {
+        "period": at, "model": model, "region": region, "gpu": "A100-80GB", "tp": 1,
+        "role": "mixed", "current": 4, "delta": 2 if period == 0 else 0, "target": 6,
+    }  # fmt: skip
+
+
+def result(run_id: int = 0) -> dict[str, Any]:
+    end = (START + timedelta(hours=HOURS)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {
+        "kind": "compare", "scenario": "Two pools", "run": run_id,
+        "window": {
+            "start": "2024-05-18T00:00:00Z", "end": end, "period_s": 3600, "bin_s": BIN_S,
+            "lead_s": 600, "clock": "utc", "replay": "requests synthesised from bins",
+        },
+        "forecast": {"series": [
+            {"model": model, "region": region, "tier": "IW-F", "method": "arima",
+             "order": [2, 1, 1], "unit": "input_tokens", "wape": 0.12, "peak_wape": 0.2,
+             "mase": 0.8, "coverage80": None, "fit_seconds": 1.0}
+            for model, region in POOLS
+        ], "seconds": 2.0},
+        "capacity": [
+            {"model": POOLS[0][0], "gpu": "A100-80GB", "tp": 1, "max_rps": 3.2,
+             "input_tps": 3700.0, "ttft_ms": 410.0, "tbt_ms": None, "bound_by": "TTFT",
+             "tier": "IW-F", "provenance": "measured", "source": "a profile"},
+        ],
+        "plan": {
+            "status": "optimal", "objective": 512.0, "fleet_cost": 500.0, "bound": 512.0,
+            "gap": 0.0, "solver": "highs", "build_seconds": 0.1, "solve_seconds": 0.2,
+            "decisions": [decision(p, *pool) for p in range(PERIODS) for pool in POOLS],
+            "binding": [{"family": "coverage", "where": "us-east", "periods": 5,
+                         "sentence": "The peak of us-east needs every replica it has."}],
+        },
+        "policies": {name: figures(name) for name in LABELS},
+        "baselines": list(LABELS), "baseline": "today",
+        "ranking": ["lt-i", "flat-peak", "today"],
+        "warnings": ["A flat fleet of 9 instances beats the plan.", "Something smaller."],
+        "headline": "Planned (LT-I) needs 200 GPU-hours, half of today's fleet.",
+        "provenance": [
+            {"what": "Memory and power of A100-80GB", "kind": "published", "source": "a data sheet"},
+            {"what": "Price of A100-80GB in us-east", "kind": "assumed", "source": "a guess"},
+        ],
+        "notes": ["Token lengths are assumed."], "seconds": 12.3,
+    }  # fmt: skip
+
+
+def tables() -> dict[str, pl.DataFrame]:
+    """The tables of the run, demand reaching a day further back than the window."""
+    bins = HOURS * 3600 // BIN_S
+    at = [START + timedelta(seconds=BIN_S * i) for i in range(-bins, bins)]
+    wave = 1 + 0.6 * np.sin(np.arange(-bins, bins) * 2 * np.pi / bins)
+    demand, forecast, replicas = [], [], []
+    for k, (model, region) in enumerate(POOLS):
+        where = {"model": model, "region": region}
+        tokens = wave * BIN_S * 2000 * (k + 1)
+        demand.append(pl.DataFrame({
+            "time": at, **where, "tier": "IW-F", "requests": tokens / 1000,
+            "input_tokens": tokens, "output_tokens": tokens / 5,
+        }))  # fmt: skip
+        rate = (tokens / BIN_S)[bins:]
+        forecast.append(pl.DataFrame({
+            "time": at[bins:], **where, "tier": "IW-F", "actual": rate, "mean": rate * 1.02,
+            "p10": rate * 0.9, "p90": rate * 1.14,
+        }))  # fmt: skip
+        for name, hours in GPU_HOURS.items():
+            level = hours / HOURS / len(POOLS)
+            ready = np.round(level * wave[bins:]) if name == "lt-i" else np.full(bins, level)
+            replicas.append(pl.DataFrame({
+                "policy": name, "time": at[bins:], **where, "gpu": "A100-80GB", "ready": ready,
+                "starting": 0.0, "draining": 0.0, "busy": ready * 0.6, "utilisation": 0.5,
+                "waiting": 0.0, "input_tps": rate, "output_tps": rate / 5,
+            }))  # fmt: skip
+    plan = [
+        {"period_start": START + timedelta(hours=p), "model": m, "region": r, "gpu": "A100-80GB",
+         "tp": 1, "current": 4, "delta": 0, "target": 6, "gpus": 6, "demand_tps": 2000.0,
+         "capacity_tps": 22_200.0}
+        for p in range(PERIODS) for m, r in POOLS
+    ]  # fmt: skip
+    flat = ("gpu_hours", "cost_usd", "energy_kwh", "carbon_kg", "arrived", "completed", "meets_slo")
+    tiers = [
+        {"policy": name, "tier": tier, "arrived": 60_000, "attainment": share, "target": 0.95,
+         "met": share > 0.95, "ttft_ms_p95": 900.0, "tbt_ms_p95": 45.0, "e2e_ms_p95": 12_300.0}
+        for name in LABELS for tier, share in (("IW-F", 0.97), ("IW-N", 0.9))
+    ]  # fmt: skip
+    return {
+        "demand": pl.concat(demand),
+        "forecast": pl.concat(forecast),
+        "replicas": pl.concat(replicas),
+        "plan": pl.DataFrame(plan),
+        "policies": pl.DataFrame(
+            [{"policy": n, "label": LABELS[n], **{k: figures(n)[k] for k in flat}} for n in LABELS]
+        ),
+        "tiers": pl.DataFrame(tiers),
+    }
+
+
+def completed_run(owner: User, scenario: Scenario | None = None, **fields: Any) -> Run:
+    """The row and its tables, as a worker would have left them."""
+    now = timezone.now()
+    run = Run.objects.create(
+        kind=Run.Kind.COMPARE, state=Run.State.COMPLETED, owner=owner, scenario=scenario,
+        name="Two pools", document=DOCUMENT, progress=1.0, stage="Done", log="10:00:00 Planning",
+        started_at=now - timedelta(seconds=12), finished_at=now, **fields,
+    )  # fmt: skip
+    run.store = f"runs/{run.pk}"
+    run.result = result(run.pk)
+    run.save()
+    storage.tables_write(run.store, tables())
+    return run
