@@ -1,0 +1,187 @@
+"""ARIMA with daily and weekly harmonics, orders by AIC: the forecast of SageServe (methods E6)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from time import perf_counter
+from typing import Self
+
+import numpy as np
+from scipy.special import ndtr, ndtri
+from threadpoolctl import threadpool_limits
+
+from forecasting.demand import DemandSeries, FloatArray
+from forecasting.errors import SeriesTooShort
+from forecasting.forecast import QUANTILES, Forecast
+from forecasting.models import harmonics
+from forecasting.models.arima_order import Order, differences, fit_orders
+from forecasting.models.harmonics import Harmonics
+from forecasting.models.state_space import StateSpace
+from forecasting.models.tail import Tail, check_steps, fitted
+
+MIN_OBSERVED = 24  # bins: three for each of the eight parameters of ARIMA(3, d, 2) with a mean
+STILL = 1e-9  # spread, of a series around 1, below which only rounding is left to model
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Fit:
+    """``sqrt(y / amount) = design @ coefficients + origin + spread * u``, ``u`` an ARIMA."""
+
+    tail: Tail
+    amount: float  # mean of the history, in its unit per bin
+    harmonics: Harmonics
+    coefficients: FloatArray  # [columns of the harmonics' design]
+    origin: float
+    spread: float
+    model: StateSpace  # of u
+    label: str
+    fit_seconds: float
+
+    def standardised(self, series: DemandSeries) -> FloatArray:
+        """``u`` of each bin of ``series``, ``[bins]``."""
+        cycles = self.cycles(series.start_s, series.bin_s, series.bins)
+        return (np.sqrt(series.values / self.amount) - cycles - self.origin) / self.spread
+
+    def cycles(self, start_s: float, bin_s: float, bins: int) -> FloatArray:
+        return self.harmonics.design(start_s, bin_s, bins) @ self.coefficients
+
+
+class Arima:
+    """ARIMA(p, d, q) around daily and weekly harmonics, of the square root of demand.
+
+    The root keeps forecasts from going negative without a clip at the mean, evens out the
+    variance of counts (that of a Poisson count's root is 1/4 at any rate), is defined at zero
+    where a logarithm is not, and makes the forecast scale with the demand. Back again, with ``z ~
+    N(m, s^2)`` the root: quantiles are ``max(0, m + s q)^2`` and the mean is
+    ``E[max(0, z)^2] = (m^2 + s^2) Phi(m / s) + m s phi(m / s)``.
+
+    ``d`` comes from a KPSS test on what the harmonics leave over, then the number of harmonics
+    (none allowed) and then ``(p, q)`` by AIC. Gaps are missing observations of the state space.
+    Bands hold the shocks to come, not the uncertainty of the parameters.
+
+    ``max_bins`` bounds the time of a fit: only the latest so many bins are used, and the order's
+    text says so.
+    """
+
+    method = "arima"
+
+    def __init__(
+        self,
+        max_p: int = 3,
+        max_q: int = 2,
+        max_daily: int = 6,
+        max_weekly: int = 3,
+        max_bins: int = 4032,  # six weeks of 15 min, two of 5 min
+    ) -> None:
+        self.max_p = max_p
+        self.max_q = max_q
+        self.max_daily = max_daily
+        self.max_weekly = max_weekly
+        self.max_bins = max_bins
+        self._state: _Fit | None = None
+
+    def fit(self, series: DemandSeries) -> Self:
+        """Choose orders and estimate; raises SeriesTooShort below MIN_OBSERVED observed bins."""
+        # BLAS threads gain nothing on such small matrices, and on busy cores they wait for each
+        # other: 0.3 s becomes 10 s
+        with threadpool_limits(limits=1, user_api="blas"):
+            self._state = self._estimate(series)
+        return self
+
+    def update(self, series: DemandSeries) -> Self:
+        state = fitted(self._state, self.method)
+        self._state = replace(
+            state,
+            tail=state.tail.follow(series),
+            model=state.model.advance(state.standardised(series)),
+        )
+        return self
+
+    def predict(self, steps: int) -> Forecast:
+        state = fitted(self._state, self.method)
+        check_steps(steps, self.method)
+        u_mean, u_variance = state.model.forecast(steps)
+        cycles = state.cycles(state.tail.end_s, state.tail.bin_s, steps)
+        mean = cycles + state.origin + state.spread * u_mean
+        deviation = state.spread * np.sqrt(u_variance)
+        roots = mean + deviation * ndtri(QUANTILES)[:, None]
+        return state.tail.forecast(
+            mean=state.amount * _mean_square(mean, deviation),
+            quantiles=state.amount * np.maximum(0.0, roots) ** 2,
+            method=self.method,
+            order=state.label,
+            fit_seconds=state.fit_seconds,
+        )
+
+    def _estimate(self, series: DemandSeries) -> _Fit:
+        started = perf_counter()
+        tail = Tail.of(series)
+        history = self._history(series)
+        amount = float(np.nanmean(history.values)) or 1.0
+        root = np.sqrt(history.values / amount)
+        still = bool(np.nanmax(root) - np.nanmin(root) < STILL)
+        cycles, d = (Harmonics(), 1) if still else self._cycles(root, history)
+        design = cycles.design(history.start_s, history.bin_s, history.bins)
+        coefficients = np.zeros(1) if still else harmonics.regress(root, d, design)
+        left = root - design @ coefficients
+        origin = float(left[0]) if d else 0.0  # an ARIMA with d = 1 has no mean: start it at 0
+        spread = _spread(left, d)
+        max_p, max_q = (0, 0) if spread <= STILL else (self.max_p, self.max_q)
+        best = fit_orders((left - origin) / spread, d, max_p, max_q)
+        return _Fit(
+            tail=tail,
+            amount=amount,
+            harmonics=cycles,
+            coefficients=coefficients,
+            origin=origin,
+            spread=spread,
+            model=best.model,
+            label=_label(best.order, cycles, self.max_bins if series.bins > self.max_bins else 0),
+            fit_seconds=perf_counter() - started,
+        )
+
+    def _history(self, series: DemandSeries) -> DemandSeries:
+        """The latest ``max_bins`` bins from the first observed one on."""
+        observed = np.flatnonzero(~np.isnan(series.values[-self.max_bins :]))
+        if observed.size < MIN_OBSERVED:
+            raise SeriesTooShort(
+                f"{series.key}: arima needs at least {MIN_OBSERVED} observed bins and has "
+                f"{observed.size}; give a longer history or use narrower bins."
+            )
+        first = max(0, series.bins - self.max_bins) + int(observed[0])
+        return replace(
+            series,
+            start_s=series.start_s + first * series.bin_s,
+            values=series.values[first:],
+        )
+
+    def _cycles(self, root: FloatArray, history: DemandSeries) -> tuple[Harmonics, int]:
+        """Harmonics and ``d``: the test runs on what the richest harmonics leave over."""
+        start_s, bin_s, bins = history.start_s, history.bin_s, history.bins
+        options = harmonics.candidates(bin_s, bins, self.max_daily, self.max_weekly)
+        richest = options[-1].design(start_s, bin_s, bins)
+        left = root - richest @ harmonics.regress(root, 0, richest)
+        d = 0 if _spread(left, 0) <= STILL else differences(left)
+        return harmonics.choose(root, d, start_s, bin_s, options), d
+
+
+def _spread(values: FloatArray, d: int) -> float:
+    """Root mean square of the values or their differences, at least STILL."""
+    squares = np.diff(values, n=d) ** 2
+    squares = squares[~np.isnan(squares)]
+    if squares.size == 0:  # gaps between all observed bins: no difference is known
+        return _spread(values, 0)
+    return max(STILL, float(np.sqrt(squares.mean())))
+
+
+def _mean_square(mean: FloatArray, deviation: FloatArray) -> FloatArray:
+    """``E[max(0, z)^2]`` for ``z ~ N(mean, deviation^2)``."""
+    ratio = np.clip(mean / np.maximum(deviation, 1e-12), -40.0, 40.0)  # Phi and phi are flat there
+    density = np.exp(-0.5 * ratio**2) / np.sqrt(2 * np.pi)
+    square = (mean**2 + deviation**2) * ndtr(ratio) + mean * deviation * density
+    return np.asarray(np.maximum(0.0, square))  # rounding may leave a zero just below it
+
+
+def _label(order: Order, cycles: Harmonics, only_last: int) -> str:
+    label = f"{order} + {cycles}" if str(cycles) else str(order)
+    return f"{label}, on the last {only_last} bins" if only_last else label

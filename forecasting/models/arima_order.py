@@ -1,0 +1,104 @@
+"""Orders of an ARIMA model: d by a unit-root test, then p and q by AIC."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from statsmodels.tsa.arima.model import ARIMA
+from statsmodels.tsa.stattools import kpss
+
+from forecasting.demand import FloatArray
+from forecasting.models.state_space import StateSpace
+
+Order = tuple[int, int, int]  # (p, d, q)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FittedOrder:
+    """Maximum-likelihood fit of one order; ``model`` stands after the last bin."""
+
+    order: Order
+    aic: float
+    parameters: FloatArray  # [p + q] AR then MA coefficients
+    model: StateSpace
+
+
+def differences(values: FloatArray) -> int:
+    """1 where the KPSS test rejects level stationarity at 5%, else 0; gaps are left out.
+
+    AIC cannot choose ``d``: models of different ``d`` explain different data. The bandwidth is
+    the longer one of Kwiatkowski et al. 1992 (l12), since the short one takes strong but
+    stationary autocorrelation for a unit root.
+    """
+    observed = values[~np.isnan(values)]
+    with _quiet():
+        statistic, _, _, critical = kpss(
+            observed, regression="c", nlags="legacy", result_object=False
+        )
+    return int(statistic > critical["5%"])
+
+
+def fit_orders(values: FloatArray, d: int, max_p: int, max_q: int) -> FittedOrder:
+    """The fit of least AIC over ``p <= max_p``, ``q <= max_q``.
+
+    ``values`` are standardised: deviations (``d = 0``) or differences (``d = 1``) of mean square
+    1; NaN bins add nothing to the likelihood. Orders that do not converge are left out; (0, d, 0)
+    has nothing to estimate, its variance being 1, and so always remains.
+    """
+    best = _white(values, d)
+    for p in range(max_p + 1):
+        for q in range(max_q + 1):
+            candidate = _fit(values, (p, d, q)) if p + q else None
+            if candidate is not None and candidate.aic < best.aic:
+                best = candidate
+    return best
+
+
+def _white(values: FloatArray, d: int) -> FittedOrder:
+    with _quiet():
+        results = ARIMA(values, order=(0, d, 0), trend="n").filter([1.0])
+    return _fitted(results, (0, d, 0))
+
+
+def _fit(values: FloatArray, order: Order) -> FittedOrder | None:
+    """The fit, or None where the optimiser did not converge."""
+    with _quiet():
+        try:
+            model = ARIMA(values, order=order, trend="n", concentrate_scale=True)
+            results = model.fit(cov_type="none", method_kwargs={"maxiter": 200})
+        except (np.linalg.LinAlgError, ValueError):
+            return None
+    if not results.mle_retvals["converged"] or not np.isfinite(results.llf):
+        return None
+    return _fitted(results, order)
+
+
+def _fitted(results: Any, order: Order) -> FittedOrder:
+    p, _, q = order
+    ssm = results.model.ssm
+    selection = ssm["selection"]
+    return FittedOrder(
+        order=order,
+        aic=-2 * float(results.llf) + 2 * (p + q + 1),  # + 1 for the variance
+        parameters=np.array(results.params[: p + q]),
+        model=StateSpace(
+            transition=np.array(ssm["transition"]),
+            design=np.array(ssm["design"][0]),
+            shock_cov=results.scale * (selection @ ssm["state_cov"] @ selection.T),
+            mean=np.array(results.predicted_state[:, -1]),
+            cov=np.array(results.predicted_state_cov[:, :, -1]),
+        ),
+    )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Orders are tried in bulk: one that fits badly loses by its AIC, not by a warning."""
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        yield
