@@ -1,0 +1,161 @@
+"""Rolling origin: forecast from each of many moments with only what was known then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from forecasting.demand import DemandSeries, FloatArray
+from forecasting.errors import ForecastError, SeriesTooShort
+from forecasting.forecast import Forecast, Forecaster
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Backtest:
+    """Forecasts of one method from ``o`` origins over ``h`` bins, and their errors.
+
+    Errors are fractions over all observed bins of all origins; NaN where the divisor is 0.
+    """
+
+    method: str
+    order: str
+    origins_s: FloatArray  # [o] UTC epoch seconds
+    actual: FloatArray  # [o, h] amount per bin, NaN for gaps
+    mean: FloatArray  # [o, h]
+    forecasts: tuple[Forecast, ...]  # [o], for plotting
+    fit_seconds: float
+    mae: float  # mean absolute error, amount per bin
+    wape: float
+    peak_wape: float
+    mase: float
+    coverage80: float
+
+
+def rolling_forecasts(
+    series: DemandSeries, forecaster: Forecaster, origins_s: Sequence[float], steps: int
+) -> list[Forecast]:
+    """The forecast of the ``steps`` bins after each origin, given only the bins before it.
+
+    ``forecaster`` is fitted at the first origin and follows from there, its parameters kept; call
+    again for later origins to fit anew. ``origins_s`` are UTC epoch seconds, on bin edges, rising,
+    none after the end of ``series``; raises ForecastError otherwise and whatever ``fit`` raises.
+    """
+    forecasts: list[Forecast] = []
+    seen_s = series.start_s
+    for origin_s in origins_s:
+        _check_origin(series, origin_s, seen_s)
+        new = series.window(seen_s, origin_s)
+        forecaster = forecaster.update(new) if forecasts else forecaster.fit(new)
+        forecasts.append(forecaster.predict(steps))
+        seen_s = new.end_s
+    return forecasts
+
+
+def backtest(
+    series: DemandSeries,
+    make_forecaster: Callable[[], Forecaster],
+    horizon_bins: int,
+    origins: int,
+    stride_bins: int | None = None,
+) -> Backtest:
+    """Forecast ``horizon_bins`` from the last ``origins`` origins, ``stride_bins`` apart.
+
+    The last origin leaves exactly its horizon; the stride is the horizon unless given, so that
+    every bin of the test is forecast once. Raises SeriesTooShort where the first origin would
+    have no bin before it, and whatever ``fit`` raises.
+    """
+    stride = horizon_bins if stride_bins is None else stride_bins
+    if min(horizon_bins, origins, stride) < 1:
+        raise ForecastError(
+            f"{series.key}: a backtest needs a horizon, origins and stride of at least 1, not "
+            f"{horizon_bins}, {origins} and {stride}."
+        )
+    first = series.bins - horizon_bins - (origins - 1) * stride
+    if first < 1:
+        raise SeriesTooShort(
+            f"{series.key}: {origins} origins with a horizon of {horizon_bins} bins need at least "
+            f"{series.bins - first + 1} bins and there are {series.bins}; ask for fewer origins."
+        )
+    at = first + stride * np.arange(origins)
+    origins_s = np.asarray(series.start_s + series.bin_s * at, dtype=np.float64)
+    forecasts = rolling_forecasts(series, make_forecaster(), origins_s.tolist(), horizon_bins)
+    actual = series.values[at[:, None] + np.arange(horizon_bins)]
+    mean = np.stack([forecast.mean for forecast in forecasts])
+    low = np.stack([forecast.quantile(0.1) for forecast in forecasts])
+    high = np.stack([forecast.quantile(0.9) for forecast in forecasts])
+    return Backtest(
+        method=forecasts[0].method,
+        order=forecasts[0].order,
+        origins_s=origins_s,
+        actual=actual,
+        mean=mean,
+        forecasts=tuple(forecasts),
+        fit_seconds=forecasts[0].fit_seconds,
+        mae=mean_absolute_error(actual, mean),
+        wape=wape(actual, mean),
+        peak_wape=peak_wape(actual, mean),
+        mase=mase(actual, mean, series.values[:first]),
+        coverage80=coverage(actual, low, high),
+    )
+
+
+def mean_absolute_error(actual: FloatArray, mean: FloatArray) -> float:
+    """``mean |y - f|`` over observed bins."""
+    seen = ~np.isnan(actual)
+    return _ratio(np.abs(actual - mean)[seen].sum(), seen.sum())
+
+
+def wape(actual: FloatArray, mean: FloatArray) -> float:
+    """Weighted absolute percentage error: ``sum |y - f| / sum y`` over observed bins."""
+    seen = ~np.isnan(actual)
+    return _ratio(np.abs(actual - mean)[seen].sum(), actual[seen].sum())
+
+
+def peak_wape(actual: FloatArray, mean: FloatArray) -> float:
+    """The same of the largest bin of each row: ``sum |max y - max f| / sum max y``.
+
+    Both maxima are over the observed bins of the row; rows without any are left out.
+    """
+    seen = ~np.isnan(actual)
+    some = seen.any(axis=1)
+    top = np.where(seen, actual, -np.inf).max(axis=1)[some]
+    forecast_top = np.where(seen, mean, -np.inf).max(axis=1)[some]
+    return _ratio(np.abs(top - forecast_top).sum(), top.sum())
+
+
+def mase(actual: FloatArray, mean: FloatArray, history: FloatArray) -> float:
+    """Mean absolute error over that of the one-step naive forecast within ``history [bins]``.
+
+    Hyndman and Koehler 2006, International Journal of Forecasting 22, eq. for q_t. Horizons
+    beyond one step may well pass 1.
+    """
+    steps = np.abs(np.diff(history))
+    steps = steps[~np.isnan(steps)]
+    return _ratio(mean_absolute_error(actual, mean) * steps.size, steps.sum())
+
+
+def coverage(actual: FloatArray, low: FloatArray, high: FloatArray) -> float:
+    """Share of observed bins within ``[low, high]``."""
+    seen = ~np.isnan(actual)
+    inside = (low <= actual) & (actual <= high)
+    return _ratio(inside[seen].sum(), seen.sum())
+
+
+def _ratio(numerator: float, denominator: float) -> float:
+    return float(numerator / denominator) if denominator > 0 else float("nan")
+
+
+def _check_origin(series: DemandSeries, origin_s: float, seen_s: float) -> None:
+    offset = (origin_s - series.start_s) / series.bin_s
+    if abs(offset - round(offset)) > 1e-6:
+        raise ForecastError(
+            f"{series.key}: origin {origin_s:.3f} s is not on an edge of the {series.bin_s:g} s "
+            f"bins that start at {series.start_s:.3f} s; choose a bin edge."
+        )
+    if origin_s <= seen_s or offset > series.bins + 1e-6:
+        raise ForecastError(
+            f"{series.key}: origin {origin_s:.0f} s must come after {seen_s:.0f} s and not after "
+            f"the end of the series, {series.end_s:.0f} s; give rising origins within it."
+        )
