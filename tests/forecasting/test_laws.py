@@ -1,0 +1,143 @@
+"""What holds for every forecaster."""
+
+import numpy as np
+import pytest
+
+from forecasting.backtest import rolling_forecasts
+from forecasting.errors import ForecastError
+from forecasting.forecast import QUANTILES
+from forecasting.selection import Auto, forecaster
+
+METHODS = ("arima", "last-value", "seasonal-naive", "auto")
+HOUR_S = 3600.0
+
+
+def make(method):
+    return Auto(4, origins=6) if method == "auto" else forecaster(method)
+
+
+def holed(values, share=0.1, seed=3):
+    values = values.copy()
+    values[np.random.default_rng(seed).random(values.size) < share] = np.nan
+    return values
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_nothing_at_or_after_an_origin_changes_its_forecast(method, series, daily_demand):
+    true = daily_demand(4, noise=0.1, bin_s=HOUR_S)
+    origins = [60 * HOUR_S, 61 * HOUR_S, 70 * HOUR_S, 94 * HOUR_S]
+    forecasts = rolling_forecasts(series(true, HOUR_S), make(method), origins, 6)
+    for index, origin in enumerate(origins):
+        other = true.copy()
+        other[round(origin / HOUR_S) :] = 7777.0
+        changed = rolling_forecasts(series(other, HOUR_S), make(method), origins, 6)
+        for before, after in zip(forecasts[: index + 1], changed, strict=False):
+            np.testing.assert_array_equal(before.mean, after.mean)
+            np.testing.assert_array_equal(before.quantiles, after.quantiles)
+        if index + 1 < len(origins):  # the change is felt, so that the test can fail
+            assert not np.array_equal(forecasts[-1].mean, changed[-1].mean)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("level", [0.0, 0.3, 50.0])
+def test_forecasts_are_ordered_finite_and_never_negative(method, level, series):
+    counts = np.random.default_rng(5).poisson(level, 120)
+    demand = series(holed(counts.astype(float)), HOUR_S)
+    forecast = make(method).fit(demand).predict(30)
+    assert forecast.quantiles.shape == (len(QUANTILES), 30)
+    assert np.all(np.isfinite(forecast.mean)) and np.all(np.isfinite(forecast.quantiles))
+    assert np.all(forecast.mean >= 0) and np.all(forecast.quantiles >= 0)
+    assert np.all(np.diff(forecast.quantiles, axis=0) >= 0)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_twice_the_demand_is_twice_the_forecast(method, series, daily_demand):
+    values = holed(daily_demand(4, noise=0.1, bin_s=HOUR_S))
+    once, twice = (
+        make(method).fit(series(factor * values, HOUR_S)).predict(12) for factor in (1.0, 1000.0)
+    )
+    np.testing.assert_allclose(twice.mean, 1000 * once.mean, rtol=1e-6)
+    np.testing.assert_allclose(twice.quantiles, 1000 * once.quantiles, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_week_later_is_the_same_forecast(method, series, daily_demand):
+    values = daily_demand(4, noise=0.1, bin_s=HOUR_S)
+    now, later = (
+        make(method).fit(series(values, HOUR_S, start_s=weeks * 604_800.0)).predict(12)
+        for weeks in (0, 2800)
+    )
+    np.testing.assert_allclose(later.mean, now.mean, rtol=1e-6)
+    assert later.start_s - now.start_s == 2800 * 604_800.0
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_gaps_are_not_zeros(method, series, daily_demand):
+    gapped = daily_demand(6, noise=0.05, bin_s=HOUR_S)
+    least = gapped.min()
+    gapped[70:76] = np.nan
+    gapped[-26:] = np.nan  # more than a season, so that each method must reach back across it
+    with_gaps, with_zeros = (
+        make(method).fit(series(values, HOUR_S)).predict(4)
+        for values in (gapped, np.nan_to_num(gapped, nan=0.0))
+    )
+    assert np.all(with_gaps.mean > 0.5 * least)
+    assert np.all(with_gaps.mean > 1.5 * with_zeros.mean)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_an_update_of_gaps_tells_nothing(method, series):
+    walk = 1000 + 10 * np.cumsum(np.random.default_rng(8).standard_normal(120))
+    model = make(method).fit(series(walk, HOUR_S))
+    before = model.predict(9)
+    after = model.update(series(np.full(3, np.nan), HOUR_S, start_s=120 * HOUR_S)).predict(6)
+    np.testing.assert_allclose(after.mean, before.mean[3:], rtol=1e-9)
+    np.testing.assert_allclose(after.quantiles, before.quantiles[:, 3:], rtol=1e-9)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_updates_may_come_in_any_pieces(method, series, daily_demand):
+    demand = series(holed(daily_demand(5, noise=0.1, bin_s=HOUR_S)), HOUR_S)
+
+    def after(*edges):
+        model = make(method).fit(demand.window(0.0, 96 * HOUR_S))
+        for left, right in zip((96, *edges), (*edges, 120), strict=True):
+            model.update(demand.window(left * HOUR_S, right * HOUR_S))
+        return model.predict(5)
+
+    at_once, in_pieces = after(), after(97, 97, 103, 119)
+    np.testing.assert_allclose(in_pieces.mean, at_once.mean, rtol=1e-9)
+    np.testing.assert_allclose(in_pieces.quantiles, at_once.quantiles, rtol=1e-9)
+    assert in_pieces.start_s == 120 * HOUR_S
+
+
+@pytest.mark.parametrize("method", [*METHODS, "perfect"])
+def test_updates_must_follow_on(method, series, daily_demand):
+    demand = series(daily_demand(4, bin_s=HOUR_S), HOUR_S)
+    model = forecaster(method, truth=demand).fit(demand.window(0.0, 72 * HOUR_S))
+    wrong = [
+        demand.window(73 * HOUR_S, 80 * HOUR_S),
+        demand.window(71 * HOUR_S, 80 * HOUR_S),
+        series([1.0], HOUR_S, start_s=72 * HOUR_S, model="mixtral"),
+        series([1.0], 1800.0, start_s=72 * HOUR_S),
+        series([1.0], HOUR_S, start_s=72 * HOUR_S, unit="input_tokens"),
+    ]
+    for update in wrong:
+        with pytest.raises(ForecastError, match="an update must hold"):
+            model.update(update)
+
+
+@pytest.mark.parametrize("method", [*METHODS, "perfect"])
+def test_order_of_calls_and_amounts_are_checked(method, series, daily_demand):
+    demand = series(daily_demand(4, bin_s=HOUR_S), HOUR_S)
+    with pytest.raises(ForecastError, match="fit a series before"):
+        forecaster(method, truth=demand).predict(1)
+    with pytest.raises(ForecastError, match="fit a series before"):
+        forecaster(method, truth=demand).update(demand)
+    with pytest.raises(ForecastError, match="at least one step"):
+        forecaster(method, truth=demand).fit(demand).predict(0)
+    for amount in (-1.0, np.inf):
+        spoilt = demand.values.copy()
+        spoilt[5] = amount
+        with pytest.raises(ForecastError, match="bin 5 holds"):
+            forecaster(method, truth=demand).fit(series(spoilt, HOUR_S))
