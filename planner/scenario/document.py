@@ -15,6 +15,8 @@ from planner.errors import ScenarioError
 from planner.scenario.schema import Scenario
 
 MAX_CHARACTERS = 1_000_000
+MAX_VALUES = 200_000  # with aliases written out: a few lines of them can stand for billions
+MAX_DEPTH = 50
 Path = tuple[str | int, ...]
 
 
@@ -35,12 +37,35 @@ def _load(text: str, name: str) -> CommentedMap:
         raise ScenarioError(f"{name}, line {line}: not valid YAML: {error.problem}.") from None
     except YAMLError as error:
         raise ScenarioError(f"{name}: not valid YAML: {error}.") from None
+    except RecursionError:
+        raise ScenarioError(
+            f"{name}: nested deeper than any scenario; check the brackets."
+        ) from None
     if not isinstance(data, CommentedMap):
         raise ScenarioError(
             f"{name}, line 1: a scenario is a mapping that begins with 'version: 1'; "
             "see docs/examples for one to start from."
         )
+    _check_extent(data, name)
     return data
+
+
+def _check_extent(data: CommentedMap, name: str) -> None:
+    """Refuse aliases that multiply or that contain themselves."""
+    values = 0
+    rest: list[tuple[Any, int]] = [(data, 0)]
+    while rest:
+        value, depth = rest.pop()
+        values += 1
+        if values > MAX_VALUES or depth > MAX_DEPTH:
+            raise ScenarioError(
+                f"{name}: more than {MAX_VALUES:,} values or {MAX_DEPTH} levels; a scenario needs "
+                "far fewer, so check its aliases (&name and *name)."
+            )
+        if isinstance(value, Mapping):
+            rest += [(item, depth + 1) for item in value.values()]
+        elif isinstance(value, Sequence) and not isinstance(value, str | bytes):
+            rest += [(item, depth + 1) for item in value]
 
 
 def parse(text: str, name: str = "scenario") -> Scenario:

@@ -15,7 +15,7 @@ def scenarios_list() -> QuerySet[Scenario]:
 def scenario_get(name: str) -> Scenario:
     """By name or id."""
     scenario = Scenario.objects.filter(name=name).first()
-    if scenario is None and name.isdigit():
+    if scenario is None and name.isdecimal():
         scenario = Scenario.objects.filter(pk=int(name)).first()
     if scenario is None:
         have = ", ".join(Scenario.objects.values_list("name", flat=True)[:10]) or "none yet"

@@ -15,7 +15,7 @@ def traces_list() -> QuerySet[Trace]:
 def trace_get(name: str) -> Trace:
     """By name or, for scripts, by id; raises NotFound listing what there is."""
     trace = Trace.objects.filter(name=name).first()
-    if trace is None and name.isdigit():
+    if trace is None and name.isdecimal():
         trace = Trace.objects.filter(pk=int(name)).first()
     if trace is None:
         have = ", ".join(Trace.objects.values_list("name", flat=True)[:10]) or "none yet"
