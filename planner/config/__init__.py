@@ -1,0 +1,6 @@
+"""Settings, URLs and the ways in: web server, worker, scheduler."""
+
+# The Celery app must exist before a task is sent, whichever process sends it.
+from planner.config.celery import app as celery_app
+
+__all__ = ["celery_app"]

@@ -1,0 +1,141 @@
+"""Bring a checkout up to date: virtual environment, requirements, database, static files, caches.
+
+Usage: setup.py run|manage|dev. Needs only the standard library, as it runs before anything is
+installed. Every step leaves a digest of what it depends on and is skipped while that is unchanged.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+VENV = ROOT / ".venv"
+PYTHON = VENV / "bin" / "python"
+DATA_DIR = ROOT / os.environ.get("HEADROOM_DATA_DIR", "var")
+
+
+class SetUpError(Exception):
+    """One sentence: what is wrong and the remedy."""
+
+
+def main(kind: str) -> None:
+    os.chdir(ROOT)
+    with (ROOT / "requirements.txt").open() as lock:  # two first starts at once take turns
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        install(dev=kind == "dev")
+        if kind == "run":
+            prepare(web=True)
+        elif kind == "manage":
+            prepare(web=False)
+
+
+def install(*, dev: bool) -> None:
+    """The virtual environment with the pinned packages; those of development hold the others."""
+    allowed = ["requirements-dev.txt"] if dev else ["requirements.txt", "requirements-dev.txt"]
+    if PYTHON.exists() and any(fresh(*requirements_stamp(name)) for name in allowed):
+        return
+    if not PYTHON.exists() or not succeeds(PYTHON, "-m", "pip", "--version"):
+        create_venv()
+    say(f"installing {allowed[0]} (the first time: a few minutes)")
+    run(
+        "Installing the requirements failed; see pip's message above.",
+        *(PYTHON, "-m", "pip", "install", "--disable-pip-version-check"),
+        *(["--requirement", allowed[0]] if sys.stderr.isatty() else ["-qr", allowed[0]]),
+    )
+    stamp, wanted = requirements_stamp(allowed[0])
+    stamp.write_text(wanted)
+
+
+def requirements_stamp(name: str) -> tuple[Path, str]:
+    files = [ROOT / file for file in ("requirements.txt", "constraints.txt", name)]
+    return VENV / f"headroom-{name}.stamp", digest(files)
+
+
+def create_venv() -> None:
+    if not succeeds(sys.executable, "-c", "import venv, ensurepip"):
+        raise SetUpError(
+            f"{sys.executable} cannot make virtual environments; install its venv module "
+            "(Debian and Ubuntu: the package python3-venv) and start again."
+        )
+    say("creating .venv")
+    run(
+        "Creating .venv failed; see the message above.",
+        *(base_python(), "-m", "venv", "--clear", VENV),
+    )
+
+
+def base_python() -> str:
+    """The interpreter behind this one: a broken .venv must not be rebuilt by itself."""
+    return getattr(sys, "_base_executable", sys.executable)
+
+
+def prepare(*, web: bool) -> None:
+    """What the product keeps in its data directory."""
+    DATA_DIR.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not os.environ.get("DATABASE_URL"):
+        if not (DATA_DIR / "headroom.sqlite3").exists():
+            (DATA_DIR / "migrate.stamp").unlink(missing_ok=True)
+        manage_step("migrate", "planner/migrations/*.py", "--verbosity=0")
+    elif web:  # otherwise a shared database is migrated by those who look after it
+        manage("migrate", "--verbosity=0")
+    if web:
+        ignored = ["widgetbundle.js", "datasets", "templates"]  # Plotly's, for notebooks
+        options = [f"--ignore={name}" for name in ignored]
+        manage_step("collectstatic", "static/**/*", "--no-input", "--verbosity=0", *options)
+        manage_step("warm_up", "simulation/**/*.py")
+
+
+def manage_step(command: str, sources: str, *arguments: str) -> None:
+    """Run a management command if the files matching ``sources`` or the packages changed."""
+    files = [*sorted(ROOT.glob(sources)), ROOT / "requirements.txt", ROOT / "constraints.txt"]
+    stamp = DATA_DIR / f"{command}.stamp"
+    wanted = digest(files)
+    if not fresh(stamp, wanted):
+        say(command.replace("_", " "))
+        manage(command, *arguments)
+        stamp.write_text(wanted)
+
+
+def manage(command: str, *arguments: str) -> None:
+    run(f"`{command}` failed; see its message above.", PYTHON, "manage.py", command, *arguments)
+
+
+def digest(files: Iterable[Path]) -> str:
+    """Of names and contents, and of the interpreter's version."""
+    total = hashlib.sha256(sys.version.encode())
+    for file in files:
+        if file.is_file():
+            total.update(f"{file.relative_to(ROOT)}\n".encode() + file.read_bytes())
+    return total.hexdigest()
+
+
+def fresh(stamp: Path, wanted: str) -> bool:
+    return stamp.exists() and stamp.read_text() == wanted
+
+
+def run(problem: str, *command: str | Path) -> None:
+    if subprocess.run(command, check=False, stdout=sys.stderr).returncode:
+        raise SetUpError(problem)
+
+
+def succeeds(*command: str | Path) -> bool:
+    return subprocess.run(command, check=False, capture_output=True).returncode == 0
+
+
+def say(what: str) -> None:
+    print(f"Headroom set-up: {what} ...", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1])
+    except SetUpError as problem:
+        sys.exit(str(problem))
+    except KeyboardInterrupt:
+        sys.exit("Set-up was stopped; start again to finish it.")

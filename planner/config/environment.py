@@ -1,0 +1,57 @@
+"""Settings that come from environment variables, with one clear sentence for a bad one."""
+
+import os
+import secrets
+from pathlib import Path
+
+from django.core.exceptions import ImproperlyConfigured
+
+
+def env_bool(name: str, *, default: bool = False) -> bool:
+    value = os.environ.get(name, "").strip().lower()
+    if value in ("", "0", "false", "no"):
+        return False if value else default
+    if value in ("1", "true", "yes"):
+        return True
+    raise ImproperlyConfigured(f"{name} is {value!r}; give 1 or 0.")
+
+
+def env_int(name: str, default: int) -> int:
+    value = os.environ.get(name, "").strip()
+    if not value:
+        return default
+    if not value.isdecimal() or int(value) == 0:
+        raise ImproperlyConfigured(f"{name} is {value!r}; give a whole number above 0.")
+    return int(value)
+
+
+def env_list(name: str) -> list[str]:
+    """Comma-separated values, blanks removed."""
+    return [item.strip() for item in os.environ.get(name, "").split(",") if item.strip()]
+
+
+def secret_key(data_dir: Path) -> str:
+    """SECRET_KEY of the environment, else the one made once and kept in ``data_dir``.
+
+    Several machines that serve one database must be given the same SECRET_KEY.
+    """
+    if given := os.environ.get("SECRET_KEY", ""):
+        return given
+    return kept_secret(data_dir / "secret-key.txt", random_bytes=48)
+
+
+def kept_secret(path: Path, *, random_bytes: int) -> str:
+    """The secret in ``path``, made on first use, readable by its owner only."""
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_name(f"{path.name}.{os.getpid()}")
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            file.write(secrets.token_urlsafe(random_bytes))
+        try:
+            os.link(draft, path)  # unlike a rename, never replaces one just made by another process
+        except FileExistsError:
+            pass
+        finally:
+            draft.unlink()
+    return path.read_text(encoding="ascii").strip()

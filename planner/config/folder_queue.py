@@ -1,0 +1,125 @@
+"""A message broker that needs no server: a folder with one file per message.
+
+Kombu's own filesystem transport can read a file that is still being written, and loses what a
+killed worker had taken. Here a message appears by an atomic rename, and whoever holds a lock on its
+file has it: the kernel drops the lock when the holder dies, which puts the message back, and
+acknowledging removes the file. Delivery is at least once.
+
+Carries tasks to one folder's workers only: no fanout, so no remote control and no events.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+from contextlib import suppress
+from pathlib import Path
+from queue import Empty
+from typing import Any, ClassVar
+from uuid import uuid4
+
+from kombu.transport import virtual
+
+
+class Channel(virtual.Channel):
+    """Queues as subfolders of the ``folder`` transport option."""
+
+    def __init__(self, connection: Any, **kwargs: Any) -> None:
+        super().__init__(connection, **kwargs)  # type: ignore[no-untyped-call]
+        self._folder = Path(connection.client.transport_options["folder"])
+        self._taken: dict[str, tuple[Path, int]] = {}  # delivery tag: file, locked descriptor
+
+    def basic_ack(self, delivery_tag: str, multiple: bool = False) -> None:
+        super().basic_ack(delivery_tag, multiple)  # type: ignore[no-untyped-call]
+        self._finish(delivery_tag)
+
+    def basic_reject(self, delivery_tag: str, requeue: bool = False) -> None:
+        super().basic_reject(delivery_tag, requeue)  # type: ignore[no-untyped-call]
+        if not requeue:
+            self._finish(delivery_tag)
+
+    def _queue_folder(self, queue: str) -> Path:
+        folder = self._folder / queue
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return folder
+
+    def _messages(self, queue: str) -> list[Path]:
+        """Oldest first; files still being written have another suffix."""
+        return sorted(self._queue_folder(queue).glob("*.json"))
+
+    def _put(self, queue: str, message: dict[str, Any], **_: Any) -> None:
+        path = self._queue_folder(queue) / f"{time.time_ns():020}-{uuid4().hex}.json"
+        unfinished = path.with_suffix(".part")
+        unfinished.write_text(json.dumps(message), encoding="utf-8")
+        unfinished.rename(path)
+
+    def _get(self, queue: str, timeout: float | None = None) -> dict[str, Any]:
+        for path in self._messages(queue):
+            descriptor = _lock(path)
+            if descriptor is not None:
+                message: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+                self._taken[message["properties"]["delivery_tag"]] = path, descriptor
+                return message
+        raise Empty
+
+    def _restore(self, message: Any) -> None:
+        """Letting go of the lock puts the message back where it was."""
+        _, descriptor = self._taken.pop(message.delivery_tag)
+        _unlock(descriptor)
+
+    def _finish(self, delivery_tag: str) -> None:
+        path, descriptor = self._taken.pop(delivery_tag)
+        path.unlink(missing_ok=True)
+        _unlock(descriptor)
+
+    def _size(self, queue: str) -> int:
+        return len(self._messages(queue))
+
+    def _purge(self, queue: str) -> int:
+        """Remove the messages that no worker holds; returns how many."""
+        removed = 0
+        for path in self._messages(queue):
+            descriptor = _lock(path)
+            if descriptor is not None:
+                path.unlink()
+                _unlock(descriptor)
+                removed += 1
+        return removed
+
+
+class Transport(virtual.Transport):
+    """Kombu transport; name it in the broker URL by its module path."""
+
+    Channel = Channel
+    driver_type = "folder"
+    driver_name = "folder"
+    default_connection_params: ClassVar[dict[str, Any]] = {}  # there is no host to connect to
+
+    def drain_events(self, connection: Any, timeout: float | None = None, **_: Any) -> None:
+        """Wait briefly whatever the ``timeout``: between waits a worker looks for a stop signal."""
+        super().drain_events(  # type: ignore[no-untyped-call]
+            connection, timeout=self.polling_interval
+        )
+
+
+def _lock(path: Path) -> int | None:
+    """Descriptor holding the lock of ``path``; None when another holds it or it is finished."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return None
+    with suppress(BlockingIOError, FileNotFoundError):
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # The holder may have removed the file between our opening and locking it.
+        path.stat()
+        return descriptor
+    os.close(descriptor)
+    return None
+
+
+def _unlock(descriptor: int) -> None:
+    # Explicitly, as children forked meanwhile share the open file and closing leaves them the lock.
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+    os.close(descriptor)

@@ -1,0 +1,245 @@
+"""All settings. Every choice of a deployment is an environment variable named here."""
+
+import os
+from importlib.resources import files
+from pathlib import Path
+
+import dj_database_url
+from csp.constants import NONE, SELF, UNSAFE_INLINE
+
+from planner.config.environment import env_bool, env_int, env_list, secret_key
+from planner.config.numba_cache import numba_cache_dir
+from planner.version import VERSION
+
+BASE_DIR = Path(__file__).resolve().parents[2]
+
+# Everything the product writes: database, queue, arrays, uploads, secrets, caches.
+HEADROOM_DATA_DIR = (BASE_DIR / os.environ.get("HEADROOM_DATA_DIR", "var")).resolve()
+HEADROOM_DATA_DIR.mkdir(mode=0o700, parents=True, exist_ok=True)
+HEADROOM_MAX_UPLOAD_BYTES = env_int("HEADROOM_MAX_UPLOAD_BYTES", 10 * 1000**3)
+
+# Read by numba when it is first imported, which is always after these settings.
+os.environ.setdefault("NUMBA_CACHE_DIR", str(numba_cache_dir(HEADROOM_DATA_DIR, BASE_DIR)))
+
+DEBUG = env_bool("HEADROOM_DEBUG")
+HTTPS = env_bool("HEADROOM_HTTPS")  # served through a proxy that ends TLS and sets X-Forwarded-*
+SECRET_KEY = secret_key(HEADROOM_DATA_DIR)
+ALLOWED_HOSTS = ["localhost", "127.0.0.1", "[::1]", *env_list("HEADROOM_ALLOWED_HOSTS")]
+CSRF_TRUSTED_ORIGINS = env_list("HEADROOM_CSRF_ORIGINS")
+
+INSTALLED_APPS = [
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "django_htmx",
+    "rest_framework",
+    "rest_framework.authtoken",
+    "django_filters",
+    "drf_spectacular",
+    "planner",
+]
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "csp.middleware.CSPMiddleware",
+    "planner.config.middleware.UploadLimitMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "django_htmx.middleware.HtmxMiddleware",
+]
+ROOT_URLCONF = "planner.config.urls"
+WSGI_APPLICATION = "planner.config.wsgi.application"
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ],
+        },
+    },
+]
+
+# Database
+
+DATABASES = {
+    "default": dj_database_url.parse(
+        os.environ.get("DATABASE_URL") or f"sqlite:///{HEADROOM_DATA_DIR}/headroom.sqlite3",
+        conn_max_age=600,
+        conn_health_checks=True,
+    )
+}
+if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
+    DATABASES["default"]["OPTIONS"] = {
+        # Several processes write: readers must not block them, and a writer takes its lock at the
+        # start, since one that upgrades a read fails at once instead of waiting.
+        "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
+        "transaction_mode": "IMMEDIATE",
+        "timeout": 30,  # s
+    }
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+# People
+
+AUTH_USER_MODEL = "planner.User"
+LOGIN_URL = "web:login"
+LOGIN_REDIRECT_URL = "web:home"
+LOGOUT_REDIRECT_URL = "web:login"
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": f"django.contrib.auth.password_validation.{name}"}
+    for name in (
+        "UserAttributeSimilarityValidator",
+        "MinimumLengthValidator",
+        "CommonPasswordValidator",
+        "NumericPasswordValidator",
+    )
+]
+SESSION_COOKIE_NAME = "headroom_session"
+SESSION_COOKIE_AGE = 14 * 24 * 3600  # s
+CSRF_COOKIE_NAME = "headroom_csrf"
+CSRF_COOKIE_HTTPONLY = False  # htmx sends the token from the cookie or the page
+
+# What browsers may do
+
+CONTENT_SECURITY_POLICY = {
+    "DIRECTIVES": {
+        "default-src": [SELF],
+        "script-src": [SELF],
+        "style-src": [SELF, UNSAFE_INLINE],  # Plotly sizes its charts by style elements
+        "img-src": [SELF, "data:", "blob:"],
+        "object-src": [NONE],
+        "frame-ancestors": [NONE],
+        "form-action": [SELF],
+        "base-uri": [SELF],
+    }
+}
+X_FRAME_OPTIONS = "DENY"
+SECURE_CONTENT_TYPE_NOSNIFF = True
+SECURE_REFERRER_POLICY = "same-origin"
+if HTTPS:
+    SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+    SECURE_SSL_REDIRECT = True
+    SECURE_REDIRECT_EXEMPT = [r"^health/$"]  # asked from inside, past the proxy
+    SECURE_HSTS_SECONDS = 365 * 24 * 3600
+    SESSION_COOKIE_SECURE = True
+    CSRF_COOKIE_SECURE = True
+
+# Uploads: streamed to files, so that their size does not matter to memory
+
+FILE_UPLOAD_HANDLERS = ["django.core.files.uploadhandler.TemporaryFileUploadHandler"]
+FILE_UPLOAD_TEMP_DIR = HEADROOM_DATA_DIR / "uploads"
+FILE_UPLOAD_TEMP_DIR.mkdir(mode=0o700, exist_ok=True)
+FILE_UPLOAD_PERMISSIONS = 0o600
+DATA_UPLOAD_MAX_MEMORY_SIZE = 5 * 1000**2  # bytes of a form's other fields: a scenario's YAML
+
+# Static files
+
+STATIC_URL = "static/"
+STATIC_ROOT = HEADROOM_DATA_DIR / "static"
+STATIC_ROOT.mkdir(exist_ok=True)
+STATICFILES_DIRS = [
+    BASE_DIR / "static",
+    # plotly/plotly.min.js: from the Python package, so that the two never differ in version
+    ("plotly", str(files("plotly") / "package_data")),
+    # Swagger UI for the API's docs page, without the package's other viewer
+    (
+        "swagger-ui",
+        str(files("drf_spectacular_sidecar") / "static/drf_spectacular_sidecar/swagger-ui-dist"),
+    ),
+]
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {
+        "BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"
+        if DEBUG
+        else "whitenoise.storage.CompressedManifestStaticFilesStorage"
+    },
+}
+WHITENOISE_USE_FINDERS = DEBUG
+
+# REST
+
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": [
+        "rest_framework.authentication.SessionAuthentication",
+        "rest_framework.authentication.TokenAuthentication",
+    ],
+    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_FILTER_BACKENDS": ["django_filters.rest_framework.DjangoFilterBackend"],
+    "DEFAULT_PAGINATION_CLASS": "rest_framework.pagination.PageNumberPagination",
+    "PAGE_SIZE": 50,
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "EXCEPTION_HANDLER": "planner.api.errors.problem_handler",
+}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "Headroom",
+    "DESCRIPTION": "Capacity planning for LLM serving fleets.",
+    "VERSION": VERSION,
+    "OAS_VERSION": "3.1.1",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "ENUM_NAME_OVERRIDES": {
+        "RunKind": "planner.models.run.Run.Kind",
+        "RunState": "planner.models.run.Run.State",
+        "TraceKind": "planner.models.trace.Trace.Kind",
+        "TraceState": "planner.models.trace.Trace.State",
+        "WorkKind": "planner.api.serializers.options.WORK",
+        "Policy": "planner.api.serializers.options.POLICIES",
+        "Solver": "planner.api.serializers.options.SOLVERS",
+        "ForecastMethod": "planner.api.serializers.options.METHODS",
+    },
+}
+
+# Work queue
+
+if os.environ.get("REDIS_URL"):
+    CELERY_BROKER_URL = os.environ["REDIS_URL"]
+else:
+    CELERY_BROKER_TRANSPORT = "planner.config.folder_queue:Transport"
+    CELERY_BROKER_TRANSPORT_OPTIONS = {
+        "folder": str(HEADROOM_DATA_DIR / "queue"),
+        "polling_interval": 0.1,  # s
+    }
+    CELERY_WORKER_ENABLE_REMOTE_CONTROL = False
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_TASK_SERIALIZER = "json"
+CELERY_ACCEPT_CONTENT = ["json"]
+CELERY_TASK_IGNORE_RESULT = True  # the row is the result
+CELERY_TASK_ACKS_LATE = True
+CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+CELERY_WORKER_CONCURRENCY = env_int("HEADROOM_WORKER_CONCURRENCY", 2)
+CELERY_BEAT_SCHEDULE_FILENAME = str(HEADROOM_DATA_DIR / "beat-schedule")
+CELERY_BEAT_SCHEDULE = {
+    "runs-sweep": {
+        "task": "planner.tasks.runs_sweep",
+        "schedule": 10.0,  # s
+        "options": {"expires": 10.0},  # s; sweeps must not pile up while no worker runs
+    }
+}
+
+# Time, language, log
+
+USE_TZ = True
+TIME_ZONE = "UTC"
+LANGUAGE_CODE = "en"
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"plain": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "plain"}},
+    "root": {"handlers": ["stderr"], "level": os.environ.get("HEADROOM_LOG_LEVEL", "INFO")},
+    "loggers": {
+        "django": {"handlers": [], "propagate": True},
+        "celery": {"level": "WARNING"},  # else a sweep tells of itself every few seconds
+    },
+}

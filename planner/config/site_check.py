@@ -1,0 +1,104 @@
+"""Looks at the running site as a newcomer would: logs in, finds the demo's results, opens them."""
+
+from __future__ import annotations
+
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from html.parser import HTMLParser
+from http.cookiejar import CookieJar
+from urllib.parse import urlencode, urljoin
+
+from planner.config.supervisor import Stopped
+
+DEMO_WITHIN_S = 600.0
+OVER = ("failed", "errored", "cancelled")
+
+
+class Page(HTMLParser):
+    """The attributes of a page's elements, in order."""
+
+    def __init__(self, url: str, text: str) -> None:
+        super().__init__()
+        self.url = url
+        self.elements: list[dict[str, str]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append({name: value or "" for name, value in attrs})
+
+    def first(self, **wanted: str | None) -> dict[str, str] | None:
+        """The first element whose attributes match; None matches any value, _ stands for -."""
+        for element in self.elements:
+            if all(
+                name in element and value in (None, element[name])
+                for name, value in ((key.replace("_", "-"), value) for key, value in wanted.items())
+            ):
+                return element
+        return None
+
+
+class Visitor:
+    """A browser's essentials: cookies, forms, following redirects."""
+
+    def __init__(self) -> None:
+        cookies = urllib.request.HTTPCookieProcessor(CookieJar())
+        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), cookies)
+
+    def get(self, url: str, fields: dict[str, str] | None = None) -> Page:
+        """The page at ``url``, POSTing ``fields`` if given; raises Stopped when it is refused."""
+        data = urlencode(fields).encode() if fields else None
+        request = urllib.request.Request(url, data=data, headers={"Referer": url})  # noqa: S310 - own site
+        try:
+            with self._opener.open(request, timeout=60) as response:
+                return Page(response.url, response.read().decode("utf-8", "replace"))
+        except (urllib.error.URLError, TimeoutError, ConnectionError) as problem:
+            raise Stopped(f"Check: {url} did not answer well: {problem}.") from None
+
+
+def site_check(
+    url: str,
+    *,
+    user: str,
+    password: str,
+    still_alive: Callable[[], None],
+    say: Callable[[str], None],
+) -> None:
+    """Raises Stopped with what was missing; ``still_alive`` may raise it too, while waiting."""
+    visitor = Visitor()
+    login = visitor.get(f"{url}/")
+    token = login.first(name="csrfmiddlewaretoken")
+    if token is None or login.first(name="password") is None:
+        raise Stopped(f"Check: {login.url} shows no login form.")
+    home = visitor.get(
+        login.url,
+        {
+            "username": user,
+            "password": password,
+            "csrfmiddlewaretoken": token["value"],
+            "next": "/",
+        },
+    )
+    if home.first(name="password") is not None:
+        raise Stopped("Check: the site refused the demo login.")
+    say("the demo login works")
+
+    deadline = time.monotonic() + DEMO_WITHIN_S
+    while (state := (home.first(data_demo_run=None) or {}).get("data-demo-run")) != "completed":
+        if state is None or state in OVER:
+            raise Stopped(f"Check: the home page shows the demo's run as {state or 'missing'}.")
+        if time.monotonic() > deadline:
+            raise Stopped(f"Check: the demo's run was still {state} after {DEMO_WITHIN_S:.0f} s.")
+        still_alive()
+        time.sleep(1.0)
+        home = visitor.get(f"{url}/")
+    say("the demo's run is completed")
+
+    link = home.first(data_demo_results=None)
+    if link is None or not link.get("href"):
+        raise Stopped("Check: the home page has no link to the demo's results.")
+    results = visitor.get(urljoin(home.url, link["href"]))
+    if results.first(id="replica-chart") is None:
+        raise Stopped(f"Check: {results.url} shows no chart of recommended replicas.")
+    say(f"{results.url} shows the recommended replicas")

@@ -1,0 +1,143 @@
+"""Starts the product's processes, watches them, and leaves none behind."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+
+from planner.config.leash import die_with_parent
+
+STARTS_WITHIN_S = 120.0
+STOPS_WITHIN_S = 5.0  # a run cut short here is taken up again at the next start
+
+
+class Stopped(Exception):
+    """Why the product is not running, in one sentence."""
+
+
+class Children:
+    """Processes, each leading a group of its own; leaving the context ends every group."""
+
+    def __init__(self) -> None:
+        self._started: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self, name: str, *arguments: str, listener: socket.socket | None = None) -> None:
+        """Run ``python -m ARGUMENTS``; it may inherit a listening socket."""
+        self._started[name] = subprocess.Popen(  # noqa: S603 - our own modules
+            [sys.executable, "-m", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=sys.stderr,  # standard output is for the address and the login
+            start_new_session=True,
+            preexec_fn=die_with_parent,
+            pass_fds=[listener.fileno()] if listener else [],
+        )
+
+    def check(self) -> None:
+        """Raises Stopped when a process has ended."""
+        for name, process in self._started.items():
+            status = process.poll()
+            if status is not None:
+                raise Stopped(
+                    f"The {name} process ended with status {status}, so everything was stopped; "
+                    "its last messages stand above."
+                )
+
+    def watch(self) -> None:
+        """Returns only by an exception: Stopped, or the KeyboardInterrupt of a stop signal."""
+        while True:
+            self.check()
+            time.sleep(0.5)
+
+    def __enter__(self) -> Children:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        for process in self._started.values():
+            process.terminate()  # the leader alone, who ends its own children in order
+        deadline = time.monotonic() + STOPS_WITHIN_S
+        with suppress(KeyboardInterrupt, subprocess.TimeoutExpired):  # asked again: wait no longer
+            for process in self._started.values():
+                process.wait(timeout=max(0.0, deadline - time.monotonic()))
+        for process in self._started.values():
+            # Also when the leader is gone: a group lives as long as its last member.
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket that the web server inherits, so that nobody can take the port meanwhile.
+
+    Port 0 is any free one. Raises Stopped when the address cannot be had.
+    """
+    try:
+        return socket.create_server((host, port), backlog=512)
+    except OSError as problem:
+        reason = (
+            "is taken"
+            if problem.errno == errno.EADDRINUSE
+            else f"cannot be used ({problem.strerror})"
+        )
+        raise Stopped(
+            f"Port {port} of {host} {reason}; stop what listens there or choose another by --port."
+        ) from None
+
+
+def start_all(children: Children, listener: socket.socket, worker_ready: Path) -> None:
+    """Web server, worker and scheduler; ``worker_ready`` appears when the worker takes tasks."""
+    os.environ["HEADROOM_WORKER_READY"] = str(worker_ready)
+    children.start(
+        "web",
+        "gunicorn",
+        "planner.config.wsgi",
+        f"--bind=fd://{listener.fileno()}",
+        "--worker-class=gthread",
+        "--workers=2",
+        "--threads=4",
+        "--preload",
+        "--no-control-socket",
+        "--log-level=warning",
+        listener=listener,
+    )
+    celery = ("celery", "--quiet", "--app=planner.config.celery")
+    quiet = ("--without-gossip", "--without-mingle", "--without-heartbeat")
+    children.start("worker", *celery, "worker", *quiet)
+    children.start("scheduler", *celery, "beat")
+
+
+def wait_until_up(children: Children, url: str, worker_ready: Path) -> None:
+    """Until the site answers and the worker takes tasks; raises Stopped when they do not."""
+    deadline = time.monotonic() + STARTS_WITHIN_S
+    while time.monotonic() < deadline:
+        children.check()
+        if worker_ready.exists() and answers(f"{url}/health/"):
+            return
+        time.sleep(0.1)
+    late = "web server" if worker_ready.exists() else "worker"
+    raise Stopped(
+        f"The {late} did not start within {STARTS_WITHIN_S:.0f} s; see its messages above."
+    )
+
+
+def answers(url: str) -> bool:
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with direct.open(url, timeout=5) as response:
+            return bool(response.status == 200)
+    except (urllib.error.URLError, TimeoutError, ConnectionError):
+        return False

@@ -1,0 +1,11 @@
+"""Every address of the product, by the part that answers it."""
+
+from django.urls import include, path
+
+from planner.config.health import health
+
+urlpatterns = [
+    path("health/", health, name="health"),
+    path("api/v1/", include("planner.api.urls", namespace="api")),
+    path("", include("planner.web.urls", namespace="web")),
+]

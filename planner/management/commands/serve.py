@@ -1,0 +1,96 @@
+"""`bin/run`: web, API, worker and scheduler as one thing to start and stop."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandParser
+
+from planner.config.environment import kept_secret
+from planner.config.site_check import site_check
+from planner.config.supervisor import Children, Stopped, listen, start_all, wait_until_up
+
+DEMO_USER = "demo"
+DEFAULT_PORT = 8000
+
+
+class Command(BaseCommand):
+    help = "Run web, API, worker and scheduler until Ctrl-C."
+    requires_system_checks = ()
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "--port", type=int, help=f"port of the site ({DEFAULT_PORT}; 0 is any free one)"
+        )
+        parser.add_argument("--host", default="127.0.0.1", help="address to listen on (127.0.0.1)")
+        parser.add_argument("--no-demo", action="store_true", help="make no demo data and login")
+        parser.add_argument(
+            "--check",
+            action="store_true",
+            help="start, wait until the demo's plan is computed and shown, stop; on any free port",
+        )
+
+    def handle(self, *_: Any, **options: Any) -> None:
+        check, demo = options["check"], not options["no_demo"]
+        port = options["port"]
+        if port is None:
+            port = 0 if check else DEFAULT_PORT
+        if not 0 <= port <= 65535:
+            self._refuse(f"--port {port} is no port; give a number from 0 to 65535.")
+        if check and not demo:
+            self._refuse("--check looks at the demo, so it cannot go with --no-demo.")
+        try:
+            listener = listen(options["host"], port)
+        except Stopped as problem:
+            self._refuse(str(problem))
+
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        signal.signal(signal.SIGHUP, signal.default_int_handler)
+        try:
+            with TemporaryDirectory() as folder, Children() as children:
+                worker_ready = Path(folder) / "worker-ready"
+                start_all(children, listener, worker_ready)
+                password = self._demo() if demo else ""
+                host, port = listener.getsockname()[:2]
+                anywhere = host == "0.0.0.0"  # noqa: S104 - compared, not bound
+                own = f"http://{'127.0.0.1' if anywhere else host}:{port}"
+                wait_until_up(children, own, worker_ready)
+                self.stdout.write(f"Headroom is running at http://{options['host']}:{port}")
+                if demo:
+                    self.stdout.write(f"Demo login: user {DEMO_USER}, password {password}")
+                self.stdout.flush()
+                if check:
+                    site_check(
+                        own,
+                        user=DEMO_USER,
+                        password=password,
+                        still_alive=children.check,
+                        say=lambda what: self.stdout.write(f"Check: {what}"),
+                    )
+                else:
+                    children.watch()
+        except KeyboardInterrupt:
+            self.stdout.write("Stopped.")
+        except Stopped as problem:
+            self.stderr.write(str(problem))
+            sys.exit(1)
+
+    def _demo(self) -> str:
+        """The demo's user, trace, scenario and first run; returns the login's password."""
+        from django.db import connection
+
+        from planner.services.demo import demo_ensure
+
+        password = kept_secret(settings.HEADROOM_DATA_DIR / "demo-login.txt", random_bytes=12)
+        demo_ensure(password=password)
+        connection.close()  # this process will only wait from here on
+        return password
+
+    def _refuse(self, sentence: str) -> None:
+        self.stderr.write(sentence)
+        sys.exit(2)
