@@ -1,0 +1,170 @@
+"""Demand files: shapes, bin width, gaps, and rows that have no place on the grid."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from planner.errors import IngestError
+from planner.ingest import read_demand, read_requests
+
+NAN = float("nan")
+
+
+def values(store, field="requests"):
+    return {one.name: getattr(one, field).tolist() for one in read_demand(store)}
+
+
+def test_absent_bins_and_empty_cells_are_gaps_and_zeros_are_zeros(ingest, store):
+    text = "time,requests\n0,5\n60,0\n120,\n180,NaN\n300,7\n"
+    report = ingest(text)
+    (series,) = report.series
+    assert (report.kind, report.rows, report.rejected) == ("demand", 5, 0)
+    assert (series.bins, series.gaps, series.requests, series.bin_s) == (6, 3, 12, 60)
+    np.testing.assert_equal(values(store)["t"], [5, 0, NAN, NAN, NAN, 7])
+
+
+def test_missing_zero_fills_absent_bins_but_not_empty_cells(ingest, store):
+    report = ingest("time,requests\n0,5\n60,\n120,1\n300,7\n", missing="zero")
+    np.testing.assert_equal(values(store)["t"], [5, NAN, 1, 0, 0, 7])
+    assert report.series[0].gaps == 1
+
+
+def test_series_by_column_and_by_labels(ingest, store):
+    text = (
+        "service,model,region,bin_start,requests,input_tokens,output_tokens\n"
+        "chat,m1,eu,2024-01-01 00:00:00,1,10,2\n"
+        "chat,m1,us,2024-01-01 00:00:00,2,20,4\n"
+        "chat,m1,eu,2024-01-01 01:00:00,3,,6\n"
+        "chat,m1,us,2024-01-01 01:00:00,4,40,8\n"
+    )
+    report = ingest(text, tier="IW-F")
+    assert [s.name for s in report.series] == ["chat / m1 / eu", "chat / m1 / us"]
+    assert (report.models, report.regions, report.tiers) == (("m1",), ("eu", "us"), ("IW-F",))
+    assert (report.input_tokens, report.output_tokens, report.requests) == (70, 20, 10)
+    eu, us = read_demand(store)
+    assert (eu.model, eu.region, eu.tier, eu.bin_s) == ("m1", "eu", "IW-F", 3600)
+    np.testing.assert_equal(eu.input_tokens, [10, NAN])
+    assert us.input_tokens.tolist() == [20, 40] and us.total_tokens is None
+    assert (report.start, report.end) == ("2024-01-01T00:00:00Z", "2024-01-01T02:00:00Z")
+
+
+def test_wide_columns_are_series(ingest, store):
+    text = "day,hour,chat_requests,api_requests,chat_input_tokens\n0,0,1,2,9\n0,1,3,4,8\n"
+    report = ingest(text)
+    assert values(store) == {"chat": [1, 3], "api": [2, 4]}
+    assert read_demand(store)[0].input_tokens.tolist() == [9, 8]
+    assert read_demand(store)[1].input_tokens is None
+    assert report.columns["requests"] == "chat_requests,api_requests"
+    assert report.columns["time"] == "day+hour"
+
+
+def test_wide_columns_by_mapping(ingest, store):
+    text = "stamp,a,b\n0,1,2\n1,3,4\n"
+    ingest(text, mapping={"bin_start": "stamp:min", "requests": "a,b"})
+    assert values(store) == {"a": [1, 3], "b": [2, 4]}
+    assert read_demand(store)[0].bin_s == 60
+
+
+def test_rates_are_multiplied_by_the_bin_width(ingest, store):
+    report = ingest("t_s,rps\n0,0.5\n600,2\n")
+    assert values(store) == {"t": [300, 1200]}
+    assert "rps is per second; multiplied by the bin width." in report.notes
+    ingest("t_s,x\n0,0.5\n600,2\n", mapping={"rate": "x"})
+    assert values(store) == {"t": [300, 1200]}
+
+
+def test_tokens_only(ingest, store):
+    report = ingest("minute,tokens_per_s\n0,1\n1,2\n3,4\n")
+    (series,) = read_demand(store)
+    np.testing.assert_equal(series.total_tokens, [60, 120, NAN, 240])
+    assert np.isnan(series.requests).all()
+    assert report.requests is None and report.series[0].gaps == 1
+
+
+def test_bin_width_is_the_usual_step_and_stragglers_are_refused(ingest, store):
+    times = [*range(0, 3000, 10), 1005]
+    report = ingest("t_s,requests\n" + "".join(f"{t},1\n" for t in times))
+    assert report.bin_s == 10
+    assert dict(report.reject_reasons) == {"time off the grid of 10 s bins": 1}
+    assert report.reject_samples[0].line == len(times) + 1
+    assert report.requests == 300 == report.rows - report.rejected
+
+
+def test_bin_width_is_the_common_measure_when_steps_vary(ingest, store):
+    report = ingest("t_s,requests\n" + "".join(f"{t},1\n" for t in (0, 20, 50, 70, 100)))
+    assert (report.bin_s, report.rejected) == (10, 0)
+    assert report.series[0].gaps == 6
+
+
+def test_bin_width_can_be_given_and_must_fit(ingest):
+    one = "t_s,requests\n0,1\n"
+    with pytest.raises(IngestError, match="the bin width cannot be told from one time per series"):
+        ingest(one)
+    assert ingest(one, bin_s=300.0).bin_s == 300
+    assert ingest("t_s,requests\n0,1\n600,1\n", bin_s=300.0).series[0].gaps == 1
+    with pytest.raises(IngestError, match="its times do not fall on bins of 7 s"):
+        ingest("t_s,requests\n0,1\n10,1\n20,1\n", bin_s=7.0)
+
+
+def test_unsorted_bins_find_their_place(ingest, store):
+    ingest("t_s,requests\n20,3\n0,1\n10,2\n")
+    assert values(store) == {"t": [1, 2, 3]}
+
+
+def test_an_exact_repeat_is_refused_once_and_a_contradiction_refuses_the_file(ingest):
+    report = ingest("t_s,requests\n0,1\n10,2\n10,2\n20,3\n")
+    assert dict(report.reject_reasons) == {"bin repeated": 1}
+    assert (report.requests, report.reject_samples[0].line) == (6, 4)
+    with pytest.raises(IngestError, match="lines 3 and 4 give series t different requests for the"):
+        ingest("t_s,requests\n0,1\n10,2\n10,5\n20,3\n")
+
+
+def test_a_wide_row_off_the_grid_counts_once(ingest):
+    times = [*range(0, 3000, 10), 1005]
+    text = "t_s,a_requests,b_requests\n" + "".join(f"{t},1,2\n" for t in times)
+    report = ingest(text)
+    assert (report.rows, report.rejected, report.requests) == (301, 1, 900)
+
+
+@pytest.mark.parametrize(
+    ("cell", "reason"),
+    [
+        ("-1", "requests negative"),
+        ("many", "requests not a number"),
+        ("1e18", "requests above 1e+15"),
+        ("inf", "requests above 1e+15"),
+    ],
+)
+def test_bad_cells_refuse_their_row(ingest, cell, reason):
+    report = ingest(f"t_s,requests\n0,1\n10,{cell}\n20,1\n30,1\n")
+    assert dict(report.reject_reasons) == {reason: 1}
+    assert report.series[0].gaps == 1
+    with pytest.raises(IngestError, match=rf"t.csv, line 3: {reason[:17]}"):
+        ingest(f"t_s,requests\n0,1\n10,{cell}\n20,1\n30,1\n", strict=True)
+
+
+def test_a_grid_that_cannot_be_is_refused(ingest):
+    text = "t_ns,requests\n0,1\n1,1\n900000000000000000,1\n"
+    with pytest.raises(IngestError, match="would have 900,000,000,000,000,001 bins of 1e-09 s"):
+        ingest(text, mapping={"time": "t_ns"})
+
+
+def test_a_demand_file_without_counts_names_what_is_missing(ingest):
+    with pytest.raises(IngestError, match="no column known to hold requests; name one with --map"):
+        ingest("time,colour\n0,red\n", format="demand")
+    with pytest.raises(IngestError, match="no column known to hold time"):
+        ingest("requests,colour\n0,red\n", format="demand")
+    with pytest.raises(IngestError, match="requests and rate are both mapped"):
+        ingest("t,a,b\n0,1,2\n", mapping={"requests": "a", "rate": "b"})
+    with pytest.raises(IngestError, match="requests is mapped twice to one column"):
+        ingest("t,a,b\n0,1,2\n", mapping={"requests": "a,a"})
+
+
+def test_each_reader_refuses_the_other_kind(ingest, store):
+    ingest("t_s,requests\n0,1\n10,1\n")
+    with pytest.raises(IngestError, match=r"t.csv holds demand per bin, not requests"):
+        read_requests(store)
+    ingest("time,input_tokens,output_tokens\n0,1,1\n")
+    with pytest.raises(IngestError, match=r"t.csv holds requests, not demand per bin"):
+        read_demand(store)
