@@ -175,3 +175,15 @@ def field_counts(found: Records, delimiter: str, *, quoted: bool) -> IntArray:
     return np.asarray(
         np.searchsorted(marks, found.end) - np.searchsorted(marks, found.start) + 1, dtype=np.int64
     )
+
+
+def misquoted(found: Records, delimiter: str) -> npt.NDArray[np.bool_]:
+    """Records with a double quote that neither opens, closes nor is doubled within a quoted field
+    (RFC 4180), shape ``[records]``."""
+    buffer = np.frombuffer(found.data, np.uint8)
+    quotes = np.flatnonzero(buffer == _QUOTE)
+    edge = np.isin(buffer, (ord(delimiter), _NEWLINE, _RETURN, _QUOTE))
+    beside = np.where(np.arange(quotes.size) % 2 == 0, quotes - 1, quotes + 1)
+    wrong = quotes[~edge[beside] & (beside >= 0)]
+    within = np.searchsorted(wrong, found.end) - np.searchsorted(wrong, found.start)
+    return np.asarray(within > 0)

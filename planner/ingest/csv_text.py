@@ -8,13 +8,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from planner.errors import IngestError
-from planner.ingest.blocks import Records, field_counts
+from planner.ingest.blocks import Records, field_counts, misquoted
 from planner.ingest.rows import Batch, Fault
 
 DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
+WRONG_COUNT = "wrong number of fields"
+MISQUOTED = "double quote inside a field"
 _SAMPLE = 50  # records that vote on the delimiter
 _DATA = re.compile(r"^[\d\s:.+\-/TZ]*\d[\d\s:.+\-/TZ]*$")
 
@@ -74,32 +77,38 @@ def batch(found: Records, header: Header, columns: Sequence[str], name: str) -> 
     """The records below the header as text columns; those with too many or too few fields apart."""
     if found.line.size and found.line[0] <= header.line:
         found = found.keep(found.line > header.line)
+    faults: list[Fault] = []
+    if b'"' in found.data:
+        found = _set_apart(found, misquoted(found, header.delimiter), MISQUOTED, faults)
     counts = field_counts(found, header.delimiter, quoted=True)
-    right = counts == len(header.columns)
-    faults: tuple[Fault, ...] = ()
-    if not right.all():
-        bad = found.keep(~right)
-        faults = (Fault("wrong number of fields", bad.line, bad.text),)
-        found = found.keep(right)
-    return Batch(_parse(found, header, columns, name), found.line, found.text, faults)
+    found = _set_apart(found, counts != len(header.columns), WRONG_COUNT, faults)
+    return Batch(_parse(found, header, columns, name), found.line, found.text, tuple(faults))
+
+
+def _set_apart(
+    found: Records, bad: npt.NDArray[np.bool_], reason: str, faults: list[Fault]
+) -> Records:
+    """The records that are not ``bad``; the others become a fault."""
+    if not bad.any():
+        return found
+    refused = found.keep(bad)
+    faults.append(Fault(reason, refused.line, refused.text))
+    return found.keep(~bad)
 
 
 def _parse(found: Records, header: Header, columns: Sequence[str], name: str) -> pl.DataFrame:
     schema = dict.fromkeys(header.columns, pl.String)
     if not found.start.size:
         return pl.DataFrame(schema=schema).select(columns)
-    try:
-        frame = (
-            pl.scan_csv(found.joined(), has_header=False, separator=header.delimiter, schema=schema)
-            .select(columns)
-            .collect()
-        )
-    except pl.exceptions.PolarsError:
-        frame = None
-    if frame is None or frame.height != found.start.size:
-        quoted = next(i for i in np.arange(found.start.size) if '"' in found.text(int(i)))
+    text = found.joined()
+    frame = (
+        pl.scan_csv(text, has_header=False, separator=header.delimiter, schema=schema)
+        .select(columns)
+        .collect()
+    )
+    if frame.height != found.start.size:
         raise IngestError(
-            f"{name}, line {found.line[quoted]} or below: double quotes stand where no field "
-            "begins or ends; double them or quote the whole field."
+            f"{name}, lines {found.line[0]} to {found.line[-1]}: {found.start.size:,} rows were "
+            f"found but {frame.height:,} could be read; check the double quotes there."
         )
     return frame

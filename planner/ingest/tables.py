@@ -76,7 +76,9 @@ def open_table(source: Source, options: IngestOptions, scratch: Path) -> Table:
     is_json = _is_json(head, source.name)
     whole = len(head) < PROBE_BYTES
     found = _sample(head if whole else head[:PROBE_BYTES], whole, source.name, quoted=not is_json)
-    return TextTable(source, options, itertools.chain([head], pieces), found, quoted=not is_json)
+    step = options.chunk_bytes
+    again = (head[at : at + step] for at in range(0, len(head), step))
+    return TextTable(source, options, itertools.chain(again, pieces), found, quoted=not is_json)
 
 
 def text_columns(head: bytes, name: str) -> tuple[tuple[str, ...], bool]:
