@@ -181,7 +181,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("problem", models.TextField(blank=True)),
-                ("options", models.JSONField(default=dict)),
+                ("options", models.JSONField(blank=True, default=dict)),
                 (
                     "kind",
                     models.CharField(
@@ -195,7 +195,7 @@ class Migration(migrations.Migration):
                 ("rejected", models.BigIntegerField(default=0)),
                 ("start_at", models.DateTimeField(blank=True, null=True)),
                 ("end_at", models.DateTimeField(blank=True, null=True)),
-                ("report", models.JSONField(default=dict)),
+                ("report", models.JSONField(blank=True, default=dict)),
                 ("store", models.CharField(blank=True, max_length=255)),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
                 (
@@ -251,7 +251,7 @@ class Migration(migrations.Migration):
                 ),
                 ("name", models.CharField(blank=True, max_length=120)),
                 ("document", models.TextField(blank=True)),
-                ("options", models.JSONField(default=dict)),
+                ("options", models.JSONField(blank=True, default=dict)),
                 ("seed", models.PositiveIntegerField(default=0)),
                 ("code_version", models.CharField(blank=True, max_length=64)),
                 ("progress", models.FloatField(default=0.0)),
@@ -259,7 +259,7 @@ class Migration(migrations.Migration):
                 ("log", models.TextField(blank=True)),
                 ("problem", models.TextField(blank=True)),
                 ("traceback", models.TextField(blank=True)),
-                ("result", models.JSONField(default=dict)),
+                ("result", models.JSONField(blank=True, default=dict)),
                 ("store", models.CharField(blank=True, max_length=255)),
                 ("cancel_requested", models.BooleanField(default=False)),
                 ("attempts", models.PositiveIntegerField(default=0)),

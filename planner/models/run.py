@@ -32,7 +32,7 @@ class Run(models.Model):
     )
     name = models.CharField(max_length=120, blank=True)  # of the scenario or file, as it was then
     document = models.TextField(blank=True)  # the scenario as it was when the run was asked for
-    options = models.JSONField(default=dict)
+    options = models.JSONField(default=dict, blank=True)
     seed = models.PositiveIntegerField(default=0)
     code_version = models.CharField(max_length=64, blank=True)
     progress = models.FloatField(default=0.0)  # 0 to 1
@@ -40,7 +40,7 @@ class Run(models.Model):
     log = models.TextField(blank=True)
     problem = models.TextField(blank=True)  # failed: the sentence; errored: a short one
     traceback = models.TextField(blank=True)  # errored only; never shown to users
-    result = models.JSONField(default=dict)  # the figures, as on the command line
+    result = models.JSONField(default=dict, blank=True)  # the figures, as on the command line
     store = models.CharField(max_length=255, blank=True)  # folder, relative to the data directory
     cancel_requested = models.BooleanField(default=False)
     attempts = models.PositiveIntegerField(default=0)
