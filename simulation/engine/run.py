@@ -45,8 +45,9 @@ def simulate(
     """Replay ``trace`` on ``fleet`` under ``policy``.
 
     Requests arriving in ``[0, duration_s)`` are taken (default: the whole intervals that hold every
-    arrival) and hours are counted in that window. Then, with no control and no arrivals, the run
-    goes on until every request has finished or four hours passed; those left are unfinished.
+    arrival) and hours are counted in that window. Then, with no scaling and no arrivals, the run
+    goes on until every request has finished (deferred ones are still let in) or four hours passed;
+    those left are unfinished.
     A request served away from home pays the one-way latency there and back: it reaches its instance
     ``latency_s[home, serving]`` after it was routed, and TTFT and E2E add the same again.
 
@@ -103,6 +104,14 @@ def _window(
         raise SimulationError("interval_s must be positive, of the series and of the policy.")
     if not fleet.pools:
         raise SimulationError("The fleet has no pool; give it at least one.")
+    for pool in fleet.pools:
+        place = f"Pool of {pool.model} in {pool.region}"
+        if not 0 <= pool.minimum <= pool.maximum:
+            raise SimulationError(f"{place}: needs 0 <= minimum <= maximum instances.")
+        if not 0 <= pool.startup_s < np.inf:
+            raise SimulationError(f"{place}: startup_s must be a number of seconds >= 0.")
+    if not np.all(np.isfinite(fleet.latency_s) & (fleet.latency_s >= 0)):
+        raise SimulationError("Latency between regions must be a number of seconds >= 0.")
     for kind, names, known in (
         ("region", trace.regions, [region.name for region in fleet.regions]),
         ("tier", trace.tiers, [tier.name for tier in fleet.tiers]),
@@ -121,7 +130,17 @@ def _window(
         duration_s = (np.floor(trace.duration_s / interval_s) + 1.0) * interval_s
     elif not duration_s > 0:
         raise SimulationError("duration_s must be positive.")
-    return trace.window(trace.start_s, trace.start_s + duration_s), float(duration_s)
+    return _before(trace, float(duration_s)), float(duration_s)
+
+
+def _before(trace: Trace, end_s: float) -> Trace:
+    """Requests arriving before ``end_s``. Not ``Trace.window``: sums with epoch seconds would lose
+    what lies within their rounding of the edge."""
+    keep = slice(0, int(np.searchsorted(trace.arrival_s, end_s)))
+    if keep.stop == len(trace):
+        return trace
+    columns = ("arrival_s", "input_tokens", "output_tokens", "model", "region", "tier")
+    return replace(trace, **{name: getattr(trace, name)[keep] for name in columns})
 
 
 def _targets(wanted: npt.NDArray[np.int64], fleet: Fleet) -> npt.NDArray[np.int64]:

@@ -1,5 +1,7 @@
 """Routing, deferred requests and scaling, on fleets small enough to work out by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -7,6 +9,7 @@ from simulation.engine import simulate
 from simulation.errors import SimulationError
 from simulation.fleet import Tier
 from simulation.policies.flat import Flat
+from simulation.policies.reactive import UnifiedReactive
 from simulation.policies.scheduled import Scheduled
 from tests.simulation.builders import fleet, pool, profile, trace
 
@@ -251,6 +254,45 @@ def test_unknown_names_are_refused(change, word):
 def test_wrong_number_of_counts_is_refused():
     with pytest.raises(SimulationError, match="one per pool"):
         simulate(trace([0.0], 1, 1), fleet(), Flat([1, 2]))
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"minimum": 5, "maximum": 4}, "minimum"),
+        ({"minimum": -1}, "minimum"),
+        ({"startup_s": -1.0}, "startup_s"),
+        ({"startup_s": np.nan}, "startup_s"),
+    ],
+)
+def test_senseless_pools_are_refused(change, word):
+    with pytest.raises(SimulationError, match=word):
+        simulate(trace([0.0], 1, 1), fleet(pool(**change)), Flat([1]))
+
+
+def test_negative_latency_is_refused():
+    with pytest.raises(SimulationError, match="Latency"):
+        simulate(trace([0.0], 1, 1), fleet(latency=[[-1.0]]), Flat([1]))
+
+
+@pytest.mark.parametrize("change", [{"duration_s": 0.0}, {"interval_s": 0.0}])
+def test_senseless_windows_are_refused(change):
+    with pytest.raises(SimulationError, match="positive"):
+        simulate(trace([0.0], 1, 1), fleet(), Flat([1]), **change)
+
+
+def test_window_takes_what_arrives_before_its_end():
+    arrivals = [0.0, np.nextafter(60.0, 0), 60.0, 61.0]
+    at_epoch = replace(trace(arrivals, 1, 1), start_s=1_700_158_546.8)
+    assert len(simulate(at_epoch, fleet(), Flat([1]), duration_s=60.0).trace) == 2
+    assert simulate(at_epoch, fleet(), Flat([1])).duration_s == 120.0
+
+
+def test_pool_without_instances_counts_requests_at_the_router_and_gets_its_first():
+    result = simulate(
+        trace([1.0], 10, 1), fleet(pool(SLOW, initial=0, startup_s=10.0)), UnifiedReactive()
+    )
+    assert result.requests.first_token_s[0] == 15.0 + 10.0 + 1.0
 
 
 def test_progress_is_told_and_may_cancel():

@@ -5,6 +5,7 @@ import pytest
 
 from simulation import invariants
 from simulation.engine import entry, simulate, warm_up
+from simulation.engine.state import POOL
 from simulation.errors import InvariantViolated
 from simulation.fleet import Tier
 from simulation.metrics import meets_slo
@@ -175,3 +176,16 @@ def test_broken_laws_are_noticed(part, name, change, law):
     invariants.check(result)
     with pytest.raises(InvariantViolated, match=law):
         invariants.check(tampered(result, part, name, change))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "law"),
+    [("kv_peak", 101, "memory"), ("early", 1, "not ready"), ("lifetime_s", 9.0, "lifetimes")],
+)
+def test_broken_laws_inside_the_engine_are_noticed(name, value, law):
+    pools = np.zeros(1, POOL)
+    pools["kv_capacity"] = 100
+    invariants.check_state(pools)
+    pools[name] = value
+    with pytest.raises(InvariantViolated, match=law):
+        invariants.check_state(pools)
