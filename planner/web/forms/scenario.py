@@ -30,7 +30,10 @@ DEFAULT = Scenario.model_fields["fleet"].default
 def _number(
     label: str, default: Any = None, *, whole: bool = False, required: bool = False, **limits: Any
 ) -> forms.Field:
-    attrs = {"placeholder": f"{default:g}" if isinstance(default, float) else str(default or ""), "step": "any"}
+    attrs = {
+        "placeholder": f"{default:g}" if isinstance(default, float) else str(default or ""),
+        "step": "any",
+    }
     kind, widget = (
         (forms.IntegerField, forms.NumberInput({**attrs, "step": "1"}))
         if whole

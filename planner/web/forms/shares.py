@@ -7,8 +7,11 @@ from typing import Any
 
 from django import forms
 
+# After = or : any number is a share; after a blank only a percentage or a fraction like 0.6, since
+# names may end in numbers.
 _PART = re.compile(
-    r"^(?P<name>.*\S)[\s=:]+(?P<share>[0-9]*\.?[0-9]+(?:e-?[0-9]+)?)\s*(?P<sign>%?)$"
+    r"^(?P<name>.*?[^\s=:])(?:\s*[=:]\s*(?P<given>\d*\.?\d+)\s*(?P<sign>%?)"
+    r"|\s+(?P<percent>\d*\.?\d+)\s*%|\s+(?P<fraction>0?\.\d+))$"
 )
 
 
@@ -21,9 +24,12 @@ class SharesField(forms.CharField):
             if not part.strip():
                 continue
             match = _PART.match(part.strip())
-            name = match["name"].strip() if match else part.strip()
-            share = float(match["share"]) if match else 1.0
-            shares[name] = round(share / 100, 9) if match and match["sign"] else share
+            if match is None:
+                shares[part.strip()] = 1.0
+                continue
+            number = float(match["given"] or match["percent"] or match["fraction"])
+            hundredths = match["sign"] or match["percent"]
+            shares[match["name"]] = round(number / 100, 9) if hundredths else number
         return shares
 
     def prepare_value(self, value: Any) -> Any:
