@@ -260,8 +260,10 @@ def _calendar(text: pl.Series) -> pl.Series:
             found = found.fill_null(_parse(left, form))
         result = result.scatter(rest, found)
     # nanoseconds wrap round silently outside these years
+    if text.is_between("1970", "2262").all(ignore_nulls=False):
+        return result
     inside = text.str.strip_chars_start().is_between("1970", "2262").fill_null(False)
-    return result if inside.all() else result.zip_with(inside, _NOTHING)
+    return result.zip_with(inside, _NOTHING)
 
 
 def _parse(text: pl.Series, form: str) -> pl.Series:

@@ -11,6 +11,7 @@ from planner.ingest.clock import UNITS_NS
 from planner.ingest.names import SYNONYMS, compact
 from planner.ingest.options import DEMAND_FIELDS, LABELS, REQUEST_FIELDS, IngestOptions
 
+_LISTED = 20  # columns named in a sentence
 _COARSE = ("minute", "hourindex", "hour", "day")  # of no use where there is a finer time
 _PAIRS = (("day", "hour", "minute"), ("day", "hour"), ("utcdow", "utchour"), ("dow", "hour"))
 _WIDE = {
@@ -94,6 +95,12 @@ def choose_format(columns: Sequence[str], options: IngestOptions, *, jsonl: bool
     return chosen
 
 
+def _listed(columns: Sequence[str]) -> str:
+    """Names for a sentence, cut to what can be read."""
+    more = f" and {len(columns) - _LISTED} more" if len(columns) > _LISTED else ""
+    return ", ".join(column[:40] for column in columns[:_LISTED]) + more
+
+
 class _Resolver:
     """Finds columns by the caller's mapping first and by well-known names second."""
 
@@ -113,7 +120,7 @@ class _Resolver:
             return column
         raise IngestError(
             f"{self.name} has no column {column!r} to take {field} from; its columns are "
-            f"{', '.join(self.columns)}."
+            f"{_listed(self.columns)}."
         )
 
     def time(self, field: str) -> tuple[tuple[str, ...], str | None]:
@@ -140,7 +147,7 @@ class _Resolver:
     def missing(self, field: str) -> IngestError:
         return IngestError(
             f"{self.name} has no column known to hold {field}; name one with "
-            f"--map {field}=COLUMN, its columns being {', '.join(self.columns)}."
+            f"--map {field}=COLUMN, its columns being {_listed(self.columns)}."
         )
 
     def _pair(self) -> tuple[str, ...]:

@@ -152,10 +152,13 @@ def _faults(rows: pl.DataFrame, reason: str) -> list[Fault]:
     if not rows.height:
         return []
     rows = rows.sort("line")
+    named = rows.with_columns((pl.col("ns") / 1e9).alias("ns")).rename({"ns": "time_s"})
     lines = rows["line"].to_numpy()
-    return [Fault(reason, lines, lambda i: _described(rows.row(i, named=True)))]
+    return [Fault(reason, lines, lambda i: _described(named.row(i, named=True)))]
 
 
 def _described(row: Mapping[str, object]) -> str:
-    shown = {k: v for k, v in row.items() if k not in ("line", "source") and v is not None}
+    """A row as far as it was read, in place of its text."""
+    hidden = ("line", "source")
+    shown = {key: value for key, value in row.items() if key not in hidden and value is not None}
     return ", ".join(f"{key}={value}" for key, value in shown.items() if value == value)

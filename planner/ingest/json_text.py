@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -11,10 +12,9 @@ import polars as pl
 
 from planner.errors import IngestError
 from planner.ingest.blocks import Records
-from planner.ingest.rows import Batch, Fault
+from planner.ingest.rows import BAD_IDS, Batch, Fault, holes
 
 NOT_JSON = "not a JSON object"
-BAD_IDS = "hash_ids not a list of whole numbers"
 
 
 def read_probe(found: Records, name: str, rows: int) -> tuple[tuple[str, ...], pl.DataFrame]:
@@ -44,7 +44,11 @@ def batch(found: Records, columns: Sequence[str], ids: str | None, name: str) ->
         frame = pl.read_ndjson(found.joined(), schema=schema)
     except pl.exceptions.PolarsError:
         frame = None
-    if frame is not None and frame.height == found.start.size:
+    if (
+        frame is not None
+        and frame.height == found.start.size
+        and not (ids and holes(frame[ids]).any())
+    ):
         return Batch(frame, found.line, found.text)
     verdicts = np.array([_verdict(found.text(i), ids) for i in range(found.start.size)])
     faults = tuple(
@@ -86,10 +90,15 @@ def _verdict(text: str, ids: str | None) -> str:
 def _object(text: str) -> dict[str, object] | None:
     """The object in a line; None when there is no such thing."""
     try:
-        value = json.loads(text, parse_constant=_refuse)
+        value = json.loads(text, parse_constant=_refuse, parse_float=_finite)
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
+
+
+def _finite(number: str) -> float:
+    value = float(number)
+    return value if math.isfinite(value) else _refuse(number)
 
 
 def _refuse(constant: str) -> NoReturn:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -41,12 +41,18 @@ def part_path(folder: Path, number: int) -> Path:
 
 
 def put_in_order(
-    parts: Sequence[Part], folder: Path, shift_s: float, range_rows: int = RANGE_ROWS
+    parts: Sequence[Part],
+    folder: Path,
+    shift_s: float,
+    *,
+    on_range: Callable[[], None],
+    range_rows: int = RANGE_ROWS,
 ) -> None:
     """Rewrite ``parts`` so that they follow each other in time, arrivals counted from ``shift_s``.
 
     Nothing is touched when they do already. Requests of the same arrival keep the order of the
     file. Memory holds about ``range_rows`` rows, and one sample per SAMPLE_ROWS of all.
+    ``on_range`` is called after each range, and may raise to cancel.
     """
     in_order = all(a.last_s <= b.first_s for a, b in pairwise(parts))
     if in_order and shift_s == 0.0:
@@ -72,6 +78,7 @@ def put_in_order(
         if frame.height:
             Part.write(frame, sorted_folder, count)
             count += 1
+        on_range()
     for part in parts:
         part.path.unlink()
     for number in range(count):

@@ -83,7 +83,7 @@ def read_request_file(
         reader.take(batch)
         on_batch()
     tally.require_some(reader.totals.rows)
-    return reader.finish()
+    return reader.finish(on_batch)
 
 
 class _Reader:
@@ -171,10 +171,10 @@ class _Reader:
         self.names[label].add(values)
         return values.alias(label)
 
-    def finish(self) -> RequestsFound:
+    def finish(self, on_range: Callable[[], None]) -> RequestsFound:
         totals = self.totals
         shift_s = (totals.start_ns - totals.first_ns) / 1e9
-        put_in_order(totals.parts, self._folder, shift_s)
+        put_in_order(totals.parts, self._folder, shift_s, on_range=on_range)
         return RequestsFound(
             rows=totals.rows,
             accepted=totals.accepted,

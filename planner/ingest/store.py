@@ -152,7 +152,9 @@ def read_requests(store_dir: Path | str, columns: Sequence[str] | None = None) -
         models=coded["model"][1],
         regions=coded["region"][1],
         tiers=coded["tier"][1],
-        hash_ids=None if ids is None else _frozen(ids.explode(empty_as_null=False).to_numpy()),
+        hash_ids=None
+        if ids is None
+        else _frozen(ids.drop_nulls().explode(empty_as_null=False).to_numpy()),
         hash_offsets=None if ids is None else _offsets(ids),
     )
 

@@ -26,7 +26,7 @@ from planner.ingest.blocks import (
     whole_records,
 )
 from planner.ingest.options import IngestOptions
-from planner.ingest.rows import Batch
+from planner.ingest.rows import BAD_IDS, Batch, Fault, holes
 from planner.ingest.source import PARQUET_MAGIC, PLAIN, Source, foreign, sha256_file
 
 PROBE_BYTES = 256 << 10  # what every decision about a file rests on, however it is read
@@ -235,7 +235,13 @@ class ParquetTable:
                 )
             self._progress.done = offset + frame.height
             lines = np.arange(offset + 1, offset + 1 + frame.height, dtype=np.int64)
-            yield Batch(frame, lines, _row_text(frame))
+            text = _row_text(frame)
+            if ids and (bad := holes(frame[ids])).any():
+                fault = Fault(BAD_IDS, lines, text).only(bad.tolist())
+                kept = frame.filter(~bad)
+                yield Batch(kept, lines[~bad], _row_text(kept), (fault,))
+                continue
+            yield Batch(frame, lines, text)
 
     def _damaged(self, error: Exception) -> IngestError:
         cause = str(error).split("\n", 1)[0].rstrip(".")

@@ -87,7 +87,8 @@ def test_bin_width_is_the_usual_step_and_stragglers_are_refused(ingest, store):
     report = ingest("t_s,requests\n" + "".join(f"{t},1\n" for t in times))
     assert report.bin_s == 10
     assert dict(report.reject_reasons) == {"time off the grid of 10 s bins": 1}
-    assert report.reject_samples[0].line == len(times) + 1
+    (sample,) = report.reject_samples
+    assert (sample.line, sample.text) == (len(times) + 1, "time_s=1005.0, requests=1.0")
     assert report.requests == 300 == report.rows - report.rejected
 
 

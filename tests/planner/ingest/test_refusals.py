@@ -202,3 +202,10 @@ def test_a_foreign_folder_is_not_overwritten(ingest, store):
     with pytest.raises(IngestError, match="holds other files; use another"):
         ingest(GENERIC + "1,2,3\n")
     assert (store / "thesis.txt").read_text() == "mine"
+
+
+def test_a_sentence_names_no_more_columns_than_can_be_read(ingest):
+    header = ",".join(f"column_{i}" for i in range(500))
+    with pytest.raises(IngestError, match="column_19 and 480 more") as caught:
+        ingest(header + "\n" + "1," * 499 + "1\n")
+    assert len(str(caught.value)) < 500

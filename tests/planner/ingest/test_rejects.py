@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+import polars as pl
 import pytest
 
 from planner.ingest import read_requests
@@ -90,13 +92,38 @@ def test_line_numbers_count_blank_lines_and_quoted_line_ends(ingest, store):
 def test_json_lines_that_are_not_objects(ingest):
     good = '{"timestamp": 0, "input_length": 6, "output_length": 5, "hash_ids": [1]}\n'
     bad = good.replace("[1]", '["a"]')
-    report = ingest(good + "nonsense\n\n[1, 2]\n" + bad + good.replace("6", "NaN"), "m.jsonl")
+    report = ingest(
+        good + "nonsense\n\n[1, 2]\n" + bad + good.replace("6", "NaN") + good.replace("6", "1e999"),
+        "m.jsonl",
+    )
     assert dict(report.reject_reasons) == {
-        "not a JSON object": 3,
+        "not a JSON object": 4,
         "hash_ids not a list of whole numbers": 1,
     }
     assert [s.line for s in report.reject_samples] == [2, 4, 5, 6]
-    assert (report.rows, report.requests) == (5, 1)
+    assert (report.rows, report.requests) == (6, 1)
+
+
+@pytest.mark.parametrize(
+    "ids", ["[1, null]", "[1.5]", "[true]", "7", '"a"', "[99999999999999999999]"]
+)
+def test_ids_that_are_none_are_refused_but_may_be_absent(ingest, store, ids):
+    good = '{"timestamp": 0, "input_length": 6, "output_length": 5, "hash_ids": [1]}\n'
+    lines = [good, good.replace("[1]", ids), good.replace("[1]", "null"), good.replace("[1]", "[]")]
+    report = ingest("".join([*lines, good]), "m.jsonl")
+    assert dict(report.reject_reasons) == {"hash_ids not a list of whole numbers": 1}
+    columns = read_requests(store, ["hash_ids"])
+    assert columns.hash_ids.tolist() == [1, 1] and columns.hash_ids.dtype == np.int64
+    assert columns.hash_offsets.tolist() == [0, 1, 1, 1, 2]
+
+
+def test_ids_in_parquet(ingest, store, tmp_path):
+    frame = pl.DataFrame({"time": [1, 2, 3], "input_tokens": 1, "output_tokens": 1})
+    frame.with_columns(hash_ids=pl.Series([[1], [2, None], None])).write_parquet(tmp_path / "p")
+    report = ingest((tmp_path / "p").read_bytes(), "t.parquet")
+    assert dict(report.reject_reasons) == {"hash_ids not a list of whole numbers": 1}
+    assert report.reject_samples[0].line == 2 and report.rows == 3
+    assert read_requests(store, ["hash_ids"]).hash_ids.tolist() == [1]
 
 
 def test_json_values_of_the_wrong_kind(ingest):
