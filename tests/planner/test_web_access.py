@@ -21,13 +21,6 @@ WRITES = [
 SAMPLES = {"name": "conv", "pk": 1}
 
 
-@pytest.fixture(autouse=True)
-def plain_static(settings: Any) -> None:
-    """Addresses of static files without having collected them first."""
-    backend = "django.contrib.staticfiles.storage.StaticFilesStorage"
-    settings.STORAGES = {**settings.STORAGES, "staticfiles": {"BACKEND": backend}}
-
-
 def addresses() -> list[str]:
     out = []
     for pattern in urlpatterns:

@@ -16,7 +16,6 @@ from django.utils import timezone
 
 from planner.models import Run, User
 from planner.selectors.runs import run_table
-from tests.planner.test_web_access import plain_static  # noqa: F401 - a fixture
 from tests.planner.web_pages import json_in, signed_in, text_of
 from tests.planner.web_study import LABELS, POOLS, completed_run
 

@@ -102,7 +102,7 @@ def result(run_id: int = 0) -> dict[str, Any]:
         "warnings": ["A flat fleet of 9 instances beats the plan.", "Something smaller."],
         "headline": "Planned (LT-I) needs 200 GPU-hours, half of today's fleet.",
         "provenance": [
-            {"what": "Memory and power of A100-80GB", "kind": "published", "source": "a data sheet"},
+            {"what": "Memory and power of A100-80GB", "kind": "published", "source": "data sheet"},
             {"what": "Price of A100-80GB in us-east", "kind": "assumed", "source": "a guess"},
         ],
         "notes": ["Token lengths are assumed."], "seconds": 12.3,
