@@ -1,0 +1,62 @@
+"""What the catalogue knows beyond the specifications of ``simulation.performance``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from simulation.performance.specs import Provenance
+
+KINDS = ("measured", "published", "modelled", "assumed")  # from the surest to the least sure
+ProfileKey = tuple[str, str, int]  # model, GPU type, GPUs of one instance
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogueRegion:
+    """A region of a cloud provider; only GPU types with a known price are priced.
+
+    ``sources`` has the keys ``carbon_g_per_kwh``, ``pue`` and one per priced GPU type.
+    """
+
+    name: str
+    provider: str
+    location: str
+    carbon_g_per_kwh: float  # of the grid, yearly mean
+    pue: float
+    usd_per_gpu_hour: Mapping[str, float]  # on demand, by GPU type
+    sources: Mapping[str, Provenance]
+
+    @property
+    def provenance(self) -> Provenance:
+        """All figures of the region in one: the least sure kind, and every source once."""
+        kind = max((source.kind for source in self.sources.values()), key=KINDS.index)
+        texts = dict.fromkeys(source.source for source in self.sources.values())
+        return Provenance(kind, "; ".join(texts))
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """How far one half of a profile, decode or prefill, can be trusted.
+
+    ``lowest`` and ``highest`` are the sequences of a batch, or prefill tokens of an iteration, that
+    the rows cover; a profile used outside them extrapolates. A modelled half states the rows and
+    error of the rule it was carried over by, where that could be checked, else 0 rows and None.
+    """
+
+    provenance: Provenance
+    rows: int
+    r2: float | None
+    mape: float | None  # mean absolute error over measured, a fraction
+    lowest: float
+    highest: float
+    beyond_bias: float | None  # mean error over measured, signed, on rows left out of the fit:
+    # decode with prompts or outputs above 4,096 tokens; prompts above 2,048 run in chunks
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileFit:
+    """The errors of a built-in profile, and where its batch limits come from."""
+
+    decode: Fit
+    prefill: Fit
+    limits: Provenance

@@ -1,0 +1,133 @@
+"""The catalogue's YAML files as the types of the core."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+
+from planner.catalogue.facts import CatalogueRegion, Fit, ProfileFit, ProfileKey
+from simulation.performance.linear import LinearProfile, kv_capacity_tokens
+from simulation.performance.specs import GpuSpec, ModelSpec, Provenance
+
+FOLDER = Path(__file__).parent
+
+
+def gpus() -> dict[str, GpuSpec]:
+    """GPU types by name."""
+    return {
+        entry["name"]: GpuSpec(
+            name=entry["name"],
+            memory_bytes=float(entry["memory_bytes"]),
+            idle_w=float(entry["idle_w"]),
+            prefill_w=float(entry["prefill_w"]),
+            decode_w=float(entry["decode_w"]),
+            provenance=_provenance(entry),
+        )
+        for entry in _read("gpus")
+    }
+
+
+def models() -> dict[str, ModelSpec]:
+    """Models by name, weights and KV cache in 16 bits."""
+    return {
+        entry["name"]: ModelSpec(
+            name=entry["name"],
+            weight_bytes=float(entry["weight_bytes"]),
+            kv_bytes_per_token=float(entry["kv_bytes_per_token"]),
+            max_context=int(entry["max_context"]),
+            provenance=_provenance(entry),
+        )
+        for entry in _read("models")
+    }
+
+
+def profiles() -> dict[ProfileKey, LinearProfile]:
+    """Linear profiles by model, GPU type and GPUs per instance; their errors are in ``fits``."""
+    document, known_models, known_gpus = _read("profiles"), models(), gpus()
+    limits = document["limits"]
+    return {
+        _key(entry): LinearProfile(
+            model=entry["model"],
+            gpu=entry["gpu"],
+            tp=entry["tp"],
+            alpha_s=entry["alpha_ms"] / 1000,
+            beta_s=entry["beta_ms"] / 1000,
+            gamma_s=entry["gamma_ms"] / 1000,
+            delta_s=entry["delta_ms"] / 1000,
+            max_batch=limits["max_batch"],
+            max_batch_tokens=limits["max_batch_tokens"],
+            kv_capacity_tokens=kv_capacity_tokens(
+                known_models[entry["model"]], known_gpus[entry["gpu"]], entry["tp"]
+            ),
+            provenance=_provenance(entry),
+        )
+        for entry in document["profiles"]
+    }
+
+
+def fits() -> dict[ProfileKey, ProfileFit]:
+    """The error of every built-in profile, by the same keys as ``profiles``."""
+    document = _read("profiles")
+    limits = _provenance(document["limits"])
+    return {
+        _key(entry): ProfileFit(_fit(entry["decode"]), _fit(entry["prefill"]), limits)
+        for entry in document["profiles"]
+    }
+
+
+def regions() -> dict[str, CatalogueRegion]:
+    """Cloud regions by their provider's own name; the first has a price for every GPU type."""
+    document = _read("regions")
+    texts = document["sources"]
+    return {entry["name"]: _region(entry, texts) for entry in document["regions"]}
+
+
+def _region(entry: dict[str, Any], texts: dict[str, str]) -> CatalogueRegion:
+    figures = {
+        "carbon_g_per_kwh": entry["carbon_g_per_kwh"],
+        "pue": entry["pue"],
+        **entry["usd_per_gpu_hour"],
+    }
+    return CatalogueRegion(
+        name=entry["name"],
+        provider=entry["provider"],
+        location=entry["location"],
+        carbon_g_per_kwh=float(figures["carbon_g_per_kwh"]["value"]),
+        pue=float(figures["pue"]["value"]),
+        usd_per_gpu_hour={
+            gpu: float(price["value"]) for gpu, price in entry["usd_per_gpu_hour"].items()
+        },
+        sources={
+            name: Provenance(figure["kind"], texts[figure["source"]])
+            for name, figure in figures.items()
+        },
+    )
+
+
+def _fit(half: dict[str, Any]) -> Fit:
+    return Fit(
+        provenance=_provenance(half),
+        rows=half["rows"],
+        r2=half["r2"],
+        mape=half["mape"],
+        lowest=half["lowest"],
+        highest=half["highest"],
+        beyond_bias=half["beyond_bias"],
+    )
+
+
+def _key(entry: dict[str, Any]) -> ProfileKey:
+    return entry["model"], entry["gpu"], entry["tp"]
+
+
+def _provenance(entry: dict[str, Any]) -> Provenance:
+    return Provenance(kind=entry["kind"], source=entry["source"])
+
+
+@cache
+def _read(name: str) -> Any:
+    """A catalogue file, parsed once; callers only read it."""
+    return YAML(typ="safe").load(FOLDER / f"{name}.yaml")
