@@ -26,11 +26,11 @@ class TooLarge(exceptions.APIException):
     status_code = status.HTTP_413_REQUEST_ENTITY_TOO_LARGE
 
 
-# An answer to GET carries an ETag of its bytes unless its view sets another, and is 304 on a match.
+# Tokens for scripts, sessions with CSRF tokens for browsers; roles are the services' matter. An
+# answer to GET carries an ETag of its bytes unless its view sets another, and is 304 on a match.
+# No docstring: the schema would give it to every operation.
 @method_decorator(conditional_page, name="dispatch")
 class ApiView(APIView):
-    """Tokens for scripts, sessions with CSRF tokens for browsers; roles are the services' matter."""
-
     authentication_classes = [TokenAuthentication, SessionAuthentication]
     permission_classes = [IsAuthenticated]
     parser_classes = [JSONParser]

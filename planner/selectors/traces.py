@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from django.db.models import QuerySet
 
+from planner import storage
 from planner.errors import NotFound, NotReady
+from planner.ingest import DemandColumns, bin_requests, read_demand
 from planner.models import Trace
 
 
@@ -31,3 +33,12 @@ def trace_ready(name: str) -> Trace:
     if trace.state != Trace.State.READY:
         raise NotReady(f"Trace {trace.name} is still being read; wait until its ingest is done.")
     return trace
+
+
+def trace_demand(trace: Trace, bin_s: float) -> list[DemandColumns]:
+    """Demand per model, region and tier: requests counted in bins of ``bin_s``, a demand file in
+    its own bins."""
+    folder = storage.folder(trace.store)
+    if trace.kind == Trace.Kind.DEMAND:
+        return read_demand(folder)
+    return bin_requests(folder, bin_s)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, get_args
 
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from planner.api.serializers.strict import FiniteField, StrictSerializer
@@ -65,12 +67,15 @@ OPTIONS: dict[str, type[StrictSerializer]] = {
 WORK = [kind for kind in Run.Kind.choices if kind[0] in OPTIONS]
 
 
+@extend_schema_field(OpenApiTypes.BINARY)
+class BytesField(serializers.FileField):
+    """A file that goes in; the library takes it for the address of one that comes out."""
+
+
 class UploadRequest(StrictSerializer):
     """A file and how to read it; everything is detected unless it is said here."""
 
-    file = serializers.FileField(
-        max_length=255, help_text=".csv, .jsonl or .parquet, each also .gz or .zst."
-    )
+    file = BytesField(max_length=255, help_text=".csv, .jsonl or .parquet, each also .gz or .zst.")
     format = serializers.ChoiceField(FORMATS, default="auto")
     map = serializers.ListField(
         child=serializers.CharField(max_length=200),

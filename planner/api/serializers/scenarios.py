@@ -36,26 +36,33 @@ class ScenarioItem(serializers.ModelSerializer[Scenario]):
 
 
 class ScenarioDetail(ScenarioItem):
-    spec = serializers.SerializerMethodField(
-        help_text="The document with every default filled in; null where it is no longer valid."
+    spec = serializers.DictField(
+        allow_null=True,
+        help_text="The document with every default filled in; null where it is no longer valid.",
     )
-    problem = serializers.SerializerMethodField(help_text="Why it is no longer valid; else empty.")
+    problem = serializers.CharField(help_text="Why it is no longer valid; else empty.")
 
     class Meta(ScenarioItem.Meta):
         fields = [*ScenarioItem.Meta.fields, "document", "spec", "problem"]
 
-    def get_spec(self, scenario: Scenario) -> dict[str, Any] | None:
-        try:
-            return parse(scenario.document, scenario.name).model_dump(mode="json")
-        except ScenarioError:
-            return None
+    def to_representation(self, scenario: Scenario) -> dict[str, Any]:
+        return super().to_representation(_Read(scenario))
 
-    def get_problem(self, scenario: Scenario) -> str:
+
+class _Read:
+    """A scenario with what its document says, parsed once."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self._scenario = scenario
+        self.spec: dict[str, Any] | None = None
+        self.problem = ""
         try:
-            parse(scenario.document, scenario.name)
+            self.spec = parse(scenario.document, scenario.name).model_dump(mode="json")
         except ScenarioError as error:
-            return str(error)
-        return ""
+            self.problem = str(error)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._scenario, name)
 
 
 class DocumentRequest(StrictSerializer):

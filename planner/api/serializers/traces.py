@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from drf_spectacular.utils import extend_schema_field
@@ -61,21 +62,32 @@ class DemandAsked(serializers.Serializer[Any]):
     bin_s = FiniteField(
         min_value=1,
         max_value=7 * 86400,
-        default=900,
-        help_text="Bin width in seconds; a demand file's own bins are joined, never split.",
+        required=False,
+        help_text="Bin width in seconds, 900 unless given; a demand file comes in its own bins.",
     )
+
+
+@extend_schema_field({"type": "array", "items": {"type": ["number", "null"]}})
+class AmountsField(serializers.Field[Any, Any, Any, Any]):
+    """An array of amounts, NaN as null."""
+
+    def to_representation(self, value: Any) -> list[float | None]:
+        return [None if math.isnan(amount) else amount for amount in value.tolist()]
 
 
 class SeriesDemand(serializers.Serializer[Any]):
-    model = serializers.CharField()
-    region = serializers.CharField()
-    tier = serializers.CharField()
-    unit = serializers.CharField(help_text="requests, or input_tokens where only those are known.")
+    """Sums per bin; null is a gap. Amounts that a file does not count are null as a whole."""
+
+    name = serializers.CharField()
+    model = serializers.CharField(allow_null=True)
+    region = serializers.CharField(allow_null=True)
+    tier = serializers.CharField(allow_null=True)
     start_s = serializers.FloatField(help_text="Left edge of the first bin; s since the epoch.")
     bin_s = serializers.FloatField()
-    values = serializers.ListField(
-        child=serializers.FloatField(allow_null=True), help_text="Sum per bin; null is a gap."
-    )
+    requests = AmountsField()
+    input_tokens = AmountsField(allow_null=True)
+    output_tokens = AmountsField(allow_null=True)
+    total_tokens = AmountsField(allow_null=True)
 
 
 class Demand(serializers.Serializer[Any]):

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from django.db.models import QuerySet
@@ -14,12 +13,13 @@ from planner.api.base import ApiView, idempotency_key, started
 from planner.api.filters import Pages, StrictFilter, StrictOrdering, TraceFilter
 from planner.api.renderers import AcceptOnly
 from planner.api.serializers.options import UploadRequest
-from planner.api.serializers.traces import DemandAsked, TraceDetail, TraceItem, UploadDone
+from planner.api.serializers.traces import Demand, DemandAsked, TraceDetail, TraceItem, UploadDone
 from planner.models import Trace
-from planner.selectors.traces import trace_get, trace_ready, traces_list
+from planner.selectors.traces import trace_demand, trace_get, trace_ready, traces_list
 from planner.services.traces import trace_delete, trace_upload
 
-MAX_BINS = 50_000  # per series in one answer
+BIN_S = 900.0  # where no other width is asked for
+MAX_BINS = 50_000  # of one series in one answer
 
 
 class Upload(ApiView):
@@ -80,28 +80,23 @@ class TraceView(ApiView):
 class TraceDemandView(ApiView):
     @schema.trace_demand
     def get(self, request: Request, name: str) -> Response:
-        # Brings the solvers and the compiler along, which the web process else does not need.
-        from planner.services.execution import trace_series
-
         given = DemandAsked(data=request.query_params)
         given.is_valid(raise_exception=True)
-        bin_s = given.validated_data["bin_s"]
         trace = trace_ready(name)
+        bin_s = given.validated_data.get("bin_s")
+        if bin_s and trace.kind == Trace.Kind.DEMAND:
+            raise exceptions.ValidationError(
+                {"bin_s": f"{trace.name} is a demand file and comes in its own bins; leave it out."}
+            )
+        bin_s = bin_s or BIN_S
         span_s = (trace.report["end_ns"] - trace.report["start_ns"]) / 1e9
         if span_s / bin_s > MAX_BINS:
             raise exceptions.ValidationError(
                 {"bin_s": f"{bin_s:g} s gives more than {MAX_BINS:,} bins; take wider ones."}
             )
-        series = [
-            {
-                "model": one.key.model,
-                "region": one.key.region,
-                "tier": one.key.tier,
-                "unit": one.unit,
-                "start_s": one.start_s,
-                "bin_s": one.bin_s,
-                "values": [None if math.isnan(value) else value for value in one.values.tolist()],
-            }
-            for one in trace_series(trace, bin_s)
-        ]
-        return Response({"trace": trace.name, "clock": trace.report["clock"], "series": series})
+        demand = {
+            "trace": trace.name,
+            "clock": trace.report["clock"],
+            "series": trace_demand(trace, bin_s),
+        }
+        return Response(Demand(demand).data)

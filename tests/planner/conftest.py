@@ -1,0 +1,97 @@
+"""People, a scenario, a trace and a completed run."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from rest_framework.test import APIClient
+
+from planner import storage
+from planner.models import Run, Scenario, Trace, User
+from planner.services.scenarios import scenario_create
+from tests.planner.samples import DOCUMENT, RESULT, START, client_of, demand_table
+
+
+def _user(name: str, role: str) -> User:
+    return User.objects.create_user(name, password=f"{name}-secret", role=role)
+
+
+@pytest.fixture
+def planner(db: None) -> User:
+    return _user("pia", User.Role.PLANNER)
+
+
+@pytest.fixture
+def colleague(db: None) -> User:
+    return _user("carl", User.Role.PLANNER)
+
+
+@pytest.fixture
+def viewer(db: None) -> User:
+    return _user("vera", User.Role.VIEWER)
+
+
+@pytest.fixture
+def admin(db: None) -> User:
+    return _user("ada", User.Role.ADMIN)
+
+
+@pytest.fixture
+def api(planner: User) -> APIClient:
+    return client_of(planner)
+
+
+@pytest.fixture
+def stranger(db: None) -> APIClient:
+    return client_of(None)
+
+
+@pytest.fixture
+def reader(viewer: User) -> APIClient:
+    return client_of(viewer)
+
+
+@pytest.fixture
+def scenario(planner: User) -> Scenario:
+    return scenario_create(owner=planner, document=DOCUMENT)
+
+
+@pytest.fixture
+def trace(planner: User) -> Trace:
+    """A row as a finished ingest leaves it; it has no columns."""
+    return Trace.objects.create(
+        name="conv",
+        file_name="conv.csv.gz",
+        sha256="c" * 64,
+        bytes=1234,
+        state=Trace.State.READY,
+        kind=Trace.Kind.REQUESTS,
+        format="azure",
+        requests=19366,
+        start_at=START,
+        end_at=START + timedelta(hours=1),
+        report={"trace": "conv.csv.gz", "rows": 19366, "clock": "utc"},
+        owner=planner,
+    )
+
+
+@pytest.fixture
+def completed(planner: User, scenario: Scenario) -> Run:
+    """A comparison that is over, with one table of 1,200 rows."""
+    run = Run.objects.create(
+        kind=Run.Kind.COMPARE,
+        state=Run.State.COMPLETED,
+        scenario=scenario,
+        name=scenario.name,
+        document=scenario.document,
+        progress=1.0,
+        stage="Done",
+        result=RESULT,
+        store="runs/1",
+        owner=planner,
+        started_at=START,
+        finished_at=START + timedelta(minutes=1),
+    )
+    storage.tables_write(run.store, {"demand": demand_table(1200)})
+    return run

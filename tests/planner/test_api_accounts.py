@@ -1,0 +1,129 @@
+"""Logging in over the API, and who one is."""
+
+import pytest
+from django.core.cache import cache
+from rest_framework.authtoken.models import Token
+from rest_framework.test import APIClient
+
+from planner.models import User
+
+TOKEN = "/api/v1/token/"
+ME = "/api/v1/me/"
+
+
+@pytest.fixture(autouse=True)
+def _no_logins_counted_yet():
+    cache.clear()
+
+
+def test_a_name_and_a_password_give_a_token_that_works(stranger, planner):
+    given = stranger.post(TOKEN, {"username": "pia", "password": "pia-secret"}, format="json")
+    assert given.status_code == 200
+    stranger.credentials(HTTP_AUTHORIZATION=f"Token {given.json()['token']}")
+    assert stranger.get(ME).json() == {
+        "id": planner.pk,
+        "username": "pia",
+        "role": "planner",
+        "may_plan": True,
+    }
+
+
+def test_a_form_and_an_outdated_token_in_the_header_do_not_hinder_a_login(stranger, planner):
+    stranger.credentials(HTTP_AUTHORIZATION="Token outdated")
+    given = stranger.post(
+        TOKEN,
+        "username=pia&password=pia-secret",
+        content_type="application/x-www-form-urlencoded",
+    )
+    assert given.status_code == 200
+    again = stranger.post(TOKEN, {"username": "pia", "password": "pia-secret"}, format="json")
+    assert again.json() == given.json()
+
+
+@pytest.mark.parametrize(
+    ("username", "password"), [("pia", "guess"), ("nobody", "pia-secret"), ("pia", " pia-secret")]
+)
+def test_a_wrong_name_or_password_is_told_alike(stranger, planner, username, password):
+    given = stranger.post(TOKEN, {"username": username, "password": password}, format="json")
+    assert given.status_code == 401
+    assert given["WWW-Authenticate"] == "Token"
+    assert given["Content-Type"] == "application/problem+json"
+    assert given.json()["detail"] == "The user name or the password is wrong."
+
+
+def test_a_person_who_left_cannot_log_in(stranger, planner):
+    User.objects.filter(pk=planner.pk).update(is_active=False)
+    given = stranger.post(TOKEN, {"username": "pia", "password": "pia-secret"}, format="json")
+    assert given.status_code == 401
+
+
+def test_guessing_is_slowed_by_name_even_from_many_addresses(stranger, planner):
+    codes = [
+        stranger.post(
+            TOKEN,
+            {"username": "pia", "password": f"guess {i}"},
+            format="json",
+            headers={"X-Forwarded-For": f"10.0.0.{i}"},
+        ).status_code
+        for i in range(11)
+    ]
+    assert codes == [401] * 10 + [429]
+    refused = stranger.post(TOKEN, {"username": "PIA", "password": "guess"}, format="json")
+    assert refused.status_code == 429
+    assert int(refused["Retry-After"]) > 0
+    other = stranger.post(TOKEN, {"username": "carl", "password": "guess"}, format="json")
+    assert other.status_code == 401
+
+
+@pytest.mark.parametrize(
+    "body",
+    [{}, {"username": "pia"}, {"username": "pia", "password": "x", "pin": 1}, [], "pia", None],
+)
+def test_a_malformed_login_names_its_faults(stranger, db, body):
+    given = stranger.post(TOKEN, body, format="json")
+    assert given.status_code == 400
+    assert given.json()["errors"]
+
+
+def test_broken_json_and_unknown_kinds_of_body_are_told(stranger, db):
+    assert stranger.post(TOKEN, "{", content_type="application/json").status_code == 400
+    assert stranger.post(TOKEN, "a", content_type="text/plain").status_code == 415
+
+
+def test_get_is_not_a_login(stranger, db):
+    given = stranger.get(TOKEN)
+    assert given.status_code == 405
+    assert "POST" in given["Allow"]
+    assert given.json()["title"] == "This address does not take this method"
+
+
+def test_a_stranger_is_asked_to_log_in(stranger):
+    given = stranger.get(ME)
+    assert given.status_code == 401
+    assert given["WWW-Authenticate"] == "Token"
+    assert given.json() == {
+        "type": "about:blank",
+        "title": "Log in first",
+        "status": 401,
+        "detail": "Authentication credentials were not provided.",
+        "instance": ME,
+    }
+
+
+def test_a_viewer_sees_that_they_only_read(reader):
+    assert reader.get(ME).json()["may_plan"] is False
+
+
+def test_a_token_that_is_taken_back_no_longer_works(api, planner):
+    assert api.delete("/api/v1/me/token/").status_code == 204
+    assert not Token.objects.filter(user=planner).exists()
+    assert api.get(ME).status_code == 401
+
+
+def test_a_browser_session_needs_the_csrf_token_to_write(planner, scenario):
+    browser = APIClient(enforce_csrf_checks=True)
+    browser.login(username="pia", password="pia-secret")
+    assert browser.get(ME).status_code == 200
+    refused = browser.delete(f"/api/v1/scenarios/{scenario.pk}/")
+    assert refused.status_code == 403
+    assert "CSRF" in refused.json()["detail"]

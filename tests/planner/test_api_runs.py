@@ -1,0 +1,232 @@
+"""Runs over the API: polling, results, tables, cancelling, removing."""
+
+import csv
+import io
+from datetime import timedelta
+
+import pytest
+
+from planner import storage
+from planner.models import Run
+from planner.services.runs import run_create
+from tests.planner.samples import RESULT, START, client_of
+
+URL = "/api/v1/runs/"
+
+
+@pytest.fixture
+def pending(planner, scenario):
+    return run_create(owner=planner, kind=Run.Kind.PLAN, scenario=scenario)
+
+
+def test_a_run_is_polled_until_it_is_over(api, pending):
+    url = f"{URL}{pending.pk}/"
+    waiting = api.get(url)
+    assert waiting["Retry-After"] == "1"
+    body = waiting.json()
+    assert (body["state"], body["progress"]) == ("pending", 0.0)
+    assert body["scenario"] == "Chat"
+    tag = waiting["ETag"]
+    assert api.get(url, headers={"If-None-Match": tag}).status_code == 304
+    Run.objects.filter(pk=pending.pk).update(state=Run.State.COMPLETED, progress=1.0)
+    over = api.get(url, headers={"If-None-Match": tag})
+    assert over.status_code == 200
+    assert over.json()["state"] == "completed"
+    assert "Retry-After" not in over
+    assert api.get(url, headers={"If-None-Match": over["ETag"]}).status_code == 304
+
+
+def test_every_link_of_a_run_leads_somewhere(api, completed):
+    links = api.get(f"{URL}{completed.pk}/").json()["links"]
+    for name, link in links.items():
+        if link and name != "cancel":
+            assert api.get(link).status_code == 200, name
+
+
+def test_a_bug_is_told_without_its_traceback(api, pending):
+    Run.objects.filter(pk=pending.pk).update(
+        state=Run.State.ERRORED, problem="An error.", traceback="secret path"
+    )
+    assert b"secret path" not in api.get(f"{URL}{pending.pk}/").content
+    refused = api.get(f"{URL}{pending.pk}/results/")
+    assert refused.status_code == 409
+    assert b"secret path" not in refused.content
+
+
+def test_runs_are_listed_narrowed_and_ordered(
+    api, planner, scenario, trace, completed, pending, django_assert_num_queries
+):
+    ingest = Run.objects.create(kind="ingest", trace=trace, owner=planner, state="failed")
+    with django_assert_num_queries(3):  # token, count, rows
+        listed = api.get(URL).json()
+    assert listed["count"] == 3
+    assert "log" not in listed["results"][0]
+
+    def ids(query):
+        return [run["id"] for run in api.get(f"{URL}?{query}").json()["results"]]
+
+    assert ids("kind=ingest") == [ingest.pk]
+    assert ids("state=completed") == [completed.pk]
+    assert ids("trace=conv") == ids(f"trace={trace.pk}") == [ingest.pk]
+    assert sorted(ids("scenario=Chat")) == sorted(ids(f"scenario={scenario.pk}"))
+    assert sorted(ids("scenario=Chat")) == sorted([completed.pk, pending.pk])
+    assert ids("scenario=Nobody") == []
+    assert ids("ordering=created_at") == ids("ordering=-created_at")[::-1]
+    assert ids("kind=plan&state=completed") == []
+
+
+@pytest.mark.parametrize(
+    "query", ["kind=magic", "state=done", "ordering=owner", "color=red", f"scenario={'9' * 200}"]
+)
+def test_a_list_refuses_what_it_does_not_know(api, completed, query):
+    given = api.get(f"{URL}?{query}")
+    assert given.status_code == 400
+    assert given.json()["errors"]
+
+
+def test_results_are_the_figures_as_kept(api, completed):
+    given = api.get(f"{URL}{completed.pk}/results/")
+    assert given.json() == RESULT
+    tagged = api.get(f"{URL}{completed.pk}/results/", headers={"If-None-Match": given["ETag"]})
+    assert tagged.status_code == 304
+
+
+@pytest.mark.parametrize("what", ["results", "savings", "tables", "tables/demand"])
+def test_a_run_that_is_not_completed_says_why_it_has_no_results(api, pending, what):
+    Run.objects.filter(pk=pending.pk).update(
+        state=Run.State.FAILED, problem="There is no trace 'conv'."
+    )
+    given = api.get(f"{URL}{pending.pk}/{what}/")
+    assert given.status_code == 409
+    assert given.json()["title"] == "Not possible at this stage"
+    assert "There is no trace 'conv'." in given.json()["detail"]
+
+
+def test_savings_count_against_the_baseline_asked_for(api, completed):
+    url = f"{URL}{completed.pk}/savings/"
+    own = api.get(url).json()
+    assert own["baseline"] == "flat-peak"
+    assert own["policies"]["lt-i"]["cost_usd"] == {
+        "value": 60.0,
+        "baseline": 80.0,
+        "saved": 20.0,
+        "fraction": 0.25,
+    }
+    other = api.get(f"{url}?baseline=lt-i").json()
+    assert other["policies"]["flat-peak"]["gpu_hours"]["saved"] == -5.0
+    assert other["policies"]["flat-peak"]["carbon_kg"]["fraction"] is None
+    wrong = api.get(f"{url}?baseline=none")
+    assert wrong.status_code == 400
+    assert wrong.json()["errors"][0]["field"] == "baseline"
+
+
+def test_savings_need_policies(api, completed):
+    Run.objects.filter(pk=completed.pk).update(result={"kind": "plan"})
+    assert api.get(f"{URL}{completed.pk}/savings/").status_code == 409
+
+
+def test_tables_come_as_json_in_parts(api, completed):
+    names = api.get(f"{URL}{completed.pk}/tables/").json()
+    assert names["tables"] == ["demand"]
+    first = api.get(names["links"]["demand"]).json()
+    assert (first["total"], first["limit"], len(first["rows"])) == (1200, 1000, 1000)
+    assert first["rows"][0] == {
+        "time": "2024-05-18T00:00:00Z",
+        "model": "llama-3.1-8b",
+        "requests": 0.0,
+    }
+    assert first["rows"][1]["requests"] is None  # a gap
+    rest = api.get(f"{names['links']['demand']}?offset=1000&limit=500").json()
+    assert len(rest["rows"]) == 200
+    assert rest["rows"][0]["requests"] == 1500.0
+
+
+@pytest.mark.parametrize("accept", [{}, {"Accept": "text/csv"}])
+def test_a_whole_table_comes_as_csv(api, completed, accept):
+    query = "" if accept else "?format=csv"
+    given = api.get(f"{URL}{completed.pk}/tables/demand/{query}", headers=accept)
+    assert given["Content-Type"] == "text/csv; charset=utf-8"
+    assert f"run-{completed.pk}-demand.csv" in given["Content-Disposition"]
+    rows = list(csv.DictReader(io.StringIO(given.content.decode())))
+    assert len(rows) == 1200
+    assert rows[0]["time"] == "2024-05-18T00:00:00Z"
+    assert rows[1]["requests"] == ""  # a gap
+    table = storage.table_read(completed.store, "demand").fill_nan(None)
+    assert sum(float(row["requests"] or 0) for row in rows) == table["requests"].sum()
+
+
+def test_part_of_a_table_comes_as_csv(api, completed):
+    given = api.get(f"{URL}{completed.pk}/tables/demand/?format=csv&offset=2&limit=3")
+    assert given.content.decode().count("\n") == 4
+
+
+@pytest.mark.parametrize("query", ["limit=0", "limit=-1", "offset=-1", "limit=x", "limit=1e99"])
+def test_rows_that_cannot_be_are_refused(api, completed, query):
+    assert api.get(f"{URL}{completed.pk}/tables/demand/?{query}").status_code == 400
+
+
+@pytest.mark.parametrize("table", ["nothing", "..", "%2e%2e%2fsecret-key", "demand.parquet"])
+def test_a_table_that_is_not_there_is_404(api, completed, table):
+    given = api.get(f"{URL}{completed.pk}/tables/{table}/")
+    assert given.status_code == 404
+    assert given["Content-Type"] == "application/problem+json"
+
+
+def test_a_form_that_is_not_offered_is_refused(api, completed):
+    url = f"{URL}{completed.pk}/tables/demand/"
+    assert api.get(url, headers={"Accept": "application/pdf"}).status_code == 406
+    assert api.get(f"{url}?format=pdf").status_code == 404
+
+
+def test_a_waiting_run_is_cancelled_at_once_and_only_once(api, pending):
+    given = api.post(f"{URL}{pending.pk}/cancel/")
+    assert given.status_code == 200
+    assert given.json()["state"] == "cancelled"
+    again = api.post(f"{URL}{pending.pk}/cancel/")
+    assert again.status_code == 409
+    assert "over" in again.json()["detail"]
+
+
+def test_a_running_run_is_asked_to_stop(api, pending):
+    Run.objects.filter(pk=pending.pk).update(state=Run.State.RUNNING)
+    given = api.post(f"{URL}{pending.pk}/cancel/").json()
+    assert (given["state"], given["cancel_requested"]) == ("running", True)
+
+
+def test_a_run_and_its_arrays_are_removed_when_it_is_over(api, completed, pending, data_dir):
+    assert api.delete(f"{URL}{pending.pk}/").status_code == 409
+    assert (data_dir / completed.store).exists()
+    assert api.delete(f"{URL}{completed.pk}/").status_code == 204
+    assert not (data_dir / completed.store).exists()
+    assert api.delete(f"{URL}{completed.pk}/").status_code == 404
+
+
+def test_strangers_see_nothing_and_viewers_change_nothing(stranger, reader, completed, pending):
+    reads = ["", f"{completed.pk}/", f"{completed.pk}/results/", f"{completed.pk}/tables/demand/"]
+    assert [stranger.get(URL + path).status_code for path in reads] == [401] * 4
+    assert [reader.get(URL + path).status_code for path in reads] == [200] * 4
+    for client, status in ((stranger, 401), (reader, 403)):
+        assert client.post(f"{URL}{pending.pk}/cancel/").status_code == status
+        assert client.delete(f"{URL}{completed.pk}/").status_code == status
+    pending.refresh_from_db()
+    assert not pending.cancel_requested
+
+
+def test_only_the_owner_or_an_admin_removes(completed, colleague, admin):
+    assert client_of(colleague).delete(f"{URL}{completed.pk}/").status_code == 403
+    assert client_of(admin).delete(f"{URL}{completed.pk}/").status_code == 204
+
+
+def test_missing_runs_and_wrong_methods(api, completed):
+    assert api.get(f"{URL}{completed.pk + 999}/").status_code == 404
+    assert api.get(f"{URL}{10**30}/").status_code == 404
+    assert api.get(f"{URL}abc/").status_code == 404
+    assert api.put(f"{URL}{completed.pk}/", {}).status_code == 405
+    assert api.get(f"{URL}{completed.pk}/cancel/").status_code == 405
+    assert api.post(URL, {}).status_code == 405
+
+
+def test_times_are_in_utc(api, completed):
+    body = api.get(f"{URL}{completed.pk}/").json()
+    assert body["started_at"] == "2024-05-18T00:00:00Z"
+    assert completed.finished_at - START == timedelta(minutes=1)

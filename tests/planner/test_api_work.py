@@ -1,0 +1,210 @@
+"""Starting work over the API: five verbs, the runs of a scenario, keys for repeated requests."""
+
+import pytest
+
+from planner.models import Run
+from tests.planner.samples import DOCUMENT, client_of
+
+VERBS = {
+    "forecast": {"method": "seasonal-naive"},
+    "plan": {"solver": "cbc", "gap": 0.01, "time_limit_s": 5},
+    "simulate": {"policy": "lt-i", "seed": 3},
+    "compare": {"policies": ["flat-peak", "lt-i"]},
+}
+each_verb = pytest.mark.parametrize(("verb", "options"), VERBS.items())
+
+
+def url(verb):
+    return f"/api/v1/{verb}/"
+
+
+@each_verb
+@pytest.mark.parametrize("how", ["name", "id", "document"])
+def test_a_verb_starts_a_run_to_poll(api, planner, scenario, verb, options, how):
+    what = {
+        "name": {"scenario": "Chat"},
+        "id": {"scenario": scenario.pk},
+        "document": {"document": DOCUMENT},
+    }[how]
+    given = api.post(url(verb), {**what, **options}, format="json")
+    assert given.status_code == 202
+    assert given["Retry-After"] == "1"
+    assert api.get(given["Location"]).json() == given.json()
+    run = Run.objects.get(pk=given.json()["id"])
+    assert (run.kind, run.owner, run.options) == (verb, planner, options)
+    assert run.scenario == (None if how == "document" else scenario)
+    assert (run.name, run.document) == ("Chat", DOCUMENT)
+    assert run.seed == options.get("seed", 7)
+
+
+@each_verb
+def test_a_run_of_a_kept_scenario(api, scenario, verb, options):
+    runs = f"/api/v1/scenarios/{scenario.pk}/runs/"
+    given = api.post(runs, {"kind": verb, "options": options}, format="json")
+    assert given.status_code == 202
+    run = Run.objects.get(pk=given.json()["id"])
+    assert (run.kind, run.options, run.scenario) == (verb, options, scenario)
+
+
+def test_options_may_be_left_out_but_a_policy_to_simulate(api, scenario):
+    for verb in ("forecast", "plan", "compare"):
+        assert api.post(url(verb), {"scenario": "Chat"}, format="json").status_code == 202
+    given = api.post(url("simulate"), {"scenario": "Chat"}, format="json")
+    assert given.status_code == 400
+    assert given.json()["errors"][0]["field"] == "policy"
+
+
+@pytest.mark.parametrize(
+    ("verb", "body", "field"),
+    [
+        ("plan", {}, ""),
+        ("plan", {"scenario": "Chat", "document": DOCUMENT}, ""),
+        ("plan", {"scenario": "Chat", "solvr": "cbc"}, "solvr"),
+        ("plan", {"scenario": "Chat", "policy": "lt-i"}, "policy"),
+        ("plan", {"scenario": "Chat", "solver": "gurobi"}, "solver"),
+        ("plan", {"scenario": "Chat", "gap": -1}, "gap"),
+        ("plan", {"scenario": "Chat", "gap": "nan"}, "gap"),
+        ("plan", {"scenario": "Chat", "time_limit_s": 0}, "time_limit_s"),
+        ("plan", {"scenario": "Chat", "time_limit_s": "inf"}, "time_limit_s"),
+        ("plan", {"scenario": ["Chat"]}, "scenario"),
+        ("simulate", {"scenario": "Chat", "policy": "magic"}, "policy"),
+        ("simulate", {"scenario": "Chat", "policy": "lt-i", "seed": -1}, "seed"),
+        ("simulate", {"scenario": "Chat", "policy": "lt-i", "seed": 2**40}, "seed"),
+        ("compare", {"scenario": "Chat", "policies": []}, "policies"),
+        ("compare", {"scenario": "Chat", "policies": "lt-i"}, "policies"),
+        ("compare", {"scenario": "Chat", "policies": ["magic"]}, "policies.0"),
+        ("forecast", {"scenario": "Chat", "method": "crystal ball"}, "method"),
+        ("forecast", {"scenario": "Chat", "horizon_s": 60}, "horizon_s"),
+        ("forecast", {"scenario": "Chat", "trace": "conv"}, ""),
+    ],
+)
+def test_options_that_are_unknown_or_wrong_name_their_field(api, scenario, verb, body, field):
+    given = api.post(url(verb), body, format="json")
+    assert given.status_code == 400
+    assert given["Content-Type"] == "application/problem+json"
+    assert field in [fault["field"] for fault in given.json()["errors"]]
+    assert not Run.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({}, "kind"),
+        ({"kind": "ingest"}, "kind"),
+        ({"kind": "simulate"}, "options.policy"),
+        ({"kind": "plan", "options": {"policy": "lt-i"}}, "options.policy"),
+        ({"kind": "plan", "options": ["cbc"]}, "options"),
+        ({"kind": "plan", "solver": "cbc"}, "solver"),
+    ],
+)
+def test_a_run_of_a_scenario_names_wrong_fields(api, scenario, body, field):
+    given = api.post(f"/api/v1/scenarios/{scenario.pk}/runs/", body, format="json")
+    assert given.status_code == 400
+    assert field in [fault["field"] for fault in given.json()["errors"]]
+
+
+def test_a_trace_is_forecast_as_it_came(api, trace):
+    body = {"trace": "conv", "bin_s": 900, "horizon_s": 3600, "method": "auto", "origins": 3}
+    given = api.post(url("forecast"), body, format="json")
+    assert given.status_code == 202
+    run = Run.objects.get(pk=given.json()["id"])
+    assert run.trace == trace
+    assert run.options == {key: value for key, value in body.items() if key != "trace"}
+    assert api.post(url("plan"), {"trace": "conv"}, format="json").status_code == 400
+
+
+def test_what_is_not_there_or_not_valid_starts_nothing(api, scenario):
+    assert api.post(url("plan"), {"scenario": "None"}, format="json").status_code == 404
+    assert api.post(url("forecast"), {"trace": "none"}, format="json").status_code == 404
+    wrong = api.post(url("plan"), {"document": "version: 2"}, format="json")
+    assert wrong.status_code == 422
+    assert "line 1" in wrong.json()["detail"]
+    none = api.post("/api/v1/scenarios/None/runs/", {"kind": "plan"}, format="json")
+    assert none.status_code == 404
+    assert not Run.objects.exists()
+
+
+def test_the_same_key_gives_the_first_run(api, scenario):
+    key = {"Idempotency-Key": "monday"}
+    body = {"scenario": "Chat", "gap": 0.01}
+    first = api.post(url("plan"), body, format="json", headers=key)
+    again = api.post(url("plan"), body, format="json", headers=key)
+    assert (first.status_code, again.status_code) == (202, 202)
+    assert first.json()["id"] == again.json()["id"]
+    assert first["Location"] == again["Location"]
+    Run.objects.update(state=Run.State.COMPLETED)
+    over = api.post(url("plan"), body, format="json", headers=key)
+    assert over.status_code == 200
+    assert over.json()["id"] == first.json()["id"]
+    assert Run.objects.count() == 1
+
+
+def test_the_same_key_holds_though_the_scenario_has_changed_since(api, scenario):
+    key = {"Idempotency-Key": "monday"}
+    first = api.post(url("plan"), {"scenario": "Chat"}, format="json", headers=key)
+    api.put(
+        f"/api/v1/scenarios/{scenario.pk}/",
+        DOCUMENT + "# later\n",
+        content_type="application/yaml",
+    )
+    again = api.post(url("plan"), {"scenario": "Chat"}, format="json", headers=key)
+    assert again.json()["id"] == first.json()["id"]
+
+
+@pytest.mark.parametrize(
+    ("verb", "body"),
+    [
+        ("plan", {"scenario": "Chat", "gap": 0.02}),
+        ("plan", {"document": DOCUMENT, "gap": 0.01}),
+        ("compare", {"scenario": "Chat"}),
+    ],
+)
+def test_the_same_key_with_another_request_is_refused(api, scenario, verb, body):
+    key = {"Idempotency-Key": "monday"}
+    first = {"scenario": "Chat", "gap": 0.01}
+    api.post(url("plan"), first, format="json", headers=key)
+    given = api.post(url(verb), body, format="json", headers=key)
+    assert given.status_code == 422
+    assert "monday" in given.json()["detail"]
+    assert Run.objects.count() == 1
+
+
+def test_keys_of_two_people_are_two_keys(api, colleague, scenario):
+    body, key = {"scenario": "Chat"}, {"Idempotency-Key": "monday"}
+    mine = api.post(url("plan"), body, format="json", headers=key)
+    theirs = client_of(colleague).post(url("plan"), body, format="json", headers=key)
+    assert mine.json()["id"] != theirs.json()["id"]
+
+
+def test_a_key_that_is_too_long_is_refused(api, scenario):
+    given = api.post(
+        url("plan"), {"scenario": "Chat"}, format="json", headers={"Idempotency-Key": "k" * 121}
+    )
+    assert given.status_code == 400
+    assert given.json()["errors"][0]["field"] == "Idempotency-Key"
+
+
+@each_verb
+def test_strangers_and_viewers_start_nothing(stranger, reader, scenario, verb, options):
+    for what in ({"scenario": "Chat"}, {"document": DOCUMENT}):
+        body = {**what, **options}
+        assert stranger.post(url(verb), body, format="json").status_code == 401
+        assert reader.post(url(verb), body, format="json").status_code == 403
+    assert not Run.objects.exists()
+
+
+@each_verb
+def test_wrong_methods_and_bodies(api, scenario, verb, options):
+    assert api.get(url(verb)).status_code == 405
+    assert api.post(url(verb), "{", content_type="application/json").status_code == 400
+    assert api.post(url(verb), "x", content_type="text/plain").status_code == 415
+    assert api.post(url(verb), [1], format="json").status_code == 400
+
+
+def test_the_worker_hears_of_a_run_once_it_is_kept(
+    api, scenario, django_capture_on_commit_callbacks
+):
+    with django_capture_on_commit_callbacks() as callbacks:
+        given = api.post(url("plan"), {"scenario": "Chat"}, format="json")
+    assert len(callbacks) == 1
+    assert Run.objects.get(pk=given.json()["id"]).enqueued_at is not None
