@@ -24,7 +24,7 @@ class BinnedSource:
     """One series, the model it is for, and where its requests go.
 
     ``cells`` has shape ``[regions, tiers]``: the share of every bin, scale included. The scenario's
-    lengths, where given, stand in for tokens the file does not count.
+    lengths stand in for tokens the file does not count; where it does, only their spread is taken.
     """
 
     columns: DemandColumns
@@ -63,18 +63,17 @@ class BinnedSource:
         return np.asarray(first), np.asarray(second)
 
     def lengths(self) -> IndependentLengths:
-        """Log-normal lengths: the scenario's, else around the file's mean per request."""
-        total = np.nansum(self.requests())
+        """Log-normal lengths around the mean per request of ``tokens``."""
+        requests, both = self.requests(), self.tokens()
 
         def around(tokens: FloatArray, given: Lengths | None) -> LengthDistribution:
-            if given is not None:
-                return LengthDistribution(given.mean, given.cv)
-            mean = float(np.nansum(tokens) / total) if total else 1.0
-            return LengthDistribution(max(1.0, mean), FILE_CV)
+            known = ~np.isnan(requests) & ~np.isnan(tokens)
+            total = float(requests[known].sum())
+            mean = float(tokens[known].sum()) / total if total else 1.0
+            return LengthDistribution(max(1.0, mean), given.cv if given else FILE_CV)
 
-        tokens = self.tokens()
         return IndependentLengths(
-            around(tokens[0], self.input_lengths), around(tokens[1], self.output_lengths)
+            around(both[0], self.input_lengths), around(both[1], self.output_lengths)
         )
 
     def demand(self, shell: Trace, edge_s: float, bin_s: float, bins: int) -> Demand:
@@ -123,10 +122,8 @@ class BinnedSource:
             mine = whole_counts(counts * self.cells[region, tier], rng)
             part = np.divide(mine, counts, out=np.zeros_like(mine), where=counts > 0)
 
-            def totals(
-                tokens: FloatArray | None, given: Lengths | None, part: FloatArray = part
-            ) -> FloatArray | None:
-                return None if tokens is None or given else np.round(tokens[first:last] * part)
+            def totals(tokens: FloatArray | None, part: FloatArray = part) -> FloatArray | None:
+                return None if tokens is None else np.round(tokens[first:last] * part)
 
             arrival, isl, osl = requests_from_bins(
                 mine,
@@ -134,8 +131,8 @@ class BinnedSource:
                 own.start_s + first * own.bin_s - start_s,
                 self.lengths(),
                 rng,
-                input_totals=totals(own.input_tokens, self.input_lengths),
-                output_totals=totals(own.output_tokens, self.output_lengths),
+                input_totals=totals(own.input_tokens),
+                output_totals=totals(own.output_tokens),
             )
             order = np.argsort(arrival, kind="stable")
             order = order[(arrival[order] >= 0) & (arrival[order] < end_s - start_s)]

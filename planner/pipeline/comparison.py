@@ -70,7 +70,7 @@ def _headline(by_name: dict[str, PolicyRun], ranking: tuple[str, ...], baseline:
     if not best.meets_slo:
         return (
             f"No policy meets every tier. {best.label} comes closest, "
-            f"{shortfall(best) * 100:.1f} points short; add capacity or loosen a limit."
+            f"{shortfall(best) * 100:.2g} points short; add capacity or loosen a limit."
         )
     hindsight = ", sized in hindsight" if best.name in HINDSIGHT else ""
     spent = f"{amount(best.summary.gpu_hours)} GPU-hours, ${amount(best.summary.cost_usd)}"
@@ -81,7 +81,8 @@ def _headline(by_name: dict[str, PolicyRun], ranking: tuple[str, ...], baseline:
         share = saved / base.summary.cost_usd
         against = f"${amount(saved)} ({share:.0%}) less than {_lower(base.label)}"
     elif round(saved, 2) < 0:
-        against = f"${amount(-saved)} more than {_lower(base.label)}, which misses a tier"
+        why = "" if base.meets_slo else ", which misses a tier"
+        against = f"${amount(-saved)} more than {_lower(base.label)}{why}"
     else:
         against = f"as much as {_lower(base.label)}"
     return f"{best.label} meets every tier at the least cost{hindsight}: {spent}, {against}."
@@ -107,9 +108,10 @@ def _flat_wins(by_name: dict[str, PolicyRun]) -> list[str]:
     flat = min(better, key=lambda run: run.summary.cost_usd)
     instances = sum(pool.initial for pool in flat.fleet.pools)
     mine, theirs = amount(flat.summary.cost_usd), amount(planned.summary.cost_usd)
+    hindsight = ", sized in hindsight" if flat.name in HINDSIGHT else ""
     what = (
         f"A flat fleet of {instances:,} instances beats the plan: it meets every tier for ${mine} "
-        f"({_lower(flat.label)})"
+        f"({_lower(flat.label)}{hindsight})"
     )
     if planned.meets_slo and mine == theirs:
         return [f"{what}, no more than the plan, and never moves."]
@@ -123,7 +125,7 @@ def _misses(runs: Sequence[PolicyRun]) -> list[str]:
     for run in runs:
         targets = {tier.name: tier.attainment for tier in run.fleet.tiers}
         missed = [
-            f"{tier} ({attainment:.1%} in time, {targets[tier]:.0%} wanted)"
+            f"{tier} ({attainment:.2%} in time, {targets[tier] * 100:g}% wanted)"
             for tier, attainment in run.summary.slo_attainment.items()
             if attainment is not None and not run.summary.met[tier]
         ]

@@ -39,6 +39,12 @@ class Demand:
     def end_s(self) -> float:
         return self.start_s + self.bins * self.bin_s
 
+    def gaps(self, start_s: float, end_s: float) -> int:
+        """Bins within ``[start_s, end_s)`` of which something was not observed."""
+        edges = self.start_s + self.bin_s * np.arange(self.bins)
+        inside = (edges > start_s - 1e-6) & (edges < end_s - 1e-6)
+        return int(np.isnan(self.requests[:, inside]).any(axis=0).sum())
+
     def series(self, index: int, unit: str = REQUESTS) -> DemandSeries:
         """One key's demand in ``unit``, gaps before its first observation left out."""
         return _trimmed(self, self.keys[index], getattr(self, unit)[index], unit)

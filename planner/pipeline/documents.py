@@ -13,10 +13,10 @@ from typing import Any
 
 from planner.optimizer.problem import FEASIBLE, OPTIMAL, ScalingPlan
 from planner.pipeline.comparison import PolicyComparison
-from planner.pipeline.planning import SeriesForecast
+from planner.pipeline.forecasts import SeriesForecast
 from planner.pipeline.replay import PolicyRun, Study
 from planner.pipeline.sizing import Sizes
-from planner.pipeline.traffic import FORECAST, Traffic
+from planner.pipeline.traffic import FORECAST, MEASURED, Traffic
 from planner.pipeline.window import Window
 from planner.scenario.build import Hardware
 
@@ -82,21 +82,21 @@ def capacity_document(sizes: Sizes, hardware: Hardware) -> list[Document]:
 
 
 def plan_document(plan: ScalingPlan, hardware: Hardware) -> Document:
-    """The plan as ``bin/manage plan`` prints it; money is per window, over all periods."""
+    """The plan as ``bin/manage plan`` prints it; money is of the whole window, all periods
+    together, and each period's bound holds for the fleet that the one before left."""
     hours = plan.period_s / 3600
     windows = plan.windows
     before = [plan.initial, *plan.target[:-1]]
     fleet_cost = sum(window.fleet_usd for window in windows) * hours
-    starts = sum(window.objective_usd - window.fleet_usd for window in windows)
-    slack = sum((window.objective_usd - window.bound_usd) for window in windows)
-    fleet_rate = sum(window.fleet_usd for window in windows)
+    objective = sum(window.objective_usd for window in windows) * hours
+    bound = sum(window.bound_usd for window in windows) * hours
     statuses = {window.status for window in windows}
     return {
         "status": OPTIMAL if statuses == {OPTIMAL} else FEASIBLE,
-        "objective": fleet_cost + starts,
+        "objective": objective,
         "fleet_cost": fleet_cost,
-        "bound": fleet_cost + starts - slack,
-        "gap": slack / fleet_rate if fleet_rate else 0.0,
+        "bound": bound,
+        "gap": (objective - bound) / fleet_cost if fleet_cost else 0.0,
         "solver": windows[0].solver,
         "build_seconds": sum(window.build_seconds for window in windows),
         "solve_seconds": sum(window.solve_seconds for window in windows),
@@ -165,7 +165,9 @@ def provenance_document(study: Study) -> list[Document]:
         {"what": what, "kind": source.kind, "source": source.source}
         for what, source in study.hardware.provenance
     ]
-    facts.append({"what": "Traffic", "kind": "measured", "source": study.traffic.replay})
+    replay = FORECAST if study.window.ahead else study.traffic.replay
+    kind = "measured" if replay == MEASURED else "modelled"
+    facts.append({"what": "Traffic", "kind": kind, "source": replay})
     if study.hardware.today is None:
         facts.append(
             {

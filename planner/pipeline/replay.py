@@ -4,15 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
 from planner.errors import ScenarioError
 from planner.optimizer.problem import ScalingPlan
-from planner.pipeline.planning import Planned, flat_at_peak, plan_window, schedule
+from planner.pipeline.planning import (
+    CONTROL_S,
+    Planned,
+    flat_at_peak,
+    plan_window,
+    schedule,
+)
 from planner.pipeline.progress import Progress, part, silent
 from planner.pipeline.sizing import Sizes
+from planner.pipeline.smallest import Meets, fewest, trimmed
 from planner.pipeline.traffic import Traffic
 from planner.pipeline.window import Window
 from planner.scenario.build import Hardware
@@ -29,7 +37,6 @@ from simulation.results import PoolSeries
 from simulation.trace import Trace
 
 IntArray = npt.NDArray[np.int64]
-Meets = Callable[[IntArray], bool]
 
 LABELS = {
     "today": "Today's fleet",
@@ -99,14 +106,13 @@ def run_policy(
     study: Study, policy: Policy, *, seed: int, progress: Progress, planned: Planned | None = None
 ) -> PolicyRun:
     """Replay one policy; ``planned`` saves planning again where the caller has planned already."""
+    check_policy(study, policy.name)
     label = LABELS[policy.name]
     counts = study.pools(study.today)
     plan: ScalingPlan | None = None
     chosen: ScalingPolicy
     run = part(progress, 0.5, 1.0)
     if policy.name == "today":
-        if study.hardware.today is None:
-            raise ScenarioError("policies: 'today' needs fleet.today to say what runs today.")
         chosen = Flat(counts, name=policy.name)
     elif policy.name == "flat-peak":
         chosen = Flat(study.pools(study.peak), name=policy.name)
@@ -130,7 +136,10 @@ def run_policy(
         plan = planned.plan
         times, targets = schedule(plan, study.window)
         counts = study.pools(plan.target[0])
-        chosen = Scheduled(times, study.pools(targets), name=policy.name)
+        chosen = WithinCapacity(
+            Scheduled(times, study.pools(targets), name=policy.name, interval_s=CONTROL_S),
+            _shared_gpus(study),
+        )
     fleet = _fleet(study, counts)
     interval = max(60.0, float(np.ceil(study.window.duration_s / MAX_INTERVALS / 60) * 60))
     result = simulate(
@@ -143,6 +152,17 @@ def run_policy(
         progress=lambda done: run(done, f"Replaying: {label}"),
     )
     return PolicyRun(policy.name, label, summarise(result), fleet, result.series, plan)
+
+
+def check_policy(study: Study, name: str) -> None:
+    """Raise ScenarioError where the study does not have what the policy needs."""
+    if name == "today" and study.hardware.today is None:
+        raise ScenarioError("policies: 'today' needs fleet.today to say what runs today.")
+    if name == "lt-i-perfect" and study.window.ahead:
+        raise ScenarioError(
+            "policies: 'lt-i-perfect' is told what came, which nobody knows of a window after the "
+            "traffic; leave it out, or choose a horizon.start within the traffic."
+        )
 
 
 def _reactive(policy: Policy) -> UnifiedReactive:
@@ -159,15 +179,16 @@ def _reactive(policy: Policy) -> UnifiedReactive:
 def smallest_flat(study: Study, *, seed: int, progress: Progress = silent) -> IntArray:
     """The fewest instances per pool that, held all the time, meet every tier (X1).
 
-    Models do not share instances, so each is searched alone: bisection over its total, spread over
-    pools as the flat fleet at peak is, then one instance less wherever that still meets the SLO.
+    Models do not share instances, so each is first searched alone: bisection over its total, spread
+    over pools as the flat fleet at peak is. Then single instances are taken out of the whole fleet,
+    the dearest first, until none can go: tiers are counted over all models together (X4).
     Attainment need not be monotone in the total, so it is the smallest *found*. A model that
     cannot meet its tiers with all the GPUs there are gets as many as were tried last.
     """
     base, counts = study.pools(study.peak), np.zeros(len(study.hardware.pool_index), np.int64)
     names = [model.name for model in study.hardware.models]
     for m, name in enumerate(names):
-        progress(m / len(names), f"Searching the smallest flat fleet for {name}")
+        progress(0.8 * m / len(names), f"Searching the smallest flat fleet for {name}")
         mine = np.array([at[0] == m for at in study.hardware.pool_index])
         requests = study.trace.rows(study.trace.model == m)
         whole = _fleet(study, base)
@@ -179,60 +200,29 @@ def smallest_flat(study: Study, *, seed: int, progress: Progress = silent) -> In
             routing=whole.routing,
         )
 
-        def meets(
-            at: IntArray, fleet: Fleet = fleet, requests: Trace = requests, m: int = m
-        ) -> bool:
-            progress(m / len(names), "")  # a chance to cancel between two simulations
-            result = simulate(
-                requests, fleet, Flat(at), seed=seed, duration_s=study.window.duration_s
-            )
-            return all(summarise(result).met.values())
-
+        meets = _judge(study, requests, fleet, seed, partial(progress, 0.8 * m / len(names), ""))
         low = np.array([pool.minimum for pool in fleet.pools], np.int64)
         high = np.array([pool.maximum for pool in fleet.pools], np.int64)
-        counts[mine] = _fewest(meets, base[mine], low, _within_gpus(study, mine, base, high))
-    return counts
+        counts[mine] = fewest(meets, base[mine], low, _within_gpus(study, mine, base, high))
+    whole = _fleet(study, counts)
+    least = np.array([pool.minimum for pool in whole.pools], np.int64)
+    usd = np.array([pool.usd_per_gpu_hour * pool.gpus_per_instance for pool in whole.pools])
+    return trimmed(
+        _judge(study, study.trace, whole, seed, partial(progress, 0.8, "")), counts, least, -usd
+    )
 
 
-def _fewest(meets: Meets, base: IntArray, low: IntArray, high: IntArray) -> IntArray:
-    """Bisection over the total, then single removals; ``base`` gives the proportions."""
-    least, most = max(1, int(low.sum())), int(high.sum())
-    good = max(least, int(base.sum()))
-    while not meets(spread(good, base, low, high)):
-        if good >= most:
-            return spread(most, base, low, high)
-        least, good = good + 1, min(most, good + max(1, good // 4))
-    while least < good:
-        middle = (least + good) // 2
-        if meets(spread(middle, base, low, high)):
-            good = middle
-        else:
-            least = middle + 1
-    found = spread(good, base, low, high)
-    for p in range(len(found)):
-        fewer = found.copy()
-        fewer[p] -= 1
-        if fewer[p] >= low[p] and fewer.sum() > 0 and meets(fewer):
-            found = fewer
-    return found
+def _judge(
+    study: Study, requests: Trace, fleet: Fleet, seed: int, alive: Callable[[], None]
+) -> Meets:
+    """Whether a flat fleet meets every tier on ``requests``; ``alive`` is a chance to cancel."""
 
+    def meets(at: IntArray) -> bool:
+        alive()
+        result = simulate(requests, fleet, Flat(at), seed=seed, duration_s=study.window.duration_s)
+        return all(summarise(result).met.values())
 
-def spread(total: int, base: IntArray, low: IntArray, high: IntArray) -> IntArray:
-    """``total`` instances over pools in proportion to ``base``, within ``low`` and ``high``.
-
-    Largest remainder, ties to the earlier pool; more than fits or less than the minimum is cut.
-    """
-    weights = np.maximum(base, 1e-9)
-    ideal = total * weights / weights.sum()
-    counts: IntArray = np.clip(np.floor(ideal).astype(np.int64), low, high)
-    while counts.sum() != total:
-        step = 1 if counts.sum() < total else -1
-        room = counts < high if step > 0 else counts > low
-        if not room.any():
-            break
-        lacking = np.where(room, (ideal - counts) * step, -np.inf)
-        counts[int(np.argmax(lacking))] += step
-    return counts
+    return meets
 
 
 def _within_gpus(

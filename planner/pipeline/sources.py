@@ -63,7 +63,8 @@ def measured_source(
         what: str,
     ) -> CodeArray:
         if wanted:
-            picks = rng.choice(len(wanted), size=len(keep), p=list(wanted.values()))
+            shares = np.array(list(wanted.values()))
+            picks = rng.choice(len(wanted), size=len(keep), p=shares / shares.sum())
             return np.array([names.index(name) for name in wanted], np.int16)[picks]
         if codes is None or not any(labels):
             if len(names) == 1:
@@ -87,6 +88,14 @@ def measured_source(
         tier=settle(source.tiers, shell.tiers, columns.tier, columns.tiers, "tier"),
         start_s=columns.start_s,
     )
+
+
+def span(columns: RequestColumns) -> tuple[float, float]:
+    """First and last arrival of a file of requests, epoch seconds."""
+    if columns.arrival_s is None:
+        raise ValueError("arrivals must have been read")
+    first, last = columns.arrival_s[[0, -1]].tolist()
+    return columns.start_s + first, columns.start_s + last
 
 
 def binned_sources(

@@ -17,13 +17,21 @@ from planner.pipeline import documents as doc
 from planner.pipeline import tables
 from planner.pipeline.ahead import requests_ahead
 from planner.pipeline.comparison import compare as compare_runs
-from planner.pipeline.planning import Planned, forecast_window, plan_window
+from planner.pipeline.forecasts import forecast_window
+from planner.pipeline.planning import Planned, plan_window
 from planner.pipeline.progress import Progress, part
-from planner.pipeline.replay import LABELS, PolicyRun, Study, prepare, run_policy
+from planner.pipeline.replay import (
+    LABELS,
+    PolicyRun,
+    Study,
+    check_policy,
+    prepare,
+    run_policy,
+)
 from planner.pipeline.sizing import size
 from planner.pipeline.sources import StoredTrace
-from planner.pipeline.traffic import build_traffic
-from planner.pipeline.window import resolve_window
+from planner.pipeline.traffic import Traffic, build_traffic
+from planner.pipeline.window import Window, resolve_window
 from planner.scenario.build import build_hardware
 from planner.scenario.schema import Policy, Scenario
 
@@ -108,7 +116,7 @@ def forecast(scenario: Scenario, traces: Traces, *, progress: Progress) -> Outco
             "window": doc.window_document(window, traffic),
             "series": series,
             "forecast": {"series": series, "seconds": seconds},
-            "notes": list(traffic.notes),
+            "notes": [*_gaps(traffic, window), *traffic.notes],
             "seconds": seconds,
         },
         {
@@ -144,14 +152,12 @@ def plan(scenario: Scenario, traces: Traces, *, progress: Progress) -> Outcome:
 def simulate(
     scenario: Scenario, traces: Traces, *, policy: str, seed: int | None = None, progress: Progress
 ) -> Outcome:
-    """One policy replayed on the scenario's requests."""
+    """One policy replayed on the scenario's requests; ``seed`` stands in for the scenario's."""
     begun = time.perf_counter()
+    scenario = _seeded(scenario, seed)
     study = _study(scenario, traces, part(progress, 0.0, 0.3))
     run = run_policy(
-        study,
-        _policy(scenario, policy),
-        seed=scenario.seed if seed is None else seed,
-        progress=part(progress, 0.3, 1.0),
+        study, _policy(scenario, policy), seed=scenario.seed, progress=part(progress, 0.3, 1.0)
     )
     comparison = compare_runs([run])
     return Outcome(
@@ -181,12 +187,16 @@ def compare(
     seed: int | None = None,
     progress: Progress,
 ) -> Outcome:
-    """Forecast, plan, and replay every policy (the scenario's, or those named) side by side."""
+    """Forecast, plan, and replay every policy (the scenario's, or those named) side by side;
+    ``seed`` stands in for the scenario's."""
     begun = time.perf_counter()
+    scenario = _seeded(scenario, seed)
     study = _study(scenario, traces, part(progress, 0.0, 0.15))
     wanted = [_policy(scenario, name) for name in policies] or list(scenario.policies)
     if study.hardware.today is not None and "today" not in {p.name for p in wanted}:
         wanted.insert(0, Policy(name="today"))
+    for policy in wanted:
+        check_policy(study, policy.name)
     planned = _planned(study, part(progress, 0.15, 0.4))
     runs: list[PolicyRun] = []
     for i, policy in enumerate(wanted):
@@ -195,7 +205,7 @@ def compare(
             run_policy(
                 study,
                 policy,
-                seed=scenario.seed if seed is None else seed,
+                seed=scenario.seed,
                 progress=part(progress, 0.4 + step * i, 0.4 + step * (i + 1)),
                 planned=planned if policy.name == "lt-i" else None,
             )
@@ -236,6 +246,10 @@ def _study(scenario: Scenario, traces: Traces, progress: Progress) -> Study:
     return prepare(scenario, hardware, traffic, window, sizes, requests)
 
 
+def _seeded(scenario: Scenario, seed: int | None) -> Scenario:
+    return scenario if seed is None else scenario.model_copy(update={"seed": seed})
+
+
 def _planned(study: Study, progress: Progress) -> Planned:
     return plan_window(
         study.scenario,
@@ -258,6 +272,16 @@ def _policy(scenario: Scenario, name: str) -> Policy:
     return Policy(name=name)
 
 
+def _gaps(traffic: Traffic, window: Window) -> list[str]:
+    gaps = traffic.demand.gaps(window.start_s, window.end_s)
+    if not gaps:
+        return []
+    return [
+        f"{gaps} of the {round(window.duration_s / window.bin_s)} bins of the window were not "
+        "observed in full: what came then is neither replayed nor in any figure."
+    ]
+
+
 def _frame(study: Study) -> doc.Document:
     """What every result says about what it rests on."""
     return {
@@ -265,6 +289,6 @@ def _frame(study: Study) -> doc.Document:
         "window": doc.window_document(study.window, study.traffic),
         "capacity": doc.capacity_document(study.sizes, study.hardware),
         "provenance": doc.provenance_document(study),
-        "notes": [*study.traffic.notes, *study.sizes.notes],
+        "notes": [*_gaps(study.traffic, study.window), *study.traffic.notes, *study.sizes.notes],
         "requests": len(study.trace),
     }

@@ -11,7 +11,7 @@ from forecasting.demand import DemandSeries
 from planner.optimizer.problem import ScalingPlan
 from planner.pipeline.comparison import PolicyComparison
 from planner.pipeline.demand import Demand
-from planner.pipeline.planning import SeriesForecast
+from planner.pipeline.forecasts import SeriesForecast
 from planner.scenario.build import Hardware
 from simulation.policies.base import FloatArray
 
@@ -42,8 +42,11 @@ def demand_table(demand: Demand) -> pl.DataFrame:
 
 
 def forecast_table(forecasts: Sequence[SeriesForecast]) -> pl.DataFrame:
-    """Input tokens per second, per bin of the window."""
-    frames = [
+    """Input tokens per second, per bin of the window; no rows where nothing is forecast."""
+    shape: dict[str, pl.DataType] = {"time": pl.Datetime("us", "UTC")}
+    shape |= dict.fromkeys(("model", "region", "tier"), pl.String())
+    shape |= dict.fromkeys(("actual", "mean", "p10", "p90"), pl.Float64())
+    frames = [pl.DataFrame(schema=shape)] + [
         pl.DataFrame(
             {
                 "time": times(one.start_s, one.bin_s, len(one.mean)),

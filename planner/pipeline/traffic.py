@@ -12,7 +12,7 @@ from planner.errors import ScenarioError
 from planner.ingest.store import read_demand, read_requests
 from planner.pipeline.binned import BinnedSource
 from planner.pipeline.demand import Demand, bin_demand
-from planner.pipeline.sources import StoredTrace, binned_sources, measured_source
+from planner.pipeline.sources import StoredTrace, binned_sources, measured_source, span
 from planner.scenario.schema import Scenario
 from simulation.trace import Trace
 
@@ -25,6 +25,15 @@ FORECAST = "requests synthesised from the forecast"
 DAY_S = 86_400.0
 LENGTH_SAMPLE = 20_000  # requests kept per model to know its lengths by
 AMOUNTS = ("requests", "input_tokens", "output_tokens")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Measured:
+    """A source that holds requests, and when its file begins and ends, epoch seconds."""
+
+    trace: Trace
+    start_s: float
+    end_s: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,7 +67,7 @@ def build_traffic(scenario: Scenario, traces: dict[str, StoredTrace]) -> Traffic
     tiers = tuple(tier.name for tier in scenario.tiers)
     shell = _nothing(models, regions, tiers)
     rng = np.random.default_rng([scenario.seed, 0])
-    measured: list[Trace] = []
+    measured: list[Measured] = []
     binned: list[BinnedSource] = []
     notes: list[str] = []
     for index, source in enumerate(scenario.traffic.sources):
@@ -66,7 +75,8 @@ def build_traffic(scenario: Scenario, traces: dict[str, StoredTrace]) -> Traffic
         stored = traces[source.trace or ""]
         if stored.kind == "requests":
             columns = read_requests(stored.store)
-            measured.append(measured_source(shell, source, columns, where, rng))
+            requests = measured_source(shell, source, columns, where, rng)
+            measured.append(Measured(requests, *span(columns)))
         else:
             binned += binned_sources(shell, source, read_demand(stored.store), where)
         if source.scale != 1:
@@ -82,8 +92,8 @@ def build_traffic(scenario: Scenario, traces: dict[str, StoredTrace]) -> Traffic
             "Demand files hold counts, not requests: arrivals within a bin and lengths are drawn "
             "at random with the scenario's seed."
         )
-    trace = merge(measured, replay=MEASURED) if measured else shell
-    demand, span_notes = _demand(scenario, trace, binned)
+    trace = merge([one.trace for one in measured], replay=MEASURED) if measured else shell
+    demand, span_notes = _demand(scenario, measured, binned, shell)
     return Traffic(
         models=models,
         regions=regions,
@@ -124,16 +134,13 @@ def merge(parts: Sequence[Trace], replay: str) -> Trace:
 
 
 def _demand(
-    scenario: Scenario, trace: Trace, binned: list[BinnedSource]
+    scenario: Scenario, measured: list[Measured], binned: list[BinnedSource], shell: Trace
 ) -> tuple[Demand, list[str]]:
     """All sources in bins of one width, from the first that begins to the first that ends."""
-    starts = [source.columns.start_s for source in binned]
-    ends = [source.end_s for source in binned]
-    if len(trace):
-        starts.append(trace.start_s + float(trace.arrival_s[0]))
-        ends.append(trace.start_s + trace.duration_s)
-    if not ends:
+    if not binned and not any(len(one.trace) for one in measured):
         raise ScenarioError("traffic.sources: no request is left; check series and scale.")
+    starts = [one.columns.start_s for one in binned] + [one.start_s for one in measured]
+    ends = [one.end_s for one in binned] + [one.end_s for one in measured]
     start_s, end_s = min(starts), min(ends)
     bin_s = _bin_width(scenario, end_s - start_s, [one.columns.bin_s for one in binned])
     edge_s = float(np.floor(start_s / bin_s) * bin_s)
@@ -148,12 +155,12 @@ def _demand(
             f"traffic.bin_s: the traffic spans {end_s - start_s:g} s, which is less than two whole "
             f"bins of {bin_s:g} s; choose a smaller bin_s or a longer trace."
         )
-    parts = [source.demand(trace, edge_s, bin_s, bins) for source in binned]
-    if len(trace):
-        counted = bin_demand(trace, bin_s, start_s=edge_s, bins=bins)
-        parts.append(_blind_before(counted, trace.start_s + float(trace.arrival_s[0])))
+    parts = [source.demand(shell, edge_s, bin_s, bins) for source in binned]
+    for one in measured:
+        counted = bin_demand(one.trace, bin_s, start_s=edge_s, bins=bins)
+        parts.append(_blind_before(counted, one.start_s))
     notes = []
-    if max(ends) > end_s + bin_s:
+    if max(ends) >= end_s + bin_s:
         notes.append("The study ends where the first of its sources ends.")
     return _sum(parts, edge_s, bin_s, bins), notes
 

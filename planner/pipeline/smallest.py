@@ -1,0 +1,61 @@
+"""Searching the smallest counts that meet a condition which is dear to judge."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+IntArray = npt.NDArray[np.int64]
+Meets = Callable[[IntArray], bool]
+
+
+def fewest(meets: Meets, base: IntArray, low: IntArray, high: IntArray) -> IntArray:
+    """Bisection over the total; ``base`` gives the proportions."""
+    least, most = max(1, int(low.sum())), int(high.sum())
+    good = max(least, int(base.sum()))
+    while not meets(spread(good, base, low, high)):
+        if good >= most:
+            return spread(most, base, low, high)
+        least, good = good + 1, min(most, good + max(1, good // 4))
+    while least < good:
+        middle = (least + good) // 2
+        if meets(spread(middle, base, low, high)):
+            good = middle
+        else:
+            least = middle + 1
+    return spread(good, base, low, high)
+
+
+def trimmed(
+    meets: Meets, counts: IntArray, low: IntArray, order: npt.NDArray[np.float64]
+) -> IntArray:
+    """``counts`` less single instances, smallest ``order`` first, until no more can be spared."""
+    found, gone = counts, True
+    while gone:
+        gone = False
+        for p in np.argsort(order, kind="stable"):
+            fewer = found.copy()
+            fewer[p] -= 1
+            if fewer[p] >= low[p] and fewer.any() and meets(fewer):
+                found, gone = fewer, True
+    return found
+
+
+def spread(total: int, base: IntArray, low: IntArray, high: IntArray) -> IntArray:
+    """``total`` instances over pools in proportion to ``base``, within ``low`` and ``high``.
+
+    Largest remainder, ties to the earlier pool; more than fits or less than the minimum is cut.
+    """
+    weights = np.maximum(base, 1e-9)
+    ideal = total * weights / weights.sum()
+    counts: IntArray = np.clip(np.floor(ideal).astype(np.int64), low, high)
+    while counts.sum() != total:
+        step = 1 if counts.sum() < total else -1
+        room = counts < high if step > 0 else counts > low
+        if not room.any():
+            break
+        lacking = np.where(room, (ideal - counts) * step, -np.inf)
+        counts[int(np.argmax(lacking))] += step
+    return counts
