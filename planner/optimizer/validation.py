@@ -47,11 +47,12 @@ def _check_sense(problem: PlanningProblem) -> None:
     in_region = np.broadcast_to(can_run[:, None, :], problem.minimum.shape)
     gpus, usd = problem.gpus_per_instance, problem.usd_per_hour
     _refuse(problem, "gpus_per_instance", gpus, can_run & (gpus < 1), "give 1 or more")
+    could_be_bought = in_region & (problem.capacity_gpus > 0)
     _refuse(
         problem,
         "usd_per_hour",
         usd,
-        in_region & (usd <= 0),
+        could_be_bought & (usd <= 0),
         "give a price, a nominal one for GPUs you own, since what costs nothing is never saved",
     )
     minimum = problem.minimum

@@ -54,6 +54,14 @@ def test_a_problem_that_makes_no_sense(changes, says):
     assert str(refused.value).endswith(".")
 
 
+def test_gpus_that_are_not_there_need_no_price():
+    none_there = changed("capacity_gpus", (0, 0), 0) | changed("usd_per_hour", (0, 0, 0), 0.0)
+    none_there["usd_per_hour"][1, 0, 0] = 0.0
+    plan = solve_window(problem(**none_there))
+    assert plan.status == "optimal"
+    assert plan.target[:, 0, 0].sum() == 0
+
+
 @pytest.mark.parametrize(
     "options", [{"solver": "gurobi"}, {"gap": -0.1}, {"gap": np.nan}, {"time_limit_s": 0.0}]
 )
