@@ -1,6 +1,6 @@
 """Bring a checkout up to date: virtual environment, requirements, database, static files, caches.
 
-Usage: setup.py run|manage|dev. Needs only the standard library, as it runs before anything is
+Usage: setup.py run|manage|test|dev. Needs only the standard library, as it runs before anything is
 installed. Every step leaves a digest of what it depends on and is skipped while that is unchanged.
 """
 
@@ -28,11 +28,14 @@ def main(kind: str) -> None:
     os.chdir(ROOT)
     with (ROOT / "requirements.txt").open() as lock:  # two first starts at once take turns
         fcntl.flock(lock, fcntl.LOCK_EX)
-        install(dev=kind == "dev")
+        install(dev=kind in ("dev", "test"))
         if kind == "run":
             prepare(web=True)
         elif kind == "manage":
             prepare(web=False)
+        elif kind == "test":
+            DATA_DIR.mkdir(mode=0o700, parents=True, exist_ok=True)
+            manage_step("warm_up", "simulation/**/*.py")
 
 
 def install(*, dev: bool) -> None:

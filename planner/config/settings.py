@@ -8,7 +8,6 @@ import dj_database_url
 from csp.constants import NONE, SELF, UNSAFE_INLINE
 
 from planner.config.environment import env_bool, env_int, env_list, secret_key
-from planner.config.numba_cache import numba_cache_dir
 from planner.version import VERSION
 
 BASE_DIR = Path(__file__).resolve().parents[2]
@@ -19,7 +18,7 @@ HEADROOM_DATA_DIR.mkdir(mode=0o700, parents=True, exist_ok=True)
 HEADROOM_MAX_UPLOAD_BYTES = env_int("HEADROOM_MAX_UPLOAD_BYTES", 10 * 1000**3)
 
 # Read by numba when it is first imported, which is always after these settings.
-os.environ.setdefault("NUMBA_CACHE_DIR", str(numba_cache_dir(HEADROOM_DATA_DIR, BASE_DIR)))
+os.environ.setdefault("NUMBA_CACHE_DIR", str(HEADROOM_DATA_DIR / "numba"))
 
 DEBUG = env_bool("HEADROOM_DEBUG")
 HTTPS = env_bool("HEADROOM_HTTPS")  # served through a proxy that ends TLS and sets X-Forwarded-*
@@ -88,6 +87,20 @@ if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
         "timeout": 30,  # s
     }
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+# Shared by all web processes, which count log-in attempts in it.
+CACHES = {
+    "default": {
+        "BACKEND": "django.core.cache.backends.redis.RedisCache",
+        "LOCATION": os.environ["REDIS_URL"],
+        "KEY_PREFIX": "headroom",
+    }
+    if os.environ.get("REDIS_URL")
+    else {
+        "BACKEND": "django.core.cache.backends.filebased.FileBasedCache",
+        "LOCATION": HEADROOM_DATA_DIR / "cache",
+    }
+}
 
 # People
 

@@ -1,12 +1,8 @@
 """Compiles the simulator into numba's cache, so that no first run waits for it."""
 
-import shutil
 from typing import Any
 
-from django.conf import settings
 from django.core.management.base import BaseCommand
-
-from planner.config.numba_cache import numba_cache_dir
 
 
 class Command(BaseCommand):
@@ -17,7 +13,3 @@ class Command(BaseCommand):
         from simulation.engine import warm_up
 
         warm_up()
-        current = numba_cache_dir(settings.HEADROOM_DATA_DIR, settings.BASE_DIR)
-        for cache in current.parent.glob("*"):
-            if cache != current:  # compiled from sources that are no more
-                shutil.rmtree(cache)
