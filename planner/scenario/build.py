@@ -21,6 +21,7 @@ GB = 1e9
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 FAR_S = 0.030  # between regions that state no latency: continental, SageServe section 7.1 has < 0.5
+MAX_BATCH, MAX_BATCH_TOKENS = 256, 2048  # of a profile given in full: vLLM's own defaults
 DEFAULT_PUE = 1.2  # where neither the scenario nor the catalogue says
 
 
@@ -179,8 +180,11 @@ def _profile(section: Profile, model: ModelSpec, gpu: GpuSpec) -> LinearProfile:
                 + (f", or use {have}." if have else ".")
             )
         profile = built_in[key]
-        changed = section.model_fields_set & {"max_batch", "max_batch_tokens"}
-        return replace(profile, **{name: getattr(section, name) for name in changed})
+        return replace(
+            profile,
+            max_batch=section.max_batch or profile.max_batch,
+            max_batch_tokens=section.max_batch_tokens or profile.max_batch_tokens,
+        )
     return LinearProfile(
         model=section.model,
         gpu=section.gpu,
@@ -189,8 +193,8 @@ def _profile(section: Profile, model: ModelSpec, gpu: GpuSpec) -> LinearProfile:
         beta_s=(section.beta_ms or 0) / 1000,
         gamma_s=(section.gamma_ms or 0) / 1000,
         delta_s=(section.delta_ms or 0) / 1000,
-        max_batch=section.max_batch,
-        max_batch_tokens=section.max_batch_tokens,
+        max_batch=section.max_batch or MAX_BATCH,
+        max_batch_tokens=section.max_batch_tokens or MAX_BATCH_TOKENS,
         kv_capacity_tokens=kv_capacity_tokens(model, gpu, section.tp),
         provenance=Provenance("assumed", section.source),
     )
@@ -287,7 +291,8 @@ def _bounds(
                 f"are more than the {maximum[at]} that fit; raise the region's capacity."
             )
         today[at] = row.replicas
-        minimum[at] = row.minimum if "minimum" in row.model_fields_set else minimum[at]
         if row.maximum is not None:
             maximum[at] = min(maximum[at], row.maximum)
+        wanted = minimum[at] if row.minimum is None else row.minimum
+        minimum[at] = min(wanted, maximum[at])
     return minimum, maximum, today

@@ -17,12 +17,15 @@ from planner.scenario.schema import Scenario
 MAX_CHARACTERS = 1_000_000
 MAX_VALUES = 200_000  # with aliases written out: a few lines of them can stand for billions
 MAX_DEPTH = 50
+MAX_FAULTS = 20  # told at once
+PARTS_OF_TYPES = ("[key]", "datetime", "literal['end']")  # that pydantic adds to a field's path
 Path = tuple[str | int, ...]
 
 
 def _yaml() -> YAML:
     yaml = YAML(typ="rt", pure=True)  # the round-trip loader builds plain data only: no objects
     yaml.width = 100
+    yaml.preserve_quotes = True
     yaml.indent(mapping=2, sequence=4, offset=2)
     return yaml
 
@@ -41,6 +44,8 @@ def _load(text: str, name: str) -> CommentedMap:
         raise ScenarioError(
             f"{name}: nested deeper than any scenario; check the brackets."
         ) from None
+    except ValueError as error:  # a date such as 2024-13-01: ruamel does not say where
+        raise ScenarioError(f"{name}: not valid YAML: a date or number in it: {error}.") from None
     if not isinstance(data, CommentedMap):
         raise ScenarioError(
             f"{name}, line 1: a scenario is a mapping that begins with 'version: 1'; "
@@ -79,7 +84,9 @@ def parse(text: str, name: str = "scenario") -> Scenario:
             f"{name}, line {_line(data, fault['loc'])}: {_where(fault['loc'])}{_words(fault)}."
             for fault in error.errors()
         ]
-        raise ScenarioError("\n".join(dict.fromkeys(faults))) from None
+        listed = list(dict.fromkeys(faults))
+        more = [f"{name}: and {len(listed) - MAX_FAULTS:,} more."] if listed[MAX_FAULTS:] else []
+        raise ScenarioError("\n".join(listed[:MAX_FAULTS] + more)) from None
     problems = [
         f"{name}, line {_line(data, where)}: {_where(where)}{words}."
         for where, words in _references(scenario)
@@ -174,6 +181,8 @@ def _line(data: Any, where: Sequence[str | int]) -> int:
 def _where(where: Sequence[str | int]) -> str:
     text = ""
     for step in where:
+        if step in PARTS_OF_TYPES:
+            continue
         text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else str(step)
     return f"{text}: " if text else ""
 
@@ -238,8 +247,12 @@ def _references(scenario: Scenario) -> list[tuple[Path, str]]:
         known((*at, "model"), "model", replicas.model, models)
         known((*at, "region"), "region", replicas.region, regions)
         known((*at, "gpu"), "GPU", replicas.gpu, gpus)
-        if replicas.maximum is not None and replicas.maximum < replicas.minimum:
-            problems.append(((*at, "maximum"), "the maximum is below the minimum"))
+        if replicas.maximum is not None and replicas.maximum < (replicas.minimum or 0):
+            problems.append(((*at, "maximum"), "the maximum is below the minimum; raise it"))
+        if replicas.maximum is not None and replicas.maximum < replicas.replicas:
+            problems.append(
+                ((*at, "maximum"), "the maximum is below the replicas of today; raise it")
+            )
     if all(tier.deferrable for tier in scenario.tiers):
         problems.append((("tiers",), "every tier is deferrable; at least one must not be"))
     if "today" in {policy.name for policy in scenario.policies} and not scenario.fleet.today:

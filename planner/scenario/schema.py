@@ -23,7 +23,7 @@ Name = Annotated[
 class Section(BaseModel):
     """Unknown keys are refused; nothing changes after loading."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 def _named(value: Any) -> Any:
@@ -92,8 +92,8 @@ class Profile(Section):
     beta_ms: NotNegative | None = None
     gamma_ms: NotNegative | None = None
     delta_ms: NotNegative | None = None
-    max_batch: Annotated[int, Field(ge=1)] = 256
-    max_batch_tokens: Annotated[int, Field(ge=1)] = 2048
+    max_batch: Annotated[int, Field(ge=1)] | None = None  # left out: the built-in's, else 256
+    max_batch_tokens: Annotated[int, Field(ge=1)] | None = None  # likewise, else 2048
     source: str = "scenario"
 
     @property
@@ -186,7 +186,7 @@ class Replicas(Section):
     region: Name
     gpu: Name
     replicas: Count
-    minimum: Count = 0
+    minimum: Count | None = None  # left out: fleet.minimum, on the cheapest arrangement
     maximum: Count | None = None  # left out: as many as the region's GPUs allow
 
 
