@@ -1,0 +1,261 @@
+"""Life of a run: claimed once, watched, ended in one way, taken up again after a dead worker."""
+
+import threading
+from datetime import timedelta
+
+import pytest
+from django.db import connection
+from django.utils import timezone
+
+from planner.errors import KeyReused, NotAllowed, NotReady, PlannerError
+from planner.models import Run, User
+from planner.services import execution, runs
+from planner.services.scenarios import document_run, scenario_run
+from tests.planner.samples import DOCUMENT
+
+State = Run.State
+
+
+@pytest.fixture
+def run(planner, scenario):
+    return scenario_run(scenario=scenario, owner=planner, kind=Run.Kind.PLAN)
+
+
+def now_is(run, **fields):
+    Run.objects.filter(pk=run.pk).update(**fields)
+    run.refresh_from_db()
+
+
+def body(monkeypatch, does):
+    """Let the work of every run be ``does(run, progress)``."""
+    monkeypatch.setattr(execution, "run_body", lambda *, run, progress: does(run, progress))
+
+
+def test_a_run_begins_waiting_with_what_it_was_asked(run, scenario, planner):
+    assert (run.state, run.progress, run.attempts) == (State.PENDING, 0.0, 0)
+    assert (run.document, run.seed, run.owner) == (DOCUMENT, 7, planner)
+    assert run.code_version
+    assert run.enqueued_at is None or run.enqueued_at <= timezone.now()
+
+
+def test_a_run_is_claimed_once(run):
+    first = runs.run_claim(run_id=run.pk)
+    assert (first.state, first.attempts) == (State.RUNNING, 1)
+    assert first.started_at == first.heartbeat_at
+    assert runs.run_claim(run_id=run.pk) is None
+    run.refresh_from_db()
+    assert run.attempts == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_many_workers_one_gets_the_run(planner):
+    run = document_run(document=DOCUMENT, owner=planner, kind=Run.Kind.PLAN)
+    together, claims = threading.Barrier(4), []
+
+    def worker():
+        together.wait()
+        claims.append(runs.run_claim(run_id=run.pk))
+        connection.close()
+
+    threads = [threading.Thread(target=worker) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len([claim for claim in claims if claim is not None]) == 1
+
+
+def test_a_second_delivery_does_nothing(run, monkeypatch):
+    calls = []
+    body(monkeypatch, lambda run, progress: calls.append(run.pk) or {"kind": "plan"})
+    assert runs.run_execute(run_id=run.pk).state == State.COMPLETED
+    assert runs.run_execute(run_id=run.pk).state == State.COMPLETED
+    assert calls == [run.pk]
+
+
+def test_a_completed_run_keeps_its_result_and_log(run, monkeypatch):
+    def work(run, progress):
+        progress(0.25, "Counting")
+        progress(0.5, "Counting")
+        progress(7.0, "Solving")
+        return {"kind": "plan", "figure": 1}
+
+    body(monkeypatch, work)
+    over = runs.run_execute(run_id=run.pk)
+    assert (over.state, over.progress, over.stage) == (State.COMPLETED, 1.0, "Done")
+    assert over.result == {"kind": "plan", "figure": 1}
+    assert [line.split(" ", 1)[1] for line in over.log.splitlines()] == ["Counting", "Solving"]
+    assert over.finished_at is not None and over.finished
+
+
+def test_an_expected_reason_fails_the_run_with_its_sentence(run):
+    over = runs.run_execute(run_id=run.pk)  # the scenario names a trace that is not there
+    assert over.state == State.FAILED
+    assert over.problem.startswith("There is no trace 'conv'")
+    assert over.traceback == ""
+    assert over.result == {}
+
+
+def test_a_bug_errs_the_run_and_keeps_its_traceback_apart(run, monkeypatch):
+    def broken(run, progress):
+        raise ZeroDivisionError("inner detail")
+
+    body(monkeypatch, broken)
+    over = runs.run_execute(run_id=run.pk)
+    assert over.state == State.ERRORED
+    assert "inner detail" in over.traceback
+    assert "inner detail" not in over.problem
+    assert "ZeroDivisionError" in over.problem
+
+
+def test_a_waiting_run_is_cancelled_at_once_and_never_carried_out(run, planner, monkeypatch):
+    body(monkeypatch, lambda run, progress: pytest.fail("it was cancelled"))
+    assert runs.run_cancel(run=run, user=planner).state == State.CANCELLED
+    assert run.finished_at is not None
+    assert runs.run_execute(run_id=run.pk).state == State.CANCELLED
+
+
+def test_a_running_run_stops_at_its_next_report(run, planner, monkeypatch):
+    reports = []
+
+    def work(run, progress):
+        for i in range(10):
+            if i == 3:
+                runs.run_cancel(run=Run.objects.get(pk=run.pk), user=planner)
+            progress(i / 10, f"Step {i}")
+            reports.append(i)
+        return {}
+
+    body(monkeypatch, work)
+    over = runs.run_execute(run_id=run.pk)
+    assert over.state == State.CANCELLED
+    assert reports[-1] < 9
+    assert over.result == {}
+
+
+def test_a_run_that_is_over_cannot_be_cancelled(run, planner):
+    for state in (State.COMPLETED, State.FAILED, State.ERRORED, State.CANCELLED):
+        now_is(run, state=state)
+        with pytest.raises(NotReady, match="is over"):
+            runs.run_cancel(run=run, user=planner)
+        run.refresh_from_db()
+        assert run.state == state
+
+
+def test_a_worker_that_lost_its_run_changes_nothing_at_its_end(run, monkeypatch):
+    def work(run, progress):
+        # Meanwhile it was taken for dead and another worker has the run.
+        Run.objects.filter(pk=run.pk).update(attempts=2, stage="By another")
+        return {"late": True}
+
+    body(monkeypatch, work)
+    runs.run_execute(run_id=run.pk)
+    run.refresh_from_db()
+    assert (run.state, run.stage, run.result) == (State.RUNNING, "By another", {})
+
+
+def dead(run, **fields):
+    """As a killed worker leaves it."""
+    long_ago = timezone.now() - timedelta(seconds=runs.STALE_AFTER_S + 1)
+    now_is(run, state=State.RUNNING, heartbeat_at=long_ago, **fields)
+
+
+def test_a_run_whose_worker_died_is_taken_up_again(
+    run, monkeypatch, django_capture_on_commit_callbacks
+):
+    dead(run, attempts=1)
+    with django_capture_on_commit_callbacks() as messages:
+        assert runs.runs_sweep() == 1
+        assert runs.runs_sweep() == 0
+    assert len(messages) == 1
+    run.refresh_from_db()
+    assert run.state == State.PENDING
+    body(monkeypatch, lambda run, progress: {"kind": "plan"})
+    over = runs.run_execute(run_id=run.pk)
+    assert (over.state, over.attempts) == (State.COMPLETED, 2)
+
+
+def test_a_run_that_kills_its_workers_is_given_up(run):
+    dead(run, attempts=runs.MAX_ATTEMPTS)
+    assert runs.runs_sweep() == 0
+    run.refresh_from_db()
+    assert run.state == State.ERRORED
+    assert "memory" in run.problem
+    assert run.finished_at is not None
+
+
+def test_a_cancelled_run_whose_worker_died_is_cancelled(run):
+    dead(run, attempts=1, cancel_requested=True)
+    assert runs.runs_sweep() == 0
+    run.refresh_from_db()
+    assert run.state == State.CANCELLED
+
+
+def test_a_run_with_a_living_worker_is_left_alone(run):
+    now_is(run, state=State.RUNNING, heartbeat_at=timezone.now(), attempts=1)
+    assert runs.runs_sweep() == 0
+    run.refresh_from_db()
+    assert run.state == State.RUNNING
+
+
+def test_a_message_that_got_lost_is_sent_again(run, django_capture_on_commit_callbacks):
+    now_is(run, enqueued_at=timezone.now() - timedelta(seconds=runs.ENQUEUE_AGAIN_S + 1))
+    with django_capture_on_commit_callbacks() as messages:
+        assert runs.runs_sweep() == 1
+        assert runs.runs_sweep() == 0  # it has just been sent
+    assert len(messages) == 1
+
+
+def test_the_same_key_gives_the_first_run(planner, scenario, colleague):
+    def ask(owner=planner, **options):
+        return scenario_run(
+            scenario=scenario, owner=owner, kind="plan", options=options, idempotency_key="k"
+        )
+
+    first = ask(gap=0.1)
+    assert ask(gap=0.1) == first
+    with pytest.raises(KeyReused, match=f"run {first.pk}"):
+        ask(gap=0.2)
+    assert ask(owner=colleague, gap=0.1) != first
+    assert Run.objects.count() == 2
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_same_key_at_the_same_moment_makes_one_run(planner):
+    together, made = threading.Barrier(4), []
+
+    def ask():
+        together.wait()
+        made.append(
+            document_run(document=DOCUMENT, owner=planner, kind="plan", idempotency_key="k").pk
+        )
+        connection.close()
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(made) == 4
+    assert len(set(made)) == 1
+
+
+def test_without_a_key_every_request_is_a_run(planner, scenario):
+    first = scenario_run(scenario=scenario, owner=planner)
+    assert scenario_run(scenario=scenario, owner=planner) != first
+
+
+def test_an_ingest_does_not_begin_with_a_scenario(planner, scenario):
+    with pytest.raises(PlannerError, match="upload"):
+        scenario_run(scenario=scenario, owner=planner, kind=Run.Kind.INGEST)
+
+
+def test_only_what_is_over_is_removed_and_only_by_its_owner(run, planner, colleague):
+    with pytest.raises(NotReady, match="cancel it first"):
+        runs.run_delete(run=run, user=planner)
+    now_is(run, state=State.FAILED)
+    with pytest.raises(NotAllowed):
+        runs.run_delete(run=run, user=colleague)
+    runs.run_delete(run=run, user=planner)
+    assert not Run.objects.exists()
+    assert User.objects.count() == 2

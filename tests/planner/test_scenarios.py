@@ -1,0 +1,158 @@
+"""Scenarios kept, changed and removed: nothing of the author's text is lost."""
+
+import threading
+
+import pytest
+from django.db import connection
+
+from planner.errors import NotAllowed, NotFound, NotReady, Outdated, ScenarioError
+from planner.models import Run, Scenario
+from planner.selectors.scenarios import scenario_get
+from planner.services.scenarios import (
+    document_run,
+    scenario_create,
+    scenario_delete,
+    scenario_edit,
+    scenario_run,
+    scenario_update,
+)
+from tests.planner.samples import DOCUMENT
+
+
+def test_the_document_is_kept_as_written(scenario, planner):
+    scenario.refresh_from_db()
+    assert (scenario.name, scenario.document, scenario.version) == ("Chat", DOCUMENT, 1)
+    assert scenario.owner == planner
+
+
+def test_an_edit_changes_one_line_and_keeps_the_comments(scenario, planner):
+    edited = scenario_edit(scenario=scenario, user=planner, changes={"seed": 8})
+    before, after = DOCUMENT.splitlines(), edited.document.splitlines()
+    assert [line for line in after if line not in before] == ["seed: 8"]
+    assert [line for line in before if line not in after] == ["seed: 7"]
+    assert edited.version == 2
+
+
+def test_an_edit_that_changes_nothing_makes_no_version(scenario, planner):
+    same = scenario_edit(scenario=scenario, user=planner, changes={"seed": 7})
+    assert same.version == 1
+    assert same.document == DOCUMENT
+
+
+def test_a_save_over_another_persons_save_is_refused(scenario, planner, colleague):
+    scenario_update(scenario=scenario, user=colleague, document=DOCUMENT + "# C\n", version=1)
+    with pytest.raises(Outdated, match="changed by somebody else"):
+        scenario_update(scenario=scenario, user=planner, document=DOCUMENT + "# P\n", version=1)
+    scenario.refresh_from_db()
+    assert scenario.document.endswith("# C\n")
+    scenario_update(scenario=scenario, user=planner, document=DOCUMENT + "# P\n", version=2)
+    scenario.refresh_from_db()
+    assert scenario.version == 3
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_saves_at_the_same_moment_one_wins(planner):
+    scenario = scenario_create(owner=planner, document=DOCUMENT)
+    together, saved, refused = threading.Barrier(4), [], []
+
+    def save(i):
+        mine = Scenario.objects.get(pk=scenario.pk)
+        together.wait()
+        try:
+            text = f"{DOCUMENT}# {i}\n"
+            saved.append(scenario_update(scenario=mine, user=planner, document=text, version=1))
+        except Outdated as problem:
+            refused.append(problem)
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=save, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (len(saved), len(refused)) == (1, 3)
+    scenario.refresh_from_db()
+    assert (scenario.version, scenario.document) == (2, saved[0].document)
+
+
+def test_a_scenario_removed_meanwhile_is_not_made_anew_by_a_save(scenario, planner):
+    scenario_delete(scenario=Scenario.objects.get(pk=scenario.pk), user=planner)
+    with pytest.raises(NotFound, match="removed"):
+        scenario_update(scenario=scenario, user=planner, document=DOCUMENT + "# x\n")
+    assert not Scenario.objects.exists()
+
+
+def test_a_name_is_given_once_and_the_line_is_told(scenario, planner):
+    with pytest.raises(ScenarioError, match="line 3: name: there is a scenario 'Chat' already"):
+        scenario_create(owner=planner, document=DOCUMENT)
+    other = scenario_create(owner=planner, document=DOCUMENT.replace("Chat", "Other"))
+    with pytest.raises(ScenarioError, match="already"):
+        scenario_update(scenario=other, user=planner, document=DOCUMENT)
+    other.refresh_from_db()
+    assert (other.name, other.version) == ("Other", 1)
+
+
+def test_the_name_follows_the_document(scenario, planner):
+    renamed = scenario_edit(scenario=scenario, user=planner, changes={"name": "Chat, east"})
+    assert scenario_get("Chat, east") == renamed
+    with pytest.raises(NotFound, match="Chat, east"):
+        scenario_get("Chat")
+
+
+def test_every_fault_is_told_with_its_line(planner):
+    wrong = DOCUMENT.replace("ttft_ms: 1000", "ttft: 1000").replace("tp: 1", "tp: 0")
+    with pytest.raises(ScenarioError) as told:
+        scenario_create(owner=planner, document=wrong)
+    lines = str(told.value).splitlines()
+    assert any("line 7" in line and "tp" in line for line in lines)
+    assert any("line 12" in line and "ttft" in line for line in lines)
+    assert not Scenario.objects.exists()
+
+
+def test_a_run_keeps_the_scenario_as_it_was(scenario, planner):
+    run = scenario_run(scenario=scenario, owner=planner)
+    scenario_edit(scenario=scenario, user=planner, changes={"seed": 8})
+    run.refresh_from_db()
+    assert (run.document, run.seed) == (DOCUMENT, 7)
+
+
+def test_a_document_that_is_not_kept_runs_under_its_name(planner):
+    run = document_run(document=DOCUMENT, owner=planner, kind=Run.Kind.PLAN)
+    assert (run.name, run.document, run.scenario) == ("Chat", DOCUMENT, None)
+    assert not Scenario.objects.exists()
+    with pytest.raises(ScenarioError):
+        document_run(document="version: 1", owner=planner, kind=Run.Kind.PLAN)
+
+
+def test_paths_of_this_machine_are_not_read_for_a_run(planner):
+    from planner.services.runs import run_execute
+
+    document = DOCUMENT.replace("trace: conv", "file: /etc/hostname")
+    over = run_execute(run_id=document_run(document=document, owner=planner, kind="plan").pk)
+    assert over.state == Run.State.FAILED
+    assert "command line" in over.problem
+
+
+def test_a_scenario_goes_when_no_run_of_it_goes_on(scenario, planner):
+    run = scenario_run(scenario=scenario, owner=planner)
+    with pytest.raises(NotReady, match="run going"):
+        scenario_delete(scenario=scenario, user=planner)
+    Run.objects.filter(pk=run.pk).update(state=Run.State.FAILED)
+    scenario_delete(scenario=scenario, user=planner)
+    run.refresh_from_db()
+    assert (run.scenario, run.name) == (None, "Chat")
+
+
+def test_viewers_change_nothing(scenario, viewer):
+    acts = [
+        lambda: scenario_create(owner=viewer, document=DOCUMENT),
+        lambda: scenario_update(scenario=scenario, user=viewer, document=DOCUMENT),
+        lambda: scenario_edit(scenario=scenario, user=viewer, changes={"seed": 1}),
+        lambda: scenario_run(scenario=scenario, owner=viewer),
+        lambda: document_run(document=DOCUMENT, owner=viewer, kind="plan"),
+        lambda: scenario_delete(scenario=scenario, user=viewer),
+    ]
+    for act in acts:
+        with pytest.raises(NotAllowed):
+            act()

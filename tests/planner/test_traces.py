@@ -1,0 +1,229 @@
+"""Traces taken in: known again by their bytes, refused with a reason, removed when unused."""
+
+import threading
+
+import pytest
+from django.db import IntegrityError, connection, transaction
+
+from planner.errors import IngestError, KeyReused, NotAllowed, NotReady, RunCancelled
+from planner.ingest import IngestOptions
+from planner.models import Run, Trace
+from planner.services import traces
+from planner.services.runs import run_cancel, run_execute
+
+ROWS = b"TIMESTAMP,ContextTokens,GeneratedTokens\n2024-05-18 00:00:10.0000000,100,10\n"
+BAD = b"TIMESTAMP,ContextTokens,GeneratedTokens\n"
+
+
+def upload(owner, content=ROWS, name="conv.csv", key="", **options):
+    return traces.trace_upload(
+        owner=owner,
+        chunks=[content[:20], content[20:]],
+        file_name=name,
+        options=IngestOptions(name=name, **options),
+        idempotency_key=key,
+    )
+
+
+def kept(data_dir):
+    """Uploaded files that wait to be read."""
+    folder = data_dir / traces.UPLOADS
+    return set(folder.iterdir()) if folder.exists() else set()
+
+
+@pytest.fixture
+def before(data_dir):
+    return kept(data_dir)
+
+
+def test_an_upload_waits_in_a_file_until_it_has_been_read(planner, data_dir, before):
+    trace, run, new = upload(planner)
+    assert new
+    assert (trace.state, trace.name, trace.bytes) == ("uploaded", "conv", len(ROWS))
+    (path,) = kept(data_dir) - before
+    assert path.read_bytes() == ROWS
+    assert run_execute(run_id=run.pk).state == Run.State.COMPLETED
+    assert kept(data_dir) == before
+    trace.refresh_from_db()
+    assert (trace.state, trace.requests, trace.format) == ("ready", 1, "azure")
+    assert (data_dir / trace.store).is_dir()
+
+
+def test_the_same_bytes_are_known_again(planner, colleague, data_dir, before):
+    trace, run, _ = upload(planner)
+    again, going, new = upload(colleague, name="copy.csv")
+    assert (again, going, new) == (trace, run, False)
+    run_execute(run_id=run.pk)
+    again, going, new = upload(colleague, name="copy.csv")
+    assert (again, going, new) == (trace, None, False)
+    assert kept(data_dir) == before
+
+
+def test_the_same_bytes_read_in_another_way_are_another_trace(planner):
+    trace, _, _ = upload(planner)
+    other, _, new = upload(planner, model="mine")
+    assert new
+    assert other.name == "conv-2"
+    assert upload(planner, model="mine")[0] == other
+    assert upload(planner)[0] == trace
+
+
+def test_a_row_for_the_same_bytes_cannot_be_there_twice(planner):
+    trace, _, _ = upload(planner)
+    with pytest.raises(IntegrityError), transaction.atomic():
+        Trace.objects.create(name="twin", file_name="t", sha256=trace.sha256, bytes=1)
+    Trace.objects.create(name="twin", file_name="t", sha256=trace.sha256, bytes=1, state="refused")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_uploads_at_the_same_moment_one_makes_the_trace(planner, data_dir):
+    before, together, made = kept(data_dir), threading.Barrier(4), []
+
+    def send():
+        together.wait()
+        made.append(upload(planner))
+        connection.close()
+
+    threads = [threading.Thread(target=send) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({trace.pk for trace, _, _ in made}) == 1
+    assert {run.pk for _, run, _ in made} == {Run.objects.get().pk}
+    assert sorted(new for _, _, new in made) == [False, False, False, True]
+    assert len(kept(data_dir) - before) == 1
+
+
+def test_a_refused_file_says_why_and_may_come_again(planner, data_dir, before):
+    trace, run, _ = upload(planner, BAD)
+    over = run_execute(run_id=run.pk)
+    assert over.state == Run.State.FAILED
+    trace.refresh_from_db()
+    assert (trace.state, trace.problem) == ("refused", over.problem)
+    assert "conv.csv" in trace.problem
+    assert kept(data_dir) == before
+    again, second, new = upload(planner, BAD)
+    assert new
+    assert (again.pk, second.pk) != (trace.pk, run.pk)
+
+
+def test_a_file_whose_ingest_was_cancelled_is_read_when_it_comes_again(planner, data_dir, before):
+    trace, run, _ = upload(planner)
+    run_cancel(run=run, user=planner)
+    again, second, new = upload(planner)
+    assert (again, new) == (trace, False)
+    assert second != run
+    assert len(kept(data_dir) - before) == 1  # the first upload is not left lying
+    assert run_execute(run_id=second.pk).state == Run.State.COMPLETED
+    assert kept(data_dir) == before
+
+
+@pytest.mark.parametrize("stop", [RunCancelled(), RuntimeError("a bug")])
+def test_a_file_whose_ingest_stopped_half_way_is_read_when_it_comes_again(
+    planner, data_dir, before, monkeypatch, stop
+):
+    def stopped(*_, **__):
+        raise stop
+
+    trace, run, _ = upload(planner)
+    with monkeypatch.context() as patched:
+        patched.setattr(traces, "ingest_file", stopped)
+        assert run_execute(run_id=run.pk).state in (Run.State.CANCELLED, Run.State.ERRORED)
+    assert kept(data_dir) == before
+    again, second, _ = upload(planner)
+    assert again == trace
+    assert run_execute(run_id=second.pk).state == Run.State.COMPLETED
+
+
+def test_a_key_belongs_to_one_file(planner, data_dir, before):
+    trace, run, _ = upload(planner, key="k")
+    assert upload(planner, key="k") == (trace, run, False)
+    with pytest.raises(KeyReused):
+        upload(planner, ROWS + b"2024-05-18 00:01:10.0000000,1,1\n", key="k")
+    assert Trace.objects.count() == Run.objects.count() == 1
+    assert len(kept(data_dir) - before) == 1
+
+
+def test_a_file_above_the_quota_leaves_nothing(planner, data_dir, before, settings):
+    settings.HEADROOM_MAX_UPLOAD_BYTES = 50
+    with pytest.raises(IngestError, match="larger than"):
+        upload(planner)
+    assert kept(data_dir) == before
+    assert not Trace.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("file_name", "name"),
+    [
+        ("azure2023_conv.csv.gz", "azure2023_conv"),
+        ("Chat May 2024.parquet", "chat-may-2024"),
+        ("../../etc/passwd", "etcpasswd"),
+        ("日本.csv", "trace"),
+        ("x" * 300 + ".csv", "x" * 100),
+    ],
+)
+def test_any_file_name_gives_a_name_to_refer_to(planner, file_name, name):
+    trace, _, _ = upload(planner, name=file_name)
+    assert trace.name == name
+
+
+def test_a_file_of_this_machine_is_read_at_once_and_known_again(tmp_path, db):
+    path = tmp_path / "conv.csv"
+    path.write_bytes(ROWS)
+    trace = traces.trace_ingest_path(path=path, options=IngestOptions())
+    assert (trace.state, trace.requests, trace.owner) == ("ready", 1, None)
+    assert traces.trace_ingest_path(path=path, options=IngestOptions()) == trace
+    for wrong, words in ((tmp_path / "none.csv", "no such file"), (tmp_path, "folder")):
+        with pytest.raises(IngestError, match=words):
+            traces.trace_ingest_path(path=wrong, options=IngestOptions())
+
+
+def test_a_trace_in_use_stays(trace, scenario, planner):
+    with pytest.raises(NotReady, match="used by scenario Chat"):
+        traces.trace_delete(trace=trace, user=planner)
+    assert Trace.objects.filter(pk=trace.pk).exists()
+
+
+def test_a_trace_whose_name_is_only_a_word_of_a_scenario_is_not_in_use(planner, scenario):
+    for name in ("trace", "con", "chat"):
+        other = Trace.objects.create(name=name, file_name=name, sha256=name, bytes=1, owner=planner)
+        traces.trace_delete(trace=other, user=planner)
+    assert not Trace.objects.exists()
+
+
+def test_a_trace_that_is_being_read_stays(planner, data_dir, before):
+    trace, run, _ = upload(planner)
+    with pytest.raises(NotReady, match="cancel its run"):
+        traces.trace_delete(trace=trace, user=planner)
+    run_cancel(run=run, user=planner)
+    traces.trace_delete(trace=trace, user=planner)
+    assert not Trace.objects.exists()
+    assert kept(data_dir) == before
+
+
+def test_a_removed_trace_takes_its_columns_along(planner, data_dir):
+    trace, run, _ = upload(planner)
+    run_execute(run_id=run.pk)
+    trace.refresh_from_db()
+    store = data_dir / trace.store
+    assert store.is_dir()
+    traces.trace_delete(trace=trace, user=planner)
+    assert not store.exists()
+    run.refresh_from_db()
+    assert run.trace is None
+
+
+def test_viewers_take_nothing_in_and_only_owners_or_admins_remove(
+    trace, viewer, colleague, admin, data_dir, before
+):
+    with pytest.raises(NotAllowed):
+        upload(viewer)
+    assert kept(data_dir) == before
+    for user in (viewer, colleague):
+        with pytest.raises(NotAllowed):
+            traces.trace_delete(trace=trace, user=user)
+    with pytest.raises(NotAllowed):
+        traces.trace_run(trace=trace, owner=viewer)
+    traces.trace_delete(trace=trace, user=admin)
+    assert not Trace.objects.exists()
