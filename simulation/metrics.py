@@ -117,6 +117,21 @@ def meets_slo(result: SimulationResult) -> BoolArray:
     return ok
 
 
+def attainment(result: SimulationResult) -> dict[str, float | None]:
+    """By tier, the share of arrived requests that met every limit (X4); None where none arrived."""
+    ok = meets_slo(result)
+    return {
+        name: float(ok[rows].mean()) if (rows := result.trace.tier == code).any() else None
+        for code, name in enumerate(result.trace.tiers)
+    }
+
+
+def tiers_met(result: SimulationResult) -> dict[str, bool]:
+    """By tier, whether attainment reaches its target; a tier without requests is met."""
+    target = {tier.name: tier.attainment for tier in result.fleet.tiers}
+    return {n: share is None or share >= target[n] for n, share in attainment(result).items()}
+
+
 def within_limits(log: RequestLog, tier: Tier) -> BoolArray:
     """Per request, whether no limit of ``tier`` was exceeded; requests not served exceed none."""
     ok = np.ones(len(log.outcome), bool)
@@ -141,8 +156,6 @@ def summarise(result: SimulationResult) -> Summary:
             region: _group(result, of_model & (trace.region == r), ok)
             for r, region in enumerate(trace.regions)
         }
-    target = {tier.name: tier.attainment for tier in fleet.tiers}
-    attainment = {name: group.attainment for name, group in tiers.items()}
     pools = tuple(_pool(result, p) for p in range(len(fleet.pools)))
     return Summary(
         policy=result.policy,
@@ -167,8 +180,8 @@ def summarise(result: SimulationResult) -> Summary:
         ttft_ms=whole.ttft_ms,
         tbt_ms=whole.tbt_ms,
         e2e_ms=whole.e2e_ms,
-        slo_attainment=attainment,
-        met={name: a is None or a >= target[name] for name, a in attainment.items()},
+        slo_attainment={name: group.attainment for name, group in tiers.items()},
+        met=tiers_met(result),
         iterations=int(result.totals.iterations.sum()),
         preemptions=int(result.totals.preemptions.sum()),
         wall_seconds=result.wall_seconds,

@@ -20,7 +20,8 @@ IntArray = npt.NDArray[np.int64]
 
 BIN_S = 300
 DAYS = 7
-START_S = 1_715_558_400  # Monday 2024-05-13 00:00 UTC
+MONDAY_S = 1_715_558_400  # 2024-05-13 00:00 UTC
+START_S = MONDAY_S + 2 * 86_400  # a Wednesday: the last day, which is planned, is a Tuesday
 SEED = 20_240_513
 REGIONS = {"us-east": 0.6, "us-west": 0.4}
 TIERS = {"IW-F": 0.47, "IW-N": 0.25, "NIW": 0.28}
@@ -53,8 +54,8 @@ CONV_WEEKEND = (0.57, 0.61, 0.60, 0.52, 0.49, 0.51, 0.53, 0.60, 0.61, 0.56, 0.59
 
 def services(code_model: str, chat_model: str) -> tuple[Service, Service]:
     return (
-        Service(code_model, 14.0, 2534.0, 22.7, CODE_WEEKDAY, CODE_WEEKEND),
-        Service(chat_model, 12.0, 1631.0, 106.6, CONV_WEEKDAY, CONV_WEEKEND),
+        Service(code_model, 7.0, 2534.0, 22.7, CODE_WEEKDAY, CODE_WEEKEND),
+        Service(chat_model, 6.0, 1631.0, 106.6, CONV_WEEKDAY, CONV_WEEKEND),
     )
 
 
@@ -66,7 +67,7 @@ def demand_week(chosen: tuple[Service, ...], seed: int = SEED) -> pl.DataFrame:
     """
     rng = np.random.default_rng(seed)
     bins = DAYS * 86_400 // BIN_S
-    hour = (np.arange(bins) * BIN_S + BIN_S / 2) / 3600
+    hour = (START_S - MONDAY_S + np.arange(bins) * BIN_S + BIN_S / 2) / 3600  # since Monday
     frames = []
     for service in chosen:
         shape = _shape(service, hour)

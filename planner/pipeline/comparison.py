@@ -9,6 +9,7 @@ from planner.pipeline.replay import PolicyRun
 
 HINDSIGHT = ("flat-peak", "flat-min", "lt-i-perfect")  # know what came; nobody can run them ahead
 FLAT = ("today", "flat-peak", "flat-min")
+EQUAL_SLO = 0.002  # attainment within this of each other counts as equal
 PLANNED = ("lt-i", "lt-i-last-value")
 
 
@@ -116,8 +117,24 @@ def _flat_wins(by_name: dict[str, PolicyRun]) -> list[str]:
     if planned.meets_slo and mine == theirs:
         return [f"{what}, no more than the plan, and never moves."]
     if planned.meets_slo:
-        return [f"{what}; the plan costs ${theirs}."]
+        return [f"{what}; the plan costs ${theirs}.{_unequal(flat, planned)}"]
     return [f"{what}; the plan costs ${theirs} and misses a tier."]
+
+
+def _unequal(flat: PolicyRun, planned: PolicyRun) -> str:
+    """Equal SLO means attainment of every tier within 0.2 points (X4); where it is not, say so."""
+    apart = {}
+    for tier, mine in flat.summary.slo_attainment.items():
+        theirs = planned.summary.slo_attainment[tier]
+        if mine is not None and theirs is not None and abs(theirs - mine) > EQUAL_SLO:
+            apart[tier] = (theirs - mine, mine, theirs)
+    if not apart:
+        return ""
+    tier, (_, mine, theirs) = max(apart.items(), key=lambda item: abs(item[1][0]))
+    return (
+        f" They do not serve equally well: of {tier}, {mine:.1%} are in time with the flat fleet "
+        f"and {theirs:.1%} with the plan."
+    )
 
 
 def _misses(runs: Sequence[PolicyRun]) -> list[str]:

@@ -27,7 +27,7 @@ from planner.scenario.build import Hardware
 from planner.scenario.schema import Policy, Scenario
 from simulation.engine import simulate
 from simulation.fleet import Fleet
-from simulation.metrics import Summary, summarise
+from simulation.metrics import Summary, summarise, tiers_met
 from simulation.policies.base import ScalingPolicy
 from simulation.policies.capped import WithinCapacity
 from simulation.policies.flat import Flat
@@ -220,7 +220,7 @@ def _judge(
     def meets(at: IntArray) -> bool:
         alive()
         result = simulate(requests, fleet, Flat(at), seed=seed, duration_s=study.window.duration_s)
-        return all(summarise(result).met.values())
+        return all(tiers_met(result).values())
 
     return meets
 

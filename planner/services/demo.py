@@ -14,6 +14,7 @@ from planner.ingest import IngestOptions
 from planner.models import Run, User
 from planner.scenario.document import parse
 from planner.selectors.runs import runs_list
+from planner.services.drafts import best_tp
 from planner.services.runs import run_create
 from planner.services.scenarios import scenario_create
 from planner.services.traces import trace_ingest_path
@@ -23,7 +24,7 @@ __all__ = ["DEMO_NAME", "DEMO_USER", "demo_ensure"]
 
 CODE_MODEL, CHAT_MODEL = "llama-3.1-8b", "llama-2-70b"
 CODE_GPU, CHAT_GPU = "A100-80GB", "H100-SXM"
-TODAY = {"us-east": (6, 4), "us-west": (4, 3)}  # instances of (code, chat), a guess of a flat fleet
+TODAY = {"us-east": (5, 3), "us-west": (4, 2)}  # instances of (code, chat), a guess of a flat fleet
 
 
 def demo_ensure(*, password: str) -> Run | None:
@@ -56,8 +57,7 @@ def demo_document(trace: str) -> str:
     pairs = ((CODE_MODEL, CODE_GPU), (CHAT_MODEL, CHAT_GPU))
     profiles, today = [], []
     for i, (model, gpu) in enumerate(pairs):
-        tp = min(t for m, g, t in catalogue.profiles() if (m, g) == (model, gpu))
-        profiles.append(f"  - {{model: {model}, gpu: {gpu}, tp: {tp}}}")
+        profiles.append(f"  - {{model: {model}, gpu: {gpu}, tp: {best_tp(model, gpu)}}}")
         today += [
             f"    - {{model: {model}, region: {region}, gpu: {gpu}, replicas: {counts[i]}}}"
             for region, counts in TODAY.items()

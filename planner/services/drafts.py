@@ -18,12 +18,14 @@ ASSUMED_OUTPUT = {"mean": 211, "cv": 1.0}  # and mean OSL (Splitwise, ISCA 2024)
 
 
 def scenario_draft(trace: Trace) -> str:
-    """YAML of a scenario over ``trace``: a built-in model on its cheapest built-in profile, one
+    """YAML of a scenario over ``trace``: a built-in model on a measured profile, one
     region, interactive tiers. Every series of a demand file becomes a source of its own."""
     if trace.state != Trace.State.READY:
         raise NotReady(f"Trace {trace.name} is not ready; wait until it has been read.")
-    model, gpu, tp = _profile()
-    region = next(iter(catalogue.regions()))
+    model, gpu, tp = MODEL, GPU, best_tp(MODEL, GPU)
+    region = next(
+        name for name, known in catalogue.regions().items() if gpu in known.usd_per_gpu_hour
+    )
     data: dict[str, Any] = {
         "version": 1,
         "name": _free_name(f"Plan for {trace.name}"),
@@ -63,10 +65,10 @@ def _sources(trace: Trace, model: str) -> list[dict[str, Any]]:
     return sources
 
 
-def _profile() -> tuple[str, str, int]:
-    built_in = sorted(catalogue.profiles())
-    mine = [key for key in built_in if key[0] == MODEL]
-    return next((key for key in mine if key[1] == GPU), (mine or built_in)[0])
+def best_tp(model: str, gpu: str) -> int:
+    """GPUs per instance of the built-in profile to trust: a measured one, else the smallest."""
+    own = {tp: p for (m, g, tp), p in catalogue.profiles().items() if (m, g) == (model, gpu)}
+    return min(own, key=lambda tp: (own[tp].provenance.kind != "measured", tp))
 
 
 def _free_name(wanted: str) -> str:
