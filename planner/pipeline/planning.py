@@ -26,7 +26,7 @@ from planner.pipeline.forecasts import (
 from planner.pipeline.progress import Progress, part
 from planner.pipeline.sizing import Sizes
 from planner.pipeline.traffic import Traffic
-from planner.pipeline.window import Window
+from planner.pipeline.window import Window, words_of
 from planner.scenario.build import Hardware
 from planner.scenario.schema import Scenario
 
@@ -83,7 +83,7 @@ def plan_window(
         ),
     )
     for start, answer in zip(plan.period_start_s, plan.windows, strict=True):
-        _require(answer, f"the period from {np.datetime64(round(start), 's')} UTC")
+        _require(answer, f"the period from {words_of(float(start), traffic.clock)}")
     return Planned(plan, forecasts)
 
 

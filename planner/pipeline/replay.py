@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -141,6 +141,9 @@ def run_policy(
             _shared_gpus(study),
         )
     fleet = _fleet(study, counts)
+    if policy.name == "today":  # as it is, also where that is below the scenario's minimum
+        lowest = (replace(pool, minimum=min(pool.minimum, pool.initial)) for pool in fleet.pools)
+        fleet = replace(fleet, pools=tuple(lowest))
     interval = max(60.0, float(np.ceil(study.window.duration_s / MAX_INTERVALS / 60) * 60))
     result = simulate(
         study.trace,

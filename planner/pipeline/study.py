@@ -96,7 +96,7 @@ def forecast(scenario: Scenario, traces: Traces, *, progress: Progress) -> Outco
     hardware = build_hardware(scenario)
     progress(0.0, "Reading the traffic")
     traffic = build_traffic(scenario, traces)
-    window = resolve_window(scenario, traffic.demand)
+    window = resolve_window(scenario, traffic.demand, traffic.clock)
     found = forecast_window(
         hardware,
         traffic,
@@ -236,7 +236,7 @@ def _study(scenario: Scenario, traces: Traces, progress: Progress) -> Study:
     hardware = build_hardware(scenario)
     progress(0.0, "Reading the traffic")
     traffic = build_traffic(scenario, traces)
-    window = resolve_window(scenario, traffic.demand)
+    window = resolve_window(scenario, traffic.demand, traffic.clock)
     sizes = size(hardware, traffic, scenario.seed, part(progress, 0.2, 0.9))
     progress(0.9, "Preparing the requests")
     if window.ahead:

@@ -14,6 +14,7 @@ from planner.scenario.schema import Scenario
 
 HOUR_S = 3600.0
 DAY_S = 24 * HOUR_S
+UTC_CLOCK = "utc"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +54,12 @@ class Window:
         return round(self.period_s / self.bin_s)
 
 
-def resolve_window(scenario: Scenario, demand: Demand) -> Window:
-    """The scenario's horizon on the demand's bins; raises ScenarioError naming field and remedy."""
+def resolve_window(scenario: Scenario, demand: Demand, clock: str = UTC_CLOCK) -> Window:
+    """The scenario's horizon on the demand's bins; raises ScenarioError naming field and remedy.
+
+    ``clock`` says whether the demand's times are on the calendar ("utc") or count from the start of
+    its trace ("relative").
+    """
     horizon, bin_s = scenario.horizon, demand.bin_s
     span = demand.end_s - demand.start_s
     duration = horizon.duration_s or (DAY_S if span >= 2 * DAY_S else span / 2)
@@ -68,30 +73,43 @@ def resolve_window(scenario: Scenario, demand: Demand) -> Window:
     duration = whole
     ahead = horizon.start == "end"
     if isinstance(horizon.start, datetime):
-        moment = horizon.start if horizon.start.tzinfo else horizon.start.replace(tzinfo=UTC)
-        start = demand.start_s + np.round((moment.timestamp() - demand.start_s) / bin_s) * bin_s
-        if start >= demand.end_s - 1e-6:
-            raise ScenarioError(
-                f"horizon.start: {moment:%Y-%m-%d %H:%M} is after the traffic, which ends "
-                f"{_moment(demand.end_s)}; choose an earlier time, or 'end' to plan ahead of it."
-            )
-        if start + duration > demand.end_s + 1e-6:
-            raise ScenarioError(
-                f"horizon.duration_s: {duration:g} s from {_moment(start)} is past the end of the "
-                f"traffic at {_moment(demand.end_s)}; shorten it to "
-                f"{demand.end_s - start:g} or less."
-            )
+        start = _given_start(horizon.start, duration, demand, clock)
     else:
         start = demand.end_s if ahead else demand.end_s - duration
     lead = scenario.fleet.startup_s if horizon.lead_s is None else horizon.lead_s
     window = Window(float(start), float(start + duration), period, lead, bin_s, ahead)
-    if window.origins_s[0] < demand.start_s + 2 * bin_s:
+    first = float(window.origins_s[0])
+    if first < demand.start_s + 2 * bin_s:
         raise ScenarioError(
-            f"horizon: the first decision falls at {_moment(window.origins_s[0])}, before there is "
-            f"any history (traffic begins {_moment(demand.start_s)}); start later, shorten "
+            f"horizon: the first decision falls at {words_of(first, clock)}, before there is any "
+            f"history (traffic begins {words_of(demand.start_s, clock)}); start later, shorten "
             "duration_s or lead_s, or use a longer trace."
         )
     return window
+
+
+def _given_start(given: datetime, duration_s: float, demand: Demand, clock: str) -> float:
+    """The bin edge nearest to the scenario's date, where the window fits into the traffic."""
+    if clock != UTC_CLOCK:
+        raise ScenarioError(
+            "horizon.start: the traffic has no calendar times, only seconds from its start; leave "
+            "it out to plan the last part, or choose 'end' to plan ahead of it."
+        )
+    moment = given if given.tzinfo else given.replace(tzinfo=UTC)
+    bins = np.round((moment.timestamp() - demand.start_s) / demand.bin_s)
+    start = float(demand.start_s + bins * demand.bin_s)
+    ends = words_of(demand.end_s, clock)
+    if start >= demand.end_s - 1e-6:
+        raise ScenarioError(
+            f"horizon.start: {moment:%Y-%m-%d %H:%M} is after the traffic, which ends {ends}; "
+            "choose an earlier time, or 'end' to plan ahead of it."
+        )
+    if start + duration_s > demand.end_s + 1e-6:
+        raise ScenarioError(
+            f"horizon.duration_s: {duration_s:g} s from {words_of(start, clock)} is past the end "
+            f"of the traffic at {ends}; shorten it to {demand.end_s - start:g} or less."
+        )
+    return start
 
 
 def _period(given: float | None, duration_s: float, bin_s: float) -> float:
@@ -106,5 +124,8 @@ def _period(given: float | None, duration_s: float, bin_s: float) -> float:
     return float(given)
 
 
-def _moment(epoch_s: float) -> str:
+def words_of(epoch_s: float, clock: str) -> str:
+    """A moment for a sentence; a relative one in seconds from the start of the trace."""
+    if clock != UTC_CLOCK:
+        return f"{epoch_s:,.0f} s"
     return f"{datetime.fromtimestamp(epoch_s, UTC):%Y-%m-%d %H:%M} UTC"
