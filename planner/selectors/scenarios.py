@@ -14,6 +14,7 @@ def scenarios_list() -> QuerySet[Scenario]:
 
 def scenario_get(name: str) -> Scenario:
     """By name or id."""
+    name = name.replace("\0", "?")  # which PostgreSQL would not even look for
     scenario = Scenario.objects.filter(name=name).first()
     if scenario is None and name.isdecimal():
         scenario = Scenario.objects.filter(pk=int(name)).first()

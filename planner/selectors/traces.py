@@ -16,6 +16,7 @@ def traces_list() -> QuerySet[Trace]:
 
 def trace_get(name: str) -> Trace:
     """By name or, for scripts, by id; raises NotFound listing what there is."""
+    name = name.replace("\0", "?")  # which PostgreSQL would not even look for
     trace = Trace.objects.filter(name=name).first()
     if trace is None and name.isdecimal():
         trace = Trace.objects.filter(pk=int(name)).first()

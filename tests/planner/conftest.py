@@ -88,7 +88,7 @@ def completed(planner: User, scenario: Scenario) -> Run:
         progress=1.0,
         stage="Done",
         result=RESULT,
-        store="runs/1",
+        store="runs/sample",
         owner=planner,
         started_at=START,
         finished_at=START + timedelta(minutes=1),
