@@ -215,12 +215,12 @@ def _region(section: RegionSection, facts: list[tuple[str, Provenance]]) -> Regi
                 f"{', '.join(sorted(catalogue.regions()))}."
             )
         carbon = like.carbon_g_per_kwh
-        facts.append((f"Carbon intensity in {section.name}", like.provenance))
+        facts.append((f"Carbon intensity in {section.name}", like.sources["carbon_g_per_kwh"]))
     else:
         facts.append((f"Carbon intensity in {section.name}", given))
     if pue is None:
         pue = like.pue if like else DEFAULT_PUE
-        source = like.provenance if like else Provenance("assumed", "no PUE given")
+        source = like.sources["pue"] if like else Provenance("assumed", "no PUE given")
         facts.append((f"PUE in {section.name}", source))
     else:
         facts.append((f"PUE in {section.name}", given))
@@ -234,7 +234,7 @@ def _price(section: RegionSection, gpu: str, facts: list[tuple[str, Provenance]]
         return section.usd_per_gpu_hour[gpu]
     like = _like(section)
     if like is not None and gpu in like.usd_per_gpu_hour:
-        facts.append((what, like.provenance))
+        facts.append((what, like.sources[gpu]))
         return like.usd_per_gpu_hour[gpu]
     if not section.capacity.get(gpu):
         return 0.0  # none there to pay for

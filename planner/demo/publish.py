@@ -1,0 +1,37 @@
+"""Write the data of docs/examples from the demo's generator: ``python -m planner.demo.publish``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+
+from planner.demo.traffic import demand_week, services
+
+FOLDER = Path(__file__).parents[2] / "docs" / "examples"
+CODE_MODEL, CHAT_MODEL = "llama-3.1-8b", "llama-2-70b"
+AMOUNTS = ("requests", "input_tokens", "output_tokens")
+
+
+def hourly(week: pl.DataFrame, *labels: str) -> pl.DataFrame:
+    """Sums per hour and label, in order of time."""
+    hour = pl.col("time").str.slice(0, 13) + ":00:00Z"
+    return (
+        week.group_by(hour.alias("time"), *labels)
+        .agg(pl.col(name).sum() for name in AMOUNTS)
+        .sort("time", *labels)
+    )
+
+
+def files() -> dict[str, pl.DataFrame]:
+    """Name to content: one chat service, and two services in two regions."""
+    week = demand_week(services(CODE_MODEL, CHAT_MODEL))
+    return {
+        "small-week.csv": hourly(week.filter(pl.col("model") == CHAT_MODEL)),
+        "two-services.csv": hourly(week, "model", "region"),
+    }
+
+
+if __name__ == "__main__":
+    for name, table in files().items():
+        table.write_csv(FOLDER / name)
