@@ -16,7 +16,7 @@ from rest_framework.response import Response
 from rest_framework.reverse import reverse
 from rest_framework.views import APIView
 
-from planner.models import Run
+from planner.models import Run, User
 
 KEY_HEADER = "Idempotency-Key"
 KEY_CHARACTERS = 120
@@ -34,6 +34,12 @@ class ApiView(APIView):
     authentication_classes = [TokenAuthentication, SessionAuthentication]
     permission_classes = [IsAuthenticated]
     parser_classes = [JSONParser]
+
+    @property
+    def user(self) -> User:
+        """Who asks; only where one must have logged in."""
+        assert isinstance(self.request.user, User)
+        return self.request.user
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)

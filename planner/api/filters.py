@@ -21,7 +21,7 @@ class Pages(PageNumberPagination):
     max_page_size = 500
 
 
-class StrictFilter(DjangoFilterBackend):
+class StrictFilter(DjangoFilterBackend):  # type: ignore[misc]  # it has no types
     """Refuses a parameter it does not know, so that a slip of the pen does not list everything."""
 
     def filter_queryset(self, request: Request, queryset: QuerySet[Any], view: Any) -> Any:
@@ -56,7 +56,7 @@ def _named(queryset: QuerySet[Run], relation: str, value: str) -> QuerySet[Run]:
     return queryset.filter(match)
 
 
-class RunFilter(filters.FilterSet):
+class RunFilter(filters.FilterSet):  # type: ignore[misc]
     kind = filters.ChoiceFilter(choices=Run.Kind.choices)
     state = filters.ChoiceFilter(choices=Run.State.choices)
     scenario = filters.CharFilter(method="by_scenario", max_length=120, label="Its name or id")
@@ -73,7 +73,7 @@ class RunFilter(filters.FilterSet):
         fields = ["kind", "state", "scenario", "trace"]
 
 
-class ScenarioFilter(filters.FilterSet):
+class ScenarioFilter(filters.FilterSet):  # type: ignore[misc]
     name = filters.CharFilter(lookup_expr="icontains", label="Part of the name")
 
     class Meta:
@@ -81,7 +81,7 @@ class ScenarioFilter(filters.FilterSet):
         fields = ["name"]
 
 
-class TraceFilter(filters.FilterSet):
+class TraceFilter(filters.FilterSet):  # type: ignore[misc]
     name = filters.CharFilter(lookup_expr="icontains", label="Part of the name")
     kind = filters.ChoiceFilter(choices=Trace.Kind.choices)
     state = filters.ChoiceFilter(choices=Trace.State.choices)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import (
@@ -16,6 +17,8 @@ from drf_spectacular.utils import (
 from planner.api.base import KEY_HEADER
 from planner.api.errors import MEDIA_TYPE, TITLES
 from planner.api.serializers import accounts, options, runs, scenarios, traces
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 YAML = "application/yaml"
 CSV = "text/csv"
@@ -61,14 +64,14 @@ version: 1
 name: Chat in one region
 models: [llama-3.1-8b]
 profiles:
-  - {model: llama-3.1-8b, gpu: H100, tp: 1}
+  - {model: llama-3.1-8b, gpu: A100-80GB, tp: 2}
 regions:
-  - {name: east, capacity: {H100: 64}}
+  - {name: us-east, like: us-east-1, capacity: {A100-80GB: 64}}
 tiers:
-  - {name: interactive, ttft_ms: 1000, tbt_ms: 100}
+  - {name: chat, ttft_ms: 1000, tbt_ms: 200}
 traffic:
   sources:
-    - {trace: azure2023-conv, model: llama-3.1-8b, regions: {east: 1}, tiers: {interactive: 1}}
+    - {trace: azure2023_conv, model: llama-3.1-8b}
 """
 
 
@@ -81,7 +84,7 @@ def _answers(success: dict[Any, Any], *problems: int) -> dict[Any, Any]:
     return {**success, **known}
 
 
-def _run_started(tag: str, summary: str, **more: Any) -> Any:
+def _run_started(tag: str, summary: str, **more: Any) -> Callable[[F], F]:
     return extend_schema(
         tags=[tag],
         summary=summary,

@@ -13,6 +13,9 @@ from django.urls import get_resolver
 from forecasting.errors import ForecastError
 from planner import errors
 from planner.api.errors import problem_handler
+from planner.api.schema import DOCUMENT
+from planner.scenario.build import build_hardware
+from planner.scenario.document import parse
 from simulation.errors import SimulationError
 
 HTTP = {"get", "post", "put", "patch", "delete"}
@@ -63,6 +66,10 @@ def test_what_starts_work_takes_a_key_and_has_an_example(schema):
     for path, _, operation in started:
         assert "Idempotency-Key" in [p["name"] for p in operation["parameters"]], path
         assert "Location" in operation["responses"]["202"]["headers"]
+
+
+def test_the_scenario_shown_as_an_example_is_one():
+    assert build_hardware(parse(DOCUMENT))
 
 
 def test_the_schema_is_served_without_logging_in(stranger):

@@ -102,7 +102,7 @@ class Problem(serializers.Serializer[Any]):
     status = serializers.IntegerField()
     detail = serializers.CharField(help_text="What is wrong and what to do.")
     instance = serializers.CharField(help_text="The address that was asked.")
-    errors = serializers.ListField(
+    errors = serializers.ListField(  # type: ignore[assignment]  # a field, not the property
         child=serializers.DictField(child=serializers.CharField()),
         required=False,
         help_text="The fields at fault, each with `field` and `message`.",

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
@@ -46,7 +46,7 @@ class ScenarioDetail(ScenarioItem):
         fields = [*ScenarioItem.Meta.fields, "document", "spec", "problem"]
 
     def to_representation(self, scenario: Scenario) -> dict[str, Any]:
-        return super().to_representation(_Read(scenario))
+        return super().to_representation(cast(Scenario, _Read(scenario)))
 
 
 class _Read:

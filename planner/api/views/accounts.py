@@ -36,11 +36,11 @@ class LoginView(ApiView):
 class MeView(ApiView):
     @schema.me
     def get(self, request: Request) -> Response:
-        return Response(Me(request.user).data)
+        return Response(Me(self.user).data)
 
 
 class MyTokenView(ApiView):
     @schema.token_delete
     def delete(self, request: Request) -> Response:
-        Token.objects.filter(user=request.user).delete()
+        Token.objects.filter(user=self.user).delete()
         return Response(status=status.HTTP_204_NO_CONTENT)

@@ -45,14 +45,14 @@ class RunView(ApiView):
 
     @schema.run_delete
     def delete(self, request: Request, run_id: int) -> Response:
-        run_delete(run=run_get(run_id), user=request.user)
+        run_delete(run=run_get(run_id), user=self.user)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 
 class RunCancelView(ApiView):
     @schema.run_cancel
     def post(self, request: Request, run_id: int) -> Response:
-        return _answer(run_cancel(run=run_get(run_id), user=request.user), request)
+        return _answer(run_cancel(run=run_get(run_id), user=self.user), request)
 
 
 class RunResultsView(ApiView):

@@ -53,7 +53,7 @@ class ScenarioListView(ApiView, generics.ListAPIView[Scenario]):
     def post(self, request: Request) -> Response:
         given = DocumentRequest(data=request.data)
         given.is_valid(raise_exception=True)
-        scenario = scenario_create(owner=request.user, **given.validated_data)
+        scenario = scenario_create(owner=self.user, **given.validated_data)
         response = _answer(scenario, request, status.HTTP_201_CREATED)
         response["Location"] = response.data["links"]["self"]
         return response
@@ -81,14 +81,14 @@ class ScenarioView(ApiView):
 
     @schema.scenario_delete
     def delete(self, request: Request, scenario: str) -> Response:
-        scenario_delete(scenario=scenario_get(scenario), user=request.user)
+        scenario_delete(scenario=scenario_get(scenario), user=self.user)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
     def _save(self, request: Request, name: str, given: dict[str, Any]) -> Response:
         scenario = scenario_get(name)
         save = scenario_update if "document" in given else scenario_edit
         version = _version_held(request, scenario)
-        saved = save(scenario=scenario, user=request.user, version=version, **given)
+        saved = save(scenario=scenario, user=self.user, version=version, **given)
         return _answer(saved, request)
 
 
@@ -99,7 +99,7 @@ class ScenarioRunsView(ApiView):
         given.is_valid(raise_exception=True)
         run = scenario_run(
             scenario=scenario_get(scenario),
-            owner=request.user,
+            owner=self.user,
             idempotency_key=idempotency_key(request),
             **given.validated_data,
         )

@@ -33,7 +33,7 @@ class Upload(ApiView):
         given.is_valid(raise_exception=True)
         file = given.validated_data["file"]
         trace, run, new = trace_upload(
-            owner=request.user,
+            owner=self.user,
             chunks=file.chunks(),
             file_name=file.name,
             options=given.options(),
@@ -73,7 +73,7 @@ class TraceView(ApiView):
 
     @schema.trace_delete
     def delete(self, request: Request, name: str) -> Response:
-        trace_delete(trace=trace_get(name), user=request.user)
+        trace_delete(trace=trace_get(name), user=self.user)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 

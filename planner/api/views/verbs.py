@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -31,8 +31,8 @@ class VerbView(ApiView):
     def post(self, request: Request) -> Response:
         given = self.request_class(data=request.data)
         given.is_valid(raise_exception=True)
-        asked = {
-            "owner": request.user,
+        asked: dict[str, Any] = {
+            "owner": self.user,
             "kind": self.kind,
             "options": given.options(),
             "idempotency_key": idempotency_key(request),
