@@ -45,6 +45,7 @@ def main(arguments: list[str]) -> int:
         if not os.environ.get("REDIS_URL"):
             os.environ["REDIS_URL"] = stack.enter_context(redis_server(folder))
         os.environ["HEADROOM_TEST_DIR"] = str(folder / "data")
+        os.environ["DJANGO_SETTINGS_MODULE"] = "tests.settings"
         return run_pytest(["-n", "2", "--dist", "loadfile", *arguments])
 
 

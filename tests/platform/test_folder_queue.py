@@ -1,0 +1,140 @@
+"""The broker without a server: order, one holder per message, and nothing lost by a kill."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kombu import Connection
+
+from tests.platform.conftest import ROOT
+
+TRANSPORT = "planner.config.folder_queue:Transport"
+TASKS = 12
+
+
+@pytest.fixture
+def queue(tmp_path: Path) -> Iterator[Callable[[], Any]]:
+    """Opens the queue of the test's folder, each time as if in a process of its own."""
+    options = {"folder": str(tmp_path), "polling_interval": 0.01}
+    with ExitStack() as stack:
+
+        def connect() -> Any:
+            connection = stack.enter_context(
+                Connection(transport=TRANSPORT, transport_options=options)
+            )
+            return connection.SimpleQueue("jobs")
+
+        yield connect
+
+
+def files(folder: Path) -> list[Path]:
+    return sorted(folder.rglob("*.*"))
+
+
+def take(jobs: Any) -> Any:
+    return jobs.get(block=False)
+
+
+def test_first_in_first_out_and_gone_when_acknowledged(
+    queue: Callable[[], Any], tmp_path: Path
+) -> None:
+    sender, worker = queue(), queue()
+    for number in range(5):
+        sender.put({"number": number})
+    assert worker.qsize() == 5
+    taken = []
+    for _ in range(5):
+        message = take(worker)
+        taken.append(message.payload["number"])
+        message.ack()
+    assert taken == [0, 1, 2, 3, 4]
+    assert not files(tmp_path)
+    with pytest.raises(worker.Empty):
+        take(worker)
+
+
+def test_a_message_has_one_holder(queue: Callable[[], Any]) -> None:
+    one, other = queue(), queue()
+    one.put("a")
+    one.put("b")
+    assert [take(one).payload, take(other).payload] == ["a", "b"]
+    with pytest.raises(other.Empty):
+        take(other)
+
+
+def test_what_is_not_acknowledged_comes_back_in_its_place(queue: Callable[[], Any]) -> None:
+    one, other = queue(), queue()
+    one.put("a")
+    one.put("b")
+    take(one)
+    one.channel.connection.client.release()
+    assert take(other).payload == "a"
+
+
+def test_rejecting_removes_or_puts_back(queue: Callable[[], Any], tmp_path: Path) -> None:
+    jobs = queue()
+    jobs.put("a")
+    take(jobs).requeue()
+    take(jobs).reject()
+    assert not files(tmp_path)
+
+
+def test_purging_spares_what_somebody_holds(queue: Callable[[], Any], tmp_path: Path) -> None:
+    one, other = queue(), queue()
+    for text in "abc":
+        one.put(text)
+    held = take(one)
+    assert other.clear() == 2
+    held.ack()
+    assert not files(tmp_path)
+
+
+@pytest.mark.e2e
+def test_a_killed_worker_loses_no_task(tmp_path: Path) -> None:
+    """A real prefork worker, killed with its children in the middle of the work."""
+    environment = {**os.environ, "HEADROOM_QUEUE_TEST": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    done = tmp_path / "done"
+    done.mkdir()
+    celery = [sys.executable, "-m", "celery", "--quiet", "--app=tests.platform.queue_app"]
+
+    def start_worker() -> subprocess.Popen[bytes]:
+        options = ["--concurrency=2", "--without-gossip", "--without-mingle"]
+        return subprocess.Popen(
+            [*celery, "worker", *options], env=environment, cwd=ROOT, start_new_session=True
+        )
+
+    send = "from tests.platform.queue_app import mark\n"
+    send += f"for number in range({TASKS}): mark.delay(number)"
+    subprocess.run([sys.executable, "-c", send], env=environment, cwd=ROOT, check=True)
+    assert len(files(tmp_path / "queue")) == TASKS
+
+    first = start_worker()
+    wait_for(lambda: len(files(done)) >= 2)
+    os.killpg(first.pid, signal.SIGKILL)
+    first.wait()
+    left = len(files(tmp_path / "queue"))
+    assert left
+    assert left + len(files(done)) >= TASKS
+
+    second = start_worker()
+    try:
+        wait_for(lambda: len(files(done)) == TASKS and not files(tmp_path / "queue"))
+    finally:
+        os.killpg(second.pid, signal.SIGKILL)
+        second.wait()
+
+
+def wait_for(condition: Any, limit_s: float = 60.0) -> None:
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline, "this did not come about in time"
+        time.sleep(0.05)

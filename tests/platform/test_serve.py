@@ -1,0 +1,121 @@
+"""`bin/run` starts everything, and leaves nothing behind however it ends."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.platform.conftest import ROOT, manage
+
+NAMES = ("gunicorn", "worker", "beat")
+
+
+class Serving:
+    """A started product: its address and its processes."""
+
+    def __init__(self, environment: dict[str, str]) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "manage.py", "serve", "--no-demo", "--port", "0"],
+            env=environment,
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        self.greeting = self.process.stdout.readline()
+        self.family = psutil.Process(self.process.pid).children(recursive=True)
+
+    def one(self, name: str) -> psutil.Process:
+        return next(
+            child
+            for child in self.family
+            if child.ppid() == self.process.pid and name in child.cmdline()
+        )
+
+    def left(self) -> list[psutil.Process]:
+        """Those of the family that still run ten seconds later."""
+        return psutil.wait_procs(self.family, timeout=10)[1]
+
+
+@pytest.fixture
+def serving(embedded: dict[str, str]) -> Iterator[Serving]:
+    product = Serving(embedded)
+    yield product
+    for process in product.family:
+        if process.is_running():
+            process.kill()
+    product.process.kill()
+    product.process.communicate()
+
+
+def test_it_serves_and_stops_on_ctrl_c(serving: Serving) -> None:
+    assert serving.greeting.startswith("Headroom is running at http://127.0.0.1:")
+    commands = [" ".join(child.cmdline()) for child in serving.family]
+    assert all(any(name in command for command in commands) for name in NAMES)
+    serving.process.send_signal(signal.SIGINT)
+    said, complained = serving.process.communicate(timeout=20)
+    assert serving.process.returncode == 0
+    assert "Stopped." in said
+    assert "Traceback" not in complained
+    assert not serving.left()
+
+
+def test_a_killed_supervisor_leaves_no_orphan(serving: Serving) -> None:
+    serving.process.kill()
+    assert not serving.left()
+
+
+def test_a_dead_child_stops_the_rest_and_is_named(serving: Serving) -> None:
+    serving.one("beat").kill()
+    _, complained = serving.process.communicate(timeout=20)
+    assert serving.process.returncode == 1
+    assert "The scheduler process ended" in complained
+    assert not serving.left()
+
+
+def test_a_taken_port_is_told_before_anything_starts(embedded: dict[str, str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        done = manage(embedded, "serve", "--no-demo", "--port", str(port))
+    assert done.returncode == 2
+    assert done.stderr.strip() == (
+        f"Port {port} of 127.0.0.1 is taken; stop what listens there or choose another by --port."
+    )
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--port", "70000"], "no port"),
+        (["--check", "--no-demo"], "cannot go with --no-demo"),
+        (["--host", "192.0.2.1"], "cannot be used"),
+    ],
+)
+def test_bad_options_are_told_in_a_sentence(
+    embedded: dict[str, str], arguments: list[str], words: str
+) -> None:
+    done = manage(embedded, "serve", *arguments)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.e2e
+def test_the_demo_is_computed_and_shown(embedded: dict[str, str], tmp_path: Path) -> None:
+    """The whole product without any server: set up, log in, compute, show, stop."""
+    fresh = embedded | {"HEADROOM_DATA_DIR": str(tmp_path)}
+    manage(fresh, "migrate", "--verbosity=0")
+    manage(fresh, "collectstatic", "--no-input", "--verbosity=0", "--ignore=widgetbundle.js")
+    done = manage(fresh, "serve", "--check")
+    assert done.returncode == 0, done.stderr
+    assert "shows the recommended replicas" in done.stdout
+    assert (tmp_path / "demo-login.txt").stat().st_mode & 0o777 == 0o600

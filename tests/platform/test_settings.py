@@ -1,0 +1,117 @@
+"""What the environment decides."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+
+from planner.config.environment import env_bool, env_int, env_list, kept_secret, secret_key
+from tests.platform.conftest import ROOT
+
+
+def settings_of(environment: dict[str, str], *names: str) -> dict[str, Any]:
+    """The named settings in a fresh process."""
+    script = (
+        "import json, planner.config.settings as s; "
+        f"print(json.dumps({{n: getattr(s, n, None) for n in {names!r}}}, default=str))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environment, cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+def test_without_a_server_everything_lies_in_the_data_directory(embedded: dict[str, str]) -> None:
+    folder = embedded["HEADROOM_DATA_DIR"]
+    found = settings_of(
+        embedded, "DATABASES", "CELERY_BROKER_URL", "CELERY_BROKER_TRANSPORT_OPTIONS", "DEBUG"
+    )
+    database = found["DATABASES"]["default"]
+    assert database["ENGINE"] == "django.db.backends.sqlite3"
+    assert database["NAME"] == f"{folder}/headroom.sqlite3"
+    assert database["OPTIONS"]["transaction_mode"] == "IMMEDIATE"
+    assert found["CELERY_BROKER_URL"] is None
+    assert found["CELERY_BROKER_TRANSPORT_OPTIONS"]["folder"] == f"{folder}/queue"
+    assert found["DEBUG"] is False
+
+
+def test_servers_are_taken_from_their_urls(embedded: dict[str, str]) -> None:
+    environment = embedded | {
+        "DATABASE_URL": "postgresql://who:se%2Fcret@db.example:5433/plans",
+        "REDIS_URL": "redis://queue.example:6380/2",
+    }
+    found = settings_of(environment, "DATABASES", "CELERY_BROKER_URL", "CELERY_BROKER_TRANSPORT")
+    database = found["DATABASES"]["default"]
+    assert database["ENGINE"] == "django.db.backends.postgresql"
+    assert [database[key] for key in ("USER", "PASSWORD", "HOST", "PORT", "NAME")] == [
+        "who",
+        "se/cret",
+        "db.example",
+        5433,
+        "plans",
+    ]
+    assert "transaction_mode" not in database.get("OPTIONS", {})
+    assert found["CELERY_BROKER_URL"] == "redis://queue.example:6380/2"
+    assert found["CELERY_BROKER_TRANSPORT"] is None
+
+
+def test_https_makes_cookies_secure(embedded: dict[str, str]) -> None:
+    names = ("SESSION_COOKIE_SECURE", "CSRF_COOKIE_SECURE", "SECURE_SSL_REDIRECT")
+    assert not any(settings_of(embedded, *names).values())
+    assert all(settings_of(embedded | {"HEADROOM_HTTPS": "1"}, *names).values())
+
+
+def test_the_secret_is_made_once_for_its_owner_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SECRET_KEY", raising=False)
+    first = secret_key(tmp_path)
+    assert len(first) >= 50
+    assert secret_key(tmp_path) == first
+    assert [file.stat().st_mode & 0o777 for file in tmp_path.iterdir()] == [0o600]
+    monkeypatch.setenv("SECRET_KEY", "given")
+    assert secret_key(tmp_path) == "given"
+
+
+def test_processes_that_start_at_once_agree_on_the_secret(tmp_path: Path) -> None:
+    script = (
+        "from pathlib import Path; from planner.config.environment import kept_secret; "
+        f"print(kept_secret(Path({str(tmp_path / 'secret')!r}), random_bytes=12))"
+    )
+    together = [
+        subprocess.Popen([sys.executable, "-c", script], cwd=ROOT, stdout=subprocess.PIPE)
+        for _ in range(4)
+    ]
+    assert len({process.communicate()[0] for process in together}) == 1
+    assert [file.name for file in tmp_path.iterdir()] == ["secret"]
+
+
+def test_secrets_differ(tmp_path: Path) -> None:
+    one, other = (kept_secret(tmp_path / name, random_bytes=12) for name in ("one", "other"))
+    assert one != other
+
+
+def test_values_are_read_or_refused_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADROOM_X", " 12 ")
+    assert env_int("HEADROOM_X", 3) == 12
+    assert env_int("HEADROOM_NOT_SET", 3) == 3
+    for bad in ("0", "-1", "1.5", "many"):
+        monkeypatch.setenv("HEADROOM_X", bad)
+        with pytest.raises(ImproperlyConfigured, match=r"HEADROOM_X is .*whole number above 0"):
+            env_int("HEADROOM_X", 3)
+    for text, value in (("1", True), ("true", True), ("0", False), ("no", False)):
+        monkeypatch.setenv("HEADROOM_X", text)
+        assert env_bool("HEADROOM_X") is value
+    monkeypatch.setenv("HEADROOM_X", "perhaps")
+    with pytest.raises(ImproperlyConfigured, match="give 1 or 0"):
+        env_bool("HEADROOM_X")
+    monkeypatch.setenv("HEADROOM_X", "a.example, b.example,")
+    assert env_list("HEADROOM_X") == ["a.example", "b.example"]
