@@ -15,7 +15,7 @@ class WithinCapacity:
 
     ``groups`` holds (indices of pools, GPUs they share). What is up stays up: only instances asked
     for beyond the present count are refused, the last pool's first. A draining instance still
-    holds its GPUs.
+    holds its GPUs, so one pool's growth waits until another has let go.
     """
 
     def __init__(self, policy: ScalingPolicy, groups: Sequence[tuple[Sequence[int], int]]) -> None:
@@ -39,7 +39,8 @@ class WithinCapacity:
         targets = self._policy.decide(observation).copy()
         present = observation.ready + observation.starting
         for pools, gpus in self._groups:
-            held = targets[pools] + observation.draining[pools]
+            kept = np.maximum(targets[pools], present[pools])  # what goes now may drain first
+            held = kept + observation.draining[pools]
             over = int(held @ self._gpus_each[pools]) - gpus
             for p in reversed(pools):
                 if over <= 0:
