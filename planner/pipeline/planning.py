@@ -89,8 +89,11 @@ def plan_window(
 
 def flat_at_peak(
     scenario: Scenario, hardware: Hardware, traffic: Traffic, window: Window, sizes: Sizes
-) -> IntArray:
+) -> tuple[IntArray, str]:
     """The cheapest fleet ``[l, r, g]`` that covers every region's own peak of the whole window.
+
+    Peaks that do not coincide may not fit together where every period by itself does: then it is
+    what fits, and the sentence beside it says so ("" otherwise).
 
     It is sized in hindsight, from the demand that came (ahead of the trace: from the last window
     of the same length), so it is the flat fleet that a planner with perfect foresight of the peak
@@ -116,9 +119,8 @@ def flat_at_peak(
             wanted, solver=scenario.objective.solver, time_limit_s=scenario.objective.time_limit_s
         )
         if answer.status in (OPTIMAL, FEASIBLE):
-            break
-    _require(answer, "a flat fleet at the peak of the window")
-    return answer.target
+            return answer.target, ""
+    return answer.target, f"A flat fleet at the peak of the window does not fit. {answer.conflict}"
 
 
 def problem(

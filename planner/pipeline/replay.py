@@ -62,6 +62,7 @@ class Study:
     sizes: Sizes
     trace: Trace  # the requests of the window
     peak: IntArray  # [l, r, g] the flat fleet at peak
+    misfit: str  # why that does not cover the peak, "" where it does
 
     @property
     def today(self) -> IntArray:
@@ -98,8 +99,8 @@ def prepare(
     sizes: Sizes,
     requests: Trace,
 ) -> Study:
-    peak = flat_at_peak(scenario, hardware, traffic, window, sizes)
-    return Study(scenario, hardware, traffic, window, sizes, requests, peak)
+    peak, misfit = flat_at_peak(scenario, hardware, traffic, window, sizes)
+    return Study(scenario, hardware, traffic, window, sizes, requests, peak, misfit)
 
 
 def run_policy(

@@ -289,6 +289,11 @@ def _frame(study: Study) -> doc.Document:
         "window": doc.window_document(study.window, study.traffic),
         "capacity": doc.capacity_document(study.sizes, study.hardware),
         "provenance": doc.provenance_document(study),
-        "notes": [*_gaps(study.traffic, study.window), *study.traffic.notes, *study.sizes.notes],
+        "notes": [
+            *_gaps(study.traffic, study.window),
+            *([study.misfit] if study.misfit else []),
+            *study.traffic.notes,
+            *study.sizes.notes,
+        ],
         "requests": len(study.trace),
     }
