@@ -49,8 +49,9 @@ class Command(BaseCommand):
         except Stopped as problem:
             self._refuse(str(problem))
 
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
-        signal.signal(signal.SIGHUP, signal.default_int_handler)
+        # SIGINT too: a shell starts its background jobs with it ignored.
+        for stop in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(stop, signal.default_int_handler)
         try:
             with TemporaryDirectory() as folder, Children() as children:
                 worker_ready = Path(folder) / "worker-ready"
