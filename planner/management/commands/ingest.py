@@ -53,7 +53,7 @@ class Command(HeadroomCommand):
             ),
             progress=lambda done: self.progress(done, f"Reading {path.name}"),
         )
-        report = trace.report | {"trace": trace.name, "file": path.name}
+        report: dict[str, Any] = trace.report | {"trace": trace.name, "file": path.name}
         return report | {"seconds": time.perf_counter() - begun}
 
     def words(self, answer: dict[str, Any]) -> str:
