@@ -125,11 +125,22 @@ def edit(text: str, changes: Mapping[str, Any], name: str = "scenario") -> str:
             at = at[key]
         if value is None:
             at.pop(last, None)
-        elif last not in at or _plain(at[last]) != value:
+        elif last in at:
+            _put(at, last, value)
+        else:
             at[last] = value
     out = io.StringIO()
     _yaml().dump(data, out)
-    return out.getvalue()
+    return out.getvalue() if _says(out.getvalue(), data) else dump_mapping(_plain(data))
+
+
+def _says(text: str, data: CommentedMap) -> bool:
+    """Whether ``text`` reads as ``data``: ruamel.yaml garbles a block mapping that follows a flow
+    mapping with a comment in a list that begins with a comment. Better no comments than that."""
+    try:
+        return bool(_plain(_load(text, "scenario")) == _plain(data))
+    except ScenarioError:
+        return False
 
 
 def with_traces(text: str, names: Mapping[int, str]) -> str:
@@ -144,6 +155,53 @@ def with_traces(text: str, names: Mapping[int, str]) -> str:
     out = io.StringIO()
     _yaml().dump(data, out)
     return out.getvalue()
+
+
+def _put(parent: Any, key: Any, value: Any) -> None:
+    """Make ``parent[key]`` say ``value``; parts that stay the same keep their comments and layout.
+
+    A node with an anchor is replaced as a whole: others may refer to it.
+    """
+    old = parent[key]
+    if _plain(old) == value:
+        return
+    shared = isinstance(old, CommentedMap | CommentedSeq) and old.yaml_anchor() is not None
+    if isinstance(old, CommentedMap) and isinstance(value, Mapping) and not shared:
+        names = {str(name): name for name in old}
+        for name in names.keys() - value.keys():
+            del old[names[name]]
+        for name, item in value.items():
+            if name in names:
+                _put(old, names[name], item)
+            else:
+                old[name] = item
+    elif isinstance(old, CommentedSeq) and isinstance(value, list) and not shared:
+        _put_items(old, value)
+    else:
+        parent[key] = value
+
+
+def _put_items(old: CommentedSeq, value: list[Any]) -> None:
+    for i, item in enumerate(value):
+        same = next((j for j in range(i, len(old)) if _plain(old[j]) == item), None)
+        if same is not None:
+            for _ in range(same - i):
+                del old[i]
+        elif i < len(old) and _plain(old[i]) not in value[i:]:
+            _put(old, i, item)
+        else:
+            old.insert(i, _in_style(item, old))
+    while len(old) > len(value):
+        del old[-1]
+
+
+def _in_style(item: Any, siblings: CommentedSeq) -> Any:
+    """A new row on one line where the other rows are."""
+    last = siblings[-1] if siblings else None
+    if isinstance(item, Mapping) and isinstance(last, CommentedMap) and last.fa.flow_style():
+        item = CommentedMap(item)
+        item.fa.set_flow_style()
+    return item
 
 
 def outline(text: str, name: str = "scenario") -> dict[str, Any]:

@@ -98,6 +98,50 @@ def test_removed_rows_are_gone_and_the_last_one_removes_the_key() -> None:
     assert row_changes(data, "tiers", []) == {"tiers": None}
 
 
+LIST = """\
+version: 1
+tiers:
+  # Interactive ones first.
+  - {name: IW-F, ttft_ms: 1000} # fast
+  - {name: IW-N, ttft_ms: 60000} # a minute
+  - &last {name: NIW, e2e_ms: 1} # overnight
+other: *last
+"""
+
+
+@pytest.mark.parametrize("keep", [(0, 1, 2), (0, 2), (1, 2), (2,), (2, 0), ()])
+def test_rows_that_stay_keep_their_comments_and_layout(keep: tuple[int, ...]) -> None:
+    items = outline(LIST)["tiers"]
+    text = edit(LIST, {"tiers": [items[i] for i in keep]})
+    assert outline(text) == outline(LIST) | {"tiers": [items[i] for i in keep]}
+    if list(keep) == sorted(keep):
+        rows = LIST.splitlines()[3:6]
+        assert [row in text for row in rows[:2]] == [i in keep for i in range(2)]
+
+
+def test_a_row_that_changes_keeps_the_comments_of_the_others() -> None:
+    items = outline(LIST)["tiers"]
+    new = [items[0], {"name": "IW-N", "ttft_ms": 9}, items[2], {"name": "x", "e2e_ms": 2}]
+    text = edit(LIST, {"tiers": new})
+    assert "- {name: IW-F, ttft_ms: 1000} # fast" in text
+    assert "- {name: IW-N, ttft_ms: 9}     # a minute" in text
+    assert "# Interactive ones first." in text
+    assert "- {name: x, e2e_ms: 2}\n" in text
+    assert outline(text)["tiers"] == new
+
+
+def test_a_row_that_others_refer_to_is_not_changed_behind_them() -> None:
+    items = outline(LIST)["tiers"]
+    text = edit(LIST, {"tiers": [*items[:2], {"name": "NIW", "e2e_ms": 5}]})
+    assert outline(text)["other"] == {"name": "NIW", "e2e_ms": 1}
+
+
+def test_layouts_that_the_yaml_library_garbles_lose_comments_rather_than_meaning() -> None:
+    mixed = "version: 1\ntiers:\n  # First.\n  - {name: a} # fast\n  - name: b\n    ttft_ms: 6\n"
+    text = edit(mixed, {"seed": 3})
+    assert outline(text) == outline(mixed) | {"seed": 3}
+
+
 def test_a_count_of_none_is_kept() -> None:
     today = {"model": "m", "region": "r", "gpu": "g", "replicas": 0, "minimum": None, "at": None}
     (new,) = row_changes(outline(DOCUMENT), "today", [today]).values()

@@ -102,7 +102,9 @@ def study_changes(data: Row, values: Row) -> Row:
         value = values[field] if values[field] != "" else None
         if shown[field] == value:
             continue
-        changes[dotted] = tidy(value * per_unit) if per_unit and value is not None else value
+        changes[dotted] = (
+            tidy(value * per_unit) if per_unit and value is not None else _tidied(value)
+        )
     have = {row.get("name"): row for row in rows_of(data, "policies")}
     if set(values["policies"]) != set(shown["policies"]):
         changes["policies"] = [
@@ -156,7 +158,12 @@ def _empty(value: Any) -> bool:
 
 
 def _plain(old: Row, row: Row) -> Row:
-    return _with(old, {key: value for key, value in row.items() if key not in ("at", "DELETE")})
+    return _with(old, {key: _tidied(row[key]) for key in row if key not in ("at", "DELETE")})
+
+
+def _tidied(value: Any) -> Any:
+    """Forms give 1000 as 1000.0."""
+    return tidy(value) if isinstance(value, float) else value
 
 
 def _profile(old: Row, row: Row) -> Row:
@@ -166,7 +173,9 @@ def _profile(old: Row, row: Row) -> Row:
 
 
 def _source(old: Row, row: Row) -> Row:
-    values = {key: row[key] for key in ("trace", "series", "model", "regions", "tiers", "scale")}
+    values = {
+        key: _tidied(row[key]) for key in ("trace", "series", "model", "regions", "tiers", "scale")
+    }
     for side in ("input", "output"):
         lengths = {"mean": row[f"{side}_mean"], "cv": row[f"{side}_cv"]}
         values[f"{side}_tokens"] = {k: tidy(v) for k, v in lengths.items() if v is not None}
