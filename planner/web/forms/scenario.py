@@ -49,9 +49,14 @@ def _choice(label: str, values: tuple[str, ...], default: str | None) -> forms.F
     )
 
 
-def _text(label: str, options: str = "", *, required: bool = True) -> forms.Field:
+WIDE = {"data-wide": ""}  # more room in a table of rows
+
+
+def _text(
+    label: str, options: str = "", *, required: bool = True, wide: bool = False
+) -> forms.Field:
     """A name; ``options`` is the id of a datalist with those that the scenario has."""
-    attrs = {"list": options} if options else {}
+    attrs = ({"list": options} if options else {}) | (WIDE if wide else {})
     return forms.CharField(
         label=label, max_length=80, required=required, widget=forms.TextInput(attrs)
     )
@@ -143,11 +148,11 @@ class TierRow(Row):
 
 
 class SourceRow(Row):
-    trace = _text("Trace", "trace-names", required=False)
+    trace = _text("Trace", "trace-names", required=False, wide=True)
     series = _text("Series", required=False)
-    model = _text("Model", "model-names", required=False)
-    regions = SharesField(required=False, label="Regions")
-    tiers = SharesField(required=False, label="Tiers")
+    model = _text("Model", "model-names", required=False, wide=True)
+    regions = SharesField(required=False, label="Regions", widget=forms.TextInput(WIDE))
+    tiers = SharesField(required=False, label="Tiers", widget=forms.TextInput(WIDE))
     scale = _number("Scale", 1, min_value=0)
     input_mean = _number("Input tokens, mean", "of the file", min_value=0)
     input_cv = _number("spread (CV)", 1, min_value=0)
@@ -156,7 +161,7 @@ class SourceRow(Row):
 
 
 class TodayRow(Row):
-    model = _text("Model", "model-names")
+    model = _text("Model", "model-names", wide=True)
     region = _text("Region", "region-names")
     gpu = _text("GPU", "gpu-names")
     replicas = _number("Replicas", whole=True, required=True, min_value=0)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
-
 from django.contrib import messages
-from django.core.serializers.json import DjangoJSONEncoder
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.text import slugify
 from django.views.decorators.http import require_POST, require_safe
 
+from planner.exports import csv_text, json_text
 from planner.models import Run
-from planner.selectors.runs import run_get, run_result, run_table, runs_list
+from planner.selectors.runs import run_get, run_table, runs_list
 from planner.services import runs
 from planner.web.errors import planners_only
 from planner.web.paging import paged
@@ -68,9 +66,9 @@ def delete(request: HttpRequest, pk: int) -> HttpResponse:
 
 @require_safe
 def table(request: HttpRequest, pk: int, name: str) -> HttpResponse:
-    """One table of a run as a CSV file, times in ISO 8601 UTC."""
+    """One table of a run as a CSV file."""
     run = run_get(pk)
-    text = run_table(run, name).write_csv(datetime_format="%Y-%m-%dT%H:%M:%SZ")
+    text = csv_text(run_table(run, name))
     return _attachment(text, "text/csv; charset=utf-8", f"{_stem(run)}-{name}.csv")
 
 
@@ -78,8 +76,7 @@ def table(request: HttpRequest, pk: int, name: str) -> HttpResponse:
 def result(request: HttpRequest, pk: int) -> HttpResponse:
     """The result document of a run, as on the command line."""
     run = run_get(pk)
-    text = json.dumps(run_result(run), cls=DjangoJSONEncoder, indent=2)
-    return _attachment(text, "application/json", f"{_stem(run)}.json")
+    return _attachment(json_text(run), "application/json", f"{_stem(run)}.json")
 
 
 def _stem(run: Run) -> str:

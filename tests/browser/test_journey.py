@@ -1,0 +1,74 @@
+"""From a real trace to a plan on the screen, with a real worker."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.browser, pytest.mark.e2e]
+
+MINUTE = 60_000  # ms
+MEASURES = ("gpu_hours", "cost_usd", "energy_kwh", "carbon_kg", "arrived", "completed")
+
+
+def test_upload_plan_and_download(
+    site: Any, live_server: Any, celery_worker_process: Any, shared_data: Path, console: list[str]
+) -> None:
+    week = shared_data / "traces" / "azure2024_requests_10s.csv.gz"
+    if not week.exists():
+        pytest.skip(f"{week.name} is not in the shared data")
+    upload(site, live_server, week)
+    run = study(site)
+
+    savings = {
+        card.get_attribute("data-saving"): float(
+            card.locator("[data-saved]").get_attribute("data-saved")
+        )
+        for card in site.locator("[data-saving]").all()
+    }
+    result = site.request.get(f"{live_server.url}/api/v1/runs/{run}/results/").json()
+    policies = result["policies"]
+    base, planned = policies[result["baseline"]], policies["lt-i"]
+    assert savings == pytest.approx({m: base[m] - planned[m] for m in MEASURES[:4]})
+
+    rows = downloaded_policies(site)
+    assert {row["policy"] for row in rows} == set(policies)
+    for measure in MEASURES:
+        total = sum(float(row[measure]) for row in rows)
+        assert total == pytest.approx(sum(figures[measure] for figures in policies.values()))
+    assert not console
+
+
+def upload(site: Any, live_server: Any, path: Path) -> None:
+    """Send the file and wait until its demand is drawn and accounted for."""
+    site.get_by_role("link", name="Upload a trace").first.click()
+    site.get_by_label("Drop a file here").set_input_files(path)
+    site.get_by_role("button", name="Upload", exact=True).click()
+    site.locator("#requests-chart[data-drawn]").wait_for(timeout=MINUTE)
+    text = site.locator("main").inner_text()
+    assert "16,803,695" in text and "27,303,999" in text
+
+
+def study(site: Any) -> str:
+    """Make a small scenario from the trace, run it, wait for its results; returns the run's id."""
+    site.get_by_role("link", name="Make a scenario from this trace").click()
+    site.get_by_label("Name", exact=True).fill("Half a percent of the week")
+    site.get_by_label("Lasts, hours").fill("2")
+    for scale in site.locator("[data-rows=sources] tbody [data-row]").get_by_label("Scale").all():
+        scale.fill("0.005")
+    site.get_by_role("button", name="Save, plan and compare").click()
+    chart = site.locator("#replica-chart[data-drawn]")
+    chart.wait_for(timeout=3 * MINUTE)
+    assert chart.locator(".scatterlayer .js-line").count() >= 3  # demand, the plan, the baseline
+    return site.url.rstrip("/").rsplit("/", 1)[1]
+
+
+def downloaded_policies(site: Any) -> list[dict[str, str]]:
+    button = site.locator(".card", has=site.locator("#policy-table")).get_by_role("link")
+    with site.expect_download() as download:
+        button.click()
+    with Path(download.value.path()).open(newline="") as file:
+        return list(csv.DictReader(file))

@@ -1,0 +1,155 @@
+"""What only a browser can tell: scripts, charts, themes, widths."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.urls import reverse
+from playwright.sync_api import expect
+
+from planner.models import Run, Scenario, User
+from planner.services.scenarios import scenario_create
+from planner.web.urls import urlpatterns
+from tests.planner.web_study import DOCUMENT, completed_run
+
+pytestmark = pytest.mark.browser
+
+PHONE = {"width": 390, "height": 844}
+SIDEWAYS = "document.documentElement.scrollWidth - window.innerWidth"
+
+
+def drawn(site: Any) -> None:
+    """Wait for every chart; polling a script would be refused by the site's own policy."""
+    expect(site.locator("[data-figure]:not([data-drawn])")).to_have_count(0, timeout=20_000)
+
+
+@pytest.fixture
+def scenario(planner: User) -> Scenario:
+    return scenario_create(owner=planner, document=DOCUMENT)
+
+
+@pytest.fixture
+def study(planner: User, scenario: Scenario) -> Run:
+    return completed_run(planner, scenario)
+
+
+@pytest.fixture
+def addresses(study: Run, scenario: Scenario) -> list[str]:
+    """Every page that is looked at rather than sent to."""
+    looked_at = ("home", "traces", "trace-upload", "scenarios", "scenario-new", "runs", "token")
+    assert set(looked_at) <= {pattern.name for pattern in urlpatterns}
+    pages = [reverse(f"web:{name}") for name in (*looked_at, "password-change")]
+    edit = reverse("web:scenario", args=[scenario.pk])
+    return [*pages, reverse("web:run", args=[study.pk]), edit, f"{edit}?view=yaml"]
+
+
+def test_pages_draw_without_a_complaint(
+    site: Any, live_server: Any, addresses: list[str], console: list[str]
+) -> None:
+    for address in addresses:
+        site.goto(live_server.url + address)
+        drawn(site)
+        assert not console, f"{address}: {console}"
+
+
+def test_a_phone_never_scrolls_sideways(site: Any, live_server: Any, addresses: list[str]) -> None:
+    site.set_viewport_size(PHONE)
+    for address in addresses:
+        site.goto(live_server.url + address)
+        drawn(site)
+        assert site.evaluate(SIDEWAYS) <= 0, address
+
+
+def test_the_menu_opens_on_a_phone(site: Any) -> None:
+    site.set_viewport_size(PHONE)
+    traces = site.get_by_role("link", name="Traces", exact=True)
+    assert not traces.is_visible()
+    site.get_by_role("button", name="Open the menu").click()
+    traces.wait_for()
+    traces.click()
+    site.get_by_role("heading", name="Traces", level=1).wait_for()
+
+
+def test_strangers_see_the_login_only(page: Any, live_server: Any, study: Run) -> None:
+    page.goto(live_server.url + reverse("web:run", args=[study.pk]))
+    assert page.get_by_role("heading", name="Sign in").is_visible()
+    assert study.result["headline"] not in page.content()
+
+
+def test_the_dark_theme_is_chosen_kept_and_drawn(
+    site: Any, live_server: Any, study: Run, console: list[str]
+) -> None:
+    run = live_server.url + reverse("web:run", args=[study.pk])
+    site.goto(run)
+    drawn(site)
+    label = site.locator("#replica-chart .xtick text").first
+    light = label.evaluate("text => getComputedStyle(text).fill")
+    site.get_by_role("button", name="Account and theme").click()
+    site.get_by_role("button", name="Dark", exact=True).click()
+    expect(label).not_to_have_css("fill", light)
+    assert site.locator("html").get_attribute("data-bs-theme") == "dark"
+    site.goto(f"{live_server.url}/")
+    assert site.locator("html").get_attribute("data-bs-theme") == "dark"
+    assert not console
+
+
+def test_another_baseline_swaps_the_savings(site: Any, live_server: Any, study: Run) -> None:
+    site.goto(live_server.url + reverse("web:run", args=[study.pk]))
+    card = site.locator("[data-saving=gpu_hours]")
+    assert "instead of 400 GPU-h" in card.inner_text()
+    site.get_by_label("against").select_option("flat-peak")
+    site.locator("[data-saving=gpu_hours]", has_text="instead of 320 GPU-h").wait_for()
+    assert "baseline=flat-peak" in site.url
+    site.reload()
+    assert "instead of 320 GPU-h" in card.inner_text()
+
+
+def test_one_pool_redraws_the_charts(
+    site: Any, live_server: Any, study: Run, console: list[str]
+) -> None:
+    site.goto(live_server.url + reverse("web:run", args=[study.pk]))
+    drawn(site)
+    top = "Math.max(...document.querySelector('#replica-chart').data.at(-1).y)"
+    every = site.evaluate(top)
+    site.get_by_label("Model and region").select_option("llama-2-70b / us-west")
+    site.get_by_text("summed over llama-2-70b / us-west").wait_for()
+    drawn(site)
+    assert site.evaluate(top) < every
+    assert not console
+
+
+def test_views_of_a_scenario_carry_what_is_not_saved(
+    site: Any, live_server: Any, scenario: Scenario, console: list[str]
+) -> None:
+    site.goto(live_server.url + reverse("web:scenario", args=[scenario.pk]))
+    tiers = site.locator("[data-rows=tiers]")
+    tiers.get_by_role("button", name="Add a row").click()
+    rows = tiers.locator("[data-row]")
+    rows.nth(1).get_by_label("Tier").fill("NIW")
+    rows.nth(1).get_by_label("E2E, ms").fill("86400000")
+    site.get_by_role("button", name="YAML", exact=True).click()
+    text = site.locator("#document")
+    text.wait_for()
+    assert "e2e_ms: 86400000" in text.input_value()
+    assert "# Kept across edits." in text.input_value()
+    text.fill(text.input_value().replace("NIW", "BATCH"))
+    site.get_by_role("button", name="Form", exact=True).click()
+    assert rows.nth(1).get_by_label("Tier").input_value() == "BATCH"
+    rows.nth(1).get_by_role("button", name="Remove this row").click()
+    site.get_by_role("button", name="Save", exact=True).click()
+    site.get_by_text("is saved").wait_for()
+    scenario.refresh_from_db()
+    assert scenario.document == DOCUMENT
+    assert not console
+
+
+def test_an_upload_that_is_refused_says_why_in_place(site: Any, live_server: Any) -> None:
+    site.goto(f"{live_server.url}/traces/upload/")
+    site.get_by_text("Columns, labels and gaps").click()
+    site.get_by_label("Columns", exact=True).fill("flavour=a")
+    empty = {"name": "a.csv", "mimeType": "text/csv", "buffer": b"a,b\n1,2\n"}
+    site.get_by_label("Drop a file here").set_input_files(empty)
+    site.get_by_role("button", name="Upload", exact=True).click()
+    site.get_by_role("alert").get_by_text("no field 'flavour'").wait_for()
+    assert site.url.endswith("/traces/upload/")
