@@ -252,7 +252,8 @@ class Scenario(Section):
     """Everything a study needs besides the traces themselves."""
 
     version: Literal[1]
-    name: Annotated[str, Field(min_length=1, max_length=120)] = "Scenario"
+    # Not digits alone: those are ids where a scenario is named.
+    name: Annotated[str, Field(min_length=1, max_length=120, pattern=r"\D")] = "Scenario"
     description: str = ""
     seed: Count = 0
     gpus: list[Annotated[Gpu, BeforeValidator(_named)]] = []  # built-in ones need not be listed

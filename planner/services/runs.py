@@ -17,7 +17,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from django.db import IntegrityError, connection, transaction
+from django.db import DatabaseError, IntegrityError, connection, transaction
 from django.utils import timezone
 
 from planner import storage
@@ -145,6 +145,10 @@ def run_execute(*, run_id: int, observer: Progress | None = None, surface: bool 
             result = run_body(run=run, progress=watch.progress)
         except RunCancelled:
             _finish(run, Run.State.CANCELLED, stage="Cancelled")
+        except KeyboardInterrupt:  # Ctrl-C of a command; a worker's end is for the sweep
+            if surface:
+                _finish(run, Run.State.CANCELLED, stage="Cancelled")
+            raise
         except EXPECTED as problem:
             _finish(run, Run.State.FAILED, stage="Failed", problem=str(problem))
             if surface:
@@ -196,7 +200,7 @@ def run_delete(*, run: Run, user: User) -> None:
     storage.remove(store)
 
 
-def runs_sweep() -> int:
+def runs_sweep(*, stale_after_s: float = STALE_AFTER_S) -> int:
     """Take up runs whose worker died and messages that got lost; returns how many.
 
     A run that has killed its worker MAX_ATTEMPTS times is given up with a sentence.
@@ -204,7 +208,7 @@ def runs_sweep() -> int:
     now = timezone.now()
     taken = 0
     stale = Run.objects.filter(
-        state=Run.State.RUNNING, heartbeat_at__lt=now - timedelta(seconds=STALE_AFTER_S)
+        state=Run.State.RUNNING, heartbeat_at__lt=now - timedelta(seconds=stale_after_s)
     )
     for run in stale:
         mine = Run.objects.filter(pk=run.pk, state=Run.State.RUNNING, heartbeat_at=run.heartbeat_at)
@@ -283,7 +287,11 @@ class _Watch:
         wait = 0.5  # soon after the start, then once a second: a page that polls sees it move
         while not self._stop.wait(wait):
             wait = 1.0
-            self._write()
+            try:
+                self._write()
+            except DatabaseError:  # busy or restarting: the next beat may get through
+                logger.warning("run %s: progress could not be written", self._run.pk)
+                connection.close()
         connection.close()
 
     def _write(self, *, final: bool = False) -> None:

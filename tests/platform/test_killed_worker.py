@@ -1,0 +1,69 @@
+"""A worker that is killed outright leaves a run that the next one takes up and ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from planner.demo.publish import files
+from planner.ingest import IngestOptions
+from planner.models import Run
+from planner.scenario.document import with_traces
+from planner.services import runs
+from planner.services.traces import trace_ingest_path
+from tests.conftest import _database_url
+
+ROOT = Path(__file__).parents[2]
+EXECUTE = "import django, sys; django.setup(); from planner.services.runs import run_execute; "
+EXECUTE += "run_execute(run_id=int(sys.argv[1]))"
+
+
+def _until(run: Run, what: Any) -> None:
+    deadline = time.monotonic() + 90
+    while not what(run):
+        assert time.monotonic() < deadline, f"{run.state}: {run.stage} {run.problem}"
+        time.sleep(0.05)
+        run.refresh_from_db()
+
+
+@pytest.mark.e2e
+def test_a_killed_worker_is_followed_by_another(transactional_db: None, tmp_path: Path) -> None:
+    path = tmp_path / "week.csv"
+    files()["small-week.csv"].write_csv(path)
+    trace = trace_ingest_path(path=path, options=IngestOptions(name=path.name))
+    document = (ROOT / "docs/examples/first-plan.yml").read_text()
+    run = runs.run_create(
+        owner=None,
+        kind=Run.Kind.COMPARE,
+        document=with_traces(document, {0: trace.name}),
+        options={"policies": ["flat-peak", "lt-i"]},
+        enqueue=False,
+    )
+    environment = {**os.environ, "DATABASE_URL": _database_url()}
+    worker = subprocess.Popen(
+        [sys.executable, "-c", EXECUTE, str(run.pk)], env=environment, cwd=ROOT
+    )
+    _until(run, lambda run: run.progress > 0)
+    worker.send_signal(signal.SIGKILL)
+    worker.wait()
+    run.refresh_from_db()
+    assert run.state == Run.State.RUNNING  # nobody could say otherwise
+
+    assert runs.runs_sweep() == 0  # it may only be busy
+    time.sleep(1.5)
+    runs.runs_sweep(stale_after_s=1.0)
+    run.refresh_from_db()
+    assert run.state == Run.State.PENDING
+
+    runs.run_execute(run_id=run.pk)
+    run.refresh_from_db()
+    assert run.state == Run.State.COMPLETED, run.problem
+    assert run.attempts == 2
+    assert run.result["policies"]["lt-i"]["arrived"] == run.result["requests"]
