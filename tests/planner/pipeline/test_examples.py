@@ -1,0 +1,43 @@
+"""Every worked example of the documentation parses and can be carried out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from planner.ingest import IngestOptions, ingest_file
+from planner.pipeline import study
+from planner.pipeline.progress import silent
+from planner.pipeline.sources import StoredTrace
+from planner.scenario.document import parse, with_traces
+from tests.planner.pipeline.builders import ROOT
+
+EXAMPLES = sorted((ROOT / "docs/examples").glob("*.yml"))
+
+
+def test_there_are_examples() -> None:
+    assert EXAMPLES
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_example_runs(path: Path, tmp_path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    traces, names = {}, {}
+    for index, source in enumerate(parse(text, path.name).traffic.sources):
+        assert source.file is not None, "an example brings its own traffic"
+        file = path.parent / source.file
+        if not file.exists():
+            pytest.skip(f"{source.file} is not there")
+        store = tmp_path / str(index)
+        report = ingest_file(file, store, IngestOptions(name=file.name))
+        names[index] = f"{index}-{file.name}"
+        traces[names[index]] = StoredTrace(file.name, report.kind, report.clock, store)
+    scenario = parse(with_traces(text, names), path.name)
+    document = study.compare(scenario, traces, progress=silent).document
+    assert document["ranking"] and document["headline"]
+    for figures in document["policies"].values():
+        assert figures["arrived"] == document["requests"] > 0
+        assert figures["arrived"] == (
+            figures["completed"] + figures["rejected"] + figures["unfinished"]
+        )
