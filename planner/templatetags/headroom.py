@@ -201,11 +201,6 @@ def sample_lines(report: dict[str, Any], reason: str) -> list[int]:
 
 
 @register.filter
-def is_list(value: Any) -> bool:
-    return isinstance(value, list)
-
-
-@register.filter
 def order_text(order: Any) -> str:
     """The order of an ARIMA model as it is usually written: (2, 1, 1)(1, 0, 0)24."""
     return f"({', '.join(map(str, order))})" if isinstance(order, list) else str(order)

@@ -81,8 +81,8 @@ def thin(table: pl.DataFrame, time: str, *values: str) -> pl.DataFrame:
     """Means over equal spans, where a line has more points than can be seen."""
     if table.height <= MAX_POINTS:
         return table
-    span = (table[time].max() - table[time].min()) / MAX_POINTS  # type: ignore[operator]
-    every = f"{max(1, round(span.total_seconds() * 1000))}ms"
+    at_ms = table[time].dt.epoch("ms").to_numpy()
+    every = f"{max(1, round((at_ms.max() - at_ms.min()) / MAX_POINTS))}ms"
     return (
         table.sort(time).group_by_dynamic(time, every=every).agg(pl.col(v).mean() for v in values)
     )

@@ -8,11 +8,13 @@ from typing import Any
 
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
 from django.shortcuts import render
 
 from planner.errors import EXPECTED, NotAllowed, NotFound, NotReady
+from planner.web.request import Request
 
-View = Callable[..., HttpResponse]
+View = Callable[..., HttpResponseBase]
 
 
 def status_of(problem: Exception) -> int:
@@ -39,22 +41,37 @@ def page(view: View) -> View:
     """A page of the product: signed-in people only, expected outcomes as sentences."""
 
     @wraps(view)
-    def answer(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+    def answer(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        if not request.user.is_authenticated and (gone := _signed_out(request)):
+            return gone
         try:
-            return view(request, *args, **kwargs)
+            return guarded(request, *args, **kwargs)
         except EXPECTED as problem:
             return problem_response(request, problem, status_of(problem))
 
-    return login_required(answer)
+    guarded = login_required(view)
+    return answer
+
+
+def _signed_out(request: HttpRequest) -> HttpResponse | None:
+    """To a script whose page was left open: a login form inside a page would help nobody."""
+    if request.headers.get("HX-Request"):
+        return HttpResponse(status=204, headers={"HX-Refresh": "true"})
+    return HttpResponse(status=403) if request.headers.get("Accept") == "application/json" else None
+
+
+def require_planner(request: Request) -> None:
+    """Raise NotAllowed for people whose role only reads."""
+    if not request.user.may_plan:
+        raise NotAllowed("Your role may only read; ask an admin for the planner role.")
 
 
 def planners_only(view: View) -> View:
-    """Refuse people whose role only reads, before anything of their request is used."""
+    """Check the role before anything of the request is used."""
 
     @wraps(view)
-    def answer(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        if not request.user.may_plan:
-            raise NotAllowed("Your role may only read; ask an admin for the planner role.")
+    def answer(request: Request, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        require_planner(request)
         return view(request, *args, **kwargs)
 
     return answer

@@ -24,7 +24,7 @@ RESTS_ON = {
     "energy_kwh": ("power", "pue"),
     "carbon_kg": ("carbon", "power", "pue"),
 }
-WEAKEST_FIRST = ("assumed", "modelled", "published", "measured")
+ASSUMED = "assumed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Card:
     baseline: float
     saved: float
     fraction: float | None
-    kind: str  # the weakest provenance among its inputs
+    kind: str  # of provenance: modelled or assumed
     sources: str
 
 
@@ -68,9 +68,10 @@ def savings_context(result: dict[str, Any], params: Mapping[str, str]) -> dict[s
     baseline = params.get("baseline", "")
     if baseline not in baselines:
         baseline = result.get("baseline") or (baselines[0] if baselines else "")
-    context = {"policies": policies, "policy": policy, "baseline": baseline, "baselines": baselines}
+    context: dict[str, Any] = {"policies": policies, "policy": policy, "baseline": baseline}
+    context["baselines"] = baselines
     if policy and baseline in policies and len(policies) > 1:
-        against = savings(result, baseline)[policy]
+        against: dict[str, Any] = savings(result, baseline)[policy]
         context["cards"] = [
             Card(measure, **against[measure], **rests_on(result, measure)) for measure in MEASURES
         ]
@@ -84,17 +85,18 @@ def default_policy(result: dict[str, Any]) -> str:
     return next((name for name in order if name in policies), "")
 
 
-def rests_on(result: dict[str, Any], measure: str) -> dict[str, str]:
-    """Provenance of a measure: the weakest kind among its inputs, and where they come from."""
+def rests_on(result: dict[str, Any], measure: str) -> dict[str, Any]:
+    """Provenance of a measure: never better than modelled, since every figure is simulated, and
+    assumed where one of its inputs is."""
     used = [
         fact
         for fact in result.get("provenance") or []
         if any(word in fact["what"].lower() for word in RESTS_ON[measure])
     ]
-    kinds = {fact["kind"] for fact in used}
-    kind = next((kind for kind in WEAKEST_FIRST if kind in kinds), "modelled")
+    assumed = any(fact["kind"] == ASSUMED for fact in used)
     lines = dict.fromkeys(f"{fact['what']}: {fact['kind']}, {fact['source']}" for fact in used)
-    return {"kind": kind, "sources": "; ".join(lines) or "Simulated by this run."}
+    sources = "; ".join(["Simulated by this run", *lines])
+    return {"kind": ASSUMED if assumed else "modelled", "sources": sources}
 
 
 def charts_context(

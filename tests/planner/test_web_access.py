@@ -147,3 +147,10 @@ def test_pages_run_no_script_of_their_own(planner: User, scenario: Scenario) -> 
         for tag in html.split("<script")[1:]:
             head = tag.split(">")[0]
             assert "src=" in head or 'type="application/json"' in head
+
+
+def test_scripts_of_a_page_left_open_are_told_to_load_it_again(db: None) -> None:
+    polled = Client().get("/activity/", headers={"HX-Request": "true"})
+    assert polled.status_code == 204 and polled["HX-Refresh"] == "true"
+    sent = Client().post("/traces/upload/", headers={"Accept": "application/json"})
+    assert sent.status_code == 403

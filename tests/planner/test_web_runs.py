@@ -66,7 +66,16 @@ def test_a_choice_that_is_not_there_falls_back(client: Client, study: Run) -> No
 def test_each_saving_says_what_it_rests_on(client: Client, study: Run) -> None:
     html = client.get(url(study)).content.decode()
     cost = html[html.index('data-saving="cost_usd"') : html.index('data-saving="energy_kwh"')]
-    assert "assumed" in cost and "Price of A100-80GB in us-east: assumed, a guess" in cost
+    assert ">assumed<" in cost and "Price of A100-80GB in us-east: assumed, a guess" in cost
+
+
+def test_no_saving_claims_to_be_measured(client: Client, study: Run) -> None:
+    for fact in study.result["provenance"]:
+        fact["kind"] = "measured"
+    study.save()
+    html = client.get(url(study)).content.decode()
+    cards = html[html.index("data-saving") : html.index("replica-chart")]
+    assert cards.count(">modelled<") == 4 and ">measured<" not in cards
 
 
 def test_the_replica_chart_holds_what_was_simulated(client: Client, study: Run) -> None:

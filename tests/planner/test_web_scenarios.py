@@ -210,3 +210,13 @@ def test_copies_are_named_and_scenarios_removed(client: Client, pools: Scenario)
     assert names == {"Two pools", "Two pools copy 1", "Two pools copy 2"}
     client.post(reverse("web:scenario-delete", args=[pools.pk]))
     assert not Scenario.objects.filter(pk=pools.pk).exists()
+
+
+def test_what_the_form_cannot_hold_is_shown_as_text(client: Client, planner: User) -> None:
+    tiers = "\n".join(f"  - {{name: T{i}, ttft_ms: 1000}}" for i in range(70))
+    many = DOCUMENT.replace("  - {name: IW-F, ttft_ms: 1000, tbt_ms: 100}", tiers)
+    scenario = scenario_create(owner=planner, document=many.replace("IW-F", "T0"))
+    answer = client.get(url(scenario))
+    assert answer.status_code == 200
+    assert "more than the 60 rows" in text_of(answer)
+    assert 'id="document"' in answer.content.decode()

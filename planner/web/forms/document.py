@@ -185,16 +185,16 @@ def _source(old: Row, row: Row) -> Row:
 def _region_parts(row: Row) -> list[Row]:
     """One row of the form per region and GPU type."""
     capacity, price = row.get("capacity"), row.get("usd_per_gpu_hour")
-    gpus = list(capacity) if isinstance(capacity, Mapping) else []
+    capacity = capacity if isinstance(capacity, Mapping) else {}
     shared = {"at": row["at"], "name": row.get("name"), "like": row.get("like")}
     return [
         {
             **shared,
             "gpu": gpu,
-            "capacity": capacity[gpu],
+            "capacity": count,
             "usd_per_gpu_hour": price.get(gpu) if isinstance(price, Mapping) else None,
         }
-        for gpu in gpus
+        for gpu, count in capacity.items()
     ] or [shared]
 
 

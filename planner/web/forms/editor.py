@@ -8,6 +8,7 @@ from typing import Any
 
 from django.core.exceptions import ValidationError
 
+from planner.errors import ScenarioError
 from planner.scenario import document as yaml
 from planner.web.forms import document as mapping
 from planner.web.forms.choices import Names, names_of
@@ -26,6 +27,9 @@ TITLES = {
 }
 
 
+MAX_ROWS = 60  # about what Django takes in one form (DATA_UPLOAD_MAX_NUMBER_FIELDS)
+
+
 class Editor:
     """Forms over one document, bound to what was posted if ``posted`` is given."""
 
@@ -34,6 +38,11 @@ class Editor:
         self.data = yaml.outline(text)
         # A bound row counts as empty when nothing was posted, not when nothing was changed.
         rows = mapping.row_values(self.data) if posted is None else {}
+        if sum(map(len, rows.values())) > MAX_ROWS:
+            raise ScenarioError(
+                f"This scenario has more than the {MAX_ROWS} rows that the form can hold; "
+                "edit it as YAML."
+            )
         self.names: Names = names_of(self.data)
         self.study = dress(StudyForm(posted, initial=mapping.study_values(self.data)))
         self.sections: dict[str, RowSet] = {

@@ -178,7 +178,7 @@ ROWS: dict[str, type[Row]] = {
 }
 
 
-class RowSet(BaseFormSet):  # type: ignore[type-arg] - not subscriptable when run
+class RowSet(BaseFormSet):  # type: ignore[type-arg]  # takes no argument when run
     """The rows of a section; ``profile_choices`` must be set before the rows of profiles are."""
 
     profile_choices: Sequence[tuple[str, Any]] = ()
@@ -198,7 +198,7 @@ class RowSet(BaseFormSet):  # type: ignore[type-arg] - not subscriptable when ru
         ]
 
 
-FORMSETS = {
+FORMSETS: dict[str, Any] = {  # of RowSet
     name: formset_factory(row, formset=RowSet, extra=0, can_delete=True, max_num=500)
     for name, row in ROWS.items()
 }

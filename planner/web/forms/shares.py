@@ -15,12 +15,12 @@ _PART = re.compile(
 )
 
 
-class SharesField(forms.CharField):
+class SharesField(forms.Field):
     """A mapping of name to fraction; a name alone means all of it."""
 
     def to_python(self, value: Any) -> dict[str, float]:
         shares: dict[str, float] = {}
-        for part in super().to_python(value).split(","):
+        for part in str(value or "").split(","):
             if not part.strip():
                 continue
             match = _PART.match(part.strip())

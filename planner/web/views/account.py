@@ -1,8 +1,10 @@
 """What people do with their own account."""
 
+from typing import Any
+
 from django.contrib import messages
 from django.contrib.auth.views import LoginView, PasswordChangeView
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse_lazy
 from django.views.decorators.cache import never_cache
@@ -10,6 +12,7 @@ from django.views.decorators.http import require_http_methods
 from rest_framework.authtoken.models import Token
 
 from planner.web.forms.widgets import dress
+from planner.web.request import Request
 
 
 class Login(LoginView):
@@ -21,17 +24,17 @@ class PasswordChange(PasswordChangeView):
     template_name = "web/password.html"
     success_url = reverse_lazy("web:home")
 
-    def get_form(self, *args, **kwargs):  # type: ignore[no-untyped-def] - as the base class
-        return dress(super().get_form(*args, **kwargs))
+    def get_form(self, form_class: Any = None) -> Any:
+        return dress(super().get_form(form_class))
 
-    def form_valid(self, form):  # type: ignore[no-untyped-def] - as the base class
+    def form_valid(self, form: Any) -> HttpResponse:
         messages.success(self.request, "Your password is changed.")
         return super().form_valid(form)
 
 
 @never_cache
 @require_http_methods(["GET", "POST"])
-def token(request: HttpRequest) -> HttpResponse:
+def token(request: Request) -> HttpResponse:
     """Show the API token; POST replaces it, which ends the old one."""
     mine = Token.objects.filter(user=request.user)
     if request.method == "POST":

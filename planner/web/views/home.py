@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
@@ -13,6 +13,7 @@ from planner.models import Run
 from planner.selectors.runs import runs_list
 from planner.selectors.scenarios import scenarios_list
 from planner.selectors.traces import traces_list
+from planner.web.request import Request
 from planner.web.results import headline_context
 
 RECENT = 6
@@ -20,7 +21,7 @@ ACTIVE = (Run.State.PENDING, Run.State.RUNNING)
 
 
 @require_safe
-def home(request: HttpRequest) -> HttpResponse:
+def home(request: Request) -> HttpResponse:
     study = (
         Run.objects.filter(kind=Run.Kind.COMPARE, state=Run.State.COMPLETED)
         .select_related("scenario")
@@ -38,7 +39,7 @@ def home(request: HttpRequest) -> HttpResponse:
 
 
 @require_safe
-def activity(request: HttpRequest) -> HttpResponse:
+def activity(request: Request) -> HttpResponse:
     """Recent runs, asked for again and again while one of them goes on."""
     context = _activity()
     response = render(request, "web/_activity.html", context)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from django.contrib import messages
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.text import slugify
 from django.views.decorators.http import require_POST, require_safe
@@ -14,11 +14,12 @@ from planner.selectors.runs import run_get, run_table, runs_list
 from planner.services import runs
 from planner.web.errors import planners_only
 from planner.web.paging import paged
+from planner.web.request import Request
 from planner.web.results import results_context
 
 
 @require_safe
-def listing(request: HttpRequest) -> HttpResponse:
+def listing(request: Request) -> HttpResponse:
     rows = runs_list()
     if (kind := request.GET.get("kind", "")) in Run.Kind.values:
         rows = rows.filter(kind=kind)
@@ -27,7 +28,7 @@ def listing(request: HttpRequest) -> HttpResponse:
 
 
 @require_safe
-def detail(request: HttpRequest, pk: int) -> HttpResponse:
+def detail(request: Request, pk: int) -> HttpResponse:
     """One run under one address: progress while it goes, results once they are there.
 
     htmx asks each second for the part that changes, and for the whole page at the end.
@@ -49,7 +50,7 @@ def detail(request: HttpRequest, pk: int) -> HttpResponse:
 
 @require_POST
 @planners_only
-def cancel(request: HttpRequest, pk: int) -> HttpResponse:
+def cancel(request: Request, pk: int) -> HttpResponse:
     run = runs.run_cancel(run=run_get(pk), user=request.user)
     if not run.finished:
         messages.info(request, "The run stops at its next step.")
@@ -57,7 +58,7 @@ def cancel(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_POST
-def delete(request: HttpRequest, pk: int) -> HttpResponse:
+def delete(request: Request, pk: int) -> HttpResponse:
     run = run_get(pk)
     runs.run_delete(run=run, user=request.user)
     messages.success(request, f"Run {pk} is removed.")
@@ -65,7 +66,7 @@ def delete(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_safe
-def table(request: HttpRequest, pk: int, name: str) -> HttpResponse:
+def table(request: Request, pk: int, name: str) -> HttpResponse:
     """One table of a run as a CSV file."""
     run = run_get(pk)
     text = csv_text(run_table(run, name))
@@ -73,7 +74,7 @@ def table(request: HttpRequest, pk: int, name: str) -> HttpResponse:
 
 
 @require_safe
-def result(request: HttpRequest, pk: int) -> HttpResponse:
+def result(request: Request, pk: int) -> HttpResponse:
     """The result document of a run, as on the command line."""
     run = run_get(pk)
     return _attachment(json_text(run), "application/json", f"{_stem(run)}.json")

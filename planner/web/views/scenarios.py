@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib import messages
-from django.http import HttpRequest, HttpResponse
+from django.core.files.uploadedfile import UploadedFile
+from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.text import slugify
@@ -19,10 +20,11 @@ from planner.selectors.scenarios import scenario_get, scenarios_list
 from planner.selectors.traces import trace_get, traces_list
 from planner.services import scenarios
 from planner.services.drafts import scenario_draft
-from planner.web.errors import planners_only
+from planner.web.errors import planners_only, require_planner
 from planner.web.forms.editor import Editor
 from planner.web.forms.scenario import POLICIES
 from planner.web.paging import paged
+from planner.web.request import Request
 
 FORM, YAML = "form", "yaml"
 KINDS = (Run.Kind.COMPARE, Run.Kind.FORECAST, Run.Kind.PLAN, Run.Kind.SIMULATE)
@@ -30,17 +32,17 @@ MAX_BYTES = 4 * yaml.MAX_CHARACTERS  # of an uploaded file: UTF-8 has at most fo
 
 
 @require_safe
-def listing(request: HttpRequest) -> HttpResponse:
+def listing(request: Request) -> HttpResponse:
     return render(request, "web/scenarios.html", {"page": paged(request, scenarios_list())})
 
 
 @require_http_methods(["GET", "POST"])
 @planners_only
-def new(request: HttpRequest) -> HttpResponse:
+def new(request: Request) -> HttpResponse:
     """Begin from a trace (``?trace=``) or from a YAML file, then edit; POST keeps it."""
     if request.method == "POST":
-        if "file" in request.FILES:
-            return _edit(request, None, _uploaded(request), YAML)
+        if isinstance(file := request.FILES.get("file"), UploadedFile):
+            return _edit(request, None, _uploaded(file), YAML)
         return _posted(request, None)
     if name := request.GET.get("trace"):
         return _edit(request, None, scenario_draft(trace_get(name)), FORM)
@@ -49,16 +51,17 @@ def new(request: HttpRequest) -> HttpResponse:
 
 
 @require_http_methods(["GET", "POST"])
-def detail(request: HttpRequest, pk: int) -> HttpResponse:
+def detail(request: Request, pk: int) -> HttpResponse:
     """The editor of a kept scenario; people who only read see it without its buttons."""
     scenario = scenario_get(str(pk))
     if request.method == "POST":
-        return planners_only(_posted)(request, scenario)
+        require_planner(request)
+        return _posted(request, scenario)
     mode = YAML if request.GET.get("view") == YAML else FORM
     return _edit(request, scenario, scenario.document, mode)
 
 
-def _posted(request: HttpRequest, scenario: Scenario | None) -> HttpResponse:
+def _posted(request: Request, scenario: Scenario | None) -> HttpResponse:
     """Change the view, add a row or save, by the button that was pressed."""
     mode, action = request.POST.get("mode", YAML), request.POST.get("action", "save")
     text = request.POST.get("document", "").replace("\r\n", "\n")
@@ -87,7 +90,7 @@ def _posted(request: HttpRequest, scenario: Scenario | None) -> HttpResponse:
     return redirect(f"{url}?view={YAML}" if mode == YAML else url)
 
 
-def _save(request: HttpRequest, scenario: Scenario | None, text: str) -> Scenario:
+def _save(request: Request, scenario: Scenario | None, text: str) -> Scenario:
     if scenario is None:
         return scenarios.scenario_create(owner=request.user, document=text)
     version = request.POST.get("version", "")
@@ -101,7 +104,7 @@ def _save(request: HttpRequest, scenario: Scenario | None, text: str) -> Scenari
 
 @require_POST
 @planners_only
-def run(request: HttpRequest, pk: int) -> HttpResponse:
+def run(request: Request, pk: int) -> HttpResponse:
     kind = request.POST.get("kind", Run.Kind.COMPARE)
     if kind not in KINDS:
         raise PlannerError(f"There is no kind of run {kind!r}; choose from {', '.join(KINDS)}.")
@@ -112,7 +115,7 @@ def run(request: HttpRequest, pk: int) -> HttpResponse:
 
 @require_POST
 @planners_only
-def duplicate(request: HttpRequest, pk: int) -> HttpResponse:
+def duplicate(request: Request, pk: int) -> HttpResponse:
     scenario = scenario_get(str(pk))
     names = set(Scenario.objects.values_list("name", flat=True))
     base = scenario.name[:105]
@@ -124,7 +127,7 @@ def duplicate(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_POST
-def delete(request: HttpRequest, pk: int) -> HttpResponse:
+def delete(request: Request, pk: int) -> HttpResponse:
     scenario = scenario_get(str(pk))
     scenarios.scenario_delete(scenario=scenario, user=request.user)
     messages.success(request, f"{scenario.name} is removed.")
@@ -132,7 +135,7 @@ def delete(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_safe
-def download(request: HttpRequest, pk: int) -> HttpResponse:
+def download(request: Request, pk: int) -> HttpResponse:
     scenario = scenario_get(str(pk))
     name = f"{slugify(scenario.name) or 'scenario'}.yaml"
     disposition = {"Content-Disposition": f'attachment; filename="{name}"'}
@@ -140,7 +143,7 @@ def download(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 def _start(
-    request: HttpRequest, scenario: Scenario, kind: str, options: dict[str, Any]
+    request: Request, scenario: Scenario, kind: str, options: dict[str, Any]
 ) -> HttpResponse:
     started = scenarios.scenario_run(
         scenario=scenario, owner=request.user, kind=kind, options=options
@@ -148,14 +151,12 @@ def _start(
     return redirect("web:run", started.pk)
 
 
-def _uploaded(request: HttpRequest) -> str:
-    data = request.FILES["file"].read(MAX_BYTES + 1)
+def _uploaded(file: UploadedFile[Any]) -> str:
+    data: bytes = file.read(MAX_BYTES + 1)
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise ScenarioError(
-            f"{request.FILES['file'].name} is not UTF-8 text; choose a scenario in YAML."
-        ) from None
+        raise ScenarioError(f"{file.name} is not UTF-8 text; choose a scenario in YAML.") from None
 
 
 def _with_row(posted: Any, action: str) -> Any:
@@ -169,25 +170,26 @@ def _with_row(posted: Any, action: str) -> Any:
     return posted
 
 
-def _edit(request: HttpRequest, scenario: Scenario | None, text: str, mode: str) -> HttpResponse:
+def _edit(request: Request, scenario: Scenario | None, text: str, mode: str) -> HttpResponse:
     """Show ``text`` in one of the views; what no form can hold is shown as YAML with the reason."""
     if mode == FORM:
         try:
             editor = Editor(text)
         except ScenarioError as problem:
             problems = str(problem).splitlines()
-            return _show(request, scenario, text, YAML, problems=problems, status=_status(request))
+            status = 200 if request.method == "GET" else _status(request)
+            return _show(request, scenario, text, YAML, problems=problems, status=status)
         return _show(request, scenario, text, FORM, editor=editor)
     return _show(request, scenario, text, YAML)
 
 
-def _status(request: HttpRequest) -> int:
+def _status(request: Request) -> int:
     """A view that could not be changed as asked is no error to htmx, which shows what it gets."""
     return 200 if request.htmx else 400
 
 
 def _show(
-    request: HttpRequest,
+    request: Request,
     scenario: Scenario | None,
     text: str,
     mode: str,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from django.contrib import messages
-from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http import HttpResponse, JsonResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
@@ -16,16 +16,17 @@ from planner.web.demand import trace_figures
 from planner.web.errors import planners_only
 from planner.web.forms.upload import UploadForm
 from planner.web.paging import paged
+from planner.web.request import Request
 
 
 @require_safe
-def listing(request: HttpRequest) -> HttpResponse:
+def listing(request: Request) -> HttpResponse:
     return render(request, "web/traces.html", {"page": paged(request, traces_list())})
 
 
 @require_http_methods(["GET", "POST"])
 @planners_only
-def upload(request: HttpRequest) -> HttpResponse:
+def upload(request: Request) -> HttpResponse:
     """The form, and the file it sends. Scripts that ask for JSON get the next address or the
     sentence that says what is wrong."""
     if request.method != "POST":
@@ -46,7 +47,7 @@ def upload(request: HttpRequest) -> HttpResponse:
 
 
 @require_safe
-def detail(request: HttpRequest, name: str) -> HttpResponse:
+def detail(request: Request, name: str) -> HttpResponse:
     """One trace; while it is being read, htmx asks again for the part that changes."""
     trace = trace_get(name)
     run = trace.runs.filter(kind=Run.Kind.INGEST).first()
@@ -61,25 +62,27 @@ def detail(request: HttpRequest, name: str) -> HttpResponse:
 
 
 @require_POST
-def delete(request: HttpRequest, name: str) -> HttpResponse:
+def delete(request: Request, name: str) -> HttpResponse:
     trace = trace_get(name)
     traces.trace_delete(trace=trace, user=request.user)
     messages.success(request, f"Trace {name} is removed.")
     return redirect("web:traces")
 
 
-def _go(request: HttpRequest, url: str) -> HttpResponse:
+def _go(request: Request, url: str) -> HttpResponse:
     return JsonResponse({"url": url}) if _scripted(request) else redirect(url)
 
 
-def _refuse(request: HttpRequest, form: UploadForm, problem: str) -> HttpResponse:
+def _refuse(request: Request, form: UploadForm, problem: str) -> HttpResponse:
     if _scripted(request):
-        faults = [f"{form[name].label}: {' '.join(said)}" for name, said in form.errors.items()]
+        faults = [
+            f"{form[name].label}: {' '.join(map(str, said))}" for name, said in form.errors.items()
+        ]
         return JsonResponse({"problem": "\n".join(faults) or problem}, status=400)
     context = {"form": form, "problem": problem}
     return render(request, "web/trace_upload.html", context, status=400)
 
 
-def _scripted(request: HttpRequest) -> bool:
+def _scripted(request: Request) -> bool:
     """Asked by upload.js; browsers themselves accept anything, so it must be said exactly."""
     return request.headers.get("Accept") == "application/json"
