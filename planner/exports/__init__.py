@@ -64,15 +64,24 @@ def export_run(
         raise PlannerError(f"There is no export to {to!r}; choose csv or json.")
     name, content = writers[to]()
     path = out or folder / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(content)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content, encoding="utf-8")
+    except OSError as error:
+        raise PlannerError(
+            f"{path} cannot be written ({error.strerror}); choose another file with --out."
+        ) from None
     return path
 
 
-def load_result(text: str, name: str) -> dict[str, Any]:
+def load_result(text: str | bytes, name: str) -> dict[str, Any]:
     """A result document from a file that a command printed with --json."""
     try:
         result = json.loads(text)
+    except UnicodeDecodeError:
+        raise PlannerError(
+            f"{name} is not text; give a run's number or the output of a command with --json."
+        ) from None
     except json.JSONDecodeError as error:
         raise PlannerError(
             f"{name}, line {error.lineno}: not JSON; give a run's number or the output of a "

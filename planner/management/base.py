@@ -13,6 +13,7 @@ from django.core.management.base import BaseCommand, CommandError
 from planner.errors import EXPECTED, Infeasible, NotFound, PlannerError
 from planner.ingest import IngestOptions
 from planner.models import Run, Trace
+from planner.optimizer.problem import INFEASIBLE
 from planner.pipeline.documents import peak_rss_mb
 from planner.scenario import document as text
 from planner.selectors.scenarios import scenario_get
@@ -97,7 +98,15 @@ def execute(run: Run, progress: runs.Progress) -> dict[str, Any]:
 
 
 def infeasible_document(problem: Infeasible) -> dict[str, Any]:
-    return {"status": "infeasible", "conflict": str(problem), "decisions": [], "binding": []}
+    """The answer of ``plan`` where there is no plan: its keys, with nothing to fill them."""
+    nothing = ("objective", "fleet_cost", "bound", "gap", "solver", "build_seconds")
+    return {
+        "status": INFEASIBLE,
+        "conflict": str(problem),
+        **dict.fromkeys((*nothing, "solve_seconds")),
+        "decisions": [],
+        "binding": [],
+    }
 
 
 def load_scenario(given: str, progress: runs.Progress) -> tuple[str, str]:
@@ -118,7 +127,7 @@ def load_scenario(given: str, progress: runs.Progress) -> tuple[str, str]:
     if path.is_dir():
         raise PlannerError(f"{given} is a folder; name a scenario file in it.")
     try:
-        document = path.read_text()
+        document = path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
         raise PlannerError(f"{given} is not a text file; a scenario is YAML.") from None
     scenario = text.parse(document, path.name)

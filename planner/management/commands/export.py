@@ -27,7 +27,7 @@ class Command(HeadroomCommand):
         if given.isdigit():
             number = int(given)
         elif Path(given).is_file():
-            number = load_result(Path(given).read_text(), given)["run"]
+            number = load_result(Path(given).read_bytes(), given)["run"]
         else:
             raise PlannerError(
                 f"{given}: neither the number of a run nor a file; plans print their run's number."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,8 @@ class Command(HeadroomCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         super().add_arguments(parser)
         parser.add_argument("source", help="file, stored trace, or scenario file")
-        parser.add_argument("--bin", type=float, default=900, help="seconds per bin")
-        parser.add_argument("--horizon", type=float, default=3600, help="seconds ahead")
+        parser.add_argument("--bin", type=float, help="seconds per bin; left out: 900")
+        parser.add_argument("--horizon", type=float, help="seconds ahead; left out: 3600")
         parser.add_argument(
             "--method", default="auto", choices=[m for m in METHODS if m != "perfect"]
         )
@@ -30,7 +31,7 @@ class Command(HeadroomCommand):
     def answer(self, options: dict[str, Any]) -> dict[str, Any]:
         source = options["source"]
         for name in ("bin", "horizon"):
-            if options[name] <= 0:
+            if options[name] is not None and not 0 < options[name] < math.inf:
                 raise PlannerError(
                     f"--{name} {options[name]:g}: give a positive number of seconds."
                 )
@@ -38,6 +39,11 @@ class Command(HeadroomCommand):
             raise PlannerError(f"--origins {options['origins']}: give 1 or more.")
         scenario = Path(source).suffix in (".yml", ".yaml")
         if scenario or Scenario.objects.filter(name=source).exists():
+            for name in ("bin", "horizon", "backtest"):
+                if options[name]:
+                    raise PlannerError(
+                        f"--{name} is for a trace; a scenario says it in traffic.bin_s and horizon."
+                    )
             document, name = load_scenario(source, self.progress)
             run = runs.run_create(
                 owner=None,
@@ -53,8 +59,8 @@ class Command(HeadroomCommand):
             kind=Run.Kind.FORECAST,
             trace=load_trace(source, self.progress),
             options={
-                "bin_s": options["bin"],
-                "horizon_s": options["horizon"],
+                "bin_s": options["bin"] or 900.0,
+                "horizon_s": options["horizon"] or 3600.0,
                 "method": options["method"],
                 "origins": options["origins"] if options["backtest"] else 0,
             },
