@@ -31,6 +31,7 @@ POLICY_LINES: dict[str, tuple[str, str, float]] = {  # colour, dash, width
     "lt-i-last-value": (PURPLE, "dashdot", 1.5),
     "lt-i-perfect": (SKY, "solid", 1.5),
 }
+MAX_LINES = 6  # of a trace: more cannot be told apart
 MAX_POINTS = 2000  # per line: more than a screen has pixels
 
 
@@ -191,8 +192,12 @@ def forecast_figure(
 
 
 def rate_figure(rates: pl.DataFrame, *, unit: str, clock: str, height: int = 300) -> Figure:
-    """One line per series; ``rates`` has time, series and per_s, which is in ``unit``."""
+    """One line per series; ``rates`` has time, series and per_s, which is in ``unit``.
+
+    Of many series the largest are drawn, and the others as their sum.
+    """
     drawn = []
+    rates = _largest(rates)
     by_name = rates.sort("series", "time").partition_by("series", as_dict=True)
     for i, ((name,), rows) in enumerate(by_name.items()):
         line = thin(rows, "time", "per_s")
@@ -206,6 +211,23 @@ def rate_figure(rates: pl.DataFrame, *, unit: str, clock: str, height: int = 300
             )
         )
     return figure(drawn, height=height, x=axis_title(clock), y=unit, showlegend=True)
+
+
+def _largest(rates: pl.DataFrame) -> pl.DataFrame:
+    total = pl.col("per_s").sum()
+    order = rates.group_by("series").agg(total).sort("per_s", "series", descending=[True, False])
+    if order.height <= MAX_LINES:
+        return rates
+    few = order["series"].head(MAX_LINES - 1)
+    rest = rates.filter(~pl.col("series").is_in(few.implode()))
+    summed = rest.group_by("time").agg(
+        pl.lit(f"{order.height - len(few)} others").alias("series"),
+        pl.when(pl.col("per_s").null_count() == 0).then(total).otherwise(None).alias("per_s"),
+    )
+    largest = rates.filter(pl.col("series").is_in(few.implode()))
+    return pl.concat(
+        [largest.select("series", "time", "per_s"), summed.select("series", "time", "per_s")]
+    )
 
 
 def _load(table: pl.DataFrame, pool: tuple[str, str] | None, *columns: str) -> pl.DataFrame:

@@ -14,6 +14,12 @@
     return resolved;
   };
 
+  // On a phone the legend takes a line per entry, which must not come out of the chart's height.
+  const legendHeight = (frame, figure) => {
+    if (frame.clientWidth >= 576) return 0;
+    return 19 * figure.data.filter((line) => line.showlegend !== false).length;
+  };
+
   const themed = (layout) => {
     const font = colour("--tblr-body-color");
     const grid = colour("--tblr-border-color");
@@ -36,6 +42,7 @@
     const data = document.getElementById(frame.dataset.figure);
     if (!data || !window.Plotly) return;
     const figure = JSON.parse(data.textContent);
+    figure.layout.height += legendHeight(frame, figure);
     Plotly.react(frame, figure.data, themed(figure.layout), CONFIG).then(() => {
       frame.dataset.drawn = "true";
     });
