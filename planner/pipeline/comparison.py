@@ -74,7 +74,7 @@ def _headline(by_name: dict[str, PolicyRun], ranking: tuple[str, ...], baseline:
             f"{shortfall(best) * 100:.2g} points short; add capacity or loosen a limit."
         )
     hindsight = ", sized in hindsight" if best.name in HINDSIGHT else ""
-    spent = f"{amount(best.summary.gpu_hours)} GPU-hours, ${amount(best.summary.cost_usd)}"
+    spent = f"{amount(best.summary.gpu_hours)} GPU-hours for ${amount(best.summary.cost_usd)}"
     if best.name == baseline:
         return f"{best.label} is the cheapest that meets every tier{hindsight}: {spent}."
     saved = base.summary.cost_usd - best.summary.cost_usd
