@@ -80,7 +80,8 @@ def build_traffic(scenario: Scenario, traces: dict[str, StoredTrace]) -> Traffic
         else:
             binned += binned_sources(shell, source, read_demand(stored.store), where)
         if source.scale != 1:
-            notes.append(f"{stored.name} is scaled to {source.scale:g} times its requests.")
+            name = f"{source.series} of {stored.name}" if source.series else stored.name
+            notes.append(f"{name} is scaled to {source.scale:g} times its requests.")
     clocks = {traces[source.trace or ""].clock for source in scenario.traffic.sources}
     if len(clocks) > 1:
         raise ScenarioError(
@@ -166,8 +167,9 @@ def _demand(
 
 
 def _bin_width(scenario: Scenario, span_s: float, widths: list[float]) -> float:
-    """The scenario's, else 15 minutes for days, 5 for half a day, 1 below; whole file bins."""
-    coarsest = max(widths, default=1.0)
+    """The scenario's, else 15 minutes for days, 5 for half a day, 1 below; whole bins of every
+    file."""
+    coarsest = float(np.lcm.reduce([round(width * 1000) for width in widths] or [1000])) / 1000
     wanted = scenario.traffic.bin_s
     if wanted is None:
         wanted = 900.0 if span_s >= 2 * DAY_S else 300.0 if span_s >= DAY_S / 2 else 60.0
@@ -176,7 +178,7 @@ def _bin_width(scenario: Scenario, span_s: float, widths: list[float]) -> float:
         if abs(wanted / width - round(wanted / width)) > 1e-6 or wanted < width:
             raise ScenarioError(
                 f"traffic.bin_s: {wanted:g} s is not a whole multiple of a source's bin of "
-                f"{width:g} s; choose {np.ceil(max(wanted, width) / width) * width:g}."
+                f"{width:g} s; choose {np.ceil(wanted / coarsest) * coarsest:g}."
             )
     return wanted
 

@@ -284,6 +284,17 @@ def test_bin_width_follows_the_span(tmp_path: Path) -> None:
     assert traffic(coarse, [make.source(**LENGTHS)]).demand.bin_s == 1800
 
 
+def test_bins_hold_whole_bins_of_every_file(tmp_path: Path) -> None:
+    stored = {
+        name: make.demand_file(tmp_path, {"a": [5.0] * 200}, bin_s=bin_s, name=name)
+        for name, bin_s in (("t", 600.0), ("u", 900.0))
+    }
+    sources = [make.source(trace=name, **LENGTHS) for name in stored]
+    assert build_traffic(make.scenario(traffic={"sources": sources}), stored).demand.bin_s == 1800
+    with pytest.raises(ScenarioError, match=r"choose 1800\."):
+        build_traffic(make.scenario(traffic={"sources": sources, "bin_s": 1200}), stored)
+
+
 # Refusals
 
 
