@@ -68,6 +68,8 @@ def _headline(by_name: dict[str, PolicyRun], ranking: tuple[str, ...], baseline:
     doable = [name for name in ranking if name != "lt-i-perfect"]
     best = by_name[doable[0] if doable else ranking[0]]
     base = by_name[baseline]
+    if not any(run.summary.arrived for run in by_name.values()):
+        return "No request arrives in this window, so there is nothing to compare; choose another."
     if not best.meets_slo:
         return (
             f"No policy meets every tier. {best.label} comes closest, "
@@ -92,7 +94,7 @@ def _headline(by_name: dict[str, PolicyRun], ranking: tuple[str, ...], baseline:
 def _flat_wins(by_name: dict[str, PolicyRun]) -> list[str]:
     """A plan that a flat fleet beats says so (X1), before anything else."""
     planned = next((by_name[name] for name in PLANNED if name in by_name), None)
-    if planned is None:
+    if planned is None or not planned.summary.arrived:
         return []
     better = [
         run
@@ -111,7 +113,8 @@ def _flat_wins(by_name: dict[str, PolicyRun]) -> list[str]:
     mine, theirs = amount(flat.summary.cost_usd), amount(planned.summary.cost_usd)
     hindsight = ", sized in hindsight" if flat.name in HINDSIGHT else ""
     what = (
-        f"A flat fleet of {instances:,} instances beats the plan: it meets every tier for ${mine} "
+        f"A flat fleet of {instances:,} instance{'s' * (instances != 1)} beats the plan: it meets "
+        f"every tier for ${mine} "
         f"({_lower(flat.label)}{hindsight})"
     )
     if planned.meets_slo and mine == theirs:

@@ -162,3 +162,10 @@ def test_free_fleets_are_compared_without_dividing_by_nothing() -> None:
     found = compare([run("lt-i", 0), run("flat-peak", 0)])
     assert found.headline.startswith("Flat at peak is the cheapest")
     assert replace(found).baseline == "flat-peak"
+
+
+def test_a_window_without_requests_proves_nothing() -> None:
+    nothing = {"arrived": 0, "completed": 0, "fast": None, "slow": None}
+    found = compare([run("lt-i", 10, **nothing), run("flat-peak", 10, **nothing)])
+    assert found.headline.startswith("No request arrives in this window")
+    assert found.warnings == ()
