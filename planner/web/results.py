@@ -58,9 +58,16 @@ def results_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
     return context
 
 
+def policies_in_order(result: dict[str, Any]) -> dict[str, Any]:
+    """The figures by policy, as the scenario lists them: PostgreSQL keeps no order of keys."""
+    policies: dict[str, Any] = result.get("policies") or {}
+    order = [*(result.get("baselines") or []), *policies]
+    return {name: policies[name] for name in dict.fromkeys(order) if name in policies}
+
+
 def savings_context(result: dict[str, Any], params: Mapping[str, str]) -> dict[str, Any]:
     """The cards of one policy against one baseline; empty for kinds without policies to compare."""
-    policies: dict[str, Any] = result.get("policies") or {}
+    policies = policies_in_order(result)
     policy = params.get("policy", "")
     if policy not in policies:
         policy = default_policy(result)
@@ -80,7 +87,7 @@ def savings_context(result: dict[str, Any], params: Mapping[str, str]) -> dict[s
 
 def default_policy(result: dict[str, Any]) -> str:
     """The plan where there is one, else the best of those that were compared."""
-    policies = result.get("policies") or {}
+    policies = policies_in_order(result)
     order = [*PLANNED, *(result.get("ranking") or []), *policies]
     return next((name for name in order if name in policies), "")
 
@@ -179,7 +186,7 @@ def pool_names(*tables: pl.DataFrame | None) -> dict[str, tuple[str, str]]:
 
 def tables_context(run: Run, names: list[str], result: dict[str, Any]) -> dict[str, Any]:
     """Rows of the tables on the page."""
-    policies = result.get("policies") or {}
+    policies = policies_in_order(result)
     ranking = [name for name in result.get("ranking") or [] if name in policies]
     rows = [(name, policies[name]) for name in dict.fromkeys([*ranking, *policies])]
     tiers = run_table(run, "tiers").to_dicts() if "tiers" in names else []
