@@ -158,8 +158,8 @@ DATA_UPLOAD_MAX_MEMORY_SIZE = 5 * 1000**2  # bytes of a form's other fields: a s
 # Static files
 
 STATIC_URL = "static/"
-STATIC_ROOT = HEADROOM_DATA_DIR / "static"
-STATIC_ROOT.mkdir(exist_ok=True)
+STATIC_ROOT = Path(os.environ.get("HEADROOM_STATIC_DIR") or HEADROOM_DATA_DIR / "static")
+STATIC_ROOT.mkdir(parents=True, exist_ok=True)
 STATICFILES_DIRS = [
     BASE_DIR / "static",
     # plotly/plotly.min.js: from the Python package, so that the two never differ in version

@@ -17,6 +17,7 @@ from types import TracebackType
 
 from planner.config.leash import die_with_parent
 
+CELERY = ("celery", "--quiet", "--app=planner.config.celery")
 STARTS_WITHIN_S = 120.0
 STOPS_WITHIN_S = 5.0  # a run cut short here is taken up again at the next start
 
@@ -98,8 +99,8 @@ def listen(host: str, port: int) -> socket.socket:
         ) from None
 
 
-def start_all(children: Children, listener: socket.socket, worker_ready: Path) -> None:
-    """Web server, worker and scheduler; ``worker_ready`` appears when the worker takes tasks."""
+def start_web_and_worker(children: Children, listener: socket.socket, worker_ready: Path) -> None:
+    """Start both; the file ``worker_ready`` appears when the worker takes tasks."""
     os.environ["HEADROOM_WORKER_READY"] = str(worker_ready)
     children.start(
         "web",
@@ -114,10 +115,12 @@ def start_all(children: Children, listener: socket.socket, worker_ready: Path) -
         "--log-level=warning",
         listener=listener,
     )
-    celery = ("celery", "--quiet", "--app=planner.config.celery")
-    quiet = ("--without-gossip", "--without-mingle", "--without-heartbeat")
-    children.start("worker", *celery, "worker", *quiet)
-    children.start("scheduler", *celery, "beat")
+    alone = ("--without-gossip", "--without-mingle", "--without-heartbeat")
+    children.start("worker", *CELERY, "worker", *alone)
+
+
+def start_scheduler(children: Children) -> None:
+    children.start("scheduler", *CELERY, "beat")
 
 
 def wait_until_up(children: Children, url: str, worker_ready: Path) -> None:

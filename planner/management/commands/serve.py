@@ -10,10 +10,19 @@ from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandParser
+from django.db import connection
 
 from planner.config.environment import kept_secret
 from planner.config.site_check import site_check
-from planner.config.supervisor import Children, Stopped, listen, start_all, wait_until_up
+from planner.config.supervisor import (
+    Children,
+    Stopped,
+    listen,
+    start_scheduler,
+    start_web_and_worker,
+    wait_until_up,
+)
+from planner.models import User
 
 DEMO_USER = "demo"
 DEFAULT_PORT = 8000
@@ -49,18 +58,17 @@ class Command(BaseCommand):
         except Stopped as problem:
             self._refuse(str(problem))
 
-        # SIGINT too: a shell starts its background jobs with it ignored.
-        for stop in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(stop, signal.default_int_handler)
+        stop_on_signals()
         try:
             with TemporaryDirectory() as folder, Children() as children:
                 worker_ready = Path(folder) / "worker-ready"
-                start_all(children, listener, worker_ready)
+                start_web_and_worker(children, listener, worker_ready)
                 password = self._demo() if demo else ""
                 host, port = listener.getsockname()[:2]
                 anywhere = host == "0.0.0.0"  # noqa: S104 - compared, not bound
                 own = f"http://{'127.0.0.1' if anywhere else host}:{port}"
                 wait_until_up(children, own, worker_ready)
+                start_scheduler(children)  # not needed to be up, so it does not slow the start
                 self.stdout.write(f"Headroom is running at http://{options['host']}:{port}")
                 if demo:
                     self.stdout.write(f"Demo login: user {DEMO_USER}, password {password}")
@@ -83,15 +91,27 @@ class Command(BaseCommand):
 
     def _demo(self) -> str:
         """The demo's user, trace, scenario and first run; returns the login's password."""
-        from django.db import connection
-
-        from planner.services.demo import demo_ensure
-
         password = kept_secret(settings.HEADROOM_DATA_DIR / "demo-login.txt", random_bytes=12)
-        demo_ensure(password=password)
+        user = User.objects.filter(username=DEMO_USER).first()
+        if user is None:
+            from planner.services.demo import demo_ensure  # slow to import: the first time only
+
+            demo_ensure(password=password)
+        elif not user.check_password(password):  # the file was lost, or made in another folder
+            user.set_password(password)
+            user.save(update_fields=["password"])
         connection.close()  # this process will only wait from here on
         return password
 
     def _refuse(self, sentence: str) -> None:
         self.stderr.write(sentence)
         sys.exit(2)
+
+
+def stop_on_signals() -> None:
+    """Ctrl-C, `kill` and a closed terminal all end in the KeyboardInterrupt that stops the rest."""
+    # SIGINT too: a shell starts its background jobs with it ignored.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup means to be spared it
+        signal.signal(signal.SIGHUP, signal.default_int_handler)
