@@ -12,6 +12,7 @@ from simulation.fleet import Fleet, Tier
 from simulation.results import COMPLETED, REJECTED, UNFINISHED, RequestLog, SimulationResult
 
 HOUR_S = 3600.0
+HOUR_REQUESTS = 100  # of a tier, for its attainment in an hour to mean something
 KWH_J = 3.6e6
 BoolArray = npt.NDArray[np.bool_]
 
@@ -91,6 +92,7 @@ class Summary:
     tbt_ms: Percentiles
     e2e_ms: Percentiles
     slo_attainment: dict[str, float | None]  # by tier
+    worst_hour: dict[str, float | None]  # by tier, attainment in its worst hour
     met: dict[str, bool]  # by tier; a tier without requests is met
     iterations: int
     preemptions: int
@@ -124,6 +126,24 @@ def attainment(result: SimulationResult) -> dict[str, float | None]:
         name: float(ok[rows].mean()) if (rows := result.trace.tier == code).any() else None
         for code, name in enumerate(result.trace.tiers)
     }
+
+
+def worst_hour(result: SimulationResult) -> dict[str, float | None]:
+    """By tier, the least attainment over the hours of the window, by hour of arrival.
+
+    An hour counts with at least HOUR_REQUESTS requests of the tier, so that a handful at night does
+    not speak for the day; None where no hour has so many.
+    """
+    ok, trace = meets_slo(result), result.trace
+    hour = (trace.arrival_s // HOUR_S).astype(np.int64)
+    found: dict[str, float | None] = {}
+    for code, name in enumerate(trace.tiers):
+        rows = trace.tier == code
+        arrived = np.bincount(hour[rows])
+        share = np.bincount(hour[rows], ok[rows]) / np.maximum(arrived, 1)
+        share = share[arrived >= HOUR_REQUESTS]
+        found[name] = float(share.min()) if share.size else None
+    return found
 
 
 def tiers_met(result: SimulationResult) -> dict[str, bool]:
@@ -181,6 +201,7 @@ def summarise(result: SimulationResult) -> Summary:
         tbt_ms=whole.tbt_ms,
         e2e_ms=whole.e2e_ms,
         slo_attainment={name: group.attainment for name, group in tiers.items()},
+        worst_hour=worst_hour(result),
         met=tiers_met(result),
         iterations=int(result.totals.iterations.sum()),
         preemptions=int(result.totals.preemptions.sum()),

@@ -13,12 +13,15 @@ from planner.scenario.schema import Scenario
 from simulation.trace import Trace
 
 
-def requests_ahead(scenario: Scenario, traffic: Traffic, window: Window) -> Trace:
+def requests_ahead(
+    scenario: Scenario, traffic: Traffic, window: Window
+) -> tuple[Trace, tuple[str, ...]]:
     """Poisson arrivals at the forecast mean of every model x region x tier, lengths drawn from
-    the model's own requests."""
+    the model's own requests; with a note for every series too short for the method."""
     rng = np.random.default_rng([scenario.seed, 2])
     bins = round(window.duration_s / window.bin_s)
     pieces: list[Trace] = []
+    notes: list[str] = []
     for i, key in enumerate(traffic.demand.keys):
         series = traffic.demand.series(i, REQUESTS)
         try:
@@ -26,6 +29,10 @@ def requests_ahead(scenario: Scenario, traffic: Traffic, window: Window) -> Trac
             mean = model.fit(series).predict(bins).mean
         except SeriesTooShort:
             mean = forecaster("last-value").fit(series).predict(bins).mean
+            notes.append(
+                f"{key} is too short for {scenario.forecast.method}: what follows it is drawn at "
+                "its last value."
+            )
         counts = rng.poisson(mean)
         edges = np.repeat(np.arange(bins) * window.bin_s, counts)
         arrival = np.sort(edges + rng.random(len(edges)) * window.bin_s)
@@ -47,4 +54,4 @@ def requests_ahead(scenario: Scenario, traffic: Traffic, window: Window) -> Trac
                 start_s=window.start_s,
             )
         )
-    return merge(pieces, replay=FORECAST)
+    return merge(pieces, replay=FORECAST), tuple(notes)

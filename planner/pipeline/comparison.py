@@ -28,9 +28,12 @@ class PolicyComparison:
         return next(run for run in self.runs if run.name == name)
 
 
-def compare(runs: Sequence[PolicyRun], baseline: str | None = None) -> PolicyComparison:
+def compare(
+    runs: Sequence[PolicyRun], baseline: str | None = None, left_out: Sequence[str] = ()
+) -> PolicyComparison:
     """Rank the policies and say in words what follows. ``baseline`` is what savings count
-    against; where it was not run: today's fleet, else flat at peak, else the dearest."""
+    against; where it was not run: today's fleet, else flat at peak, else the dearest.
+    ``left_out`` has a sentence for every policy that could not be run."""
     by_name = {run.name: run for run in runs}
     ranking = tuple(run.name for run in sorted(runs, key=_rank))
     wanted = [baseline, "today", "flat-peak"]
@@ -42,7 +45,7 @@ def compare(runs: Sequence[PolicyRun], baseline: str | None = None) -> PolicyCom
         ranking=ranking,
         baseline=chosen,
         headline=_headline(by_name, ranking, chosen),
-        warnings=tuple(_flat_wins(by_name) + _misses(runs) + _lost(runs)),
+        warnings=tuple(_flat_wins(by_name) + _misses(runs) + _lost(runs) + list(left_out)),
     )
 
 
@@ -135,9 +138,15 @@ def _unequal(flat: PolicyRun, planned: PolicyRun) -> str:
         return ""
     tier, (_, mine, theirs) = max(apart.items(), key=lambda item: abs(item[1][0]))
     return (
-        f" They do not serve equally well: of {tier}, {mine:.1%} are in time with the flat fleet "
-        f"and {theirs:.1%} with the plan."
+        f" They do not serve equally well: of {tier}, {mine:.1%} are in time with the flat fleet"
+        f"{_in_worst_hour(flat, tier)} and {theirs:.1%} with the plan"
+        f"{_in_worst_hour(planned, tier)}."
     )
+
+
+def _in_worst_hour(run: PolicyRun, tier: str) -> str:
+    share = run.summary.worst_hour.get(tier)
+    return "" if share is None else f" ({share:.1%} in its worst hour)"
 
 
 def _misses(runs: Sequence[PolicyRun]) -> list[str]:

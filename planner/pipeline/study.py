@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import polars as pl
@@ -12,7 +12,7 @@ import polars as pl
 from forecasting.backtest import backtest
 from forecasting.demand import DemandSeries
 from forecasting.selection import forecaster
-from planner.errors import ScenarioError
+from planner.errors import Infeasible, ScenarioError
 from planner.pipeline import documents as doc
 from planner.pipeline import tables
 from planner.pipeline.ahead import requests_ahead
@@ -199,18 +199,24 @@ def compare(
         check_policy(study, policy.name)
     planned = _planned(study, part(progress, 0.15, 0.4))
     runs: list[PolicyRun] = []
+    left_out: list[str] = []
     for i, policy in enumerate(wanted):
         step = 0.6 / len(wanted)
-        runs.append(
-            run_policy(
-                study,
-                policy,
-                seed=scenario.seed,
-                progress=part(progress, 0.4 + step * i, 0.4 + step * (i + 1)),
-                planned=planned if policy.name == "lt-i" else None,
+        try:
+            runs.append(
+                run_policy(
+                    study,
+                    policy,
+                    seed=scenario.seed,
+                    progress=part(progress, 0.4 + step * i, 0.4 + step * (i + 1)),
+                    planned=planned if policy.name == "lt-i" else None,
+                )
             )
-        )
-    comparison = compare_runs(runs, scenario.objective.baseline)
+        except Infeasible as problem:  # of a yardstick; the plan itself has been made above
+            left_out.append(f"{LABELS[policy.name]} is left out: {problem}")
+    if not runs:
+        raise Infeasible(" ".join(left_out))
+    comparison = compare_runs(runs, scenario.objective.baseline, left_out)
     figures = doc.plan_document(planned.plan, study.hardware)
     return Outcome(
         {
@@ -240,7 +246,8 @@ def _study(scenario: Scenario, traces: Traces, progress: Progress) -> Study:
     sizes = size(hardware, traffic, scenario.seed, part(progress, 0.2, 0.9))
     progress(0.9, "Preparing the requests")
     if window.ahead:
-        requests = requests_ahead(scenario, traffic, window)
+        requests, notes = requests_ahead(scenario, traffic, window)
+        traffic = replace(traffic, notes=traffic.notes + notes)
     else:
         requests = traffic.requests(window.start_s, window.end_s, scenario.seed)
     return prepare(scenario, hardware, traffic, window, sizes, requests)

@@ -184,6 +184,7 @@ def tiers_table(comparison: PolicyComparison) -> pl.DataFrame:
                     "tier": name,
                     "arrived": group.arrived,
                     "attainment": group.attainment,
+                    "worst_hour_attainment": run.summary.worst_hour[name],
                     "target": targets[name],
                     "met": run.summary.met[name],
                     "ttft_ms_p95": group.ttft_ms.p95,

@@ -7,7 +7,7 @@ import pytest
 
 from simulation.engine import simulate
 from simulation.fleet import Tier
-from simulation.metrics import meets_slo, summarise
+from simulation.metrics import attainment, meets_slo, summarise, tiers_met, worst_hour
 from simulation.policies.flat import Flat
 from simulation.policies.scheduled import Scheduled
 from tests.simulation.builders import fleet, pool, profile, trace
@@ -94,3 +94,17 @@ def test_percentiles_interpolate():
         trace(np.arange(5) * 500.0, [10, 20, 30, 40, 50], 1), fleet(pool(quick)), Flat([1])
     )
     assert summarise(result).ttft_ms.p95 == pytest.approx(48_000.0)
+
+
+def test_the_worst_hour_is_the_least_attained_of_those_with_enough_requests():
+    # A lone prompt takes 10 ms a token. Hour 0: 200 of one token. Hour 1: 100 of one token and 50
+    # too long. Hour 2: 3, all too long, which are too few to speak for an hour.
+    linear = profile(alpha=0.01, beta=0.0, gamma=0.0, delta=0.01, kv=1000, budget=200)
+    arrival = np.concatenate([h * 3600 + 10.0 * np.arange(n) for h, n in enumerate([200, 150, 3])])
+    isl = np.concatenate([np.full(300, 1), np.full(53, 100)])
+    limited = fleet(pool(linear), tiers=[Tier("t", ttft_s=0.5)])
+    result = simulate(trace(arrival, isl, 1), limited, Flat([1]))
+    assert worst_hour(result) == {"t": pytest.approx(100 / 150)}
+    assert attainment(result) == {"t": pytest.approx(300 / 353)}
+    assert tiers_met(result) == {"t": False}
+    assert summarise(result).worst_hour == worst_hour(result)

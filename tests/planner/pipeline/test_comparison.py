@@ -37,6 +37,7 @@ def run(
         "idle_gpu_hours": 0.0, "busy_gpu_hours": 0.0, "energy_kwh": usd, "cost_usd": usd,
         "carbon_kg": usd, "input_tokens": 1, "output_tokens": 1, "ttft_ms": NOTHING,
         "tbt_ms": NOTHING, "e2e_ms": NOTHING, "slo_attainment": {"fast": fast, "slow": slow},
+        "worst_hour": {"fast": None, "slow": None},
         "met": {"fast": fast is None or fast >= 0.95, "slow": slow is None or slow >= 0.9},
         "iterations": 1, "preemptions": 0, "wall_seconds": 0.0, "tiers": {}, "models": {},
         "pools": (),
