@@ -129,6 +129,11 @@ def edit(text: str, changes: Mapping[str, Any], name: str = "scenario") -> str:
             _put(at, last, value)
         else:
             at[last] = value
+    return _written(data)
+
+
+def _written(data: CommentedMap) -> str:
+    """The document as text, with its comments where that can be trusted."""
     out = io.StringIO()
     _yaml().dump(data, out)
     return out.getvalue() if _says(out.getvalue(), data) else dump_mapping(_plain(data))
@@ -152,9 +157,7 @@ def with_traces(text: str, names: Mapping[int, str]) -> str:
         source = data["traffic"]["sources"][index]
         source.insert(list(source).index("file"), "trace", trace)
         del source["file"]
-    out = io.StringIO()
-    _yaml().dump(data, out)
-    return out.getvalue()
+    return _written(data)
 
 
 def _put(parent: Any, key: Any, value: Any) -> None:
