@@ -137,3 +137,8 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     report = outcome.get_result()  # type: ignore[attr-defined]
     if report.when == "call":
         item.failed = report.failed  # type: ignore[attr-defined]
+
+
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Name bytes by their argument: compressed ones hold a time, so processes would not agree."""
+    return argname if isinstance(val, bytes) else None
