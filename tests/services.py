@@ -50,7 +50,9 @@ def main(arguments: list[str]) -> int:
 
 
 def run_pytest(arguments: list[str]) -> int:
-    tests = subprocess.Popen([sys.executable, "-m", "pytest", *arguments])
+    tests = subprocess.Popen(
+        [sys.executable, "-m", "pytest", *arguments], preexec_fn=die_with_parent
+    )
     try:
         return tests.wait()
     except KeyboardInterrupt:  # Ctrl-C reaches pytest too; a signal to this process does not
