@@ -7,6 +7,7 @@ import numpy as np
 from forecasting.demand import REQUESTS
 from forecasting.errors import SeriesTooShort
 from forecasting.selection import forecaster
+from planner.pipeline.sources import check_requests
 from planner.pipeline.traffic import FORECAST, Traffic, merge
 from planner.pipeline.window import Window
 from planner.scenario.schema import Scenario
@@ -22,6 +23,7 @@ def requests_ahead(
     bins = round(window.duration_s / window.bin_s)
     pieces: list[Trace] = []
     notes: list[str] = []
+    expected = 0.0
     for i, key in enumerate(traffic.demand.keys):
         series = traffic.demand.series(i, REQUESTS)
         try:
@@ -33,6 +35,8 @@ def requests_ahead(
                 f"{key} is too short for {scenario.forecast.method}: what follows it is drawn at "
                 "its last value."
             )
+        expected += float(mean.sum())
+        check_requests(expected, "horizon.duration_s", "horizon.duration_s or scale")
         counts = rng.poisson(mean)
         edges = np.repeat(np.arange(bins) * window.bin_s, counts)
         arrival = np.sort(edges + rng.random(len(edges)) * window.bin_s)

@@ -105,6 +105,17 @@ class BinnedSource:
             output_tokens=coarse(output_tokens),
         )
 
+    def expected(self, start_s: float, end_s: float) -> float:
+        """Requests that ``draw`` gives, about."""
+        counts = self.requests()[self._between(start_s, end_s)]
+        return float(np.nansum(counts) * self.cells.sum())
+
+    def _between(self, start_s: float, end_s: float) -> slice:
+        """The bins that reach into ``[start_s, end_s)``."""
+        own = self.columns
+        first = max(0, int(np.floor((start_s - own.start_s) / own.bin_s + 1e-9)))
+        return slice(first, max(first, int(np.ceil((end_s - own.start_s) / own.bin_s - 1e-9))))
+
     def draw(
         self, shell: Trace, start_s: float, end_s: float, rng: np.random.Generator
     ) -> list[Trace]:
@@ -113,22 +124,20 @@ class BinnedSource:
         Each cell's count per bin is its share rounded up or down at random, so that the mean is
         right and a whole share stays exact; the file's tokens per bin are kept where it has them.
         """
-        own = self.columns
-        first = max(0, int(np.floor((start_s - own.start_s) / own.bin_s + 1e-9)))
-        last = max(first, int(np.ceil((end_s - own.start_s) / own.bin_s - 1e-9)))
-        counts = self.requests()[first:last]
+        own, between = self.columns, self._between(start_s, end_s)
+        counts = self.requests()[between]
         traces = []
         for region, tier in np.argwhere(self.cells > 0):
             mine = whole_counts(counts * self.cells[region, tier], rng)
             part = np.divide(mine, counts, out=np.zeros_like(mine), where=counts > 0)
 
             def totals(tokens: FloatArray | None, part: FloatArray = part) -> FloatArray | None:
-                return None if tokens is None else np.round(tokens[first:last] * part)
+                return None if tokens is None else np.round(tokens[between] * part)
 
             arrival, isl, osl = requests_from_bins(
                 mine,
                 own.bin_s,
-                own.start_s + first * own.bin_s - start_s,
+                own.start_s + between.start * own.bin_s - start_s,
                 self.lengths(),
                 rng,
                 input_totals=totals(own.input_tokens),

@@ -16,6 +16,7 @@ from simulation.trace import Trace
 
 CodeArray = npt.NDArray[np.int16]
 
+MAX_REQUESTS = 50_000_000  # replayed at once, a few hundred bytes each: all of Azure's 2024 week
 REPEAT_JITTER_S = 30.0  # scale above 1: a repeated request comes within this of the original
 
 
@@ -44,6 +45,7 @@ def measured_source(
     if source.series is not None:
         code = code_of(columns.models, source.series, f"{where}.series", "series")
         keep = keep[columns.model == code]
+    check_requests(len(keep) * source.scale, where, "scale")
     times = int(source.scale) + (rng.random(len(keep)) < source.scale % 1.0)
     original = np.repeat(np.arange(len(keep)), times)
     repeats = np.concatenate([[False], np.diff(original) == 0]) if len(original) else original > 0
@@ -88,6 +90,16 @@ def measured_source(
         tier=settle(source.tiers, shell.tiers, columns.tier, columns.tiers, "tier"),
         start_s=columns.start_s,
     )
+
+
+def check_requests(count: float, where: str, field: str) -> None:
+    """Raise ScenarioError where ``count`` requests are more than may be replayed; ``field`` can
+    make them fewer."""
+    if count > MAX_REQUESTS:
+        raise ScenarioError(
+            f"{where}: this is {count:,.0f} requests and {MAX_REQUESTS:,} can be replayed; choose "
+            f"a smaller {field}."
+        )
 
 
 def span(columns: RequestColumns) -> tuple[float, float]:

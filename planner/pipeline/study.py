@@ -36,6 +36,7 @@ from planner.scenario.build import build_hardware
 from planner.scenario.schema import Policy, Scenario
 
 Traces = dict[str, StoredTrace]
+MAX_STEPS = 10_000  # bins forecast ahead of one series
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,6 +62,11 @@ def forecast_series(
     for i, one in enumerate(series):
         progress(i / len(series), f"Forecasting {one.key}")
         steps = max(1, round(horizon_s / one.bin_s))
+        if steps > MAX_STEPS:
+            raise ScenarioError(
+                f"{one.key}: a horizon of {horizon_s:g} s is {steps:,} bins of {one.bin_s:g} s and "
+                f"{MAX_STEPS:,} are allowed; choose a shorter horizon or wider bins."
+            )
         fitted = forecaster(method, horizon_bins=steps).fit(one)
         ahead = fitted.predict(steps)
         errors: dict[str, float | None] = dict.fromkeys(("wape", "peak_wape", "mase", "coverage80"))
@@ -81,7 +87,7 @@ def forecast_series(
                 "start": doc.moment(ahead.start_s),
                 **errors,
                 "fit_seconds": ahead.fit_seconds,
-                "forecast": ahead.mean.tolist(),
+                "forecast": [doc.clean(amount) for amount in ahead.mean.tolist()],
             }
         )
     return Outcome(

@@ -12,7 +12,13 @@ from planner.errors import ScenarioError
 from planner.ingest.store import read_demand, read_requests
 from planner.pipeline.binned import BinnedSource
 from planner.pipeline.demand import Demand, bin_demand
-from planner.pipeline.sources import StoredTrace, binned_sources, measured_source, span
+from planner.pipeline.sources import (
+    StoredTrace,
+    binned_sources,
+    check_requests,
+    measured_source,
+    span,
+)
 from planner.scenario.schema import Scenario
 from simulation.trace import Trace
 
@@ -24,6 +30,7 @@ FORECAST = "requests synthesised from the forecast"
 
 DAY_S = 86_400.0
 LENGTH_SAMPLE = 20_000  # requests kept per model to know its lengths by
+MAX_CELLS = 20_000_000  # bins of all models x regions x tiers: half a GB of demand
 AMOUNTS = ("requests", "input_tokens", "output_tokens")
 
 
@@ -55,6 +62,8 @@ class Traffic:
         """The requests arriving in ``[start_s, end_s)``, epoch seconds."""
         rng = np.random.default_rng([seed, 1])
         parts = [self.measured.window(start_s, end_s)]
+        expected = sum(source.expected(start_s, end_s) for source in self.binned)
+        check_requests(len(parts[0]) + expected, "traffic.sources", "scale or horizon.duration_s")
         for source in self.binned:
             parts += source.draw(self.measured, start_s, end_s, rng)
         return merge(parts, replay=self.replay)
@@ -66,7 +75,8 @@ def build_traffic(scenario: Scenario, traces: dict[str, StoredTrace]) -> Traffic
     regions = tuple(region.name for region in scenario.regions)
     tiers = tuple(tier.name for tier in scenario.tiers)
     shell = _nothing(models, regions, tiers)
-    rng = np.random.default_rng([scenario.seed, 0])
+    # Streams are told apart by 1, 2, 3; 0 would be the plain seed's own, which sizing draws from.
+    rng = np.random.default_rng([scenario.seed, 3])
     measured: list[Measured] = []
     binned: list[BinnedSource] = []
     notes: list[str] = []
@@ -146,6 +156,13 @@ def _demand(
     bin_s = _bin_width(scenario, end_s - start_s, [one.columns.bin_s for one in binned])
     edge_s = float(np.floor(start_s / bin_s) * bin_s)
     bins = int((end_s - edge_s) / bin_s + 1e-9)
+    cells = bins * len(shell.models) * len(shell.regions) * len(shell.tiers)
+    if cells > MAX_CELLS:
+        raise ScenarioError(
+            f"traffic.bin_s: {bin_s:g} s cuts {end_s - start_s:g} s of traffic into {bins:,} bins, "
+            f"{cells:,} over all models, regions and tiers; {MAX_CELLS:,} are allowed: choose a "
+            "larger bin_s or a shorter trace."
+        )
     if max(starts) >= end_s:
         raise ScenarioError(
             "traffic.sources: the sources have no time in common (the last to begin starts after "
@@ -169,7 +186,9 @@ def _demand(
 def _bin_width(scenario: Scenario, span_s: float, widths: list[float]) -> float:
     """The scenario's, else 15 minutes for days, 5 for half a day, 1 below; whole bins of every
     file."""
-    coarsest = float(np.lcm.reduce([round(width * 1000) for width in widths] or [1000])) / 1000
+    coarsest = (
+        float(np.lcm.reduce([max(1, round(width * 1000)) for width in widths] or [1000])) / 1000
+    )
     wanted = scenario.traffic.bin_s
     if wanted is None:
         wanted = 900.0 if span_s >= 2 * DAY_S else 300.0 if span_s >= DAY_S / 2 else 60.0

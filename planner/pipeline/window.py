@@ -15,6 +15,8 @@ from planner.scenario.schema import Scenario
 HOUR_S = 3600.0
 DAY_S = 24 * HOUR_S
 UTC_CLOCK = "utc"
+MAX_PERIODS = 2_000  # each is an integer program of its own: twelve weeks of hours
+MAX_BINS = 100_000  # of one window, forecast step by step
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,7 @@ def resolve_window(scenario: Scenario, demand: Demand, clock: str = UTC_CLOCK) -
             f"choose {whole:g}, or set horizon.period_s."
         )
     duration = whole
+    _check_extent(duration, period, bin_s)
     ahead = horizon.start == "end"
     if isinstance(horizon.start, datetime):
         start = _given_start(horizon.start, duration, demand, clock)
@@ -110,6 +113,21 @@ def _given_start(given: datetime, duration_s: float, demand: Demand, clock: str)
             f"of the traffic at {ends}; shorten it to {demand.end_s - start:g} or less."
         )
     return start
+
+
+def _check_extent(duration_s: float, period_s: float, bin_s: float) -> None:
+    periods, bins = round(duration_s / period_s), round(duration_s / bin_s)
+    if periods > MAX_PERIODS:
+        raise ScenarioError(
+            f"horizon.period_s: {duration_s:g} s in periods of {period_s:g} s are {periods:,} "
+            f"decisions and {MAX_PERIODS:,} are allowed; choose a longer period_s or a shorter "
+            "duration_s."
+        )
+    if bins > MAX_BINS:
+        raise ScenarioError(
+            f"horizon.duration_s: {duration_s:g} s are {bins:,} bins of {bin_s:g} s and "
+            f"{MAX_BINS:,} are allowed; choose a shorter duration_s or a larger traffic.bin_s."
+        )
 
 
 def _period(given: float | None, duration_s: float, bin_s: float) -> float:

@@ -14,7 +14,7 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from planner.errors import ScenarioError
 from planner.scenario.schema import Scenario
 
-MAX_CHARACTERS = 1_000_000
+MAX_CHARACTERS = 250_000  # a few seconds to read
 MAX_VALUES = 200_000  # with aliases written out: a few lines of them can stand for billions
 MAX_DEPTH = 50
 MAX_FAULTS = 20  # told at once

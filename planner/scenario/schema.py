@@ -1,7 +1,8 @@
 """The scenario file: one set of types for its checks, its JSON Schema and the code that reads it.
 
 Sections and names are the contract of docs/scenario.md. Units sit in the names. GPUs, models and
-profiles may be named from the built-in catalogue or given in full.
+profiles may be named from the built-in catalogue or given in full. Every number and list has a
+largest value, far above any real one, so that no slip of the pen keeps a worker busy for days.
 """
 
 from __future__ import annotations
@@ -12,9 +13,15 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 Share = Annotated[float, Field(gt=0, le=1)]
-Positive = Annotated[float, Field(gt=0)]
-NotNegative = Annotated[float, Field(ge=0)]
-Count = Annotated[int, Field(ge=0)]
+Count = Annotated[int, Field(ge=0, le=1_000_000)]
+Delay = Annotated[float, Field(ge=0, le=31 * 86_400)]  # s
+Milliseconds = Annotated[float, Field(gt=0, le=31 * 86_400_000)]
+Watts = Annotated[float, Field(ge=0, le=100_000)]
+Usd = Annotated[float, Field(ge=0, le=1_000_000)]
+CoefficientMs = Annotated[float, Field(ge=0, le=1_000_000)]
+LatencyMs = Annotated[float, Field(ge=0, le=60_000)]
+Buffer = Annotated[float, Field(ge=0, le=100)]
+BinS = Annotated[float, Field(ge=0.001, le=31 * 86_400)]
 Name = Annotated[
     str, Field(min_length=1, max_length=80, pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._:/+-]*$")
 ]
@@ -44,10 +51,10 @@ class Gpu(Section):
     """A GPU type: built-in by name alone, or your own with every fact. Power is per GPU."""
 
     name: Name
-    memory_gb: Positive | None = None
-    idle_w: NotNegative | None = None
-    prefill_w: NotNegative | None = None
-    decode_w: NotNegative | None = None
+    memory_gb: Annotated[float, Field(gt=0, le=100_000)] | None = None
+    idle_w: Watts | None = None
+    prefill_w: Watts | None = None
+    decode_w: Watts | None = None
     source: str = "scenario"
 
     @property
@@ -64,9 +71,9 @@ class Model(Section):
     """A model at one weight precision: built-in by name alone, or your own with every fact."""
 
     name: Name
-    weight_gb: Positive | None = None
-    kv_bytes_per_token: Positive | None = None
-    max_context: Annotated[int, Field(ge=2)] | None = None
+    weight_gb: Annotated[float, Field(gt=0, le=100_000)] | None = None
+    kv_bytes_per_token: Annotated[float, Field(ge=1, le=1e9)] | None = None
+    max_context: Annotated[int, Field(ge=2, le=1_000_000_000)] | None = None
     source: str = "scenario"
 
     @property
@@ -87,13 +94,14 @@ class Profile(Section):
 
     model: Name
     gpu: Name
-    tp: Annotated[int, Field(ge=1)] = 1
-    alpha_ms: NotNegative | None = None
-    beta_ms: NotNegative | None = None
-    gamma_ms: NotNegative | None = None
-    delta_ms: NotNegative | None = None
-    max_batch: Annotated[int, Field(ge=1)] | None = None  # left out: the built-in's, else 256
-    max_batch_tokens: Annotated[int, Field(ge=1)] | None = None  # likewise, else 2048
+    tp: Annotated[int, Field(ge=1, le=1024)] = 1
+    alpha_ms: CoefficientMs | None = None
+    beta_ms: CoefficientMs | None = None
+    gamma_ms: CoefficientMs | None = None
+    delta_ms: CoefficientMs | None = None
+    # Left out: the built-in's, else 256 and 2048.
+    max_batch: Annotated[int, Field(ge=1, le=65_536)] | None = None
+    max_batch_tokens: Annotated[int, Field(ge=1, le=10_000_000)] | None = None
     source: str = "scenario"
 
     @property
@@ -103,6 +111,9 @@ class Profile(Section):
     @model_validator(mode="after")
     def _complete(self) -> Profile:
         _all_or_none(self, ("alpha_ms", "beta_ms", "gamma_ms", "delta_ms"))
+        for constant, slope in (("alpha_ms", "beta_ms"), ("gamma_ms", "delta_ms")):
+            if getattr(self, constant) == 0 and getattr(self, slope) == 0:
+                raise ValueError(f"{constant} and {slope} are both 0: work takes time; give one")
         return self
 
 
@@ -112,19 +123,19 @@ class Region(Section):
     name: Name
     like: str | None = None
     capacity: dict[Name, Count]  # GPUs by type
-    usd_per_gpu_hour: dict[Name, NotNegative] = {}
-    carbon_g_per_kwh: NotNegative | None = None
-    pue: Annotated[float, Field(ge=1)] | None = None
-    latency_ms: dict[Name, NotNegative] = {}  # one way, to other regions
+    usd_per_gpu_hour: dict[Name, Usd] = {}
+    carbon_g_per_kwh: Annotated[float, Field(ge=0, le=100_000)] | None = None
+    pue: Annotated[float, Field(ge=1, le=10)] | None = None
+    latency_ms: dict[Name, LatencyMs] = {}  # one way, to other regions
 
 
 class Tier(Section):
     """A class of requests and its limits; a limit left out does not apply."""
 
     name: Name
-    ttft_ms: Positive | None = None
-    tbt_ms: Positive | None = None  # mean gap between the tokens of a request
-    e2e_ms: Positive | None = None
+    ttft_ms: Milliseconds | None = None
+    tbt_ms: Milliseconds | None = None  # mean gap between the tokens of a request
+    e2e_ms: Milliseconds | None = None
     percentile: Annotated[float, Field(gt=0, lt=100)] = 95
     deferrable: bool = False  # may wait in the queue manager (NIW)
 
@@ -138,8 +149,8 @@ class Tier(Section):
 class Lengths(Section):
     """Tokens per request where the file has none: log-normal with this mean and spread."""
 
-    mean: Positive
-    cv: NotNegative = 1.0
+    mean: Annotated[float, Field(gt=0, le=1_000_000)]
+    cv: Annotated[float, Field(ge=0, le=100)] = 1.0
 
 
 class Source(Section):
@@ -155,7 +166,7 @@ class Source(Section):
     model: Name | None = None
     regions: dict[Name, Share] = {}  # share of the requests by home region
     tiers: dict[Name, Share] = {}
-    scale: Positive = 1.0
+    scale: Annotated[float, Field(gt=0, le=1_000_000)] = 1.0
     input_tokens: Lengths | None = None
     output_tokens: Lengths | None = None
 
@@ -175,8 +186,8 @@ class Source(Section):
 class Traffic(Section):
     """What arrives."""
 
-    sources: Annotated[list[Source], Field(min_length=1)]
-    bin_s: Positive | None = None  # left out: 900 s for days, 60 s for hours of trace
+    sources: Annotated[list[Source], Field(min_length=1, max_length=1000)]
+    bin_s: BinS | None = None  # left out: 900 s for days, 60 s for hours of trace
 
 
 class Replicas(Section):
@@ -193,8 +204,8 @@ class Replicas(Section):
 class Fleet(Section):
     """The fleet as it is. Without ``today`` a flat fleet sized for the peak is assumed."""
 
-    today: list[Replicas] = []
-    startup_s: NotNegative = 600  # weights local, SageServe section 4
+    today: Annotated[list[Replicas], Field(max_length=10_000)] = []
+    startup_s: Delay = 600  # weights local, SageServe section 4
     minimum: Count = 1  # instances per model and region, where ``today`` does not say
 
 
@@ -209,7 +220,7 @@ class Policy(Section):
     name: PolicyName
     scale_out_above: Share | None = None  # reactive: effective memory utilisation
     scale_in_below: Share | None = None
-    cooldown_s: NotNegative | None = None
+    cooldown_s: Delay | None = None
 
 
 class Forecast(Section):
@@ -217,7 +228,7 @@ class Forecast(Section):
 
     method: Literal["auto", "arima", "last-value", "seasonal-naive"] = "arima"
     quantile: Annotated[float, Field(gt=0, lt=1)] | None = None  # left out: the mean, as the source
-    niw_buffer: NotNegative = 0.1  # beta: share of the last period's NIW load added
+    niw_buffer: Buffer = 0.1  # beta: share of the last period's NIW load added
 
 
 class Objective(Section):
@@ -226,8 +237,8 @@ class Objective(Section):
     minimise: Literal["cost"] = "cost"
     epsilon: Share = 0.8  # share of a region's peak served in the region
     solver: Literal["highs", "cbc"] = "highs"
-    gap: NotNegative = 1e-4  # of fleet cost
-    time_limit_s: Positive = 30.0
+    gap: Annotated[float, Field(ge=0, le=1)] = 1e-4  # of fleet cost
+    time_limit_s: Annotated[float, Field(gt=0, le=3600)] = 30.0
     baseline: PolicyName | None = (
         None  # savings are counted against it; left out: today or flat-peak
     )
@@ -241,11 +252,10 @@ class Horizon(Section):
     """
 
     start: datetime | Literal["end"] | None = None  # "end": right after the trace
-    duration_s: Positive | None = None
-    period_s: Positive | None = (
-        None  # between decisions; left out: an hour, or less for short traces
-    )
-    lead_s: NotNegative | None = None  # decide this long before a period; left out: startup_s
+    duration_s: Annotated[float, Field(gt=0, le=366 * 86_400)] | None = None
+    # Between decisions; left out: an hour, or less for short traces.
+    period_s: Annotated[float, Field(gt=0, le=366 * 86_400)] | None = None
+    lead_s: Delay | None = None  # decide this long before a period; left out: startup_s
 
 
 class Scenario(Section):
@@ -255,12 +265,15 @@ class Scenario(Section):
     # Not digits alone: those are ids where a scenario is named.
     name: Annotated[str, Field(min_length=1, max_length=120, pattern=r"\D")] = "Scenario"
     description: str = ""
-    seed: Count = 0
-    gpus: list[Annotated[Gpu, BeforeValidator(_named)]] = []  # built-in ones need not be listed
-    models: Annotated[list[Annotated[Model, BeforeValidator(_named)]], Field(min_length=1)]
-    profiles: Annotated[list[Profile], Field(min_length=1)]
-    regions: Annotated[list[Region], Field(min_length=1)]
-    tiers: Annotated[list[Tier], Field(min_length=1)]
+    seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
+    # Built-in GPUs need not be listed.
+    gpus: Annotated[list[Annotated[Gpu, BeforeValidator(_named)]], Field(max_length=100)] = []
+    models: Annotated[
+        list[Annotated[Model, BeforeValidator(_named)]], Field(min_length=1, max_length=200)
+    ]
+    profiles: Annotated[list[Profile], Field(min_length=1, max_length=500)]
+    regions: Annotated[list[Region], Field(min_length=1, max_length=100)]
+    tiers: Annotated[list[Tier], Field(min_length=1, max_length=20)]
     traffic: Traffic
     fleet: Fleet = Fleet()
     policies: Annotated[list[Annotated[Policy, BeforeValidator(_named)]], Field(min_length=1)] = [

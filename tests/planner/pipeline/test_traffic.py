@@ -377,3 +377,26 @@ def test_names_in_the_demand_are_the_scenarios(tmp_path: Path) -> None:
     stored = make.demand_file(tmp_path, {"a": counts(10)})
     one = traffic(replace(stored, name="renamed"), [make.source(**LENGTHS)])
     assert [str(key) for key in one.demand.keys] == ["m / east / chat"]
+
+
+def test_more_requests_than_can_be_replayed_are_refused(tmp_path: Path) -> None:
+    stored = make.request_file(tmp_path, make.steady(2, 600))
+    assert "choose a smaller scale" in refusal(stored, make.source(scale=1e6))
+    counted = make.demand_file(tmp_path, {"a": [1e12] * 10})
+    one = traffic(counted, [make.source(**LENGTHS)])
+    with pytest.raises(ScenarioError, match="10,000,000,000,000 requests and 50,000,000 can be"):
+        everything(one)
+
+
+def test_more_bins_than_fit_are_refused(tmp_path: Path) -> None:
+    stored = make.request_file(tmp_path, np.array([0.0, 86400.0 * 365]))
+    with pytest.raises(ScenarioError, match=r"traffic.bin_s: 1 s cuts .* choose a larger bin_s"):
+        traffic(stored, traffic={"sources": [make.source()], "bin_s": 1})
+
+
+def test_streams_of_random_numbers_are_apart(tmp_path: Path) -> None:
+    """numpy takes [seed, 0] for the seed alone, which sizing draws from."""
+    stored = make.request_file(tmp_path, make.steady(2, 600), isl=np.arange(1, 1201))
+    isl, _ = traffic(stored).lengths[0]
+    again = np.random.default_rng(make.scenario().seed).integers(0, 1200, len(isl)) + 1
+    assert not np.array_equal(isl, again)

@@ -115,3 +115,10 @@ def test_a_date_for_a_trace_without_calendar_is_refused(tmp_path: Path) -> None:
     )
     with pytest.raises(ScenarioError, match=r"horizon.start: .*no calendar"):
         make.parts(one, stored)
+
+
+def test_more_decisions_or_bins_than_can_be_worked_through_are_refused() -> None:
+    many = refusal(400 * DAY, 60, duration_s=300 * DAY, period_s=3600)
+    assert many.startswith("horizon.period_s: ") and "7,200 decisions and 2,000 are allowed" in many
+    long = refusal(400 * DAY, 60, duration_s=300 * DAY, period_s=DAY)
+    assert long.startswith("horizon.duration_s: ") and "432,000 bins of 60 s" in long
