@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import os
 import time
 from contextlib import suppress
@@ -21,6 +22,8 @@ from typing import Any, ClassVar
 from uuid import uuid4
 
 from kombu.transport import virtual
+
+logger = logging.getLogger(__name__)
 
 
 class Channel(virtual.Channel):
@@ -59,7 +62,10 @@ class Channel(virtual.Channel):
         for path in self._messages(queue):
             descriptor = _lock(path)
             if descriptor is not None:
-                message: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+                message = _read(path)
+                if message is None:
+                    _unlock(descriptor)
+                    continue
                 self._taken[message["properties"]["delivery_tag"]] = path, descriptor
                 return message
         raise Empty
@@ -102,6 +108,18 @@ class Transport(virtual.Transport):
         super().drain_events(  # type: ignore[no-untyped-call]
             connection, timeout=self.polling_interval
         )
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """The message; one cut short by a full disk or a power cut is set aside, else it would stop
+    every worker. The sweep sends such messages again."""
+    try:
+        message: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        logger.warning("the message %s cannot be read; it is set aside", path.name)
+        path.rename(path.with_suffix(".unreadable"))
+        return None
+    return message
 
 
 def _lock(path: Path) -> int | None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from forecasting.demand import INPUT_TOKENS, REQUESTS, DemandSeries, SeriesKey
 from planner import storage
-from planner.errors import NotReady, ScenarioError
+from planner.errors import NotReady, RunCancelled, ScenarioError
 from planner.ingest.store import bin_requests, read_demand
 from planner.models import Run, Trace
 from planner.pipeline import study
@@ -30,9 +30,11 @@ def run_body(*, run: Run, progress: Progress) -> dict[str, Any]:
         return traces.trace_ingest_upload(run=run, progress=progress)
     outcome = _outcome(run, progress)
     store = f"{RUNS}/{run.pk}"
+    mine = Run.objects.filter(pk=run.pk, state=Run.State.RUNNING, attempts=run.attempts)
+    if not mine.update(store=store):
+        raise RunCancelled  # taken up by another worker, whose tables lie there
     storage.remove(store)
     storage.tables_write(store, outcome.tables)
-    Run.objects.filter(pk=run.pk).update(store=store)
     return {**outcome.document, "run": run.pk}
 
 

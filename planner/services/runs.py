@@ -18,6 +18,7 @@ from datetime import timedelta
 from typing import Any
 
 from django.db import DatabaseError, IntegrityError, connection, transaction
+from django.db.models import F
 from django.utils import timezone
 
 from planner import storage
@@ -119,13 +120,9 @@ def run_claim(*, run_id: int) -> Run | None:
         progress=0.0,
         stage="Starting",
         problem="",
+        attempts=F("attempts") + 1,  # with the claim: a worker given up can no longer end the run
     )
-    if not claimed:
-        return None
-    run = Run.objects.get(pk=run_id)
-    run.attempts += 1
-    run.save(update_fields=["attempts"])
-    return run
+    return Run.objects.get(pk=run_id) if claimed else None
 
 
 def run_execute(*, run_id: int, observer: Progress | None = None, surface: bool = False) -> Run:
@@ -153,6 +150,14 @@ def run_execute(*, run_id: int, observer: Progress | None = None, surface: bool 
             _finish(run, Run.State.FAILED, stage="Failed", problem=str(problem))
             if surface:
                 raise
+        except MemoryError:
+            problem = NotReady(
+                "This run needs more memory than there is here; choose a shorter window, a smaller "
+                "scale or wider bins."
+            )
+            _finish(run, Run.State.FAILED, stage="Failed", problem=str(problem))
+            if surface:
+                raise problem from None
         except Exception as bug:  # a bug ends this run, not the worker
             if not surface:
                 logger.exception("run %s", run.pk)

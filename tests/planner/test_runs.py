@@ -7,7 +7,7 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from planner.errors import KeyReused, NotAllowed, NotReady, PlannerError
+from planner.errors import KeyReused, NotAllowed, NotReady, PlannerError, RunCancelled
 from planner.models import Run, User
 from planner.services import execution, runs
 from planner.services.scenarios import document_run, scenario_run
@@ -259,3 +259,21 @@ def test_only_what_is_over_is_removed_and_only_by_its_owner(run, planner, collea
     runs.run_delete(run=run, user=planner)
     assert not Run.objects.exists()
     assert User.objects.count() == 2
+
+
+def test_a_worker_that_was_given_up_leaves_the_tables_of_the_next_alone(run, monkeypatch):
+    old = runs.run_claim(run_id=run.pk)
+    now_is(run, state=State.PENDING)
+    runs.run_claim(run_id=run.pk)
+    monkeypatch.setattr(execution, "_outcome", lambda run, progress: None)
+    with pytest.raises(RunCancelled):
+        execution.run_body(run=old, progress=lambda fraction, stage: None)
+
+
+def test_want_of_memory_is_told_in_a_sentence(run, monkeypatch):
+    def fill(run, progress):
+        raise MemoryError
+
+    body(monkeypatch, fill)
+    ended = runs.run_execute(run_id=run.pk)
+    assert ended.state == State.FAILED and "choose a shorter window" in ended.problem

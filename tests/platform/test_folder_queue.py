@@ -138,3 +138,17 @@ def wait_for(condition: Any, limit_s: float = 60.0) -> None:
     while not condition():
         assert time.monotonic() < deadline, "this did not come about in time"
         time.sleep(0.05)
+
+
+def test_a_message_cut_short_is_set_aside_and_the_next_one_taken(
+    queue: Callable[[], Any], tmp_path: Path
+) -> None:
+    sender, worker = queue(), queue()
+    sender.put({"number": 0})
+    sender.put({"number": 1})
+    broken, _ = files(tmp_path)
+    broken.write_text(broken.read_text()[:20])
+    message = take(worker)
+    assert message.payload == {"number": 1}
+    message.ack()
+    assert [path.suffix for path in files(tmp_path)] == [".unreadable"]
