@@ -22,7 +22,7 @@ from planner.optimizer.irreducible import conflicting_set
 from planner.optimizer.problem import FloatArray, IntArray, PlanningProblem
 from planner.optimizer.words import in_region, instances, listed, share, some, tokens
 
-SUBSET_TYPES = 6  # GPU types combined at most in a shortage check: 2^6 subsets per region
+SUBSET_TYPES = 6  # of more GPU types only single ones and all together: subsets double with each
 
 
 def explain(problem: PlanningProblem) -> str:
@@ -168,10 +168,9 @@ def _fewest_gpus(
 
 
 def _subsets(types: int) -> Iterator[tuple[int, ...]]:
-    for count in range(1, min(types, SUBSET_TYPES) + 1):
+    counts = range(1, types + 1) if types <= SUBSET_TYPES else (1, types)
+    for count in counts:
         yield from combinations(range(types), count)
-    if types > SUBSET_TYPES:
-        yield tuple(range(types))
 
 
 def _by_model(problem: PlanningProblem, parts: IntArray) -> str:

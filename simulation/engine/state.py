@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simulation.compiled import borrow, kernel
+from simulation.errors import SimulationError
 from simulation.fleet import Fleet
 from simulation.results import REJECTED, UNFINISHED
 from simulation.trace import Trace
@@ -186,6 +187,7 @@ def borrowed(s: Any) -> Any:
     )
 
 
+MOST_PLACES = 1_000_000_000  # in the batches of all instances there may be, 12 bytes each
 WATERMARK = 0.01  # share of KV kept free at admission; vLLM's default
 
 
@@ -200,6 +202,12 @@ def allocate(
     pools = _pools(fleet, models)
     slots = int(pools["maximum"].sum())
     batch = max(1, min(int(pools["max_batch"].max()), n))
+    if slots * batch > MOST_PLACES:
+        raise SimulationError(
+            f"The pools may grow to {slots:,} instances, with up to {batch:,} requests in a batch; "
+            f"{MOST_PLACES:,} places in batches are allowed: lower the capacity or the maximum of "
+            "pools, or max_batch."
+        )
     clock = np.zeros(1, CLOCK)
     clock["open"] = int((requests["outcome"] != REJECTED).sum())
     clock["duration"], clock["interval"] = duration_s, interval_s

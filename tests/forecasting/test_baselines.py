@@ -3,7 +3,14 @@ import pytest
 
 from forecasting.errors import ForecastError, SeriesTooShort
 from forecasting.forecast import QUANTILES
-from forecasting.models.baselines import LastValue, Perfect, SeasonalNaive
+from forecasting.models.baselines import (
+    MIN_ERRORS,
+    LastValue,
+    Perfect,
+    SeasonalNaive,
+    _lagged_errors,
+    _longest_lag,
+)
 
 NAN = np.nan
 MEDIAN = QUANTILES.index(0.5)
@@ -106,3 +113,12 @@ class TestPerfect:
             Perfect(series([1.0, 2.0])).fit(series([1.0], model="mixtral"))
         with pytest.raises(ForecastError, match="same bin edges"):
             Perfect(series([1.0, 2.0])).fit(series([1.0], start_s=450.0))
+
+
+@pytest.mark.parametrize("gaps", [0, 3, 60, 80, 95])
+def test_the_longest_lag_is_the_last_with_enough_pairs(gaps):
+    values = np.ones(100)
+    values[np.random.default_rng(gaps).choice(100, gaps, replace=False)] = NAN
+    sizes = [_lagged_errors(values, lag).size for lag in range(1, 100)]
+    enough = [lag for lag, size in enumerate(sizes, 1) if size >= MIN_ERRORS]
+    assert _longest_lag(values) == (enough[-1] if enough else 1 + sizes.index(max(sizes)))

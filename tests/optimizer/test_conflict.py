@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from planner.optimizer import solve_window
-from planner.optimizer.conflict import uncovered
+from planner.optimizer.conflict import _subsets, uncovered
 from planner.optimizer.irreducible import conflicting_set, minimal
 from planner.optimizer.problem import INFEASIBLE, TIMEOUT
 from tests.optimizer.problems import best_by_counting, problem, random_problem
@@ -72,6 +72,12 @@ def test_the_remedy_in_the_sentence_works():
     assert solve_window(problem(**short)).status == INFEASIBLE
     short["capacity_gpus"] = np.array([[3, 16], [16, 16]])
     assert solve_window(problem(**short)).status != INFEASIBLE
+
+
+def test_many_gpu_types_are_not_combined_one_by_one():
+    subsets = list(_subsets(60))
+    assert subsets[0] == (0,) and subsets[-1] == tuple(range(60)) and len(subsets) == 61
+    assert len(list(_subsets(3))) == 7
 
 
 def test_limits_that_clash_only_together():

@@ -308,3 +308,10 @@ def test_progress_is_told_and_may_cancel():
 
     with pytest.raises(KeyboardInterrupt):
         simulate(trace([0.0], 1, 1), fleet(), Flat([1]), duration_s=600.0, progress=cancel)
+
+
+def test_batches_that_no_memory_holds_are_refused():
+    large = profile(max_batch=65_536, budget=65_536)
+    n = 2000
+    with pytest.raises(SimulationError, match="lower the capacity or the maximum"):
+        simulate(trace(np.zeros(n), 1, 1), fleet(pool(large, maximum=1_000_000)), Flat([1]))
