@@ -1,9 +1,15 @@
-"""A first scenario for a trace: everything filled in, so that a newcomer can run it at once."""
+"""A first scenario for a trace: everything filled in, so that a newcomer can run it at once.
+
+What the trace is decides what would stop the run otherwise: a short one has a shorter window or is
+planned ahead of, long prompts have a looser limit, and very many requests are scaled down.
+"""
 
 from __future__ import annotations
 
+from math import ceil, floor, log10
 from typing import Any
 
+from forecasting.models.arima import MIN_OBSERVED
 from planner import catalogue
 from planner.errors import NotReady
 from planner.models import Scenario, Trace
@@ -15,6 +21,13 @@ REGION = "us-east"
 CAPACITY_GPUS = 512
 ASSUMED_INPUT = {"mean": 1155, "cv": 1.0}  # Azure 2023 conversation trace: mean ISL, spread near 1
 ASSUMED_OUTPUT = {"mean": 211, "cv": 1.0}  # and mean OSL (Splitwise, ISCA 2024)
+STARTUP_S = 600
+TTFT_MS = 1000
+LONG_PROMPT = 3  # times the mean: the 95th percentile of an exponential distribution
+HISTORY_BINS = MIN_OBSERVED + 3  # and a first bin seen in part, one being filled, one to spare
+SHORT_BIN_S, SHORT_PERIOD_S = 60, 300  # of a trace too short for the window a study takes itself
+HOUR_S, DAY_S = 3600, 86_400
+MAX_REPLAYED = 20_000_000  # requests of the window: minutes of computing, not hours
 
 
 def scenario_draft(trace: Trace) -> str:
@@ -33,13 +46,14 @@ def scenario_draft(trace: Trace) -> str:
         "profiles": [{"model": model, "gpu": gpu, "tp": tp}],
         "regions": [{"name": REGION, "like": region, "capacity": {gpu: CAPACITY_GPUS}}],
         "tiers": [
-            {"name": "IW-F", "ttft_ms": 1000, "tbt_ms": 100},
+            {"name": "IW-F", "ttft_ms": _ttft_ms(trace, model, gpu, tp), "tbt_ms": 100},
             {"name": "IW-N", "ttft_ms": 60_000},
         ],
         "traffic": {"sources": _sources(trace, model)},
-        "fleet": {"startup_s": 600},
+        "fleet": {"startup_s": STARTUP_S},
         "policies": ["flat-peak", "flat-min", "reactive", "lt-i"],
     }
+    _fit_window(data, trace)
     document = dump_mapping(data)
     parse(document)  # a draft that does not parse is a bug here, not in the user's hands
     return document
@@ -63,6 +77,55 @@ def _sources(trace: Trace, model: str) -> list[dict[str, Any]]:
             source["output_tokens"] = ASSUMED_OUTPUT
         sources.append(source)
     return sources
+
+
+def _fit_window(data: dict[str, Any], trace: Trace) -> None:
+    """Say the window where the one that a study takes itself would not do: where it leaves too
+    little history to forecast from, and where too much would have to be replayed."""
+    rates = _rates(trace)
+    span = min(seconds for seconds, _ in rates)
+    bin_s = max(SHORT_BIN_S, trace.report.get("bin_s") or 0)
+    window: float = DAY_S if span >= 2 * DAY_S else span / 2
+    room = span - ceil(STARTUP_S / bin_s) * bin_s - HISTORY_BINS * bin_s
+    period = ceil(SHORT_PERIOD_S / bin_s) * bin_s
+    if window > room:  # bins of a longer trace are wider, but then there is room
+        data["traffic"]["bin_s"] = bin_s
+        if room >= period:
+            window = floor(room / period) * period
+            data["horizon"] = {"duration_s": window, "period_s": period}
+        else:  # plan what follows, from the little there is
+            window = max(HOUR_S, 4 * bin_s)
+            window = ceil(window / period) * period
+            data["horizon"] = {"start": "end", "duration_s": window, "period_s": period}
+            data["forecast"] = {"method": "last-value"}
+    replayed = sum(rate for _, rate in rates) * window
+    if replayed > MAX_REPLAYED:
+        share = MAX_REPLAYED / replayed
+        digit = 10 ** floor(log10(share))
+        for source in data["traffic"]["sources"]:
+            source["scale"] = float(f"{floor(share / digit) * digit:.0e}")
+
+
+def _rates(trace: Trace) -> list[tuple[float, float]]:
+    """Seconds and requests a second of each series, or of a trace of requests as a whole."""
+    report = trace.report
+    if trace.kind == Trace.Kind.REQUESTS:
+        seconds = max(1.0, (report.get("end_ns", 0) - report.get("start_ns", 0)) / 1e9)
+        return [(seconds, trace.requests / seconds)]
+    spans = [(s["bins"] * s["bin_s"], s["requests"] or 0) for s in report.get("series", [])]
+    return [(seconds, requests / seconds) for seconds, requests in spans] or [(1.0, 0.0)]
+
+
+def _ttft_ms(trace: Trace, model: str, gpu: str, tp: int) -> int:
+    """A limit that the trace's long prompts can meet on an idle instance in half the time."""
+    profile = catalogue.profiles()[model, gpu, tp]
+    counted = [trace.report, *trace.report.get("series", [])]
+    means = [c["input_tokens"] / c["requests"] for c in counted if c.get("input_tokens")
+             and c.get("requests")]  # fmt: skip
+    prompt = LONG_PROMPT * max(means, default=ASSUMED_INPUT["mean"])
+    iterations = ceil(prompt / profile.max_batch_tokens)
+    needed_ms = 2000 * (iterations * profile.gamma_s + profile.delta_s * prompt)
+    return max(TTFT_MS, ceil(needed_ms / 1000) * 1000)
 
 
 def best_tp(model: str, gpu: str) -> int:

@@ -1,0 +1,70 @@
+"""The first scenario of a trace: short, long and heavy ones get what they need to run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from planner.models import Trace
+from planner.scenario.document import parse
+from planner.scenario.schema import Scenario
+from planner.services.drafts import scenario_draft
+
+pytestmark = pytest.mark.django_db
+SECOND = 10**9
+DAY = 86_400
+
+
+def draft(**fields: Any) -> Scenario:
+    given: dict[str, Any] = {"name": "conv", "state": Trace.State.READY, "kind": "requests"}
+    return parse(scenario_draft(Trace(**(given | fields))))
+
+
+def requests(seconds: float, count: int = 20_000, mean: float = 1000.0) -> Scenario:
+    report = {
+        "start_ns": 0, "end_ns": int(seconds * SECOND), "bin_s": None,
+        "requests": count, "input_tokens": int(count * mean),
+    }  # fmt: skip
+    return draft(requests=count, report=report)
+
+
+def series(bins: int, bin_s: int, count: int | None = 1000) -> Scenario:
+    one = {"name": "all", "bins": bins, "bin_s": bin_s, "requests": count}
+    return draft(kind="demand", report={"bin_s": bin_s, "series": [one]})
+
+
+def test_an_hour_leaves_the_forecast_its_history() -> None:
+    found = requests(58 * 60)
+    assert (found.horizon.duration_s, found.horizon.period_s) == (1200, 300)
+    assert found.traffic.bin_s == 60 and found.forecast.method == "arima"
+
+
+def test_minutes_are_planned_ahead_of() -> None:
+    found = requests(300)
+    assert found.horizon.start == "end" and found.horizon.duration_s == 3600
+    assert found.forecast.method == "last-value"
+
+
+def test_days_take_the_window_of_the_study() -> None:
+    for found in (requests(3 * DAY), series(14 * 144, 600), series(47, DAY)):
+        assert found.horizon.start is None and found.horizon.duration_s is None
+        assert found.traffic.bin_s is None
+        assert [source.scale for source in found.traffic.sources] == [1]
+
+
+def test_few_wide_bins_are_planned_ahead_of_in_whole_bins() -> None:
+    found = series(20, 3600)
+    assert found.horizon.start == "end" and found.traffic.bin_s == 3600
+    assert (found.horizon.duration_s, found.horizon.period_s) == (4 * 3600, 3600)
+
+
+def test_long_prompts_have_a_limit_they_can_meet() -> None:
+    assert requests(DAY).tiers[0].ttft_ms == 1000
+    assert requests(DAY, mean=12_000).tiers[0].ttft_ms == 5000
+
+
+def test_more_than_can_be_replayed_is_scaled_down() -> None:
+    found = series(14 * 144, 600, count=2_166_072_582)
+    assert [source.scale for source in found.traffic.sources] == [0.1]
+    assert series(10, 600, count=None).traffic.sources[0].scale == 1
