@@ -116,10 +116,11 @@ def run_policy(
     if policy.name == "today":
         chosen = Flat(counts, name=policy.name)
     elif policy.name == "flat-peak":
-        chosen = Flat(study.pools(study.peak), name=policy.name)
+        counts = study.pools(study.peak)
+        chosen = Flat(counts, name=policy.name)
     elif policy.name == "flat-min":
-        smallest = smallest_flat(study, seed=seed, progress=part(progress, 0.0, 0.9))
-        chosen, run = Flat(smallest, name=policy.name), part(progress, 0.9, 1.0)
+        counts = smallest_flat(study, seed=seed, progress=part(progress, 0.0, 0.9))
+        chosen, run = Flat(counts, name=policy.name), part(progress, 0.9, 1.0)
     elif policy.name == "reactive":
         chosen = WithinCapacity(_reactive(policy), _shared_gpus(study))
     else:

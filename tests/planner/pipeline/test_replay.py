@@ -67,6 +67,14 @@ def test_every_policy_sees_every_request_and_loses_none(shared: Study, name: str
     assert (run.plan is not None) == name.startswith("lt-i")
 
 
+@pytest.mark.parametrize("name", ["flat-peak", "flat-min"])
+def test_a_flat_fleet_is_as_large_as_what_it_is_charged_for(shared: Study, name: str) -> None:
+    found = run_policy(shared, Policy(name=name), seed=1, progress=silent)
+    instances = sum(pool.initial for pool in found.fleet.pools)
+    hours = shared.window.duration_s / 3600
+    assert found.summary.instance_hours == pytest.approx(instances * hours, rel=1e-6)
+
+
 def test_smallest_flat_meets_every_tier_and_can_spare_no_instance(shared: Study) -> None:
     counts = smallest_flat(shared, seed=1)
     fleet = shared.hardware.fleet(shared.peak)
