@@ -8,6 +8,8 @@ import polars as pl
 from rest_framework.negotiation import DefaultContentNegotiation
 from rest_framework.renderers import BaseRenderer
 
+from planner.exports import without_formulas
+
 ISO = "%Y-%m-%dT%H:%M:%S%.fZ"  # UTC, a fraction of a second only where there is one
 
 
@@ -28,14 +30,15 @@ class TextYamlRenderer(YamlRenderer):
 
 
 class CsvRenderer(BaseRenderer):
-    """A table; times as ISO 8601 in UTC, an empty cell where there is no finite number."""
+    """A table; times as ISO 8601 in UTC, an empty cell where there is no finite number, and text
+    that a spreadsheet would run prefixed with an apostrophe."""
 
     media_type = "text/csv"
     format = "csv"
     charset = "utf-8"
 
     def render(self, data: pl.DataFrame, *_: Any) -> bytes:
-        return _finite(data).write_csv(datetime_format=ISO).encode()
+        return without_formulas(_finite(data)).write_csv(datetime_format=ISO).encode()
 
 
 def table_rows(table: pl.DataFrame) -> list[dict[str, Any]]:

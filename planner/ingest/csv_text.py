@@ -13,6 +13,7 @@ import polars as pl
 
 from planner.errors import IngestError
 from planner.ingest.blocks import Records, field_counts, misquoted
+from planner.ingest.names import check_names
 from planner.ingest.rows import Batch, Fault
 
 DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
@@ -46,6 +47,7 @@ def read_header(found: Records, name: str) -> Header:
             f"separates fields in line {line}; save it with one of these as the delimiter."
         )
     columns = [field.strip() for field in next(csv.reader([first], delimiter=delimiter))]
+    check_names(columns, name)
     if all(_DATA.match(column) for column in columns if column):
         raise IngestError(
             f"{name}, line {line} holds data instead of column names; add a first line such as "

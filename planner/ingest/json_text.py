@@ -12,6 +12,7 @@ import polars as pl
 
 from planner.errors import IngestError
 from planner.ingest.blocks import Records
+from planner.ingest.names import check_names
 from planner.ingest.rows import BAD_IDS, Batch, Fault, holes
 
 NOT_JSON = "not a JSON object"
@@ -32,6 +33,7 @@ def read_probe(found: Records, name: str, rows: int) -> tuple[tuple[str, ...], p
             f"{name}, line {found.line[0]} is not a JSON object; write one object per line "
             "(JSON lines), not one array or an indented document."
         )
+    check_names(list(columns), name)
     return tuple(columns), _parse(found.keep(good), dict.fromkeys(columns, pl.String()), name)
 
 

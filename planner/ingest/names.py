@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+
+from planner.errors import IngestError
+
+MAX_COLUMNS = 1_000
+MAX_NAME = 1_000  # characters
 
 # as they are compared: lower case, letters and digits only; the first one present wins
 _TABLE = """
@@ -33,6 +38,21 @@ series: series service servicename client endpoint workload name
 def compact(name: str) -> str:
     """A column's name as it is compared: ``Request tokens`` gives ``requesttokens``."""
     return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+def check_names(columns: Sequence[str], name: str) -> None:
+    """Refuse what is no table before anything looks at each name: that takes time by the square."""
+    if len(columns) > MAX_COLUMNS:
+        raise IngestError(
+            f"{name} has {len(columns):,} columns and {MAX_COLUMNS:,} are allowed; keep those of "
+            "time, tokens, requests and labels."
+        )
+    longest = max(columns, key=len, default="")
+    if len(longest) > MAX_NAME:
+        raise IngestError(
+            f"{name}: a column's name has {len(longest):,} characters ({longest[:40]!r}...) and "
+            f"{MAX_NAME:,} are allowed; check its delimiter and its first line."
+        )
 
 
 def _parse(table: str) -> Mapping[str, tuple[str, ...]]:

@@ -30,6 +30,7 @@ CodeArray = npt.NDArray[np.int16]
 META = "meta.json"
 DEMAND = "demand.parquet"
 REQUESTS = "requests"
+MAX_BINS = 20_000_000  # of all series of one trace, 24 bytes each
 COLUMNS = ("arrival_s", "input_tokens", "output_tokens", *LABELS)
 
 
@@ -122,6 +123,13 @@ def scan_requests(store_dir: Path | str) -> tuple[IngestReport, pl.LazyFrame]:
             f"{report.trace} holds demand per bin, not requests; use it as a demand file."
         )
     return report, pl.scan_parquet(request_parts(store_dir))
+
+
+def _too_many_bins(bins: int, bin_s: float) -> IngestError:
+    return IngestError(
+        f"Bins of {bin_s:g} s cut this trace into {bins:,}, all series together, and {MAX_BINS:,} "
+        "are allowed; choose a larger bin width."
+    )
 
 
 def read_requests(store_dir: Path | str, columns: Sequence[str] | None = None) -> RequestColumns:
@@ -222,12 +230,14 @@ def bin_requests(store_dir: Path | str, bin_s: float) -> list[DemandColumns]:
     all series share the grid from the first request to the last, where a bin without a request is
     0. The first and last bin are seldom covered whole.
     """
-    if not bin_s > 0:
-        raise IngestError(f"The bin width must be positive, not {bin_s} s.")
+    if not bin_s >= 0.001:
+        raise IngestError(f"The bin width must be at least 0.001 s, not {bin_s:g} s.")
     report, scan = scan_requests(store_dir)
     width = round(bin_s * 1e9)
     first = report.start_ns // width
     bins = report.end_ns // width - first + 1
+    if bins > MAX_BINS:
+        raise _too_many_bins(bins, bin_s)
     arrival_ns = (pl.col("arrival_s") * 1e9).round().cast(pl.Int64) + (
         report.start_ns - first * width
     )
@@ -241,8 +251,11 @@ def bin_requests(store_dir: Path | str, bin_s: float) -> list[DemandColumns]:
         .sort(*LABELS, "bin")
         .collect(engine="streaming")
     )
+    groups = sums.partition_by(list(LABELS), maintain_order=True)
+    if bins * len(groups) > MAX_BINS:
+        raise _too_many_bins(bins * len(groups), bin_s)
     found = []
-    for group in sums.partition_by(list(LABELS), maintain_order=True):
+    for group in groups:
         amounts: dict[str, Any] = {}
         for field in AMOUNTS[:3]:
             values = np.zeros(bins)

@@ -25,6 +25,7 @@ from planner.ingest.blocks import (
     records,
     whole_records,
 )
+from planner.ingest.names import check_names
 from planner.ingest.options import IngestOptions
 from planner.ingest.rows import BAD_IDS, Batch, Fault, holes
 from planner.ingest.source import PARQUET_MAGIC, PLAIN, Source, foreign, sha256_file
@@ -206,6 +207,7 @@ class ParquetTable:
             rows = int(self._scan.select(pl.len()).collect().item())
         except (pl.exceptions.PolarsError, OSError) as error:
             raise self._damaged(error) from None
+        check_names(self.columns, source.name)
         self._progress = _Progress(rows)
 
     @property

@@ -160,7 +160,9 @@ def test_part_of_a_table_comes_as_csv(api, completed):
     assert given.content.decode().count("\n") == 4
 
 
-@pytest.mark.parametrize("query", ["limit=0", "limit=-1", "offset=-1", "limit=x", "limit=1e99"])
+@pytest.mark.parametrize(
+    "query", ["limit=0", "limit=-1", "offset=-1", "limit=x", "limit=1e99", f"offset={10**20}"]
+)
 def test_rows_that_cannot_be_are_refused(api, completed, query):
     assert api.get(f"{URL}{completed.pk}/tables/demand/?{query}").status_code == 400
 

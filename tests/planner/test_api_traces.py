@@ -313,3 +313,9 @@ def test_wrong_methods_are_told(api, trace):
     assert api.patch(f"{URL}conv/", {}).status_code == 405
     assert api.post(f"{URL}conv/demand/", {}).status_code == 405
     assert api.get("/api/v1/ingest/").status_code == 405
+
+
+def test_who_only_reads_is_refused_before_the_body_is_read(reader, monkeypatch):
+    monkeypatch.setattr("planner.api.views.traces.UploadRequest", None)
+    given = reader.post("/api/v1/ingest/", {"file": "x"})
+    assert given.status_code == 403

@@ -79,7 +79,7 @@ class TableRows(serializers.Serializer[Any]):
 class RowsAsked(serializers.Serializer[Any]):
     """Which rows of a table."""
 
-    offset = serializers.IntegerField(min_value=0, default=0)
+    offset = serializers.IntegerField(min_value=0, max_value=10**12, default=0)
     limit = serializers.IntegerField(
         min_value=1,
         max_value=100_000,

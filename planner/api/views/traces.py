@@ -14,6 +14,7 @@ from planner.api.filters import Pages, StrictFilter, StrictOrdering, TraceFilter
 from planner.api.renderers import AcceptOnly
 from planner.api.serializers.options import UploadRequest
 from planner.api.serializers.traces import Demand, DemandAsked, TraceDetail, TraceItem, UploadDone
+from planner.errors import NotAllowed
 from planner.models import Trace
 from planner.selectors.traces import trace_demand, trace_get, trace_ready, traces_list
 from planner.services.traces import trace_delete, trace_upload
@@ -29,6 +30,8 @@ class Upload(ApiView):
 
     @schema.upload
     def post(self, request: Request) -> Response:
+        if not self.user.may_plan:  # before the body is read, which may be large
+            raise NotAllowed("Your role may not upload; ask an admin for the planner role.")
         given = UploadRequest(data=request.data)
         given.is_valid(raise_exception=True)
         file = given.validated_data["file"]

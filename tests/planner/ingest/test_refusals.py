@@ -35,6 +35,8 @@ GENERIC = "time,input_tokens,output_tokens\n"
         (AZURE.encode() + b"2023,\xff,3\n", "t.csv, line 2 is not UTF-8 text"),
         (AZURE.encode("utf-16"), "t.csv is UTF-16 text; save it as UTF-8."),
         (b"PK\x03\x04xxxx", "t.csv is a ZIP archive"),
+        (",".join(f"c{i}" for i in range(1001)) + "\n1\n", "t.csv has 1,001 columns and 1,000 are"),
+        ("1" * 100_000 + "x,b\n1,2\n", "a column's name has 100,001 characters ('1111"),
         ("a,b\r1,2\r", "line ends of a bare carriage return"),
         ("a,b,c\n1,2,3\n", "t.csv has no column known to hold arrival; name one with --map"),
         ("time,input_tokens\n1,2\n", "t.csv has no column known to hold output_tokens"),

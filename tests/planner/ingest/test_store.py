@@ -59,7 +59,7 @@ def test_an_incomplete_store_is_named(tmp_path):
         read_requests(tmp_path)
 
 
-def test_bins_by_hand(ingest, store):
+def test_bins_by_hand(ingest, store, monkeypatch):
     ingest(
         HEAD.replace("time", "t_s")
         + "65,1,10,a,x\n119.999999999,2,20,a,x\n120,4,40,a,x\n130,8,80,b,x\n305,16,160,a,x\n"
@@ -70,8 +70,11 @@ def test_bins_by_hand(ingest, store):
     assert a.requests.tolist() == [2, 1, 0, 0, 1]
     assert a.input_tokens.tolist() == [3, 4, 0, 0, 16]
     assert b.output_tokens.tolist() == [0, 80, 0, 0, 0]
-    with pytest.raises(IngestError, match="bin width must be positive"):
+    with pytest.raises(IngestError, match=r"bin width must be at least 0.001 s"):
         bin_requests(store, 0)
+    monkeypatch.setattr("planner.ingest.store.MAX_BINS", 9)
+    with pytest.raises(IngestError, match="choose a larger bin width"):
+        bin_requests(store, 60)
 
 
 def test_bins_agree_with_arrays(shared, store):
