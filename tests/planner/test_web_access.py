@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from django.core.cache import cache
 from django.test import Client
 from django.urls import reverse
 
 from planner.models import Run, Scenario, Trace, User
+from planner.web.forms.login import ATTEMPTS
 from planner.web.urls import urlpatterns
 from tests.planner.web_pages import signed_in, text_of
 
@@ -35,6 +37,19 @@ def test_strangers_are_sent_to_the_login(db: None, address: str) -> None:
     for answer in (Client().get(address), Client().post(address)):
         assert answer.status_code == 302
         assert answer["Location"] == f"{reverse('web:login')}?next={address}"
+
+
+def test_passwords_cannot_be_guessed_at_speed(planner: User, viewer: User) -> None:
+    cache.clear()
+    login, right = reverse("web:login"), {"username": "pia", "password": "pia-secret"}
+    for _ in range(ATTEMPTS):
+        assert Client().post(login, right | {"password": "wrong"}).status_code == 200
+    refused = Client().post(login, right)
+    assert refused.status_code == 200 and "try again in a minute" in text_of(refused)
+    other = {"username": viewer.username, "password": f"{viewer.username}-secret"}
+    assert Client().post(login, other).status_code == 302
+    cache.clear()
+    assert Client().post(login, right).status_code == 302
 
 
 def test_a_login_leads_to_the_page_that_was_asked_for(planner: User) -> None:

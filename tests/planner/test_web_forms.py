@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from django.core.exceptions import ValidationError
 
 from planner.scenario.document import edit, outline, parse
 from planner.web.forms.document import (
@@ -176,3 +177,8 @@ def test_shares_are_read_as_people_write_them(written: str, shares: dict[str, fl
 def test_minutes_come_back_as_the_seconds_they_were() -> None:
     for seconds in (1, 7, 60, 100, 3600, 86_400, 0.5):
         assert tidy(tidy(seconds / 60) * 60) == pytest.approx(seconds, abs=1e-4)
+
+
+def test_shares_longer_than_any_real_ones_are_refused() -> None:
+    with pytest.raises(ValidationError, match="edit longer ones as YAML"):
+        SharesField().clean("a =" + "1" * 100_000 + "x")

@@ -7,6 +7,8 @@ from typing import Any
 
 from django import forms
 
+MAX_CHARACTERS = 5_000  # the pattern takes time by the square of a part's length
+
 # After = or : any number is a share; after a blank only a percentage or a fraction like 0.6, since
 # names may end in numbers.
 _PART = re.compile(
@@ -20,6 +22,10 @@ class SharesField(forms.Field):
 
     def to_python(self, value: Any) -> dict[str, float]:
         shares: dict[str, float] = {}
+        if len(str(value or "")) > MAX_CHARACTERS:
+            raise forms.ValidationError(
+                f"Shares have at most {MAX_CHARACTERS:,} characters; edit longer ones as YAML."
+            )
         for part in str(value or "").split(","):
             if not part.strip():
                 continue

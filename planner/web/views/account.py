@@ -11,12 +11,14 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 from rest_framework.authtoken.models import Token
 
+from planner.web.forms.login import LoginForm
 from planner.web.forms.widgets import dress
 from planner.web.request import Request
 
 
 class Login(LoginView):
     template_name = "web/login.html"
+    authentication_form = LoginForm
     redirect_authenticated_user = True
 
 
