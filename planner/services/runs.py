@@ -151,13 +151,13 @@ def run_execute(*, run_id: int, observer: Progress | None = None, surface: bool 
             if surface:
                 raise
         except MemoryError:
-            problem = NotReady(
+            want = NotReady(
                 "This run needs more memory than there is here; choose a shorter window, a smaller "
                 "scale or wider bins."
             )
-            _finish(run, Run.State.FAILED, stage="Failed", problem=str(problem))
+            _finish(run, Run.State.FAILED, stage="Failed", problem=str(want))
             if surface:
-                raise problem from None
+                raise want from None
         except Exception as bug:  # a bug ends this run, not the worker
             if not surface:
                 logger.exception("run %s", run.pk)
