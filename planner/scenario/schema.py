@@ -273,7 +273,7 @@ class Scenario(Section):
     ]
     profiles: Annotated[list[Profile], Field(min_length=1, max_length=500)]
     regions: Annotated[list[Region], Field(min_length=1, max_length=100)]
-    tiers: Annotated[list[Tier], Field(min_length=1, max_length=20)]
+    tiers: Annotated[list[Tier], Field(min_length=1, max_length=100)]
     traffic: Traffic
     fleet: Fleet = Fleet()
     policies: Annotated[list[Annotated[Policy, BeforeValidator(_named)]], Field(min_length=1)] = [

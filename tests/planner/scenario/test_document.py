@@ -78,9 +78,9 @@ def test_a_number_far_above_any_real_one_is_refused_with_its_limit(
 
 
 def test_a_list_far_longer_than_any_real_one_is_refused() -> None:
-    tiers = "".join(f"\n  - {{name: t{i}, ttft_ms: 1000}}" for i in range(21))
+    tiers = "".join(f"\n  - {{name: t{i}, ttft_ms: 1000}}" for i in range(101))
     sentence = fault("tiers:\n  - {name: chat, ttft_ms: 1000}", f"tiers:{tiers}")
-    assert "tiers: " in sentence and "at most 20 items" in sentence
+    assert "tiers: " in sentence and "at most 100 items" in sentence
 
 
 def test_a_profile_whose_work_takes_no_time_is_refused() -> None:
