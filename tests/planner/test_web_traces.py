@@ -114,6 +114,12 @@ def test_what_cannot_be_meant_is_refused_before_anything_is_kept(
     assert not Trace.objects.exists()
 
 
+def test_an_empty_file_is_refused_with_a_remedy(client: Client) -> None:
+    answer = send(client, b"")
+    assert answer.status_code == 400
+    assert answer.json()["problem"] == "File: The file is empty; export it again."
+
+
 def test_options_reach_the_reader(client: Client) -> None:
     answer = send(
         client, AZURE, format="csv", model="m", tier="t", strict="on",

@@ -75,7 +75,11 @@ class BytesField(serializers.FileField):
 class UploadRequest(StrictSerializer):
     """A file and how to read it; everything is detected unless it is said here."""
 
-    file = BytesField(max_length=255, help_text=".csv, .jsonl or .parquet, each also .gz or .zst.")
+    file = BytesField(
+        max_length=255,
+        help_text=".csv, .jsonl or .parquet, each also .gz or .zst.",
+        error_messages={"empty": "The file is empty; export it again."},
+    )
     format = serializers.ChoiceField(FORMATS, default="auto")
     map = serializers.ListField(
         child=serializers.CharField(max_length=200),

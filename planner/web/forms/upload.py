@@ -22,7 +22,9 @@ FORMATS = [
 class UploadForm(forms.Form):
     """Bound data becomes IngestOptions; the file itself is streamed on by the view."""
 
-    file = forms.FileField(label="File")
+    file = forms.FileField(
+        label="File", error_messages={"empty": "The file is empty; export it again."}
+    )
     format = forms.ChoiceField(choices=FORMATS, required=False, label="Format")
     model = forms.CharField(max_length=80, required=False, label="Model of every row")
     region = forms.CharField(max_length=80, required=False, label="Region of every row")
