@@ -7,10 +7,11 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 
 
 class UploadLimitMiddleware:
-    """Refuse a body above HEADROOM_MAX_UPLOAD_BYTES by its stated length, before it fills a disk.
+    """Refuse a body above HEADROOM_MAX_UPLOAD_BYTES by its stated length, before it fills a disk;
+    from strangers, any body larger than a form.
 
-    It stands before the CSRF check, which would read the whole body to find its token. A body
-    without a stated length is read as empty, so there is no way around.
+    It is asked before the CSRF check looks at a view, which would read the whole body to find its
+    token. A body without a stated length is read as empty, so there is no way around.
     """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
@@ -18,16 +19,27 @@ class UploadLimitMiddleware:
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         length = request.META.get("CONTENT_LENGTH") or "0"
-        limit = settings.HEADROOM_MAX_UPLOAD_BYTES
-        if not length.isdecimal() or int(length) <= limit:
-            return self.get_response(request)
-        sentence = (
-            f"The upload has {int(length):,} bytes and the limit is {limit:,}; compress the file "
-            "(.gz or .zst), split it by time, or have HEADROOM_MAX_UPLOAD_BYTES raised."
-        )
-        if request.path.startswith("/api/"):
-            problem = {"type": "about:blank", "title": "Too large", "status": 413}
-            return JsonResponse(
-                problem | {"detail": sentence}, status=413, content_type="application/problem+json"
+        size = int(length) if length.isdecimal() else 0
+        limit, form = settings.HEADROOM_MAX_UPLOAD_BYTES, settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+        if size > limit:
+            sentence = (
+                f"The upload has {size:,} bytes and the limit is {limit:,}; compress the file "
+                "(.gz or .zst), split it by time, or have HEADROOM_MAX_UPLOAD_BYTES raised."
             )
-        return HttpResponse(sentence, status=413, content_type="text/plain; charset=utf-8")
+            return _refused(request, 413, "Too large", sentence)
+        if size > form and not _known(request):
+            return _refused(request, 401, "Log in first", f"Log in to send over {form:,} bytes.")
+        return self.get_response(request)
+
+
+def _known(request: HttpRequest) -> bool:
+    """Signed in, or with a token that the API checks before it reads anything."""
+    token = request.path.startswith("/api/") and "Authorization" in request.headers
+    return token or request.user.is_authenticated
+
+
+def _refused(request: HttpRequest, status: int, title: str, sentence: str) -> HttpResponse:
+    if request.path.startswith("/api/"):
+        problem = {"type": "about:blank", "title": title, "status": status, "detail": sentence}
+        return JsonResponse(problem, status=status, content_type="application/problem+json")
+    return HttpResponse(sentence, status=status, content_type="text/plain; charset=utf-8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from io import BytesIO
 from typing import Any
 
 import pytest
@@ -63,3 +64,35 @@ def test_a_body_at_the_limit_passes_the_door(client: Client, settings: Any) -> N
     settings.HEADROOM_MAX_UPLOAD_BYTES = 1000
     answer = client.post("/login/", b"x" * 1000, content_type="application/octet-stream")
     assert answer.status_code != 413
+
+
+class Unreadable(BytesIO):
+    """A body that must not be looked at."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        raise AssertionError("the body was read")
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("path", ["/login/", "/traces/upload/", "/api/v1/ingest/"])
+def test_a_stranger_cannot_send_a_large_body(settings: Any, path: str) -> None:
+    client = Client(enforce_csrf_checks=True)
+    client.get("/login/")  # gives the CSRF cookie, without which no body would be read
+    answer = client.generic("POST", path, **_large(settings))
+    assert answer.status_code == 401
+    assert "Log in to send over 5,000,000 bytes." in answer.content.decode()
+
+
+@pytest.mark.django_db
+def test_a_wrong_token_is_refused_before_a_large_body_is_read(settings: Any) -> None:
+    headers = {"HTTP_AUTHORIZATION": "Token 123"}
+    answer = Client().generic("POST", "/api/v1/ingest/", **_large(settings), **headers)
+    assert answer.status_code == 401
+
+
+def _large(settings: Any) -> dict[str, Any]:
+    return {
+        "CONTENT_LENGTH": str(settings.DATA_UPLOAD_MAX_MEMORY_SIZE + 1),
+        "CONTENT_TYPE": "multipart/form-data; boundary=x",
+        "wsgi.input": Unreadable(),
+    }
