@@ -40,12 +40,17 @@ def compare(
     chosen = next((name for name in wanted if name in by_name), None)
     if chosen is None:
         chosen = max(runs, key=lambda run: run.summary.cost_usd).name
+    other = (
+        [f"{baseline} was not run, so savings count against {_lower(by_name[chosen].label)}."]
+        if baseline not in (None, chosen)
+        else []
+    )
     return PolicyComparison(
         runs=tuple(runs),
         ranking=ranking,
         baseline=chosen,
         headline=_headline(by_name, ranking, chosen),
-        warnings=tuple(_flat_wins(by_name) + _misses(runs) + _lost(runs) + list(left_out)),
+        warnings=tuple(_flat_wins(by_name) + _misses(runs) + _lost(runs) + other + list(left_out)),
     )
 
 

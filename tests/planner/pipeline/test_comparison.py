@@ -170,3 +170,8 @@ def test_a_window_without_requests_proves_nothing() -> None:
     found = compare([run("lt-i", 10, **nothing), run("flat-peak", 10, **nothing)])
     assert found.headline.startswith("No request arrives in this window")
     assert found.warnings == ()
+
+
+def test_a_baseline_that_was_not_run_is_told() -> None:
+    found = compare([run("lt-i", 10), run("flat-peak", 20)], "reactive")
+    assert found.warnings == ("reactive was not run, so savings count against flat at peak.",)
