@@ -8,6 +8,7 @@ from typing import Protocol, Self
 import numpy as np
 
 from forecasting.demand import DemandSeries, FloatArray, SeriesKey
+from forecasting.errors import ForecastError
 
 QUANTILES = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95)
 
@@ -43,6 +44,11 @@ class Forecast:
 
     def quantile(self, level: float) -> FloatArray:
         """Amounts per bin at ``level``, linear between the levels held, shape ``[steps]``."""
+        if not self.levels[0] <= level <= self.levels[-1]:
+            raise ForecastError(
+                f"{self.key}: the quantile {level:g} is outside {self.levels[0]:g} to "
+                f"{self.levels[-1]:g}, which the forecast holds; choose one within."
+            )
         return np.array(
             [np.interp(level, self.levels, self.quantiles[:, step]) for step in range(self.steps)]
         )

@@ -21,6 +21,7 @@ Usd = Annotated[float, Field(ge=0, le=1_000_000)]
 CoefficientMs = Annotated[float, Field(ge=0, le=1_000_000)]
 LatencyMs = Annotated[float, Field(ge=0, le=60_000)]
 Buffer = Annotated[float, Field(ge=0, le=100)]
+Quantile = Annotated[float, Field(ge=0.05, le=0.95)]  # what forecasts hold; nothing beyond is known
 BinS = Annotated[float, Field(ge=0.001, le=31 * 86_400)]
 Name = Annotated[
     str, Field(min_length=1, max_length=80, pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._:/+-]*$")
@@ -227,7 +228,7 @@ class Forecast(Section):
     """How demand is forecast."""
 
     method: Literal["auto", "arima", "last-value", "seasonal-naive"] = "arima"
-    quantile: Annotated[float, Field(gt=0, lt=1)] | None = None  # left out: the mean, as the source
+    quantile: Quantile | None = None  # left out: the mean, as the source
     niw_buffer: Buffer = 0.1  # beta: share of the last period's NIW load added
 
 

@@ -122,3 +122,10 @@ def test_the_longest_lag_is_the_last_with_enough_pairs(gaps):
     sizes = [_lagged_errors(values, lag).size for lag in range(1, 100)]
     enough = [lag for lag, size in enumerate(sizes, 1) if size >= MIN_ERRORS]
     assert _longest_lag(values) == (enough[-1] if enough else 1 + sizes.index(max(sizes)))
+
+
+def test_a_quantile_beyond_those_held_is_refused_not_clipped(series):
+    forecast = LastValue().fit(series([1.0, 2.0, 4.0])).predict(2)
+    assert np.all(forecast.quantile(0.95) >= forecast.quantile(0.05))
+    with pytest.raises(ForecastError, match=r"0.99 is outside 0.05 to 0.95"):
+        forecast.quantile(0.99)

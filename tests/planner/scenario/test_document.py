@@ -65,6 +65,7 @@ def fault(old: str, new: str) -> str:
         ("tp: 1}", "tp: 1, max_batch: 1000000000}", "profiles[0].max_batch: "),
         ("ttft_ms: 1000}", "ttft_ms: 1.0e+300}", "tiers[0].ttft_ms: "),
         ("tiers: {chat: 1}", "scale: 1.0e+9", "traffic.sources[0].scale: "),
+        ("horizon:", "forecast: {quantile: 0.99}\nhorizon:", "forecast.quantile: "),
         ("period_s: 3600", "duration_s: 1.0e+9", "horizon.duration_s: "),
         ("period_s: 3600", "lead_s: 1.0e+300", "horizon.lead_s: "),
         ("{east: 30}", "{east: 1.0e+300}", "regions[1].latency_ms.east: "),
