@@ -23,6 +23,7 @@ class PolicyComparison:
     baseline: str
     headline: str
     warnings: tuple[str, ...]
+    flat_wins: bool  # a flat fleet beats the plan: the first warning says so, before the headline
 
     def run(self, name: str) -> PolicyRun:
         return next(run for run in self.runs if run.name == name)
@@ -45,12 +46,14 @@ def compare(
         if baseline not in (None, chosen)
         else []
     )
+    flat_wins = _flat_wins(by_name)
     return PolicyComparison(
         runs=tuple(runs),
         ranking=ranking,
         baseline=chosen,
         headline=_headline(by_name, ranking, chosen),
-        warnings=tuple(_flat_wins(by_name) + _misses(runs) + _lost(runs) + other + list(left_out)),
+        warnings=tuple(flat_wins + _misses(runs) + _lost(runs) + other + list(left_out)),
+        flat_wins=bool(flat_wins),
     )
 
 

@@ -157,6 +157,7 @@ def comparison_document(comparison: PolicyComparison) -> Document:
         "ranking": list(comparison.ranking),
         "headline": comparison.headline,
         "warnings": list(comparison.warnings),
+        "flat_wins": comparison.flat_wins,
     }
 
 

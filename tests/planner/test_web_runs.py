@@ -38,6 +38,10 @@ def test_results_begin_with_the_warning_and_the_headline(client: Client, study: 
     page = text_of(client.get(url(study)))
     warning, headline = study.result["warnings"][0], study.result["headline"]
     assert page.index(warning) < page.index(headline) < page.index("GPU-hours saved")
+    study.result["flat_wins"] = False  # then the warnings are the lesser news
+    study.save()
+    page = text_of(client.get(f"/runs/{study.pk}/"))
+    assert page.index(headline) < page.index(warning) < page.index("GPU-hours saved")
 
 
 def test_savings_are_against_the_baseline_of_the_run(client: Client, study: Run) -> None:

@@ -99,6 +99,7 @@ def result(run_id: int = 0) -> dict[str, Any]:
         "policies": {name: figures(name) for name in LABELS},
         "baselines": list(LABELS), "baseline": "today",
         "ranking": ["lt-i", "flat-peak", "today"],
+        "flat_wins": True,
         "warnings": ["A flat fleet of 9 instances beats the plan.", "Something smaller."],
         "headline": "Planned (LT-I) needs 200 GPU-hours, half of today's fleet.",
         "provenance": [
