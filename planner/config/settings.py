@@ -201,6 +201,11 @@ SPECTACULAR_SETTINGS = {
     "VERSION": VERSION,
     "OAS_VERSION": "3.1.1",
     "SERVE_INCLUDE_SCHEMA": False,
+    "SERVE_PERMISSIONS": ["rest_framework.permissions.IsAuthenticated"],
+    "SERVE_AUTHENTICATION": [
+        "rest_framework.authentication.TokenAuthentication",
+        "rest_framework.authentication.SessionAuthentication",
+    ],
     "ENUM_NAME_OVERRIDES": {
         "RunKind": "planner.models.run.Run.Kind",
         "RunState": "planner.models.run.Run.State",

@@ -89,8 +89,12 @@ def _local_shortage(problem: PlanningProblem) -> Iterator[str]:
         wanted, gpus = int(parts.sum()), _types(problem, types)
         yield (
             f"{name} needs at least {wanted:,} {gpus} to serve {share(problem.epsilon)} of its own "
-            f"peaks ({_by_model(problem, parts)}) and has {held:,}: add {wanted - held:,}, or "
-            f"let more be served elsewhere with an epsilon below {problem.epsilon:g}."
+            f"peaks ({_by_model(problem, parts)}) and has {held:,}: add {wanted - held:,}"
+            + (
+                f", or let more be served elsewhere with an epsilon below {problem.epsilon:g}."
+                if len(problem.regions) > 1
+                else ", or serve less here."
+            )
         )
 
 

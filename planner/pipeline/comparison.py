@@ -52,7 +52,14 @@ def compare(
         ranking=ranking,
         baseline=chosen,
         headline=_headline(by_name, ranking, chosen),
-        warnings=tuple(flat_wins + _misses(runs) + _lost(runs) + other + list(left_out)),
+        warnings=(
+            *flat_wins,
+            *_still(by_name),
+            *_misses(runs),
+            *_lost(runs),
+            *other,
+            *left_out,
+        ),
         flat_wins=bool(flat_wins),
     )
 
@@ -69,9 +76,12 @@ def shortfall(run: PolicyRun) -> float:
 
 
 def _rank(run: PolicyRun) -> tuple[bool, float, float, int, str]:
-    """At equal cost the simpler fleet comes first."""
+    """At equal cost the simpler fleet comes first: today's, a plan that never moves, a flat one
+    that takes hindsight, and last one that moves."""
     missing = 0.0 if run.meets_slo else shortfall(run)
-    simplest = FLAT.index(run.name) if run.name in FLAT else len(FLAT)
+    order = ["today", "still", *FLAT]
+    name = "still" if _never_moves(run) else run.name
+    simplest = order.index(name) if name in order else len(order)
     return (not run.meets_slo, missing, round(run.summary.cost_usd, 2), simplest, run.name)
 
 
@@ -102,11 +112,17 @@ def _headline(by_name: dict[str, PolicyRun], ranking: tuple[str, ...], baseline:
     return f"{best.label} meets every tier at the least cost{hindsight}: {spent}, {against}."
 
 
+def _never_moves(run: PolicyRun) -> bool:
+    """A plan that asks for the same fleet in every period."""
+    return run.plan is not None and bool((run.plan.target == run.plan.target[0]).all())
+
+
 def _flat_wins(by_name: dict[str, PolicyRun]) -> list[str]:
     """A plan that a flat fleet beats says so (X1), before anything else."""
     planned = next((by_name[name] for name in PLANNED if name in by_name), None)
     if planned is None or not planned.summary.arrived:
         return []
+    ties = _never_moves(planned)  # then a flat fleet of that cost is the plan, and beats nothing
     better = [
         run
         for name, run in by_name.items()
@@ -114,7 +130,8 @@ def _flat_wins(by_name: dict[str, PolicyRun]) -> list[str]:
         and run.meets_slo
         and (
             not planned.meets_slo
-            or round(run.summary.cost_usd, 2) <= round(planned.summary.cost_usd, 2)
+            or round(run.summary.cost_usd, 2) < round(planned.summary.cost_usd, 2)
+            or (not ties and round(run.summary.cost_usd, 2) == round(planned.summary.cost_usd, 2))
         )
     ]
     if not better:
@@ -155,6 +172,13 @@ def _unequal(flat: PolicyRun, planned: PolicyRun) -> str:
 def _in_worst_hour(run: PolicyRun, tier: str) -> str:
     share = run.summary.worst_hour.get(tier)
     return "" if share is None else f" ({share:.1%} in its worst hour)"
+
+
+def _still(by_name: dict[str, PolicyRun]) -> list[str]:
+    planned = next((by_name[name] for name in PLANNED if name in by_name), None)
+    if planned is None or not planned.meets_slo or not _never_moves(planned):
+        return []
+    return ["The plan never moves: a flat fleet of the same size does what it does."]
 
 
 def _misses(runs: Sequence[PolicyRun]) -> list[str]:

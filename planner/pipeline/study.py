@@ -305,6 +305,8 @@ def _frame(study: Study) -> doc.Document:
         "notes": [
             *_gaps(study.traffic, study.window),
             *([study.misfit] if study.misfit else []),
+            "Planned policies begin the window with their first fleet up, as if the plan had been "
+            "followed before; reactive scaling begins with today's fleet.",
             *study.traffic.notes,
             *study.sizes.notes,
         ],

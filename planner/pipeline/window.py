@@ -14,6 +14,7 @@ from planner.scenario.schema import Scenario
 
 HOUR_S = 3600.0
 DAY_S = 24 * HOUR_S
+HISTORY_BINS = 27  # a window left to us leaves so many before its first decision: ARIMA needs 24
 UTC_CLOCK = "utc"
 MAX_PERIODS = 2_000  # each is an integer program of its own: twelve weeks of hours
 MAX_BINS = 100_000  # of one window, forecast step by step
@@ -64,7 +65,11 @@ def resolve_window(scenario: Scenario, demand: Demand, clock: str = UTC_CLOCK) -
     """
     horizon, bin_s = scenario.horizon, demand.bin_s
     span = demand.end_s - demand.start_s
-    duration = horizon.duration_s or (DAY_S if span >= 2 * DAY_S else span / 2)
+    lead = scenario.fleet.startup_s if horizon.lead_s is None else horizon.lead_s
+    ahead = horizon.start == "end"
+    room = span if ahead else span - np.ceil(lead / bin_s) * bin_s - HISTORY_BINS * bin_s
+    half = span / 2 if room < span / 4 else min(span / 2, room)
+    duration = horizon.duration_s or (DAY_S if span >= 2 * DAY_S else half)
     period = _period(horizon.period_s, duration, bin_s)
     whole = max(1.0, np.floor(duration / period + 1e-9)) * period
     if horizon.duration_s and abs(whole - horizon.duration_s) > 1e-6:
@@ -74,12 +79,10 @@ def resolve_window(scenario: Scenario, demand: Demand, clock: str = UTC_CLOCK) -
         )
     duration = whole
     _check_extent(duration, period, bin_s)
-    ahead = horizon.start == "end"
     if isinstance(horizon.start, datetime):
         start = _given_start(horizon.start, duration, demand, clock)
     else:
         start = demand.end_s if ahead else demand.end_s - duration
-    lead = scenario.fleet.startup_s if horizon.lead_s is None else horizon.lead_s
     window = Window(float(start), float(start + duration), period, lead, bin_s, ahead)
     first = float(window.origins_s[0])
     if first < demand.start_s + 2 * bin_s:

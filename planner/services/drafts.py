@@ -42,6 +42,7 @@ def scenario_draft(trace: Trace) -> str:
     data: dict[str, Any] = {
         "version": 1,
         "name": _free_name(f"Plan for {trace.name}"),
+        "description": _labels_left(trace),
         "models": [model],
         "profiles": [{"model": model, "gpu": gpu, "tp": tp}],
         "regions": [{"name": REGION, "like": region, "capacity": {gpu: CAPACITY_GPUS}}],
@@ -77,6 +78,21 @@ def _sources(trace: Trace, model: str) -> list[dict[str, Any]]:
             source["output_tokens"] = ASSUMED_OUTPUT
         sources.append(source)
     return sources
+
+
+def _labels_left(trace: Trace) -> str:
+    """What the file says of models, regions and tiers: a draft cannot place it by itself."""
+    found = [
+        f"{what} {', '.join(names[:6])}{' ...' if len(names) > 6 else ''}"
+        for what in ("models", "regions", "tiers")
+        if (names := [name for name in trace.report.get(what) or [] if name])
+    ]
+    if not found:
+        return ""
+    return (
+        f"The file names {'; '.join(found)}. This draft puts all of it on one model and region: "
+        "name yours alike and leave out model, regions or tiers of a source to use its labels."
+    )
 
 
 def _fit_window(data: dict[str, Any], trace: Trace) -> None:

@@ -24,6 +24,7 @@ from planner.services import runs
 
 UPLOADS = "uploads"
 TRACES = "traces"
+NAME_TRIES = 20  # another file of that name may take the free one first
 GOING = (Run.State.PENDING, Run.State.RUNNING)
 
 
@@ -189,6 +190,12 @@ def trace_delete(*, trace: Trace, user: User) -> None:
         raise NotAllowed("Only the person who uploaded this trace or an admin may remove it.")
     if trace.runs.filter(kind=Run.Kind.INGEST, state__in=GOING).exists():
         raise NotReady(f"Trace {trace.name} is still being read; cancel its run first.")
+    going = [run.document for run in Run.objects.filter(state__in=GOING) if run.document]
+    if (
+        trace.runs.filter(state__in=GOING).exists()
+        or any(trace.name in _traces_named(document) for document in going)
+    ):  # fmt: skip
+        raise NotReady(f"Trace {trace.name} is in a run that is going; wait for it or cancel it.")
     users = [s.name for s in Scenario.objects.all() if trace.name in _traces_named(s.document)]
     if users:
         raise NotReady(
@@ -225,23 +232,26 @@ def _trace_register(
     known = Trace.objects.filter(sha256=sha256).exclude(state=Trace.State.REFUSED)
     if trace := known.first():
         return trace, False
-    try:
-        with transaction.atomic():
-            trace = Trace(
-                name=_free_name(file_name),
-                file_name=file_name[:255],
-                sha256=sha256,
-                bytes=size,
-                options=given,
-                owner=owner,
-            )
-            trace.full_clean(exclude=["owner"], validate_constraints=False)
-            trace.save()
-    except IntegrityError:
-        if trace := known.first():
-            return trace, False
-        raise
-    return trace, True
+    for _ in range(NAME_TRIES):
+        trace = Trace(
+            name=_free_name(file_name),
+            file_name=file_name[:255],
+            sha256=sha256,
+            bytes=size,
+            options=given,
+            owner=owner,
+        )
+        # Uniqueness is the database's to say: somebody may save the same at this very moment.
+        trace.full_clean(exclude=["owner"], validate_unique=False, validate_constraints=False)
+        try:
+            with transaction.atomic():
+                trace.save()
+        except IntegrityError:
+            if first := known.first():
+                return first, False
+        else:
+            return trace, True
+    raise NotReady(f"{file_name} could not be named, too many are coming in at once; try again.")
 
 
 def _defaults() -> dict[str, Any]:

@@ -77,6 +77,8 @@ def savings_context(result: dict[str, Any], params: Mapping[str, str]) -> dict[s
         baseline = result.get("baseline") or (baselines[0] if baselines else "")
     context: dict[str, Any] = {"policies": policies, "policy": policy, "baseline": baseline}
     context["baselines"] = baselines
+    met = (policies.get(policy) or {}).get("slo_met") or {}
+    context["missed_tiers"] = sorted(tier for tier, in_time in met.items() if not in_time)
     if policy and baseline in policies and len(policies) > 1:
         against: dict[str, Any] = savings(result, baseline)[policy]
         context["cards"] = [

@@ -17,6 +17,7 @@ from planner.api.schema import DOCUMENT
 from planner.scenario.build import build_hardware
 from planner.scenario.document import parse
 from simulation.errors import SimulationError
+from tests.planner.web_pages import signed_in
 
 HTTP = {"get", "post", "put", "patch", "delete"}
 
@@ -72,8 +73,10 @@ def test_the_scenario_shown_as_an_example_is_one():
     assert build_hardware(parse(DOCUMENT))
 
 
-def test_the_schema_is_served_without_logging_in(stranger):
-    given = stranger.get("/api/v1/schema/")
+def test_the_schema_and_its_page_are_for_those_who_logged_in(stranger, reader):
+    assert stranger.get("/api/v1/schema/").status_code == 401
+    assert stranger.get("/api/v1/docs/").status_code == 302
+    given = reader.get("/api/v1/schema/")
     assert given.status_code == 200
     assert given["Content-Type"].startswith("application/vnd.oai.openapi")
 
@@ -91,8 +94,8 @@ class Scripts(HTMLParser):
         self.sources += [given[name] for name in ("src", "href") if name in given]
 
 
-def test_the_docs_page_needs_nothing_from_elsewhere_and_no_inline_script(stranger):
-    given = stranger.get("/api/v1/docs/")
+def test_the_docs_page_needs_nothing_from_elsewhere_and_no_inline_script(viewer):
+    given = signed_in(viewer).get("/api/v1/docs/")
     assert given.status_code == 200
     assert "script-src 'self'" in given["Content-Security-Policy"]
     page = Scripts()
@@ -106,7 +109,10 @@ def test_the_docs_page_needs_nothing_from_elsewhere_and_no_inline_script(strange
 
 
 @pytest.mark.browser
-def test_the_docs_page_shows_the_operations(page, console, live_server):
+def test_the_docs_page_shows_the_operations(page, console, live_server, viewer):
+    session = signed_in(viewer).cookies[settings.SESSION_COOKIE_NAME].value
+    cookie = {"name": settings.SESSION_COOKIE_NAME, "value": session, "url": live_server.url}
+    page.context.add_cookies([cookie])
     page.goto(f"{live_server.url}/api/v1/docs/")
     page.get_by_text("Start a run of a scenario as it is now").wait_for()
     assert not console

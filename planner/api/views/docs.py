@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import Resolver404, resolve
@@ -10,6 +11,7 @@ from planner.api.errors import problem
 
 
 @require_safe
+@login_required
 def docs(request: HttpRequest) -> HttpResponse:
     """The schema to read and to try, by Swagger UI from local files."""
     return render(request, "api/docs.html")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -175,3 +176,16 @@ def test_a_window_without_requests_proves_nothing() -> None:
 def test_a_baseline_that_was_not_run_is_told() -> None:
     found = compare([run("lt-i", 10), run("flat-peak", 20)], "reactive")
     assert found.warnings == ("reactive was not run, so savings count against flat at peak.",)
+
+
+def test_a_plan_that_never_moves_is_not_beaten_by_itself() -> None:
+    still = cast(Any, SimpleNamespace(target=np.full((24, 1, 1, 1), 2)))
+    moving = cast(Any, SimpleNamespace(target=np.arange(24).reshape(24, 1, 1, 1)))
+    flat, plan = run("flat-peak", 10), run("lt-i", 10)
+    found = compare([flat, replace(plan, plan=still)])
+    assert found.ranking[0] == "lt-i" and not found.flat_wins
+    assert found.warnings[0].startswith("The plan never moves")
+    found = compare([flat, replace(plan, plan=moving)])
+    assert found.ranking[0] == "flat-peak" and found.flat_wins
+    cheaper = compare([run("flat-min", 9), replace(plan, plan=still)])
+    assert cheaper.flat_wins and "beats the plan" in cheaper.warnings[0]

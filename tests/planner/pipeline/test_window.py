@@ -35,7 +35,7 @@ def refusal(span_s: float, bin_s: float, **horizon: Any) -> str:
 @pytest.mark.parametrize(
     ("span_s", "bin_s", "duration_s", "period_s"),
     [
-        (HOUR, 60, 1800, 300),
+        (HOUR, 60, 1200, 300),  # less than half: 27 bins stay before the first decision
         (DAY, 300, DAY / 2, HOUR),
         (7 * DAY, 900, DAY, HOUR),
     ],
