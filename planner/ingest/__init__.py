@@ -6,7 +6,6 @@ Knows files, not Django. Read in this order: ``reader`` (the entry point), ``sou
 """
 
 from planner.ingest.options import DEMAND_FIELDS, FORMATS, REQUEST_FIELDS, IngestOptions
-from planner.ingest.preview import Preview, detect, preview
 from planner.ingest.reader import ingest_file
 from planner.ingest.report import IngestReport, Reject, SeriesReport
 from planner.ingest.source import sha256_file
@@ -27,14 +26,11 @@ __all__ = [
     "DemandColumns",
     "IngestOptions",
     "IngestReport",
-    "Preview",
     "Reject",
     "RequestColumns",
     "SeriesReport",
     "bin_requests",
-    "detect",
     "ingest_file",
-    "preview",
     "read_demand",
     "read_report",
     "read_requests",

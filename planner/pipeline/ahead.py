@@ -11,6 +11,7 @@ from planner.pipeline.sources import check_requests
 from planner.pipeline.traffic import FORECAST, Traffic, merge
 from planner.pipeline.window import Window
 from planner.scenario.schema import Scenario
+from simulation.synthesis import EmpiricalLengths
 from simulation.trace import Trace
 
 
@@ -41,14 +42,13 @@ def requests_ahead(
         edges = np.repeat(np.arange(bins) * window.bin_s, counts)
         arrival = np.sort(edges + rng.random(len(edges)) * window.bin_s)
         m = traffic.models.index(key.model)
-        isl, osl = traffic.lengths[m]
-        drawn = rng.integers(0, len(isl), len(arrival))
+        isl, osl = EmpiricalLengths(*traffic.lengths[m]).sample(len(arrival), rng)
         same = np.ones(len(arrival), np.int16)
         pieces.append(
             Trace(
                 arrival_s=arrival,
-                input_tokens=isl[drawn],
-                output_tokens=osl[drawn],
+                input_tokens=isl,
+                output_tokens=osl,
                 model=same * m,
                 region=same * traffic.regions.index(key.region),
                 tier=same * traffic.tiers.index(key.tier),

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from planner.ingest import IngestOptions, detect, ingest_file, read_demand, read_requests
+from planner.ingest import IngestOptions, ingest_file, read_demand, read_requests
 
 AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
 
@@ -149,29 +149,6 @@ def test_the_upload_keeps_its_own_name(ingest):
     report = ingest(AZURE + "2024-05-10 00:00:00,1,1\n", "upload-1.tmp", name="week.csv")
     assert report.trace == "week.csv"
     assert "week.csv" in report.provenance
-
-
-@pytest.mark.parametrize(
-    ("head", "name", "expected"),
-    [
-        (AZURE.encode(), "a.csv", "azure"),
-        (gzip.compress((AZURE + "x" * 99).encode(), mtime=0)[:60], "a.csv.gz", "azure"),
-        (
-            b"Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n",
-            "b",
-            "burstgpt",
-        ),
-        (b'{"timestamp":0,"input_length":1,"output_length":2}\n', "m.jsonl", "mooncake"),
-        (b"service,time_utc,requests\n", "d.csv", "demand"),
-        (b"day,hour,conversation_requests,api_requests\n", "d.csv", "demand"),
-        (b"model,t_s,rate_rps,active_clients\n", "d.csv", "demand"),
-        (b"minute,tokens_per_s\n", "d.csv", "demand"),
-        (b"arrival,input_tokens,output_tokens\n", "c.csv", "csv"),
-        (b"PAR1....", "p.parquet", "csv"),
-    ],
-)
-def test_detect(head, name, expected):
-    assert detect(head, name) == expected
 
 
 def test_real_azure_2023(shared, store):
