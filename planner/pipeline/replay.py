@@ -24,7 +24,7 @@ from planner.pipeline.smallest import Meets, fewest, trimmed
 from planner.pipeline.traffic import Traffic
 from planner.pipeline.window import Window
 from planner.scenario.build import Hardware
-from planner.scenario.schema import Policy, Scenario
+from planner.scenario.schema import POLICIES, Policy, Scenario
 from simulation.engine import simulate
 from simulation.fleet import Fleet
 from simulation.metrics import Summary, summarise, tiers_met
@@ -38,15 +38,6 @@ from simulation.trace import Trace
 
 IntArray = npt.NDArray[np.int64]
 
-LABELS = {
-    "today": "Today's fleet",
-    "flat-peak": "Flat at peak",
-    "flat-min": "Smallest flat fleet that meets the SLO",
-    "reactive": "Unified reactive",
-    "lt-i": "Planned (LT-I)",
-    "lt-i-last-value": "Planned on last value",
-    "lt-i-perfect": "Planned on a perfect forecast",
-}
 METHODS = {"lt-i": None, "lt-i-last-value": "last-value", "lt-i-perfect": "perfect"}
 MAX_INTERVALS = 1440  # of the series kept per policy: by the minute for a day
 
@@ -108,7 +99,7 @@ def run_policy(
 ) -> PolicyRun:
     """Replay one policy; ``planned`` saves planning again where the caller has planned already."""
     check_policy(study, policy.name)
-    label = LABELS[policy.name]
+    label = POLICIES[policy.name]
     counts = study.pools(study.today)
     plan: ScalingPlan | None = None
     chosen: ScalingPolicy

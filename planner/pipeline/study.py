@@ -21,7 +21,6 @@ from planner.pipeline.forecasts import forecast_window
 from planner.pipeline.planning import Planned, plan_window
 from planner.pipeline.progress import Progress, part
 from planner.pipeline.replay import (
-    LABELS,
     PolicyRun,
     Study,
     check_policy,
@@ -33,7 +32,7 @@ from planner.pipeline.sources import StoredTrace
 from planner.pipeline.traffic import Traffic, build_traffic
 from planner.pipeline.window import Window, resolve_window
 from planner.scenario.build import build_hardware
-from planner.scenario.schema import Policy, Scenario
+from planner.scenario.schema import POLICIES, Policy, Scenario
 
 Traces = dict[str, StoredTrace]
 MAX_STEPS = 10_000  # bins forecast ahead of one series
@@ -219,7 +218,7 @@ def compare(
                 )
             )
         except Infeasible as problem:  # of a yardstick; the plan itself has been made above
-            left_out.append(f"{LABELS[policy.name]} is left out: {problem}")
+            left_out.append(f"{POLICIES[policy.name]} is left out: {problem}")
     if not runs:
         raise Infeasible(" ".join(left_out))
     comparison = compare_runs(runs, scenario.objective.baseline, left_out)
@@ -280,8 +279,8 @@ def _policy(scenario: Scenario, name: str) -> Policy:
     own = next((policy for policy in scenario.policies if policy.name == name), None)
     if own is not None:
         return own
-    if name not in LABELS:
-        raise ScenarioError(f"There is no policy {name!r}; choose from {', '.join(LABELS)}.")
+    if name not in POLICIES:
+        raise ScenarioError(f"There is no policy {name!r}; choose from {', '.join(POLICIES)}.")
     return Policy(name=name)
 
 

@@ -213,6 +213,15 @@ class Fleet(Section):
 PolicyName = Literal[
     "today", "flat-peak", "flat-min", "reactive", "lt-i", "lt-i-last-value", "lt-i-perfect"
 ]
+POLICIES: dict[PolicyName, str] = {
+    "today": "Today's fleet",
+    "flat-peak": "Flat at peak",
+    "flat-min": "Smallest flat fleet that meets the SLO",
+    "reactive": "Unified reactive",
+    "lt-i": "Planned (LT-I)",
+    "lt-i-last-value": "Planned on last value",
+    "lt-i-perfect": "Planned on a perfect forecast",
+}
 
 
 class Policy(Section):

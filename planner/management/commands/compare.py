@@ -9,7 +9,7 @@ from planner.errors import PlannerError
 from planner.management.base import RunCommand
 from planner.management.commands.simulate import policy_words
 from planner.models import Run
-from planner.pipeline.replay import LABELS
+from planner.scenario.schema import POLICIES
 
 
 class Command(RunCommand):
@@ -25,9 +25,9 @@ class Command(RunCommand):
             return {}
         names = [name.strip() for name in options["policies"].split(",") if name.strip()]
         for name in names:
-            if name not in LABELS:
+            if name not in POLICIES:
                 raise PlannerError(
-                    f"--policies: there is no policy {name!r}; choose from {', '.join(LABELS)}."
+                    f"--policies: there is no policy {name!r}; choose from {', '.join(POLICIES)}."
                 )
         return {"policies": names}
 

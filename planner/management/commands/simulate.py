@@ -10,7 +10,7 @@ from typing import Any
 from planner import storage
 from planner.management.base import RunCommand
 from planner.models import Run
-from planner.pipeline.replay import LABELS
+from planner.scenario.schema import POLICIES
 
 
 class Command(RunCommand):
@@ -19,7 +19,7 @@ class Command(RunCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         super().add_arguments(parser)
-        parser.add_argument("--policy", required=True, choices=list(LABELS))
+        parser.add_argument("--policy", required=True, choices=list(POLICIES))
         parser.add_argument("--seed", type=int, help="left out: the scenario's")
         parser.add_argument("--out", type=Path, help="folder for the tables, as Parquet")
 

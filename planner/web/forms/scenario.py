@@ -11,19 +11,10 @@ from typing import Any, get_args
 from django import forms
 from django.forms import BaseFormSet, formset_factory
 
-from planner.scenario.schema import Forecast, Objective, PolicyName, Scenario, Tier
+from planner.scenario.schema import POLICIES, Forecast, Objective, Scenario, Tier
 from planner.web.forms.shares import SharesField
 from planner.web.forms.widgets import dress
 
-POLICIES = {
-    "today": "Today's fleet",
-    "flat-peak": "Flat at peak",
-    "flat-min": "Smallest flat fleet that meets the SLO",
-    "reactive": "Unified reactive",
-    "lt-i": "Planned (LT-I)",
-    "lt-i-last-value": "Planned on last value",
-    "lt-i-perfect": "Planned on a perfect forecast",
-}
 DEFAULT = Scenario.model_fields["fleet"].default
 
 
@@ -202,5 +193,3 @@ FORMSETS: dict[str, Any] = {  # of RowSet
     name: formset_factory(row, formset=RowSet, extra=0, can_delete=True, max_num=500)
     for name, row in ROWS.items()
 }
-
-assert set(POLICIES) == set(get_args(PolicyName))

@@ -15,6 +15,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from planner.errors import Outdated, PlannerError, ScenarioError
 from planner.models import Run, Scenario, Trace
 from planner.scenario import document as yaml
+from planner.scenario.schema import POLICIES
 from planner.selectors.runs import runs_list
 from planner.selectors.scenarios import scenario_get, scenarios_list
 from planner.selectors.traces import trace_get, traces_list
@@ -22,7 +23,6 @@ from planner.services import scenarios
 from planner.services.drafts import scenario_draft
 from planner.web.errors import planners_only, require_planner
 from planner.web.forms.editor import Editor
-from planner.web.forms.scenario import POLICIES
 from planner.web.paging import paged
 from planner.web.request import Request
 

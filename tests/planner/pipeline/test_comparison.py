@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from planner.pipeline.comparison import PolicyComparison, compare
-from planner.pipeline.replay import LABELS, PolicyRun
+from planner.pipeline.replay import PolicyRun
+from planner.scenario.schema import POLICIES
 from simulation.fleet import Fleet, Pool, Region, Tier
 from simulation.metrics import Percentiles, Summary
 from simulation.performance.linear import LinearProfile
@@ -43,7 +44,9 @@ def run(
         "iterations": 1, "preemptions": 0, "wall_seconds": 0.0, "tiers": {}, "models": {},
         "pools": (),
     } | more  # fmt: skip
-    return PolicyRun(name, LABELS[name], Summary(**given), FLEET, cast(Any, None), None)
+    return PolicyRun(
+        name, POLICIES[cast(Any, name)], Summary(**given), FLEET, cast(Any, None), None
+    )
 
 
 def test_those_that_meet_every_tier_come_first_by_cost_then_the_rest_by_how_far_off() -> None:
