@@ -35,6 +35,9 @@ MAX_LINES = 6  # of a trace: more cannot be told apart
 MAX_POINTS = 2000  # per line: more than a screen has pixels
 
 
+FEW_REPLICAS = 6  # up to here every whole number has a tick
+
+
 def figure(traces: Sequence[Any], *, height: int, y: str, x: str = "", **layout: Any) -> Figure:
     """Traces with the axes and margins that all charts share, as plain data for JSON."""
     drawn = go.Figure(data=list(traces))
@@ -153,7 +156,10 @@ def replica_figure(
         "rangemode": "tozero",
         "automargin": True,
     }
-    return figure(drawn, height=height, x=axis_title(clock), y="replicas ready", yaxis2=second)
+    chart = figure(drawn, height=height, x=axis_title(clock), y="replicas ready", yaxis2=second)
+    if max(counts["ready"].to_list(), default=0.0) <= FEW_REPLICAS:
+        chart["layout"]["yaxis"]["dtick"] = 1  # there is no half replica to point at
+    return chart
 
 
 def forecast_figure(
