@@ -82,17 +82,6 @@ def open_table(source: Source, options: IngestOptions, scratch: Path) -> Table:
     return TextTable(source, options, itertools.chain(again, pieces), found, quoted=not is_json)
 
 
-def text_columns(head: bytes, name: str) -> tuple[tuple[str, ...], bool]:
-    """The columns of a text file from its first bytes, and whether it is JSON lines."""
-    head = _text_head(head, name)
-    is_json = _is_json(head, name)
-    complete = b"\n" not in head  # nothing but the header: take it as it is
-    found = _sample(head, complete, name, quoted=not is_json)
-    if is_json:
-        return json_text.read_probe(found, name, PROBE_ROWS)[0], True
-    return csv_text.read_header(found, name).columns, False
-
-
 def _text_head(head: bytes, name: str) -> bytes:
     """The first bytes of a text file, without a byte order mark."""
     if (what := foreign(head)) is not None:

@@ -14,7 +14,6 @@ from planner.errors import EXPECTED, Infeasible, NotFound, PlannerError
 from planner.ingest import IngestOptions
 from planner.models import Run, Trace
 from planner.optimizer.problem import INFEASIBLE
-from planner.pipeline.documents import peak_rss_mb
 from planner.scenario import document as text
 from planner.selectors.scenarios import scenario_get
 from planner.selectors.traces import trace_get
@@ -92,8 +91,6 @@ def execute(run: Run, progress: runs.Progress) -> dict[str, Any]:
     """Carry out a run here and now; its expected problem is raised again."""
     run = runs.run_execute(run_id=run.pk, observer=progress, surface=True)
     result: dict[str, Any] = run.result
-    if "peak_rss_mb" in result:
-        result["peak_rss_mb"] = peak_rss_mb()
     return result
 
 
