@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from simulation.errors import SimulationError
+from simulation.performance.curves import Curve, linear
+from simulation.performance.profile import Check
 from simulation.performance.specs import GpuSpec, ModelSpec, Provenance
 
 MEMORY_SHARE = 0.9  # of GPU memory given to weights and KV cache; vLLM's gpu_memory_utilization
@@ -33,6 +35,7 @@ class LinearProfile:
     max_batch_tokens: int  # prefill tokens + decodes of one iteration (chunked prefill budget)
     kv_capacity_tokens: int
     provenance: Provenance
+    checks: tuple[Check, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("alpha_s", "beta_s", "gamma_s", "delta_s"):
@@ -41,6 +44,14 @@ class LinearProfile:
         for name in ("tp", "max_batch", "max_batch_tokens", "kv_capacity_tokens"):
             if getattr(self, name) < 1:
                 raise SimulationError(f"Profile {self.model} on {self.gpu}: {name} must be >= 1.")
+
+    @property
+    def kind(self) -> str:
+        return "linear"
+
+    @property
+    def curve(self) -> Curve:
+        return linear(self.alpha_s, self.beta_s, self.gamma_s, self.delta_s)
 
     def iteration_s(self, decodes: int, prefill_tokens: int) -> float:
         """Seconds of one iteration with ``decodes`` sequences and ``prefill_tokens`` tokens."""

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from simulation.errors import SimulationError
+
+Precision = Literal["bf16", "fp8", "fp4", "int8", "int4"]
+BYTES: Mapping[str, float] = {"bf16": 2.0, "fp8": 1.0, "fp4": 0.5, "int8": 1.0, "int4": 0.5}
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +22,11 @@ class Provenance:
 
 @dataclass(frozen=True, slots=True)
 class GpuSpec:
-    """One GPU type. Power is per GPU at the board, by what the instance is doing."""
+    """One GPU type. Power is per GPU at the board, by what the instance is doing.
+
+    What follows the provenance describes how fast it is, and is None where it is not known: a GPU
+    that a user describes by memory and power alone serves any profile that was measured on it.
+    """
 
     name: str
     memory_bytes: float
@@ -23,14 +34,93 @@ class GpuSpec:
     prefill_w: float
     decode_w: float
     provenance: Provenance
+    bandwidth_bytes_s: float | None = None  # of its memory, the vendor's peak
+    peak_flops: Mapping[str, float] = field(default_factory=dict)  # dense FLOP/s by Precision
+    tdp_w: float | None = None
+    link_bytes_s: float | None = None  # to its neighbours in a node, one direction, per GPU
+    network_bytes_s: float | None = None  # to another node, one direction, per GPU
+    gpus_per_node: int = 8
+    family: str = ""  # ampere, ada, hopper, blackwell, cdna3, gaudi ...
+
+
+@dataclass(frozen=True, slots=True)
+class ModelShape:
+    """What a model computes, from its Hugging Face ``config.json``; counts, no bytes.
+
+    ``layers`` = full attention + ``window_layers`` + ``linear_layers``. A feed-forward layer is
+    dense (``intermediate``) in the first ``dense_layers`` and where ``experts`` is 0, else a router
+    over ``experts``. Latent attention (MLA) has ``kv_lora_rank`` > 0 and caches one compressed
+    vector of ``kv_lora_rank + rope_head_dim`` per token and layer, whatever the tensor parallelism.
+    """
+
+    name: str
+    layers: int
+    hidden: int
+    vocab: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    intermediate: int  # of a dense feed-forward layer
+    max_context: int  # tokens, input + output
+    gated: bool = True  # feed-forward of three projections (SwiGLU), else two
+    tied_embeddings: bool = False
+    experts: int = 0
+    experts_per_token: int = 0
+    expert_intermediate: int = 0
+    shared_intermediate: int = 0  # of all shared experts together
+    dense_layers: int = 0  # leading dense feed-forward layers of a mixture of experts
+    kv_lora_rank: int = 0
+    q_lora_rank: int = 0
+    rope_head_dim: int = 0
+    nope_head_dim: int = 0
+    v_head_dim: int = 0
+    window_layers: int = 0  # layers that attend to the last ``window`` tokens only
+    window: int = 0
+    linear_layers: int = 0  # layers with a fixed-size state instead of a KV cache
+    linear_state_bytes: int = 0  # of that state, per sequence and layer
+    sparse_top_k: int = 0  # tokens a sparse attention layer attends to; 0: all
+    encoder: ModelShape | None = None  # of a vision-language model
+
+    def __post_init__(self) -> None:
+        for name in ("layers", "hidden", "vocab", "heads", "kv_heads", "head_dim", "max_context"):
+            if getattr(self, name) < 1:
+                raise SimulationError(f"Model {self.name}: {name} must be at least 1.")
+        if self.window_layers + self.linear_layers > self.layers:
+            raise SimulationError(f"Model {self.name}: more window and linear layers than layers.")
+        if self.experts and not 0 < self.experts_per_token <= self.experts:
+            raise SimulationError(
+                f"Model {self.name}: experts_per_token must be 1 to {self.experts}."
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Arrangement:
+    """How one instance is spread over GPUs, and in what precision.
+
+    Attention runs on ``tp`` GPUs times ``attention_dp`` copies of it, experts on
+    ``moe_tp * moe_ep`` = ``tp * attention_dp`` of the same GPUs, times ``pp`` stages.
+    """
+
+    tp: int = 1
+    pp: int = 1
+    attention_dp: int = 1
+    moe_tp: int = 1
+    moe_ep: int = 1
+    weights: str = "bf16"  # Precision of the linear layers
+    kv_cache: str = "bf16"
+
+    @property
+    def gpus(self) -> int:
+        return self.tp * self.pp * self.attention_dp
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """One model at one weight precision."""
+    """One model at one weight precision, as the simulator holds it in memory."""
 
     name: str
     weight_bytes: float
     kv_bytes_per_token: float
     max_context: int  # tokens, input + output
     provenance: Provenance
+    shape: ModelShape | None = None  # None: known by its memory alone

@@ -1,0 +1,118 @@
+"""What every performance profile can do: the one protocol behind which four kinds stand.
+
+An iteration is described by four numbers, which the engine keeps up to date in O(1):
+
+    b  decodes          sequences that each get one token
+    c  decode_context   KV tokens those sequences attend to, summed over them
+    p  prefill_tokens   prompt tokens computed in this iteration, over all its chunks
+    a  prefill_pairs    query-key pairs: chunk * (tokens before it + chunk / 2), summed over chunks
+
+so c / b is the mean context of a decode, a / p the mean number of keys of a prompt token.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from simulation.performance.curves import Curve, evaluate, inside
+from simulation.performance.specs import Provenance
+
+FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What predictions were compared with, and how they came out; errors are of (predicted -
+    measured) / measured, as fractions."""
+
+    quantity: str  # prefill time, TPOT, TTFT, power ...
+    against: str  # the rows: where from, and whether the fit had seen them
+    rows: int
+    mape: float  # mean of the absolute errors
+    median: float  # of the absolute errors
+    p95: float  # of the absolute errors
+    bias: float  # mean error, signed
+
+
+def check(quantity: str, against: str, measured: FloatArray, predicted: FloatArray) -> Check:
+    """Compare two arrays of the same shape; ``measured`` must be positive."""
+    errors = np.asarray(predicted, np.float64) / np.asarray(measured, np.float64) - 1.0
+    size = np.abs(errors)
+    return Check(
+        quantity=quantity,
+        against=against,
+        rows=int(size.size),
+        mape=float(size.mean()),
+        median=float(np.median(size)),
+        p95=float(np.quantile(size, 0.95)),
+        bias=float(errors.mean()),
+    )
+
+
+@runtime_checkable
+class Profile(Protocol):
+    """Iteration latency and limits of one model on one GPU arrangement.
+
+    ``curve`` is all that the compiled engine and the vectorised functions below need to know of
+    the kind; a new kind is a new way to make one.
+    """
+
+    @property
+    def model(self) -> str: ...
+    @property
+    def gpu(self) -> str: ...
+    @property
+    def tp(self) -> int:
+        """GPUs of one instance."""
+        ...
+
+    @property
+    def max_batch(self) -> int:
+        """Sequences in a batch."""
+        ...
+
+    @property
+    def max_batch_tokens(self) -> int:
+        """Prefill tokens and decodes of one iteration (the chunked prefill budget)."""
+        ...
+
+    @property
+    def kv_capacity_tokens(self) -> int: ...
+    @property
+    def provenance(self) -> Provenance: ...
+    @property
+    def kind(self) -> str:
+        """linear, table, operator or roofline."""
+        ...
+
+    @property
+    def curve(self) -> Curve: ...
+    @property
+    def checks(self) -> tuple[Check, ...]: ...
+
+
+def iteration_s(
+    profile: Profile,
+    decodes: npt.ArrayLike,
+    decode_context: npt.ArrayLike,
+    prefill_tokens: npt.ArrayLike,
+    prefill_pairs: npt.ArrayLike,
+) -> FloatArray:
+    """Seconds of iterations, broadcast over the four arrays; 0 where nothing is computed."""
+    return evaluate(profile.curve, decodes, decode_context, prefill_tokens, prefill_pairs)
+
+
+def measured_range(
+    profile: Profile,
+    decodes: npt.ArrayLike,
+    decode_context: npt.ArrayLike,
+    prefill_tokens: npt.ArrayLike,
+    prefill_pairs: npt.ArrayLike,
+) -> BoolArray:
+    """Whether each iteration lies inside what the profile was measured or fitted on."""
+    return inside(profile.curve, decodes, decode_context, prefill_tokens, prefill_pairs)
