@@ -1,8 +1,20 @@
 """Rows. Writes go through ``planner.services``, reads through ``planner.selectors``."""
 
+from planner.models.hardware import OwnGpu, OwnModel
+from planner.models.profile import Calibration, Profile, ProfileVersion
 from planner.models.run import Run
 from planner.models.scenario import Scenario
 from planner.models.trace import Trace
 from planner.models.user import User
 
-__all__ = ["Run", "Scenario", "Trace", "User"]
+__all__ = [
+    "Calibration",
+    "OwnGpu",
+    "OwnModel",
+    "Profile",
+    "ProfileVersion",
+    "Run",
+    "Scenario",
+    "Trace",
+    "User",
+]

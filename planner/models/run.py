@@ -33,6 +33,8 @@ class Run(models.Model):
     name = models.CharField(max_length=120, blank=True)  # of the scenario or file, as it was then
     document = models.TextField(blank=True)  # the scenario as it was when the run was asked for
     options = models.JSONField(default=dict, blank=True)
+    # Own GPUs, models and profile versions that the document names, as they were then.
+    resolved = models.JSONField(default=dict, blank=True)
     seed = models.PositiveIntegerField(default=0)
     code_version = models.CharField(max_length=64, blank=True)
     progress = models.FloatField(default=0.0)  # 0 to 1

@@ -1,0 +1,122 @@
+"""The one crossing between rows and the core's types: GPUs, models and profiles."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from planner.models import OwnGpu, OwnModel, ProfileVersion
+from simulation.performance.curves import LINEAR, Curve
+from simulation.performance.linear import LinearProfile
+from simulation.performance.profile import Check, Profile
+from simulation.performance.specs import GpuSpec, ModelShape, ModelSpec, Provenance
+
+Facts = dict[str, Any]
+FOREIGN = ("name", "provenance")  # columns of their own
+
+
+@dataclass(frozen=True, slots=True)
+class StoredProfile:
+    """A profile of any kind as it lies in the database: its curve and its limits."""
+
+    model: str
+    gpu: str
+    tp: int
+    kind: str
+    curve: Curve
+    max_batch: int
+    max_batch_tokens: int
+    kv_capacity_tokens: int
+    provenance: Provenance
+    checks: tuple[Check, ...] = ()
+
+
+def gpu_facts(spec: GpuSpec) -> Facts:
+    """What a row keeps of ``spec``, as JSON."""
+    facts = {key: value for key, value in asdict(spec).items() if key not in FOREIGN}
+    return facts | {"peak_flops": dict(spec.peak_flops)}
+
+
+def model_facts(spec: ModelSpec) -> Facts:
+    return {key: value for key, value in asdict(spec).items() if key not in FOREIGN}
+
+
+def gpu_from_facts(name: str, facts: Mapping[str, Any], provenance: Provenance) -> GpuSpec:
+    return GpuSpec(name=name, provenance=provenance, **_known(GpuSpec, facts))
+
+
+def model_from_facts(name: str, facts: Mapping[str, Any], provenance: Provenance) -> ModelSpec:
+    given = _known(ModelSpec, facts)
+    given["shape"] = shape_from_facts(facts["shape"]) if facts.get("shape") else None
+    return ModelSpec(name=name, provenance=provenance, **given)
+
+
+def shape_from_facts(facts: Mapping[str, Any]) -> ModelShape:
+    given = _known(ModelShape, facts, foreign=())
+    if facts.get("encoder"):
+        given["encoder"] = shape_from_facts(facts["encoder"])
+    return ModelShape(**given)
+
+
+def gpu_of(row: OwnGpu) -> GpuSpec:
+    return gpu_from_facts(row.name, row.facts, Provenance(row.kind, row.source))
+
+
+def model_of(row: OwnModel) -> ModelSpec:
+    return model_from_facts(row.name, row.facts, Provenance(row.kind, row.source))
+
+
+def profile_columns(profile: Profile) -> Facts:
+    """What a row of ProfileVersion keeps of a profile."""
+    return {
+        "kind": profile.kind,
+        "limits": {
+            "max_batch": int(profile.max_batch),
+            "max_batch_tokens": int(profile.max_batch_tokens),
+            "kv_capacity_tokens": int(profile.kv_capacity_tokens),
+        },
+        "curve": curve_bytes(profile.curve),
+        "checks": [asdict(check) for check in profile.checks],
+        "provenance": profile.provenance.kind,
+        "source": profile.provenance.source[:500],
+    }
+
+
+def profile_of(version: ProfileVersion) -> Profile:
+    """The profile of a stored version; a linear one as LinearProfile, whose parameters can be
+    read."""
+    row = version.profile
+    curve = curve_from_bytes(bytes(version.curve))
+    common: Facts = {
+        "model": row.model,
+        "gpu": row.gpu,
+        "tp": row.tp,
+        **version.limits,
+        "provenance": Provenance(version.provenance, version.source),
+        "checks": tuple(Check(**check) for check in version.checks),
+    }
+    if curve.kind == LINEAR and version.kind == ProfileVersion.Kind.LINEAR:
+        alpha, beta, gamma, delta = (float(value) for value in curve.values[1:5])
+        return LinearProfile(alpha_s=alpha, beta_s=beta, gamma_s=gamma, delta_s=delta, **common)
+    return StoredProfile(kind=version.kind, curve=curve, **common)
+
+
+def curve_bytes(curve: Curve) -> bytes:
+    out = io.BytesIO()
+    np.savez_compressed(out, values=curve.values)
+    return out.getvalue()
+
+
+def curve_from_bytes(data: bytes) -> Curve:
+    with np.load(io.BytesIO(data), allow_pickle=False) as held:
+        return Curve(held["values"])
+
+
+def _known(kind: Any, facts: Mapping[str, Any], foreign: tuple[str, ...] = FOREIGN) -> Facts:
+    """The facts that are fields of ``kind``: rows may be older or newer than the code."""
+    names = {field.name for field in fields(kind)} - set(foreign)
+    return {name: value for name, value in facts.items() if name in names}

@@ -1,0 +1,93 @@
+"""Performance profiles that were fitted or imported here, and the files they came from."""
+
+from django.conf import settings
+from django.db import models
+
+
+class Calibration(models.Model):
+    """An uploaded file of measurements; its rows lie in ``store`` as Parquet."""
+
+    class Kind(models.TextChoices):
+        BENCHMARK = "benchmark", "Benchmark rows"
+        KERNELS = "kernels", "Measured kernels"
+        OBSERVATIONS = "observations", "Observations of a running service"
+
+    name = models.CharField(max_length=120)  # the file's, for people
+    kind = models.CharField(max_length=16, choices=Kind.choices)
+    format = models.CharField(max_length=40, blank=True)
+    file_name = models.CharField(max_length=255)
+    sha256 = models.CharField(max_length=64, db_index=True)
+    bytes = models.BigIntegerField()
+    rows = models.PositiveIntegerField(default=0)
+    report = models.JSONField(default=dict, blank=True)  # what was read, what was not and why
+    source = models.CharField(max_length=500, blank=True)  # where the measurements come from
+    store = models.CharField(max_length=255, blank=True)  # folder, relative to the data directory
+    owner = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL
+    )
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["-created_at", "-pk"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Profile(models.Model):
+    """One model on one arrangement of one GPU type under a name of its own; what it says is in its
+    versions, the newest of which counts unless a scenario names another."""
+
+    name = models.CharField(max_length=80, unique=True)
+    model = models.CharField(max_length=80)
+    gpu = models.CharField(max_length=80)
+    tp = models.PositiveIntegerField(default=1)  # GPUs of one instance
+    arrangement = models.JSONField(default=dict, blank=True)  # specs.Arrangement
+    owner = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL
+    )
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class ProfileVersion(models.Model):
+    """What a profile says since one fit; never changed after it was made."""
+
+    class Kind(models.TextChoices):
+        LINEAR = "linear", "Linear"
+        TABLE = "table", "Table"
+        OPERATOR = "operator", "Operator"
+        ROOFLINE = "roofline", "Roofline"
+
+    profile = models.ForeignKey(Profile, on_delete=models.CASCADE, related_name="versions")
+    version = models.PositiveIntegerField()
+    kind = models.CharField(max_length=16, choices=Kind.choices)
+    limits = models.JSONField()  # max_batch, max_batch_tokens, kv_capacity_tokens
+    parameters = models.JSONField(default=dict, blank=True)  # value, low, high, unit by name
+    curve = models.BinaryField()  # simulation.performance.curves.Curve.values, npz
+    checks = models.JSONField(default=list, blank=True)  # simulation.performance.profile.Check
+    report = models.JSONField(default=dict, blank=True)  # of the fit: rows used, left out, notes
+    provenance = models.CharField(max_length=16, default="measured")
+    source = models.CharField(max_length=500, blank=True)
+    store = models.CharField(max_length=255, blank=True)  # its table of residuals
+    calibration = models.ForeignKey(
+        Calibration, null=True, blank=True, on_delete=models.SET_NULL, related_name="versions"
+    )
+    created_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL
+    )
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["profile", "-version"]
+        constraints = [
+            models.UniqueConstraint(fields=["profile", "version"], name="profile_version_once")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.profile.name}, version {self.version}"

@@ -1,0 +1,22 @@
+"""What an installation knows beyond the built-in facts, handed to ``build_hardware`` as plain data:
+the scenario package itself looks nothing up in a database."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from simulation.performance.profile import Profile
+from simulation.performance.specs import GpuSpec, ModelSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """The user's own facts by name; ``profiles`` in the version that the scenario means."""
+
+    gpus: Mapping[str, GpuSpec] = field(default_factory=dict)
+    models: Mapping[str, ModelSpec] = field(default_factory=dict)
+    profiles: Mapping[str, Profile] = field(default_factory=dict)
+
+
+NOTHING = Known()
