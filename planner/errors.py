@@ -27,6 +27,12 @@ class IngestError(PlannerError):
     title = "The file could not be read"
 
 
+class CatalogueError(PlannerError):
+    """A GPU, model or profile is not described as it must be; the message names the field."""
+
+    title = "The description is not valid"
+
+
 class Infeasible(PlannerError):
     """No plan meets every demand within every limit; the message names the conflict."""
 

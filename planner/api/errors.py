@@ -14,6 +14,7 @@ from rest_framework.views import set_rollback
 
 from forecasting.errors import ForecastError
 from planner.errors import (
+    CatalogueError,
     Infeasible,
     IngestError,
     KeyReused,
@@ -39,6 +40,7 @@ STATUS: tuple[tuple[type[Exception], int], ...] = (
     (Infeasible, 409),
     (ScenarioError, 422),
     (IngestError, 422),
+    (CatalogueError, 422),
     (KeyReused, 422),
     (ForecastError, 422),
     (SimulationError, 422),

@@ -1,0 +1,111 @@
+"""GPU types, models, prices and carbon: the built-in facts and the user's own, side by side."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from planner import catalogue
+from planner.errors import NotFound
+from planner.mappers import gpu_of, model_of
+from planner.models import OwnGpu, OwnModel
+from simulation.performance.specs import GpuSpec, ModelSpec, Provenance
+
+Spec = TypeVar("Spec", GpuSpec, ModelSpec)
+Row = TypeVar("Row", OwnGpu, OwnModel)
+NAMED = 20  # in a sentence that lists what there is
+
+
+@dataclass(frozen=True, slots=True)
+class Entry(Generic[Spec, Row]):
+    """A GPU type or model; ``row`` is None for a built-in one."""
+
+    spec: Spec
+    row: Row | None
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def own(self) -> bool:
+        return self.row is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What one hour of one GPU costs on demand or as spot capacity."""
+
+    provider: str
+    region: str
+    location: str
+    gpu: str
+    usd_per_gpu_hour: float
+    terms: str  # on demand, spot
+    provenance: Provenance
+
+
+@dataclass(frozen=True, slots=True)
+class Carbon:
+    """The grid of a region and what its data centres add to the power of the IT equipment."""
+
+    provider: str
+    region: str
+    location: str
+    g_per_kwh: float
+    g_provenance: Provenance
+    pue: float
+    pue_provenance: Provenance
+
+
+def gpus_list(search: str = "") -> list[Entry[GpuSpec, OwnGpu]]:
+    """Own types first, then the built-in ones; ``search`` is part of a name or family."""
+    mine = [Entry(gpu_of(row), row) for row in OwnGpu.objects.select_related("owner")]
+    built_in: list[Entry[GpuSpec, OwnGpu]] = [Entry(s, None) for s in catalogue.gpus().values()]
+    found = [*mine, *built_in]
+    return [one for one in found if _matches(search, one.name, one.spec.family)]
+
+
+def models_list(search: str = "") -> list[Entry[ModelSpec, OwnModel]]:
+    mine = [Entry(model_of(row), row) for row in OwnModel.objects.select_related("owner")]
+    built_in: list[Entry[ModelSpec, OwnModel]] = [
+        Entry(s, None) for s in catalogue.models().values()
+    ]
+    return [one for one in [*mine, *built_in] if _matches(search, one.name)]
+
+
+def gpu_get(name: str) -> Entry[GpuSpec, OwnGpu]:
+    """Raises NotFound listing what there is."""
+    return _find("GPU", name, gpus_list())
+
+
+def model_get(name: str) -> Entry[ModelSpec, OwnModel]:
+    return _find("model", name, models_list())
+
+
+def own_gpu_get(name: str) -> OwnGpu:
+    """A GPU type that can be changed; a built-in one cannot."""
+    row = gpu_get(name).row
+    if row is None:
+        raise NotFound(f"{name} is built in and stays as it is; add a GPU of your own instead.")
+    return row
+
+
+def own_model_get(name: str) -> OwnModel:
+    row = model_get(name).row
+    if row is None:
+        raise NotFound(f"{name} is built in and stays as it is; add a model of your own instead.")
+    return row
+
+
+def _find(what: str, name: str, entries: list[Entry[Spec, Row]]) -> Entry[Spec, Row]:
+    for entry in entries:
+        if entry.name == name:
+            return entry
+    have = ", ".join(entry.name for entry in entries[:NAMED])
+    more = f" and {len(entries) - NAMED} more" if len(entries) > NAMED else ""
+    raise NotFound(f"There is no {what} {name!r}; there are: {have}{more}.")
+
+
+def _matches(search: str, *texts: str) -> bool:
+    return all(any(word in text.casefold() for text in texts) for word in search.casefold().split())

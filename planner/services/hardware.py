@@ -1,0 +1,160 @@
+"""Own GPUs and models: kept, changed, removed. What is described is checked before it is kept."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from django.db import IntegrityError, transaction
+
+from planner import catalogue
+from planner.catalogue import own
+from planner.catalogue.facts import KINDS
+from planner.errors import CatalogueError, NotFound, NotReady, Outdated
+from planner.mappers import gpu_facts, model_facts
+from planner.models import OwnGpu, OwnModel, Profile, Scenario, User
+from planner.scenario import document as text
+from planner.services.access import check_may_plan, check_may_remove
+from simulation.performance.specs import ModelSpec, Provenance
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+-]*")
+NAME_CHARACTERS = 80
+SOURCE_CHARACTERS = 500
+ASSUMED = "assumed"
+Own = TypeVar("Own", OwnGpu, OwnModel)
+
+
+def gpu_save(
+    *,
+    user: User | None,
+    name: str,
+    given: Mapping[str, Any],
+    source: str = "",
+    kind: str = ASSUMED,
+    gpu: OwnGpu | None = None,
+    version: int | None = None,
+) -> OwnGpu:
+    """Keep a GPU type, a new one or ``gpu`` changed; ``given`` has the fields of
+    planner.catalogue.own. Raises CatalogueError naming the field that is wrong."""
+    check_may_plan(user)
+    name = check_name("GPU", name, catalogue.gpus())
+    spec = own.gpu_spec(name, given, _provenance(kind, source, user))
+    return _keep(OwnGpu, gpu, name, gpu_facts(spec), spec.provenance, user, version)
+
+
+def model_save(
+    *,
+    user: User | None,
+    name: str,
+    given: Mapping[str, Any] | None = None,
+    spec: ModelSpec | None = None,
+    source: str = "",
+    kind: str = ASSUMED,
+    model: OwnModel | None = None,
+    version: int | None = None,
+) -> OwnModel:
+    """Keep a model, described by its memory (``given``) or by its shape (``spec``, as
+    ``model_from_config`` makes it)."""
+    check_may_plan(user)
+    name = check_name("model", name, catalogue.models())
+    provenance = _provenance(kind, source, user)
+    if spec is None:
+        spec = own.model_spec(name, given or {}, provenance)
+    else:
+        shape = replace(spec.shape, name=name) if spec.shape else None
+        spec = replace(spec, name=name, shape=shape, provenance=provenance)
+    return _keep(OwnModel, model, name, model_facts(spec), spec.provenance, user, version)
+
+
+def gpu_delete(*, gpu: OwnGpu, user: User) -> None:
+    _remove(gpu, "gpu", user)
+
+
+def model_delete(*, model: OwnModel, user: User) -> None:
+    _remove(model, "model", user)
+
+
+def check_name(what: str, name: str, built_in: Mapping[str, Any]) -> str:
+    """``name`` without blanks around it; raises CatalogueError where it cannot be one."""
+    name = name.strip()
+    if not NAME.fullmatch(name) or len(name) > NAME_CHARACTERS:
+        raise CatalogueError(
+            f"The {what} cannot be named {name[:100]!r}: a name begins with a letter or digit and "
+            f"has at most {NAME_CHARACTERS} letters, digits, blanks and . _ + - in it."
+        )
+    if name in built_in:
+        raise CatalogueError(
+            f"{name} is a built-in {what}, whose facts have their sources; choose another name for "
+            "your own."
+        )
+    return name
+
+
+def _provenance(kind: str, source: str, user: User | None) -> Provenance:
+    if kind not in KINDS:
+        raise CatalogueError(f"kind {kind!r} is not known; choose from {', '.join(KINDS)}.")
+    said = source.strip()
+    if len(said) > SOURCE_CHARACTERS:
+        raise CatalogueError(f"source: at most {SOURCE_CHARACTERS} characters, not {len(said)}.")
+    return Provenance(kind, said or f"given by {user.username if user else 'the command line'}")
+
+
+def _keep(
+    kind: type[Own],
+    held: Own | None,
+    name: str,
+    facts: dict[str, Any],
+    provenance: Provenance,
+    user: User | None,
+    version: int | None,
+) -> Own:
+    said = {"facts": facts, "kind": provenance.kind, "source": provenance.source}
+    with transaction.atomic():
+        if held is None:
+            row = kind(name=name, owner=user, **said)
+        else:
+            found = kind._default_manager.select_for_update().filter(pk=held.pk).first()
+            if found is None:
+                raise NotFound(f"{held.name} was removed while you edited it; make it anew.")
+            if version is not None and version != found.version:
+                raise Outdated(
+                    f"{found.name} was changed by somebody else while you edited it; load it again "
+                    "and repeat your changes."
+                )
+            if name != found.name and (users := _users(found)):
+                raise NotReady(f"{found.name} cannot be renamed: it is used by {users}.")
+            row = found
+            row.name, row.version = name, row.version + 1
+            for column, value in said.items():
+                setattr(row, column, value)
+        try:
+            with transaction.atomic():
+                row.save()
+        except IntegrityError:
+            raise CatalogueError(f"There is {name!r} already; choose another name.") from None
+    return row
+
+
+def _remove(row: OwnGpu | OwnModel, what: str, user: User) -> None:
+    check_may_remove(user, row.owner_id, f"this {'GPU' if what == 'gpu' else what}")
+    if users := _users(row):
+        raise NotReady(f"{row.name} is used by {users}; change or remove that first.")
+    row.delete()
+
+
+def _users(row: OwnGpu | OwnModel) -> str:
+    """Profiles and scenarios that name a row, in words; "" where there are none."""
+    key = "gpu" if isinstance(row, OwnGpu) else "model"
+    profiles = Profile.objects.filter(**{key: row.name}).values_list("name", flat=True)
+    scenarios = [
+        scenario.name
+        for scenario in Scenario.objects.all()
+        if any(
+            isinstance(part, dict) and part.get(key) == row.name
+            for part in text.outline(scenario.document).get("profiles") or []
+        )
+    ]
+    named = [f"profile {name}" for name in profiles] + [f"scenario {name}" for name in scenarios]
+    return ", ".join(named[:5])
