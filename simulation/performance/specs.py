@@ -78,6 +78,9 @@ class ModelShape:
     window: int = 0
     linear_layers: int = 0  # layers with a fixed-size state instead of a KV cache
     linear_state_bytes: int = 0  # of that state, per sequence and layer
+    linear_key_width: int = 0  # heads * dimension of a linear layer's keys; 0: as the queries
+    linear_value_width: int = 0  # heads * dimension of its values
+    attention_gate: bool = False  # queries come with an output gate of the same size
     sparse_top_k: int = 0  # tokens a sparse attention layer attends to; 0: all
     encoder: ModelShape | None = None  # of a vision-language model
 

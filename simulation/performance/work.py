@@ -1,0 +1,338 @@
+"""Operators and the work they do: floating point operations, bytes and messages of one iteration.
+
+An operator is described per GPU, for one layer; ``count`` says how many layers run it. All amounts
+are arrays over iterations. Which of an iteration's four numbers an operator depends on is its
+``axis``: tokens (b + p), decodes (b and c / b), prefill (p and a / p), logits (sequences that get a
+token) or encoder (image tokens). A GPU sees ``share`` of the instance's sequences: attention data
+parallelism and pipeline stages divide them, but a GPU that works at all has at least one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from simulation.performance.specs import BYTES
+
+FloatArray = npt.NDArray[np.float64]
+Axis = Literal["tokens", "decodes", "prefill", "logits", "encoder"]
+ACTIVATION = 2.0  # bytes of an activation: 16 bits between operators, whatever the weights
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Iteration:
+    """Iterations of one instance, arrays of one shape; see ``profile`` for b, c, p and a."""
+
+    decodes: FloatArray
+    decode_context: FloatArray
+    prefill_tokens: FloatArray
+    prefill_pairs: FloatArray
+    encoder_tokens: FloatArray  # image tokens that the encoder reads, with ``encoder_pairs``
+    encoder_pairs: FloatArray
+
+    def rows(self, axis: Axis, share: float) -> FloatArray:
+        """Tokens or sequences of ``axis`` on one GPU."""
+        whole = {
+            "tokens": self.decodes + self.prefill_tokens,
+            "decodes": self.decodes,
+            "prefill": self.prefill_tokens,
+            "logits": self.decodes + np.minimum(self.prefill_tokens, 1.0),
+            "encoder": self.encoder_tokens,
+        }[axis]
+        rows: FloatArray = np.maximum(whole * share, np.minimum(whole, 1.0))
+        return rows
+
+    def keys(self, axis: Axis) -> FloatArray:
+        """Mean number of keys a query of ``axis`` attends to; 0 where there is no query."""
+        rows, pairs = {
+            "decodes": (self.decodes, self.decode_context),
+            "prefill": (self.prefill_tokens, self.prefill_pairs),
+            "encoder": (self.encoder_tokens, self.encoder_pairs),
+        }[axis]
+        keys: FloatArray = np.divide(pairs, rows, out=np.zeros(pairs.shape), where=rows > 0)
+        return keys
+
+
+def iteration(
+    decodes: npt.ArrayLike = 0.0,
+    decode_context: npt.ArrayLike = 0.0,
+    prefill_tokens: npt.ArrayLike = 0.0,
+    prefill_pairs: npt.ArrayLike = 0.0,
+    encoder_tokens: npt.ArrayLike = 0.0,
+    encoder_pairs: npt.ArrayLike = 0.0,
+) -> Iteration:
+    """The iterations described by numbers that broadcast against each other."""
+    given = (decodes, decode_context, prefill_tokens, prefill_pairs, encoder_tokens, encoder_pairs)
+    return Iteration(*np.broadcast_arrays(*(np.asarray(x, np.float64) for x in given)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Work:
+    """What one GPU does for one layer; bytes are read or written once, at least."""
+
+    flops: FloatArray
+    weight_bytes: FloatArray
+    activation_bytes: FloatArray  # inputs and outputs
+    kv_bytes: FloatArray  # KV cache or state, read and written
+    message_bytes: FloatArray  # a collective's buffer on one GPU
+
+    @property
+    def memory_bytes(self) -> FloatArray:
+        return self.weight_bytes + self.activation_bytes + self.kv_bytes
+
+
+def _work(like: FloatArray, **amounts: FloatArray) -> Work:
+    names = ("flops", "weight_bytes", "activation_bytes", "kv_bytes", "message_bytes")
+    return Work(*(amounts.get(name, np.zeros_like(like)) for name in names))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operator:
+    """What every operator has: its place in the graph and its share of the instance's work."""
+
+    name: str
+    after: tuple[str, ...]
+    count: int
+    axis: Axis = "tokens"
+    share: float = 1.0
+
+    @property
+    def memory_bytes(self) -> float:
+        """Weights that one layer keeps on one GPU."""
+        return 0.0
+
+    def rows(self, it: Iteration) -> FloatArray:
+        return it.rows(self.axis, self.share)
+
+    def work(self, it: Iteration) -> Work:
+        raise NotImplementedError
+
+    def output_bytes(self, it: Iteration) -> FloatArray:
+        """Bytes handed to the operators that follow, from one GPU."""
+        raise NotImplementedError
+
+    def transient_bytes(self, it: Iteration) -> FloatArray:
+        """Memory held only while one layer runs: inputs and outputs."""
+        return self.work(it).activation_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gemm(Operator):
+    """rows x k times k x n. ``matrices`` > 1 are multiplied side by side (one per head)."""
+
+    n: int
+    k: int
+    precision: str = "bf16"
+    matrices: int = 1
+
+    @property
+    def memory_bytes(self) -> float:
+        return self.matrices * self.n * self.k * BYTES[self.precision]
+
+    def work(self, it: Iteration) -> Work:
+        rows = self.rows(it)
+        return _work(
+            rows,
+            flops=2.0 * rows * self.matrices * self.n * self.k,
+            weight_bytes=np.where(rows > 0, self.memory_bytes, 0.0),
+            activation_bytes=rows * self.matrices * (self.n + self.k) * ACTIVATION,
+        )
+
+    def output_bytes(self, it: Iteration) -> FloatArray:
+        return self.rows(it) * self.matrices * self.n * ACTIVATION
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Absorbed(Gemm):
+    """Weights that another operator already keeps in memory (MLA's absorbed projections)."""
+
+    @property
+    def memory_bytes(self) -> float:
+        return 0.0
+
+    def work(self, it: Iteration) -> Work:
+        rows = self.rows(it)
+        size = self.matrices * self.n * self.k
+        return _work(
+            rows,
+            flops=2.0 * rows * size,
+            weight_bytes=np.where(rows > 0, size * BYTES[self.precision], 0.0),
+            activation_bytes=rows * self.matrices * (self.n + self.k) * ACTIVATION,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attention(Operator):
+    """Softmax attention of prefill chunks or of decodes over their KV cache.
+
+    ``qk_dim`` and ``v_dim`` are what a head multiplies per key, ``kv_row_bytes`` what a cached
+    token takes in one layer on one GPU. ``window`` > 0 bounds the keys a query sees; applied to
+    the mean number of keys, so mixed lengths around the window are slightly overestimated.
+    """
+
+    heads: int
+    kv_heads: int
+    qk_dim: int
+    v_dim: int
+    kv_row_bytes: float
+    kv_cache: str = "bf16"
+    window: int = 0
+
+    def keys(self, it: Iteration) -> FloatArray:
+        """Keys per query after the window."""
+        keys = it.keys(self.axis)
+        return np.minimum(keys, self.window) if self.window else keys
+
+    def work(self, it: Iteration) -> Work:
+        rows, keys = self.rows(it), self.keys(it)
+        # A chunk of ``rows`` after ``past`` tokens has keys = past + rows / 2 per query and reads
+        # past + rows; several chunks read more than this.
+        chunk = np.where(rows > 0, keys + rows / 2, 0.0)
+        read = rows * keys if self.axis == "decodes" else chunk
+        return _work(
+            rows,
+            flops=2.0 * rows * keys * self.heads * (self.qk_dim + self.v_dim),
+            activation_bytes=rows * self.heads * (self.qk_dim + self.v_dim) * ACTIVATION,
+            kv_bytes=read * self.kv_row_bytes,
+        )
+
+    def output_bytes(self, it: Iteration) -> FloatArray:
+        return self.rows(it) * self.heads * self.v_dim * ACTIVATION
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recurrence(Operator):
+    """Linear attention with a fixed state per sequence (gated delta rule).
+
+    Per token and state element: decay, the key's and the query's product, and the update, about 8
+    operations. The state is read and written once per sequence and iteration (decode), once per
+    ``CHUNK`` tokens (prefill, chunkwise form: Yang et al., arXiv 2412.06464, section 3.3).
+    """
+
+    state_elements: float  # on one GPU
+    state_bytes: float
+    width: int  # of queries, keys, values and gate together, on one GPU
+    CHUNK = 64
+
+    def work(self, it: Iteration) -> Work:
+        rows = self.rows(it)
+        passes = rows if self.axis == "decodes" else np.ceil(rows / self.CHUNK)
+        return _work(
+            rows,
+            flops=8.0 * rows * self.state_elements,
+            activation_bytes=rows * self.width * ACTIVATION,
+            kv_bytes=2.0 * passes * self.state_bytes,
+        )
+
+    def output_bytes(self, it: Iteration) -> FloatArray:
+        return self.rows(it) * self.width * ACTIVATION / 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experts(Operator):
+    """Grouped feed-forward of a mixture of experts: gate-up, activation and down in one.
+
+    Tokens are spread evenly: each expert is hit with probability top_k / experts by each token, so
+    1 - (1 - top_k / experts)^tokens of them are read at all.
+    """
+
+    hidden: int
+    intermediate: int  # of one expert on one GPU, after tensor parallelism
+    experts: int  # of the model
+    top_k: int
+    tp: int
+    ep: int
+    gated: bool = True
+    precision: str = "bf16"
+
+    @property
+    def expert_bytes(self) -> float:
+        return (3 if self.gated else 2) * self.hidden * self.intermediate * BYTES[self.precision]
+
+    @property
+    def memory_bytes(self) -> float:
+        return self.experts / self.ep * self.expert_bytes
+
+    def distinct(self, it: Iteration) -> FloatArray:
+        """Expected number of this GPU's experts that at least one token reaches."""
+        missed = np.power(1.0 - self.top_k / self.experts, self.rows(it))
+        return np.maximum(self.experts / self.ep * (1.0 - missed), 0.0)
+
+    def work(self, it: Iteration) -> Work:
+        rows = self.rows(it)
+        routed = rows * self.top_k / self.ep
+        products = 3 if self.gated else 2
+        return _work(
+            rows,
+            flops=2.0 * routed * products * self.hidden * self.intermediate,
+            weight_bytes=self.distinct(it) * self.expert_bytes,
+            activation_bytes=2.0 * routed * self.hidden * ACTIVATION,
+        )
+
+    def output_bytes(self, it: Iteration) -> FloatArray:
+        return self.rows(it) * self.hidden * ACTIVATION
+
+    def transient_bytes(self, it: Iteration) -> FloatArray:
+        routed = self.rows(it) * self.top_k / self.ep
+        return routed * (2 * self.hidden + 3 * self.intermediate) * ACTIVATION
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Elementwise(Operator):
+    """Norms, activations, rotary embedding, look-ups: bound by the bytes they touch per row.
+
+    Their few operations are not counted: no tensor core does them.
+    """
+
+    read: int  # elements per row
+    written: int
+    memory: float = 0.0  # bytes kept (an embedding table)
+    kv_row_bytes: float = 0.0  # written to the KV cache per row
+
+    @property
+    def memory_bytes(self) -> float:
+        return self.memory
+
+    def work(self, it: Iteration) -> Work:
+        rows = self.rows(it)
+        return _work(
+            rows,
+            activation_bytes=rows * (self.read + self.written) * ACTIVATION,
+            kv_bytes=rows * self.kv_row_bytes,
+        )
+
+    def output_bytes(self, it: Iteration) -> FloatArray:
+        return self.rows(it) * self.written * ACTIVATION
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collective(Operator):
+    """Communication between ``gpus``; ``width`` elements per row in one GPU's buffer.
+
+    The buffer is what NCCL calls the message: all_reduce and all_to_all the vector each GPU holds,
+    all_gather and reduce_scatter the whole vector after or before.
+    """
+
+    kind: Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send"]
+    gpus: int
+    width: float
+    bytes_each: float = ACTIVATION
+
+    def work(self, it: Iteration) -> Work:
+        rows = self.rows(it)
+        return _work(rows, message_bytes=rows * self.width * self.bytes_each)
+
+    @property
+    def traffic(self) -> float:
+        """Bytes that each GPU must send per byte of message, at least."""
+        n = self.gpus
+        return {"all_reduce": 2.0 * (n - 1) / n, "send": 1.0}.get(self.kind, (n - 1) / n)
+
+    def output_bytes(self, it: Iteration) -> FloatArray:
+        return self.work(it).message_bytes
+
+    def transient_bytes(self, it: Iteration) -> FloatArray:
+        return self.work(it).message_bytes
