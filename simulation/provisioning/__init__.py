@@ -1,0 +1,1 @@
+"""Provisioning below the replica: how many replicas of each operator, in what batch, where."""

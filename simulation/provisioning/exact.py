@@ -1,0 +1,147 @@
+"""The fewest slots under the limit, with a certificate (methods.md A5).
+
+Operators in series add their latencies, branches take the longer one. Where the graph is made of
+these two, a dynamic program over slots is exact: f(K) is the least latency that K slots can buy,
+
+    series:    f(K) = min over k of f1(k) + f2(K - k)       (multiple-choice knapsack)
+    branches:  f(K) = min over k of max(f1(k), f2(K - k))
+
+and the optimum is the first K with f(K) within the limit. Any other graph goes to an integer
+program with a start time per operator.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from simulation.provisioning.frontier import Frontier, frontiers
+from simulation.provisioning.kernels import join
+from simulation.provisioning.problem import OperatorPlan, OperatorProblem, evaluate, sojourns
+from simulation.provisioning.program import solve_program
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Piece:
+    """A part of the graph between two points: what K slots buy, and how they are split."""
+
+    latency: FloatArray  # [K + 1], non-increasing; inf where K slots are too few
+    taken: IntArray  # [K + 1]: slots of ``left`` (of the operator itself in a leaf)
+    operator: int = -1
+    left: _Piece | None = None
+    right: _Piece | None = None
+
+
+def exact(problem: OperatorProblem, table: FloatArray | None = None) -> OperatorPlan | None:
+    """The plan of fewest slots, or None when no plan meets the limit; ``bound`` = ``slots``."""
+    table = sojourns(problem) if table is None else table
+    options = frontiers(problem, table)
+    if any(not option.slots.size for option in options):
+        return None  # an operator that no number of replicas makes stable
+    most = sum(int(option.slots[-1]) for option in options)
+    budget = sum(int(option.slots[0]) for option in options)
+    while True:  # few graphs need all slots: look in a doubling range
+        budget = min(2 * budget, most)
+        piece = _series_parallel(problem, options, budget)
+        if piece is None:
+            return solve_program(problem, table, options)
+        enough = np.flatnonzero(piece.latency <= problem.slo_s)
+        if enough.size:
+            break
+        if budget == most:
+            return None
+    choice = np.zeros((len(options), 3), np.int64)
+    _unfold(piece, int(enough[0]), options, choice)
+    plan = evaluate(problem, "exact", table, choice)
+    return evaluate(problem, "exact", table, choice, bound=plan.slots)
+
+
+def _leaf(v: int, option: Frontier, budget: int) -> _Piece:
+    reach = np.searchsorted(option.slots, np.arange(budget + 1), side="right") - 1
+    latency = np.where(reach >= 0, option.sojourn_s[np.maximum(reach, 0)], np.inf)
+    return _Piece(latency=latency, taken=reach.astype(np.int64), operator=v)
+
+
+def _joined(one: _Piece, two: _Piece, branches: bool) -> _Piece:
+    best = np.full(one.latency.size, np.inf)
+    taken = np.zeros(one.latency.size, np.int64)
+    join(one.latency, two.latency, branches, best, taken)
+    return _Piece(latency=best, taken=taken, left=one, right=two)
+
+
+def _series_parallel(
+    problem: OperatorProblem, options: tuple[Frontier, ...], budget: int
+) -> _Piece | None:
+    """The whole graph as one piece, or None when it is not series-parallel.
+
+    Every operator is an arc from its own entry to its own exit, precedence is an arc that costs
+    nothing (None); arcs in a row and arcs side by side are joined until one is left.
+    """
+    count = len(problem.names)
+    source, sink = 2 * count, 2 * count + 1
+    arcs: list[tuple[int, int, _Piece | None]] = [
+        (2 * v, 2 * v + 1, _leaf(v, options[v], budget)) for v in range(count)
+    ]
+    arcs += [(2 * u + 1, 2 * v, None) for u, v in problem.edges]
+    arcs += [(source, 2 * v, None) for v in range(count) if all(e[1] != v for e in problem.edges)]
+    arcs += [(2 * v + 1, sink, None) for v in range(count) if all(e[0] != v for e in problem.edges)]
+
+    while len(arcs) > 1:
+        smaller = _merge_branches(arcs)
+        smaller = _merge_row(smaller, {source, sink})
+        if len(smaller) == len(arcs):
+            return None
+        arcs = smaller
+    return arcs[0][2]
+
+
+Arc = tuple[int, int, "_Piece | None"]
+
+
+def _merge_branches(arcs: list[Arc]) -> list[Arc]:
+    between: dict[tuple[int, int], _Piece | None] = {}
+    for u, v, piece in arcs:
+        if between.get((u, v)) is None:
+            between[u, v] = piece
+        elif piece is not None:
+            other = between[u, v]
+            assert other is not None
+            between[u, v] = _joined(other, piece, branches=True)
+    return [(u, v, piece) for (u, v), piece in between.items()]
+
+
+def _merge_row(arcs: list[Arc], ends: set[int]) -> list[Arc]:
+    """Join one pair of arcs around each point that has exactly one arc in and one out."""
+    into: dict[int, list[int]] = {}
+    out_of: dict[int, list[int]] = {}
+    for i, (u, v, _) in enumerate(arcs):
+        out_of.setdefault(u, []).append(i)
+        into.setdefault(v, []).append(i)
+    used: set[int] = set()
+    merged: list[Arc] = []
+    for point, arriving in into.items():
+        leaving = out_of.get(point, [])
+        if point in ends or len(arriving) != 1 or len(leaving) != 1:
+            continue
+        i, j = arriving[0], leaving[0]
+        if i in used or j in used:
+            continue
+        used |= {i, j}
+        (u, _, one), (_, v, two) = arcs[i], arcs[j]
+        piece = one if two is None else two if one is None else _joined(one, two, branches=False)
+        merged.append((u, v, piece))
+    return [arc for i, arc in enumerate(arcs) if i not in used] + merged
+
+
+def _unfold(piece: _Piece, slots: int, options: tuple[Frontier, ...], choice: IntArray) -> None:
+    if piece.left is None or piece.right is None:
+        choice[piece.operator] = options[piece.operator].choice[piece.taken[slots]]
+        return
+    left = int(piece.taken[slots])
+    _unfold(piece.left, left, options, choice)
+    _unfold(piece.right, slots - left, options, choice)

@@ -1,0 +1,163 @@
+"""Operator-level scaling as arrays: the graph, its latencies, the load and the limit.
+
+Source: operator-level autoscaling, section 4.1 (equations 1 to 8), read as methods.md A4 says:
+``latency_s`` is the kernel latency times the number of layers, batching enters once (batches
+arrive at rate / b and are served at 1 / T), and the sojourn holds the full T, since a request
+waits for its whole batch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from simulation.errors import SimulationError
+from simulation.provisioning.kernels import fill_sojourns
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OperatorProblem:
+    """One phase (prefill or decode) of one model under a rate and a limit on latency.
+
+    ``edges`` are pairs (before, after) of operator indices; an operator without any is a path of
+    its own. ``rate`` counts what the operators see: requests per second for prefill, sequence
+    iterations per second for decode.
+    """
+
+    names: tuple[str, ...]
+    edges: tuple[tuple[int, int], ...]
+    batches: IntArray  # [B], ascending
+    parallel: IntArray  # [P], ascending: GPUs that one replica is spread over
+    latency_s: FloatArray  # [V, B, P] of a whole batch; inf where it cannot run
+    transfer_s: FloatArray  # [V, B, P] to the operators after it
+    rate: float
+    slo_s: float
+    max_replicas: int = 64
+
+    def __post_init__(self) -> None:
+        shape = (len(self.names), self.batches.size, self.parallel.size)
+        if self.latency_s.shape != shape or self.transfer_s.shape != shape:
+            raise SimulationError(f"Operator latencies and transfers must have the shape {shape}.")
+        if not np.isfinite(self.latency_s).any(axis=(1, 2)).all():
+            raise SimulationError("Every operator needs a batch and parallelism it can run at.")
+        if not self.rate > 0 or not self.slo_s > 0 or self.max_replicas < 1:
+            raise SimulationError("Rate, limit and the most replicas must be positive.")
+        order(len(self.names), self.edges)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OperatorPlan:
+    """Replicas, batch and parallelism of every operator, each of shape ``[V]``.
+
+    ``slots`` is eq. 8, the sum of P x R: GPU places asked for, which cannot be set against GPUs of
+    whole models (methods.md A5). ``latency_s`` is eq. 3 along the critical path.
+    """
+
+    method: str
+    replicas: IntArray
+    batch: IntArray
+    parallel: IntArray
+    sojourn_s: FloatArray
+    latency_s: float
+    slots: int
+    feasible: bool
+    bound: int | None = None  # slots that no plan can go below; None: the method proves nothing
+
+    @property
+    def gap(self) -> float | None:
+        """Distance to the proven bound, relative to the plan."""
+        return None if self.bound is None else (self.slots - self.bound) / self.slots
+
+
+def order(operators: int, edges: tuple[tuple[int, int], ...]) -> tuple[int, ...]:
+    """Operators in an order in which each comes after those before it."""
+    before = [0] * operators
+    after: list[list[int]] = [[] for _ in range(operators)]
+    for u, v in edges:
+        if not (0 <= u < operators and 0 <= v < operators):
+            raise SimulationError(f"Edge ({u}, {v}) names an operator that is not there.")
+        after[u].append(v)
+        before[v] += 1
+    ready = [v for v in range(operators) if not before[v]]
+    found: list[int] = []
+    while ready:
+        u = ready.pop(0)
+        found.append(u)
+        for v in after[u]:
+            before[v] -= 1
+            if not before[v]:
+                ready.append(v)
+    if len(found) < operators:
+        raise SimulationError("The operator graph has a cycle.")
+    return tuple(found)
+
+
+def critical_path(problem: OperatorProblem, sojourn_s: FloatArray) -> tuple[float, list[int]]:
+    """Longest sum of ``sojourn_s`` over a path, and the operators on it in order."""
+    count = len(problem.names)
+    finish = np.zeros(count)
+    come_from = np.full(count, -1)
+    parents: list[list[int]] = [[] for _ in range(count)]
+    for u, v in problem.edges:
+        parents[v].append(u)
+    for v in order(count, problem.edges):
+        for u in parents[v]:
+            if come_from[v] < 0 or finish[u] > finish[come_from[v]]:
+                come_from[v] = u
+        finish[v] = sojourn_s[v] + (finish[come_from[v]] if come_from[v] >= 0 else 0.0)
+    last = int(finish.argmax())
+    path = [last]
+    while come_from[path[-1]] >= 0:
+        path.append(int(come_from[path[-1]]))
+    return float(finish[last]), path[::-1]
+
+
+def predecessors(count: int, edges: tuple[tuple[int, int], ...]) -> tuple[IntArray, IntArray]:
+    """Operators before each: those of ``v`` are ``parents[offsets[v] : offsets[v + 1]]``."""
+    lists: list[list[int]] = [[] for _ in range(count)]
+    for u, v in edges:
+        lists[v].append(u)
+    offsets = np.r_[0, np.cumsum([len(parents) for parents in lists])].astype(np.int64)
+    return offsets, np.array([u for parents in lists for u in parents], np.int64)
+
+
+def sojourns(problem: OperatorProblem) -> FloatArray:
+    """T + W + C of every choice, ``[V, B, P, R]`` with R = 1 to ``max_replicas``; inf: unstable.
+
+    W is the mean wait of M/M/R (eqs. 1 and 2, with both terms of Erlang C in the denominator).
+    """
+    shape = (*problem.latency_s.shape, problem.max_replicas)
+    out = np.empty(shape)
+    fill_sojourns(
+        problem.latency_s, problem.transfer_s, problem.batches.astype(np.float64), problem.rate, out
+    )
+    return out
+
+
+def evaluate(
+    problem: OperatorProblem,
+    method: str,
+    table: FloatArray,
+    choice: IntArray,
+    bound: int | None = None,
+) -> OperatorPlan:
+    """The plan of a choice: ``choice[v]`` = (batch index, parallelism index, replicas)."""
+    b, p, r = choice.T
+    sojourn = table[np.arange(len(problem.names)), b, p, r - 1]
+    latency, _ = critical_path(problem, sojourn)
+    return OperatorPlan(
+        method=method,
+        replicas=r.copy(),
+        batch=problem.batches[b],
+        parallel=problem.parallel[p],
+        sojourn_s=sojourn,
+        latency_s=latency,
+        slots=int((problem.parallel[p] * r).sum()),
+        feasible=bool(latency <= problem.slo_s),
+        bound=bound,
+    )
