@@ -13,7 +13,8 @@ says which iterations do that.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -38,9 +39,14 @@ DENSE, DECODE, PREFILL = 3, 6, 9  # where a part's three header numbers stand
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Curve:
-    """Seconds of an iteration as numbers; read only, one dimension."""
+    """Seconds of an iteration as numbers; read only, one dimension.
+
+    ``support``: by the place of a part, the least and the largest y that was measured at each of
+    its x knots, where that is less than all of its y knots. Only ``inside`` reads it.
+    """
 
     values: FloatArray
+    support: Mapping[int, tuple[FloatArray, FloatArray]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         values = np.ascontiguousarray(self.values, dtype=np.float64)
@@ -59,12 +65,15 @@ class Part:
     """Seconds on knots: ``x`` shape ``[n]`` and ``y`` shape ``[m]`` ascending, ``seconds[n, m]``.
 
     dense: x tokens b + p, one y. decode: x sequences b, y mean context c / b. prefill: x tokens p,
-    y keys per token a / p.
+    y keys per token a / p. ``low`` and ``high``, shape ``[n]``: the y between which there are
+    measurements at each x; None where the whole table was measured.
     """
 
     x: FloatArray
     y: FloatArray
     seconds: FloatArray
+    low: FloatArray | None = None
+    high: FloatArray | None = None
 
     def __post_init__(self) -> None:
         if self.seconds.shape != (self.x.size, self.y.size) or not self.seconds.size:
@@ -109,7 +118,13 @@ def grid(
         header[place : place + 3] = offset, part.x.size, part.y.size
         body += [part.x, part.y, part.seconds.ravel()]
         offset += part.x.size + part.y.size + part.seconds.size
-    return Curve(np.concatenate([header, *body]))
+    parts = {DENSE: dense, DECODE: decode, PREFILL: prefill}
+    support = {
+        place: (part.low, part.high)
+        for place, part in parts.items()
+        if part.low is not None and part.high is not None
+    }
+    return Curve(np.concatenate([header, *body]), support)
 
 
 @kernel
@@ -209,7 +224,10 @@ def inside(
             continue
         xs, ys = values[first : first + n], values[first + n : first + n + m]
         good = (x >= xs[0]) & (x <= xs[-1])
-        if m > 1:
+        if place in curve.support:
+            low, high = curve.support[place]
+            good &= (y >= np.interp(x, xs, low)) & (y <= np.interp(x, xs, high))
+        elif m > 1:
             good &= (y >= ys[0]) & (y <= ys[-1])
         result &= good | (x == 0)
     return result

@@ -1,0 +1,268 @@
+"""The table profile: interpolation on measured grids of whole iterations.
+
+Rows come as crosses more often than as full grids (splitwise and SageServe vary one size at a time
+around 512 tokens and one sequence), so a table is filled as follows.
+
+- Repeats: the median. Rows that were not one batch (``BenchmarkRows.whole``) are left out.
+- Prefill over (tokens of the iteration, keys per token): rows form families, single prompts and
+  batches of equal prompts; each rises with its tokens (isotonic) and is interpolated by monotone
+  cubics in log-log. A family without a row at some number of tokens takes the other family's there,
+  times the ratio of the two at its neighbours. Between families linear in the keys, beyond them
+  constant: it is not monotone in the keys, as many short prompts take longer than a long one.
+- Decode over (sequences, mean context): rises with both; cells never measured are the sum of a
+  term of the sequences and one of the context, in least squares over those that were.
+- Beyond the last knot the last slope goes on. ``measured_range`` says what lies outside: beyond the
+  knots, or further than a factor ``NEAR`` in keys or context from any row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from simulation.errors import SimulationError
+from simulation.performance.curves import Curve, Part, grid
+from simulation.performance.monotone import between, finer, isotonic, rising
+from simulation.performance.profile import Check
+from simulation.performance.rows import BenchmarkRows
+from simulation.performance.specs import Provenance
+
+FloatArray = npt.NDArray[np.float64]
+
+STEPS = 3  # knots added between two measured ones, for the cubics to show in a bilinear table
+NEAR = 2.0  # ratio of keys per token, or of context, within which a row speaks for its neighbours
+SAME_CONTEXT = 1.05  # contexts within this ratio are one knot
+MIXED = 1.1  # splitwise-sim's rule: a mixed iteration is this times the prefill of all its tokens
+
+
+@dataclass(frozen=True, slots=True)
+class TableProfile:
+    """Measured iteration latency of one model on one GPU arrangement, interpolated."""
+
+    model: str
+    gpu: str
+    tp: int
+    max_batch: int
+    max_batch_tokens: int
+    kv_capacity_tokens: int
+    provenance: Provenance
+    curve: Curve
+    checks: tuple[Check, ...] = ()
+    notes: tuple[str, ...] = ()  # sentences about rows left out
+
+    @property
+    def kind(self) -> str:
+        return "table"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Family:
+    """Prefills of equal prompts, or of single ones: seconds over the tokens of the batch."""
+
+    tokens: FloatArray
+    keys: FloatArray  # per token
+    seconds: FloatArray
+    weights: FloatArray  # rows behind each point
+
+    def holds(self, tokens: float) -> bool:
+        return bool((self.tokens == tokens).any())
+
+    def at(self, tokens: FloatArray) -> FloatArray:
+        return between(self.tokens, self.seconds, tokens)
+
+
+def table_curve(rows: BenchmarkRows, *, mixed: float = 0.0) -> Curve:
+    """The compiled table of one arrangement's rows; see the module's docstring.
+
+    ``mixed`` above 0 replaces the rule that an iteration which does both saves one reading of the
+    weights (the cheaper of its two parts) by splitwise-sim's, for which it is 1.1.
+    """
+    rows = rows.take(rows.whole & np.isfinite(rows.batch) & np.isfinite(rows.isl))
+    decode = _decode(rows.take(np.isfinite(rows.tbt_s) & np.isfinite(rows.context)))
+    prefill = _prefill(rows.take(np.isfinite(rows.prefill_s)))
+    overlap = min(decode.seconds.min(), prefill.seconds.min())
+    return grid(decode=decode, prefill=prefill, overlap_s=float(overlap), mixed=mixed)
+
+
+def table_profile(
+    rows: BenchmarkRows,
+    *,
+    kv_capacity_tokens: int,
+    provenance: Provenance,
+    max_batch: int | None = None,
+    max_batch_tokens: int | None = None,
+    mixed: float = 0.0,
+    checks: tuple[Check, ...] = (),
+) -> TableProfile:
+    """A table of the rows of one arrangement; limits are those measured where none are given."""
+    arrangements = list(rows.arrangements())
+    if len(arrangements) != 1:
+        names = ", ".join(f"{m} on {tp} x {g}" for (m, g, tp), _ in arrangements)
+        raise SimulationError(f"A table describes one arrangement, these rows {names}; choose one.")
+    ((model, gpu, tp), _) = arrangements[0]
+    parts = int((~rows.whole).sum())
+    note = (
+        f"{parts} of {rows.rows} rows left out: their batch took more than 1.5 times its prefill "
+        "and decode, so memory held only a part of it at a time."
+    )
+    single = rows.take(rows.whole & (rows.batch == 1))
+    longest = np.nanmax(single.isl, initial=0.0)
+    return TableProfile(
+        model=model,
+        gpu=gpu,
+        tp=tp,
+        curve=table_curve(rows, mixed=mixed),
+        max_batch=max_batch or int(np.nanmax(rows.batch[rows.whole])),
+        max_batch_tokens=max_batch_tokens or max(1, int(longest)),
+        kv_capacity_tokens=kv_capacity_tokens,
+        provenance=provenance,
+        checks=checks,
+        notes=(note,) if parts else (),
+    )
+
+
+def _medians(keys: FloatArray, seconds: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Distinct rows of ``keys``, and the median of and the number of ``seconds`` for each."""
+    distinct, place = np.unique(keys, axis=0, return_inverse=True)
+    place = place.ravel()
+    order = np.argsort(place, kind="stable")
+    ends = np.cumsum(np.bincount(place))
+    groups = np.split(seconds[order], ends[:-1])
+    return (
+        distinct,
+        np.array([np.median(g) for g in groups]),
+        np.array([float(g.size) for g in groups]),
+    )
+
+
+def _prefill(rows: BenchmarkRows) -> Part:
+    if not rows.rows:
+        raise SimulationError(
+            "A table needs rows with batch, isl and the prefill time of that batch; there are none."
+        )
+    points, seconds, weights = _medians(np.column_stack([rows.batch, rows.isl]), rows.prefill_s)
+    families = _share(_families(points, seconds, weights))
+    knots = finer(np.unique(np.concatenate([f.tokens for f in families])), STEPS)
+    keys = np.unique(np.concatenate([f.keys for f in families]))
+    table = np.empty((knots.size, keys.size))
+    low, high = np.empty(knots.size), np.empty(knots.size)
+    for i, tokens in enumerate(knots):
+        near = [f for f in families if f.tokens[0] <= tokens <= f.tokens[-1]] or [
+            min(families, key=lambda f: np.abs(np.log(f.tokens / tokens)).min())
+        ]
+        at = np.array([np.interp(tokens, f.tokens, f.keys) for f in near])
+        took = np.array([f.at(np.clip([tokens], f.tokens[0], f.tokens[-1]))[0] for f in near])
+        order = np.argsort(at)
+        table[i] = np.interp(keys, at[order], took[order])
+        low[i], high[i] = at.min() / NEAR, at.max() * NEAR
+    ones = np.ones(knots.size)
+    for j in range(keys.size):
+        table[:, j] = isotonic(table[:, j], ones)
+    return Part(knots, keys, table, low=low, high=high)
+
+
+def _families(points: FloatArray, seconds: FloatArray, weights: FloatArray) -> list[Family]:
+    """``points``: batch and prompt. Single prompts, and each prompt length seen in batches."""
+    batch, isl = points.T
+    sizes = [s for s in np.unique(isl) if np.unique(batch[isl == s]).size > 1]
+    members = [batch == 1, *(isl == s for s in sizes)]
+    loose = ~np.any(members, axis=0)
+    members += [loose & (batch == b) for b in np.unique(batch[loose])]
+    families = []
+    for member in members:
+        if not member.any():
+            continue
+        order = np.flatnonzero(member)[np.argsort((batch * isl)[member], kind="stable")]
+        tokens = (batch * isl)[order]
+        level = np.exp(isotonic(np.log(seconds[order]), weights[order]))
+        families.append(Family(tokens, isl[order] / 2, level, weights[order]))
+    return families
+
+
+def _share(families: list[Family]) -> list[Family]:
+    """Each family with the points that only others have inside its range, brought to its level by
+    the ratio that the two have where both were measured."""
+    result = []
+    for own in families:
+        taken: dict[float, list[float]] = {}
+        for other in families:
+            common = np.intersect1d(own.tokens, other.tokens)
+            if other is own or common.size < 2:
+                continue
+            lack = np.setdiff1d(other.tokens, own.tokens)
+            lack = lack[(lack > common[0]) & (lack < common[-1])]
+            ratio = np.log(own.at(common) / other.at(common))
+            guess = np.log(other.at(lack)) + np.interp(np.log(lack), np.log(common), ratio)
+            for tokens, seconds in zip(lack, guess, strict=True):
+                taken.setdefault(float(tokens), []).append(float(seconds))
+        tokens = np.concatenate([own.tokens, np.array(list(taken))])
+        logs = np.concatenate(
+            [np.log(own.seconds), np.array([np.mean(found) for found in taken.values()])]
+        )
+        keys = np.interp(tokens, own.tokens, own.keys)
+        weights = np.concatenate([own.weights, np.ones(len(taken))])
+        order = np.argsort(tokens)
+        level = np.exp(isotonic(logs[order], weights[order]))
+        result.append(Family(tokens[order], keys[order], level, weights[order]))
+    return result
+
+
+def _decode(rows: BenchmarkRows) -> Part:
+    if not rows.rows:
+        raise SimulationError(
+            "A table needs rows with batch, isl, osl and the time between tokens; there are none."
+        )
+    contexts = _knots(rows.context)
+    place = np.abs(np.log(contexts)[None, :] - np.log(rows.context)[:, None]).argmin(axis=1)
+    points, seconds, counts = _medians(np.column_stack([rows.batch, place]), rows.tbt_s)
+    batches = np.unique(points[:, 0])
+    cells = (np.searchsorted(batches, points[:, 0]), points[:, 1].astype(int))
+    filled = _sum_of_two((batches.size, contexts.size), cells, seconds, counts)
+    table = np.maximum(filled, seconds.min())
+    table[cells] = seconds
+    weights = np.full(table.shape, 1e-3)
+    weights[cells] = counts
+    table = rising(table, weights)
+    knots = finer(batches, STEPS)
+    table = np.column_stack([between(batches, column, knots) for column in table.T])
+    measured = np.zeros(filled.shape, np.bool_)
+    measured[cells] = True
+    low = np.where(measured, contexts, np.inf).min(axis=1) / NEAR
+    high = np.where(measured, contexts, -np.inf).max(axis=1) * NEAR
+    return Part(
+        knots,
+        contexts,
+        table,
+        low=np.interp(knots, batches, low),
+        high=np.interp(knots, batches, high),
+    )
+
+
+def _knots(values: FloatArray) -> FloatArray:
+    """Distinct values, those within ``SAME_CONTEXT`` of the first of them taken as one."""
+    distinct = np.unique(values)
+    knots: list[list[float]] = []
+    for value in distinct.tolist():
+        if knots and value <= knots[-1][0] * SAME_CONTEXT:
+            knots[-1].append(value)
+        else:
+            knots.append([value])
+    return np.array([float(np.median(k)) for k in knots])
+
+
+def _sum_of_two(
+    shape: tuple[int, int],
+    cells: tuple[npt.NDArray[np.int_], npt.NDArray[np.int_]],
+    seconds: FloatArray,
+    counts: FloatArray,
+) -> FloatArray:
+    """Every cell as a term of its row plus one of its column, in weighted least squares."""
+    design = np.zeros((seconds.size, sum(shape)))
+    each = np.arange(seconds.size)
+    design[each, cells[0]] = 1.0
+    design[each, shape[0] + cells[1]] = 1.0
+    root = np.sqrt(counts)
+    terms = np.linalg.lstsq(design * root[:, None], seconds * root, rcond=None)[0]
+    return np.asarray(terms[: shape[0], None] + terms[None, shape[0] :], np.float64)
