@@ -1,0 +1,1 @@
+"""Import of measured operators (kernels) from files into tables of ``simulation.performance``."""
