@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -110,13 +111,12 @@ def benchmark_rows(
     if len(sizes) != 1:
         raise SimulationError("Benchmark rows: every column must have the same number of rows.")
     rows = sizes.pop()
-    return BenchmarkRows(
-        **{
-            name: np.asarray(texts[name], np.str_) if name in texts else np.full(rows, "")
-            for name in TEXTS
-        },
-        **{name: arrays.get(name, np.full(rows, np.nan)) for name in NUMBERS},
-    )
+    columns: dict[str, Any] = {
+        name: np.asarray(texts[name], np.str_) if name in texts else np.full(rows, "")
+        for name in TEXTS
+    }
+    columns |= {name: arrays.get(name, np.full(rows, np.nan)) for name in NUMBERS}
+    return BenchmarkRows(**columns)
 
 
 def join(parts: Sequence[BenchmarkRows]) -> BenchmarkRows:
