@@ -13,7 +13,6 @@ says which iterations do that.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,21 +31,17 @@ LINEAR, GRID = 0, 1
 # LINEAR: kind, alpha, beta, gamma, delta, most decodes and most prefill tokens of the fitted rows.
 # GRID: kind, overlap, mixed, then for each of the three parts the offset of its x knots, their
 # number, the number of its y knots (1: the part does not depend on y), then per part its x knots,
-# y knots and values in row-major order.
+# y knots, values in row-major order, and the least and the largest y measured at each x knot.
 HEADER = 3 + 3 * 3
 DENSE, DECODE, PREFILL = 3, 6, 9  # where a part's three header numbers stand
+ANY = 1e300  # a limit that is none
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Curve:
-    """Seconds of an iteration as numbers; read only, one dimension.
-
-    ``support``: by the place of a part, the least and the largest y that was measured at each of
-    its x knots, where that is less than all of its y knots. Only ``inside`` reads it.
-    """
+    """Seconds of an iteration as numbers; read only, one dimension."""
 
     values: FloatArray
-    support: Mapping[int, tuple[FloatArray, FloatArray]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         values = np.ascontiguousarray(self.values, dtype=np.float64)
@@ -66,14 +61,14 @@ class Part:
 
     dense: x tokens b + p, one y. decode: x sequences b, y mean context c / b. prefill: x tokens p,
     y keys per token a / p. ``low`` and ``high``, shape ``[n]``: the y between which there are
-    measurements at each x; None where the whole table was measured.
+    measurements at each x; from the first to the last y knot where they are not given.
     """
 
     x: FloatArray
     y: FloatArray
     seconds: FloatArray
-    low: FloatArray | None = None
-    high: FloatArray | None = None
+    low: FloatArray = field(default_factory=lambda: np.zeros(0))
+    high: FloatArray = field(default_factory=lambda: np.zeros(0))
 
     def __post_init__(self) -> None:
         if self.seconds.shape != (self.x.size, self.y.size) or not self.seconds.size:
@@ -82,6 +77,10 @@ class Part:
             raise SimulationError("The knots of a curve must ascend.")
         if (self.seconds < 0).any():
             raise SimulationError("An iteration cannot take less than no time.")
+        ends = (self.y[0], self.y[-1]) if self.y.size > 1 else (-ANY, ANY)
+        for name, end in zip(("low", "high"), ends, strict=True):
+            if not getattr(self, name).size:
+                object.__setattr__(self, name, np.full(self.x.size, end))
 
 
 NOTHING = Part(np.zeros(1), np.zeros(1), np.zeros((1, 1)))
@@ -116,15 +115,9 @@ def grid(
     offset = HEADER
     for place, part in ((DENSE, dense), (DECODE, decode), (PREFILL, prefill)):
         header[place : place + 3] = offset, part.x.size, part.y.size
-        body += [part.x, part.y, part.seconds.ravel()]
-        offset += part.x.size + part.y.size + part.seconds.size
-    parts = {DENSE: dense, DECODE: decode, PREFILL: prefill}
-    support = {
-        place: (part.low, part.high)
-        for place, part in parts.items()
-        if part.low is not None and part.high is not None
-    }
-    return Curve(np.concatenate([header, *body]), support)
+        body += [part.x, part.y, part.seconds.ravel(), part.low, part.high]
+        offset = HEADER + sum(array.size for array in body)
+    return Curve(np.concatenate([header, *body]))
 
 
 @kernel
@@ -222,12 +215,9 @@ def inside(
         first, n, m = (int(v) for v in values[place : place + 3])
         if n * m == 1:
             continue
-        xs, ys = values[first : first + n], values[first + n : first + n + m]
+        xs, after = values[first : first + n], first + n + m + n * m
+        low, high = values[after : after + n], values[after + n : after + 2 * n]
         good = (x >= xs[0]) & (x <= xs[-1])
-        if place in curve.support:
-            low, high = curve.support[place]
-            good &= (y >= np.interp(x, xs, low)) & (y <= np.interp(x, xs, high))
-        elif m > 1:
-            good &= (y >= ys[0]) & (y <= ys[-1])
+        good &= (y >= np.interp(x, xs, low)) & (y <= np.interp(x, xs, high))
         result &= good | (x == 0)
     return result
