@@ -32,6 +32,7 @@ from planner.pipeline.sources import StoredTrace
 from planner.pipeline.traffic import Traffic, build_traffic
 from planner.pipeline.window import Window, resolve_window
 from planner.scenario.build import build_hardware
+from planner.scenario.known import NOTHING, Known
 from planner.scenario.schema import POLICIES, Policy, Scenario
 
 Traces = dict[str, StoredTrace]
@@ -95,10 +96,12 @@ def forecast_series(
     )
 
 
-def forecast(scenario: Scenario, traces: Traces, *, progress: Progress) -> Outcome:
+def forecast(
+    scenario: Scenario, traces: Traces, *, known: Known = NOTHING, progress: Progress
+) -> Outcome:
     """The forecast a plan of this scenario would stand on, period by period, with its errors."""
     begun = time.perf_counter()
-    hardware = build_hardware(scenario)
+    hardware = build_hardware(scenario, known)
     progress(0.0, "Reading the traffic")
     traffic = build_traffic(scenario, traces)
     window = resolve_window(scenario, traffic.demand, traffic.clock)
@@ -131,10 +134,12 @@ def forecast(scenario: Scenario, traces: Traces, *, progress: Progress) -> Outco
     )
 
 
-def plan(scenario: Scenario, traces: Traces, *, progress: Progress) -> Outcome:
+def plan(
+    scenario: Scenario, traces: Traces, *, known: Known = NOTHING, progress: Progress
+) -> Outcome:
     """Replicas over time; raises Infeasible with the conflict in words."""
     begun = time.perf_counter()
-    study = _study(scenario, traces, part(progress, 0.0, 0.4))
+    study = _study(scenario, traces, known, part(progress, 0.0, 0.4))
     planned = _planned(study, part(progress, 0.4, 1.0))
     figures = doc.plan_document(planned.plan, study.hardware)
     return Outcome(
@@ -155,12 +160,18 @@ def plan(scenario: Scenario, traces: Traces, *, progress: Progress) -> Outcome:
 
 
 def simulate(
-    scenario: Scenario, traces: Traces, *, policy: str, seed: int | None = None, progress: Progress
+    scenario: Scenario,
+    traces: Traces,
+    *,
+    policy: str,
+    seed: int | None = None,
+    known: Known = NOTHING,
+    progress: Progress,
 ) -> Outcome:
     """One policy replayed on the scenario's requests; ``seed`` stands in for the scenario's."""
     begun = time.perf_counter()
     scenario = _seeded(scenario, seed)
-    study = _study(scenario, traces, part(progress, 0.0, 0.3))
+    study = _study(scenario, traces, known, part(progress, 0.0, 0.3))
     run = run_policy(
         study, _policy(scenario, policy), seed=scenario.seed, progress=part(progress, 0.3, 1.0)
     )
@@ -190,13 +201,14 @@ def compare(
     *,
     policies: Sequence[str] = (),
     seed: int | None = None,
+    known: Known = NOTHING,
     progress: Progress,
 ) -> Outcome:
     """Forecast, plan, and replay every policy (the scenario's, or those named) side by side;
     ``seed`` stands in for the scenario's."""
     begun = time.perf_counter()
     scenario = _seeded(scenario, seed)
-    study = _study(scenario, traces, part(progress, 0.0, 0.15))
+    study = _study(scenario, traces, known, part(progress, 0.0, 0.15))
     wanted = [_policy(scenario, name) for name in policies] or list(scenario.policies)
     if study.hardware.today is not None and "today" not in {p.name for p in wanted}:
         wanted.insert(0, Policy(name="today"))
@@ -243,8 +255,8 @@ def compare(
     )
 
 
-def _study(scenario: Scenario, traces: Traces, progress: Progress) -> Study:
-    hardware = build_hardware(scenario)
+def _study(scenario: Scenario, traces: Traces, known: Known, progress: Progress) -> Study:
+    hardware = build_hardware(scenario, known)
     progress(0.0, "Reading the traffic")
     traffic = build_traffic(scenario, traces)
     window = resolve_window(scenario, traffic.demand, traffic.clock)

@@ -10,10 +10,12 @@ import numpy.typing as npt
 
 from planner import catalogue
 from planner.errors import ScenarioError
+from planner.scenario.known import NOTHING, Known
 from planner.scenario.schema import Profile, Scenario
 from planner.scenario.schema import Region as RegionSection
 from simulation.fleet import Fleet, Pool, Region, Tier
 from simulation.performance.linear import LinearProfile, kv_capacity_tokens
+from simulation.performance.profile import Profile as Speed
 from simulation.performance.specs import GpuSpec, ModelSpec, Provenance
 
 T = TypeVar("T")
@@ -33,7 +35,7 @@ class Hardware:
     gpus: tuple[GpuSpec, ...]
     regions: tuple[Region, ...]
     tiers: tuple[Tier, ...]
-    profiles: dict[tuple[int, int], LinearProfile]  # by (l, g); absent: does not run there
+    profiles: dict[tuple[int, int], Speed]  # by (l, g); absent: does not run there
     capacity_gpus: IntArray  # [r, g]
     usd_per_gpu_hour: FloatArray  # [r, g]
     latency_s: FloatArray  # [r, r]
@@ -73,18 +75,21 @@ class Hardware:
         return Fleet(tiers=self.tiers, regions=self.regions, pools=pools, latency_s=self.latency_s)
 
 
-def build_hardware(scenario: Scenario) -> Hardware:
-    """Everything but the traffic; raises ScenarioError naming what is unknown and what is known."""
+def build_hardware(scenario: Scenario, known: Known = NOTHING) -> Hardware:
+    """Everything but the traffic; ``known`` are the user's own facts that the scenario names.
+
+    Raises ScenarioError naming what is unknown and what is known.
+    """
     facts: list[tuple[str, Provenance]] = []
-    models = tuple(_model(scenario, m.name, facts) for m in scenario.models)
+    models = tuple(_model(scenario, m.name, known, facts) for m in scenario.models)
     names = list(dict.fromkeys(profile.gpu for profile in scenario.profiles))
-    gpus = tuple(_gpu(scenario, name, facts) for name in names)
-    profiles: dict[tuple[int, int], LinearProfile] = {}
+    gpus = tuple(_gpu(scenario, name, known, facts) for name in names)
+    profiles: dict[tuple[int, int], Speed] = {}
     for section in scenario.profiles:
         m = next(i for i, model in enumerate(models) if model.name == section.model)
         g = names.index(section.gpu)
-        profiles[m, g] = _profile(section, models[m], gpus[g])
-        what = f"Speed of {section.model} on {section.tp} x {section.gpu}"
+        profiles[m, g] = _profile(section, models[m], gpus[g], known)
+        what = f"Speed of {section.model} on {profiles[m, g].tp} x {section.gpu}"
         facts.append((what, profiles[m, g].provenance))
     regions, capacity, price = [], [], []
     for part in scenario.regions:
@@ -124,7 +129,9 @@ def _seconds(milliseconds: float | None) -> float | None:
     return None if milliseconds is None else milliseconds / 1000
 
 
-def _model(scenario: Scenario, name: str, facts: list[tuple[str, Provenance]]) -> ModelSpec:
+def _model(
+    scenario: Scenario, name: str, known: Known, facts: list[tuple[str, Provenance]]
+) -> ModelSpec:
     section = next(m for m in scenario.models if m.name == name)
     if section.weight_gb and section.kv_bytes_per_token and section.max_context:
         spec = ModelSpec(
@@ -135,15 +142,17 @@ def _model(scenario: Scenario, name: str, facts: list[tuple[str, Provenance]]) -
             provenance=Provenance("assumed", section.source),
         )
     else:
-        spec = _known("models", "model", name, catalogue.models())
+        spec = _known("models", "model", name, {**known.models, **catalogue.models()})
     facts.append((f"Memory of {name}", spec.provenance))
     return spec
 
 
-def _gpu(scenario: Scenario, name: str, facts: list[tuple[str, Provenance]]) -> GpuSpec:
+def _gpu(
+    scenario: Scenario, name: str, known: Known, facts: list[tuple[str, Provenance]]
+) -> GpuSpec:
     section = next((g for g in scenario.gpus if g.name == name and g.in_full), None)
     if section is None:
-        spec = _known("gpus", "GPU", name, catalogue.gpus())
+        spec = _known("gpus", "GPU", name, {**known.gpus, **catalogue.gpus()})
     else:
         spec = GpuSpec(
             name=name,
@@ -166,7 +175,9 @@ def _known(section: str, what: str, name: str, built_in: dict[str, T]) -> T:
     return built_in[name]
 
 
-def _profile(section: Profile, model: ModelSpec, gpu: GpuSpec) -> LinearProfile:
+def _profile(section: Profile, model: ModelSpec, gpu: GpuSpec, known: Known) -> Speed:
+    if section.name is not None:
+        return _kept(section, known)
     if not section.in_full:
         built_in = catalogue.profiles()
         key = (section.model, section.gpu, section.tp)
@@ -198,6 +209,24 @@ def _profile(section: Profile, model: ModelSpec, gpu: GpuSpec) -> LinearProfile:
         kv_capacity_tokens=kv_capacity_tokens(model, gpu, section.tp),
         provenance=Provenance("assumed", section.source),
     )
+
+
+def _kept(section: Profile, known: Known) -> Speed:
+    """The profile of this installation that the section names; ``tp`` may be left out."""
+    name = section.name or ""
+    if name not in known.profiles:
+        raise ScenarioError(
+            f"profiles: {name!r} is kept in no database here; give model, gpu and tp of a built-in "
+            "profile, or alpha_ms to delta_ms."
+        )
+    profile = known.profiles[name]
+    said = (section.model, section.gpu, section.tp if section.tp > 1 else profile.tp)
+    if said != (profile.model, profile.gpu, profile.tp):
+        raise ScenarioError(
+            f"profiles: {name} is of {profile.model} on {profile.tp} x {profile.gpu}, not of "
+            f"{said[0]} on {said[2]} x {said[1]}; correct model, gpu and tp."
+        )
+    return profile
 
 
 def _like(section: RegionSection) -> catalogue.CatalogueRegion | None:
@@ -260,7 +289,7 @@ def _latency(scenario: Scenario) -> FloatArray:
 def _bounds(
     scenario: Scenario,
     gpus: list[str],
-    profiles: dict[tuple[int, int], LinearProfile],
+    profiles: dict[tuple[int, int], Speed],
     capacity_gpus: IntArray,
     price: FloatArray,
 ) -> tuple[IntArray, IntArray, IntArray | None]:

@@ -90,12 +90,16 @@ class Model(Section):
 class Profile(Section):
     """How fast a model runs on an arrangement of GPUs (linear, methods.md C1).
 
-    Without ``alpha_ms`` to ``delta_ms`` the built-in profile of that model, GPU and tp is meant.
+    Without ``alpha_ms`` to ``delta_ms`` the built-in profile of that model, GPU and tp is meant, or
+    with a ``name`` the one that was fitted or imported here under that name.
     """
 
     model: Name
     gpu: Name
-    tp: Annotated[int, Field(ge=1, le=1024)] = 1
+    tp: Annotated[int, Field(ge=1, le=1024)] = 1  # left out beside a name: the profile's own
+    # A profile kept in this installation; without a version the newest when the run is made.
+    name: Name | None = None
+    version: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     alpha_ms: CoefficientMs | None = None
     beta_ms: CoefficientMs | None = None
     gamma_ms: CoefficientMs | None = None
@@ -108,6 +112,14 @@ class Profile(Section):
     @property
     def in_full(self) -> bool:
         return self.alpha_ms is not None
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> Profile:
+        if self.name is not None and self.in_full:
+            raise ValueError("name refers to a kept profile; leave out alpha_ms to delta_ms")
+        if self.version is not None and self.name is None:
+            raise ValueError("version is of a kept profile; give its name too")
+        return self
 
     @model_validator(mode="after")
     def _complete(self) -> Profile:

@@ -13,6 +13,7 @@ from simulation.performance.specs import GpuSpec, ModelSpec, Provenance
 
 Spec = TypeVar("Spec", GpuSpec, ModelSpec)
 Row = TypeVar("Row", OwnGpu, OwnModel)
+ON_DEMAND, SPOT = "on demand", "spot"
 NAMED = 20  # in a sentence that lists what there is
 
 
@@ -96,6 +97,34 @@ def own_model_get(name: str) -> OwnModel:
     if row is None:
         raise NotFound(f"{name} is built in and stays as it is; add a model of your own instead.")
     return row
+
+
+def prices_list(search: str = "") -> list[Price]:
+    """By provider, region and GPU; ``search`` is part of any of them."""
+    found = [
+        Price(r.provider, r.name, r.location, gpu, usd, ON_DEMAND, r.sources[gpu])
+        for r in catalogue.regions().values()
+        for gpu, usd in r.usd_per_gpu_hour.items()
+    ]
+    return [
+        one for one in found if _matches(search, one.provider, one.region, one.location, one.gpu)
+    ]
+
+
+def carbon_list(search: str = "") -> list[Carbon]:
+    found = [
+        Carbon(
+            provider=r.provider,
+            region=r.name,
+            location=r.location,
+            g_per_kwh=r.carbon_g_per_kwh,
+            g_provenance=r.sources["carbon_g_per_kwh"],
+            pue=r.pue,
+            pue_provenance=r.sources["pue"],
+        )
+        for r in catalogue.regions().values()
+    ]
+    return [one for one in found if _matches(search, one.provider, one.region, one.location)]
 
 
 def _find(what: str, name: str, entries: list[Entry[Spec, Row]]) -> Entry[Spec, Row]:

@@ -19,6 +19,7 @@ from planner.scenario.document import parse
 from planner.scenario.schema import Scenario
 from planner.selectors.traces import trace_ready
 from planner.services import traces
+from planner.services.resolution import known_of
 
 RUNS = "runs"
 LABEL_ALL = "all"  # a file that does not say the model, region or tier
@@ -50,19 +51,23 @@ def _outcome(run: Run, progress: Progress) -> study.Outcome:
         )
     scenario = with_options(parse(run.document, run.name or "scenario"), options)
     stored = stored_traces(scenario)
+    known = known_of(run.resolved)
     if run.kind == Run.Kind.FORECAST:
-        return study.forecast(scenario, stored, progress=progress)
+        return study.forecast(scenario, stored, known=known, progress=progress)
     if run.kind == Run.Kind.PLAN:
-        return study.plan(scenario, stored, progress=progress)
+        return study.plan(scenario, stored, known=known, progress=progress)
     if run.kind == Run.Kind.SIMULATE:
         policy = options.get("policy", "lt-i")
         seed = options.get("seed")
-        return study.simulate(scenario, stored, policy=policy, seed=seed, progress=progress)
+        return study.simulate(
+            scenario, stored, policy=policy, seed=seed, known=known, progress=progress
+        )
     return study.compare(
         scenario,
         stored,
         policies=options.get("policies", ()),
         seed=options.get("seed"),
+        known=known,
         progress=progress,
     )
 

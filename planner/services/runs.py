@@ -22,8 +22,17 @@ from django.db.models import F
 from django.utils import timezone
 
 from planner import storage
-from planner.errors import EXPECTED, KeyReused, NotAllowed, NotReady, RunCancelled
+from planner.errors import (
+    EXPECTED,
+    KeyReused,
+    NotAllowed,
+    NotReady,
+    RunCancelled,
+    ScenarioError,
+)
 from planner.models import Run, Scenario, Trace, User
+from planner.scenario.document import parse
+from planner.services.resolution import resolve_scenario
 from planner.version import code_version
 
 logger = logging.getLogger(__name__)
@@ -62,6 +71,7 @@ def run_create(
         name=scenario.name if scenario else trace.file_name[:120] if trace else name,
         document=document or (scenario.document if scenario else ""),
         options=options or {},
+        resolved=_resolved(document or (scenario.document if scenario else "")),
         seed=seed,
         code_version=code_version(),
         idempotency_key=idempotency_key,
@@ -78,6 +88,18 @@ def run_create(
     if enqueue:
         run_enqueue(run_id=run.pk)
     return run
+
+
+def _resolved(document: str) -> dict[str, Any]:
+    """The user's own hardware that the document names; a document that is not valid is for the
+    run to refuse."""
+    if not document:
+        return {}
+    try:
+        scenario = parse(document)
+    except ScenarioError:
+        return {}
+    return resolve_scenario(scenario)
 
 
 def run_of_key(asked: Run) -> Run | None:

@@ -1,0 +1,157 @@
+"""Profiles: the built-in ones and those fitted here, with what they were checked against."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import polars as pl
+
+from planner import catalogue, storage
+from planner.errors import NotFound
+from planner.mappers import profile_of
+from planner.models import Calibration, Profile, ProfileVersion
+from simulation.performance import profile as core
+from simulation.performance.profile import Check
+
+RESIDUALS = "residuals"
+NAMED = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """One version of a profile as pages, API and command line show it; a built-in one has no
+    ``version`` and no row."""
+
+    name: str
+    profile: core.Profile
+    version: int | None = None
+    versions: int = 0
+    row: ProfileVersion | None = None
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    report: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def own(self) -> bool:
+        return self.row is not None
+
+    @property
+    def model(self) -> str:
+        return self.profile.model
+
+    @property
+    def gpu(self) -> str:
+        return self.profile.gpu
+
+    @property
+    def tp(self) -> int:
+        return self.profile.tp
+
+    @property
+    def kind(self) -> str:
+        return self.profile.kind
+
+    @property
+    def checks(self) -> tuple[Check, ...]:
+        return self.profile.checks
+
+    @property
+    def created_at(self) -> datetime | None:
+        return self.row.created_at if self.row else None
+
+    @property
+    def calibration(self) -> Calibration | None:
+        return self.row.calibration if self.row else None
+
+    @property
+    def worst(self) -> Check | None:
+        """The check with the largest mean error: what the profile can be trusted with."""
+        return max(self.checks, key=lambda check: check.mape, default=None)
+
+
+def built_in_name(model: str, gpu: str, tp: int) -> str:
+    """A colon keeps these names apart from those that people give."""
+    return f"{model}:{gpu}:tp{tp}"
+
+
+def profiles_list(search: str = "") -> list[Known]:
+    """Own profiles in their newest version, then the built-in ones."""
+    found = [*_newest(), *_built_in()]
+    return [one for one in found if _matches(search, one)]
+
+
+def profile_get(name: str, version: int | None = None) -> Known:
+    """One profile, the newest version unless another is asked for; raises NotFound."""
+    row = Profile.objects.filter(name=name.replace("\0", "?")).first()
+    if row is None:
+        for one in _built_in():
+            if one.name == name and version is None:
+                return one
+        have = ", ".join(one.name for one in profiles_list()[:NAMED])
+        raise NotFound(f"There is no profile {name!r}; there are, among others: {have}.")
+    versions = row.versions.select_related("profile", "calibration", "created_by")
+    held = versions.filter(version=version).first() if version else versions.first()
+    if held is None:
+        numbers = ", ".join(str(n) for n in row.versions.values_list("version", flat=True))
+        raise NotFound(f"Profile {name} has no version {version}; it has {numbers or 'none'}.")
+    return _known(held, row.versions.count())
+
+
+def profile_versions(name: str) -> list[ProfileVersion]:
+    """Newest first; none of a built-in profile."""
+    rows = ProfileVersion.objects.filter(profile__name=name).defer("curve")
+    return list(rows.select_related("created_by", "calibration"))
+
+
+def profile_residuals(known: Known) -> pl.DataFrame:
+    """Measured beside predicted, one row per measurement: quantity, unit, label, measured,
+    predicted, error (a fraction) and outlier; empty where the rows are not kept here."""
+    if known.row is not None and RESIDUALS in storage.tables_list(known.row.store):
+        return storage.table_read(known.row.store, RESIDUALS)
+    return pl.DataFrame(
+        schema={
+            "quantity": pl.String,
+            "unit": pl.String,
+            "label": pl.String,
+            "measured": pl.Float64,
+            "predicted": pl.Float64,
+            "error": pl.Float64,
+            "outlier": pl.Boolean,
+        }
+    )
+
+
+def _newest() -> list[Known]:
+    rows = ProfileVersion.objects.select_related("profile", "calibration", "created_by")
+    newest: dict[int, ProfileVersion] = {}
+    counts: dict[int, int] = {}
+    for row in rows.order_by("profile__name", "-version"):
+        newest.setdefault(row.profile_id, row)
+        counts[row.profile_id] = counts.get(row.profile_id, 0) + 1
+    return [_known(row, counts[key]) for key, row in newest.items()]
+
+
+def _known(row: ProfileVersion, versions: int) -> Known:
+    return Known(
+        name=row.profile.name,
+        profile=profile_of(row),
+        version=row.version,
+        versions=versions,
+        row=row,
+        parameters=row.parameters,
+        report=row.report,
+    )
+
+
+def _built_in() -> list[Known]:
+    return [
+        Known(name=built_in_name(model, gpu, tp), profile=profile)
+        for (model, gpu, tp), profile in catalogue.profiles().items()
+    ]
+
+
+def _matches(search: str, one: Known) -> bool:
+    texts = (one.name.casefold(), one.model.casefold(), one.gpu.casefold(), one.kind)
+    return all(any(word in text for text in texts) for word in search.casefold().split())

@@ -1,0 +1,137 @@
+"""GPUs and models from files: YAML of either, or a model's config.json from Hugging Face."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from django.db import transaction
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from planner.errors import CatalogueError
+from planner.models import OwnGpu, OwnModel, User
+from planner.selectors.hardware import gpus_list, models_list
+from planner.services.access import check_may_plan
+from planner.services.hardware import gpu_save, model_save
+
+MAX_BYTES = 1_000_000
+MAX_ENTRIES = 200
+COMMON = ("name", "kind", "source")
+
+
+@transaction.atomic
+def hardware_import(
+    *, user: User | None, data: bytes, file_name: str, name: str = "", source: str = ""
+) -> list[OwnGpu | OwnModel]:
+    """Keep every GPU and model of the file, or none; those of the same name are replaced.
+
+    ``name`` is for a config.json, which does not hold one. Raises CatalogueError naming the entry
+    and field.
+    """
+    check_may_plan(user)
+    document = _read(data, file_name)
+    if "gpus" not in document and "models" not in document:
+        if (
+            "hidden_size" not in document
+            and "n_embd" not in document
+            and not any(
+                isinstance(part, Mapping) and "hidden_size" in part for part in document.values()
+            )
+        ):
+            raise CatalogueError(
+                f"{file_name} has neither gpus nor models at its top, and is no config.json of a "
+                "model (hidden_size is missing)."
+            )
+        return [_config(user, document, file_name, name, source)]
+    unknown = sorted(set(document) - {"gpus", "models"})
+    if unknown:
+        raise CatalogueError(
+            f"{file_name}: {', '.join(unknown)} is not known at the top; there are gpus and models."
+        )
+    kept: list[OwnGpu | OwnModel] = []
+    gpus = {entry.name: entry.row for entry in gpus_list()}
+    models = {entry.name: entry.row for entry in models_list()}
+    for where, given in _entries(document, file_name):
+        said: dict[str, Any] = {
+            key: str(given[key]) for key in COMMON if given.get(key) is not None
+        }
+        if "name" not in said:
+            raise CatalogueError(f"{file_name}: {where} has no name; give one.")
+        facts = {str(key): value for key, value in given.items() if key not in COMMON}
+        said.setdefault("source", source or file_name)
+        if where.startswith("gpus"):
+            kept.append(gpu_save(user=user, given=facts, gpu=gpus.get(said["name"]), **said))
+        else:
+            row = models.get(said["name"])
+            kept.append(model_save(user=user, given=facts, model=row, **said))
+    return kept
+
+
+def _config(
+    user: User | None, config: Mapping[str, Any], file_name: str, name: str, source: str
+) -> OwnModel:
+    from planner.catalogue.huggingface import model_from_config
+
+    wanted = name.strip() or str(config.get("_name_or_path") or "").rpartition("/")[2]
+    if not wanted:
+        raise CatalogueError(f"{file_name} does not hold the model's name; give one.")
+    spec = model_from_config(wanted, config)
+    row = next((entry.row for entry in models_list() if entry.name == wanted), None)
+    return model_save(
+        user=user,
+        name=wanted,
+        spec=spec,
+        source=source or f"its {file_name}",
+        kind="published",
+        model=row,
+    )
+
+
+def _read(data: bytes, file_name: str) -> Mapping[str, Any]:
+    if len(data) > MAX_BYTES:
+        raise CatalogueError(f"{file_name} is larger than 1 MB; it cannot be a description.")
+    try:
+        text = data.decode("utf-8-sig")
+        document = json.loads(text) if text.lstrip().startswith("{") else _yaml(text)
+    except UnicodeDecodeError:
+        raise CatalogueError(f"{file_name} is not UTF-8 text; choose YAML or JSON.") from None
+    except json.JSONDecodeError as error:
+        raise CatalogueError(
+            f"{file_name}, line {error.lineno}: not valid JSON: {error.msg}."
+        ) from None
+    except YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f", line {mark.line + 1}" if mark else ""
+        raise CatalogueError(
+            f"{file_name}{line}: not valid YAML: {getattr(error, 'problem', error)}."
+        ) from None
+    except (RecursionError, ValueError):
+        raise CatalogueError(f"{file_name} is not valid YAML or JSON.") from None
+    if not isinstance(document, Mapping):
+        raise CatalogueError(f"{file_name} holds no mapping; it begins with gpus: or models:.")
+    return document
+
+
+def _yaml(text: str) -> Any:
+    if "&" in text and "*" in text:  # a few lines of aliases can stand for billions of values
+        raise CatalogueError("YAML with anchors and aliases is not taken; write the values out.")
+    return YAML(typ="safe", pure=True).load(text)
+
+
+def _entries(document: Mapping[str, Any], file_name: str) -> list[tuple[str, Mapping[str, Any]]]:
+    found: list[tuple[str, Mapping[str, Any]]] = []
+    for section in ("gpus", "models"):
+        rows = document.get(section) or []
+        if not isinstance(rows, list):
+            raise CatalogueError(f"{file_name}: {section} must be a list of entries.")
+        for i, row in enumerate(rows):
+            if not isinstance(row, Mapping):
+                raise CatalogueError(f"{file_name}: {section}[{i}] must be a mapping with a name.")
+            found.append((f"{section}[{i}]", row))
+    if not 0 < len(found) <= MAX_ENTRIES:
+        raise CatalogueError(
+            f"{file_name} has {len(found)} entries; 1 to {MAX_ENTRIES} can be taken over at once."
+        )
+    return found

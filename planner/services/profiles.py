@@ -1,0 +1,121 @@
+"""Profiles: each fit is kept as a new version beside the old ones; none is changed afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import polars as pl
+from django.db import IntegrityError, transaction
+
+from planner import storage
+from planner.errors import CatalogueError, NotReady
+from planner.mappers import profile_columns
+from planner.models import Calibration, Profile, ProfileVersion, Run, Scenario, User
+from planner.scenario import document as text
+from planner.selectors.profiles import RESIDUALS
+from planner.services.access import check_may_plan, check_may_remove
+from planner.services.hardware import check_name
+from simulation.performance import profile as core
+from simulation.performance.specs import Arrangement
+
+PROFILES = "profiles"
+TRIES = 5  # somebody else may take the next version's number first
+
+
+def profile_keep(
+    *,
+    user: User | None,
+    name: str,
+    profile: core.Profile,
+    parameters: Mapping[str, Any] | None = None,
+    report: Mapping[str, Any] | None = None,
+    residuals: pl.DataFrame | None = None,
+    calibration: Calibration | None = None,
+    arrangement: Arrangement | None = None,
+) -> ProfileVersion:
+    """Keep ``profile`` as the next version under ``name``; the first makes the name.
+
+    A name stays with its model, GPU type and GPUs per instance; raises CatalogueError otherwise.
+    """
+    check_may_plan(user)
+    name = check_name("profile", name, {})
+    spread = asdict(arrangement) if arrangement else {"tp": profile.tp}
+    row = _named(name, profile, spread, user)
+    said = (row.model, row.gpu, row.tp)
+    if said != (profile.model, profile.gpu, profile.tp):
+        raise CatalogueError(
+            f"Profile {name} is of {row.model} on {row.tp} x {row.gpu}, this one of "
+            f"{profile.model} on {profile.tp} x {profile.gpu}; keep it under another name."
+        )
+    for _ in range(TRIES):
+        newest = row.versions.values_list("version", flat=True).first() or 0
+        version = ProfileVersion(
+            profile=row,
+            version=newest + 1,
+            parameters=dict(parameters or {}),
+            report=dict(report or {}),
+            calibration=calibration,
+            created_by=user,
+            **profile_columns(profile),
+        )
+        try:
+            with transaction.atomic():
+                version.save()
+        except IntegrityError:
+            continue
+        if residuals is not None and not residuals.is_empty():
+            version.store = f"{PROFILES}/{version.pk}"
+            storage.tables_write(version.store, {RESIDUALS: residuals})
+            version.save(update_fields=["store"])
+        return version
+    raise NotReady(f"Profile {name} is being changed by others at this moment; try again.")
+
+
+def profile_delete(*, profile: Profile, user: User) -> None:
+    """Remove a profile with all its versions, unless a scenario or a going run rests on it."""
+    check_may_remove(user, profile.owner_id, "this profile")
+    users = [s.name for s in Scenario.objects.all() if profile.name in names_in(s.document)]
+    if users:
+        raise NotReady(
+            f"Profile {profile.name} is used by scenario {', '.join(users[:5])}; change or remove "
+            "that first."
+        )
+    going = Run.objects.filter(state__in=[Run.State.PENDING, Run.State.RUNNING])
+    if any(profile.name in (run.resolved.get("profiles") or {}) for run in going):
+        raise NotReady(
+            f"Profile {profile.name} is in a run that is going; wait for it or cancel it."
+        )
+    stores = [version.store for version in profile.versions.all()]
+    profile.delete()
+    for store in stores:
+        storage.remove(store)
+
+
+def names_in(document: str) -> dict[str, int | None]:
+    """Names of the stored profiles that a scenario refers to, with the version it asks for."""
+    rows = text.outline(document).get("profiles") or []
+    return {
+        str(row["name"]): row.get("version")
+        for row in rows
+        if isinstance(row, Mapping) and row.get("name")
+    }
+
+
+def _named(name: str, profile: core.Profile, spread: dict[str, Any], user: User | None) -> Profile:
+    try:
+        with transaction.atomic():
+            row, _ = Profile.objects.get_or_create(
+                name=name,
+                defaults={
+                    "model": profile.model,
+                    "gpu": profile.gpu,
+                    "tp": profile.tp,
+                    "arrangement": spread,
+                    "owner": user,
+                },
+            )
+    except IntegrityError:
+        row = Profile.objects.get(name=name)
+    return row

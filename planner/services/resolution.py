@@ -1,0 +1,78 @@
+"""What a scenario names of the user's own hardware, looked up when a run of it is made.
+
+The run keeps the answer: facts of GPUs and models as they were, profiles by version, which never
+change. So a run says later what it rested on, whatever was edited or fitted since.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from planner import catalogue
+from planner.errors import CatalogueError, NotFound, ScenarioError
+from planner.mappers import gpu_from_facts, model_from_facts, profile_of
+from planner.models import OwnGpu, OwnModel, ProfileVersion
+from planner.scenario.known import Known
+from planner.scenario.schema import Scenario
+from planner.selectors.profiles import profile_get
+from simulation.performance.specs import Provenance
+
+Resolved = dict[str, Any]
+
+
+def resolve_scenario(scenario: Scenario) -> Resolved:
+    """Raises ScenarioError where a profile that is named does not exist."""
+    gpus = {section.gpu for section in scenario.profiles}
+    models = {section.model for section in scenario.profiles}
+    given = {gpu.name for gpu in scenario.gpus if gpu.in_full}
+    given |= {model.name for model in scenario.models if model.in_full}
+    profiles: dict[str, Any] = {}
+    for index, section in enumerate(scenario.profiles):
+        if section.name is None:
+            continue
+        try:
+            known = profile_get(section.name, section.version)
+        except NotFound as problem:
+            raise ScenarioError(f"profiles[{index}].name: {problem}") from None
+        if known.row is None:
+            raise ScenarioError(
+                f"profiles[{index}].name: {section.name} is built in; leave out name and give its "
+                "model, gpu and tp."
+            )
+        profiles[section.name] = {"version": known.version, "id": known.row.pk}
+    return {
+        "gpus": _facts(OwnGpu, gpus - given - set(catalogue.gpus())),
+        "models": _facts(OwnModel, models - given - set(catalogue.models())),
+        "profiles": profiles,
+    }
+
+
+def known_of(resolved: Resolved) -> Known:
+    """What ``build_hardware`` needs, from what a run keeps."""
+    gpus = resolved.get("gpus") or {}
+    models = resolved.get("models") or {}
+    named = resolved.get("profiles") or {}
+    rows = ProfileVersion.objects.select_related("profile").in_bulk(
+        [r["id"] for r in named.values()]
+    )
+    for name, one in named.items():
+        if one["id"] not in rows:
+            raise CatalogueError(
+                f"Profile {name}, version {one['version']}, has been removed; choose another."
+            )
+    return Known(
+        gpus={n: gpu_from_facts(n, g["facts"], _provenance(g)) for n, g in gpus.items()},
+        models={n: model_from_facts(n, m["facts"], _provenance(m)) for n, m in models.items()},
+        profiles={name: profile_of(rows[one["id"]]) for name, one in named.items()},
+    )
+
+
+def _facts(kind: Any, names: set[str]) -> dict[str, Any]:
+    return {
+        row.name: {"facts": row.facts, "kind": row.kind, "source": row.source}
+        for row in kind.objects.filter(name__in=names)
+    }
+
+
+def _provenance(held: dict[str, Any]) -> Provenance:
+    return Provenance(held["kind"], held["source"])
