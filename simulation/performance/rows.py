@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -103,7 +103,7 @@ TEXTS = ("model", "gpu", "precision")
 
 
 def benchmark_rows(
-    texts: dict[str, Sequence[str]], numbers: dict[str, npt.ArrayLike]
+    texts: Mapping[str, Sequence[str]], numbers: Mapping[str, npt.ArrayLike]
 ) -> BenchmarkRows:
     """Rows from the columns that are there; the others are "" or NaN."""
     arrays = {name: np.asarray(values, np.float64) for name, values in numbers.items()}

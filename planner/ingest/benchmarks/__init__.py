@@ -1,0 +1,10 @@
+"""Benchmark rows from the files that benchmark tools write, as one type in seconds and tokens.
+
+``reader`` opens a file and finds out what it is, ``csv_rows`` reads tables (splitwise, SageServe,
+WVA, plain), ``serving`` the JSON of vLLM's serving benchmark and of GuideLLM.
+"""
+
+from planner.ingest.benchmarks.csv_rows import COLUMNS
+from planner.ingest.benchmarks.reader import BENCHMARK_FORMATS, BenchmarkFile, read_benchmarks
+
+__all__ = ["BENCHMARK_FORMATS", "COLUMNS", "BenchmarkFile", "read_benchmarks"]
