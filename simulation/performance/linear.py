@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from simulation.errors import SimulationError
 from simulation.performance.curves import Curve, linear
 from simulation.performance.profile import Check
@@ -36,6 +38,8 @@ class LinearProfile:
     kv_capacity_tokens: int
     provenance: Provenance
     checks: tuple[Check, ...] = ()
+    fitted_decodes: float = np.inf  # largest batch, and most prefill tokens of an iteration, of the
+    fitted_prefill_tokens: float = np.inf  # rows that the parameters were fitted to
 
     def __post_init__(self) -> None:
         for name in ("alpha_s", "beta_s", "gamma_s", "delta_s"):
@@ -51,7 +55,14 @@ class LinearProfile:
 
     @property
     def curve(self) -> Curve:
-        return linear(self.alpha_s, self.beta_s, self.gamma_s, self.delta_s)
+        return linear(
+            self.alpha_s,
+            self.beta_s,
+            self.gamma_s,
+            self.delta_s,
+            decodes=self.fitted_decodes,
+            prefill_tokens=self.fitted_prefill_tokens,
+        )
 
     def iteration_s(self, decodes: int, prefill_tokens: int) -> float:
         """Seconds of one iteration with ``decodes`` sequences and ``prefill_tokens`` tokens."""

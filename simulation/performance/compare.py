@@ -1,0 +1,159 @@
+"""A profile against measured rows: predictions, errors, outliers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from simulation.performance.profile import Check, Profile, check, iteration_s, measured_range
+from simulation.performance.rows import BenchmarkRows
+
+FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
+
+PREFILL, TBT, SERVED_TBT, TTFT = "prefill time", "TBT", "TBT while serving", "TTFT of one request"
+QUANTITIES = (PREFILL, TBT, SERVED_TBT, TTFT)
+ROBUST_Z = 3.5  # of the error's logarithm; Iglewicz and Hoaglin 1993
+INSIDE, OUTSIDE = "inside the measured range", "beyond the measured range"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Residuals:
+    """Measured beside predicted, one entry per comparison that a row allows (a row may give two).
+
+    ``size`` is what to plot over: prompt tokens of the iteration for prefill and TTFT, sequences
+    for TBT.
+    """
+
+    quantity: npt.NDArray[np.str_]
+    row: npt.NDArray[np.int64]  # index into the rows
+    size: FloatArray
+    measured_s: FloatArray
+    predicted_s: FloatArray
+    inside: BoolArray  # of what the profile was measured on
+
+    @property
+    def error(self) -> FloatArray:
+        """(predicted - measured) / measured."""
+        return self.predicted_s / self.measured_s - 1.0
+
+    @property
+    def outlier(self) -> BoolArray:
+        """Entries whose log error lies further from the median of its quantity than ``ROBUST_Z``
+        scaled median absolute deviations; none where more than half agree exactly."""
+        result = np.zeros(self.row.size, np.bool_)
+        for name in np.unique(self.quantity):
+            which = self.quantity == name
+            logs = np.log(np.maximum(self.predicted_s[which], 1e-12) / self.measured_s[which])
+            away = np.abs(logs - np.median(logs))
+            spread = 1.4826 * np.median(away)
+            result[which] = away > ROBUST_Z * spread if spread > 0 else False
+        return result
+
+    def of(self, quantity: str) -> Residuals:
+        which = self.quantity == quantity
+        return Residuals(*(getattr(self, name)[which] for name in self.__slots__))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Comparison:
+    """Errors by quantity and range, and every residual behind them."""
+
+    checks: tuple[Check, ...]
+    residuals: Residuals
+
+
+def prefill_seconds(profile: Profile, batch: FloatArray, isl: FloatArray) -> FloatArray:
+    """Seconds to prefill ``batch`` prompts of ``isl`` tokens with nothing else to do: as one
+    iteration where the profile was measured on that, else in chunks of ``max_batch_tokens``."""
+    tokens, none = batch * isl, np.zeros(batch.shape)
+    once = measured_range(profile, none, none, tokens, tokens * isl / 2)
+    once |= tokens <= profile.max_batch_tokens
+    chunk = np.minimum(tokens, float(profile.max_batch_tokens))
+    full, rest = np.divmod(tokens, chunk)
+    chunked = full * iteration_s(profile, none, none, chunk, chunk * isl / 2)
+    chunked += iteration_s(profile, none, none, rest, rest * isl / 2)
+    return np.where(once, iteration_s(profile, none, none, tokens, tokens * isl / 2), chunked)
+
+
+def compare_with(profile: Profile, rows: BenchmarkRows, against: str) -> Comparison:
+    """What ``profile`` says of each row that it can say something about; ``against`` names the rows
+    in the checks. Rows must be of the profile's arrangement.
+
+    A batch gives its prefill time and TBT. A served row gives its TBT, with the mean iteration of
+    the steady state: all ``concurrency`` sequences decode while ``concurrency * isl / osl`` prompt
+    tokens are prefilled; and its TTFT where nothing can queue, at a concurrency of one.
+    """
+    found = [_prefill(profile, rows), _tbt(profile, rows), _served(profile, rows)]
+    found.append(_ttft(profile, rows))
+    residuals = joined(found)
+    return Comparison(checks_of(residuals, against), residuals)
+
+
+def joined(parts: Sequence[Residuals]) -> Residuals:
+    """Residuals of several comparisons in one."""
+    return Residuals(
+        *(np.concatenate([getattr(p, name) for p in parts]) for name in Residuals.__slots__)
+    )
+
+
+def checks_of(residuals: Residuals, against: str) -> tuple[Check, ...]:
+    """One check per quantity, apart for what lies inside and beyond the measured range."""
+    checks = []
+    for quantity in QUANTITIES:
+        for inside in (True, False):
+            which = (residuals.quantity == quantity) & (residuals.inside == inside)
+            if which.any():
+                where = f"{against}, {INSIDE if inside else OUTSIDE}"
+                pair = residuals.measured_s[which], residuals.predicted_s[which]
+                checks.append(check(quantity, where, *pair))
+    return tuple(checks)
+
+
+def _entries(
+    quantity: str, which: BoolArray, size: FloatArray, measured: FloatArray, predicted: FloatArray,
+    inside: BoolArray,
+) -> Residuals:  # fmt: skip
+    row = np.flatnonzero(which).astype(np.int64)
+    return Residuals(np.full(row.size, quantity), row, size, measured, predicted, inside)
+
+
+def _prefill(profile: Profile, rows: BenchmarkRows) -> Residuals:
+    which = np.isfinite(rows.prefill_s) & np.isfinite(rows.tokens) & rows.whole
+    part, none = rows.take(which), np.zeros(int(which.sum()))
+    predicted = prefill_seconds(profile, part.batch, part.isl)
+    inside = measured_range(profile, none, none, part.tokens, part.tokens * part.isl / 2)
+    return _entries(PREFILL, which, part.tokens, part.prefill_s, predicted, inside)
+
+
+def _tbt(profile: Profile, rows: BenchmarkRows) -> Residuals:
+    which = np.isfinite(rows.tbt_s) & np.isfinite(rows.batch) & rows.whole
+    part, none = rows.take(which), np.zeros(int(which.sum()))
+    # rows of the WVA's columns do not say their lengths; the linear profile does not ask for them
+    context = part.batch * np.nan_to_num(part.context)
+    predicted = iteration_s(profile, part.batch, context, none, none)
+    inside = measured_range(profile, part.batch, context, none, none)
+    return _entries(TBT, which, part.batch, part.tbt_s, predicted, inside)
+
+
+def _served(profile: Profile, rows: BenchmarkRows) -> Residuals:
+    which = np.isfinite(rows.tbt_s) & np.isfinite(rows.concurrency) & np.isnan(rows.batch)
+    which &= np.isfinite(rows.isl) & (rows.osl >= 1)
+    part = rows.take(which)
+    b = part.concurrency
+    load = (b, b * (part.isl + part.osl / 2), b * part.isl / part.osl)
+    pairs = load[2] * part.isl / 2
+    predicted = iteration_s(profile, *load, pairs)
+    inside = measured_range(profile, *load, pairs)
+    return _entries(SERVED_TBT, which, b, part.tbt_s, predicted, inside)
+
+
+def _ttft(profile: Profile, rows: BenchmarkRows) -> Residuals:
+    which = np.isfinite(rows.ttft_s) & (rows.concurrency <= 1) & np.isfinite(rows.isl)
+    part, none = rows.take(which), np.zeros(int(which.sum()))
+    predicted = prefill_seconds(profile, none + 1, part.isl)
+    inside = measured_range(profile, none, none, part.isl, part.isl**2 / 2)
+    return _entries(TTFT, which, part.isl, part.ttft_s, predicted, inside)
