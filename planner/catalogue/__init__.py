@@ -5,7 +5,20 @@ The facts are the YAML files beside this one; ``profiles.yaml`` is written by
 """
 
 from planner.catalogue.facts import CatalogueRegion, Fit, ProfileFit, ProfileKey
-from planner.catalogue.load import fits, gpus, models, profiles, regions
+from planner.catalogue.hardware import (
+    gpu,
+    gpu_name,
+    gpu_sources,
+    gpus,
+    model,
+    model_ids,
+    model_name,
+    models,
+    published_parameters,
+    published_precision,
+    shape,
+)
+from planner.catalogue.load import fits, profiles, regions
 
 __all__ = [
     "CatalogueRegion",
@@ -13,8 +26,17 @@ __all__ = [
     "ProfileFit",
     "ProfileKey",
     "fits",
+    "gpu",
+    "gpu_name",
+    "gpu_sources",
     "gpus",
+    "model",
+    "model_ids",
+    "model_name",
     "models",
     "profiles",
+    "published_parameters",
+    "published_precision",
     "regions",
+    "shape",
 ]

@@ -1,52 +1,20 @@
-"""The catalogue's YAML files as the types of the core."""
+"""Measured profiles and cloud regions of the catalogue as the types of the core."""
 
 from __future__ import annotations
 
-from functools import cache
-from pathlib import Path
 from typing import Any
 
-from ruamel.yaml import YAML
-
 from planner.catalogue.facts import CatalogueRegion, Fit, ProfileFit, ProfileKey
-from simulation.performance.linear import LinearProfile, kv_capacity_tokens
-from simulation.performance.specs import GpuSpec, ModelSpec, Provenance
-
-FOLDER = Path(__file__).parent
-
-
-def gpus() -> dict[str, GpuSpec]:
-    """GPU types by name."""
-    return {
-        entry["name"]: GpuSpec(
-            name=entry["name"],
-            memory_bytes=float(entry["memory_bytes"]),
-            idle_w=float(entry["idle_w"]),
-            prefill_w=float(entry["prefill_w"]),
-            decode_w=float(entry["decode_w"]),
-            provenance=_provenance(entry),
-        )
-        for entry in _read("gpus")
-    }
-
-
-def models() -> dict[str, ModelSpec]:
-    """Models by name, weights and KV cache in 16 bits."""
-    return {
-        entry["name"]: ModelSpec(
-            name=entry["name"],
-            weight_bytes=float(entry["weight_bytes"]),
-            kv_bytes_per_token=float(entry["kv_bytes_per_token"]),
-            max_context=int(entry["max_context"]),
-            provenance=_provenance(entry),
-        )
-        for entry in _read("models")
-    }
+from planner.catalogue.files import read
+from planner.catalogue.hardware import gpus, models
+from simulation.performance.linear import LinearProfile
+from simulation.performance.memory import kv_capacity_tokens
+from simulation.performance.specs import Provenance
 
 
 def profiles() -> dict[ProfileKey, LinearProfile]:
     """Linear profiles by model, GPU type and GPUs per instance; their errors are in ``fits``."""
-    document, known_models, known_gpus = _read("profiles"), models(), gpus()
+    document, known_models, known_gpus = read("profiles"), models(), gpus()
     limits = document["limits"]
     return {
         _key(entry): LinearProfile(
@@ -70,7 +38,7 @@ def profiles() -> dict[ProfileKey, LinearProfile]:
 
 def fits() -> dict[ProfileKey, ProfileFit]:
     """The error of every built-in profile, by the same keys as ``profiles``."""
-    document = _read("profiles")
+    document = read("profiles")
     limits = _provenance(document["limits"])
     return {
         _key(entry): ProfileFit(_fit(entry["decode"]), _fit(entry["prefill"]), limits)
@@ -80,7 +48,7 @@ def fits() -> dict[ProfileKey, ProfileFit]:
 
 def regions() -> dict[str, CatalogueRegion]:
     """Cloud regions by their provider's own name; the first has a price for every GPU type."""
-    document = _read("regions")
+    document = read("regions")
     texts = document["sources"]
     return {entry["name"]: _region(entry, texts) for entry in document["regions"]}
 
@@ -125,9 +93,3 @@ def _key(entry: dict[str, Any]) -> ProfileKey:
 
 def _provenance(entry: dict[str, Any]) -> Provenance:
     return Provenance(kind=entry["kind"], source=entry["source"])
-
-
-@cache
-def _read(name: str) -> Any:
-    """A catalogue file, parsed once; callers only read it."""
-    return YAML(typ="safe").load(FOLDER / f"{name}.yaml")

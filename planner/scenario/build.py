@@ -14,7 +14,8 @@ from planner.scenario.known import NOTHING, Known
 from planner.scenario.schema import Profile, Scenario
 from planner.scenario.schema import Region as RegionSection
 from simulation.fleet import Fleet, Pool, Region, Tier
-from simulation.performance.linear import LinearProfile, kv_capacity_tokens
+from simulation.performance.linear import LinearProfile
+from simulation.performance.memory import kv_capacity_tokens
 from simulation.performance.profile import Profile as Speed
 from simulation.performance.specs import GpuSpec, ModelSpec, Provenance
 

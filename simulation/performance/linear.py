@@ -8,10 +8,10 @@ import numpy as np
 
 from simulation.errors import SimulationError
 from simulation.performance.curves import Curve, linear
+from simulation.performance.memory import MEMORY_SHARE as MEMORY_SHARE
+from simulation.performance.memory import kv_capacity_tokens as kv_capacity_tokens
 from simulation.performance.profile import Check
-from simulation.performance.specs import GpuSpec, ModelSpec, Provenance
-
-MEMORY_SHARE = 0.9  # of GPU memory given to weights and KV cache; vLLM's gpu_memory_utilization
+from simulation.performance.specs import Provenance
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,16 +70,3 @@ class LinearProfile:
             self.alpha_s if decodes > 0 else 0.0, self.gamma_s if prefill_tokens > 0 else 0.0
         )
         return base + self.beta_s * decodes + self.delta_s * prefill_tokens
-
-
-def kv_capacity_tokens(model: ModelSpec, gpu: GpuSpec, tp: int) -> int:
-    """Tokens of KV cache that fit beside the weights on ``tp`` GPUs; raises if none do."""
-    room = tp * gpu.memory_bytes * MEMORY_SHARE - model.weight_bytes
-    tokens = int(room // model.kv_bytes_per_token)
-    if tokens < 1:
-        raise SimulationError(
-            f"{model.name} does not fit on {tp} x {gpu.name}: its weights take "
-            f"{model.weight_bytes / 1e9:.0f} GB of {tp * gpu.memory_bytes * MEMORY_SHARE / 1e9:.0f}"
-            " GB; use more GPUs per instance (tp) or a smaller precision."
-        )
-    return tokens

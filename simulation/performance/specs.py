@@ -83,6 +83,12 @@ class ModelShape:
     attention_gate: bool = False  # queries come with an output gate of the same size
     sparse_top_k: int = 0  # tokens a sparse attention layer attends to; 0: all
     encoder: ModelShape | None = None  # of a vision-language model
+    ffn_layers: int | None = None  # layers with a feed-forward part; None: all (Nemotron-H: fewer)
+    expert_hidden: int = 0  # width that experts read and write where it is not ``hidden``
+    window_kv_heads: int = 0  # of window layers; 0: as the others
+    window_head_dim: int = 0
+    kv_compression: float = 1.0  # tokens per cached entry, mean over full attention layers
+    index_head_dim: int = 0  # of the keys a sparse attention layer caches to choose by
 
     def __post_init__(self) -> None:
         for name in ("layers", "hidden", "vocab", "heads", "kv_heads", "head_dim", "max_context"):

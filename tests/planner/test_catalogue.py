@@ -11,7 +11,7 @@ from ruamel.yaml import YAML
 from bench.fit_profiles import as_document, fit_all
 from planner import catalogue
 from planner.catalogue.facts import KINDS
-from simulation.performance.linear import MEMORY_SHARE, kv_capacity_tokens
+from simulation.performance.memory import MEMORY_SHARE, kv_capacity_tokens
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "../shared/data"
@@ -57,35 +57,6 @@ def test_callers_cannot_change_the_catalogue():
     catalogue.regions().clear()
     assert catalogue.gpus()
     assert catalogue.regions()
-
-
-def parameters(name, shape):
-    """Weights of a model from its shape: Llama (RMS norms, gated FFN) or Bloom (biases, GELU)."""
-    h, layers, vocab = shape["hidden"], shape["layers"], shape["vocab"]
-    if name.startswith("bloom"):
-        return vocab * h + 2 * h + layers * (12 * h * h + 13 * h) + 2 * h
-    kv = shape["kv_heads"] * shape["head_dim"]
-    layer = 2 * h * h + 2 * h * kv + 3 * h * shape["intermediate"] + 2 * h
-    return vocab * h * (1 if shape["tied_embeddings"] else 2) + layers * layer + h
-
-
-@pytest.mark.parametrize("entry", shipped("models"), ids=lambda entry: entry["name"])
-def test_memory_of_a_model_follows_from_its_shape(entry):
-    shape, spec = entry["shape"], catalogue.models()[entry["name"]]
-    assert shape["hidden"] == shape["heads"] * shape["head_dim"]
-    kv_bytes = 2 * shape["layers"] * shape["kv_heads"] * shape["head_dim"] * 2
-    assert spec.kv_bytes_per_token == kv_bytes
-    assert spec.weight_bytes == 2 * parameters(entry["name"], shape)
-
-
-@needs_data
-def test_kv_bytes_agree_with_the_table_of_models():
-    table = {row["model"]: row["kv_bytes_per_token_fp16"] for row in rows("profiles/models.csv")}
-    for name, known_as in (
-        ("llama-3.1-8b", "meta-llama/Meta-Llama-3.1-8B"),
-        ("llama-3.1-70b", "meta-llama/Meta-Llama-3.1-70B"),
-    ):
-        assert catalogue.models()[name].kv_bytes_per_token == float(table[known_as])
 
 
 def test_every_profile_fits_in_memory_and_has_its_errors():

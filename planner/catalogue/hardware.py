@@ -1,0 +1,211 @@
+"""GPU types and models of the catalogue, by any of their names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from functools import cache
+from typing import Any
+
+from planner.catalogue import mixers, names
+from planner.catalogue.files import read
+from simulation.performance.memory import kv_bytes_per_token, weight_bytes
+from simulation.performance.specs import GpuSpec, ModelShape, ModelSpec, Provenance
+
+GIGA, TERA = 1e9, 1e12
+# Of the TDP, for GPUs without a measurement: between what the authors of splitwise-sim chose for
+# A100 (0.16, 1, 0.63) and for H100 (0.11, 1, 0.54).
+ASSUMED_WATTS = {"idle": 0.12, "prefill": 1.0, "decode": 0.6}
+GPU_FACTS = (
+    "memory_bytes", "bandwidth_bytes_s", "peak_flops", "tdp_w", "link_bytes_s", "network_bytes_s",
+    "watts",
+)  # fmt: skip
+# Tokens of a sequence over which its KV cache is averaged, where bytes per token depend on it
+# (sliding windows, fixed states): prompt and output of a chat with some history.
+TYPICAL_CONTEXT = 4096
+SHAPE_FIELDS = {field.name for field in fields(ModelShape)} - {"name", "encoder"}
+
+
+def gpus() -> dict[str, GpuSpec]:
+    """GPU types by name."""
+    return {entry["name"]: _gpu(entry) for entry in read("gpus")["gpus"]}
+
+
+def gpu(name: str) -> GpuSpec:
+    """A GPU type by any of its names; raises CatalogueError with the nearest ones."""
+    return _gpu(_gpu_entry(name))
+
+
+def gpu_sources(name: str) -> dict[str, Provenance]:
+    """Where each fact of a GPU type comes from, by GPU_FACTS."""
+    entry = _gpu_entry(name)
+    texts, own = read("gpus")["sources"], entry.get("sources", {})
+    found = {fact: own.get(fact, entry["source"]) for fact in GPU_FACTS}
+    sources = {
+        fact: Provenance("assumed" if key.startswith("assumed") else entry["kind"], texts[key])
+        for fact, key in found.items()
+    }
+    if "watts" not in entry:
+        shares = ", ".join(f"{state} {share:g}" for state, share in ASSUMED_WATTS.items())
+        sources["watts"] = Provenance("assumed", f"shares of the TDP: {shares}")
+    return sources
+
+
+def models(weights: str = "bf16", kv_cache: str = "bf16") -> dict[str, ModelSpec]:
+    """Models by their short names, in one precision; built once."""
+    return dict(_models(weights, kv_cache))
+
+
+def model(name: str, weights: str = "bf16", kv_cache: str = "bf16") -> ModelSpec:
+    """A model by any of its names; raises CatalogueError with the nearest ones."""
+    return _models(weights, kv_cache)[model_name(name)]
+
+
+def shape(name: str) -> ModelShape:
+    """What a model computes, by any of its names, its Hugging Face id among them."""
+    return _shape(model_name(name))
+
+
+def model_name(name: str) -> str:
+    """The short name of a model in the catalogue; raises CatalogueError with the nearest ones."""
+    known = _model_names()
+    found = names.find_model(name, known)
+    if found is None:
+        raise names.unknown("Model", name, known)
+    return found
+
+
+def gpu_name(name: str) -> str:
+    """The catalogue's name of a GPU type; raises CatalogueError with the nearest ones."""
+    known = _gpu_names()
+    found = known.get(names.plain(name))
+    if found is None:
+        raise names.unknown("GPU", name, known)
+    return found
+
+
+def published_precision(name: str) -> str:
+    """The precision of a model's published weights: what the name states, else the release's."""
+    entry = _entries()[model_name(name)]
+    return names.stated_precision(name) or str(entry.get("precision", "bf16"))
+
+
+def model_ids(name: str) -> tuple[str, ...]:
+    """Hugging Face ids of a model."""
+    return tuple(_entries()[model_name(name)].get("hf", ()))
+
+
+def published_parameters(name: str) -> float | None:
+    """Parameters as published with the model; None where we have no figure."""
+    billions = _entries()[model_name(name)].get("params_b")
+    return None if billions is None else billions * GIGA
+
+
+def _gpu(entry: Mapping[str, Any]) -> GpuSpec:
+    tdp = float(entry["tdp_w"])
+    watts = entry.get("watts") or {state: share * tdp for state, share in ASSUMED_WATTS.items()}
+    sources = gpu_sources(entry["name"])
+    return GpuSpec(
+        name=entry["name"],
+        memory_bytes=float(entry["memory_bytes"]),
+        idle_w=float(watts["idle"]),
+        prefill_w=float(watts["prefill"]),
+        decode_w=float(watts["decode"]),
+        provenance=_summary(entry["kind"], sources),
+        bandwidth_bytes_s=entry["bandwidth_gb_s"] * GIGA,
+        peak_flops={name: peak * TERA for name, peak in entry["tflops"].items()},
+        tdp_w=tdp,
+        link_bytes_s=entry["link_gb_s"] * GIGA,
+        network_bytes_s=entry["network_gb_s"] * GIGA,
+        gpus_per_node=entry["gpus_per_node"],
+        family=entry["family"],
+    )
+
+
+def _summary(kind: str, sources: Mapping[str, Provenance]) -> Provenance:
+    """Memory and peaks decide the kind; every source is named once, with what it gave."""
+    by_text: dict[str, list[str]] = {}
+    for fact, source in sources.items():
+        by_text.setdefault(source.source, []).append(
+            fact.removesuffix("_bytes").removesuffix("_bytes_s").removesuffix("_w")
+        )
+    parts = [f"{', '.join(facts)}: {text}" for text, facts in by_text.items()]
+    return Provenance(kind, "; ".join(parts))
+
+
+def _gpu_entry(name: str) -> Mapping[str, Any]:
+    wanted = gpu_name(name)
+    return next(entry for entry in read("gpus")["gpus"] if entry["name"] == wanted)
+
+
+@cache
+def _gpu_names() -> dict[str, str]:
+    entries = read("gpus")["gpus"]
+    return names.aliases((e["name"], e["aliases"]) for e in entries)
+
+
+@cache
+def _model_names() -> dict[str, str]:
+    return names.aliases(
+        (name, (*entry.get("hf", ()), *entry.get("aliases", ())))
+        for name, entry in _entries().items()
+    )
+
+
+@cache
+def _entries() -> dict[str, dict[str, Any]]:
+    return {entry["name"]: entry for entry in read("models")["models"]}
+
+
+@cache
+def _shape(name: str) -> ModelShape:
+    given, encoder = _resolved(name), None
+    if "encoder" in given:
+        encoder = _encoder(name, given["encoder"])
+    for kind, maker in (("linear", mixers.delta_net), ("mamba", mixers.mamba)):
+        if kind in given:
+            given |= maker(**given[kind])
+    values = {key: value for key, value in given.items() if key in SHAPE_FIELDS}
+    return ModelShape(name=name, encoder=encoder, **values)
+
+
+def _resolved(name: str) -> dict[str, Any]:
+    """An entry with the architecture of the one it is like."""
+    entry = _entries()[name]
+    if "like" not in entry:
+        return dict(entry)
+    base = _resolved(entry["like"])
+    return {key: base[key] for key in base if key not in ("encoder", "assumed")} | entry
+
+
+def _encoder(name: str, given: str | dict[str, Any]) -> ModelShape:
+    values = read("models")["encoders"][given] if isinstance(given, str) else given
+    return ModelShape(
+        name=f"{name} encoder",
+        vocab=1,
+        kv_heads=values["heads"],
+        head_dim=values["hidden"] // values["heads"],
+        max_context=16_384,  # patches; images are resized below it
+        **values,
+    )
+
+
+@cache
+def _models(weights: str, kv_cache: str) -> dict[str, ModelSpec]:
+    return {name: _model(name, weights, kv_cache) for name in _entries()}
+
+
+def _model(name: str, weights: str, kv_cache: str) -> ModelSpec:
+    found, entry = _shape(name), _entries()[name]
+    text = read("models")["sources"][entry["source"]]
+    assumed = entry.get("assumed")
+    return ModelSpec(
+        name=name,
+        weight_bytes=weight_bytes(found, weights),
+        kv_bytes_per_token=kv_bytes_per_token(found, kv_cache, TYPICAL_CONTEXT),
+        max_context=found.max_context,
+        provenance=Provenance("assumed", f"{text}; assumed: {', '.join(assumed)}")
+        if assumed
+        else Provenance("published", text),
+        shape=found,
+    )

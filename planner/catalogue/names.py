@@ -1,0 +1,69 @@
+"""Names by which a GPU type or a model goes: one entry answers to many."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+
+from planner.errors import CatalogueError
+
+# Endings of a repository's name that change neither shape nor context: tuning, date, format.
+ENDINGS = re.compile(
+    r"-(instruct|chat|it|base|hf|thinking|fp8|nvfp4|fp4|mxfp4|awq|gptq|int4|int8|bf16|bfloat16|fp16"
+    r"|w8a8|w4a16|dynamic|static|pertensor|block|\d{4}|v0\.1|v1(\.\d)?|quantized\.\w+|tput)$"
+)
+VENDORS = re.compile(r"^(meta-llama-|nvidia-(?=nemotron)|meta-(?=llama))")
+PRECISION = {
+    "fp8": "fp8", "nvfp4": "fp4", "fp4": "fp4", "mxfp4": "fp4", "awq": "int4", "gptq": "int4",
+    "int4": "int4", "int8": "int8", "w8a8": "int8", "w4a16": "int4", "bf16": "bf16",
+    "bfloat16": "bf16", "fp16": "bf16",
+}  # fmt: skip
+
+
+def plain(name: str) -> str:
+    """A name as it is compared: without organisation, in lower case, with hyphens."""
+    last = name.strip().rsplit("/", 1)[-1].lower()
+    return re.sub(r"[\s_]+", "-", last)
+
+
+def aliases(entries: Iterable[tuple[str, Iterable[str]]]) -> dict[str, str]:
+    """From the plain form of every name to the canonical one.
+
+    ``entries`` gives canonical names and their others. Raises ValueError for a name that two share.
+    """
+    found: dict[str, str] = {}
+    for canonical, others in entries:
+        for name in (canonical, *others):
+            if found.setdefault(plain(name), canonical) != canonical:
+                raise ValueError(f"{name} is a name of {found[plain(name)]} and of {canonical}")
+    return found
+
+
+def find_model(name: str, known: Mapping[str, str]) -> str | None:
+    """The canonical name of a model, also with a vendor's prefix and the usual endings."""
+    wanted = plain(name)
+    while True:
+        for form in (wanted, VENDORS.sub("", wanted)):
+            if form in known:
+                return known[form]
+        shorter = ENDINGS.sub("", wanted)
+        if shorter == wanted:
+            return None
+        wanted = shorter
+
+
+def stated_precision(name: str) -> str | None:
+    """The precision of the weights that a repository's name states, as ``-FP8``."""
+    for part in reversed(plain(name).split("-")):
+        if part in PRECISION:
+            return PRECISION[part]
+    return None
+
+
+def unknown(what: str, name: str, known: Mapping[str, str]) -> CatalogueError:
+    """What to say of a name that nothing has."""
+    forms = difflib.get_close_matches(plain(name), known, n=8, cutoff=0.4)
+    close = list(dict.fromkeys(known[form] for form in forms))
+    hint = f"; the nearest are {', '.join(close)}" if close else ""
+    return CatalogueError(f"{what} {name!r} is not built in{hint}.")
