@@ -11,6 +11,8 @@ from simulation.errors import SimulationError
 from simulation.performance.linear import LinearProfile
 from simulation.performance.specs import GpuSpec
 
+HOURS = 24  # of a day
+
 
 @dataclass(frozen=True, slots=True)
 class Tier:
@@ -27,11 +29,23 @@ class Tier:
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A region: what a kWh emits there and how much the building adds to it."""
+    """A region: what a kWh emits there and how much the building adds to it.
+
+    ``carbon_hourly_g_per_kwh`` has one value per hour of the day, UTC, where the grid's daily cycle
+    is known: energy of an hour emits at that rate, and ``carbon_g_per_kwh`` is their mean.
+    """
 
     name: str
     carbon_g_per_kwh: float
     pue: float
+    carbon_hourly_g_per_kwh: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        hourly = self.carbon_hourly_g_per_kwh
+        if hourly is not None and len(hourly) != HOURS:
+            raise SimulationError(
+                f"Region {self.name}: carbon by hour needs {HOURS} values, not {len(hourly)}."
+            )
 
 
 @dataclass(frozen=True, slots=True)
