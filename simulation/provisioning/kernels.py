@@ -206,3 +206,251 @@ def enumerate_plans(
             v += 1
         if v == count:
             return
+
+
+# --- placement -----------------------------------------------------------------------------------
+# A shard is one GPU's part of a replica; arrays over shards come replica by replica. ``where`` is
+# the device of a shard, -1 while it has none. Figures of operators: index ``v``.
+
+
+@cached_kernel
+def device_loads(
+    shards: int, operator: Any, where: Any, memory: Any, arithmetic: Any, traffic: Any, loads: Any
+) -> None:
+    """Fill ``loads[d]``: memory, expected arithmetic and expected traffic of each device."""
+    loads[:] = 0.0
+    for i in range(shards):
+        d, v = where[i], operator[i]
+        if d >= 0:
+            loads[d, 0] += memory[v]
+            loads[d, 1] += arithmetic[v]
+            loads[d, 2] += traffic[v]
+
+
+@cached_kernel
+def placed_latency(
+    shards: int,
+    operator: Any,
+    replica: Any,
+    where: Any,
+    loads: Any,
+    figures: Any,
+    rate: Any,
+    replicas: Any,
+    topological: Any,
+    offsets: Any,
+    parents: Any,
+    slowed: Any,
+    s: Any,
+    ends: Any,
+) -> float:
+    """Critical path with every placed replica slowed by what shares its devices.
+
+    ``figures[v]``: latency, transfer, compute, bandwidth, rho * compute, rho * bandwidth. A replica
+    is as slow as its slowest shard, an operator as the mean of its replicas; ``rate[v]`` is in
+    batches per second. ``slowed[v]`` becomes the operator's mean slowdown.
+    """
+    count = s.size
+    slowed[:] = 0.0
+    i = 0
+    while i < shards:
+        v, k = operator[i], replica[i]
+        worst = 1.0
+        while i < shards and operator[i] == v and replica[i] == k:
+            d = where[i]
+            if d >= 0:
+                worst = max(worst, figures[v, 2] + loads[d, 1] - figures[v, 4])
+                worst = max(worst, figures[v, 3] + loads[d, 2] - figures[v, 5])
+            i += 1
+        slowed[v] += worst
+    for v in range(count):
+        slowed[v] /= replicas[v]
+        service = figures[v, 0] * slowed[v]
+        load = rate[v] * service
+        r = replicas[v]
+        if load >= r:
+            return float(np.inf)
+        blocked = 1.0
+        for k in range(1, r + 1):
+            blocked = load * blocked / (k + load * blocked)
+        waits = r * blocked / (r - load * (1.0 - blocked))
+        s[v] = waits * service / (r - load) + service + figures[v, 1]
+    return float(longest_path(s, topological, offsets, parents, ends))
+
+
+@cached_kernel
+def fits(loads: Any, d: int, v: int, memory: Any, figures: Any, capacity: float) -> bool:
+    """Whether a shard of ``v`` can join device ``d``: memory, and load it can keep up with."""
+    return bool(
+        loads[d, 0] + memory[v] <= capacity
+        and loads[d, 1] + figures[v, 4] <= 1.0
+        and loads[d, 2] + figures[v, 5] <= 1.0
+    )
+
+
+@cached_kernel
+def place_greedily(
+    sequence: Any,
+    first: Any,
+    parallel: Any,
+    base: Any,
+    operator: Any,
+    replica: Any,
+    memory: Any,
+    figures: Any,
+    rate: Any,
+    replicas: Any,
+    topological: Any,
+    offsets: Any,
+    parents: Any,
+    capacity: float,
+    slo: float,
+    shared: bool,
+    where: Any,
+) -> int:
+    """Algorithm 2: devices used, or -1 when a replica cannot stand even on devices of its own.
+
+    ``sequence`` is the order of replicas; replica ``q`` has the shards ``first[q]`` and on, and
+    belongs to the whole model instance ``base[q]`` (-1: it is extra). A base replica looks at the
+    devices of its instance, an extra one at all of them.
+    """
+    shards = where.size
+    loads = np.zeros((shards, 3))
+    owner = np.full(shards, -1, np.int64)
+    slowed, s, ends = np.empty(rate.size), np.empty(rate.size), np.empty(rate.size)
+    used = 0
+    for q in sequence:
+        v, instance = operator[first[q]], base[q]
+        for i in range(first[q], first[q] + parallel[q]):
+            best, best_slack = -1, -1.0
+            for d in range(used):
+                if instance >= 0 and owner[d] != instance:
+                    continue
+                if instance < 0 and not shared:
+                    continue
+                twice = False
+                for j in range(first[q], i):
+                    twice = twice or where[j] == d
+                if twice or not fits(loads, d, v, memory, figures, capacity):
+                    continue
+                where[i] = d
+                loads[d, 0] += memory[v]
+                loads[d, 1] += figures[v, 4]
+                loads[d, 2] += figures[v, 5]
+                latency = placed_latency(
+                    shards, operator, replica, where, loads, figures, rate, replicas,
+                    topological, offsets, parents, slowed, s, ends,
+                )  # fmt: skip
+                if latency <= slo:
+                    busiest = max(loads[d, 1], loads[d, 2])
+                    slack = (1.0 - loads[d, 0] / capacity) + (1.0 - busiest)
+                    if slack > best_slack:
+                        best, best_slack = d, slack
+                where[i] = -1
+                loads[d, 0] -= memory[v]
+                loads[d, 1] -= figures[v, 4]
+                loads[d, 2] -= figures[v, 5]
+            if best < 0:
+                best = used
+                used += 1
+                owner[best] = instance
+                if not fits(loads, best, v, memory, figures, capacity):
+                    return -1
+            where[i] = best
+            loads[best, 0] += memory[v]
+            loads[best, 1] += figures[v, 4]
+            loads[best, 2] += figures[v, 5]
+    return used
+
+
+@cached_kernel
+def place_exactly(
+    operator: Any,
+    replica: Any,
+    memory: Any,
+    figures: Any,
+    rate: Any,
+    replicas: Any,
+    topological: Any,
+    offsets: Any,
+    parents: Any,
+    capacity: float,
+    slo: float,
+    below: int,
+    budget: int,
+    where: Any,
+) -> int:
+    """Fewest devices by branch and bound, or 0 when none are fewer than ``below``; -1: over budget.
+
+    Shards join an open device or open the next one; replicas of one operator are alike, so their
+    first shards stand on devices in ascending order. Placing more only slows, so a part that misses
+    the limit is cut.
+    """
+    shards = where.size
+    loads = np.zeros((shards + 1, 3))
+    slowed, s, ends = np.empty(rate.size), np.empty(rate.size), np.empty(rate.size)
+    trial = np.full(shards, -1, np.int64)
+    opened = np.zeros(shards + 1, np.int64)  # devices open before shard i
+    left = np.zeros(shards + 1)  # memory still to place
+    for i in range(shards - 1, -1, -1):
+        left[i] = left[i + 1] + memory[operator[i]]
+    best, i, looked = below, 0, 0
+    at = 0  # next device to try for shard i
+    found = False
+    while i >= 0:
+        looked += 1
+        if looked > budget:
+            return -1
+        placed = False
+        if i == shards:
+            best = opened[i]
+            where[:] = trial
+            found = True
+        else:
+            v = operator[i]
+            d = at
+            sibling = i > 0 and operator[i - 1] == v
+            if sibling and replica[i - 1] == replica[i]:
+                d = max(d, trial[i - 1] + 1)  # shards of one replica stand apart, in order
+            elif sibling:
+                j = i - 1
+                while j > 0 and operator[j - 1] == v and replica[j - 1] == replica[i - 1]:
+                    j -= 1
+                d = max(d, trial[j])
+            while d <= opened[i] and not placed:
+                more = max(opened[i], d + 1)
+                free = 0.0
+                for e in range(more):
+                    free += capacity - loads[e, 0]
+                needed = more + max(0.0, np.ceil((left[i] - free) / capacity - 1e-9))
+                if needed < best and fits(loads, d, v, memory, figures, capacity):
+                    trial[i] = d
+                    loads[d, 0] += memory[v]
+                    loads[d, 1] += figures[v, 4]
+                    loads[d, 2] += figures[v, 5]
+                    latency = placed_latency(
+                        shards, operator, replica, trial, loads, figures, rate, replicas,
+                        topological, offsets, parents, slowed, s, ends,
+                    )  # fmt: skip
+                    if latency <= slo:
+                        opened[i + 1] = more
+                        placed = True
+                    else:
+                        trial[i] = -1
+                        loads[d, 0] -= memory[v]
+                        loads[d, 1] -= figures[v, 4]
+                        loads[d, 2] -= figures[v, 5]
+                d += 1
+        if placed:
+            i += 1
+            at = 0
+            continue
+        i -= 1
+        if i >= 0:
+            v, d = operator[i], trial[i]
+            trial[i] = -1
+            loads[d, 0] -= memory[v]
+            loads[d, 1] -= figures[v, 4]
+            loads[d, 2] -= figures[v, 5]
+            at = d + 1
+    return best if found else 0

@@ -69,6 +69,11 @@ class OperatorPlan:
     bound: int | None = None  # slots that no plan can go below; None: the method proves nothing
 
     @property
+    def slots_of(self) -> IntArray:
+        """P x R of every operator."""
+        return self.parallel * self.replicas
+
+    @property
     def gap(self) -> float | None:
         """Distance to the proven bound, relative to the plan."""
         return None if self.bound is None else (self.slots - self.bound) / self.slots

@@ -1,0 +1,207 @@
+"""Operator replicas on devices: Algorithm 2 of the source, and the fewest devices there can be.
+
+What eq. 8 counts are places; what is paid for are devices. Base instances stand first (k_base =
+the least replicas of any operator, each a whole model), extra replicas join the devices there are
+while memory, load and the recomputed latency allow, the one with most slack left first. A GPU that
+cannot run several streams at once (``shared=False``) takes no extra replica beside others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from simulation.errors import SimulationError
+from simulation.provisioning.interference import Demand
+from simulation.provisioning.kernels import (
+    device_loads,
+    place_exactly,
+    place_greedily,
+    placed_latency,
+)
+from simulation.provisioning.problem import OperatorPlan, OperatorProblem, order, predecessors
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+BUDGET = 20_000_000  # nodes that the exact placement may look at
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Placement:
+    """Where every shard stands; shards come operator by operator, replica by replica."""
+
+    method: str
+    devices: int
+    operator: IntArray  # [S]
+    replica: IntArray  # [S]
+    device: IntArray  # [S]
+    memory_bytes: FloatArray  # [D]
+    compute: FloatArray  # [D] expected share of the arithmetic in use
+    bandwidth: FloatArray  # [D] expected share of the memory bandwidth in use
+    slowdown: FloatArray  # [V] mean over the operator's replicas
+    latency_s: float  # of the critical path, with interference
+    feasible: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Items:
+    """A plan as the kernels read it."""
+
+    operator: IntArray  # [S]
+    replica: IntArray  # [S]
+    memory: FloatArray  # [V] per shard
+    figures: FloatArray  # [V, 6]; see ``placed_latency``
+    rate: FloatArray  # [V] batches/s
+    replicas: IntArray  # [V]
+    graph: tuple[IntArray, IntArray, IntArray]
+
+
+def algorithm2(
+    problem: OperatorProblem,
+    demand: Demand,
+    plan: OperatorPlan,
+    device_bytes: float,
+    *,
+    shared: bool = True,
+) -> Placement:
+    """Algorithm 2 for a plan that meets its limit; raises where a replica fits on no device."""
+    _check(problem, plan)
+    items = _items(problem, demand, plan)
+    replicas = int(items.replicas.sum())
+    sizes = np.repeat(plan.parallel, items.replicas)
+    first = np.r_[0, np.cumsum(sizes)][:-1].astype(np.int64)
+    op = items.operator[first]
+    number = items.replica[first]
+    whole = int(items.replicas.min())
+    base = np.where(number < whole, number, -1)
+    position = np.argsort(np.array(order(len(problem.names), problem.edges)))
+    extra_key = -items.figures[op, 0]
+    # Instance by instance in the order of the graph, then extras by falling latency.
+    sequence = np.lexsort(
+        (
+            number,
+            np.where(base >= 0, position[op], extra_key),
+            np.where(base >= 0, base, replicas),
+        )
+    )
+    where = np.full(items.operator.size, -1, np.int64)
+    used = place_greedily(
+        sequence, first, sizes, base, items.operator, items.replica, items.memory, items.figures,
+        items.rate, items.replicas, *items.graph, device_bytes, problem.slo_s, shared, where,
+    )  # fmt: skip
+    if used < 0:
+        raise SimulationError(_too_big(problem, items, device_bytes))
+    return _placement("algorithm 2", problem, items, where, used)
+
+
+def exact_placement(
+    problem: OperatorProblem,
+    demand: Demand,
+    plan: OperatorPlan,
+    device_bytes: float,
+    *,
+    fewer_than: int | None = None,
+) -> Placement | None:
+    """The fewest devices for a plan, proven; None when not below ``fewer_than``. Small cases only:
+    raises when more than ``BUDGET`` partial placements would have to be looked at."""
+    _check(problem, plan)
+    items = _items(problem, demand, plan)
+    where = np.full(items.operator.size, -1, np.int64)
+    below = items.operator.size + 1 if fewer_than is None else fewer_than
+    used = place_exactly(
+        items.operator, items.replica, items.memory, items.figures, items.rate, items.replicas,
+        *items.graph, device_bytes, problem.slo_s, below, BUDGET, where,
+    )  # fmt: skip
+    if used < 0:
+        raise SimulationError(
+            f"{items.operator.size} replicas are too many to place exactly; use Algorithm 2."
+        )
+    if used == 0:
+        if fewer_than is None:
+            raise SimulationError(_too_big(problem, items, device_bytes))
+        return None
+    return _placement("exact placement", problem, items, where, used)
+
+
+def _check(problem: OperatorProblem, plan: OperatorPlan) -> None:
+    if not plan.feasible:
+        raise SimulationError(
+            f"The plan takes {plan.latency_s * 1e3:.0f} ms before anything shares a device; the "
+            f"limit is {problem.slo_s * 1e3:.0f} ms. Plan again before placing."
+        )
+
+
+def _too_big(problem: OperatorProblem, items: _Items, device_bytes: float) -> str:
+    v = int(items.memory.argmax())
+    if items.memory[v] > device_bytes:
+        return (
+            f"A replica of {problem.names[v]} needs {items.memory[v] / 1e9:.1f} GB and a device "
+            f"has {device_bytes / 1e9:.1f} GB; use a smaller batch or more parallelism."
+        )
+    return "A replica keeps a device busier than it can be; add replicas."
+
+
+def _items(problem: OperatorProblem, demand: Demand, plan: OperatorPlan) -> _Items:
+    count = len(problem.names)
+    b = np.searchsorted(problem.batches, plan.batch)
+    p = np.searchsorted(problem.parallel, plan.parallel)
+    at = (np.arange(count), b, p)
+    rate = problem.rate / plan.batch
+    busy = rate * problem.latency_s[at] / plan.replicas
+    compute, bandwidth = demand.compute[at], demand.bandwidth[at]
+    shards = plan.replicas * plan.parallel
+    return _Items(
+        operator=np.repeat(np.arange(count), shards),
+        replica=np.concatenate(
+            [np.repeat(np.arange(r), n) for r, n in zip(plan.replicas, plan.parallel, strict=True)]
+        ),
+        memory=np.ascontiguousarray(demand.memory_bytes[at]),
+        figures=np.stack(
+            [
+                problem.latency_s[at],
+                problem.transfer_s[at],
+                compute,
+                bandwidth,
+                busy * compute,
+                busy * bandwidth,
+            ],
+            axis=1,
+        ),
+        rate=rate,
+        replicas=plan.replicas.astype(np.int64),
+        graph=(
+            np.array(order(count, problem.edges), np.int64),
+            *predecessors(count, problem.edges),
+        ),
+    )
+
+
+def _placement(
+    method: str, problem: OperatorProblem, items: _Items, where: IntArray, used: int
+) -> Placement:
+    loads = np.zeros((used, 3))
+    device_loads(
+        where.size, items.operator, where, items.memory, items.figures[:, 4], items.figures[:, 5],
+        loads,
+    )  # fmt: skip
+    count = items.rate.size
+    slowdown = np.empty(count)
+    latency = placed_latency(
+        where.size, items.operator, items.replica, where, loads, items.figures, items.rate,
+        items.replicas, *items.graph, slowdown, np.empty(count), np.empty(count),
+    )  # fmt: skip
+    return Placement(
+        method=method,
+        devices=used,
+        operator=items.operator,
+        replica=items.replica,
+        device=where,
+        memory_bytes=loads[:, 0],
+        compute=loads[:, 1],
+        bandwidth=loads[:, 2],
+        slowdown=slowdown,
+        latency_s=float(latency),
+        feasible=bool(latency <= problem.slo_s),
+    )

@@ -1,0 +1,187 @@
+"""Placement: by hand, against every way to place, and what it may never do."""
+
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+
+from simulation.errors import SimulationError
+from simulation.provisioning.devices import fewest_devices
+from simulation.provisioning.exact import exact
+from simulation.provisioning.interference import Demand, latency_at_share
+from simulation.provisioning.placement import algorithm2, exact_placement
+from simulation.provisioning.problem import evaluate, sojourns
+from tests.simulation.provisioning.cases import by_hand, random_problem
+
+DEVICE = 10.0
+
+
+def demand_of(problem, seed=0):
+    rng = np.random.default_rng(seed)
+    shape = problem.latency_s.shape
+    bound = rng.uniform(0.3, 1.0, shape)
+    compute = np.where(rng.random((shape[0], 1, 1)) < 0.5, bound, bound * rng.uniform(0, 1, shape))
+    return Demand(
+        memory_bytes=np.broadcast_to(rng.uniform(1.0, 6.0, (shape[0], 1, 1)), shape),
+        compute=compute,
+        bandwidth=np.where(compute == bound, bound * rng.uniform(0, 1, shape), bound),
+    )
+
+
+def flat(problem, memory, compute, bandwidth):
+    shape = problem.latency_s.shape
+
+    def spread(values):
+        return np.broadcast_to(np.array(values, float)[:, None, None], shape)
+
+    return Demand(spread(memory), spread(compute), spread(bandwidth))
+
+
+def by_trying(problem, demand, plan, device, best=None):
+    """Fewest devices, if below ``best``, over every assignment of single-GPU replicas: slow and
+    simple."""
+    op = np.repeat(np.arange(len(problem.names)), plan.replicas)
+    b = np.searchsorted(problem.batches, plan.batch)
+    at = (np.arange(len(problem.names)), b, 0)
+    rate = problem.rate / plan.batch
+    rho = rate * problem.latency_s[at] / plan.replicas
+    for where in product(range(len(op)), repeat=len(op)):
+        used = len(set(where))
+        if set(where) != set(range(used)) or (best is not None and used >= best):
+            continue
+        where = np.array(where)
+        ok, slow = True, np.ones(len(op))
+        for d in range(used):
+            on = np.flatnonzero(where == d)
+            kinds = op[on]
+            if demand.memory_bytes[at][kinds].sum() > device:
+                ok = False
+            for use in (demand.compute[at], demand.bandwidth[at]):
+                total = (rho * use)[kinds].sum()
+                if total > 1:
+                    ok = False
+                for i in on:
+                    other = total - (rho * use)[op[i]]
+                    slow[i] = max(slow[i], use[op[i]] + other)
+        if not ok:
+            continue
+        mean = np.array([slow[op == v].mean() for v in range(len(problem.names))])
+        slowed = replace(problem, latency_s=problem.latency_s * mean[:, None, None])
+        choice = np.stack([b, np.zeros_like(b), plan.replicas], axis=1)
+        with np.errstate(invalid="ignore"):
+            if evaluate(slowed, "", sojourns(slowed), choice).feasible:
+                best = used
+    return best
+
+
+def cases(count, **sizes):
+    for seed in range(count):
+        problem = random_problem(seed, parallel=1, dag=seed % 2 == 1, **sizes)
+        yield seed, problem, demand_of(problem, seed)
+
+
+def test_two_operators_share_one_device_until_memory_ends():
+    problem = replace(by_hand(), slo_s=5.0)
+    plan = exact(problem)  # one replica each, utilisation 0.4 and 0.8
+    light = flat(problem, [4, 5], [0.3, 0.3], [0.2, 0.2])
+    assert algorithm2(problem, light, plan, DEVICE).devices == 1
+    assert algorithm2(problem, light, plan, 8.0).devices == 2
+    with pytest.raises(SimulationError, match=r"mlp needs .* GB and a device has"):
+        algorithm2(problem, light, plan, 4.5)
+
+
+def test_memory_bound_operators_slow_each_other_and_compute_bound_ones_beside_them_less():
+    problem = replace(by_hand(), slo_s=5.0)
+    plan = exact(problem)
+    both = algorithm2(problem, flat(problem, [1, 1], [0.1, 0.1], [1.0, 0.5]), plan, DEVICE)
+    # rho: 0.4 and 0.8. attention waits for mlp's 0.8 * 0.5, mlp for attention's 0.4 * 1.0.
+    assert both.devices == 1
+    assert both.slowdown == pytest.approx([1.4, 1.0])
+    apart = algorithm2(problem, flat(problem, [1, 1], [0.1, 0.9], [1.0, 0.1]), plan, DEVICE)
+    assert apart.slowdown == pytest.approx([1.08, 1.0])
+
+
+def test_a_device_that_cannot_keep_up_is_not_shared():
+    problem = replace(by_hand(), slo_s=5.0)
+    plan = exact(problem)
+    full = flat(problem, [1, 1], [1.0, 1.0], [0.0, 0.0])  # 0.4 + 0.8 of one GPU's arithmetic
+    assert algorithm2(problem, full, plan, DEVICE).devices == 2
+    assert exact_placement(problem, full, plan, DEVICE).devices == 2
+
+
+def test_a_single_stream_gpu_takes_no_extra_replica():
+    problem = by_hand()  # one and two replicas
+    plan = exact(problem)
+    small = flat(problem, [1, 1], [0.1, 0.1], [0.1, 0.1])
+    assert algorithm2(problem, small, plan, DEVICE).devices == 1
+    assert algorithm2(problem, small, plan, DEVICE, shared=False).devices == 2
+
+
+def test_algorithm_2_never_violates_memory_or_limit():
+    for seed, problem, demand in cases(80, operators=6, batches=3, replicas=10):
+        plan = exact(problem)
+        if plan is None:
+            continue
+        placed = algorithm2(problem, demand, plan, DEVICE)
+        assert placed.feasible and placed.latency_s <= problem.slo_s, seed
+        assert (placed.memory_bytes <= DEVICE).all(), seed
+        assert (placed.compute <= 1).all() and (placed.bandwidth <= 1).all(), seed
+        assert np.bincount(placed.operator).tolist() == plan.slots_of.tolist(), seed
+        assert set(placed.device) == set(range(placed.devices)), seed
+
+
+def test_shards_of_one_replica_stand_on_different_devices():
+    for seed in range(60):
+        problem = random_problem(seed, operators=4, parallel=3, replicas=6, dag=False)
+        plan = exact(problem)
+        if plan is None:
+            continue
+        placed = algorithm2(problem, demand_of(problem, seed), plan, DEVICE)
+        shards = np.stack([placed.operator, placed.replica, placed.device])
+        assert np.unique(shards, axis=1).shape[1] == shards.shape[1], seed
+
+
+def test_exact_placement_is_the_best_of_all_ways_to_place():
+    looked = 0
+    for seed, problem, demand in cases(120, operators=3, replicas=3):
+        plan = exact(problem)
+        if plan is None or plan.slots > 6:
+            continue
+        looked += 1
+        placed = exact_placement(problem, demand, plan, DEVICE)
+        assert placed.devices == by_trying(problem, demand, plan, DEVICE), seed
+        assert placed.feasible, seed
+        greedy = algorithm2(problem, demand, plan, DEVICE)
+        assert greedy.devices >= placed.devices, seed
+    assert looked > 60
+
+
+def test_the_optimum_in_devices_equals_every_plan_placed_every_way():
+    compared = 0
+    for seed, problem, demand in cases(1800, operators=2, replicas=2):
+        table = sojourns(problem)
+        best = None
+        for picked in product(*(np.argwhere(np.isfinite(table[v])) for v in range(2))):
+            choice = np.array(picked)
+            choice[:, 2] += 1
+            plan = evaluate(problem, "", table, choice)
+            if plan.feasible:
+                best = by_trying(problem, demand, plan, DEVICE, best)
+        found = fewest_devices(problem, demand, DEVICE)
+        assert (found is None) == (best is None), seed
+        if found is not None:
+            compared += 1
+            assert found[1].devices == best, seed
+    assert compared >= 500
+
+
+def test_fewer_sms_never_help_and_bandwidth_saturates_early():
+    shares = np.linspace(0.05, 1, 20)
+    compute = latency_at_share(1.0, 1.0, 0.1, shares)
+    memory = latency_at_share(1.0, 0.1, 1.0, shares)
+    assert compute == pytest.approx(1 / shares)
+    assert (np.diff(memory) <= 0).all()
+    assert memory[shares >= 0.4] == pytest.approx(1.0)
+    with pytest.raises(SimulationError, match="share"):
+        latency_at_share(1.0, 1.0, 0.1, 0.0)
