@@ -11,7 +11,8 @@ from simulation.engine import simulate
 from simulation.errors import SimulationError
 from simulation.fleet import Fleet, Pool, Region, Tier
 from simulation.metrics import meets_slo
-from simulation.performance.linear import LinearProfile
+from simulation.performance.adjusted import adjusted
+from simulation.performance.profile import Profile
 from simulation.performance.specs import GpuSpec
 from simulation.policies.flat import Flat
 from simulation.queueing import largest_rate
@@ -36,7 +37,7 @@ class Capacity:
 
 
 def capacity(
-    profile: LinearProfile,
+    profile: Profile,
     lengths: tuple[npt.ArrayLike, npt.ArrayLike],
     tier: Tier,
     *,
@@ -82,7 +83,7 @@ class _Trial:
 
     def __init__(
         self,
-        profile: LinearProfile,
+        profile: Profile,
         lengths: tuple[npt.ArrayLike, npt.ArrayLike],
         tier: Tier,
         seed: int,
@@ -98,10 +99,10 @@ class _Trial:
         self.profile, self.seed = profile, seed
         self.tier = replace(tier, deferrable=False)
 
-    def at(self, rate: float, profile: LinearProfile | None = None) -> SimulationResult:
+    def at(self, rate: float, profile: Profile | None = None) -> SimulationResult:
         return self._run(self.arrival / rate, profile or self.profile)
 
-    def saturated_rps(self, profile: LinearProfile) -> float:
+    def saturated_rps(self, profile: Profile) -> float:
         """Completions per second with everything queued from the start, fill and tail left out."""
         log = self._run(np.zeros(len(self.arrival)), profile).requests
         last = np.sort(log.last_token_s[log.outcome == COMPLETED])
@@ -129,7 +130,7 @@ class _Trial:
             attainment=float(meets_slo(run).mean()),
         )
 
-    def _run(self, arrival: npt.NDArray[np.float64], profile: LinearProfile) -> SimulationResult:
+    def _run(self, arrival: npt.NDArray[np.float64], profile: Profile) -> SimulationResult:
         codes = np.zeros(len(arrival), np.int16)
         trace = Trace(
             arrival_s=arrival,
@@ -156,8 +157,8 @@ class _Trial:
         return simulate(trace, fleet, policy, seed=self.seed, duration_s=whole, interval_s=whole)
 
 
-def _roomy(profile: LinearProfile) -> LinearProfile:
-    return replace(profile, kv_capacity_tokens=UNLIMITED * profile.kv_capacity_tokens)
+def _roomy(profile: Profile) -> Profile:
+    return adjusted(profile, kv_capacity_tokens=UNLIMITED * profile.kv_capacity_tokens)
 
 
 def _quantile(values: npt.NDArray[np.float64], share: float) -> float:

@@ -15,6 +15,9 @@ from numba.extending import intrinsic
 # points: the state is a tuple of twenty arrays, and passing it at every call costs three times what
 # the calls do.
 kernel: Callable[..., Any] = njit(nogil=True, error_model="numpy", forceinline=True)
+# For what is rarely reached or large: a call then costs little beside what it does, and inlining it
+# at every place would only cost compile time.
+outlined: Callable[..., Any] = njit(nogil=True, error_model="numpy")
 cached_kernel: Callable[..., Any] = njit(nogil=True, error_model="numpy", cache=True)
 
 

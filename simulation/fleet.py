@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simulation.errors import SimulationError
-from simulation.performance.linear import LinearProfile
+from simulation.performance.profile import Profile
 from simulation.performance.specs import GpuSpec
 
 HOURS = 24  # of a day
@@ -54,13 +54,14 @@ class Pool:
 
     model: str
     region: str
-    profile: LinearProfile
+    profile: Profile
     gpu: GpuSpec
     initial: int  # instances ready at the start
     minimum: int
     maximum: int
     startup_s: float  # from asked for to serving; burns GPU time (E3)
     usd_per_gpu_hour: float
+    max_context: int | None = None  # tokens of the longest request; None: memory alone limits it
 
     @property
     def gpus_per_instance(self) -> int:

@@ -62,6 +62,7 @@ class PoolSummary:
     peak_instances: float  # largest mean of ready + starting + draining over an interval
     iterations: int
     preemptions: int
+    outside_iterations: int  # outside what the profile was measured on
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +97,7 @@ class Summary:
     met: dict[str, bool]  # by tier; a tier without requests is met
     iterations: int
     preemptions: int
+    outside_iterations: int  # outside what the pools' profiles were measured on
     wall_seconds: float
     tiers: dict[str, GroupSummary]
     models: dict[str, dict[str, GroupSummary]]  # by model, then home region
@@ -205,6 +207,7 @@ def summarise(result: SimulationResult) -> Summary:
         met=tiers_met(result),
         iterations=int(result.totals.iterations.sum()),
         preemptions=int(result.totals.preemptions.sum()),
+        outside_iterations=int(result.totals.outside.sum()),
         wall_seconds=result.wall_seconds,
         tiers=tiers,
         models=models,
@@ -272,4 +275,5 @@ def _pool(result: SimulationResult, p: int) -> PoolSummary:
         peak_instances=float(instances.max()),
         iterations=int(totals.iterations[p]),
         preemptions=int(totals.preemptions[p]),
+        outside_iterations=int(totals.outside[p]),
     )

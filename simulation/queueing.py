@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.optimize import brentq
 
 from simulation.errors import SimulationError
-from simulation.performance.linear import LinearProfile
+from simulation.performance.profile import Profile, iteration_s
+
+SHORT_S, LONG_S = 1e-9, 1e9  # iteration times beyond any, to look for T between and beyond
 
 
 def erlang_b(servers: int, load: float) -> float:
@@ -69,73 +72,74 @@ class SteadyState:
     batch: float  # mean sequences decoding, over all time
     prefill_tokens: float  # mean per iteration
     kv_tokens: float  # mean in use
-    load: float  # rate (beta (OSL - 1) + delta ISL); stable below 1
+    load: float  # T per T, in the limit of long iterations; stable below 1
     e2e_s: float  # prefill of a lone prompt and OSL - 1 iterations
 
 
-def steady_state(profile: LinearProfile, rate: float, isl: float, osl: float) -> SteadyState:
+def steady_state(profile: Profile, rate: float, isl: float, osl: float) -> SteadyState:
     """Mean iteration time and batch of one instance at ``rate`` requests/s of mean lengths.
 
     Derivation. With mean iteration time T, an instance does 1/T iterations per second. A request
-    is prefilled once (isl tokens) and takes part in osl - 1 decode iterations (its first token
-    comes out of the prefill). Work flows in as fast as it flows out, so per iteration there are
+    is prefilled once (isl tokens, attending to half of them on average) and takes part in osl - 1
+    decode iterations (its first token comes out of the prefill), half grown on average. Work flows
+    in as fast as it flows out, so per iteration there are
 
-        b = rate (osl - 1) T   sequences decoding          (Little's law on the decode phase)
-        p = rate isl T         tokens prefilled
+        b = rate (osl - 1) T      sequences decoding, each with isl + osl / 2 tokens (Little's law)
+        p = rate isl T            tokens prefilled
 
-    and T = base + beta b + delta p gives
+    A share q = 1 - exp(-rate T) of iterations prefill, those with an arrival in the one before
+    (Poisson), so that T solves
 
-        T = base / (1 - rate (beta (osl - 1) + delta isl)).
+        T = (1 - q) seconds(b, 0) + q seconds(b, p / q).
 
-    base is alpha, or max(alpha, gamma) in the share of iterations that prefill: those with an
-    arrival in the iteration before (1 - exp(-rate T), Poisson), a fixed point in T. The fluid holds
-    no randomness, so it gives no percentiles; below one sequence on average, T is that of one.
-    Memory is b times a sequence half grown, isl + osl / 2. ``capacity`` brackets with this and then
-    simulates.
+    For the linear profile that is T = base / (1 - rate (beta (osl - 1) + delta isl)) with base
+    alpha, or max(alpha, gamma) in a share q. The fluid holds no randomness, so it gives no
+    percentiles; below one sequence on average, T is that of one. Memory is b times a sequence half
+    grown. ``capacity`` brackets with this and then simulates.
     """
-    load = rate * (profile.beta_s * (osl - 1.0) + profile.delta_s * isl)
-    if load >= 1.0:
+    context = isl + osl / 2.0
+
+    def seconds(b: float, p: float) -> float:
+        return float(iteration_s(profile, b, b * context, p, p * isl / 2.0))
+
+    def following(t: float) -> float:
+        b, p, q = rate * (osl - 1.0) * t, rate * isl * t, float(-np.expm1(-rate * t))
+        return (1.0 - q) * seconds(b, 0.0) + q * seconds(b, p / q)
+
+    load = (following(2 * LONG_S) - following(LONG_S)) / LONG_S
+    if load >= 1.0 - 1e-9:
         inf = float("inf")
         return SteadyState(inf, inf, inf, inf, load, inf)
-    low, high = profile.alpha_s, max(profile.alpha_s, profile.gamma_s)
-    iteration = low / (1.0 - load)
-    for _ in range(100):
-        base = low + (high - low) * -np.expm1(-rate * iteration)
-        following = float(base / (1.0 - load))
-        if abs(following - iteration) <= 1e-12 * following:
-            break
-        iteration = following
-    batch, prefill = rate * (osl - 1.0) * iteration, rate * isl * iteration
-    gap = max(iteration, profile.alpha_s + profile.beta_s)
-    alone = high if osl > 1 else profile.gamma_s
+    low = high = SHORT_S
+    while following(high) > high:
+        low, high = high, 2.0 * high
+    iteration = brentq(lambda t: following(t) - t, low, high, xtol=1e-15) if low < high else 0.0
+    batch = rate * (osl - 1.0) * iteration
+    gap = max(iteration, seconds(1.0, 0.0))
     return SteadyState(
         iteration_s=gap,
         batch=batch,
-        prefill_tokens=prefill,
-        kv_tokens=batch * (isl + osl / 2.0),
+        prefill_tokens=rate * isl * iteration,
+        kv_tokens=batch * context,
         load=load,
-        e2e_s=alone + profile.delta_s * isl + (osl - 1.0) * gap,
+        e2e_s=seconds(0.0, isl) + (osl - 1.0) * gap,
     )
 
 
-def largest_rate(profile: LinearProfile, isl: float, osl: float) -> tuple[float, str]:
+def largest_rate(profile: Profile, isl: float, osl: float) -> tuple[float, str]:
     """Requests/s at which the fluid model meets its first hard limit, and which: ``throughput``
-    (load, batch or token budget) or ``memory``.
+    (batch or token budget) or ``memory``.
 
-    With T = base / (1 - rate c), a limit ``rate x T <= limit`` (x per request and second) is
-    ``rate <= limit / (base x + limit c)``.
+    With n = rate T requests begun per iteration, all of them prefilling, batch n (osl - 1), memory
+    n (osl - 1) (isl + osl / 2) and tokens n (isl + osl - 1) are limited; at the largest n the rate
+    is n / T.
     """
-    c = profile.beta_s * (osl - 1.0) + profile.delta_s * isl
-    base = max(profile.alpha_s, profile.gamma_s)
-
-    def bound(limit: float, x: float) -> float:
-        denominator = base * x + limit * c
-        return limit / denominator if denominator > 0 else float("inf")
-
-    memory = bound(profile.kv_capacity_tokens, (osl - 1.0) * (isl + osl / 2.0))
-    throughput = min(
-        1.0 / c if c > 0 else float("inf"),
-        bound(profile.max_batch, osl - 1.0),
-        bound(profile.max_batch_tokens, isl + osl - 1.0),
-    )
-    return (memory, "memory") if memory < throughput else (throughput, "throughput")
+    context = isl + osl / 2.0
+    memory = profile.kv_capacity_tokens / ((osl - 1.0) * context) if osl > 1 else float("inf")
+    batch = profile.max_batch / (osl - 1.0) if osl > 1 else float("inf")
+    throughput = min(batch, profile.max_batch_tokens / (isl + osl - 1.0))
+    n = min(memory, throughput)
+    b, p = n * (osl - 1.0), n * isl
+    seconds = float(iteration_s(profile, b, b * context, p, p * isl / 2.0))
+    rate = n / seconds if seconds > 0 else float("inf")
+    return rate, "memory" if memory < throughput else "throughput"

@@ -55,6 +55,7 @@ class PoolTotals:
     decode_s: FloatArray  # in iterations without
     iterations: IntArray
     preemptions: IntArray
+    outside: IntArray  # iterations outside what the pool's profile was measured on
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -13,22 +13,7 @@ import numpy as np
 
 from simulation.compiled import kernel
 from simulation.lifecycle import READY
-
-
-@kernel
-def iterations_done(instance: Any, t: float) -> int:
-    """Iterations of the current run that ended strictly before ``t``; the last one never has."""
-    if instance.k <= 1:
-        return 0
-    if instance.dt <= 0.0:
-        return int(instance.k - 1)
-    j = int(np.ceil((t - instance.t0) / instance.dt)) - 1
-    # The quotient may be off by one ulp: let the boundary times themselves decide.
-    if instance.t0 + j * instance.dt >= t:
-        j -= 1
-    elif instance.t0 + (j + 1) * instance.dt < t:
-        j += 1
-    return min(max(j, 0), int(instance.k - 1))
+from simulation.progress import iterations_done
 
 
 @kernel
@@ -56,7 +41,7 @@ def scan_pool(s: Any, p: int, t: float) -> tuple[int, int, int, int]:
 @kernel
 def choose_instance(s: Any, model: int, region: int, t: float, need: int) -> tuple[int, float]:
     """The instance with the fewest remaining tokens over all pools of an endpoint, among those
-    whose KV memory can ever hold ``need`` tokens (-1: none), and the endpoint's utilisation."""
+    that can ever hold ``need`` tokens (-1: none), and the endpoint's utilisation."""
     endpoint = model * s.latency.shape[0] + region
     used, capacity, best, best_work = 0, 0, -1, 0
     for i in range(s.endpoint_start[endpoint], s.endpoint_start[endpoint + 1]):
@@ -64,7 +49,7 @@ def choose_instance(s: Any, model: int, region: int, t: float, need: int) -> tup
         pool_used, pool_capacity, slot, work = scan_pool(s, p, t)
         used += pool_used
         capacity += pool_capacity
-        fits = slot >= 0 and need <= s.pools[p].kv_capacity
+        fits = slot >= 0 and need <= s.pools[p].longest
         if fits and (best < 0 or work < best_work):
             best, best_work = slot, work
     return best, used / capacity if capacity > 0 else 1.0

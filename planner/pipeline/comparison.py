@@ -10,6 +10,7 @@ from planner.pipeline.replay import PolicyRun
 HINDSIGHT = ("flat-peak", "flat-min", "lt-i-perfect")  # know what came; nobody can run them ahead
 FLAT = ("today", "flat-peak", "flat-min")
 EQUAL_SLO = 0.002  # attainment within this of each other counts as equal
+BEYOND = 0.01  # share of iterations outside the measured range from which on it is said
 PLANNED = ("lt-i", "lt-i-last-value")
 
 
@@ -57,6 +58,7 @@ def compare(
             *_still(by_name),
             *_misses(runs),
             *_lost(runs),
+            *_beyond_measurements(runs),
             *other,
             *left_out,
         ),
@@ -207,6 +209,21 @@ def _lost(runs: Sequence[PolicyRun]) -> list[str]:
                 "did not finish."
             )
     return out
+
+
+def _beyond_measurements(runs: Sequence[PolicyRun]) -> list[str]:
+    """Where profiles had to guess: said once, of the run that leans on it most."""
+
+    def share(run: PolicyRun) -> float:
+        return run.summary.outside_iterations / max(run.summary.iterations, 1)
+
+    worst = max(runs, key=share)
+    if share(worst) < BEYOND:
+        return []
+    return [
+        f"{worst.label}: {share(worst):.0%} of iterations ran outside the rows their profiles were "
+        "measured on; their times are extrapolated."
+    ]
 
 
 def amount(value: float) -> str:

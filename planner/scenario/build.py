@@ -70,6 +70,7 @@ class Hardware:
                 maximum=int(self.maximum[m, r, g]),
                 startup_s=self.startup_s,
                 usd_per_gpu_hour=float(self.usd_per_gpu_hour[r, g]),
+                max_context=self.models[m].max_context,
             )
             for m, r, g in self.pool_index
         )

@@ -17,6 +17,7 @@ from simulation.engine.state import (
     S_STARTING,
 )
 from simulation.lifecycle import OFF, READY, STARTING
+from simulation.progress import iteration_end, iterations_done
 
 
 @kernel
@@ -24,9 +25,13 @@ def _held(instance: Any, t: float) -> float:
     """Token-seconds of KV held from ``t0`` to ``t``: a staircase, ``decodes`` up per iteration."""
     x = t - instance.t0
     steps = 0.0
-    if instance.dt > 0.0:
+    if instance.growth != 0.0:
+        steps = float(iterations_done(instance, t))
+    elif instance.dt > 0.0:
         steps = min(np.floor(x / instance.dt), float(instance.k - 1))
+    pairs = steps * (steps - 1.0) / 2.0
     climbed = instance.dt * steps * (steps - 1.0) / 2.0 + steps * (x - steps * instance.dt)
+    climbed -= instance.growth * pairs * (steps + 1.0) / 3.0
     return float(instance.kv * x + instance.decodes * climbed)
 
 
@@ -91,11 +96,10 @@ def count_tokens(s: Any, slot: int, t: float, first_tokens: int) -> None:
     _add_tokens(s, S_OUTPUT, instance.pool, t, first_tokens)
     j = 1
     while j <= instance.k:
-        end = instance.t0 + j * instance.dt
+        end = iteration_end(instance, j)
         if end > clock.duration:
             return
         edge = min((int(end / clock.interval) + 1) * clock.interval, clock.duration)
-        more = max(int(np.ceil((edge - end) / instance.dt)), 1) if instance.dt > 0.0 else instance.k
-        more = min(more, instance.k - j + 1)
+        more = max(iterations_done(instance, edge) - j + 1, 1)
         _add_tokens(s, S_OUTPUT, instance.pool, end, instance.decodes * more)
         j += more

@@ -1,8 +1,9 @@
 """One instance: iteration-level continuous batching with chunked prefill and paged KV memory.
 
 An iteration gives one token to every decoding request and spends what is left of the token budget
-on prefill, first come first served. Iterations that would all be equal (decodes only, nothing can
-join, none ends, memory lasts) are run together: ``k`` of them, ``dt`` seconds each. Tokens are not
+on prefill, first come first served. Iterations of an unchanged batch (decodes only, nothing can
+join, none ends, memory lasts) are run together: ``k`` of them, the first ``dt`` seconds long, each
+further one ``growth`` more, as far as one segment of the profile's curve goes. Tokens are not
 counted per request: a request joins with the number of the iteration that will end it, and the
 instance counts iterations, so a step costs O(1) and a completion O(log batch).
 
@@ -22,8 +23,9 @@ from simulation.compiled import kernel
 from simulation.engine.accounting import count_tokens, settle
 from simulation.engine.heaps import batch_push, batch_remove, schedule
 from simulation.lifecycle import DRAINING, OFF, READY
+from simulation.performance.curves import decode_growth, iteration_seconds, measured
+from simulation.progress import iteration_end, iterations_done
 from simulation.results import COMPLETED
-from simulation.routing import iterations_done
 
 # --- waiting -------------------------------------------------------------------------------------
 
@@ -73,7 +75,7 @@ def interrupt(s: Any, slot: int, t: float) -> None:
     instance = s.instances[slot]
     if instance.k > 1:
         instance.k = iterations_done(instance, t) + 1
-        schedule(s, slot, instance.t0 + instance.k * instance.dt)
+        schedule(s, slot, iteration_end(instance, instance.k))
 
 
 @kernel
@@ -149,6 +151,7 @@ def _preempt_newest(s: Any, slot: int, t: float) -> None:
         request.generated = request.osl - (request.finish - instance.counter)
         batch_remove(s, slot, r)
         instance.kv -= request.isl + request.generated
+        instance.context -= request.isl + request.generated
         instance.work += request.isl + request.generated
     _prepend(s, slot, r, _is_low(s, r, t))
     instance.waiting += 1
@@ -198,7 +201,9 @@ def finish_run(s: Any, slot: int, t: float) -> int:
     instance.counter += instance.k
     pool.iterations += instance.k
     decoded = instance.decodes * instance.k
+    pool.outside += instance.k * instance.outside
     instance.kv += instance.decodes * (instance.k - 1)
+    instance.context += decoded
     pool.kv_peak = max(pool.kv_peak, instance.kv)
     running = instance.running
     first_tokens = 0
@@ -214,6 +219,7 @@ def finish_run(s: Any, slot: int, t: float) -> int:
     while instance.decodes > 0 and s.batch_finish[slot, 0] <= instance.counter:
         r = s.batch_request[slot, 0]
         batch_remove(s, slot, r)
+        instance.context -= s.requests[r].isl + s.requests[r].osl
         _complete(s, slot, r, t)
     r = instance.fresh
     instance.fresh = -1
@@ -227,6 +233,7 @@ def finish_run(s: Any, slot: int, t: float) -> int:
             _complete(s, slot, r, t)
         else:
             batch_push(s, slot, instance.counter + request.osl - generated, r)
+            instance.context += request.isl + generated
         r = following
     return int(running - instance.running)
 
@@ -242,7 +249,7 @@ def begin_run(s: Any, slot: int, t: float) -> None:
         preempted = True
     decodes = instance.decodes
     instance.kv += decodes
-    chunk, left = 0, pool.budget - decodes
+    chunk, pairs, left = 0, 0.0, pool.budget - decodes
     while left > 0:
         if instance.partial < 0:
             if preempted or instance.running >= pool.max_batch or instance.waiting == 0:
@@ -256,6 +263,9 @@ def begin_run(s: Any, slot: int, t: float) -> None:
                 break
             _admit(s, slot, low)
         tokens = min(left, instance.partial_left)
+        request = s.requests[instance.partial]
+        before = request.isl + request.generated - instance.partial_left
+        pairs += tokens * (before + 0.5 * tokens)
         chunk += tokens
         left -= tokens
         instance.partial_left -= tokens
@@ -268,20 +278,23 @@ def begin_run(s: Any, slot: int, t: float) -> None:
         schedule(s, slot, np.inf)
         return
 
-    base = pool.alpha if decodes > 0 else 0.0
-    if chunk > 0:
-        base = max(base, pool.gamma)
+    curve = s.curves[pool.curve]
+    b, c, p = float(decodes), float(instance.context), float(chunk)
     instance.t0 = t
-    instance.dt = base + pool.beta * decodes + pool.delta * chunk
+    instance.dt = iteration_seconds(curve, b, c, p, pairs)
+    instance.growth = 0.0
+    instance.outside = not measured(curve, b, c, p, pairs)
     instance.chunk = chunk
     instance.k = 1
     if chunk == 0 and not preempted:
         to_finish = s.batch_finish[slot, 0] - instance.counter
         memory_lasts = (pool.kv_capacity - instance.kv) // decodes + 1
-        instance.k = min(to_finish, memory_lasts)
+        growth, same_segment = decode_growth(curve, b, c)
+        instance.growth = growth
+        instance.k = min(to_finish, memory_lasts, same_segment)
     if instance.status != READY and instance.status != DRAINING:
         pool.early += 1
-    schedule(s, slot, t + instance.k * instance.dt)
+    schedule(s, slot, iteration_end(instance, instance.k))
 
 
 @kernel

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from simulation import compiled, lifecycle, results, routing
+from simulation import compiled, lifecycle, progress, results, routing
 from simulation.compiled import cached_kernel, source_stamp
 from simulation.engine import accounting, batching, heaps, loop, scaling, state
 from simulation.engine.loop import advance_until, tend_deferred
 from simulation.engine.scaling import apply_targets, close_books
 from simulation.engine.state import borrowed
+from simulation.performance import curves
 from simulation.routing import pool_utilisation
 
 
@@ -55,6 +56,17 @@ def _entries(stamp: int) -> tuple[Callable[..., Any], ...]:
 
 advance, scale, tend, observe, close = _entries(
     source_stamp(
-        compiled, lifecycle, results, routing, accounting, batching, heaps, loop, scaling, state
+        compiled,
+        lifecycle,
+        progress,
+        results,
+        routing,
+        curves,
+        accounting,
+        batching,
+        heaps,
+        loop,
+        scaling,
+        state,
     )
 )

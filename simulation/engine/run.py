@@ -83,6 +83,7 @@ def simulate(
                     "decode_s",
                     "iterations",
                     "preemptions",
+                    "outside",
                 )
             }
         ),

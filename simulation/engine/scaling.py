@@ -10,7 +10,7 @@ from simulation.engine.batching import retire
 from simulation.engine.heaps import schedule
 from simulation.engine.loop import flush_router
 from simulation.lifecycle import DRAINING, OFF, READY, STARTING
-from simulation.routing import iterations_done
+from simulation.progress import iterations_done
 
 
 @kernel

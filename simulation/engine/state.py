@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from simulation.compiled import borrow, kernel
 from simulation.errors import SimulationError
-from simulation.fleet import Fleet
+from simulation.fleet import Fleet, Pool
 from simulation.results import REJECTED, UNFINISHED
 from simulation.trace import Trace
 
@@ -17,6 +17,7 @@ Array = npt.NDArray[Any]
 
 NO_POOL = "no pool serves the model"
 TOO_LONG = "input and output exceed the KV capacity of every pool of the model"
+BEYOND_CONTEXT = "input and output exceed the model's maximum context"
 
 # Rows of State.series, each [pools, intervals]
 (
@@ -55,10 +56,13 @@ REQUEST = np.dtype(
 INSTANCE = np.dtype(
     [
         ("t0", "f8"),  # when the current run of equal iterations began
-        ("dt", "f8"),  # seconds of each of its iterations
+        ("dt", "f8"),  # seconds of its first iteration
+        ("growth", "f8"),  # by which each further one takes longer
         ("k", "i8"),  # iterations in the run; 0: none running
         ("decodes", "i8"),  # sequences decoding; the size of the heap
         ("kv", "i8"),  # KV tokens reserved during the first iteration of the run
+        ("context", "i8"),  # KV tokens its decodes attend to in that iteration
+        ("outside", "i8"),  # whether it lies outside what the profile was measured on
         ("work", "i8"),  # prefill and output tokens still to do, at t0
         ("status", "i8"),
         ("pool", "i8"),
@@ -85,13 +89,11 @@ INSTANCE = np.dtype(
 
 POOL = np.dtype(
     [
-        ("alpha", "f8"),
-        ("beta", "f8"),
-        ("gamma", "f8"),
-        ("delta", "f8"),
+        ("curve", "i8"),  # row of State.curves
         ("max_batch", "i8"),
         ("budget", "i8"),
         ("kv_capacity", "i8"),
+        ("longest", "i8"),  # input and output of a request that can be served, tokens
         ("watermark", "i8"),
         ("startup", "f8"),
         ("model", "i8"),
@@ -106,6 +108,7 @@ POOL = np.dtype(
         ("waiting", "i8"),
         ("arrived_tokens", "i8"),  # since the last control instant
         ("iterations", "i8"),
+        ("outside", "i8"),  # of those, outside what the profile was measured on
         ("preemptions", "i8"),
         ("kv_peak", "i8"),  # most KV tokens ever held by one instance
         ("starting_s", "f8"),
@@ -142,6 +145,7 @@ class State(NamedTuple):
     requests: Array  # REQUEST[n]
     instances: Array  # INSTANCE[S], those of a pool side by side
     pools: Array  # POOL[P]
+    curves: Array  # float64[different curves, longest]: Curve.values, padded
     series: Array  # float64[7, P, intervals], instance-seconds or tokens
     batch_finish: Array  # int64[S, batch]: per instance a heap of finish numbers ...
     batch_request: Array  # int32[S, batch]: ... and whose they are
@@ -168,6 +172,7 @@ def borrowed(s: Any) -> Any:
         borrow(s.requests),
         borrow(s.instances),
         borrow(s.pools),
+        borrow(s.curves),
         borrow(s.series),
         borrow(s.batch_finish),
         borrow(s.batch_request),
@@ -187,6 +192,7 @@ def borrowed(s: Any) -> Any:
     )
 
 
+NO_LIMIT = 1 << 40  # tokens
 MOST_PLACES = 1_000_000_000  # in the batches of all instances there may be, 12 bytes each
 WATERMARK = 0.01  # share of KV kept free at admission; vLLM's default
 
@@ -199,7 +205,7 @@ def allocate(
     regions = [region.name for region in fleet.regions]
     requests, reasons = _requests(trace, fleet, models)
     n = len(trace)
-    pools = _pools(fleet, models)
+    pools, curves = _pools(fleet, models)
     slots = int(pools["maximum"].sum())
     batch = max(1, min(int(pools["max_batch"].max()), n))
     if slots * batch > MOST_PLACES:
@@ -222,6 +228,7 @@ def allocate(
         requests=requests,
         instances=np.zeros(slots, INSTANCE),
         pools=pools,
+        curves=curves,
         series=np.zeros((7, len(pools), int(np.ceil(duration_s / interval_s - 1e-9)))),
         batch_finish=np.zeros((slots, batch), np.int64),
         batch_request=np.zeros((slots, batch), np.int32),
@@ -254,15 +261,21 @@ def _requests(trace: Trace, fleet: Fleet, models: tuple[str, ...]) -> tuple[Arra
     requests["home"] = _codes(trace.regions, [r.name for r in fleet.regions])[trace.region]
     requests["tier"] = _codes(trace.tiers, [t.name for t in fleet.tiers])[trace.tier]
 
-    largest = np.zeros(len(models) + 1, np.int64)
+    longest, context = np.zeros((2, len(models) + 1), np.int64)
     for pool in fleet.pools:
         code = models.index(pool.model)
-        largest[code] = max(largest[code], pool.profile.kv_capacity_tokens)
+        longest[code] = max(longest[code], _longest(pool))
+        context[code] = max(context[code], pool.max_context or NO_LIMIT)
     unserved = requests["model"] < 0
     need = trace.input_tokens.astype(np.int64) + trace.output_tokens
-    too_long = ~unserved & (need > largest[requests["model"]])
-    requests["outcome"][unserved | too_long] = REJECTED
-    reasons = {NO_POOL: int(unserved.sum()), TOO_LONG: int(too_long.sum())}
+    beyond = ~unserved & (need > context[requests["model"]])
+    too_long = ~unserved & ~beyond & (need > longest[requests["model"]])
+    requests["outcome"][unserved | beyond | too_long] = REJECTED
+    reasons = {
+        NO_POOL: int(unserved.sum()),
+        BEYOND_CONTEXT: int(beyond.sum()),
+        TOO_LONG: int(too_long.sum()),
+    }
     return requests, {reason: count for reason, count in reasons.items() if count}
 
 
@@ -270,20 +283,31 @@ def _codes(names: tuple[str, ...], known: tuple[str, ...] | list[str]) -> npt.ND
     return np.array([known.index(n) if n in known else -1 for n in names] or [-1], np.int16)
 
 
-def _pools(fleet: Fleet, models: tuple[str, ...]) -> Array:
+def _longest(pool: Pool) -> int:
+    return min(pool.profile.kv_capacity_tokens, pool.max_context or NO_LIMIT)
+
+
+def _pools(fleet: Fleet, models: tuple[str, ...]) -> tuple[Array, Array]:
+    """Their records, and the different curves of their profiles."""
     regions = [region.name for region in fleet.regions]
     pools = np.zeros(len(fleet.pools), POOL)
+    curves: dict[bytes, Array] = {}
     for row, pool in zip(pools, fleet.pools, strict=True):
         profile = pool.profile
-        row["alpha"], row["beta"] = profile.alpha_s, profile.beta_s
-        row["gamma"], row["delta"] = profile.gamma_s, profile.delta_s
+        values = profile.curve.values
+        curves.setdefault(values.tobytes(), values)
+        row["curve"] = list(curves).index(values.tobytes())
         # Every decode takes a token of the budget, so the batch can never exceed it.
         row["max_batch"] = min(profile.max_batch, profile.max_batch_tokens)
         row["budget"] = profile.max_batch_tokens
         row["kv_capacity"] = profile.kv_capacity_tokens
+        row["longest"] = _longest(pool)
         row["watermark"] = int(WATERMARK * profile.kv_capacity_tokens)
         row["startup"] = pool.startup_s
         row["model"], row["region"] = models.index(pool.model), regions.index(pool.region)
         row["minimum"], row["maximum"] = pool.minimum, pool.maximum
     pools["first"] = np.cumsum(pools["maximum"]) - pools["maximum"]
-    return pools
+    packed = np.zeros((len(curves), max(len(values) for values in curves.values())))
+    for packed_row, values in zip(packed, curves.values(), strict=True):
+        packed_row[: len(values)] = values
+    return pools, packed

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from simulation.compiled import cached_kernel, kernel
+from simulation.compiled import cached_kernel, kernel, outlined
 from simulation.errors import SimulationError
 
 FloatArray = npt.NDArray[np.float64]
@@ -27,6 +27,8 @@ BoolArray = npt.NDArray[np.bool_]
 
 LINEAR, GRID = 0, 1
 """First number of ``Curve.values``."""
+
+FOREVER = 1 << 62  # iterations
 
 # LINEAR: kind, alpha, beta, gamma, delta, most decodes and most prefill tokens of the fitted rows.
 # GRID: kind, overlap, mixed, then for each of the three parts the offset of its x knots, their
@@ -160,17 +162,12 @@ def _part(values: Any, place: int, x: float, y: float) -> float:
     return float(low + u * (high - low))
 
 
-@kernel
-def iteration_seconds(values: Any, b: float, c: float, p: float, a: float) -> float:
-    """Seconds of one iteration from ``Curve.values``; see the module's docstring."""
-    if values[0] == LINEAR:
-        base = values[1] if b > 0 else 0.0
-        if p > 0:
-            base = max(base, values[3])
-        return float(base + values[2] * b + values[4] * p)
+@outlined
+def _grid_seconds(values: Any, b: float, c: float, p: float, a: float) -> float:
     total = 0.0
     if b > 0 and p > 0 and values[2] > 0:
-        return float(values[2] * _part(values, PREFILL, p + b, a / p))
+        total = values[2] * _part(values, PREFILL, p + b, a / p)
+        return max(float(total), 0.0)
     if b + p > 0:
         total += _part(values, DENSE, b + p, 0.0)
     if b > 0:
@@ -179,7 +176,105 @@ def iteration_seconds(values: Any, b: float, c: float, p: float, a: float) -> fl
         total += _part(values, PREFILL, p, a / p)
         if b > 0:
             total -= values[1]
-    return float(total)
+    return max(float(total), 0.0)
+
+
+@kernel
+def iteration_seconds(values: Any, b: float, c: float, p: float, a: float) -> float:
+    """Seconds of one iteration from ``Curve.values``; see the module's docstring."""
+    if values[0] == LINEAR:
+        base = values[1] if b > 0 else 0.0
+        if p > 0:
+            base = max(base, values[3])
+        return float(base + values[2] * b + values[4] * p)
+    return float(_grid_seconds(values, b, c, p, a))
+
+
+@kernel
+def _limits(values: Any, place: int, x: float) -> tuple[float, float]:
+    """Between which y there are measurements at ``x``."""
+    first, n, m = int(values[place]), int(values[place + 1]), int(values[place + 2])
+    low = first + n + m + n * m
+    if n == 1:
+        return float(values[low]), float(values[low + 1])
+    i = _segment(values, first, n, x)
+    u = (x - values[first + i]) / (values[first + i + 1] - values[first + i])
+    u = min(max(u, 0.0), 1.0)
+    return (
+        float(values[low + i] + u * (values[low + i + 1] - values[low + i])),
+        float(values[low + n + i] + u * (values[low + n + i + 1] - values[low + n + i])),
+    )
+
+
+@outlined
+def _grid_growth(values: Any, b: float, c: float) -> tuple[float, int]:
+    first, n, m = int(values[DECODE]), int(values[DECODE + 1]), int(values[DECODE + 2])
+    at = c / b
+    growth, holds = 0.0, 1e15
+    if m > 1:
+        end = values[first + n + m - 1]
+        if at < values[first + n]:
+            holds = np.ceil(values[first + n] - at)
+        else:
+            j = _segment(values, first + n, m, at)
+            low, high = values[first + n + j], values[first + n + j + 1]
+            dense = _part(values, DENSE, b, 0.0)
+            at_low = dense + _part(values, DECODE, b, low)
+            at_high = dense + _part(values, DECODE, b, high)
+            growth = (at_high - at_low) / (high - low)
+            if at < end:
+                holds = np.floor(high - at) + 1.0
+            if min(at_low, at_high) <= 0.0 or (at >= end and growth < 0.0):
+                growth, holds = 0.0, 1.0  # beyond sense: one at a time, never below no time
+    # Let the measured range begin and end between two runs.
+    begin, stop = _limits(values, DECODE, b)
+    if at < begin:
+        holds = min(holds, np.ceil(begin - at))
+    elif at <= stop:
+        holds = min(holds, np.floor(stop - at) + 1.0)
+    return growth, int(max(holds, 1.0))
+
+
+@kernel
+def decode_growth(values: Any, b: float, c: float) -> tuple[float, int]:
+    """Of iterations that decode the same ``b`` sequences, the first with context ``c``: by how many
+    seconds each takes longer than the one before, and for how many of them that holds. Their mean
+    context grows by a token each, so that the answer is one segment of the curve; all of it lies
+    inside the measured range, or none."""
+    if values[0] == LINEAR:
+        return 0.0, FOREVER
+    growth, iterations = _grid_growth(values, b, c)
+    return float(growth), int(iterations)
+
+
+@kernel
+def _covered(values: Any, place: int, x: float, y: float) -> bool:
+    first, n, m = int(values[place]), int(values[place + 1]), int(values[place + 2])
+    if n * m == 1:
+        return True
+    if x < values[first] or x > values[first + n - 1]:
+        return False
+    low, high = _limits(values, place, x)
+    return bool(low <= y and y <= high)
+
+
+@outlined
+def _grid_measured(values: Any, b: float, c: float, p: float, a: float) -> bool:
+    if b > 0 and p > 0 and values[2] > 0:
+        return bool(_covered(values, PREFILL, p + b, a / p))
+    if b + p > 0 and not _covered(values, DENSE, b + p, 0.0):
+        return False
+    if b > 0 and not _covered(values, DECODE, b, c / b):
+        return False
+    return p <= 0 or bool(_covered(values, PREFILL, p, a / p))
+
+
+@kernel
+def measured(values: Any, b: float, c: float, p: float, a: float) -> bool:
+    """Whether one iteration lies inside the knots (GRID) or the fitted rows (LINEAR)."""
+    if values[0] == LINEAR:
+        return bool(b <= values[5] and p <= values[6])
+    return bool(_grid_measured(values, b, c, p, a))
 
 
 @cached_kernel
@@ -188,36 +283,47 @@ def _evaluate(values: Any, b: Any, c: Any, p: Any, a: Any, out: Any) -> None:
         out[i] = iteration_seconds(values, b[i], c[i], p[i], a[i])
 
 
+@cached_kernel
+def _inside(values: Any, b: Any, c: Any, p: Any, a: Any, out: Any) -> None:
+    for i in range(out.size):
+        out[i] = measured(values, b[i], c[i], p[i], a[i])
+
+
+def _broadcast(*arrays: npt.ArrayLike) -> tuple[tuple[int, ...], list[FloatArray]]:
+    shaped = np.broadcast_arrays(*(np.asarray(x, np.float64) for x in arrays))
+    return shaped[0].shape, [np.ascontiguousarray(x).ravel() for x in shaped]
+
+
 def evaluate(
     curve: Curve, b: npt.ArrayLike, c: npt.ArrayLike, p: npt.ArrayLike, a: npt.ArrayLike
 ) -> FloatArray:
     """Seconds of many iterations, broadcast over the four arrays."""
-    shaped = np.broadcast_arrays(*(np.asarray(x, np.float64) for x in (b, c, p, a)))
-    flat = [np.ascontiguousarray(x).ravel() for x in shaped]
+    shape, flat = _broadcast(b, c, p, a)
     out = np.empty(flat[0].size)
     _evaluate(curve.values, *flat, out)
-    return out.reshape(shaped[0].shape)
+    return out.reshape(shape)
 
 
 def inside(
     curve: Curve, b: npt.ArrayLike, c: npt.ArrayLike, p: npt.ArrayLike, a: npt.ArrayLike
 ) -> BoolArray:
     """Whether each iteration lies inside the knots (GRID) or the fitted rows (LINEAR)."""
-    shaped = np.broadcast_arrays(*(np.asarray(x, np.float64) for x in (b, c, p, a)))
-    decodes, context, prefill, pairs = shaped
-    values = curve.values
+    shape, flat = _broadcast(b, c, p, a)
+    out = np.empty(flat[0].size, np.bool_)
+    _inside(curve.values, *flat, out)
+    return out.reshape(shape)
+
+
+def scaled(curve: Curve, factor: float) -> Curve:
+    """The curve with all its seconds times ``factor``: what an error of the profile would do."""
+    if not 0 < factor < np.inf:
+        raise SimulationError("A curve can only be scaled by a positive factor.")
+    values = curve.values.copy()
     if curve.kind == LINEAR:
-        return np.asarray((decodes <= values[5]) & (prefill <= values[6]))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        keys = [(decodes + prefill, 0.0), (decodes, context / decodes), (prefill, pairs / prefill)]
-    result = np.ones(decodes.shape, np.bool_)
-    for place, (x, y) in zip((DENSE, DECODE, PREFILL), keys, strict=True):
+        values[1:5] *= factor
+        return Curve(values)
+    values[1] *= factor
+    for place in (DENSE, DECODE, PREFILL):
         first, n, m = (int(v) for v in values[place : place + 3])
-        if n * m == 1:
-            continue
-        xs, after = values[first : first + n], first + n + m + n * m
-        low, high = values[after : after + n], values[after + n : after + 2 * n]
-        good = (x >= xs[0]) & (x <= xs[-1])
-        good &= (y >= np.interp(x, xs, low)) & (y <= np.interp(x, xs, high))
-        result &= good | (x == 0)
-    return result
+        values[first + n + m : first + n + m + n * m] *= factor
+    return Curve(values)

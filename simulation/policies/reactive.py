@@ -5,7 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from simulation.fleet import Fleet, Pool
+from simulation.performance.profile import iteration_s
 from simulation.policies.base import IntArray, Observation
+
+MEAN_CONTEXT = 1_000  # tokens of a decode, at which pools are compared
 
 
 class UnifiedReactive:
@@ -79,5 +82,6 @@ class UnifiedReactive:
 
 def _usd_per_token_rate(pool: Pool) -> float:
     profile = pool.profile
-    iteration_s = profile.iteration_s(profile.max_batch, 0)
-    return pool.usd_per_gpu_hour * pool.gpus_per_instance * iteration_s / profile.max_batch
+    batch = profile.max_batch
+    seconds = float(iteration_s(profile, batch, batch * MEAN_CONTEXT, 0, 0))
+    return pool.usd_per_gpu_hour * pool.gpus_per_instance * seconds / batch

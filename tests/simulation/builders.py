@@ -42,8 +42,20 @@ def pool(
     maximum=64,
     startup_s=10.0,
     usd=2.0,
+    max_context=None,
 ):
-    return Pool(model, region, prof or profile(), GPU, initial, minimum, maximum, startup_s, usd)
+    return Pool(
+        model,
+        region,
+        prof or profile(),
+        GPU,
+        initial,
+        minimum,
+        maximum,
+        startup_s,
+        usd,
+        max_context,
+    )
 
 
 def fleet(*pools, tiers=(TIER,), regions=("r",), latency=None, routing=None):

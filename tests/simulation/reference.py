@@ -7,7 +7,61 @@ request of its batch; routing looks at every request of every instance.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
+
+import numpy as np
+
+
+def linear_s(profile, contexts, pieces):
+    """Seconds of an iteration, and whether it is inside the measured range, by C1. ``contexts``:
+    KV tokens each decode attends to; ``pieces``: (tokens before it, tokens) of prompt chunks."""
+    prefill = sum(take for _, take in pieces)
+    return profile.iteration_s(len(contexts), prefill), True
+
+
+def interpolated(xs, values, x):
+    """Constant before the first knot, linear between and beyond."""
+    if len(xs) == 1 or x <= xs[0]:
+        return values[0]
+    i = max(i for i in range(len(xs) - 1) if xs[i] <= x)
+    return values[i] + (x - xs[i]) * (values[i + 1] - values[i]) / (xs[i + 1] - xs[i])
+
+
+@dataclass
+class GridTiming:
+    """The same from the parts of a GRID curve, by its definition."""
+
+    dense: object
+    decode: object
+    prefill: object
+    overlap_s: float = 0.0
+    mixed: float = 0.0
+
+    def __call__(self, profile, contexts, pieces):
+        b, c = len(contexts), sum(contexts)
+        p = sum(take for _, take in pieces)
+        a = sum(take * (before + take / 2) for before, take in pieces)
+        if b and p and self.mixed:
+            read = [(self.prefill, p + b, a / p)]
+            seconds = self.mixed * self.value(*read[0])
+        else:
+            read = [(self.dense, b + p, 0.0)]
+            read += [(self.decode, b, c / b)] if b else []
+            read += [(self.prefill, p, a / p)] if p else []
+            seconds = sum(self.value(*each) for each in read) - (self.overlap_s if b and p else 0)
+        return max(seconds, 0.0), all(self.inside(*each) for each in read)
+
+    @staticmethod
+    def value(part, x, y):
+        return interpolated(part.x, [interpolated(part.y, row, y) for row in part.seconds], x)
+
+    @staticmethod
+    def inside(part, x, y):
+        if part.seconds.size == 1:
+            return True
+        low, high = (np.interp(x, part.x, limit) for limit in (part.low, part.high))
+        return part.x[0] <= x <= part.x[-1] and low <= y <= high
 
 
 @dataclass
@@ -34,6 +88,7 @@ class Job:
 class Instance:
     profile: object
     region: int = 0
+    timing: Callable = linear_s
     queue: list[Job] = field(default_factory=list)
     batch: list[Job] = field(default_factory=list)  # in order of admission
     chunks: list[tuple[Job, int]] = field(default_factory=list)
@@ -42,6 +97,9 @@ class Instance:
     in_iteration: bool = False
     iterations: int = 0
     preemptions: int = 0
+    outside: int = 0
+    held: float = 0.0  # KV token-seconds
+    tokens: list[tuple[float, int]] = field(default_factory=list)  # given out, and when
     prefill_s: float = 0.0
     decode_s: float = 0.0
 
@@ -119,7 +177,13 @@ class Instance:
             self.next_event = math.inf
             return
         prefill = sum(take for _, take in self.chunks)
-        length = profile.iteration_s(len(self.decoding), prefill)
+        contexts = [job.isl + job.given for job in self.decoding]
+        pieces = [(job.isl + job.given - job.to_prefill, take) for job, take in self.chunks]
+        length, measured = self.timing(profile, contexts, pieces)
+        self.outside += not measured
+        self.held += self.kv * length
+        given = len(self.decoding) + sum(job.to_prefill == take for job, take in self.chunks)
+        self.tokens.append((now + length, given))
         if prefill:
             self.prefill_s += length
         else:

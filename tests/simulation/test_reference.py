@@ -1,6 +1,7 @@
 """The compiled engine equals a plain one-iteration-at-a-time model, to the last bit.
 
-All times are binary fractions, so ties between arrivals and iteration boundaries are real ones.
+All times are binary fractions, so ties between arrivals and iteration boundaries are real ones;
+only on curves, where the engine sums a series at once, is there rounding.
 """
 
 import numpy as np
@@ -8,9 +9,11 @@ import pytest
 
 from simulation.engine import simulate
 from simulation.fleet import Routing
+from simulation.performance.adjusted import adjusted
+from simulation.performance.curves import NOTHING, Part, grid
 from simulation.policies.flat import Flat
 from tests.simulation.builders import fleet, pool, profile, trace
-from tests.simulation.reference import Instance, Job, serve
+from tests.simulation.reference import GridTiming, Instance, Job, serve
 
 
 def random_requests(rng, most):
@@ -105,3 +108,56 @@ def test_several_regions_and_instances(block):
             result.requests.ttft_s, result.requests.first_token_s + wires - arrivals
         )
     assert away > 0
+
+
+def random_part(rng, x_most, y_most, scale):
+    """Seconds that mostly, not always, rise; sometimes measured in a part of the grid only."""
+    x = np.unique(rng.integers(1, x_most, rng.integers(1, 6))).astype(float)
+    y = np.unique(rng.integers(1, y_most, rng.integers(1, 9))) + rng.choice([0.0, 0.25])
+    seconds = np.cumsum(np.cumsum(rng.uniform(-0.1, 1.0, (x.size, y.size)), axis=0), axis=1)
+    seconds = scale * np.maximum(seconds, 0.01)
+    if rng.random() < 0.5 and y.size > 1:
+        low = rng.uniform(y[0], y[-1], x.size)
+        return Part(x, y, seconds, low, rng.uniform(low, y[-1]))
+    return Part(x, y, seconds)
+
+
+@pytest.mark.parametrize("block", range(8))
+def test_any_curve(block):
+    """Decodes whose context grows are advanced together, and give what single steps give."""
+    outside = inside = preemptions = 0
+    for seed in range(block * 40, block * 40 + 40):
+        rng = np.random.default_rng(20_000 + seed)
+        arrivals, isl, osl = random_requests(rng, 40)
+        arrivals = arrivals + rng.uniform(0, 1e-3)  # no ties: they would hang on the rounding
+        timing = GridTiming(
+            dense=random_part(rng, 80, 2, 0.01) if rng.random() < 0.5 else NOTHING,
+            decode=random_part(rng, 14, 200, 0.01),
+            prefill=random_part(rng, 80, 100, 0.02),
+            mixed=float(rng.choice([0.0, 1.1])),
+        )
+        curve = grid(**vars(timing))
+        prof = adjusted(random_profile(rng, int((isl + osl).max())), curve=curve)
+        instances = [Instance(prof, timing=timing)]
+        jobs = [Job(*row) for row in zip(arrivals, isl.tolist(), osl.tolist(), strict=True)]
+        serve(instances, jobs)
+        result = simulate(
+            trace(arrivals, isl, osl), fleet(pool(prof)), Flat([1]), duration_s=4096.0
+        )
+        log, totals, series = result.requests, result.totals, result.series
+        one = instances[0]
+        np.testing.assert_allclose(log.first_token_s, [job.first for job in jobs], rtol=1e-9)
+        np.testing.assert_allclose(log.last_token_s, [job.last for job in jobs], rtol=1e-9)
+        assert (totals.iterations[0], totals.preemptions[0]) == (one.iterations, one.preemptions)
+        assert totals.outside[0] == one.outside
+        assert totals.decode_s[0] == pytest.approx(one.decode_s, abs=1e-9)
+        held = series.utilisation.sum() * series.interval_s * prof.kv_capacity_tokens
+        assert held == pytest.approx(one.held, rel=1e-9)
+        given = np.zeros(series.output_tokens.shape[1])
+        for end, tokens in one.tokens:
+            given[int(end // series.interval_s)] += tokens
+        np.testing.assert_array_equal(series.output_tokens[0], given)
+        outside += one.outside
+        inside += one.iterations - one.outside
+        preemptions += one.preemptions
+    assert min(outside, inside, preemptions) > 0

@@ -41,7 +41,7 @@ def run(
         "tbt_ms": NOTHING, "e2e_ms": NOTHING, "slo_attainment": {"fast": fast, "slow": slow},
         "worst_hour": {"fast": None, "slow": None},
         "met": {"fast": fast is None or fast >= 0.95, "slow": slow is None or slow >= 0.9},
-        "iterations": 1, "preemptions": 0, "wall_seconds": 0.0, "tiers": {}, "models": {},
+        "iterations": 1, "preemptions": 0, "outside_iterations": 0, "wall_seconds": 0.0, "tiers": {}, "models": {},
         "pools": (),
     } | more  # fmt: skip
     return PolicyRun(
@@ -154,6 +154,16 @@ def test_lost_requests_are_counted_with_their_reason() -> None:
     assert compare([lost]).warnings == (
         "Planned (LT-I): of 1,000 requests 7 were rejected (7 longer than the model's context) and "
         "3 did not finish.",
+    )
+
+
+def test_iterations_beyond_what_profiles_were_measured_on_are_said() -> None:
+    few = run("lt-i", 10, iterations=1000, outside_iterations=9)
+    many = run("flat-peak", 20, iterations=1000, outside_iterations=120)
+    assert compare([few]).warnings == ()
+    assert compare([few, many]).warnings == (
+        f"{many.label}: 12% of iterations ran outside the rows their profiles were measured on; "
+        "their times are extrapolated.",
     )
 
 

@@ -1,0 +1,38 @@
+"""A profile changed in a few places, whatever its kind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from simulation.performance import curves
+from simulation.performance.curves import Curve
+from simulation.performance.profile import Check, Profile
+from simulation.performance.specs import Provenance
+
+
+@dataclass(frozen=True, slots=True)
+class AdjustedProfile:
+    """The numbers of another profile, some of them replaced."""
+
+    model: str
+    gpu: str
+    tp: int
+    max_batch: int
+    max_batch_tokens: int
+    kv_capacity_tokens: int
+    provenance: Provenance
+    kind: str
+    curve: Curve
+    checks: tuple[Check, ...]
+
+
+def adjusted(profile: Profile, **changes: Any) -> AdjustedProfile:
+    """``profile`` with the named fields replaced."""
+    names = AdjustedProfile.__dataclass_fields__
+    return AdjustedProfile(**{name: getattr(profile, name) for name in names} | changes)
+
+
+def scaled(profile: Profile, factor: float) -> AdjustedProfile:
+    """``profile`` with all its seconds times ``factor``: to size at plus and minus its error."""
+    return adjusted(profile, curve=curves.scaled(profile.curve, factor))

@@ -1,0 +1,108 @@
+"""What the engine asks of a curve: seconds, growth of a run, measured range; and its scaling."""
+
+import numpy as np
+import pytest
+
+from simulation.engine import simulate
+from simulation.engine.state import BEYOND_CONTEXT, TOO_LONG
+from simulation.errors import SimulationError
+from simulation.performance.adjusted import adjusted, scaled
+from simulation.performance.curves import FOREVER, Part, decode_growth, grid, inside, linear
+from simulation.performance.profile import iteration_s
+from simulation.policies.flat import Flat
+from simulation.queueing import largest_rate, steady_state
+from tests.simulation.builders import fleet, pool, profile, trace
+
+DECODE = Part(
+    np.array([1.0, 8.0]), np.array([10.0, 20.0, 40.0]), np.array([[1.0, 2, 3], [2, 4, 8]])
+)
+PREFILL = Part(np.array([1.0, 101.0]), np.zeros(1), np.array([[1.0], [11.0]]))
+CURVE = grid(decode=DECODE, prefill=PREFILL, overlap_s=0.5)
+
+
+@pytest.mark.parametrize(
+    ("b", "mean_context", "growth", "holds"),
+    [
+        (1, 4.5, 0.0, 6),  # before the first knot: 4.5 to 9.5
+        (1, 10.0, 0.1, 11),  # 10 to 20
+        (8, 35.0, 0.2, 6),  # 35 to 40, the last ones measured
+        (1, 40.0, 0.05, 1),
+        (1, 41.0, 0.05, FOREVER),
+    ],
+)
+def test_growth_within_a_segment(b, mean_context, growth, holds):
+    got, iterations = decode_growth(CURVE.values, float(b), b * mean_context)
+    assert (got, min(iterations, 10**6)) == (pytest.approx(growth), min(holds, 10**6))
+
+
+def test_a_linear_curve_never_grows():
+    assert decode_growth(linear(1.0, 0.1, 1.0, 0.1).values, 4.0, 100.0) == (0.0, FOREVER)
+
+
+def test_mixed_iterations_by_hand():
+    prof = adjusted(profile(), curve=CURVE)
+    # 8 decodes of 15 tokens and 51 tokens of prompt: 3 + 6 - 0.5.
+    assert iteration_s(prof, [0, 8, 8], [0, 120, 120], [51, 0, 51], 0.0).tolist() == [6, 3, 8.5]
+
+
+def test_measured_range_by_hand():
+    got = inside(CURVE, [1, 1, 9, 8, 0, 0], [10, 9, 180, 320, 0, 0], [0, 0, 0, 0, 101, 102], 0.0)
+    assert got.tolist() == [True, False, False, True, True, False]
+    line = linear(1.0, 0.1, 1.0, 0.1, decodes=4, prefill_tokens=100)
+    assert inside(line, [4, 5, 0, 1], 0, [0, 0, 100, 101], 0).tolist() == [True, False, True, False]
+
+
+@pytest.mark.parametrize(
+    "curve", [CURVE, linear(0.1, 0.2, 0.3, 0.4), grid(prefill=PREFILL, mixed=1.1)]
+)
+def test_scaling_scales_every_iteration(curve):
+    rng = np.random.default_rng(0)
+    asked = rng.integers(0, 10, 50), rng.integers(1, 500, 50), rng.integers(0, 200, 50), 1000.0
+    prof = adjusted(profile(), curve=curve)
+    np.testing.assert_allclose(
+        iteration_s(scaled(prof, 1.25), *asked), 1.25 * iteration_s(prof, *asked)
+    )
+    with pytest.raises(SimulationError, match="positive"):
+        scaled(prof, 0.0)
+
+
+def test_iterations_outside_the_measured_range_are_counted():
+    prof = adjusted(profile(budget=200, kv=1000), curve=CURVE)
+    result = simulate(trace([0.0], [30], [20]), fleet(pool(prof)), Flat([1]), duration_s=120.0)
+    # Decodes attend to 31, 32 ... 49 tokens: up to 40 they are measured.
+    assert result.totals.iterations[0] == 20
+    assert result.totals.outside[0] == 9
+
+
+def test_a_request_beyond_the_models_context_is_rejected_with_its_reason():
+    limited = fleet(pool(profile(kv=1024), max_context=512), pool(profile(kv=256), max_context=512))
+    result = simulate(trace([0.0] * 3, [500, 500, 600], [12, 13, 500]), limited, Flat([1, 1]))
+    assert result.requests.outcome.tolist() == [0, 1, 1]
+    assert result.requests.pool[0] == 0
+    assert result.reject_reasons == {BEYOND_CONTEXT: 2}
+    small = fleet(pool(profile(kv=256), max_context=512))
+    result = simulate(trace([0.0] * 3, [200, 300, 600], [9, 9, 9]), small, Flat([1]))
+    assert result.reject_reasons == {BEYOND_CONTEXT: 1, TOO_LONG: 1}
+
+
+@pytest.mark.parametrize("rate", [1.0, 4.0])
+def test_fluid_model_of_a_curve_agrees_with_simulation(rate):
+    """Decode time grows with batch and context, prefill with tokens and the keys they attend to."""
+    b, y, p = np.array([1.0, 32, 256]), np.array([1.0, 500, 4000]), np.array([1.0, 512, 4096])
+    decode = 0.02 + 1e-4 * b[:, None] + 1e-7 * b[:, None] * y
+    prefill = 0.01 + 5e-5 * p[:, None] + 1e-8 * p[:, None] * y
+    curve = grid(decode=Part(b, y, decode), prefill=Part(p, y, prefill), overlap_s=0.005)
+    prof = adjusted(profile(max_batch=256, budget=4096, kv=2_000_000), curve=curve)
+    n, isl, osl = 4000, 800, 200
+    arrivals = np.cumsum(np.random.default_rng(0).exponential(1 / rate, n))
+    result = simulate(trace(arrivals, isl, osl), fleet(pool(prof)), Flat([1]))
+    fluid = steady_state(prof, rate, isl, osl)
+    middle = slice(500, -500)
+    assert result.requests.tbt_s[middle].mean() == pytest.approx(fluid.iteration_s, rel=0.04)
+    used = result.series.utilisation[0, 10:-5].mean() * prof.kv_capacity_tokens
+    assert used == pytest.approx(fluid.kv_tokens, rel=0.08)
+    limit, named = largest_rate(prof, isl, osl)
+    assert named == "throughput"
+    at = steady_state(prof, limit, isl, osl)
+    # The limit takes every iteration to prefill, so it errs a little to the safe side.
+    assert 0.9 * prof.max_batch < at.batch <= prof.max_batch
