@@ -1,0 +1,79 @@
+"""Errors of every profile kind against the measured data, and their speed.
+
+    python -m bench.accuracy [NAME ...] [--json] [--data DIR]
+
+NAME is one of tables, operators, silicon, power, speed; without any, all. Each has a function
+``figures(data)`` that returns its figures, computed in that run: errors and shares as fractions.
+What is not there or lacks its data is named on stderr, and its figures are absent.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from bench.accuracy import DATA
+
+MODULES = ("tables", "operators", "silicon", "power", "speed")
+
+
+def collect(names: list[str], data: Path) -> dict[str, Any]:
+    """The figures of all modules in one; a module that fails on missing data is left out."""
+    result: dict[str, Any] = {}
+    for name in names:
+        start = time.perf_counter()
+        try:
+            module = importlib.import_module(f"bench.accuracy.{name}")
+        except ModuleNotFoundError as error:
+            print(f"{name}: not there yet ({error})", file=sys.stderr)
+            continue
+        try:
+            found = module.figures(data)
+        except FileNotFoundError as error:
+            print(f"{name}: its data are not there ({error})", file=sys.stderr)
+            continue
+        result |= found
+        print(f"{name}: {time.perf_counter() - start:.1f} s", file=sys.stderr)
+    return result
+
+
+def lines(figures: dict[str, Any], indent: str = "") -> list[str]:
+    """Name and value, one per line; what is nested further in."""
+    out = []
+    for name, value in figures.items():
+        if isinstance(value, dict):
+            out += [f"{indent}{name}", *lines(value, indent + "  ")]
+        elif isinstance(value, float):
+            shown = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4f}"
+            out.append(f"{indent}{name:<{52 - len(indent)}} {shown:>14}")
+        elif not isinstance(value, list):
+            out.append(f"{indent}{name:<{52 - len(indent)}} {value!s:>14}")
+    return out
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="bin/bench accuracy", description=__doc__)
+    parser.add_argument("names", nargs="*", choices=[*MODULES, []], metavar="NAME")
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    parser.add_argument("--data", type=Path, default=DATA)
+    options = parser.parse_args()
+    if not options.data.is_dir():
+        print(f"There is no data folder {options.data}: give --data DIR.", file=sys.stderr)
+        return 2
+    figures = collect(options.names or list(MODULES), options.data)
+    table = "\n".join(lines(figures))
+    if options.json:
+        print(table, file=sys.stderr)
+        print(json.dumps(figures))
+    else:
+        print(table)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,72 @@
+"""Iteration latencies per second, on one core, from compiled code, for every kind of profile.
+
+Iterations are drawn at random over the whole range of a profile, a third each of decode, prefill
+and mixed, so that no branch or cache line can be guessed. Operator and roofline profiles are
+compiled by the same function to the same layout, so one of them stands for both.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from planner.ingest.benchmarks import read_benchmarks
+from simulation.performance.curves import Curve, evaluate, linear
+from simulation.performance.specs import Arrangement, GpuSpec, ModelShape, Provenance
+from simulation.performance.table import table_curve
+
+ITERATIONS, REPEATS, SEED = 1_000_000, 7, 20260101
+PUBLISHED = Provenance("published", "NVIDIA data sheet and the model's config.json")
+
+
+def curves(data: Path) -> dict[str, Curve]:
+    """A curve of each layout."""
+    found = {"linear": linear(8e-3, 5e-5, 9e-3, 4e-5)}
+    rows = read_benchmarks(data / "profiles/splitwise_perf_model.csv").rows
+    (_, first), *_ = rows.arrangements()
+    found["table"] = table_curve(first)
+    try:
+        from simulation.performance.roofline import ideal_curve
+    except ModuleNotFoundError as error:
+        print(f"speed: operator and roofline are not there yet ({error})", file=sys.stderr)
+        return found
+    shape = ModelShape(
+        name="llama-3.1-8b", layers=32, hidden=4096, vocab=128256, heads=32, kv_heads=8,
+        head_dim=128, intermediate=14336, max_context=131072,
+    )  # fmt: skip
+    gpu = GpuSpec(
+        name="H100-SXM", memory_bytes=80 * 2**30, idle_w=75, prefill_w=700, decode_w=380,
+        provenance=PUBLISHED, bandwidth_bytes_s=3.35e12, peak_flops={"bf16": 989e12},
+        link_bytes_s=450e9, network_bytes_s=50e9, family="hopper",
+    )  # fmt: skip
+    curve = ideal_curve(shape, gpu, Arrangement())
+    return found | {"operator": curve, "roofline": curve}
+
+
+def per_second(curve: Curve) -> float:
+    """Evaluations per second of the fastest of ``REPEATS`` passes: the others were disturbed."""
+    random = np.random.default_rng(SEED)
+    kind = random.integers(0, 3, ITERATIONS)
+    b = np.where(kind == 1, 0, random.integers(1, 257, ITERATIONS)).astype(float)
+    p = np.where(kind == 0, 0, random.integers(1, 8193, ITERATIONS)).astype(float)
+    c = b * random.integers(1, 16385, ITERATIONS)
+    a = p * random.integers(1, 16385, ITERATIONS)
+    evaluate(curve, b[:1], c[:1], p[:1], a[:1])  # compile
+    best = np.inf
+    for _ in range(REPEATS):
+        start = time.perf_counter()
+        evaluate(curve, b, c, p, a)
+        best = min(best, time.perf_counter() - start)
+    return ITERATIONS / best
+
+
+def figures(data: Path) -> dict[str, Any]:
+    speeds = {name: per_second(curve) for name, curve in curves(data).items()}
+    return {
+        "evaluations_per_second": min(speeds.values()),
+        **{f"evaluations_per_second_{name}": speed for name, speed in speeds.items()},
+    }

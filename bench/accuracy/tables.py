@@ -1,0 +1,110 @@
+"""Table profiles against rows that they did not see; linear profiles of the same rows beside.
+
+``table_mape_rows``: a random fifth of the rows is left out, ten times; the worse of prompt and
+token time. ``table_mape``: every configuration (prompt, batch, output) inside the grid is left out
+with all its repeats, one at a time; the worse of the two again. A configuration is at an edge where
+its prompt, batch or output lies beyond those of all others of its arrangement. Rows that were no
+whole batch (``BenchmarkRows.whole``) are neither fitted nor scored; they are counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.ingest.benchmarks import read_benchmarks
+from simulation.performance.compare import PREFILL, TBT, Residuals, compare_with, joined
+from simulation.performance.fit import linear_profile
+from simulation.performance.fit_linear import linear_fit
+from simulation.performance.profile import Profile
+from simulation.performance.rows import BenchmarkRows
+from simulation.performance.specs import Provenance
+from simulation.performance.table import table_profile
+
+SPLITS, SHARE, SEED = 10, 0.2, 20260101
+CHUNK = 2048.0  # prefill tokens of one iteration, in the linear profiles
+NOWHERE = Provenance("measured", "bench.accuracy.tables")
+QUANTITIES = {"prompt": PREFILL, "token": TBT}
+
+Fit = Callable[[BenchmarkRows], Profile]
+Mask = npt.NDArray[np.bool_]
+
+
+def table(rows: BenchmarkRows) -> Profile:
+    return table_profile(rows, kv_capacity_tokens=1, provenance=NOWHERE)
+
+
+def linear(rows: BenchmarkRows) -> Profile:
+    ((arrangement, _),) = rows.arrangements()
+    return linear_profile(linear_fit(rows, CHUNK), arrangement, 256, int(CHUNK), 1, NOWHERE)
+
+
+FITS: dict[str, Fit] = {"table": table, "linear": linear}
+
+
+def left_out(fit: Fit, rows: BenchmarkRows, test: Mask) -> Residuals:
+    return compare_with(fit(rows.take(~test)), rows.take(test), "left out").residuals
+
+
+def mape(found: Residuals, quantity: str) -> float:
+    return float(np.abs(found.of(quantity).error).mean())
+
+
+def random_rows(fit: Fit, parts: list[BenchmarkRows]) -> Residuals:
+    random = np.random.default_rng(SEED)
+    tests = [[random.random(part.rows) < SHARE for part in parts] for _ in range(SPLITS)]
+    return joined([
+        left_out(fit, part, test)
+        for each in tests for part, test in zip(parts, each, strict=True)
+    ])  # fmt: skip
+
+
+def configurations(fit: Fit, parts: list[BenchmarkRows]) -> tuple[Residuals, Residuals]:
+    """Inside and at the edge. The grid is that of all rows, also those that were no whole batch."""
+    inside: list[Residuals] = []
+    edge: list[Residuals] = []
+    for part in parts:
+        sizes = np.column_stack([part.isl, part.batch, part.osl])
+        for size in np.unique(sizes, axis=0):
+            test = (sizes == size).all(axis=1)
+            others = sizes[~test]
+            beyond = (size < others.min(axis=0)) | (size > others.max(axis=0))
+            whole = part.take(part.whole)
+            found = left_out(fit, whole, test[part.whole])
+            (edge if beyond.any() else inside).append(found)
+    return joined(inside), joined(edge)
+
+
+def of_file(path: Path, prefix: str) -> dict[str, Any]:
+    """The figures of a file in the splitwise or SageServe format, ``prefix`` in front."""
+    rows = read_benchmarks(path).rows
+    grids = [part for _, part in rows.arrangements()]
+    parts = [part.take(part.whole) for part in grids]
+    result: dict[str, Any] = {
+        f"{prefix}table_rows": sum(part.rows for part in parts),
+        f"{prefix}table_rows_not_whole": rows.rows - sum(part.rows for part in parts),
+    }
+    for kind, fit in FITS.items():
+        split = random_rows(fit, parts)
+        inside, edge = configurations(fit, grids)
+        for name, quantity in QUANTITIES.items():
+            result |= {
+                f"{prefix}{kind}_{name}_mape_rows": mape(split, quantity),
+                f"{prefix}{kind}_{name}_mape": mape(inside, quantity),
+                f"{prefix}{kind}_{name}_mape_edge": mape(edge, quantity),
+            }
+        for figure in ("mape_rows", "mape", "mape_edge"):
+            both = [result[f"{prefix}{kind}_{name}_{figure}"] for name in QUANTITIES]
+            result[f"{prefix}{kind}_{figure}"] = max(both)
+    return result
+
+
+def figures(data: Path) -> dict[str, Any]:
+    return {
+        **of_file(data / "profiles/splitwise_perf_model.csv", ""),
+        **of_file(data / "profiles/sageserve_llama3_perf.csv", "sageserve_"),
+    }
