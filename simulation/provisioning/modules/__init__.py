@@ -1,0 +1,1 @@
+"""Module-level provisioning: layers replicated and moved between GPUs (CoCoServe, methods.md B)."""
