@@ -8,10 +8,11 @@ nvidia/DeepSeek-R1-NVFP4, config.json of openai/gpt-oss-120b and moonshotai/Kimi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
 
 from simulation.errors import SimulationError
-from simulation.performance.specs import BYTES, GpuSpec, ModelShape, ModelSpec
+from simulation.performance.parameters import parameters
+from simulation.performance.specs import BYTES, Arrangement, GpuSpec, ModelShape, ModelSpec
 
 MEMORY_SHARE = 0.9  # of GPU memory given to weights and KV cache; vLLM's gpu_memory_utilization
 # Bytes of scale per weight. fp8: one 32-bit scale per block of 128 x 128 (DeepSeek-V3, arXiv
@@ -20,126 +21,31 @@ MEMORY_SHARE = 0.9  # of GPU memory given to weights and KV cache; vLLM's gpu_me
 # output channel, nothing beside the weights.
 SCALE_BYTES = {"bf16": 0.0, "fp8": 4 / 128**2, "fp4": 1 / 16, "int8": 0.0, "int4": 2 / 32}
 INDEX_SCALE_BYTES = 4  # per cached key of a sparse attention layer, beside 8 bits per element
-# CUDA context, NCCL buffers and captured graphs outside the share given to the engine: what vLLM
-# leaves of 80 GB at 0.9 holds them; on small cards it is taken from the share. Assumed.
-OVERHEAD_BYTES = 1.5e9
+# Of one GPU, for the CUDA context, NCCL and captured graphs. Assumed: a vLLM engine on an 80 GB GPU
+# reports 0.5 to 1.5 GB beside weights, activations and KV cache.
+OVERHEAD_BYTES = 1e9
+MAX_BATCH_TOKENS = 8192  # of an iteration; vLLM's default on GPUs of 80 GB
+MAX_LOGITS = 256  # sequences whose next token is drawn at once; vLLM's max_num_seqs
 TP_CHOICES = (1, 2, 4, 8, 16, 32, 64)
-
-
-@dataclass(frozen=True, slots=True)
-class Parameters:
-    """Number of parameters by part of a model."""
-
-    embedding: float
-    attention: float  # mixers of linear layers too
-    feed_forward: float  # dense layers and shared experts
-    experts: float
-    router: float
-    norms: float
-    head: float
-    encoder: float  # of images, with its projector
-
-    @property
-    def total(self) -> float:
-        return (
-            self.embedding + self.attention + self.feed_forward + self.experts + self.router
-            + self.norms + self.head + self.encoder
-        )  # fmt: skip
-
-
-def parameters(shape: ModelShape) -> Parameters:
-    """Parameters of a model; biases and the layers that predict further tokens are left out."""
-    factor = 3 if shape.gated else 2
-    moe, dense = feed_forward_layers(shape)
-    width = shape.expert_hidden or shape.hidden
-    latent = 2 * shape.hidden * width * moe if shape.expert_hidden else 0
-    return Parameters(
-        embedding=shape.vocab * shape.hidden,
-        attention=_attention_parameters(shape),
-        feed_forward=factor * shape.hidden * shape.intermediate * dense
-        + factor * shape.hidden * shape.shared_intermediate * moe
-        + latent,
-        experts=factor * width * shape.expert_intermediate * shape.experts * moe,
-        router=shape.hidden * shape.experts * moe,
-        norms=shape.hidden * (shape.layers + moe + dense + 1),
-        head=0 if shape.tied_embeddings else shape.vocab * shape.hidden,
-        encoder=_encoder_parameters(shape) if shape.encoder else 0,
-    )
-
-
-def active_parameters(shape: ModelShape) -> float:
-    """Parameters that a token of text passes: its experts, no embedding table, no encoder."""
-    parts = parameters(shape)
-    share = shape.experts_per_token / shape.experts if shape.experts else 0
-    head = parts.head or parts.embedding
-    return parts.attention + parts.feed_forward + share * parts.experts + parts.router + head
-
-
-def feed_forward_layers(shape: ModelShape) -> tuple[int, int]:
-    """Layers with a mixture of experts, and with a dense feed-forward part."""
-    layers = shape.layers if shape.ffn_layers is None else shape.ffn_layers
-    moe = layers - shape.dense_layers if shape.experts else 0
-    return moe, layers - moe
-
-
-def _attention_parameters(shape: ModelShape) -> float:
-    full = shape.layers - shape.window_layers - shape.linear_layers
-    hidden, heads = shape.hidden, shape.heads
-    if shape.kv_lora_rank:
-        key = shape.nope_head_dim + shape.rope_head_dim
-        query = (
-            hidden * shape.q_lora_rank + shape.q_lora_rank * heads * key
-            if shape.q_lora_rank
-            else hidden * heads * key
-        )
-        latent = hidden * (shape.kv_lora_rank + shape.rope_head_dim)
-        expand = shape.kv_lora_rank * heads * (shape.nope_head_dim + shape.v_head_dim)
-        layer = query + latent + expand + heads * shape.v_head_dim * hidden
-        softmax = (full + shape.window_layers) * layer
-    else:
-        softmax = full * _layer(shape, shape.kv_heads, shape.head_dim)
-        softmax += shape.window_layers * _layer(
-            shape,
-            shape.window_kv_heads or shape.kv_heads,
-            shape.window_head_dim or shape.head_dim,
-        )
-    keys = shape.linear_key_width or heads * shape.head_dim
-    values = shape.linear_value_width or heads * shape.head_dim
-    mixer = hidden * (2 * keys + 2 * values) + values * hidden
-    return softmax + shape.linear_layers * mixer
-
-
-def _layer(shape: ModelShape, kv_heads: int, head_dim: int) -> int:
-    values = shape.v_head_dim or head_dim
-    query = shape.heads * head_dim * (2 if shape.attention_gate else 1)
-    return shape.hidden * (query + kv_heads * (head_dim + values) + shape.heads * values)
-
-
-def _encoder_parameters(shape: ModelShape) -> float:
-    """Its layers and a projector of merged patches (2 x 2) to the width of the text model."""
-    encoder = shape.encoder
-    assert encoder is not None
-    merged = 4 * encoder.hidden
-    parts = parameters(encoder)
-    return parts.attention + parts.feed_forward + parts.norms + merged * (merged + shape.hidden)
 
 
 def weight_bytes(shape: ModelShape, precision: str = "bf16") -> float:
     """Bytes of all weights, one copy, linear layers in ``precision``."""
     parts = parameters(shape)
-    low = _stored(precision)
-    four_bit_experts = bool(shape.experts) and BYTES[precision] < 1
-    rest = BYTES["bf16"] if four_bit_experts else low
+    low, rest = _stored_by_part(shape, precision)
     plain = parts.embedding + parts.router + parts.norms + parts.head + parts.encoder
     return (
         low * parts.experts + rest * (parts.attention + parts.feed_forward) + BYTES["bf16"] * plain
     )
 
 
-def _stored(precision: str) -> float:
+def _stored_by_part(shape: ModelShape, precision: str) -> tuple[float, float]:
+    """Bytes of a weight, its scale included, of experts and of the other linear layers."""
     if precision not in BYTES:
         raise SimulationError(f"Precision {precision!r} is unknown; use one of {', '.join(BYTES)}.")
-    return BYTES[precision] + SCALE_BYTES[precision]
+    stored = BYTES[precision] + SCALE_BYTES[precision]
+    experts_only = bool(shape.experts) and BYTES[precision] < 1
+    return stored, BYTES["bf16"] if experts_only else stored
 
 
 def kv_bytes_per_token(
@@ -189,10 +95,147 @@ def _entry_bytes(shape: ModelShape, kv_heads: int, head_dim: int, precision: str
     return BYTES[precision] * kv_heads * (head_dim + (shape.v_head_dim or head_dim))
 
 
-def kv_capacity_tokens(model: ModelSpec, gpu: GpuSpec, tp: int) -> int:
-    """Tokens of KV cache that fit beside the weights on ``tp`` GPUs; raises if none do."""
-    room = tp * gpu.memory_bytes * MEMORY_SHARE - model.weight_bytes
-    tokens = int(room // model.kv_bytes_per_token)
+def activation_bytes(
+    shape: ModelShape, arrangement: Arrangement, max_batch_tokens: int = MAX_BATCH_TOKENS
+) -> float:
+    """Transient memory of one GPU in an iteration of ``max_batch_tokens``: the residual stream, the
+    input and output of the widest operator, and the logits of MAX_LOGITS sequences in 32 bits.
+
+    Modelled: what vLLM's profiling run allocates at its peak, without the allocator's slack.
+    """
+    tp = arrangement.tp
+    factor = 3 if shape.gated else 2
+    kv_heads = math.ceil(shape.kv_heads / tp)
+    heads = math.ceil(shape.heads / tp)
+    widths = [(heads + 2 * kv_heads) * shape.head_dim, factor * shape.intermediate / tp]
+    if shape.experts:
+        one = shape.hidden + factor * shape.expert_intermediate / arrangement.moe_tp
+        widths.append(shape.experts_per_token * one)
+    per_token = BYTES["bf16"] * (2 * shape.hidden + max(widths))
+    return max_batch_tokens * per_token + MAX_LOGITS * shape.vocab * 4
+
+
+def gpu_weight_bytes(shape: ModelShape, arrangement: Arrangement) -> float:
+    """Weights on the fullest GPU of an arrangement: attention and dense feed-forward layers divided
+    over ``tp``, experts over ``moe_tp * moe_ep``, layers over ``pp``; norms and router on each."""
+    low, rest = _stored_by_part(shape, arrangement.weights)
+    parts, tp = parameters(shape, arrangement.tp), arrangement.tp
+    plain = BYTES["bf16"]
+    layers = (
+        low * parts.experts / _expert_gpus(shape, arrangement)
+        + rest * (parts.attention + parts.feed_forward / tp)
+        + plain * (parts.router + parts.norms)
+    )
+    ends = (parts.embedding, parts.head)
+    outside = sum(ends) if arrangement.pp == 1 else max(ends)
+    share = math.ceil(shape.layers / arrangement.pp) / shape.layers
+    return share * layers + plain * (outside + parts.encoder) / tp
+
+
+def _expert_gpus(shape: ModelShape, arrangement: Arrangement) -> int:
+    """GPUs that hold the experts between them: all of a stage, also where the arrangement does not
+    say how."""
+    said = arrangement.moe_tp * arrangement.moe_ep
+    return said if said > 1 else arrangement.tp * arrangement.attention_dp
+
+
+def gpu_kv_bytes(shape: ModelShape, context: int, arrangement: Arrangement) -> float:
+    """What a sequence of ``context`` tokens holds on each GPU of the copy of attention it is on."""
+    share = math.ceil(shape.layers / arrangement.pp) / shape.layers
+    states = shape.linear_layers * shape.linear_state_bytes
+    cache = kv_bytes(shape, context, arrangement.kv_cache) - states
+    return share * (cache * _kv_share(shape, arrangement.tp) + states / arrangement.tp)
+
+
+def _kv_share(shape: ModelShape, tp: int) -> float:
+    """Of a sequence's KV cache on one of ``tp`` GPUs: heads cannot be cut, and a latent vector
+    serves all heads, so that every GPU keeps it."""
+    if shape.kv_lora_rank:
+        return 1.0
+    return math.ceil(shape.kv_heads / tp) / shape.kv_heads
+
+
+def kv_room_bytes(
+    shape: ModelShape,
+    gpu: GpuSpec,
+    arrangement: Arrangement,
+    max_batch_tokens: int = MAX_BATCH_TOKENS,
+) -> float:
+    """Bytes of one GPU left for KV cache; negative where the weights do not fit."""
+    used = gpu_weight_bytes(shape, arrangement) + OVERHEAD_BYTES
+    used += activation_bytes(shape, arrangement, max_batch_tokens)
+    return gpu.memory_bytes * MEMORY_SHARE - used
+
+
+def largest_batch(
+    shape: ModelShape,
+    gpu: GpuSpec,
+    arrangement: Arrangement,
+    context: int,
+    max_batch_tokens: int = MAX_BATCH_TOKENS,
+) -> int:
+    """Sequences of ``context`` tokens that one instance holds at once; 0 where none fits."""
+    room = kv_room_bytes(shape, gpu, arrangement, max_batch_tokens)
+    each = gpu_kv_bytes(shape, context, arrangement)
+    return arrangement.attention_dp * max(0, int(room // each))
+
+
+def largest_context(
+    shape: ModelShape,
+    gpu: GpuSpec,
+    arrangement: Arrangement,
+    max_batch_tokens: int = MAX_BATCH_TOKENS,
+) -> int:
+    """Tokens of the longest single sequence that fits, at most the model's own limit; 0: none."""
+    room = kv_room_bytes(shape, gpu, arrangement, max_batch_tokens)
+    if gpu_kv_bytes(shape, 1, arrangement) > room:
+        return 0
+    low, high = 1, shape.max_context
+    while low < high:  # bytes grow with the context
+        middle = (low + high + 1) // 2
+        fits = gpu_kv_bytes(shape, middle, arrangement) <= room
+        low, high = (middle, high) if fits else (low, middle - 1)
+    return low
+
+
+def minimum_tp(
+    shape: ModelShape,
+    gpu: GpuSpec,
+    precision: str = "bf16",
+    context: int = 4096,
+    kv_cache: str = "bf16",
+) -> int:
+    """Fewest GPUs, a power of two, over which a model fits with one sequence of ``context`` tokens.
+
+    Raises SimulationError where not even the largest number does.
+    """
+    choices = [tp for tp in TP_CHOICES if tp <= shape.heads]
+    for tp in choices:
+        arrangement = Arrangement(tp=tp, moe_tp=tp, weights=precision, kv_cache=kv_cache)
+        if largest_batch(shape, gpu, arrangement, min(context, shape.max_context)):
+            return tp
+    raise SimulationError(
+        f"{shape.name} does not fit on {choices[-1]} x {gpu.name}: its weights take "
+        f"{weight_bytes(shape, precision) / 1e9:.0f} GB; use a smaller precision or pipeline "
+        "parallelism."
+    )
+
+
+def kv_capacity_tokens(
+    model: ModelSpec, gpu: GpuSpec, tp: int, max_batch_tokens: int = MAX_BATCH_TOKENS
+) -> int:
+    """Tokens of KV cache that fit beside the weights on ``tp`` GPUs; raises if none do.
+
+    Of a model known by its memory alone, weights and KV cache divide evenly and activations are not
+    counted.
+    """
+    room = gpu.memory_bytes * MEMORY_SHARE - OVERHEAD_BYTES - model.weight_bytes / tp
+    share = 1 / tp
+    if model.shape is not None:
+        arrangement = Arrangement(tp=tp, moe_tp=tp)
+        room -= activation_bytes(model.shape, arrangement, max_batch_tokens)
+        share = _kv_share(model.shape, tp)
+    tokens = int(room // (model.kv_bytes_per_token * share))
     if tokens < 1:
         raise SimulationError(
             f"{model.name} does not fit on {tp} x {gpu.name}: its weights take "

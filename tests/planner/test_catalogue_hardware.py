@@ -9,35 +9,18 @@ from planner import catalogue
 from planner.catalogue.files import read
 from planner.catalogue.names import aliases, plain
 from planner.errors import CatalogueError
-from simulation.performance.memory import active_parameters, kv_bytes_per_token, parameters
+from simulation.performance.memory import kv_bytes_per_token
+from simulation.performance.parameters import active_parameters, parameters
 
 DATA = Path(__file__).parents[2] / "../shared/data"
 needs_data = pytest.mark.skipif(
     not DATA.is_dir(), reason="the measured data are not beside the repository"
 )
 WANTED_GPUS = [
-    "A100-40GB",
-    "A100-80GB",
-    "H100-SXM",
-    "H100-PCIe",
-    "H100-NVL",
-    "H200",
-    "B200",
-    "B300",
-    "GB200",
-    "GB300",
-    "H20",
-    "L20",
-    "L40S",
-    "L4",
-    "A10",
-    "A30",
-    "A40",
-    "RTX-PRO-6000",
-    "RTX-4090",
-    "MI300X",
+    "A100-40GB", "A100-80GB", "H100-SXM", "H100-PCIe", "H100-NVL", "H200", "B200", "B300", "GB200",
+    "GB300", "H20", "L20", "L40S", "L4", "A10", "A30", "A40", "RTX-PRO-6000", "RTX-4090", "MI300X",
     "Gaudi-3",
-]
+]  # fmt: skip
 GPU_NAMES = {
     "h100_sxm": "H100-SXM", "h200_sxm": "H200", "b200_sxm": "B200", "a100_sxm": "A100-80GB",
     "gb200": "GB200", "l40s": "L40S", "rtx_pro_6000_server": "RTX-PRO-6000",

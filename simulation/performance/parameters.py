@@ -1,0 +1,112 @@
+"""How many parameters a model has, by part, from its shape: all of it, or what one GPU of a tensor
+parallel group holds."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from simulation.performance.specs import ModelShape
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """Number of parameters by part of a model."""
+
+    embedding: float
+    attention: float  # mixers of linear layers too
+    feed_forward: float  # dense layers and shared experts
+    experts: float
+    router: float
+    norms: float
+    head: float
+    encoder: float  # of images, with its projector
+
+    @property
+    def total(self) -> float:
+        return (
+            self.embedding + self.attention + self.feed_forward + self.experts + self.router
+            + self.norms + self.head + self.encoder
+        )  # fmt: skip
+
+
+def parameters(shape: ModelShape, tp: int = 1) -> Parameters:
+    """Parameters of a model; biases and the layers that predict further tokens are left out.
+
+    With ``tp``, attention is what one GPU of that many holds: heads are divided, key and value
+    heads kept whole on each GPU where there are fewer of them, latent projections kept whole (MLA).
+    """
+    factor = 3 if shape.gated else 2
+    moe, dense = feed_forward_layers(shape)
+    width = shape.expert_hidden or shape.hidden
+    latent = 2 * shape.hidden * width * moe if shape.expert_hidden else 0
+    return Parameters(
+        embedding=shape.vocab * shape.hidden,
+        attention=_attention_parameters(shape, tp),
+        feed_forward=factor * shape.hidden * shape.intermediate * dense
+        + factor * shape.hidden * shape.shared_intermediate * moe
+        + latent,
+        experts=factor * width * shape.expert_intermediate * shape.experts * moe,
+        router=shape.hidden * shape.experts * moe,
+        norms=shape.hidden * (shape.layers + moe + dense + 1),
+        head=0 if shape.tied_embeddings else shape.vocab * shape.hidden,
+        encoder=_encoder_parameters(shape) if shape.encoder else 0,
+    )
+
+
+def active_parameters(shape: ModelShape) -> float:
+    """Parameters that a token of text passes: its experts, no embedding table, no encoder."""
+    parts = parameters(shape)
+    share = shape.experts_per_token / shape.experts if shape.experts else 0
+    head = parts.head or parts.embedding
+    return parts.attention + parts.feed_forward + share * parts.experts + parts.router + head
+
+
+def feed_forward_layers(shape: ModelShape) -> tuple[int, int]:
+    """Layers with a mixture of experts, and with a dense feed-forward part."""
+    layers = shape.layers if shape.ffn_layers is None else shape.ffn_layers
+    moe = layers - shape.dense_layers if shape.experts else 0
+    return moe, layers - moe
+
+
+def _attention_parameters(shape: ModelShape, tp: int) -> float:
+    full = shape.layers - shape.window_layers - shape.linear_layers
+    if shape.kv_lora_rank:
+        softmax = (full + shape.window_layers) * _latent_layer(shape, tp)
+    else:
+        window_heads = shape.window_kv_heads or shape.kv_heads
+        window_dim = shape.window_head_dim or shape.head_dim
+        softmax = full * _layer(shape, tp, shape.kv_heads, shape.head_dim)
+        softmax += shape.window_layers * _layer(shape, tp, window_heads, window_dim)
+    keys = shape.linear_key_width or shape.heads * shape.head_dim
+    values = shape.linear_value_width or shape.heads * shape.head_dim
+    mixer = shape.hidden * (2 * keys + 3 * values) / tp
+    return softmax + shape.linear_layers * mixer
+
+
+def _layer(shape: ModelShape, tp: int, kv_heads: int, head_dim: int) -> float:
+    """Query, key, value and output projections of one layer."""
+    heads, kv_heads = math.ceil(shape.heads / tp), math.ceil(kv_heads / tp)
+    values = shape.v_head_dim or head_dim
+    query = heads * head_dim * (2 if shape.attention_gate else 1)
+    return shape.hidden * (query + kv_heads * (head_dim + values) + heads * values)
+
+
+def _latent_layer(shape: ModelShape, tp: int) -> float:
+    """DeepSeek-V2 (arXiv 2405.04434), section 2.1: down-projections whole, heads divided."""
+    hidden, heads = shape.hidden, math.ceil(shape.heads / tp)
+    key = shape.nope_head_dim + shape.rope_head_dim
+    rank = shape.q_lora_rank
+    query = hidden * rank + rank * heads * key if rank else hidden * heads * key
+    latent = hidden * (shape.kv_lora_rank + shape.rope_head_dim)
+    expand = shape.kv_lora_rank * heads * (shape.nope_head_dim + shape.v_head_dim)
+    return query + latent + expand + heads * shape.v_head_dim * hidden
+
+
+def _encoder_parameters(shape: ModelShape) -> float:
+    """Its layers and a projector of merged patches (2 x 2) to the width of the text model."""
+    encoder = shape.encoder
+    assert encoder is not None
+    merged = 4 * encoder.hidden
+    parts = parameters(encoder)
+    return parts.attention + parts.feed_forward + parts.norms + merged * (merged + shape.hidden)
