@@ -457,6 +457,7 @@ class _Builder:
                 top_k=shape.experts_per_token,
                 tp=where.moe_tp,
                 ep=where.moe_ep,
+                dispatched=sparse,
                 gated=shape.gated,
                 precision=where.weights,
             ),

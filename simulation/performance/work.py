@@ -245,6 +245,7 @@ class Experts(Operator):
     top_k: int
     tp: int
     ep: int
+    dispatched: bool = False  # a GPU receives only the tokens that its experts compute
     gated: bool = True
     precision: str = "bf16"
 
@@ -258,7 +259,7 @@ class Experts(Operator):
 
     def distinct(self, it: Iteration) -> FloatArray:
         """Expected number of this GPU's experts that at least one token reaches."""
-        missed = np.power(1.0 - self.top_k / self.experts, self.rows(it))
+        missed = np.power(1.0 - min(self.top_k / self.experts, 1.0), self.rows(it))
         return np.maximum(self.experts / self.ep * (1.0 - missed), 0.0)
 
     def work(self, it: Iteration) -> Work:

@@ -31,6 +31,19 @@ enter the profile of a whole GPU.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from planner.errors import IngestError
+from planner.ingest.kernels.frame import Frame
+from simulation.performance.kernels import KernelRows
+from simulation.performance.specs import BYTES, ModelShape
+
+MAX_JSON_BYTES = 256 << 20
 COLUMNS = (
     "op", "dtype", "m", "n", "k", "batch", "isl", "context", "heads", "kv_heads", "head_dim",
     "kv_dtype", "tokens", "hidden", "intermediate", "experts", "top_k", "moe_tp", "moe_ep", "gpus",
@@ -52,3 +65,74 @@ NEEDED = {
     "all_to_all": ("gpus", "message_bytes"),
 }  # fmt: skip
 """By operator: the columns it must fill besides dtype, latency_us, gpu and source."""
+
+
+def read(frame: Frame, shapes: Mapping[str, ModelShape]) -> dict[str, list[KernelRows]]:
+    """The rows of a file in this format by GPU, those of whole GPUs that ran alone."""
+    result: dict[str, list[KernelRows]] = {}
+    for (gpu, op, dtype, kv_dtype), part in _parts(_alone(frame)):
+        if op not in NEEDED:
+            raise IngestError(
+                f"{frame.name}, {frame.unit} {int(part.lines[0])}: op {op!r} is unknown; use one "
+                f"of {', '.join(NEEDED)}."
+            )
+        precision = (kv_dtype or dtype) if op.startswith("attention") else dtype
+        if precision not in BYTES:
+            raise IngestError(
+                f"{frame.name}, {frame.unit} {int(part.lines[0])}: dtype {precision!r} is unknown; "
+                f"use one of {', '.join(BYTES)}."
+            )
+        columns = {name: part.numbers(name) for name in NEEDED[op]}
+        rows = KernelRows(op, precision, columns, part.seconds("latency_us", 1e-6))
+        result.setdefault(gpu, []).append(rows)
+    return result
+
+
+def _alone(frame: Frame) -> Frame:
+    """Without measurements under a share of the multiprocessors or side by side."""
+    masks = []
+    if "sm_share" in frame.data.columns:
+        share = pl.col("sm_share").cast(pl.Float64, strict=False).fill_null(1.0)
+        masks.append(share >= 1.0)
+    if "concurrent_with" in frame.data.columns:
+        masks.append(pl.col("concurrent_with").cast(pl.String).fill_null("") == "")
+    if not masks:
+        return frame
+    alone = frame.only(pl.all_horizontal(masks))
+    frame.set_aside["under a share of the GPU or side by side"] += (
+        frame.data.height - alone.data.height
+    )
+    return alone
+
+
+def _parts(frame: Frame) -> list[tuple[tuple[str, str, str, str], Frame]]:
+    names = ("gpu", "op", "dtype", "kv_dtype")
+    texts = [
+        frame.text(n) if n in frame.data.columns else pl.Series([""] * frame.data.height)
+        for n in names
+    ]
+    keys = pl.DataFrame(dict(zip(names, texts, strict=True)))
+    found = []
+    for key in keys.unique(maintain_order=True).iter_rows():
+        mask = pl.lit(True)
+        for name, value in zip(names, key, strict=True):
+            if name in frame.data.columns:
+                mask = mask & (pl.col(name).cast(pl.String).fill_null("") == value)
+        found.append(((key[0], key[1], key[2], key[3]), frame.only(mask)))
+    return found
+
+
+def json_frame(path: Path, name: str) -> Frame:
+    """The rows of a JSON file: a list of objects; a row's number stands for its line."""
+    if path.stat().st_size > MAX_JSON_BYTES:
+        raise IngestError(f"{name} is larger than {MAX_JSON_BYTES >> 20} MiB; write it as CSV.")
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, UnicodeDecodeError) as error:
+        raise IngestError(f"{name} is not valid JSON ({error}); write it again.") from None
+    if not isinstance(content, list) or not all(isinstance(row, dict) for row in content):
+        raise IngestError(f"{name} must hold a list of objects, one per measurement.")
+    columns = {c: [row.get(c) for row in content] for c in COLUMNS}
+    filled = {c: v for c, v in columns.items() if any(x is not None for x in v)}
+    data = pl.DataFrame({c: [None if x is None else str(x) for x in v] for c, v in filled.items()})
+    return Frame(name, "row", data, np.arange(1, len(content) + 1, dtype=np.int64))

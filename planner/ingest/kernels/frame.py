@@ -1,0 +1,66 @@
+"""A file's rows, and its columns as numbers with errors that name file, line and column."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from planner.errors import IngestError
+
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """All rows of one file of kernels."""
+
+    name: str
+    unit: str  # what a row is called: line or row
+    data: pl.DataFrame = field(repr=False)
+    lines: npt.NDArray[np.int64] = field(repr=False)
+    set_aside: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def source(self) -> str:
+        return self.name
+
+    def only(self, mask: pl.Expr | npt.NDArray[np.bool_]) -> Frame:
+        """Some of its rows."""
+        if not isinstance(mask, pl.Expr):
+            mask = pl.lit(pl.Series(mask))
+        kept = self.data.with_row_index("__row").filter(mask)
+        rows = kept["__row"].to_numpy()
+        return Frame(self.name, self.unit, kept.drop("__row"), self.lines[rows], self.set_aside)
+
+    def text(self, column: str) -> pl.Series:
+        return self.data[column].cast(pl.String).fill_null("")
+
+    def numbers(self, column: str, low: float = 0.0) -> FloatArray:
+        """A column of numbers of at least ``low``; raises at the first that is not."""
+        if column not in self.data.columns:
+            raise IngestError(f"{self.name} lacks the column {column}.")
+        values = self.data[column]
+        if values.dtype == pl.Categorical:
+            values = values.cast(pl.String)
+        found = values.cast(pl.Float64, strict=False).to_numpy()
+        bad = ~np.isfinite(found) | (found < low)
+        if bad.any():
+            at = int(np.flatnonzero(bad)[0])
+            raise IngestError(
+                f"{self.name}, {self.unit} {int(self.lines[at])}: {column} is "
+                f"{self.data[column][at]!r}; it must be a number of at least {low:g}."
+            )
+        return np.asarray(found, np.float64)
+
+    def seconds(self, column: str, per_unit: float) -> FloatArray:
+        """A column of durations; they must be above 0."""
+        return self.numbers(column, low=1e-12) * per_unit
+
+    def columns(self, names: Mapping[str, str]) -> dict[str, FloatArray]:
+        """Our names to numbers, from the file's names."""
+        return {ours: self.numbers(theirs) for ours, theirs in names.items()}

@@ -1,0 +1,104 @@
+"""From seconds per operator to the curve that the engine reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from simulation.performance.curves import Curve, Part, grid
+from simulation.performance.graph import OperatorGraph
+from simulation.performance.profile import Check
+from simulation.performance.specs import Provenance
+from simulation.performance.work import Iteration, Operator, iteration
+
+FloatArray = npt.NDArray[np.float64]
+Timing = Callable[[Operator, Iteration], FloatArray]  # seconds of one call for each iteration
+
+# Knots per GPU. Tokens: every step of a tensor core's tile at first, then a quarter of an octave.
+_OCTAVES = 2.0 ** np.arange(0, 17.0)
+TOKENS = np.unique(
+    np.concatenate(
+        [_OCTAVES, [24.0, 48, 80, 96, 112, 160, 192, 224], np.round(256 * 2 ** (np.arange(33) / 4))]
+    )
+)
+SEQUENCES = np.unique(
+    np.concatenate([2.0 ** np.arange(0, 13.0), [12, 24, 48, 96, 192, 384, 768, 1536]])
+)
+CHUNKS = np.unique(
+    np.concatenate([_OCTAVES, [48.0, 96, 192, 384, 768, 1536, 3072, 6144, 12288, 24576]])
+)
+
+
+def keys_knots(longest: int) -> FloatArray:
+    """Mean numbers of keys, from 1 to ``longest``: octaves, with their halves above 512."""
+    octaves = 2.0 ** np.arange(0, np.ceil(np.log2(max(longest, 2))) + 1)
+    return np.unique(np.concatenate([octaves, 1.5 * octaves[octaves >= 512]]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphProfile:
+    """A profile that sums over the operators of a graph; see ``Profile``."""
+
+    model: str
+    gpu: str
+    tp: int  # GPUs of one instance
+    max_batch: int
+    max_batch_tokens: int
+    kv_capacity_tokens: int
+    provenance: Provenance
+    curve: Curve = field(repr=False)
+    graph: OperatorGraph = field(repr=False)
+    timing: Timing = field(repr=False)
+    spread: float  # standard deviation of ln(predicted / measured) expected of an iteration
+    checks: tuple[Check, ...] = ()
+
+    def operator_s(self, it: Iteration) -> dict[str, FloatArray]:
+        """Seconds of an iteration by operator, over all its layers."""
+        return {o.name: o.count * self.timing(o, it) for o in self.graph.operators}
+
+    def encoder_s(self, tokens: npt.ArrayLike, tokens_per_image: npt.ArrayLike) -> FloatArray:
+        """Seconds that the vision encoder takes for image tokens; it is not part of the curve."""
+        seen = np.asarray(tokens, np.float64)
+        it = iteration(encoder_tokens=seen, encoder_pairs=seen * np.asarray(tokens_per_image))
+        return _total(self.graph.operators, ("encoder",), it, self.timing)
+
+
+def compile_graph(graph: OperatorGraph, timing: Timing, overhead_s: float = 0.0) -> Curve:
+    """The curve of ``graph``: operators over all tokens, over decodes and over prefill chunks.
+
+    ``overhead_s`` is what every iteration takes beside its operators. Where an iteration both
+    decodes and prefills, the output head reads its weights once.
+    """
+    spread = graph.arrangement.attention_dp * graph.arrangement.pp
+    operators = graph.operators
+    tokens = np.unique(np.concatenate([TOKENS, TOKENS * spread]))
+    dense = _total(operators, ("tokens",), iteration(decodes=tokens), timing) + overhead_s
+    keys = keys_knots(graph.shape.max_context)
+
+    b = np.unique(np.concatenate([[1.0], SEQUENCES * spread]))
+    grown = iteration(decodes=b[:, None], decode_context=b[:, None] * keys)
+    decode = _total(operators, ("decodes", "logits"), grown, timing)
+
+    p = np.unique(np.concatenate([[1.0], CHUNKS * spread]))
+    chunks = iteration(prefill_tokens=p[:, None], prefill_pairs=p[:, None] * keys)
+    prefill = _total(operators, ("prefill", "logits"), chunks, timing)
+    head = _total(operators, ("logits",), iteration(prefill_tokens=1.0), timing)
+    return grid(
+        dense=Part(tokens, np.zeros(1), dense[:, None]),
+        decode=Part(b, keys, decode),
+        prefill=Part(p, keys, prefill),
+        overlap_s=float(head),
+    )
+
+
+def _total(
+    operators: Iterable[Operator], axes: tuple[str, ...], it: Iteration, timing: Timing
+) -> FloatArray:
+    total = np.zeros(it.decodes.shape)
+    for operator in operators:
+        if operator.axis in axes:
+            total = total + operator.count * timing(operator, it)
+    return total

@@ -1,0 +1,117 @@
+"""Profiles of what was never measured: published peaks, and the share of them that kernels reach.
+
+``roofline_profile`` uses efficiency factors calibrated on measured kernels of the same or the
+nearest family; ``ideal_curve`` is the bound itself, every operator at the published peak and no
+launch costs, which no measurement can beat.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+
+from simulation.performance.compiled_graph import GraphProfile, Timing, compile_graph
+from simulation.performance.curves import Curve
+from simulation.performance.efficiency import (
+    Efficiencies,
+    bound_s,
+    kind_of,
+    modelled_s,
+    precision_of,
+)
+from simulation.performance.graph import OperatorGraph, operator_graph
+from simulation.performance.specs import Arrangement, GpuSpec, ModelShape, Provenance
+from simulation.performance.work import Iteration, Operator, iteration
+
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RooflineProfile(GraphProfile):
+    """Iteration latency from published specifications and efficiency factors (modelled)."""
+
+    @property
+    def kind(self) -> str:
+        return "roofline"
+
+
+def roofline_profile(
+    shape: ModelShape,
+    gpu: GpuSpec,
+    arrangement: Arrangement,
+    efficiencies: Efficiencies,
+    *,
+    max_batch: int,
+    max_batch_tokens: int,
+    kv_capacity_tokens: int,
+    overhead_s: float = 0.0,
+) -> RooflineProfile:
+    """The profile of ``shape`` on ``arrangement.gpus`` GPUs; raises where a peak is not known.
+
+    ``overhead_s``: seconds of every iteration outside the operators (scheduling, sampling).
+    """
+    graph = operator_graph(shape, arrangement)
+    timing = partial(estimated_s, gpu=gpu, efficiencies=efficiencies)
+    used = {efficiencies.find(kind_of(o), gpu.family, precision_of(o)) for o in graph.operators}
+    families = sorted({entry.family for entry in used})
+    return RooflineProfile(
+        model=shape.name,
+        gpu=gpu.name,
+        tp=graph.arrangement.gpus,
+        max_batch=max_batch,
+        max_batch_tokens=max_batch_tokens,
+        kv_capacity_tokens=kv_capacity_tokens,
+        provenance=Provenance(
+            "modelled",
+            f"Operators of {shape.name} at the published peaks of {gpu.name}, times the shares of "
+            f"them that measured kernels reach on {', '.join(families)}",
+        ),
+        curve=compile_graph(graph, timing, overhead_s),
+        graph=graph,
+        timing=timing,
+        spread=spread_of(graph, gpu, efficiencies, timing),
+    )
+
+
+def estimated_s(
+    operator: Operator, it: Iteration, gpu: GpuSpec, efficiencies: Efficiencies
+) -> FloatArray:
+    """Seconds of one call of ``operator`` by the factors of the nearest family."""
+    entry = efficiencies.find(kind_of(operator), gpu.family, precision_of(operator))
+    return modelled_s(operator, it, gpu, entry)
+
+
+def spread_of(
+    graph: OperatorGraph,
+    gpu: GpuSpec,
+    efficiencies: Efficiencies,
+    timing: Timing,
+) -> float:
+    """Expected spread of an iteration's time: that of its operators, weighted by their time.
+
+    Taken at 64 decodes over 2,048 tokens each. Errors of one kind of kernel move together, so they
+    are averaged and not treated as independent.
+    """
+    it = iteration(decodes=64.0, decode_context=64.0 * 2048.0)
+    total, weighted = 0.0, 0.0
+    for operator in graph.operators:
+        if operator.axis == "encoder":
+            continue
+        seconds = operator.count * float(timing(operator, it))
+        entry = efficiencies.find(kind_of(operator), gpu.family, precision_of(operator))
+        total += seconds
+        weighted += seconds * efficiencies.spread(entry, gpu.family)
+    return weighted / total
+
+
+def ideal_s(operator: Operator, it: Iteration, gpu: GpuSpec) -> FloatArray:
+    """The least seconds one call of ``operator`` can take on ``gpu``."""
+    return bound_s(operator, operator.work(it), gpu)
+
+
+def ideal_curve(shape: ModelShape, gpu: GpuSpec, arrangement: Arrangement) -> Curve:
+    """The roofline bound of an iteration: the published peaks, all of them reached."""
+    return compile_graph(operator_graph(shape, arrangement), partial(ideal_s, gpu=gpu))
