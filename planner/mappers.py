@@ -4,35 +4,22 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from typing import Any
 
 import numpy as np
+import polars as pl
 
 from planner.models import OwnGpu, OwnModel, ProfileVersion
+from simulation.performance.adjusted import AdjustedProfile
 from simulation.performance.curves import LINEAR, Curve
 from simulation.performance.linear import LinearProfile
 from simulation.performance.profile import Check, Profile
+from simulation.performance.rows import BenchmarkRows
 from simulation.performance.specs import GpuSpec, ModelShape, ModelSpec, Provenance
 
 Facts = dict[str, Any]
 FOREIGN = ("name", "provenance")  # columns of their own
-
-
-@dataclass(frozen=True, slots=True)
-class StoredProfile:
-    """A profile of any kind as it lies in the database: its curve and its limits."""
-
-    model: str
-    gpu: str
-    tp: int
-    kind: str
-    curve: Curve
-    max_batch: int
-    max_batch_tokens: int
-    kv_capacity_tokens: int
-    provenance: Provenance
-    checks: tuple[Check, ...] = ()
 
 
 def gpu_facts(spec: GpuSpec) -> Facts:
@@ -100,9 +87,33 @@ def profile_of(version: ProfileVersion) -> Profile:
         "checks": tuple(Check(**check) for check in version.checks),
     }
     if curve.kind == LINEAR and version.kind == ProfileVersion.Kind.LINEAR:
-        alpha, beta, gamma, delta = (float(value) for value in curve.values[1:5])
-        return LinearProfile(alpha_s=alpha, beta_s=beta, gamma_s=gamma, delta_s=delta, **common)
-    return StoredProfile(kind=version.kind, curve=curve, **common)
+        alpha, beta, gamma, delta, decodes, tokens = (float(v) for v in curve.values[1:7])
+        return LinearProfile(
+            alpha_s=alpha,
+            beta_s=beta,
+            gamma_s=gamma,
+            delta_s=delta,
+            fitted_decodes=decodes,
+            fitted_prefill_tokens=tokens,
+            **common,
+        )
+    return AdjustedProfile(kind=version.kind, curve=curve, **common)
+
+
+def rows_table(rows: BenchmarkRows) -> pl.DataFrame:
+    """Benchmark rows as the table a calibration keeps; null where nothing was given."""
+    columns = {field.name: getattr(rows, field.name) for field in fields(rows)}
+    return pl.DataFrame(columns).with_columns(pl.col(pl.Float64).fill_nan(None))
+
+
+def rows_of(table: pl.DataFrame) -> BenchmarkRows:
+    columns: Facts = {
+        name: np.asarray(column.to_list(), np.str_)
+        if column.dtype == pl.String
+        else column.fill_null(np.nan).to_numpy()
+        for name, column in ((field.name, table[field.name]) for field in fields(BenchmarkRows))
+    }
+    return BenchmarkRows(**columns)
 
 
 def curve_bytes(curve: Curve) -> bytes:

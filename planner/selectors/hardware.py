@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from planner import catalogue
 from planner.errors import NotFound
 from planner.mappers import gpu_of, model_of
 from planner.models import OwnGpu, OwnModel
+from simulation.performance import memory
 from simulation.performance.specs import GpuSpec, ModelSpec, Provenance
 
 Spec = TypeVar("Spec", GpuSpec, ModelSpec)
@@ -82,6 +83,31 @@ def gpu_get(name: str) -> Entry[GpuSpec, OwnGpu]:
 
 def model_get(name: str) -> Entry[ModelSpec, OwnModel]:
     return _find("model", name, models_list())
+
+
+def model_in(name: str, weights: str, kv_cache: str = "bf16") -> ModelSpec:
+    """A model in a precision; one known by its memory alone is as it was given."""
+    spec = model_get(name).spec
+    if spec.shape is None or (weights, kv_cache) == ("bf16", "bf16"):
+        return spec
+    return replace(
+        spec,
+        weight_bytes=memory.weight_bytes(spec.shape, weights),
+        kv_bytes_per_token=memory.kv_bytes_per_token(spec.shape, kv_cache),
+    )
+
+
+def gpu_sources(entry: Entry[GpuSpec, OwnGpu]) -> dict[str, Provenance]:
+    """Where each attribute of a GPU type comes from; "" for those that are not named."""
+    if entry.own:
+        return {"": entry.spec.provenance}
+    found = catalogue.gpu_sources(entry.name)
+    watts = found.pop("watts", entry.spec.provenance)
+    return (
+        found
+        | dict.fromkeys(("idle_w", "prefill_w", "decode_w"), watts)
+        | {"": entry.spec.provenance}
+    )
 
 
 def own_gpu_get(name: str) -> OwnGpu:

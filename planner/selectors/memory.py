@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from simulation.performance.linear import MEMORY_SHARE
-from simulation.performance.specs import BYTES, GpuSpec, ModelSpec
+from simulation.errors import SimulationError
+from simulation.performance import memory
+from simulation.performance.specs import BYTES, Arrangement, GpuSpec, ModelSpec
 
 PRECISIONS = ("bf16", "fp8", "fp4")
-MAX_TP = 64
 CONTEXT = 4096  # tokens per sequence, for the batch that fits
 
 
@@ -17,15 +17,15 @@ CONTEXT = 4096  # tokens per sequence, for the batch that fits
 class Fit:
     """The least tensor parallelism at which a model fits a GPU type, and what fits then.
 
-    ``tp`` is None where not even MAX_TP GPUs hold it; ``context`` is the longest one sequence,
+    ``tp`` is None where no number of GPUs holds it; ``context`` is the longest one sequence,
     ``batch`` how many sequences of CONTEXT tokens (or the model's own limit) fit together.
     """
 
     gpu: str
     precision: str
     tp: int | None
-    context: int
-    batch: int
+    context: int = 0
+    batch: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,19 +45,39 @@ def placements(spec: ModelSpec, gpus: Sequence[GpuSpec]) -> list[tuple[GpuSpec, 
 
 
 def weights(spec: ModelSpec) -> dict[str, float]:
-    """Bytes of the weights by precision, from those of 16 bits."""
+    """Bytes of the weights by precision; of a model known by its memory alone, all of them are
+    taken to shrink."""
+    if spec.shape is not None:
+        return {name: memory.weight_bytes(spec.shape, name) for name in PRECISIONS}
     return {name: spec.weight_bytes * BYTES[name] / BYTES["bf16"] for name in PRECISIONS}
 
 
 def place(spec: ModelSpec, gpu: GpuSpec, precision: str) -> Fit:
     """The KV cache stays in 16 bits whatever the weights."""
-    needed = weights(spec)[precision]
-    tp = 1
-    while tp <= MAX_TP:
-        room = tp * gpu.memory_bytes * MEMORY_SHARE - needed
-        tokens = int(room // spec.kv_bytes_per_token) if room > 0 else 0
-        if tokens > 0:
-            length = min(CONTEXT, spec.max_context)
+    length = min(CONTEXT, spec.max_context)
+    if spec.shape is None:
+        return _by_memory(spec, gpu, precision, length)
+    try:
+        tp = memory.minimum_tp(spec.shape, gpu, precision, length)
+    except SimulationError:
+        return Fit(gpu.name, precision, None)
+    where = Arrangement(tp=tp, moe_tp=tp, weights=precision)
+    return Fit(
+        gpu.name,
+        precision,
+        tp,
+        memory.largest_context(spec.shape, gpu, where),
+        memory.largest_batch(spec.shape, gpu, where, length),
+    )
+
+
+def _by_memory(spec: ModelSpec, gpu: GpuSpec, precision: str, length: int) -> Fit:
+    lighter = replace(spec, weight_bytes=weights(spec)[precision])
+    for tp in memory.TP_CHOICES:
+        try:
+            tokens = memory.kv_capacity_tokens(lighter, gpu, tp)
+        except SimulationError:
+            continue
+        if tokens >= length:
             return Fit(gpu.name, precision, tp, min(tokens, spec.max_context), tokens // length)
-        tp *= 2
-    return Fit(gpu.name, precision, None, 0, 0)
+    return Fit(gpu.name, precision, None)

@@ -22,7 +22,7 @@ from planner.services.traces import trace_ingest_path
 DEMO_USER = "demo"
 __all__ = ["DEMO_NAME", "DEMO_USER", "demo_ensure"]
 
-CODE_MODEL, CHAT_MODEL = "llama-3.1-8b", "llama-2-70b"
+CODE_MODEL, CHAT_MODEL = "llama-3.1-8b", "llama-3.1-70b"
 CODE_GPU, CHAT_GPU = "A100-80GB", "H100-SXM"
 TODAY = {"us-east": (5, 3), "us-west": (4, 2)}  # instances of (code, chat), a guess of a flat fleet
 

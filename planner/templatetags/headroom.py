@@ -70,11 +70,42 @@ def figure(value: Any, unit: str = "") -> str:
 
 
 @register.filter
+def per(value: Any, size: float) -> float | None:
+    """``bytes|per:1e9`` in units of ``size``; None stays None."""
+    return value / float(size) if isinstance(value, int | float) else None
+
+
+@register.filter
+def words(text: str) -> list[str]:
+    """``"bf16 fp8"|words`` as a list."""
+    return text.split()
+
+
+@register.filter
 def percent(fraction: Any, places: int = 1) -> str:
     """``0.1234|percent`` is "12.3 %"."""
     if not isinstance(fraction, int | float) or fraction != fraction:
         return NOTHING
     return f"{100 * fraction:.{places}f} %"
+
+
+@register.filter
+def signed_percent(fraction: Any, places: int = 1) -> str:
+    """``0.05|signed_percent`` is "+5.0 %"."""
+    if not isinstance(fraction, int | float) or fraction != fraction:
+        return NOTHING
+    return f"{100 * fraction:+.{places}f} %".replace("-", "−")
+
+
+@register.filter
+def cell(value: Any) -> str:
+    """A value of a table whose columns say their units."""
+    return figure(value) if isinstance(value, int | float) else str(value or NOTHING)
+
+
+@register.filter
+def concat(text: Any, more: Any) -> str:
+    return f"{text}{more}"
 
 
 @register.filter

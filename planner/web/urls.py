@@ -5,7 +5,16 @@ from django.urls import path
 from django.urls.resolvers import URLPattern
 
 from planner.web.errors import View, page
-from planner.web.views import account, home, runs, scenarios, traces
+from planner.web.views import (
+    account,
+    calibrations,
+    hardware,
+    home,
+    profiles,
+    runs,
+    scenarios,
+    traces,
+)
 
 app_name = "web"
 
@@ -25,6 +34,27 @@ urlpatterns = [
     at("traces/upload/", traces.upload, "trace-upload"),
     at("traces/<str:name>/", traces.detail, "trace"),
     at("traces/<str:name>/delete/", traces.delete, "trace-delete"),
+    at("hardware/profiles/", profiles.listing, "profiles"),
+    at("hardware/profiles/<str:name>/", profiles.detail, "profile"),
+    at("hardware/profiles/<str:name>/residuals.csv", profiles.residuals, "profile-residuals"),
+    at("hardware/profiles/<str:name>/delete/", profiles.delete, "profile-delete"),
+    at("hardware/calibrations/", calibrations.listing, "calibrations"),
+    at("hardware/calibrations/new/", calibrations.new, "calibration-new"),
+    at("hardware/calibrations/<int:pk>/", calibrations.detail, "calibration"),
+    at("hardware/calibrations/<int:pk>/delete/", calibrations.delete, "calibration-delete"),
+    at("hardware/gpus/", hardware.gpus, "gpus"),
+    at("hardware/gpus/new/", hardware.gpu_edit, "gpu-new"),
+    at("hardware/gpus/<str:name>/", hardware.gpu, "gpu"),
+    at("hardware/gpus/<str:name>/edit/", hardware.gpu_edit, "gpu-edit"),
+    at("hardware/gpus/<str:name>/delete/", hardware.gpu_delete, "gpu-delete"),
+    at("hardware/models/", hardware.models, "models"),
+    at("hardware/models/new/", hardware.model_edit, "model-new"),
+    at("hardware/models/<str:name>/", hardware.model, "model"),
+    at("hardware/models/<str:name>/edit/", hardware.model_edit, "model-edit"),
+    at("hardware/models/<str:name>/delete/", hardware.model_delete, "model-delete"),
+    at("hardware/import/", hardware.add_file, "hardware-import"),
+    at("hardware/prices/", hardware.prices, "prices"),
+    at("hardware/carbon/", hardware.carbon, "carbon"),
     at("scenarios/", scenarios.listing, "scenarios"),
     at("scenarios/new/", scenarios.new, "scenario-new"),
     at("scenarios/<int:pk>/", scenarios.detail, "scenario"),

@@ -1,0 +1,34 @@
+"""Uploaded measurements and their rows."""
+
+from __future__ import annotations
+
+import polars as pl
+from django.db.models import QuerySet
+
+from planner import storage
+from planner.errors import NotFound
+from planner.mappers import rows_of
+from planner.models import Calibration
+from simulation.performance.rows import BenchmarkRows
+
+ROWS = "rows"
+
+
+def calibrations_list() -> QuerySet[Calibration]:
+    return Calibration.objects.select_related("owner")
+
+
+def calibration_get(number: int) -> Calibration:
+    row = calibrations_list().filter(pk=number).first()
+    if row is None:
+        raise NotFound(f"There is no calibration {number}; upload a file of measurements first.")
+    return row
+
+
+def calibration_table(calibration: Calibration) -> pl.DataFrame:
+    """Its rows, the columns of simulation.performance.rows.BenchmarkRows."""
+    return storage.table_read(calibration.store, ROWS)
+
+
+def calibration_rows(calibration: Calibration) -> BenchmarkRows:
+    return rows_of(calibration_table(calibration))

@@ -1,0 +1,104 @@
+"""Estimates of deployments: what CLI, REST and pages call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from planner.catalogue.estimating import EstimateFit, estimate_fit
+from planner.errors import EXPECTED, PlannerError
+from planner.pipeline.estimating import deployment
+from planner.pipeline.rows import read_rows
+from simulation.performance.estimate import Deployment, Estimate, Refused, estimate_rows
+
+Row = Mapping[str, Any]
+Answer = dict[str, Any]
+
+BASIS = {
+    "seen": "measured rows of this model on this GPU type; the fit had seen them",
+    "model": "models that the fit had not seen, as this one",
+    "gpu": "GPU types that the fit had not seen, as this one",
+    "both": "models on GPU types, neither of which the fit had seen, as here",
+}
+
+
+def estimate_one(row: Row) -> Answer:
+    """The estimate of one deployment, by the keys of the contract (interfaces.md).
+
+    ``row`` holds names and numbers as ``bin/manage estimate`` takes them, with - or _. Raises
+    PlannerError or SimulationError saying what is wrong, or why the deployment cannot be.
+    """
+    (answer,) = estimate_many([row])
+    if "refused" in answer:
+        raise PlannerError(answer["refused"])
+    return answer
+
+
+def estimate_many(rows: Sequence[Row | str]) -> list[Answer]:
+    """One answer per row, in their order; {"refused": reason} where there is none.
+
+    A string among the rows is the reason why that row could not be read.
+    """
+    fit = estimate_fit()
+    answers: list[Answer] = [{}] * len(rows)
+    found: list[Deployment] = []
+    places: list[int] = []
+    for index, row in enumerate(rows):
+        try:
+            if isinstance(row, str):
+                raise PlannerError(row)
+            found.append(deployment(row))
+            places.append(index)
+        except EXPECTED as problem:
+            answers[index] = {"refused": str(problem)}
+    for index, given, one in zip(places, found, estimate_rows(found, fit.calibration), strict=True):
+        answers[index] = _refused(one) if isinstance(one, Refused) else _answer(given, one, fit)
+    return answers
+
+
+def estimate_file(path: Path | str) -> list[Answer]:
+    """The answers to the rows of a table file, in their order."""
+    return estimate_many(read_rows(path))
+
+
+def _refused(one: Refused) -> Answer:
+    return {"refused": one.reason}
+
+
+def _answer(given: Deployment, one: Estimate, fit: EstimateFit) -> Answer:
+    mode = "agg" if given.prefill is None else "disagg"
+    basis = fit.basis(given.shape.name, given.gpu.name)
+    return {
+        "model": given.shape.name,
+        "gpu": given.gpu.name,
+        "mode": mode,
+        "ttft_ms": one.ttft_s * 1e3,
+        "tbt_ms": one.tbt_s * 1e3,
+        "tokens_per_s": one.tokens_per_s,
+        "power_w": power_w(given, one),
+        "memory_gb": one.memory_bytes / 1e9,
+        "gpus": one.gpus,
+        "batch": one.batch,
+        "profile": "roofline",
+        "provenance": {
+            "kind": "modelled",
+            "source": "operators of the model at the GPU's published peaks, times the shares of "
+            f"them and the fixed times fitted to {fit.source}",
+            "gpu": given.gpu.provenance.source,
+        },
+        "expected_error": {
+            **fit.errors[mode][basis],
+            "basis": BASIS[basis],
+            "model_checked": given.shape.name in fit.models,
+            "gpu_checked": given.gpu.name in fit.gpus,
+        },
+        "assumptions": list(one.assumptions),
+    }
+
+
+def power_w(given: Deployment, one: Estimate) -> float:
+    """Watts of all GPUs: those of prefill and of decode, by the time spent in each."""
+    share = min(1.0, one.tokens_per_s / given.osl * one.prompt_s)
+    gpu = given.gpu
+    return one.gpus * (share * gpu.prefill_w + (1.0 - share) * gpu.decode_w)

@@ -1,0 +1,196 @@
+"""From measured rows to profiles: fitted, compared with further rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from planner.errors import CatalogueError, PlannerError
+from planner.models import Calibration, ProfileVersion, User
+from planner.selectors.calibrations import calibration_rows
+from planner.selectors.hardware import gpu_get, model_in
+from planner.selectors.profiles import profile_get
+from planner.services.access import check_may_plan
+from planner.services.profiles import profile_keep
+from simulation.errors import SimulationError
+from simulation.performance.compare import Comparison, Residuals, compare_with
+from simulation.performance.fit import fit
+from simulation.performance.fit_linear import Parameter
+from simulation.performance.linear import kv_capacity_tokens
+from simulation.performance.rows import BenchmarkRows
+from simulation.performance.specs import Arrangement, Provenance
+
+KINDS = ("linear", "table")  # that benchmark rows alone can be fitted by
+MILLI = ("s", "s per sequence", "s per token")  # units that are read better in thousandths
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What to fit: which rows of a file, as what, and under which name.
+
+    ``rows_model`` and ``rows_gpu`` choose rows by what the file calls them ("" where it does not
+    say); ``model`` and ``gpu`` are what the profile is of. Limits that are None follow from the
+    rows, vLLM's defaults and the memory that the weights leave.
+    """
+
+    name: str
+    kind: str
+    model: str
+    gpu: str
+    tp: int
+    rows_model: str = ""
+    rows_gpu: str = ""
+    precision: str = "bf16"
+    max_batch: int | None = None
+    max_batch_tokens: int | None = None
+    kv_capacity_tokens: int | None = None
+
+
+def profile_fit(*, user: User | None, calibration: Calibration, wanted: Wanted) -> ProfileVersion:
+    """Fit the rows and keep the outcome as the next version of its name, with its errors."""
+    check_may_plan(user)
+    if wanted.kind not in KINDS:
+        raise CatalogueError(
+            f"Benchmark rows cannot be fitted as {wanted.kind!r}; choose from {', '.join(KINDS)}."
+        )
+    rows = arrangement_rows(calibration, wanted.rows_model, wanted.rows_gpu, wanted.tp)
+    rows = _renamed(rows, wanted)
+    found = fit(
+        wanted.kind,
+        rows,
+        kv_capacity_tokens=wanted.kv_capacity_tokens or _capacity(wanted),
+        provenance=Provenance("measured", calibration.source),
+        max_batch=wanted.max_batch,
+        max_batch_tokens=wanted.max_batch_tokens,
+    )
+    return profile_keep(
+        user=user,
+        name=wanted.name,
+        profile=found.profile,
+        parameters=parameter_documents(found.parameters),
+        report={"rows": rows.rows, "notes": list(found.notes), "range": range_words(rows)},
+        residuals=residual_table(found.residuals, rows),
+        calibration=calibration,
+        arrangement=Arrangement(tp=wanted.tp, weights=wanted.precision),
+    )
+
+
+def profile_compare(
+    *,
+    profile_name: str,
+    version: int | None,
+    calibration: Calibration,
+    rows_model: str,
+    rows_gpu: str,
+) -> tuple[Comparison, pl.DataFrame]:
+    """What a profile says of rows that it was not fitted to; nothing is kept."""
+    known = profile_get(profile_name, version)
+    rows = arrangement_rows(calibration, rows_model, rows_gpu, known.tp)
+    compared = compare_with(known.profile, rows, f"{rows.rows:,} rows of {calibration.name}")
+    if not compared.checks:
+        raise PlannerError(
+            f"None of these rows can be compared with {profile_name}: they need a batch, or a "
+            "concurrency with isl and osl, beside their times."
+        )
+    return compared, residual_table(compared.residuals, rows)
+
+
+def arrangement_rows(calibration: Calibration, model: str, gpu: str, tp: int) -> BenchmarkRows:
+    """The rows of one arrangement of a file; those that do not say their tp are of any."""
+    if calibration.kind != Calibration.Kind.BENCHMARK:
+        raise CatalogueError(f"{calibration.name} holds no benchmark rows; upload such a file.")
+    rows = calibration_rows(calibration)
+    same = (rows.model == model) & (rows.gpu == gpu)
+    same &= np.isnan(rows.tp) | (rows.tp == tp)
+    if not same.any():
+        raise CatalogueError(
+            f"{calibration.name} has no rows of {model or 'no model'} on {tp} x "
+            f"{gpu or 'no GPU'}; choose one of the arrangements it has."
+        )
+    return rows.take(same)
+
+
+def residual_table(residuals: Residuals, rows: BenchmarkRows) -> pl.DataFrame:
+    """Columns of planner.selectors.profiles.profile_residuals."""
+    return pl.DataFrame(
+        {
+            "quantity": residuals.quantity.tolist(),
+            "unit": ["ms"] * residuals.row.size,
+            "label": [_label(rows, int(i)) for i in residuals.row],
+            "measured": residuals.measured_s * 1000,
+            "predicted": residuals.predicted_s * 1000,
+            "error": residuals.error,
+            "inside": residuals.inside,
+            "outlier": residuals.outlier,
+        }
+    )
+
+
+def parameter_documents(parameters: Iterable[Parameter]) -> dict[str, dict[str, Any]]:
+    """Value and 95% interval by name, in units that people read."""
+    found = {}
+    for p in parameters:
+        scale, unit = (1000, f"m{p.unit}") if p.unit in MILLI else (1, p.unit)
+        known = np.isfinite(p.low) and np.isfinite(p.high)
+        found[p.name] = {
+            "value": p.value * scale,
+            "low": p.low * scale if known else None,
+            "high": p.high * scale if known else None,
+            "unit": unit,
+        }
+    return found
+
+
+def range_words(rows: BenchmarkRows) -> str:
+    """What the rows cover, in words."""
+    parts = []
+    for values, what in (
+        (rows.batch, "sequences in a batch"),
+        (rows.concurrency, "requests in flight"),
+        (rows.isl, "input tokens"),
+        (rows.osl, "output tokens"),
+    ):
+        known = values[np.isfinite(values)]
+        if known.size:
+            low, high = known.min(), known.max()
+            span = f"{low:,.0f}" if low == high else f"{low:,.0f} to {high:,.0f}"
+            parts.append(f"{span} {what}")
+    return ", ".join(parts)
+
+
+def _capacity(wanted: Wanted) -> int:
+    model, gpu = model_in(wanted.model, wanted.precision), gpu_get(wanted.gpu).spec
+    try:
+        return kv_capacity_tokens(model, gpu, wanted.tp)
+    except SimulationError as problem:
+        raise CatalogueError(
+            f"{problem} Or give the KV capacity in tokens, if it was served so."
+        ) from None
+
+
+def _renamed(rows: BenchmarkRows, wanted: Wanted) -> BenchmarkRows:
+    """The rows under the catalogue's names; files have their own."""
+    return replace(
+        rows,
+        model=np.full(rows.rows, wanted.model),
+        gpu=np.full(rows.rows, wanted.gpu),
+        tp=np.full(rows.rows, float(wanted.tp)),
+    )
+
+
+def _label(rows: BenchmarkRows, i: int) -> str:
+    """What a row is, for people who look for it in their file."""
+    parts = [f"row {i + 1}"]
+    for values, what in (
+        (rows.batch, "batch"),
+        (rows.concurrency, "concurrency"),
+        (rows.isl, "isl"),
+        (rows.osl, "osl"),
+    ):
+        if np.isfinite(values[i]):
+            parts.append(f"{what} {values[i]:,.0f}")
+    return ", ".join(parts)

@@ -1,0 +1,90 @@
+"""Forms of own GPUs and models; the fields are the quantities of planner.catalogue.own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+
+from planner.catalogue import own
+from planner.catalogue.facts import KINDS
+from planner.web.forms.widgets import dress
+
+
+def quantity_field(q: own.Quantity) -> forms.Field:
+    """A number field that says its unit."""
+    label = f"{q.label}, {q.unit}" if q.unit else q.label
+    kind: Any = forms.IntegerField if q.whole else forms.FloatField
+    widget = forms.NumberInput(attrs={"step": "1" if q.whole else "any"})
+    limits = {"min_value": q.low, "max_value": q.high}
+    field: forms.Field = kind(
+        label=label, required=q.required, widget=widget, help_text=q.hint, **limits
+    )
+    return field
+
+
+class _Described(forms.Form):
+    """A name, quantities, and where they come from."""
+
+    quantities: tuple[own.Quantity, ...] = ()
+    words: tuple[str, ...] = ()
+
+    name = forms.CharField(max_length=80, label="Name")
+    kind = forms.ChoiceField(
+        choices=[(k, k) for k in KINDS], initial="published", label="The figures are"
+    )
+    source = forms.CharField(
+        max_length=500,
+        label="Source",
+        required=False,
+        widget=forms.TextInput(attrs={"placeholder": "data sheet, page, measurement"}),
+        help_text="Shown wherever a result rests on them.",
+    )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for q in self.quantities:
+            self.fields[q.name] = quantity_field(q)
+        dress(self)
+
+    def quantity_fields(self) -> list[Any]:
+        return [self[q.name] for q in self.quantities]
+
+    def given(self) -> dict[str, Any]:
+        """What was filled in, as planner.catalogue.own takes it."""
+        names = [*(q.name for q in self.quantities), *self.words]
+        said = {name: self.cleaned_data.get(name) for name in names}
+        return {name: value for name, value in said.items() if value not in (None, "")}
+
+
+class GpuForm(_Described):
+    quantities = own.GPU
+    words = ("family",)
+    family = forms.CharField(
+        max_length=40,
+        required=False,
+        label="Architecture",
+        widget=forms.TextInput(attrs={"placeholder": "hopper, ada, cdna3 ..."}),
+    )
+
+
+class ModelForm(_Described):
+    quantities = own.MODEL
+
+
+class ImportForm(forms.Form):
+    """A file that describes GPUs or models, or a model's config.json."""
+
+    file = forms.FileField(
+        label="File", error_messages={"empty": "The file is empty; choose another."}
+    )
+    name = forms.CharField(
+        max_length=80,
+        required=False,
+        label="Name of the model",
+        help_text="For a config.json, which does not hold one.",
+    )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        dress(self)

@@ -1,0 +1,192 @@
+"""The catalogue: GPU types, models, prices and carbon; own GPUs and models added and changed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from planner.catalogue import own
+from planner.errors import PlannerError
+from planner.selectors import hardware as known
+from planner.selectors.memory import memory_of, placements
+from planner.selectors.profiles import profiles_list
+from planner.services import hardware, imports
+from planner.web.errors import planners_only
+from planner.web.forms.hardware import GpuForm, ImportForm, ModelForm
+from planner.web.request import Request
+from simulation.performance.specs import BYTES, Provenance
+
+MAX_CATALOGUE_BYTES = 1_000_000
+
+
+@require_safe
+def gpus(request: Request) -> HttpResponse:
+    search = request.GET.get("search", "")
+    return _list(request, "gpus", {"gpus": known.gpus_list(search), "search": search})
+
+
+@require_safe
+def models(request: Request) -> HttpResponse:
+    search = request.GET.get("search", "")
+    everything = known.gpus_list()
+    names = [gpu.name for gpu in everything]
+    chosen = request.GET.get("gpu", "")
+    gpu = known.gpu_get(chosen if chosen in names else _usual(names)).spec
+    entries = [(entry, memory_of(entry.spec, gpu)) for entry in known.models_list(search)]
+    context = {"models": entries, "search": search, "gpu_names": names, "gpu": gpu.name}
+    return _list(request, "models", context)
+
+
+@require_safe
+def prices(request: Request) -> HttpResponse:
+    search = request.GET.get("search", "")
+    return _list(request, "prices", {"prices": known.prices_list(search), "search": search})
+
+
+@require_safe
+def carbon(request: Request) -> HttpResponse:
+    search = request.GET.get("search", "")
+    return _list(request, "carbon", {"grids": known.carbon_list(search), "search": search})
+
+
+@require_safe
+def gpu(request: Request, name: str) -> HttpResponse:
+    entry = known.gpu_get(name)
+    context = {
+        "entry": entry,
+        "figures": _figures(entry),
+        "profiles": [one for one in profiles_list() if one.gpu == name],
+        "prices": [price for price in known.prices_list() if price.gpu == name],
+    }
+    return render(request, "web/gpu.html", context)
+
+
+@require_safe
+def model(request: Request, name: str) -> HttpResponse:
+    entry = known.model_get(name)
+    context = {
+        "entry": entry,
+        "placements": placements(entry.spec, [one.spec for one in known.gpus_list()]),
+        "profiles": [one for one in profiles_list() if one.model == name],
+    }
+    return render(request, "web/model.html", context)
+
+
+@require_http_methods(["GET", "POST"])
+@planners_only
+def gpu_edit(request: Request, name: str = "") -> HttpResponse:
+    """The form of an own GPU: a new one, or a change of ``name``."""
+    row = known.own_gpu_get(name) if name else None
+    shown = own.gpu_given(known.gpu_get(name).spec) if name else {}
+    return _edit(request, row, GpuForm, shown, "gpu")
+
+
+@require_http_methods(["GET", "POST"])
+@planners_only
+def model_edit(request: Request, name: str = "") -> HttpResponse:
+    row = known.own_model_get(name) if name else None
+    shown = own.model_given(known.model_get(name).spec) if name else {}
+    return _edit(request, row, ModelForm, shown, "model")
+
+
+@require_http_methods(["GET", "POST"])
+@planners_only
+def add_file(request: Request) -> HttpResponse:
+    """GPUs and models from a YAML file, or a model from its config.json."""
+    if request.method != "POST":
+        return render(request, "web/hardware_import.html", {"form": ImportForm()})
+    form = ImportForm(request.POST, request.FILES)
+    problem = ""
+    if form.is_valid():
+        file = form.cleaned_data["file"]
+        try:
+            kept = imports.hardware_import(
+                user=request.user,
+                data=file.read(MAX_CATALOGUE_BYTES + 1),
+                file_name=file.name,
+                name=form.cleaned_data["name"],
+            )
+        except PlannerError as error:
+            problem = str(error)
+        else:
+            names = ", ".join(row.name for row in kept)
+            messages.success(request, f"Taken over: {names}.")
+            return redirect(_place(kept[0]), kept[0].name)
+    context = {"form": form, "problem": problem}
+    return render(request, "web/hardware_import.html", context, status=400)
+
+
+@require_POST
+def gpu_delete(request: Request, name: str) -> HttpResponse:
+    hardware.gpu_delete(gpu=known.own_gpu_get(name), user=request.user)
+    messages.success(request, f"{name} is removed.")
+    return redirect("web:gpus")
+
+
+@require_POST
+def model_delete(request: Request, name: str) -> HttpResponse:
+    hardware.model_delete(model=known.own_model_get(name), user=request.user)
+    messages.success(request, f"{name} is removed.")
+    return redirect("web:models")
+
+
+def _list(request: Request, what: str, context: dict[str, Any]) -> HttpResponse:
+    """A tab of the catalogue, or only its rows while somebody types in the search box."""
+    part = request.htmx and request.htmx.target == "rows"
+    template = f"web/_{what}_rows.html" if part else f"web/{what}.html"
+    return render(request, template, context | {"tab": what})
+
+
+def _usual(names: list[str]) -> str:
+    return next((name for name in names if name.startswith("H100")), names[0])
+
+
+def _figures(entry: Any) -> list[tuple[own.Quantity, float, Provenance]]:
+    """Every quantity that is known of a GPU type, with where it comes from."""
+    given, sources = own.gpu_given(entry.spec), known.gpu_sources(entry)
+    return [
+        (q, given[q.name], sources.get(_fact(q), sources[""])) for q in own.GPU if q.name in given
+    ]
+
+
+def _fact(q: own.Quantity) -> str:
+    return "peak_flops" if q.attribute in BYTES else q.attribute
+
+
+def _place(row: Any) -> str:
+    return "web:gpu" if row._meta.model_name == "owngpu" else "web:model"
+
+
+def _edit(
+    request: Request, row: Any, form_class: Any, shown: dict[str, Any], what: str
+) -> HttpResponse:
+    problem = ""
+    if request.method == "POST":
+        form = form_class(request.POST)
+        if form.is_valid():
+            version = request.POST.get("version", "")
+            try:
+                kept = (hardware.gpu_save if what == "gpu" else hardware.model_save)(
+                    user=request.user,
+                    name=form.cleaned_data["name"],
+                    given=form.given(),
+                    source=form.cleaned_data["source"],
+                    kind=form.cleaned_data["kind"],
+                    version=int(version) if version.isdecimal() else None,
+                    **{what: row},
+                )
+            except PlannerError as error:
+                problem = str(error)
+            else:
+                messages.success(request, f"{kept.name} is saved.")
+                return redirect(f"web:{what}", kept.name)
+    else:
+        own_facts = {"name": row.name, "kind": row.kind, "source": row.source} if row else {}
+        form = form_class(initial=shown | own_facts)
+    context = {"form": form, "row": row, "what": what, "problem": problem}
+    status = 400 if request.method == "POST" else 200
+    return render(request, "web/hardware_edit.html", context, status=status)

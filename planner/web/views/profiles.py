@@ -1,0 +1,84 @@
+"""Profiles: the list, one of them with its errors, its removal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+from django.contrib import messages
+from django.http import HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_POST, require_safe
+
+from planner.exports import csv_text
+from planner.selectors import profiles as known
+from planner.services import profiles
+from planner.web.profile_figures import decode_figure, prefill_figure, residual_figures
+from planner.web.request import Request
+from simulation.performance.profile import Profile
+
+SHOWN_OUTLIERS = 20
+
+
+@require_safe
+def listing(request: Request) -> HttpResponse:
+    search = request.GET.get("search", "")
+    context = {"profiles": known.profiles_list(search), "search": search, "tab": "profiles"}
+    part = request.htmx and request.htmx.target == "rows"
+    template = "web/_profiles_rows.html" if part else "web/profiles.html"
+    return render(request, template, context)
+
+
+@require_safe
+def detail(request: Request, name: str) -> HttpResponse:
+    """One profile in the version asked for, with what it was checked against."""
+    one = known.profile_get(name, _number(request.GET.get("version", "")))
+    residuals = known.profile_residuals(one)
+    context = {
+        "one": one,
+        "versions": known.profile_versions(name),
+        "limits": limits(one.profile),
+        "decode_figure": decode_figure(one.profile),
+        "prefill_figure": prefill_figure(one.profile),
+        "residual_figures": residual_figures(residuals),
+        "outliers": outliers(residuals),
+        "residual_rows": residuals.height,
+    }
+    return render(request, "web/profile.html", context)
+
+
+@require_safe
+def residuals(request: Request, name: str) -> HttpResponse:
+    one = known.profile_get(name, _number(request.GET.get("version", "")))
+    disposition = {"Content-Disposition": f'attachment; filename="{one.name}-v{one.version}.csv"'}
+    text = csv_text(known.profile_residuals(one))
+    return HttpResponse(text, content_type="text/csv; charset=utf-8", headers=disposition)
+
+
+@require_POST
+def delete(request: Request, name: str) -> HttpResponse:
+    one = known.profile_get(name)
+    if one.row is None:
+        messages.error(request, f"{name} is built in and stays.")
+        return redirect("web:profile", name)
+    profiles.profile_delete(profile=one.row.profile, user=request.user)
+    messages.success(request, f"Profile {name} is removed.")
+    return redirect("web:profiles")
+
+
+def limits(profile: Profile) -> list[tuple[str, float, str]]:
+    return [
+        ("Sequences in a batch", profile.max_batch, ""),
+        ("Tokens of an iteration", profile.max_batch_tokens, "tokens"),
+        ("KV cache", profile.kv_capacity_tokens, "tokens"),
+    ]
+
+
+def outliers(residuals: pl.DataFrame) -> list[dict[str, Any]]:
+    """The rows furthest off, worst first."""
+    off = residuals.filter(pl.col("outlier")).sort(pl.col("error").abs(), descending=True)
+    return off.head(SHOWN_OUTLIERS).to_dicts()
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isdecimal() and len(text) < 10 and int(text) > 0 else None
