@@ -9,7 +9,7 @@ import polars as pl
 from planner.demo.traffic import demand_week, services
 
 FOLDER = Path(__file__).parents[2] / "docs" / "examples"
-CODE_MODEL, CHAT_MODEL = "llama-3.1-8b", "llama-2-70b"
+CODE_MODEL, CHAT_MODEL = "llama-3.1-8b", "llama-3.1-70b"
 AMOUNTS = ("requests", "input_tokens", "output_tokens")
 
 
