@@ -81,11 +81,14 @@ def _options(
             demand.bandwidth[v],
         ]
     )  # [6, B, P]
-    fits = demand.memory_bytes[v] <= device_bytes
     found = []
-    for b, p, r in np.argwhere(np.isfinite(table[v]) & fits[:, :, None]):
+    for b, p, r in np.argwhere(np.isfinite(table[v])):
+        where = np.full(problem.batches.size, v), np.arange(problem.batches.size), np.full(1, p)
+        fits = demand.shard_bytes(*where, np.full(1, r + 1)) <= device_bytes
+        if not fits[b]:
+            continue
         mine = figures[:, b, p][:, None]
-        others = figures[:, fits[:, p], p]
+        others = figures[:, fits, p]
         beaten = ((others <= mine).all(axis=0) & (others < mine).any(axis=0)).any()
         if not beaten:
             found.append((b, p, r + 1))
@@ -102,7 +105,7 @@ def _needs(
     busy = problem.rate / problem.batches[b] * problem.latency_s[at] / r
     return np.stack(
         [
-            shards * demand.memory_bytes[at] / device_bytes,
+            shards * demand.shard_bytes(np.full_like(b, v), b, p, r) / device_bytes,
             shards * busy * demand.compute[at],
             shards * busy * demand.bandwidth[at],
         ],

@@ -22,6 +22,7 @@ import numpy.typing as npt
 from simulation.errors import SimulationError
 
 FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
 
 BANDWIDTH_SATURATES_AT = 0.4
 """Share of the SMs that can draw the full memory bandwidth. Assumed: a copy kernel on 108 SMs of an
@@ -30,17 +31,23 @@ A100 needs about 40 of them (little's law on 2 TB/s, 500 ns and 24 KB in flight 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Demand:
-    """What one replica of each operator needs of one GPU, each ``[V, B, P]``."""
+    """What one replica of each operator needs of one GPU, each ``[V, B, P]`` but the last."""
 
     memory_bytes: FloatArray  # weights and transient memory
     compute: FloatArray  # share of the GPU's arithmetic while it runs, 0 to 1
     bandwidth: FloatArray  # share of its memory bandwidth while it runs, 0 to 1
+    kept_bytes: FloatArray | None = None  # [V, P] KV cache in flight, divided among the replicas
 
     def __post_init__(self) -> None:
         for name in ("compute", "bandwidth"):
             share = getattr(self, name)
             if ((share < 0) | (share > 1)).any():
                 raise SimulationError(f"The share of {name} of an operator must be 0 to 1.")
+
+    def shard_bytes(self, v: IntArray, b: IntArray, p: IntArray, replicas: IntArray) -> FloatArray:
+        """Memory of one shard of operators ``v`` at batch and parallelism indices ``b``, ``p``."""
+        own = self.memory_bytes[v, b, p]
+        return own if self.kept_bytes is None else own + self.kept_bytes[v, p] / replicas
 
 
 def latency_at_share(

@@ -157,7 +157,7 @@ def _items(problem: OperatorProblem, demand: Demand, plan: OperatorPlan) -> _Ite
         replica=np.concatenate(
             [np.repeat(np.arange(r), n) for r, n in zip(plan.replicas, plan.parallel, strict=True)]
         ),
-        memory=np.ascontiguousarray(demand.memory_bytes[at]),
+        memory=demand.shard_bytes(*at, plan.replicas),
         figures=np.stack(
             [
                 problem.latency_s[at],

@@ -1,0 +1,187 @@
+"""From a model's operator graph to the scaling problem of one phase (A1, A4).
+
+Prefill and decode are separate problems: prefill sees requests, decode sees one iteration per
+token. Collectives of tensor parallelism are time of the operator they follow; what an operator
+hands to the next one, which may stand on another GPU, crosses the link once per layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from simulation.errors import SimulationError
+from simulation.performance.efficiency import bandwidth_of, peak_flops
+from simulation.performance.graph import OperatorGraph, operator_graph
+from simulation.performance.specs import Arrangement, GpuSpec, ModelShape
+from simulation.performance.work import Attention, Collective, Iteration, Operator, iteration
+from simulation.provisioning.interference import Demand
+from simulation.provisioning.problem import OperatorProblem
+
+FloatArray = npt.NDArray[np.float64]
+Timing = Callable[[Operator, Iteration], FloatArray]
+Phase = Literal["prefill", "decode"]
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """One phase of one model under load."""
+
+    shape: ModelShape
+    gpu: GpuSpec
+    phase: Phase
+    requests_s: float
+    isl: float  # input tokens of a request
+    osl: float  # output tokens
+    slo_s: float  # TTFT for prefill, TBT for decode
+    image_tokens: float = 0.0  # that the encoder of a vision-language model reads per request
+
+    @property
+    def rate(self) -> float:
+        """Arrivals at the operators: requests, or iterations of a sequence, per second."""
+        return self.requests_s * (1.0 if self.phase == "prefill" else self.osl)
+
+    @property
+    def context(self) -> float:
+        """Tokens of KV cache of a sequence in this phase, on average."""
+        return self.isl if self.phase == "prefill" else self.isl + self.osl / 2.0
+
+    def iteration(self, batch: FloatArray) -> Iteration:
+        """One iteration of ``batch`` requests or sequences."""
+        if self.phase == "decode":
+            return iteration(decodes=batch, decode_context=batch * self.context)
+        images = batch * self.image_tokens
+        return iteration(
+            prefill_tokens=batch * self.isl,
+            prefill_pairs=batch * self.isl**2 / 2.0,
+            encoder_tokens=images,
+            encoder_pairs=images * self.image_tokens,
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PhaseProblem:
+    """A service as arrays: for operators (``problem``, ``demand``) and for whole replicas."""
+
+    service: Service
+    problem: OperatorProblem
+    demand: Demand
+    replica_s: FloatArray  # [B, P] one pass of a whole replica, collectives included
+    replica_bytes: FloatArray  # [B, P] its memory on each of its GPUs
+    kept_bytes: FloatArray  # [P] KV cache in flight per GPU of all replicas together
+
+
+def phase_problem(
+    service: Service,
+    timing: Timing,
+    *,
+    batches: Sequence[int] = (1, 2, 4, 8, 16, 32, 64),
+    parallel: Sequence[int] = (1, 2, 4, 8),
+    weights: str = "bf16",
+    max_replicas: int = 64,
+) -> PhaseProblem:
+    """The problem of ``service``, latencies by ``timing`` (seconds of one call of an operator).
+
+    KV cache in flight is bounded by Little's law at the limit: rate x SLO sequences. Operators that
+    have nothing to do in this phase are left out; they are kept by no replica.
+    """
+    graphs = [operator_graph(service.shape, Arrangement(tp=p, weights=weights)) for p in parallel]
+    it = service.iteration(np.asarray(batches, np.float64))
+    names = _names(graphs[0], it, timing)
+    shape = (len(names), len(batches), len(parallel))
+    latency, transfer = np.zeros(shape), np.zeros(shape)
+    memory, compute, bandwidth = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+    kept = np.zeros((len(names), len(parallel)))
+    link = service.gpu.link_bytes_s
+    if not link:
+        raise SimulationError(
+            f"{service.gpu.name} has no published link speed, which handing tensors between GPUs "
+            "needs; add link_bytes_s to it."
+        )
+    in_flight = service.rate * service.slo_s
+    for j, graph in enumerate(graphs):
+        for v, name in enumerate(names):
+            operator = graph[name]
+            seconds = operator.count * timing(operator, it)
+            work = operator.work(it)
+            latency[v, :, j] = seconds
+            transfer[v, :, j] = operator.count * operator.output_bytes(it) / link
+            memory[v, :, j] = operator.count * operator.memory_bytes + operator.transient_bytes(it)
+            arithmetic = operator.count * work.flops / peak_flops(operator, service.gpu)
+            traffic = operator.count * work.memory_bytes / bandwidth_of(service.gpu)
+            compute[v, :, j] = np.minimum(arithmetic / seconds, 1.0)
+            bandwidth[v, :, j] = np.minimum(traffic / seconds, 1.0)
+            if isinstance(operator, Attention):
+                tokens = min(service.context, operator.window or service.context)
+                row = operator.count * operator.kv_row_bytes
+                kept[v, j] = in_flight * tokens * row
+        for collective in graph.operators:
+            if isinstance(collective, Collective):
+                owner = _before(graph, collective, names)
+                latency[owner, :, j] += collective.count * timing(collective, it)
+    problem = OperatorProblem(
+        names=names,
+        edges=_edges(graphs[0], names),
+        batches=np.asarray(batches, np.int64),
+        parallel=np.asarray(parallel, np.int64),
+        latency_s=latency,
+        transfer_s=transfer,
+        rate=service.rate,
+        slo_s=service.slo_s,
+        max_replicas=max_replicas,
+    )
+    return PhaseProblem(
+        service=service,
+        problem=problem,
+        demand=Demand(memory, compute, bandwidth, kept),
+        replica_s=_pass_s(problem),
+        replica_bytes=memory.sum(axis=0),
+        kept_bytes=kept.sum(axis=0),
+    )
+
+
+def _names(graph: OperatorGraph, it: Iteration, timing: Timing) -> tuple[str, ...]:
+    return tuple(
+        operator.name
+        for operator in graph.operators
+        if not isinstance(operator, Collective) and (timing(operator, it) > 0).all()
+    )
+
+
+def _before(graph: OperatorGraph, collective: Operator, names: tuple[str, ...]) -> int:
+    """The operator whose output ``collective`` moves."""
+    waiting = list(collective.after)
+    while waiting:
+        name = waiting.pop(0)
+        if name in names:
+            return names.index(name)
+        waiting += graph[name].after
+    raise SimulationError(f"Nothing comes before {collective.name}.")
+
+
+def _edges(graph: OperatorGraph, names: tuple[str, ...]) -> tuple[tuple[int, int], ...]:
+    """Precedence among ``names``; one that is left out passes on what came before it."""
+    found: set[tuple[int, int]] = set()
+    for v, name in enumerate(names):
+        waiting = list(graph[name].after)
+        while waiting:
+            before = waiting.pop(0)
+            if before in names:
+                found.add((names.index(before), v))
+            else:
+                waiting += graph[before].after
+    return tuple(sorted(found))
+
+
+def _pass_s(problem: OperatorProblem) -> FloatArray:
+    """Critical path of a pass without queues and transfers, ``[B, P]``."""
+    ends = np.zeros_like(problem.latency_s)
+    # Operators come in an order in which they can run.
+    for v in range(len(problem.names)):
+        before = [ends[u] for u, w in problem.edges if w == v]
+        ends[v] = problem.latency_s[v] + (np.max(before, axis=0) if before else 0.0)
+    return np.asarray(ends.max(axis=0), np.float64)
