@@ -36,6 +36,7 @@ KINDS = (
     "gemm",
     "attention_prefill",
     "attention_decode",
+    "latent_decode",
     "experts",
     "elementwise",
     "all_reduce",
@@ -117,7 +118,9 @@ def kind_of(operator: Operator) -> str:
     if isinstance(operator, Collective):
         return "all_to_all" if operator.kind == "send" else operator.kind
     if isinstance(operator, Attention):
-        return "attention_decode" if operator.axis == "decodes" else "attention_prefill"
+        if operator.axis != "decodes":
+            return "attention_prefill"
+        return "attention_decode" if operator.qk_dim == operator.v_dim else "latent_decode"
     for kind, name in ((Gemm, "gemm"), (Experts, "experts"), (Elementwise, "elementwise")):
         if isinstance(operator, kind):
             return name
