@@ -11,8 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from planner.catalogue.hardware import TYPICAL_CONTEXT
 from planner.errors import CatalogueError
 from simulation.errors import SimulationError
+from simulation.performance import memory
 from simulation.performance.specs import BYTES, GpuSpec, ModelShape, ModelSpec, Provenance
 
 GIGA, TERA = 1e9, 1e12
@@ -114,6 +116,18 @@ def model_shape(name: str, given: Mapping[str, Any]) -> ModelShape:
         raise CatalogueError(f"Model {name}: shape needs {missing}.") from None
     except SimulationError as error:
         raise CatalogueError(str(error)) from None
+
+
+def model_of_shape(shape: ModelShape) -> ModelSpec:
+    """The memory of a shape in 16 bits, as the catalogue counts it."""
+    return ModelSpec(
+        name=shape.name,
+        weight_bytes=memory.weight_bytes(shape),
+        kv_bytes_per_token=memory.kv_bytes_per_token(shape, context=TYPICAL_CONTEXT),
+        max_context=shape.max_context,
+        provenance=Provenance("published", "its shape"),
+        shape=shape,
+    )
 
 
 def _values(

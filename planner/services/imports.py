@@ -10,6 +10,8 @@ from django.db import transaction
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
+from planner.catalogue import own
+from planner.catalogue.huggingface import precision_of, shape_of
 from planner.errors import CatalogueError
 from planner.models import OwnGpu, OwnModel, User
 from planner.selectors.hardware import gpus_list, models_list
@@ -18,6 +20,7 @@ from planner.services.hardware import gpu_save, model_save
 
 MAX_BYTES = 1_000_000
 MAX_ENTRIES = 200
+CONFIG_KEYS = ("model_type", "architectures", "hidden_size", "n_embd", "d_model")
 COMMON = ("name", "kind", "source")
 
 
@@ -65,28 +68,43 @@ def hardware_import(
             kept.append(gpu_save(user=user, given=facts, gpu=gpus.get(said["name"]), **said))
         else:
             row = models.get(said["name"])
-            kept.append(model_save(user=user, given=facts, model=row, **said))
+            shape = facts.pop("shape", None)
+            if shape is not None and (facts or not isinstance(shape, Mapping)):
+                raise CatalogueError(
+                    f"{file_name}: {where} has a shape, from which its memory follows; leave out "
+                    f"{', '.join(facts) or 'what is no mapping'}."
+                )
+            if shape is not None:
+                spec = own.model_of_shape(own.model_shape(said["name"], shape))
+                kept.append(model_save(user=user, spec=spec, model=row, **said))
+            else:
+                kept.append(model_save(user=user, given=facts, model=row, **said))
     return kept
 
 
 def _config(
     user: User | None, config: Mapping[str, Any], file_name: str, name: str, source: str
 ) -> OwnModel:
-    from planner.catalogue.huggingface import model_from_config
-
     wanted = name.strip() or str(config.get("_name_or_path") or "").rpartition("/")[2]
     if not wanted:
         raise CatalogueError(f"{file_name} does not hold the model's name; give one.")
-    spec = model_from_config(wanted, config)
+    spec = own.model_of_shape(shape_of(config, wanted))
+    precision = precision_of(config)
     row = next((entry.row for entry in models_list() if entry.name == wanted), None)
     return model_save(
         user=user,
         name=wanted,
         spec=spec,
-        source=source or f"its {file_name}",
+        source=source or f"its {file_name}, which publishes weights in {precision}",
         kind="published",
         model=row,
     )
+
+
+def _is_config(document: Mapping[str, Any]) -> bool:
+    """A config.json says what kind of model it is of; parts of several models nest the sizes."""
+    parts = [document, *(part for part in document.values() if isinstance(part, Mapping))]
+    return any(key in part for part in parts for key in CONFIG_KEYS)
 
 
 def _read(data: bytes, file_name: str) -> Mapping[str, Any]:

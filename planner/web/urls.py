@@ -8,6 +8,7 @@ from planner.web.errors import View, page
 from planner.web.views import (
     account,
     calibrations,
+    estimate,
     hardware,
     home,
     profiles,
@@ -55,6 +56,8 @@ urlpatterns = [
     at("hardware/import/", hardware.add_file, "hardware-import"),
     at("hardware/prices/", hardware.prices, "prices"),
     at("hardware/carbon/", hardware.carbon, "carbon"),
+    at("estimate/", estimate.page, "estimate"),
+    at("estimate/rows/", estimate.rows, "estimate-rows"),
     at("scenarios/", scenarios.listing, "scenarios"),
     at("scenarios/new/", scenarios.new, "scenario-new"),
     at("scenarios/<int:pk>/", scenarios.detail, "scenario"),

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import polars as pl
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.urls import reverse
 
 from planner.models import Calibration, OwnGpu, OwnModel, Profile, User
+from planner.selectors.hardware import model_get
 from planner.services.calibrations import Reading, calibration_path
 from tests.planner.web_pages import json_in, signed_in, text_of
 
@@ -60,7 +62,7 @@ def test_every_page_shows(client: Client, name: str) -> None:
 def test_every_number_of_a_gpu_has_its_unit_and_provenance(client: Client) -> None:
     page = text_of(client.get(reverse("web:gpu", args=["H100-SXM"])))
     assert "Memory bandwidth" in page and "GB/s" in page and "TFLOP/s" in page
-    assert "published" in page and "assumed" in page or "measured" in page
+    assert ("published" in page and "assumed" in page) or "measured" in page
 
 
 def test_a_search_answers_with_the_rows_alone(client: Client) -> None:
@@ -173,3 +175,57 @@ def test_a_file_that_cannot_be_read_says_where(client: Client) -> None:
 
 def _file(name: str, text: str) -> SimpleUploadedFile:
     return SimpleUploadedFile(name, text.encode())
+
+
+CONFIG = {
+    "model_type": "llama", "num_hidden_layers": 32, "hidden_size": 4096, "vocab_size": 128256,
+    "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 14336,
+    "max_position_embeddings": 131072, "tie_word_embeddings": False,
+}  # fmt: skip
+
+
+def test_a_model_comes_from_its_config_json(client: Client) -> None:
+    """The same shape as the built-in Llama-3.1-8B gives the same memory."""
+    sent = {"file": _file("config.json", json.dumps(CONFIG)), "name": "tuned-8b"}
+    answer = client.post(reverse("web:hardware-import"), sent)
+    assert answer.status_code == 302 and answer["Location"].endswith("/tuned-8b/")
+    held, known = model_get("tuned-8b").spec, model_get("llama-3.1-8b").spec
+    assert held.weight_bytes == known.weight_bytes
+    assert held.kv_bytes_per_token == known.kv_bytes_per_token
+    unnamed = client.post(
+        reverse("web:hardware-import"), {"file": _file("config.json", json.dumps(CONFIG))}
+    )
+    assert "give one" in text_of(unnamed)
+    cut = {key: value for key, value in CONFIG.items() if key != "vocab_size"}
+    missing = client.post(
+        reverse("web:hardware-import"),
+        {"file": _file("config.json", json.dumps(cut)), "name": "cut"},
+    )
+    assert missing.status_code == 400 and "vocab_size" in text_of(missing)
+
+
+def test_an_estimate_says_its_error_and_where_it_comes_from(client: Client) -> None:
+    asked = {"model": "llama-3.1-8b", "gpu": "H100-SXM", "tp": 1, "isl": 1024, "osl": 256,
+             "concurrency": 32}  # fmt: skip
+    answer = client.get(reverse("web:estimate"), asked)
+    page = text_of(answer)
+    for part in ("TTFT", "TBT", "tokens/s", "W", "GB", "±", "Expected error", "Modelled"):
+        assert part in page
+    loads = json_in(answer, "sweep-data")["data"][1]
+    assert loads["y"] == sorted(loads["y"])  # more in flight never gives less output
+    part = client.get(
+        reverse("web:estimate"), asked, headers={"HX-Request": "true", "HX-Target": "answer"}
+    )
+    assert "<html" not in part.content.decode()
+    refused = text_of(client.get(reverse("web:estimate"), asked | {"gpu": "abacus"}))
+    assert "abacus" in refused
+
+
+def test_many_estimates_come_back_as_csv_in_their_order(client: Client) -> None:
+    rows = "model,gpu,tp,isl,osl,concurrency\nllama-3.1-8b,H100-SXM,1,512,64,4\n"
+    rows += "no-such-model,H100-SXM,1,512,64,4\nllama-3.1-8b,H100-SXM,1,512,64,8\n"
+    answer = client.post(reverse("web:estimate-rows"), {"file": _file("many.csv", rows)})
+    assert answer["Content-Disposition"] == 'attachment; filename="many-estimates.csv"'
+    table = pl.read_csv(answer.content)
+    assert table["refused"].is_null().to_list() == [True, False, True]
+    assert table["ttft_ms"][1] is None and table["batch"][2] == 8

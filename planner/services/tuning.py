@@ -1,0 +1,93 @@
+"""Online tuning: what a running service shows moves a linear profile, as a new version of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from planner.errors import CatalogueError
+from planner.models import ProfileVersion, User
+from planner.selectors.profiles import Known, profile_get
+from planner.services.access import check_may_plan
+from planner.services.fits import parameter_documents
+from planner.services.profiles import profile_keep
+from simulation.performance.kalman import Observations, Tuned, tune
+from simulation.performance.linear import LinearProfile
+from simulation.performance.profile import check
+from simulation.performance.specs import Provenance
+
+FIELDS = ("at_s", "decodes", "prefill_tokens", "seconds")
+MAX_OBSERVATIONS = 10_000  # in one request; the filter takes them one after the other
+KEPT_IN_REPORT = 12  # of those left out
+
+
+def profile_tune(
+    *,
+    user: User | None,
+    name: str,
+    observations: Sequence[Mapping[str, float]],
+    keep_as: str = "",
+    source: str = "",
+) -> ProfileVersion:
+    """Tune a profile by mean iteration times and keep it as the next version.
+
+    Each observation has ``at_s`` (when, seconds), ``decodes`` (sequences), ``prefill_tokens`` and
+    ``seconds``. A built-in profile is kept under ``keep_as``. The filter goes on from where the
+    last tuning of the name left it.
+    """
+    check_may_plan(user)
+    known = profile_get(name)
+    if not isinstance(known.profile, LinearProfile):
+        raise CatalogueError(
+            f"{name} is a {known.kind} profile; only linear ones are tuned by observations."
+        )
+    if not known.own and not keep_as:
+        raise CatalogueError(f"{name} is built in; say under which name to keep it (keep_as).")
+    found = _observations(observations)
+    tuned = tune(known.profile, found, covariance=_covariance(known))
+    measured, used = found.seconds, tuned.used
+    ahead = check(
+        "iteration time",
+        f"{measured.size:,} observations, each predicted before it was used",
+        measured,
+        measured / (1 + tuned.innovation),
+    )
+    base = f"{known.name}, version {known.version}" if known.own else f"built-in {known.name}"
+    said = source.strip() or "observations of a running service"
+    profile = replace(
+        tuned.profile, checks=(ahead,), provenance=Provenance("measured", f"{said}; from {base}")
+    )
+    notes = [f"Tuned from {base} by {int(used.sum()):,} observations."]
+    if left := int((~used).sum()):
+        notes.append(
+            f"{left} observations were left out: further off than the filter could believe."
+        )
+    return profile_keep(
+        user=user,
+        name=keep_as or name,
+        profile=profile,
+        parameters=parameter_documents(tuned.parameters),
+        report={"notes": notes, "covariance": tuned.covariance.tolist(), "left_out": _left(tuned)},
+    )
+
+
+def _observations(given: Sequence[Mapping[str, float]]) -> Observations:
+    if not 0 < len(given) <= MAX_OBSERVATIONS:
+        raise CatalogueError(
+            f"{len(given)} observations were given; 1 to {MAX_OBSERVATIONS:,} can be used at once."
+        )
+    columns = [np.array([float(row[field]) for row in given]) for field in FIELDS]
+    order = np.argsort(columns[0], kind="stable")
+    return Observations(*(column[order] for column in columns))
+
+
+def _covariance(known: Known) -> Any:
+    held = known.report.get("covariance")
+    return np.array(held) if held else None
+
+
+def _left(tuned: Tuned) -> list[int]:
+    return [int(i) for i in np.flatnonzero(~tuned.used)[:KEPT_IN_REPORT]]
