@@ -1,4 +1,4 @@
-"""What each operator can buy: the least latency at every number of slots."""
+"""What each operator can buy: the least latency at every price, in slots or in shares of a GPU."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ IntArray = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Frontier:
-    """The undominated choices of one operator: slots ascending, sojourn strictly descending."""
+    """The undominated choices of one operator: price ascending, sojourn strictly descending."""
 
-    slots: IntArray  # [n]
+    slots: IntArray | FloatArray  # [n] the price: P x R, or shares of a GPU
     sojourn_s: FloatArray  # [n]
     choice: IntArray  # [n, 3]: batch index, parallelism index, replicas
 
@@ -49,3 +49,14 @@ def frontiers(problem: OperatorProblem, table: FloatArray) -> tuple[Frontier, ..
             )
         )
     return tuple(found)
+
+
+def priced(table: FloatArray, price: FloatArray) -> Frontier:
+    """The frontier of one operator by any price; both ``[B, P, R]``, stable choices only."""
+    flat, cost = table.ravel(), price.ravel()
+    by_price = np.lexsort((flat, cost))
+    by_price = by_price[np.isfinite(flat[by_price])]
+    least = flat[by_price]
+    keep = by_price[least < np.minimum.accumulate(np.r_[np.inf, least])[:-1]]
+    b, p, r = np.unravel_index(keep, table.shape)
+    return Frontier(cost[keep], flat[keep], np.stack([b, p, r + 1], axis=1).astype(np.int64))
