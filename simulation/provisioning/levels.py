@@ -81,7 +81,7 @@ def operator_level(
     """
     begun = time.perf_counter()
     problem = phase.problem
-    table = sojourns(problem)
+    table = _that_fit(phase, device_bytes)
     options = frontiers(problem, table)
     if any(not option.slots.size for option in options):
         return None
@@ -120,6 +120,16 @@ def operator_level(
     if whole is not None and (best is None or whole.devices < best.devices):
         best = replace(whole, level="operator", method="as whole replicas: nothing finer is less")
     return None if best is None else replace(best, seconds=time.perf_counter() - begun)
+
+
+def _that_fit(phase: PhaseProblem, device_bytes: float) -> FloatArray:
+    """The table of sojourns without the choices whose replica is too big for a device."""
+    demand = phase.demand
+    replicas = np.arange(1, phase.problem.max_replicas + 1)
+    memory = demand.memory_bytes[..., None]
+    if demand.kept_bytes is not None:
+        memory = memory + demand.kept_bytes[:, None, :, None] / replicas
+    return np.where(memory <= device_bytes, sojourns(phase.problem), np.inf)
 
 
 def _loaded(phase: PhaseProblem, plan: ReplicaPlan) -> float:
