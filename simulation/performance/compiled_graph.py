@@ -8,13 +8,15 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from simulation.performance.curves import Curve, Part, grid
+from simulation.performance.curves import ANY, Curve, Part, grid
 from simulation.performance.graph import OperatorGraph
 from simulation.performance.profile import Check
 from simulation.performance.specs import Provenance
 from simulation.performance.work import Iteration, Operator, iteration
 
 FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
+Known = Callable[[Operator, Iteration], BoolArray]  # whether each call was measured
 Timing = Callable[[Operator, Iteration], FloatArray]  # seconds of one call for each iteration
 
 # Knots per GPU. Tokens: every step of a tensor core's tile at first, then a quarter of an octave.
@@ -66,32 +68,64 @@ class GraphProfile:
         return _total(self.graph.operators, ("encoder",), it, self.timing)
 
 
-def compile_graph(graph: OperatorGraph, timing: Timing, overhead_s: float = 0.0) -> Curve:
+def compile_graph(
+    graph: OperatorGraph, timing: Timing, overhead_s: float = 0.0, known: Known | None = None
+) -> Curve:
     """The curve of ``graph``: operators over all tokens, over decodes and over prefill chunks.
 
     ``overhead_s`` is what every iteration takes beside its operators. Where an iteration both
-    decodes and prefills, the output head reads its weights once.
+    decodes and prefills, the output head reads its weights once. ``known`` says of an operator's
+    calls whether they were measured; the curve then knows where it goes beyond that.
     """
     spread = graph.arrangement.attention_dp * graph.arrangement.pp
     operators = graph.operators
     tokens = np.unique(np.concatenate([TOKENS, TOKENS * spread]))
-    dense = _total(operators, ("tokens",), iteration(decodes=tokens), timing) + overhead_s
     keys = keys_knots(graph.shape.max_context)
-
     b = np.unique(np.concatenate([[1.0], SEQUENCES * spread]))
-    grown = iteration(decodes=b[:, None], decode_context=b[:, None] * keys)
-    decode = _total(operators, ("decodes", "logits"), grown, timing)
-
     p = np.unique(np.concatenate([[1.0], CHUNKS * spread]))
+    every = iteration(decodes=tokens[:, None])
+    decodes = iteration(decodes=b[:, None], decode_context=b[:, None] * keys)
     chunks = iteration(prefill_tokens=p[:, None], prefill_pairs=p[:, None] * keys)
-    prefill = _total(operators, ("prefill", "logits"), chunks, timing)
+
+    def part(
+        x: FloatArray, y: FloatArray, axes: tuple[str, ...], it: Iteration, more: float = 0.0
+    ) -> Part:
+        seconds = _total(operators, axes, it, timing) + more
+        if known is None:
+            return Part(x, y, seconds)
+        low, high = _ends(y, _all(operators, axes, it, known))
+        return Part(x, y, seconds, low, high)
+
     head = _total(operators, ("logits",), iteration(prefill_tokens=1.0), timing)
     return grid(
-        dense=Part(tokens, np.zeros(1), dense[:, None]),
-        decode=Part(b, keys, decode),
-        prefill=Part(p, keys, prefill),
+        dense=part(tokens, np.zeros(1), ("tokens",), every, overhead_s),
+        decode=part(b, keys, ("decodes", "logits"), decodes),
+        prefill=part(p, keys, ("prefill", "logits"), chunks),
         overlap_s=float(head),
     )
+
+
+def _all(
+    operators: Iterable[Operator], axes: tuple[str, ...], it: Iteration, known: Known
+) -> BoolArray:
+    """Whether every operator of ``axes`` was measured at each iteration."""
+    inside = np.ones(it.decodes.shape, np.bool_)
+    for operator in operators:
+        if operator.axis in axes:
+            inside &= known(operator, it)
+    return inside
+
+
+def _ends(y: FloatArray, inside: BoolArray) -> tuple[FloatArray, FloatArray]:
+    """The first and last y measured at each x, shape ``[n, m]`` to twice ``[n]``; crossed where
+    there is none. Without a dependence on y, all of it or nothing."""
+    first, last = (y[0], y[-1]) if y.size > 1 else (-ANY, ANY)
+    if y.size == 1:
+        return np.where(inside[:, 0], first, ANY), np.where(inside[:, 0], last, -ANY)
+    low = np.where(inside, y, np.inf).min(axis=1)
+    high = np.where(inside, y, -np.inf).max(axis=1)
+    none = ~inside.any(axis=1)
+    return np.where(none, ANY, low), np.where(none, -ANY, high)
 
 
 def _total(

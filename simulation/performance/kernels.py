@@ -268,31 +268,40 @@ def _groups(columns: list[FloatArray]) -> dict[tuple[int, ...], npt.NDArray[np.i
     return {tuple(int(v) for v in key): part for key, part in zip(keys, parts, strict=True)}
 
 
+def _merged(found: list[KernelRows], names: tuple[str, ...]) -> dict[str, KernelRows]:
+    """One KernelRows for each precision, with the columns ``names``."""
+    result = {}
+    for precision in sorted({rows.precision for rows in found}):
+        same = [rows for rows in found if rows.precision == precision]
+        columns = {name: np.concatenate([r.columns[name] for r in same]) for name in names}
+        seconds = np.concatenate([r.seconds for r in same])
+        result[precision] = KernelRows(same[0].op, precision, columns, seconds)
+    return result
+
+
 def _gemm_tables(found: list[KernelRows]) -> dict[str, GemmTable]:
     tables = {}
-    for precision in {rows.precision for rows in found}:
-        chosen = [rows for rows in found if rows.precision == precision]
-        m, n, k = (np.concatenate([r.columns[c] for r in chosen]) for c in "mnk")
-        seconds = np.concatenate([r.seconds for r in chosen])
+    for precision, rows in _merged(found, ("m", "n", "k")).items():
+        m, n, k = (rows.columns[c] for c in "mnk")
         lines = {
-            (key[0], key[1]): line(m[part], seconds[part]) for key, part in _groups([n, k]).items()
+            (key[0], key[1]): line(m[part], rows.seconds[part])
+            for key, part in _groups([n, k]).items()
         }
         tables[precision] = GemmTable(lines, np.unique(n), np.unique(k))
     return tables
 
 
 def _attention(found: list[KernelRows], length: str) -> dict[AttentionKey, Surface]:
+    """``length`` is isl for prompts (whole ones only) and context for decodes."""
     tables = {}
-    for rows in found:
-        columns = rows.columns
-        shape = [columns["head_dim"], columns["heads"], columns["kv_heads"]]
-        for key, part in _groups(shape).items():
-            use = part
-            if length == "isl" and "context" in columns:  # whole prompts only
-                use = part[columns["context"][part] == 0]
+    names = ("head_dim", "heads", "kv_heads", "batch", "context")
+    for precision, rows in _merged(found, (*names, *({length} - set(names)))).items():
+        c = rows.columns
+        for key, part in _groups([c["head_dim"], c["heads"], c["kv_heads"]]).items():
+            use = part[c["context"][part] == 0] if length == "isl" else part
             if use.size:
-                tables[(rows.precision, key[0], key[1], key[2])] = surface(
-                    columns["batch"][use], columns[length][use], rows.seconds[use]
+                tables[(precision, key[0], key[1], key[2])] = surface(
+                    c["batch"][use], c[length][use], rows.seconds[use]
                 )
     return tables
 
@@ -300,10 +309,10 @@ def _attention(found: list[KernelRows], length: str) -> dict[AttentionKey, Surfa
 def _experts(found: list[KernelRows]) -> dict[ExpertsKey, Line]:
     tables = {}
     names = ("hidden", "intermediate", "experts", "top_k", "moe_tp", "moe_ep")
-    for rows in found:
+    for precision, rows in _merged(found, ("tokens", *names)).items():
         for key, part in _groups([rows.columns[name] for name in names]).items():
             h, i, e, top, tp, ep = key
-            tables[(rows.precision, h, i, e, top, tp, ep)] = line(
+            tables[(precision, h, i, e, top, tp, ep)] = line(
                 rows.columns["tokens"][part], rows.seconds[part]
             )
     return tables
@@ -311,7 +320,7 @@ def _experts(found: list[KernelRows]) -> dict[ExpertsKey, Line]:
 
 def _elementwise(found: list[KernelRows]) -> dict[tuple[int, int], Line]:
     tables = {}
-    for rows in found:
+    for rows in _merged(found, ("m", "n", "k")).values():
         for key, part in _groups([rows.columns["k"], rows.columns["n"]]).items():
             tables[(key[0], key[1])] = line(rows.columns["m"][part], rows.seconds[part])
     return tables

@@ -1,0 +1,116 @@
+"""Profiles that sum measured kernels over the operator graph of a model.
+
+An operator that was not measured on the GPU (norms between the products, a head dimension without a
+table) is modelled by its efficiency factors; ``measured_share`` says how much of an iteration's
+time rests on measurements. Iterations whose kernels lie beyond the measured points are outside the
+profile's range, see ``measured_range``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+
+from simulation.performance.compiled_graph import GraphProfile, compile_graph
+from simulation.performance.efficiency import Efficiencies
+from simulation.performance.graph import OperatorGraph, operator_graph
+from simulation.performance.kernels import Kernels
+from simulation.performance.profile import Check
+from simulation.performance.roofline import estimated_s, spread_of
+from simulation.performance.specs import Arrangement, GpuSpec, ModelShape, Provenance
+from simulation.performance.work import Iteration, Operator, iteration
+
+FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
+KERNEL_SPREAD = 0.06  # of repeated measurements of one call, 95th percentile (aiconfigurator's)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorProfile(GraphProfile):
+    """Iteration latency from measured kernels."""
+
+    kernels: Kernels = field(repr=False)
+    measured_share: float  # of the time of a typical decode iteration, see ``spread_of``
+
+    @property
+    def kind(self) -> str:
+        return "operator"
+
+
+def measured_s(
+    operator: Operator,
+    it: Iteration,
+    kernels: Kernels,
+    gpu: GpuSpec,
+    efficiencies: Efficiencies,
+) -> FloatArray:
+    """Seconds of one call: measured where it was, else by the efficiency factors."""
+    found = kernels.read(operator, it)
+    return estimated_s(operator, it, gpu, efficiencies) if found is None else found[0]
+
+
+def measured_at(operator: Operator, it: Iteration, kernels: Kernels) -> BoolArray:
+    """Whether each call lies within measured points; true where the operator is modelled, of which
+    ``measured_share`` tells."""
+    found = kernels.read(operator, it)
+    return np.ones(it.decodes.shape, np.bool_) if found is None else found[1]
+
+
+def measured_share(
+    graph: OperatorGraph,
+    it: Iteration,
+    kernels: Kernels,
+    gpu: GpuSpec,
+    efficiencies: Efficiencies,
+) -> float:
+    """Of the time of one iteration, the share of operators that have measured kernels."""
+    total, measured = 0.0, 0.0
+    for operator in graph.operators:
+        seconds = operator.count * float(measured_s(operator, it, kernels, gpu, efficiencies))
+        total += seconds
+        measured += seconds if kernels.read(operator, it) is not None else 0.0
+    return measured / total
+
+
+def operator_profile(
+    shape: ModelShape,
+    gpu: GpuSpec,
+    arrangement: Arrangement,
+    kernels: Kernels,
+    efficiencies: Efficiencies,
+    *,
+    max_batch: int,
+    max_batch_tokens: int,
+    kv_capacity_tokens: int,
+    overhead_s: float = 0.0,
+    checks: tuple[Check, ...] = (),
+) -> OperatorProfile:
+    """The profile of ``shape`` on ``arrangement.gpus`` GPUs of the type that was measured."""
+    graph = operator_graph(shape, arrangement)
+    timing = partial(measured_s, kernels=kernels, gpu=gpu, efficiencies=efficiencies)
+    typical = iteration(decodes=64.0, decode_context=64.0 * 2048.0)
+    share = measured_share(graph, typical, kernels, gpu, efficiencies)
+    modelled = spread_of(graph, gpu, efficiencies, timing)
+    return OperatorProfile(
+        model=shape.name,
+        gpu=gpu.name,
+        tp=graph.arrangement.gpus,
+        max_batch=max_batch,
+        max_batch_tokens=max_batch_tokens,
+        kv_capacity_tokens=kv_capacity_tokens,
+        provenance=Provenance(
+            "measured" if share > 0.5 else "modelled",
+            f"Sum of kernels measured on {kernels.gpu} ({kernels.source}), {share:.0%} of a decode "
+            "iteration's time; the rest by efficiency factors",
+        ),
+        curve=compile_graph(graph, timing, overhead_s, partial(measured_at, kernels=kernels)),
+        graph=graph,
+        timing=timing,
+        spread=share * KERNEL_SPREAD + (1.0 - share) * modelled,
+        kernels=kernels,
+        measured_share=share,
+        checks=checks,
+    )
