@@ -41,7 +41,18 @@ def line(sizes: FloatArray, seconds: FloatArray) -> Line:
     values = seconds[order]
     if unique.size < sizes.size:
         values = np.array([np.median(group) for group in np.split(values, start[1:])])
-    return Line(unique, np.maximum.accumulate(values))
+    return Line(unique, monotone(values))
+
+
+def monotone(seconds: FloatArray) -> FloatArray:
+    """``seconds`` made non-decreasing along every axis, noise neither favoured up nor down: the
+    geometric mean of the least monotone values above them and the largest below."""
+    above, below = seconds, seconds
+    for axis in range(seconds.ndim):
+        above = np.maximum.accumulate(above, axis=axis)
+        below = np.flip(np.minimum.accumulate(np.flip(below, axis), axis=axis), axis)
+    result: FloatArray = np.sqrt(above * below)
+    return result
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from simulation.performance.collectives import CollectiveTable, Line, line
+from simulation.performance.collectives import CollectiveTable, Line, line, monotone
 from simulation.performance.work import (
     Attention,
     Collective,
@@ -48,8 +48,8 @@ class KernelRows:
 class Surface:
     """Seconds over two ascending sizes, ``seconds[n, m]``; ``measured`` marks what was filled in.
 
-    A missing corner (large batch and long context do not fit together) is the next smaller batch's
-    time in proportion to the batch.
+    A point missing between two others is read from them. A missing corner (large batch and long
+    context do not fit together) is the next smaller batch's time in proportion to the batch.
     """
 
     x: FloatArray
@@ -94,6 +94,7 @@ def surface(x: FloatArray, y: FloatArray, seconds: FloatArray) -> Surface:
     ys, j = np.unique(y, return_inverse=True)
     table = np.full((xs.size, ys.size), np.nan)
     table[i, j] = seconds
+    table = _between(_between(table, ys).T, xs).T
     measured = np.isfinite(table)
     for row in range(table.shape[0]):
         missing = ~np.isfinite(table[row])
@@ -104,8 +105,19 @@ def surface(x: FloatArray, y: FloatArray, seconds: FloatArray) -> Surface:
         if column and missing.any():
             table[missing, column] = table[missing, column - 1] * ys[column] / ys[column - 1]
     table = np.where(np.isfinite(table), table, np.nanmin(table))
-    table = np.maximum.accumulate(np.maximum.accumulate(table, axis=0), axis=1)
-    return Surface(xs, ys, table, measured)
+    return Surface(xs, ys, monotone(table), measured)
+
+
+def _between(table: FloatArray, knots: FloatArray) -> FloatArray:
+    """Missing values of each row that lie between two measured ones, from these."""
+    result = table.copy()
+    for row in result:
+        known = np.flatnonzero(np.isfinite(row))
+        if 1 < known.size < row.size:
+            inner = slice(known[0], known[-1] + 1)
+            logs = np.interp(np.log(knots[inner]), np.log(knots[known]), np.log(row[known]))
+            row[inner] = np.exp(logs)
+    return result
 
 
 @dataclass(frozen=True, slots=True, eq=False)

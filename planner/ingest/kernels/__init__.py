@@ -1,5 +1,5 @@
 """Import of measured operators (kernels) from files into tables of ``simulation.performance``."""
 
-from planner.ingest.kernels.reader import FORMATS, KernelFile, read_kernels
+from planner.ingest.kernels.reader import FORMATS, KernelFile, read_frame, read_kernels
 
-__all__ = ["FORMATS", "KernelFile", "read_kernels"]
+__all__ = ["FORMATS", "KernelFile", "read_frame", "read_kernels"]

@@ -96,7 +96,7 @@ def read_kernels(
     layers; ``gpus`` the catalogue's types, against whose peaks rows are checked where it knows
     them. Raises IngestError with file, line or column, and the remedy.
     """
-    frame = _frame(Path(path), name)
+    frame = read_frame(Path(path), name)
     found = format if format != "auto" else detect(frame)
     if found not in FORMATS:
         raise IngestError(
@@ -127,7 +127,8 @@ def detect(frame: Frame) -> str:
     )
 
 
-def _frame(path: Path, name: str) -> Frame:
+def read_frame(path: Path, name: str = "") -> Frame:
+    """All rows of a file, whatever their format; raises IngestError where it is no table."""
     options = IngestOptions(name=name, max_bytes=LIMIT_BYTES, max_expanded_bytes=4 * LIMIT_BYTES)
     if path.name.endswith(".json") or name.endswith(".json"):
         return own.json_frame(path, name or path.name)

@@ -1,0 +1,261 @@
+"""Operator profiles against measurements that they did not see.
+
+``operator_tpot_median_error``: Llama-3.1-8B and Qwen3-32B on H100 at TP 1 to 8, bf16 and fp8, from
+``aic_*`` kernels of that GPU alone, against the TPOT of served deployments
+(``silicon_measured``, co-located). Nothing is fitted to those rows. The served loop is reduced to
+its steady state: ``concurrency`` sequences (at most those that fit in memory), each replaced by a
+new one when it ends, so that over its output a sequence sees the prompts of the others once each.
+TensorRT-LLM and vLLM compute them in the same iterations as the decodes, SGLang in iterations of
+their own (its ``--enable-mixed-chunk`` is off by default). Host overhead: none, since all three
+schedule ahead while the GPU works.
+
+The rest: layer timings of LLMServingSim v1 and vidur, the sizes at odd places used for the tables
+and those between predicted.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from planner.catalogue import hardware
+from planner.catalogue.efficiency import efficiencies
+from planner.ingest.kernels import KernelFile, read_frame, read_kernels
+from planner.ingest.kernels.layers import v1_layers
+from simulation.performance.compiled_graph import GraphProfile
+from simulation.performance.kernels import KernelRows, Kernels, kernels
+from simulation.performance.memory import largest_batch
+from simulation.performance.operator import operator_profile
+from simulation.performance.profile import check, iteration_s
+from simulation.performance.roofline import roofline_profile
+from simulation.performance.specs import Arrangement, ModelShape
+
+Array = np.ndarray
+H100 = "H100-SXM"
+AIC = (
+    "aic_gemm.parquet",
+    "aic_context_attention.parquet",
+    "aic_generation_attention.parquet",
+    "aic_moe.parquet",
+    "aic_nccl.parquet",
+    "aic_custom_allreduce.parquet",
+)
+MODELS = {"meta-llama/Llama-3.1-8B-Instruct": "llama-3.1-8b", "Qwen/Qwen3-32B": "qwen3-32b"}
+BUDGET = 8192  # tokens of an iteration; the default of vLLM and TensorRT-LLM on these GPUs
+
+
+@cache
+def shapes() -> dict[str, ModelShape]:
+    return {name: hardware.shape(name) for name in hardware.models()}
+
+
+def file(data: Path, name: str) -> KernelFile:
+    return read_kernels(data / "profiles" / name, shapes=shapes(), gpus=hardware.gpus())
+
+
+def aic_kernels(data: Path, gpu: str) -> Kernels:
+    """The ``aic_*`` kernels of one GPU type."""
+    rows = [one for name in AIC for one in file(data, name).by_gpu.get(gpu, [])]
+    return kernels(gpu, "aiconfigurator @ 095f58a, vLLM kernels", rows)
+
+
+def served_tpot_s(profile: GraphProfile, n: int, isl: int, osl: int, mixed: bool) -> float:
+    """Mean seconds per output token with ``n`` sequences in a closed loop, at its steady state.
+
+    A request spends ``wait`` on its prompt and osl tpot decoding, so a share of the n decode at
+    any time, and the others' prompts fall into its decode phase in that share.
+    """
+    context = isl + osl / 2
+    chunks = int(np.ceil(isl / BUDGET))
+    tokens, pairs = isl / chunks, isl * isl / 2 / chunks
+    alone = chunks * float(iteration_s(profile, 0, 0, tokens, pairs))
+    decodes = float(n)
+    tpot = 0.0
+    for _ in range(100):
+        step = float(iteration_s(profile, decodes, decodes * context, 0, 0))
+        both = float(iteration_s(profile, decodes, decodes * context, tokens, pairs))
+        prompt = chunks * (both - step) if mixed else alone
+        share = osl * tpot / (alone + step / 2 + osl * tpot) if tpot else 1.0
+        found = step + (n - 1) * share * prompt / osl
+        decodes = max(1.0, n * share)
+        if abs(found - tpot) < 1e-7 * found:
+            break
+        tpot = (tpot + found) / 2 if tpot else found
+    return found
+
+
+def tpot_rows(data: Path) -> pl.DataFrame:
+    """Served deployments with the TPOT (ms) predicted by operator and by roofline profiles."""
+    path = data / "profiles/silicon_measured.csv.gz"
+    rows = pl.read_csv(path, infer_schema_length=None).filter(
+        (pl.col("system") == "h100_sxm")
+        & (pl.col("mode") == "agg")
+        & pl.col("model_path").is_in(list(MODELS))
+        & pl.col("concurrency").is_not_null()
+        & (pl.col("precision").is_null() | pl.col("precision").is_in(["bf16", "fp8"]))
+    )
+    gpu, measured, factors = hardware.gpu(H100), aic_kernels(data, H100), efficiencies()
+    profiles: dict[tuple[str, Arrangement], tuple[GraphProfile, GraphProfile]] = {}
+    predicted = []
+    for row in rows.iter_rows(named=True):
+        shape = shapes()[MODELS[row["model_path"]]]
+        where = Arrangement(tp=int(row["tp_size"]), weights=row["precision"] or "bf16")
+        isl, osl = row["isl"], row["osl"]
+        limits = {"max_batch": 256, "max_batch_tokens": BUDGET, "kv_capacity_tokens": 1 << 20}
+        key = (shape.name, where)
+        if key not in profiles:
+            profiles[key] = (
+                operator_profile(shape, gpu, where, measured, factors, **limits),
+                roofline_profile(shape, gpu, where, factors, **limits),
+            )
+        n = min(row["concurrency"], max(1, largest_batch(shape, gpu, where, isl + osl)))
+        mixed = row["backend"] != "sglang"
+        predicted.append([1e3 * served_tpot_s(p, n, isl, osl, mixed) for p in profiles[key]])
+    found = pl.DataFrame(predicted, schema=["operator_ms", "roofline_ms"], orient="row")
+    return pl.concat([rows, found], how="horizontal")
+
+
+def held_out(rows: list[KernelRows]) -> tuple[Array, Array]:
+    """Measured and predicted seconds at every second size, from tables of the others."""
+    train, test = [], []
+    for one in rows:
+        out = _out(one)
+        train.append(_only(one, ~out))
+        test.append(_only(one, out))
+    tables = kernels("", "", train)
+    measured, predicted = [], []
+    for one in test:
+        read = _predict(tables, one)
+        if read is not None:
+            measured.append(one.seconds)
+            predicted.append(read)
+    return np.concatenate(measured), np.concatenate(predicted)
+
+
+def _sizes(rows: KernelRows) -> Array:
+    return rows.columns["tokens" if rows.op == "experts" else "m"]
+
+
+def _out(rows: KernelRows) -> Array:
+    """Which rows are left out: every second size."""
+    size = _sizes(rows)
+    return np.searchsorted(np.unique(size), size) % 2 == 1
+
+
+def _only(rows: KernelRows, mask: Array) -> KernelRows:
+    columns = {name: values[mask] for name, values in rows.columns.items()}
+    return KernelRows(rows.op, rows.precision, columns, rows.seconds[mask])
+
+
+def _predict(tables: Kernels, rows: KernelRows) -> Array | None:
+    """Seconds at the sizes of ``rows``, all of one shape."""
+    c = rows.columns
+    if rows.seconds.size == 0:
+        return None
+    if rows.op == "gemm":
+        read = tables.gemm[rows.precision].at(c["m"], int(c["n"][0]), int(c["k"][0]))
+        return None if read is None else read[0]
+    if rows.op == "experts":
+        names = ("hidden", "intermediate", "experts", "top_k", "moe_tp", "moe_ep")
+        key = (rows.precision, *(int(c[name][0]) for name in names))
+        return tables.experts[key].at(c["tokens"])  # type: ignore[index]
+    return tables.elementwise[(int(c["k"][0]), int(c["n"][0]))].at(c["m"])
+
+
+def attention_held_out(rows: list[KernelRows]) -> tuple[Array, Array]:
+    """Measured and predicted seconds of decodes at batches and contexts left out in turn."""
+    measured, predicted = [], []
+    for one in rows:
+        if one.op != "attention_decode":
+            continue
+        c = one.columns
+        places = [np.searchsorted(np.unique(c[name]), c[name]) for name in ("batch", "context")]
+        for offset in (0, 1):  # one diagonal in two, so that neighbours on both sides remain
+            out = (places[0] + places[1]) % 4 == 1 + 2 * offset
+            table = kernels("", "", [_only(one, ~out)]).decode
+            seconds, inside = next(iter(table.values())).at(c["batch"][out], c["context"][out])
+            measured.append(one.seconds[out][inside])
+            predicted.append(seconds[inside])
+    return np.concatenate(measured), np.concatenate(predicted)
+
+
+def iteration_error(data: Path) -> float:
+    """Median error of what all layers of an iteration take together at the sizes left out, of
+    Llama-3.1-8B, Qwen3-32B and Qwen3-30B-A3B where LLMServingSim timed them, attention aside."""
+    frame = read_frame(data / "profiles/llmservingsim_v1_layers.csv.gz")
+    keys = frame.data.select("hardware", "model", "tp").unique(maintain_order=True)
+    errors = []
+    for hardware_name, model, tp in keys.iter_rows():
+        chosen = frame.only(
+            (pl.col("hardware") == hardware_name)
+            & (pl.col("model") == model)
+            & (pl.col("tp") == tp)
+            & (pl.col("kind") != "per_sequences")
+        )
+        (rows,) = v1_layers(chosen, shapes()).values()
+        totals: dict[float, tuple[float, float]] = {}
+        for one in rows:
+            found = held_out([one])
+            sizes = _sizes(one)[_out(one)]
+            for size, measured, predicted in zip(sizes, *found, strict=True):
+                before = totals.get(size, (0.0, 0.0))
+                totals[size] = (before[0] + measured, before[1] + predicted)
+        pairs = np.array(list(totals.values()))
+        one_error = pairs[:, 1] / pairs[:, 0] - 1
+        median = np.median(np.abs(one_error))
+        print(f"{model} on {tp} x {hardware_name}: layers {median:.3f}", file=sys.stderr)
+        errors.append(one_error)
+    return float(np.median(np.abs(np.concatenate(errors))))
+
+
+def figures(data: Path) -> dict[str, float]:
+    """Errors as fractions; the table by engine, precision and tensor parallelism on stderr."""
+    rows = tpot_rows(data).with_columns(
+        operator=pl.col("operator_ms") / pl.col("silicon_tpot_ms") - 1,
+        roofline=pl.col("roofline_ms") / pl.col("silicon_tpot_ms") - 1,
+        precision=pl.col("precision").fill_null("bf16"),
+    )
+    groups = rows.group_by("model_path", "backend", "precision", "tp_size").agg(
+        pl.len().alias("rows"),
+        pl.col("operator").abs().median().alias("operator_error"),
+        pl.col("operator").median().alias("operator_bias"),
+        pl.col("roofline").abs().median().alias("roofline_error"),
+    )
+    with pl.Config(tbl_rows=40, tbl_hide_dataframe_shape=True, fmt_str_lengths=40):
+        print(groups.sort("model_path", "backend", "precision", "tp_size"), file=sys.stderr)
+    result = {
+        "operator_tpot_median_error": _median(rows["operator"]),
+        "roofline_tpot_median_error": _median(rows["roofline"]),
+    }
+    for precision in ("bf16", "fp8"):
+        part = rows.filter(pl.col("precision") == precision)
+        result[f"operator_tpot_median_error_{precision}"] = _median(part["operator"])
+    layers = file(data, "llmservingsim_v1_layers.csv.gz")
+    attention = file(data, "llmservingsim_v1_attention.parquet")
+    vidur = file(data, "vidur_mlp_ops.parquet")
+    result["operator_iteration_median_error"] = iteration_error(data)
+    for name, source in (("operator_layers", layers), ("vidur_layers", vidur)):
+        pairs = [held_out(one) for one in source.by_gpu.values()]
+        result |= _errors(name, pairs)
+    result |= _errors(
+        "operator_attention", [attention_held_out(v) for v in attention.by_gpu.values()]
+    )
+    return result
+
+
+def _median(errors: pl.Series) -> float:
+    return float(np.median(np.abs(errors.to_numpy())))
+
+
+def _errors(name: str, pairs: list[tuple[Array, Array]]) -> dict[str, float]:
+    measured, predicted = (np.concatenate(side) for side in zip(*pairs, strict=True))
+    found = check(name, "sizes left out", measured, predicted)
+    print(
+        f"{name}: {found.rows} calls left out, MAPE {found.mape:.3f}, bias {found.bias:+.3f}",
+        file=sys.stderr,
+    )
+    return {f"{name}_median_error": found.median, f"{name}_mape": found.mape}
