@@ -1,0 +1,107 @@
+"""The scenarios of an independent simulator (splitwise-sim), as fleets and traces of ours.
+
+Its rules are in ``../shared/reference/README.md``; the rows there are its answers, one per request.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from simulation.errors import SimulationError
+from simulation.fleet import Fleet, Pool, Region, Tier
+from simulation.performance.curves import Curve, Part, grid
+from simulation.performance.specs import GpuSpec, Provenance
+from simulation.performance.table import TableProfile
+from simulation.trace import Trace
+
+SHARED = Path(__file__).parents[1] / "../shared"
+SOURCE = Provenance("measured", "splitwise-sim data/perf_model.csv @ 8f99e7d (MIT)")
+MODEL, GPU, TP = "llama2-70b", "h100-80gb", 8
+KV_BYTES_PER_TOKEN = 2 * 2 * 80 * 8192  # no grouped-query saving
+KV_TOKENS = int((8 * 80e9 - 135e9) // KV_BYTES_PER_TOKEN)
+MIXED = 1.1
+FloatArray = npt.NDArray[np.float64]
+
+
+def rows(scenario: str) -> pl.DataFrame:
+    """Its per-request results, in order of arrival."""
+    return pl.read_csv(_shared(f"reference/splitwise_sim_{scenario}.csv.gz"))
+
+
+def splitwise_curve() -> Curve:
+    """Medians by batch tokens, linear between them and beyond."""
+    table = (
+        pl.read_csv(_shared("data/profiles/splitwise_perf_model.csv"))
+        .filter(model=MODEL, hardware=GPU, tensor_parallel=TP)
+        .with_columns(tokens=pl.col("prompt_size") * pl.col("batch_size"))
+        .group_by("tokens")
+        .agg(pl.col("prompt_time", "token_time").median() / 1000)
+        .sort("tokens")
+    )
+    parts = [_line(table["tokens"], table[name]) for name in ("token_time", "prompt_time")]
+    return grid(decode=parts[0], prefill=parts[1], mixed=MIXED)
+
+
+def splitwise_profile(max_batch: int = 512, max_batch_tokens: int = 2048) -> TableProfile:
+    """Llama-2-70B in fp16 on eight H100."""
+    return TableProfile(
+        model=MODEL,
+        gpu=GPU,
+        tp=TP,
+        max_batch=max_batch,
+        max_batch_tokens=max_batch_tokens,
+        kv_capacity_tokens=KV_TOKENS,
+        provenance=SOURCE,
+        curve=splitwise_curve(),
+    )
+
+
+def trace(arrival_s: FloatArray, isl: FloatArray, osl: FloatArray) -> Trace:
+    """Requests of the one model, region and tier."""
+    codes = np.zeros(len(arrival_s), np.int16)
+    return Trace(
+        arrival_s=np.asarray(arrival_s, np.float64),
+        input_tokens=np.asarray(isl, np.int32),
+        output_tokens=np.asarray(osl, np.int32),
+        model=codes,
+        region=codes,
+        tier=codes,
+        models=(MODEL,),
+        regions=("r",),
+        tiers=("t",),
+        start_s=0.0,
+        provenance="splitwise-sim",
+    )
+
+
+def fleet(instances: int) -> Fleet:
+    """Identical instances of the profile, at our own rules (chunked prefill)."""
+    return Fleet(
+        tiers=(Tier("t"),),
+        regions=(Region("r", 400.0, 1.2),),
+        pools=(pool(splitwise_profile(), instances),),
+        latency_s=np.zeros((1, 1)),
+    )
+
+
+def pool(profile: TableProfile, instances: int) -> Pool:
+    gpu = GpuSpec(GPU, 80e9, 0.0, 0.0, 0.0, SOURCE)
+    return Pool(MODEL, "r", profile, gpu, instances, instances, instances, 0.0, 0.0)
+
+
+def _line(tokens: pl.Series, seconds: pl.Series) -> Part:
+    """With a knot at one token: before its first knot a curve of ours is flat, not a line."""
+    x, y = tokens.to_numpy().astype(float), seconds.to_numpy()
+    first = y[0] - (x[0] - 1.0) * (y[1] - y[0]) / (x[1] - x[0])
+    return Part(np.r_[1.0, x], np.zeros(1), np.r_[first, y][:, None])
+
+
+def _shared(name: str) -> Path:
+    path = SHARED / name
+    if not path.exists():
+        raise SimulationError(f"The reference file ../shared/{name} is absent.")
+    return path

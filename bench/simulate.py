@@ -1,0 +1,185 @@
+"""How fast the simulator is, in requests per second of one core, after compilation.
+
+    python -m bench.simulate [--json] [--quick]
+
+- ``poisson80_rps``: the reference scenario of 40 instances at 80 requests/s, continued to 300,000
+  requests; the best of five runs.
+- ``features_rps``: the same requests in two regions and three tiers, one of them deferrable, with
+  unified reactive scaling (``features`` says what is on).
+- ``week10m_seconds``, ``week10m_rss_mb``: ten million requests over a week with days and nights,
+  three regions, four models, three tiers, unified reactive; with the making of its trace.
+- ``by_requests`` and ``by_instances``: microseconds a request, from 10^5 to 10^7 requests and up
+  to 2,000 instances.
+
+``--quick`` leaves the week and the scaling out. Each figure is measured in a process of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from bench import reference
+from simulation.engine import simulate, warm_up
+from simulation.errors import SimulationError
+from simulation.fleet import Fleet, Region, Tier
+from simulation.performance.linear import LinearProfile
+from simulation.policies.base import ScalingPolicy
+from simulation.policies.flat import Flat
+from simulation.policies.reactive import UnifiedReactive
+from simulation.trace import Trace
+
+RATE = 80.0
+WEEK_S = 7 * 86_400.0
+FEATURES = ("chunked prefill", "two regions", "three tiers", "NIW queue", "unified reactive")
+TIERS = (Tier("IW-F", ttft_s=1.0), Tier("IW-N", ttft_s=60.0), Tier("NIW", deferrable=True))
+SHARES = (0.47, 0.25, 0.28)
+
+
+def poisson(n: int, rate: float = RATE) -> Trace:
+    """Poisson arrivals; lengths drawn with a fixed seed from those of ``azure2023_conv``."""
+    source = reference.rows("mixed_poisson80")
+    rng = np.random.default_rng(0)
+    drawn = rng.integers(len(source), size=n)
+    lengths = [source[name].to_numpy()[drawn] for name in ("input_tokens", "output_tokens")]
+    return reference.trace(np.cumsum(rng.exponential(1 / rate, n)), *lengths)
+
+
+def poisson80() -> dict[str, Any]:
+    trace, fleet = poisson(300_000), reference.fleet(40)
+    return {"poisson80_rps": len(trace) / _best(trace, fleet, lambda: Flat([40]))}
+
+
+def features() -> dict[str, Any]:
+    trace = _labelled(poisson(300_000), ("m",), ("east", "west"))
+    fleet = _fleet(("m",), ("east", "west"), initial=20, maximum=60)
+    return {
+        "features_rps": len(trace) / _best(trace, fleet, UnifiedReactive),
+        "features": list(FEATURES),
+    }
+
+
+def week() -> dict[str, Any]:
+    """Rates of each hour swing by half around the mean over the day, and less at weekends."""
+    began = time.perf_counter()
+    n = 10_000_000
+    rng = np.random.default_rng(1)
+    hours = np.arange(168)
+    shape = (1 + 0.5 * np.sin(2 * np.pi * hours / 24)) * np.where(hours // 24 < 5, 1.0, 0.7)
+    at = np.interp(np.sort(rng.random(n)), np.r_[0, np.cumsum(shape)] / shape.sum(), np.arange(169))
+    trace = replace(poisson(n), arrival_s=at * 3600.0)
+    models, regions = ("a", "b", "c", "d"), ("east", "west", "north")
+    trace = _labelled(trace, models, regions)
+    result = simulate(
+        trace, _fleet(models, regions, initial=2, maximum=50), UnifiedReactive(), duration_s=WEEK_S
+    )
+    return {
+        "week10m_seconds": time.perf_counter() - began,
+        "week10m_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "week10m_simulating_seconds": result.wall_seconds,
+    }
+
+
+def scaling() -> dict[str, Any]:
+    """Microseconds a request, at the same load per instance."""
+    by_requests, by_instances = {}, {}
+    for n in (10**5, 10**6, 10**7):
+        by_requests[n] = 1e6 * _once(poisson(n), reference.fleet(40), Flat([40])) / n
+    for instances in (20, 200, 2000):
+        trace = poisson(300_000, RATE * instances / 40)
+        seconds = _once(trace, reference.fleet(instances), Flat([instances]))
+        by_instances[instances] = 1e6 * seconds / len(trace)
+    return {"by_requests": by_requests, "by_instances": by_instances}
+
+
+def _labelled(trace: Trace, models: tuple[str, ...], regions: tuple[str, ...]) -> Trace:
+    rng = np.random.default_rng(2)
+    n = len(trace)
+    return replace(
+        trace,
+        model=rng.integers(len(models), size=n).astype(np.int16),
+        region=rng.integers(len(regions), size=n).astype(np.int16),
+        tier=rng.choice(3, size=n, p=SHARES).astype(np.int16),
+        models=models,
+        regions=regions,
+        tiers=tuple(tier.name for tier in TIERS),
+    )
+
+
+def _fleet(models: tuple[str, ...], regions: tuple[str, ...], initial: int, maximum: int) -> Fleet:
+    """Llama-2-70B with grouped queries on eight H100, as the catalogue's linear profile has it."""
+    profile = LinearProfile(
+        "m", reference.GPU, 8, 0.0288, 3.4e-4, 0.021, 8.5e-5, 256, 2048, 500_000, reference.SOURCE
+    )
+    one = replace(reference.fleet(1).pools[0], profile=profile, startup_s=600.0)
+    pools = tuple(
+        replace(one, model=model, region=region, initial=initial, minimum=1, maximum=maximum)
+        for model in models
+        for region in regions
+    )
+    return Fleet(
+        tiers=TIERS,
+        regions=tuple(Region(name, 400.0, 1.2) for name in regions),
+        pools=pools,
+        latency_s=0.03 * (1.0 - np.eye(len(regions))),
+    )
+
+
+def _once(trace: Trace, fleet: Fleet, policy: ScalingPolicy) -> float:
+    began = time.perf_counter()
+    simulate(trace, fleet, policy)
+    return time.perf_counter() - began
+
+
+def _best(trace: Trace, fleet: Fleet, policy: Callable[[], ScalingPolicy]) -> float:
+    return min(_once(trace, fleet, policy()) for _ in range(5))
+
+
+PARTS: dict[str, Callable[[], dict[str, Any]]] = {
+    "poisson80": poisson80,
+    "features": features,
+    "week": week,
+    "scaling": scaling,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--quick", action="store_true", help="without the week and the scaling")
+    parser.add_argument("--part", choices=PARTS, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.part:
+        warm_up()
+        print(json.dumps(PARTS[args.part]()))
+        return
+    out: dict[str, Any] = {}
+    for part in ("poisson80", "features") if args.quick else PARTS:
+        command = [sys.executable, "-m", "bench.simulate", "--part", part]
+        run = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+        if run.returncode:
+            raise SystemExit(run.returncode)
+        out |= json.loads(run.stdout)
+        print(f"{part} done", file=sys.stderr)
+    if args.json:
+        print(json.dumps(out))
+        return
+    for name, value in out.items():
+        print(f"{name:28} {value:,.0f}" if isinstance(value, float) else f"{name:28} {value}")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except SimulationError as error:
+        print(error, file=sys.stderr)
+        sys.exit(2)
