@@ -37,10 +37,12 @@ CONTROL_S = 60.0  # how often a plan in force looks at the clock
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Planned:
-    """A rolling plan and the forecasts it stands on."""
+    """A rolling plan and what it stands on: the forecasts, and the load ``[p, l, r, w]`` in input
+    tokens/s that each period was planned for."""
 
     plan: ScalingPlan
     forecasts: tuple[SeriesForecast, ...]
+    load_tps: FloatArray
 
 
 def plan_window(
@@ -69,7 +71,34 @@ def plan_window(
         m, r = traffic.models.index(one.key.model), traffic.regions.index(one.key.region)
         load[:, m, r] = one.planned.reshape(load.shape[0], load.shape[3]) / window.bin_s
     load += scenario.forecast.niw_buffer * _deferrable_tps(hardware, traffic, window)[..., None]
-    problems = [problem(scenario, hardware, sizes, current, tps, window.period_s) for tps in load]
+    plan = plan_load(
+        scenario,
+        hardware,
+        window,
+        sizes,
+        load,
+        current=current,
+        progress=part(progress, 0.8, 1.0),
+        clock=traffic.clock,
+    )
+    return Planned(plan, forecasts, load)
+
+
+def plan_load(
+    scenario: Scenario,
+    hardware: Hardware,
+    window: Window,
+    sizes: Sizes,
+    load_tps: FloatArray,
+    *,
+    current: IntArray,
+    progress: Progress,
+    clock: str = "utc",
+) -> ScalingPlan:
+    """Plan every period for ``load_tps`` ``[p, l, r, w]``; raises Infeasible with the conflict."""
+    problems = [
+        problem(scenario, hardware, sizes, current, tps, window.period_s) for tps in load_tps
+    ]
     objective = scenario.objective
     plan = plan_sequence(
         problems,
@@ -79,12 +108,12 @@ def plan_window(
         gap=objective.gap,
         time_limit_s=objective.time_limit_s,
         progress=lambda done, total: progress(
-            0.8 + 0.2 * done / total, f"Planning period {min(done + 1, total)} of {total}"
+            done / total, f"Planning period {min(done + 1, total)} of {total}"
         ),
     )
     for start, answer in zip(plan.period_start_s, plan.windows, strict=True):
-        _require(answer, f"the period from {words_of(float(start), traffic.clock)}")
-    return Planned(plan, forecasts)
+        _require(answer, f"the period from {words_of(float(start), clock)}")
+    return plan
 
 
 def flat_at_peak(

@@ -19,6 +19,7 @@ from planner.pipeline.ahead import requests_ahead
 from planner.pipeline.comparison import compare as compare_runs
 from planner.pipeline.forecasts import forecast_window
 from planner.pipeline.planning import Planned, plan_window
+from planner.pipeline.profile_error import profile_errors
 from planner.pipeline.progress import Progress, part
 from planner.pipeline.replay import (
     PolicyRun,
@@ -140,7 +141,8 @@ def plan(
     """Replicas over time; raises Infeasible with the conflict in words."""
     begun = time.perf_counter()
     study = _study(scenario, traces, known, part(progress, 0.0, 0.4))
-    planned = _planned(study, part(progress, 0.4, 1.0))
+    planned = _planned(study, part(progress, 0.4, 0.7))
+    errors = profile_errors(study, planned, part(progress, 0.7, 1.0))
     figures = doc.plan_document(planned.plan, study.hardware)
     return Outcome(
         {
@@ -148,6 +150,7 @@ def plan(
             **_frame(study),
             **figures,
             "plan": figures,
+            "profile_error": errors,
             "forecast": {"series": doc.forecast_document(planned.forecasts)},
             "seconds": time.perf_counter() - begun,
         },
@@ -214,7 +217,8 @@ def compare(
         wanted.insert(0, Policy(name="today"))
     for policy in wanted:
         check_policy(study, policy.name)
-    planned = _planned(study, part(progress, 0.15, 0.4))
+    planned = _planned(study, part(progress, 0.15, 0.3))
+    errors = profile_errors(study, planned, part(progress, 0.3, 0.4))
     runs: list[PolicyRun] = []
     left_out: list[str] = []
     for i, policy in enumerate(wanted):
@@ -241,6 +245,7 @@ def compare(
             **_frame(study),
             "forecast": {"series": doc.forecast_document(planned.forecasts)},
             "plan": figures,
+            "profile_error": errors,
             **doc.comparison_document(comparison),
             "seconds": time.perf_counter() - begun,
         },

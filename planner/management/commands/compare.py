@@ -7,6 +7,7 @@ from typing import Any
 
 from planner.errors import PlannerError
 from planner.management.base import RunCommand
+from planner.management.commands.plan import error_words
 from planner.management.commands.simulate import policy_words
 from planner.models import Run
 from planner.scenario.schema import POLICIES
@@ -33,6 +34,5 @@ class Command(RunCommand):
 
     def words(self, answer: dict[str, Any]) -> str:
         rows = [answer["headline"], *(f"! {warning}" for warning in answer["warnings"]), ""]
-        return "\n".join(
-            rows + [policy_words(answer["policies"][name]) for name in answer["ranking"]]
-        )
+        rows += [policy_words(answer["policies"][name]) for name in answer["ranking"]]
+        return "\n".join(rows + [error_words(row) for row in answer["profile_error"]])

@@ -44,4 +44,18 @@ class Command(RunCommand):
             f"{d['current']} -> {d['target']}"
             for d in answer["decisions"]
         ]
+        rows += [line for row in answer["profile_error"] if (line := error_words(row))]
         return "\n".join(rows + [f"binds: {b['sentence']}" for b in answer["binding"]])
+
+
+def error_words(row: dict[str, Any]) -> str:
+    """A profile's error and what it does to the plan, in one line."""
+    what = f"{row['model']} on {row['tp']} x {row['gpu']}"
+    if row["error"] is None:
+        return f"error of {what}: not known, the profile was not checked"
+    spread = [row["replicas_if_faster"], row["replicas_if_slower"]]
+    low, high = ("none" if count is None else f"{count:,}" for count in spread)
+    return (
+        f"error of {what}: {row['error']:.1%} ({row['basis']}); {row['replicas']:,} replicas at "
+        f"most, {low} if faster and {high} if slower by as much"
+    )

@@ -1,0 +1,126 @@
+"""What the error of the profiles does to a plan: sized and planned again, slower and faster."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from planner.errors import Infeasible, ScenarioError, SolverFailed
+from planner.optimizer.problem import ScalingPlan
+from planner.pipeline.planning import Planned, plan_load
+from planner.pipeline.progress import Progress, part
+from planner.pipeline.replay import Study
+from planner.pipeline.sizing import size
+from simulation.performance.adjusted import scaled
+from simulation.performance.compare import INSIDE
+from simulation.performance.fit import LEFT_OUT
+from simulation.performance.profile import Check, Profile
+
+Document = dict[str, Any]
+HALF = 0.5  # above it, faster by as much would be no time at all: the inverse of slower instead
+
+
+@dataclass(frozen=True, slots=True)
+class StatedError:
+    """The one number that a profile is trusted with, a fraction, and what it was found on."""
+
+    value: float
+    basis: str
+
+
+def stated_error(profile: Profile) -> StatedError | None:
+    """The mean absolute error of the quantity that is predicted worst, None where nothing is known.
+
+    On rows that the fit had not seen where there are such checks, inside the measured range where
+    they say so. A roofline states the spread of the kernels that its factors come from.
+    """
+    checks = _preferred(_preferred(profile.checks, LEFT_OUT), INSIDE)
+    worst = max(checks, key=lambda check: check.mape, default=None)
+    if worst is not None:
+        return StatedError(worst.mape, f"{worst.quantity}, {worst.against}")
+    spread = getattr(profile, "spread", None)
+    if spread:
+        return StatedError(float(spread), "spread of the measured kernels it was carried over from")
+    return None
+
+
+def profile_errors(study: Study, planned: Planned, progress: Progress) -> list[Document]:
+    """Per profile: its error, and the largest number of replicas that the plan asks for at any
+    time, over all regions; also if every profile were slower, or faster, by its own error.
+
+    ``replicas_if_slower`` and ``replicas_if_faster`` are None where no error is known, or where no
+    plan is feasible then, which ``note`` says.
+    """
+    errors = {at: stated_error(p) for at, p in study.hardware.profiles.items()}
+    slower, why_slower = _again(study, planned, errors, +1, part(progress, 0.0, 0.5))
+    faster, why_faster = _again(study, planned, errors, -1, part(progress, 0.5, 1.0))
+    now = _peaks(planned.plan)
+    rows = []
+    for (m, g), profile in study.hardware.profiles.items():
+        error = errors[m, g]
+        rows.append(
+            {
+                "model": profile.model,
+                "gpu": profile.gpu,
+                "tp": profile.tp,
+                "kind": profile.kind,
+                "error": error.value if error else None,
+                "basis": error.basis if error else "not checked against measurements",
+                "replicas": int(now[m, g]),
+                "replicas_if_slower": int(slower[m, g]) if slower is not None else None,
+                "replicas_if_faster": int(faster[m, g]) if faster is not None else None,
+                "note": why_slower or why_faster,
+            }
+        )
+    return rows
+
+
+def _again(
+    study: Study,
+    planned: Planned,
+    errors: dict[tuple[int, int], StatedError | None],
+    sign: int,
+    progress: Progress,
+) -> tuple[Any, str]:
+    """Peak replicas ``[l, g]`` with every profile off by its own error, or why there is no plan."""
+    if not any(errors.values()):
+        return None, ""
+    profiles = {
+        at: scaled(profile, _factor(error.value, sign)) if (error := errors[at]) else profile
+        for at, profile in study.hardware.profiles.items()
+    }
+    hardware = replace(study.hardware, profiles=profiles)
+    word = "slower" if sign > 0 else "faster"
+    try:
+        sizes = size(hardware, study.traffic, study.scenario.seed, part(progress, 0.0, 0.8))
+        plan = plan_load(
+            study.scenario,
+            hardware,
+            study.window,
+            sizes,
+            planned.load_tps,
+            current=study.today,
+            progress=part(progress, 0.8, 1.0),
+            clock=study.traffic.clock,
+        )
+    except (Infeasible, ScenarioError, SolverFailed) as problem:
+        return None, f"If the profiles are {word} by their error, there is no plan: {problem}"
+    return _peaks(plan), ""
+
+
+def _factor(error: float, sign: int) -> float:
+    if sign > 0:
+        return 1.0 + error
+    return 1.0 - error if error < HALF else 1.0 / (1.0 + error)
+
+
+def _peaks(plan: ScalingPlan) -> Any:
+    """Most instances at any time over all regions, ``[l, g]``."""
+    return np.asarray(plan.target.sum(axis=2).max(axis=0))
+
+
+def _preferred(checks: tuple[Check, ...], words: str) -> tuple[Check, ...]:
+    """Those that say ``words`` where there are any, else all."""
+    return tuple(check for check in checks if words in check.against) or checks
