@@ -1,0 +1,40 @@
+"""The calibration of estimates, and what it was checked against."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+
+from planner.catalogue.files import read
+from simulation.performance.calibration import Calibration
+
+
+@dataclass(frozen=True, slots=True)
+class EstimateFit:
+    """``estimate.yaml``: median absolute errors by mode ("agg", "disagg") and by what the fit that
+    was scored had seen: "seen" (all of it), or without the "model", the "gpu" or "both"."""
+
+    calibration: Calibration
+    source: str
+    models: frozenset[str]  # names of the catalogue that were measured
+    gpus: frozenset[str]
+    errors: Mapping[str, Mapping[str, Mapping[str, float]]]
+
+    def basis(self, model: str, gpu: str) -> str:
+        """Which of the errors holds for a model on a GPU."""
+        missing = (model not in self.models, gpu not in self.gpus)
+        return {(0, 0): "seen", (1, 0): "model", (0, 1): "gpu", (1, 1): "both"}[missing]
+
+
+@cache
+def estimate_fit() -> EstimateFit:
+    """The fit that the project ships, parsed once."""
+    document = read("estimate")
+    return EstimateFit(
+        calibration=Calibration().with_values(document["values"]),
+        source=document["source"],
+        models=frozenset(document["models"]),
+        gpus=frozenset(document["gpus"]),
+        errors=document["errors"],
+    )
