@@ -120,7 +120,7 @@ def kind_of(operator: Operator) -> str:
     if isinstance(operator, Attention):
         if operator.axis != "decodes":
             return "attention_prefill"
-        return "attention_decode" if operator.qk_dim == operator.v_dim else "latent_decode"
+        return "latent_decode" if operator.latent else "attention_decode"
     for kind, name in ((Gemm, "gemm"), (Experts, "experts"), (Elementwise, "elementwise")):
         if isinstance(operator, kind):
             return name

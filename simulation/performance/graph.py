@@ -12,31 +12,24 @@ which cannot be split that way, takes longer.
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from simulation.errors import SimulationError
+from simulation.performance.graph_attention import AttentionParts
+from simulation.performance.graph_parts import split
 from simulation.performance.specs import BYTES, Arrangement, ModelShape
 from simulation.performance.work import (
     Absorbed,
-    Attention,
-    Axis,
     Collective,
-    Elementwise,
     Experts,
-    Gemm,
     Iteration,
     Operator,
-    Recurrence,
 )
 
 FloatArray = npt.NDArray[np.float64]
-# The lightning indexer of DeepSeek-V3.2 (arXiv 2512.02556, section 2.1; config.json): heads, their
-# dimension, and bytes of a cached key (8 bits and a scale per 128).
-INDEX_HEADS, INDEX_DIM, INDEX_KEY_BYTES = 64, 128, 132.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,76 +107,7 @@ def _checked(shape: ModelShape, arrangement: Arrangement) -> Arrangement:
     )
 
 
-def split(amount: int, parts: int) -> int:
-    """What the busiest of ``parts`` GPUs holds; at least one (heads are replicated)."""
-    return max(1, math.ceil(amount / parts))
-
-
-class _Builder:
-    def __init__(self, shape: ModelShape, where: Arrangement) -> None:
-        self.shape, self.where = shape, where
-        self.share = 1.0 / (where.attention_dp * where.pp)
-        self.heads = split(shape.heads, where.tp)
-        self.kv_heads = split(shape.kv_heads, where.tp)
-        four_bit_experts = bool(shape.experts) and BYTES[where.weights] == 0.5
-        self.attention_precision = "bf16" if four_bit_experts else where.weights
-        self.layers = shape.layers
-        self.moe_layers = shape.layers - shape.dense_layers if shape.experts else 0
-        self.softmax_layers = shape.layers - shape.linear_layers
-
-    def gemm(
-        self,
-        name: str,
-        after: str,
-        n: int,
-        k: int,
-        count: int,
-        precision: str | None = None,
-        axis: Axis = "tokens",
-    ) -> Gemm:
-        return Gemm(
-            name=name,
-            after=tuple(after.split()),
-            count=count,
-            axis=axis,
-            share=self.share,
-            n=n,
-            k=k,
-            precision=precision or self.attention_precision,
-        )
-
-    def elementwise(
-        self,
-        name: str,
-        after: str,
-        read: int,
-        written: int,
-        count: int,
-        memory: float = 0.0,
-        kv_row_bytes: float = 0.0,
-    ) -> Elementwise:
-        return Elementwise(
-            name=name,
-            after=tuple(after.split()),
-            count=count,
-            share=self.share,
-            read=read,
-            written=written,
-            memory=memory,
-            kv_row_bytes=kv_row_bytes,
-        )
-
-    def all_reduce(self, name: str, after: str, count: int) -> Collective:
-        return Collective(
-            name=name,
-            after=tuple(after.split()),
-            kind="all_reduce",
-            gpus=self.where.tp,
-            width=self.shape.hidden,
-            count=count if self.where.tp > 1 else 0,
-            share=self.share,
-        )
-
+class _Builder(AttentionParts):
     def start(self) -> list[Operator]:
         shape, tp = self.shape, self.where.tp
         table = split(shape.vocab, tp) * shape.hidden * 2.0
@@ -202,204 +126,9 @@ class _Builder:
             ),
         ]
 
-    def attention(self) -> list[Operator]:
-        shape = self.shape
-        operators: list[Operator] = []
-        if shape.linear_layers:
-            operators += self.linear_attention()
-        if self.softmax_layers:
-            operators += self.latent() if shape.kv_lora_rank else self.grouped()
-        operators.append(
-            self.all_reduce("attention_all_reduce", "output_projection linear_output", self.layers)
-        )
-        operators.append(
-            self.elementwise(
-                "post_norm",
-                "attention_all_reduce output_projection linear_output",
-                2 * shape.hidden,
-                2 * shape.hidden,
-                self.layers,
-                memory=shape.hidden * 2.0,
-            )
-        )
-        return operators
-
-    def kernels(
-        self, axis: Axis, after: str, heads: int, kv_heads: int, qk: int, v: int, row: float
-    ) -> list[Operator]:
-        """Attention of one axis, apart for layers with all keys and with a window."""
-        shape = self.shape
-        name = f"attention_{'decode' if axis == 'decodes' else 'prefill'}"
-        full = Attention(
-            name=name,
-            after=tuple(after.split()),
-            count=self.softmax_layers - shape.window_layers,
-            axis=axis,
-            share=self.share,
-            heads=heads,
-            kv_heads=kv_heads,
-            qk_dim=qk,
-            v_dim=v,
-            kv_row_bytes=row,
-            kv_cache=self.where.kv_cache,
-            window=shape.sparse_top_k,
-        )
-        return [
-            full,
-            replace(full, name=f"window_{name}", count=shape.window_layers, window=shape.window),
-        ]
-
-    def grouped(self) -> list[Operator]:
-        """Multi-head, grouped-query or multi-query attention."""
-        shape, dim = self.shape, self.shape.head_dim
-        gate = 2 if shape.attention_gate else 1
-        qkv = (gate * self.heads + 2 * self.kv_heads) * dim
-        row = 2.0 * self.kv_heads * dim * BYTES[self.where.kv_cache]
-        turned = (self.heads + 2 * self.kv_heads) * dim
-        count = self.softmax_layers
-        inner = (
-            "attention_prefill window_attention_prefill attention_decode window_attention_decode"
-        )
-        operators: list[Operator] = [
-            self.gemm("qkv_projection", "input_norm", qkv, shape.hidden, count),
-            self.elementwise(
-                "rope", "qkv_projection", turned, self.heads * dim, count, kv_row_bytes=row
-            ),
-            *self.indexer("input_norm"),
-        ]
-        axes: tuple[Axis, ...] = ("prefill", "decodes")
-        for axis in axes:
-            operators += self.kernels(
-                axis, "rope indexer", self.heads, self.kv_heads, dim, dim, row
-            )
-        operators.append(
-            self.gemm("output_projection", inner, shape.hidden, self.heads * dim, count)
-        )
-        return operators
-
-    def latent(self) -> list[Operator]:
-        """Multi-head latent attention: projected up in prefill, absorbed in decode.
-
-        DeepSeek-V2, arXiv 2405.04434, section 2.1.2.
-        """
-        shape, heads, count = self.shape, self.heads, self.softmax_layers
-        rope, latent = shape.rope_head_dim, shape.kv_lora_rank
-        nope = shape.nope_head_dim or shape.head_dim - rope
-        v = shape.v_head_dim or nope
-        qk = nope + rope
-        row = (latent + rope) * BYTES[self.where.kv_cache]
-        operators: list[Operator] = []
-        if shape.q_lora_rank:
-            down = shape.q_lora_rank + latent + rope
-            operators += [
-                self.gemm("qkv_down", "input_norm", down, shape.hidden, count),
-                self.elementwise("latent_norm", "qkv_down", down, down, count),
-                self.gemm("query_up", "latent_norm", heads * qk, shape.q_lora_rank, count),
-            ]
-        else:
-            operators += [
-                self.gemm("query_up", "input_norm", heads * qk, shape.hidden, count),
-                self.gemm("kv_down", "input_norm", latent + rope, shape.hidden, count),
-            ]
-        kv_up = self.gemm(
-            "kv_up", "query_up kv_down", heads * (nope + v), latent, count, axis="prefill"
-        )
-        read = heads * (nope + v) + rope  # a key and a value of every head
-        operators += [
-            self.elementwise(
-                "rope",
-                "query_up kv_down",
-                heads * rope + rope,
-                heads * rope,
-                count,
-                kv_row_bytes=row,
-            ),
-            *self.indexer("latent_norm input_norm"),
-            kv_up,
-            *self.kernels("prefill", "rope kv_up indexer", heads, heads, qk, v, read * 2.0),
-            self.absorbed("query_absorb", "rope", latent, nope),
-            *self.kernels("decodes", "query_absorb indexer", heads, 1, latent + rope, latent, row),
-            self.absorbed("value_absorb", "attention_decode window_attention_decode", v, latent),
-            self.gemm(
-                "output_projection",
-                "attention_prefill window_attention_prefill value_absorb",
-                shape.hidden,
-                heads * v,
-                count,
-            ),
-        ]
-        return operators
-
-    def absorbed(self, name: str, after: str, n: int, k: int) -> Absorbed:
-        return Absorbed(
-            name=name,
-            after=tuple(after.split()),
-            count=self.softmax_layers,
-            axis="decodes",
-            share=self.share,
-            n=n,
-            k=k,
-            matrices=self.heads,
-            precision="bf16",
-        )
-
-    def indexer(self, after: str) -> list[Operator]:
-        """What chooses the keys of sparse attention: scores over the whole context."""
-        shape = self.shape
-        if not shape.sparse_top_k:
-            return []
-        count = self.softmax_layers - shape.window_layers
-        width = INDEX_HEADS * INDEX_DIM
-        projection = self.gemm(
-            "indexer_projection", after, width, shape.q_lora_rank or shape.hidden, count
-        )
-        score = Attention(
-            name="indexer",
-            after=("indexer_projection",),
-            count=count,
-            axis="decodes",
-            share=self.share,
-            heads=INDEX_HEADS,
-            kv_heads=1,
-            qk_dim=INDEX_DIM,
-            v_dim=0,
-            kv_row_bytes=INDEX_KEY_BYTES,
-            kv_cache="fp8",
-        )
-        return [projection, score, replace(score, name="indexer_prefill", axis="prefill")]
-
-    def linear_attention(self) -> list[Operator]:
-        """Gated delta network (Qwen3-Next, Qwen3.5): state instead of a KV cache."""
-        shape, tp, count = self.shape, self.where.tp, self.shape.linear_layers
-        keys = shape.linear_key_width or shape.heads * shape.head_dim
-        values = shape.linear_value_width or shape.heads * shape.head_dim
-        width = split(2 * keys + 2 * values, tp)  # queries, keys, values, output gate
-        state = Recurrence(
-            name="linear_prefill",
-            after=("linear_input",),
-            count=count,
-            axis="prefill",
-            share=self.share,
-            state_elements=shape.linear_state_bytes / 4 / tp,  # 32 bits each
-            state_bytes=shape.linear_state_bytes / tp,
-            width=width,
-        )
-        return [
-            self.gemm("linear_input", "input_norm", width, shape.hidden, count),
-            state,
-            replace(state, name="linear_decode", axis="decodes"),
-            self.gemm(
-                "linear_output",
-                "linear_prefill linear_decode",
-                shape.hidden,
-                split(values, tp),
-                count,
-            ),
-        ]
-
     def feed_forward(self) -> list[Operator]:
         operators: list[Operator] = []
-        dense = self.layers - self.moe_layers
+        dense = self.dense_layers
         if dense:
             operators += self.dense("", dense, self.shape.intermediate, self.where.weights)
             operators.append(self.all_reduce("feed_forward_all_reduce", "down_projection", dense))
@@ -434,24 +163,28 @@ class _Builder:
         ep = where.moe_ep
         ranks = ep * (1.0 - (1.0 - 1.0 / ep) ** shape.experts_per_token)
         sparse = spread and ep > 1
+        width = shape.expert_hidden or shape.hidden
+        narrow = count if shape.expert_hidden else 0
+        narrowed = self.gemm("expert_narrowing", "post_norm", width, shape.hidden, narrow)
         tokens = Collective(
             name="dispatch",
-            after=("router",),
+            after=("router", "expert_narrowing"),
             count=count if spread else 0,
             share=self.share,
             kind="all_to_all" if sparse else "all_gather",
             gpus=group,
-            width=shape.hidden * (ranks / where.tp if sparse else where.attention_dp),
+            width=width * (ranks / where.tp if sparse else where.attention_dp),
             bytes_each=min(ACTIVATION_OF[where.weights], 2.0),
         )
         operators += [
+            narrowed,
             tokens,
             Experts(
                 name="experts",
-                after=("router", "dispatch"),
+                after=("router", "expert_narrowing", "dispatch"),
                 count=count,
                 share=1.0 / where.pp,
-                hidden=shape.hidden,
+                hidden=width,
                 intermediate=split(shape.expert_intermediate, where.moe_tp),
                 experts=shape.experts,
                 top_k=shape.experts_per_token,
@@ -469,15 +202,16 @@ class _Builder:
                 bytes_each=2.0,
             ),
         ]
-        reduce = self.all_reduce("experts_all_reduce", "experts shared_down_projection", count)
-        operators.append(replace(reduce, count=0) if spread else reduce)
-        return operators
+        widened = self.gemm("expert_widening", "experts combine", shape.hidden, width, narrow)
+        outputs = "experts shared_down_projection combine expert_widening"
+        reduce = self.all_reduce("experts_all_reduce", outputs, 0 if spread else count)
+        return [*operators, widened, reduce]
 
     def end(self) -> list[Operator]:
         shape, where = self.shape, self.where
         last = (
             "down_projection feed_forward_all_reduce experts combine experts_all_reduce"
-            " shared_down_projection"
+            " shared_down_projection expert_widening"
         )
         vocab = split(shape.vocab, where.tp)
         head = self.gemm(
@@ -515,17 +249,24 @@ ACTIVATION_OF = {"bf16": 2.0, "fp8": 1.0, "fp4": 1.0, "int8": 1.0, "int4": 2.0}
 
 
 def _encoder(encoder: ModelShape, hidden: int, where: Arrangement) -> list[Operator]:
-    """The vision encoder: a dense model over image tokens, then a projection to the language
-    model's width. Every image token attends to those of its image."""
-    tower = _Builder(encoder, replace(where, attention_dp=1, pp=1, kv_cache="bf16"))
+    """The vision encoder: a dense model over image patches, each attending to those of its image,
+    then a projection of merged patches to the language model's width."""
+    plain = replace(where, attention_dp=1, pp=1, weights="bf16", kv_cache="bf16")
+    tower = _Builder(encoder, plain)
     tower.share = 1.0 / (where.attention_dp * where.pp)
     operators: list[Operator] = []
-    skipped = {"embedding", "embedding_all_reduce", "attention_decode", "window_attention_decode"}
+    skipped = {"embedding", "embedding_all_reduce", "attention_decode"}
     for operator in tower.start() + tower.attention() + tower.feed_forward():
         if operator.name in skipped:
             continue
         after = tuple(f"encoder_{name}" for name in operator.after)
         moved = replace(operator, name=f"encoder_{operator.name}", after=after, axis="encoder")
         operators.append(moved)
-    last = tower.gemm("encoder_projector", "", hidden, encoder.hidden, 1, axis="encoder")
-    return [*operators, replace(last, after=("encoder_down_projection",))]
+    merged = 4 * encoder.hidden  # 2 x 2 patches become one token of the language model
+    tower.share /= 4
+    last = "encoder_down_projection encoder_feed_forward_all_reduce"
+    return [
+        *operators,
+        tower.gemm("encoder_merger", last, merged, merged, 1, axis="encoder"),
+        tower.gemm("encoder_projector", "encoder_merger", hidden, merged, 1, axis="encoder"),
+    ]

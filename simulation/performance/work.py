@@ -180,10 +180,12 @@ class Attention(Operator):
     kv_row_bytes: float
     kv_cache: str = "bf16"
     window: int = 0
+    compression: float = 1.0  # tokens per cached entry
+    latent: bool = False  # many heads over one compressed vector (MLA absorbed, an indexer)
 
     def keys(self, it: Iteration) -> FloatArray:
-        """Keys per query after the window."""
-        keys = it.keys(self.axis)
+        """Keys per query after compression and the window."""
+        keys = it.keys(self.axis) / self.compression
         return np.minimum(keys, self.window) if self.window else keys
 
     def work(self, it: Iteration) -> Work:

@@ -14,7 +14,8 @@ import polars as pl
 
 from planner.errors import IngestError
 from planner.ingest.kernels.frame import Frame
-from simulation.performance.graph import OperatorGraph, operator_graph, split
+from simulation.performance.graph import OperatorGraph, operator_graph
+from simulation.performance.graph_parts import split
 from simulation.performance.kernels import KernelRows
 from simulation.performance.specs import Arrangement, ModelShape
 from simulation.performance.work import Elementwise, Experts, Gemm

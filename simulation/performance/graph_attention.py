@@ -1,0 +1,242 @@
+"""The operators of attention: grouped-query, latent, sparse, windowed and linear."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from simulation.performance.graph_parts import Parts, split
+from simulation.performance.specs import BYTES
+from simulation.performance.work import Absorbed, Attention, Axis, Operator, Recurrence
+
+# The lightning indexer of DeepSeek-V3.2 (arXiv 2512.02556, section 2.1; config.json): heads, their
+# dimension where the model does not say, and bytes of the scale of a cached 8-bit key.
+INDEX_HEADS, INDEX_DIM, INDEX_SCALE_BYTES = 64, 128, 4.0
+
+
+class AttentionParts(Parts):
+    """From the norm before attention to the one after it."""
+
+    def attention(self) -> list[Operator]:
+        shape = self.shape
+        operators: list[Operator] = []
+        if shape.linear_layers:
+            operators += self.linear_attention()
+        if self.softmax_layers:
+            operators += self.latent() if shape.kv_lora_rank else self.grouped()
+        outputs = "output_projection window_output_projection linear_output"
+        operators.append(self.all_reduce("attention_all_reduce", outputs, self.layers))
+        operators.append(
+            self.elementwise(
+                "post_norm",
+                f"attention_all_reduce {outputs}",
+                2 * shape.hidden,
+                2 * shape.hidden,
+                self.moe_layers + self.dense_layers,
+                memory=shape.hidden * 2.0,
+            )
+        )
+        return operators
+
+    def kernels(
+        self,
+        axis: Axis,
+        after: str,
+        heads: int,
+        kv_heads: int,
+        qk: int,
+        v: int,
+        row: float,
+        latent: bool = False,
+    ) -> list[Operator]:
+        """Attention of one axis, apart for layers with all keys and with a window."""
+        shape = self.shape
+        name = f"attention_{'decode' if axis == 'decodes' else 'prefill'}"
+        full = Attention(
+            name=name,
+            after=tuple(after.split()),
+            count=self.softmax_layers - shape.window_layers,
+            axis=axis,
+            share=self.share,
+            heads=heads,
+            kv_heads=kv_heads,
+            qk_dim=qk,
+            v_dim=v,
+            kv_row_bytes=row,
+            kv_cache=self.where.kv_cache,
+            window=shape.sparse_top_k,
+            compression=shape.kv_compression,
+            latent=latent,
+        )
+        window = replace(
+            full,
+            name=f"window_{name}",
+            count=shape.window_layers,
+            window=shape.window,
+            compression=1.0,
+        )
+        return [full, window]
+
+    def grouped(self) -> list[Operator]:
+        """Multi-head, grouped-query or multi-query attention; window layers apart where their heads
+        are others."""
+        shape = self.shape
+        kv_heads = shape.window_kv_heads or shape.kv_heads
+        dim = shape.window_head_dim or shape.head_dim
+        if (kv_heads, dim) == (shape.kv_heads, shape.head_dim) or not shape.window_layers:
+            return self.layer_kind("", self.softmax_layers, shape.kv_heads, shape.head_dim, "both")
+        full = self.softmax_layers - shape.window_layers
+        return [
+            *self.layer_kind("", full, shape.kv_heads, shape.head_dim, "full"),
+            *self.layer_kind("window_", shape.window_layers, kv_heads, dim, "window"),
+        ]
+
+    def layer_kind(
+        self, prefix: str, count: int, kv_heads: int, dim: int, which: str
+    ) -> list[Operator]:
+        """Projections and kernels of ``count`` layers; ``which`` kernels: full, window or both."""
+        shape, kv_heads = self.shape, split(kv_heads, self.where.tp)
+        v = shape.v_head_dim or dim
+        queries = self.heads * dim * (2 if shape.attention_gate else 1)
+        row = kv_heads * (dim + v) * BYTES[self.where.kv_cache]
+        turned = self.heads * dim + kv_heads * (dim + v)
+        projection, rope = f"{prefix}qkv_projection", f"{prefix}rope"
+        width = queries + kv_heads * (dim + v)
+        operators: list[Operator] = [
+            self.gemm(projection, "input_norm", width, shape.hidden, count),
+            self.elementwise(rope, projection, turned, self.heads * dim, count, kv_row_bytes=row),
+            *(self.indexer("input_norm") if which != "window" else []),
+        ]
+        axes: tuple[Axis, ...] = ("prefill", "decodes")
+        chosen = {"full": slice(0, 1), "window": slice(1, 2), "both": slice(0, 2)}[which]
+        inner: list[Operator] = []
+        for axis in axes:
+            after = f"{rope} indexer indexer_prefill"
+            inner += self.kernels(axis, after, self.heads, kv_heads, dim, v, row)[chosen]
+        names = " ".join(operator.name for operator in inner)
+        output = self.gemm(f"{prefix}output_projection", names, shape.hidden, self.heads * v, count)
+        return [*operators, *inner, output]
+
+    def latent(self) -> list[Operator]:
+        """Multi-head latent attention: projected up in prefill, absorbed in decode.
+
+        DeepSeek-V2, arXiv 2405.04434, section 2.1.2.
+        """
+        shape, heads, count = self.shape, self.heads, self.softmax_layers
+        rope, latent = shape.rope_head_dim, shape.kv_lora_rank
+        nope = shape.nope_head_dim or shape.head_dim - rope
+        v = shape.v_head_dim or nope
+        qk = nope + rope
+        row = (latent + rope) * BYTES[self.where.kv_cache]
+        operators: list[Operator] = []
+        if shape.q_lora_rank:
+            down = shape.q_lora_rank + latent + rope
+            operators += [
+                self.gemm("qkv_down", "input_norm", down, shape.hidden, count),
+                self.elementwise("latent_norm", "qkv_down", down, down, count),
+                self.gemm("query_up", "latent_norm", heads * qk, shape.q_lora_rank, count),
+            ]
+        else:
+            operators += [
+                self.gemm("query_up", "input_norm", heads * qk, shape.hidden, count),
+                self.gemm("kv_down", "input_norm", latent + rope, shape.hidden, count),
+            ]
+        kv_up = self.gemm(
+            "kv_up", "query_up kv_down", heads * (nope + v), latent, count, axis="prefill"
+        )
+        read = heads * (nope + v) + rope  # a key and a value of every head
+        operators += [
+            self.elementwise(
+                "rope",
+                "query_up kv_down",
+                heads * rope + rope,
+                heads * rope,
+                count,
+                kv_row_bytes=row,
+            ),
+            *self.indexer("latent_norm input_norm"),
+            kv_up,
+            *self.kernels("prefill", "rope kv_up indexer_prefill", heads, heads, qk, v, read * 2.0),
+            self.absorbed("query_absorb", "rope", latent, nope),
+            *self.kernels(
+                "decodes", "query_absorb indexer", heads, 1, latent + rope, latent, row, latent=True
+            ),
+            self.absorbed("value_absorb", "attention_decode window_attention_decode", v, latent),
+            self.gemm(
+                "output_projection",
+                "attention_prefill window_attention_prefill value_absorb",
+                shape.hidden,
+                heads * v,
+                count,
+            ),
+        ]
+        return operators
+
+    def absorbed(self, name: str, after: str, n: int, k: int) -> Absorbed:
+        return Absorbed(
+            name=name,
+            after=tuple(after.split()),
+            count=self.softmax_layers,
+            axis="decodes",
+            share=self.share,
+            n=n,
+            k=k,
+            matrices=self.heads,
+            precision="bf16",
+        )
+
+    def indexer(self, after: str) -> list[Operator]:
+        """What chooses the keys of sparse attention: scores over the whole context."""
+        shape = self.shape
+        if not shape.sparse_top_k:
+            return []
+        count = self.softmax_layers - shape.window_layers
+        dim = shape.index_head_dim or INDEX_DIM
+        width = INDEX_HEADS * dim
+        projection = self.gemm(
+            "indexer_projection", after, width, shape.q_lora_rank or shape.hidden, count
+        )
+        score = Attention(
+            name="indexer",
+            after=("indexer_projection",),
+            count=count,
+            axis="decodes",
+            share=self.share,
+            heads=INDEX_HEADS,
+            kv_heads=1,
+            qk_dim=dim,
+            v_dim=0,
+            kv_row_bytes=dim + INDEX_SCALE_BYTES,
+            kv_cache="fp8",
+            compression=shape.kv_compression,
+            latent=True,
+        )
+        return [projection, score, replace(score, name="indexer_prefill", axis="prefill")]
+
+    def linear_attention(self) -> list[Operator]:
+        """Gated delta network (Qwen3-Next, Qwen3.5): state instead of a KV cache."""
+        shape, tp, count = self.shape, self.where.tp, self.shape.linear_layers
+        keys = shape.linear_key_width or shape.heads * shape.head_dim
+        values = shape.linear_value_width or shape.heads * shape.head_dim
+        width = split(2 * keys + 2 * values, tp)  # queries, keys, values, output gate
+        state = Recurrence(
+            name="linear_prefill",
+            after=("linear_input",),
+            count=count,
+            axis="prefill",
+            share=self.share,
+            state_elements=shape.linear_state_bytes / 4 / tp,  # 32 bits each
+            state_bytes=shape.linear_state_bytes / tp,
+            width=width,
+        )
+        return [
+            self.gemm("linear_input", "input_norm", width, shape.hidden, count),
+            state,
+            replace(state, name="linear_decode", axis="decodes"),
+            self.gemm(
+                "linear_output",
+                "linear_prefill linear_decode",
+                shape.hidden,
+                split(values, tp),
+                count,
+            ),
+        ]

@@ -1,0 +1,82 @@
+"""What the operators of a graph have in common: precision, share of the work, heads per GPU."""
+
+from __future__ import annotations
+
+import math
+
+from simulation.performance.parameters import feed_forward_layers
+from simulation.performance.specs import BYTES, Arrangement, ModelShape
+from simulation.performance.work import Axis, Collective, Elementwise, Gemm
+
+
+def split(amount: int, parts: int) -> int:
+    """What the busiest of ``parts`` GPUs holds; at least one (heads are replicated)."""
+    return max(1, math.ceil(amount / parts))
+
+
+class Parts:
+    """Operators of one model on one arrangement, and what they have in common."""
+
+    def __init__(self, shape: ModelShape, where: Arrangement) -> None:
+        self.shape, self.where = shape, where
+        self.share = 1.0 / (where.attention_dp * where.pp)
+        self.heads = split(shape.heads, where.tp)
+        self.kv_heads = split(shape.kv_heads, where.tp)
+        four_bit_experts = bool(shape.experts) and BYTES[where.weights] == 0.5
+        self.attention_precision = "bf16" if four_bit_experts else where.weights
+        self.layers = shape.layers
+        self.moe_layers, self.dense_layers = feed_forward_layers(shape)
+        self.softmax_layers = shape.layers - shape.linear_layers
+
+    def gemm(
+        self,
+        name: str,
+        after: str,
+        n: int,
+        k: int,
+        count: int,
+        precision: str | None = None,
+        axis: Axis = "tokens",
+    ) -> Gemm:
+        return Gemm(
+            name=name,
+            after=tuple(after.split()),
+            count=count,
+            axis=axis,
+            share=self.share,
+            n=n,
+            k=k,
+            precision=precision or self.attention_precision,
+        )
+
+    def elementwise(
+        self,
+        name: str,
+        after: str,
+        read: int,
+        written: int,
+        count: int,
+        memory: float = 0.0,
+        kv_row_bytes: float = 0.0,
+    ) -> Elementwise:
+        return Elementwise(
+            name=name,
+            after=tuple(after.split()),
+            count=count,
+            share=self.share,
+            read=read,
+            written=written,
+            memory=memory,
+            kv_row_bytes=kv_row_bytes,
+        )
+
+    def all_reduce(self, name: str, after: str, count: int) -> Collective:
+        return Collective(
+            name=name,
+            after=tuple(after.split()),
+            kind="all_reduce",
+            gpus=self.where.tp,
+            width=self.shape.hidden,
+            count=count if self.where.tp > 1 else 0,
+            share=self.share,
+        )
