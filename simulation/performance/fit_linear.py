@@ -62,10 +62,10 @@ class Line:
 def least_squares(design: FloatArray, seconds: FloatArray, groups: FloatArray) -> Line:
     """Non-negative least squares; ``design`` of shape ``[rows, terms]``.
 
-    The intervals are cluster-robust by ``groups`` of shape ``[rows, anything]``: repeats of one
-    configuration say less about a slope than as many configurations (Liang and Zeger 1986, with the
-    usual small-sample factor and t with groups - 1 degrees of freedom). NaN with fewer than two
-    groups more than terms.
+    The intervals come from leaving out one group at a time, ``groups`` of shape ``[rows,
+    anything]``: repeats of one configuration say less about a slope than as many configurations
+    (the jackknife over clusters, CR3; Cameron and Miller 2015, with t of groups - 1 degrees of
+    freedom). NaN with fewer than two groups more than terms, or where one group carries a term.
     """
     scale = np.linalg.norm(design, axis=0)
     if (scale == 0).any() or np.linalg.matrix_rank(design / scale) < design.shape[1]:
@@ -74,18 +74,24 @@ def least_squares(design: FloatArray, seconds: FloatArray, groups: FloatArray) -
             "least two sizes of each."
         )
     values = nnls(design / scale, seconds)[0] / scale
-    rest = seconds - design @ values
     _, group = np.unique(groups, axis=0, return_inverse=True)
     group = group.ravel()
-    n, k, count = seconds.size, design.shape[1], int(group.max()) + 1
+    k, count = design.shape[1], int(group.max()) + 1
     if count < k + 2:
         nothing = np.full(k, np.nan)
         return Line(values, nothing, nothing)
-    scores = np.zeros((count, k))
-    np.add.at(scores, group, design * rest[:, None])
-    inverse = np.linalg.inv(design.T @ design)
-    factor = count / (count - 1) * (n - 1) / (n - k)
-    deviation = np.sqrt(factor * np.diag(inverse @ scores.T @ scores @ inverse))
+    # sums per group, and the fit without each of them
+    squares = np.zeros((count, k, k))
+    products = np.zeros((count, k))
+    np.add.at(squares, group, design[:, :, None] * design[:, None, :])
+    np.add.at(products, group, design * seconds[:, None])
+    without = squares.sum(axis=0) - squares
+    if (np.linalg.matrix_rank(without / np.outer(scale, scale)) < k).any():
+        nothing = np.full(k, np.nan)  # one group carries a term alone
+        return Line(values, nothing, nothing)
+    left = np.linalg.solve(without, (products.sum(axis=0) - products)[:, :, None])[:, :, 0]
+    whole = np.linalg.solve(squares.sum(axis=0), products.sum(axis=0))
+    deviation = np.sqrt((count - 1) / count * ((left - whole) ** 2).sum(axis=0))
     reach = student.ppf(0.5 + CONFIDENCE / 2, count - 1) * deviation
     return Line(values, np.maximum(values - reach, 0.0), values + reach)
 

@@ -11,8 +11,9 @@ around 512 tokens and one sequence), so a table is filled as follows.
   constant: it is not monotone in the keys, as many short prompts take longer than a long one.
 - Decode over (sequences, mean context): rises with both; cells never measured are the sum of a
   term of the sequences and one of the context, in least squares over those that were.
-- Beyond the last knot the last slope goes on. ``measured_range`` says what lies outside: beyond the
-  knots, or further than a factor ``NEAR`` in keys or context from any row.
+- Beyond the last knot the last slope goes on, and never less for more of the other size.
+  ``measured_range`` says what lies outside: beyond the knots, or further than a factor ``NEAR`` in
+  keys or context from any row.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simulation.errors import SimulationError
-from simulation.performance.curves import Curve, Part, grid
+from simulation.performance.curves import ANY, Curve, Part, grid
 from simulation.performance.monotone import between, finer, isotonic, rising
 from simulation.performance.profile import Check
 from simulation.performance.rows import BenchmarkRows
@@ -160,6 +161,9 @@ def _prefill(rows: BenchmarkRows) -> Part:
     ones = np.ones(knots.size)
     for j in range(keys.size):
         table[:, j] = isotonic(table[:, j], ones)
+    # beyond the last knot a part goes on with its last slope: here with none
+    keys = np.append(keys, 2 * keys[-1])
+    table = np.column_stack([table, table[:, -1]])
     return Part(knots, keys, table, low=low, high=high)
 
 
@@ -227,17 +231,29 @@ def _decode(rows: BenchmarkRows) -> Part:
     table = rising(table, weights)
     knots = finer(batches, STEPS)
     table = np.column_stack([between(batches, column, knots) for column in table.T])
+    table = np.maximum.accumulate(table, axis=1)  # cubics of two columns may cross
     measured = np.zeros(filled.shape, np.bool_)
     measured[cells] = True
     low = np.where(measured, contexts, np.inf).min(axis=1) / NEAR
     high = np.where(measured, contexts, -np.inf).max(axis=1) * NEAR
+    # twice as far as was measured, for the slopes to go on in a way that keeps time rising
+    table = _further(contexts, _further(knots, table.T).T)
     return Part(
-        knots,
-        contexts,
+        np.append(knots, 2 * knots[-1]),
+        np.append(contexts, 2 * contexts[-1]),
         table,
-        low=np.interp(knots, batches, low),
-        high=np.interp(knots, batches, high),
+        low=np.append(np.interp(knots, batches, low), ANY),
+        high=np.append(np.interp(knots, batches, high), -ANY),
     )
+
+
+def _further(y: FloatArray, table: FloatArray) -> FloatArray:
+    """``table`` with a column at twice the last ``y``: each row's last slope goes on, or that of
+    a row before it where that is steeper, so that rows do not cross."""
+    if y.size == 1:
+        return np.column_stack([table, table])
+    slope = (table[:, -1] - table[:, -2]) / (y[-1] - y[-2])
+    return np.column_stack([table, table[:, -1] + np.maximum.accumulate(slope) * y[-1]])
 
 
 def _knots(values: FloatArray) -> FloatArray:
