@@ -1,10 +1,20 @@
-"""Built-in facts: GPU types, models, measured profiles, cloud regions, each with its source.
+"""Built-in facts: GPU types, models, measured profiles, cloud regions, prices, carbon.
 
 The facts are the YAML files beside this one; ``profiles.yaml`` is written by
-``bench/fit_profiles.py``. Every figure is ``measured``, ``published``, ``modelled`` or ``assumed``.
+``bench/fit_profiles.py``, ``prices.yaml`` and ``carbon.yaml`` by ``bench/fit_price_carbon.py``.
+Every figure is ``measured``, ``published``, ``modelled`` or ``assumed``.
 """
 
-from planner.catalogue.facts import CatalogueRegion, Fit, ProfileFit, ProfileKey
+from planner.catalogue.carbon import cycles, grid, grids
+from planner.catalogue.facts import (
+    CatalogueRegion,
+    Cycle,
+    Fit,
+    Grid,
+    Price,
+    ProfileFit,
+    ProfileKey,
+)
 from planner.catalogue.hardware import (
     gpu,
     gpu_name,
@@ -18,22 +28,31 @@ from planner.catalogue.hardware import (
     published_precision,
     shape,
 )
-from planner.catalogue.load import fits, profiles, regions
+from planner.catalogue.load import fits, profiles
+from planner.catalogue.market import prices
+from planner.catalogue.regions import regions
 
 __all__ = [
     "CatalogueRegion",
+    "Cycle",
     "Fit",
+    "Grid",
+    "Price",
     "ProfileFit",
     "ProfileKey",
+    "cycles",
     "fits",
     "gpu",
     "gpu_name",
     "gpu_sources",
     "gpus",
+    "grid",
+    "grids",
     "model",
     "model_ids",
     "model_name",
     "models",
+    "prices",
     "profiles",
     "published_parameters",
     "published_precision",

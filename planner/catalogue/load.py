@@ -1,10 +1,10 @@
-"""Measured profiles and cloud regions of the catalogue as the types of the core."""
+"""Measured profiles of the catalogue as the types of the core."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from planner.catalogue.facts import CatalogueRegion, Fit, ProfileFit, ProfileKey
+from planner.catalogue.facts import Fit, ProfileFit, ProfileKey
 from planner.catalogue.files import read
 from planner.catalogue.hardware import gpus, models
 from simulation.performance.linear import LinearProfile
@@ -44,35 +44,6 @@ def fits() -> dict[ProfileKey, ProfileFit]:
         _key(entry): ProfileFit(_fit(entry["decode"]), _fit(entry["prefill"]), limits)
         for entry in document["profiles"]
     }
-
-
-def regions() -> dict[str, CatalogueRegion]:
-    """Cloud regions by their provider's own name; the first has a price for every GPU type."""
-    document = read("regions")
-    texts = document["sources"]
-    return {entry["name"]: _region(entry, texts) for entry in document["regions"]}
-
-
-def _region(entry: dict[str, Any], texts: dict[str, str]) -> CatalogueRegion:
-    figures = {
-        "carbon_g_per_kwh": entry["carbon_g_per_kwh"],
-        "pue": entry["pue"],
-        **entry["usd_per_gpu_hour"],
-    }
-    return CatalogueRegion(
-        name=entry["name"],
-        provider=entry["provider"],
-        location=entry["location"],
-        carbon_g_per_kwh=float(figures["carbon_g_per_kwh"]["value"]),
-        pue=float(figures["pue"]["value"]),
-        usd_per_gpu_hour={
-            gpu: float(price["value"]) for gpu, price in entry["usd_per_gpu_hour"].items()
-        },
-        sources={
-            name: Provenance(figure["kind"], texts[figure["source"]])
-            for name, figure in figures.items()
-        },
-    )
 
 
 def _fit(half: dict[str, Any]) -> Fit:

@@ -1,0 +1,151 @@
+"""Carbon of electricity: yearly factors of regions and countries, daily cycles, own series."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections import defaultdict
+from datetime import UTC, datetime
+from functools import cache
+from statistics import fmean
+
+import numpy as np
+
+from planner.catalogue.cycle import design
+from planner.catalogue.facts import Cycle, Grid
+from planner.catalogue.files import read
+from planner.errors import CatalogueError
+from simulation.fleet import HOURS
+from simulation.performance.specs import Provenance
+
+# Cloud regions on a grid whose cycle is known, besides those whose location names the country.
+CYCLE_OF = {"Germany": "DE", "England": "GB", "London": "GB", "Cardiff": "GB", "France": "FR",
+            "Paris": "FR", "United Kingdom": "GB"}  # fmt: skip
+MOST_G_PER_KWH = 100_000
+
+
+def grids() -> list[Grid]:
+    """Every cloud region and country with a published yearly factor."""
+    return list(_grids())
+
+
+def grid(name: str, provider: str = "") -> Grid:
+    """A cloud region by its provider's own name, or a country by its code, as ``DE`` or ``US-CA``.
+
+    Raises CatalogueError where there is none, or one with several providers and none is said.
+    """
+    wanted = name.lower().replace(" ", "")
+    found = [g for g in _grids() if g.name.lower() == wanted and provider in ("", g.provider)]
+    if not found:
+        raise CatalogueError(
+            f"Region {name!r} has no published carbon factor; give carbon_g_per_kwh yourself."
+        )
+    if len({g.carbon_g_per_kwh for g in found}) > 1:
+        providers = ", ".join(g.provider for g in found)
+        raise CatalogueError(f"Region {name!r} is one of {providers}; say which provider.")
+    return found[0]
+
+
+def cycles() -> dict[str, Cycle]:
+    """The grids whose cycle was fitted, by country code."""
+    document = read("carbon")
+    provenance = Provenance("modelled", document["sources"]["cycles"])
+    return {
+        name: Cycle(
+            name=name,
+            coefficients=tuple(entry["coefficients"]),
+            rows=entry["rows"],
+            r2=entry["r2"],
+            mape=entry["mape"],
+            mape_unseen=entry["mape_unseen"],
+            mape_constant=entry["mape_constant"],
+            provenance=provenance,
+        )
+        for name, entry in document["cycles"].items()
+    }
+
+
+def hourly(
+    name: str, mean_g_per_kwh: float, day: int | None = None, weekend: bool | None = None
+) -> tuple[float, ...]:
+    """24 values, g CO2e per kWh by UTC hour, of the grid ``name`` scaled to a yearly mean.
+
+    ``day`` of the year (1 to 366) and ``weekend`` choose a day; left out, the mean over them.
+    """
+    known = cycles()
+    if name not in known:
+        raise CatalogueError(
+            f"Grid {name!r} has no daily cycle here; there are {', '.join(known)}, "
+            "or give 24 values yourself."
+        )
+    days = np.arange(1, 366) if day is None else np.array([day])
+    weekends = np.arange(7) >= 5 if weekend is None else np.array([weekend])
+    axes = np.meshgrid(np.arange(HOURS), weekends, days, indexing="ij")
+    values = design(*axes) @ np.array(known[name].coefficients)
+    means = values.mean(axis=(1, 2))
+    if day is None and weekend is None:
+        means = means / means.mean()
+    return tuple(float(v) for v in np.maximum(mean_g_per_kwh * means, 0.0))
+
+
+def hourly_of_csv(text: str, name: str = "carbon.csv") -> tuple[float, ...]:
+    """24 means by UTC hour from a user's own series: CSV with a time and a figure in g per kWh.
+
+    The first column is a time, ISO 8601, UTC where it has no offset; the last the figure. Raises
+    CatalogueError naming the line.
+    """
+    by_hour: dict[int, list[float]] = defaultdict(list)
+    for number, row in enumerate(csv.reader(io.StringIO(text)), 1):
+        if not row or (number == 1 and not _is_number(row[-1])):
+            continue
+        try:
+            when, grams = datetime.fromisoformat(row[0].strip()), float(row[-1])
+        except ValueError:
+            raise CatalogueError(
+                f"{name}, line {number}: expected a time such as 2024-05-01T13:00:00Z and a number "
+                f"in g CO2e per kWh, not {','.join(row)[:80]!r}."
+            ) from None
+        if not 0 <= grams <= MOST_G_PER_KWH:
+            raise CatalogueError(
+                f"{name}, line {number}: {row[-1]} g per kWh is not between 0 and "
+                f"{MOST_G_PER_KWH:,}."
+            )
+        utc = when.astimezone(UTC) if when.tzinfo else when
+        by_hour[utc.hour].append(grams)
+    missing = [str(hour) for hour in range(HOURS) if hour not in by_hour]
+    if missing:
+        raise CatalogueError(
+            f"{name}: no value for UTC hour {', '.join(missing[:5])}; a whole day is needed."
+        )
+    return tuple(fmean(by_hour[hour]) for hour in range(HOURS))
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
+
+
+@cache
+def _grids() -> tuple[Grid, ...]:
+    document = read("carbon")
+    sources, cycles_known = document["sources"], document["cycles"]
+    found = [
+        Grid(
+            name, provider, location, float(grams),
+            Provenance("published", f"{sources['regions']}, from {source}"),
+            CYCLE_OF.get(location),
+        )
+        for provider, regions in document["regions"].items()
+        for name, (location, grams, source) in regions.items()
+    ]  # fmt: skip
+    found += [
+        Grid(
+            code, "", location, float(grams), Provenance("published", sources["countries"]),
+            code if code in cycles_known else None,
+        )
+        for code, (location, grams) in document["countries"].items()
+    ]  # fmt: skip
+    return tuple(found)

@@ -1,0 +1,27 @@
+"""The daily, weekly and yearly cycle of a grid's carbon intensity as a harmonic regression."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+FloatArray = npt.NDArray[np.float64]
+DAY_HARMONICS, YEAR_HARMONICS = 4, 2
+DAYS = 365.25
+
+
+def design(hour: npt.ArrayLike, weekend: npt.ArrayLike, day: npt.ArrayLike) -> FloatArray:
+    """Regressors, shape ``[n, 26]``: level, weekend, hour of the day (four harmonics), day of the
+    year (two), how the weekend and the season change the day (two harmonics of it each)."""
+    hours = np.asarray(hour, np.float64)
+    weekends = np.asarray(weekend, np.float64)
+    daily = _waves(2 * np.pi * hours / 24, DAY_HARMONICS)
+    yearly = _waves(2 * np.pi * np.asarray(day, np.float64) / DAYS, YEAR_HARMONICS)
+    columns = [np.ones_like(hours), weekends, *daily, *yearly]
+    columns += [weekends * wave for wave in daily[:4]]
+    columns += [season * wave for season in yearly[:2] for wave in daily[:4]]
+    return np.stack(columns, axis=-1)
+
+
+def _waves(angle: FloatArray, harmonics: int) -> list[FloatArray]:
+    return [wave(k * angle) for k in range(1, harmonics + 1) for wave in (np.cos, np.sin)]

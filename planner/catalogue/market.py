@@ -1,0 +1,45 @@
+"""Prices of GPUs by provider and region, on demand and spot."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from planner.catalogue.facts import Price
+from planner.catalogue.files import read
+from planner.catalogue.hardware import gpu_name
+from simulation.performance.specs import Provenance
+
+
+def prices(
+    provider: str | None = None, region: str | None = None, gpu: str | None = None
+) -> list[Price]:
+    """Offers of a provider, in a region, of a GPU type by any of its names; all without arguments.
+
+    Raises CatalogueError for a GPU type that is not known.
+    """
+    wanted = gpu_name(gpu) if gpu is not None else None
+    return [
+        price
+        for price in _prices()
+        if provider in (None, price.provider)
+        and region in (None, price.region)
+        and wanted in (None, price.gpu)
+    ]
+
+
+@cache
+def _prices() -> tuple[Price, ...]:
+    document = read("prices")
+    provenance = Provenance("published", document["source"])
+    return tuple(
+        Price(
+            provider=offer["provider"],
+            region=region,
+            gpu=offer["gpu"],
+            usd_per_gpu_hour=on_demand,
+            spot_usd_per_gpu_hour=spot,
+            provenance=provenance,
+        )
+        for offer in document["offers"]
+        for region, (on_demand, spot) in offer["usd_per_gpu_hour"].items()
+    )

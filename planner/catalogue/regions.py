@@ -1,0 +1,92 @@
+"""Cloud regions: price, carbon and PUE side by side."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+from planner.catalogue import carbon
+from planner.catalogue.facts import CatalogueRegion, Grid, Price
+from planner.catalogue.files import read
+from planner.catalogue.market import prices
+from simulation.performance.specs import Provenance
+
+
+def regions() -> dict[str, CatalogueRegion]:
+    """Cloud regions by their provider's own name: those of regions.yaml first, then every other
+    that has both a price and a carbon factor."""
+    return dict(_regions())
+
+
+@cache
+def _regions() -> dict[str, CatalogueRegion]:
+    document = read("regions")
+    offers: dict[tuple[str, str], list[Price]] = {}
+    for price in prices():
+        offers.setdefault((price.provider, price.region), []).append(price)
+    found = {}
+    for entry in document["regions"]:
+        own = offers.get((entry["provider"], entry["name"]), [])
+        found[entry["name"]] = _with_offers(_curated(entry, document["sources"]), own)
+    for grid in carbon.grids():
+        own = offers.get((grid.provider, grid.name), [])
+        if own and grid.name not in found:
+            found[grid.name] = _with_offers(_bare(grid, document), own)
+    return found
+
+
+def _curated(entry: dict[str, Any], texts: dict[str, str]) -> CatalogueRegion:
+    figures = {
+        "carbon_g_per_kwh": entry["carbon_g_per_kwh"],
+        "pue": entry["pue"],
+        **entry["usd_per_gpu_hour"],
+    }
+    mean = float(figures["carbon_g_per_kwh"]["value"])
+    return CatalogueRegion(
+        name=entry["name"],
+        provider=entry["provider"],
+        location=entry["location"],
+        carbon_g_per_kwh=mean,
+        pue=float(figures["pue"]["value"]),
+        usd_per_gpu_hour={
+            gpu: float(price["value"]) for gpu, price in entry["usd_per_gpu_hour"].items()
+        },
+        sources={
+            name: Provenance(figure["kind"], texts[figure["source"]])
+            for name, figure in figures.items()
+        },
+        carbon_hourly=_hourly(carbon.grid(entry["name"], entry["provider"]), mean),
+    )
+
+
+def _bare(grid: Grid, document: dict[str, Any]) -> CatalogueRegion:
+    pue = document["pue_of"].get(grid.name) or document["pue_of"][grid.provider]
+    source = Provenance(pue["kind"], document["sources"][pue["source"]])
+    return CatalogueRegion(
+        name=grid.name,
+        provider=grid.provider,
+        location=grid.location,
+        carbon_g_per_kwh=grid.carbon_g_per_kwh,
+        pue=float(pue["value"]),
+        usd_per_gpu_hour={},
+        sources={"carbon_g_per_kwh": grid.provenance, "pue": source},
+        carbon_hourly=_hourly(grid, grid.carbon_g_per_kwh),
+    )
+
+
+def _hourly(grid: Grid, mean: float) -> tuple[float, ...] | None:
+    return None if grid.cycle is None else carbon.hourly(grid.cycle, mean)
+
+
+def _with_offers(region: CatalogueRegion, offers: list[Price]) -> CatalogueRegion:
+    """Prices of further GPU types on demand, and of all on spot."""
+    usd, spot, sources = dict(region.usd_per_gpu_hour), {}, dict(region.sources)
+    for price in offers:
+        if price.usd_per_gpu_hour is not None and price.gpu not in usd:
+            usd[price.gpu] = price.usd_per_gpu_hour
+            sources[price.gpu] = price.provenance
+        if price.spot_usd_per_gpu_hour is not None:
+            spot[price.gpu] = price.spot_usd_per_gpu_hour
+            sources[f"spot {price.gpu}"] = price.provenance
+    return replace(region, usd_per_gpu_hour=usd, spot_usd_per_gpu_hour=spot, sources=sources)
