@@ -160,9 +160,8 @@ def documents(data: Path) -> dict[str, Any]:
 def _write(name: str, document: Any) -> None:
     yaml = YAML(typ="safe", pure=True)
     yaml.width = 100
-    # innermost collections on one line; ruamel types its default as bool
-    yaml.default_flow_style = None  # type: ignore[assignment]
-    yaml.sort_base_mapping_type_on_output = False
+    yaml.default_flow_style = None  # innermost collections on one line
+    yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]  # keep our order
     with (FOLDER / f"{name}.yaml").open("w") as file:
         file.write("# Written by bench/fit_price_carbon.py; write again, do not edit.\n")
         yaml.dump(document, file)
