@@ -66,7 +66,10 @@ class Source:
     once :meth:`pieces` is exhausted.
     """
 
-    def __init__(self, path: Path | str, options: IngestOptions) -> None:
+    def __init__(
+        self, path: Path | str, options: IngestOptions, extensions: tuple[str, ...] = EXTENSIONS
+    ) -> None:
+        self._extensions = extensions
         self.path = Path(path)
         self.name = options.name or self.path.name
         self._options = options
@@ -90,9 +93,9 @@ class Source:
         lower = self.name.lower()
         for ending in COMPRESSED:
             lower = lower.removesuffix(ending)
-        if not lower.endswith(EXTENSIONS):
+        if not lower.endswith(self._extensions):
             raise IngestError(
-                f"{self.name} has an unknown extension; name it {', '.join(EXTENSIONS)}, "
+                f"{self.name} has an unknown extension; name it {', '.join(self._extensions)}, "
                 f"or one of these followed by {' or '.join(COMPRESSED)}."
             )
         if size == 0:

@@ -56,7 +56,9 @@ def read_benchmarks(
             f"There is no benchmark format {format!r}; use one of {', '.join(BENCHMARK_FORMATS)}."
         )
     source = Source(
-        path, IngestOptions(name=name, max_bytes=max_bytes, max_expanded_bytes=max_bytes)
+        path,
+        IngestOptions(name=name, max_bytes=max_bytes, max_expanded_bytes=max_bytes),
+        (".csv", ".json", ".jsonl"),
     )
     content = b"".join(source.pieces())
     if what := foreign(content[:16]):

@@ -160,7 +160,7 @@ def _number(document: Document, key: str, where: str) -> float:
         return math.nan
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = -1.0
     if isinstance(value, bool) or not (number >= 0 and math.isfinite(number)):
         raise IngestError(
