@@ -1,0 +1,100 @@
+"""Power by load against measurements that the fit did not see.
+
+``power_mape``: ML.ENERGY's 838 rows, every model left out with its re-releases and precisions (18
+groups), mean absolute error of watts per GPU. Inputs are the GPU type, the model's shape, its
+arrangement, the mean batch, output length, and the measured iteration time (batch over output
+throughput): power given that the performance profile is right. Input lengths are not in the rows:
+assumed for text, one fitted number per task for code, images and video.
+
+``power_mape_planned`` takes the iteration time of an uncalibrated roofline profile instead, so that
+nothing measured on the model goes in. ``power_mape_by_name`` leaves out one ``model_id`` at a time
+and keeps its relatives.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bench.power_fit import fit, left_out, predicted, splitwise_model
+from bench.power_rows import TASKS, PowerRows, mlenergy, splitwise
+from simulation.performance.power import share_of_tdp
+
+FloatArray = npt.NDArray[np.float64]
+
+
+def summary(prefix: str, error: FloatArray) -> dict[str, Any]:
+    size = np.abs(error)
+    return {
+        prefix: float(size.mean()),
+        f"{prefix}_median": float(np.median(size)),
+        f"{prefix}_p95": float(np.quantile(size, 0.95)),
+        f"{prefix}_bias": float(error.mean()),
+        f"{prefix}_rows": int(error.size),
+    }
+
+
+def parts(rows: PowerRows, error: FloatArray) -> dict[str, dict[str, float]]:
+    """MAPE by task, GPU type, kind of model and family."""
+    size, routed = np.abs(error), rows.loads.experts[:, 0] > 0
+    kinds = np.where(routed, "mixture of experts, ", "dense, ")
+    kinds = np.char.add(kinds, rows.weights)
+    by = {
+        "task": np.array(TASKS)[rows.task],
+        "gpu": rows.gpu,
+        "kind": kinds,
+        "family": rows.family,
+    }
+    return {
+        f"power_mape_by_{name}": {
+            str(key): float(size[keys == key].mean()) for key in np.unique(keys)
+        }
+        for name, keys in by.items()
+    }
+
+
+def gpu_left_out(rows: PowerRows) -> dict[str, float]:
+    """Each GPU type by the parameters of the other, as shares of TDP."""
+    result = {}
+    for gpu in np.unique(rows.gpu):
+        mine = rows.gpu == gpu
+        found = fit(rows, ~mine)
+        ((_, model),) = found.models.items()
+        share = predicted({str(gpu): model}, found.input_tokens, rows)[mine]
+        result[str(gpu)] = float(np.abs(share / rows.share[mine] - 1.0).mean())
+    return result
+
+
+def a100(data: Path, rows: PowerRows) -> dict[str, Any]:
+    """Decodes of splitwise's A100 runs by the mean of the other two GPU types, and by parameters
+    fitted on A100 with the arrangement left out."""
+    names, loads, share = splitwise(data)
+    default = fit(rows, np.ones(len(rows.share), bool)).default
+    unseen = share_of_tdp(default, loads) / share - 1.0
+    fitted = np.empty_like(share)
+    for name in np.unique(names):
+        mine = names == name
+        model = splitwise_model(default, loads, share, ~mine)
+        fitted[mine] = (share_of_tdp(model, loads) / share - 1.0)[mine]
+    return {
+        **summary("power_a100_default_mape", unseen),
+        **summary("power_a100_mape", fitted),
+    }
+
+
+def figures(data: Path) -> dict[str, Any]:
+    rows = mlenergy(data, planned=True)
+    share, blind = left_out(rows, rows.family, planned=True)
+    error = share / rows.share - 1.0
+    by_name, _ = left_out(rows, rows.model)
+    return {
+        **summary("power_mape", error),
+        "power_mape_by_name": float(np.abs(by_name / rows.share - 1.0).mean()),
+        **summary("power_mape_planned", blind / rows.share - 1.0),
+        **parts(rows, error),
+        "power_mape_gpu_left_out": gpu_left_out(rows),
+        **a100(data, rows),
+    }

@@ -1,0 +1,47 @@
+"""Power by load of a GPU type, and the watts of the server around it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from planner.catalogue.files import read
+from simulation.performance.power import PowerModel
+from simulation.performance.profile import Check
+from simulation.performance.specs import GpuSpec, Provenance
+
+# Types whose parameters were measured on a sibling: the same chip with another memory or board.
+SIBLINGS = {
+    "H100-SXM": ("H100-PCIe", "H100-NVL", "H200", "GH200", "H800"),
+    "B200": ("GB200", "B300", "GB300", "B100"),
+    "A100-80GB": ("A100-40GB", "A100-80GB-PCIe", "A100-40GB-PCIe", "A800"),
+}
+
+
+def power_model(gpu: GpuSpec) -> PowerModel:
+    """Parameters fitted on the GPU type, else on its sibling, else the mean of those measured."""
+    document = read("power")
+    shared = {k: v for k, v in document["shared"].items() if isinstance(v, float)}
+    for entry in document["gpus"]:
+        if gpu.name == entry["gpu"]:
+            return _model(entry, shared, entry["source"])
+        if gpu.name in SIBLINGS[entry["gpu"]]:
+            return _model(entry, shared, f"as {entry['gpu']}, shares of TDP: {entry['source']}")
+    return _model(document["default"], shared, document["default"]["source"])
+
+
+def host_watts(gpu: GpuSpec) -> tuple[float, Provenance]:
+    """Watts of the server beside the GPU boards, per GPU, and where they come from."""
+    hosts = read("power")["hosts"]
+    if gpu.name in hosts["gpus"]:
+        return hosts["gpus"][gpu.name], Provenance(hosts["kind"], hosts["source"])
+    share = hosts["share_of_tdp"]
+    source = f"{share:.0%} of TDP: {hosts['share_source']} ({hosts['source']})"
+    return share * (gpu.tdp_w or 0.0), Provenance("assumed", source)
+
+
+def _model(entry: dict[str, Any], shared: dict[str, float], source: str) -> PowerModel:
+    own = {k: v for k, v in entry.items() if isinstance(v, float)}
+    found = Check(quantity="power", **entry["check"])
+    return PowerModel(
+        **own, **shared, provenance=Provenance(entry["kind"], source), checks=(found,)
+    )

@@ -1,0 +1,244 @@
+"""Watts per GPU by what it does: how fast it reads memory and computes, as shares of its peaks.
+
+Per GPU, as a share of its TDP, an iteration of t seconds draws
+
+    P = phi max(prefill, D) + (1 - phi) D
+    D = smooth minimum of cap and
+        floor + memory W^p + cache K^p + compute F^q
+              + experts + block_experts + attention_dp - imbalance (1 - balance)
+
+phi     share of t that its prompt tokens take at ``prefill_efficiency`` of the FLOP/s peak
+W, K    bytes of weights and of KV cache (or state) read per second of the rest, over peak bandwidth
+F       FLOP/s of the decodes in the rest over the peak of the weights' precision
+balance mean over largest number of experts that the GPUs of an expert-parallel group have to read
+
+so power follows the energy of bytes and operations above a floor that a GPU draws while kernels run
+at all, and saturates at its limit. The last line holds what bytes and FLOPs do not tell: grouped
+GEMMs keep the multiprocessors busy at low throughput, those with 8-bit weights scaled by block
+(DeepSeek, Qwen) most. Fitted on ML.ENERGY and splitwise rows by bench/fit_power.py, which prints
+the errors; the form is ours (modelled).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from simulation.errors import SimulationError
+from simulation.performance.graph import OperatorGraph
+from simulation.performance.profile import Check
+from simulation.performance.specs import GpuSpec, Provenance
+from simulation.performance.work import Experts, iteration
+
+FloatArray = npt.NDArray[np.float64]
+SHARPNESS = 8.0  # of the smooth minimum: within 9% of the cap where both sides are equal
+LONGEST_PREFILL = 0.97  # of an iteration, so that what is left of it keeps a rate
+
+
+@dataclass(frozen=True, slots=True)
+class PowerModel:
+    """Parameters of the module's formula, shares of TDP unless named; idle power is a GPU's own."""
+
+    floor: float  # while kernels run
+    memory: float  # at peak bandwidth, reading weights
+    cache: float  # at peak bandwidth, reading KV cache or state
+    compute: float  # at the FLOP/s peak of the weights' precision
+    memory_exponent: float
+    compute_exponent: float
+    prefill: float  # while prompts are computed
+    prefill_efficiency: float  # of the FLOP/s peak
+    experts: float = 0.0
+    block_experts: float = 0.0
+    attention_dp: float = 0.0
+    imbalance: float = 0.0
+    expert_bytes: float = 1.0  # bytes that grouped GEMMs move per byte of weights they need
+    cap: float = 0.98
+    provenance: Provenance = field(default=Provenance("assumed", ""))
+    checks: tuple[Check, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Load:
+    """What one GPU does in iterations, arrays of one shape; bytes and operations per iteration."""
+
+    seconds: FloatArray
+    weight_bytes: FloatArray  # all but routed experts
+    expert_bytes: FloatArray
+    cache_bytes: FloatArray
+    decode_flops: FloatArray
+    prefill_flops: FloatArray
+    balance: FloatArray  # of experts over GPUs, (0, 1]
+    bandwidth_bytes_s: FloatArray
+    peak_flops: FloatArray
+    experts: FloatArray  # 1 with a mixture of experts, else 0
+    block_experts: FloatArray  # 1 where their weights have 8 bits and a scale per block
+    attention_dp: FloatArray  # 1 with attention data parallelism
+
+
+def load(
+    graph: OperatorGraph,
+    gpu: GpuSpec,
+    seconds: npt.ArrayLike,
+    decodes: npt.ArrayLike,
+    decode_context: npt.ArrayLike,
+    prefill_tokens: npt.ArrayLike = 0.0,
+    prefill_pairs: npt.ArrayLike = 0.0,
+    *,
+    block_scaled: bool | None = None,
+) -> Load:
+    """The load of iterations given as in ``profile.iteration_s``, ``seconds`` each.
+
+    ``block_scaled``: 8-bit expert weights carry a scale per block; None: all with 8 bits do.
+    """
+    bandwidth, peak = _peaks(graph, gpu)
+    arrays = np.broadcast_arrays(
+        *(
+            np.asarray(x, np.float64)
+            for x in (seconds, decodes, decode_context, prefill_tokens, prefill_pairs)
+        )
+    )
+    time, b, c, p, a = (np.array(x) for x in arrays)
+    if (time <= 0).any():
+        raise SimulationError("Power is of iterations that take time: seconds must be above 0.")
+    decode, prefill = iteration(b, c), iteration(0.0 * b, 0.0, p, a)
+    zero = np.zeros_like(time)
+    weights, experts, cache, flops = zero.copy(), zero.copy(), zero.copy(), zero.copy()
+    balance = zero + 1.0
+    routed = False
+    for operator in graph.operators:
+        work = operator.work(decode)
+        flops += operator.count * work.flops
+        cache += operator.count * work.kv_bytes
+        if isinstance(operator, Experts):
+            routed = True
+            experts += operator.count * work.weight_bytes
+            balance = _balance(operator, operator.distinct(decode))
+        else:
+            weights += operator.count * work.weight_bytes
+    stages = graph.arrangement.pp  # each GPU works on one of them at a time
+    eight_bit = graph.arrangement.weights == "fp8"
+    scaled = routed and (eight_bit if block_scaled is None else block_scaled)
+    return Load(
+        seconds=time,
+        weight_bytes=weights / stages,
+        expert_bytes=experts / stages,
+        cache_bytes=cache / stages,
+        decode_flops=flops / stages,
+        prefill_flops=graph.total("flops", prefill) / stages,
+        balance=balance,
+        bandwidth_bytes_s=zero + bandwidth,
+        peak_flops=zero + peak,
+        experts=zero + routed,
+        block_experts=zero + scaled,
+        attention_dp=zero + (graph.arrangement.attention_dp > 1),
+    )
+
+
+def share_of_tdp(model: PowerModel, at: Load) -> FloatArray:
+    """Power per GPU over its TDP while such iterations run one after the other."""
+    needed = at.prefill_flops / (at.peak_flops * model.prefill_efficiency)
+    phi = np.minimum(needed / at.seconds, LONGEST_PREFILL)
+    rest = at.seconds * (1.0 - phi)
+    per_second = rest * at.bandwidth_bytes_s
+    weights = (at.weight_bytes + model.expert_bytes * at.expert_bytes) / per_second
+    dynamic = (
+        model.memory * weights**model.memory_exponent
+        + model.cache * (at.cache_bytes / per_second) ** model.memory_exponent
+        + model.compute * (at.decode_flops / (rest * at.peak_flops)) ** model.compute_exponent
+        + model.experts * at.experts
+        + model.block_experts * at.block_experts
+        + model.attention_dp * at.attention_dp
+        - model.imbalance * (1.0 - at.balance)
+    )
+    wanted = np.maximum(model.floor + dynamic, 0.5 * model.floor)
+    decode = (wanted**-SHARPNESS + model.cap**-SHARPNESS) ** (-1.0 / SHARPNESS)
+    prefill = np.maximum(model.prefill, decode)
+    return np.asarray(phi * prefill + (1.0 - phi) * decode)
+
+
+def watts(model: PowerModel, gpu: GpuSpec, at: Load) -> FloatArray:
+    """Power per GPU at the board; never below idle, never above TDP."""
+    if gpu.tdp_w is None:
+        raise SimulationError(f"{gpu.name} has no TDP: power by load needs one (tdp_w).")
+    return np.clip(share_of_tdp(model, at) * gpu.tdp_w, gpu.idle_w, gpu.tdp_w)
+
+
+@dataclass(frozen=True, slots=True)
+class PowerAtLoad:
+    """Watts of one model on one GPU arrangement, from the iterations that run on it."""
+
+    model: PowerModel
+    gpu: GpuSpec
+    graph: OperatorGraph
+
+    def watts(
+        self,
+        seconds: npt.ArrayLike,
+        decodes: npt.ArrayLike,
+        decode_context: npt.ArrayLike,
+        prefill_tokens: npt.ArrayLike = 0.0,
+        prefill_pairs: npt.ArrayLike = 0.0,
+    ) -> FloatArray:
+        """Per GPU, of iterations (or means over many) as in ``load``."""
+        at = load(
+            self.graph, self.gpu, seconds, decodes, decode_context, prefill_tokens, prefill_pairs
+        )
+        return watts(self.model, self.gpu, at)
+
+    def joules_per_token(
+        self, seconds: npt.ArrayLike, decodes: npt.ArrayLike, decode_context: npt.ArrayLike
+    ) -> FloatArray:
+        """Of pure decode, all GPUs of the instance together: W x GPUs x s / sequences."""
+        power = self.watts(seconds, decodes, decode_context) * self.graph.arrangement.gpus
+        return np.asarray(power * np.asarray(seconds) / np.asarray(decodes, np.float64))
+
+    def joules_per_request(
+        self,
+        input_tokens: float,
+        output_tokens: float,
+        seconds: float,
+        decodes: float,
+    ) -> float:
+        """Of one request in a steady batch of ``decodes``, ``seconds`` the mean iteration.
+
+        Every iteration then ends ``decodes / output_tokens`` requests and prefills their inputs, so
+        the request's energy is that of ``output_tokens / decodes`` iterations.
+        """
+        done = decodes / output_tokens
+        power = self.watts(
+            seconds,
+            decodes,
+            decodes * (input_tokens + output_tokens / 2),
+            done * input_tokens,
+            done * input_tokens**2 / 2,
+        )
+        return float(power) * self.graph.arrangement.gpus * seconds / done
+
+
+def _peaks(graph: OperatorGraph, gpu: GpuSpec) -> tuple[float, float]:
+    """Bandwidth, and the FLOP/s of the weights' precision; 4-bit weights are widened to 16."""
+    precision = graph.arrangement.weights
+    peak = gpu.peak_flops.get(precision if precision in ("fp8", "int8") else "bf16")
+    peak = peak or gpu.peak_flops.get("bf16")
+    if not gpu.bandwidth_bytes_s or not peak:
+        raise SimulationError(
+            f"{gpu.name}: power by load needs its memory bandwidth and its bf16 FLOP/s peak."
+        )
+    return gpu.bandwidth_bytes_s, peak
+
+
+def _balance(operator: Experts, distinct: FloatArray) -> FloatArray:
+    """Mean over expected largest number of experts read by the GPUs of a group.
+
+    A GPU reads a binomial number of its ``experts / ep``; the largest of ``ep`` lies about
+    sqrt(2 ln ep) standard deviations above the mean.
+    """
+    if operator.ep == 1:
+        return np.ones_like(distinct)
+    own = operator.experts / operator.ep
+    hit = distinct / own
+    largest = distinct + np.sqrt(2.0 * np.log(operator.ep) * distinct * (1.0 - hit))
+    largest = np.maximum(np.minimum(largest, own), min(1.0, own))
+    return np.where(distinct > 0, np.minimum(distinct / largest, 1.0), 1.0)
