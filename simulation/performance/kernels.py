@@ -27,6 +27,9 @@ from simulation.performance.work import (
 
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
+# A product that much wider than any measured (an output head of 128,000 words) still counts as
+# measured: it is as many measured ones side by side.
+WIDER = 4
 Reading = tuple[FloatArray, BoolArray]  # seconds, and whether inside the measured grid
 
 
@@ -142,7 +145,7 @@ class GemmTable:
         low = values[0] * (1 - v) + values[1] * v
         high = values[2] * (1 - v) + values[3] * v
         beyond = max(n / n1, 1.0) * max(k / k1, 1.0)
-        inside = n0 <= n <= n1 and k0 <= k <= k1
+        inside = n0 <= n <= WIDER * n1 and k0 <= k <= k1
         seconds = np.exp(low * (1 - u) + high * u) * beyond
         return seconds, np.all([c.inside(m) for c in corners if c], axis=0) & inside
 
