@@ -2,8 +2,9 @@
 
     python -m bench.fit_profiles [--data DIR] [--check]
 
-Prints every fit with its error. ``--check`` writes nothing and exits 1 when the file is not what
-the data give. The measured rows stay where they are: only parameters and errors are written.
+Prints every fit with its errors. ``--check`` writes nothing and exits 1 when the file is not what
+the data give. The measured rows stay where they are: only parameters, their confidence intervals
+and errors are written.
 
 What was not measured as it stands is carried over from what was, by a rule stated in its source and
 with the error of that rule where both sides were measured.
@@ -13,26 +14,88 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 from ruamel.yaml import YAML
 
-from bench.profile_rows import CHUNK, Line, Profile, mape, mlenergy, sageserve, silicon, splitwise
+from bench.profile_rows import (
+    MLENERGY,
+    Key,
+    Measured,
+    mlenergy,
+    sageserve,
+    silicon,
+    splitwise,
+)
+from simulation.performance.compare import FITTED, QUANTITIES, TBT, checks_of, compare_with, joined
+from simulation.performance.fit import fit
+from simulation.performance.fit_linear import Parameter, configurations, least_squares
+from simulation.performance.linear import LinearProfile
+from simulation.performance.profile import Check
+from simulation.performance.specs import Provenance
 
 ROOT = Path(__file__).parents[1]
 DATA = ROOT / "../shared/data"
 TARGET = ROOT / "planner/catalogue/profiles.yaml"
 
-MAX_BATCH = 256
+MAX_BATCH, CHUNK = 256, 2048
 LIMITS_SOURCE = (
     "vLLM V1 API-server defaults on A100-class GPUs (vllm/engine/arg_utils.py: "
     "max_num_batched_tokens 2048, max_num_seqs 256), used for H100 too, where its own are larger"
 )
-CHECKED = "; error: the same rule where both GPUs were measured, mean over arrangements"
+RULE = "rows of arrangements measured on both GPUs, by the same rule from H100"
+MOST = 105  # rows of an arrangement and quantity in the check of a rule, so that none decides it
+HERE = Provenance("measured", "bench.fit_profiles")
+
+
+@dataclass(frozen=True)
+class Built:
+    """One profile of the catalogue; ``intervals`` are None where nothing was fitted."""
+
+    profile: LinearProfile
+    decode: Provenance
+    prefill: Provenance
+    intervals: tuple[tuple[float, float] | None, ...]  # of alpha, beta, gamma, delta, in seconds
+
+    @property
+    def key(self) -> Key:
+        return self.profile.model, self.profile.gpu, self.profile.tp
+
+    @property
+    def provenance(self) -> Provenance:
+        if self.decode == self.prefill:
+            return self.decode
+        same = self.decode.kind == self.prefill.kind
+        source = f"ITL: {self.decode.source}. Prefill: {self.prefill.source}"
+        return Provenance(self.decode.kind if same else "modelled", source)
+
+
+def interval(parameter: Parameter) -> tuple[float, float] | None:
+    return (parameter.low, parameter.high) if np.isfinite(parameter.high) else None
+
+
+def fitted(measured: Measured) -> Built:
+    """The rows' own fit; a prefill that was seen only beside decodes is modelled."""
+    found = fit(
+        "linear",
+        measured.rows,
+        max_batch=MAX_BATCH,
+        max_batch_tokens=CHUNK,
+        kv_capacity_tokens=1,
+        provenance=HERE,
+    )
+    assert isinstance(found.profile, LinearProfile)
+    return Built(
+        found.profile,
+        Provenance("measured", measured.decode),
+        Provenance("modelled" if found.notes else "measured", measured.prefill),
+        tuple(interval(p) for p in found.parameters),
+    )
 
 
 def ratios(data: Path) -> tuple[float, float]:
@@ -41,147 +104,148 @@ def ratios(data: Path) -> tuple[float, float]:
     a100, h100 = (
         specs.row(by_predicate=pl.col("system") == s, named=True) for s in ("a100_sxm", "h100_sxm")
     )
-    return tuple(h100[key] / a100[key] for key in ("mem_bw_bytes_s", "bf16_flops"))
+    bandwidth, flops = (h100[key] / a100[key] for key in ("mem_bw_bytes_s", "bf16_flops"))
+    return bandwidth, flops
 
 
-def slower(line: Line, base: float, slope: float, source: str) -> Line:
-    return Line(line.base_s * base, line.slope_s * slope, "modelled", source, line.sizes)
-
-
-def to_a100(profile: Profile, data: Path) -> Profile:
+def to_a100(built: Built, data: Path) -> Built:
     """An H100 profile on A100: what reads memory by the bandwidths, prefill tokens by the FLOPs."""
     bandwidth, flops = ratios(data)
-    of = f"{profile.model} on {profile.tp} x H100-SXM"
-    by_memory = f"ITL of {of}, times {bandwidth:.2f}, the ratio of memory bandwidths"
-    by_flops = f"prefill of {of}, tokens times {flops:.2f}, the ratio of bf16 peaks"
-    return Profile(
-        profile.model,
-        "A100-80GB",
-        profile.tp,
-        slower(profile.decode, bandwidth, bandwidth, by_memory),
-        slower(profile.prefill, bandwidth, flops, by_flops),
+    own = built.profile
+    of = f"{own.model} on {own.tp} x H100-SXM"
+    return Built(
+        replace(
+            own,
+            gpu="A100-80GB",
+            alpha_s=own.alpha_s * bandwidth,
+            beta_s=own.beta_s * bandwidth,
+            gamma_s=own.gamma_s * bandwidth,
+            delta_s=own.delta_s * flops,
+            checks=(),
+        ),
+        Provenance("modelled", f"ITL of {of}, times {bandwidth:.2f}, as memory bandwidths are"),
+        Provenance("modelled", f"prefill of {of}, tokens times {flops:.2f}, as bf16 peaks are"),
+        (None,) * 4,
     )
 
 
-def transfer_errors(profiles: list[Profile], data: Path) -> dict[str, list[tuple[int, float]]]:
-    """Rows and error of ``to_a100`` by half, for each arrangement measured on both GPUs."""
-    on = {(p.model, p.gpu, p.tp): p for p in profiles}
-    errors: dict[str, list[tuple[int, float]]] = {"decode": [], "prefill": []}
-    for (model, gpu, tp), profile in on.items():
-        real = on.get((model, "A100-80GB", tp))
-        if gpu != "H100-SXM" or real is None:
+def rule_checks(
+    built: Sequence[Built], measured: Sequence[Measured], data: Path
+) -> tuple[Check, ...]:
+    """``to_a100`` against the A100 rows of every arrangement that was measured on both."""
+    h100 = {b.key: b for b in built if b.profile.gpu == "H100-SXM"}
+    found = []
+    for m in measured:
+        twin = h100.get((m.key[0], "H100-SXM", m.key[2]))
+        if twin is None or m.key[1] != "A100-80GB":
             continue
-        guess = to_a100(profile, data)
-        for half, (line, rows) in {
-            "decode": (guess.decode, real.decode),
-            "prefill": (guess.prefill, real.prefill),
-        }.items():
-            errors[half].append((rows.rows, mape(line.at(rows.sizes), rows.seconds)))
-    return errors
+        residuals = compare_with(to_a100(twin, data).profile, m.rows, RULE).residuals
+        for quantity in QUANTITIES:
+            part = residuals.of(quantity)
+            found.append(
+                part.take(np.linspace(0, part.row.size - 1, MOST).astype(int))
+                if part.row.size > MOST
+                else part
+            )
+    return checks_of(joined(found), RULE)
 
 
-def carried_over(profiles: list[Profile], data: Path) -> Iterator[Profile]:
+def carried_over(built: Sequence[Built], rule: tuple[Check, ...], data: Path) -> Iterator[Built]:
     """Profiles that were not measured as they stand, each from one that was."""
-    on = {(p.model, p.gpu, p.tp): p for p in profiles}
-    errors = transfer_errors(profiles, data)
-
-    def checked(line: Line, half: str) -> Line:
-        rows, error = zip(*errors[half], strict=True)
-        return replace(
-            line, source=line.source + CHECKED, rows=sum(rows), mape=sum(error) / len(error)
-        )
-
+    on = {b.key: b for b in built}
     small = to_a100(on["llama-3.1-8b", "H100-SXM", 1], data)
-    yield replace(
-        small, decode=checked(small.decode, "decode"), prefill=checked(small.prefill, "prefill")
-    )
+    yield replace(small, profile=replace(small.profile, checks=rule))
 
-    def of_llama_2(gpu: str) -> Line:
-        twin = on["llama-2-70b", gpu, 4].prefill
-        source = f"prefill of llama-2-70b on 4 x {gpu}, whose layers have the same shape"
-        return Line(twin.base_s, twin.slope_s, "modelled", source, twin.sizes)
+    rows = mlenergy(data, MAX_BATCH)
+    design = np.column_stack([np.ones(rows.rows), rows.batch])
+    line = least_squares(design, rows.tbt_s, configurations(rows))
+    (alpha, beta), most = line.values.tolist(), float(rows.batch.max())
+    for gpu in ("H100-SXM", "A100-80GB"):
+        twin = on["llama-2-70b", gpu, 4].profile
+        large = Built(
+            replace(
+                twin, model="llama-3.1-70b", gpu="H100-SXM", alpha_s=alpha, beta_s=beta,
+                fitted_decodes=most, checks=(),
+            ),
+            Provenance("measured", MLENERGY),
+            Provenance(
+                "modelled", f"prefill of llama-2-70b on 4 x {gpu}, whose layers have the same shape"
+            ),
+            (*zip(line.low.tolist(), line.high.tolist(), strict=True), None, None),
+        )  # fmt: skip
+        if gpu == "H100-SXM":
+            checks = compare_with(large.profile, rows, FITTED).checks
+            yield replace(large, profile=replace(large.profile, checks=checks))
+            continue
+        moved = to_a100(large, data)
+        yield replace(
+            moved,
+            prefill=large.prefill,
+            profile=replace(
+                moved.profile, gamma_s=twin.gamma_s, delta_s=twin.delta_s,
+                checks=tuple(c for c in rule if c.quantity == TBT),
+            ),
+        )  # fmt: skip
 
-    itl = mlenergy(data, MAX_BATCH)
-    large = Profile("llama-3.1-70b", "H100-SXM", 4, itl, of_llama_2("H100-SXM"))
-    yield large
-    itl_a100 = checked(to_a100(large, data).decode, "decode")
-    yield replace(large, gpu="A100-80GB", decode=itl_a100, prefill=of_llama_2("A100-80GB"))
 
-
-def fit_all(data: Path = DATA) -> list[Profile]:
+def fit_all(data: Path = DATA) -> list[Built]:
     """Every built-in profile, by model, GPU and TP."""
     measured = [*splitwise(data), *sageserve(data), *silicon(data)]
-    everything = [*measured, *carried_over(measured, data)]
-    return sorted(everything, key=lambda p: (p.model, p.gpu, p.tp))
+    own = []
+    for m in measured:
+        model, gpu, _ = m.key
+        rows = replace(m.rows, model=np.full(m.rows.rows, model), gpu=np.full(m.rows.rows, gpu))
+        own.append(fitted(replace(m, rows=rows)))
+    rule = rule_checks(own, measured, data)
+    return sorted([*own, *carried_over(own, rule, data)], key=lambda b: b.key)
 
 
-def rounded(value: float | None, digits: int = 5) -> float | None:
-    return None if value is None else float(f"{value:.{digits}g}")
+def rounded(value: float, digits: int = 5) -> float:
+    return float(f"{value:.{digits}g}")
 
 
-def as_document(profiles: list[Profile]) -> dict[str, Any]:
+def as_document(built: Sequence[Built]) -> dict[str, Any]:
     """The YAML document: parameters in ms, errors as fractions."""
 
-    def half(line: Line) -> dict[str, Any]:
+    def entry(b: Built) -> dict[str, Any]:
+        p = b.profile
+        parameters = {
+            "alpha_ms": p.alpha_s,
+            "beta_ms": p.beta_s,
+            "gamma_ms": p.gamma_s,
+            "delta_ms": p.delta_s,
+        }
+        intervals = zip(parameters, b.intervals, strict=True)
         return {
-            "kind": line.kind,
-            "source": line.source,
-            "rows": line.rows,
-            "r2": rounded(line.r2, 4),
-            "mape": rounded(line.mape, 3),
-            "lowest": rounded(float(line.sizes.min()), 4),
-            "highest": rounded(float(line.sizes.max()), 4),
-            "beyond_bias": rounded(line.beyond_bias, 3),
+            "model": p.model,
+            "gpu": p.gpu,
+            "tp": p.tp,
+            **asdict(b.provenance),
+            **{name: rounded(value * 1e3) for name, value in parameters.items()},
+            "intervals": {n: [rounded(v * 1e3, 4) for v in i] for n, i in intervals if i},
+            "fitted_decodes": rounded(p.fitted_decodes),
+            "fitted_prefill_tokens": rounded(p.fitted_prefill_tokens),
+            "decode": asdict(b.decode),
+            "prefill": asdict(b.prefill),
+            "checks": [
+                {k: rounded(v, 3) if isinstance(v, float) else v for k, v in asdict(c).items()}
+                for c in p.checks
+            ],
         }
 
-    return {
-        "limits": {
-            "max_batch": MAX_BATCH,
-            "max_batch_tokens": CHUNK,
-            "kind": "assumed",
-            "source": LIMITS_SOURCE,
-        },
-        "profiles": [
-            {
-                "model": p.model,
-                "gpu": p.gpu,
-                "tp": p.tp,
-                "kind": p.kind,
-                "source": p.decode.source
-                if p.decode.source == p.prefill.source
-                else f"ITL: {p.decode.source}. Prefill: {p.prefill.source}",
-                "alpha_ms": rounded(p.decode.base_s * 1e3),
-                "beta_ms": rounded(p.decode.slope_s * 1e3),
-                "gamma_ms": rounded(p.prefill.base_s * 1e3),
-                "delta_ms": rounded(p.prefill.slope_s * 1e3),
-                "decode": half(p.decode),
-                "prefill": half(p.prefill),
-            }
-            for p in profiles
-        ],
-    }
+    limits = {"max_batch": MAX_BATCH, "max_batch_tokens": CHUNK}
+    source = {"kind": "assumed", "source": LIMITS_SOURCE}
+    return {"limits": limits | source, "profiles": [entry(b) for b in built]}
 
 
-def table(profiles: list[Profile]) -> str:
-    head = ("profile", "half", "kind", "base ms", "slope us", "R2", "MAPE", "n", "range", "beyond")
-    row = "{:<28} {:<8} {:<9} {:>8} {:>9} {:>7} {:>7} {:>5} {:>12} {:>8}"
-    lines = [row.format(*head)]
-    for p in profiles:
-        for name, line in (("decode", p.decode), ("prefill", p.prefill)):
-            lines.append(
-                row.format(
-                    f"{p.model} {p.gpu} x{p.tp}",
-                    name,
-                    line.kind,
-                    f"{line.base_s * 1e3:.2f}",
-                    f"{line.slope_s * 1e6:.1f}",
-                    "-" if line.r2 is None else f"{line.r2:.4f}",
-                    "-" if line.mape is None else f"{line.mape:.2%}",
-                    line.rows,
-                    f"{line.sizes.min():.0f}-{line.sizes.max():.0f}",
-                    "-" if line.beyond_bias is None else f"{line.beyond_bias:+.0%}",
-                )
-            )
+def table(built: Sequence[Built]) -> str:
+    row = "{:<28} {:<18} {:>5} {:>7} {:>7} {:>7} {:>7}  {}"
+    lines = [row.format("profile", "quantity", "n", "MAPE", "median", "p95", "bias", "against")]
+    for b in built:
+        for c in b.profile.checks:
+            errors = (f"{v:.1%}" for v in (c.mape, c.median, c.p95, c.bias))
+            name = "{} {} x{}".format(*b.key)
+            lines.append(row.format(name, c.quantity, c.rows, *errors, c.against))
     return "\n".join(lines)
 
 
@@ -193,11 +257,11 @@ def main() -> int:
     if not options.data.is_dir():
         print(f"There is no data folder {options.data}: give --data DIR.", file=sys.stderr)
         return 2
-    profiles = fit_all(options.data)
-    print(table(profiles))
+    built = fit_all(options.data)
+    print(table(built))
     yaml = YAML()
     yaml.width = 100
-    document = as_document(profiles)
+    document = as_document(built)
     if options.check:
         same = YAML(typ="safe").load(TARGET.read_text()) == document
         print(f"{TARGET.name} is {'what' if same else 'NOT what'} the data give.")

@@ -9,7 +9,6 @@ from planner.catalogue.carbon import cycles, grid, grids
 from planner.catalogue.facts import (
     CatalogueRegion,
     Cycle,
-    Fit,
     Grid,
     Price,
     ProfileFit,
@@ -35,7 +34,6 @@ from planner.catalogue.regions import regions
 __all__ = [
     "CatalogueRegion",
     "Cycle",
-    "Fit",
     "Grid",
     "Price",
     "ProfileFit",

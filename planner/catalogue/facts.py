@@ -81,28 +81,14 @@ class Cycle:
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
-    """How far one half of a profile, decode or prefill, can be trusted.
+class ProfileFit:
+    """Where the numbers of a built-in profile come from; its errors are the profile's own checks.
 
-    ``lowest`` and ``highest`` are the sequences of a batch, or prefill tokens of an iteration, that
-    the rows cover; a profile used outside them extrapolates. A modelled half states the rows and
-    error of the rule it was carried over by, where that could be checked, else 0 rows and None.
+    ``intervals``: 95% confidence of alpha, beta, gamma and delta in seconds, by their names; those
+    that were not fitted but carried over are absent.
     """
 
-    provenance: Provenance
-    rows: int
-    r2: float | None
-    mape: float | None  # mean absolute error over measured, a fraction
-    lowest: float
-    highest: float
-    beyond_bias: float | None  # mean error over measured, signed, on rows left out of the fit:
-    # decode with prompts or outputs above 4,096 tokens; prompts above 2,048 run in chunks
-
-
-@dataclass(frozen=True, slots=True)
-class ProfileFit:
-    """The errors of a built-in profile, and where its batch limits come from."""
-
-    decode: Fit
-    prefill: Fit
-    limits: Provenance
+    decode: Provenance
+    prefill: Provenance
+    limits: Provenance  # of max_batch and max_batch_tokens
+    intervals: Mapping[str, tuple[float, float]]

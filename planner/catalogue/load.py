@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from planner.catalogue.facts import Fit, ProfileFit, ProfileKey
+from planner.catalogue.facts import ProfileFit, ProfileKey
 from planner.catalogue.files import read
 from planner.catalogue.hardware import gpus, models
 from simulation.performance.linear import LinearProfile
 from simulation.performance.memory import kv_capacity_tokens
+from simulation.performance.profile import Check
 from simulation.performance.specs import Provenance
 
 
 def profiles() -> dict[ProfileKey, LinearProfile]:
-    """Linear profiles by model, GPU type and GPUs per instance; their errors are in ``fits``."""
+    """Linear profiles by model, GPU type and GPUs per instance, with the errors of their fit."""
     document, known_models, known_gpus = read("profiles"), models(), gpus()
     limits = document["limits"]
     return {
@@ -31,31 +32,30 @@ def profiles() -> dict[ProfileKey, LinearProfile]:
                 known_models[entry["model"]], known_gpus[entry["gpu"]], entry["tp"]
             ),
             provenance=_provenance(entry),
+            checks=tuple(Check(**found) for found in entry["checks"]),
+            fitted_decodes=entry["fitted_decodes"],
+            fitted_prefill_tokens=entry["fitted_prefill_tokens"],
         )
         for entry in document["profiles"]
     }
 
 
 def fits() -> dict[ProfileKey, ProfileFit]:
-    """The error of every built-in profile, by the same keys as ``profiles``."""
+    """Where each number of a built-in profile comes from, by the same keys as ``profiles``."""
     document = read("profiles")
     limits = _provenance(document["limits"])
     return {
-        _key(entry): ProfileFit(_fit(entry["decode"]), _fit(entry["prefill"]), limits)
+        _key(entry): ProfileFit(
+            decode=_provenance(entry["decode"]),
+            prefill=_provenance(entry["prefill"]),
+            limits=limits,
+            intervals={
+                name.removesuffix("_ms"): (low / 1000, high / 1000)
+                for name, (low, high) in entry["intervals"].items()
+            },
+        )
         for entry in document["profiles"]
     }
-
-
-def _fit(half: dict[str, Any]) -> Fit:
-    return Fit(
-        provenance=_provenance(half),
-        rows=half["rows"],
-        r2=half["r2"],
-        mape=half["mape"],
-        lowest=half["lowest"],
-        highest=half["highest"],
-        beyond_bias=half["beyond_bias"],
-    )
 
 
 def _key(entry: dict[str, Any]) -> ProfileKey:

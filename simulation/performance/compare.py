@@ -17,6 +17,7 @@ BoolArray = npt.NDArray[np.bool_]
 PREFILL, TBT, SERVED_TBT, TTFT = "prefill time", "TBT", "TBT while serving", "TTFT of one request"
 QUANTITIES = (PREFILL, TBT, SERVED_TBT, TTFT)
 ROBUST_Z = 3.5  # of the error's logarithm; Iglewicz and Hoaglin 1993
+FITTED = "the rows it was fitted to"
 INSIDE, OUTSIDE = "inside the measured range", "beyond the measured range"
 
 
@@ -54,7 +55,11 @@ class Residuals:
         return result
 
     def of(self, quantity: str) -> Residuals:
-        which = self.quantity == quantity
+        """Those of one quantity."""
+        return self.take(self.quantity == quantity)
+
+    def take(self, which: npt.NDArray[np.generic]) -> Residuals:
+        """Those of a mask or of indices."""
         return Residuals(*(getattr(self, name)[which] for name in self.__slots__))
 
 

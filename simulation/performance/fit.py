@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from simulation.errors import SimulationError
 from simulation.performance.compare import (
+    FITTED,
     PREFILL,
     SERVED_TBT,
     TBT,
@@ -36,7 +37,7 @@ from simulation.performance.table import TableProfile, table_profile
 FloatArray = npt.NDArray[np.float64]
 
 KINDS = ("linear", "table", "operator", "roofline")
-FITTED = "the rows it was fitted to"
+
 LEFT_OUT = "configurations left out of the fit"
 FOLDS = 40  # each configuration alone where there are no more, else this many groups of them
 MAX_BATCH, MAX_BATCH_TOKENS = 256, 2048  # vLLM's API server on A100-class GPUs

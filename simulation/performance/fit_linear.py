@@ -115,7 +115,7 @@ def linear_fit(rows: BenchmarkRows, max_batch_tokens: float) -> LinearFit:
     )  # fmt: skip
     tokens = np.where(np.isfinite(rows.tokens), rows.tokens, rows.isl)
     first = np.isfinite(prefill_s) & (tokens <= max_batch_tokens)
-    served = rows.take(np.isfinite(rows.tbt_s) & np.isfinite(rows.concurrency) & ~first & near)
+    served = rows.take(np.isfinite(rows.tbt_s) & np.isfinite(rows.concurrency) & near)
     served = served.take(np.isnan(served.batch) & np.isfinite(served.isl) & (served.osl >= 1))
     if not decode.rows:
         if not served.rows:

@@ -12,6 +12,7 @@ from bench.fit_profiles import as_document, fit_all
 from planner import catalogue
 from planner.catalogue.facts import KINDS
 from simulation.performance.memory import MEMORY_SHARE, kv_capacity_tokens
+from simulation.performance.profile import measured_range
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "../shared/data"
@@ -39,11 +40,10 @@ def test_every_fact_states_its_source_and_kind():
         *(model.provenance for model in catalogue.models().values()),
         *(profile.provenance for profile in catalogue.profiles().values()),
         *(
-            part.provenance
+            part
             for fit in catalogue.fits().values()
-            for part in (fit.decode, fit.prefill)
+            for part in (fit.decode, fit.prefill, fit.limits)
         ),
-        *(fit.limits for fit in catalogue.fits().values()),
         *(source for region in regions for source in region.sources.values()),
         *(region.provenance for region in regions),
     ]
@@ -72,14 +72,27 @@ def test_every_profile_fits_in_memory_and_has_its_errors():
         held = profile.kv_capacity_tokens * model.kv_bytes_per_token + model.weight_bytes
         assert held <= MEMORY_SHARE * profile.tp * gpu.memory_bytes
         assert min(profile.alpha_s, profile.beta_s, profile.gamma_s, profile.delta_s) > 0
-        for half in (fits[key].decode, fits[key].prefill):
-            assert half.lowest < half.highest
-            assert half.mape is not None or half.provenance.kind == "modelled"
+        values = {
+            "alpha": profile.alpha_s,
+            "beta": profile.beta_s,
+            "gamma": profile.gamma_s,
+            "delta": profile.delta_s,
+        }
+        for name, (low, high) in fits[key].intervals.items():
+            assert 0 <= low <= values[name] <= high
+        assert profile.checks
+        for half, names in ((fits[key].decode, ("TBT",)), (fits[key].prefill, ("prefill time",))):
+            if half.kind == "measured":
+                assert any(c.quantity.startswith(names) and c.rows for c in profile.checks)
+                assert len(fits[key].intervals) >= 2
+        assert 1 < profile.fitted_decodes <= profile.max_batch
+        assert measured_range(profile, profile.fitted_decodes, 0, 0, 0)
+        assert not measured_range(profile, 0, 0, profile.fitted_prefill_tokens + 1, 0)
 
 
 def test_a_measured_profile_is_measured_in_both_halves():
     for key, fit in catalogue.fits().items():
-        both = fit.decode.provenance.kind == fit.prefill.provenance.kind == "measured"
+        both = fit.decode.kind == fit.prefill.kind == "measured"
         assert (catalogue.profiles()[key].provenance.kind == "measured") == both
 
 
@@ -99,13 +112,9 @@ def test_an_h100_is_never_slower_than_an_a100(model):
 def test_the_shipped_profiles_are_what_the_rows_give():
     def numbers(document):
         return {
-            (entry["model"], entry["gpu"], entry["tp"], half, name): value
+            (entry["model"], entry["gpu"], entry["tp"], where, name): value
             for entry in document["profiles"]
-            for half, part in (
-                ("", entry),
-                ("decode", entry["decode"]),
-                ("prefill", entry["prefill"]),
-            )
+            for where, part in [("", entry), *((str(i), c) for i, c in enumerate(entry["checks"]))]
             for name, value in part.items()
             if isinstance(value, float | int)
         }
@@ -126,21 +135,32 @@ def test_the_shipped_profiles_are_what_the_rows_give():
 )
 def test_a_profile_meets_its_stated_error_on_the_rows(model, raw, gpu, hardware):
     """Read here apart from the fit, so that a wrong unit or column cannot hide in both."""
-    profile, fit = catalogue.profiles()[model, gpu, 8], catalogue.fits()[model, gpu, 8]
-    decode, prefill = [], []
+    profile = catalogue.profiles()[model, gpu, 8]
+    stated = {
+        (c.quantity, "inside" in c.against): c for c in profile.checks if "fitted" in c.against
+    }
+    decode, prefill, longer = [], [], []
     for row in rows("profiles/splitwise_perf_model.csv"):
         if (row["model"], row["hardware"], row["tensor_parallel"]) != (raw, hardware, "8"):
             continue
-        prompt, batch, output = (int(row[k]) for k in ("prompt_size", "batch_size", "token_size"))
-        if max(prompt, output) <= 4096:
-            decode.append(profile.iteration_s(batch, 0) / (float(row["token_time"]) / 1000) - 1)
-        if prompt * batch <= profile.max_batch_tokens:
-            ratio = profile.iteration_s(0, prompt * batch) / (float(row["prompt_time"]) / 1000)
-            prefill.append(ratio - 1)
-    for errors, half in ((decode, fit.decode), (prefill, fit.prefill)):
-        assert len(errors) == half.rows
-        assert np.abs(errors).mean() == pytest.approx(half.mape, abs=5e-4)
-        assert half.mape < 0.1
+        prompt, batch = (int(row[k]) for k in ("prompt_size", "batch_size"))
+        decode.append(profile.iteration_s(batch, 0) / (float(row["token_time"]) / 1000) - 1)
+        full, rest = divmod(prompt * batch, profile.max_batch_tokens)
+        took = full * profile.iteration_s(0, profile.max_batch_tokens)
+        took += profile.iteration_s(0, rest) if rest else 0.0
+        error = took / (float(row["prompt_time"]) / 1000) - 1
+        (prefill if prompt * batch <= profile.max_batch_tokens else longer).append(error)
+    for errors, check in (
+        (decode, stated["TBT", True]),
+        (prefill, stated["prefill time", True]),
+        (longer, stated["prefill time", False]),
+    ):
+        assert len(errors) == check.rows
+        assert np.abs(errors).mean() == pytest.approx(check.mape, abs=5e-4)
+        assert np.median(np.abs(errors)) == pytest.approx(check.median, abs=5e-4)
+        assert np.mean(errors) == pytest.approx(check.bias, abs=5e-4)
+    assert stated["TBT", True].mape < 0.1
+    assert stated["prefill time", True].mape < 0.1
 
 
 @needs_data
