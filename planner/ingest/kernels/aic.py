@@ -34,7 +34,11 @@ DISTRIBUTION = "power_law_1.2"
 
 def _parts(frame: Frame, *columns: str) -> list[tuple[str, tuple[str, ...], Frame]]:
     """The frame apart by GPU and by the values of ``columns``."""
-    keys = frame.data.select(pl.col("system", *columns).cast(pl.String)).unique().sort("system")
+    keys = (
+        frame.data.select(pl.col("system", *columns).cast(pl.String))
+        .unique()
+        .sort("system", *columns)
+    )
     found = []
     for key in keys.iter_rows():
         names = ("system", *columns)

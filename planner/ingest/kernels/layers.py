@@ -151,8 +151,10 @@ def vidur_network(frame: Frame, shapes: Shapes) -> ByGpu:
     for (node, collective), part in _parts(frame, "node_sku", "collective"):
         everyone = part.numbers("num_workers") == part.numbers("devices_per_node")
         inside = part.only(everyone)
-        if collective != "all_reduce" or str(node) not in GPUS or not inside.data.height:
-            part.set_aside["between nodes, in pairs, or not an all-reduce"] += part.data.height
+        use = collective == "all_reduce" and str(node) in GPUS
+        kept = inside.data.height if use else 0
+        part.set_aside["between nodes, in pairs, or not an all-reduce"] += part.data.height - kept
+        if not kept:
             continue
         columns = inside.columns({"gpus": "num_workers", "message_bytes": "size_bytes"})
         rows = KernelRows("all_reduce", "bf16", columns, inside.seconds("median_ms", 1e-3))

@@ -1,0 +1,189 @@
+"""Files of measured kernels: every format, what is refused and why, and the real ones."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from planner.catalogue import hardware
+from planner.errors import IngestError
+from planner.ingest.kernels import KernelFile, read_kernels
+from simulation.performance.kernels import KernelRows
+from simulation.performance.specs import ModelShape
+
+TINY = ModelShape("tiny", 2, 512, 1000, 8, 4, 64, 2048, 4096)
+
+
+def read(tmp_path: Path, text: str, name: str = "rows.csv") -> KernelFile:
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    return read_kernels(path, shapes={"tiny": TINY}, gpus=hardware.gpus())
+
+
+def only(file: KernelFile, gpu: str) -> KernelRows:
+    (rows,) = file.by_gpu[gpu]
+    return rows
+
+
+OWN = "op,dtype,m,n,k,batch,isl,context,heads,kv_heads,head_dim,latency_us,gpu,source"
+
+
+def test_own_format(tmp_path: Path) -> None:
+    file = read(
+        tmp_path,
+        f"{OWN},sm_share,concurrent_with\n"
+        "gemm,bf16,16,4096,1024,,,,,,,20,H200,script 1.0,,\n"
+        "gemm,bf16,16,4096,1024,,,,,,,40,H200,script 1.0,0.5,\n"
+        "gemm,bf16,16,4096,1024,,,,,,,50,H200,script 1.0,1,gemm:1\n"
+        "attention_decode,bf16,,,,4,1,1000,32,8,128,12.5,H200,script 1.0,1,\n",
+    )
+    assert file.format == "own"
+    gemm, decode = file.by_gpu["H200"]
+    assert (gemm.op, gemm.precision) == ("gemm", "bf16")
+    assert gemm.seconds == pytest.approx([2e-5])
+    assert decode.columns["context"].tolist() == [1000]
+    assert decode.seconds == pytest.approx([1.25e-5])
+    assert sum(file.set_aside.values()) == 2
+
+
+def test_own_format_in_json(tmp_path: Path) -> None:
+    row = {"op": "norm", "dtype": "bf16", "m": 8, "n": 4096, "k": 8192, "latency_us": 3.5,
+           "gpu": "My GPU", "source": "script"}  # fmt: skip
+    file = read(tmp_path, json.dumps([row, {**row, "m": 16}]), "rows.json")
+    rows = only(file, "My GPU")
+    assert rows.columns["m"].tolist() == [8, 16]
+    assert rows.seconds == pytest.approx([3.5e-6, 3.5e-6])
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (f"{OWN}\ngemm,bf16,16,x,64,,,,,,,20,H200,s\n", "line 2: n is 'x'"),
+        (f"{OWN}\ngemm,bf16,16,64,64,,,,,,,20,H200,s\ngemm,bf16,1,2,3,,,,,,,0,H200,s\n",
+         "line 3: latency_us"),
+        (f"{OWN}\ngemm,bf16,16,,64,,,,,,,20,H200,s\n", "line 2: n is None"),
+        (f"{OWN}\nconv,bf16,16,64,64,,,,,,,20,H200,s\n", "line 2: op 'conv' is unknown"),
+        (f"{OWN}\ngemm,fp7,16,64,64,,,,,,,20,H200,s\n", "line 2: dtype 'fp7' is unknown"),
+        (f"{OWN}\n", "holds no measured kernel"),
+        ("a,b\n1,2\n", "in no kernel format that is known"),
+        ("system,gemm_dtype,m,n,k,latency_ms\nh100_sxm,fp6,1,2,3,4\n", "'fp6' is unknown"),
+        ("hardware,model,tp,kind,layer,n,time_us\nH100,nobody,1,x,o_proj,1,2\n",
+         "does not know; add the model"),
+    ],
+)  # fmt: skip
+def test_bad_files_are_told_what_to_change(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(IngestError, match=words):
+        read(tmp_path, text)
+
+
+@pytest.mark.parametrize("text", ["{", '{"op": "gemm"}', "[1]"])
+def test_bad_json(tmp_path: Path, text: str) -> None:
+    with pytest.raises(IngestError, match=r"rows\.json"):
+        read(tmp_path, text, "rows.json")
+
+
+def test_an_unknown_format_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text(f"{OWN}\n", encoding="utf-8")
+    with pytest.raises(IngestError, match="choose one of auto, own"):
+        read_kernels(path, shapes={}, gpus={}, format="mine")
+    with pytest.raises(IngestError, match="lacks the column system"):
+        read_kernels(path, shapes={}, gpus={}, format="aic_nccl")
+
+
+def test_collectives_of_aiconfigurator_count_elements(tmp_path: Path) -> None:
+    file = read(
+        tmp_path,
+        "system,nccl_version,op_name,nccl_dtype,num_gpus,message_size,latency_ms\n"
+        "h100_sxm,2.29,all_reduce,half,8,1000,0.02\nh100_sxm,2.29,alltoall,int8,8,1000,0.03\n",
+    )
+    rows = {one.op: one for one in file.by_gpu["H100-SXM"]}
+    assert rows["all_reduce"].columns["message_bytes"].tolist() == [2000]
+    assert rows["all_to_all"].columns["message_bytes"].tolist() == [1000]
+
+
+def test_what_beats_the_peak_is_set_aside(tmp_path: Path) -> None:
+    head = "system,gemm_dtype,m,n,k,latency_ms\n"
+    good = [f"h100_sxm,bfloat16,8192,{n},8192,100\n" for n in range(8192, 8292)]
+    bad = "h100_sxm,bfloat16,8192,8192,8192,0.001\n"
+    file = read(tmp_path, head + "".join(good) + bad)
+    assert only(file, "H100-SXM").seconds.size == 100
+    assert list(file.set_aside.values()) == [1]
+    file = read(tmp_path, head + "".join(good[:20]) + bad)
+    assert file.by_gpu["H100-SXM"] == []
+    assert "so the table is not used" in next(iter(file.set_aside))
+
+
+def test_layers_of_a_model_become_products_of_its_sizes(tmp_path: Path) -> None:
+    file = read(
+        tmp_path,
+        "hardware,model,tp,kind,layer,n,activated_experts,time_us\n"
+        "RTX4090,org/Tiny,2,dense_per_tokens,qkv_proj,16,,5\n"
+        "RTX4090,org/Tiny,2,dense_per_tokens,layernorm,16,,3\n"
+        "RTX4090,org/Tiny,2,per_sequences,sampler,16,,9\n",
+    )
+    gemm, norm = file.by_gpu["RTX-4090"]
+    assert [gemm.columns[c].tolist() for c in "mnk"] == [[16], [(4 + 2 * 2) * 64], [512]]
+    assert [norm.columns[c].tolist() for c in "nk"] == [[1024], [1024]]
+    assert file.set_aside == {"layer sampler is no operator of the graph": 1}
+
+
+def test_mixed_attention_calls_are_set_aside(tmp_path: Path) -> None:
+    file = read(
+        tmp_path,
+        "hardware,model,tp,prefill_chunk,kv_prefill,n_decode,kv_decode,time_us\n"
+        "RTX4090,tiny,1,128,0,0,0,10\nRTX4090,tiny,1,0,0,4,256,12\nRTX4090,tiny,1,128,0,4,256,20\n",
+    )
+    prefill, decode = file.by_gpu["RTX-4090"]
+    assert prefill.columns["isl"].tolist() == [128]
+    assert decode.columns["batch"].tolist() == [4]
+    assert file.set_aside == {"prefill and decode in one call": 1}
+
+
+def test_csv_and_parquet_give_the_same(tmp_path: Path, shared_data: Path) -> None:
+    source = shared_data / "profiles/aic_nccl.parquet"
+    frame = pl.read_parquet(source)
+    frame.write_csv(tmp_path / "aic_nccl.csv")
+    one, two = (
+        read_kernels(path, shapes={}, gpus=hardware.gpus())
+        for path in (source, tmp_path / "aic_nccl.csv")
+    )
+    assert one.format == two.format == "aic_nccl"
+    assert one.rows == two.rows == frame.height
+    for gpu, rows in one.by_gpu.items():
+        for a, b in zip(rows, two.by_gpu[gpu], strict=True):
+            assert a.op == b.op
+            np.testing.assert_allclose(a.seconds, b.seconds, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "gpus"),
+    [
+        ("aic_custom_allreduce.parquet", 5),
+        ("aic_moe.parquet", 5),
+        ("aic_generation_attention.parquet", 5),
+        ("vidur_network.csv.gz", 2),
+        ("llmservingsim_v0_attention.parquet", 2),
+        ("llmservingsim_v1_layers.csv.gz", 2),
+        ("llmservingsim_v1_attention.parquet", 2),
+    ],
+)
+def test_real_files(shared_data: Path, name: str, gpus: int) -> None:
+    shapes = {model: hardware.shape(model) for model in hardware.models()}
+    file = read_kernels(shared_data / "profiles" / name, shapes=shapes, gpus=hardware.gpus())
+    assert len(file.by_gpu) == gpus
+    assert set(file.by_gpu) <= set(hardware.gpus())
+    kept = sum(rows.seconds.size for tables in file.by_gpu.values() for rows in tables)
+    assert kept > 0
+    assert kept + sum(file.set_aside.values()) >= file.rows
+
+
+def test_prompts_measured_on_h200_are_faster_than_it_can_be(shared_data: Path) -> None:
+    path = shared_data / "profiles/aic_context_attention.parquet"
+    file = read_kernels(path, shapes={}, gpus=hardware.gpus())
+    assert file.by_gpu["H200"] == []
+    assert len(file.by_gpu["H100-SXM"]) == 2
