@@ -15,6 +15,7 @@ from planner.catalogue.facts import (
     ProfileKey,
 )
 from planner.catalogue.hardware import (
+    TYPICAL_CONTEXT,
     gpu,
     gpu_name,
     gpu_sources,
@@ -22,6 +23,7 @@ from planner.catalogue.hardware import (
     model,
     model_ids,
     model_name,
+    model_of_shape,
     models,
     published_parameters,
     published_precision,
@@ -32,6 +34,7 @@ from planner.catalogue.market import prices
 from planner.catalogue.regions import regions
 
 __all__ = [
+    "TYPICAL_CONTEXT",
     "CatalogueRegion",
     "Cycle",
     "Grid",
@@ -49,6 +52,7 @@ __all__ = [
     "model",
     "model_ids",
     "model_name",
+    "model_of_shape",
     "models",
     "prices",
     "profiles",

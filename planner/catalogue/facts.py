@@ -29,6 +29,7 @@ class CatalogueRegion:
     sources: Mapping[str, Provenance]
     spot_usd_per_gpu_hour: Mapping[str, float] = field(default_factory=dict)
     carbon_hourly: tuple[float, ...] | None = None
+    cycle: str | None = None  # the grid whose daily cycle ``carbon_hourly`` follows
 
     @property
     def provenance(self) -> Provenance:

@@ -196,16 +196,27 @@ def _models(weights: str, kv_cache: str) -> dict[str, ModelSpec]:
 
 
 def _model(name: str, weights: str, kv_cache: str) -> ModelSpec:
-    found, entry = _shape(name), _entries()[name]
+    entry = _entries()[name]
     text = read("models")["sources"][entry["source"]]
     assumed = entry.get("assumed")
-    return ModelSpec(
-        name=name,
-        weight_bytes=weight_bytes(found, weights),
-        kv_bytes_per_token=kv_bytes_per_token(found, kv_cache, TYPICAL_CONTEXT),
-        max_context=found.max_context,
-        provenance=Provenance("assumed", f"{text}; assumed: {', '.join(assumed)}")
+    provenance = (
+        Provenance("assumed", f"{text}; assumed: {', '.join(assumed)}")
         if assumed
-        else Provenance("published", text),
-        shape=found,
+        else Provenance("published", text)
+    )
+    return model_of_shape(_shape(name), provenance, weights, kv_cache)
+
+
+def model_of_shape(
+    shape: ModelShape, provenance: Provenance, weights: str = "bf16", kv_cache: str = "bf16"
+) -> ModelSpec:
+    """A model's memory from its shape; KV cache as the mean over TYPICAL_CONTEXT tokens."""
+    context = min(TYPICAL_CONTEXT, shape.max_context)
+    return ModelSpec(
+        name=shape.name,
+        weight_bytes=weight_bytes(shape, weights),
+        kv_bytes_per_token=kv_bytes_per_token(shape, kv_cache, context),
+        max_context=shape.max_context,
+        provenance=provenance,
+        shape=shape,
     )

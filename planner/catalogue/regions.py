@@ -43,6 +43,7 @@ def _curated(entry: dict[str, Any], texts: dict[str, str]) -> CatalogueRegion:
         **entry["usd_per_gpu_hour"],
     }
     mean = float(figures["carbon_g_per_kwh"]["value"])
+    grid = carbon.grid(entry["name"], entry["provider"])
     return CatalogueRegion(
         name=entry["name"],
         provider=entry["provider"],
@@ -56,7 +57,8 @@ def _curated(entry: dict[str, Any], texts: dict[str, str]) -> CatalogueRegion:
             name: Provenance(figure["kind"], texts[figure["source"]])
             for name, figure in figures.items()
         },
-        carbon_hourly=_hourly(carbon.grid(entry["name"], entry["provider"]), mean),
+        carbon_hourly=_hourly(grid, mean),
+        cycle=grid.cycle,
     )
 
 
@@ -72,6 +74,7 @@ def _bare(grid: Grid, document: dict[str, Any]) -> CatalogueRegion:
         usd_per_gpu_hour={},
         sources={"carbon_g_per_kwh": grid.provenance, "pue": source},
         carbon_hourly=_hourly(grid, grid.carbon_g_per_kwh),
+        cycle=grid.cycle,
     )
 
 

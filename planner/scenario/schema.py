@@ -23,6 +23,10 @@ LatencyMs = Annotated[float, Field(ge=0, le=60_000)]
 Buffer = Annotated[float, Field(ge=0, le=100)]
 Quantile = Annotated[float, Field(ge=0.05, le=0.95)]  # what forecasts hold; nothing beyond is known
 BinS = Annotated[float, Field(ge=0.001, le=31 * 86_400)]
+Peak = Annotated[float, Field(ge=0.1, le=1_000_000)]
+PeakGb = Annotated[float, Field(ge=0.01, le=1_000_000)]
+Width = Annotated[int, Field(ge=1, le=10_000_000)]
+Grams = Annotated[float, Field(ge=0, le=100_000)]
 Name = Annotated[
     str, Field(min_length=1, max_length=80, pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._:/+-]*$")
 ]
@@ -49,13 +53,28 @@ def _all_or_none(what: Section, fields: tuple[str, ...]) -> None:
 
 
 class Gpu(Section):
-    """A GPU type: built-in by name alone, or your own with every fact. Power is per GPU."""
+    """A GPU type: built-in by any of its names alone, or your own with memory and power.
+
+    Power is per GPU. What follows the watts is needed by profiles of ``kind: roofline``: peaks are
+    dense, bandwidths one way.
+    """
 
     name: Name
     memory_gb: Annotated[float, Field(gt=0, le=100_000)] | None = None
     idle_w: Watts | None = None
     prefill_w: Watts | None = None
     decode_w: Watts | None = None
+    tdp_w: Watts | None = None
+    bandwidth_gb_s: PeakGb | None = None  # of its memory
+    bf16_tflops: Peak | None = None
+    fp8_tflops: Peak | None = None
+    fp4_tflops: Peak | None = None
+    int8_tops: Peak | None = None
+    int4_tops: Peak | None = None
+    link_gb_s: PeakGb | None = None  # to its neighbours in a node
+    network_gb_s: PeakGb | None = None  # to other nodes
+    gpus_per_node: Annotated[int, Field(ge=1, le=1024)] | None = None
+    family: Annotated[str, Field(max_length=40)] | None = None  # hopper, blackwell, cdna3 ...
     source: str = "scenario"
 
     @property
@@ -65,16 +84,46 @@ class Gpu(Section):
     @model_validator(mode="after")
     def _complete(self) -> Gpu:
         _all_or_none(self, ("memory_gb", "idle_w", "prefill_w", "decode_w"))
+        if not self.in_full and self.model_dump(exclude={"name", "source"}, exclude_none=True):
+            raise ValueError("give memory_gb, idle_w, prefill_w and decode_w beside other facts")
         return self
 
 
+class Shape(Section):
+    """What a model computes, by the fields of its config.json; memory and speed follow from it.
+
+    Other fields of ModelShape (simulation/performance/specs.py) go into ``config``.
+    """
+
+    layers: Width
+    hidden: Width
+    vocab: Width
+    heads: Width
+    kv_heads: Width
+    head_dim: Width
+    intermediate: Width
+    max_context: Annotated[int, Field(ge=2, le=1_000_000_000)]
+    gated: bool = True
+    tied_embeddings: bool = False
+    experts: Count = 0
+    experts_per_token: Count = 0
+    expert_intermediate: Count = 0
+    shared_intermediate: Count = 0
+    dense_layers: Count = 0
+    window_layers: Count = 0
+    window: Count = 0
+
+
 class Model(Section):
-    """A model at one weight precision: built-in by name alone, or your own with every fact."""
+    """A model: built-in by its short name or Hugging Face id alone, or your own, by its memory, by
+    its ``shape`` or by its ``config``, the text of a Hugging Face config.json as YAML."""
 
     name: Name
     weight_gb: Annotated[float, Field(gt=0, le=100_000)] | None = None
     kv_bytes_per_token: Annotated[float, Field(ge=1, le=1e9)] | None = None
     max_context: Annotated[int, Field(ge=2, le=1_000_000_000)] | None = None
+    shape: Shape | None = None
+    config: dict[str, Any] | None = None
     source: str = "scenario"
 
     @property
@@ -84,6 +133,8 @@ class Model(Section):
     @model_validator(mode="after")
     def _complete(self) -> Model:
         _all_or_none(self, ("weight_gb", "kv_bytes_per_token", "max_context"))
+        if self.in_full + (self.shape is not None) + (self.config is not None) > 1:
+            raise ValueError("give only one of weight_gb and the like, shape, and config")
         return self
 
 
@@ -91,7 +142,9 @@ class Profile(Section):
     """How fast a model runs on an arrangement of GPUs (linear, methods.md C1).
 
     Without ``alpha_ms`` to ``delta_ms`` the built-in profile of that model, GPU and tp is meant, or
-    with a ``name`` the one that was fitted or imported here under that name.
+    with a ``name`` the one that was fitted or imported here under that name. ``kind: roofline``
+    needs no measurement: iterations are estimated from the shape and the published peaks, of any
+    model on any GPU whose facts are known, on ``tp * pp * attention_dp`` GPUs.
     """
 
     model: Name
@@ -100,6 +153,14 @@ class Profile(Section):
     # A profile kept in this installation; without a version the newest when the run is made.
     name: Name | None = None
     version: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    kind: Literal["linear", "roofline"] = "linear"
+    # Of the linear layers' weights; built-in linear profiles are of bf16.
+    precision: Literal["bf16", "fp8", "fp4", "int8", "int4"] = "bf16"
+    kv_precision: Literal["bf16", "fp8"] = "bf16"
+    pp: Annotated[int, Field(ge=1, le=64)] = 1
+    attention_dp: Annotated[int, Field(ge=1, le=1024)] = 1
+    moe_tp: Annotated[int, Field(ge=1, le=1024)] = 1  # both 1: as attention
+    moe_ep: Annotated[int, Field(ge=1, le=1024)] = 1
     alpha_ms: CoefficientMs | None = None
     beta_ms: CoefficientMs | None = None
     gamma_ms: CoefficientMs | None = None
@@ -119,6 +180,11 @@ class Profile(Section):
             raise ValueError("name refers to a kept profile; leave out alpha_ms to delta_ms")
         if self.version is not None and self.name is None:
             raise ValueError("version is of a kept profile; give its name too")
+        if self.kind == "roofline" and (self.name is not None or self.in_full):
+            raise ValueError("kind: roofline is computed; leave out name and alpha_ms to delta_ms")
+        spread = [f for f in ("pp", "attention_dp", "moe_tp", "moe_ep") if getattr(self, f) > 1]
+        if self.kind == "linear" and spread:
+            raise ValueError(f"{', '.join(spread)} above 1 needs kind: roofline")
         return self
 
     @model_validator(mode="after")
@@ -137,7 +203,10 @@ class Region(Section):
     like: str | None = None
     capacity: dict[Name, Count]  # GPUs by type
     usd_per_gpu_hour: dict[Name, Usd] = {}
-    carbon_g_per_kwh: Annotated[float, Field(ge=0, le=100_000)] | None = None
+    # Yearly mean, or 24 values by UTC hour.
+    carbon_g_per_kwh: Grams | Annotated[list[Grams], Field(min_length=24, max_length=24)] | None = (
+        None
+    )
     pue: Annotated[float, Field(ge=1, le=10)] | None = None
     latency_ms: dict[Name, LatencyMs] = {}  # one way, to other regions
 

@@ -221,6 +221,27 @@ def minimum_tp(
     )
 
 
+def capacity_tokens(
+    shape: ModelShape,
+    gpu: GpuSpec,
+    arrangement: Arrangement,
+    context: int,
+    max_batch_tokens: int = MAX_BATCH_TOKENS,
+) -> int:
+    """Tokens of KV cache that one instance holds in sequences of ``context``; raises if none."""
+    room = kv_room_bytes(shape, gpu, arrangement, max_batch_tokens)
+    each = gpu_kv_bytes(shape, context, arrangement) / context
+    tokens = arrangement.attention_dp * int(room // each)
+    if tokens < 1:
+        raise SimulationError(
+            f"{shape.name} does not fit on {arrangement.gpus} x {gpu.name}: its weights take "
+            f"{gpu_weight_bytes(shape, arrangement) / 1e9:.0f} GB of the "
+            f"{gpu.memory_bytes * MEMORY_SHARE / 1e9:.0f} GB that each GPU gives; use more GPUs "
+            "per instance or a smaller precision."
+        )
+    return tokens
+
+
 def kv_capacity_tokens(
     model: ModelSpec, gpu: GpuSpec, tp: int, max_batch_tokens: int = MAX_BATCH_TOKENS
 ) -> int:

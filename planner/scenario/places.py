@@ -1,0 +1,90 @@
+"""Regions of a scenario: what they say themselves, and what comes from the built-in one they are
+like."""
+
+from __future__ import annotations
+
+from statistics import fmean
+
+from planner import catalogue
+from planner.errors import CatalogueError, ScenarioError
+from planner.scenario.schema import Region as RegionSection
+from simulation.fleet import Region
+from simulation.performance.specs import Provenance
+
+DEFAULT_PUE = 1.2  # where neither the scenario nor the catalogue says
+GIVEN = Provenance("assumed", "scenario")
+Facts = list[tuple[str, Provenance]]
+
+
+def region_of(section: RegionSection, facts: Facts) -> Region:
+    """Carbon and PUE; adds where they come from to ``facts``. Raises ScenarioError."""
+    like = _like(section)
+    carbon, hourly = _carbon(section, like, facts)
+    if section.pue is not None:
+        pue, source = section.pue, GIVEN
+    elif like is not None:
+        pue, source = like.pue, like.sources["pue"]
+    else:
+        pue, source = DEFAULT_PUE, Provenance("assumed", "no PUE given")
+    facts.append((f"PUE in {section.name}", source))
+    return Region(section.name, carbon, pue, hourly)
+
+
+def _carbon(
+    section: RegionSection, like: catalogue.CatalogueRegion | None, facts: Facts
+) -> tuple[float, tuple[float, ...] | None]:
+    """Yearly mean and, where known, 24 values by UTC hour, g CO2e per kWh."""
+    what, given = f"Carbon intensity in {section.name}", section.carbon_g_per_kwh
+    if isinstance(given, list):
+        facts.append((what, GIVEN))
+        return fmean(given), tuple(given)
+    if given is not None:
+        facts.append((what, GIVEN))
+        return given, None
+    if like is None:
+        raise ScenarioError(
+            f"regions: {section.name} has no carbon_g_per_kwh; give it, or 'like' with one of "
+            f"{', '.join(sorted(catalogue.regions()))}."
+        )
+    facts.append((what, like.sources["carbon_g_per_kwh"]))
+    if like.cycle is not None:
+        source = catalogue.cycles()[like.cycle].provenance
+        facts.append((f"Daily cycle of carbon in {section.name}", source))
+    return like.carbon_g_per_kwh, like.carbon_hourly
+
+
+def price_of(section: RegionSection, gpu: str, facts: Facts) -> float:
+    """USD per hour of one GPU, on demand; 0 where there are none. Raises ScenarioError."""
+    what = f"Price of {gpu} in {section.name}"
+    if gpu in section.usd_per_gpu_hour:
+        facts.append((what, GIVEN))
+        return section.usd_per_gpu_hour[gpu]
+    like, known_as = _like(section), _catalogue_name(gpu)
+    if like is not None and known_as in like.usd_per_gpu_hour:
+        facts.append((what, like.sources[known_as]))
+        return like.usd_per_gpu_hour[known_as]
+    if not section.capacity.get(gpu):
+        return 0.0  # none there to pay for
+    raise ScenarioError(
+        f"regions: {section.name} has no price for {gpu}; add usd_per_gpu_hour: {{{gpu}: ...}}, "
+        "or 'like' with a built-in region that has one."
+    )
+
+
+def _catalogue_name(gpu: str) -> str:
+    try:
+        return catalogue.gpu_name(gpu)
+    except CatalogueError:
+        return gpu  # the scenario's own
+
+
+def _like(section: RegionSection) -> catalogue.CatalogueRegion | None:
+    if not section.like:
+        return None
+    built_in = catalogue.regions()
+    if section.like not in built_in:
+        raise ScenarioError(
+            f"regions: region {section.like!r} is not built in; give it in full, or use one of "
+            f"{', '.join(sorted(built_in))}."
+        )
+    return built_in[section.like]

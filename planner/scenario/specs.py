@@ -1,0 +1,91 @@
+"""Models and GPU types of a scenario: built-in ones by any of their names, the user's own, or given
+in full."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TypeVar
+
+from planner import catalogue
+from planner.catalogue import own
+from planner.catalogue.huggingface import shape_of
+from planner.errors import CatalogueError, ScenarioError
+from planner.scenario.known import Known
+from planner.scenario.schema import Gpu, Model, Scenario
+from simulation.errors import SimulationError
+from simulation.performance.specs import GpuSpec, ModelShape, ModelSpec, Provenance
+
+T = TypeVar("T", GpuSpec, ModelSpec)
+GB = 1e9
+LISTED = 12  # names told beside an unknown one
+
+
+def model_of(section: Model, known: Known) -> ModelSpec:
+    """A model under the scenario's name for it; raises ScenarioError."""
+    given = Provenance("assumed", section.source)
+    if section.weight_gb and section.kv_bytes_per_token and section.max_context:
+        return ModelSpec(
+            name=section.name,
+            weight_bytes=section.weight_gb * GB,
+            kv_bytes_per_token=section.kv_bytes_per_token,
+            max_context=section.max_context,
+            provenance=given,
+        )
+    shape = _shape(section)
+    if shape is not None:
+        return catalogue.model_of_shape(shape, given)
+    found = _find(
+        "models", "model", section.name, catalogue.models(), known.models, catalogue.model
+    )
+    return replace(found, name=section.name)
+
+
+def _shape(section: Model) -> ModelShape | None:
+    try:
+        if section.config is not None:
+            return shape_of(section.config, section.name)
+        if section.shape is not None:
+            return ModelShape(name=section.name, **section.shape.model_dump())
+    except (CatalogueError, SimulationError) as error:
+        raise ScenarioError(f"models: {error}") from None
+    return None
+
+
+def gpu_of(scenario: Scenario, name: str, known: Known) -> GpuSpec:
+    """A GPU type under the scenario's name for it; raises ScenarioError."""
+    section = next((g for g in scenario.gpus if g.name == name and g.in_full), None)
+    if section is not None:
+        return _given(section)
+    found = _find("gpus", "GPU", name, catalogue.gpus(), known.gpus, catalogue.gpu)
+    return replace(found, name=name)
+
+
+def _given(section: Gpu) -> GpuSpec:
+    values = section.model_dump(exclude={"name", "source"}, exclude_none=True)
+    try:
+        return own.gpu_spec(section.name, values, Provenance("assumed", section.source))
+    except CatalogueError as error:
+        raise ScenarioError(f"gpus: {error}") from None
+
+
+def _find(
+    section: str,
+    what: str,
+    name: str,
+    built_in: Mapping[str, T],
+    kept: Mapping[str, T],
+    by_alias: Callable[[str], T],
+) -> T:
+    """By the catalogue's own name, then the user's facts, then the catalogue's other names."""
+    for facts in (built_in, kept):
+        if name in facts:
+            return facts[name]
+    try:
+        return by_alias(name)
+    except CatalogueError as error:
+        near = str(error).partition("; the nearest are ")[2].rstrip(".")
+        names = near or ", ".join(sorted([*built_in, *kept])[:LISTED]) + " ..."
+        raise ScenarioError(
+            f"{section}: {what} {name!r} is not built in; give it in full, or use one of {names}."
+        ) from None

@@ -1,0 +1,142 @@
+"""Profiles of a scenario: built-in, kept in this installation, given in full, or a roofline."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from planner import catalogue
+from planner.catalogue.efficiency import efficiencies
+from planner.catalogue.estimating import estimate_fit
+from planner.errors import CatalogueError, ScenarioError
+from planner.scenario.known import Known
+from planner.scenario.schema import Profile
+from simulation.errors import SimulationError
+from simulation.performance.linear import LinearProfile
+from simulation.performance.memory import capacity_tokens, kv_capacity_tokens
+from simulation.performance.profile import Profile as Speed
+from simulation.performance.roofline import roofline_profile
+from simulation.performance.specs import Arrangement, GpuSpec, ModelSpec, Provenance
+
+MAX_BATCH, MAX_BATCH_TOKENS = 256, 2048  # where the section does not say: vLLM's own defaults
+
+
+def speed_of(section: Profile, model: ModelSpec, gpu: GpuSpec, known: Known) -> Speed:
+    """The profile that a section means, under the scenario's names; raises ScenarioError."""
+    if section.kind == "roofline":
+        return _roofline(section, model, gpu)
+    if section.name is not None:
+        return _kept(section, known)
+    if section.in_full:
+        return _given(section, model, gpu)
+    return _built_in(section)
+
+
+def _built_in(section: Profile) -> Speed:
+    built_in = catalogue.profiles()
+    model, gpu = _catalogue_names(section)
+    profile = built_in.get((model, gpu, section.tp))
+    if profile is None or section.precision != "bf16" or section.kv_precision != "bf16":
+        have = ", ".join(f"{m} on {tp} x {g}" for m, g, tp in sorted(built_in) if m == model)
+        low = "" if section.precision == "bf16" else f" in {section.precision}"
+        raise ScenarioError(
+            f"profiles: there is no built-in profile of {section.model}{low} on {section.tp} x "
+            f"{section.gpu}; give alpha_ms, beta_ms, gamma_ms and delta_ms, or kind: roofline to "
+            "estimate it from published specifications" + (f", or use {have}." if have else ".")
+        )
+    return replace(
+        profile,
+        model=section.model,
+        gpu=section.gpu,
+        max_batch=section.max_batch or profile.max_batch,
+        max_batch_tokens=section.max_batch_tokens or profile.max_batch_tokens,
+    )
+
+
+def _catalogue_names(section: Profile) -> tuple[str, str]:
+    try:
+        return catalogue.model_name(section.model), catalogue.gpu_name(section.gpu)
+    except CatalogueError:
+        return section.model, section.gpu
+
+
+def _given(section: Profile, model: ModelSpec, gpu: GpuSpec) -> LinearProfile:
+    tokens = section.max_batch_tokens or MAX_BATCH_TOKENS
+    return LinearProfile(
+        model=section.model,
+        gpu=section.gpu,
+        tp=section.tp,
+        alpha_s=(section.alpha_ms or 0) / 1000,
+        beta_s=(section.beta_ms or 0) / 1000,
+        gamma_s=(section.gamma_ms or 0) / 1000,
+        delta_s=(section.delta_ms or 0) / 1000,
+        max_batch=section.max_batch or MAX_BATCH,
+        max_batch_tokens=tokens,
+        kv_capacity_tokens=_capacity(section, model, gpu, tokens),
+        provenance=Provenance("assumed", section.source),
+    )
+
+
+def _capacity(section: Profile, model: ModelSpec, gpu: GpuSpec, tokens: int) -> int:
+    """By the arrangement where the model's shape is known, else by its memory as stated."""
+    if model.shape is None or section.precision == section.kv_precision == "bf16":
+        return kv_capacity_tokens(model, gpu, section.tp, tokens)
+    return capacity_tokens(model.shape, gpu, _arrangement(section), _typical(model), tokens)
+
+
+def _typical(model: ModelSpec) -> int:
+    return min(catalogue.TYPICAL_CONTEXT, model.max_context)
+
+
+def _arrangement(section: Profile) -> Arrangement:
+    return Arrangement(
+        tp=section.tp,
+        pp=section.pp,
+        attention_dp=section.attention_dp,
+        moe_tp=section.moe_tp,
+        moe_ep=section.moe_ep,
+        weights=section.precision,
+        kv_cache=section.kv_precision,
+    )
+
+
+def _roofline(section: Profile, model: ModelSpec, gpu: GpuSpec) -> Speed:
+    if model.shape is None:
+        raise ScenarioError(
+            f"profiles: kind: roofline needs to know what {section.model} computes; give the model "
+            "by shape or config instead of weight_gb, or a built-in one."
+        )
+    tokens = section.max_batch_tokens or MAX_BATCH_TOKENS
+    arrangement = _arrangement(section)
+    try:
+        return roofline_profile(
+            replace(model.shape, name=section.model),
+            gpu,
+            arrangement,
+            efficiencies(),
+            max_batch=section.max_batch or MAX_BATCH,
+            max_batch_tokens=tokens,
+            kv_capacity_tokens=capacity_tokens(
+                model.shape, gpu, arrangement, _typical(model), tokens
+            ),
+            overhead_s=estimate_fit().calibration.iteration_s,
+        )
+    except SimulationError as error:
+        raise ScenarioError(f"profiles: {error}") from None
+
+
+def _kept(section: Profile, known: Known) -> Speed:
+    """The profile of this installation that the section names; ``tp`` may be left out."""
+    name = section.name or ""
+    if name not in known.profiles:
+        raise ScenarioError(
+            f"profiles: {name!r} is kept in no database here; give model, gpu and tp of a built-in "
+            "profile, or alpha_ms to delta_ms."
+        )
+    profile = known.profiles[name]
+    said = (section.model, section.gpu, section.tp if section.tp > 1 else profile.tp)
+    if said != (profile.model, profile.gpu, profile.tp):
+        raise ScenarioError(
+            f"profiles: {name} is of {profile.model} on {profile.tp} x {profile.gpu}, not of "
+            f"{said[0]} on {said[2]} x {said[1]}; correct model, gpu and tp."
+        )
+    return profile
