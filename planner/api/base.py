@@ -16,10 +16,12 @@ from rest_framework.response import Response
 from rest_framework.reverse import reverse
 from rest_framework.views import APIView
 
-from planner.models import Run, User
+from planner.errors import Outdated
+from planner.models import OwnGpu, OwnModel, Run, Scenario, User
 
 KEY_HEADER = "Idempotency-Key"
 KEY_CHARACTERS = 120
+Versioned = Scenario | OwnGpu | OwnModel
 
 
 class TooLarge(exceptions.APIException):
@@ -59,6 +61,30 @@ def idempotency_key(request: Request) -> str:
             {KEY_HEADER: f"A key has at most {KEY_CHARACTERS} characters, not {len(key)}."}
         )
     return key
+
+
+def state_tag(row: Versioned, request: Request) -> str:
+    """ETag of one saved state in one form: ids are never used again, versions only grow."""
+    return f'"{row.pk}-{row.version}-{request.accepted_renderer.format}"'
+
+
+def version_held(request: Request, row: Versioned) -> int | None:
+    """Version of the state that the client has before it, by If-Match; None: it does not say.
+
+    Either form's ETag will do. Whether it still is the state is for the service to see.
+    """
+    header = request.headers.get("If-Match", "").strip()
+    if header in ("", "*"):
+        return None
+    for tag in header.split(","):
+        pk, _, rest = tag.strip().strip('"').partition("-")
+        version = rest.partition("-")[0]
+        if pk == str(row.pk) and version.isdecimal() and len(version) < 10:
+            return int(version)
+    raise Outdated(
+        f"If-Match is {header}, which was never an ETag of {row.name}; load it again and "
+        "repeat your changes."
+    )
 
 
 def run_url(run: Run, request: Request) -> str:

@@ -75,7 +75,7 @@ traffic:
 """
 
 
-def _answers(success: dict[Any, Any], *problems: int) -> dict[Any, Any]:
+def answers(success: dict[Any, Any], *problems: int) -> dict[Any, Any]:
     """Responses of an operation: its own, then the problems it may answer with."""
     known = {
         (code, MEDIA_TYPE): OpenApiResponse(runs.Problem, REASONS[code])
@@ -89,7 +89,7 @@ def _run_started(tag: str, summary: str, **more: Any) -> Callable[[F], F]:
         tags=[tag],
         summary=summary,
         parameters=[KEY, LOCATION],
-        responses=_answers(
+        responses=answers(
             {
                 202: OpenApiResponse(runs.RunDetail, "Asked for; poll the run in Location."),
                 200: OpenApiResponse(
@@ -124,7 +124,7 @@ login = extend_schema(
         "application/json": accounts.Login,
         "application/x-www-form-urlencoded": accounts.Login,
     },
-    responses=_answers({200: accounts.TokenGiven}, 400, 401, 429),
+    responses=answers({200: accounts.TokenGiven}, 400, 401, 429),
     auth=[],
     examples=[
         OpenApiExample(
@@ -135,12 +135,12 @@ login = extend_schema(
 token_delete = extend_schema(
     tags=["account"],
     summary="Take back your token",
-    responses=_answers({204: OpenApiResponse(description="It no longer works.")}),
+    responses=answers({204: OpenApiResponse(description="It no longer works.")}),
 )
 me = extend_schema(
     tags=["account"],
     summary="Who you are and what you may do",
-    responses=_answers({200: accounts.Me}),
+    responses=answers({200: accounts.Me}),
 )
 
 upload = extend_schema(
@@ -150,7 +150,7 @@ upload = extend_schema(
     "there already, read in the same way, is recognised and answered with 200.",
     request={"multipart/form-data": options.UploadRequest},
     parameters=[KEY, LOCATION],
-    responses=_answers(
+    responses=answers(
         {
             202: OpenApiResponse(traces.UploadDone, "Being read."),
             200: OpenApiResponse(traces.UploadDone, "Known and ready."),
@@ -159,32 +159,32 @@ upload = extend_schema(
     ),
 )  # fmt: skip
 trace_list = extend_schema(
-    tags=["traces"], summary="Traces", responses=_answers({200: traces.TraceItem(many=True)}, 400)
+    tags=["traces"], summary="Traces", responses=answers({200: traces.TraceItem(many=True)}, 400)
 )
 trace_get = extend_schema(
     tags=["traces"],
     summary="One trace with the report of its reading",
     description="By name or id.",
     parameters=[IF_NONE_MATCH, ETAG],
-    responses=_answers({200: traces.TraceDetail, 304: None}, 404),
+    responses=answers({200: traces.TraceDetail, 304: None}, 404),
 )
 trace_delete = extend_schema(
     tags=["traces"],
     summary="Remove a trace",
     description="Refused while a scenario draws on it or it is being read.",
-    responses=_answers({204: None}, 403, 404, 409),
+    responses=answers({204: None}, 403, 404, 409),
 )
 trace_demand = extend_schema(
     tags=["traces"],
     summary="Demand of a trace per bin, by model, region and tier",
     parameters=[traces.DemandAsked, IF_NONE_MATCH, ETAG],
-    responses=_answers({200: traces.Demand, 304: None}, 400, 404, 409),
+    responses=answers({200: traces.Demand, 304: None}, 400, 404, 409),
 )
 
 scenario_list = extend_schema(
     tags=["scenarios"],
     summary="Scenarios",
-    responses=_answers({200: scenarios.ScenarioItem(many=True)}, 400),
+    responses=answers({200: scenarios.ScenarioItem(many=True)}, 400),
 )
 _document = {"application/json": scenarios.DocumentRequest, YAML: str, "text/yaml": str}
 _example = OpenApiExample("A scenario file", DOCUMENT, request_only=True, media_type=YAML)
@@ -193,7 +193,7 @@ scenario_post = extend_schema(
     summary="Keep a new scenario",
     request=_document,
     parameters=[LOCATION],
-    responses=_answers({201: scenarios.ScenarioDetail}, 400, 403, 413, 415, 422),
+    responses=answers({201: scenarios.ScenarioDetail}, 400, 403, 413, 415, 422),
     examples=[_example],
 )
 _scenario = {(200, "application/json"): scenarios.ScenarioDetail, (200, YAML): str}
@@ -202,14 +202,14 @@ scenario_get = extend_schema(
     summary="One scenario, or its file",
     description="By id or name. `Accept: application/yaml` gives the file as it was written.",
     parameters=[IF_NONE_MATCH, ETAG],
-    responses=_answers({**_scenario, 304: None}, 404),
+    responses=answers({**_scenario, 304: None}, 404),
 )
 scenario_put = extend_schema(
     tags=["scenarios"],
     summary="Replace a scenario",
     request=_document,
     parameters=[IF_MATCH, ETAG],
-    responses=_answers(_scenario, 400, 403, 404, 412, 413, 415, 422),
+    responses=answers(_scenario, 400, 403, 404, 412, 413, 415, 422),
     examples=[_example],
 )
 scenario_patch = extend_schema(
@@ -217,7 +217,7 @@ scenario_patch = extend_schema(
     summary="Change values of a scenario, its comments kept",
     request={"application/json": scenarios.ChangeRequest, YAML: str, "text/yaml": str},
     parameters=[IF_MATCH, ETAG],
-    responses=_answers(_scenario, 400, 403, 404, 412, 413, 415, 422),
+    responses=answers(_scenario, 400, 403, 404, 412, 413, 415, 422),
     examples=[
         OpenApiExample(
             "Plan every quarter of an hour",
@@ -231,7 +231,7 @@ scenario_delete = extend_schema(
     tags=["scenarios"],
     summary="Remove a scenario",
     description="Its runs keep the scenario as they were given it.",
-    responses=_answers({204: None}, 403, 404, 409),
+    responses=answers({204: None}, 403, 404, 409),
 )
 scenario_run = _run_started(
     "scenarios",
@@ -251,32 +251,32 @@ simulate = _verb(options.SimulateRequest, "Replay the traffic under one policy",
 compare = _verb(options.CompareRequest, "Plan, replay and compare policies")
 
 run_list = extend_schema(
-    tags=["runs"], summary="Runs", responses=_answers({200: runs.RunItem(many=True)}, 400)
+    tags=["runs"], summary="Runs", responses=answers({200: runs.RunItem(many=True)}, 400)
 )
 run_get = extend_schema(
     tags=["runs"],
     summary="One run: poll it until its state is completed, failed, errored or cancelled",
     parameters=[IF_NONE_MATCH, ETAG],
-    responses=_answers({200: runs.RunDetail, 304: None}, 404),
+    responses=answers({200: runs.RunDetail, 304: None}, 404),
 )
 run_delete = extend_schema(
     tags=["runs"],
     summary="Remove a run that is over, and its results",
-    responses=_answers({204: None}, 403, 404, 409),
+    responses=answers({204: None}, 403, 404, 409),
 )
 run_cancel = extend_schema(
     tags=["runs"],
     summary="Stop a run",
     description="At once if it waits, else at its next report of progress.",
     request=None,
-    responses=_answers({200: runs.RunDetail}, 403, 404, 409),
+    responses=answers({200: runs.RunDetail}, 403, 404, 409),
 )
 run_results = extend_schema(
     tags=["runs"],
     summary="Figures of a completed run",
     description="The same keys as the command of the run's kind prints with `--json`.",
     parameters=[IF_NONE_MATCH, ETAG],
-    responses=_answers({200: OpenApiTypes.OBJECT, 304: None}, 404, 409),
+    responses=answers({200: OpenApiTypes.OBJECT, 304: None}, 404, 409),
 )
 run_savings = extend_schema(
     tags=["runs"],
@@ -284,12 +284,12 @@ run_savings = extend_schema(
     description="By policy and measure (gpu_hours, cost_usd, energy_kwh, carbon_kg): `value`, "
     "`baseline`, `saved` and `fraction` of the baseline; a negative saving is a loss.",
     parameters=[runs.SavingsAsked, IF_NONE_MATCH, ETAG],
-    responses=_answers({200: OpenApiTypes.OBJECT, 304: None}, 400, 404, 409),
+    responses=answers({200: OpenApiTypes.OBJECT, 304: None}, 400, 404, 409),
 )
 run_tables = extend_schema(
     tags=["runs"],
     summary="Names of the tables of a completed run",
-    responses=_answers({200: runs.TableNames}, 404, 409),
+    responses=answers({200: runs.TableNames}, 404, 409),
 )
 run_table = extend_schema(
     operation_id="runs_table_retrieve",
@@ -297,7 +297,7 @@ run_table = extend_schema(
     summary="Rows of a table, as JSON or CSV",
     description="`Accept: text/csv` or `?format=csv` gives CSV.",
     parameters=[runs.RowsAsked, IF_NONE_MATCH, ETAG],
-    responses=_answers(
+    responses=answers(
         {(200, "application/json"): runs.TableRows, (200, CSV): str, 304: None}, 400, 404, 409
     ),
 )

@@ -3,7 +3,17 @@
 from django.urls import path, re_path
 from drf_spectacular.views import SpectacularAPIView
 
-from planner.api.views import accounts, docs, runs, scenarios, traces, verbs
+from planner.api.views import (
+    accounts,
+    docs,
+    estimates,
+    hardware,
+    profiles,
+    runs,
+    scenarios,
+    traces,
+    verbs,
+)
 
 app_name = "api"
 
@@ -23,6 +33,43 @@ urlpatterns = [
         scenarios.ScenarioRunsView.as_view(),
         name="scenario-runs",
     ),
+    path("gpus/", hardware.GpuListView.as_view(), name="gpus"),
+    path("gpus/<str:name>/", hardware.GpuView.as_view(), name="gpu"),
+    path("models/", hardware.ModelListView.as_view(), name="models"),
+    path("models/<str:name>/", hardware.ModelView.as_view(), name="model"),
+    path("hardware/", hardware.HardwareFileView.as_view(), name="hardware"),
+    path("prices/", hardware.PriceListView.as_view(), name="prices"),
+    path("carbon/", hardware.CarbonListView.as_view(), name="carbon"),
+    path("profiles/", profiles.ProfileListView.as_view(), name="profiles"),
+    path("profiles/<str:name>/", profiles.ProfileView.as_view(), name="profile"),
+    path(
+        "profiles/<str:name>/versions/",
+        profiles.ProfileVersionsView.as_view(),
+        name="profile-versions",
+    ),
+    path(
+        "profiles/<str:name>/checks/", profiles.ProfileChecksView.as_view(), name="profile-checks"
+    ),
+    path(
+        "profiles/<str:name>/residuals/",
+        profiles.ProfileResidualsView.as_view(),
+        name="profile-residuals",
+    ),
+    path("calibrations/", profiles.CalibrationListView.as_view(), name="calibrations"),
+    path("calibrations/<int:number>/", profiles.CalibrationView.as_view(), name="calibration"),
+    path(
+        "calibrations/<int:number>/fits/",
+        profiles.CalibrationFitsView.as_view(),
+        name="calibration-fits",
+    ),
+    path(
+        "calibrations/<int:number>/comparisons/",
+        profiles.CalibrationComparisonsView.as_view(),
+        name="calibration-comparisons",
+    ),
+    path("observations/", profiles.ObservationsView.as_view(), name="observations"),
+    path("estimates/", estimates.EstimateView.as_view(), name="estimates"),
+    path("estimates/rows/", estimates.EstimateRowsView.as_view(), name="estimate-rows"),
     path("ingest/", traces.IngestView.as_view(), name="ingest"),
     path("forecast/", verbs.ForecastView.as_view(), name="forecast"),
     path("plan/", verbs.PlanView.as_view(), name="plan"),

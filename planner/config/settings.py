@@ -215,6 +215,11 @@ SPECTACULAR_SETTINGS = {
         "Policy": "planner.api.serializers.options.POLICIES",
         "Solver": "planner.api.serializers.options.SOLVERS",
         "ForecastMethod": "planner.api.serializers.options.METHODS",
+        "ProvenanceKind": "planner.catalogue.facts.KINDS",
+        "FitKind": "planner.services.fits.KINDS",
+        "ProfileKind": "planner.models.profile.ProfileVersion.Kind",
+        "CalibrationKind": "planner.models.profile.Calibration.Kind",
+        "Precision": "planner.api.serializers.profiles.PRECISIONS",
     },
 }
 

@@ -4,7 +4,17 @@ from django.conf import settings
 from django.db import models
 
 
-class Calibration(models.Model):
+class _Once(models.Model):
+    """A thing that a client may ask for again under the same key without getting a second one."""
+
+    idempotency_key = models.CharField(max_length=120, blank=True)
+    request_sha256 = models.CharField(max_length=64, blank=True)  # what was asked for under the key
+
+    class Meta:
+        abstract = True
+
+
+class Calibration(_Once):
     """An uploaded file of measurements; its rows lie in ``store`` as Parquet."""
 
     class Kind(models.TextChoices):
@@ -29,6 +39,13 @@ class Calibration(models.Model):
 
     class Meta:
         ordering = ["-created_at", "-pk"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["owner", "idempotency_key"],
+                condition=~models.Q(idempotency_key=""),
+                name="calibration_once_per_key",
+            )
+        ]
 
     def __str__(self) -> str:
         return self.name
@@ -55,7 +72,7 @@ class Profile(models.Model):
         return self.name
 
 
-class ProfileVersion(models.Model):
+class ProfileVersion(_Once):
     """What a profile says since one fit; never changed after it was made."""
 
     class Kind(models.TextChoices):
@@ -86,7 +103,12 @@ class ProfileVersion(models.Model):
     class Meta:
         ordering = ["profile", "-version"]
         constraints = [
-            models.UniqueConstraint(fields=["profile", "version"], name="profile_version_once")
+            models.UniqueConstraint(fields=["profile", "version"], name="profile_version_once"),
+            models.UniqueConstraint(
+                fields=["created_by", "idempotency_key"],
+                condition=~models.Q(idempotency_key=""),
+                name="profile_version_once_per_key",
+            ),
         ]
 
     def __str__(self) -> str:

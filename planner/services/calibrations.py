@@ -17,6 +17,7 @@ from planner.ingest.benchmarks import BenchmarkFile, read_benchmarks
 from planner.mappers import rows_table
 from planner.models import Calibration, User
 from planner.services.access import check_may_plan, check_may_remove
+from planner.services.once import Key, key_of
 
 CALIBRATIONS = "calibrations"
 ROWS = "rows"
@@ -42,6 +43,7 @@ def calibration_upload(
     file_name: str,
     reading: Reading | None = None,
     source: str = "",
+    idempotency_key: str = "",
 ) -> Calibration:
     """Read an uploaded file of measurements and keep its rows; raises IngestError naming line and
     field where it cannot be read."""
@@ -59,7 +61,11 @@ def calibration_upload(
                     )
                 digest.update(chunk)
                 out.write(chunk)
-        return _read(user, path, file_name, digest.hexdigest(), size, reading or Reading(), source)
+        reading = reading or Reading()
+        key = key_of(idempotency_key, [digest.hexdigest(), asdict(reading), source])
+        if first := key.first(Calibration.objects.filter(owner=user)):
+            return first
+        return _read(user, path, file_name, digest.hexdigest(), size, reading, source, key)
 
 
 def calibration_path(
@@ -91,6 +97,7 @@ def _read(
     size: int,
     reading: Reading,
     source: str,
+    key: Key,
 ) -> Calibration:
     file = read_benchmarks(path, name=file_name, max_bytes=MAX_UPLOAD_BYTES, **asdict(reading))
     return _keep(
@@ -105,6 +112,7 @@ def _read(
             report=_report(file),
             source=(source.strip() or file_name)[:500],
             owner=user,
+            **key.columns(),
         ),
         lambda: {ROWS: rows_table(file.rows)},
     )

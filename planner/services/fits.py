@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from planner.selectors.calibrations import calibration_rows
 from planner.selectors.hardware import gpu_get, model_in
 from planner.selectors.profiles import profile_get
 from planner.services.access import check_may_plan
+from planner.services.once import key_of
 from planner.services.profiles import profile_keep
 from simulation.errors import SimulationError
 from simulation.performance.compare import Comparison, Residuals, compare_with
@@ -50,9 +51,18 @@ class Wanted:
     kv_capacity_tokens: int | None = None
 
 
-def profile_fit(*, user: User | None, calibration: Calibration, wanted: Wanted) -> ProfileVersion:
+def profile_fit(
+    *,
+    user: User | None,
+    calibration: Calibration,
+    wanted: Wanted,
+    idempotency_key: str = "",
+) -> ProfileVersion:
     """Fit the rows and keep the outcome as the next version of its name, with its errors."""
     check_may_plan(user)
+    key = key_of(idempotency_key, ["fit", calibration.pk, asdict(wanted)])
+    if first := key.first(ProfileVersion.objects.filter(created_by=user)):
+        return first
     if wanted.kind not in KINDS:
         raise CatalogueError(
             f"Benchmark rows cannot be fitted as {wanted.kind!r}; choose from {', '.join(KINDS)}."
@@ -76,6 +86,7 @@ def profile_fit(*, user: User | None, calibration: Calibration, wanted: Wanted) 
         residuals=residual_table(found.residuals, rows),
         calibration=calibration,
         arrangement=Arrangement(tp=wanted.tp, weights=wanted.precision),
+        key=key,
     )
 
 

@@ -17,6 +17,7 @@ from planner.models import OwnGpu, OwnModel, User
 from planner.selectors.hardware import gpus_list, models_list
 from planner.services.access import check_may_plan
 from planner.services.hardware import gpu_save, model_save
+from simulation.performance.specs import ModelSpec
 
 MAX_BYTES = 1_000_000
 MAX_ENTRIES = 200
@@ -88,7 +89,7 @@ def _config(
     wanted = name.strip() or str(config.get("_name_or_path") or "").rpartition("/")[2]
     if not wanted:
         raise CatalogueError(f"{file_name} does not hold the model's name; give one.")
-    spec = own.model_of_shape(shape_of(config, wanted))
+    spec = model_of_config(wanted, config)
     precision = precision_of(config)
     row = next((entry.row for entry in models_list() if entry.name == wanted), None)
     return model_save(
@@ -99,6 +100,11 @@ def _config(
         kind="published",
         model=row,
     )
+
+
+def model_of_config(name: str, config: Mapping[str, Any]) -> ModelSpec:
+    """The model that a config.json describes; raises CatalogueError naming what is missing."""
+    return own.model_of_shape(shape_of(config, name))
 
 
 def _is_config(document: Mapping[str, Any]) -> bool:

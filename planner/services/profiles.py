@@ -17,6 +17,7 @@ from planner.scenario import document as text
 from planner.selectors.profiles import RESIDUALS
 from planner.services.access import check_may_plan, check_may_remove
 from planner.services.hardware import check_name
+from planner.services.once import Key
 from simulation.performance import profile as core
 from simulation.performance.specs import Arrangement
 
@@ -34,12 +35,15 @@ def profile_keep(
     residuals: pl.DataFrame | None = None,
     calibration: Calibration | None = None,
     arrangement: Arrangement | None = None,
+    key: Key | None = None,
 ) -> ProfileVersion:
     """Keep ``profile`` as the next version under ``name``; the first makes the name.
 
     A name stays with its model, GPU type and GPUs per instance; raises CatalogueError otherwise.
     """
     check_may_plan(user)
+    key = key or Key()
+    mine = ProfileVersion.objects.filter(created_by=user)
     name = check_name("profile", name, {})
     spread = asdict(arrangement) if arrangement else {"tp": profile.tp}
     row = _named(name, profile, spread, user)
@@ -58,12 +62,15 @@ def profile_keep(
             report=dict(report or {}),
             calibration=calibration,
             created_by=user,
+            **key.columns(),
             **profile_columns(profile),
         )
         try:
             with transaction.atomic():
                 version.save()
         except IntegrityError:
+            if first := key.first(mine):
+                return first
             continue
         if residuals is not None and not residuals.is_empty():
             version.store = f"{PROFILES}/{version.pk}"

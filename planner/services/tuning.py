@@ -13,6 +13,7 @@ from planner.models import ProfileVersion, User
 from planner.selectors.profiles import Known, profile_get
 from planner.services.access import check_may_plan
 from planner.services.fits import parameter_documents
+from planner.services.once import key_of
 from planner.services.profiles import profile_keep
 from simulation.performance.kalman import Observations, Tuned, tune
 from simulation.performance.linear import LinearProfile
@@ -31,6 +32,7 @@ def profile_tune(
     observations: Sequence[Mapping[str, float]],
     keep_as: str = "",
     source: str = "",
+    idempotency_key: str = "",
 ) -> ProfileVersion:
     """Tune a profile by mean iteration times and keep it as the next version.
 
@@ -39,6 +41,9 @@ def profile_tune(
     last tuning of the name left it.
     """
     check_may_plan(user)
+    key = key_of(idempotency_key, ["tune", name, list(observations), keep_as, source])
+    if first := key.first(ProfileVersion.objects.filter(created_by=user)):
+        return first
     known = profile_get(name)
     if not isinstance(known.profile, LinearProfile):
         raise CatalogueError(
@@ -71,6 +76,7 @@ def profile_tune(
         profile=profile,
         parameters=parameter_documents(tuned.parameters),
         report={"notes": notes, "covariance": tuned.covariance.tolist(), "left_out": _left(tuned)},
+        key=key,
     )
 
 

@@ -10,7 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from planner.api import schema
-from planner.api.base import ApiView, idempotency_key, started
+from planner.api.base import ApiView, idempotency_key, started, state_tag, version_held
 from planner.api.filters import Pages, ScenarioFilter, StrictFilter, StrictOrdering
 from planner.api.parsers import TextYamlParser, YamlParser
 from planner.api.renderers import TextYamlRenderer, YamlRenderer
@@ -22,7 +22,6 @@ from planner.api.serializers.scenarios import (
     ScenarioDetail,
     ScenarioItem,
 )
-from planner.errors import Outdated
 from planner.models import Scenario
 from planner.selectors.scenarios import scenario_get, scenarios_list
 from planner.services.scenarios import (
@@ -87,7 +86,7 @@ class ScenarioView(ApiView):
     def _save(self, request: Request, name: str, given: dict[str, Any]) -> Response:
         scenario = scenario_get(name)
         save = scenario_update if "document" in given else scenario_edit
-        version = _version_held(request, scenario)
+        version = version_held(request, scenario)
         saved = save(scenario=scenario, user=self.user, version=version, **given)
         return _answer(saved, request)
 
@@ -108,29 +107,4 @@ class ScenarioRunsView(ApiView):
 
 def _answer(scenario: Scenario, request: Request, code: int = status.HTTP_200_OK) -> Response:
     body = ScenarioDetail(scenario, context={"request": request}).data
-    tag = f"{_tag(scenario)}-{request.accepted_renderer.format}"
-    return Response(body, code, headers={"ETag": f'"{tag}"'})
-
-
-def _tag(scenario: Scenario) -> str:
-    """Names one saved state: ids are never used again, versions only grow."""
-    return f"{scenario.pk}-{scenario.version}"
-
-
-def _version_held(request: Request, scenario: Scenario) -> int | None:
-    """Version of the state that the client has before it, by If-Match; None: it does not say.
-
-    Either form's ETag will do. Whether it still is the state is for the service to see.
-    """
-    header = request.headers.get("If-Match", "").strip()
-    if header in ("", "*"):
-        return None
-    for tag in header.split(","):
-        pk, _, rest = tag.strip().strip('"').partition("-")
-        version = rest.partition("-")[0]
-        if pk == str(scenario.pk) and version.isdecimal() and len(version) < 10:
-            return int(version)
-    raise Outdated(
-        f"If-Match is {header}, which was never an ETag of {scenario.name}; load it again and "
-        "repeat your changes."
-    )
+    return Response(body, code, headers={"ETag": state_tag(scenario, request)})

@@ -6,7 +6,6 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 from django.http import HttpResponse
 from django.shortcuts import render
 from django.utils.text import slugify
@@ -14,6 +13,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from planner.errors import EXPECTED, IngestError
 from planner.exports import csv_text
+from planner.exports.estimates import answer_table
 from planner.selectors.hardware import gpus_list, models_list
 from planner.services import estimates
 from planner.web.forms.estimate import EstimateForm, RowsForm
@@ -22,8 +22,6 @@ from planner.web.request import Request
 
 SWEEP = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 MAX_BYTES = 20_000_000
-FLAT = ("model", "gpu", "mode", "ttft_ms", "tbt_ms", "tokens_per_s", "power_w", "memory_gb",
-        "gpus", "batch", "profile")  # fmt: skip
 
 
 @require_safe
@@ -85,20 +83,3 @@ def answer(row: dict[str, Any]) -> dict[str, Any]:
         ],
     )
     return {"found": found, "sweep": figure, "sweep_tbt": tbt}
-
-
-def answer_table(answers: list[dict[str, Any]]) -> pl.DataFrame:
-    """One row per answer; ``refused`` says why there is none."""
-    return pl.DataFrame(
-        [
-            {name: one.get(name) for name in FLAT}
-            | {
-                "expected_error_ttft": (one.get("expected_error") or {}).get("ttft"),
-                "expected_error_tbt": (one.get("expected_error") or {}).get("tbt"),
-                "provenance": (one.get("provenance") or {}).get("kind"),
-                "refused": one.get("refused"),
-            }
-            for one in answers
-        ],
-        infer_schema_length=None,
-    )

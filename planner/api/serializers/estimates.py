@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+from typing import Any
+
+from rest_framework import serializers
+
+from planner.api.serializers.hardware import ProvenanceField
+from planner.api.serializers.strict import FiniteField, StrictSerializer
+from simulation.performance.calibration import ENGINES
+from simulation.performance.specs import BYTES
+
+WIDTHS = ("tp", "pp", "attention_dp", "moe_tp", "moe_ep")
+MAX_ROWS = 20_000
+
+
+class EstimateRequest(StrictSerializer):
+    """One deployment with requests in flight, as `bin/manage estimate` takes it."""
+
+    model = serializers.CharField(max_length=200, help_text="In the catalogue or on Hugging Face.")
+    gpu = serializers.CharField(max_length=80)
+    isl = FiniteField(min_value=1, max_value=1e7, help_text="Input tokens of a request.")
+    osl = FiniteField(min_value=1, max_value=1e7, help_text="Output tokens of a request.")
+    concurrency = FiniteField(min_value=1, max_value=1e6, help_text="Requests in flight.")
+    precision = serializers.ChoiceField(tuple(BYTES), required=False, help_text="Of the weights.")
+    kv_cache = serializers.ChoiceField(tuple(BYTES), required=False)
+    engine = serializers.ChoiceField(ENGINES, required=False)
+    mode = serializers.ChoiceField(("agg", "disagg"), required=False)
+    prefill_workers = FiniteField(min_value=1, max_value=1e5, required=False)
+    decode_workers = FiniteField(min_value=1, max_value=1e5, required=False)
+
+    def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
+        fields = super().get_fields()
+        for side in ("", "prefill_", "decode_"):
+            for width in WIDTHS:
+                fields[f"{side}{width}"] = serializers.IntegerField(
+                    min_value=1, max_value=1024, required=False
+                )
+        return fields
+
+
+class RowsRequest(StrictSerializer):
+    """Many deployments; one that cannot be estimated does not stop the others."""
+
+    rows = serializers.ListField(
+        child=serializers.DictField(), min_length=1, max_length=MAX_ROWS,
+        help_text="Each as the body of /estimates/.",
+    )  # fmt: skip
+
+
+class ExpectedError(serializers.Serializer[Any]):
+    """Median absolute errors, fractions."""
+
+    ttft = serializers.FloatField()
+    tbt = serializers.FloatField()
+    basis = serializers.CharField(help_text="What they were measured on.")
+    model_checked = serializers.BooleanField()
+    gpu_checked = serializers.BooleanField()
+
+
+class EstimateProvenance(ProvenanceField):
+    gpu = serializers.CharField(help_text="Source of the GPU's figures.")
+
+
+class EstimateAnswer(serializers.Serializer[Any]):
+    model = serializers.CharField()
+    gpu = serializers.CharField()
+    mode = serializers.CharField()
+    ttft_ms = serializers.FloatField()
+    tbt_ms = serializers.FloatField()
+    tokens_per_s = serializers.FloatField(help_text="Output tokens, of the whole deployment.")
+    power_w = serializers.FloatField(help_text="Of all its GPUs.")
+    memory_gb = serializers.FloatField(help_text="Per GPU, weights and KV cache in use.")
+    gpus = serializers.FloatField()
+    batch = serializers.FloatField(help_text="Sequences that one decode worker holds.")
+    profile = serializers.CharField()
+    provenance = EstimateProvenance()
+    expected_error = ExpectedError()
+    assumptions = serializers.ListField(child=serializers.CharField())
+
+
+class EstimateRows(serializers.Serializer[Any]):
+    rows = serializers.ListField(
+        child=serializers.DictField(),
+        help_text="In the order asked: answers, or {refused: reason}.",
+    )

@@ -1,0 +1,213 @@
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+from rest_framework.reverse import reverse
+
+from planner.api.serializers.options import BytesField
+from planner.api.serializers.strict import FiniteField, StrictSerializer
+from planner.catalogue import own
+from planner.catalogue.facts import KINDS
+from planner.models import OwnGpu, OwnModel
+from planner.selectors.hardware import Entry, gpu_sources
+from planner.selectors.memory import PRECISIONS, memory_of, place, weights
+from simulation.performance.specs import GpuSpec
+
+
+class ProvenanceField(serializers.Serializer[Any]):
+    kind = serializers.CharField(help_text="measured, published, modelled or assumed")
+    source = serializers.CharField()  # type: ignore[assignment]  # a field's own attribute
+
+
+def _quantities(
+    quantities: tuple[own.Quantity, ...],
+) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
+    """Fields of what may be given, each with its unit."""
+    found: dict[str, serializers.Field[Any, Any, Any, Any]] = {}
+    for q in quantities:
+        limits: Any = {"min_value": q.low, "max_value": q.high}
+        words = f"{q.label}{f', {q.unit}' if q.unit else ''}. {q.hint}".strip(" .") + "."
+        if q.whole:
+            limits = {"min_value": int(q.low), "max_value": int(q.high)}
+            found[q.name] = serializers.IntegerField(required=q.required, help_text=words, **limits)
+        else:
+            found[q.name] = FiniteField(required=q.required, help_text=words, **limits)
+    return found
+
+
+class _Request(StrictSerializer):
+    """A name, its quantities, and where they come from."""
+
+    quantities: tuple[own.Quantity, ...] = ()
+
+    name = serializers.CharField(max_length=80)
+    kind = serializers.ChoiceField(KINDS, default="assumed", help_text="What the figures are.")
+    source = serializers.CharField(  # type: ignore[assignment]
+        max_length=500, required=False, help_text="Where they come from, in words."
+    )
+
+    def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
+        return {**super().get_fields(), **_quantities(self.quantities)}
+
+    def given(self) -> dict[str, Any]:
+        said = self.validated_data
+        return {k: v for k, v in said.items() if k not in ("name", "kind", "source")}
+
+
+class GpuRequest(_Request):
+    """A GPU type of your own, as the form takes it."""
+
+    quantities = own.GPU
+    family = serializers.CharField(max_length=40, required=False, help_text="hopper, ada ...")
+
+
+class ModelRequest(_Request):
+    """A model of your own: by its memory, or by its `config.json`."""
+
+    quantities = own.MODEL
+    config = serializers.DictField(
+        required=False, help_text="config.json from Hugging Face; then nothing else is needed."
+    )
+
+    def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
+        fields = super().get_fields()
+        for q in own.MODEL:
+            fields[q.name].required = False
+        return fields
+
+
+class FileRequest(StrictSerializer):
+    """GPUs and models in YAML, or a model's config.json with its name."""
+
+    file = BytesField(max_length=255, help_text=".yaml or .json, at most 1 MB.")
+    name = serializers.CharField(max_length=80, required=False, help_text="For a config.json.")
+
+
+class _Item(serializers.Serializer[Any]):
+    name = serializers.CharField()
+    own = serializers.BooleanField(help_text="Made here, else built in.")
+    provenance = serializers.SerializerMethodField()
+    links = serializers.SerializerMethodField()
+
+    @extend_schema_field(ProvenanceField)
+    def get_provenance(self, entry: Entry[Any, Any]) -> dict[str, str]:
+        return dict(ProvenanceField(entry.spec.provenance).data)
+
+    def link(self, entry: Entry[Any, Any], what: str) -> dict[str, str]:
+        url = reverse(f"api:{what}", kwargs={"name": entry.name}, request=self.context["request"])
+        return {"self": url}
+
+
+class GpuItem(_Item):
+    """A GPU type; figures that are not known are null."""
+
+    facts = serializers.SerializerMethodField()
+    sources = serializers.SerializerMethodField()
+
+    @extend_schema_field({"type": "object", "additionalProperties": True})
+    def get_facts(self, entry: Entry[GpuSpec, OwnGpu]) -> dict[str, Any]:
+        given = own.gpu_given(entry.spec)
+        return {**{q.name: given.get(q.name) for q in own.GPU}, "family": entry.spec.family}
+
+    @extend_schema_field(serializers.DictField(child=ProvenanceField()))
+    def get_sources(self, entry: Entry[GpuSpec, OwnGpu]) -> dict[str, Any]:
+        found = {name: one for name, one in gpu_sources(entry).items() if name}
+        return {name: ProvenanceField(one).data for name, one in found.items()}
+
+    @extend_schema_field(serializers.DictField(child=serializers.URLField()))
+    def get_links(self, entry: Entry[GpuSpec, OwnGpu]) -> dict[str, str]:
+        return self.link(entry, "gpu")
+
+
+class FitField(serializers.Serializer[Any]):
+    gpu = serializers.CharField()
+    precision = serializers.CharField()
+    tp = serializers.IntegerField(allow_null=True, help_text="Fewest GPUs; null: on no number.")
+    context = serializers.IntegerField(  # type: ignore[assignment]
+        help_text="Tokens of the longest sequence there."
+    )
+    batch = serializers.IntegerField(help_text="Sequences of 4,096 tokens that fit there.")
+
+
+class ModelItem(_Item):
+    """A model and its memory; what fits on the GPU type that the list was asked for."""
+
+    weight_gb = serializers.SerializerMethodField()
+    kv_bytes_per_token = serializers.FloatField(source="spec.kv_bytes_per_token")
+    max_context = serializers.IntegerField(source="spec.max_context")
+    fit = serializers.SerializerMethodField()
+
+    @extend_schema_field(serializers.DictField(child=serializers.FloatField()))
+    def get_weight_gb(self, entry: Entry[Any, OwnModel]) -> dict[str, float]:
+        return {name: size / 1e9 for name, size in weights(entry.spec).items()}
+
+    @extend_schema_field(FitField)
+    def get_fit(self, entry: Entry[Any, OwnModel]) -> dict[str, Any]:
+        return dict(FitField(memory_of(entry.spec, self.context["gpu"]).fit).data)
+
+    @extend_schema_field(serializers.DictField(child=serializers.URLField()))
+    def get_links(self, entry: Entry[Any, OwnModel]) -> dict[str, str]:
+        return self.link(entry, "model")
+
+
+class ModelDetail(ModelItem):
+    """A model with its shape and every GPU type that it may run on."""
+
+    shape = serializers.SerializerMethodField()
+    fits = serializers.SerializerMethodField()
+
+    @extend_schema_field({"type": ["object", "null"], "additionalProperties": True})
+    def get_shape(self, entry: Entry[Any, OwnModel]) -> dict[str, Any] | None:
+        return asdict(entry.spec.shape) if entry.spec.shape else None
+
+    @extend_schema_field(FitField(many=True))
+    def get_fits(self, entry: Entry[Any, OwnModel]) -> list[Any]:
+        return [
+            FitField(place(entry.spec, gpu, precision)).data
+            for gpu in self.context["gpus"]
+            for precision in PRECISIONS
+        ]
+
+
+class HardwareAdded(serializers.Serializer[Any]):
+    gpus = serializers.ListField(child=serializers.CharField())
+    models = serializers.ListField(child=serializers.CharField())
+
+
+class PriceItem(serializers.Serializer[Any]):
+    provider = serializers.CharField()
+    region = serializers.CharField()
+    location = serializers.CharField()
+    gpu = serializers.CharField()
+    terms = serializers.CharField(help_text="on demand or spot")
+    usd_per_gpu_hour = serializers.FloatField()
+    provenance = ProvenanceField()
+
+
+class CarbonItem(serializers.Serializer[Any]):
+    provider = serializers.CharField()
+    region = serializers.CharField()
+    location = serializers.CharField()
+    g_per_kwh = serializers.FloatField(help_text="Grams of CO2e per kWh of the grid.")
+    g_provenance = ProvenanceField()
+    pue = serializers.FloatField()
+    pue_provenance = ProvenanceField()
+
+
+class Search(StrictSerializer):
+    search = serializers.CharField(
+        required=False, max_length=120, help_text="Parts of the name, any order."
+    )
+    page = serializers.IntegerField(required=False, min_value=1)
+    page_size = serializers.IntegerField(required=False, min_value=1, max_value=500)
+
+
+class ModelSearch(Search):
+    gpu = serializers.CharField(
+        required=False,
+        max_length=80,
+        help_text="GPU type that `fit` is for; H100-SXM unless given.",
+    )

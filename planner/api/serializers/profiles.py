@@ -1,0 +1,293 @@
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+from rest_framework.reverse import reverse
+
+from planner.api.serializers.hardware import ProvenanceField
+from planner.api.serializers.options import BytesField
+from planner.api.serializers.strict import FiniteField, StrictSerializer
+from planner.ingest.benchmarks import BENCHMARK_FORMATS
+from planner.models import Calibration, ProfileVersion
+from planner.selectors.profiles import Known
+from planner.services.calibrations import Reading
+from planner.services.fits import KINDS, Wanted
+from planner.services.tuning import MAX_OBSERVATIONS
+from simulation.performance.specs import BYTES
+
+PRECISIONS = tuple(BYTES)
+
+
+class CheckField(serializers.Serializer[Any]):
+    """Errors of (predicted - measured) / measured, fractions."""
+
+    quantity = serializers.CharField()
+    against = serializers.CharField(help_text="Which rows, and whether the fit had seen them.")
+    rows = serializers.IntegerField()
+    mape = serializers.FloatField(help_text="Mean of the absolute errors.")
+    median = serializers.FloatField(help_text="Of the absolute errors.")
+    p95 = serializers.FloatField(help_text="Of the absolute errors.")
+    bias = serializers.FloatField(help_text="Mean error, signed.")
+
+
+class LimitsField(serializers.Serializer[Any]):
+    max_batch = serializers.IntegerField(help_text="Sequences.")
+    max_batch_tokens = serializers.IntegerField(help_text="Of one iteration.")
+    kv_capacity_tokens = serializers.IntegerField()
+
+
+class ProfileLinks(serializers.Serializer[Any]):
+    self = serializers.URLField()
+    versions = serializers.URLField()
+    checks = serializers.URLField()
+    residuals = serializers.URLField()
+    calibration = serializers.URLField(allow_null=True)
+
+
+class ProfileItem(serializers.Serializer[Any]):
+    """A profile as lists show it; ``version`` is null of a built-in one."""
+
+    name = serializers.CharField()
+    version = serializers.IntegerField(allow_null=True)
+    versions = serializers.IntegerField(help_text="How many there are; 0 of a built-in one.")
+    own = serializers.BooleanField(help_text="Fitted or imported here, else built in.")
+    kind = serializers.CharField(help_text="linear, table, operator or roofline")
+    model = serializers.CharField()
+    gpu = serializers.CharField()
+    tp = serializers.IntegerField(help_text="GPUs of one instance.")
+    worst = CheckField(allow_null=True, help_text="The check with the largest mean error.")
+    provenance = serializers.SerializerMethodField()
+    links = serializers.SerializerMethodField()
+
+    @extend_schema_field(ProvenanceField)
+    def get_provenance(self, one: Known) -> dict[str, str]:
+        return dict(ProvenanceField(one.profile.provenance).data)
+
+    @extend_schema_field(ProfileLinks)
+    def get_links(self, one: Known) -> dict[str, str | None]:
+        request = self.context["request"]
+        named: dict[str, Any] = {"name": one.name}
+        links: dict[str, str | None] = {
+            key: reverse(f"api:{view}", kwargs=named, request=request)
+            for key, view in (
+                ("self", "profile"),
+                ("versions", "profile-versions"),
+                ("checks", "profile-checks"),
+                ("residuals", "profile-residuals"),
+            )
+        }
+        calibration, links["calibration"] = one.calibration, None
+        if calibration is not None:
+            named = {"number": calibration.pk}
+            links["calibration"] = reverse("api:calibration", kwargs=named, request=request)
+        return links
+
+
+class ProfileDetail(ProfileItem):
+    """One version of a profile."""
+
+    limits = LimitsField(source="profile")
+    parameters = serializers.DictField(
+        help_text="By name: value, low and high of the 95% interval, unit; none of a table."
+    )
+    checks = CheckField(many=True)
+    notes = serializers.SerializerMethodField()
+    range = serializers.SerializerMethodField(help_text="What the rows cover, in words.")
+    created_at = serializers.DateTimeField(allow_null=True)
+    created_by = serializers.SerializerMethodField()
+
+    def get_notes(self, one: Known) -> list[str]:
+        return list(one.report.get("notes", []))
+
+    def get_range(self, one: Known) -> str:
+        return str(one.report.get("range", ""))
+
+    def get_created_by(self, one: Known) -> str | None:
+        return one.row.created_by.username if one.row and one.row.created_by else None
+
+
+class VersionItem(serializers.ModelSerializer[ProfileVersion]):
+    checks = CheckField(many=True)
+    created_by = serializers.CharField(source="created_by.username", default=None, allow_null=True)
+    calibration = serializers.IntegerField(source="calibration_id", allow_null=True)
+
+    class Meta:
+        model = ProfileVersion
+        fields = ["version", "kind", "limits", "parameters", "checks", "provenance", "source",
+                  "calibration", "created_by", "created_at"]  # fmt: skip
+
+
+class VersionAsked(StrictSerializer):
+    version = serializers.IntegerField(
+        min_value=1, max_value=10**9, required=False, help_text="Left out: the newest."
+    )
+
+
+class ResidualsAsked(VersionAsked):
+    offset = serializers.IntegerField(min_value=0, default=0)
+    limit = serializers.IntegerField(min_value=1, max_value=100_000, required=False)
+
+
+class ResidualRow(serializers.Serializer[Any]):
+    quantity = serializers.CharField()
+    unit = serializers.CharField()
+    label = serializers.CharField(help_text="Which row of the file.")  # type: ignore[assignment]
+    measured = serializers.FloatField()
+    predicted = serializers.FloatField()
+    error = serializers.FloatField(help_text="A fraction, signed.")
+    inside = serializers.BooleanField(help_text="Of the measured range.")
+    outlier = serializers.BooleanField()
+
+
+class Residuals(serializers.Serializer[Any]):
+    profile = serializers.CharField()
+    version = serializers.IntegerField(allow_null=True)
+    total = serializers.IntegerField()
+    rows = ResidualRow(many=True)
+
+
+class Checks(serializers.Serializer[Any]):
+    profile = serializers.CharField()
+    version = serializers.IntegerField(allow_null=True)
+    checks = CheckField(many=True)
+
+
+class ArrangementRows(serializers.Serializer[Any]):
+    model = serializers.CharField(help_text="As the file calls it; empty if it does not say.")
+    gpu = serializers.CharField()
+    precision = serializers.CharField()
+    tp = serializers.IntegerField(allow_null=True)
+    rows = serializers.IntegerField()
+
+
+class CalibrationItem(serializers.ModelSerializer[Calibration]):
+    owner = serializers.CharField(source="owner.username", default=None, allow_null=True)
+    arrangements = serializers.SerializerMethodField()
+    links = serializers.SerializerMethodField()
+
+    class Meta:
+        model = Calibration
+        fields = ["id", "name", "kind", "format", "file_name", "bytes", "rows", "source",
+                  "arrangements", "owner", "created_at", "links"]  # fmt: skip
+
+    @extend_schema_field(ArrangementRows(many=True))
+    def get_arrangements(self, row: Calibration) -> list[dict[str, Any]]:
+        return list(row.report.get("arrangements", []))
+
+    @extend_schema_field(serializers.DictField(child=serializers.URLField()))
+    def get_links(self, row: Calibration) -> dict[str, str]:
+        named = {"number": row.pk}
+        request = self.context["request"]
+        return {
+            key: reverse(f"api:{view}", kwargs=named, request=request)
+            for key, view in (
+                ("self", "calibration"),
+                ("fits", "calibration-fits"),
+                ("comparisons", "calibration-comparisons"),
+            )
+        }
+
+
+class CalibrationDetail(CalibrationItem):
+    columns = serializers.SerializerMethodField()
+    notes = serializers.SerializerMethodField()
+    preview = serializers.SerializerMethodField()
+
+    class Meta(CalibrationItem.Meta):
+        fields = [*CalibrationItem.Meta.fields, "columns", "notes", "preview"]
+
+    def get_columns(self, row: Calibration) -> list[str]:
+        return list(row.report.get("columns", []))
+
+    def get_notes(self, row: Calibration) -> list[str]:
+        return list(row.report.get("notes", []))
+
+    @extend_schema_field({"type": "array", "items": {"type": "object"}})
+    def get_preview(self, row: Calibration) -> list[dict[str, Any]]:
+        return list(self.context["preview"])
+
+
+class MeasurementsRequest(StrictSerializer):
+    """A file of measurements; what it does not say itself may be given."""
+
+    file = BytesField(
+        max_length=255,
+        help_text="JSON of vLLM's benchmark or GuideLLM, or CSV; also .gz and .zst.",
+        error_messages={"empty": "The file is empty; export it again."},
+    )
+    format = serializers.ChoiceField(BENCHMARK_FORMATS, default="auto")
+    model = serializers.CharField(max_length=80, required=False)
+    gpu = serializers.CharField(max_length=80, required=False)
+    tp = serializers.IntegerField(min_value=1, max_value=1024, required=False)
+    precision = serializers.ChoiceField(PRECISIONS, required=False)
+    source = serializers.CharField(  # type: ignore[assignment]
+        max_length=500, required=False, help_text="Where it was measured, in words."
+    )
+
+    def reading(self) -> Reading:
+        said = self.validated_data
+        keys = ("format", "model", "gpu", "tp", "precision")
+        return Reading(**{key: said[key] for key in keys if key in said})
+
+
+class FitRequest(StrictSerializer):
+    """Which rows to fit, as what; limits left out follow from rows, defaults and memory."""
+
+    name = serializers.CharField(max_length=80, help_text="A name that is there gets a version.")
+    kind = serializers.ChoiceField(KINDS)
+    model = serializers.CharField(max_length=80)
+    gpu = serializers.CharField(max_length=80)
+    tp = serializers.IntegerField(min_value=1, max_value=1024, default=1)
+    precision = serializers.ChoiceField(PRECISIONS, default="bf16")
+    rows_model = serializers.CharField(
+        max_length=200, default="", allow_blank=True, help_text="As the file calls it."
+    )
+    rows_gpu = serializers.CharField(max_length=200, default="", allow_blank=True)
+    max_batch = serializers.IntegerField(min_value=1, max_value=65_536, required=False)
+    max_batch_tokens = serializers.IntegerField(min_value=1, max_value=10**7, required=False)
+    kv_capacity_tokens = serializers.IntegerField(min_value=1, max_value=10**9, required=False)
+
+    def wanted(self) -> Wanted:
+        return Wanted(**self.validated_data)
+
+
+class CompareAsked(StrictSerializer):
+    profile = serializers.CharField(max_length=200)
+    version = serializers.IntegerField(min_value=1, max_value=10**9, required=False)
+    rows_model = serializers.CharField(max_length=200, default="", allow_blank=True)
+    rows_gpu = serializers.CharField(max_length=200, default="", allow_blank=True)
+
+
+class Compared(serializers.Serializer[Any]):
+    profile = serializers.CharField()
+    checks = CheckField(many=True)
+    residuals = ResidualRow(many=True)
+
+
+class Observation(StrictSerializer):
+    """The mean time of iterations that did the same."""
+
+    at_s = FiniteField(min_value=0, help_text="When, in seconds.")
+    decodes = FiniteField(min_value=0, max_value=1e6, help_text="Sequences that decoded.")
+    prefill_tokens = FiniteField(min_value=0, max_value=1e8, help_text="Prompt tokens computed.")
+    seconds = FiniteField(min_value=0, max_value=1e5, help_text="Mean time of an iteration.")
+
+
+class ObservationsRequest(StrictSerializer):
+    """Observations of a running service; they tune a linear profile into its next version."""
+
+    profile = serializers.CharField(max_length=200)
+    keep_as = serializers.CharField(
+        max_length=80, required=False, default="", help_text="New name; needed for a built-in one."
+    )
+    source = serializers.CharField(max_length=400, required=False, default="")  # type: ignore[assignment]
+    observations = serializers.ListField(
+        child=Observation(), min_length=1, max_length=MAX_OBSERVATIONS
+    )
+
+
+def check_documents(checks: Any) -> list[dict[str, Any]]:
+    return [asdict(check) for check in checks]

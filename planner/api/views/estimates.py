@@ -1,0 +1,63 @@
+"""Estimates of one deployment or of many."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import Any
+
+from rest_framework.parsers import BaseParser, JSONParser
+from rest_framework.renderers import JSONRenderer
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from planner.api import schema_hardware as schema
+from planner.api.base import ApiView
+from planner.api.renderers import CsvRenderer
+from planner.api.serializers.estimates import EstimateRequest, RowsRequest
+from planner.api.views.hardware import valid
+from planner.errors import IngestError
+from planner.exports.estimates import answer_table
+from planner.services import estimates
+
+
+class CsvRows(BaseParser):
+    """A CSV with the fields of an estimate as columns; gives what ``{"rows": [...]}`` would."""
+
+    media_type = "text/csv"
+
+    def parse(self, stream: Any, media_type: Any = None, parser_context: Any = None) -> Any:
+        try:
+            text = stream.read().decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise IngestError(
+                f"The body is not UTF-8 text (byte {error.start}); save the file as UTF-8."
+            ) from None
+        try:
+            rows = [
+                {key: value for key, value in row.items() if key and value not in (None, "")}
+                for row in csv.DictReader(io.StringIO(text))
+            ]
+        except csv.Error as error:
+            raise IngestError(f"The body is not CSV: {error}.") from None
+        return {"rows": rows}
+
+
+class EstimateView(ApiView):
+    @schema.estimate
+    def post(self, request: Request) -> Response:
+        return Response(estimates.estimate_one(valid(EstimateRequest(data=request.data))))
+
+
+class EstimateRowsView(ApiView):
+    parser_classes = [JSONParser, CsvRows]
+    renderer_classes = [JSONRenderer, CsvRenderer]
+
+    @schema.estimate_rows
+    def post(self, request: Request) -> Response:
+        rows = valid(RowsRequest(data=request.data))["rows"]
+        answers = estimates.estimate_many(rows)
+        if request.accepted_renderer.format == "csv":
+            headers = {"Content-Disposition": 'attachment; filename="estimates.csv"'}
+            return Response(answer_table(answers), headers=headers)
+        return Response({"rows": answers})

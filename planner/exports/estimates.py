@@ -1,0 +1,35 @@
+"""Answers of many estimates as one table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import polars as pl
+
+FLAT: dict[str, Any] = {
+    "model": pl.String, "gpu": pl.String, "mode": pl.String, "ttft_ms": pl.Float64,
+    "tbt_ms": pl.Float64, "tokens_per_s": pl.Float64, "power_w": pl.Float64,
+    "memory_gb": pl.Float64, "gpus": pl.Float64, "batch": pl.Float64, "profile": pl.String,
+}  # fmt: skip
+MORE: dict[str, Any] = {
+    "expected_error_ttft": pl.Float64,
+    "expected_error_tbt": pl.Float64,
+    "provenance": pl.String,
+    "refused": pl.String,
+}
+
+
+def answer_table(answers: Sequence[dict[str, Any]]) -> pl.DataFrame:
+    """One row per answer, in their order; ``refused`` says why there is none."""
+    rows = [
+        {name: one.get(name) for name in FLAT}
+        | {
+            "expected_error_ttft": (one.get("expected_error") or {}).get("ttft"),
+            "expected_error_tbt": (one.get("expected_error") or {}).get("tbt"),
+            "provenance": (one.get("provenance") or {}).get("kind"),
+            "refused": one.get("refused"),
+        }
+        for one in answers
+    ]
+    return pl.DataFrame(rows, schema=FLAT | MORE)

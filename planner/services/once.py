@@ -1,0 +1,44 @@
+"""Idempotency keys of what is made at once: asked for again, the first is given back."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from django.db.models import QuerySet
+
+from planner.errors import KeyReused
+from planner.models import Calibration, ProfileVersion
+
+Row = TypeVar("Row", Calibration, ProfileVersion)
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """The client's name for a request ("" for none), and the hash of what it asks for."""
+
+    name: str = ""
+    sha256: str = ""
+
+    def columns(self) -> dict[str, str]:
+        return {"idempotency_key": self.name, "request_sha256": self.sha256}
+
+    def first(self, rows: QuerySet[Row]) -> Row | None:
+        """The row already made under the key; raises KeyReused if it was for another request."""
+        if not self.name:
+            return None
+        row = rows.filter(idempotency_key=self.name).first()
+        if row is not None and row.request_sha256 != self.sha256:
+            raise KeyReused(
+                f"The idempotency key {self.name!r} was used for another request; send a new key "
+                "for a new request."
+            )
+        return row
+
+
+def key_of(name: str, request: Any) -> Key:
+    """The key of a request given as JSON-ready data."""
+    text = json.dumps(request, sort_keys=True, default=str)
+    return Key(name, hashlib.sha256(text.encode()).hexdigest() if name else "")
