@@ -317,22 +317,34 @@ def place_greedily(
     shards = where.size
     loads = np.zeros((shards, 3))
     owner = np.full(shards, -1, np.int64)
+    tried = np.zeros(shards, np.bool_)
     slowed, s, ends = np.empty(rate.size), np.empty(rate.size), np.empty(rate.size)
     used = 0
     for q in sequence:
         v, instance = operator[first[q]], base[q]
         for i in range(first[q], first[q] + parallel[q]):
-            best, best_slack = -1, -1.0
-            for d in range(used):
-                if instance >= 0 and owner[d] != instance:
-                    continue
-                if instance < 0 and not shared:
-                    continue
-                twice = False
-                for j in range(first[q], i):
-                    twice = twice or where[j] == d
-                if twice or not fits(loads, d, v, memory, figures, capacity):
-                    continue
+            best = -1
+            tried[:used] = False
+            while best < 0:
+                # The device with most slack left after taking the shard, of those not tried yet.
+                d, most = -1, -1.0
+                for e in range(used):
+                    if tried[e] or (instance >= 0 and owner[e] != instance):
+                        continue
+                    if instance < 0 and not shared:
+                        continue
+                    twice = False
+                    for j in range(first[q], i):
+                        twice = twice or where[j] == e
+                    if twice or not fits(loads, e, v, memory, figures, capacity):
+                        continue
+                    busiest = max(loads[e, 1] + figures[v, 4], loads[e, 2] + figures[v, 5])
+                    slack = (1.0 - (loads[e, 0] + memory[v]) / capacity) + (1.0 - busiest)
+                    if slack > most:
+                        d, most = e, slack
+                if d < 0:
+                    break
+                tried[d] = True
                 where[i] = d
                 loads[d, 0] += memory[v]
                 loads[d, 1] += figures[v, 4]
@@ -342,10 +354,7 @@ def place_greedily(
                     topological, offsets, parents, slowed, s, ends,
                 )  # fmt: skip
                 if latency <= slo:
-                    busiest = max(loads[d, 1], loads[d, 2])
-                    slack = (1.0 - loads[d, 0] / capacity) + (1.0 - busiest)
-                    if slack > best_slack:
-                        best, best_slack = d, slack
+                    best = d
                 where[i] = -1
                 loads[d, 0] -= memory[v]
                 loads[d, 1] -= figures[v, 4]

@@ -18,7 +18,7 @@ from simulation.provisioning.frontier import Frontier, frontiers, priced
 from simulation.provisioning.greedy import algorithm1, from_frontiers
 from simulation.provisioning.placement import Placement, algorithm2
 from simulation.provisioning.problem import OperatorPlan, sojourns
-from simulation.provisioning.replicas import ReplicaPlan, whole_replicas
+from simulation.provisioning.replicas import ReplicaPlan, loaded_by, whole_replicas
 from simulation.provisioning.workload import PhaseProblem
 
 FloatArray = npt.NDArray[np.float64]
@@ -54,7 +54,7 @@ def model_level(phase: PhaseProblem, device_bytes: float, power: Watts) -> Level
         level="model",
         method="whole replicas",
         devices=plan.devices,
-        power_w=steady_w(plan.devices, _loaded(phase, plan), power),
+        power_w=steady_w(plan.devices, loaded_by(phase, plan), power),
         memory_bytes=plan.memory_bytes,
         latency_s=plan.latency_s,
         slo_s=phase.problem.slo_s,
@@ -130,11 +130,6 @@ def _that_fit(phase: PhaseProblem, device_bytes: float) -> FloatArray:
     if demand.kept_bytes is not None:
         memory = memory + demand.kept_bytes[:, None, :, None] / replicas
     return np.where(memory <= device_bytes, sojourns(phase.problem), np.inf)
-
-
-def _loaded(phase: PhaseProblem, plan: ReplicaPlan) -> float:
-    everyone = np.ones(len(phase.problem.names), np.int64)
-    return loaded_gpus(phase.problem, phase.demand, plan.batch * everyone, plan.parallel * everyone)
 
 
 def _by_share(

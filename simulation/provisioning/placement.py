@@ -205,3 +205,34 @@ def _placement(
         latency_s=float(latency),
         feasible=bool(latency <= problem.slo_s),
     )
+
+
+def latency_at(
+    problem: OperatorProblem, demand: Demand, plan: OperatorPlan, placement: Placement
+) -> float:
+    """Critical path of a placed plan under another load or other lengths; inf when unstable."""
+    items = _items(problem, demand, plan)
+    loads = np.zeros((placement.devices, 3))
+    device_loads(
+        placement.device.size, items.operator, placement.device, items.memory,
+        items.figures[:, 4], items.figures[:, 5], loads,
+    )  # fmt: skip
+    if (loads[:, 1:] > 1.0).any():
+        return float("inf")
+    empty = np.empty(items.rate.size)
+    return float(
+        placed_latency(
+            placement.device.size,
+            items.operator,
+            items.replica,
+            placement.device,
+            loads,
+            items.figures,
+            items.rate,
+            items.replicas,
+            *items.graph,
+            empty,
+            empty.copy(),
+            empty.copy(),
+        )
+    )

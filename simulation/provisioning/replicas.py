@@ -10,8 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from simulation.provisioning.energy import loaded_gpus
 from simulation.provisioning.kernels import fill_sojourns
 from simulation.provisioning.workload import PhaseProblem
+from simulation.queueing import mmc_mean_wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,3 +63,20 @@ def whole_replicas(phase: PhaseProblem, device_bytes: float) -> ReplicaPlan | No
         latency_s=float(sojourn[b, p, r]),
         busy=float(problem.rate / problem.batches[b] * phase.replica_s[b, p] / replicas[r]),
     )
+
+
+def latency_of(phase: PhaseProblem, plan: ReplicaPlan) -> float:
+    """Sojourn of a pass through ``plan`` under the load of ``phase``; inf when unstable."""
+    problem = phase.problem
+    b, p = (
+        np.searchsorted(problem.batches, plan.batch),
+        np.searchsorted(problem.parallel, plan.parallel),
+    )
+    service = float(phase.replica_s[b, p])
+    return mmc_mean_wait(plan.replicas, problem.rate / plan.batch, service) + service
+
+
+def loaded_by(phase: PhaseProblem, plan: ReplicaPlan) -> float:
+    """GPUs' worth of work that ``plan`` does under the load of ``phase``."""
+    everyone = np.ones(len(phase.problem.names), np.int64)
+    return loaded_gpus(phase.problem, phase.demand, plan.batch * everyone, plan.parallel * everyone)

@@ -1,0 +1,73 @@
+"""Window by window: what is held when, by hand and as laws."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from simulation.errors import SimulationError
+from simulation.provisioning.energy import watts
+from simulation.provisioning.over_time import STEP, Windows, keys_of, over_time, windows_of
+from simulation.provisioning.workload import phase_problem
+from tests.simulation.provisioning.test_workload import GPU, service, timing
+
+
+def flat(*rates):
+    rates = np.array(rates, float)
+    return Windows(10.0, rates, np.full(rates.size, 1024.0), np.full(rates.size, 200.0))
+
+
+def run(windows, startup_s=30.0, known=None):
+    return over_time(
+        windows,
+        service(slo_s=0.5),
+        lambda s: phase_problem(s, timing, batches=(1, 4), parallel=(1,)),
+        72e9,
+        watts(GPU, "prefill"),
+        startup_s=startup_s,
+        known=known,
+    )
+
+
+def test_windows_count_requests_and_keep_lengths_through_empty_ones():
+    windows = windows_of(np.array([0.0, 1.0, 25.0]), [100, 300, 50], [1, 3, 9], 10.0)
+    assert windows.requests_s.tolist() == [0.2, 0.0, 0.1]
+    assert windows.isl.tolist() == [200, 200, 50]
+    assert windows.osl.tolist() == [2, 2, 9]
+    with pytest.raises(SimulationError, match="no requests"):
+        windows_of(np.array([]), [], [], 10.0)
+
+
+def test_demand_is_rounded_up_by_at_most_a_step():
+    windows = flat(0.3, 7.0, 123.0)
+    rounded = STEP ** keys_of(windows)[:, 0]
+    assert (rounded >= windows.requests_s * (1 - 1e-9)).all()
+    assert (rounded <= windows.requests_s * STEP * (1 + 1e-9)).all()
+
+
+def test_steady_demand_is_met_by_both_from_the_first_window():
+    for course in run(flat(*[40.0] * 6)).values():
+        assert course.met.all() and course.refused == 0
+        assert np.ptp(course.devices) == 0
+        assert course.gpu_hours(10.0) == pytest.approx(course.devices[0] * 60 / 3600)
+        assert (course.power_w <= course.devices * GPU.prefill_w + 1e-9).all()
+
+
+def test_whole_replicas_come_late_after_a_jump_and_operators_one_window_later():
+    windows = flat(*[10.0] * 3, *[200.0] * 8)
+    courses = run(windows)
+    # Both learn of the jump when window 3 is over; whole replicas take three windows more.
+    assert courses["operator"].met.tolist() == [True] * 3 + [False] + [True] * 7
+    assert courses["model"].met.tolist() == [True] * 3 + [False] * 4 + [True] * 4
+    # What starts is paid for from the moment it is asked for.
+    assert courses["model"].devices[4] == courses["model"].devices[-1]
+
+
+def test_a_perfect_forecast_leaves_only_the_start_up():
+    windows = flat(*[10.0] * 3, *[200.0] * 8)
+    courses = run(windows, known=windows)
+    assert courses["operator"].met.all()
+    early = replace(windows, requests_s=np.r_[windows.requests_s[3:], [200.0] * 3])
+    assert run(windows, known=early)["model"].met.all()
+    with pytest.raises(SimulationError, match="as many windows"):
+        run(windows, known=flat(1.0))
