@@ -1,4 +1,4 @@
-"""Table profiles against rows that they did not see; linear profiles of the same rows beside.
+"""Table profiles against rows that they did not see; linear, operator and roofline beside.
 
 ``table_mape_rows``: a random fifth of the rows is left out, ten times; the worse of prompt and
 token time. ``table_mape``: every configuration (prompt, batch, output) inside the grid is left out
@@ -16,19 +16,25 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from bench.accuracy.operators import aic_kernels
+from planner.catalogue import hardware
+from planner.catalogue.efficiency import efficiencies
 from planner.ingest.benchmarks import read_benchmarks
 from simulation.performance.compare import PREFILL, TBT, Residuals, compare_with, joined
 from simulation.performance.fit import linear_profile
 from simulation.performance.fit_linear import linear_fit
+from simulation.performance.operator import operator_profile
 from simulation.performance.profile import Profile
+from simulation.performance.roofline import roofline_profile
 from simulation.performance.rows import BenchmarkRows
-from simulation.performance.specs import Provenance
+from simulation.performance.specs import Arrangement, Provenance
 from simulation.performance.table import table_profile
 
 SPLITS, SHARE, SEED = 10, 0.2, 20260101
 CHUNK = 2048.0  # prefill tokens of one iteration, in the linear profiles
 NOWHERE = Provenance("measured", "bench.accuracy.tables")
 QUANTITIES = {"prompt": PREFILL, "token": TBT}
+GPUS = {"a100-80gb": "A100-80GB", "h100-80gb": "H100-SXM"}  # not the power-capped one
 
 Fit = Callable[[BenchmarkRows], Profile]
 Mask = npt.NDArray[np.bool_]
@@ -103,8 +109,38 @@ def of_file(path: Path, prefix: str) -> dict[str, Any]:
     return result
 
 
+def beside(data: Path) -> dict[str, Any]:
+    """Operator and roofline profiles, which saw none of these rows, on the same splitwise rows.
+    Those are of 2023's engines; the kernels and their efficiencies of 2025's."""
+    limits: dict[str, Any] = {
+        "max_batch": 256,
+        "max_batch_tokens": 32768,
+        "kv_capacity_tokens": 1 << 20,
+    }
+    found: dict[str, list[Residuals]] = {"operator": [], "roofline": []}
+    rows = read_benchmarks(data / "profiles/splitwise_perf_model.csv").rows
+    for (model, hardware_name, tp), part in rows.arrangements():
+        if hardware_name not in GPUS:
+            continue
+        gpu, shape = hardware.gpu(GPUS[hardware_name]), hardware.shape(model)
+        where, factors = Arrangement(tp=tp), efficiencies()
+        measured = aic_kernels(data, gpu.name)
+        profiles: dict[str, Profile] = {
+            "operator": operator_profile(shape, gpu, where, measured, factors, **limits),
+            "roofline": roofline_profile(shape, gpu, where, factors, **limits),
+        }
+        for kind, profile in profiles.items():
+            found[kind].append(compare_with(profile, part, "unseen").residuals)
+    return {
+        f"{kind}_{name}_mape": mape(joined(parts), quantity)
+        for kind, parts in found.items()
+        for name, quantity in QUANTITIES.items()
+    }
+
+
 def figures(data: Path) -> dict[str, Any]:
     return {
         **of_file(data / "profiles/splitwise_perf_model.csv", ""),
         **of_file(data / "profiles/sageserve_llama3_perf.csv", "sageserve_"),
+        **beside(data),
     }
