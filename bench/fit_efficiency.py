@@ -19,10 +19,12 @@ from pathlib import Path
 import numpy as np
 from scipy.optimize import least_squares
 
+from bench.accuracy import operators
 from planner.catalogue import hardware
 from planner.ingest.kernels import read_kernels
-from simulation.performance.efficiency import Efficiency, combine
+from simulation.performance.efficiency import Efficiencies, Efficiency, combine
 from simulation.performance.kernels import KernelRows, kernels
+from simulation.performance.profile import check
 from simulation.performance.specs import BYTES, GpuSpec
 
 ROOT = Path(__file__).parents[1]
@@ -261,6 +263,24 @@ def main() -> int:
             f"     per_element_s: {e.per_element_s:g}, compute: {e.compute:g}, bandwidth: "
             f"{e.bandwidth:g}, sharpness: {e.sharpness:.4g}, spread: {e.spread:g},\n"
             f"     rows: {e.rows}, source: '{e.source}'}}"
+        )
+    factors = Efficiencies(tuple(entries), across(fits))
+    rows = operators.tpot_rows(DATA.parent, factors)
+    lines.append("checks:")
+    for model in sorted(rows["model_path"].unique()):
+        part = rows.filter(rows["model_path"] == model)
+        found = check(
+            "TPOT",
+            f"{model.split('/')[-1]} served on 1 to 8 H100, concurrency 8 to 128, not fitted to "
+            f"(aiconfigurator systems/silicon_sample.csv @ 095f58a)",
+            part["silicon_tpot_ms"].to_numpy(),
+            part["roofline_ms"].to_numpy(),
+        )
+        print(f"{model}: TPOT median {found.median:.3f}, bias {found.bias:+.3f}", file=sys.stderr)
+        lines.append(
+            f"  - {{quantity: {found.quantity}, rows: {found.rows}, mape: {found.mape:.4f}, "
+            f"median: {found.median:.4f}, p95: {found.p95:.4f}, bias: {found.bias:.4f},\n"
+            f"     against: '{found.against}'}}"
         )
     OUT.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return 0

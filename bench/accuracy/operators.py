@@ -27,6 +27,7 @@ from planner.catalogue.efficiency import efficiencies
 from planner.ingest.kernels import KernelFile, read_frame, read_kernels
 from planner.ingest.kernels.layers import v1_layers
 from simulation.performance.compiled_graph import GraphProfile
+from simulation.performance.efficiency import Efficiencies
 from simulation.performance.kernels import KernelRows, Kernels, kernels
 from simulation.performance.memory import largest_batch
 from simulation.performance.operator import operator_profile
@@ -88,8 +89,10 @@ def served_tpot_s(profile: GraphProfile, n: int, isl: int, osl: int, mixed: bool
     return found
 
 
-def tpot_rows(data: Path) -> pl.DataFrame:
-    """Served deployments with the TPOT (ms) predicted by operator and by roofline profiles."""
+def tpot_rows(data: Path, factors: Efficiencies | None = None) -> pl.DataFrame:
+    """Served deployments with the TPOT (ms) predicted by operator and by roofline profiles, with
+    the catalogue's efficiency factors or others."""
+    factors = factors or efficiencies()
     path = data / "profiles/silicon_measured.csv.gz"
     rows = pl.read_csv(path, infer_schema_length=None).filter(
         (pl.col("system") == "h100_sxm")
@@ -98,7 +101,7 @@ def tpot_rows(data: Path) -> pl.DataFrame:
         & pl.col("concurrency").is_not_null()
         & (pl.col("precision").is_null() | pl.col("precision").is_in(["bf16", "fp8"]))
     )
-    gpu, measured, factors = hardware.gpu(H100), aic_kernels(data, H100), efficiencies()
+    gpu, measured = hardware.gpu(H100), aic_kernels(data, H100)
     profiles: dict[tuple[str, Arrangement], tuple[GraphProfile, GraphProfile]] = {}
     predicted = []
     for row in rows.iter_rows(named=True):

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simulation.errors import SimulationError
+from simulation.performance.profile import Check
 from simulation.performance.specs import GpuSpec
 from simulation.performance.work import (
     Attention,
@@ -95,6 +96,7 @@ class Efficiencies:
 
     entries: tuple[Efficiency, ...]
     across: Mapping[str, float]  # by kind: spread of ln(predicted / measured) on other families
+    checks: tuple[Check, ...] = ()  # of whole iterations by these factors, on served deployments
 
     def find(self, kind: str, family: str, precision: str) -> Efficiency:
         """The factors of the nearest family and precision that were measured."""

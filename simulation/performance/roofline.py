@@ -73,6 +73,7 @@ def roofline_profile(
         graph=graph,
         timing=timing,
         spread=spread_of(graph, gpu, efficiencies, timing),
+        checks=efficiencies.checks,
     )
 
 

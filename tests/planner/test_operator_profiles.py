@@ -89,5 +89,15 @@ def test_uncalibrated_sums_of_kernels_stay_near_served_deployments(shared_data: 
     assert np.median(error) <= 0.15
 
 
+def test_the_shipped_errors_are_those_of_the_shipped_factors(shared_data: Path) -> None:
+    rows = operators.tpot_rows(shared_data)
+    for model in operators.MODELS:
+        (one,) = (c for c in efficiencies().checks if model.split("/")[-1] in c.against)
+        part = rows.filter(rows["model_path"] == model)
+        error = part["roofline_ms"].to_numpy() / part["silicon_tpot_ms"].to_numpy() - 1
+        assert one.rows == part.height
+        assert one.median == pytest.approx(float(np.median(np.abs(error))), abs=2e-3)
+
+
 def test_layers_left_out_are_predicted(shared_data: Path) -> None:
     assert operators.iteration_error(shared_data) <= 0.03
