@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simulation.errors import SimulationError
+from simulation.performance.power import PowerAtLoad
 from simulation.performance.profile import Profile
 from simulation.performance.specs import GpuSpec
 
@@ -62,6 +63,8 @@ class Pool:
     startup_s: float  # from asked for to serving; burns GPU time (E3)
     usd_per_gpu_hour: float
     max_context: int | None = None  # tokens of the longest request; None: memory alone limits it
+    power: PowerAtLoad | None = None  # None: the GPU's watts while it prefills and decodes
+    host_w: float = 0.0  # of the server beside the GPU boards, per GPU, all the time
 
     @property
     def gpus_per_instance(self) -> int:

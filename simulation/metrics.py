@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from simulation.fleet import Fleet, Tier
+from simulation.energy import pool_energy
+from simulation.fleet import Tier
 from simulation.results import COMPLETED, REJECTED, UNFINISHED, RequestLog, SimulationResult
 
 HOUR_S = 3600.0
 HOUR_REQUESTS = 100  # of a tier, for its attainment in an hour to mean something
-KWH_J = 3.6e6
 BoolArray = npt.NDArray[np.bool_]
 
 
@@ -56,7 +56,9 @@ class PoolSummary:
     wasted_gpu_hours: float
     idle_gpu_hours: float
     busy_gpu_hours: float
-    energy_kwh: float
+    energy_kwh: float  # GPUs and hosts, with PUE
+    host_energy_kwh: float  # of it, the servers around the GPUs
+    busy_w_per_gpu: float  # while iterations run, at the board
     cost_usd: float
     carbon_kg: float
     peak_instances: float  # largest mean of ready + starting + draining over an interval
@@ -84,7 +86,8 @@ class Summary:
     donated_gpu_hours: float  # no instance is leased out before spot exists
     idle_gpu_hours: float
     busy_gpu_hours: float
-    energy_kwh: float
+    energy_kwh: float  # GPUs and hosts, with PUE
+    host_energy_kwh: float  # of it, the servers around the GPUs
     cost_usd: float
     carbon_kg: float
     input_tokens: int  # of completed requests
@@ -195,6 +198,7 @@ def summarise(result: SimulationResult) -> Summary:
         idle_gpu_hours=sum(pool.idle_gpu_hours for pool in pools),
         busy_gpu_hours=sum(pool.busy_gpu_hours for pool in pools),
         energy_kwh=sum(pool.energy_kwh for pool in pools),
+        host_energy_kwh=sum(pool.host_energy_kwh for pool in pools),
         cost_usd=sum(pool.cost_usd for pool in pools),
         carbon_kg=sum(pool.carbon_kg for pool in pools),
         input_tokens=whole.input_tokens,
@@ -243,21 +247,12 @@ def _percentiles(seconds: npt.NDArray[np.float64]) -> Percentiles:
 
 
 def _pool(result: SimulationResult, p: int) -> PoolSummary:
-    """A starting or idle instance draws idle power, the others by what the iteration does; the
-    building adds PUE, and carbon is what the region's grid emits for it."""
-    fleet: Fleet = result.fleet
-    pool, totals, series = fleet.pools[p], result.totals, result.series
-    region = next(region for region in fleet.regions if region.name == pool.region)
+    pool, totals, series = result.fleet.pools[p], result.totals, result.series
     gpus = pool.gpus_per_instance
     starting_s, idle_s = float(totals.starting_s[p]), float(totals.idle_s[p])
-    prefill_s, decode_s = float(totals.prefill_s[p]), float(totals.decode_s[p])
-    hours = (starting_s + idle_s + prefill_s + decode_s) / HOUR_S
-    joules = gpus * (
-        (starting_s + idle_s) * pool.gpu.idle_w
-        + prefill_s * pool.gpu.prefill_w
-        + decode_s * pool.gpu.decode_w
-    )
-    energy_kwh = joules / KWH_J * region.pue
+    busy_s = float(totals.prefill_s[p] + totals.decode_s[p])
+    hours = (starting_s + idle_s + busy_s) / HOUR_S
+    energy = pool_energy(result, p)
     instances = series.ready[p] + series.starting[p] + series.draining[p]
     return PoolSummary(
         model=pool.model,
@@ -268,10 +263,12 @@ def _pool(result: SimulationResult, p: int) -> PoolSummary:
         gpu_hours=hours * gpus,
         wasted_gpu_hours=starting_s / HOUR_S * gpus,
         idle_gpu_hours=idle_s / HOUR_S * gpus,
-        busy_gpu_hours=(prefill_s + decode_s) / HOUR_S * gpus,
-        energy_kwh=energy_kwh,
+        busy_gpu_hours=busy_s / HOUR_S * gpus,
+        energy_kwh=energy.kwh,
+        host_energy_kwh=float(energy.host_kwh.sum()),
+        busy_w_per_gpu=energy.busy_w,
         cost_usd=hours * gpus * pool.usd_per_gpu_hour,
-        carbon_kg=energy_kwh * region.carbon_g_per_kwh / 1000.0,
+        carbon_kg=energy.carbon_kg,
         peak_instances=float(instances.max()),
         iterations=int(totals.iterations[p]),
         preemptions=int(totals.preemptions[p]),

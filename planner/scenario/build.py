@@ -10,6 +10,7 @@ import numpy.typing as npt
 from planner.errors import ScenarioError
 from planner.scenario.known import NOTHING, Known
 from planner.scenario.places import price_of, region_of
+from planner.scenario.power import host_of, power_at_load, power_facts
 from planner.scenario.schema import Scenario
 from planner.scenario.specs import gpu_of, model_of
 from planner.scenario.speeds import speed_of
@@ -65,6 +66,8 @@ class Hardware:
                 startup_s=self.startup_s,
                 usd_per_gpu_hour=float(self.usd_per_gpu_hour[r, g]),
                 max_context=self.models[m].max_context,
+                power=power_at_load(self.models[m], self.gpus[g], self.profiles[m, g]),
+                host_w=host_of(self.gpus[g])[0],
             )
             for m, r, g in self.pool_index
         )
@@ -89,6 +92,8 @@ def build_hardware(scenario: Scenario, known: Known = NOTHING) -> Hardware:
         profiles[m, g] = speed_of(section, models[m], gpus[g], known)
         what = f"Speed of {section.model} on {profiles[m, g].tp} x {section.gpu}"
         facts.append((what, profiles[m, g].provenance))
+        load = power_at_load(models[m], gpus[g], profiles[m, g])
+        facts += [fact for fact in power_facts(gpus[g], load) if fact not in facts]
     regions, capacity, price = [], [], []
     for part in scenario.regions:
         regions.append(region_of(part, facts))

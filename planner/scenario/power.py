@@ -1,0 +1,49 @@
+"""Power of a scenario's pools: by load where model and GPU are known well enough, hosts beside."""
+
+from __future__ import annotations
+
+from planner.catalogue.power import host_watts, power_model
+from simulation.errors import SimulationError
+from simulation.performance.graph import operator_graph
+from simulation.performance.power import PowerAtLoad, PowerModel
+from simulation.performance.profile import Profile
+from simulation.performance.specs import Arrangement, GpuSpec, ModelSpec, Provenance
+
+
+def power_at_load(model: ModelSpec, gpu: GpuSpec, profile: Profile) -> PowerAtLoad | None:
+    """None where the model's shape or the GPU's peaks are not known: its constants serve then."""
+    if model.shape is None or not (gpu.tdp_w and gpu.bandwidth_bytes_s and gpu.peak_flops):
+        return None
+    try:
+        sixteen_bits = operator_graph(model.shape, Arrangement(tp=profile.tp))
+        kept = sixteen_bits.weight_bytes * profile.tp
+        weights = "bf16" if model.weight_bytes > 0.75 * kept else "fp8"
+        graph = operator_graph(model.shape, Arrangement(tp=profile.tp, weights=weights))
+    except SimulationError:  # an arrangement the operator graph does not describe
+        return None
+    return PowerAtLoad(power_model(gpu), gpu, graph)
+
+
+def host_of(gpu: GpuSpec) -> tuple[float, Provenance | None]:
+    """Watts per GPU of the server around it; 0 of a GPU the scenario describes itself."""
+    return host_watts(gpu) if gpu.tdp_w else (0.0, None)
+
+
+def power_facts(gpu: GpuSpec, load: PowerAtLoad | None) -> list[tuple[str, Provenance]]:
+    """What the watts of a GPU type rest on, for the result's list of sources."""
+    watts, host = host_of(gpu)
+    facts = []
+    if load is not None:
+        facts.append((f"Power by load of {gpu.name}", _told(load.model)))
+    if host is not None:
+        what = f"Server power beside {gpu.name}"
+        facts.append((what, Provenance(host.kind, f"{watts:.0f} W per GPU: {host.source}")))
+    return facts
+
+
+def _told(model: PowerModel) -> Provenance:
+    errors = "; ".join(
+        f"error {check.mape:.0%} on {check.rows} rows ({check.against})" for check in model.checks
+    )
+    source = model.provenance.source
+    return Provenance(model.provenance.kind, f"{source}; {errors}" if errors else source)
