@@ -22,7 +22,6 @@ from simulation.performance.work import (
     Gemm,
     Iteration,
     Operator,
-    Recurrence,
 )
 
 FloatArray = npt.NDArray[np.float64]
@@ -207,7 +206,7 @@ class Kernels:
         if isinstance(operator, Experts):
             line = self._experts(operator)
             return None if line is None else (line.at(rows), line.inside(rows))
-        if isinstance(operator, Elementwise) and not isinstance(operator, Recurrence):
+        if isinstance(operator, Elementwise):
             found = self.elementwise.get((operator.read, operator.written))
             return None if found is None else (found.at(rows), found.inside(rows))
         return None
@@ -240,6 +239,8 @@ class Kernels:
         return seconds ** (1.0 - share) * more**share, inside & more_inside
 
     def _experts(self, operator: Experts) -> Line | None:
+        if operator.dispatched:  # measured with all tokens on every GPU
+            return None
         for precision in (operator.precision, f"{operator.precision}_block"):
             key = (
                 precision,
