@@ -13,6 +13,7 @@ from typing import Any
 from planner import catalogue
 from planner.catalogue.names import stated_precision
 from planner.errors import PlannerError
+from planner.scenario.known import NOTHING, Known
 from simulation.performance.arranging import Deployment
 from simulation.performance.calibration import ENGINES
 from simulation.performance.specs import BYTES, Arrangement, ModelShape
@@ -39,14 +40,18 @@ ALIASES = {
 }  # fmt: skip
 
 
-def deployment(row: Mapping[str, Any]) -> Deployment:
-    """The deployment that a row describes; raises PlannerError naming the field and the remedy."""
+def deployment(row: Mapping[str, Any], known: Known = NOTHING) -> Deployment:
+    """The deployment that a row describes, of built-in models and GPUs or the user's own.
+
+    Raises PlannerError naming the field and the remedy.
+    """
     given = _named(row)
-    shape = catalogue.shape(_text(given, "model"))
-    gpu = catalogue.gpu(_text(given, "gpu"))
+    shape = _shape(_text(given, "model"), known)
+    name = _text(given, "gpu")
+    gpu = known.gpus[name] if name in known.gpus else catalogue.gpu(name)
     engine = _choice(given, "engine", ENGINE_NAMES, "vllm", ENGINES)
     split = _choice(given, "mode", MODES, "disagg" if _split(given) else "agg", ("agg", "disagg"))
-    weights = _precision(given)
+    weights = _precision(given, known)
     cache = PRECISIONS.get(str(given.get("kv_cache", "")).lower()) or _cache(shape, engine, weights)
     isl, osl = _number(given, "isl"), _number(given, "osl")
     if not split:
@@ -59,6 +64,17 @@ def deployment(row: Mapping[str, Any]) -> Deployment:
     users = _users(given, "decode_batch", decode.attention_dp * (workers or 1.0))
     prefills = _workers(given, "prefill_workers")
     return Deployment(shape, gpu, decode, isl, osl, users, engine, prefill, prefills, workers)
+
+
+def _shape(name: str, known: Known) -> ModelShape:
+    if name not in known.models:
+        return catalogue.shape(name)
+    shape = known.models[name].shape
+    if shape is None:
+        raise PlannerError(
+            f"model {name} is known by its memory alone; add it from its config.json for estimates."
+        )
+    return shape
 
 
 def _named(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -135,7 +151,7 @@ def _users(given: Mapping[str, Any], batch: str, ranks: float) -> float:
     return _number(given, "concurrency")
 
 
-def _precision(given: Mapping[str, Any]) -> str:
+def _precision(given: Mapping[str, Any], known: Known) -> str:
     """As given, else by the quantisation of projections, the name, or the only release."""
     for field in ("precision", "quant"):
         if field in given:
@@ -143,7 +159,9 @@ def _precision(given: Mapping[str, Any]) -> str:
                 _choice(given, field, PRECISIONS, "", ("bf16", "fp8", "fp4", "int8", "int4"))
             )
     name = _text(given, "model")
-    return stated_precision(name) or catalogue.published_precision(name)
+    if stated := stated_precision(name):
+        return stated
+    return "bf16" if name in known.models else catalogue.published_precision(name)
 
 
 def _cache(shape: ModelShape, engine: str, weights: str) -> str:

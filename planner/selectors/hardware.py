@@ -9,12 +9,12 @@ from planner import catalogue
 from planner.errors import NotFound
 from planner.mappers import gpu_of, model_of
 from planner.models import OwnGpu, OwnModel
+from planner.scenario.known import Known
 from simulation.performance import memory
 from simulation.performance.specs import GpuSpec, ModelSpec, Provenance
 
 Spec = TypeVar("Spec", GpuSpec, ModelSpec)
 Row = TypeVar("Row", OwnGpu, OwnModel)
-ON_DEMAND, SPOT = "on demand", "spot"
 NAMED = 20  # in a sentence that lists what there is
 
 
@@ -35,29 +35,13 @@ class Entry(Generic[Spec, Row]):
 
 
 @dataclass(frozen=True, slots=True)
-class Price:
-    """What one hour of one GPU costs on demand or as spot capacity."""
-
-    provider: str
-    region: str
-    location: str
-    gpu: str
-    usd_per_gpu_hour: float
-    terms: str  # on demand, spot
-    provenance: Provenance
-
-
-@dataclass(frozen=True, slots=True)
 class Carbon:
-    """The grid of a region and what its data centres add to the power of the IT equipment."""
+    """The grid of a region, and what its data centres add to the power of the IT equipment where
+    that is known."""
 
-    provider: str
-    region: str
-    location: str
-    g_per_kwh: float
-    g_provenance: Provenance
-    pue: float
-    pue_provenance: Provenance
+    grid: catalogue.Grid
+    pue: float | None
+    pue_provenance: Provenance | None
 
 
 def gpus_list(search: str = "") -> list[Entry[GpuSpec, OwnGpu]]:
@@ -83,6 +67,12 @@ def gpu_get(name: str) -> Entry[GpuSpec, OwnGpu]:
 
 def model_get(name: str) -> Entry[ModelSpec, OwnModel]:
     return _find("model", name, models_list())
+
+
+def own_hardware() -> Known:
+    """Every own GPU type and model by name."""
+    gpus = {row.name: gpu_of(row) for row in OwnGpu.objects.all()}
+    return Known(gpus=gpus, models={row.name: model_of(row) for row in OwnModel.objects.all()})
 
 
 def model_in(name: str, weights: str, kv_cache: str = "bf16") -> ModelSpec:
@@ -125,32 +115,27 @@ def own_model_get(name: str) -> OwnModel:
     return row
 
 
-def prices_list(search: str = "") -> list[Price]:
+def prices_list(search: str = "", gpu: str | None = None) -> list[catalogue.Price]:
     """By provider, region and GPU; ``search`` is part of any of them."""
-    found = [
-        Price(r.provider, r.name, r.location, gpu, usd, ON_DEMAND, r.sources[gpu])
-        for r in catalogue.regions().values()
-        for gpu, usd in r.usd_per_gpu_hour.items()
-    ]
     return [
-        one for one in found if _matches(search, one.provider, one.region, one.location, one.gpu)
+        one
+        for one in catalogue.prices()
+        if gpu in (None, one.gpu) and _matches(search, one.provider, one.region, one.gpu)
     ]
 
 
 def carbon_list(search: str = "") -> list[Carbon]:
-    found = [
-        Carbon(
-            provider=r.provider,
-            region=r.name,
-            location=r.location,
-            g_per_kwh=r.carbon_g_per_kwh,
-            g_provenance=r.sources["carbon_g_per_kwh"],
-            pue=r.pue,
-            pue_provenance=r.sources["pue"],
-        )
-        for r in catalogue.regions().values()
-    ]
-    return [one for one in found if _matches(search, one.provider, one.region, one.location)]
+    """Cloud regions and countries."""
+    regions = catalogue.regions()
+    found = []
+    for grid in catalogue.grids():
+        if _matches(search, grid.provider, grid.name, grid.location):
+            region = regions.get(grid.name)
+            same = region is not None and region.provider == grid.provider
+            pue = region.pue if region and same else None
+            source = region.sources.get("pue") if region and same else None
+            found.append(Carbon(grid, pue, source))
+    return found
 
 
 def _find(what: str, name: str, entries: list[Entry[Spec, Row]]) -> Entry[Spec, Row]:

@@ -14,6 +14,8 @@ from planner.errors import NotFound
 from planner.mappers import profile_of
 from planner.models import Calibration, Profile, ProfileVersion
 from simulation.performance import profile as core
+from simulation.performance.fit_linear import UNITS
+from simulation.performance.linear import LinearProfile
 from simulation.performance.profile import Check
 
 RESIDUALS = "residuals"
@@ -146,10 +148,34 @@ def _known(row: ProfileVersion, versions: int) -> Known:
 
 
 def _built_in() -> list[Known]:
+    fits = catalogue.fits()
     return [
-        Known(name=built_in_name(model, gpu, tp), profile=profile)
+        Known(
+            name=built_in_name(model, gpu, tp),
+            profile=profile,
+            parameters=_parameters(profile, fits[model, gpu, tp]),
+            report={"notes": [_limits(fits[model, gpu, tp])]},
+        )
         for (model, gpu, tp), profile in catalogue.profiles().items()
     ]
+
+
+def _parameters(profile: LinearProfile, fit: catalogue.ProfileFit) -> dict[str, Any]:
+    """In milliseconds, as those of fits made here."""
+    found = {}
+    for name in ("alpha", "beta", "gamma", "delta"):
+        low, high = fit.intervals.get(name, (None, None))
+        found[name] = {
+            "value": getattr(profile, f"{name}_s") * 1000,
+            "low": None if low is None else low * 1000,
+            "high": None if high is None else high * 1000,
+            "unit": f"m{UNITS[name]}",
+        }
+    return found
+
+
+def _limits(fit: catalogue.ProfileFit) -> str:
+    return f"Limits of batch and tokens are {fit.limits.kind}: {fit.limits.source}."
 
 
 def _matches(search: str, one: Known) -> bool:

@@ -10,6 +10,7 @@ from planner.catalogue.estimating import EstimateFit, estimate_fit
 from planner.errors import EXPECTED, PlannerError
 from planner.pipeline.estimating import deployment
 from planner.pipeline.rows import read_rows
+from planner.selectors.hardware import own_hardware
 from simulation.performance.estimate import Deployment, Estimate, Refused, estimate_rows
 
 Row = Mapping[str, Any]
@@ -40,7 +41,7 @@ def estimate_many(rows: Sequence[Row | str]) -> list[Answer]:
 
     A string among the rows is the reason why that row could not be read.
     """
-    fit = estimate_fit()
+    fit, known = estimate_fit(), own_hardware()
     answers: list[Answer] = [{}] * len(rows)
     found: list[Deployment] = []
     places: list[int] = []
@@ -48,7 +49,7 @@ def estimate_many(rows: Sequence[Row | str]) -> list[Answer]:
         try:
             if isinstance(row, str):
                 raise PlannerError(row)
-            found.append(deployment(row))
+            found.append(deployment(row, known))
             places.append(index)
         except EXPECTED as problem:
             answers[index] = {"refused": str(problem)}

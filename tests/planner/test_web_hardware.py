@@ -12,9 +12,15 @@ from django.test import Client
 from django.urls import reverse
 
 from planner.models import Calibration, OwnGpu, OwnModel, Profile, User
+from planner.scenario.document import edit, outline
 from planner.selectors.hardware import model_get
 from planner.services.calibrations import Reading, calibration_path
+from planner.services.resolution import known_of
+from planner.services.scenarios import scenario_create, scenario_run
+from planner.web.forms.choices import names_of
+from planner.web.forms.document import row_changes
 from tests.planner.web_pages import json_in, signed_in, text_of
+from tests.planner.web_study import DOCUMENT as SCENARIO
 
 GPU = {
     "name": "X100", "memory_gb": 96, "idle_w": 70, "prefill_w": 700, "decode_w": 450,
@@ -229,3 +235,35 @@ def test_many_estimates_come_back_as_csv_in_their_order(client: Client) -> None:
     table = pl.read_csv(answer.content)
     assert table["refused"].is_null().to_list() == [True, False, True]
     assert table["ttft_ms"][1] is None and table["batch"][2] == 8
+
+
+def test_an_own_gpu_and_model_are_estimated_too(client: Client) -> None:
+    gpu = GPU | {"link_gb_s": 450, "family": "hopper", "gpus_per_node": 8}
+    client.post(reverse("web:gpu-new"), gpu)
+    sent = {"file": _file("config.json", json.dumps(CONFIG)), "name": "tuned-8b"}
+    client.post(reverse("web:hardware-import"), sent)
+    asked = {"model": "tuned-8b", "gpu": "X100", "tp": 1, "isl": 512, "osl": 64, "concurrency": 8}
+    page = text_of(client.get(reverse("web:estimate"), asked))
+    assert "tuned-8b on 1 × X100" in page and "Expected error" in page
+
+
+def test_the_scenario_form_offers_kept_profiles_and_writes_them(
+    client: Client, calibration: Calibration, planner: User
+) -> None:
+    where = reverse("web:calibration", args=[calibration.pk])
+    client.post(where, fit_fields(calibration))
+    text = SCENARIO.replace("A100-80GB", "H100-SXM")
+    data = outline(text)
+    choices = dict(dict(names_of(data).profiles[1:])["llama-3.1-8b"])
+    key = "llama-3.1-8b|H100-SXM|1|mine|"
+    assert choices[key].endswith("(mine, newest version)")
+    changes = row_changes(data, "profiles", [{"at": 0, "profile": key}])
+    (row,) = changes["profiles"]
+    assert row == {"model": "llama-3.1-8b", "gpu": "H100-SXM", "tp": 1, "name": "mine"}
+    kept = scenario_create(owner=planner, document=edit(text, changes))
+    client.post(where, fit_fields(calibration, kind="table"))
+    run = scenario_run(scenario=kept, owner=planner, kind="plan")
+    client.post(where, fit_fields(calibration))
+    assert run.resolved["profiles"]["mine"]["version"] == 2  # the newest when it was made
+    profile = known_of(run.resolved).profiles["mine"]
+    assert (profile.kind, profile.gpu) == ("table", "H100-SXM")

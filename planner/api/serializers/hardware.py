@@ -180,21 +180,29 @@ class HardwareAdded(serializers.Serializer[Any]):
 class PriceItem(serializers.Serializer[Any]):
     provider = serializers.CharField()
     region = serializers.CharField()
-    location = serializers.CharField()
     gpu = serializers.CharField()
-    terms = serializers.CharField(help_text="on demand or spot")
-    usd_per_gpu_hour = serializers.FloatField()
+    usd_per_gpu_hour = serializers.FloatField(
+        allow_null=True, help_text="On demand; null: no such offer is known."
+    )
+    spot_usd_per_gpu_hour = serializers.FloatField(allow_null=True, help_text="As spot capacity.")
     provenance = ProvenanceField()
 
 
 class CarbonItem(serializers.Serializer[Any]):
-    provider = serializers.CharField()
-    region = serializers.CharField()
-    location = serializers.CharField()
-    g_per_kwh = serializers.FloatField(help_text="Grams of CO2e per kWh of the grid.")
-    g_provenance = ProvenanceField()
-    pue = serializers.FloatField()
-    pue_provenance = ProvenanceField()
+    """The electricity of a cloud region or, without a provider, of a country."""
+
+    provider = serializers.CharField(source="grid.provider")
+    region = serializers.CharField(source="grid.name")
+    location = serializers.CharField(source="grid.location")
+    carbon_g_per_kwh = serializers.FloatField(
+        source="grid.carbon_g_per_kwh", help_text="Grams of CO2e per kWh, yearly mean."
+    )
+    cycle = serializers.CharField(
+        source="grid.cycle", allow_null=True, help_text="Grid whose daily cycle it follows."
+    )
+    provenance = ProvenanceField(source="grid.provenance")
+    pue = serializers.FloatField(allow_null=True)
+    pue_provenance = ProvenanceField(allow_null=True)
 
 
 class Search(StrictSerializer):

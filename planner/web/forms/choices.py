@@ -7,6 +7,7 @@ from typing import Any
 
 from planner import catalogue
 from planner.models import Trace
+from planner.selectors.profiles import profiles_list
 from planner.selectors.traces import traces_list
 from planner.web.forms.document import profile_key, rows_of
 
@@ -30,9 +31,19 @@ def names_of(data: dict[str, Any]) -> Names:
     """What the form of the document ``data`` offers."""
     built_in = [{"model": m, "gpu": g, "tp": tp} for m, g, tp in sorted(catalogue.profiles())]
     own = rows_of(data, "profiles")
+    kept = [
+        {"model": one.model, "gpu": one.gpu, "tp": one.tp, "name": one.name}
+        for one in profiles_list()
+        if one.own
+    ]
     groups: dict[str, dict[str, str]] = {}
-    for row in [*own, *built_in]:
+    for row in [*own, *kept, *built_in]:
         label = f"{row.get('model')} on {row.get('gpu')} × {row.get('tp', 1)}"
+        if row.get("name"):
+            version = f", version {row['version']}" if row.get("version") else ", newest version"
+            label += f" ({row['name']}{version})"
+        elif row.get("kind") == "roofline":
+            label += " (roofline)"
         groups.setdefault(str(row.get("model")), {})[profile_key(row)] = label
     return Names(
         profiles=[

@@ -91,7 +91,9 @@ def row_values(data: Row) -> dict[str, list[Row]]:
 
 
 def profile_key(row: Row) -> str:
-    return f"{row.get('model')}|{row.get('gpu')}|{row.get('tp', 1)}"
+    """What tells the choices apart; a profile kept here has its name and version besides."""
+    key = f"{row.get('model')}|{row.get('gpu')}|{row.get('tp', 1)}"
+    return f"{key}|{row['name']}|{row.get('version') or ''}" if row.get("name") else key
 
 
 def study_changes(data: Row, values: Row) -> Row:
@@ -167,8 +169,12 @@ def _tidied(value: Any) -> Any:
 
 
 def _profile(old: Row, row: Row) -> Row:
-    model, gpu, tp = row["profile"].rsplit("|", 2)
+    model, gpu, tp, *kept = row["profile"].split("|")
     new = {"model": model, "gpu": gpu, "tp": int(tp)}
+    if kept:
+        new["name"] = kept[0]
+        if kept[1]:
+            new["version"] = int(kept[1])
     return old if profile_key(old) == row["profile"] else new
 
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any, get_args
 
 from django import forms
+from django.core.validators import RegexValidator
 from django.forms import BaseFormSet, formset_factory
 
 from planner.scenario.schema import POLICIES, Forecast, Objective, Scenario, Tier
@@ -116,7 +117,11 @@ class Row(forms.Form):
 
 
 class ProfileRow(Row):
-    profile = forms.CharField(label="Model, GPU and tensor parallelism", widget=forms.Select)
+    profile = forms.CharField(
+        label="Model, GPU and tensor parallelism",
+        widget=forms.Select,
+        validators=[RegexValidator(r"^[^|]+\|[^|]+\|\d{1,4}(\|[^|]+\|\d{0,6})?$")],
+    )
 
 
 class RegionRow(Row):

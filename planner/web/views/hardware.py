@@ -17,6 +17,7 @@ from planner.selectors.profiles import profiles_list
 from planner.services import hardware, imports
 from planner.web.errors import planners_only
 from planner.web.forms.hardware import GpuForm, ImportForm, ModelForm
+from planner.web.paging import paged
 from planner.web.request import Request
 from simulation.performance.specs import BYTES, Provenance
 
@@ -44,13 +45,15 @@ def models(request: Request) -> HttpResponse:
 @require_safe
 def prices(request: Request) -> HttpResponse:
     search = request.GET.get("search", "")
-    return _list(request, "prices", {"prices": known.prices_list(search), "search": search})
+    page = paged(request, known.prices_list(search))
+    return _list(request, "prices", {"page": page, "prices": page.object_list, "search": search})
 
 
 @require_safe
 def carbon(request: Request) -> HttpResponse:
     search = request.GET.get("search", "")
-    return _list(request, "carbon", {"grids": known.carbon_list(search), "search": search})
+    page = paged(request, known.carbon_list(search))
+    return _list(request, "carbon", {"page": page, "grids": page.object_list, "search": search})
 
 
 @require_safe
@@ -60,7 +63,7 @@ def gpu(request: Request, name: str) -> HttpResponse:
         "entry": entry,
         "figures": _figures(entry),
         "profiles": [one for one in profiles_list() if one.gpu == name],
-        "prices": [price for price in known.prices_list() if price.gpu == name],
+        "prices": known.prices_list(gpu=name),
     }
     return render(request, "web/gpu.html", context)
 
