@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pulp
 
 from planner.optimizer import constraints
-from planner.optimizer.problem import PlanningProblem
+from planner.optimizer.problem import FloatArray, PlanningProblem
 from planner.optimizer.program import Program
 
 # Start costs are at least this share of the hourly price, so that of two plans that cost the same
@@ -58,13 +59,15 @@ def fleet_and_starts(program: Program) -> None:
     The fleet form of E7: the seed's objective, sum alpha (x - current) + sum sigma starts, differs
     by the constant sum alpha current, so the optimum is the same and a gap means something.
     """
-    usd, start = program.problem.usd_per_hour, program.problem.start_usd
+    usd, start = program.problem.usd_per_hour, start_cost(program.problem)
     terms = [(x, float(usd[cell])) for cell, x in program.x.items()]
-    terms += [
-        (starts, max(float(start[cell]), STICKINESS * float(usd[cell])))
-        for cell, starts in program.starts.items()
-    ]
+    terms += [(starts, float(start[cell])) for cell, starts in program.starts.items()]
     program.lp.setObjective(pulp.LpAffineExpression(terms))
+
+
+def start_cost(problem: PlanningProblem) -> FloatArray:
+    """What a start adds to the objective, with at least the hair of STICKINESS, ``[l, r, g]``."""
+    return np.maximum(problem.start_usd, STICKINESS * problem.usd_per_hour)
 
 
 def true_bound(problem: PlanningProblem, bound_usd: float) -> float:

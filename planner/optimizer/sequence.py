@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -33,9 +34,9 @@ def plan_sequence(
 
     The first one's ``current`` is the fleet now; every later ``current`` is replaced by the target
     before it. ``period_start_s`` has shape ``[p]``, UTC epoch seconds. ``time_limit_s`` is per
-    window. ``progress`` is called before the first window and after each; what it raises ends the
-    sequence (cancel). A window without a feasible plan does not end it: its status says so, and
-    the next window starts from the greedy target that was offered instead.
+    window. ``progress`` is called before the first window, after each and now and then within;
+    what it raises ends the sequence (cancel). A window without a feasible plan does not end it:
+    its status says so, and the next window starts from the greedy target that was offered instead.
     """
     if not problems:
         raise ScenarioError("There is no window to plan: give a horizon of one period or more.")
@@ -56,7 +57,11 @@ def plan_sequence(
         if progress:
             progress(done, len(problems))
         window = solve_window(
-            replace(problem, current=current), solver=solver, gap=gap, time_limit_s=time_limit_s
+            replace(problem, current=current),
+            solver=solver,
+            gap=gap,
+            time_limit_s=time_limit_s,
+            check=partial(progress, done, len(problems)) if progress else None,
         )
         windows.append(window)
         current = window.target

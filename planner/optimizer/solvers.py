@@ -16,6 +16,7 @@ import pulp
 from pulp.apis.coin_api import pulp_cbc_path
 
 from planner.errors import SolverFailed
+from planner.optimizer.highs import run
 from planner.optimizer.problem import FEASIBLE, INFEASIBLE, OPTIMAL, TIMEOUT, IntArray
 from planner.optimizer.program import Program
 
@@ -32,17 +33,19 @@ class Outcome:
     bound: float  # lower bound on the program's objective; 0 where nothing was proven
 
 
-def run_highs(program: Program, *, gap: float, time_limit_s: float) -> Outcome:
+def run_highs(
+    program: Program, *, gap: float, time_limit_s: float, check: Callable[[], None]
+) -> Outcome:
     """Solve on HiGHS, single-threaded so that the same problem gives the same answer.
 
-    ``gap`` is relative to the objective.
+    ``gap`` is relative to the objective; what ``check`` raises stops it.
     """
     lp = program.lp
     solver = pulp.HiGHS(msg=False, gapRel=gap, timeLimit=time_limit_s, threads=1)
     solver.createAndConfigureSolver(lp)
     solver.buildSolverModel(lp)
     highs: highspy.Highs = lp.solverModel
-    highs.run()
+    run(highs, check)
 
     status, info = highs.getModelStatus(), highs.getInfo()
     states = highspy.HighsModelStatus
@@ -61,8 +64,14 @@ def run_highs(program: Program, *, gap: float, time_limit_s: float) -> Outcome:
     return Outcome(proven, program.target(named), info.mip_dual_bound)
 
 
-def run_cbc(program: Program, *, gap: float, time_limit_s: float) -> Outcome:
-    """Solve on the CBC that comes with PuLP; the bound is read from its log."""
+def run_cbc(
+    program: Program, *, gap: float, time_limit_s: float, check: Callable[[], None]
+) -> Outcome:
+    """Solve on the CBC that comes with PuLP; the bound is read from its log.
+
+    CBC is a process of its own that only its time limit stops: ``check`` is asked before it.
+    """
+    check()
     lp = program.lp
     with tempfile.TemporaryDirectory() as folder:
         log_path = Path(folder) / "cbc.log"

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from time import perf_counter
 
 from planner.errors import ScenarioError, SolverFailed
 from planner.optimizer.binding import binding_constraints
 from planner.optimizer.conflict import explain, uncovered
+from planner.optimizer.decomposition import Cells, compiled, decompose
 from planner.optimizer.figures import fleet_usd, is_feasible, start_usd
 from planner.optimizer.greedy import greedy_target
+from planner.optimizer.highs import now_and_then
 from planner.optimizer.model import build, true_bound
 from planner.optimizer.problem import (
     INFEASIBLE,
@@ -17,8 +20,12 @@ from planner.optimizer.problem import (
     PlanningProblem,
     WindowPlan,
 )
-from planner.optimizer.solvers import SOLVERS
+from planner.optimizer.solvers import SOLVERS, Outcome
 from planner.optimizer.validation import validate
+
+AUTO, WHOLE, DECOMPOSED = METHODS = ("auto", "whole", "decomposed")
+DECOMPOSE_FROM = 100  # pairs of model and region
+LEAST_S = 0.1  # left for the whole program when the decomposition took all the time
 
 
 def solve_window(
@@ -27,6 +34,8 @@ def solve_window(
     solver: str = "highs",
     gap: float = 1e-4,
     time_limit_s: float = 30.0,
+    method: str = AUTO,
+    check: Callable[[], None] | None = None,
 ) -> WindowPlan:
     """The cheapest instances that cover the window's demand (seed 004, section 5; methods.md E7).
 
@@ -35,6 +44,10 @@ def solve_window(
     ``infeasible`` (``conflict`` says why and what would help) or ``timeout`` (no answer in time).
     In the last two ``target`` is the greedy one: within every maximum and, where the minimums
     fit, every capacity, but some demand may be uncovered, which ``conflict`` then names.
+    ``method`` is ``whole`` (one program), ``decomposed`` (prices between models and regions, HiGHS
+    over whole columns: see ``decomposition``) or ``auto``: decomposed on HiGHS from
+    ``DECOMPOSE_FROM`` pairs of model and region on. ``check`` is asked about twice a second while
+    it runs; what it raises ends the search and comes out here (cancel).
     Raises ``ScenarioError`` for input that makes no sense, ``SolverFailed`` when a solver dies.
     """
     validate(problem)
@@ -43,12 +56,22 @@ def solve_window(
     if not gap >= 0 or not time_limit_s > 0:
         raise ScenarioError("The gap must be 0 or more and the time limit more than 0 seconds.")
 
-    began = perf_counter()
-    program = build(problem)
-    built = perf_counter()
-    objective_gap = _objective_gap(problem, gap)
-    outcome = SOLVERS[solver](program, gap=objective_gap, time_limit_s=time_limit_s)
-    solved = perf_counter()
+    if method not in METHODS:
+        raise ScenarioError(f"Method {method!r} is not known: use one of {', '.join(METHODS)}.")
+    if method == DECOMPOSED and solver != "highs":
+        raise ScenarioError("The decomposition runs on HiGHS: use the solver highs with it.")
+
+    if method == AUTO:
+        large = len(problem.models) * len(problem.regions) >= DECOMPOSE_FROM
+        method = DECOMPOSED if large and solver == "highs" else WHOLE
+    solve = _decomposed if method == DECOMPOSED else _whole
+    outcome, build_seconds, solve_seconds = solve(
+        problem,
+        solver=solver,
+        gap=_objective_gap(problem, gap),
+        time_limit_s=time_limit_s,
+        check=now_and_then(check) if check else lambda: None,
+    )
 
     target = greedy_target(problem) if outcome.target is None else outcome.target
     if outcome.target is not None and not is_feasible(problem, target):
@@ -68,11 +91,53 @@ def solve_window(
         bound_usd=bound,
         gap=relative,
         solver=solver,
-        build_seconds=built - began,
-        solve_seconds=solved - built,
+        build_seconds=build_seconds,
+        solve_seconds=solve_seconds,
         binding=() if conflict else binding_constraints(problem, target),
         conflict=conflict,
     )
+
+
+def _whole(
+    problem: PlanningProblem,
+    *,
+    solver: str,
+    gap: float,
+    time_limit_s: float,
+    check: Callable[[], None],
+) -> tuple[Outcome, float, float]:
+    """The program as one: outcome, seconds to build, seconds to solve."""
+    began = perf_counter()
+    program = build(problem)
+    built = perf_counter()
+    outcome = SOLVERS[solver](program, gap=gap, time_limit_s=time_limit_s, check=check)
+    return outcome, built - began, perf_counter() - built
+
+
+def _decomposed(
+    problem: PlanningProblem,
+    *,
+    solver: str,
+    gap: float,
+    time_limit_s: float,
+    check: Callable[[], None],
+) -> tuple[Outcome, float, float]:
+    """The same by decomposition, or as one in the time left where that cannot decide."""
+    compiled()
+    began = perf_counter()
+    cells = Cells.of(problem)
+    built = perf_counter()
+    if cells is None:
+        return Outcome(INFEASIBLE, None, 0.0), built - began, 0.0
+    outcome = decompose(cells, gap=gap, time_limit_s=time_limit_s, check=check)
+    solved = perf_counter()
+    if outcome is not None:
+        return outcome, built - began, solved - built
+    left = max(LEAST_S, time_limit_s - (solved - began))
+    outcome, build_s, solve_s = _whole(
+        problem, solver=solver, gap=gap, time_limit_s=left, check=check
+    )
+    return outcome, built - began + build_s, solved - built + solve_s
 
 
 def _objective_gap(problem: PlanningProblem, gap: float) -> float:

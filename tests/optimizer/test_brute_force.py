@@ -23,11 +23,14 @@ def test_the_instances_cover_both_outcomes_and_every_family():
     assert families == {"local", "global", "capacity", "minimum", "maximum"}
 
 
-@pytest.mark.parametrize("solver", ["highs", "cbc"])
+WAYS = [("highs", "whole"), ("cbc", "whole"), ("highs", "decomposed")]
+
+
+@pytest.mark.parametrize(("solver", "method"), WAYS)
 @pytest.mark.parametrize("seed", SEEDS)
-def test_optimum_equals_counting(seed, solver):
+def test_optimum_equals_counting(seed, solver, method):
     problem, best = random_problem(seed), COUNTED[seed]
-    plan = solve_window(problem, solver=solver, gap=0.0)
+    plan = solve_window(problem, solver=solver, method=method, gap=0.0)
     if best is None:
         assert plan.status == INFEASIBLE
         assert plan.conflict.endswith(".")
@@ -40,10 +43,10 @@ def test_optimum_equals_counting(seed, solver):
         assert plan.conflict == ""
 
 
-@pytest.mark.parametrize("solver", ["highs", "cbc"])
+@pytest.mark.parametrize(("solver", "method"), WAYS)
 @pytest.mark.parametrize("seed", [s for s in SEEDS if COUNTED[s] is not None][:12])
-def test_a_loose_gap_is_kept_and_its_bound_is_valid(seed, solver):
-    plan = solve_window(random_problem(seed), solver=solver, gap=0.3)
+def test_a_loose_gap_is_kept_and_its_bound_is_valid(seed, solver, method):
+    plan = solve_window(random_problem(seed), solver=solver, method=method, gap=0.3)
     assert plan.bound_usd <= COUNTED[seed] + 1e-4 <= plan.objective_usd + 2e-4
     assert plan.gap <= 0.3
     assert plan.gap == pytest.approx((plan.objective_usd - plan.bound_usd) / plan.fleet_usd)

@@ -1,0 +1,13 @@
+"""Large windows: models and regions priced apart, joined again by whole columns.
+
+Models meet only in the capacities and regions only in the joint demands, so with prices on those
+rows every model and region is a small covering problem of its own. Read ``cells`` for the split,
+``covering`` for the compiled exact solution of one part, ``ascent`` for the search of prices,
+``master`` for the program over columns and ``solve`` for how they work together.
+"""
+
+from planner.optimizer.decomposition.cells import Cells
+from planner.optimizer.decomposition.covering import compiled
+from planner.optimizer.decomposition.solve import decompose
+
+__all__ = ["Cells", "compiled", "decompose"]

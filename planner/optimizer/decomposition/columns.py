@@ -1,0 +1,119 @@
+"""Columns: candidate instances of single cells, and all those close to a cell's cheapest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.optimizer.decomposition.cells import ROUNDING, Cells, Priced, Prices
+from planner.optimizer.decomposition.covering import cells_within
+from planner.optimizer.problem import IntArray
+
+EACH = 60  # columns of one cell, beyond which a range for each of its types takes their place
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Columns:
+    """At least one for each cell, and more for most."""
+
+    x: npt.NDArray[np.int32]  # [n, g] instances beyond the minimums
+    cell: IntArray  # [n] model * R + region, rising
+
+    def __len__(self) -> int:
+        return len(self.cell)
+
+    def with_more(self, other: Columns) -> Columns:
+        """Both, each column once."""
+        cell, x = np.concatenate([self.cell, other.cell]), np.concatenate([self.x, other.x])
+        unique = np.unique(np.column_stack([cell, x]), axis=0)
+        return Columns(unique[:, 1:].astype(np.int32), unique[:, 0].astype(np.int64))
+
+    def only(self, which: npt.NDArray[np.bool_]) -> Columns:
+        """Those chosen."""
+        return Columns(self.x[which], self.cell[which])
+
+
+def cheapest(priced: Priced) -> Columns:
+    """The one column of every cell that ``priced`` found."""
+    gpus = priced.x.shape[2]
+    return Columns(priced.x.reshape(-1, gpus).astype(np.int32), np.arange(priced.lowest.size))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Boxes:
+    """Cells with too many columns to list: the range of each type's instances instead."""
+
+    cell: IntArray  # [h] rising
+    low: IntArray  # [h, g] beyond the minimums
+    high: IntArray  # [h, g]
+
+
+def no_boxes(gpus: int) -> Boxes:
+    """Every cell by its columns."""
+    none = np.empty((0, gpus), np.int64)
+    return Boxes(np.empty(0, np.int64), none, none)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Band:
+    """All there is of every cell within ``width`` of its cheapest, as columns or as a box.
+
+    A plan outside costs at least the bound of the prices plus ``width``.
+    """
+
+    columns: Columns
+    boxes: Boxes
+    width: float
+
+    @property
+    def size(self) -> int:
+        """Variables it takes."""
+        return len(self.columns) + 2 * int((self.boxes.high > 0).sum())
+
+
+def near(cells: Cells, prices: Prices, priced: Priced, *, width: float, most: int) -> Band | None:
+    """The band of ``width`` at ``prices``; None where it takes over ``most`` variables."""
+    first, further = cells.charged(prices)
+    beyond = np.maximum(0, priced.x - cells.running)
+    found = ((priced.x - beyond) * first + beyond * further).sum(axis=2)
+    # Where branch and bound of a cell was cut short its cheapest may cost more than was proven.
+    limit = np.maximum(priced.lowest + width, found) + ROUNDING * np.abs(priced.lowest)
+    x = np.empty((most, cells.theta.shape[1]), np.int32)
+    begins = np.empty(limit.size + 1, np.int64)
+    low, high = np.empty_like(cells.most), np.empty_like(cells.most)
+    fits = cells_within(
+        cells.theta,
+        first,
+        further,
+        cells.running,
+        cells.most,
+        cells.need,
+        limit,
+        priced.x,
+        EACH,
+        x,
+        begins,
+        low,
+        high,
+    )
+    if not fits:
+        return None
+    count = np.diff(begins)
+    columns = Columns(x[: begins[-1]].copy(), np.repeat(np.arange(limit.size), count))
+    many, gpus = np.flatnonzero(count == 0), low.shape[2]
+    boxes = Boxes(many, low.reshape(-1, gpus)[many], high.reshape(-1, gpus)[many])
+    band = Band(columns, boxes, width)
+    return band if band.size <= most else None
+
+
+def widest(cells: Cells, prices: Prices, priced: Priced, *, at_most: float, most: int) -> Band:
+    """The widest band, halving down from ``at_most``, of ``most`` variables or fewer."""
+    width = at_most
+    while width > ROUNDING * max(1.0, abs(priced.bound)):
+        band = near(cells, prices, priced, width=width, most=most)
+        if band is not None:
+            return band
+        width /= 2
+    return Band(cheapest(priced), no_boxes(priced.x.shape[2]), 0.0)

@@ -1,0 +1,337 @@
+"""The compiled core: the cheapest instances of one model in one region at given prices.
+
+One cell is  min f(x)  subject to  sum_g theta[g] x[g] >= need,  0 <= x <= most,  x whole,  where f
+charges ``first`` for each of the first ``running`` instances of a type and ``further`` for those
+beyond. Since first <= further, f is convex and a cell is a bounded covering knapsack over twice the
+types (Martello and Toth, Knapsack Problems, 1990, section 3.4, in its minimising form); depth-first
+branch and bound with the fractional bound solves the usual ones in tens of nodes.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from simulation.compiled import cached_kernel
+
+# A cell that needs very many nodes is proven ever more loosely: to TOLERANCE after NODES, then
+# LOOSER times that after every NODES more.
+NODES, TOLERANCE, LOOSER = 300, 1e-6, 4.0
+VISITS = 20  # nodes per column that may be spent on listing the columns of a cell
+
+
+@cached_kernel
+def _items(cell: Any, item: Any, rank: Any) -> int:
+    """Fill ``item[n] = (ratio, theta, price, count, type)`` by rising price per token.
+
+    Types get their ``rank`` by their cheapest item; a type that cannot run gets none (-1).
+    """
+    theta, first, further, running, most = cell
+    n = 0
+    for g in range(theta.size):
+        rank[g] = -1
+        if theta[g] <= 0.0 or most[g] <= 0:
+            continue
+        for side in range(2):
+            count = running[g] if side == 0 else most[g] - running[g]
+            if count <= 0:
+                continue
+            price = first[g] if side == 0 else further[g]
+            ratio = price / theta[g]
+            at = n
+            while at > 0 and item[at - 1, 0] > ratio:
+                item[at] = item[at - 1]
+                at -= 1
+            item[at, 0] = ratio
+            item[at, 1] = theta[g]
+            item[at, 2] = price
+            item[at, 3] = count
+            item[at, 4] = g
+            n += 1
+    ranks = 0
+    for i in range(n):
+        g = int(item[i, 4])
+        if rank[g] < 0:
+            rank[g] = ranks
+            ranks += 1
+    return n
+
+
+@cached_kernel
+def _cheapest(
+    item: Any, begin: int, n: int, need: float, chosen: Any, state: Any
+) -> tuple[Any, Any]:
+    """Least cost of covering ``need`` > 0 with items ``begin`` to ``n``, all of price >= 0.
+
+    Returns the cost of ``chosen`` and a proven lower bound, equal up to ``NODES`` nodes;
+    infinite where the items do not suffice.
+    """
+    best, lower, nodes, tolerance = np.inf, np.inf, 0, 0.0
+    i, forward = begin, True
+    state[begin, 0], state[begin, 1] = need, 0.0  # columns: need left, cost so far, count taken
+    while i >= begin:
+        if forward:
+            if i == n:
+                i, forward = i - 1, False
+                continue
+            nodes += 1
+            if nodes % NODES == 0:
+                tolerance = min(0.5, max(TOLERANCE, LOOSER * tolerance))
+            enough = math.ceil(state[i, 0] / item[i, 1])
+            if enough <= item[i, 3]:
+                cost = state[i, 1] + enough * item[i, 2]
+                if cost < best:
+                    best = cost
+                    for j in range(begin, n):
+                        chosen[j] = state[j, 2] if j < i else 0
+                    chosen[i] = enough
+                state[i, 2] = enough - 1
+            else:
+                state[i, 2] = item[i, 3]
+        else:
+            state[i, 2] -= 1
+        if state[i, 2] < 0:
+            i, forward = i - 1, False
+            continue
+        left = state[i, 0] - state[i, 2] * item[i, 1]
+        cost = state[i, 1] + state[i, 2] * item[i, 2]
+        bound, missing = cost, left
+        for j in range(i + 1, n):
+            if item[j, 3] * item[j, 1] >= missing:
+                bound += missing * item[j, 0]
+                missing = 0.0
+                break
+            bound += item[j, 3] * item[j, 2]
+            missing -= item[j, 3] * item[j, 1]
+        # Fewer of the item with the best ratio only raise the bound, so a cut ends this level.
+        if missing > 0.0:
+            i, forward = i - 1, False
+        elif bound >= best * (1.0 - tolerance):
+            lower = min(lower, bound)
+            i, forward = i - 1, False
+        else:
+            state[i + 1, 0], state[i + 1, 1] = left, cost
+            i, forward = i + 1, True
+    return best, min(best, lower)
+
+
+@cached_kernel
+def cheapest_cells(
+    theta: Any, first: Any, further: Any, running: Any, most: Any, need: Any, x: Any, low: Any
+) -> None:
+    """Solve every cell: ``x[l,r,g]`` its instances, ``low[l,r]`` its proven least cost.
+
+    ``theta[l,g]``, ``need[l,r]``, the others ``[l,r,g]``; ``low`` is infinite where a cell cannot
+    be covered at all.
+    """
+    models, regions, gpus = first.shape
+    item = np.empty((2 * gpus, 5))
+    state = np.empty((2 * gpus + 1, 3))
+    rank, chosen = np.empty(gpus, np.int64), np.zeros(2 * gpus, np.int64)
+    for model in range(models):
+        for region in range(regions):
+            cell = (
+                theta[model],
+                first[model, region],
+                further[model, region],
+                running[model, region],
+                most[model, region],
+            )
+            n = _items(cell, item, rank)
+            x[model, region] = 0
+            cost, left, begin = 0.0, need[model, region], 0
+            while begin < n and item[begin, 2] < 0.0:  # what pays is taken whole
+                count = int(item[begin, 3])
+                x[model, region, int(item[begin, 4])] += count
+                cost += count * item[begin, 2]
+                left -= count * item[begin, 1]
+                begin += 1
+            if left > 0.0:
+                _, lower = _cheapest(item, begin, n, left, chosen, state)
+                cost += lower
+                if lower < np.inf:
+                    for j in range(begin, n):
+                        x[model, region, int(item[j, 4])] += chosen[j]
+            low[model, region] = cost
+
+
+@cached_kernel
+def _rest(item: Any, n: int, rank: Any, after: int, but: int, need: float) -> Any:
+    """Least cost of covering ``need`` with fractions of all types ranked after ``after`` except
+    ``but``; infinite where they do not suffice. What pays is taken whole."""
+    cost, missing = 0.0, need
+    for j in range(n):
+        g = int(item[j, 4])
+        if rank[g] <= after or g == but:
+            continue
+        if item[j, 2] < 0.0:
+            cost += item[j, 3] * item[j, 2]
+            missing -= item[j, 3] * item[j, 1]
+        elif missing <= 0.0:
+            break
+        elif item[j, 3] * item[j, 1] >= missing:
+            cost += missing * item[j, 0]
+            missing = 0.0
+        else:
+            cost += item[j, 3] * item[j, 2]
+            missing -= item[j, 3] * item[j, 1]
+    return cost if missing <= 0.0 else np.inf
+
+
+@cached_kernel
+def _paid(cell: Any, g: int, count: int) -> Any:
+    """Cost of ``count`` instances of type ``g``."""
+    beyond = max(0, count - cell[3][g])
+    return (count - beyond) * cell[1][g] + beyond * cell[2][g]
+
+
+@cached_kernel
+def _box(
+    item: Any, n: int, rank: Any, cell: Any, need: float, limit: float, x: Any, low: Any, high: Any
+) -> None:
+    """The counts of each type that some fractional rest keeps within ``limit``.
+
+    The least cost is convex in the count and within the limit at ``x``, so both ends are found by
+    bisection.
+    """
+    theta, most = cell[0], cell[4]
+    for g in range(rank.size):
+        low[g] = high[g] = x[g]
+        if rank[g] < 0:
+            continue
+        for side in range(2):
+            inside, outside = int(x[g]), -1 if side == 0 else int(most[g]) + 1
+            while abs(outside - inside) > 1:
+                middle = (inside + outside) // 2
+                rest = _rest(item, n, rank, -1, g, need - middle * theta[g])
+                if _paid(cell, g, middle) + rest <= limit:
+                    inside = middle
+                else:
+                    outside = middle
+            if side == 0:
+                low[g] = inside
+            else:
+                high[g] = inside
+
+
+@cached_kernel
+def _within(
+    item: Any,
+    n: int,
+    rank: Any,
+    cell: Any,
+    need: float,
+    limit: float,
+    low: Any,
+    high: Any,
+    order: Any,
+    state: Any,
+    x: Any,
+    at: int,
+    end: int,
+) -> int:
+    """Append every x of one cell in its box with cost <= ``limit``, depth first over types.
+
+    Returns the rows used, or -1 when they would pass ``end`` or take too many visits.
+    """
+    types, visits = 0, VISITS * (end - at)
+    for g in range(rank.size):
+        if rank[g] >= 0:
+            order[rank[g]] = g
+            types += 1
+    if types == 0:
+        if need > 0.0:
+            return at
+        if at == end:
+            return -1
+        x[at] = 0
+        return at + 1
+    i = 0
+    state[0, 0], state[0, 1], state[0, 2] = need, 0.0, low[order[0]] - 1
+    while i >= 0:
+        state[i, 2] += 1
+        g, count = order[i], int(state[i, 2])
+        if count > high[g]:
+            i -= 1
+            continue
+        visits -= 1
+        if visits < 0:
+            return -1
+        cost, left = state[i, 1] + _paid(cell, g, count), state[i, 0] - count * cell[0][g]
+        if cost + _rest(item, n, rank, i, -1, left) > limit:
+            continue
+        if i < types - 1:
+            i += 1
+            state[i, 0], state[i, 1], state[i, 2] = left, cost, low[order[i]] - 1
+            continue
+        if at == end:
+            return -1
+        x[at] = 0
+        for j in range(types):
+            x[at, order[j]] = int(state[j, 2])
+        at += 1
+    return at
+
+
+@cached_kernel
+def cells_within(
+    theta: Any,
+    first: Any,
+    further: Any,
+    running: Any,
+    most: Any,
+    need: Any,
+    limit: Any,
+    found: Any,
+    each: int,
+    x: Any,
+    begins: Any,
+    low: Any,
+    high: Any,
+) -> bool:
+    """Every x of every cell whose cost is at most ``limit[l,r]``, in the rows of ``x``.
+
+    Cell ``l * R + r`` has rows ``begins[l * R + r]`` to ``begins[l * R + r + 1]``: none where there
+    would be more than ``each``; ``low`` and ``high`` ``[l,r,g]`` hold them all in any case.
+    ``found[l,r,g]`` is one within the limit. False when ``x`` has too few rows.
+    """
+    models, regions, gpus = first.shape
+    item = np.empty((2 * gpus, 5))
+    state = np.empty((gpus + 1, 3))
+    rank, order = np.empty(gpus, np.int64), np.empty(gpus, np.int64)
+    at = 0
+    begins[0] = 0
+    for model in range(models):
+        for region in range(regions):
+            cell = (
+                theta[model],
+                first[model, region],
+                further[model, region],
+                running[model, region],
+                most[model, region],
+            )
+            must, may = need[model, region], limit[model, region]
+            n = _items(cell, item, rank)
+            box = (low[model, region], high[model, region])
+            _box(item, n, rank, cell, must, may, found[model, region], box[0], box[1])
+            end = min(at + each, x.shape[0])
+            done = _within(item, n, rank, cell, must, may, box[0], box[1], order, state, x, at, end)
+            if done < 0 and end < at + each:
+                return False
+            at = max(at, done)
+            begins[model * regions + region + 1] = at
+    return True
+
+
+@cache
+def compiled() -> None:
+    """Compile both entry points (seconds, once per machine) so that no time limit pays for it."""
+    theta, three, two = np.ones((1, 1)), np.ones((1, 1, 1)), np.ones((1, 1))
+    whole = np.ones((1, 1, 1), np.int64)
+    cheapest_cells(theta, three, three, whole, whole, two, np.empty_like(whole), np.empty_like(two))
+    x, begins = np.empty((1, 1), np.int32), np.empty(2, np.int64)
+    low, high = np.empty_like(whole), np.empty_like(whole)
+    cells_within(theta, three, three, whole, whole, two, two, whole, 1, x, begins, low, high)

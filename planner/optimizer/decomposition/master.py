@@ -1,0 +1,188 @@
+"""The program over columns: one x of every cell, so that capacities and joint demands hold.
+
+Dantzig and Wolfe (1960) with whole columns: its linear relaxation reaches the best bound that
+prices can prove, and branch and bound on it starts from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import highspy
+import numpy as np
+import numpy.typing as npt
+
+from planner.errors import SolverFailed
+from planner.optimizer.decomposition.cells import Cells, Prices
+from planner.optimizer.decomposition.columns import Band, Boxes, Columns, no_boxes
+from planner.optimizer.highs import configured, run
+from planner.optimizer.problem import FloatArray, IntArray
+
+SHORTAGE_PRICE = 10.0  # times the dearest instance: what a row may be broken for while columns lack
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Relaxed:
+    """The optimum over fractions of columns."""
+
+    usd: float  # fixed cost included; with what broken rows were charged
+    prices: Prices
+    used: npt.NDArray[np.bool_]  # [n] columns with a share above 0
+    broken: float  # how far rows had to be broken, in GPUs and instances
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Whole:
+    """The best plan over whole columns."""
+
+    x: IntArray | None  # [l, r, g] beyond the minimums; None where none was found
+    bound: float  # on plans made of these columns; infinite where there is none
+    finished: bool  # whether the columns were searched to the gap asked for
+
+
+def relax(
+    cells: Cells,
+    columns: Columns,
+    dearer: float,
+    *,
+    time_limit_s: float,
+    check: Callable[[], None],
+) -> Relaxed | None:
+    """Solve over fractions; rows may be broken at ``dearer`` times ``SHORTAGE_PRICE``.
+
+    None when time ran out first.
+    """
+    penalty = dearer * SHORTAGE_PRICE * float((cells.usd + cells.start).max())
+    joining = cells.room.size + len(cells.theta)
+    lp = _program(cells, Band(columns, no_boxes(cells.theta.shape[1]), 0.0))
+    first = lp.num_col_
+    lp.num_col_ = first + joining
+    lp.col_cost_ = np.concatenate([lp.col_cost_, np.full(joining, penalty)])
+    lp.col_lower_ = np.zeros(lp.num_col_)
+    lp.col_upper_ = np.full(lp.num_col_, highspy.kHighsInf)
+    matrix = lp.a_matrix_
+    entries = len(matrix.index_)
+    matrix.start_ = np.concatenate([matrix.start_, entries + np.arange(1, joining + 1)])
+    rows = cells.need.size + np.arange(joining)
+    signs = np.where(np.arange(joining) < cells.room.size, -1.0, 1.0)
+    matrix.index_ = np.concatenate([matrix.index_, rows])
+    matrix.value_ = np.concatenate([matrix.value_, signs])
+    highs = configured(time_limit_s=time_limit_s)
+    highs.passModel(lp)
+    run(highs, check)
+    if highs.getModelStatus() == highspy.HighsModelStatus.kTimeLimit:
+        return None
+    if highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+        raise SolverFailed("HiGHS could not price the capacities: try the solver cbc.")
+    solution = highs.getSolution()
+    values = np.array(solution.col_value)
+    duals = np.array(solution.row_dual)[cells.need.size :]
+    capacity = np.maximum(0.0, -duals[: cells.room.size]).reshape(cells.room.shape)
+    prices = Prices(capacity, np.maximum(0.0, duals[cells.room.size :]))
+    usd = highs.getInfo().objective_function_value + cells.fixed_usd
+    return Relaxed(usd, prices, values[:first] > 0, float(values[first:].sum()))
+
+
+def combine(
+    cells: Cells,
+    band: Band,
+    *,
+    gap: float,
+    time_limit_s: float,
+    check: Callable[[], None],
+) -> Whole:
+    """Solve over whole columns to ``gap`` relative to the objective, or until time runs out."""
+    lp = _program(cells, band)
+    lp.integrality_ = [highspy.HighsVarType.kInteger] * lp.num_col_
+    highs = configured(time_limit_s=time_limit_s, gap=gap)
+    highs.passModel(lp)
+    run(highs, check)
+    states, status, info = highspy.HighsModelStatus, highs.getModelStatus(), highs.getInfo()
+    if status in (states.kInfeasible, states.kUnboundedOrInfeasible):
+        return Whole(None, np.inf, True)
+    if status not in (states.kOptimal, states.kTimeLimit):
+        raise SolverFailed(
+            f"HiGHS stopped with {highs.modelStatusToString(status)!r}: try the solver cbc."
+        )
+    bound = info.mip_dual_bound + cells.fixed_usd
+    finished = status == states.kOptimal
+    if info.primal_solution_status != highspy.SolutionStatus.kSolutionStatusFeasible:
+        return Whole(None, bound, finished)
+    values = np.rint(highs.getSolution().col_value).astype(np.int64)
+    columns, raw = band.columns, _Raw.of(cells, band.boxes)
+    chosen = values[: len(columns)] > 0
+    x = np.zeros((cells.need.size, cells.theta.shape[1]), np.int64)
+    x[columns.cell[chosen]] = columns.x[chosen]
+    np.add.at(x, (raw.cell, raw.gpu), values[len(columns) :])
+    return Whole(x.reshape(cells.most.shape), bound, finished)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Raw:
+    """One variable per type of a box for the running instances and one for those beyond."""
+
+    cell: IntArray  # [v]
+    gpu: IntArray  # [v]
+    low: IntArray  # [v]
+    high: IntArray  # [v]
+    cost: FloatArray  # [v] US dollars per hour
+
+    @classmethod
+    def of(cls, cells: Cells, boxes: Boxes) -> _Raw:
+        gpus = cells.theta.shape[1]
+        running = cells.running.reshape(-1, gpus)[boxes.cell]
+        usd = cells.usd.reshape(-1, gpus)[boxes.cell]
+        start = cells.start.reshape(-1, gpus)[boxes.cell]
+        sides = (
+            (np.minimum(boxes.low, running), np.minimum(boxes.high, running), usd),
+            (
+                np.maximum(0, boxes.low - running),
+                np.maximum(0, boxes.high - running),
+                usd + start,
+            ),
+        )
+        low, high, cost = (np.concatenate(part) for part in zip(*sides, strict=True))
+        row, gpu = np.nonzero(high)
+        cell = np.concatenate([boxes.cell, boxes.cell])[row]
+        return cls(cell, gpu, low[row, gpu], high[row, gpu], cost[row, gpu])
+
+
+def _program(cells: Cells, band: Band) -> highspy.HighsLp:
+    """Rows: one column per cell, or enough of a box; a GPU limit per region and type; a joint
+    demand per model."""
+    columns, raw = band.columns, _Raw.of(cells, band.boxes)
+    models, regions, gpus = cells.most.shape
+    size, n = cells.need.size, len(columns)
+    model, region = np.divmod(columns.cell, regions)
+    uses = columns.x * cells.size[model]
+    serves = (columns.x * cells.theta[model]).sum(axis=1) / cells.tokens[model]
+    capacity = size + region[:, None] * gpus + np.arange(gpus)
+    index = np.column_stack([columns.cell, capacity, size + regions * gpus + model])
+    value = np.column_stack([np.ones(n), uses, serves])
+    present = value != 0
+
+    model, region = np.divmod(raw.cell, regions)
+    serves = cells.theta[model, raw.gpu] / cells.tokens[model]
+    capacity = size + region * gpus + raw.gpu
+    raw_index = np.column_stack([raw.cell, capacity, size + regions * gpus + model])
+    raw_value = np.column_stack([serves, cells.size[model, raw.gpu], serves])
+
+    lower, upper = np.ones(size), np.ones(size)
+    boxed = band.boxes.cell
+    lower[boxed] = cells.need.ravel()[boxed] / cells.tokens[boxed // regions]
+    upper[boxed] = highspy.kHighsInf
+    lp = highspy.HighsLp()
+    lp.num_col_, lp.num_row_ = n + len(raw.cell), size + regions * gpus + models
+    lp.col_cost_ = np.concatenate([cells.cost(columns.x, columns.cell), raw.cost])
+    lp.col_lower_ = np.concatenate([np.zeros(n), raw.low])
+    lp.col_upper_ = np.concatenate([np.ones(n), raw.high])
+    free = np.full(regions * gpus, -highspy.kHighsInf)
+    lp.row_lower_ = np.concatenate([lower, free, cells.joint / cells.tokens])
+    lp.row_upper_ = np.concatenate([upper, cells.room.ravel(), np.full(models, highspy.kHighsInf)])
+    entries = np.concatenate([present.sum(axis=1), np.full(len(raw.cell), 3)])
+    lp.a_matrix_.format_ = highspy.MatrixFormat.kColwise
+    lp.a_matrix_.start_ = np.concatenate([[0], np.cumsum(entries)])
+    lp.a_matrix_.index_ = np.concatenate([index[present], raw_index.ravel()])
+    lp.a_matrix_.value_ = np.concatenate([value[present], raw_value.ravel()])
+    return lp

@@ -1,0 +1,148 @@
+"""Prices, columns and branch and bound together: a window of any size to a proven gap."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import perf_counter
+
+import numpy as np
+
+from planner.optimizer.decomposition.ascent import ascend
+from planner.optimizer.decomposition.cells import Cells, Priced, Prices
+from planner.optimizer.decomposition.columns import Columns, cheapest, widest
+from planner.optimizer.decomposition.master import Relaxed, Whole, combine, relax
+from planner.optimizer.problem import (
+    FEASIBLE,
+    INFEASIBLE,
+    OPTIMAL,
+    TIMEOUT,
+    IntArray,
+)
+from planner.optimizer.solvers import Outcome
+
+ASCENT_SHARE, PRICING_SHARE = 0.25, 0.5  # of the time limit, by when those phases end
+ON_TIME = 0.9  # of the time left is told to HiGHS, which looks at the clock between long steps
+ROUNDS = 30  # of new columns
+CLOSE = 1e-7  # of the objective: prices whose bound is that near the relaxation are the best
+BROKEN = 1e-6  # GPUs or instances: more than this is a broken row
+DEAREST = 1e4  # times the usual price of a broken row, beyond which nothing is proven
+FEW, MANY = 4, 40  # columns per cell: for prices and a first plan; for closing a gap
+BAND = 1.0  # of a cell's mean cost: the widest band to start from
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Dual:
+    """The best prices so far and what they prove."""
+
+    prices: Prices
+    priced: Priced
+
+    @property
+    def bound(self) -> float:
+        return self.priced.bound
+
+    def or_better(self, prices: Prices, priced: Priced) -> _Dual:
+        return _Dual(prices, priced) if priced.bound > self.bound else self
+
+
+def decompose(
+    cells: Cells, *, gap: float, time_limit_s: float, check: Callable[[], None]
+) -> Outcome | None:
+    """Solve to ``gap`` (relative to the objective) by prices on the rows that join models and
+    regions, and branch and bound over the columns that those prices leave.
+
+    None where that cannot decide whether there is a plan: solve the whole program then. ``check``
+    is asked now and then; what it raises ends the search and comes out here.
+    """
+    until = perf_counter() + time_limit_s
+    prices, priced = ascend(cells, until=until - (1 - ASCENT_SHARE) * time_limit_s, check=check)
+    best = _Dual(prices, priced)
+    if best.bound >= cells.ceiling_usd:
+        return Outcome(INFEASIBLE, None, 0.0)
+    best = _price(cells, best, gap, until - (1 - PRICING_SHARE) * time_limit_s, check)
+    if best.bound >= cells.ceiling_usd:
+        return Outcome(INFEASIBLE, None, 0.0)
+    return _branch(cells, best, gap, until, check)
+
+
+def _price(cells: Cells, best: _Dual, gap: float, until: float, check: Callable[[], None]) -> _Dual:
+    """Column generation: prices of the relaxation over columns, then the columns near them."""
+    few, width = FEW * cells.need.size + 1000, BAND * best.bound / cells.need.size
+    band = widest(cells, best.prices, best.priced, at_most=width, most=few)
+    columns = band.columns.with_more(cheapest(best.priced))
+    dearer = 1.0
+    for _ in range(ROUNDS):
+        check()
+        left = until - perf_counter()
+        relaxed = (
+            relax(cells, columns, dearer, time_limit_s=left, check=check) if left > 0 else None
+        )
+        if relaxed is None:
+            break
+        now = cells.priced(relaxed.prices)
+        best = best.or_better(relaxed.prices, now)
+        if relaxed.usd - best.bound <= max(CLOSE, gap / 100) * abs(relaxed.usd):
+            if relaxed.broken <= BROKEN or dearer >= DEAREST or best.bound >= cells.ceiling_usd:
+                break
+            dearer *= 10
+        columns = _renewed(cells, columns, relaxed, now, band.width, few)
+    return best
+
+
+def _renewed(
+    cells: Cells, columns: Columns, relaxed: Relaxed, now: Priced, width: float, most: int
+) -> Columns:
+    """The columns in use and those near the relaxation's prices."""
+    fresh = widest(cells, relaxed.prices, now, at_most=width, most=most).columns
+    return columns.only(relaxed.used).with_more(fresh).with_more(cheapest(now))
+
+
+def _branch(
+    cells: Cells, best: _Dual, gap: float, until: float, check: Callable[[], None]
+) -> Outcome | None:
+    """Branch and bound over ever wider bands of columns, until the gap is proven.
+
+    A plan outside the band costs at least ``best.bound + band``, so the lesser of that and what
+    was proven inside is a bound on every plan.
+    """
+    size = cells.need.size
+    width = BAND * max(best.bound, 1.0) / size
+    band = widest(cells, best.prices, best.priced, at_most=width, most=FEW * size + 1000)
+    plan: IntArray | None = None
+    whole: Whole | None = None
+    cost, bound = np.inf, best.bound
+    while (left := until - perf_counter()) > 0:
+        check()
+        if whole is None:
+            whole = combine(cells, band, gap=gap, time_limit_s=ON_TIME * left, check=check)
+            if whole.x is not None and _usd(cells, whole.x) < cost:
+                plan, cost = whole.x, _usd(cells, whole.x)
+        bound = max(bound, min(whole.bound, best.bound + band.width))
+        if bound >= cells.ceiling_usd:
+            return Outcome(INFEASIBLE, None, 0.0)
+        if _proven(cost, bound, gap) or not whole.finished:
+            break
+        wider = cost - best.bound if plan is not None else 4 * max(band.width, best.bound / size)
+        grown = widest(cells, best.prices, best.priced, at_most=wider, most=MANY * size + 10_000)
+        if grown.width <= band.width:
+            if plan is None:
+                return None
+            break
+        # The wider band may hold no further column: then what was proven holds there too.
+        whole = whole if grown.size == band.size and not len(grown.boxes.cell) else None
+        band = grown
+    if plan is None:
+        return Outcome(TIMEOUT, None, bound)
+    status = OPTIMAL if _proven(cost, bound, gap) else FEASIBLE
+    return Outcome(status, cells.minimum + plan, bound)
+
+
+def _proven(cost: float, bound: float, gap: float) -> bool:
+    return bool(np.isfinite(cost)) and cost - bound <= (gap + CLOSE) * abs(cost)
+
+
+def _usd(cells: Cells, x: IntArray) -> float:
+    """Objective of the plan ``x`` (beyond the minimums)."""
+    columns = x.reshape(-1, x.shape[2]).astype(np.int32)
+    return float(cells.cost(columns, np.arange(len(columns))).sum()) + cells.fixed_usd

@@ -1,0 +1,59 @@
+"""One way to set HiGHS up and to run it so that it can be stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any
+
+import highspy
+
+LOOK_EVERY_S = 0.5  # how often a running solver asks whether to go on
+
+
+def configured(*, time_limit_s: float, gap: float | None = None) -> highspy.Highs:
+    """A silent, single-threaded HiGHS, so that the same problem gives the same answer.
+
+    ``gap`` is relative to the objective; None for a linear program.
+    """
+    highs = highspy.Highs()  # type: ignore[no-untyped-call]
+    highs.setOptionValue("output_flag", False)
+    highs.setOptionValue("threads", 1)
+    highs.setOptionValue("time_limit", float(max(0.0, time_limit_s)))
+    if gap is not None:
+        highs.setOptionValue("mip_rel_gap", float(gap))
+        highs.setOptionValue("mip_abs_gap", 0.0)
+    return highs
+
+
+def now_and_then(check: Callable[[], None]) -> Callable[[], None]:
+    """``check``, asked at most every ``LOOK_EVERY_S`` however often it is called."""
+    asked = perf_counter()
+
+    def ask() -> None:
+        nonlocal asked
+        if perf_counter() - asked >= LOOK_EVERY_S:
+            asked = perf_counter()
+            check()
+
+    return ask
+
+
+def run(highs: highspy.Highs, check: Callable[[], None]) -> None:
+    """Run to the end; what ``check`` raises stops the solver and comes out here."""
+    raised: list[BaseException] = []
+
+    def look(event: Any) -> None:
+        try:
+            if not raised:
+                check()
+        except BaseException as error:  # noqa: BLE001 - it must not unwind through the solver
+            raised.append(error)
+        if raised:
+            event.interrupt()
+
+    highs.cbMipInterrupt.subscribe(look)
+    highs.cbSimplexInterrupt.subscribe(look)
+    highs.run()
+    if raised:
+        raise raised[0]

@@ -1,0 +1,212 @@
+"""Cells against counting, prices against duality, and what a plan by decomposition must keep."""
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from planner.errors import RunCancelled, ScenarioError
+from planner.optimizer import solve_window
+from planner.optimizer.decomposition import Cells
+from planner.optimizer.decomposition.ascent import ascend
+from planner.optimizer.decomposition.cells import Prices
+from planner.optimizer.decomposition.columns import near, widest
+from planner.optimizer.decomposition.master import relax
+from planner.optimizer.figures import is_feasible
+from planner.optimizer.problem import FEASIBLE, INFEASIBLE, OPTIMAL, TIMEOUT, PlanningProblem
+from tests.optimizer.problems import best_by_counting, problem, random_problem
+
+SEEDS = range(30)
+
+
+def no_check():
+    """Nothing to stop for."""
+
+
+def random_prices(cells, seed):
+    """Prices that make some instances pay for themselves and others dear."""
+    rng = np.random.default_rng(seed)
+    return Prices(
+        rng.exponential(1.0, cells.room.shape) * rng.integers(0, 2, cells.room.shape),
+        rng.exponential(3.0, len(cells.theta)) * rng.integers(0, 2, len(cells.theta)),
+    )
+
+
+def counted(cells, prices, model, region):
+    """Every x of a cell that covers its need, and what each costs at ``prices``."""
+    most = cells.most[model, region]
+    x = np.array(list(itertools.product(*(range(int(n) + 1) for n in most))))
+    x = x[(x * cells.theta[model]).sum(axis=1) >= cells.need[model, region]]
+    first, further = (array[model, region] for array in cells.charged(prices))
+    beyond = np.maximum(0, x - cells.running[model, region])
+    return x, ((x - beyond) * first + beyond * further).sum(axis=1)
+
+
+def cells_of(seed):
+    cells = Cells.of(random_problem(seed))
+    return pytest.skip("its limits contradict each other") if cells is None else cells
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_every_cell_is_solved_exactly(seed):
+    cells = cells_of(seed)
+    prices = random_prices(cells, seed)
+    priced = cells.priced(prices)
+    for model, region in np.ndindex(cells.need.shape):
+        x, cost = counted(cells, prices, model, region)
+        assert priced.lowest[model, region] == pytest.approx(cost.min(initial=np.inf))
+        if len(x):
+            found = (x == priced.x[model, region]).all(axis=1)
+            assert cost[found] == pytest.approx(cost.min())
+
+
+@pytest.mark.parametrize("each", [60, 3])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_band_holds_every_column_within_it_and_no_other(seed, each, monkeypatch):
+    monkeypatch.setattr("planner.optimizer.decomposition.columns.EACH", each)
+    cells = cells_of(seed)
+    prices = random_prices(cells, seed)
+    priced = cells.priced(prices)
+    if np.isinf(priced.bound):
+        return
+    band = near(cells, prices, priced, width=7.0, most=100_000)
+    columns, boxes = band.columns, band.boxes
+    regions = cells.need.shape[1]
+    for model, region in np.ndindex(cells.need.shape):
+        x, cost = counted(cells, prices, model, region)
+        expected = x[cost <= cost.min() + 7.0 + 1e-9]
+        cell = model * regions + region
+        if cell in boxes.cell:
+            at = np.searchsorted(boxes.cell, cell)
+            assert len(expected) > each
+            assert np.all((boxes.low[at] <= expected) & (expected <= boxes.high[at]))
+            continue
+        found = columns.x[columns.cell == cell]
+        assert len(found) == len(expected) <= each
+        assert {tuple(row) for row in found} == {tuple(row) for row in expected}
+    assert near(cells, prices, priced, width=7.0, most=band.size - 1) is None
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_any_prices_prove_a_bound_and_the_relaxation_the_best(seed):
+    cells, best = cells_of(seed), best_by_counting(random_problem(seed))
+    for again in range(5):
+        bound = cells.priced(random_prices(cells, 100 * seed + again)).bound
+        assert best is None or bound <= best + 1e-9
+    if best is None:
+        return
+    prices, priced = ascend(cells, until=np.inf, check=no_check)
+    everything = widest(cells, prices, priced, at_most=1e6, most=100_000)
+    assert len(everything.boxes.cell) == 0
+    relaxed = relax(cells, everything.columns, 1.0, time_limit_s=10.0, check=no_check)
+    assert relaxed.broken == pytest.approx(0.0, abs=1e-9)
+    assert priced.bound <= relaxed.usd + 1e-6
+    assert priced.bound == pytest.approx(relaxed.usd, rel=0.05)
+    assert cells.priced(relaxed.prices).bound == pytest.approx(relaxed.usd)
+    assert relaxed.usd <= best + 1e-4
+
+
+def middling(seed, scarcity=1.0):
+    """8 models, 6 regions, 3 GPU types: too large to count, small enough for HiGHS as a whole."""
+    rng = np.random.default_rng(seed)
+    models, regions, gpus = shape = (8, 6, 3)
+    usd = np.sort(rng.uniform(2, 7, gpus))
+    theta = usd * rng.uniform(700, 1800, (models, 1)) * rng.uniform(0.8, 1.2, (models, gpus))
+    size = rng.integers(1, 3, (models, gpus))
+    usd = usd * size[:, None, :] * rng.uniform(0.9, 1.1, (1, regions, 1))
+    return PlanningProblem(
+        models=tuple(f"m{i}" for i in range(models)),
+        regions=tuple(f"r{i}" for i in range(regions)),
+        gpus=tuple(f"g{i}" for i in range(gpus)),
+        current=rng.integers(0, 3, shape),
+        theta_tps=theta.round(1),
+        usd_per_hour=usd,
+        start_usd=usd * 0.2,
+        gpus_per_instance=size,
+        demand_tps=rng.lognormal(8.5, 1.0, (models, regions, 1))
+        * rng.uniform(0.5, 1, (*shape[:2], 4)),
+        capacity_gpus=(rng.integers(9, 16, (regions, gpus)) * scarcity).astype(np.int64),
+        minimum=rng.integers(0, 2, shape) * rng.integers(0, 2, shape),
+        maximum=rng.integers(3, 12, shape),
+        epsilon=float(rng.choice([0.3, 0.8])),
+    )
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_it_agrees_with_the_whole_program(seed):
+    instance = middling(seed)
+    whole, apart = (
+        solve_window(instance, gap=1e-4, method=method) for method in ("whole", "decomposed")
+    )
+    assert apart.status == whole.status
+    if whole.status == OPTIMAL:
+        assert is_feasible(instance, apart.target)
+        assert max(whole.bound_usd, apart.bound_usd) <= min(
+            whole.objective_usd, apart.objective_usd
+        ) * (1 + 1e-6)
+        assert apart.gap <= 1e-4
+
+
+def test_scarcity_never_costs_less_until_there_is_no_plan():
+    costs = []
+    for scarcity in (2.0, 1.5, 1.2, 1.0, 0.8, 0.6, 0.4, 0.2):
+        plan = solve_window(middling(1, scarcity), gap=1e-6, method="decomposed")
+        costs.append(np.inf if plan.status == INFEASIBLE else plan.bound_usd)
+    assert np.isfinite(costs[0])
+    assert np.isinf(costs[-1])
+    assert all(a <= b * (1 + 1e-6) for a, b in itertools.pairwise(costs))
+
+
+def test_the_same_problem_gives_the_same_plan():
+    first, again = (solve_window(middling(2), method="decomposed") for _ in range(2))
+    np.testing.assert_array_equal(first.target, again.target)
+    assert (first.objective_usd, first.bound_usd) == (again.objective_usd, again.bound_usd)
+
+
+def test_no_time_gives_no_plan_but_an_honest_name():
+    plan = solve_window(middling(3), method="decomposed", time_limit_s=1e-9)
+    assert plan.status == TIMEOUT
+    assert 0.0 <= plan.bound_usd <= plan.objective_usd
+
+
+def test_too_little_time_is_feasible_with_its_true_gap():
+    best = solve_window(middling(4), gap=1e-6, method="whole")
+    for limit in (0.02, 0.1, 0.5):
+        plan = solve_window(middling(4), gap=0.0, method="decomposed", time_limit_s=limit)
+        assert plan.status in (OPTIMAL, FEASIBLE, TIMEOUT)
+        assert plan.bound_usd <= best.objective_usd * (1 + 1e-6)
+        if plan.status != TIMEOUT:
+            assert plan.objective_usd >= best.bound_usd * (1 - 1e-6)
+
+
+@pytest.mark.parametrize("method", ["whole", "decomposed"])
+def test_cancel_comes_out_of_a_running_solve(method, monkeypatch):
+    monkeypatch.setattr("planner.optimizer.highs.LOOK_EVERY_S", 0.0)
+
+    def cancel():
+        raise RunCancelled
+
+    with pytest.raises(RunCancelled):
+        solve_window(middling(5), gap=0.0, method=method, check=cancel)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"method": "guessed"}, "use one of auto, whole, decomposed"),
+        ({"method": "decomposed", "solver": "cbc"}, "use the solver highs"),
+    ],
+)
+def test_a_way_that_is_not_there_is_refused(options, says):
+    with pytest.raises(ScenarioError, match=says):
+        solve_window(problem(), **options)
+
+
+def test_a_cell_that_nothing_covers_has_no_plan():
+    far = problem(maximum=np.ones((2, 2, 2), np.int64), demand_tps=problem().demand_tps * 2)
+    plan = solve_window(far, method="decomposed")
+    assert plan.status == INFEASIBLE
+    assert "may grow to" in plan.conflict
+    least = replace(problem(), minimum=np.full((2, 2, 2), 9))
+    assert solve_window(least, method="decomposed").status == INFEASIBLE
