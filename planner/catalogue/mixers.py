@@ -1,7 +1,7 @@
 """Width and state of the mixers that stand in for attention in hybrid models, from their config.
 
-The recurrent state is kept in 32 bits, as vLLM does where the config asks for it
-(``mamba_ssm_cache_dtype: float32``, Nemotron) and as we assume elsewhere; the state of the
+The recurrent state is in 32 bits, as the configs ask for (``mamba_ssm_cache_dtype: float32`` of
+Nemotron, ``mamba_ssm_dtype: float32`` of Qwen3.5) and as we assume of others; that of the
 convolution in 16.
 """
 

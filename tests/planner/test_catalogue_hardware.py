@@ -1,6 +1,7 @@
 """GPU types and models: every name resolves to one of them; the facts are the published ones."""
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,10 @@ from planner import catalogue
 from planner.catalogue.files import read
 from planner.catalogue.names import aliases, plain
 from planner.errors import CatalogueError
-from simulation.performance.memory import kv_bytes_per_token
+from simulation.performance.graph import operator_graph
+from simulation.performance.memory import gpu_weight_bytes, kv_bytes_per_token
 from simulation.performance.parameters import active_parameters, parameters
+from simulation.performance.specs import Arrangement
 
 DATA = Path(__file__).parents[2] / "../shared/data"
 needs_data = pytest.mark.skipif(
@@ -140,6 +143,17 @@ def test_parameters_follow_from_the_shape(name):
 def test_active_parameters_are_those_of_the_model_card(name, active_b):
     """Cards round, and count embeddings or not: within a tenth."""
     assert active_parameters(catalogue.shape(name)) / 1e9 == pytest.approx(active_b, rel=0.1)
+
+
+@pytest.mark.parametrize("name", list(catalogue.models()))
+def test_weights_per_gpu_are_those_of_the_operators(name):
+    """Counted twice, from parts of the model and from the products it computes."""
+    shape = catalogue.shape(name)
+    text = replace(shape, encoder=None)
+    for precision in ("bf16", "fp8"):
+        where = Arrangement(tp=4, moe_tp=4, weights=precision)
+        operators = operator_graph(text, where).weight_bytes
+        assert gpu_weight_bytes(text, where) == pytest.approx(operators, rel=0.03)
 
 
 @needs_data
