@@ -14,9 +14,8 @@ from planner.pipeline.progress import Progress, part
 from planner.pipeline.replay import Study
 from planner.pipeline.sizing import size
 from simulation.performance.adjusted import scaled
-from simulation.performance.compare import INSIDE
-from simulation.performance.fit import LEFT_OUT
-from simulation.performance.profile import Check, Profile
+from simulation.performance.compare import telling_check
+from simulation.performance.profile import Profile
 
 Document = dict[str, Any]
 HALF = 0.5  # above it, faster by as much would be no time at all: the inverse of slower instead
@@ -33,11 +32,9 @@ class StatedError:
 def stated_error(profile: Profile) -> StatedError | None:
     """The mean absolute error of the quantity that is predicted worst, None where nothing is known.
 
-    On rows that the fit had not seen where there are such checks, inside the measured range where
-    they say so. A roofline states the spread of the kernels that its factors come from.
+    Of ``telling_check``; a roofline states the spread of the kernels that its factors come from.
     """
-    checks = _preferred(_preferred(profile.checks, LEFT_OUT), INSIDE)
-    worst = max(checks, key=lambda check: check.mape, default=None)
+    worst = telling_check(profile.checks)
     if worst is not None:
         return StatedError(worst.mape, f"{worst.quantity}, {worst.against}")
     spread = getattr(profile, "spread", None)
@@ -119,8 +116,3 @@ def _factor(error: float, sign: int) -> float:
 def _peaks(plan: ScalingPlan) -> Any:
     """Most instances at any time over all regions, ``[l, g]``."""
     return np.asarray(plan.target.sum(axis=2).max(axis=0))
-
-
-def _preferred(checks: tuple[Check, ...], words: str) -> tuple[Check, ...]:
-    """Those that say ``words`` where there are any, else all."""
-    return tuple(check for check in checks if words in check.against) or checks

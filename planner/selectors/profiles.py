@@ -14,6 +14,7 @@ from planner.errors import NotFound
 from planner.mappers import profile_of
 from planner.models import Calibration, Profile, ProfileVersion
 from simulation.performance import profile as core
+from simulation.performance.compare import telling_check
 from simulation.performance.fit_linear import UNITS
 from simulation.performance.linear import LinearProfile
 from simulation.performance.profile import Check
@@ -68,9 +69,9 @@ class Known:
         return self.row.calibration if self.row else None
 
     @property
-    def worst(self) -> Check | None:
-        """The check with the largest mean error: what the profile can be trusted with."""
-        return max(self.checks, key=lambda check: check.mape, default=None)
+    def telling(self) -> Check | None:
+        """The check that the profile is judged by, the one that a plan states."""
+        return telling_check(self.checks)
 
 
 def built_in_name(model: str, gpu: str, tp: int) -> str:

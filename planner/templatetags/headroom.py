@@ -82,6 +82,12 @@ def words(text: str) -> list[str]:
 
 
 @register.filter
+def usd(value: Any) -> str:
+    """A price, in dollars and cents."""
+    return f"${value:,.2f}" if isinstance(value, int | float) else NOTHING
+
+
+@register.filter
 def percent(fraction: Any, places: int = 1) -> str:
     """``0.1234|percent`` is "12.3 %"."""
     if not isinstance(fraction, int | float) or fraction != fraction:

@@ -23,12 +23,12 @@ def decode_figure(profile: Profile, height: int = 320) -> Figure:
     """Milliseconds between tokens over the sequences that decode together."""
     batch = np.unique(np.round(np.geomspace(1, max(2, profile.max_batch), SAMPLES)))
     drawn = []
-    for i, context in enumerate(CONTEXTS):
+    known = not _same(profile, batch)  # a linear profile does not know the context: one line
+    for i, context in enumerate(CONTEXTS if known else CONTEXTS[:1]):
         took = iteration_s(profile, batch, batch * context, 0, 0) * 1000
         measured = measured_range(profile, batch, batch * context, 0, 0)
-        drawn += _line(batch, took, measured, f"{context:,} tokens of context", i)
-        if _same(profile, batch):
-            break  # a linear profile does not know the context: one line says it
+        label = f"{context:,} tokens of context" if known else "any context"
+        drawn += _line(batch, took, measured, label, i)
     return figure(drawn, height=height, x="sequences decoding", y="ms per iteration")
 
 

@@ -18,6 +18,7 @@ PREFILL, TBT, SERVED_TBT, TTFT = "prefill time", "TBT", "TBT while serving", "TT
 QUANTITIES = (PREFILL, TBT, SERVED_TBT, TTFT)
 ROBUST_Z = 3.5  # of the error's logarithm; Iglewicz and Hoaglin 1993
 FITTED = "the rows it was fitted to"
+UNSEEN = "left out of the fit"  # in what a check of rows that the fit had not seen says
 INSIDE, OUTSIDE = "inside the measured range", "beyond the measured range"
 
 
@@ -116,6 +117,14 @@ def checks_of(residuals: Residuals, against: str) -> tuple[Check, ...]:
                 pair = residuals.measured_s[which], residuals.predicted_s[which]
                 checks.append(check(quantity, where, *pair))
     return tuple(checks)
+
+
+def telling_check(checks: Sequence[Check]) -> Check | None:
+    """The one check that a profile is judged by: of the quantity that it predicts worst, on rows
+    that the fit had not seen and inside the measured range, where there are such checks."""
+    for words in (UNSEEN, INSIDE):
+        checks = [check for check in checks if words in check.against] or checks
+    return max(checks, key=lambda check: check.mape, default=None)
 
 
 def _entries(

@@ -156,7 +156,7 @@ def test_a_profile_is_compared_with_rows_it_has_not_seen(
     client.post(reverse("web:calibration", args=[calibration.pk]), fields)
     asked = {"rows": fields["rows"], "profile": "mine|1"}
     page = client.get(reverse("web:calibration", args=[calibration.pk]), asked)
-    assert "mine against these rows" in text_of(page)
+    assert "mine, version 1 against these rows" in text_of(page)
     assert Profile.objects.get().versions.count() == 1
 
 

@@ -58,7 +58,7 @@ class ProfileItem(serializers.Serializer[Any]):
     model = serializers.CharField()
     gpu = serializers.CharField()
     tp = serializers.IntegerField(help_text="GPUs of one instance.")
-    worst = CheckField(allow_null=True, help_text="The check with the largest mean error.")
+    telling = CheckField(allow_null=True, help_text="The check that it is judged by.")
     provenance = serializers.SerializerMethodField()
     links = serializers.SerializerMethodField()
 

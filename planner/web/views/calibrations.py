@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import polars as pl
 from django.contrib import messages
 from django.http import HttpResponse, JsonResponse
 from django.shortcuts import redirect, render
@@ -27,8 +28,8 @@ from planner.web.request import Request
 from planner.web.views.profiles import outliers
 
 PREVIEW_ROWS = 12
-UNITS = {"prefill_s": "s", "ttft_s": "s", "tbt_s": "s", "e2e_s": "s", "isl": "tokens",
-         "osl": "tokens", "throughput": "tokens/s", "power_share": "of TDP"}  # fmt: skip
+UNITS = {"isl": "tokens", "osl": "tokens", "throughput": "tokens/s", "power_share": "of TDP"}
+SECONDS = "_s"  # ends the names of times, which are shown in ms
 
 
 @require_safe
@@ -134,7 +135,7 @@ def _compare(request: Request, calibration: Calibration) -> HttpResponse:
         request,
         calibration,
         compare=form,
-        compared=name,
+        compared=f"{name}, version {version}" if version else name,
         checks=compared.checks,
         residual_figures=residual_figures(table),
         outliers=outliers(table),
@@ -157,8 +158,15 @@ def _show(
     context = {
         "calibration": calibration,
         "report": calibration.report,
-        "columns": [(name, UNITS.get(name, "")) for name in filled],
-        "rows": table.select(filled).head(PREVIEW_ROWS).rows(),
+        "columns": [
+            (name.removesuffix(SECONDS), "ms" if name.endswith(SECONDS) else UNITS.get(name, ""))
+            for name in filled
+        ],
+        "rows": table.select(
+            pl.col(name) * 1000 if name.endswith(SECONDS) else pl.col(name) for name in filled
+        )
+        .head(PREVIEW_ROWS)
+        .rows(),
         "fit": fit or FitForm(initial=_first(arrangements), arrangements=arrangements),
         "compare": compare or CompareForm(arrangements=arrangements, profiles=_profile_choices()),
         "problem": problem,

@@ -9,6 +9,7 @@ from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
+from planner import catalogue
 from planner.catalogue import own
 from planner.errors import PlannerError
 from planner.selectors import hardware as known
@@ -22,6 +23,7 @@ from planner.web.request import Request
 from simulation.performance.specs import BYTES, Provenance
 
 MAX_CATALOGUE_BYTES = 1_000_000
+SHOWN_PRICES = 12
 
 
 @require_safe
@@ -59,11 +61,13 @@ def carbon(request: Request) -> HttpResponse:
 @require_safe
 def gpu(request: Request, name: str) -> HttpResponse:
     entry = known.gpu_get(name)
+    offers = known.prices_list(gpu=name)
     context = {
         "entry": entry,
         "figures": _figures(entry),
         "profiles": [one for one in profiles_list() if one.gpu == name],
-        "prices": known.prices_list(gpu=name),
+        "prices": sorted(offers, key=_cheapest)[:SHOWN_PRICES],
+        "price_count": len(offers),
     }
     return render(request, "web/gpu.html", context)
 
@@ -157,7 +161,15 @@ def _figures(entry: Any) -> list[tuple[own.Quantity, float, Provenance]]:
 
 
 def _fact(q: own.Quantity) -> str:
-    return "peak_flops" if q.attribute in BYTES else q.attribute
+    """The fact of the catalogue whose source is that of a quantity."""
+    if q.attribute in BYTES:
+        return "peak_flops"
+    return "link_bytes_s" if q.attribute == "gpus_per_node" else q.attribute
+
+
+def _cheapest(price: catalogue.Price) -> float:
+    known_prices = (price.usd_per_gpu_hour, price.spot_usd_per_gpu_hour)
+    return min(usd for usd in known_prices if usd is not None)
 
 
 def _place(row: Any) -> str:

@@ -11,11 +11,14 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
 from planner.exports import csv_text
+from planner.models import ProfileVersion
 from planner.selectors import profiles as known
 from planner.services import profiles
 from planner.web.profile_figures import decode_figure, prefill_figure, residual_figures
 from planner.web.request import Request
-from simulation.performance.profile import Profile
+from simulation.performance.compare import telling_check
+from simulation.performance.fit_linear import UNITS
+from simulation.performance.profile import Check, Profile
 
 SHOWN_OUTLIERS = 20
 
@@ -36,7 +39,8 @@ def detail(request: Request, name: str) -> HttpResponse:
     residuals = known.profile_residuals(one)
     context = {
         "one": one,
-        "versions": known.profile_versions(name),
+        "versions": versions(name),
+        "parameters": parameters(one),
         "limits": limits(one.profile),
         "decode_figure": decode_figure(one.profile),
         "prefill_figure": prefill_figure(one.profile),
@@ -64,6 +68,20 @@ def delete(request: Request, name: str) -> HttpResponse:
     profiles.profile_delete(profile=one.row.profile, user=request.user)
     messages.success(request, f"Profile {name} is removed.")
     return redirect("web:profiles")
+
+
+def versions(name: str) -> list[ProfileVersion]:
+    """Every version with the check that it is judged by as ``telling``."""
+    rows = known.profile_versions(name)
+    for row in rows:
+        row.telling = telling_check([Check(**check) for check in row.checks])  # type: ignore[attr-defined]
+    return rows
+
+
+def parameters(one: known.Known) -> list[tuple[str, Any]]:
+    """In the order of the formula: PostgreSQL keeps no order of keys."""
+    order = {name: i for i, name in enumerate(UNITS)}
+    return sorted(one.parameters.items(), key=lambda pair: (order.get(pair[0], 9), pair[0]))
 
 
 def limits(profile: Profile) -> list[tuple[str, float, str]]:

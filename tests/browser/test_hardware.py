@@ -1,0 +1,103 @@
+"""Measurements uploaded, fitted, judged and used; the new pages on a phone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.urls import reverse
+from playwright.sync_api import expect
+
+from planner.models import Profile, User
+from planner.services.calibrations import calibration_path
+from planner.services.fits import Wanted, profile_fit
+from tests.browser.test_pages import PHONE, SIDEWAYS, drawn
+
+pytestmark = pytest.mark.browser
+
+HEAD = "model,gpu,tp,batch,isl,osl,prefill_ms,tbt_ms"
+ROWS = "\n".join(
+    f"our-llama,our-h100,1,{b},{isl},128,{(10 + 0.1 * b * isl) * (1 + 0.01 * ((b + isl) % 5))},"
+    f"{(20 + 0.5 * b) * (1 + 0.01 * ((b * isl) % 3))}"
+    for b in (1, 2, 4, 8, 16)
+    for isl in (32, 64, 128)
+)
+# one row that no profile explains
+MEASURED = f"{HEAD}\n{ROWS}\nour-llama,our-h100,1,4,64,128,90,60\n"
+
+
+def test_from_measurements_to_an_error_and_an_estimate(
+    site: Any, live_server: Any, console: list[str], tmp_path: Path
+) -> None:
+    site.get_by_role("link", name="Hardware & profiles").click()
+    site.get_by_role("link", name="Calibrate from measurements").click()
+    file = {"name": "bench.csv", "mimeType": "text/csv", "buffer": MEASURED.encode()}
+    site.get_by_label("Drop a file here").set_input_files(file)
+    site.get_by_label("Where it was measured").fill("the cluster next door")
+    site.get_by_role("button", name="Read it").click()
+    site.get_by_role("heading", name="What was read").wait_for()
+    assert "our-llama on 1 × our-h100 (16 rows)" in site.locator("#fit").inner_text()
+
+    fit = site.locator("#fit")
+    fit.get_by_label("Name of the profile").fill("next door")
+    fit.get_by_label("Model", exact=True).fill("llama-3.1-8b")
+    fit.get_by_label("GPU", exact=True).fill("H100-SXM")
+    fit.get_by_role("button", name="Fit and check").click()
+    site.get_by_text("next door, version 1, is made").wait_for()
+    drawn(site)
+    errors = [
+        float(cell.get_attribute("data-mape") or "nan")
+        for cell in site.locator("[data-checks] [data-mape]").all()
+    ]
+    version = Profile.objects.get().versions.get()
+    assert errors == [check["mape"] for check in version.checks]
+    assert "row 16" in site.get_by_role("region", name="Outliers").inner_text()
+    assert site.locator("#residuals-1 .scatterlayer .points path").count() > 0
+
+    site.goto(f"{live_server.url}/estimate/")
+    site.get_by_label("Model", exact=True).fill("llama-3.1-8b")
+    site.get_by_label("Requests in flight").fill("16")
+    site.get_by_role("button", name="Estimate", exact=True).click()
+    site.locator("#sweep-chart[data-drawn]").wait_for()
+    expect(site.locator("#ttft")).to_contain_text("ms")
+    assert "concurrency=16" in site.url
+    assert not console
+
+
+@pytest.fixture
+def addresses(planner: User, tmp_path: Path) -> list[str]:
+    path = tmp_path / "bench.csv"
+    path.write_text(MEASURED)
+    calibration = calibration_path(user=planner, path=path)
+    for kind in ("table", "linear"):
+        wanted = Wanted("next door", kind, "llama-3.1-8b", "H100-SXM", 1, "our-llama", "our-h100")
+        profile_fit(user=planner, calibration=calibration, wanted=wanted)
+    plain = ("profiles", "calibrations", "calibration-new", "gpus", "models", "prices", "carbon",
+             "gpu-new", "model-new", "hardware-import", "estimate")  # fmt: skip
+    asked = "?model=llama-3.1-8b&gpu=H100-SXM&tp=1&isl=1024&osl=256&concurrency=32"
+    compared = "?rows=%5B%22our-llama%22%2C+%22our-h100%22%2C+1%5D&profile=next+door%7C1"
+    return [
+        *(reverse(f"web:{name}") for name in plain),
+        reverse("web:estimate") + asked,
+        reverse("web:profile", args=["next door"]),
+        reverse("web:profile", args=["next door"]) + "?version=1",
+        reverse("web:calibration", args=[calibration.pk]),
+        reverse("web:calibration", args=[calibration.pk]) + compared,
+        reverse("web:gpu", args=["H100-SXM"]),
+        reverse("web:model", args=["llama-3.1-8b"]),
+    ]
+
+
+def test_hardware_pages_draw_without_a_complaint_and_fit_a_phone(
+    site: Any, live_server: Any, addresses: list[str], console: list[str]
+) -> None:
+    for address in addresses:
+        site.goto(live_server.url + address)
+        drawn(site)
+        assert not console, f"{address}: {console}"
+        site.set_viewport_size(PHONE)
+        site.goto(live_server.url + address)
+        drawn(site)
+        assert site.evaluate(SIDEWAYS) <= 0, address
+        site.set_viewport_size({"width": 1280, "height": 900})
