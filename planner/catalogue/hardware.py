@@ -84,6 +84,11 @@ def gpu_name(name: str) -> str:
     return found
 
 
+def known_as(name: str) -> str:
+    """The catalogue's name of a GPU type where it has one, else the name itself."""
+    return _gpu_names().get(names.plain(name), name)
+
+
 def published_precision(name: str) -> str:
     """The precision of a model's published weights: what the name states, else the release's."""
     entry = _entries()[model_name(name)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from planner.catalogue.files import read
+from planner.catalogue.hardware import known_as
 from simulation.performance.power import PowerModel
 from simulation.performance.profile import Check
 from simulation.performance.specs import GpuSpec, Provenance
@@ -21,10 +22,11 @@ def power_model(gpu: GpuSpec) -> PowerModel:
     """Parameters fitted on the GPU type, else on its sibling, else the mean of those measured."""
     document = read("power")
     shared = {k: v for k, v in document["shared"].items() if isinstance(v, float)}
+    name = known_as(gpu.name)
     for entry in document["gpus"]:
-        if gpu.name == entry["gpu"]:
+        if name == entry["gpu"]:
             return _model(entry, shared, entry["source"])
-        if gpu.name in SIBLINGS[entry["gpu"]]:
+        if name in SIBLINGS[entry["gpu"]]:
             return _model(entry, shared, f"as {entry['gpu']}, shares of TDP: {entry['source']}")
     return _model(document["default"], shared, document["default"]["source"])
 
@@ -32,8 +34,9 @@ def power_model(gpu: GpuSpec) -> PowerModel:
 def host_watts(gpu: GpuSpec) -> tuple[float, Provenance]:
     """Watts of the server beside the GPU boards, per GPU, and where they come from."""
     hosts = read("power")["hosts"]
-    if gpu.name in hosts["gpus"]:
-        return hosts["gpus"][gpu.name], Provenance(hosts["kind"], hosts["source"])
+    name = known_as(gpu.name)
+    if name in hosts["gpus"]:
+        return hosts["gpus"][name], Provenance(hosts["kind"], hosts["source"])
     share = hosts["share_of_tdp"]
     source = f"{share:.0%} of TDP: {hosts['share_source']} ({hosts['source']})"
     return share * (gpu.tdp_w or 0.0), Provenance("assumed", source)

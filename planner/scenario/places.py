@@ -6,7 +6,8 @@ from __future__ import annotations
 from statistics import fmean
 
 from planner import catalogue
-from planner.errors import CatalogueError, ScenarioError
+from planner.catalogue.hardware import known_as as gpu_known_as
+from planner.errors import ScenarioError
 from planner.scenario.schema import Region as RegionSection
 from simulation.fleet import Region
 from simulation.performance.specs import Provenance
@@ -59,7 +60,7 @@ def price_of(section: RegionSection, gpu: str, facts: Facts) -> float:
     if gpu in section.usd_per_gpu_hour:
         facts.append((what, GIVEN))
         return section.usd_per_gpu_hour[gpu]
-    like, known_as = _like(section), _catalogue_name(gpu)
+    like, known_as = _like(section), gpu_known_as(gpu)
     if like is not None and known_as in like.usd_per_gpu_hour:
         facts.append((what, like.sources[known_as]))
         return like.usd_per_gpu_hour[known_as]
@@ -69,13 +70,6 @@ def price_of(section: RegionSection, gpu: str, facts: Facts) -> float:
         f"regions: {section.name} has no price for {gpu}; add usd_per_gpu_hour: {{{gpu}: ...}}, "
         "or 'like' with a built-in region that has one."
     )
-
-
-def _catalogue_name(gpu: str) -> str:
-    try:
-        return catalogue.gpu_name(gpu)
-    except CatalogueError:
-        return gpu  # the scenario's own
 
 
 def _like(section: RegionSection) -> catalogue.CatalogueRegion | None:

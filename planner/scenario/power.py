@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from planner.catalogue.power import host_watts, power_model
 from simulation.errors import SimulationError
+from simulation.performance.compiled_graph import GraphProfile
 from simulation.performance.graph import operator_graph
 from simulation.performance.power import PowerAtLoad, PowerModel
 from simulation.performance.profile import Profile
@@ -14,6 +15,8 @@ def power_at_load(model: ModelSpec, gpu: GpuSpec, profile: Profile) -> PowerAtLo
     """None where the model's shape or the GPU's peaks are not known: its constants serve then."""
     if model.shape is None or not (gpu.tdp_w and gpu.bandwidth_bytes_s and gpu.peak_flops):
         return None
+    if isinstance(profile, GraphProfile):  # it says itself how it is spread, in what precision
+        return PowerAtLoad(power_model(gpu), gpu, profile.graph)
     try:
         sixteen_bits = operator_graph(model.shape, Arrangement(tp=profile.tp))
         kept = sixteen_bits.weight_bytes * profile.tp

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from pydantic import ValidationError
 
@@ -143,3 +144,13 @@ def test_a_region_takes_the_daily_cycle_of_the_one_it_is_like() -> None:
 )  # fmt: skip
 def test_refusals_say_what_to_do(args: Any, changes: dict[str, Any], says: str) -> None:
     assert says in refusal(*args, **changes)
+
+
+def test_power_and_hosts_are_found_by_any_name_and_follow_the_profile() -> None:
+    """A GPU under another tool's name draws what it draws; a roofline knows its own precision."""
+    alias = hardware(precision="fp8", tp=2).fleet(np.ones((1, 1, 1), np.int64)).pools[0]
+    plain = hardware(gpu="H100-SXM", precision="fp8", tp=2).fleet(np.ones((1, 1, 1), np.int64))
+    assert alias.power is not None and plain.pools[0].power is not None
+    assert alias.power.model == plain.pools[0].power.model
+    assert alias.power.graph.arrangement.weights == "fp8"
+    assert alias.host_w == plain.pools[0].host_w > 0
