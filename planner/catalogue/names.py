@@ -7,17 +7,19 @@ import re
 from collections.abc import Iterable, Mapping
 
 from planner.errors import CatalogueError
+from simulation.performance.specs import BYTES
 
 # Endings of a repository's name that change neither shape nor context: tuning, date, format.
 ENDINGS = re.compile(
     r"-(instruct|chat|it|base|hf|thinking|fp8|nvfp4|fp4|mxfp4|awq|gptq|int4|int8|bf16|bfloat16|fp16"
-    r"|w8a8|w4a16|dynamic|static|pertensor|block|\d{4}|v0\.1|v1(\.\d)?|quantized\.\w+|tput)$"
+    r"|w8a8|w4a16|kv|bnb|[48]bit|qat|gguf|dynamic|static|pertensor|block|\d{4}|v0\.1|v1(\.\d)?"
+    r"|quantized\.\w+|tput)$"
 )
 VENDORS = re.compile(r"^(meta-llama-|nvidia-(?=nemotron)|meta-(?=llama))")
 PRECISION = {
     "fp8": "fp8", "nvfp4": "fp4", "fp4": "fp4", "mxfp4": "fp4", "awq": "int4", "gptq": "int4",
     "int4": "int4", "int8": "int8", "w8a8": "int8", "w4a16": "int4", "bf16": "bf16",
-    "bfloat16": "bf16", "fp16": "bf16",
+    "bfloat16": "bf16", "fp16": "bf16", "4bit": "int4", "8bit": "int8",
 }  # fmt: skip
 
 
@@ -54,11 +56,11 @@ def find_model(name: str, known: Mapping[str, str]) -> str | None:
 
 
 def stated_precision(name: str) -> str | None:
-    """The precision of the weights that a repository's name states, as ``-FP8``."""
-    for part in reversed(plain(name).split("-")):
-        if part in PRECISION:
-            return PRECISION[part]
-    return None
+    """The precision of the weights that a repository's name states, as ``-FP8``; of two, the
+    lower."""
+    parts = re.split(r"[-.]", plain(name))
+    said = [PRECISION[part] for part in parts if part in PRECISION]
+    return min(said, key=BYTES.__getitem__) if said else None
 
 
 def unknown(what: str, name: str, known: Mapping[str, str]) -> CatalogueError:

@@ -120,6 +120,9 @@ def test_the_precision_of_published_weights():
         ("nvidia/DeepSeek-R1-NVFP4", "fp4"),
         ("openai/gpt-oss-120b", "fp4"),
         ("moonshotai/Kimi-K2.5", "int4"),
+        ("neuralmagic/Meta-Llama-3.1-8B-Instruct-quantized.w8a8", "int8"),
+        ("amd/Llama-3.1-405B-Instruct-FP8-KV", "fp8"),
+        ("RedHatAI/DeepSeek-V4-Flash-NVFP4-FP8", "fp4"),
     ):
         assert catalogue.published_precision(name) == precision
 
