@@ -35,6 +35,7 @@ FloatArray = npt.NDArray[np.float64]
 STEPS = 3  # knots added between two measured ones, for the cubics to show in a bilinear table
 NEAR = 2.0  # ratio of keys per token, or of context, within which a row speaks for its neighbours
 SAME_CONTEXT = 1.05  # contexts within this ratio are one knot
+MOST = 400  # different configurations in a table
 MIXED = 1.1  # splitwise-sim's rule: a mixed iteration is this times the prefill of all its tokens
 
 
@@ -66,9 +67,6 @@ class Family:
     keys: FloatArray  # per token
     seconds: FloatArray
     weights: FloatArray  # rows behind each point
-
-    def holds(self, tokens: float) -> bool:
-        return bool((self.tokens == tokens).any())
 
     def at(self, tokens: FloatArray) -> FloatArray:
         return between(self.tokens, self.seconds, tokens)
@@ -144,20 +142,24 @@ def _prefill(rows: BenchmarkRows) -> Part:
             "A table needs rows with batch, isl and the prefill time of that batch; there are none."
         )
     points, seconds, weights = _medians(np.column_stack([rows.batch, rows.isl]), rows.prefill_s)
+    _check_size(points)
     families = _share(_families(points, seconds, weights))
     knots = finer(np.unique(np.concatenate([f.tokens for f in families])), STEPS)
     keys = np.unique(np.concatenate([f.keys for f in families]))
     table = np.empty((knots.size, keys.size))
     low, high = np.empty(knots.size), np.empty(knots.size)
-    for i, tokens in enumerate(knots):
-        near = [f for f in families if f.tokens[0] <= tokens <= f.tokens[-1]] or [
-            min(families, key=lambda f: np.abs(np.log(f.tokens / tokens)).min())
-        ]
-        at = np.array([np.interp(tokens, f.tokens, f.keys) for f in near])
-        took = np.array([f.at(np.clip([tokens], f.tokens[0], f.tokens[-1]))[0] for f in near])
-        order = np.argsort(at)
-        table[i] = np.interp(keys, at[order], took[order])
-        low[i], high[i] = at.min() / NEAR, at.max() * NEAR
+    # what each family says at each knot, and whether it reaches that far; else the nearest does
+    at = np.array([np.interp(knots, f.tokens, f.keys) for f in families])
+    took = np.array([f.at(np.clip(knots, f.tokens[0], f.tokens[-1])) for f in families])
+    far = np.array(
+        [np.log(np.maximum(f.tokens[0] / knots, knots / f.tokens[-1])) for f in families]
+    )
+    reaches = far <= np.maximum(far.min(axis=0), 1e-9)
+    for i in range(knots.size):
+        order = np.flatnonzero(reaches[:, i])
+        order = order[np.argsort(at[order, i], kind="stable")]
+        table[i] = np.interp(keys, at[order, i], took[order, i])
+        low[i], high[i] = at[order[0], i] / NEAR, at[order[-1], i] * NEAR
     ones = np.ones(knots.size)
     for j in range(keys.size):
         table[:, j] = isotonic(table[:, j], ones)
@@ -165,6 +167,14 @@ def _prefill(rows: BenchmarkRows) -> Part:
     keys = np.append(keys, 2 * keys[-1])
     table = np.column_stack([table, table[:, -1]])
     return Part(knots, keys, table, low=low, high=high)
+
+
+def _check_size(points: FloatArray) -> None:
+    if len(points) > MOST:
+        raise SimulationError(
+            f"The rows hold {len(points):,} different sizes and a table at most {MOST:,}; round "
+            "batch, isl and osl, or fit a linear profile."
+        )
 
 
 def _families(points: FloatArray, seconds: FloatArray, weights: FloatArray) -> list[Family]:
@@ -221,6 +231,7 @@ def _decode(rows: BenchmarkRows) -> Part:
     contexts = _knots(rows.context)
     place = np.abs(np.log(contexts)[None, :] - np.log(rows.context)[:, None]).argmin(axis=1)
     points, seconds, counts = _medians(np.column_stack([rows.batch, place]), rows.tbt_s)
+    _check_size(points)
     batches = np.unique(points[:, 0])
     cells = (np.searchsorted(batches, points[:, 0]), points[:, 1].astype(int))
     filled = _sum_of_two((batches.size, contexts.size), cells, seconds, counts)

@@ -157,6 +157,8 @@ def test_between_knots_nothing_overshoots():
 def test_what_cannot_be_a_table_is_refused():
     with pytest.raises(SimulationError, match="prefill time"):
         table_curve(rows([(1, 100, 100, np.nan, 0.008)]))
+    with pytest.raises(SimulationError, match="500 different sizes and a table at most 400"):
+        table_curve(rows([(b, 100, 100, 0.01 * b, 0.008) for b in range(1, 501)]))
     two = rows([(1, 100, 100, 0.01, 0.008)] * 2)
     two.gpu[1] = "h"
     with pytest.raises(SimulationError, match="one arrangement"):
