@@ -95,11 +95,6 @@ def published_precision(name: str) -> str:
     return names.stated_precision(name) or str(entry.get("precision", "bf16"))
 
 
-def model_ids(name: str) -> tuple[str, ...]:
-    """Hugging Face ids of a model."""
-    return tuple(_entries()[model_name(name)].get("hf", ()))
-
-
 def published_parameters(name: str) -> float | None:
     """Parameters as published with the model; None where we have no figure."""
     billions = _entries()[model_name(name)].get("params_b")

@@ -2,10 +2,12 @@
 
 import csv
 import gzip
+import json
 from pathlib import Path
 from statistics import fmean, median
 
 import pytest
+from django.core.management import call_command
 
 from bench.fit_price_carbon import documents
 from planner import catalogue
@@ -140,3 +142,25 @@ def test_an_own_series_becomes_24_means_in_utc():
         hourly_of_csv("time,g\nnoon,12", "mine.csv")
     with pytest.raises(CatalogueError, match=r"line 1: -5 g per kWh is not between"):
         hourly_of_csv("2024-05-01T00:00:00,-5")
+
+
+def test_the_command_gives_what_a_scenario_takes(tmp_path, capsys):
+    path = tmp_path / "grid.csv"
+    hours = [f"2024-05-01T{hour:02d}:00:00Z,{hour}" for hour in range(24)]
+    path.write_text("time,g\n" + "\n".join(hours))
+    call_command("carbon", str(path), "--json")
+    found = json.loads(capsys.readouterr().out)
+    assert found["carbon_g_per_kwh"] == list(range(24)) and found["mean"] == 11.5
+    call_command("carbon", "DE", "--json")
+    found = json.loads(capsys.readouterr().out)
+    assert len(found["carbon_g_per_kwh"]) == 24
+    assert found["mean"] == pytest.approx(catalogue.grid("DE").carbon_g_per_kwh, abs=0.1)
+    with pytest.raises(SystemExit):
+        call_command("carbon", "US")
+    assert "no daily cycle" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        call_command("carbon", "missing.csv")
+    assert "there is no such file" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        call_command("carbon", "DE", "--mean=-1")
+    assert "--mean must be" in capsys.readouterr().err

@@ -1,0 +1,50 @@
+"""bin/manage carbon: carbon by hour of the day, from one's own series or a grid's known cycle."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from planner.catalogue import grid
+from planner.catalogue.carbon import MOST_G_PER_KWH, hourly, hourly_of_csv
+from planner.errors import CatalogueError
+from planner.management.base import HeadroomCommand
+
+LARGEST_BYTES = 20_000_000  # years of five-minute values
+
+
+class Command(HeadroomCommand):
+    help = "Give the 24 values that carbon_g_per_kwh of a scenario's region takes, by UTC hour."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        super().add_arguments(parser)
+        parser.add_argument(
+            "source", help="CSV of times and g CO2e per kWh, or a country or cloud region"
+        )
+        parser.add_argument("--mean", type=float, help="yearly mean of a grid, else its published")
+
+    def answer(self, options: dict[str, Any]) -> dict[str, Any]:
+        path = Path(options["source"])
+        if path.is_file():
+            if path.stat().st_size > LARGEST_BYTES:
+                raise CatalogueError(f"{path.name} is larger than {LARGEST_BYTES:,} bytes.")
+            try:
+                values = hourly_of_csv(path.read_text(encoding="utf-8"), path.name)
+            except UnicodeDecodeError:
+                raise CatalogueError(f"{path.name} is not a text file; give CSV.") from None
+        elif path.suffix:
+            raise CatalogueError(f"{path}: there is no such file; give a CSV, or a country code.")
+        elif options["mean"] is not None and not 0 <= options["mean"] <= MOST_G_PER_KWH:
+            raise CatalogueError(f"--mean must be 0 to {MOST_G_PER_KWH:,} g CO2e per kWh.")
+        else:
+            found = grid(options["source"])
+            mean = found.carbon_g_per_kwh if options["mean"] is None else options["mean"]
+            values = hourly(found.cycle or found.name, mean)
+        rounded = [round(value, 1) for value in values]
+        return {"carbon_g_per_kwh": rounded, "mean": fmean(rounded)}
+
+    def words(self, answer: dict[str, Any]) -> str:
+        values = ", ".join(f"{value:g}" for value in answer["carbon_g_per_kwh"])
+        return f"carbon_g_per_kwh: [{values}]  # by UTC hour, mean {answer['mean']:.0f}"
