@@ -36,6 +36,13 @@ class Prices:
             np.maximum(0.0, self.demand + step * other.demand),
         )
 
+    def midway(self, other: Prices) -> Prices:
+        """Half of each."""
+        return Prices(
+            (self.capacity + other.capacity) / 2,
+            (self.demand + other.demand) / 2,
+        )
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Priced:

@@ -10,8 +10,8 @@ import numpy as np
 
 from planner.optimizer.decomposition.ascent import ascend
 from planner.optimizer.decomposition.cells import Cells, Priced, Prices
-from planner.optimizer.decomposition.columns import Columns, cheapest, widest
-from planner.optimizer.decomposition.master import Relaxed, Whole, combine, relax
+from planner.optimizer.decomposition.columns import cheapest, widest
+from planner.optimizer.decomposition.master import Whole, combine, relax
 from planner.optimizer.problem import (
     FEASIBLE,
     INFEASIBLE,
@@ -28,7 +28,7 @@ CLOSE = 1e-7  # of the objective: prices whose bound is that near the relaxation
 BROKEN = 1e-6  # GPUs or instances: more than this is a broken row
 DEAREST = 1e4  # times the usual price of a broken row, beyond which nothing is proven
 FEW, MANY = 4, 40  # columns per cell: for prices and a first plan; for closing a gap
-BAND = 1.0  # of a cell's mean cost: the widest band to start from
+BAND, NARROW = 1.0, 0.05  # of a cell's mean cost: the widest band to start from, and a narrow one
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,11 +67,16 @@ def decompose(
 
 
 def _price(cells: Cells, best: _Dual, gap: float, until: float, check: Callable[[], None]) -> _Dual:
-    """Column generation: prices of the relaxation over columns, then the columns near them."""
+    """Column generation: prices of the relaxation over columns, then the columns near them.
+
+    Columns that were cheapest once stay; those only near come and go with the prices. Half-way
+    between the relaxation's prices and the best ones is looked at too, since the former swing from
+    one extreme to the other while columns lack (Wentges 1997).
+    """
     few, width = FEW * cells.need.size + 1000, BAND * best.bound / cells.need.size
     band = widest(cells, best.prices, best.priced, at_most=width, most=few)
-    columns = band.columns.with_more(cheapest(best.priced))
-    dearer = 1.0
+    pool = cheapest(best.priced)
+    columns, dearer = band.columns.with_more(pool), 1.0
     for _ in range(ROUNDS):
         check()
         left = until - perf_counter()
@@ -80,22 +85,18 @@ def _price(cells: Cells, best: _Dual, gap: float, until: float, check: Callable[
         )
         if relaxed is None:
             break
-        now = cells.priced(relaxed.prices)
-        best = best.or_better(relaxed.prices, now)
+        now, midway = cells.priced(relaxed.prices), best.prices.midway(relaxed.prices)
+        between = cells.priced(midway)
+        best = best.or_better(relaxed.prices, now).or_better(midway, between)
         if relaxed.usd - best.bound <= max(CLOSE, gap / 100) * abs(relaxed.usd):
             if relaxed.broken <= BROKEN or dearer >= DEAREST or best.bound >= cells.ceiling_usd:
                 break
             dearer *= 10
-        columns = _renewed(cells, columns, relaxed, now, band.width, few)
+        pool = pool.with_more(columns.only(relaxed.used))
+        pool = pool.with_more(cheapest(now)).with_more(cheapest(between))
+        band = widest(cells, best.prices, best.priced, at_most=width, most=few)
+        columns = pool.with_more(band.columns)
     return best
-
-
-def _renewed(
-    cells: Cells, columns: Columns, relaxed: Relaxed, now: Priced, width: float, most: int
-) -> Columns:
-    """The columns in use and those near the relaxation's prices."""
-    fresh = widest(cells, relaxed.prices, now, at_most=width, most=most).columns
-    return columns.only(relaxed.used).with_more(fresh).with_more(cheapest(now))
 
 
 def _branch(
@@ -107,8 +108,10 @@ def _branch(
     was proven inside is a bound on every plan.
     """
     size = cells.need.size
-    width = BAND * max(best.bound, 1.0) / size
-    band = widest(cells, best.prices, best.priced, at_most=width, most=FEW * size + 1000)
+    mean, many = max(best.bound, 1.0) / size, MANY * size + 10_000
+    band = widest(cells, best.prices, best.priced, at_most=BAND * mean, most=FEW * size + 1000)
+    if band.width < NARROW * mean:  # scarce: prices leave many columns as good as each other
+        band = widest(cells, best.prices, best.priced, at_most=NARROW * mean, most=many)
     plan: IntArray | None = None
     whole: Whole | None = None
     cost, bound = np.inf, best.bound
