@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,14 @@ from simulation.performance.specs import GpuSpec, ModelShape, ModelSpec, Provena
 
 Facts = dict[str, Any]
 FOREIGN = ("name", "provenance")  # columns of their own
+
+
+@dataclass(frozen=True, slots=True)
+class KeptProfile(AdjustedProfile):
+    """A profile as it lies in the database; ``spread`` is what operator and roofline profiles
+    expect of themselves where they were not checked, 0 where that is not known."""
+
+    spread: float = 0.0
 
 
 def gpu_facts(spec: GpuSpec) -> Facts:
@@ -97,7 +105,8 @@ def profile_of(version: ProfileVersion) -> Profile:
             fitted_prefill_tokens=tokens,
             **common,
         )
-    return AdjustedProfile(kind=version.kind, curve=curve, **common)
+    spread = float(version.report.get("spread") or 0.0)
+    return KeptProfile(kind=version.kind, curve=curve, spread=spread, **common)
 
 
 def rows_table(rows: BenchmarkRows) -> pl.DataFrame:

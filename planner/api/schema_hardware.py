@@ -31,6 +31,10 @@ FIT = {
     "name": "chat on our H100", "kind": "linear", "model": "llama-3.1-8b", "gpu": "H100-SXM",
     "tp": 1, "rows_model": "meta-llama/Llama-3.1-8B-Instruct", "rows_gpu": "H100",
 }  # fmt: skip
+COMPUTED = {
+    "name": "8b on H200 by its peaks", "kind": "roofline", "model": "llama-3.1-8b", "gpu": "H200",
+    "tp": 1,
+}  # fmt: skip
 OBSERVED = {
     "profile": "chat on our H100",
     "observations": [
@@ -129,6 +133,8 @@ carbon_list = _list("hardware", "Carbon of the grid and PUE by region", hardware
 
 profile_list = _list("profiles", "Profiles: built-in ones and those fitted here",
                      profiles.ProfileItem)  # fmt: skip
+profile_post = _make("Make an operator or roofline profile", profiles.ComputeRequest,
+                     profiles.ProfileDetail, COMPUTED)  # fmt: skip
 profile_get = _get("profiles", "One profile, the newest version or the one asked for",
                    profiles.ProfileDetail, profiles.VersionAsked)  # fmt: skip
 profile_delete = _delete("profiles", "Remove a profile with all its versions",
@@ -155,7 +161,7 @@ calibration_list = extend_schema(
 calibration_post = extend_schema(
     tags=["profiles"],
     summary="Upload measurements",
-    description="JSON of vLLM's serving benchmark or of GuideLLM, or a CSV; read at once.",
+    description="JSON of vLLM's benchmark or of GuideLLM, a CSV of rows, or measured kernels.",
     request={"multipart/form-data": profiles.MeasurementsRequest},
     parameters=[KEY, LOCATION],
     responses=answers({201: profiles.CalibrationDetail}, 400, 403, 413, 415, 422),

@@ -216,7 +216,7 @@ SPECTACULAR_SETTINGS = {
         "Solver": "planner.api.serializers.options.SOLVERS",
         "ForecastMethod": "planner.api.serializers.options.METHODS",
         "ProvenanceKind": "planner.catalogue.facts.KINDS",
-        "FitKind": "planner.services.fits.KINDS",
+        "ComputedKind": "planner.services.computed.COMPUTED",
         "ProfileKind": "planner.models.profile.ProfileVersion.Kind",
         "CalibrationKind": "planner.models.profile.Calibration.Kind",
         "Precision": "planner.api.serializers.profiles.PRECISIONS",

@@ -1,26 +1,35 @@
-"""Measurements: taken in from a file, kept as rows, removed."""
+"""Measurements: benchmark rows and measured kernels, taken in from a file, kept, removed."""
 
 from __future__ import annotations
 
 import hashlib
+import shutil
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 from django.db import transaction
 
 from planner import storage
 from planner.errors import IngestError
-from planner.ingest.benchmarks import BenchmarkFile, read_benchmarks
+from planner.ingest.benchmarks import BENCHMARK_FORMATS, BenchmarkFile, read_benchmarks
+from planner.ingest.kernels import FORMATS as KERNEL_FORMATS
+from planner.ingest.kernels import KernelFile, read_frame, read_kernels
+from planner.ingest.kernels.reader import detect
 from planner.mappers import rows_table
 from planner.models import Calibration, User
+from planner.selectors.hardware import gpus_list, models_list
 from planner.services.access import check_may_plan, check_may_remove
 from planner.services.once import Key, key_of
 
 CALIBRATIONS = "calibrations"
 ROWS = "rows"
+KERNELS = "kernels"  # any of the kernel formats, found out from the columns
+KERNEL_FILE = "kernels"  # the file as it came, in the calibration's folder
+CALIBRATION_FORMATS = (*BENCHMARK_FORMATS, KERNELS, *KERNEL_FORMATS)
 MAX_UPLOAD_BYTES = 50_000_000  # read while somebody waits
 AUTO = "auto"
 
@@ -99,34 +108,84 @@ def _read(
     source: str,
     key: Key,
 ) -> Calibration:
+    said: dict[str, Any] = {
+        "name": file_name[:120],
+        "file_name": file_name[:255],
+        "sha256": sha256,
+        "bytes": size,
+        "source": (source.strip() or file_name)[:500],
+        "owner": user,
+        **key.columns(),
+    }
+    if reading.format in (KERNELS, *KERNEL_FORMATS) or _has_kernels(path, file_name, reading):
+        format = AUTO if reading.format == KERNELS else reading.format
+        kernels = kernel_file(path, file_name, format)
+        row = Calibration(
+            kind=Calibration.Kind.KERNELS,
+            format=kernels.format,
+            rows=kernels.rows,
+            report=_kernel_report(kernels),
+            **said,
+        )
+        kept = _keep(row, _kernel_table(kernels))
+        shutil.copy(path, storage.folder(kept.store) / KERNEL_FILE)
+        return kept
     file = read_benchmarks(path, name=file_name, max_bytes=MAX_UPLOAD_BYTES, **asdict(reading))
-    return _keep(
-        Calibration(
-            name=file_name[:120],
-            kind=Calibration.Kind.BENCHMARK,
-            format=file.format,
-            file_name=file_name[:255],
-            sha256=sha256,
-            bytes=size,
-            rows=file.rows.rows,
-            report=_report(file),
-            source=(source.strip() or file_name)[:500],
-            owner=user,
-            **key.columns(),
-        ),
-        lambda: {ROWS: rows_table(file.rows)},
+    row = Calibration(
+        kind=Calibration.Kind.BENCHMARK,
+        format=file.format,
+        rows=file.rows.rows,
+        report=_report(file),
+        **said,
     )
+    return _keep(row, rows_table(file.rows))
 
 
-def _keep(calibration: Calibration, tables: Callable[[], dict[str, Any]]) -> Calibration:
-    """The row and its tables, or neither."""
+def kernel_file(path: Path, name: str, format: str) -> KernelFile:
+    """Measured kernels, those that name a model by its shape in the catalogue."""
+    shapes = {e.name: e.spec.shape for e in models_list() if e.spec.shape is not None}
+    gpus = {entry.name: entry.spec for entry in gpus_list()}
+    return read_kernels(path, shapes=shapes, gpus=gpus, name=name, format=format)
+
+
+def _has_kernels(path: Path, name: str, reading: Reading) -> bool:
+    """Whether a file of unknown kind has the columns of a kernel format."""
+    if reading.format != AUTO:
+        return False
+    try:
+        detect(read_frame(path, name))
+    except IngestError:
+        return False
+    return True
+
+
+def _keep(calibration: Calibration, table: pl.DataFrame) -> Calibration:
+    """The row and its table, or neither."""
     with transaction.atomic():
         calibration.save()
         calibration.store = f"{CALIBRATIONS}/{calibration.pk}"
         storage.remove(calibration.store)
-        storage.tables_write(calibration.store, tables())
+        storage.tables_write(calibration.store, {ROWS: table})
         calibration.save(update_fields=["store"])
     return calibration
+
+
+def _kernel_table(file: KernelFile) -> pl.DataFrame:
+    """How many rows of which operator were read, per GPU type."""
+    counts: dict[tuple[str, str], int] = {}
+    for gpu, tables in file.by_gpu.items():
+        for table in tables:
+            counts[gpu, table.op] = counts.get((gpu, table.op), 0) + int(table.seconds.size)
+    return pl.DataFrame(
+        [{"gpu": gpu, "operator": op, "measurements": n} for (gpu, op), n in counts.items()],
+        schema={"gpu": pl.String, "operator": pl.String, "measurements": pl.Int64},
+    )
+
+
+def _kernel_report(file: KernelFile) -> dict[str, Any]:
+    notes = [f"{count:,} rows set aside: {why}." for why, count in file.set_aside.items()]
+    return {"format": file.format, "rows": file.rows, "columns": ["gpu", "operator"],
+            "notes": notes, "gpus": sorted(file.by_gpu), "arrangements": []}  # fmt: skip
 
 
 def _report(file: BenchmarkFile) -> dict[str, Any]:

@@ -12,12 +12,14 @@ import polars as pl
 from planner.errors import CatalogueError, PlannerError
 from planner.models import Calibration, ProfileVersion, User
 from planner.selectors.calibrations import calibration_rows
-from planner.selectors.hardware import gpu_get, model_in
+from planner.selectors.hardware import gpu_get, model_get, model_in
 from planner.selectors.profiles import profile_get
 from planner.services.access import check_may_plan
+from planner.services.computed import COMPUTED, computed_profile, kernel_calibrations
 from planner.services.once import key_of
 from planner.services.profiles import profile_keep
 from simulation.errors import SimulationError
+from simulation.performance import profile as core
 from simulation.performance.compare import Comparison, Residuals, compare_with
 from simulation.performance.fit import fit
 from simulation.performance.fit_linear import Parameter
@@ -25,13 +27,14 @@ from simulation.performance.linear import kv_capacity_tokens
 from simulation.performance.rows import BenchmarkRows
 from simulation.performance.specs import Arrangement, Provenance
 
-KINDS = ("linear", "table")  # that benchmark rows alone can be fitted by
+KINDS = ("linear", "table", "operator", "roofline")
 MILLI = ("s", "s per sequence", "s per token")  # units that are read better in thousandths
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What to fit: which rows of a file, as what, and under which name.
+    """What to fit: which rows of a file, as what, and under which name. Without rows an operator
+    profile is the sum of its kernels, a roofline one what published peaks give.
 
     ``rows_model`` and ``rows_gpu`` choose rows by what the file calls them ("" where it does not
     say); ``model`` and ``gpu`` are what the profile is of. Limits that are None follow from the
@@ -46,9 +49,46 @@ class Wanted:
     rows_model: str = ""
     rows_gpu: str = ""
     precision: str = "bf16"
+    kv_precision: str = "bf16"
+    pp: int = 1
+    attention_dp: int = 1
+    moe_tp: int = 1
+    moe_ep: int = 1
+    kernels: tuple[int, ...] = ()  # uploaded files of measured kernels, of an operator profile
     max_batch: int | None = None
     max_batch_tokens: int | None = None
     kv_capacity_tokens: int | None = None
+
+    @property
+    def arrangement(self) -> Arrangement:
+        return Arrangement(
+            tp=self.tp,
+            pp=self.pp,
+            attention_dp=self.attention_dp,
+            moe_tp=self.moe_tp,
+            moe_ep=self.moe_ep,
+            weights=self.precision,
+            kv_cache=self.kv_precision,
+        )
+
+
+def profile_compute(
+    *, user: User | None, wanted: Wanted, idempotency_key: str = ""
+) -> ProfileVersion:
+    """Keep an operator or roofline profile that no benchmark row was fitted to."""
+    check_may_plan(user)
+    key = key_of(idempotency_key, ["compute", asdict(wanted)])
+    if first := key.first(ProfileVersion.objects.filter(created_by=user)):
+        return first
+    profile = computed(wanted)
+    return profile_keep(
+        user=user,
+        name=wanted.name,
+        profile=profile,
+        report={"notes": [f"Kernels were measured in {n}." for n in _kernel_names(wanted)]},
+        arrangement=wanted.arrangement,
+        key=key,
+    )
 
 
 def profile_fit(
@@ -65,14 +105,16 @@ def profile_fit(
         return first
     if wanted.kind not in KINDS:
         raise CatalogueError(
-            f"Benchmark rows cannot be fitted as {wanted.kind!r}; choose from {', '.join(KINDS)}."
+            f"There is no profile kind {wanted.kind!r}; choose from {', '.join(KINDS)}."
         )
+    base = computed(wanted) if wanted.kind in COMPUTED else None
     rows = arrangement_rows(calibration, wanted.rows_model, wanted.rows_gpu, wanted.tp)
     rows = _renamed(rows, wanted)
     found = fit(
         wanted.kind,
         rows,
-        kv_capacity_tokens=wanted.kv_capacity_tokens or _capacity(wanted),
+        kv_capacity_tokens=base.kv_capacity_tokens if base else _capacity(wanted),
+        base=base,
         provenance=Provenance("measured", calibration.source),
         max_batch=wanted.max_batch,
         max_batch_tokens=wanted.max_batch_tokens,
@@ -85,9 +127,27 @@ def profile_fit(
         report={"rows": rows.rows, "notes": list(found.notes), "range": range_words(rows)},
         residuals=residual_table(found.residuals, rows),
         calibration=calibration,
-        arrangement=Arrangement(tp=wanted.tp, weights=wanted.precision),
+        arrangement=wanted.arrangement,
         key=key,
     )
+
+
+def computed(wanted: Wanted) -> core.Profile:
+    """The profile that kernels or published peaks give, before any row is looked at."""
+    return computed_profile(
+        wanted.kind,
+        model_get(wanted.model).spec,
+        gpu_get(wanted.gpu).spec,
+        wanted.arrangement,
+        wanted.kernels,
+        max_batch=wanted.max_batch,
+        max_batch_tokens=wanted.max_batch_tokens,
+        kv_capacity_tokens=wanted.kv_capacity_tokens,
+    )
+
+
+def _kernel_names(wanted: Wanted) -> list[str]:
+    return [row.name for row in kernel_calibrations(wanted.kernels)]
 
 
 def profile_compare(
@@ -174,6 +234,8 @@ def range_words(rows: BenchmarkRows) -> str:
 
 
 def _capacity(wanted: Wanted) -> int:
+    if wanted.kv_capacity_tokens:
+        return wanted.kv_capacity_tokens
     model, gpu = model_in(wanted.model, wanted.precision), gpu_get(wanted.gpu).spec
     try:
         return kv_capacity_tokens(model, gpu, wanted.tp)
@@ -189,7 +251,7 @@ def _renamed(rows: BenchmarkRows, wanted: Wanted) -> BenchmarkRows:
         rows,
         model=np.full(rows.rows, wanted.model),
         gpu=np.full(rows.rows, wanted.gpu),
-        tp=np.full(rows.rows, float(wanted.tp)),
+        tp=np.full(rows.rows, float(wanted.arrangement.gpus)),
     )
 
 

@@ -36,6 +36,7 @@ urlpatterns = [
     at("traces/<str:name>/", traces.detail, "trace"),
     at("traces/<str:name>/delete/", traces.delete, "trace-delete"),
     at("hardware/profiles/", profiles.listing, "profiles"),
+    at("hardware/profiles/new/", profiles.new, "profile-new"),
     at("hardware/profiles/<str:name>/", profiles.detail, "profile"),
     at("hardware/profiles/<str:name>/residuals.csv", profiles.residuals, "profile-residuals"),
     at("hardware/profiles/<str:name>/delete/", profiles.delete, "profile-delete"),

@@ -5,11 +5,15 @@ from __future__ import annotations
 import io
 import json
 
+import polars as pl
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 
 from planner.api.schema_hardware import CONFIG, DEPLOYMENT, GPU, MODEL
 from planner.models import OwnGpu, Profile, ProfileVersion
+from planner.pipeline.profile_error import stated_error
+from planner.selectors.profiles import profile_get
+from simulation.performance.profile import iteration_s
 from tests.planner.test_web_hardware import HEAD, MEASURED
 
 FIT = {
@@ -243,3 +247,56 @@ def test_estimates_one_and_many_in_json_and_csv(api):
     assert "model is missing" in lines[2]
     unknown = api.post("/api/v1/estimates/", DEPLOYMENT | {"colour": "red"}, format="json")
     assert unknown.status_code == 400
+
+
+def test_measured_kernels_become_an_operator_profile(api, shared_data):
+    """H100 kernels of aiconfigurator, a part of each file; the sum is slower than the peaks."""
+    numbers = []
+    for name in ("aic_gemm", "aic_generation_attention", "aic_context_attention"):
+        path = shared_data / "profiles" / f"{name}.parquet"
+        table = pl.read_parquet(path).filter(pl.col("system") == "h100_sxm")
+        body = io.BytesIO()
+        table.gather_every(4).write_parquet(body)
+        file = SimpleUploadedFile(f"{name}.parquet", body.getvalue())
+        made = api.post("/api/v1/calibrations/", {"file": file, "source": "aiconfigurator"})
+        assert made.status_code == 201, made.json()
+        assert made.json()["kind"] == "kernels"
+        numbers.append(made.json()["id"])
+    asked = {"name": "by kernels", "kind": "operator", "model": "llama-3.1-8b", "gpu": "H100-SXM"}
+    without = api.post("/api/v1/profiles/", asked, format="json")
+    assert without.status_code == 422
+    assert "file of measured kernels" in without.json()["detail"]
+    elsewhere = api.post(
+        "/api/v1/profiles/", asked | {"kernels": numbers, "gpu": "L4"}, format="json"
+    )
+    assert "H100-SXM" in elsewhere.json()["detail"]
+    made = api.post("/api/v1/profiles/", asked | {"kernels": numbers}, format="json")
+    assert made.status_code == 201, made.json()
+    assert "measured on H100-SXM" in made.json()["provenance"]["source"]
+    by_kernels = profile_get("by kernels").profile
+    peak_s = 16e9 / 3.35e12  # every weight read once at the published bandwidth
+    assert peak_s < float(iteration_s(by_kernels, 1, 512, 0, 0)) < 3 * peak_s
+    assert stated_error(by_kernels) is not None
+
+
+def test_a_roofline_needs_nothing_but_the_catalogue(api):
+    asked = {"name": "peaks", "kind": "roofline", "model": "llama-3.1-8b", "gpu": "H200"}
+    made = api.post("/api/v1/profiles/", asked, format="json").json()
+    assert (made["kind"], made["version"]) == ("roofline", 1)
+    assert made["checks"]
+    wrong = api.post("/api/v1/profiles/", asked | {"kind": "linear"}, format="json")
+    assert wrong.status_code == 400
+
+
+def test_a_roofline_is_scaled_to_measured_rows(api):
+    rows = f"{HEAD}\n" + "\n".join(
+        f"llama-3.1-8b,H200,1,{b},{isl},128,{0.06 * b * isl + 9},{7 + 0.05 * b}"
+        for b in (1, 4, 16, 64)
+        for isl in (256, 512, 1024)
+    )
+    where = upload(api, text=rows).json()["links"]["fits"]
+    asked = {"name": "scaled", "kind": "roofline", "model": "llama-3.1-8b", "gpu": "H200",
+             "rows_model": "llama-3.1-8b", "rows_gpu": "H200"}  # fmt: skip
+    made = api.post(where, asked, format="json")
+    assert made.status_code == 201, made.json()
+    assert set(made.json()["parameters"]) == {"decode factor", "prefill factor"}

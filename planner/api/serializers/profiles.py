@@ -10,10 +10,10 @@ from rest_framework.reverse import reverse
 from planner.api.serializers.hardware import ProvenanceField
 from planner.api.serializers.options import BytesField
 from planner.api.serializers.strict import FiniteField, StrictSerializer
-from planner.ingest.benchmarks import BENCHMARK_FORMATS
 from planner.models import Calibration, ProfileVersion
 from planner.selectors.profiles import Known
-from planner.services.calibrations import Reading
+from planner.services.calibrations import CALIBRATION_FORMATS, Reading
+from planner.services.computed import COMPUTED
 from planner.services.fits import KINDS, Wanted
 from planner.services.tuning import MAX_OBSERVATIONS
 from simulation.performance.specs import BYTES
@@ -218,7 +218,7 @@ class MeasurementsRequest(StrictSerializer):
         help_text="JSON of vLLM's benchmark or GuideLLM, or CSV; also .gz and .zst.",
         error_messages={"empty": "The file is empty; export it again."},
     )
-    format = serializers.ChoiceField(BENCHMARK_FORMATS, default="auto")
+    format = serializers.ChoiceField(CALIBRATION_FORMATS, default="auto")
     model = serializers.CharField(max_length=80, required=False)
     gpu = serializers.CharField(max_length=80, required=False)
     tp = serializers.IntegerField(min_value=1, max_value=1024, required=False)
@@ -233,25 +233,44 @@ class MeasurementsRequest(StrictSerializer):
         return Reading(**{key: said[key] for key in keys if key in said})
 
 
-class FitRequest(StrictSerializer):
-    """Which rows to fit, as what; limits left out follow from rows, defaults and memory."""
+class ComputeRequest(StrictSerializer):
+    """A profile that needs no benchmark rows; limits left out follow from defaults and memory."""
 
     name = serializers.CharField(max_length=80, help_text="A name that is there gets a version.")
-    kind = serializers.ChoiceField(KINDS)
+    kind = serializers.ChoiceField(COMPUTED)
     model = serializers.CharField(max_length=80)
     gpu = serializers.CharField(max_length=80)
-    tp = serializers.IntegerField(min_value=1, max_value=1024, default=1)
-    precision = serializers.ChoiceField(PRECISIONS, default="bf16")
-    rows_model = serializers.CharField(
-        max_length=200, default="", allow_blank=True, help_text="As the file calls it."
+    kernels = serializers.ListField(
+        child=serializers.IntegerField(min_value=1),
+        default=list,
+        max_length=50,
+        help_text="Calibrations that hold measured kernels, of an operator profile.",
     )
-    rows_gpu = serializers.CharField(max_length=200, default="", allow_blank=True)
+    tp = serializers.IntegerField(min_value=1, max_value=1024, default=1)
+    pp = serializers.IntegerField(min_value=1, max_value=64, default=1)
+    attention_dp = serializers.IntegerField(min_value=1, max_value=1024, default=1)
+    moe_tp = serializers.IntegerField(min_value=1, max_value=1024, default=1)
+    moe_ep = serializers.IntegerField(min_value=1, max_value=1024, default=1)
+    precision = serializers.ChoiceField(PRECISIONS, default="bf16")
+    kv_precision = serializers.ChoiceField(("bf16", "fp8"), default="bf16")
     max_batch = serializers.IntegerField(min_value=1, max_value=65_536, required=False)
     max_batch_tokens = serializers.IntegerField(min_value=1, max_value=10**7, required=False)
     kv_capacity_tokens = serializers.IntegerField(min_value=1, max_value=10**9, required=False)
 
     def wanted(self) -> Wanted:
-        return Wanted(**self.validated_data)
+        said = dict(self.validated_data)
+        return Wanted(**(said | {"kernels": tuple(said["kernels"])}))
+
+
+class FitRequest(ComputeRequest):
+    """Which rows to fit, as what; limits left out follow from rows, defaults and memory. Operator
+    and roofline profiles are scaled to the rows, prefill and decode apart."""
+
+    kind = serializers.ChoiceField(KINDS)
+    rows_model = serializers.CharField(
+        max_length=200, default="", allow_blank=True, help_text="As the file calls it."
+    )
+    rows_gpu = serializers.CharField(max_length=200, default="", allow_blank=True)
 
 
 class CompareAsked(StrictSerializer):

@@ -20,6 +20,7 @@ from planner.api.serializers.profiles import (
     CalibrationDetail,
     CalibrationItem,
     CompareAsked,
+    ComputeRequest,
     FitRequest,
     MeasurementsRequest,
     ObservationsRequest,
@@ -36,7 +37,7 @@ from planner.models import Calibration, ProfileVersion
 from planner.selectors import profiles as known
 from planner.selectors.calibrations import calibration_get, calibration_table, calibrations_list
 from planner.services import calibrations
-from planner.services.fits import profile_compare, profile_fit
+from planner.services.fits import profile_compare, profile_compute, profile_fit
 from planner.services.profiles import profile_delete
 from planner.services.tuning import profile_tune
 
@@ -50,6 +51,14 @@ class ProfileListView(ApiView):
         asked = valid(Search(data=request.query_params))
         rows = known.profiles_list(asked.get("search", ""))
         return paged(self, rows, ProfileItem, {"request": request})
+
+    @schema.profile_post
+    def post(self, request: Request) -> Response:
+        given = ComputeRequest(data=request.data)
+        given.is_valid(raise_exception=True)
+        key = idempotency_key(request)
+        version = profile_compute(user=self.user, wanted=given.wanted(), idempotency_key=key)
+        return _made(version, request)
 
 
 class ProfileView(ApiView):

@@ -8,7 +8,7 @@ from typing import Any
 from django import forms
 
 from planner.ingest.benchmarks import BENCHMARK_FORMATS
-from planner.services.calibrations import Reading
+from planner.services.calibrations import KERNELS, Reading
 from planner.services.fits import KINDS, Wanted
 from planner.web.forms.widgets import dress
 from simulation.performance.specs import BYTES
@@ -20,12 +20,27 @@ FORMATS = {
     "wva": "Columns of the Workload Variant Autoscaler (CSV)",
     "splitwise": "splitwise-sim (CSV, ms)",
     "sageserve": "SageServe (CSV, s)",
+    "kernels": "Measured kernels (our own, aiconfigurator, Vidur or LLMServingSim)",
     "csv": "Other CSV: model, gpu, tp, batch or concurrency, isl, osl, tbt_ms, prefill_ms, ttft_ms",
 }
 KIND_WORDS = {
     "linear": "Linear: ITL = α + β batch, prefill = γ + δ tokens",
     "table": "Table: interpolation between the measured rows",
+    "operator": "Operator: sum of measured kernels, times a factor fitted to the rows",
+    "roofline": "Roofline: published peaks, times a factor fitted to the rows",
 }
+COMPUTED_WORDS = {
+    "operator": "Operator: sum of measured kernels",
+    "roofline": "Roofline: published peaks and the shares that kernels reach",
+}
+WIDTHS = {
+    "tp": "Tensor parallel",
+    "pp": "Pipeline stages",
+    "attention_dp": "Attention data parallel",
+    "moe_tp": "Experts, tensor parallel",
+    "moe_ep": "Experts, expert parallel",
+}
+LIMITS = ("max_batch", "max_batch_tokens", "kv_capacity_tokens")
 PRECISIONS = [("", "as the file says"), *((p, p) for p in BYTES)]
 
 
@@ -41,6 +56,14 @@ def _limit(label: str, hint: str) -> forms.IntegerField:
     )
 
 
+def _kernels() -> forms.MultipleChoiceField:
+    return forms.MultipleChoiceField(
+        label="Files of measured kernels",
+        required=False,
+        help_text="Of an operator profile; several are put together.",
+    )
+
+
 class MeasurementsForm(forms.Form):
     """A file of measurements, and what it does not say itself."""
 
@@ -50,7 +73,7 @@ class MeasurementsForm(forms.Form):
     format = forms.ChoiceField(
         label="Format",
         required=False,
-        choices=[(name, FORMATS.get(name, name)) for name in BENCHMARK_FORMATS],
+        choices=[(name, FORMATS.get(name, name)) for name in (*BENCHMARK_FORMATS, KERNELS)],
     )
     model = _name("Model of every row", "model-names", required=False)
     gpu = _name("GPU of every row", "gpu-names", required=False)
@@ -107,15 +130,60 @@ class FitForm(_RowsForm):
     kv_capacity_tokens = _limit(
         "KV cache, tokens", "Left empty: what nine tenths of the memory leave beside the weights."
     )
+    kernels = _kernels()
+
+    def __init__(self, *args: Any, kernels: list[tuple[str, str]], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["kernels"].choices = kernels  # type: ignore[attr-defined]
 
     def wanted(self) -> Wanted:
         said = self.cleaned_data
         model, gpu, _ = json.loads(said["rows"])
-        keys = ("name", "kind", "model", "gpu", "tp", "precision")
-        limits = ("max_batch", "max_batch_tokens", "kv_capacity_tokens")
+        keys = ("name", "kind", "model", "gpu", "tp", "precision", *LIMITS)
         return Wanted(
-            rows_model=model, rows_gpu=gpu, **{key: said[key] for key in (*keys, *limits)}
+            rows_model=model,
+            rows_gpu=gpu,
+            kernels=tuple(int(pk) for pk in said["kernels"]),
+            **{key: said[key] for key in keys},
         )
+
+
+class ComputedForm(forms.Form):
+    """A profile that follows from the model's shape: nothing of it was fitted."""
+
+    kind = forms.ChoiceField(label="Kind", choices=list(COMPUTED_WORDS.items()))
+    name = _name("Name of the profile", "profile-names",
+                 help_text="A name that is there already gets a new version.")  # fmt: skip
+    model = _name("Model", "model-names")
+    gpu = _name("GPU", "gpu-names")
+    kernels = _kernels()
+    precision = forms.ChoiceField(label="Weights", choices=[(p, p) for p in BYTES])
+    kv_precision = forms.ChoiceField(label="KV cache", choices=[("bf16", "bf16"), ("fp8", "fp8")])
+    max_batch = _limit("Sequences in a batch", "Left empty: 256.")
+    max_batch_tokens = _limit("Tokens of an iteration", "The chunked prefill budget; else 2,048.")
+    kv_capacity_tokens = _limit("KV cache, tokens", "Left empty: what the memory leaves.")
+
+    def __init__(self, *args: Any, kernels: list[tuple[str, str]], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["kernels"].choices = kernels  # type: ignore[attr-defined]
+        for width, label in WIDTHS.items():
+            self.fields[width] = forms.IntegerField(
+                label=label, required=False, min_value=1, max_value=1024, initial=1
+            )
+        dress(self)
+
+    def widths(self) -> list[Any]:
+        return [self[width] for width in WIDTHS]
+
+    def limits(self) -> list[Any]:
+        return [self[limit] for limit in LIMITS]
+
+    def wanted(self) -> Wanted:
+        said = self.cleaned_data
+        keys = ("name", "kind", "model", "gpu", "precision", "kv_precision", *LIMITS)
+        given: dict[str, Any] = {key: said[key] for key in keys}
+        given |= {width: said[width] or 1 for width in WIDTHS}
+        return Wanted(kernels=tuple(int(pk) for pk in said["kernels"]), **given)
 
 
 class CompareForm(_RowsForm):

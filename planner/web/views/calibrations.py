@@ -16,12 +16,11 @@ from planner import catalogue
 from planner.errors import EXPECTED, CatalogueError, PlannerError
 from planner.models import Calibration
 from planner.selectors.calibrations import calibration_get, calibration_table, calibrations_list
-from planner.selectors.hardware import gpus_list, models_list
-from planner.selectors.profiles import profiles_list
 from planner.services import calibrations
 from planner.services.fits import profile_compare, profile_fit
 from planner.web.errors import planners_only, require_planner
 from planner.web.forms.calibration import CompareForm, FitForm, MeasurementsForm, arrangement_key
+from planner.web.listings import choice_names, kernel_choices, profile_choices
 from planner.web.paging import paged
 from planner.web.profile_figures import residual_figures
 from planner.web.request import Request
@@ -93,12 +92,12 @@ def delete(request: Request, pk: int) -> HttpResponse:
 def _upload(
     request: Request, form: MeasurementsForm, problem: str, status: int = 200
 ) -> HttpResponse:
-    context = {"form": form, "problem": problem, **_names()}
+    context = {"form": form, "problem": problem, **choice_names()}
     return render(request, "web/calibration_new.html", context, status=status)
 
 
 def _fit(request: Request, calibration: Calibration) -> HttpResponse:
-    form = FitForm(request.POST, arrangements=_arrangements(calibration))
+    form = FitForm(request.POST, arrangements=_arrangements(calibration), kernels=kernel_choices())
     problem = ""
     if form.is_valid():
         try:
@@ -115,7 +114,7 @@ def _fit(request: Request, calibration: Calibration) -> HttpResponse:
 
 def _compare(request: Request, calibration: Calibration) -> HttpResponse:
     form = CompareForm(
-        request.GET, arrangements=_arrangements(calibration), profiles=_profile_choices()
+        request.GET, arrangements=_arrangements(calibration), profiles=profile_choices()
     )
     if not form.is_valid():
         return _show(request, calibration, compare=form, status=400)
@@ -167,10 +166,14 @@ def _show(
         )
         .head(PREVIEW_ROWS)
         .rows(),
-        "fit": fit or FitForm(initial=_first(arrangements), arrangements=arrangements),
-        "compare": compare or CompareForm(arrangements=arrangements, profiles=_profile_choices()),
+        "fit": fit
+        or FitForm(
+            initial=_first(arrangements), arrangements=arrangements, kernels=kernel_choices()
+        ),
+        "compare": compare or CompareForm(arrangements=arrangements, profiles=profile_choices()),
         "problem": problem,
-        **_names(),
+        "benchmark": calibration.kind == Calibration.Kind.BENCHMARK,
+        **choice_names(),
         **more,
     }
     return render(request, "web/calibration.html", context, status=status)
@@ -205,22 +208,3 @@ def _called(find: Any, name: str) -> str:
         return str(find(name)) if name else ""
     except (CatalogueError, PlannerError):
         return name
-
-
-def _profile_choices() -> list[tuple[str, str]]:
-    return [
-        (
-            f"{one.name}|{one.version or ''}",
-            f"{one.name}, version {one.version}" if one.own else f"{one.model} on {one.tp} × "
-            f"{one.gpu} (built in, {one.kind})",
-        )
-        for one in profiles_list()
-    ]  # fmt: skip
-
-
-def _names() -> dict[str, Any]:
-    return {
-        "model_names": [entry.name for entry in models_list()],
-        "gpu_names": [entry.name for entry in gpus_list()],
-        "profile_names": [one.name for one in profiles_list() if one.own],
-    }

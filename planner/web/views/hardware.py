@@ -39,8 +39,14 @@ def models(request: Request) -> HttpResponse:
     names = [gpu.name for gpu in everything]
     chosen = request.GET.get("gpu", "")
     gpu = known.gpu_get(chosen if chosen in names else _usual(names)).spec
-    entries = [(entry, memory_of(entry.spec, gpu)) for entry in known.models_list(search)]
-    context = {"models": entries, "search": search, "gpu_names": names, "gpu": gpu.name}
+    page = paged(request, known.models_list(search))
+    context = {
+        "page": page,
+        "models": [(entry, memory_of(entry.spec, gpu)) for entry in page],
+        "search": search,
+        "gpu_names": names,
+        "gpu": gpu.name,
+    }
     return _list(request, "models", context)
 
 

@@ -8,12 +8,17 @@ import polars as pl
 from django.contrib import messages
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
-from django.views.decorators.http import require_POST, require_safe
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
+from planner.errors import EXPECTED
 from planner.exports import csv_text
 from planner.models import ProfileVersion
 from planner.selectors import profiles as known
 from planner.services import profiles
+from planner.services.fits import profile_compute
+from planner.web.errors import planners_only
+from planner.web.forms.calibration import ComputedForm
+from planner.web.listings import choice_names, kernel_choices
 from planner.web.profile_figures import decode_figure, prefill_figure, residual_figures
 from planner.web.request import Request
 from simulation.performance.compare import telling_check
@@ -49,6 +54,32 @@ def detail(request: Request, name: str) -> HttpResponse:
         "residual_rows": residuals.height,
     }
     return render(request, "web/profile.html", context)
+
+
+@require_http_methods(["GET", "POST"])
+@planners_only
+def new(request: Request) -> HttpResponse:
+    """An operator or roofline profile, which no benchmark row is needed for."""
+    choices = kernel_choices()
+    problem = ""
+    if request.method == "POST":
+        form = ComputedForm(request.POST, kernels=choices)
+        if form.is_valid():
+            try:
+                version = profile_compute(user=request.user, wanted=form.wanted())
+            except EXPECTED as error:
+                problem = str(error)
+            else:
+                name, number = version.profile.name, version.version
+                messages.success(request, f"{name}, version {number}, is made.")
+                return redirect("web:profile", name)
+    else:
+        chosen = request.GET.getlist("kernels")
+        kind = "operator" if chosen else "roofline"
+        form = ComputedForm(initial={"kind": kind, "kernels": chosen}, kernels=choices)
+    context = {"form": form, "problem": problem, **choice_names()}
+    status = 400 if request.method == "POST" else 200
+    return render(request, "web/profile_new.html", context, status=status)
 
 
 @require_safe

@@ -1,0 +1,184 @@
+"""bin/manage profiles: list them, show one, fit one to a file of measurements."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, _SubParsersAction
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from planner import catalogue
+from planner.errors import CatalogueError, PlannerError
+from planner.management.base import HeadroomCommand
+from planner.models import Calibration
+from planner.selectors.profiles import Known, profile_get, profile_versions, profiles_list
+from planner.services.calibrations import CALIBRATION_FORMATS, Reading, calibration_path
+from planner.services.computed import COMPUTED
+from planner.services.fits import KINDS, Wanted, profile_compute, profile_fit
+
+
+class Command(HeadroomCommand):
+    help = "Profiles: list, show NAME, or import FILE... --kind linear --name NAME."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        actions = parser.add_subparsers(dest="action", required=True)
+        listing = _action(actions, "list", "built-in profiles and those kept here")
+        listing.add_argument("--search", default="", help="parts of model, GPU, kind or name")
+        show = _action(actions, "show", "one profile with its errors")
+        show.add_argument("name")
+        show.add_argument("--version", dest="profile_version", type=int)
+        take = _action(actions, "import", "fit a profile to measurements and keep it")
+        take.add_argument("file", type=Path, nargs="*", help="benchmark rows, or measured kernels")
+        take.add_argument("--kind", required=True, choices=KINDS)
+        take.add_argument("--name", help="left out: model, GPU and tp")
+        take.add_argument("--format", default="auto", choices=CALIBRATION_FORMATS)
+        take.add_argument("--model", help="of the profile; left out: the file's")
+        take.add_argument("--gpu", help="likewise")
+        take.add_argument("--tp", type=int, help="GPUs of an instance; left out: the file's, or 1")
+        take.add_argument("--precision", default="bf16")
+        take.add_argument("--source", default="", help="where it was measured, in words")
+        for limit in ("--max-batch", "--max-batch-tokens", "--kv-capacity-tokens"):
+            take.add_argument(limit, type=int)
+
+    def answer(self, options: dict[str, Any]) -> dict[str, Any]:
+        if options["action"] == "list":
+            found = profiles_list(options["search"])
+            return {"profiles": [profile_document(one) for one in found]}
+        if options["action"] == "show":
+            one = profile_get(options["name"], options["profile_version"])
+            versions = [row.version for row in profile_versions(options["name"])]
+            return profile_document(one) | {
+                "checks": [asdict(check) for check in one.checks],
+                "parameters": dict(one.parameters),
+                "versions": versions,
+                "notes": list(one.report.get("notes", [])),
+            }
+        return self._import(options)
+
+    def words(self, answer: dict[str, Any]) -> str:
+        rows = answer.get("profiles")
+        if rows is not None:
+            return "\n".join(_line(row) for row in rows)
+        lines = [_line(answer), f"  {answer['provenance']}: {answer['source']}"]
+        lines += [
+            f"  {name} {p['value']:.5g} {p['unit']}"
+            + (f" ({p['low']:.5g} to {p['high']:.5g})" if p["low"] is not None else "")
+            for name, p in answer["parameters"].items()
+        ]
+        lines += [
+            f"  {c['quantity']}: MAPE {c['mape']:.1%}, median {c['median']:.1%}, p95 "
+            f"{c['p95']:.1%}, bias {c['bias']:+.1%} of {c['rows']:,} rows ({c['against']})"
+            for c in answer["checks"]
+        ]
+        return "\n".join(lines + [f"  {note}" for note in answer["notes"]])
+
+    def _import(self, options: dict[str, Any]) -> dict[str, Any]:
+        reading = Reading(format=options["format"])
+        files = [
+            calibration_path(user=None, path=path, reading=reading, source=options["source"])
+            for path in options["file"]
+        ]
+        kernels = [one for one in files if one.kind == Calibration.Kind.KERNELS]
+        rows = [one for one in files if one.kind == Calibration.Kind.BENCHMARK]
+        if len(rows) > 1:
+            raise PlannerError("Give one file of benchmark rows at a time; join them before.")
+        wanted = _wanted(options, rows[0] if rows else None, tuple(one.pk for one in kernels))
+        if rows:
+            version = profile_fit(user=None, calibration=rows[0], wanted=wanted)
+        elif wanted.kind in COMPUTED:
+            version = profile_compute(user=None, wanted=wanted)
+        else:
+            raise PlannerError(f"A {wanted.kind} profile is fitted to benchmark rows; name a file.")
+        asked = {"action": "show", "name": version.profile.name, "profile_version": version.version}
+        return self.answer(asked)
+
+
+def profile_document(one: Known) -> dict[str, Any]:
+    """A profile in one line, as lists print it; ``error`` is of the check it is judged by."""
+    told = one.telling
+    return {
+        "name": one.name,
+        "version": one.version,
+        "kind": one.kind,
+        "model": one.model,
+        "gpu": one.gpu,
+        "tp": one.tp,
+        "error": told.mape if told else None,
+        "basis": f"{told.quantity}, {told.against}" if told else None,
+        "provenance": one.profile.provenance.kind,
+        "source": one.profile.provenance.source,
+    }
+
+
+def _wanted(options: dict[str, Any], rows: Calibration | None, kernels: tuple[int, ...]) -> Wanted:
+    """What to make, from the options and, where they are silent, the only arrangement in the
+    file."""
+    given = {key: options[key] for key in ("model", "gpu", "tp") if options[key]}
+    found: dict[str, Any] = {}
+    if rows is not None:
+        fitting = [one for one in rows.report["arrangements"] if _agrees(one, given)]
+        if len(fitting) != 1:
+            have = "; ".join(
+                f"{one['model'] or 'no model'} on {one['tp'] or '?'} x {one['gpu'] or 'no GPU'}"
+                for one in rows.report["arrangements"][:10]
+            )
+            raise PlannerError(
+                f"{rows.name} has {len(rows.report['arrangements'])} arrangements, {len(fitting)} "
+                f"of which fit --model, --gpu and --tp; choose one of: {have}."
+            )
+        found = fitting[0]
+    model = given.get("model") or _called(catalogue.model_name, found.get("model") or "")
+    gpu = given.get("gpu") or _called(catalogue.gpu_name, found.get("gpu") or "")
+    tp = int(given.get("tp") or found.get("tp") or 1)
+    for what, said in (("model", model), ("gpu", gpu)):
+        if not said:
+            raise PlannerError(f"--{what} is missing; name it.")
+    name = options["name"] or f"{model} {gpu} tp{tp}".replace("/", "-")
+    limits = ("max_batch", "max_batch_tokens", "kv_capacity_tokens")
+    return Wanted(
+        name=name,
+        kind=options["kind"],
+        model=model,
+        gpu=gpu,
+        tp=tp,
+        rows_model=found.get("model") or "",
+        rows_gpu=found.get("gpu") or "",
+        precision=options["precision"],
+        kernels=kernels,
+        **{limit: options[limit] for limit in limits},
+    )
+
+
+def _agrees(one: dict[str, Any], given: dict[str, Any]) -> bool:
+    """Whether an arrangement of a file may be the one that was asked for."""
+    same_model = "model" not in given or given["model"] in (
+        one["model"], _called(catalogue.model_name, one["model"]),
+    )  # fmt: skip
+    same_gpu = "gpu" not in given or given["gpu"] in (
+        one["gpu"], _called(catalogue.gpu_name, one["gpu"]),
+    )  # fmt: skip
+    same_tp = "tp" not in given or one["tp"] in (None, given["tp"])
+    return (same_model or not one["model"]) and (same_gpu or not one["gpu"]) and same_tp
+
+
+def _called(find: Any, name: str) -> str:
+    """The catalogue's name for what a file calls so, else the file's own."""
+    try:
+        return str(find(name)) if name else ""
+    except CatalogueError:
+        return name
+
+
+def _line(row: dict[str, Any]) -> str:
+    version = f" version {row['version']}" if row["version"] else ""
+    error = "not checked" if row["error"] is None else f"error {row['error']:.1%} ({row['basis']})"
+    return (
+        f"{row['name']}{version}: {row['kind']}, {row['model']} on {row['tp']} x {row['gpu']}, "
+        f"{error}"
+    )
+
+
+def _action(actions: _SubParsersAction[Any], name: str, help: str) -> ArgumentParser:
+    parser: ArgumentParser = actions.add_parser(name, help=help)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    return parser
