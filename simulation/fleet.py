@@ -50,6 +50,16 @@ class Region:
 
 
 @dataclass(frozen=True, slots=True)
+class KvLink:
+    """The way of a KV cache from a prefill to a decode instance. Transfers queue, first come first
+    served, at the sender's own link and at the one all instances of its pool share."""
+
+    kv_bytes_per_token: float
+    bytes_s: float  # of one instance
+    shared_bytes_s: float = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
 class Pool:
     """Identical instances of one model in one region on one GPU arrangement."""
 
@@ -63,12 +73,26 @@ class Pool:
     startup_s: float  # from asked for to serving; burns GPU time (E3)
     usd_per_gpu_hour: float
     max_context: int | None = None  # tokens of the longest request; None: memory alone limits it
+    role: str = "both"  # of ROLES; prefill hands over to the decode pools of its model and region
+    batching: str = "chunked"  # of BATCHING
+    link: KvLink | None = None  # of a prefill pool
     power: PowerAtLoad | None = None  # None: the GPU's watts while it prefills and decodes
     host_w: float = 0.0  # of the server beside the GPU boards, per GPU, all the time
 
     @property
     def gpus_per_instance(self) -> int:
         return self.profile.tp
+
+
+# Which ready instance of an endpoint takes a request: the one with the fewest tokens still to
+# prefill and to give out; the fewest prompt tokens, a decode counting one; each in turn; the fewest
+# KV tokens in use or waiting to be.
+ROUTERS = ("least-remaining", "least-pending", "round-robin", "least-memory")
+ROLES = ("both", "prefill", "decode")
+# chunked: decodes first, prompts in pieces with what is left of the token budget. whole: waiting
+# prompts first and unbroken, a longer one than the budget alone; decodes run beside them if all
+# fit, else they pause for that iteration. alone: likewise, and they always pause.
+BATCHING = ("chunked", "whole", "alone")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +102,8 @@ class Routing:
     region_threshold: float = 0.7  # first preferred region below it, else the least used
     release_one_below: float = 0.6  # a deferred request is released to an endpoint
     release_two_below: float = 0.5
+    instance: str = "least-remaining"  # of ROUTERS, for what has its prompt before it
+    decode: str = "least-memory"  # likewise, for what a prefill pool hands over
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,8 +125,29 @@ class Fleet:
         for pool in self.pools:
             if pool.region not in known:
                 raise SimulationError(f"Pool of {pool.model}: region {pool.region!r} is not known.")
+        self._check_roles()
         if self.latency_s.shape != (len(self.regions), len(self.regions)):
             raise SimulationError("Fleet latency must be a square of regions by regions.")
         latency = np.array(self.latency_s, dtype=np.float64)
         latency.setflags(write=False)
         object.__setattr__(self, "latency_s", latency)
+
+    def _check_roles(self) -> None:
+        for name in (self.routing.instance, self.routing.decode):
+            if name not in ROUTERS:
+                raise SimulationError(f"There is no router {name!r}; use {', '.join(ROUTERS)}.")
+        roles = {(pool.model, pool.region, pool.role) for pool in self.pools}
+        for pool in self.pools:
+            place = f"Pool of {pool.model} in {pool.region}"
+            if pool.role not in ROLES or pool.batching not in BATCHING:
+                raise SimulationError(
+                    f"{place}: role is one of {', '.join(ROLES)}, "
+                    f"batching one of {', '.join(BATCHING)}."
+                )
+            other = {"prefill": "decode", "decode": "prefill"}.get(pool.role)
+            if other and (pool.model, pool.region, other) not in roles:
+                raise SimulationError(f"{place}: a {pool.role} pool needs a {other} one beside it.")
+            if (pool.role == "prefill") != (pool.link is not None):
+                raise SimulationError(f"{place}: a prefill pool needs a link, others have none.")
+            if pool.link and not min(pool.link.bytes_s, pool.link.shared_bytes_s) > 0:
+                raise SimulationError(f"{place}: its link needs a bandwidth above 0.")

@@ -21,16 +21,21 @@ def check(result: SimulationResult) -> None:
     _hours(result)
 
 
-def check_state(pools: npt.NDArray[Any]) -> None:
-    """Laws seen only inside the engine; ``pools`` are its records, shape ``[pools]``.
+def check_state(pools: npt.NDArray[Any], instances: npt.NDArray[Any], still_open: int) -> None:
+    """Laws seen only inside the engine; its records of pools and instances, and how many requests
+    were neither completed nor rejected at the end.
 
     No instance ever held more KV tokens than it has, ran before it was ready, or lost count of its
-    life: the four kinds of hours add up to the time from each birth to each death.
+    life: the four kinds of hours add up to the time from each birth to each death. When every
+    request is done, no instance holds memory, work or a place in its queue for one.
     """
     _law(pools["kv_peak"] <= pools["kv_capacity"], "an instance held more KV than its memory")
     _law(pools["early"] == 0, "an iteration ran on an instance that was not ready")
     kinds = pools["starting_s"] + pools["idle_s"] + pools["prefill_s"] + pools["decode_s"]
     _law(_close(kinds, pools["lifetime_s"]), "hours by kind do not add up to instance lifetimes")
+    if not still_open:
+        for name in ("kv", "context", "work", "pending", "queued", "running", "waiting", "decodes"):
+            _law(instances[name] == 0, f"an idle instance is left with {name}")
 
 
 def _conservation(result: SimulationResult) -> None:

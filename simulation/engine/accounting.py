@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from simulation.compiled import kernel
+from simulation.compiled import kernel, outlined
 from simulation.engine.state import (
     S_BUSY,
     S_DRAINING,
@@ -35,9 +35,29 @@ def _held(instance: Any, t: float) -> float:
     return float(instance.kv * x + instance.decodes * climbed)
 
 
+class Books(NamedTuple):
+    """What accounting needs of the state."""
+
+    clock: Any
+    instances: Any
+    pools: Any
+    series: Any
+
+
 @kernel
 def settle(s: Any, slot: int, t: float) -> None:
     """Count what the instance did since it was last settled, up to ``t`` or the window's end."""
+    _settle(Books(s.clock, s.instances, s.pools, s.series), slot, t)
+
+
+@kernel
+def count_tokens(s: Any, slot: int, t: float, decoded: int, first_tokens: int) -> None:
+    """Tokens of the run that ended at ``t``: prefilled, and given out at each iteration's end."""
+    _count_tokens(Books(s.clock, s.instances, s.pools, s.series), slot, t, decoded, first_tokens)
+
+
+@outlined
+def _settle(s: Any, slot: int, t: float) -> None:
     instance, clock = s.instances[slot], s.clock[0]
     start, end = instance.settled, min(t, clock.duration)
     if end <= start:
@@ -82,15 +102,14 @@ def _add_tokens(s: Any, row: int, pool: int, t: float, tokens: float) -> None:
         s.series[row, pool, i] += tokens
 
 
-@kernel
-def count_tokens(s: Any, slot: int, t: float, first_tokens: int) -> None:
-    """Tokens of the run that ended at ``t``: prefilled, and given out at each iteration's end."""
+@outlined
+def _count_tokens(s: Any, slot: int, t: float, decoded: int, first_tokens: int) -> None:
     instance, clock = s.instances[slot], s.clock[0]
     if instance.chunk > 0:
         _add_tokens(s, S_INPUT, instance.pool, t, instance.chunk)
     begin = instance.t0 + instance.dt
     if t <= clock.duration and int(begin / clock.interval) == int(t / clock.interval):
-        _add_tokens(s, S_OUTPUT, instance.pool, t, instance.decodes * instance.k + first_tokens)
+        _add_tokens(s, S_OUTPUT, instance.pool, t, decoded + first_tokens)
         return
     # Fused decode iterations never carry prefills: k > 1 has no first tokens.
     _add_tokens(s, S_OUTPUT, instance.pool, t, first_tokens)

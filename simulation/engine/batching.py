@@ -11,6 +11,11 @@ Memory is reserved at admission (prompt and the first token) and grows by a toke
 beginning of each iteration; when it runs short the most recently admitted request is preempted: its
 memory is freed and it waits at the head of its queue to have prompt and generated tokens computed
 again, as in vLLM.
+
+A pool may batch otherwise (``fleet.BATCHING``). Where prompts come first, decodes that sit out an
+iteration do not count it. An instance of a prefill pool lets its requests go after their first
+token; their KV cache travels, one after another, to a decode instance, which is chosen when it
+arrives and holds its memory from admission on.
 """
 
 from __future__ import annotations
@@ -21,98 +26,17 @@ import numpy as np
 
 from simulation.compiled import kernel
 from simulation.engine.accounting import count_tokens, settle
-from simulation.engine.heaps import batch_push, batch_remove, schedule
+from simulation.engine.heaps import batch_push, batch_remove, delivery_push, schedule
+from simulation.engine.waiting import is_low, prepend
+from simulation.fleet import BATCHING
 from simulation.lifecycle import DRAINING, OFF, READY
 from simulation.performance.curves import decode_growth, iteration_seconds, measured
-from simulation.progress import iteration_end, iterations_done
+from simulation.progress import iteration_end
 from simulation.results import COMPLETED
 
-# --- waiting -------------------------------------------------------------------------------------
-
-
-@kernel
-def _is_low(s: Any, r: int, t: float) -> bool:
-    request = s.requests[r]
-    return bool(s.deferrable[request.tier] and t - request.arrival < s.priority_after[request.tier])
-
-
-@kernel
-def _append(s: Any, slot: int, r: int, low: bool) -> None:
-    instance = s.instances[slot]
-    s.requests[r].next = -1
-    if low:
-        if instance.low < 0:
-            instance.low = r
-        else:
-            s.requests[instance.low_tail].next = r
-        instance.low_tail = r
-    else:
-        if instance.urgent < 0:
-            instance.urgent = r
-        else:
-            s.requests[instance.urgent_tail].next = r
-        instance.urgent_tail = r
-
-
-@kernel
-def _prepend(s: Any, slot: int, r: int, low: bool) -> None:
-    instance = s.instances[slot]
-    if low:
-        s.requests[r].next = instance.low
-        if instance.low < 0:
-            instance.low_tail = r
-        instance.low = r
-    else:
-        s.requests[r].next = instance.urgent
-        if instance.urgent < 0:
-            instance.urgent_tail = r
-        instance.urgent = r
-
-
-@kernel
-def interrupt(s: Any, slot: int, t: float) -> None:
-    """Let the run of iterations end at the first boundary not before ``t``."""
-    instance = s.instances[slot]
-    if instance.k > 1:
-        instance.k = iterations_done(instance, t) + 1
-        schedule(s, slot, iteration_end(instance, instance.k))
-
-
-@kernel
-def enqueue(s: Any, slot: int, r: int, t: float) -> None:
-    """A routed request arrives at its instance and joins at the next iteration boundary."""
-    instance, request = s.instances[slot], s.requests[r]
-    pool = s.pools[instance.pool]
-    low = _is_low(s, r, t)
-    blocked = instance.urgent >= 0 or (low and instance.low >= 0)
-    _append(s, slot, r, low)
-    instance.waiting += 1
-    pool.waiting += 1
-    pool.arrived_tokens += request.isl
-    instance.work += request.isl + request.osl
-    request.pool = instance.pool
-    if instance.k == 0:
-        settle(s, slot, t)
-        schedule(s, slot, t)
-    elif instance.running < pool.max_batch and not blocked:
-        interrupt(s, slot, t)
-
-
-@kernel
-def promote_aged(s: Any, slot: int, t: float) -> None:
-    """Waiting deferrable requests past their age go to the end of the interactive queue."""
-    instance = s.instances[slot]
-    moved = False
-    while instance.low >= 0 and not _is_low(s, instance.low, t):
-        r = instance.low
-        instance.low = s.requests[r].next
-        _append(s, slot, r, False)
-        moved = True
-    if moved:
-        interrupt(s, slot, t)
-
-
 # --- the batch -----------------------------------------------------------------------------------
+
+CHUNKED, ALONE = BATCHING.index("chunked"), BATCHING.index("alone")
 
 
 @kernel
@@ -132,6 +56,7 @@ def _complete(s: Any, slot: int, r: int, t: float) -> None:
     request = s.requests[r]
     _leave_batch(s, slot, r)
     s.instances[slot].kv -= request.isl + request.osl
+    s.instances[slot].pending -= 1
     request.last = t
     request.outcome = COMPLETED
     s.clock[0].open -= 1
@@ -149,11 +74,14 @@ def _preempt_newest(s: Any, slot: int, t: float) -> None:
         instance.partial = -1
     else:
         request.generated = request.osl - (request.finish - instance.counter)
+        request.carried = 0
+        instance.pending += request.isl + request.generated
         batch_remove(s, slot, r)
         instance.kv -= request.isl + request.generated
         instance.context -= request.isl + request.generated
         instance.work += request.isl + request.generated
-    _prepend(s, slot, r, _is_low(s, r, t))
+    instance.queued += request.isl + request.generated
+    prepend(s, slot, r, is_low(s, r, t))
     instance.waiting += 1
     s.pools[instance.pool].waiting += 1
     s.pools[instance.pool].preemptions += 1
@@ -171,6 +99,25 @@ def _add_fresh(s: Any, slot: int, r: int) -> None:
 
 
 @kernel
+def _hand_over(s: Any, slot: int, r: int, t: float) -> None:
+    """The KV cache leaves once those before it are through, at the pace of the slower link."""
+    instance, request = s.instances[slot], s.requests[r]
+    pool = s.pools[instance.pool]
+    _leave_batch(s, slot, r)
+    tokens = request.isl + request.generated
+    instance.kv -= tokens + 1
+    instance.pending -= 1
+    request.generated += 1
+    request.carried = 1
+    request.model = pool.then
+    size = tokens * pool.kv_bytes
+    start = max(t, instance.link_free, pool.shared_free)
+    instance.link_free = start + size / pool.link
+    pool.shared_free = start + size / pool.shared_link
+    delivery_push(s, max(instance.link_free, pool.shared_free), r)
+
+
+@kernel
 def _admit(s: Any, slot: int, low: bool) -> None:
     instance = s.instances[slot]
     r = instance.low if low else instance.urgent
@@ -181,13 +128,18 @@ def _admit(s: Any, slot: int, low: bool) -> None:
         instance.urgent = request.next
     instance.waiting -= 1
     s.pools[instance.pool].waiting -= 1
+    instance.queued -= request.isl + request.generated
     instance.kv += request.isl + request.generated + 1
     request.older, request.newer = instance.newest, -1
     if instance.newest >= 0:
         s.requests[instance.newest].newer = r
     instance.newest = r
     instance.running += 1
-    instance.partial, instance.partial_left = r, request.isl + request.generated
+    if request.carried:
+        batch_push(s, slot, instance.counter + request.osl - request.generated, r)
+        instance.context += request.isl + request.generated
+    else:
+        instance.partial, instance.partial_left = r, request.isl + request.generated
 
 
 @kernel
@@ -198,9 +150,10 @@ def finish_run(s: Any, slot: int, t: float) -> int:
     if instance.k == 0:
         return 0
     pool = s.pools[instance.pool]
-    instance.counter += instance.k
+    steps = 0 if instance.pausing else instance.k
+    instance.counter += steps
     pool.iterations += instance.k
-    decoded = instance.decodes * instance.k
+    decoded = instance.decodes * steps
     pool.outside += instance.k * instance.outside
     instance.kv += instance.decodes * (instance.k - 1)
     instance.context += decoded
@@ -211,7 +164,7 @@ def finish_run(s: Any, slot: int, t: float) -> int:
     while r >= 0:
         first_tokens += 1
         r = s.requests[r].next
-    count_tokens(s, slot, t, first_tokens)
+    count_tokens(s, slot, t, decoded, first_tokens)
     instance.work -= decoded + instance.chunk + first_tokens
     instance.k = 0
     instance.chunk = 0
@@ -227,9 +180,12 @@ def finish_run(s: Any, slot: int, t: float) -> int:
         request = s.requests[r]
         following = request.next
         generated = request.generated + 1
+        instance.pending -= request.isl + request.generated
         if np.isnan(request.first):
             request.first = t
-        if generated == request.osl:
+        if pool.then >= 0 and generated < request.osl:
+            _hand_over(s, slot, r, t)
+        elif generated == request.osl:
             _complete(s, slot, r, t)
         else:
             batch_push(s, slot, instance.counter + request.osl - generated, r)
@@ -247,9 +203,10 @@ def begin_run(s: Any, slot: int, t: float) -> None:
     while instance.decodes > pool.kv_capacity - instance.kv:
         _preempt_newest(s, slot, t)
         preempted = True
-    decodes = instance.decodes
-    instance.kv += decodes
-    chunk, pairs, left = 0, 0.0, pool.budget - decodes
+    instance.kv += instance.decodes
+    whole = pool.batching != CHUNKED
+    chunk, pairs = 0, 0.0
+    left = pool.budget if whole else pool.budget - instance.decodes
     while left > 0:
         if instance.partial < 0:
             if preempted or instance.running >= pool.max_batch or instance.waiting == 0:
@@ -261,8 +218,14 @@ def begin_run(s: Any, slot: int, t: float) -> None:
                 room -= pool.watermark
             if head.isl + head.generated + 1 > room:
                 break
+            if head.carried:
+                left -= 1
+                _admit(s, slot, low)
+                continue
+            if whole and chunk > 0 and head.isl + head.generated > left:
+                break
             _admit(s, slot, low)
-        tokens = min(left, instance.partial_left)
+        tokens = instance.partial_left if whole else min(left, instance.partial_left)
         request = s.requests[instance.partial]
         before = request.isl + request.generated - instance.partial_left
         pairs += tokens * (before + 0.5 * tokens)
@@ -272,6 +235,12 @@ def begin_run(s: Any, slot: int, t: float) -> None:
         if instance.partial_left == 0:
             _add_fresh(s, slot, instance.partial)
             instance.partial = -1
+    decodes = instance.decodes
+    alone = pool.batching == ALONE or decodes > left
+    instance.pausing = whole and chunk > 0 and decodes > 0 and alone
+    if instance.pausing:
+        instance.kv -= decodes
+        decodes = 0
     pool.kv_peak = max(pool.kv_peak, instance.kv)
     if decodes == 0 and chunk == 0:
         instance.k = 0
@@ -279,7 +248,7 @@ def begin_run(s: Any, slot: int, t: float) -> None:
         return
 
     curve = s.curves[pool.curve]
-    b, c, p = float(decodes), float(instance.context), float(chunk)
+    b, c, p = float(decodes), float(instance.context) if decodes > 0 else 0.0, float(chunk)
     instance.t0 = t
     instance.dt = iteration_seconds(curve, b, c, p, pairs)
     instance.growth = 0.0

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from simulation import compiled, lifecycle, progress, results, routing
+from simulation import compiled, fleet, lifecycle, progress, results, routing
 from simulation.compiled import cached_kernel, source_stamp
-from simulation.engine import accounting, batching, heaps, loop, scaling, state
+from simulation.engine import accounting, batching, heaps, loop, scaling, state, waiting
 from simulation.engine.loop import advance_until, tend_deferred
 from simulation.engine.scaling import apply_targets, close_books
 from simulation.engine.state import borrowed
@@ -57,6 +57,7 @@ def _entries(stamp: int) -> tuple[Callable[..., Any], ...]:
 advance, scale, tend, observe, close = _entries(
     source_stamp(
         compiled,
+        fleet,
         lifecycle,
         progress,
         results,
@@ -68,5 +69,6 @@ advance, scale, tend, observe, close = _entries(
         loop,
         scaling,
         state,
+        waiting,
     )
 )

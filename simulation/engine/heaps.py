@@ -3,15 +3,36 @@
 - per instance: decoding requests by (finish number, request);
 - instances by (next event, slot), with every instance's place so that it can be moved;
 - requests on the wire by (time of delivery, request).
+
+The first two are called from many places and do much, so they are compiled once, not inlined, and
+handed only the arrays of the state that they need.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from simulation.compiled import kernel
+from simulation.compiled import kernel, outlined
+
+
+class Batches(NamedTuple):
+    """What the heaps of decoding requests need of the state."""
+
+    requests: Any
+    instances: Any
+    batch_finish: Any
+    batch_request: Any
+
+
+class Events(NamedTuple):
+    """What the heap of instances needs of the state."""
+
+    clock: Any
+    instances: Any
+    event_slot: Any
+
 
 # --- decoding requests of one instance -----------------------------------------------------------
 
@@ -56,15 +77,30 @@ def _batch_down(s: Any, slot: int, size: int, i: int, finish: int, r: int) -> No
 @kernel
 def batch_push(s: Any, slot: int, finish: int, r: int) -> None:
     """Request ``r`` starts decoding and ends with iteration ``finish`` of its instance."""
+    _batch_push(_batches(s), slot, finish, r)
+
+
+@kernel
+def batch_remove(s: Any, slot: int, r: int) -> None:
+    """Request ``r`` decodes no more."""
+    _batch_remove(_batches(s), slot, r)
+
+
+@kernel
+def _batches(s: Any) -> Any:
+    return Batches(s.requests, s.instances, s.batch_finish, s.batch_request)
+
+
+@outlined
+def _batch_push(s: Any, slot: int, finish: int, r: int) -> None:
     instance = s.instances[slot]
     _batch_up(s, slot, instance.decodes, finish, r)
     s.requests[r].finish = finish
     instance.decodes += 1
 
 
-@kernel
-def batch_remove(s: Any, slot: int, r: int) -> None:
-    """Request ``r`` decodes no more."""
+@outlined
+def _batch_remove(s: Any, slot: int, r: int) -> None:
     instance = s.instances[slot]
     instance.decodes -= 1
     last, i = instance.decodes, s.requests[r].at
@@ -121,6 +157,11 @@ def _event_down(s: Any, i: int, slot: int) -> None:
 @kernel
 def schedule(s: Any, slot: int, when: float) -> None:
     """Set the next event of an instance; inf takes it out of the heap."""
+    _schedule(Events(s.clock, s.instances, s.event_slot), slot, when)
+
+
+@outlined
+def _schedule(s: Any, slot: int, when: float) -> None:
     instance, clock = s.instances[slot], s.clock[0]
     i = instance.place
     instance.when = when

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from simulation.compiled import kernel
-from simulation.engine.batching import begin_run, enqueue, finish_run, promote_aged, retire
+from simulation.engine.batching import begin_run, finish_run, retire
 from simulation.engine.heaps import delivery_pop, delivery_push
+from simulation.engine.waiting import enqueue, promote_aged
 from simulation.lifecycle import DRAINING, READY, STARTING
 from simulation.results import REJECTED
 from simulation.routing import choose_instance, choose_region, releases
@@ -34,7 +35,7 @@ def _send(s: Any, r: int, region: int, slot: int, t: float) -> None:
     request = s.requests[r]
     request.serving = region
     latency = s.latency[request.home, region]
-    if latency > 0.0:
+    if latency > 0.0 and not request.carried:
         delivery_push(s, t + latency, r)
     else:
         enqueue(s, slot, r, t)
@@ -44,7 +45,12 @@ def _send(s: Any, r: int, region: int, slot: int, t: float) -> None:
 def _route(s: Any, r: int, t: float) -> None:
     request = s.requests[r]
     need = request.isl + request.osl
-    region, slot = choose_region(s, request.model, request.home, t, need)
+    if request.carried:
+        region = request.serving
+        slot, _ = choose_instance(s, request.model, region, t, need)
+        region = region if slot >= 0 else -1
+    else:
+        region, slot = choose_region(s, request.model, request.home, t, need)
     if region >= 0:
         _send(s, r, region, slot, t)
     else:
@@ -142,15 +148,15 @@ def _step(s: Any, slot: int, t: float) -> None:
     instance = s.instances[slot]
     pool = s.pools[instance.pool]
     completed = finish_run(s, slot, t)
-    if instance.status == STARTING:
+    starting = instance.status == STARTING
+    if starting:
         instance.status = READY
         pool.starting -= 1
         pool.ready += 1
-        begin_run(s, slot, t)
-        flush_router(s, pool.model, t)
-        return
     begin_run(s, slot, t)
-    if instance.status == DRAINING and instance.running == 0:
+    if starting:
+        flush_router(s, pool.model, t)
+    elif instance.status == DRAINING and instance.running == 0:
         retire(s, slot, t)
     for _ in range(completed):
         _release(s, pool.model, pool.region, t)

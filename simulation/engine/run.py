@@ -90,7 +90,7 @@ def simulate(
         reject_reasons=reasons,
         wall_seconds=time.perf_counter() - began,
     )
-    invariants.check_state(s.pools)
+    invariants.check_state(s.pools, s.instances, int(s.clock[0]["open"]))
     invariants.check(result)
     if progress is not None:
         progress(1.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy.typing as npt
 
 from simulation.compiled import borrow, kernel
 from simulation.errors import SimulationError
-from simulation.fleet import Fleet, Pool
+from simulation.fleet import BATCHING, ROUTERS, Fleet, Pool
 from simulation.results import REJECTED, UNFINISHED
 from simulation.trace import Trace
 
@@ -43,12 +44,13 @@ REQUEST = np.dtype(
         ("newer", "i4"),  # neighbours in order of admission to its instance
         ("older", "i4"),
         ("at", "i4"),  # place in its instance's heap of finish numbers
-        ("model", "i2"),
+        ("model", "i2"),  # service: a model, by the role of the pools it goes to next
         ("home", "i2"),
         ("serving", "i2"),  # region it was sent to
         ("tier", "i2"),
         ("pool", "i2"),
         ("outcome", "i1"),
+        ("carried", "i1"),  # its KV cache comes from a prefill instance
     ],
     align=True,
 )
@@ -64,6 +66,11 @@ INSTANCE = np.dtype(
         ("context", "i8"),  # KV tokens its decodes attend to in that iteration
         ("outside", "i8"),  # whether it lies outside what the profile was measured on
         ("work", "i8"),  # prefill and output tokens still to do, at t0
+        ("pending", "i8"),  # prompt tokens of unfinished prompts, and one per request
+        ("queued", "i8"),  # KV tokens its waiting requests will need at once
+        ("turn", "i8"),  # number of the request it took last
+        ("pausing", "i8"),  # whether its decodes sit out the current iteration
+        ("link_free", "f8"),  # when the last KV cache it sends is through
         ("status", "i8"),
         ("pool", "i8"),
         ("when", "f8"),  # next event; inf: none
@@ -95,8 +102,15 @@ POOL = np.dtype(
         ("kv_capacity", "i8"),
         ("longest", "i8"),  # input and output of a request that can be served, tokens
         ("watermark", "i8"),
+        ("batching", "i8"),  # place in fleet.BATCHING
+        ("router", "i8"),  # place in fleet.ROUTERS
+        ("kv_bytes", "f8"),  # per token sent
+        ("link", "f8"),  # bytes/s of an instance
+        ("shared_link", "f8"),  # bytes/s of all of them
+        ("shared_free", "f8"),  # when it is through with what it was given
+        ("then", "i8"),  # service of a request after its first token, -1: this
         ("startup", "f8"),
-        ("model", "i8"),
+        ("model", "i8"),  # service
         ("region", "i8"),
         ("minimum", "i8"),
         ("maximum", "i8"),
@@ -127,6 +141,7 @@ CLOCK = np.dtype(
         ("instances", "i8"),  # size of the heap of instances
         ("deliveries", "i8"),  # size of the heap of requests on the wire
         ("open", "i8"),  # requests neither completed nor rejected
+        ("routed", "i8"),  # requests given to an instance so far
         ("duration", "f8"),
         ("interval", "f8"),
         ("region_threshold", "f8"),
@@ -138,8 +153,9 @@ CLOCK = np.dtype(
 
 
 class State(NamedTuple):
-    """Everything compiled code works on. Shapes: n requests, S slots, P pools, M models,
-    R regions, T tiers."""
+    """Everything compiled code works on. Shapes: n requests, S slots, P pools, M services (a model,
+    once for the pools that take its requests first and once for those it is handed to), R regions,
+    T tiers."""
 
     clock: Array  # CLOCK[1]
     requests: Array  # REQUEST[n]
@@ -201,11 +217,11 @@ def allocate(
     trace: Trace, fleet: Fleet, duration_s: float, interval_s: float
 ) -> tuple[State, dict[str, int]]:
     """The state before time 0 (no instance yet) and the requests refused by reason."""
-    models = tuple(dict.fromkeys(pool.model for pool in fleet.pools))
+    services = tuple(dict.fromkeys(service(pool) for pool in fleet.pools))
     regions = [region.name for region in fleet.regions]
-    requests, reasons = _requests(trace, fleet, models)
+    requests, reasons = _requests(trace, fleet, services)
     n = len(trace)
-    pools, curves = _pools(fleet, models)
+    pools, curves = _pools(fleet, services)
     slots = int(pools["maximum"].sum())
     batch = max(1, min(int(pools["max_batch"].max()), n))
     if slots * batch > MOST_PLACES:
@@ -220,7 +236,7 @@ def allocate(
     for name in ("region_threshold", "release_one_below", "release_two_below"):
         clock[name] = getattr(fleet.routing, name)
 
-    r, m, t = len(regions), len(models), len(fleet.tiers)
+    r, m, t = len(regions), len(services), len(fleet.tiers)
     endpoint = pools["model"] * r + pools["region"]
     away = fleet.latency_s + np.where(np.eye(r, dtype=bool), -np.inf, 0.0)
     state = State(
@@ -249,7 +265,14 @@ def allocate(
     return state, reasons
 
 
-def _requests(trace: Trace, fleet: Fleet, models: tuple[str, ...]) -> tuple[Array, dict[str, int]]:
+def service(pool: Pool) -> tuple[str, bool]:
+    """What a pool does for whom: its model, and whether it takes over after the first token."""
+    return pool.model, pool.role == "decode"
+
+
+def _requests(
+    trace: Trace, fleet: Fleet, services: tuple[tuple[str, bool], ...]
+) -> tuple[Array, dict[str, int]]:
     requests = np.zeros(len(trace), REQUEST)
     requests["arrival"] = trace.arrival_s
     requests["isl"], requests["osl"] = trace.input_tokens, trace.output_tokens
@@ -257,15 +280,21 @@ def _requests(trace: Trace, fleet: Fleet, models: tuple[str, ...]) -> tuple[Arra
     requests["next"] = requests["newer"] = requests["older"] = requests["pool"] = -1
     requests["serving"] = -1
     requests["outcome"] = UNFINISHED
-    requests["model"] = _codes(trace.models, models)[trace.model]
+    entries = [model if not takes_over else None for model, takes_over in services]
+    requests["model"] = _codes(trace.models, entries)[trace.model]
     requests["home"] = _codes(trace.regions, [r.name for r in fleet.regions])[trace.region]
     requests["tier"] = _codes(trace.tiers, [t.name for t in fleet.tiers])[trace.tier]
 
-    longest, context = np.zeros((2, len(models) + 1), np.int64)
+    longest, context = np.zeros((2, len(services) + 1), np.int64)
     for pool in fleet.pools:
-        code = models.index(pool.model)
+        code = services.index(service(pool))
         longest[code] = max(longest[code], _longest(pool))
         context[code] = max(context[code], pool.max_context or NO_LIMIT)
+    for pool in fleet.pools:
+        if pool.role == "prefill":
+            first, then = services.index(service(pool)), services.index((pool.model, True))
+            longest[first] = min(longest[first], longest[then])
+            context[first] = min(context[first], context[then])
     unserved = requests["model"] < 0
     need = trace.input_tokens.astype(np.int64) + trace.output_tokens
     beyond = ~unserved & (need > context[requests["model"]])
@@ -279,7 +308,7 @@ def _requests(trace: Trace, fleet: Fleet, models: tuple[str, ...]) -> tuple[Arra
     return requests, {reason: count for reason, count in reasons.items() if count}
 
 
-def _codes(names: tuple[str, ...], known: tuple[str, ...] | list[str]) -> npt.NDArray[np.int16]:
+def _codes(names: tuple[str, ...], known: Sequence[str | None]) -> npt.NDArray[np.int16]:
     return np.array([known.index(n) if n in known else -1 for n in names] or [-1], np.int16)
 
 
@@ -287,7 +316,7 @@ def _longest(pool: Pool) -> int:
     return min(pool.profile.kv_capacity_tokens, pool.max_context or NO_LIMIT)
 
 
-def _pools(fleet: Fleet, models: tuple[str, ...]) -> tuple[Array, Array]:
+def _pools(fleet: Fleet, services: tuple[tuple[str, bool], ...]) -> tuple[Array, Array]:
     """Their records, and the different curves of their profiles."""
     regions = [region.name for region in fleet.regions]
     pools = np.zeros(len(fleet.pools), POOL)
@@ -303,8 +332,15 @@ def _pools(fleet: Fleet, models: tuple[str, ...]) -> tuple[Array, Array]:
         row["kv_capacity"] = profile.kv_capacity_tokens
         row["longest"] = _longest(pool)
         row["watermark"] = int(WATERMARK * profile.kv_capacity_tokens)
+        router = fleet.routing.decode if pool.role == "decode" else fleet.routing.instance
+        row["router"], row["batching"] = ROUTERS.index(router), BATCHING.index(pool.batching)
+        row["then"] = -1
+        if pool.role == "prefill" and pool.link is not None:
+            row["then"] = services.index((pool.model, True))
+            row["kv_bytes"], row["link"] = pool.link.kv_bytes_per_token, pool.link.bytes_s
+            row["shared_link"] = pool.link.shared_bytes_s
         row["startup"] = pool.startup_s
-        row["model"], row["region"] = models.index(pool.model), regions.index(pool.region)
+        row["model"], row["region"] = services.index(service(pool)), regions.index(pool.region)
         row["minimum"], row["maximum"] = pool.minimum, pool.maximum
     pools["first"] = np.cumsum(pools["maximum"]) - pools["maximum"]
     packed = np.zeros((len(curves), max(len(values) for values in curves.values())))

@@ -14,7 +14,7 @@ MEAN_CONTEXT = 1_000  # tokens of a decode, at which pools are compared
 class UnifiedReactive:
     """One instance more above ``scale_out``, one less below ``scale_in``, per endpoint.
 
-    An endpoint is all pools of one model in one region; its effective memory utilisation is that of
+    An endpoint is all pools of one model in one region (and of one role); its effective memory utilisation is that of
     its ready instances together. After an event the endpoint rests for ``cooldown_s``. Within an
     endpoint of several pools the cheapest per output token with room grows, and the dearest above
     its minimum shrinks.
@@ -47,9 +47,9 @@ class UnifiedReactive:
 
     def reset(self, fleet: Fleet) -> IntArray:
         self._pools = fleet.pools
-        endpoints: dict[tuple[str, str], list[int]] = {}
+        endpoints: dict[tuple[str, str, str], list[int]] = {}
         for p, pool in enumerate(fleet.pools):
-            endpoints.setdefault((pool.model, pool.region), []).append(p)
+            endpoints.setdefault((pool.model, pool.region, pool.role), []).append(p)
         self._endpoints = [
             sorted(pools, key=lambda p: _usd_per_token_rate(fleet.pools[p]))
             for pools in endpoints.values()

@@ -43,6 +43,7 @@ def pool(
     startup_s=10.0,
     usd=2.0,
     max_context=None,
+    **how,
 ):
     return Pool(
         model,
@@ -55,6 +56,7 @@ def pool(
         startup_s,
         usd,
         max_context,
+        **how,
     )
 
 

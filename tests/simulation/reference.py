@@ -77,11 +77,7 @@ class Job:
     last: float | None = None
     region: int = -1
     running: bool = False
-
-    @property
-    def remaining(self) -> int:
-        prefill = self.to_prefill if self.running else self.isl + self.given
-        return prefill + self.osl - self.given
+    carried: bool = False  # its KV cache came from a prefill instance
 
 
 @dataclass
@@ -89,6 +85,11 @@ class Instance:
     profile: object
     region: int = 0
     timing: Callable = linear_s
+    batching: str = "chunked"
+    role: str = "both"
+    link: object = None
+    link_free: float = 0.0
+    handed: list = field(default_factory=list)  # (job, when its KV cache is there)
     queue: list[Job] = field(default_factory=list)
     batch: list[Job] = field(default_factory=list)  # in order of admission
     chunks: list[tuple[Job, int]] = field(default_factory=list)
@@ -96,6 +97,7 @@ class Instance:
     next_event: float = math.inf
     in_iteration: bool = False
     iterations: int = 0
+    shared: dict = field(default_factory=lambda: {"free": 0.0})  # the pool's link
     preemptions: int = 0
     outside: int = 0
     held: float = 0.0  # KV token-seconds
@@ -109,7 +111,14 @@ class Instance:
 
     @property
     def remaining(self) -> int:
-        return sum(job.remaining for job in self.queue + self.batch)
+        total = 0
+        for job in self.queue + self.batch:
+            total += 1 if self.role == "prefill" else job.osl - job.given
+            if job.running:
+                total += job.to_prefill
+            elif not job.carried:
+                total += job.isl + job.given
+        return total
 
     def enqueue(self, job: Job, now: float) -> None:
         job.region = self.region
@@ -132,9 +141,20 @@ class Instance:
                 job.given += 1
                 if job.first is None:
                     job.first = now
+                if self.role == "prefill" and job.given < job.osl:
+                    self.hand_over(job, now)
         for job in [job for job in self.batch if job.given == job.osl]:
             job.last = now
             self.batch.remove(job)
+
+    def hand_over(self, job: Job, now: float) -> None:
+        self.batch.remove(job)
+        job.kv, job.running, job.carried = 0, False, True
+        size = job.isl * self.link.kv_bytes_per_token
+        start = max(now, self.link_free, self.shared["free"])
+        self.link_free = start + size / self.link.bytes_s
+        self.shared["free"] = start + size / self.link.shared_bytes_s
+        self.handed.append((job, max(self.link_free, self.shared["free"])))
 
     def begin(self, now: float) -> None:
         profile = self.profile
@@ -144,7 +164,7 @@ class Instance:
         while self.kv + len(self.decoding) > capacity:
             victim = self.batch.pop()
             victim.kv = victim.to_prefill = 0
-            victim.running = False
+            victim.running = victim.carried = False
             self.queue.insert(0, victim)
             self.decoding = [job for job in self.batch if job.to_prefill == 0]
             preempted = True
@@ -152,7 +172,8 @@ class Instance:
         for job in self.decoding:
             job.kv += 1
 
-        budget = profile.max_batch_tokens - len(self.decoding)
+        whole = self.batching != "chunked"
+        budget = profile.max_batch_tokens - (0 if whole else len(self.decoding))
         self.chunks = []
         for job in self.batch:
             if job.to_prefill and budget:
@@ -160,18 +181,29 @@ class Instance:
                 self.chunks.append((job, take))
                 budget -= take
         most = min(profile.max_batch, profile.max_batch_tokens)
-        while budget and not preempted and len(self.batch) < most and self.queue:
+        while budget > 0 and not preempted and len(self.batch) < most and self.queue:
             job = self.queue[0]
             prompt = job.isl + job.given
             spare = int(0.01 * capacity) if self.batch else 0
             if self.kv + prompt + 1 + spare > capacity:
                 break
+            if whole and self.chunks and not job.carried and prompt > budget:
+                break
             self.queue.pop(0)
             job.running, job.kv, job.to_prefill = True, prompt + 1, prompt
             self.batch.append(job)
-            take = min(budget, prompt)
+            if job.carried:
+                job.to_prefill = 0
+                self.decoding.append(job)
+                budget -= 1
+                continue
+            take = prompt if whole else min(budget, prompt)
             self.chunks.append((job, take))
             budget -= take
+        if whole and self.chunks and (self.batching == "alone" or len(self.decoding) > budget):
+            for job in self.decoding:  # they sit this iteration out
+                job.kv -= 1
+            self.decoding = []
 
         if not self.batch:
             self.next_event = math.inf
@@ -198,12 +230,11 @@ def serve(instances: list[Instance], jobs: list[Job], latency=((0.0,),), thresho
     regions = range(len(latency))
 
     def best(region):
-        return min(
-            (i for i in instances if i.region == region), key=lambda i: i.remaining, default=None
-        )
+        here = (i for i in instances if i.region == region and i.role != "decode")
+        return min(here, key=lambda i: i.remaining, default=None)
 
     def utilisation(region):
-        here = [i for i in instances if i.region == region]
+        here = [i for i in instances if i.region == region and i.role != "decode"]
         return sum(i.kv for i in here) / sum(i.profile.kv_capacity_tokens for i in here)
 
     coming = list(jobs)
@@ -229,6 +260,15 @@ def serve(instances: list[Instance], jobs: list[Job], latency=((0.0,),), thresho
         elif delivery == now:
             top = min(on_wire)
             on_wire.remove(top)
-            best(top[2]).enqueue(jobs[top[1]], now)
+            job = jobs[top[1]]
+            if job.carried:
+                takers = [i for i in instances if i.region == top[2] and i.role == "decode"]
+                held = {id(i): i.kv + sum(j.isl + j.given for j in i.queue) for i in takers}
+                min(takers, key=lambda i: held[id(i)]).enqueue(job, now)
+            else:
+                best(top[2]).enqueue(job, now)
         else:
-            next(i for i in instances if i.next_event == now).event(now)
+            one = next(i for i in instances if i.next_event == now)
+            one.event(now)
+            on_wire += [(when, jobs.index(job), one.region) for job, when in one.handed]
+            one.handed.clear()

@@ -5,7 +5,7 @@ import pytest
 
 from simulation import invariants
 from simulation.engine import entry, simulate, warm_up
-from simulation.engine.state import POOL
+from simulation.engine.state import INSTANCE, POOL
 from simulation.errors import InvariantViolated
 from simulation.fleet import Tier
 from simulation.metrics import meets_slo
@@ -185,7 +185,16 @@ def test_broken_laws_are_noticed(part, name, change, law):
 def test_broken_laws_inside_the_engine_are_noticed(name, value, law):
     pools = np.zeros(1, POOL)
     pools["kv_capacity"] = 100
-    invariants.check_state(pools)
+    idle = np.zeros(2, INSTANCE)
+    invariants.check_state(pools, idle, 0)
     pools[name] = value
     with pytest.raises(InvariantViolated, match=law):
-        invariants.check_state(pools)
+        invariants.check_state(pools, idle, 0)
+
+
+def test_memory_left_behind_is_noticed():
+    pools, instances = np.zeros(1, POOL), np.zeros(2, INSTANCE)
+    instances["kv"][1] = 7
+    invariants.check_state(pools, instances, still_open=1)
+    with pytest.raises(InvariantViolated, match="left with kv"):
+        invariants.check_state(pools, instances, still_open=0)

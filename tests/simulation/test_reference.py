@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from simulation.engine import simulate
-from simulation.fleet import Routing
+from simulation.fleet import KvLink, Routing
 from simulation.performance.adjusted import adjusted
 from simulation.performance.curves import NOTHING, Part, grid
 from simulation.policies.flat import Flat
@@ -64,6 +64,54 @@ def test_one_instance(block):
         assert_same(result, jobs, instances)
         preemptions += instances[0].preemptions
     assert preemptions > 0
+
+
+@pytest.mark.parametrize("batching", ["whole", "alone"])
+def test_prompts_first(batching):
+    preemptions = 0
+    for seed in range(200):
+        rng = np.random.default_rng(30_000 + seed)
+        arrivals, isl, osl = random_requests(rng, 40)
+        prof = random_profile(rng, int((isl + osl).max()))
+        instances = [Instance(prof, batching=batching)]
+        jobs = [Job(*row) for row in zip(arrivals, isl.tolist(), osl.tolist(), strict=True)]
+        serve(instances, jobs)
+        served = fleet(pool(prof, batching=batching))
+        result = simulate(trace(arrivals, isl, osl), served, Flat([1]), duration_s=2048.0)
+        assert_same(result, jobs, instances)
+        preemptions += instances[0].preemptions
+    assert preemptions > 0
+
+
+def test_prefill_and_decode_apart():
+    """Prompts on one pool, the rest on another, and KV caches that queue at the links between."""
+    preemptions = queued = 0
+    for seed in range(300):
+        rng = np.random.default_rng(40_000 + seed)
+        arrivals, isl, osl = random_requests(rng, 50)
+        arrivals = np.floor(arrivals * 256) / 256
+        least = int((isl + osl).max())
+        profiles = [random_profile(rng, least) for _ in range(2)]
+        counts = rng.integers(1, 4, 2)
+        link = KvLink(1.0, float(2.0 ** rng.integers(6, 14)), float(2.0 ** rng.integers(6, 16)))
+        batching = str(rng.choice(["chunked", "whole"]))
+        shared = {"free": 0.0}
+        instances = [
+            Instance(profiles[0], role="prefill", link=link, batching=batching, shared=shared)
+            for _ in range(counts[0])
+        ] + [Instance(profiles[1], role="decode") for _ in range(counts[1])]
+        jobs = [Job(*row) for row in zip(arrivals, isl.tolist(), osl.tolist(), strict=True)]
+        serve(instances, jobs)
+        served = fleet(
+            pool(profiles[0], role="prefill", link=link, batching=batching),
+            pool(profiles[1], role="decode"),
+        )
+        result = simulate(trace(arrivals, isl, osl), served, Flat(counts), duration_s=2048.0)
+        assert_same(result, jobs, instances)
+        assert (result.requests.pool == (osl > 1)).all()
+        preemptions += sum(i.preemptions for i in instances)
+        queued += sum(i.link_free > 0 for i in instances)
+    assert min(preemptions, queued) > 0
 
 
 @pytest.mark.parametrize("block", range(10))

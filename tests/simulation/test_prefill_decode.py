@@ -1,0 +1,121 @@
+"""Prefill and decode apart, prompts first, and the routers, worked out by hand."""
+
+import numpy as np
+import pytest
+
+from simulation.engine import simulate
+from simulation.errors import SimulationError
+from simulation.fleet import KvLink, Routing
+from simulation.policies.flat import Flat
+from simulation.policies.reactive import UnifiedReactive
+from tests.simulation.builders import fleet, pool, profile, trace
+
+LINK = KvLink(kv_bytes_per_token=1.0, bytes_s=64.0)
+
+
+def apart(prof, link=LINK, **how):
+    return fleet(pool(prof, role="prefill", link=link, **how), pool(prof, role="decode", **how))
+
+
+def run(served, arrival, isl, osl, counts, **kwargs):
+    kwargs = {"duration_s": 60.0, **kwargs}
+    return simulate(trace(arrival, isl, osl), served, Flat(counts), **kwargs)
+
+
+def test_the_kv_cache_travels_between_first_and_second_token():
+    prof = profile()
+    log = run(apart(prof), [1.0, 1.0], [32, 32], [5, 1], [1, 1]).requests
+    first = 1.0 + prof.iteration_s(0, 64)
+    assert log.first_token_s.tolist() == [first, first]
+    assert log.last_token_s.tolist() == [first + 32 / 64 + 4 * prof.iteration_s(1, 0), first]
+    assert log.pool.tolist() == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("link", "instances", "waits"),
+    [
+        (LINK, 1, [0.5, 1.0]),  # one after the other on the sender's link
+        (LINK, 2, [0.5, 0.5]),
+        (KvLink(1.0, 64.0, 32.0), 2, [1.0, 2.0]),  # all senders share half as much
+    ],
+)
+def test_transfers_queue_at_their_links(link, instances, waits):
+    prof = profile(alpha=0.25, beta=0.0, max_batch=1)
+    log = run(apart(prof, link), [1.0, 1.0], [32, 32], [2, 2], [instances, 2]).requests
+    travelled = log.last_token_s - 0.25 - log.first_token_s
+    # With one sender the second prompt is computed while the first cache is on its way.
+    late = prof.iteration_s(0, 32) if instances == 1 else 0.0
+    assert travelled.tolist() == [waits[0], waits[1] - late]
+
+
+def test_decodes_sit_out_an_iteration_of_prompts_they_do_not_fit_beside():
+    prof = profile(budget=64)
+    first = prof.iteration_s(0, 32)
+    step, big = prof.iteration_s(1, 0), prof.iteration_s(0, 64)
+    served = fleet(pool(prof, batching="whole"))
+    log = run(served, [0.0, first], [32, 64], [5, 1], [1]).requests
+    assert log.first_token_s.tolist() == [first, first + big]
+    assert log.last_token_s[0] == first + big + 4 * step
+    # One that leaves room for the decode runs beside it, unless prompts are to run alone.
+    beside, alone = prof.iteration_s(1, 63), prof.iteration_s(0, 63)
+    log = run(served, [0.0, first], [32, 63], [5, 1], [1]).requests
+    assert log.last_token_s[0] == first + beside + 3 * step
+    served = fleet(pool(prof, batching="alone"))
+    log = run(served, [0.0, first], [32, 63], [5, 1], [1]).requests
+    assert log.last_token_s[0] == first + alone + 4 * step
+
+
+def test_prompts_are_not_cut():
+    prof = profile(budget=64)
+    served = fleet(pool(prof, batching="whole"))
+    log = run(served, [0.0] * 3, [200, 40, 30], 1, [1]).requests
+    lengths = [prof.iteration_s(0, n) for n in (200, 40, 30)]
+    assert log.first_token_s.tolist() == np.cumsum(lengths).tolist()
+
+
+@pytest.mark.parametrize(
+    ("router", "taken"),
+    [
+        ("least-remaining", [0, 1, 1]),  # 8 + 100 tokens against 40 + 2
+        ("least-pending", [0, 1, 0]),  # 8 prompt tokens and a request against 40 and one
+        ("round-robin", [0, 1, 0]),
+    ],
+)
+def test_routers(router, taken):
+    """Two pools, so that the result tells the instance; both prompts are still being computed."""
+    prof = profile(gamma=4.0)
+    served = fleet(pool(prof), pool(prof), routing=Routing(instance=router))
+    log = run(served, [0.0, 0.25, 0.5], [8, 40, 8], [100, 2, 2], [1, 1]).requests
+    assert log.pool.tolist() == taken
+
+
+def test_a_fleet_of_roles_that_cannot_serve_is_refused():
+    with pytest.raises(SimulationError, match="needs a decode one beside it"):
+        fleet(pool(role="prefill", link=LINK))
+    with pytest.raises(SimulationError, match="needs a link"):
+        fleet(pool(role="prefill"), pool(role="decode"))
+    with pytest.raises(SimulationError, match="no router 'fastest'"):
+        fleet(routing=Routing(instance="fastest"))
+    with pytest.raises(SimulationError, match="batching one of chunked, whole, alone"):
+        fleet(pool(batching="none"))
+
+
+def test_each_role_scales_on_its_own():
+    prof = profile(kv=600)
+    n = 400
+    arrivals = np.cumsum(np.random.default_rng(0).exponential(0.05, n))
+    served = apart(prof, KvLink(1.0, 1e6), initial=1, minimum=1, startup_s=1.0)
+    result = simulate(trace(arrivals, 100, 60), served, UnifiedReactive())
+    assert (result.requests.outcome == 0).all()
+    assert result.series.ready[1].max() > result.series.ready[0].max() >= 1
+
+
+def test_without_decode_instances_requests_wait_for_one():
+    prof = profile()
+    served = fleet(
+        pool(prof, role="prefill", link=LINK, minimum=1),
+        pool(prof, role="decode", initial=0, startup_s=5.0),
+    )
+    result = simulate(trace([0.0], 8, 4), served, UnifiedReactive(), duration_s=60.0)
+    assert result.requests.outcome[0] == 0
+    assert 15.0 < result.requests.last_token_s[0] < 21.0
