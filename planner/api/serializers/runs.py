@@ -56,10 +56,14 @@ class RunItem(serializers.ModelSerializer[Run]):
 
 class RunDetail(RunItem):
     options = serializers.DictField(help_text="As chosen when it was started.")
+    resolved = serializers.DictField(
+        help_text="Own GPUs and models, and versions of kept profiles, that the scenario named."
+    )
     log = serializers.CharField(help_text="Lines of what it did when.")
 
     class Meta(RunItem.Meta):
-        fields = [*RunItem.Meta.fields, "options", "seed", "code_version", "attempts", "log"]
+        fields = [*RunItem.Meta.fields, "options", "resolved", "seed", "code_version", "attempts",
+                  "log"]  # fmt: skip
 
 
 class TableNames(serializers.Serializer[Any]):
