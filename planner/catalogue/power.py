@@ -12,9 +12,9 @@ from simulation.performance.specs import GpuSpec, Provenance
 
 # Types whose parameters were measured on a sibling: the same chip with another memory or board.
 SIBLINGS = {
-    "H100-SXM": ("H100-PCIe", "H100-NVL", "H200", "GH200", "H800"),
-    "B200": ("GB200", "B300", "GB300", "B100"),
-    "A100-80GB": ("A100-40GB", "A100-80GB-PCIe", "A100-40GB-PCIe", "A800"),
+    "H100-SXM": ("H100-PCIe", "H100-NVL", "H200", "H200-NVL", "GH200"),
+    "B200": ("GB200", "B300", "GB300"),
+    "A100-80GB": ("A100-40GB", "A100-80GB-PCIe", "A100-40GB-PCIe"),
 }
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from planner import catalogue
-from planner.catalogue.power import host_watts, power_model
+from planner.catalogue.power import SIBLINGS, host_watts, power_model
 from simulation.performance.graph import operator_graph
 from simulation.performance.power import PowerAtLoad
 from simulation.performance.specs import Arrangement
@@ -22,6 +22,15 @@ def test_every_gpu_has_power_by_load_and_a_host(name):
     assert (np.diff(watts) >= 0).all()
     host, source = host_watts(gpu)
     assert 0 < host < gpu.tdp_w and source.kind in ("published", "assumed")
+
+
+def test_siblings_take_the_measured_parameters_and_say_so():
+    assert {name for names in SIBLINGS.values() for name in names} <= set(catalogue.gpus())
+    own, sibling = (power_model(catalogue.gpu(name)) for name in ("H100-SXM", "H200"))
+    assert sibling.memory == own.memory and "as H100-SXM" in sibling.provenance.source
+    other = power_model(catalogue.gpu("L4"))
+    assert "never measured" in other.provenance.source
+    assert other.checks[0].mape > own.checks[0].mape
 
 
 def test_published_hosts_by_hand():
