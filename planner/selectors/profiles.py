@@ -24,7 +24,7 @@ NAMED = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownProfile:
     """One version of a profile as pages, API and command line show it; a built-in one has no
     ``version`` and no row."""
 
@@ -79,13 +79,13 @@ def built_in_name(model: str, gpu: str, tp: int) -> str:
     return f"{model}:{gpu}:tp{tp}"
 
 
-def profiles_list(search: str = "") -> list[Known]:
+def profiles_list(search: str = "") -> list[KnownProfile]:
     """Own profiles in their newest version, then the built-in ones."""
     found = [*_newest(), *_built_in()]
     return [one for one in found if _matches(search, one)]
 
 
-def profile_get(name: str, version: int | None = None) -> Known:
+def profile_get(name: str, version: int | None = None) -> KnownProfile:
     """One profile, the newest version unless another is asked for; raises NotFound."""
     row = Profile.objects.filter(name=name.replace("\0", "?")).first()
     if row is None:
@@ -108,7 +108,7 @@ def profile_versions(name: str) -> list[ProfileVersion]:
     return list(rows.select_related("created_by", "calibration"))
 
 
-def profile_residuals(known: Known) -> pl.DataFrame:
+def profile_residuals(known: KnownProfile) -> pl.DataFrame:
     """Measured beside predicted, one row per measurement: quantity, unit, label, measured,
     predicted, error (a fraction) and outlier; empty where the rows are not kept here."""
     if known.row is not None and RESIDUALS in storage.tables_list(known.row.store):
@@ -126,7 +126,7 @@ def profile_residuals(known: Known) -> pl.DataFrame:
     )
 
 
-def _newest() -> list[Known]:
+def _newest() -> list[KnownProfile]:
     rows = ProfileVersion.objects.select_related("profile", "calibration", "created_by")
     newest: dict[int, ProfileVersion] = {}
     counts: dict[int, int] = {}
@@ -136,8 +136,8 @@ def _newest() -> list[Known]:
     return [_known(row, counts[key]) for key, row in newest.items()]
 
 
-def _known(row: ProfileVersion, versions: int) -> Known:
-    return Known(
+def _known(row: ProfileVersion, versions: int) -> KnownProfile:
+    return KnownProfile(
         name=row.profile.name,
         profile=profile_of(row),
         version=row.version,
@@ -148,10 +148,10 @@ def _known(row: ProfileVersion, versions: int) -> Known:
     )
 
 
-def _built_in() -> list[Known]:
+def _built_in() -> list[KnownProfile]:
     fits = catalogue.fits()
     return [
-        Known(
+        KnownProfile(
             name=built_in_name(model, gpu, tp),
             profile=profile,
             parameters=_parameters(profile, fits[model, gpu, tp]),
@@ -179,6 +179,6 @@ def _limits(fit: catalogue.ProfileFit) -> str:
     return f"Limits of batch and tokens are {fit.limits.kind}: {fit.limits.source}."
 
 
-def _matches(search: str, one: Known) -> bool:
+def _matches(search: str, one: KnownProfile) -> bool:
     texts = (one.name.casefold(), one.model.casefold(), one.gpu.casefold(), one.kind)
     return all(any(word in text for text in texts) for word in search.casefold().split())

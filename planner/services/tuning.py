@@ -10,7 +10,7 @@ import numpy as np
 
 from planner.errors import CatalogueError
 from planner.models import ProfileVersion, User
-from planner.selectors.profiles import Known, profile_get
+from planner.selectors.profiles import KnownProfile, profile_get
 from planner.services.access import check_may_plan
 from planner.services.fits import parameter_documents
 from planner.services.once import key_of
@@ -90,7 +90,7 @@ def _observations(given: Sequence[Mapping[str, float]]) -> Observations:
     return Observations(*(column[order] for column in columns))
 
 
-def _covariance(known: Known) -> Any:
+def _covariance(known: KnownProfile) -> Any:
     held = known.report.get("covariance")
     return np.array(held) if held else None
 

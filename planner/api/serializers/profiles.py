@@ -11,7 +11,7 @@ from planner.api.serializers.hardware import ProvenanceField
 from planner.api.serializers.options import BytesField
 from planner.api.serializers.strict import FiniteField, StrictSerializer
 from planner.models import Calibration, ProfileVersion
-from planner.selectors.profiles import Known
+from planner.selectors.profiles import KnownProfile
 from planner.services.calibrations import CALIBRATION_FORMATS, Reading
 from planner.services.computed import COMPUTED
 from planner.services.fits import KINDS, Wanted
@@ -63,11 +63,11 @@ class ProfileItem(serializers.Serializer[Any]):
     links = serializers.SerializerMethodField()
 
     @extend_schema_field(ProvenanceField)
-    def get_provenance(self, one: Known) -> dict[str, str]:
+    def get_provenance(self, one: KnownProfile) -> dict[str, str]:
         return dict(ProvenanceField(one.profile.provenance).data)
 
     @extend_schema_field(ProfileLinks)
-    def get_links(self, one: Known) -> dict[str, str | None]:
+    def get_links(self, one: KnownProfile) -> dict[str, str | None]:
         request = self.context["request"]
         named: dict[str, Any] = {"name": one.name}
         links: dict[str, str | None] = {
@@ -99,13 +99,13 @@ class ProfileDetail(ProfileItem):
     created_at = serializers.DateTimeField(allow_null=True)
     created_by = serializers.SerializerMethodField()
 
-    def get_notes(self, one: Known) -> list[str]:
+    def get_notes(self, one: KnownProfile) -> list[str]:
         return list(one.report.get("notes", []))
 
-    def get_range(self, one: Known) -> str:
+    def get_range(self, one: KnownProfile) -> str:
         return str(one.report.get("range", ""))
 
-    def get_created_by(self, one: Known) -> str | None:
+    def get_created_by(self, one: KnownProfile) -> str | None:
         return one.row.created_by.username if one.row and one.row.created_by else None
 
 

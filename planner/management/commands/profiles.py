@@ -11,7 +11,7 @@ from planner import catalogue
 from planner.errors import CatalogueError, PlannerError
 from planner.management.base import HeadroomCommand
 from planner.models import Calibration
-from planner.selectors.profiles import Known, profile_get, profile_versions, profiles_list
+from planner.selectors.profiles import KnownProfile, profile_get, profile_versions, profiles_list
 from planner.services.calibrations import CALIBRATION_FORMATS, Reading, calibration_path
 from planner.services.computed import COMPUTED
 from planner.services.fits import KINDS, Wanted, profile_compute, profile_fit
@@ -93,7 +93,7 @@ class Command(HeadroomCommand):
         return self.answer(asked)
 
 
-def profile_document(one: Known) -> dict[str, Any]:
+def profile_document(one: KnownProfile) -> dict[str, Any]:
     """A profile in one line, as lists print it; ``error`` is of the check it is judged by."""
     told = one.telling
     return {

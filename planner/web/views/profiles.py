@@ -109,7 +109,7 @@ def versions(name: str) -> list[ProfileVersion]:
     return rows
 
 
-def parameters(one: known.Known) -> list[tuple[str, Any]]:
+def parameters(one: known.KnownProfile) -> list[tuple[str, Any]]:
     """In the order of the formula: PostgreSQL keeps no order of keys."""
     order = {name: i for i, name in enumerate(UNITS)}
     return sorted(one.parameters.items(), key=lambda pair: (order.get(pair[0], 9), pair[0]))
