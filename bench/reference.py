@@ -6,14 +6,16 @@ Its rules are in ``../shared/reference/README.md``; the rows there are its answe
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
 from simulation.errors import SimulationError
-from simulation.fleet import Fleet, Pool, Region, Tier
+from simulation.fleet import Fleet, KvLink, Pool, Region, Routing, Tier
 from simulation.performance.curves import Curve, Part, grid
+from simulation.performance.profile import Profile
 from simulation.performance.specs import GpuSpec, Provenance
 from simulation.performance.table import TableProfile
 from simulation.trace import Trace
@@ -24,6 +26,7 @@ MODEL, GPU, TP = "llama2-70b", "h100-80gb", 8
 KV_BYTES_PER_TOKEN = 2 * 2 * 80 * 8192  # no grouped-query saving
 KV_TOKENS = int((8 * 80e9 - 135e9) // KV_BYTES_PER_TOKEN)
 MIXED = 1.1
+DEFAULT, PENDING = Routing(), Routing(instance="least-pending", decode="least-memory")
 FloatArray = npt.NDArray[np.float64]
 
 
@@ -78,19 +81,35 @@ def trace(arrival_s: FloatArray, isl: FloatArray, osl: FloatArray) -> Trace:
     )
 
 
-def fleet(instances: int) -> Fleet:
-    """Identical instances of the profile, at our own rules (chunked prefill)."""
+def fleet(*pools: Pool, routing: Routing = DEFAULT) -> Fleet:
+    """Pools in one region."""
     return Fleet(
         tiers=(Tier("t"),),
         regions=(Region("r", 400.0, 1.2),),
-        pools=(pool(splitwise_profile(), instances),),
+        pools=pools,
         latency_s=np.zeros((1, 1)),
+        routing=routing,
     )
 
 
-def pool(profile: TableProfile, instances: int) -> Pool:
+def pool(instances: int, profile: Profile | None = None, **how: Any) -> Pool:
+    """Identical instances, by default of the reference's profile and at our own rules."""
     gpu = GpuSpec(GPU, 80e9, 0.0, 0.0, 0.0, SOURCE)
-    return Pool(MODEL, "r", profile, gpu, instances, instances, instances, 0.0, 0.0)
+    served = profile or splitwise_profile()
+    return Pool(MODEL, "r", served, gpu, instances, instances, instances, 0.0, 0.0, **how)
+
+
+def as_splitwise(scenario: str) -> Fleet:
+    """The fleet of a scenario at the simulator's own rules, as far as ours can be set so.
+
+    What stays different: decodes that do not all fit beside prompts pause together (theirs: those
+    that do not fit), and one put aside four times does not go first.
+    """
+    if scenario.startswith("mixed"):
+        return fleet(pool(40, batching="whole"), routing=PENDING)
+    link = KvLink(KV_BYTES_PER_TOKEN, 200 * 2.0**30)
+    prefill = pool(25, role="prefill", batching="whole", link=link)
+    return fleet(prefill, pool(15, role="decode", batching="whole"), routing=PENDING)
 
 
 def _line(tokens: pl.Series, seconds: pl.Series) -> Part:

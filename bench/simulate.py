@@ -55,7 +55,7 @@ def poisson(n: int, rate: float = RATE) -> Trace:
 
 
 def poisson80() -> dict[str, Any]:
-    trace, fleet = poisson(300_000), reference.fleet(40)
+    trace, fleet = poisson(300_000), _flat(40)
     return {"poisson80_rps": len(trace) / _best(trace, fleet, lambda: Flat([40]))}
 
 
@@ -93,10 +93,10 @@ def scaling() -> dict[str, Any]:
     """Microseconds a request, at the same load per instance."""
     by_requests, by_instances = {}, {}
     for n in (10**5, 10**6, 10**7):
-        by_requests[n] = 1e6 * _once(poisson(n), reference.fleet(40), Flat([40])) / n
+        by_requests[n] = 1e6 * _once(poisson(n), _flat(40), Flat([40])) / n
     for instances in (20, 200, 2000):
         trace = poisson(300_000, RATE * instances / 40)
-        seconds = _once(trace, reference.fleet(instances), Flat([instances]))
+        seconds = _once(trace, _flat(instances), Flat([instances]))
         by_instances[instances] = 1e6 * seconds / len(trace)
     return {"by_requests": by_requests, "by_instances": by_instances}
 
@@ -115,12 +115,16 @@ def _labelled(trace: Trace, models: tuple[str, ...], regions: tuple[str, ...]) -
     )
 
 
+def _flat(instances: int) -> Fleet:
+    return reference.fleet(reference.pool(instances))
+
+
 def _fleet(models: tuple[str, ...], regions: tuple[str, ...], initial: int, maximum: int) -> Fleet:
     """Llama-2-70B with grouped queries on eight H100, as the catalogue's linear profile has it."""
     profile = LinearProfile(
         "m", reference.GPU, 8, 0.0288, 3.4e-4, 0.021, 8.5e-5, 256, 2048, 500_000, reference.SOURCE
     )
-    one = replace(reference.fleet(1).pools[0], profile=profile, startup_s=600.0)
+    one = replace(reference.pool(1, profile), startup_s=600.0)
     pools = tuple(
         replace(one, model=model, region=region, initial=initial, minimum=1, maximum=maximum)
         for model in models

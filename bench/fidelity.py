@@ -1,0 +1,180 @@
+"""How right the simulator is: against closed forms, an independent simulator and real engines.
+
+    python -m bench.fidelity [--json] [--seeds 20] [--requests 1000000] [--only queueing|splitwise]
+
+- ``queueing_error``: worst relative error of mean and p95 waits at load 0.7 over M/M/1, M/M/4 and
+  M/D/1, mean of the seeds; ``queueing_outside`` counts the figures at 0.3, 0.7 and 0.9 that the 99%
+  confidence interval over the seeds misses.
+- ``splitwise_p50_error``, ``splitwise_p95_error``: worst relative error of TTFT, TBT and E2E over
+  the four scenarios of ``../shared/reference``.
+
+``--json`` prints these and, in ``rows``, everything compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from math import exp, factorial, floor
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.optimize import brentq
+from scipy.stats import t as student
+
+from bench import reference
+from simulation.engine import simulate
+from simulation.errors import SimulationError
+from simulation.performance.linear import LinearProfile
+from simulation.policies.flat import Flat
+from simulation.queueing import mmc_mean_wait, mmc_wait_quantile
+
+FloatArray = npt.NDArray[np.float64]
+LOADS = (0.3, 0.7, 0.9)
+STEP = 1e-4  # of M/M/4, seconds of an iteration: service times are whole numbers of them
+TOKEN = 1e-6  # of M/M/1, seconds of a prompt token
+SCENARIOS = ("mixed_azure_conv", "mixed_poisson80", "pd_azure_conv", "pd_poisson80")
+Row = dict[str, Any]
+
+
+def queueing(seeds: int, requests: int) -> list[Row]:
+    """Waits of an instance set up as a plain queue with mean service 1 s, beside closed forms."""
+    return [
+        _queue_row(system, load, seeds, requests)
+        for system in ("M/M/1", "M/M/4", "M/D/1")
+        for load in LOADS
+    ]
+
+
+def _queue_row(system: str, load: float, seeds: int, requests: int) -> Row:
+    servers = 4 if system == "M/M/4" else 1
+    if system == "M/D/1":
+        exact = (load / (2 * (1 - load)), md1_wait_quantile(load, 0.95))
+    else:
+        rate = load * servers
+        exact = (mmc_mean_wait(servers, rate, 1.0), mmc_wait_quantile(servers, rate, 1.0, 0.95))
+    found = np.array([_waits(system, load * servers, seed, requests) for seed in range(seeds)])
+    spread = student.ppf(0.995, seeds - 1) * found.std(axis=0, ddof=1) / np.sqrt(seeds)
+    row: Row = {"system": system, "load": load}
+    for i, name in enumerate(("mean", "p95")):
+        mean = float(found[:, i].mean())
+        resolution = STEP if servers > 1 else TOKEN
+        near = abs(mean - exact[i]) <= max(float(spread[i]), resolution)
+        error = abs(mean / exact[i] - 1.0) if exact[i] > 0 else float(mean > resolution)
+        row |= {f"{name}_s": mean, f"{name}_exact_s": exact[i], f"{name}_error": error}
+        row |= {f"{name}_ci99_s": float(spread[i]), f"{name}_inside": bool(near)}
+    return row
+
+
+def _waits(system: str, rate: float, seed: int, n: int) -> tuple[float, float]:
+    """Mean and 95th percentile. One server is an instance that takes one prompt at a time, of
+    exponential or equal length; four are a batch of four whose iterations always take ``STEP``."""
+    rng = np.random.default_rng([seed, n])
+    arrival = np.cumsum(rng.exponential(1 / rate, n))
+    service = np.ones(n) if system == "M/D/1" else rng.exponential(1.0, n)
+    one = np.ones(n)
+    if system == "M/M/4":
+        times, lengths = (STEP, 0.0, STEP, 0.0), (one, np.maximum(np.rint(service / STEP), 1))
+    else:
+        times, lengths = (0.0, 0.0, 0.0, TOKEN), (np.maximum(np.rint(service / TOKEN), 1), one)
+    batch = 4 if system == "M/M/4" else 1
+    limit = 2**31 - 1
+    profile = LinearProfile(
+        reference.MODEL, "queue", 1, *times, batch, limit, limit, reference.SOURCE
+    )
+    result = simulate(
+        reference.trace(arrival, *lengths),
+        reference.fleet(reference.pool(1, profile)),
+        Flat([1], interval_s=3600.0),
+        interval_s=3600.0,
+    )
+    first = STEP if system == "M/M/4" else lengths[0] * TOKEN
+    waits = result.requests.ttft_s - first
+    return float(waits.mean()), float(np.quantile(waits, 0.95))
+
+
+def md1_wait_quantile(load: float, p: float) -> float:
+    """The wait that a share ``p`` does not exceed in M/D/1 with service 1 (Erlang 1909):
+    P(W <= t) = (1 - load) sum_k (load (k - t))^k / k! exp(-load (k - t)), k up to t."""
+
+    def missing(t: float) -> float:
+        terms = (
+            (load * (k - t)) ** k / factorial(k) * exp(-load * (k - t)) for k in range(floor(t) + 1)
+        )
+        return (1 - load) * sum(terms) - p
+
+    return 0.0 if missing(0.0) >= 0 else float(brentq(missing, 0.0, 30.0))
+
+
+def splitwise(scenario: str) -> list[Row]:
+    """p50 and p95 of one scenario, ours beside splitwise-sim's."""
+    theirs = reference.rows(scenario)
+    columns = (theirs[name].to_numpy() for name in ("arrival_s", "input_tokens", "output_tokens"))
+    fleet = reference.as_splitwise(scenario)
+    counts = [pool.initial for pool in fleet.pools]
+    result = simulate(reference.trace(*columns), fleet, Flat(counts))
+    rows = []
+    for name in ("ttft_s", "tbt_s", "e2e_s"):
+        ours, measured = getattr(result.requests, name), theirs[name].to_numpy()
+        if name == "tbt_s":  # theirs counts the first token among the gaps
+            ours = ours * (1.0 - 1.0 / result.trace.output_tokens)
+        row: Row = {"scenario": scenario, "figure": name}
+        for label, q in (("p50", 0.5), ("p95", 0.95)):
+            row[label] = float(np.nanquantile(ours, q))
+            row[f"{label}_reference"] = float(np.nanquantile(measured, q))
+            row[f"{label}_error"] = abs(row[label] / row[f"{label}_reference"] - 1.0)
+        row["median_request_error"] = float(np.nanmedian(np.abs(ours / measured - 1.0)))
+        rows.append(row)
+    return rows
+
+
+def _table(rows: list[Row]) -> str:
+    def shown(value: Any) -> str:
+        return f"{value:.5g}" if isinstance(value, float) else str(value)
+
+    lines = [list(rows[0])] + [[shown(value) for value in row.values()] for row in rows]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
+    return "\n".join(
+        "  ".join(v.rjust(w) for v, w in zip(line, widths, strict=True)) for line in lines
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--requests", type=int, default=1_000_000)
+    parser.add_argument("--only", choices=("queueing", "splitwise"))
+    args = parser.parse_args()
+    out: dict[str, Any] = {"rows": {}}
+    if args.only in (None, "splitwise"):
+        rows = [row for scenario in SCENARIOS for row in splitwise(scenario)]
+        out["rows"]["splitwise"] = rows
+        for label in ("p50", "p95"):
+            out[f"splitwise_{label}_error"] = max(row[f"{label}_error"] for row in rows)
+        print(_table(rows), file=sys.stderr)
+    if args.only in (None, "queueing"):
+        rows = queueing(args.seeds, args.requests)
+        out["rows"]["queueing"] = rows
+        at = [row for row in rows if row["load"] == 0.7]
+        out["queueing_error"] = max(max(row["mean_error"], row["p95_error"]) for row in at)
+        out["queueing_outside"] = sum(
+            not row[f"{name}_inside"] for row in rows for name in ("mean", "p95")
+        )
+        print(_table(rows), file=sys.stderr)
+    if args.json:
+        print(json.dumps(out))
+        return
+    for name, value in out.items():
+        if name != "rows":
+            print(f"{name:24} {value:.4f}")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except SimulationError as error:
+        print(error, file=sys.stderr)
+        sys.exit(2)
