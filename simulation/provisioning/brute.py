@@ -43,4 +43,4 @@ def brute(problem: OperatorProblem, table: FloatArray | None = None) -> Operator
         return None
     choice = np.array([stable[v][i] for v, i in enumerate(picks)])
     choice[:, 2] += 1
-    return evaluate(problem, "brute", table, choice)
+    return evaluate(problem, "brute", choice)

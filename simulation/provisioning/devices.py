@@ -55,7 +55,7 @@ def fewest_devices(
         if fewer_than is not None and bound[i] >= fewer_than:
             break
         choice = np.array([found[k] for found, k in zip(options, combinations[i], strict=True)])
-        plan = evaluate(problem, "exact in devices", table, choice)
+        plan = evaluate(problem, "exact in devices", choice)
         if not plan.feasible:
             continue
         shards = int((plan.replicas * plan.parallel).sum())

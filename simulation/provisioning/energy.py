@@ -7,10 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from simulation.performance.efficiency import bandwidth_of, peak_flops
+from simulation.performance.power import Load, PowerModel
+from simulation.performance.power import watts as power_by_load
 from simulation.performance.specs import GpuSpec
-from simulation.provisioning.interference import Demand
+from simulation.performance.work import Experts, Iteration, Operator
 from simulation.provisioning.problem import OperatorPlan, OperatorProblem
 
+FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
 
@@ -20,6 +24,15 @@ class Watts:
 
     idle_w: float
     dynamic_w: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PhasePower:
+    """Watts of one GPU by what runs on it."""
+
+    idle_w: float
+    floor_w: float  # while any kernel runs
+    above_w: FloatArray  # [V, B, P] more while the operator runs
 
 
 def watts(gpu: GpuSpec, phase: str) -> Watts:
@@ -40,21 +53,54 @@ def request_energy_j(problem: OperatorProblem, plan: OperatorPlan, power: Watts)
     return float(((idle + power.dynamic_w * plan.parallel * busy_s) / plan.batch).sum())
 
 
-def steady_w(devices: int, loaded_gpus: float, power: Watts) -> float:
-    """Watts of ``devices`` GPUs that do the work of ``loaded_gpus`` fully used ones: what eq. 9
-    comes to when devices, not slots, are paid for."""
-    return devices * power.idle_w + loaded_gpus * power.dynamic_w
+def operator_watts(
+    model: PowerModel, gpu: GpuSpec, operator: Operator, it: Iteration, seconds: FloatArray
+) -> FloatArray:
+    """Watts of one GPU while it runs ``operator``, ``seconds`` a call, by the bytes and operations
+    of the call. The model was fitted to whole iterations and is applied to their parts here."""
+    work = operator.work(it)
+    none, one = np.zeros_like(seconds), np.ones_like(seconds)
+    routed = isinstance(operator, Experts)
+    prompt = it.prefill_tokens + it.encoder_tokens > 0
+    at = Load(
+        seconds=seconds,
+        weight_bytes=none if routed else work.weight_bytes,
+        expert_bytes=work.weight_bytes if routed else none,
+        cache_bytes=work.kv_bytes,
+        decode_flops=np.where(prompt, 0.0, work.flops),
+        prefill_flops=np.where(prompt, work.flops, 0.0),
+        balance=one,
+        bandwidth_bytes_s=one * bandwidth_of(gpu),
+        peak_flops=one * peak_flops(operator, gpu),
+        experts=one * routed,
+        block_experts=one * (routed and getattr(operator, "precision", "") == "fp8"),
+        attention_dp=none,
+    )
+    return power_by_load(model, gpu, at)
 
 
-def loaded_gpus(
-    problem: OperatorProblem, demand: Demand, batch: IntArray, parallel: IntArray
+def fleet_watts(
+    problem: OperatorProblem,
+    power: PhasePower,
+    devices: int,
+    batch: IntArray,
+    parallel: IntArray,
 ) -> float:
-    """GPUs' worth of arithmetic or memory traffic, whichever is more of each operator: the sum of
-    rate / b x T x P x max(compute, bandwidth). Small batches read weights more often and cost."""
+    """Watts of ``devices`` GPUs that run the load of ``problem``, servers not included: what eq. 9
+    comes to when devices, not slots, are paid for.
+
+    A device draws ``idle_w`` always, ``floor_w`` while anything runs on it, and above that what
+    each operator on it adds; operators that run beside each other share the floor.
+    """
     at = (
         np.arange(len(problem.names)),
         np.searchsorted(problem.batches, batch),
         np.searchsorted(problem.parallel, parallel),
     )
-    used = np.maximum(demand.compute[at], demand.bandwidth[at])
-    return float((problem.rate / batch * problem.latency_s[at] * parallel * used).sum())
+    busy = problem.rate / batch * problem.latency_s[at] * parallel  # GPUs' worth of time
+    running = min(float(busy.sum()), float(devices))
+    return float(
+        devices * power.idle_w
+        + running * (power.floor_w - power.idle_w)
+        + (busy * power.above_w[at]).sum()
+    )

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from simulation.provisioning.frontier import Frontier, frontiers
 from simulation.provisioning.kernels import join
-from simulation.provisioning.problem import OperatorPlan, OperatorProblem, evaluate, sojourns
+from simulation.provisioning.problem import OperatorPlan, OperatorProblem, evaluate
 from simulation.provisioning.program import solve_program
 
 FloatArray = npt.NDArray[np.float64]
@@ -37,10 +37,14 @@ class _Piece:
     right: _Piece | None = None
 
 
-def exact(problem: OperatorProblem, table: FloatArray | None = None) -> OperatorPlan | None:
-    """The plan of fewest slots, or None when no plan meets the limit; ``bound`` = ``slots``."""
-    table = sojourns(problem) if table is None else table
-    options = frontiers(problem, table)
+def exact(
+    problem: OperatorProblem, options: tuple[Frontier, ...] | None = None
+) -> OperatorPlan | None:
+    """The plan of fewest slots, or None when no plan meets the limit; ``bound`` = ``slots``.
+
+    ``options``: the frontiers of ``problem``, where they are there already.
+    """
+    options = frontiers(problem) if options is None else options
     if any(not option.slots.size for option in options):
         return None  # an operator that no number of replicas makes stable
     most = sum(int(option.slots[-1]) for option in options)
@@ -49,7 +53,7 @@ def exact(problem: OperatorProblem, table: FloatArray | None = None) -> Operator
         budget = min(2 * budget, most)
         piece = _series_parallel(problem, options, budget)
         if piece is None:
-            return solve_program(problem, table, options)
+            return solve_program(problem, options)
         enough = np.flatnonzero(piece.latency <= problem.slo_s)
         if enough.size:
             break
@@ -57,8 +61,8 @@ def exact(problem: OperatorProblem, table: FloatArray | None = None) -> Operator
             return None
     choice = np.zeros((len(options), 3), np.int64)
     _unfold(piece, int(enough[0]), options, choice)
-    plan = evaluate(problem, "exact", table, choice)
-    return evaluate(problem, "exact", table, choice, bound=plan.slots)
+    slots = int((problem.parallel[choice[:, 1]] * choice[:, 2]).sum())
+    return evaluate(problem, "exact", choice, bound=slots)
 
 
 def _leaf(v: int, option: Frontier, budget: int) -> _Piece:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from simulation.provisioning.kernels import fill_frontiers
 from simulation.provisioning.problem import OperatorProblem
 
 FloatArray = npt.NDArray[np.float64]
@@ -22,41 +23,47 @@ class Frontier:
     choice: IntArray  # [n, 3]: batch index, parallelism index, replicas
 
 
-def frontiers(problem: OperatorProblem, table: FloatArray) -> tuple[Frontier, ...]:
-    """One frontier per operator, from the table of ``sojourns``.
+def frontiers(problem: OperatorProblem, least: IntArray | None = None) -> tuple[Frontier, ...]:
+    """One frontier per operator; ``least[v, b, p]`` replicas are the fewest that fit in memory.
 
-    Of choices with equal slots the one with the least sojourn stands for all; then those that cost
-    more without being faster are dropped. No plan loses by this: every constraint and the objective
+    Of choices with equal slots the one with the least sojourn stands for all; those that cost more
+    without being faster are left out. No plan loses by this: every constraint and the objective
     see an operator only through its slots and its sojourn.
     """
-    replicas = np.arange(1, problem.max_replicas + 1)
-    slots = (problem.parallel[:, None] * replicas).ravel()  # [P * R]
-    by_slots = np.argsort(slots, kind="stable")
+    count, most = len(problem.names), problem.max_replicas
+    top = int(problem.parallel.max()) * most
+    low = np.empty((count, top + 1))
+    which = np.zeros((count, top + 1), np.int64)
+    fill_frontiers(
+        problem.latency_s,
+        problem.transfer_s,
+        problem.batches.astype(np.float64),
+        problem.parallel,
+        problem.rate,
+        most,
+        np.ones(problem.latency_s.shape, np.int64) if least is None else least,
+        low,
+        which,
+    )
     found = []
-    for v in range(len(problem.names)):
-        best = table[v].argmin(axis=0)  # [P, R]: the best batch of each
-        least = np.take_along_axis(table[v], best[None], axis=0)[0].ravel()[by_slots]
-        keep = np.flatnonzero(least < np.minimum.accumulate(np.r_[np.inf, least])[:-1])
-        # Equal slots are neighbours here: the last kept of each run is the fastest.
-        cost = slots[by_slots][keep]
-        keep = keep[np.r_[cost[1:] != cost[:-1], True]] if keep.size else keep
-        p, r = np.divmod(by_slots[keep], problem.max_replicas)
-        found.append(
-            Frontier(
-                slots=slots[by_slots][keep],
-                sojourn_s=least[keep],
-                choice=np.stack([best[p, r], p, r + 1], axis=1).astype(np.int64),
-            )
-        )
+    for v in range(count):
+        keep = np.flatnonzero(low[v, 1:] < low[v, :-1]) + 1
+        place, r = np.divmod(which[v, keep], most)
+        b, p = np.divmod(place, problem.parallel.size)
+        found.append(Frontier(keep, low[v, keep], np.stack([b, p, r + 1], axis=1)))
     return tuple(found)
 
 
-def priced(table: FloatArray, price: FloatArray) -> Frontier:
-    """The frontier of one operator by any price; both ``[B, P, R]``, stable choices only."""
+def priced(table: FloatArray, price: FloatArray, first: int = 0) -> Frontier:
+    """The frontier of one operator by any price; both ``[B, P, R]``, stable choices only.
+
+    ``first`` is the index of their first parallelism in the problem.
+    """
     flat, cost = table.ravel(), price.ravel()
-    by_price = np.lexsort((flat, cost))
-    by_price = by_price[np.isfinite(flat[by_price])]
+    stable = np.flatnonzero(np.isfinite(flat))
+    by_price = stable[np.lexsort((flat[stable], cost[stable]))]
     least = flat[by_price]
     keep = by_price[least < np.minimum.accumulate(np.r_[np.inf, least])[:-1]]
     b, p, r = np.unravel_index(keep, table.shape)
-    return Frontier(cost[keep], flat[keep], np.stack([b, p, r + 1], axis=1).astype(np.int64))
+    choice = np.stack([b, p + first, r + 1], axis=1).astype(np.int64)
+    return Frontier(cost[keep], flat[keep], choice)

@@ -54,7 +54,7 @@ def algorithm1(
         if move is None:
             break
         choice[j] = move
-    return evaluate(problem, "algorithm 1, printed" if printed else "algorithm 1", table, choice)
+    return evaluate(problem, "algorithm 1, printed" if printed else "algorithm 1", choice)
 
 
 def printed_sojourns(problem: OperatorProblem) -> FloatArray:
@@ -130,19 +130,16 @@ def _move(
     return None if best is None else best[1]
 
 
-def improved(problem: OperatorProblem, table: FloatArray | None = None) -> OperatorPlan | None:
-    """Our greedy; None exactly when no plan meets the limit (chains), or none was found."""
-    table = sojourns(problem) if table is None else table
-    options = frontiers(problem, table)
+def improved(
+    problem: OperatorProblem, options: tuple[Frontier, ...] | None = None
+) -> OperatorPlan | None:
+    """Our greedy; None exactly when no plan meets the limit (chains), or none was found.
+
+    ``options``: the frontiers to move along, by slots or any other price.
+    """
+    options = frontiers(problem) if options is None else options
     if any(not option.slots.size for option in options):
         return None
-    return from_frontiers(problem, table, options)
-
-
-def from_frontiers(
-    problem: OperatorProblem, table: FloatArray, options: tuple[Frontier, ...]
-) -> OperatorPlan | None:
-    """``improved`` on frontiers that are there already."""
     first = np.r_[0, np.cumsum([option.slots.size for option in options])].astype(np.int64)
     topological = np.array(order(len(options), problem.edges), np.int64)
     offsets, parents = predecessors(len(options), problem.edges)
@@ -160,4 +157,4 @@ def from_frontiers(
     if not met:
         return None
     choice = np.array([option.choice[i] for option, i in zip(options, picks, strict=True)])
-    return evaluate(problem, "improved greedy", table, choice)
+    return evaluate(problem, "improved greedy", choice)

@@ -37,6 +37,71 @@ def fill_sojourns(latency: Any, transfer: Any, batches: Any, rate: float, out: A
 
 
 @cached_kernel
+def chosen_sojourns(service: Any, transfer: Any, load: Any, replicas: Any, out: Any) -> None:
+    """T + W + C of one choice per operator, as ``fill_sojourns`` has it."""
+    for v in range(out.size):
+        blocked = 1.0
+        for r in range(1, replicas[v] + 1):
+            blocked = load[v] * blocked / (r + load[v] * blocked)
+        r = replicas[v]
+        if load[v] >= r:
+            out[v] = np.inf
+            continue
+        waits = r * blocked / (r - load[v] * (1.0 - blocked))
+        out[v] = waits * service[v] / (r - load[v]) + service[v] + transfer[v]
+
+
+@cached_kernel
+def fill_frontiers(
+    latency: Any,
+    transfer: Any,
+    batches: Any,
+    parallel: Any,
+    rate: float,
+    replicas: int,
+    least: Any,
+    low: Any,
+    which: Any,
+) -> None:
+    """``low[v, s]``: the least sojourn of ``v`` on at most ``s`` slots; ``which`` its choice.
+
+    A batch and parallelism that even without waiting are no faster than what their slots already
+    buy are passed over, which is most of them. ``least``: the fewest replicas that fit in memory.
+    """
+    operators, sizes, spreads = latency.shape
+    top = low.shape[1] - 1
+    for v in range(operators):
+        low[v, :] = np.inf
+        for j in range(spreads):
+            p = parallel[j]
+            for i in range(sizes):
+                service = latency[v, i, j]
+                if not np.isfinite(service):
+                    continue
+                load = rate / batches[i] * service
+                if load >= replicas:
+                    continue
+                first = max(int(load) + 1, least[v, i, j])
+                shortest = service + transfer[v, i, j]
+                if first > replicas or low[v, p * first] <= shortest:
+                    continue
+                blocked = 1.0
+                for r in range(1, replicas + 1):
+                    blocked = load * blocked / (r + load * blocked)
+                    if r < first:
+                        continue
+                    s = p * r
+                    if low[v, s] <= shortest:
+                        break
+                    waits = r * blocked / (r - load * (1.0 - blocked))
+                    sojourn = waits * service / (r - load) + service + transfer[v, i, j]
+                    while s <= top and low[v, s] > sojourn:
+                        low[v, s] = sojourn
+                        which[v, s] = (i * spreads + j) * replicas + r - 1
+                        s += 1
+
+
+@cached_kernel
 def longest_path(s: Any, topological: Any, offsets: Any, parents: Any, ends: Any) -> float:
     """Critical path of sojourns ``s``, compiled; ``ends`` is room for ``[V]`` numbers."""
     longest = 0.0

@@ -1,36 +1,48 @@
-"""One service provisioned by whole replicas and by operators, on the same devices (A8).
+"""One service provisioned by whole replicas, by runs of layers and by operators, on the same
+devices (A8).
 
-What is compared is devices after placement. Operators can always stand as whole replicas do, so the
-operator level falls back to them where nothing smaller is found, and says so.
+What is compared is devices after placement. Operators and layers can always stand as whole replicas
+do, so the finer levels fall back to them where nothing smaller is found, and say so.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
-from simulation.provisioning.energy import Watts, loaded_gpus, steady_w
+from simulation.errors import SimulationError
+from simulation.provisioning.blocks import in_blocks, uniform
+from simulation.provisioning.bounds import fewest_conceivable
+from simulation.provisioning.brute import brute
+from simulation.provisioning.energy import fleet_watts
 from simulation.provisioning.exact import exact
-from simulation.provisioning.frontier import Frontier, frontiers, priced
-from simulation.provisioning.greedy import algorithm1, from_frontiers
+from simulation.provisioning.frontier import frontiers, priced
+from simulation.provisioning.greedy import algorithm1, improved
 from simulation.provisioning.placement import Placement, algorithm2
 from simulation.provisioning.problem import OperatorPlan, sojourns
-from simulation.provisioning.replicas import ReplicaPlan, loaded_by, whole_replicas
+from simulation.provisioning.replicas import ReplicaPlan, watts_of, whole_replicas
 from simulation.provisioning.workload import PhaseProblem
 
 FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+LEVELS = ("operator", "module", "model")
+METHODS = ("greedy", "exact", "brute")
+FALLEN_BACK = "as whole replicas: nothing finer is less"
 MEMORY_PRICES = (0.0, 0.25, 1.0, 4.0)
 """Weights of memory against load in the price of a choice; the best placed plan is kept."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Level:
-    """What one granularity needs. ``gap`` is to the optimum in slots, where that was proven."""
+    """What one granularity needs. ``gap_slots`` is the distance of the plan's slots to the proven
+    optimum (eq. 8); ``least_devices`` what no plan of this granularity can go below, proven."""
 
-    level: str  # operator or model
+    level: str  # of LEVELS
     method: str
     devices: int
     power_w: float
@@ -38,14 +50,26 @@ class Level:
     latency_s: float
     slo_s: float
     seconds: float  # that planning took
-    gap: float | None
+    gap_slots: float | None = None
+    least_devices: int | None = None
     plan: OperatorPlan | None = None
     placement: Placement | None = None
     replicas: ReplicaPlan | None = None
+    cut: Callable[[PhaseProblem], PhaseProblem] | None = None  # a phase as ``plan`` sees it
+
+    @property
+    def gap_devices(self) -> float | None:
+        """Distance of the devices to the proven bound, relative to the devices."""
+        if self.least_devices is None:
+            return None
+        return (self.devices - min(self.least_devices, self.devices)) / self.devices
 
 
-def model_level(phase: PhaseProblem, device_bytes: float, power: Watts) -> Level | None:
-    """Whole replicas, each on devices of its own; None when no number of them meets the limit."""
+def model_level(phase: PhaseProblem, device_bytes: float) -> Level | None:
+    """Whole replicas, each on devices of its own; None when no number of them meets the limit.
+
+    All batches, parallelisms and counts are looked at, so no other uniform plan needs fewer.
+    """
     begun = time.perf_counter()
     plan = whole_replicas(phase, device_bytes)
     if plan is None:
@@ -54,12 +78,13 @@ def model_level(phase: PhaseProblem, device_bytes: float, power: Watts) -> Level
         level="model",
         method="whole replicas",
         devices=plan.devices,
-        power_w=steady_w(plan.devices, loaded_by(phase, plan), power),
+        power_w=watts_of(phase, plan),
         memory_bytes=plan.memory_bytes,
         latency_s=plan.latency_s,
         slo_s=phase.problem.slo_s,
         seconds=time.perf_counter() - begun,
-        gap=None,
+        gap_slots=0.0,
+        least_devices=plan.devices,
         replicas=plan,
     )
 
@@ -67,84 +92,228 @@ def model_level(phase: PhaseProblem, device_bytes: float, power: Watts) -> Level
 def operator_level(
     phase: PhaseProblem,
     device_bytes: float,
-    power: Watts,
     *,
     method: str = "greedy",
     shared: bool = True,
     whole: Level | None = None,
+    proofs: bool = False,
+    quick: bool = False,
 ) -> Level | None:
     """Operators scaled one by one and placed by Algorithm 2; None when no plan meets the limit.
 
     ``greedy``: our greedy at several prices of memory, the plan of fewest devices after placement.
-    ``exact``: the fewest slots, proven, then placed. ``printed`` and ``algorithm 1``: the source's.
+    ``exact``: the fewest slots, proven, then placed. ``brute``: the same by enumeration, for small
+    cases. ``printed`` and ``algorithm 1``: the source's.
     ``whole``, the model level, is returned where it needs fewer devices: operators may stand so.
+    ``proofs`` adds the gap in slots and the bound on devices; ``quick`` tries fewer prices.
     """
     begun = time.perf_counter()
     problem = phase.problem
-    table = _that_fit(phase, device_bytes)
-    options = frontiers(problem, table)
+    least = fewest_replicas(phase, device_bytes)
+    options = frontiers(problem, least)
     if any(not option.slots.size for option in options):
         return None
+    table = sojourns(problem) if method != "exact" or proofs else None
+    if table is not None:
+        table[np.arange(1, problem.max_replicas + 1) < least[..., None]] = np.inf
     plans: list[OperatorPlan | None]
     if method == "greedy":
-        plans = [from_frontiers(problem, table, options)]
-        plans += [
-            from_frontiers(problem, table, _by_share(phase, table, device_bytes, weight))
-            for weight in MEMORY_PRICES
-        ]
+        assert table is not None
+        plans = [improved(problem, options)]
+        plans += _by_price(phase, table, device_bytes, quick=quick)
     elif method == "exact":
-        plans = [exact(problem, table)]
+        plans = [exact(problem, options)]
+    elif method == "brute":
+        plans = [brute(problem, table)]
     else:
         plans = [algorithm1(problem, printed=method == "printed", table=table)]
+    best = _best_placed(phase, plans, device_bytes, shared=shared)
+    if best is not None:
+        by = ", by devices" if method == "greedy" else ""
+        best = replace(best, method=f"{best.method}{by}", cut=_whole)
+    seconds = time.perf_counter() - begun
+    if proofs and best is not None and best.plan is not None and table is not None:
+        fewest = exact(problem, options)
+        best = replace(
+            best,
+            gap_slots=None if fewest is None else 1.0 - fewest.slots / best.plan.slots,
+            least_devices=fewest_conceivable(problem, phase.demand, table, device_bytes),
+        )
+    if whole is not None and (best is None or whole.devices < best.devices):
+        best = replace(whole, level="operator", method=FALLEN_BACK, gap_slots=None)
+        if proofs and table is not None:
+            bound = fewest_conceivable(problem, phase.demand, table, device_bytes, latency=False)
+            best = replace(best, least_devices=bound)
+    return None if best is None else replace(best, seconds=seconds)
+
+
+def module_level(
+    phase: PhaseProblem,
+    device_bytes: float,
+    *,
+    method: str = "greedy",
+    shared: bool = True,
+    whole: Level | None = None,
+    proofs: bool = False,
+) -> Level | None:
+    """Runs of layers with replicas of their own, at the best batch and parallelism for all.
+
+    Every batch and parallelism is tried; per one the replicas by our greedy or by the exact plan
+    (``brute`` enumerates), placed by Algorithm 2.
+    """
+    begun = time.perf_counter()
+    cut = in_blocks(phase)
     best: Level | None = None
+    bounds: list[int] = []
+    for b in range(cut.problem.batches.size):
+        for p in range(cut.problem.parallel.size):
+            if not np.isfinite(cut.problem.latency_s[:, b, p]).all():
+                continue
+            one = uniform(cut, b, p)
+            least = fewest_replicas(one, device_bytes)
+            options = frontiers(one.problem, least)
+            if any(not option.slots.size for option in options):
+                continue
+            if proofs:
+                table = sojourns(one.problem)
+                bounds.append(fewest_conceivable(one.problem, one.demand, table, device_bytes))
+            if method == "brute":
+                plan = brute(one.problem)
+            else:
+                plan = (improved if method == "greedy" else exact)(one.problem, options)
+            found = _best_placed(one, [plan], device_bytes, shared=shared)
+            if found is not None:
+                found = replace(found, cut=partial(_cut, b=b, p=p))
+            if found is not None and (best is None or _order(found) < _order(best)):
+                best = found
+                if proofs and found.plan is not None:
+                    fewest = exact(one.problem, options)
+                    gap = None if fewest is None else 1.0 - fewest.slots / found.plan.slots
+                    best = replace(best, gap_slots=gap)
+    if best is not None:
+        best = replace(best, level="module", least_devices=min(bounds, default=None))
+    if whole is not None and (best is None or whole.devices < best.devices):
+        bound = min(bounds, default=None)
+        best = replace(
+            whole, level="module", method=FALLEN_BACK, gap_slots=None, least_devices=bound
+        )
+    return None if best is None else replace(best, seconds=time.perf_counter() - begun)
+
+
+def _whole(phase: PhaseProblem) -> PhaseProblem:
+    return phase
+
+
+def _cut(phase: PhaseProblem, b: int, p: int) -> PhaseProblem:
+    return uniform(in_blocks(phase), b, p)
+
+
+def fewest_replicas(phase: PhaseProblem, device_bytes: float) -> IntArray:
+    """Replicas from which on one fits a device, ``[V, B, P]``: the KV cache is divided among them.
+
+    More than ``max_replicas`` where its weights alone are too big.
+    """
+    demand, most = phase.demand, phase.problem.max_replicas
+    room = device_bytes - demand.memory_bytes
+    if demand.kept_bytes is None:
+        return np.where(room >= 0, 1, most + 1)
+    kept = np.broadcast_to(demand.kept_bytes[:, None, :], room.shape)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        needed = np.ceil(kept / room - 1e-9)
+    fits = (room > 0) | ((room == 0) & (kept == 0))
+    return np.where(fits, np.clip(np.nan_to_num(needed, nan=1), 1, most + 1), most + 1).astype(
+        np.int64
+    )
+
+
+def _best_placed(
+    phase: PhaseProblem, plans: list[OperatorPlan | None], device_bytes: float, *, shared: bool
+) -> Level | None:
+    best: Level | None = None
+    problem = phase.problem
+    seen: set[bytes] = set()
     for plan in plans:
-        if plan is None or not plan.feasible:
+        if plan is None or not plan.feasible or not _fits(phase, plan, device_bytes):
             continue
+        key = np.stack([plan.replicas, plan.batch, plan.parallel]).tobytes()
+        if key in seen:
+            continue
+        seen.add(key)
         placed = algorithm2(problem, phase.demand, plan, device_bytes, shared=shared)
-        loaded = loaded_gpus(problem, phase.demand, plan.batch, plan.parallel)
         level = Level(
             level="operator",
-            method=f"{plan.method}, by devices" if method == "greedy" else plan.method,
+            method=plan.method,
             devices=placed.devices,
-            power_w=steady_w(placed.devices, loaded, power),
+            power_w=fleet_watts(problem, phase.power, placed.devices, plan.batch, plan.parallel),
             memory_bytes=float(placed.memory_bytes.sum()),
             latency_s=placed.latency_s,
             slo_s=problem.slo_s,
             seconds=0.0,
-            gap=plan.gap,
             plan=plan,
             placement=placed,
         )
-        if best is None or (level.devices, level.power_w) < (best.devices, best.power_w):
+        if best is None or _order(level) < _order(best):
             best = level
-    if whole is not None and (best is None or whole.devices < best.devices):
-        best = replace(whole, level="operator", method="as whole replicas: nothing finer is less")
-    return None if best is None else replace(best, seconds=time.perf_counter() - begun)
+    return best
 
 
-def _that_fit(phase: PhaseProblem, device_bytes: float) -> FloatArray:
-    """The table of sojourns without the choices whose replica is too big for a device."""
-    demand = phase.demand
-    replicas = np.arange(1, phase.problem.max_replicas + 1)
-    memory = demand.memory_bytes[..., None]
-    if demand.kept_bytes is not None:
-        memory = memory + demand.kept_bytes[:, None, :, None] / replicas
-    return np.where(memory <= device_bytes, sojourns(phase.problem), np.inf)
+def _fits(phase: PhaseProblem, plan: OperatorPlan, device_bytes: float) -> bool:
+    """Whether every replica fits a device: the printed algorithm does not look."""
+    v = np.arange(len(phase.problem.names))
+    b = np.searchsorted(phase.problem.batches, plan.batch)
+    p = np.searchsorted(phase.problem.parallel, plan.parallel)
+    return bool((phase.demand.shard_bytes(v, b, p, plan.replicas) <= device_bytes).all())
 
 
-def _by_share(
-    phase: PhaseProblem, table: FloatArray, device_bytes: float, memory_price: float
-) -> tuple[Frontier, ...]:
-    """Frontiers whose price is the share of a GPU that a choice keeps busy, and of its memory."""
+def _order(level: Level) -> tuple[int, float]:
+    return level.devices, level.power_w
+
+
+def _by_price(
+    phase: PhaseProblem, table: FloatArray, device_bytes: float, *, quick: bool
+) -> list[OperatorPlan | None]:
+    """Plans by the share of a GPU that choices keep busy and of its memory, at several weights of
+    the two, with every parallelism and with one for all operators (mixed ones pack badly)."""
+    problem = phase.problem
+    plans = []
+    for weight in MEMORY_PRICES[:: 2 if quick else 1]:
+        price = _shares(phase, device_bytes, weight)
+        for j in (None, *range(problem.parallel.size)):
+            some = slice(None) if j is None else slice(j, j + 1)
+            options = tuple(
+                priced(table[v, :, some], price[v, :, some], 0 if j is None else j)
+                for v in range(len(problem.names))
+            )
+            plans.append(improved(problem, options))
+    return plans
+
+
+def _shares(phase: PhaseProblem, device_bytes: float, memory_price: float) -> FloatArray:
+    """GPUs' worth of load, and of memory times its price, of every choice, ``[V, B, P, R]``."""
     problem, demand = phase.problem, phase.demand
     replicas = np.arange(1, problem.max_replicas + 1)
     busy = np.maximum(demand.compute, demand.bandwidth) * problem.latency_s
     load = busy * problem.rate / problem.batches[:, None] * problem.parallel
     memory = demand.memory_bytes * problem.parallel / device_bytes
-    return tuple(
-        priced(table[v], load[v][..., None] + memory_price * memory[v][..., None] * replicas)
-        for v in range(len(problem.names))
-    )
+    return np.asarray(load[..., None] + memory_price * memory[..., None] * replicas)
+
+
+def at_level(
+    level: str,
+    phase: PhaseProblem,
+    device_bytes: float,
+    *,
+    method: str = "greedy",
+    whole: Level | None = None,
+    proofs: bool = False,
+) -> Level | None:
+    """``phase`` at one of ``LEVELS``; ``whole`` is its model level, where that is known."""
+    if level == "model":
+        return model_level(phase, device_bytes) if whole is None else whole
+    if level not in LEVELS:
+        raise SimulationError(f"There is no level {level!r}; use {', '.join(LEVELS)}.")
+    finer = operator_level if level == "operator" else module_level
+    return finer(phase, device_bytes, method=method, whole=whole, proofs=proofs)
 
 
 def savings(model: Level, fine: Level) -> dict[str, float]:

@@ -1,25 +1,31 @@
 """Provisioning window by window along a trace, each granularity at its own speed of acting (A8).
 
 A plan for a window is made from what is known before it (the window before, or a forecast) and is
-in force once its replicas are up: operators within the window, whole replicas after their start-up,
-burning GPU time meanwhile. Capacity that is no longer wanted goes at once. Demand is rounded up to
-a grid of 5%, so that the windows of a week are some hundred different problems.
+in force once its replicas are up: operators and layers within the window, whole replicas after
+their start-up, burning GPU time meanwhile. Capacity that is no longer wanted goes at once.
+
+A plan at the limit for the window before misses about half of those that follow, whatever its
+granularity, so plans are made for a rate higher by a headroom, and granularities are compared at
+the headroom that each needs for the same share of requests met (``at_attainment``, methods.md X4).
+Demand is rounded up to a grid of 5%, so that the windows of a week are some hundred different
+problems.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from simulation.errors import SimulationError
-from simulation.provisioning.energy import Watts, loaded_gpus, steady_w
-from simulation.provisioning.levels import Level, model_level, operator_level
+from simulation.provisioning.energy import fleet_watts
+from simulation.provisioning.levels import Level, model_level, module_level, operator_level
+from simulation.provisioning.modules.costs import acting_cost
 from simulation.provisioning.placement import latency_at
-from simulation.provisioning.replicas import latency_of, loaded_by
-from simulation.provisioning.workload import PhaseProblem, Service
+from simulation.provisioning.replicas import latency_of, watts_of
+from simulation.provisioning.workload import PhaseProblem, Service, at_rate
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -27,6 +33,10 @@ BoolArray = npt.NDArray[np.bool_]
 STEP = 1.05
 OPERATOR_ACTS_S = 0.5
 """Seconds until an operator replica serves: "sub-second" (introduction of the source)."""
+MODULE_ACTS_S = acting_cost("replicate", 40, 605 * 2.0**20).seconds
+"""Seconds until copies of all layers of a 13B model serve (CoCoServe, table 2)."""
+MOST_HEADROOM = 4.0
+ROUNDS = 12  # of the search for a headroom: to 0.1% of a rate
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,6 +59,13 @@ class Course:
     memory_bytes: FloatArray  # [W]
     met: BoolArray  # [W] the plan in force kept the limit under the real load
     refused: int  # windows without a plan that could meet the limit; the last one stays
+    requests_s: FloatArray = field(repr=False)  # [W] that came
+    headroom: float = 0.0
+
+    @property
+    def attainment(self) -> float:
+        """Share of the requests that came in windows whose plan kept the limit."""
+        return float(self.requests_s[self.met].sum() / self.requests_s.sum())
 
     def gpu_hours(self, window_s: float) -> float:
         return float(self.devices.sum() * window_s / 3600)
@@ -77,43 +94,69 @@ def windows_of(
 
 
 class _Book:
-    """Problems and plans by rounded demand, each made once."""
+    """Problems, plans and what plans do under other loads, each made once."""
 
     def __init__(
         self,
         service: Service,
         problem_of: Callable[[Service], PhaseProblem],
         device_bytes: float,
-        power: Watts,
     ) -> None:
-        self.service, self.problem_of = service, problem_of
-        self.device_bytes, self.power = device_bytes, power
-        self.problems: dict[tuple[int, int, int], PhaseProblem] = {}
-        self.plans: dict[tuple[str, int, int, int], Level | None] = {}
+        self.service, self.problem_of, self.device_bytes = service, problem_of, device_bytes
+        self.of_length: dict[int, PhaseProblem] = {}
+        self.problems: dict[Key, PhaseProblem] = {}
+        self.plans: dict[tuple[str, Key], Level | None] = {}
+        self.outcomes: dict[tuple[str, Key, Key], tuple[bool, float]] = {}
 
-    def problem(self, key: tuple[int, int, int]) -> PhaseProblem:
+    def problem(self, key: Key) -> PhaseProblem:
+        """The rate scales what is in flight; only the length changes any latency."""
         if key not in self.problems:
-            rate, isl, osl = (STEP**k for k in key)
-            self.problems[key] = self.problem_of(
-                replace(self.service, requests_s=rate, isl=isl, osl=osl)
+            rate, tokens = STEP ** key[0], STEP ** key[1]
+            osl = (
+                self.service.osl
+                if self.service.phase == "prefill"
+                else min(self.service.osl, tokens)
             )
+            if key[1] not in self.of_length:
+                isl = tokens if self.service.phase == "prefill" else tokens - osl / 2.0
+                self.of_length[key[1]] = self.problem_of(replace(self.service, isl=isl, osl=osl))
+            per_request = 1.0 if self.service.phase == "prefill" else osl
+            self.problems[key] = at_rate(self.of_length[key[1]], rate / per_request)
         return self.problems[key]
 
-    def plan(self, level: str, key: tuple[int, int, int]) -> Level | None:
-        if (level, *key) not in self.plans:
+    def plan(self, level: str, key: Key) -> Level | None:
+        if (level, key) not in self.plans:
             phase = self.problem(key)
-            found = model_level(phase, self.device_bytes, self.power)
+            found = model_level(phase, self.device_bytes)
             if level == "operator":
-                found = operator_level(phase, self.device_bytes, self.power, whole=found)
-            self.plans[level, *key] = found
-        return self.plans[level, *key]
+                found = operator_level(phase, self.device_bytes, whole=found, quick=True)
+            elif level == "module":
+                found = module_level(phase, self.device_bytes, whole=found)
+            self.plans[level, key] = found
+        return self.plans[level, key]
+
+    def outcome(self, level: str, planned: Key, real: Key) -> tuple[bool, float]:
+        """Whether the plan made for ``planned`` keeps the limit under ``real``, and its watts."""
+        at = (level, planned, real)
+        if at not in self.outcomes:
+            plan = self.plan(level, planned)
+            assert plan is not None
+            self.outcomes[at] = _under(self.problem(real), plan)
+        return self.outcomes[at]
 
 
-def keys_of(windows: Windows) -> IntArray:
-    """Rounded demand of each window, ``[W, 3]``: powers of ``STEP`` not below it."""
-    least = np.array([1.0 / windows.seconds, 1.0, 1.0])
-    demand = np.stack([windows.requests_s, windows.isl, windows.osl], axis=1)
-    steps = np.log(np.maximum(demand, least)) / np.log(STEP)
+Key = tuple[int, int]  # rate at the operators and tokens, as powers of STEP
+
+
+def keys_of(windows: Windows, phase: str, headroom: float = 0.0) -> IntArray:
+    """Rounded demand of each window, ``[W, 2]``: rate at the operators and tokens of a pass."""
+    if phase == "prefill":
+        rate, tokens = windows.requests_s, windows.isl
+    else:
+        rate, tokens = windows.requests_s * windows.osl, windows.isl + windows.osl / 2.0
+    least = [1.0 / windows.seconds, 1.0]
+    demand = np.stack([rate, tokens], axis=1)
+    steps = np.log(np.maximum(demand, least) * [1.0 + headroom, 1.0]) / np.log(STEP)
     return np.asarray(np.ceil(steps - 1e-9), np.int64)
 
 
@@ -122,59 +165,120 @@ def over_time(
     service: Service,
     problem_of: Callable[[Service], PhaseProblem],
     device_bytes: float,
-    power: Watts,
     *,
     startup_s: float,
     known: Windows | None = None,
+    headroom: float = 0.0,
+    levels: tuple[str, ...] = ("model", "operator"),
 ) -> dict[str, Course]:
-    """Courses of the model and the operator level; ``known`` is the forecast that plans see, by
-    default each window sees the one before it."""
-    real = keys_of(windows)
-    seen = np.r_[real[:1], real[:-1]] if known is None else keys_of(known)
-    if seen.shape != real.shape:
+    """A course of each of ``levels``, planned for ``1 + headroom`` times the rate that is known.
+
+    ``known`` is the forecast that plans see; by default each window sees the one before it.
+    """
+    book = _Book(service, problem_of, device_bytes)
+    return {level: _course(level, book, windows, known, startup_s, headroom) for level in levels}
+
+
+def at_attainment(
+    windows: Windows,
+    service: Service,
+    problem_of: Callable[[Service], PhaseProblem],
+    device_bytes: float,
+    *,
+    startup_s: float,
+    attainment: float = 0.95,
+    known: Windows | None = None,
+    levels: tuple[str, ...] = ("model", "operator"),
+) -> dict[str, Course]:
+    """The courses of least headroom that meet ``attainment`` of the requests.
+
+    A level that does not reach it at a headroom of 400% comes with what it reaches there.
+    """
+    book = _Book(service, problem_of, device_bytes)
+    found = {}
+    for level in levels:
+        low, high = 0.0, 0.25
+        best = _course(level, book, windows, known, startup_s, low)
+        if best.attainment < attainment:
+            best = _course(level, book, windows, known, startup_s, high)
+            while best.attainment < attainment and high < MOST_HEADROOM:
+                low, high = high, min(2 * high, MOST_HEADROOM)
+                best = _course(level, book, windows, known, startup_s, high)
+            for _ in range(ROUNDS):
+                if best.attainment < attainment:
+                    break
+                middle = (low + high) / 2
+                trial = _course(level, book, windows, known, startup_s, middle)
+                if trial.attainment >= attainment:
+                    high, best = middle, trial
+                else:
+                    low = middle
+        found[level] = best
+    return found
+
+
+def _course(
+    level: str,
+    book: _Book,
+    windows: Windows,
+    known: Windows | None,
+    startup_s: float,
+    headroom: float,
+) -> Course:
+    """What ``level`` holds by window. Capacity that is asked for serves after as many windows as it
+    takes to start; below one window, none."""
+    phase = book.service.phase
+    real = _keys(keys_of(windows, phase))
+    seen = _keys(keys_of(windows if known is None else known, phase, headroom))
+    if known is None:
+        seen = seen[:1] + seen[:-1]
+    if len(seen) != len(real):
         raise SimulationError("The forecast must have as many windows as the trace.")
-    book = _Book(service, problem_of, device_bytes, power)
-    waits = {"model": startup_s, "operator": OPERATOR_ACTS_S}
-    return {
-        level: _course(level, book, real, seen, int(np.ceil(wait / windows.seconds - 1e-9)))
-        for level, wait in waits.items()
-    }
-
-
-def _course(level: str, book: _Book, real: IntArray, seen: IntArray, lag: int) -> Course:
-    """``lag`` windows pass until capacity that is asked for serves; below one window, none."""
-    wanted: list[Level | None] = [book.plan(level, _key(row)) for row in seen]
-    refused = sum(plan is None for plan in wanted)
-    for w in range(1, len(wanted)):
-        wanted[w] = wanted[w] or wanted[w - 1]
-    count = len(wanted)
-    devices, power = np.zeros(count, np.int64), np.zeros(count)
-    memory, met = np.zeros(count), np.zeros(count, np.bool_)
+    acts_s = {"model": startup_s, "module": MODULE_ACTS_S, "operator": OPERATOR_ACTS_S}[level]
+    lag = int(np.ceil(acts_s / windows.seconds - 1e-9))
     delay = lag if lag > 1 else 0
-    for w in range(count):
-        asked = wanted[w]
+    count = len(real)
+    wanted: list[Key | None] = []
+    refused = 0
+    for key in seen:
+        able = book.plan(level, key) is not None
+        refused += not able
+        wanted.append(key if able else wanted[-1] if wanted else None)
+    size = np.zeros(count, np.int64)
+    power, memory, met = np.zeros(count), np.zeros(count), np.zeros(count, np.bool_)
+    for w, asked in enumerate(wanted):
         if asked is None:
             continue
-        ready = [plan for plan in wanted[max(0, w - delay) : w + 1] if plan is not None]
-        serving = min(ready, key=lambda plan: plan.devices)  # the least asked for since then
-        devices[w] = asked.devices
-        memory[w] = asked.memory_bytes
-        phase = book.problem(_key(real[w]))
-        latency, loaded = _under(phase, serving)
-        met[w] = latency <= phase.problem.slo_s
-        power[w] = steady_w(asked.devices, min(loaded, serving.devices), book.power)
-    return Course(level, devices, power, memory, met, refused)
+        plan = book.plan(level, asked)
+        assert plan is not None
+        size[w] = plan.devices
+        memory[w] = plan.memory_bytes
+        serving = asked
+        if delay:  # the least that was asked for since then
+            ready = [k for k in range(max(0, w - delay), w + 1) if wanted[k] is not None]
+            serving = wanted[min(ready, key=lambda k: (size[k], k))] or asked
+        met[w], drawn = book.outcome(level, serving, real[w])
+        held = book.plan(level, serving)
+        assert held is not None
+        power[w] = drawn + (plan.devices - held.devices) * book.service.gpu.idle_w
+    return Course(level, size, power, memory, met, refused, windows.requests_s, headroom)
 
 
-def _under(phase: PhaseProblem, level: Level) -> tuple[float, float]:
-    """Latency and GPUs' worth of work of a plan under the real load of a window."""
-    if level.placement is not None and level.plan is not None:
-        plan = level.plan
-        loaded = loaded_gpus(phase.problem, phase.demand, plan.batch, plan.parallel)
-        return latency_at(phase.problem, phase.demand, plan, level.placement), loaded
-    assert level.replicas is not None
-    return latency_of(phase, level.replicas), loaded_by(phase, level.replicas)
+def _under(phase: PhaseProblem, level: Level) -> tuple[bool, float]:
+    """Whether a plan keeps the limit under the real load of a window, and the watts of its GPUs;
+    beyond what they can do they draw what they draw when full."""
+    problem, most = phase.problem, phase.service.gpu.tdp_w
+    if level.placement is not None and level.plan is not None and level.cut is not None:
+        cut = level.cut(phase)
+        latency = latency_at(cut.problem, cut.demand, level.plan, level.placement)
+        drawn = fleet_watts(
+            cut.problem, cut.power, level.devices, level.plan.batch, level.plan.parallel
+        )
+    else:
+        assert level.replicas is not None
+        latency, drawn = latency_of(phase, level.replicas), watts_of(phase, level.replicas)
+    return latency <= problem.slo_s, min(drawn, level.devices * most) if most else drawn
 
 
-def _key(row: IntArray) -> tuple[int, int, int]:
-    return int(row[0]), int(row[1]), int(row[2])
+def _keys(rows: IntArray) -> list[Key]:
+    return [(int(rate), int(tokens)) for rate, tokens in rows]

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simulation.errors import SimulationError
-from simulation.provisioning.kernels import fill_sojourns
+from simulation.provisioning.kernels import chosen_sojourns, fill_sojourns
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -145,15 +145,14 @@ def sojourns(problem: OperatorProblem) -> FloatArray:
 
 
 def evaluate(
-    problem: OperatorProblem,
-    method: str,
-    table: FloatArray,
-    choice: IntArray,
-    bound: int | None = None,
+    problem: OperatorProblem, method: str, choice: IntArray, bound: int | None = None
 ) -> OperatorPlan:
     """The plan of a choice: ``choice[v]`` = (batch index, parallelism index, replicas)."""
     b, p, r = choice.T
-    sojourn = table[np.arange(len(problem.names)), b, p, r - 1]
+    at = (np.arange(len(problem.names)), b, p)
+    service, sojourn = problem.latency_s[at], np.empty(len(problem.names))
+    load = problem.rate / problem.batches[b] * service
+    chosen_sojourns(service, problem.transfer_s[at], load, r, sojourn)
     latency, _ = critical_path(problem, sojourn)
     return OperatorPlan(
         method=method,

@@ -14,9 +14,7 @@ from simulation.provisioning.problem import OperatorPlan, OperatorProblem, evalu
 FloatArray = npt.NDArray[np.float64]
 
 
-def solve_program(
-    problem: OperatorProblem, table: FloatArray, options: tuple[Frontier, ...]
-) -> OperatorPlan | None:
+def solve_program(problem: OperatorProblem, options: tuple[Frontier, ...]) -> OperatorPlan | None:
     """Least slots with one binary per frontier choice and a start time per operator.
 
     For an edge (u, v): start_v >= start_u + sojourn_u; every start + sojourn is within the limit.
@@ -65,4 +63,4 @@ def solve_program(
     picks = [int(result.x[first[v] : first[v + 1]].argmax()) for v in range(count)]
     choice = np.array([options[v].choice[picks[v]] for v in range(count)])
     bound = int(np.ceil(result.mip_dual_bound - 1e-6))
-    return evaluate(problem, "exact", table, choice, bound=bound)
+    return evaluate(problem, "exact", choice, bound=bound)

@@ -9,11 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
-from simulation.provisioning.energy import loaded_gpus
+from simulation.provisioning.energy import fleet_watts
 from simulation.provisioning.kernels import fill_sojourns
 from simulation.provisioning.workload import PhaseProblem
 from simulation.queueing import mmc_mean_wait
+
+FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +33,7 @@ class ReplicaPlan:
 
 
 def whole_replicas(phase: PhaseProblem, device_bytes: float) -> ReplicaPlan | None:
-    """The fewest devices over all batches, parallelisms and counts, then the least latency.
+    """The fewest devices over all batches, parallelisms and counts, then the least power.
 
     None when no choice meets the limit within ``max_replicas`` or fits the devices' memory.
     """
@@ -52,8 +55,9 @@ def whole_replicas(phase: PhaseProblem, device_bytes: float) -> ReplicaPlan | No
     if not good.any():
         return None
     fewest = devices[good].min()
-    among = np.where(good & (devices == fewest), sojourn, np.inf)
-    b, p, r = np.unravel_index(among.argmin(), among.shape)
+    among = np.where((good & (devices == fewest)).any(axis=2), _watts(phase, int(fewest)), np.inf)
+    b, p = np.unravel_index(among.argmin(), among.shape)
+    r = int(fewest) // int(problem.parallel[p]) - 1
     return ReplicaPlan(
         replicas=int(replicas[r]),
         batch=int(problem.batches[b]),
@@ -63,6 +67,15 @@ def whole_replicas(phase: PhaseProblem, device_bytes: float) -> ReplicaPlan | No
         latency_s=float(sojourn[b, p, r]),
         busy=float(problem.rate / problem.batches[b] * phase.replica_s[b, p] / replicas[r]),
     )
+
+
+def _watts(phase: PhaseProblem, devices: int) -> FloatArray:
+    """Watts of ``devices`` GPUs at each uniform batch and parallelism, ``[B, P]``."""
+    problem, power = phase.problem, phase.power
+    per_batch = problem.rate / problem.batches[:, None] * problem.parallel
+    running = np.minimum((problem.latency_s * per_batch).sum(axis=0), devices)
+    above = (problem.latency_s * per_batch * power.above_w).sum(axis=0)
+    return np.asarray(devices * power.idle_w + running * (power.floor_w - power.idle_w) + above)
 
 
 def latency_of(phase: PhaseProblem, plan: ReplicaPlan) -> float:
@@ -76,7 +89,8 @@ def latency_of(phase: PhaseProblem, plan: ReplicaPlan) -> float:
     return mmc_mean_wait(plan.replicas, problem.rate / plan.batch, service) + service
 
 
-def loaded_by(phase: PhaseProblem, plan: ReplicaPlan) -> float:
-    """GPUs' worth of work that ``plan`` does under the load of ``phase``."""
+def watts_of(phase: PhaseProblem, plan: ReplicaPlan) -> float:
+    """Watts of ``plan`` under the load of ``phase``."""
     everyone = np.ones(len(phase.problem.names), np.int64)
-    return loaded_gpus(phase.problem, phase.demand, plan.batch * everyone, plan.parallel * everyone)
+    batch, parallel = plan.batch * everyone, plan.parallel * everyone
+    return fleet_watts(phase.problem, phase.power, plan.devices, batch, parallel)

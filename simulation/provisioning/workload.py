@@ -8,7 +8,7 @@ hands to the next one, which may stand on another GPU, crosses the link once per
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -17,12 +17,15 @@ import numpy.typing as npt
 from simulation.errors import SimulationError
 from simulation.performance.efficiency import bandwidth_of, peak_flops
 from simulation.performance.graph import OperatorGraph, operator_graph
+from simulation.performance.power import PowerModel
 from simulation.performance.specs import Arrangement, GpuSpec, ModelShape
 from simulation.performance.work import Attention, Collective, Iteration, Operator, iteration
+from simulation.provisioning.energy import PhasePower, operator_watts, watts
 from simulation.provisioning.interference import Demand
 from simulation.provisioning.problem import OperatorProblem
 
 FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
 Timing = Callable[[Operator, Iteration], FloatArray]
 Phase = Literal["prefill", "decode"]
 
@@ -73,6 +76,8 @@ class PhaseProblem:
     replica_s: FloatArray  # [B, P] one pass of a whole replica, collectives included
     replica_bytes: FloatArray  # [B, P] its memory on each of its GPUs
     kept_bytes: FloatArray  # [P] KV cache in flight per GPU of all replicas together
+    power: PhasePower
+    layers: IntArray  # [V] how many of them run the operator
 
 
 def phase_problem(
@@ -83,10 +88,12 @@ def phase_problem(
     parallel: Sequence[int] = (1, 2, 4, 8),
     weights: str = "bf16",
     max_replicas: int = 64,
+    power: PowerModel | None = None,
 ) -> PhaseProblem:
     """The problem of ``service``, latencies by ``timing`` (seconds of one call of an operator).
 
-    KV cache in flight is bounded by Little's law at the limit: rate x SLO sequences. Operators that
+    ``power``: watts by load; without it the GPU's watts of the phase, in proportion to its use. KV
+    cache in flight is bounded by Little's law at the limit: rate x SLO sequences. Operators that
     have nothing to do in this phase are left out; they are kept by no replica.
     """
     graphs = [operator_graph(service.shape, Arrangement(tp=p, weights=weights)) for p in parallel]
@@ -96,6 +103,11 @@ def phase_problem(
     latency, transfer = np.zeros(shape), np.zeros(shape)
     memory, compute, bandwidth = np.zeros(shape), np.zeros(shape), np.zeros(shape)
     kept = np.zeros((len(names), len(parallel)))
+    active = np.zeros(shape)
+    idle = floor = service.gpu.idle_w
+    if power is not None:
+        floor = max(idle, power.floor * (service.gpu.tdp_w or 0.0))
+    layers = np.ones(len(names), np.int64)
     link = service.gpu.link_bytes_s
     if not link:
         raise SimulationError(
@@ -115,6 +127,10 @@ def phase_problem(
             traffic = operator.count * work.memory_bytes / bandwidth_of(service.gpu)
             compute[v, :, j] = np.minimum(arithmetic / seconds, 1.0)
             bandwidth[v, :, j] = np.minimum(traffic / seconds, 1.0)
+            layers[v] = operator.count
+            if power is not None:
+                drawn = operator_watts(power, service.gpu, operator, it, seconds / operator.count)
+                active[v, :, j] = np.maximum(drawn - floor, 0.0)
             if isinstance(operator, Attention):
                 tokens = min(service.context, operator.window or service.context)
                 row = operator.count * operator.kv_row_bytes
@@ -123,6 +139,8 @@ def phase_problem(
             if isinstance(collective, Collective):
                 owner = _before(graph, collective, names)
                 latency[owner, :, j] += collective.count * timing(collective, it)
+    if power is None:
+        active = watts(service.gpu, service.phase).dynamic_w * np.maximum(compute, bandwidth)
     problem = OperatorProblem(
         names=names,
         edges=_edges(graphs[0], names),
@@ -138,9 +156,25 @@ def phase_problem(
         service=service,
         problem=problem,
         demand=Demand(memory, compute, bandwidth, kept),
-        replica_s=_pass_s(problem),
+        replica_s=pass_s(problem.latency_s, problem.edges),
         replica_bytes=memory.sum(axis=0),
         kept_bytes=kept.sum(axis=0),
+        power=PhasePower(idle, floor, active),
+        layers=layers,
+    )
+
+
+def at_rate(phase: PhaseProblem, requests_s: float) -> PhaseProblem:
+    """``phase`` at another rate: latencies stay, what is in flight grows with it."""
+    service = replace(phase.service, requests_s=requests_s)
+    grown = service.rate / phase.problem.rate
+    kept = None if phase.demand.kept_bytes is None else phase.demand.kept_bytes * grown
+    return replace(
+        phase,
+        service=service,
+        problem=replace(phase.problem, rate=service.rate),
+        demand=replace(phase.demand, kept_bytes=kept),
+        kept_bytes=phase.kept_bytes * grown,
     )
 
 
@@ -177,11 +211,11 @@ def _edges(graph: OperatorGraph, names: tuple[str, ...]) -> tuple[tuple[int, int
     return tuple(sorted(found))
 
 
-def _pass_s(problem: OperatorProblem) -> FloatArray:
+def pass_s(latency_s: FloatArray, edges: tuple[tuple[int, int], ...]) -> FloatArray:
     """Critical path of a pass without queues and transfers, ``[B, P]``."""
-    ends = np.zeros_like(problem.latency_s)
+    ends = np.zeros_like(latency_s)
     # Operators come in an order in which they can run.
-    for v in range(len(problem.names)):
-        before = [ends[u] for u, w in problem.edges if w == v]
-        ends[v] = problem.latency_s[v] + (np.max(before, axis=0) if before else 0.0)
+    for v in range(len(latency_s)):
+        before = [ends[u] for u, w in edges if w == v]
+        ends[v] = latency_s[v] + (np.max(before, axis=0) if before else 0.0)
     return np.asarray(ends.max(axis=0), np.float64)

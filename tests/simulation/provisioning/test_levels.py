@@ -1,16 +1,24 @@
 """The two granularities on the same devices, and what they draw."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from simulation.provisioning.energy import Watts, request_energy_j, steady_w, watts
+from simulation.errors import SimulationError
+from simulation.provisioning.blocks import in_blocks
+from simulation.provisioning.bounds import fewest_conceivable
+from simulation.provisioning.devices import fewest_devices
+from simulation.provisioning.energy import PhasePower, Watts, fleet_watts, request_energy_j
 from simulation.provisioning.exact import exact
 from simulation.provisioning.frontier import frontiers, priced
-from simulation.provisioning.levels import model_level, operator_level, savings
+from simulation.provisioning.interference import Demand
+from simulation.provisioning.levels import at_level, model_level, operator_level, savings
 from simulation.provisioning.problem import sojourns
+from simulation.provisioning.replicas import latency_of, watts_of, whole_replicas
 from simulation.provisioning.workload import phase_problem
 from tests.simulation.provisioning.cases import by_hand, random_problem
-from tests.simulation.provisioning.test_workload import GPU, service, timing
+from tests.simulation.provisioning.test_workload import SHAPE, service, timing
 
 DEVICE = 72e9
 
@@ -20,10 +28,9 @@ DEVICE = 72e9
 def test_operators_never_need_more_devices_than_whole_replicas(phase, requests_s):
     limit = 1.0 if phase == "prefill" else 0.08
     problem = phase_problem(service(phase, requests_s, limit), timing)
-    power = watts(GPU, phase)
-    whole = model_level(problem, DEVICE, power)
+    whole = model_level(problem, DEVICE)
     for method in ("greedy", "exact", "algorithm 1", "printed"):
-        fine = operator_level(problem, DEVICE, power, method=method, whole=whole)
+        fine = operator_level(problem, DEVICE, method=method, whole=whole)
         assert fine.devices <= whole.devices
         assert fine.latency_s <= limit
         saved = savings(whole, fine)
@@ -36,9 +43,8 @@ def test_operators_never_need_more_devices_than_whole_replicas(phase, requests_s
 
 def test_an_impossible_limit_has_no_level():
     problem = phase_problem(service(slo_s=1e-4), timing)
-    power = watts(GPU, "prefill")
-    assert model_level(problem, DEVICE, power) is None
-    assert operator_level(problem, DEVICE, power) is None
+    assert model_level(problem, DEVICE) is None
+    assert operator_level(problem, DEVICE) is None
 
 
 def test_energy_of_a_request_by_hand():
@@ -49,10 +55,93 @@ def test_energy_of_a_request_by_hand():
     assert request_energy_j(by_hand(), plan, power) == pytest.approx(expected)
 
 
-def test_power_lies_between_idle_and_full():
-    power = watts(GPU, "decode")
-    assert steady_w(3, 0.0, power) == 150
-    assert steady_w(3, 3.0, power) == pytest.approx(3 * GPU.decode_w)
+def test_power_of_a_fleet_by_hand():
+    """Loads 0.4 and 0.8 (see cases) of 2 and 3 W above a floor of 60 W, three devices of 50 W."""
+    power = PhasePower(50.0, 60.0, np.array([2.0, 3.0])[:, None, None])
+    one = np.ones(2, np.int64)
+    expected = 3 * 50 + 1.2 * 10 + 0.4 * 2 + 0.8 * 3
+    assert fleet_watts(by_hand(), power, 3, one, one) == pytest.approx(expected)
+    # One device cannot run more than all the time.
+    assert fleet_watts(by_hand(), power, 1, one, one) == pytest.approx(50 + 10 + 0.8 + 2.4)
+
+
+def test_whole_replicas_of_equal_devices_are_those_of_least_power():
+    phase = phase_problem(service(requests_s=60.0), timing)
+    plan = whole_replicas(phase, DEVICE)
+    drawn = watts_of(phase, plan)
+    for b, p in np.ndindex(phase.replica_s.shape):
+        if plan.devices % phase.problem.parallel[p]:
+            continue
+        other = replace(
+            plan,
+            batch=int(phase.problem.batches[b]),
+            parallel=int(phase.problem.parallel[p]),
+            replicas=plan.devices // int(phase.problem.parallel[p]),
+        )
+        fits = phase.replica_bytes[b, p] + phase.kept_bytes[p] / other.replicas <= DEVICE
+        if latency_of(phase, other) <= phase.problem.slo_s and fits:
+            assert watts_of(phase, other) >= drawn - 1e-9
+
+
+@pytest.mark.parametrize("phase", ["prefill", "decode"])
+def test_runs_of_layers_are_the_model_cut_in_pieces(phase):
+    limit = 1.0 if phase == "prefill" else 0.08
+    whole = phase_problem(service(phase, 40.0, limit), timing)
+    cut = in_blocks(whole, 4)
+    assert cut.problem.names[0] == "layers 1 to 8"
+    assert cut.problem.latency_s.sum(axis=0) == pytest.approx(whole.replica_s)
+    for name in ("memory_bytes", "kept_bytes"):
+        mine, theirs = getattr(cut.demand, name), getattr(whole.demand, name)
+        assert mine.sum(axis=0) == pytest.approx(theirs.sum(axis=0))
+    for name in ("compute", "bandwidth"):
+        work = (getattr(cut.demand, name) * cut.problem.latency_s).sum(axis=0)
+        expected = (getattr(whole.demand, name) * whole.problem.latency_s).sum(axis=0)
+        assert work == pytest.approx(expected)
+    # A crossing is a scatter and a gather of what the last operator of a layer hands over.
+    last = whole.problem.names.index("down_projection")
+    once = whole.problem.transfer_s[last] / SHAPE.layers
+    assert cut.problem.transfer_s[0] == pytest.approx(2 * once)
+
+
+@pytest.mark.parametrize("phase", ["prefill", "decode"])
+@pytest.mark.parametrize("level", ["operator", "module"])
+def test_no_plan_needs_fewer_devices_than_the_proven_bound(phase, level):
+    limit = 1.0 if phase == "prefill" else 0.08
+    for rate in (5.0, 60.0):
+        problem = phase_problem(service(phase, rate, limit), timing)
+        whole = model_level(problem, DEVICE)
+        for method in ("greedy", "exact"):
+            fine = at_level(level, problem, DEVICE, method=method, whole=whole, proofs=True)
+            assert fine.least_devices <= fine.devices <= whole.devices
+            assert 0 <= fine.gap_devices < 1
+            if method == "exact" and fine.plan is not None:
+                assert fine.gap_slots == 0
+
+
+def test_the_bound_on_devices_holds_for_the_optimum_of_small_cases():
+    rng = np.random.default_rng(5)
+    for seed in range(40):
+        problem = random_problem(seed, operators=3, batches=2, parallel=1, replicas=3, dag=False)
+        shape = problem.latency_s.shape
+        demand = Demand(
+            rng.uniform(0.1, 0.5, shape), rng.uniform(0, 1, shape), rng.uniform(0, 1, shape)
+        )
+        best = fewest_devices(problem, demand, 1.0)
+        if best is None:
+            continue
+        bound = fewest_conceivable(problem, demand, sojourns(problem), 1.0)
+        loose = fewest_conceivable(problem, demand, sojourns(problem), 1.0, latency=False)
+        assert loose <= bound <= best[1].devices
+
+
+def test_brute_force_says_when_it_is_too_much():
+    problem = phase_problem(service(), timing)
+    with pytest.raises(SimulationError, match="use the exact method"):
+        operator_level(problem, DEVICE, method="brute")
+    small = phase_problem(service(requests_s=2.0), timing, batches=(1,), parallel=(1,))
+    small = replace(small, problem=replace(small.problem, max_replicas=2))
+    every = operator_level(small, DEVICE, method="brute")
+    assert every.plan.slots == operator_level(small, DEVICE, method="exact").plan.slots
 
 
 def test_a_frontier_priced_in_slots_is_the_frontier_of_slots():
@@ -60,7 +149,7 @@ def test_a_frontier_priced_in_slots_is_the_frontier_of_slots():
     table = sojourns(problem)
     slots = problem.parallel[:, None] * np.arange(1, 7)
     price = np.broadcast_to(slots.astype(float), table.shape[1:])
-    for v, option in enumerate(frontiers(problem, table)):
+    for v, option in enumerate(frontiers(problem)):
         again = priced(table[v], price)
         assert again.slots == pytest.approx(option.slots)
         assert again.sojourn_s == pytest.approx(option.sojourn_s)

@@ -6,8 +6,14 @@ import numpy as np
 import pytest
 
 from simulation.errors import SimulationError
-from simulation.provisioning.energy import watts
-from simulation.provisioning.over_time import STEP, Windows, keys_of, over_time, windows_of
+from simulation.provisioning.over_time import (
+    STEP,
+    Windows,
+    at_attainment,
+    keys_of,
+    over_time,
+    windows_of,
+)
 from simulation.provisioning.workload import phase_problem
 from tests.simulation.provisioning.test_workload import GPU, service, timing
 
@@ -23,7 +29,6 @@ def run(windows, startup_s=30.0, known=None):
         service(slo_s=0.5),
         lambda s: phase_problem(s, timing, batches=(1, 4), parallel=(1,)),
         72e9,
-        watts(GPU, "prefill"),
         startup_s=startup_s,
         known=known,
     )
@@ -40,7 +45,7 @@ def test_windows_count_requests_and_keep_lengths_through_empty_ones():
 
 def test_demand_is_rounded_up_by_at_most_a_step():
     windows = flat(0.3, 7.0, 123.0)
-    rounded = STEP ** keys_of(windows)[:, 0]
+    rounded = STEP ** keys_of(windows, "prefill")[:, 0]
     assert (rounded >= windows.requests_s * (1 - 1e-9)).all()
     assert (rounded <= windows.requests_s * STEP * (1 + 1e-9)).all()
 
@@ -71,3 +76,44 @@ def test_a_perfect_forecast_leaves_only_the_start_up():
     assert run(windows, known=early)["model"].met.all()
     with pytest.raises(SimulationError, match="as many windows"):
         run(windows, known=flat(1.0))
+
+
+def problem_of(s):
+    return phase_problem(s, timing, batches=(1, 4), parallel=(1,))
+
+
+def test_levels_are_compared_at_the_headroom_that_each_needs_for_the_same_requests():
+    rng = np.random.default_rng(3)
+    windows = flat(*rng.poisson(60, 150) * 1.0)
+    plain = over_time(windows, service(slo_s=0.5), problem_of, 72e9, startup_s=1.0)
+    equal = at_attainment(
+        windows, service(slo_s=0.5), problem_of, 72e9, startup_s=1.0, attainment=0.97
+    )
+    for level, course in equal.items():
+        assert course.attainment >= 0.97
+        assert course.headroom >= 0 and course.attainment >= plain[level].attainment
+        more = over_time(
+            windows, service(slo_s=0.5), problem_of, 72e9, startup_s=1.0,
+            headroom=course.headroom, levels=(level,),
+        )[level]  # fmt: skip
+        assert (more.devices == course.devices).all() and (more.met == course.met).all()
+
+
+def test_every_level_follows_and_draws_at_least_idle():
+    windows = flat(*[10.0] * 3, *[120.0] * 5)
+    found = over_time(
+        windows, service(slo_s=0.5), problem_of, 72e9, startup_s=30.0,
+        levels=("model", "module", "operator"),
+    )  # fmt: skip
+    assert found["module"].met.tolist() == found["operator"].met.tolist()
+    for course in found.values():
+        assert (course.power_w >= course.devices * GPU.idle_w - 1e-9).all()
+
+
+def test_decode_is_keyed_by_iterations_and_context():
+    windows = flat(2.0)
+    rate, tokens = STEP ** keys_of(windows, "decode")[0].astype(float)
+    assert 400 <= rate <= 400 * STEP and 1124 <= tokens <= 1124 * STEP
+    decode = service("decode", slo_s=0.08)
+    course = over_time(windows, decode, problem_of, 72e9, startup_s=1.0)["operator"]
+    assert course.met.all()

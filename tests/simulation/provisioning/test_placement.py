@@ -70,7 +70,7 @@ def by_trying(problem, demand, plan, device, best=None):
         slowed = replace(problem, latency_s=problem.latency_s * mean[:, None, None])
         choice = np.stack([b, np.zeros_like(b), plan.replicas], axis=1)
         with np.errstate(invalid="ignore"):
-            if evaluate(slowed, "", sojourns(slowed), choice).feasible:
+            if evaluate(slowed, "", choice).feasible:
                 best = used
     return best
 
@@ -165,7 +165,7 @@ def test_the_optimum_in_devices_equals_every_plan_placed_every_way():
         for picked in product(*(np.argwhere(np.isfinite(table[v])) for v in range(2))):
             choice = np.array(picked)
             choice[:, 2] += 1
-            plan = evaluate(problem, "", table, choice)
+            plan = evaluate(problem, "", choice)
             if plan.feasible:
                 best = by_trying(problem, demand, plan, DEVICE, best)
         found = fewest_devices(problem, demand, DEVICE)

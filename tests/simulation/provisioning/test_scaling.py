@@ -57,7 +57,7 @@ def test_exact_equals_brute_force_in_slots():
     for seed in CASES:
         problem = small(seed)
         table = sojourns(problem)
-        every, best = brute(problem, table), exact(problem, table)
+        every, best = brute(problem, table), exact(problem)
         assert (every is None) == (best is None), seed
         if best is not None:
             assert best.slots == every.slots == best.bound, seed
@@ -68,8 +68,7 @@ def test_our_greedy_misses_no_feasible_case_and_stays_near():
     gaps = []
     for seed in CASES:
         problem = small(seed)
-        table = sojourns(problem)
-        best, ours = exact(problem, table), improved(problem, table)
+        best, ours = exact(problem), improved(problem)
         assert (best is None) == (ours is None), seed
         if best is not None:
             assert ours.feasible, seed
@@ -123,7 +122,7 @@ def test_more_load_or_a_tighter_limit_never_costs_less():
 def test_frontiers_hold_no_dominated_choice():
     problem = random_problem(11, operators=4, batches=3, parallel=3, replicas=8, dag=False)
     table = sojourns(problem)
-    for v, option in enumerate(frontiers(problem, table)):
+    for v, option in enumerate(frontiers(problem)):
         assert (np.diff(option.slots) > 0).all()
         assert (np.diff(option.sojourn_s) < 0).all()
         b, p, r = option.choice.T

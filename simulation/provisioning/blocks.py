@@ -1,0 +1,110 @@
+"""The module level of a service: blocks of layers as what is replicated (methods.md B, A8).
+
+An instance keeps one batch size and one parallelism for all its modules, as in CoCoServe; what
+differs is how many replicas a run of layers has, so that capacity comes in parts of an instance.
+A batch that goes on from a run of layers to the next crosses the link: one scatter, one gather.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from simulation.provisioning.interference import Demand
+from simulation.provisioning.problem import OperatorProblem
+from simulation.provisioning.workload import PhaseProblem, pass_s
+
+FloatArray = npt.NDArray[np.float64]
+BLOCKS = 8  # runs of layers that an instance is cut into
+
+
+def in_blocks(phase: PhaseProblem, blocks: int = BLOCKS) -> PhaseProblem:
+    """``phase`` with runs of consecutive layers in place of operators.
+
+    The shares of arithmetic and bandwidth of a run are those of its operators, weighted by time;
+    what runs once (embedding, output head) is a module of its own at the end.
+    """
+    problem, demand = phase.problem, phase.demand
+    repeated = np.flatnonzero(phase.layers > 1)
+    once = np.flatnonzero(phase.layers == 1)
+    layers = int(phase.layers.max())
+    edges = np.linspace(0, layers, min(blocks, layers) + 1).round().astype(int)
+    parts = [(repeated, (b - a) / layers) for a, b in pairwise(edges)]
+    names = [_named(a, b) for a, b in pairwise(edges)]
+    if once.size:
+        parts.append((once, 1.0))
+        names.append("embedding and head")
+    total = {id(group): _path(problem, group) for group, _ in parts}
+    latency = np.stack([share * total[id(group)] for group, share in parts])
+    shape = latency.shape
+
+    def of_time(values: FloatArray) -> FloatArray:
+        """Sums over time of ``values`` of a group's operators, over its path."""
+        found = [
+            (values[group] * problem.latency_s[group]).sum(axis=0) / total[id(group)]
+            for group, _ in parts
+        ]
+        return np.stack(found)
+
+    memory = np.stack([share * demand.memory_bytes[group].sum(axis=0) for group, share in parts])
+    kept = np.zeros((shape[0], shape[2]))
+    if demand.kept_bytes is not None:
+        kept = np.stack([share * demand.kept_bytes[group].sum(axis=0) for group, share in parts])
+    last = int(repeated[-1]) if repeated.size else 0
+    crossing = 2.0 * problem.transfer_s[last] / phase.layers[last]
+    return replace(
+        phase,
+        problem=replace(
+            problem,
+            names=tuple(names),
+            edges=tuple((v, v + 1) for v in range(shape[0] - 1)),
+            latency_s=latency,
+            transfer_s=np.broadcast_to(crossing, shape).copy(),
+        ),
+        demand=Demand(
+            memory,
+            np.minimum(of_time(demand.compute), 1.0),
+            np.minimum(of_time(demand.bandwidth), 1.0),
+            kept,
+        ),
+        power=replace(phase.power, above_w=of_time(phase.power.above_w)),
+        layers=np.ones(shape[0], np.int64),
+    )
+
+
+def _named(first: int, end: int) -> str:
+    return f"layer {end}" if end == first + 1 else f"layers {first + 1} to {end}"
+
+
+def _path(problem: OperatorProblem, group: npt.NDArray[np.int64]) -> FloatArray:
+    """Critical path of the operators of ``group``, precedence through the others kept."""
+    only = np.zeros_like(problem.latency_s)
+    only[group] = problem.latency_s[group]
+    return pass_s(only, problem.edges)
+
+
+def uniform(phase: PhaseProblem, b: int, p: int) -> PhaseProblem:
+    """``phase`` with the batch and parallelism of these indices only."""
+    i, j = slice(b, b + 1), slice(p, p + 1)
+    problem, demand = phase.problem, phase.demand
+    kept = None if demand.kept_bytes is None else demand.kept_bytes[:, j]
+    return replace(
+        phase,
+        problem=replace(
+            problem,
+            batches=problem.batches[i],
+            parallel=problem.parallel[j],
+            latency_s=problem.latency_s[:, i, j],
+            transfer_s=problem.transfer_s[:, i, j],
+        ),
+        demand=Demand(
+            demand.memory_bytes[:, i, j],
+            demand.compute[:, i, j],
+            demand.bandwidth[:, i, j],
+            kept,
+        ),
+        power=replace(phase.power, above_w=phase.power.above_w[:, i, j]),
+    )

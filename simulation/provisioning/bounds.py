@@ -1,0 +1,67 @@
+"""How few devices there could be: a proven bound on every plan of operators and its placement.
+
+A device holds no more than its memory, and no more arithmetic and memory traffic than it has. For
+any weights w of the three (adding up to 1) and any price of latency y >= 0, every plan that keeps
+the limit along a path of the graph needs at least
+
+    sum over v of min over choices (w . needs(v, choice) + y sojourn(v, choice) [v on path]) - y SLO
+
+devices: the Lagrangian relaxation of the limit. The best of many w and y is taken.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from simulation.provisioning.interference import Demand
+from simulation.provisioning.problem import OperatorProblem, critical_path
+
+FloatArray = npt.NDArray[np.float64]
+WEIGHTS = (
+    (1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0), (0.5, 0.5, 0.0), (0.5, 0.0, 0.5),
+    (0.75, 0.25, 0.0), (0.25, 0.75, 0.0), (0.75, 0.0, 0.25), (0.25, 0.0, 0.75),
+)  # fmt: skip
+"""Of memory, arithmetic and traffic."""
+PRICES = (0.0, *np.geomspace(0.01, 100.0, 25))  # of a whole limit of latency, in devices
+
+
+def fewest_conceivable(
+    problem: OperatorProblem,
+    demand: Demand,
+    table: FloatArray,
+    device_bytes: float,
+    *,
+    latency: bool = True,
+) -> int:
+    """Devices that no plan in ``table`` (``sojourns``; inf: not allowed) can go below.
+
+    ``latency=False`` leaves the limit out: the bound then holds for whole replicas too, which
+    queue once for all operators.
+    """
+    path = _longest_path(problem)
+    totals = np.zeros((len(WEIGHTS), len(PRICES) if latency else 1))
+    for v in range(len(problem.names)):
+        b, p, r = np.nonzero(np.isfinite(table[v]))
+        shards = problem.parallel[p] * (r + 1)
+        shard = demand.shard_bytes(np.full(b.size, v), b, p, r + 1)
+        busy = problem.rate / problem.batches[b] * problem.latency_s[v, b, p] * problem.parallel[p]
+        needs = np.stack(
+            [
+                shards * shard / device_bytes,
+                busy * demand.compute[v, b, p],
+                busy * demand.bandwidth[v, b, p],
+            ]
+        )
+        waits = table[v, b, p, r] / problem.slo_s if v in path else np.zeros(b.size)
+        for i, weight in enumerate(WEIGHTS):
+            cost = np.asarray(weight) @ needs
+            for k, price in enumerate(PRICES[: totals.shape[1]]):
+                totals[i, k] += (cost + price * waits).min()
+    totals -= np.asarray(PRICES[: totals.shape[1]])
+    return max(1, int(np.ceil(totals.max() - 1e-9)))
+
+
+def _longest_path(problem: OperatorProblem) -> list[int]:
+    """The path with most time at its fastest: any path gives a bound, this one a good one."""
+    return critical_path(problem, problem.latency_s.min(axis=(1, 2)))[1]
