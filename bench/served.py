@@ -1,7 +1,8 @@
 """Measured deployments in a closed loop: what estimates are fitted to and checked against.
 
-Two sources: aiconfigurator's served deployments (TTFT and TPOT), and ML.ENERGY's steady state of
-vLLM (time per output token of a batch; no TTFT, and no input lengths, so they are assumed). Models
+Two sources: aiconfigurator's served deployments (TTFT and TPOT), to which estimates are fitted, and
+ML.ENERGY's steady state of vLLM, against which they are only checked (time per output token of a
+batch; no TTFT, and no input lengths, so they are assumed). Models
 of one architecture and size are one ``shape``: DeepSeek-R1, V3 and V3.1 were trained differently
 and compute the same.
 """
@@ -17,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from planner.catalogue.efficiency import efficiencies
 from planner.errors import EXPECTED
 from planner.pipeline.estimating import deployment
 from simulation.performance.closed_loop import Loop
@@ -47,6 +49,7 @@ class Served:
     known: npt.NDArray[np.str_]  # the model's name in the catalogue
     gpu: npt.NDArray[np.str_]
     engine: npt.NDArray[np.str_]
+    precision: npt.NDArray[np.str_]
     users: FloatArray
     silicon: BoolArray
     unsure: BoolArray  # may have been measured with speculative decoding, which is not said
@@ -78,11 +81,11 @@ def served(data: Path, energy: bool = True) -> Served:
             kept.append(row)
         except EXPECTED as problem:
             refused.append(str(problem))
-    loop = loop_of(placed)
+    loop = loop_of(placed, efficiencies())
     extra = iteration(
         loop.batch, loop.batch * (loop.isl + loop.osl / 2.0), DRAFTED * loop.batch, 0.0
     )
-    drafting = demands_of([p.arranged.decode for p in placed], placed, extra)
+    drafting = demands_of([p.arranged.decode for p in placed], placed, efficiencies(), extra)
     tbt = np.array([row["tbt_s"] for row in kept])
     ttft = np.array([row["ttft_s"] for row in kept])
     shape = np.array([_shape(p.deployment.shape.name) for p in placed])
@@ -100,6 +103,7 @@ def served(data: Path, energy: bool = True) -> Served:
         known=np.array([p.deployment.shape.name for p in placed]),
         gpu=np.array([p.deployment.gpu.name for p in placed]),
         engine=np.array([p.deployment.engine for p in placed]),
+        precision=np.array([p.arranged.decode.weights for p in placed]),
         users=loop.users,
         silicon=silicon,
         unsure=_unsure(shape, silicon, figures, kept),

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from planner.catalogue.efficiency import efficiencies
 from planner.catalogue.estimating import EstimateFit, estimate_fit
+from planner.catalogue.power import power_model
 from planner.errors import EXPECTED, PlannerError
 from planner.pipeline.estimating import deployment
 from planner.pipeline.rows import read_rows
 from planner.selectors.hardware import own_hardware
 from simulation.performance.estimate import Deployment, Estimate, Refused, estimate_rows
+from simulation.performance.graph import operator_graph
+from simulation.performance.power import load, watts
 
 Row = Mapping[str, Any]
 Answer = dict[str, Any]
@@ -53,7 +58,8 @@ def estimate_many(rows: Sequence[Row | str]) -> list[Answer]:
             places.append(index)
         except EXPECTED as problem:
             answers[index] = {"refused": str(problem)}
-    for index, given, one in zip(places, found, estimate_rows(found, fit.calibration), strict=True):
+    estimates = estimate_rows(found, fit.calibration, efficiencies())
+    for index, given, one in zip(places, found, estimates, strict=True):
         answers[index] = _refused(one) if isinstance(one, Refused) else _answer(given, one, fit)
     return answers
 
@@ -84,9 +90,10 @@ def _answer(given: Deployment, one: Estimate, fit: EstimateFit) -> Answer:
         "profile": "roofline",
         "provenance": {
             "kind": "modelled",
-            "source": "operators of the model at the GPU's published peaks, times the shares of "
-            f"them and the fixed times fitted to {fit.source}",
+            "source": "operators of the model, as fast as measured kernels of the GPU's family are; how "
+            f"serving differs from kernels was fitted to {fit.source}",
             "gpu": given.gpu.provenance.source,
+            "power": power_model(given.gpu).provenance.source,
         },
         "expected_error": {
             **fit.errors[mode][basis],
@@ -99,7 +106,27 @@ def _answer(given: Deployment, one: Estimate, fit: EstimateFit) -> Answer:
 
 
 def power_w(given: Deployment, one: Estimate) -> float:
-    """Watts of all GPUs: those of prefill and of decode, by the time spent in each."""
-    share = min(1.0, one.tokens_per_s / given.osl * one.prompt_s)
-    gpu = given.gpu
-    return one.gpus * (share * gpu.prefill_w + (1.0 - share) * gpu.decode_w)
+    """Watts of all GPUs at the board, servers not included; by what each worker is doing."""
+    gpu, where = given.gpu, one.arranged
+    if gpu.tdp_w is None:
+        return one.gpus * gpu.decode_w
+    model = power_model(gpu)
+    shape = replace(given.shape, encoder=None)
+    context = one.batch * (given.isl + given.osl / 2.0)
+    per_token = 0.0 if where.split else one.batch / given.osl  # prompts in an iteration
+    decoding = load(
+        operator_graph(shape, where.decode), gpu, one.tbt_s, one.batch, context,
+        per_token * given.isl, per_token * given.isl**2 / 2.0,
+    )  # fmt: skip
+    total = float(watts(model, gpu, decoding)) * where.decode.gpus * where.decode_workers
+    if not where.split:
+        return total
+    ranks = where.prefill.attention_dp
+    reading = load(
+        operator_graph(shape, where.prefill), gpu, one.prompt_s, 0.0, 0.0,
+        ranks * given.isl, ranks * given.isl**2 / 2.0,
+    )  # fmt: skip
+    done = one.tokens_per_s / given.osl * one.prompt_s / (ranks * where.prefill_workers)
+    busy = min(1.0, done)
+    each = busy * float(watts(model, gpu, reading)) + (1.0 - busy) * gpu.idle_w
+    return total + each * where.prefill.gpus * where.prefill_workers

@@ -1,9 +1,9 @@
-"""What serving reaches of the published peaks, as a few numbers with a meaning each.
+"""How serving differs from kernels that run alone, as a few numbers with a meaning each.
 
 The numbers hold for all models and GPUs: what was never measured gets the same ones, so a new model
-or GPU differs by its shape and its peaks alone. Engines differ by a factor on a few of them. They
-are fitted by ``bench/fit_estimate.py``, which also measures how far they are off on models and GPU
-types that the fit did not see.
+or GPU differs by its shape, its peaks and the kernels of its family alone. Engines differ by a
+factor on a few of them. They are fitted by ``bench/fit_estimate.py``, which also measures how far
+they are off on models and GPU types that the fit did not see.
 """
 
 from __future__ import annotations
@@ -16,44 +16,30 @@ ENGINES = ("vllm", "sglang", "trtllm")
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Shares of the published peaks, fixed times in seconds, and how engines differ.
+    """Times in seconds beside kernels, how prompts and decodes meet, and how engines differ.
 
-    The defaults are what was assumed before any fit: shares that measured kernels reach, and round
-    figures for the rest.
+    The defaults are what was assumed before any fit, in round figures. There is no factor on
+    kernels: fitted ones make models and GPU types that the fit did not see worse, not better.
     """
 
-    bandwidth: float = 0.8  # reading weights in 16 bits
-    fp8_read: float = 0.9  # factor on it for 8-bit weights: scales, and less to hide latency behind
-    fp4_read: float = 0.9
-    int4_read: float = 0.7  # unpacked before use
-    cache_bandwidth: float = 0.7  # reading the KV cache
-    cache_compute: float = 0.4
-    compute: float = 0.6  # projections
-    decode_experts: float = 0.4  # experts, with the few tokens each gets in decode
-    prefill_experts: float = 0.2  # and in prefill, uneven loads included
-    attention: float = 0.4  # of prompts
-    activations: float = 0.8
-    link: float = 0.6
-    kernel_s: float = 2e-6  # launch of an operator
-    quantise_s: float = 1e-6
-    mixture_s: float = 15e-6  # routing of a layer with experts
-    mixer_s: float = 10e-6
-    latent_s: float = 10e-6
-    collective_s: float = 5e-6
-    hop_s: float = 3e-6
-    iteration_s: float = 1e-3  # scheduling, sampling
-    shared: float = 0.8  # of the fixed time of a prompt, what it shares with decodes beside it
+    unpacked: float = 1.0  # factor on 16-bit kernels where 4-bit integer weights are unpacked
+    far_s: float = 20e-6  # more for a collective between nodes
+    iteration_s: float = 0.3e-3  # scheduling, sampling
     mix: float = 0.9  # of the prompts of others, what falls between a request's tokens
-    start_s: float = 0.05  # from arrival to the first iteration
-    order: float = 0.2  # of the wait if all users had just arrived together
+    start_s: float = 0.03  # from arrival to the first iteration
+    eager_s: float = 100e-6  # of the host for an operator of a prompt, which may be many kernels
+    queue_floor: float = 1.0  # share of that which a prompt ahead in the queue costs at least
+    order: float = 0.5  # prompts waited for: order * (users - 1) ** bunching; bunching is 1 where
+    bunching: float = 0.5  # users come together, 1/2 where they come at random
+    split_bunching: float = 0.5
     split_decode: float = 1.0  # factors where prefill and decode are on different workers
     split_start: float = 1.0
     split_order: float = 1.0
-    engines: Mapping[str, float] = field(default_factory=dict)  # "host.vllm" and so on: factors
+    engines: Mapping[str, float] = field(default_factory=dict)  # "mix.vllm" and so on: factors
 
     def of(self, what: str, engine: str) -> float:
-        """``mix``, ``start`` or ``order`` of an engine, or its factor on ``host`` times."""
-        base = {"host": 1.0, "mix": self.mix, "start": self.start_s, "order": self.order}[what]
+        """``mix``, ``start`` or ``order`` of an engine."""
+        base = {"mix": self.mix, "start": self.start_s, "order": self.order}[what]
         return base * self.engines.get(f"{what}.{engine}", 1.0)
 
     def values(self) -> dict[str, float]:
@@ -68,4 +54,4 @@ class Calibration:
         return replace(self, **own, engines={**self.engines, **engines})
 
 
-ENGINE_FACTORS = tuple(f"{w}.{e}" for w in ("host", "mix", "start", "order") for e in ENGINES)
+ENGINE_FACTORS = tuple(f"{w}.{e}" for w in ("mix", "start", "order") for e in ENGINES)

@@ -17,6 +17,7 @@ from simulation.errors import SimulationError
 from simulation.performance.arranging import Arranged, Deployment, arrange
 from simulation.performance.calibration import ENGINES, Calibration
 from simulation.performance.closed_loop import DEMANDS, Loop, demands, steady_state
+from simulation.performance.efficiency import Efficiencies
 from simulation.performance.graph import operator_graph
 from simulation.performance.memory import (
     MEMORY_SHARE,
@@ -41,10 +42,15 @@ class Estimate:
     decode_s: float  # an iteration of decodes alone
     prompt_s: float  # one prompt computed alone, on one worker
     batch: float  # sequences that one decode worker holds
-    gpus: float  # of the whole deployment
+    arranged: Arranged  # over which GPUs, everything said
     memory_bytes: float  # per GPU: weights and the KV cache in use
     weight_bytes: float  # per GPU
     assumptions: tuple[str, ...]  # what was not said, and what was taken for it
+
+    @property
+    def gpus(self) -> float:
+        """Of the whole deployment."""
+        return self.arranged.gpus
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,16 +60,18 @@ class Refused:
     reason: str
 
 
-def estimate(deployment: Deployment, calibration: Calibration) -> Estimate:
+def estimate(
+    deployment: Deployment, calibration: Calibration, efficiencies: Efficiencies
+) -> Estimate:
     """Raises SimulationError where the deployment cannot be, with the reason."""
-    (answer,) = estimate_rows([deployment], calibration)
+    (answer,) = estimate_rows([deployment], calibration, efficiencies)
     if isinstance(answer, Refused):
         raise SimulationError(answer.reason)
     return answer
 
 
 def estimate_rows(
-    deployments: Sequence[Deployment], calibration: Calibration
+    deployments: Sequence[Deployment], calibration: Calibration, efficiencies: Efficiencies
 ) -> list[Estimate | Refused]:
     """One answer per deployment, in their order."""
     answers: list[Estimate | Refused] = [Refused("")] * len(deployments)
@@ -77,7 +85,7 @@ def estimate_rows(
             answers[index] = Refused(str(problem))
     if not placed:
         return answers
-    loop = loop_of(placed)
+    loop = loop_of(placed, efficiencies)
     steady = steady_state(loop, calibration)
     for row, (index, one) in enumerate(zip(where, placed, strict=True)):
         kept = one.cache_bytes * one.batch / one.arranged.decode.attention_dp
@@ -88,7 +96,7 @@ def estimate_rows(
             decode_s=float(steady.decode_s[row]),
             prompt_s=float(steady.prompt_s[row]),
             batch=one.batch,
-            gpus=one.arranged.gpus,
+            arranged=one.arranged,
             memory_bytes=one.weight_bytes + kept,
             weight_bytes=one.weight_bytes,
             assumptions=one.arranged.assumptions + one.notes,
@@ -141,7 +149,7 @@ def footprint(shape: ModelShape, where: Arrangement, deployment: Deployment) -> 
     return gpu_weight_bytes(shape, where), gpu_kv_bytes(shape, length, where)
 
 
-def loop_of(placed: Sequence[Placed]) -> Loop:
+def loop_of(placed: Sequence[Placed], efficiencies: Efficiencies) -> Loop:
     """The arrays of ``closed_loop`` for deployments, each with one mean context."""
     isl = np.array([p.deployment.isl for p in placed], np.float64)
     osl = np.array([p.deployment.osl for p in placed], np.float64)
@@ -152,7 +160,6 @@ def loop_of(placed: Sequence[Placed]) -> Loop:
     prefill = iteration(none, none, ranks * isl, ranks * isl * isl / 2.0)
     return Loop(
         engine=np.array([ENGINES.index(p.deployment.engine) for p in placed]),
-        precision=np.array([p.arranged.decode.weights for p in placed]),
         split=np.array([p.deployment.prefill is not None for p in placed]),
         isl=isl,
         osl=osl,
@@ -161,13 +168,16 @@ def loop_of(placed: Sequence[Placed]) -> Loop:
         decode_workers=np.array([p.arranged.decode_workers for p in placed]),
         prefill_workers=np.array([p.arranged.prefill_workers for p in placed]),
         prefill_ranks=ranks,
-        decode=demands_of([p.arranged.decode for p in placed], placed, decode),
-        prefill=demands_of([p.arranged.prefill for p in placed], placed, prefill),
+        decode=demands_of([p.arranged.decode for p in placed], placed, efficiencies, decode),
+        prefill=demands_of([p.arranged.prefill for p in placed], placed, efficiencies, prefill),
     )
 
 
 def demands_of(
-    wheres: Sequence[Arrangement], placed: Sequence[Placed], it: Iteration
+    wheres: Sequence[Arrangement],
+    placed: Sequence[Placed],
+    efficiencies: Efficiencies,
+    it: Iteration,
 ) -> dict[str, FloatArray]:
     """Demands of row i's iteration on ``wheres[i]``, computed together where all else agrees."""
     groups: dict[tuple[str, str, Arrangement], list[int]] = defaultdict(list)
@@ -185,7 +195,7 @@ def demands_of(
             it.encoder_tokens[rows],
             it.encoder_pairs[rows],
         )
-        for name, values in demands(graph, given.gpu, part).items():
+        for name, values in demands(graph, given.gpu, efficiencies, part).items():
             out[name][rows] = values
     return out
 

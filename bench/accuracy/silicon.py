@@ -1,0 +1,121 @@
+"""TTFT and TPOT of served deployments, of models and GPU types that the fit had not seen.
+
+    python -m bench.accuracy silicon
+
+``silicon_tpot_error`` and ``silicon_ttft_error`` are medians of absolute relative errors over the
+predictions of two cross-validations put together: every row once with its model left out of the
+fit (releases of one shape are one model), and once with its GPU type. Leaving out both at once is
+beside them, and so is what kernels give before any fit. Many rows of DeepSeek-R1 were measured with
+speculative decoding, which they do not say and which makes TPOT 1.5 to 2 times shorter: the figure
+without the rows that may be is apart.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bench.fit_estimate import (
+    Predicted,
+    fit,
+    held_out,
+    without_both,
+    without_gpu,
+    without_model,
+)
+from bench.served import ENERGY, SILICON, Served, served
+from simulation.performance.calibration import Calibration
+from simulation.performance.closed_loop import steady_state
+
+FloatArray = npt.NDArray[np.float64]
+BANDS = (0, 8, 32, 128, 512, np.inf)  # of concurrency
+
+
+def figures(data: Path) -> dict[str, Any]:
+    """The figures of the module's docstring, and tables by part of the rows on stderr."""
+    if not (data / SILICON).exists():
+        raise FileNotFoundError(data / SILICON)
+    rows = served(data, energy=(data / ENERGY).exists())
+    alone = rows.take(np.flatnonzero(rows.silicon))
+    found: dict[str, Any] = {"silicon_rows": alone.size, "silicon_refused": len(rows.refused)}
+    fitted = fit(alone)
+    scored = {
+        "before": _steady(alone, Calibration()),
+        "seen": _steady(alone, fitted),
+        **{name: _held_out(alone, name) for name in ("model", "gpu", "both")},
+    }
+    for name, predicted in scored.items():
+        found[f"silicon_tpot_error_{name}"] = _median(_errors(predicted.tbt_s, alone.tbt_s))
+        found[f"silicon_ttft_error_{name}"] = _median(_errors(predicted.ttft_s, alone.ttft_s))
+    for figure, quantity in (("tpot", "tbt_s"), ("ttft", "ttft_s")):
+        measured = getattr(alone, quantity)
+        both = [_errors(getattr(scored[n], quantity), measured) for n in ("model", "gpu")]
+        found[f"silicon_{figure}_error"] = _median(np.concatenate(both))
+    plain = np.flatnonzero(~alone.unsure)
+    both = [_errors(scored[n].tbt_s, alone.tbt_s)[plain] for n in ("model", "gpu")]
+    found["silicon_tpot_error_without_speculation"] = _median(np.concatenate(both))
+    found |= _independent(rows, fitted)
+    _tables(alone, scored)
+    return found
+
+
+def _independent(rows: Served, calibration: Calibration) -> dict[str, float]:
+    """ML.ENERGY's rows, on which nothing was fitted: other models, another server."""
+    other = rows.take(np.flatnonzero(~rows.silicon))
+    if not other.size:
+        return {}
+    off = steady_state(other.loop, calibration).tbt_s / other.tbt_s - 1.0
+    return {
+        "mlenergy_rows": other.size,
+        "mlenergy_tpot_error": _median(np.abs(off)),
+        "mlenergy_tpot_bias": _median(off),
+        "mlenergy_tpot_error_batch_16": _median(np.abs(off)[other.users <= 16.5]),
+    }
+
+
+def _steady(rows: Served, calibration: Calibration) -> Predicted:
+    steady = steady_state(rows.loop, calibration)
+    return Predicted(steady.tbt_s, steady.ttft_s)
+
+
+def _held_out(rows: Served, name: str) -> Predicted:
+    groups = {"model": without_model, "gpu": without_gpu, "both": without_both}[name]
+    return held_out(rows, groups(rows), fit)
+
+
+def _errors(predicted: FloatArray, measured: FloatArray) -> FloatArray:
+    return np.abs(predicted / measured - 1.0)
+
+
+def _median(errors: FloatArray) -> float:
+    return float(np.median(errors))
+
+
+def _tables(rows: Served, scored: dict[str, Predicted]) -> None:
+    """Median errors by part of the rows, for people."""
+    bands = np.array([f"{a:g} to {b:g}" for a, b in itertools.pairwise(BANDS)])
+    parts = {
+        "model": rows.shape,
+        "GPU": rows.gpu,
+        "engine": rows.engine,
+        "mode": np.where(rows.loop.split, "disagg", "agg"),
+        "precision": rows.precision,
+        "concurrency": bands[np.digitize(rows.users, BANDS[1:-1], right=True)],
+        "speculation": np.where(rows.unsure, "not known", "none"),
+    }
+    head = "".join(f"{name:>16}" for name in scored)
+    print(f"{'median error of TPOT, TTFT':<34}{'rows':>6}{head}", file=sys.stderr)
+    for what, labels in parts.items():
+        for label in dict.fromkeys(labels.tolist()):
+            kept = labels == label
+            cells = ""
+            for predicted in scored.values():
+                tbt = _median(_errors(predicted.tbt_s[kept], rows.tbt_s[kept]))
+                ttft = _median(_errors(predicted.ttft_s[kept], rows.ttft_s[kept]))
+                cells += f"{tbt:>8.1%}{ttft:>8.1%}"
+            print(f"{what + ' ' + label:<34}{kept.sum():>6}{cells}", file=sys.stderr)
