@@ -66,8 +66,8 @@ def profile_errors(study: Study, planned: Planned, progress: Progress) -> list[D
                 "error": error.value if error else None,
                 "basis": error.basis if error else "not checked against measurements",
                 "replicas": int(now[m, g]),
-                "replicas_if_slower": int(slower[m, g]) if slower is not None else None,
-                "replicas_if_faster": int(faster[m, g]) if faster is not None else None,
+                "replicas_if_slower": _count(slower, (m, g), error),
+                "replicas_if_faster": _count(faster, (m, g), error),
                 "note": why_slower or why_faster,
             }
         )
@@ -105,6 +105,10 @@ def _again(
     except (Infeasible, ScenarioError, SolverFailed) as problem:
         return None, f"If the profiles are {word} by their error, there is no plan: {problem}"
     return _peaks(plan), ""
+
+
+def _count(peaks: Any, at: tuple[int, int], error: StatedError | None) -> int | None:
+    return None if peaks is None or error is None else int(peaks[at])
 
 
 def _factor(error: float, sign: int) -> float:
