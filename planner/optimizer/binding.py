@@ -11,9 +11,11 @@ from planner.optimizer.figures import (
     gpus_used,
     local_need_tps,
     local_served_tps,
+    spent,
 )
+from planner.optimizer.objective import BUDGET, CARBON, CHURN, caps, totals
 from planner.optimizer.problem import Binding, IntArray, PlanningProblem
-from planner.optimizer.words import in_region, instances, on_gpu, share, tokens
+from planner.optimizer.words import amount, in_region, instances, on_gpu, share, tokens
 
 
 def binding_constraints(problem: PlanningProblem, target: IntArray) -> tuple[Binding, ...]:
@@ -24,7 +26,21 @@ def binding_constraints(problem: PlanningProblem, target: IntArray) -> tuple[Bin
         *_local(problem, target),
         *_global(problem, target),
         *_minimum(problem, target),
+        *_caps(problem, target),
     )
+
+
+def _caps(problem: PlanningProblem, target: IntArray) -> Iterator[Binding]:
+    """Less is left than the cheapest instance would take (of churn: than one change)."""
+    known = totals(problem, target)
+    taken = {BUDGET: known.usd, CARBON: known.kg, CHURN: float(known.starts + known.stops)}
+    for cap in caps(problem):
+        limit = taken[cap.family] + cap.limit - spent(problem, target, cap)
+        able = cap.per_instance[problem.theta_tps[:, None, :].repeat(target.shape[1], 1) > 0]
+        step = 1.0 if cap.family == CHURN else float(able[able > 0].min(initial=np.inf))
+        if limit - taken[cap.family] < step:
+            held, most = amount(cap.family, taken[cap.family]), amount(cap.family, limit)
+            yield Binding(cap.family, "the whole plan", f"The plan takes {held} of {most} allowed.")
 
 
 def _capacity(problem: PlanningProblem, target: IntArray) -> Iterator[Binding]:

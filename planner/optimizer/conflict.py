@@ -13,14 +13,17 @@ import numpy as np
 
 from planner.optimizer.figures import (
     TOLERANCE,
+    allowed,
     global_need_tps,
     gpus_used,
     local_need_tps,
     local_served_tps,
+    spent,
 )
 from planner.optimizer.irreducible import conflicting_set
+from planner.optimizer.objective import caps
 from planner.optimizer.problem import FloatArray, IntArray, PlanningProblem
-from planner.optimizer.words import in_region, instances, listed, share, some, tokens
+from planner.optimizer.words import amount, in_region, instances, listed, share, some, tokens
 
 SUBSET_TYPES = 6  # of more GPU types only single ones and all together: subsets double with each
 
@@ -45,6 +48,11 @@ def uncovered(problem: PlanningProblem, target: IntArray) -> str:
     short += [
         f"{problem.models[model]} overall {tokens(total[model])}"
         for (model,) in np.argwhere(total > 0)
+    ]
+    short += [
+        f"{amount(cap.family, over)} beyond the limit"
+        for cap in caps(problem)
+        if (over := spent(problem, target, cap) - cap.limit) > allowed(cap) - cap.limit
     ]
     if not short:
         return ""

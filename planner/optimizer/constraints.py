@@ -11,6 +11,7 @@ from collections import defaultdict
 import numpy as np
 import pulp
 
+from planner.optimizer import objective
 from planner.optimizer.figures import global_need_tps, local_need_tps
 from planner.optimizer.program import AT_LEAST, AT_MOST, Program
 
@@ -74,3 +75,11 @@ def starts(program: Program) -> None:
         row = [(started, 1.0), (program.x[cell], -1.0)]
         name = "starts_{}_{}_{}".format(*cell)
         program.add(name, row, AT_LEAST, -float(program.problem.current[cell]))
+
+
+def caps(program: Program) -> None:
+    """sum a[l,r,g] x[l,r,g] + sum b[l,r,g] starts[l,r,g]  <=  limit   for budget, carbon, churn."""
+    for cap in objective.caps(program.problem):
+        row = [(x, float(cap.per_instance[cell])) for cell, x in program.x.items()]
+        row += [(starts, float(cap.per_start[cell])) for cell, starts in program.starts.items()]
+        program.add(cap.family, row, AT_MOST, cap.limit)

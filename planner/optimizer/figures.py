@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from planner.optimizer.objective import Cap, caps, price, start_price
 from planner.optimizer.problem import FloatArray, IntArray, PlanningProblem
 
 TOLERANCE = 1e-6  # share of a demand that counts as served; solvers work to 1e-6 themselves
@@ -34,13 +35,24 @@ def gpus_used(problem: PlanningProblem, target: IntArray) -> IntArray:
 
 
 def fleet_usd(problem: PlanningProblem, target: IntArray) -> float:
-    """US dollars per hour of running ``target``."""
-    return float((problem.usd_per_hour * target).sum())
+    """What the objective charges per hour for running ``target``: US dollars by default."""
+    return float((price(problem) * target).sum())
 
 
 def start_usd(problem: PlanningProblem, target: IntArray) -> float:
-    """US dollars of GPU time burnt by the instances that ``target`` starts."""
-    return float((problem.start_usd * np.maximum(0, target - problem.current)).sum())
+    """What the objective charges for the GPU time burnt by the instances ``target`` starts."""
+    return float((start_price(problem) * np.maximum(0, target - problem.current)).sum())
+
+
+def spent(problem: PlanningProblem, target: IntArray, cap: Cap) -> float:
+    """How much of ``cap`` the plan takes, in the terms of its limit."""
+    starts = np.maximum(0, target - problem.current)
+    return float((cap.per_instance * target + cap.per_start * starts).sum())
+
+
+def allowed(cap: Cap) -> float:
+    """What counts as within ``cap``."""
+    return cap.limit + TOLERANCE * max(1.0, abs(cap.limit))
 
 
 def is_feasible(problem: PlanningProblem, target: IntArray) -> bool:
@@ -53,4 +65,5 @@ def is_feasible(problem: PlanningProblem, target: IntArray) -> bool:
         and np.all(gpus_used(problem, target) <= problem.capacity_gpus)
         and np.all(served >= local_need_tps(problem) * enough)
         and np.all(served.sum(axis=1) >= global_need_tps(problem) * enough)
+        and all(spent(problem, target, cap) <= allowed(cap) for cap in caps(problem))
     )

@@ -13,6 +13,7 @@ from planner.optimizer.figures import (
     local_need_tps,
     local_served_tps,
 )
+from planner.optimizer.objective import price, start_price
 from planner.optimizer.problem import FloatArray, IntArray, PlanningProblem
 
 Place = tuple[int, int]  # r, g
@@ -30,18 +31,19 @@ def greedy_target(problem: PlanningProblem) -> IntArray:
     free: IntArray = problem.capacity_gpus - gpus_used(problem, target)
     choices = (problem.theta_tps > 0).sum(axis=1)
     local, total = local_need_tps(problem), global_need_tps(problem)
+    costs = price(problem), start_price(problem)
     gpus = range(len(problem.gpus))
     regions = range(len(problem.regions))
 
     for model, region in _in_order(choices[:, None] + np.zeros_like(local), local):
         places = [(region, gpu) for gpu in gpus]
         served = float(target[model, region] @ problem.theta_tps[model])
-        _cover(problem, target, free, model, places, float(local[model, region]) - served)
+        _cover(problem, costs, target, free, model, places, float(local[model, region]) - served)
     for (model,) in _in_order(choices, total):
         places = [(region, gpu) for region in regions for gpu in gpus]
         served = float((target[model] @ problem.theta_tps[model]).sum())
-        _cover(problem, target, free, model, places, float(total[model]) - served)
-    _trim(problem, target, local, total)
+        _cover(problem, costs, target, free, model, places, float(total[model]) - served)
+    _trim(problem, costs[0], target, local, total)
     return target
 
 
@@ -54,6 +56,7 @@ def _in_order(choices: FloatArray, need: FloatArray) -> list[tuple[int, ...]]:
 
 def _cover(
     problem: PlanningProblem,
+    costs: tuple[FloatArray, FloatArray],
     target: IntArray,
     free: IntArray,
     model: int,
@@ -70,9 +73,9 @@ def _cover(
         by_limit = int(problem.maximum[model][place] - target[model][place])
         return min(by_limit, int(free[place] // size[place[1]]))
 
-    def price(place: Place) -> float:
-        start = 0.0 if running(place) > 0 else float(problem.start_usd[model][place])
-        return float(problem.usd_per_hour[model][place]) + start
+    def charge(place: Place) -> float:
+        start = 0.0 if running(place) > 0 else float(costs[1][model][place])
+        return float(costs[0][model][place]) + start
 
     slack = TOLERANCE * max(need, 0.0)
     while need > slack:
@@ -80,7 +83,7 @@ def _cover(
         if not open_places:
             return
         # One instance that finishes the job is priced whole, the others by the tokens they serve.
-        best = min(open_places, key=lambda p: price(p) / min(theta[p[1]], need))
+        best = min(open_places, key=lambda p: charge(p) / min(theta[p[1]], need))
         count = max(1, int(need // theta[best[1]]))
         count = min(count, room(best), running(best) if running(best) > 0 else count)
         target[model][best] += count
@@ -88,12 +91,18 @@ def _cover(
         need -= count * float(theta[best[1]])
 
 
-def _trim(problem: PlanningProblem, target: IntArray, local: FloatArray, total: FloatArray) -> None:
+def _trim(
+    problem: PlanningProblem,
+    hourly: FloatArray,
+    target: IntArray,
+    local: FloatArray,
+    total: FloatArray,
+) -> None:
     """Drop instances that no need rests on, the dearest first."""
     spare_local = local_served_tps(problem, target) - local
     spare_total = spare_local.sum(axis=1) + local.sum(axis=1) - total
     droppable = np.argwhere(target > problem.minimum)
-    prices = problem.usd_per_hour[tuple(droppable.T)]
+    prices = hourly[tuple(droppable.T)]
     for model, region, gpu in droppable[np.argsort(-prices, kind="stable")]:
         theta = problem.theta_tps[model, gpu]
         spare = min(spare_local[model, region], spare_total[model])

@@ -8,6 +8,8 @@ from typing import Any
 
 import highspy
 
+from planner.errors import SolverFailed
+
 LOOK_EVERY_S = 0.5  # how often a running solver asks whether to go on
 
 
@@ -24,6 +26,12 @@ def configured(*, time_limit_s: float, gap: float | None = None) -> highspy.High
         highs.setOptionValue("mip_rel_gap", float(gap))
         highs.setOptionValue("mip_abs_gap", 0.0)
     return highs
+
+
+def load(highs: highspy.Highs, lp: highspy.HighsLp) -> None:
+    """Pass the model; HiGHS would run without one that it refuses."""
+    if highs.passModel(lp) == highspy.HighsStatus.kError:
+        raise SolverFailed("HiGHS refused the program: try the solver cbc.")
 
 
 def now_and_then(check: Callable[[], None]) -> Callable[[], None]:

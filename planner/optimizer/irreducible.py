@@ -16,7 +16,7 @@ import pulp
 from planner.optimizer.figures import global_need_tps, local_need_tps
 from planner.optimizer.model import constrained
 from planner.optimizer.problem import PlanningProblem
-from planner.optimizer.words import in_region, instances, on_gpu, share, some, tokens
+from planner.optimizer.words import amount, in_region, instances, on_gpu, share, some, tokens
 
 LP_BUDGET_S, WHOLE_BUDGET_S = 20.0, 20.0  # time for the filter; what is left unfiltered stays in
 TEST_S = 2.0  # for one test; undecided counts as feasible
@@ -24,6 +24,9 @@ INFEASIBLE = (  # without an objective nothing is unbounded
     highspy.HighsModelStatus.kInfeasible,
     highspy.HighsModelStatus.kUnboundedOrInfeasible,
 )
+
+LIMITS = {"budget": "budget_usd", "carbon": "carbon_kg", "churn": "churn"}
+CAP_NAMES = {"budget": "the budget", "carbon": "the carbon cap", "churn": "the limit"}
 
 
 def conflicting_set(problem: PlanningProblem) -> str:
@@ -38,7 +41,7 @@ def conflicting_set(problem: PlanningProblem) -> str:
     members = some([_in_words(problem, row) for row in rows])
     return (
         f"These cannot all hold{whole}: {members}; relax any one of them: "
-        "add GPUs, plan for less demand, lower epsilon, or change the minimum or maximum named."
+        "add GPUs, plan for less demand, lower epsilon, or change the limits named."
     )
 
 
@@ -124,6 +127,8 @@ def _in_words(problem: PlanningProblem, row: str) -> str:
         region, gpu = at
         held = int(problem.capacity_gpus[region, gpu])
         return f"{held:,} {problem.gpus[gpu]} in {problem.regions[region]}"
+    if family in LIMITS:
+        return f"{CAP_NAMES[family]} of {amount(family, getattr(problem, LIMITS[family]))}"
     model, region, gpu = at
     limit = problem.minimum if family == "minimum" else problem.maximum
     least_or_most = "at least" if family == "minimum" else "at most"

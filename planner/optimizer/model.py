@@ -8,6 +8,7 @@ import numpy as np
 import pulp
 
 from planner.optimizer import constraints
+from planner.optimizer.objective import price, start_price
 from planner.optimizer.problem import FloatArray, PlanningProblem
 from planner.optimizer.program import Program
 
@@ -22,6 +23,7 @@ FAMILIES: tuple[Callable[[Program], None], ...] = (
     constraints.minimum,
     constraints.maximum,
     constraints.starts,
+    constraints.caps,
 )
 
 
@@ -54,12 +56,12 @@ def tighten(program: Program) -> None:
 
 
 def fleet_and_starts(program: Program) -> None:
-    """Minimise  sum_lrg usd[l,r,g] x[l,r,g] + sum_lrg start_usd[l,r,g] starts[l,r,g].
+    """Minimise  sum_lrg price[l,r,g] x[l,r,g] + sum_lrg start_price[l,r,g] starts[l,r,g].
 
     The fleet form of E7: the seed's objective, sum alpha (x - current) + sum sigma starts, differs
     by the constant sum alpha current, so the optimum is the same and a gap means something.
     """
-    usd, start = program.problem.usd_per_hour, start_cost(program.problem)
+    usd, start = price(program.problem), start_cost(program.problem)
     terms = [(x, float(usd[cell])) for cell, x in program.x.items()]
     terms += [(starts, float(start[cell])) for cell, starts in program.starts.items()]
     program.lp.setObjective(pulp.LpAffineExpression(terms))
@@ -67,7 +69,7 @@ def fleet_and_starts(program: Program) -> None:
 
 def start_cost(problem: PlanningProblem) -> FloatArray:
     """What a start adds to the objective, with at least the hair of STICKINESS, ``[l, r, g]``."""
-    return np.maximum(problem.start_usd, STICKINESS * problem.usd_per_hour)
+    return np.maximum(start_price(problem), STICKINESS * price(problem))
 
 
 def true_bound(problem: PlanningProblem, bound_usd: float) -> float:
@@ -76,6 +78,7 @@ def true_bound(problem: PlanningProblem, bound_usd: float) -> float:
     The objective adds at most hair * usd * starts <= hair * fleet to the true cost, so true cost
     >= objective / (1 + hair); hair is 0 where every start costs STICKINESS of a price or more.
     """
-    priced = problem.usd_per_hour > 0
-    cheapest = (problem.start_usd[priced] / problem.usd_per_hour[priced]).min(initial=STICKINESS)
+    hourly, start = price(problem), start_price(problem)
+    priced = hourly > 0
+    cheapest = (start[priced] / hourly[priced]).min(initial=STICKINESS)
     return max(0.0, bound_usd) / (1.0 + STICKINESS - float(cheapest))

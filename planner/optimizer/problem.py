@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +11,30 @@ import numpy.typing as npt
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
+MEASURES = ("usd", "gpu_hours", "kwh", "kg")
 OPTIMAL, FEASIBLE, INFEASIBLE, TIMEOUT = "optimal", "feasible", "infeasible", "timeout"
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """What the objective charges per unit: US dollars as they are, unless told otherwise."""
+
+    usd: float = 1.0
+    gpu_hours: float = 0.0
+    kwh: float = 0.0
+    kg: float = 0.0  # of CO2
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What a plan takes in an hour, with what its starts burn."""
+
+    usd: float
+    gpu_hours: float
+    kwh: float
+    kg: float  # of CO2
+    starts: int
+    stops: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,11 +58,18 @@ class PlanningProblem:
     minimum: IntArray  # [l, r, g]
     maximum: IntArray  # [l, r, g]
     epsilon: float  # share of a region's peak that must be served locally, (0, 1]
+    weights: Weights = Weights()
+    kw: FloatArray | None = None  # [l, r, g] kilowatts an instance draws, cooling included
+    kg_per_kwh: FloatArray | None = None  # [r] of CO2
+    budget_usd: float = math.inf  # per hour, fleet and starts
+    carbon_kg: float = math.inf  # per hour, fleet and starts
+    churn: float = math.inf  # instances started and stopped in the window
 
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """A constraint with no slack: ``family`` is local, global, capacity, minimum or maximum."""
+    """A constraint with no slack: ``family`` is local, global, capacity, minimum, maximum, budget,
+    carbon or churn."""
 
     family: str
     where: str  # e.g. "llama-3.1-8b in us-east"
@@ -47,7 +78,11 @@ class Binding:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WindowPlan:
-    """The answer for one window."""
+    """The answer for one window.
+
+    ``objective_usd``, ``fleet_usd`` and ``bound_usd`` are in what the problem's weights charge:
+    US dollars by default. ``totals`` says what the plan takes of each measure.
+    """
 
     status: str
     target: IntArray  # [l, r, g]; the greedy answer's when the solver gave none
@@ -60,6 +95,7 @@ class WindowPlan:
     solve_seconds: float
     binding: tuple[Binding, ...]
     conflict: str  # why infeasible, or what a timed-out target leaves unserved; "" otherwise
+    totals: Totals
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -6,7 +6,8 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.errors import ScenarioError
-from planner.optimizer.problem import PlanningProblem
+from planner.optimizer.objective import price
+from planner.optimizer.problem import MEASURES, PlanningProblem
 
 AXES = {  # field -> its axes: l models, r regions, g GPU types, w windows
     "current": "lrg",
@@ -19,6 +20,7 @@ AXES = {  # field -> its axes: l models, r regions, g GPU types, w windows
     "minimum": "lrg",
     "maximum": "lrg",
 }
+OPTIONAL = {"kw": "lrg", "kg_per_kwh": "r"}
 WHOLE = ("current", "gpus_per_instance", "capacity_gpus", "minimum", "maximum")
 
 
@@ -39,20 +41,47 @@ def validate(problem: PlanningProblem) -> None:
             raise ScenarioError(f"{field} must hold whole numbers, not {values.dtype}.")
         _refuse(problem, field, values, ~np.isfinite(values.astype(float)), "give a number")
         _refuse(problem, field, values, values.astype(float) < 0, "give 0 or more")
+    _check_optional(problem)
     _check_sense(problem)
+
+
+def _check_optional(problem: PlanningProblem) -> None:
+    for field, axes in OPTIONAL.items():
+        values: npt.NDArray[np.generic] | None = getattr(problem, field)
+        if values is not None:
+            _check_shape(problem, field, axes, values)
+            _refuse(problem, field, values, ~np.isfinite(values.astype(float)), "give a number")
+            _refuse(problem, field, values, values.astype(float) < 0, "give 0 or more")
+    for measure in MEASURES:
+        weight = getattr(problem.weights, measure)
+        if not (np.isfinite(weight) and weight >= 0):
+            raise ScenarioError(f"The weight of {measure} is {weight}: give 0 or more.")
+    if not any(getattr(problem.weights, measure) for measure in MEASURES):
+        raise ScenarioError(
+            "The objective weighs nothing: give usd, gpu_hours, kwh or kg a weight."
+        )
+    for field in ("budget_usd", "carbon_kg", "churn"):
+        limit = getattr(problem, field)
+        if not limit >= 0:
+            raise ScenarioError(f"{field} is {limit}: give 0 or more, or no limit.")
+    carbon = problem.weights.kg > 0 or np.isfinite(problem.carbon_kg)
+    if (problem.weights.kwh > 0 or carbon) and problem.kw is None:
+        raise ScenarioError("Energy and carbon need kw: give the kilowatts an instance draws.")
+    if carbon and problem.kg_per_kwh is None:
+        raise ScenarioError("Carbon needs kg_per_kwh: give the carbon intensity of every region.")
 
 
 def _check_sense(problem: PlanningProblem) -> None:
     can_run = problem.theta_tps > 0
     in_region = np.broadcast_to(can_run[:, None, :], problem.minimum.shape)
-    gpus, usd = problem.gpus_per_instance, problem.usd_per_hour
+    gpus, usd, charged = problem.gpus_per_instance, problem.usd_per_hour, price(problem)
     _refuse(problem, "gpus_per_instance", gpus, can_run & (gpus < 1), "give 1 or more")
     could_be_bought = in_region & (problem.capacity_gpus > 0)
     _refuse(
         problem,
         "usd_per_hour",
         usd,
-        could_be_bought & (usd <= 0),
+        could_be_bought & (charged <= 0),
         "give a price, a nominal one for GPUs you own, since what costs nothing is never saved",
     )
     minimum = problem.minimum
@@ -101,6 +130,6 @@ def _refuse(
     named = {"l": problem.models, "r": problem.regions, "g": problem.gpus}
     where = ", ".join(
         named[axis][i] if axis in named else f"window {i}"
-        for axis, i in zip(AXES[field], index, strict=True)
+        for axis, i in zip((AXES | OPTIONAL)[field], index, strict=True)
     )
     raise ScenarioError(f"{field} of {where} is {values[index]}: {remedy}.")

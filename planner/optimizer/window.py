@@ -13,6 +13,7 @@ from planner.optimizer.figures import fleet_usd, is_feasible, start_usd
 from planner.optimizer.greedy import greedy_target
 from planner.optimizer.highs import now_and_then
 from planner.optimizer.model import build, true_bound
+from planner.optimizer.objective import price, start_price, totals
 from planner.optimizer.problem import (
     INFEASIBLE,
     TIMEOUT,
@@ -95,6 +96,7 @@ def solve_window(
         solve_seconds=solve_seconds,
         binding=() if conflict else binding_constraints(problem, target),
         conflict=conflict,
+        totals=totals(problem, target),
     )
 
 
@@ -145,8 +147,8 @@ def _objective_gap(problem: PlanningProblem, gap: float) -> float:
 
     objective <= (1 + worst) * fleet, with ``worst`` the largest start cost over hourly price.
     """
-    runs = problem.usd_per_hour > 0
-    worst = (problem.start_usd[runs] / problem.usd_per_hour[runs]).max(initial=0.0)
+    hourly, start = price(problem), start_price(problem)
+    worst = (start[hourly > 0] / hourly[hourly > 0]).max(initial=0.0)
     return gap / (1.0 + float(worst))
 
 

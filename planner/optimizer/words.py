@@ -23,6 +23,13 @@ def instances(count: int) -> str:
     return f"{count:,} instance" + ("" if count == 1 else "s")
 
 
+def amount(family: str, value: float) -> str:
+    """What a cap on the whole plan limits: "$12.50/h", "3.2 kg CO2/h", "4 starts and stops"."""
+    if family == "budget":
+        return f"${value:,.2f}/h"
+    return f"{value:,.2f} kg CO2/h" if family == "carbon" else f"{value:,.0f} starts and stops"
+
+
 def listed(names: Sequence[str]) -> str:
     """ "a", "a and b", "a, b and c"."""
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]])) if names else "none"

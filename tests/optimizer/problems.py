@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.optimizer.problem import PlanningProblem
+from planner.optimizer.problem import PlanningProblem, Weights
 
 
 def problem(**changes: Any) -> PlanningProblem:
@@ -58,6 +58,24 @@ def random_problem(seed: int) -> PlanningProblem:
     )
 
 
+def with_limits(problem: PlanningProblem, seed: int) -> PlanningProblem:
+    """``problem`` with energy and carbon, random weights, and one or more caps near its optimum."""
+    rng = np.random.default_rng(1000 + seed)
+    shape = problem.current.shape
+    usd, gpu_hours, kwh, kg = rng.choice([0.0, 1.0, 3.0], 4)
+    which = rng.random(3) < 0.5
+    least = best_by_counting(problem) or 40.0
+    return replace(
+        problem,
+        weights=Weights(usd=max(0.1, usd), gpu_hours=gpu_hours, kwh=kwh, kg=kg),
+        kw=rng.uniform(0.2, 2.0, shape),
+        kg_per_kwh=rng.uniform(0.0, 0.8, shape[1]),
+        budget_usd=float(rng.uniform(0.95, 1.2) * least) if which[0] else np.inf,
+        carbon_kg=float(rng.uniform(0.5, 6)) if which[1] else np.inf,
+        churn=float(rng.integers(0, 10)) if which[2] else np.inf,
+    )
+
+
 def best_by_counting(problem: PlanningProblem) -> float | None:
     """The least cost over every fleet within the maximums, or None when none is feasible."""
     most = np.where(problem.theta_tps[:, None, :] > 0, problem.maximum, 0)
@@ -73,8 +91,21 @@ def best_by_counting(problem: PlanningProblem) -> float | None:
         & (served >= problem.epsilon * peak - 1e-6).all(axis=(1, 2))
         & (served.sum(axis=2) >= joint - 1e-6).all(axis=1)
     )
+    starts, stops = np.maximum(0, x - problem.current), np.maximum(0, problem.current - x)
+    hours = x + starts * problem.start_usd / problem.usd_per_hour
+    kw = np.zeros(most.shape) if problem.kw is None else problem.kw
+    intensity = np.zeros(most.shape[1]) if problem.kg_per_kwh is None else problem.kg_per_kwh
+    kg = (hours * kw * intensity[:, None]).sum(axis=(1, 2, 3))
+    usd = (hours * problem.usd_per_hour).sum(axis=(1, 2, 3))
+    feasible &= (usd <= problem.budget_usd + 1e-9) & (kg <= problem.carbon_kg + 1e-9)
+    feasible &= (starts + stops).sum(axis=(1, 2, 3)) <= problem.churn
     if not feasible.any():
         return None
-    starts = np.maximum(0, x - problem.current)
-    cost = (problem.usd_per_hour * x + problem.start_usd * starts).sum(axis=(1, 2, 3))
+    cost = (
+        problem.weights.usd * usd
+        + problem.weights.gpu_hours
+        * (hours * problem.gpus_per_instance[:, None, :]).sum(axis=(1, 2, 3))
+        + problem.weights.kwh * (hours * kw).sum(axis=(1, 2, 3))
+        + problem.weights.kg * kg
+    )
     return float(cost[feasible].min())

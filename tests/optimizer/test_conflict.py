@@ -96,7 +96,7 @@ def test_limits_that_clash_only_together():
         "These cannot all hold: 3,000 tokens/s of small in us-east (100% of its peak), 2,000 "
         "tokens/s of large in us-east (100% of its peak), 3 A100 in us-east and at most 1 instance "
         "of small on H100 in us-east; relax any one of them: add GPUs, plan for less demand, lower "
-        "epsilon, or change the minimum or maximum named."
+        "epsilon, or change the limits named."
     )
 
 

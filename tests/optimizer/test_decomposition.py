@@ -30,6 +30,7 @@ def random_prices(cells, seed):
     return Prices(
         rng.exponential(1.0, cells.room.shape) * rng.integers(0, 2, cells.room.shape),
         rng.exponential(3.0, len(cells.theta)) * rng.integers(0, 2, len(cells.theta)),
+        rng.exponential(0.3, len(cells.cap_room)),
     )
 
 

@@ -45,10 +45,7 @@ def ascend(cells: Cells, *, until: float, check: Callable[[], None]) -> tuple[Pr
 def _deflected(prices: Prices, slope: Prices, last: Prices) -> Prices:
     """``slope + MEMORY * last``, without what would push a price below 0."""
     parts = []
-    for price, rise, before in (
-        (prices.capacity, slope.capacity, last.capacity),
-        (prices.demand, slope.demand, last.demand),
-    ):
+    for price, rise, before in zip(prices.parts(), slope.parts(), last.parts(), strict=True):
         rise = rise * ((price > 0) | (rise > 0))
         mixed = rise + MEMORY * before
         parts.append(mixed * ((price > 0) | (mixed > 0)))
@@ -56,4 +53,4 @@ def _deflected(prices: Prices, slope: Prices, last: Prices) -> Prices:
 
 
 def _squared(direction: Prices) -> float:
-    return float((direction.capacity**2).sum() + (direction.demand**2).sum())
+    return sum(float((part**2).sum()) for part in direction.parts())

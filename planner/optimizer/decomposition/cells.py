@@ -1,7 +1,7 @@
 """A window split into cells, one per model and region, and the bound their prices prove.
 
-The rows that join cells are the capacities and the joint demands. With a price >= 0 on each,
-``capacity[r,g]`` and ``demand[l]``, every cell is solved by itself, and the sum of the cells less
+The rows that join cells are the capacities, the joint demands and the caps on the whole plan. With
+a price >= 0 on each of them every cell is solved by itself, and the sum of the cells less
 prices times right-hand sides is a lower bound on the cost of any plan (Geoffrion, Lagrangean
 relaxation for integer programming, 1974). Since whole cells are solved exactly, the best such bound
 is tighter than that of the linear relaxation.
@@ -15,8 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.optimizer.decomposition.covering import cheapest_cells
-from planner.optimizer.figures import global_need_tps, local_need_tps
+from planner.optimizer.figures import global_need_tps, local_need_tps, spent
 from planner.optimizer.model import start_cost
+from planner.optimizer.objective import caps, price
 from planner.optimizer.problem import FloatArray, IntArray, PlanningProblem
 
 ROUNDING = 1e-9  # share of a demand below which a shortage is a matter of floating point
@@ -28,20 +29,21 @@ class Prices:
 
     capacity: FloatArray  # [r, g] US dollars per GPU
     demand: FloatArray  # [l] US dollars per instance-equivalent (Cells.tokens) of joint demand
+    caps: FloatArray  # [k] US dollars per instance-equivalent of a cap on the whole plan
+
+    def parts(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """One array per family of rows."""
+        return self.capacity, self.demand, self.caps
 
     def towards(self, other: Prices, step: float) -> Prices:
         """``self + step * other``, kept at 0 or more."""
-        return Prices(
-            np.maximum(0.0, self.capacity + step * other.capacity),
-            np.maximum(0.0, self.demand + step * other.demand),
-        )
+        pairs = zip(self.parts(), other.parts(), strict=True)
+        return Prices(*(np.maximum(0.0, mine + step * theirs) for mine, theirs in pairs))
 
     def midway(self, other: Prices) -> Prices:
         """Half of each."""
-        return Prices(
-            (self.capacity + other.capacity) / 2,
-            (self.demand + other.demand) / 2,
-        )
+        pairs = zip(self.parts(), other.parts(), strict=True)
+        return Prices(*((mine + theirs) / 2 for mine, theirs in pairs))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,6 +72,9 @@ class Cells:
     minimum: IntArray  # [l, r, g]
     fixed_usd: float  # cost of the minimums
     tokens: FloatArray  # [l] tokens/s in which joint demand is counted: a mean instance
+    cap_x: FloatArray  # [k, l, r, g] what an instance takes of a cap, in mean instances
+    cap_start: FloatArray  # [k, l, r, g] what a start takes
+    cap_room: FloatArray  # [k]
 
     @classmethod
     def of(cls, problem: PlanningProblem) -> Cells | None:
@@ -85,10 +90,18 @@ class Cells:
         start = np.where(can_run, start_cost(problem), 0.0)
         held = np.einsum("lrg,lg->lr", minimum, theta)
         types = np.maximum(1, (theta > 0).sum(axis=1))
+        hourly, starts = price(problem), np.maximum(0, minimum - problem.current)
+        limits = caps(problem)
+        cap_x, cap_start = np.zeros((2, len(limits), *minimum.shape))
+        cap_room = np.zeros(len(limits))
+        for k, cap in enumerate(limits):
+            scale = float(np.abs(cap.per_instance).mean()) or 1.0
+            cap_x[k], cap_start[k] = cap.per_instance / scale, cap.per_start / scale
+            cap_room[k] = (cap.limit - spent(problem, minimum, cap)) / scale
         return cls(
             theta=theta,
             size=size,
-            usd=problem.usd_per_hour,
+            usd=hourly,
             start=start,
             running=np.minimum(np.maximum(0, problem.current - minimum), most),
             most=most,
@@ -96,17 +109,19 @@ class Cells:
             joint=global_need_tps(problem) * (1 - ROUNDING) - held.sum(axis=1),
             room=room,
             minimum=minimum,
-            fixed_usd=float(
-                (problem.usd_per_hour * minimum).sum()
-                + (start * np.maximum(0, minimum - problem.current)).sum()
-            ),
+            fixed_usd=float((hourly * minimum).sum() + (start * starts).sum()),
             tokens=np.where(can_run.any(axis=(1, 2)), theta.sum(axis=1) / types, 1.0),
+            cap_x=cap_x,
+            cap_start=cap_start,
+            cap_room=cap_room,
         )
 
     @property
     def free(self) -> Prices:
         """No charge on any row."""
-        return Prices(np.zeros(self.room.shape), np.zeros(len(self.theta)))
+        return Prices(
+            np.zeros(self.room.shape), np.zeros(len(self.theta)), np.zeros(len(self.cap_room))
+        )
 
     @property
     def ceiling_usd(self) -> float:
@@ -126,9 +141,17 @@ class Cells:
             float(lowest.sum())
             - float((prices.capacity * self.room).sum())
             + float((prices.demand * self.joint / self.tokens).sum())
+            - float((prices.caps * self.cap_room).sum())
             + self.fixed_usd
         )
-        slope = Prices((used - self.room).astype(float), (self.joint - served) / self.tokens)
+        beyond = np.maximum(0, x - self.running)
+        taken = np.einsum("klrg,lrg->k", self.cap_x, x)
+        taken += np.einsum("klrg,lrg->k", self.cap_start, beyond)
+        slope = Prices(
+            (used - self.room).astype(float),
+            (self.joint - served) / self.tokens,
+            taken - self.cap_room,
+        )
         return Priced(bound, x, lowest, slope)
 
     def cost(self, x: npt.NDArray[np.int32], cell: IntArray) -> FloatArray:
@@ -139,8 +162,20 @@ class Cells:
         cost: FloatArray = (usd * x + start * beyond).sum(axis=1)
         return cost
 
+    def taken(self, x: npt.NDArray[np.int32], cell: IntArray) -> FloatArray:
+        """What each column takes of each cap, shape ``[n, k]``."""
+        k, gpus = len(self.cap_room), x.shape[1]
+        beyond = np.maximum(0, x - self.running.reshape(-1, gpus)[cell])
+        taken: FloatArray = np.einsum(
+            "kng,ng->nk", self.cap_x.reshape(k, self.need.size, gpus)[:, cell], x
+        ) + np.einsum(
+            "kng,ng->nk", self.cap_start.reshape(k, self.need.size, gpus)[:, cell], beyond
+        )
+        return taken
+
     def charged(self, prices: Prices) -> tuple[FloatArray, FloatArray]:
         """What an instance costs under ``prices``, running already or not, ``[l, r, g]`` each."""
         worth = (prices.demand / self.tokens)[:, None, None] * self.theta[:, None, :]
         first = self.usd + prices.capacity[None] * self.size[:, None, :] - worth
-        return first, first + self.start
+        first += np.einsum("k,klrg->lrg", prices.caps, self.cap_x)
+        return first, first + self.start + np.einsum("k,klrg->lrg", prices.caps, self.cap_start)

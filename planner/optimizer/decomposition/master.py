@@ -16,7 +16,7 @@ import numpy.typing as npt
 from planner.errors import SolverFailed
 from planner.optimizer.decomposition.cells import Cells, Prices
 from planner.optimizer.decomposition.columns import Band, Boxes, Columns, no_boxes
-from planner.optimizer.highs import configured, run
+from planner.optimizer.highs import configured, load, run
 from planner.optimizer.problem import FloatArray, IntArray
 
 SHORTAGE_PRICE = 10.0  # times the dearest instance: what a row may be broken for while columns lack
@@ -54,7 +54,7 @@ def relax(
     None when time ran out first.
     """
     penalty = dearer * SHORTAGE_PRICE * float((cells.usd + cells.start).max())
-    joining = cells.room.size + len(cells.theta)
+    joining = cells.room.size + len(cells.theta) + len(cells.cap_room)
     lp = _program(cells, Band(columns, no_boxes(cells.theta.shape[1]), 0.0))
     first = lp.num_col_
     lp.num_col_ = first + joining
@@ -65,11 +65,12 @@ def relax(
     entries = len(matrix.index_)
     matrix.start_ = np.concatenate([matrix.start_, entries + np.arange(1, joining + 1)])
     rows = cells.need.size + np.arange(joining)
-    signs = np.where(np.arange(joining) < cells.room.size, -1.0, 1.0)
+    signs = np.full(joining, -1.0)
+    signs[cells.room.size : cells.room.size + len(cells.theta)] = 1.0
     matrix.index_ = np.concatenate([matrix.index_, rows])
     matrix.value_ = np.concatenate([matrix.value_, signs])
     highs = configured(time_limit_s=time_limit_s)
-    highs.passModel(lp)
+    load(highs, lp)
     run(highs, check)
     if highs.getModelStatus() == highspy.HighsModelStatus.kTimeLimit:
         return None
@@ -78,8 +79,12 @@ def relax(
     solution = highs.getSolution()
     values = np.array(solution.col_value)
     duals = np.array(solution.row_dual)[cells.need.size :]
-    capacity = np.maximum(0.0, -duals[: cells.room.size]).reshape(cells.room.shape)
-    prices = Prices(capacity, np.maximum(0.0, duals[cells.room.size :]))
+    room, demand, caps = np.split(duals, [cells.room.size, cells.room.size + len(cells.theta)])
+    prices = Prices(
+        np.maximum(0.0, -room).reshape(cells.room.shape),
+        np.maximum(0.0, demand),
+        np.maximum(0.0, -caps),
+    )
     usd = highs.getInfo().objective_function_value + cells.fixed_usd
     return Relaxed(usd, prices, values[:first] > 0, float(values[first:].sum()))
 
@@ -96,7 +101,7 @@ def combine(
     lp = _program(cells, band)
     lp.integrality_ = [highspy.HighsVarType.kInteger] * lp.num_col_
     highs = configured(time_limit_s=time_limit_s, gap=gap)
-    highs.passModel(lp)
+    load(highs, lp)
     run(highs, check)
     states, status, info = highspy.HighsModelStatus, highs.getModelStatus(), highs.getInfo()
     if status in (states.kInfeasible, states.kUnboundedOrInfeasible):
@@ -122,6 +127,7 @@ def combine(
 class _Raw:
     """One variable per type of a box for the running instances and one for those beyond."""
 
+    start: npt.NDArray[np.bool_]  # [v] whether it counts instances beyond those running
     cell: IntArray  # [v]
     gpu: IntArray  # [v]
     low: IntArray  # [v]
@@ -145,42 +151,60 @@ class _Raw:
         low, high, cost = (np.concatenate(part) for part in zip(*sides, strict=True))
         row, gpu = np.nonzero(high)
         cell = np.concatenate([boxes.cell, boxes.cell])[row]
-        return cls(cell, gpu, low[row, gpu], high[row, gpu], cost[row, gpu])
+        return cls(row >= len(boxes.cell), cell, gpu, low[row, gpu], high[row, gpu], cost[row, gpu])
+
+    def taken(self, cells: Cells) -> FloatArray:
+        """What one of each takes of each cap, shape ``[v, k]``."""
+        k, gpus = len(cells.cap_room), cells.theta.shape[1]
+        at_start = (
+            cells.cap_start.reshape(k, cells.need.size, gpus)[:, self.cell, self.gpu] * self.start
+        )
+        taken: FloatArray = (
+            cells.cap_x.reshape(k, cells.need.size, gpus)[:, self.cell, self.gpu] + at_start
+        ).T
+        return taken
 
 
 def _program(cells: Cells, band: Band) -> highspy.HighsLp:
     """Rows: one column per cell, or enough of a box; a GPU limit per region and type; a joint
-    demand per model."""
+    demand per model; the caps on the whole plan."""
     columns, raw = band.columns, _Raw.of(cells, band.boxes)
     models, regions, gpus = cells.most.shape
-    size, n = cells.need.size, len(columns)
+    size, n, k = cells.need.size, len(columns), len(cells.cap_room)
+    cap_rows = size + regions * gpus + models + np.arange(k)
     model, region = np.divmod(columns.cell, regions)
     uses = columns.x * cells.size[model]
     serves = (columns.x * cells.theta[model]).sum(axis=1) / cells.tokens[model]
     capacity = size + region[:, None] * gpus + np.arange(gpus)
-    index = np.column_stack([columns.cell, capacity, size + regions * gpus + model])
-    value = np.column_stack([np.ones(n), uses, serves])
+    rows = np.broadcast_to(cap_rows, (n, k))
+    index = np.column_stack([columns.cell, capacity, size + regions * gpus + model, rows])
+    value = np.column_stack([np.ones(n), uses, serves, cells.taken(columns.x, columns.cell)])
     present = value != 0
 
     model, region = np.divmod(raw.cell, regions)
     serves = cells.theta[model, raw.gpu] / cells.tokens[model]
     capacity = size + region * gpus + raw.gpu
-    raw_index = np.column_stack([raw.cell, capacity, size + regions * gpus + model])
-    raw_value = np.column_stack([serves, cells.size[model, raw.gpu], serves])
+    rows = np.broadcast_to(cap_rows, (len(raw.cell), k))
+    raw_index = np.column_stack([raw.cell, capacity, size + regions * gpus + model, rows])
+    raw_value = np.column_stack([serves, cells.size[model, raw.gpu], serves, raw.taken(cells)])
 
     lower, upper = np.ones(size), np.ones(size)
     boxed = band.boxes.cell
     lower[boxed] = cells.need.ravel()[boxed] / cells.tokens[boxed // regions]
     upper[boxed] = highspy.kHighsInf
     lp = highspy.HighsLp()
-    lp.num_col_, lp.num_row_ = n + len(raw.cell), size + regions * gpus + models
+    lp.num_col_, lp.num_row_ = n + len(raw.cell), size + regions * gpus + models + k
     lp.col_cost_ = np.concatenate([cells.cost(columns.x, columns.cell), raw.cost])
     lp.col_lower_ = np.concatenate([np.zeros(n), raw.low])
     lp.col_upper_ = np.concatenate([np.ones(n), raw.high])
     free = np.full(regions * gpus, -highspy.kHighsInf)
-    lp.row_lower_ = np.concatenate([lower, free, cells.joint / cells.tokens])
-    lp.row_upper_ = np.concatenate([upper, cells.room.ravel(), np.full(models, highspy.kHighsInf)])
-    entries = np.concatenate([present.sum(axis=1), np.full(len(raw.cell), 3)])
+    lp.row_lower_ = np.concatenate(
+        [lower, free, cells.joint / cells.tokens, np.full(k, -highspy.kHighsInf)]
+    )
+    lp.row_upper_ = np.concatenate(
+        [upper, cells.room.ravel(), np.full(models, highspy.kHighsInf), cells.cap_room]
+    )
+    entries = np.concatenate([present.sum(axis=1), np.full(len(raw.cell), 3 + k)])
     lp.a_matrix_.format_ = highspy.MatrixFormat.kColwise
     lp.a_matrix_.start_ = np.concatenate([[0], np.cumsum(entries)])
     lp.a_matrix_.index_ = np.concatenate([index[present], raw_index.ravel()])

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.errors import Infeasible
-from planner.optimizer.problem import OPTIMAL, ScalingPlan, WindowPlan
+from planner.optimizer.problem import OPTIMAL, ScalingPlan, Totals, WindowPlan
 from planner.pipeline.documents import plan_document
 from planner.pipeline.planning import Planned, flat_at_peak, plan_window, schedule
 from planner.pipeline.progress import silent
@@ -163,7 +163,10 @@ def test_flat_at_peak_covers_every_region_and_no_less_would(
 
 def plan_of(targets: list[int], period_s: float = 3600.0) -> ScalingPlan:
     windows = [
-        WindowPlan(OPTIMAL, np.array([[[n]]]), 0.0, 0.0, 0.0, 0.0, "highs", 0.0, 0.0, (), "")
+        WindowPlan(
+            OPTIMAL, np.array([[[n]]]), 0.0, 0.0, 0.0, 0.0, "highs", 0.0, 0.0, (), "",
+            Totals(0.0, 0.0, 0.0, 0.0, 0, 0),
+        )
         for n in targets
     ]
     starts = make.EPOCH + period_s * np.arange(len(targets))
