@@ -32,7 +32,6 @@ class Migration(migrations.Migration):
                         choices=[
                             ("benchmark", "Benchmark rows"),
                             ("kernels", "Measured kernels"),
-                            ("observations", "Observations of a running service"),
                         ],
                         max_length=16,
                     ),

@@ -20,7 +20,6 @@ class Calibration(_Once):
     class Kind(models.TextChoices):
         BENCHMARK = "benchmark", "Benchmark rows"
         KERNELS = "kernels", "Measured kernels"
-        OBSERVATIONS = "observations", "Observations of a running service"
 
     name = models.CharField(max_length=120)  # the file's, for people
     kind = models.CharField(max_length=16, choices=Kind.choices)

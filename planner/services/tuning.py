@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 
-from planner.errors import CatalogueError
+from planner.errors import CatalogueError, IngestError
 from planner.models import ProfileVersion, User
+from planner.pipeline.rows import read_rows
 from planner.selectors.profiles import KnownProfile, profile_get
 from planner.services.access import check_may_plan
 from planner.services.fits import parameter_documents
@@ -22,7 +26,8 @@ from simulation.performance.specs import Provenance
 
 FIELDS = ("at_s", "decodes", "prefill_tokens", "seconds")
 MAX_OBSERVATIONS = 10_000  # in one request; the filter takes them one after the other
-KEPT_IN_REPORT = 12  # of those left out
+MAX_FILE_BYTES = 5_000_000
+QUANTITY = "iteration time"
 
 
 def profile_tune(
@@ -55,7 +60,7 @@ def profile_tune(
     tuned = tune(known.profile, found, covariance=_covariance(known))
     measured, used = found.seconds, tuned.used
     ahead = check(
-        "iteration time",
+        QUANTITY,
         f"{measured.size:,} observations, each predicted before it was used",
         measured,
         measured / (1 + tuned.innovation),
@@ -75,9 +80,31 @@ def profile_tune(
         name=keep_as or name,
         profile=profile,
         parameters=parameter_documents(tuned.parameters),
-        report={"notes": notes, "covariance": tuned.covariance.tolist(), "left_out": _left(tuned)},
+        report={"notes": notes, "covariance": tuned.covariance.tolist(), "range": _range(found)},
+        residuals=_residuals(found, tuned),
         key=key,
     )
+
+
+def observations_of_file(data: bytes, file_name: str) -> list[dict[str, float]]:
+    """Observations from a table with the columns of FIELDS; raises IngestError naming the line."""
+    if len(data) > MAX_FILE_BYTES:
+        raise IngestError(f"{file_name} is larger than {MAX_FILE_BYTES / 1e6:g} MB; split it.")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / Path(file_name).name
+        path.write_bytes(data)
+        rows = read_rows(path)
+    found = []
+    for number, row in enumerate(rows, 1):
+        if isinstance(row, str):
+            raise IngestError(row)
+        try:
+            found.append({field: float(row[field]) for field in FIELDS})
+        except (KeyError, TypeError, ValueError):
+            raise IngestError(
+                f"{file_name}, row {number}: a number is needed in each of {', '.join(FIELDS)}."
+            ) from None
+    return found
 
 
 def _observations(given: Sequence[Mapping[str, float]]) -> Observations:
@@ -95,5 +122,33 @@ def _covariance(known: KnownProfile) -> Any:
     return np.array(held) if held else None
 
 
-def _left(tuned: Tuned) -> list[int]:
-    return [int(i) for i in np.flatnonzero(~tuned.used)[:KEPT_IN_REPORT]]
+def _range(found: Observations) -> str:
+    parts = [
+        f"{values.min():,.0f} to {values.max():,.0f} {what}"
+        for values, what in (
+            (found.decodes, "sequences decoding"),
+            (found.prefill_tokens, "prompt tokens of an iteration"),
+        )
+    ]
+    return ", ".join(parts)
+
+
+def _residuals(found: Observations, tuned: Tuned) -> pl.DataFrame:
+    """Each observation beside what was expected before it was used; columns of
+    planner.selectors.profiles.profile_residuals."""
+    count = found.seconds.size
+    return pl.DataFrame(
+        {
+            "quantity": [QUANTITY] * count,
+            "unit": ["ms"] * count,
+            "label": [
+                f"observation {i + 1}, {b:,.0f} decodes, {p:,.0f} prompt tokens"
+                for i, (b, p) in enumerate(zip(found.decodes, found.prefill_tokens, strict=True))
+            ],
+            "measured": found.seconds * 1000,
+            "predicted": found.seconds / (1 + tuned.innovation) * 1000,
+            "error": 1 / (1 + tuned.innovation) - 1,
+            "inside": [True] * count,
+            "outlier": ~tuned.used,
+        }
+    )

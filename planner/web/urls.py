@@ -39,6 +39,7 @@ urlpatterns = [
     at("hardware/profiles/new/", profiles.new, "profile-new"),
     at("hardware/profiles/<str:name>/", profiles.detail, "profile"),
     at("hardware/profiles/<str:name>/residuals.csv", profiles.residuals, "profile-residuals"),
+    at("hardware/profiles/<str:name>/tune/", profiles.tune, "profile-tune"),
     at("hardware/profiles/<str:name>/delete/", profiles.delete, "profile-delete"),
     at("hardware/calibrations/", calibrations.listing, "calibrations"),
     at("hardware/calibrations/new/", calibrations.new, "calibration-new"),

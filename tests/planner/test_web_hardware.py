@@ -267,3 +267,21 @@ def test_the_scenario_form_offers_kept_profiles_and_writes_them(
     assert run.resolved["profiles"]["mine"]["version"] == 2  # the newest when it was made
     profile = known_of(run.resolved).profiles["mine"]
     assert (profile.kind, profile.gpu) == ("table", "H100-SXM")
+
+
+def test_observations_are_uploaded_and_the_next_version_shows_them(
+    client: Client, calibration: Calibration
+) -> None:
+    client.post(reverse("web:calibration", args=[calibration.pk]), fit_fields(calibration))
+    lines = [
+        f"{60 * i},{8 * (i % 3 + 1)},0,{1.1 * (0.020 + 0.004 * (i % 3 + 1))}" for i in range(40)
+    ]
+    lines.append("2400,8,0,0.5")  # nobody would believe that
+    text = "at_s,decodes,prefill_tokens,seconds\n" + "\n".join(lines)
+    where = reverse("web:profile-tune", args=["mine"])
+    page = text_of(client.post(where, {"file": _file("seen.csv", text)}, follow=True))
+    assert "mine, version 2, is made" in page and "seen.csv; from mine, version 1" in page
+    assert "1 observations were left out" in page
+    assert "observation 41, 8 decodes" in page  # among the outliers
+    bad = client.post(where, {"file": _file("seen.csv", "at_s,decodes\n1,2\n")})
+    assert bad.status_code == 400 and "row 1" in text_of(bad)

@@ -10,12 +10,13 @@ from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from planner.errors import EXPECTED
+from planner.errors import EXPECTED, IngestError
 from planner.exports import csv_text
 from planner.models import ProfileVersion
 from planner.selectors import profiles as known
 from planner.services import profiles
 from planner.services.fits import profile_compute
+from planner.services.tuning import MAX_FILE_BYTES, observations_of_file, profile_tune
 from planner.web.errors import planners_only
 from planner.web.forms.calibration import ComputedForm
 from planner.web.listings import choice_names, kernel_choices
@@ -88,6 +89,24 @@ def residuals(request: Request, name: str) -> HttpResponse:
     disposition = {"Content-Disposition": f'attachment; filename="{one.name}-v{one.version}.csv"'}
     text = csv_text(known.profile_residuals(one))
     return HttpResponse(text, content_type="text/csv; charset=utf-8", headers=disposition)
+
+
+@require_POST
+@planners_only
+def tune(request: Request, name: str) -> HttpResponse:
+    """A file of observations in, the next version out; a built-in one under ``keep_as``."""
+    file = request.FILES.get("file")
+    if file is None:
+        raise IngestError("Choose a file of observations first.")
+    version = profile_tune(
+        user=request.user,
+        name=name,
+        observations=observations_of_file(file.read(MAX_FILE_BYTES + 1), file.name or "the file"),
+        keep_as=request.POST.get("keep_as", ""),
+        source=file.name or "",
+    )
+    messages.success(request, f"{version.profile.name}, version {version.version}, is made.")
+    return redirect("web:profile", version.profile.name)
 
 
 @require_POST
