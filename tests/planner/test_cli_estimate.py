@@ -1,0 +1,158 @@
+"""bin/manage estimate: the contract of its options, columns and answers."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from django.core.management import call_command
+
+from planner.services.estimates import estimate_many, estimate_one
+
+pytestmark = pytest.mark.django_db
+
+ROW: dict[str, Any] = {
+    "model": "meta-llama/Llama-3.1-70B-Instruct",
+    "gpu": "h200_sxm",
+    "tp": 4,
+    "isl": 1000,
+    "osl": 300,
+    "concurrency": 64,
+}
+KEYS = {
+    "ttft_ms", "tbt_ms", "tokens_per_s", "power_w", "memory_gb", "profile", "provenance",
+    "expected_error",
+}  # fmt: skip
+
+
+def words(row: dict[str, Any]) -> list[str]:
+    return [part for key, value in row.items() for part in (f"--{key}", str(value))]
+
+
+def answered(*given: object) -> dict[str, Any]:
+    out = io.StringIO()
+    call_command("estimate", *map(str, given), "--json", stdout=out)
+    found: dict[str, Any] = json.loads(out.getvalue())
+    return found
+
+
+def refused(*given: object) -> str:
+    said = io.StringIO()
+    with pytest.raises(SystemExit) as stopped:
+        call_command("estimate", *map(str, given), stderr=said)
+    assert stopped.value.code == 2
+    return said.getvalue()
+
+
+def test_one_deployment_is_answered_with_the_keys_of_the_contract() -> None:
+    found = answered(*words(ROW))
+    assert found.keys() >= KEYS
+    for key in ("ttft_ms", "tbt_ms", "tokens_per_s", "power_w", "memory_gb"):
+        assert 0 < found[key] < math.inf, key
+    assert 4 * 84 <= found["power_w"] <= 4 * 700
+    assert 35 < found["memory_gb"] < 141
+    assert 0 < found["expected_error"]["tbt"] < found["expected_error"]["ttft"] < 1
+    assert not found["expected_error"]["model_checked"]
+    assert found["provenance"]["kind"] == "modelled"
+
+
+def test_people_read_units_and_the_expected_error() -> None:
+    out = io.StringIO()
+    call_command("estimate", *words(ROW), stdout=out)
+    assert "llama-3.1-70b on 4 x H200: TTFT" in out.getvalue()
+    assert "tokens/s" in out.getvalue()
+
+
+def test_prefill_and_decode_apart_have_their_own_options() -> None:
+    apart = ROW | {
+        "mode": "disagg", "prefill-tp": 2, "prefill-workers": 3, "decode-tp": 4,
+        "decode-workers": 2, "engine": "sglang", "precision": "fp8",
+    }  # fmt: skip
+    del apart["tp"]
+    found = answered(*words(apart))
+    assert found["gpus"] == 3 * 2 + 2 * 4
+    assert found["mode"] == "disagg"
+    assert found["assumptions"] == []
+
+
+LINES = """model,gpu,tp,isl,osl,concurrency,attention-dp
+meta-llama/Llama-3.1-70B-Instruct,h200_sxm,4,1000,300,64,
+no-such-model,h200_sxm,4,1000,300,64,
+meta-llama/Llama-3.1-70B-Instruct,h200_sxm,four,1000,300,64,
+meta-llama/Llama-3.1-70B-Instruct,L4,1,1000,300,64,
+meta-llama/Llama-3.1-70B-Instruct,h200_sxm,4,,300,64,
+meta-llama/Llama-3.1-70B-Instruct,h200_sxm,4,1000,300,64,1
+"""
+
+
+@pytest.mark.parametrize("form", ["csv", "csv.gz", "jsonl", "parquet"])
+def test_a_file_is_answered_row_by_row_and_a_bad_row_says_why(tmp_path: Path, form: str) -> None:
+    path = tmp_path / f"rows.{form}"
+    frame = pl.read_csv(io.StringIO(LINES), infer_schema=False)
+    if form == "csv":
+        path.write_text(LINES)
+    elif form == "csv.gz":
+        path.write_bytes(gzip.compress(LINES.encode()))
+    elif form == "jsonl":
+        frame.write_ndjson(path)
+    else:
+        frame.write_parquet(path)
+    rows = answered("--rows", path)["rows"]
+    assert [sorted(row) == ["refused"] for row in rows] == [False, True, True, True, True, False]
+    assert rows[0] == rows[5] == answered(*words(ROW))
+    assert "no-such-model" in rows[1]["refused"]
+    assert "tp 'four' is not a number" in rows[2]["refused"]
+    assert "does not fit on 1 x L4" in rows[3]["refused"]
+    assert "isl is missing" in rows[4]["refused"]
+
+
+def test_the_columns_of_measured_deployments_are_known() -> None:
+    known = {
+        "model_path": ROW["model"], "system": "h200_sxm", "backend": "vllm", "mode": "agg",
+        "isl": 1000, "osl": 300, "tp_size": 4.0, "pp_size": 1.0, "attention_dp_size": None,
+        "moe_tp_size": 0.0, "moe_ep_size": 1.0, "batch_size": 64.0, "concurrency": None,
+        "prefill_tp_size": None, "decode_num_workers": None, "precision": None,
+        "gemm_quant_mode": "", "backend_version": "0.12.0",
+    }  # fmt: skip
+    assert estimate_many([known]) == [estimate_one(ROW)]
+
+
+def test_precision_is_as_given_else_as_the_name_or_the_release_says() -> None:
+    def memory(**given: object) -> float:
+        return float(estimate_one(ROW | given)["memory_gb"])
+
+    half = memory(precision="fp8")
+    assert half < 0.6 * memory()
+    assert memory(model="nvidia/Llama-3.1-70B-Instruct-FP8") == half
+    assert memory(gemm_quant_mode="fp8_block") == half
+    large = {"model": "deepseek-ai/DeepSeek-R1", "tp": 8}
+    assert memory(**large) == memory(**large, precision="fp8")
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({}, "--model is missing"),
+        ({"model": "x"}, "--gpu is missing"),
+        (ROW | {"model": "no-such-model"}, "no-such-model"),
+        (ROW | {"gpu": "no-such-gpu"}, "no-such-gpu"),
+        (ROW | {"engine": "tgi"}, "engine 'tgi' is unknown; use one of vllm, sglang, trtllm"),
+        (ROW | {"mode": "both"}, "mode 'both' is unknown; use one of agg, disagg"),
+        (ROW | {"precision": "fp2"}, "precision 'fp2' is unknown"),
+        (ROW | {"isl": -3}, "isl is -3"),
+        (ROW | {"osl": 10_000_000}, "takes 131072 tokens"),
+        (ROW | {"gpu": "L4", "tp": 1}, "does not fit on 1 x L4"),
+        ({"rows": "nowhere.csv"}, "no file nowhere.csv"),
+        (ROW | {"rows": "rows.csv"}, "and --rows exclude each other"),
+    ],
+)
+def test_bad_input_is_one_sentence(given: dict[str, Any], sentence: str) -> None:
+    said = refused(*words(given))
+    assert sentence in said
+    assert said.count("\n") <= 1
