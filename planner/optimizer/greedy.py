@@ -38,11 +38,11 @@ def greedy_target(problem: PlanningProblem) -> IntArray:
     for model, region in _in_order(choices[:, None] + np.zeros_like(local), local):
         places = [(region, gpu) for gpu in gpus]
         served = float(target[model, region] @ problem.theta_tps[model])
-        _cover(problem, costs, target, free, model, places, float(local[model, region]) - served)
+        cover(problem, costs, target, free, model, places, float(local[model, region]) - served)
     for (model,) in _in_order(choices, total):
         places = [(region, gpu) for region in regions for gpu in gpus]
         served = float((target[model] @ problem.theta_tps[model]).sum())
-        _cover(problem, costs, target, free, model, places, float(total[model]) - served)
+        cover(problem, costs, target, free, model, places, float(total[model]) - served)
     _trim(problem, costs[0], target, local, total)
     return target
 
@@ -54,7 +54,7 @@ def _in_order(choices: FloatArray, need: FloatArray) -> list[tuple[int, ...]]:
     return [tuple(int(axis) for axis in index) for index in indices]
 
 
-def _cover(
+def cover(
     problem: PlanningProblem,
     costs: tuple[FloatArray, FloatArray],
     target: IntArray,
@@ -62,8 +62,13 @@ def _cover(
     model: int,
     places: Sequence[Place],
     need: float,
-) -> None:
-    """Add instances of ``model`` at ``places`` until they serve ``need`` more tokens/s."""
+    *,
+    one: bool = False,
+) -> float:
+    """Add instances of ``model`` at ``places`` until they serve ``need`` more tokens/s.
+
+    Changes ``target`` and ``free``, by ``one`` instance at most if so asked; returns what is left.
+    """
     theta, size = problem.theta_tps[model], problem.gpus_per_instance[model]
 
     def running(place: Place) -> int:
@@ -81,14 +86,17 @@ def _cover(
     while need > slack:
         open_places = [place for place in places if theta[place[1]] > 0 and room(place) > 0]
         if not open_places:
-            return
+            return need
         # One instance that finishes the job is priced whole, the others by the tokens they serve.
         best = min(open_places, key=lambda p: charge(p) / min(theta[p[1]], need))
-        count = max(1, int(need // theta[best[1]]))
+        count = 1 if one else max(1, int(need // theta[best[1]]))
         count = min(count, room(best), running(best) if running(best) > 0 else count)
         target[model][best] += count
         free[best] -= count * size[best[1]]
         need -= count * float(theta[best[1]])
+        if one:
+            break
+    return need if need > slack else 0.0
 
 
 def _trim(

@@ -76,11 +76,16 @@ def with_limits(problem: PlanningProblem, seed: int) -> PlanningProblem:
     )
 
 
-def best_by_counting(problem: PlanningProblem) -> float | None:
-    """The least cost over every fleet within the maximums, or None when none is feasible."""
+def every_fleet(problem: PlanningProblem) -> np.ndarray:
+    """Every fleet within the maximums, shape ``[n, l, r, g]``."""
     most = np.where(problem.theta_tps[:, None, :] > 0, problem.maximum, 0)
     fleets = np.array(list(itertools.product(*(range(int(n) + 1) for n in most.ravel()))))
-    x = fleets.reshape(-1, *most.shape)
+    return fleets.reshape(-1, *most.shape)
+
+
+def best_by_counting(problem: PlanningProblem) -> float | None:
+    """The least cost over every fleet within the maximums, or None when none is feasible."""
+    x = every_fleet(problem)
     served = np.einsum("nlrg,lg->nlr", x, problem.theta_tps)
     gpus = np.einsum("nlrg,lg->nrg", x, problem.gpus_per_instance)
     peak = problem.demand_tps.max(axis=2)
@@ -93,8 +98,8 @@ def best_by_counting(problem: PlanningProblem) -> float | None:
     )
     starts, stops = np.maximum(0, x - problem.current), np.maximum(0, problem.current - x)
     hours = x + starts * problem.start_usd / problem.usd_per_hour
-    kw = np.zeros(most.shape) if problem.kw is None else problem.kw
-    intensity = np.zeros(most.shape[1]) if problem.kg_per_kwh is None else problem.kg_per_kwh
+    kw = np.zeros(problem.current.shape) if problem.kw is None else problem.kw
+    intensity = np.zeros(len(problem.regions)) if problem.kg_per_kwh is None else problem.kg_per_kwh
     kg = (hours * kw * intensity[:, None]).sum(axis=(1, 2, 3))
     usd = (hours * problem.usd_per_hour).sum(axis=(1, 2, 3))
     feasible &= (usd <= problem.budget_usd + 1e-9) & (kg <= problem.carbon_kg + 1e-9)

@@ -1,0 +1,150 @@
+"""Scarce capacity: the greedy policies do as they are named, and the exact one does best."""
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from planner.errors import ScenarioError
+from planner.optimizer.figures import gpus_used, is_feasible
+from planner.optimizer.limited import POLICIES, serve_limited, unserved
+from planner.optimizer.problem import OPTIMAL, PlanningProblem
+from tests.optimizer.problems import every_fleet, problem, random_problem
+
+GREEDY = POLICIES[1:]
+
+
+def one_region(*, capacity, need=(4, 4, 4)):
+    """Three models at 100 tokens/s a GPU; ``need`` and ``capacity`` in instances of one GPU."""
+    shape = (3, 1, 1)
+    return PlanningProblem(
+        models=("a", "b", "c"),
+        regions=("here",),
+        gpus=("H100",),
+        current=np.zeros(shape, np.int64),
+        theta_tps=np.full((3, 1), 100.0),
+        usd_per_hour=np.ones(shape),
+        start_usd=np.zeros(shape),
+        gpus_per_instance=np.ones((3, 1), np.int64),
+        demand_tps=100.0 * np.array(need, float).reshape(shape),
+        capacity_gpus=np.array([[capacity]]),
+        minimum=np.zeros(shape, np.int64),
+        maximum=np.full(shape, 99),
+        epsilon=1.0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("policy", "held"),
+    [
+        ("None", [0, 4, 3]),  # a (5) does not fit into what b leaves: nothing; c does
+        ("PriorityExhaustive", [3, 4, 0]),
+        ("PriorityRoundRobin", [2, 4, 1]),  # a and c are one group, a is the larger
+        ("RoundRobin", [2, 3, 2]),  # b has the first turn, its worth counts no further
+        ("Exact", [3, 4, 0]),
+    ],
+)
+def test_each_policy_by_hand(policy, held):
+    """Seven GPUs; b is worth 9, a and c 1 each; a needs 5, b 4 and c 3 instances."""
+    scarce = one_region(capacity=7, need=(5, 4, 3))
+    plan = serve_limited(scarce, np.array([1.0, 9.0, 1.0]), policy=policy)
+    if policy == "Exact":  # which of a and c it serves makes no difference
+        assert plan.target[1, 0, 0] == 4
+        assert plan.target.sum() == 7
+        assert plan.unserved_worth == pytest.approx(500.0)
+    else:
+        assert plan.target.ravel().tolist() == held
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("seed", range(40))
+def test_limits_hold_and_exact_leaves_least(seed, policy):
+    instance = random_problem(seed)
+    weight = np.random.default_rng(seed).choice([1.0, 2.0, 5.0], 2)
+    if np.any(gpus_used(instance, instance.minimum) > instance.capacity_gpus):
+        with pytest.raises(ScenarioError, match="minimums"):
+            serve_limited(instance, weight, policy=policy)
+        return
+    plan = serve_limited(instance, weight, policy=policy)
+    assert np.all(plan.target >= instance.minimum)
+    assert np.all(plan.target <= instance.maximum)
+    assert np.all(gpus_used(instance, plan.target) <= instance.capacity_gpus)
+    assert (plan.unserved_worth == 0) == is_feasible(instance, plan.target)
+    exact = serve_limited(instance, weight)
+    assert exact.unserved_worth <= plan.unserved_worth * (1 + 1e-5) + 1e-6
+    assert exact.bound <= exact.unserved_worth
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_exact_equals_counting(seed):
+    instance = replace(random_problem(seed), minimum=np.zeros_like(random_problem(seed).minimum))
+    weight = np.array([3.0, 1.0])
+    fleets = every_fleet(instance)
+    fits = (
+        np.einsum("nlrg,lg->nrg", fleets, instance.gpus_per_instance) <= instance.capacity_gpus
+    ).all(axis=(1, 2))
+    served = np.einsum("nlrg,lg->nlr", fleets[fits], instance.theta_tps)
+    need = instance.epsilon * instance.demand_tps.max(axis=2)
+    short = np.maximum(0.0, need - served).sum(axis=2)
+    joint = instance.demand_tps.sum(axis=1).max(axis=1) - served.sum(axis=2)
+    worth = (weight * (short + np.maximum(0.0, joint - short))).sum(axis=1)
+    plan = serve_limited(instance, weight, gap=0.0)
+    assert plan.status == OPTIMAL
+    assert plan.unserved_worth == pytest.approx(worth.min(), rel=1e-5, abs=1e-2)
+    assert plan.bound <= worth.min() * (1 + 1e-6) + 1e-6
+    starts = np.maximum(0, fleets[fits] - instance.current)
+    cost = (instance.usd_per_hour * fleets[fits] + instance.start_usd * starts).sum(axis=(1, 2, 3))
+    cheapest = cost[worth <= worth.min() * (1 + 1e-6) + 1e-6].min()
+    mine = (
+        instance.usd_per_hour * plan.target
+        + instance.start_usd * np.maximum(0, plan.target - instance.current)
+    ).sum()
+    assert mine <= cheapest * (1 + 1e-5)
+
+
+def test_with_room_for_all_nothing_is_left():
+    for policy in POLICIES:
+        plan = serve_limited(problem(), np.array([1.0, 2.0]), policy=policy)
+        assert plan.unserved_worth == 0.0
+        assert is_feasible(problem(), plan.target)
+
+
+def test_more_capacity_never_leaves_more():
+    left = [
+        serve_limited(one_region(capacity=n), np.array([1.0, 2.0, 3.0])).unserved_worth
+        for n in range(14)
+    ]
+    assert all(a >= b for a, b in itertools.pairwise(left))
+    assert left[0] == pytest.approx(2400.0)
+    assert left[-1] == 0.0
+
+
+def test_what_is_unserved_counts_no_token_twice():
+    """Own needs of 80% are 240 and 320, the joint peak 700: 140 beyond them."""
+    two = problem(
+        models=("m",), current=np.zeros((1, 2, 1), np.int64), gpus=("H100",),
+        theta_tps=np.array([[100.0]]), usd_per_hour=np.ones((1, 2, 1)),
+        start_usd=np.zeros((1, 2, 1)), gpus_per_instance=np.ones((1, 1), np.int64),
+        demand_tps=np.array([[[300.0], [400.0]]]), capacity_gpus=np.array([[9], [9]]),
+        minimum=np.zeros((1, 2, 1), np.int64), maximum=np.full((1, 2, 1), 9),
+    )  # fmt: skip
+    local, joint = unserved(two, np.array([[[1], [4]]]))
+    assert local[0] == pytest.approx([140.0, 0.0])
+    assert joint[0] == pytest.approx(700 - 100 - 400 - 140)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"policy": "Fair"}, "use one of Exact, None"),
+        ({"policy": "RoundRobin", "budget_usd": 10.0}, "use Exact"),
+        ({"weight": np.array([1.0])}, "one number above 0 for every model"),
+        ({"weight": np.array([1.0, 0.0])}, "one number above 0 for every model"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(options, says):
+    limits = {k: v for k, v in options.items() if k == "budget_usd"}
+    weight = options.get("weight", np.ones(2))
+    with pytest.raises(ScenarioError, match=says):
+        serve_limited(problem(**limits), weight, policy=options.get("policy", "Exact"))
