@@ -249,6 +249,9 @@ forecast = _verb(options.ForecastRequest, "Forecast demand", method="arima")
 plan = _verb(options.PlanRequest, "Plan replicas", solver="highs", gap=0.001)
 simulate = _verb(options.SimulateRequest, "Replay the traffic under one policy", policy="lt-i")
 compare = _verb(options.CompareRequest, "Plan, replay and compare policies")
+provision = _verb(
+    options.ProvisionRequest, "Provision by operators, layers and whole replicas", level="all"
+)
 
 run_list = extend_schema(
     tags=["runs"], summary="Runs", responses=answers({200: runs.RunItem(many=True)}, 400)

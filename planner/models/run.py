@@ -13,6 +13,7 @@ class Run(models.Model):
         PLAN = "plan", "Plan"
         SIMULATE = "simulate", "Simulate"
         COMPARE = "compare", "Plan and compare"
+        PROVISION = "provision", "Below the replica"
 
     class State(models.TextChoices):
         PENDING = "pending", "Waiting"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -14,9 +14,10 @@ from planner.ingest.store import bin_requests, read_demand
 from planner.models import Run, Trace
 from planner.pipeline import study
 from planner.pipeline.progress import Progress
+from planner.pipeline.provisioning import provision
 from planner.pipeline.sources import StoredTrace
 from planner.scenario.document import parse
-from planner.scenario.schema import Scenario
+from planner.scenario.schema import Forecast, Scenario
 from planner.selectors.traces import trace_ready
 from planner.services import traces
 from planner.services.resolution import known_of
@@ -62,6 +63,15 @@ def _outcome(run: Run, progress: Progress) -> study.Outcome:
         return study.simulate(
             scenario, stored, policy=policy, seed=seed, known=known, progress=progress
         )
+    if run.kind == Run.Kind.PROVISION:
+        return provision(
+            scenario,
+            stored,
+            level=options.get("level", "all"),
+            method=options.get("method", "greedy"),
+            known=known,
+            progress=progress,
+        )
     return study.compare(
         scenario,
         stored,
@@ -75,7 +85,8 @@ def _outcome(run: Run, progress: Progress) -> study.Outcome:
 def with_options(scenario: Scenario, options: dict[str, Any]) -> Scenario:
     """The scenario with a run's own solver, gap, time limit and forecast method."""
     objective = {k: options[k] for k in ("solver", "gap", "time_limit_s") if k in options}
-    forecast = {"method": options["method"]} if "method" in options else {}
+    methods = get_args(Forecast.model_fields["method"].annotation)  # provisioning has its own
+    forecast = {"method": options["method"]} if options.get("method") in methods else {}
     return Scenario.model_validate(
         scenario.model_dump()
         | {"objective": scenario.objective.model_dump() | objective}

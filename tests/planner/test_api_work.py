@@ -1,4 +1,4 @@
-"""Starting work over the API: five verbs, the runs of a scenario, keys for repeated requests."""
+"""Starting work over the API: six verbs, the runs of a scenario, keys for repeated requests."""
 
 import pytest
 
@@ -10,6 +10,7 @@ VERBS = {
     "plan": {"solver": "cbc", "gap": 0.01, "time_limit_s": 5},
     "simulate": {"policy": "lt-i", "seed": 3},
     "compare": {"policies": ["flat-peak", "lt-i"]},
+    "provision": {"level": "operator", "method": "exact"},
 }
 each_verb = pytest.mark.parametrize(("verb", "options"), VERBS.items())
 

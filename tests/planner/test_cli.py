@@ -364,6 +364,22 @@ def test_export_refuses_in_a_sentence(folder: Path) -> None:
     assert "has no results; it is failed" in problem("export", failed, "--to", "csv")
 
 
+def test_provision_on_the_command_line() -> None:
+    example = ROOT / "docs/examples/first-plan.yml"
+    found = answer("provision", example, "--level", "all")
+    assert set(found["levels"]) == {"operator", "module", "model"}
+    keys = {"gpus", "energy_w", "memory_gb", "latency_ms", "slo_ms", "seconds", "gap"}
+    assert all(keys <= one.keys() for one in found["levels"].values())
+    assert set(found["savings"]) == {"operator", "module"}
+    _, out, _ = command("provision", example, "--level", "operator")
+    assert out.splitlines()[0] == provision_headline(example)
+    assert "requests/s" in out
+
+
+def provision_headline(example: Path) -> str:
+    return str(answer("provision", example, "--level", "operator")["headline"])
+
+
 # Of the program as a whole
 
 
@@ -373,7 +389,7 @@ def test_export_refuses_in_a_sentence(folder: Path) -> None:
         ["estimate", "--model", "m", "--gpu", "G", "--isl", "1", "--osl", "1"],
         ["size", "plan.yml"],
         ["pd-ratio", "plan.yml", "--service", "chat"],
-        ["provision", "plan.yml", "--level", "all"],
+        ["provision", "plan.yml", "--level", "layer"],
         ["plan"],
         ["simulate", "plan.yml", "--policy", "best"],
     ],

@@ -12,6 +12,8 @@ from planner.api.serializers.strict import FiniteField, StrictSerializer
 from planner.ingest.options import FORMATS, IngestOptions
 from planner.models import Run
 from planner.scenario.schema import Forecast, Objective, PolicyName
+from simulation.provisioning.levels import LEVELS
+from simulation.provisioning.levels import METHODS as METHODS_BELOW
 
 POLICIES = get_args(PolicyName)
 SOLVERS = get_args(Objective.model_fields["solver"].annotation)
@@ -56,11 +58,22 @@ class CompareOptions(StrictSerializer):
     )
 
 
+class ProvisionOptions(StrictSerializer):
+    level = serializers.ChoiceField((*LEVELS, "all"), required=False, help_text="Left out: all.")
+    method = serializers.ChoiceField(
+        METHODS_BELOW,
+        required=False,
+        help_text="Left out: greedy. exact: fewest slots, proven; brute: by enumeration, small "
+        "cases only.",
+    )
+
+
 OPTIONS: dict[str, type[StrictSerializer]] = {
     Run.Kind.FORECAST: ForecastOptions,
     Run.Kind.PLAN: PlanOptions,
     Run.Kind.SIMULATE: SimulateOptions,
     Run.Kind.COMPARE: CompareOptions,
+    Run.Kind.PROVISION: ProvisionOptions,
 }
 
 
@@ -176,6 +189,10 @@ class SimulateRequest(ScenarioGiven, SimulateOptions):
 
 
 class CompareRequest(ScenarioGiven, CompareOptions):
+    pass
+
+
+class ProvisionRequest(ScenarioGiven, ProvisionOptions):
     pass
 
 

@@ -13,6 +13,7 @@ from planner.api.serializers.options import (
     CompareRequest,
     ForecastRequest,
     PlanRequest,
+    ProvisionRequest,
     ScenarioGiven,
     SimulateRequest,
 )
@@ -68,3 +69,9 @@ class SimulateView(VerbView):
 class CompareView(VerbView):
     kind = Run.Kind.COMPARE
     request_class = CompareRequest
+
+
+@schema.provision
+class ProvisionView(VerbView):
+    kind = Run.Kind.PROVISION
+    request_class = ProvisionRequest

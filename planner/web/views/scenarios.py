@@ -27,7 +27,13 @@ from planner.web.paging import paged
 from planner.web.request import Request
 
 FORM, YAML = "form", "yaml"
-KINDS = (Run.Kind.COMPARE, Run.Kind.FORECAST, Run.Kind.PLAN, Run.Kind.SIMULATE)
+KINDS = (
+    Run.Kind.COMPARE,
+    Run.Kind.FORECAST,
+    Run.Kind.PLAN,
+    Run.Kind.SIMULATE,
+    Run.Kind.PROVISION,
+)
 MAX_BYTES = 4 * yaml.MAX_CHARACTERS  # of an uploaded file: UTF-8 has at most four per character
 
 
