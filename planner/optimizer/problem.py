@@ -81,7 +81,9 @@ class WindowPlan:
     """The answer for one window.
 
     ``objective_usd``, ``fleet_usd`` and ``bound_usd`` are in what the problem's weights charge:
-    US dollars by default. ``totals`` says what the plan takes of each measure.
+    US dollars by default. ``totals`` says what the plan takes of each measure. Without a plan of
+    the solver's (infeasible, timeout) the figures are those of the greedy target, and ``gap`` says
+    nothing.
     """
 
     status: str
