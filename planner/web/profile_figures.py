@@ -9,6 +9,7 @@ import plotly.graph_objects as go
 import polars as pl
 
 from planner.web.charts import BLUE, GREEN, GREY, MAX_POINTS, ORANGE, PALETTE, Figure, figure
+from simulation.performance.curves import DECODE
 from simulation.performance.profile import Profile, iteration_s, measured_range
 
 CONTEXTS = (512, 2048, 8192)  # tokens of a decoding sequence
@@ -24,7 +25,7 @@ def decode_figure(profile: Profile, height: int = 320) -> Figure:
     batch = np.unique(np.round(np.geomspace(1, max(2, profile.max_batch), SAMPLES)))
     drawn = []
     known = not _same(profile, batch)  # a linear profile does not know the context: one line
-    for i, context in enumerate(CONTEXTS if known else CONTEXTS[:1]):
+    for i, context in enumerate(_contexts(profile) if known else CONTEXTS[:1]):
         took = iteration_s(profile, batch, batch * context, 0, 0) * 1000
         measured = measured_range(profile, batch, batch * context, 0, 0)
         label = f"{context:,} tokens of context" if known else "any context"
@@ -154,6 +155,18 @@ def _line(x: Any, y: Any, measured: Any, label: str, i: int) -> list[Any]:
             )
         )
     return drawn
+
+
+def _contexts(profile: Profile) -> tuple[int, ...]:
+    """Usual contexts where the profile was measured near two of them, else those it has."""
+    values = profile.curve.values
+    first, n, m = (int(v) for v in values[DECODE : DECODE + 3])
+    knots = values[first + n : first + n + m]
+    usual = tuple(c for c in CONTEXTS if knots[0] <= c <= knots[-1])
+    if len(usual) > 1:
+        return usual
+    chosen = np.unique(np.round(np.quantile(knots, (0, 0.5, 1), method="nearest")))
+    return tuple(int(c) for c in chosen if c >= 1) or CONTEXTS
 
 
 def _same(profile: Profile, batch: Any) -> bool:

@@ -300,3 +300,21 @@ def test_a_roofline_is_scaled_to_measured_rows(api):
     made = api.post(where, asked, format="json")
     assert made.status_code == 201, made.json()
     assert set(made.json()["parameters"]) == {"decode factor", "prefill factor"}
+
+
+def test_the_json_of_a_serving_benchmark_is_taken_for_what_it_is(api):
+    runs = [
+        {"completed": 100, "total_input_tokens": 100 * isl, "total_output_tokens": 12_800,
+         "request_throughput": 4.0 * c, "max_concurrency": c, "model_id": "meta-llama/Llama-3.1-8B",
+         "median_ttft_ms": 40 + c, "mean_ttft_ms": 45 + c, "median_tpot_ms": 8 + 0.1 * c + 1e-4 * c * isl,
+         "mean_tpot_ms": 8 + 0.1 * c + 1e-4 * c * isl}
+        for c in (2, 4, 8, 16, 32)
+        for isl in (256, 1024)
+    ]  # fmt: skip
+    file = SimpleUploadedFile("vllm.json", json.dumps(runs).encode())
+    made = api.post("/api/v1/calibrations/", {"file": file, "gpu": "H100-SXM", "tp": 1}).json()
+    assert (made["kind"], made["format"], made["rows"]) == ("benchmark", "vllm", 10)
+    asked = FIT | {"rows_model": "meta-llama/Llama-3.1-8B"}
+    fitted = api.post(made["links"]["fits"], asked, format="json")
+    assert fitted.status_code == 201, fitted.json()
+    assert {check["quantity"] for check in fitted.json()["checks"]} >= {"TBT while serving"}
