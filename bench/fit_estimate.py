@@ -39,10 +39,7 @@ WIDTH = 0.1  # of the loss: below it errors count by their square, above by thei
 FARTHEST = 0.7  # logarithm of an error beyond which it pulls no further
 TTFT_WIDTH = 0.2  # likewise of TTFT, which repeats less well
 ACCEPTED = 1.9  # tokens per iteration where decoding is speculative, before the fit
-TTFT_ONLY = (
-    "start_s", "start", "eager_s", "queue_floor", "order", "bunching", "split_start",
-    "split_order", "split_bunching",
-)  # fmt: skip
+TTFT_ONLY = ("start_s", "start", "eager_s", "order")
 # How far, in logarithms, a value may leave what was assumed before it costs as much as one row.
 FREEDOM = 0.5
 FREEDOMS = {

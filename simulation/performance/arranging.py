@@ -18,7 +18,6 @@ from simulation.performance.specs import Arrangement, GpuSpec, ModelShape
 # recipes of DeepSeek-R1, by engine).
 SPREAD_ABOVE = {"vllm": 128.0, "sglang": 128.0, "trtllm": 450.0}
 DECODE_WORKERS = {"vllm": 4.0, "sglang": 1.0, "trtllm": 4.0}
-PREFILL_WORKERS_SPREAD = 2.0
 TENSOR_PARALLEL_MOST = 16  # beyond, a "tp" is the GPUs of several workers
 
 
@@ -64,7 +63,7 @@ class Arranged:
     decode: Arrangement
     prefill: Arrangement
     decode_workers: float
-    prefill_workers: float
+    prefill_workers: float  # nan: as many as keep up with decode
     split: bool
     assumptions: tuple[str, ...]
 
@@ -84,7 +83,7 @@ def arrange(given: Deployment) -> Arranged:
     decode, prefill = given.decode, given.prefill
     known = given.decode_workers is not None
     workers = given.decode_workers or 1.0
-    prefills = given.prefill_workers or 1.0
+    prefills = given.prefill_workers or math.nan
     if not known:
         spread = given.concurrency > SPREAD_ABOVE[given.engine]
         workers = 1.0 if spread else DECODE_WORKERS[given.engine]
@@ -105,9 +104,6 @@ def arrange(given: Deployment) -> Arranged:
             if prefill.attention_dp == 1:
                 prefill = _grouped(prefill, 1, prefill.gpus)
                 notes.append("attention of prefill taken as data parallel")
-        if given.prefill_workers is None:
-            prefills = PREFILL_WORKERS_SPREAD if spread else 1.0
-            notes.append(f"prefill workers not given: {prefills:g} taken")
     return Arranged(decode, prefill, workers, prefills, True, tuple(notes))
 
 

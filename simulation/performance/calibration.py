@@ -28,13 +28,8 @@ class Calibration:
     mix: float = 0.9  # of the prompts of others, what falls between a request's tokens
     start_s: float = 0.03  # from arrival to the first iteration
     eager_s: float = 100e-6  # of the host for an operator of a prompt, which may be many kernels
-    queue_floor: float = 1.0  # share of that which a prompt ahead in the queue costs at least
-    order: float = 0.5  # prompts waited for: order * (users - 1) ** bunching; bunching is 1 where
-    bunching: float = 0.5  # users come together, 1/2 where they come at random
-    split_bunching: float = 0.5
-    split_decode: float = 1.0  # factors where prefill and decode are on different workers
-    split_start: float = 1.0
-    split_order: float = 1.0
+    order: float = 0.25  # of the other users, whose prompts one's own waits for
+    split_decode: float = 1.0  # factor on decode iterations where prefill is on other workers
     engines: Mapping[str, float] = field(default_factory=dict)  # "mix.vllm" and so on: factors
 
     def of(self, what: str, engine: str) -> float:

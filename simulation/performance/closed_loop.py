@@ -86,7 +86,7 @@ class Loop:
     users: FloatArray  # concurrency of the deployment
     batch: FloatArray  # sequences that one decode worker holds, at most
     decode_workers: FloatArray
-    prefill_workers: FloatArray
+    prefill_workers: FloatArray  # nan: as many as keep up with decode
     prefill_ranks: FloatArray  # prompts that one prefill worker computes side by side
     decode: Demands  # an iteration of ``batch`` decodes
     prefill: Demands  # an iteration of ``prefill_ranks`` prompts
@@ -117,6 +117,7 @@ class Steady:
     tokens_per_s: FloatArray
     decode_s: FloatArray  # an iteration without prompts
     prompt_s: FloatArray  # one's own prompt alone
+    prefill_workers: FloatArray  # as given, or as many as keep up with decode
 
 
 def steady_state(loop: Loop, c: Calibration) -> Steady:
@@ -128,18 +129,19 @@ def steady_state(loop: Loop, c: Calibration) -> Steady:
     marginal = (prompt - c.iteration_s) / loop.prefill_ranks
     mix = np.choose(loop.engine, [c.of("mix", e) for e in ENGINES])
     tbt = decode + np.where(loop.split, 0.0, mix * loop.batch / loop.osl * marginal)
-    queued = np.where(loop.split, loop.users / loop.prefill_workers, loop.batch)
+    # Each user asks for a prompt every osl tokens.
+    enough = np.maximum(loop.users * marginal / (loop.osl * tbt), 1.0)
+    workers = np.where(np.isnan(loop.prefill_workers), enough, loop.prefill_workers)
+    queued = np.where(loop.split, loop.users / workers, loop.batch)
     start = np.choose(loop.engine, [c.of("start", e) for e in ENGINES])
     order = np.choose(loop.engine, [c.of("order", e) for e in ENGINES])
     # Prompts run without captured graphs: the host launches every kernel, and may be the slower.
     eager = c.eager_s * loop.prefill["kernels"]
-    each = np.maximum(marginal, c.queue_floor * eager / loop.prefill_ranks)
-    before = (np.maximum(queued, 1.0) - 1.0) ** np.where(loop.split, c.split_bunching, c.bunching)
-    ttft = start * np.where(loop.split, c.split_start, 1.0) + overlapped(prompt, eager)
-    ttft = ttft + np.where(loop.split, 0.0, decode)
-    ttft = ttft + order * np.where(loop.split, c.split_order, 1.0) * before * each
+    each = np.maximum(marginal, eager / loop.prefill_ranks)
+    ttft = start + overlapped(prompt, eager) + np.where(loop.split, 0.0, decode)
+    ttft = ttft + order * (np.maximum(queued, 1.0) - 1.0) * each
     # Users beyond what the batch can hold wait for a place.
     held = np.minimum(loop.users, loop.batch * loop.decode_workers)
     stay = ttft + (loop.osl - 1.0) * tbt
     wait = stay * (loop.users / held - 1.0)
-    return Steady(ttft + wait, tbt, loop.osl * held / stay, decode, prompt)
+    return Steady(ttft + wait, tbt, loop.osl * held / stay, decode, prompt, workers)

@@ -88,6 +88,11 @@ def estimate_rows(
     loop = loop_of(placed, efficiencies)
     steady = steady_state(loop, calibration)
     for row, (index, one) in enumerate(zip(where, placed, strict=True)):
+        arranged, notes = one.arranged, one.arranged.assumptions + one.notes
+        if np.isnan(arranged.prefill_workers):
+            workers = float(np.ceil(steady.prefill_workers[row]))
+            arranged = replace(arranged, prefill_workers=workers)
+            notes += (f"prefill workers not given: {workers:g} taken, to keep up with decode",)
         kept = one.cache_bytes * one.batch / one.arranged.decode.attention_dp
         answers[index] = Estimate(
             ttft_s=float(steady.ttft_s[row]),
@@ -96,10 +101,10 @@ def estimate_rows(
             decode_s=float(steady.decode_s[row]),
             prompt_s=float(steady.prompt_s[row]),
             batch=one.batch,
-            arranged=one.arranged,
+            arranged=arranged,
             memory_bytes=one.weight_bytes + kept,
             weight_bytes=one.weight_bytes,
-            assumptions=one.arranged.assumptions + one.notes,
+            assumptions=notes,
         )
     return answers
 

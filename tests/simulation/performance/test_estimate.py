@@ -105,9 +105,7 @@ def test_tensor_parallelism_helps_a_large_batch() -> None:
 
 def test_one_user_gets_what_an_iteration_takes() -> None:
     """No one else's prompt, no queue: by hand from the demands of one decode and one prompt."""
-    plain = Calibration(
-        mix=1.0, iteration_s=0.002, start_s=0.01, eager_s=1e-12, order=1.0, bunching=1.0
-    )
+    plain = Calibration(mix=1.0, iteration_s=0.002, start_s=0.01, eager_s=1e-12, order=1.0)
     given = replace(LLAMA, concurrency=1.0, osl=1e5, shape=replace(LLAMA.shape, max_context=10**6))
     graph = operator_graph(given.shape, given.decode)
     context = given.isl + given.osl / 2
