@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 import polars as pl
+from django.db.models import Count, OuterRef, Subquery
 
 from planner import catalogue, storage
 from planner.errors import NotFound
@@ -127,13 +128,12 @@ def profile_residuals(known: KnownProfile) -> pl.DataFrame:
 
 
 def _newest() -> list[KnownProfile]:
-    rows = ProfileVersion.objects.select_related("profile", "calibration", "created_by")
-    newest: dict[int, ProfileVersion] = {}
-    counts: dict[int, int] = {}
-    for row in rows.order_by("profile__name", "-version"):
-        newest.setdefault(row.profile_id, row)
-        counts[row.profile_id] = counts.get(row.profile_id, 0) + 1
-    return [_known(row, counts[key]) for key, row in newest.items()]
+    same = ProfileVersion.objects.filter(profile=OuterRef("profile")).order_by("-version")
+    rows = ProfileVersion.objects.filter(version=Subquery(same.values("version")[:1]))
+    rows = rows.select_related("profile", "calibration", "created_by").order_by("profile__name")
+    counted = Profile.objects.annotate(count=Count("versions")).values_list("pk", "count")
+    counts = dict(counted)
+    return [_known(row, counts[row.profile_id]) for row in rows]
 
 
 def _known(row: ProfileVersion, versions: int) -> KnownProfile:

@@ -20,6 +20,7 @@ from planner.services.access import check_may_plan, check_may_remove
 from simulation.performance.specs import ModelSpec, Provenance
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+-]*")
+RESERVED = ("new",)  # what an address says instead of a name
 NAME_CHARACTERS = 80
 SOURCE_CHARACTERS = 500
 ASSUMED = "assumed"
@@ -79,7 +80,7 @@ def model_delete(*, model: OwnModel, user: User) -> None:
 def check_name(what: str, name: str, built_in: Mapping[str, Any]) -> str:
     """``name`` without blanks around it; raises CatalogueError where it cannot be one."""
     name = name.strip()
-    if not NAME.fullmatch(name) or len(name) > NAME_CHARACTERS:
+    if not NAME.fullmatch(name) or len(name) > NAME_CHARACTERS or name in RESERVED:
         raise CatalogueError(
             f"The {what} cannot be named {name[:100]!r}: a name begins with a letter or digit and "
             f"has at most {NAME_CHARACTERS} letters, digits, blanks and . _ + - in it."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,6 +23,7 @@ from simulation.performance.specs import ModelSpec
 MAX_BYTES = 1_000_000
 MAX_ENTRIES = 200
 CONFIG_KEYS = ("model_type", "architectures", "hidden_size", "n_embd", "d_model")
+ANCHOR = re.compile(r"(?:^|[\s\[{,])&\w")
 COMMON = ("name", "kind", "source")
 
 
@@ -119,6 +121,8 @@ def _read(data: bytes, file_name: str) -> Mapping[str, Any]:
     try:
         text = data.decode("utf-8-sig")
         document = json.loads(text) if text.lstrip().startswith("{") else _yaml(text)
+    except CatalogueError:
+        raise
     except UnicodeDecodeError:
         raise CatalogueError(f"{file_name} is not UTF-8 text; choose YAML or JSON.") from None
     except json.JSONDecodeError as error:
@@ -139,7 +143,7 @@ def _read(data: bytes, file_name: str) -> Mapping[str, Any]:
 
 
 def _yaml(text: str) -> Any:
-    if "&" in text and "*" in text:  # a few lines of aliases can stand for billions of values
+    if ANCHOR.search(text):  # a few lines of aliases can stand for billions of values
         raise CatalogueError("YAML with anchors and aliases is not taken; write the values out.")
     return YAML(typ="safe", pure=True).load(text)
 

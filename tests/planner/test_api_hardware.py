@@ -306,7 +306,8 @@ def test_the_json_of_a_serving_benchmark_is_taken_for_what_it_is(api):
     runs = [
         {"completed": 100, "total_input_tokens": 100 * isl, "total_output_tokens": 12_800,
          "request_throughput": 4.0 * c, "max_concurrency": c, "model_id": "meta-llama/Llama-3.1-8B",
-         "median_ttft_ms": 40 + c, "mean_ttft_ms": 45 + c, "median_tpot_ms": 8 + 0.1 * c + 1e-4 * c * isl,
+         "median_ttft_ms": 40 + c, "mean_ttft_ms": 45 + c,
+         "median_tpot_ms": 8 + 0.1 * c + 1e-4 * c * isl,
          "mean_tpot_ms": 8 + 0.1 * c + 1e-4 * c * isl}
         for c in (2, 4, 8, 16, 32)
         for isl in (256, 1024)
@@ -318,3 +319,12 @@ def test_the_json_of_a_serving_benchmark_is_taken_for_what_it_is(api):
     fitted = api.post(made["links"]["fits"], asked, format="json")
     assert fitted.status_code == 201, fitted.json()
     assert {check["quantity"] for check in fitted.json()["checks"]} >= {"TBT while serving"}
+
+
+def test_names_that_addresses_need_and_yaml_that_multiplies_are_refused(api):
+    assert api.post("/api/v1/gpus/", GPU | {"name": "new"}, format="json").status_code == 422
+    laughs = "a: &a [1, 1]\ngpus: [*a, *a]\n"
+    file = SimpleUploadedFile("own.yaml", laughs.encode())
+    refused = api.post("/api/v1/hardware/", {"file": file})
+    assert refused.status_code == 422
+    assert "anchors" in refused.json()["detail"]
