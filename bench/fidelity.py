@@ -1,12 +1,15 @@
 """How right the simulator is: against closed forms, an independent simulator and real engines.
 
-    python -m bench.fidelity [--json] [--seeds 20] [--requests 1000000] [--only queueing|splitwise]
+    python -m bench.fidelity [--json] [--seeds 20] [--requests 1000000] [--only NAME]
 
 - ``queueing_error``: worst relative error of mean and p95 waits at load 0.7 over M/M/1, M/M/4 and
   M/D/1, mean of the seeds; ``queueing_outside`` counts the figures at 0.3, 0.7 and 0.9 that the 99%
   confidence interval over the seeds misses.
 - ``splitwise_p50_error``, ``splitwise_p95_error``: worst relative error of TTFT, TBT and E2E over
   the four scenarios of ``../shared/reference``.
+- ``vllm_mean_error``, ``vllm_p95_error``, ``vllm_throughput_error``: worst relative errors of TTFT,
+  TPOT and E2E, and of output tokens/s, on the two single-GPU runs of vLLM (``bench/engines.py``);
+  those of the runs on two GPUs are among the rows.
 
 ``--json`` prints these and, in ``rows``, everything compared.
 """
@@ -24,7 +27,7 @@ import numpy.typing as npt
 from scipy.optimize import brentq
 from scipy.stats import t as student
 
-from bench import reference
+from bench import engines, reference
 from simulation.engine import simulate
 from simulation.errors import SimulationError
 from simulation.performance.linear import LinearProfile
@@ -146,7 +149,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--requests", type=int, default=1_000_000)
-    parser.add_argument("--only", choices=("queueing", "splitwise"))
+    parser.add_argument("--only", choices=("queueing", "splitwise", "vllm"))
     args = parser.parse_args()
     out: dict[str, Any] = {"rows": {}}
     if args.only in (None, "splitwise"):
@@ -154,6 +157,13 @@ def main() -> None:
         out["rows"]["splitwise"] = rows
         for label in ("p50", "p95"):
             out[f"splitwise_{label}_error"] = max(row[f"{label}_error"] for row in rows)
+        print(_table(rows), file=sys.stderr)
+    if args.only in (None, "vllm"):
+        rows = [row for run in engines.RUNS for row in engines.replay(run)]
+        out["rows"]["vllm"] = rows
+        for label in ("mean", "p95", "throughput"):
+            counted = [row for row in rows if row["counted"] and row["figure"].endswith(label)]
+            out[f"vllm_{label}_error"] = max(row["error"] for row in counted)
         print(_table(rows), file=sys.stderr)
     if args.only in (None, "queueing"):
         rows = queueing(args.seeds, args.requests)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -69,13 +69,18 @@ class GraphProfile:
 
 
 def compile_graph(
-    graph: OperatorGraph, timing: Timing, overhead_s: float = 0.0, known: Known | None = None
+    graph: OperatorGraph,
+    timing: Timing,
+    overhead_s: float = 0.0,
+    known: Known | None = None,
+    mixed: Timing | None = None,
 ) -> Curve:
     """The curve of ``graph``: operators over all tokens, over decodes and over prefill chunks.
 
     ``overhead_s`` is what every iteration takes beside its operators. Where an iteration both
     decodes and prefills, the output head reads its weights once. ``known`` says of an operator's
-    calls whether they were measured; the curve then knows where it goes beyond that.
+    calls whether they were measured; the curve then knows where it goes beyond that. ``mixed``
+    times the operators of decodes in iterations that also prefill, where that is known.
     """
     spread = graph.arrangement.attention_dp * graph.arrangement.pp
     operators = graph.operators
@@ -97,9 +102,15 @@ def compile_graph(
         return Part(x, y, seconds, low, high)
 
     head = _total(operators, ("logits",), iteration(prefill_tokens=1.0), timing)
+    decode = part(b, keys, ("decodes", "logits"), decodes)
+    beside = None
+    if mixed is not None:
+        seconds = _total(operators, ("decodes", "logits"), decodes, mixed)
+        beside = replace(decode, seconds=seconds)
     return grid(
         dense=part(tokens, np.zeros(1), ("tokens",), every, overhead_s),
-        decode=part(b, keys, ("decodes", "logits"), decodes),
+        decode=decode,
+        beside=beside,
         prefill=part(p, keys, ("prefill", "logits"), chunks),
         overlap_s=float(head),
     )

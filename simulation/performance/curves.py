@@ -5,7 +5,9 @@ Two layouts cover all kinds. LINEAR is the formula of C1. GRID adds four piecewi
     T(b, c, p, a) = dense(b + p) + decode(b, c / b) + prefill(p, a / p) - overlap [b > 0 and p > 0]
 
 with dense and overlap 0 for a table of whole iterations (where a mixed iteration reads the weights
-once although both parts hold them), and overlap 0 for a sum over operators. With ``mixed`` > 0 an
+once although both parts hold them), and overlap 0 for a sum over operators. A fifth part can take
+the place of decode where p > 0: attention kernels are slower at decodes in a call that also has
+prompts. With ``mixed`` > 0 an
 iteration that does both takes mixed * prefill(p + b, a / p) instead (splitwise-sim's rule). Beyond
 the last knot a part goes on with its last slope, before the first with its first value; ``inside``
 says which iterations do that.
@@ -31,11 +33,12 @@ LINEAR, GRID = 0, 1
 FOREVER = 1 << 62  # iterations
 
 # LINEAR: kind, alpha, beta, gamma, delta, most decodes and most prefill tokens of the fitted rows.
-# GRID: kind, overlap, mixed, then for each of the three parts the offset of its x knots, their
-# number, the number of its y knots (1: the part does not depend on y), then per part its x knots,
-# y knots, values in row-major order, and the least and the largest y measured at each x knot.
-HEADER = 3 + 3 * 3
-DENSE, DECODE, PREFILL = 3, 6, 9  # where a part's three header numbers stand
+# GRID: kind, overlap, mixed, then for each of the four parts the offset of its x knots, their
+# number (0: there is no such part), the number of its y knots (1: the part does not depend on y),
+# then per part its x knots, y knots, values in row-major order, and the least and the largest y
+# measured at each x knot.
+HEADER = 3 + 4 * 3
+DENSE, DECODE, PREFILL, BESIDE = 3, 6, 9, 12  # where a part's three header numbers stand
 ANY = 1e300  # a limit that is none
 
 
@@ -107,15 +110,19 @@ def grid(
     dense: Part = NOTHING,
     decode: Part = NOTHING,
     prefill: Part = NOTHING,
+    beside: Part | None = None,
     overlap_s: float = 0.0,
     mixed: float = 0.0,
 ) -> Curve:
-    """A curve from its parts; ``overlap_s`` at most what the cheapest mixed iteration takes."""
+    """A curve from its parts; ``overlap_s`` at most what the cheapest mixed iteration takes.
+    ``beside``, where it is given, takes the place of ``decode`` in iterations that also prefill."""
     header = np.zeros(HEADER)
     header[:3] = GRID, overlap_s, mixed
     body: list[FloatArray] = []
     offset = HEADER
-    for place, part in ((DENSE, dense), (DECODE, decode), (PREFILL, prefill)):
+    for place, part in ((DENSE, dense), (DECODE, decode), (PREFILL, prefill), (BESIDE, beside)):
+        if part is None:
+            continue
         header[place : place + 3] = offset, part.x.size, part.y.size
         body += [part.x, part.y, part.seconds.ravel(), part.low, part.high]
         offset = HEADER + sum(array.size for array in body)
@@ -171,7 +178,8 @@ def _grid_seconds(values: Any, b: float, c: float, p: float, a: float) -> float:
     if b + p > 0:
         total += _part(values, DENSE, b + p, 0.0)
     if b > 0:
-        total += _part(values, DECODE, b, c / b)
+        beside = p > 0 and values[BESIDE + 1] > 0
+        total += _part(values, BESIDE if beside else DECODE, b, c / b)
     if p > 0:
         total += _part(values, PREFILL, p, a / p)
         if b > 0:
@@ -264,7 +272,8 @@ def _grid_measured(values: Any, b: float, c: float, p: float, a: float) -> bool:
         return bool(_covered(values, PREFILL, p + b, a / p))
     if b + p > 0 and not _covered(values, DENSE, b + p, 0.0):
         return False
-    if b > 0 and not _covered(values, DECODE, b, c / b):
+    beside = p > 0 and values[BESIDE + 1] > 0
+    if b > 0 and not _covered(values, BESIDE if beside else DECODE, b, c / b):
         return False
     return p <= 0 or bool(_covered(values, PREFILL, p, a / p))
 
@@ -323,7 +332,7 @@ def scaled(curve: Curve, factor: float) -> Curve:
         values[1:5] *= factor
         return Curve(values)
     values[1] *= factor
-    for place in (DENSE, DECODE, PREFILL):
+    for place in (DENSE, DECODE, PREFILL, BESIDE):
         first, n, m = (int(v) for v in values[place : place + 3])
         values[first + n + m : first + n + m + n * m] *= factor
     return Curve(values)

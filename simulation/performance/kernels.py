@@ -8,7 +8,7 @@ never silently beyond the grid: past the last point time grows in proportion to 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -182,6 +182,7 @@ class Kernels:
     gemm: Mapping[str, GemmTable] = field(default_factory=dict)
     prefill: Mapping[AttentionKey, Surface] = field(default_factory=dict)  # sequences, tokens each
     decode: Mapping[AttentionKey, Surface] = field(default_factory=dict)  # sequences, context
+    beside: Mapping[AttentionKey, Surface] = field(default_factory=dict)  # decode, among prompts
     experts: Mapping[ExpertsKey, Line] = field(default_factory=dict)
     elementwise: Mapping[tuple[int, int], Line] = field(default_factory=dict)  # read, written
     collectives: CollectiveTable = field(default_factory=CollectiveTable)
@@ -193,6 +194,10 @@ class Kernels:
             return None
         busy = operator.rows(it) > 0
         return np.where(busy, found[0], 0.0), found[1] | ~busy
+
+    def among_prompts(self) -> Kernels | None:
+        """The same where every call of attention also computes prompts; None: not measured."""
+        return replace(self, decode={**self.decode, **self.beside}) if self.beside else None
 
     def _read(self, operator: Operator, it: Iteration) -> Reading | None:
         rows = np.asarray(operator.rows(it))
@@ -265,6 +270,9 @@ def kernels(gpu: str, source: str, rows: Iterable[KernelRows]) -> Kernels:
         gemm=_gemm_tables([r for r in everything if r.op == "gemm"]),
         prefill=_attention([r for r in everything if r.op == "attention_prefill"], "isl"),
         decode=_attention([r for r in everything if r.op == "attention_decode"], "context"),
+        beside=_attention(
+            [_medians(r) for r in everything if r.op == "attention_beside"], "context"
+        ),
         experts=_experts([r for r in everything if r.op == "experts"]),
         elementwise=_elementwise(
             [r for r in everything if r.op in ("norm", "activation", "rope", "elementwise")]
@@ -320,6 +328,15 @@ def _attention(found: list[KernelRows], length: str) -> dict[AttentionKey, Surfa
                     c["batch"][use], c[length][use], rows.seconds[use]
                 )
     return tables
+
+
+def _medians(rows: KernelRows) -> KernelRows:
+    """One row for each number of sequences and context: the median over the chunks beside them."""
+    parts = list(_groups([rows.columns["batch"], rows.columns["context"]]).values())
+    first = [part[0] for part in parts]
+    seconds = np.array([np.median(rows.seconds[part]) for part in parts])
+    columns = {name: values[first] for name, values in rows.columns.items()}
+    return KernelRows(rows.op, rows.precision, columns, seconds)
 
 
 def _experts(found: list[KernelRows]) -> dict[ExpertsKey, Line]:

@@ -93,6 +93,8 @@ def operator_profile(
     """The profile of ``shape`` on ``arrangement.gpus`` GPUs of the type that was measured."""
     graph = operator_graph(shape, arrangement)
     timing = partial(measured_s, kernels=kernels, gpu=gpu, efficiencies=efficiencies)
+    among = kernels.among_prompts()
+    mixed = None if among is None else partial(timing, kernels=among)
     typical = iteration(decodes=64.0, decode_context=64.0 * 2048.0)
     share = measured_share(graph, typical, kernels, gpu, efficiencies)
     modelled = spread_of(graph, gpu, efficiencies, timing)
@@ -108,7 +110,13 @@ def operator_profile(
             f"Sum of kernels measured on {kernels.gpu} ({kernels.source}), {share:.0%} of a decode "
             "iteration's time; the rest by efficiency factors",
         ),
-        curve=compile_graph(graph, timing, overhead_s, partial(measured_at, kernels=kernels)),
+        curve=compile_graph(
+            graph,
+            timing,
+            overhead_s,
+            partial(measured_at, kernels=kernels),
+            mixed,
+        ),
         graph=graph,
         timing=timing,
         spread=share * KERNEL_SPREAD + (1.0 - share) * modelled,

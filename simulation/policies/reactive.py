@@ -14,10 +14,10 @@ MEAN_CONTEXT = 1_000  # tokens of a decode, at which pools are compared
 class UnifiedReactive:
     """One instance more above ``scale_out``, one less below ``scale_in``, per endpoint.
 
-    An endpoint is all pools of one model in one region (and of one role); its effective memory utilisation is that of
-    its ready instances together. After an event the endpoint rests for ``cooldown_s``. Within an
-    endpoint of several pools the cheapest per output token with room grows, and the dearest above
-    its minimum shrinks.
+    An endpoint is all pools of one model in one region (and of one role); its effective memory
+    utilisation is that of its ready instances together. After an event the endpoint rests for
+    ``cooldown_s``. Within an endpoint of several pools the cheapest per output token with room
+    grows, and the dearest above its minimum shrinks.
     """
 
     def __init__(

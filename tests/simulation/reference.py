@@ -35,6 +35,7 @@ class GridTiming:
     dense: object
     decode: object
     prefill: object
+    beside: object = None
     overlap_s: float = 0.0
     mixed: float = 0.0
 
@@ -47,7 +48,8 @@ class GridTiming:
             seconds = self.mixed * self.value(*read[0])
         else:
             read = [(self.dense, b + p, 0.0)]
-            read += [(self.decode, b, c / b)] if b else []
+            decode = self.beside if p and self.beside else self.decode
+            read += [(decode, b, c / b)] if b else []
             read += [(self.prefill, p, a / p)] if p else []
             seconds = sum(self.value(*each) for each in read) - (self.overlap_s if b and p else 0)
         return max(seconds, 0.0), all(self.inside(*each) for each in read)

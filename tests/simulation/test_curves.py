@@ -45,6 +45,18 @@ def test_mixed_iterations_by_hand():
     assert iteration_s(prof, [0, 8, 8], [0, 120, 120], [51, 0, 51], 0.0).tolist() == [6, 3, 8.5]
 
 
+def test_decodes_beside_a_prompt_may_have_times_of_their_own():
+    slow = Part(np.array([8.0]), np.array([10.0, 20.0]), np.array([[7.0, 9.0]]))
+    curve = grid(decode=DECODE, prefill=PREFILL, beside=slow, overlap_s=0.5)
+    prof = adjusted(profile(), curve=curve)
+    # 8 decodes of 15 tokens alone, and with 51 tokens of prompt: 8 + 6 - 0.5.
+    assert iteration_s(prof, [8, 8], [120, 120], [0, 51], 0.0).tolist() == [3, 13.5]
+    assert inside(curve, [7, 7, 8, 8], [140, 140, 160, 240], [0, 51, 51, 51], 0.0).tolist() == [
+        True, False, True, False,
+    ]  # fmt: skip
+    assert iteration_s(scaled(prof, 2.0), 8, 120, 51, 0.0) == 27.0
+
+
 def test_measured_range_by_hand():
     got = inside(CURVE, [1, 1, 9, 8, 0, 0], [10, 9, 180, 320, 0, 0], [0, 0, 0, 0, 101, 102], 0.0)
     assert got.tolist() == [True, False, False, True, True, False]

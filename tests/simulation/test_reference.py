@@ -182,6 +182,7 @@ def test_any_curve(block):
             dense=random_part(rng, 80, 2, 0.01) if rng.random() < 0.5 else NOTHING,
             decode=random_part(rng, 14, 200, 0.01),
             prefill=random_part(rng, 80, 100, 0.02),
+            beside=random_part(rng, 14, 200, 0.02) if rng.random() < 0.5 else None,
             mixed=float(rng.choice([0.0, 1.1])),
         )
         curve = grid(**vars(timing))

@@ -227,7 +227,11 @@ def v1_layers(frame: Frame, shapes: Shapes) -> ByGpu:
 
 
 def v1_attention(frame: Frame, shapes: Shapes) -> ByGpu:
-    """``llmservingsim_v1_attention``: one layer, microseconds; rows that do both are set aside."""
+    """``llmservingsim_v1_attention``: one layer, microseconds.
+
+    Of a call that does both, what it takes more than its chunk alone is what decodes take beside
+    prompts.
+    """
     result: ByGpu = {}
     for (hardware, model, tp), part in _parts(frame, "hardware", "model", "tp"):
         shape = shape_of(frame, shapes, str(model))
@@ -238,8 +242,7 @@ def v1_attention(frame: Frame, shapes: Shapes) -> ByGpu:
         decodes, chunk = part.numbers("n_decode"), part.numbers("prefill_chunk")
         prefill = part.only((decodes == 0) & (chunk > 0))
         decode = part.only((chunk == 0) & (decodes > 0))
-        both = part.data.height - prefill.data.height - decode.data.height
-        part.set_aside["prefill and decode in one call"] += both
+        beside = part.data.filter((pl.col("n_decode") > 0) & (pl.col("prefill_chunk") > 0))
         if prefill.data.height:
             columns = prefill.columns({"isl": "prefill_chunk", "context": "kv_prefill"})
             seconds = prefill.seconds("time_us", 1e-6)
@@ -249,4 +252,23 @@ def v1_attention(frame: Frame, shapes: Shapes) -> ByGpu:
             columns = decode.columns({"batch": "n_decode", "context": "kv_decode"})
             seconds = decode.seconds("time_us", 1e-6)
             rows.append(_attention("attention_decode", sizes, columns, seconds))
+        columns, seconds = _beside(beside, prefill.data)
+        if seconds.size:
+            rows.append(_attention("attention_beside", sizes, columns, seconds))
+        if seconds.size < beside.height:
+            reason = "prefill and decode in one call, the chunk alone not measured"
+            part.set_aside[reason] += beside.height - seconds.size
     return result
+
+
+def _beside(both: pl.DataFrame, chunks: pl.DataFrame) -> tuple[dict[str, FloatArray], FloatArray]:
+    """Sequences and contexts of decodes, and their seconds beside each chunk measured alone."""
+    chunk = ["prefill_chunk", "kv_prefill"]
+    found = (
+        both.join(chunks.group_by(chunk).agg(alone=pl.col("time_us").median()), on=chunk)
+        .select("n_decode", "kv_decode", more=(pl.col("time_us") - pl.col("alone")) * 1e-6)
+        .filter(pl.col("more") > 0)
+        .cast(pl.Float64)
+    )
+    n, context, more = (found[name].to_numpy() for name in found.columns)
+    return {"batch": n, "context": context}, more

@@ -12,7 +12,7 @@ import pytest
 from planner.catalogue import hardware
 from planner.errors import IngestError
 from planner.ingest.kernels import KernelFile, read_kernels
-from simulation.performance.kernels import KernelRows
+from simulation.performance.kernels import KernelRows, kernels
 from simulation.performance.specs import ModelShape
 
 TINY = ModelShape("tiny", 2, 512, 1000, 8, 4, 64, 2048, 4096)
@@ -132,16 +132,25 @@ def test_layers_of_a_model_become_products_of_its_sizes(tmp_path: Path) -> None:
     assert file.set_aside == {"layer sampler is no operator of the graph": 1}
 
 
-def test_mixed_attention_calls_are_set_aside(tmp_path: Path) -> None:
+def test_mixed_attention_calls_tell_what_decodes_take_beside_a_chunk(tmp_path: Path) -> None:
     file = read(
         tmp_path,
         "hardware,model,tp,prefill_chunk,kv_prefill,n_decode,kv_decode,time_us\n"
-        "RTX4090,tiny,1,128,0,0,0,10\nRTX4090,tiny,1,0,0,4,256,12\nRTX4090,tiny,1,128,0,4,256,20\n",
+        "RTX4090,tiny,1,128,0,0,0,10\nRTX4090,tiny,1,0,0,4,256,12\n"
+        "RTX4090,tiny,1,128,0,4,256,25\nRTX4090,tiny,1,64,0,4,256,25\n",
     )
-    prefill, decode = file.by_gpu["RTX-4090"]
+    prefill, decode, beside = file.by_gpu["RTX-4090"]
     assert prefill.columns["isl"].tolist() == [128]
-    assert decode.columns["batch"].tolist() == [4]
-    assert file.set_aside == {"prefill and decode in one call": 1}
+    assert decode.columns["batch"].tolist() == beside.columns["batch"].tolist() == [4]
+    assert beside.seconds == pytest.approx([15e-6])
+    assert list(file.set_aside.values()) == [1]
+    tables = kernels("RTX-4090", "test", file.by_gpu["RTX-4090"])
+    among = tables.among_prompts()
+    assert among is not None
+    (key,) = tables.decode
+    at = np.array([4.0]), np.array([256.0])
+    assert tables.decode[key].at(*at)[0] == pytest.approx([12e-6])
+    assert among.decode[key].at(*at)[0] == pytest.approx([15e-6])
 
 
 def test_csv_and_parquet_give_the_same(tmp_path: Path, shared_data: Path) -> None:
