@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from planner import catalogue
 from planner.catalogue.names import stated_precision
 from planner.errors import PlannerError
 from planner.scenario.known import NOTHING, Known
+from simulation.errors import SimulationError
 from simulation.performance.arranging import Deployment
 from simulation.performance.calibration import ENGINES
+from simulation.performance.estimate import place
 from simulation.performance.specs import BYTES, Arrangement, ModelShape
 
 PRECISIONS = {
@@ -31,7 +34,8 @@ WIDTHS = ("tp", "pp", "attention_dp", "moe_tp", "moe_ep")
 ALIASES = {
     "model_path": "model", "model_name": "model", "system": "gpu", "backend": "engine",
     "kv_cache_quant_mode": "kv_cache", "kv_precision": "kv_cache",
-    "gemm_quant_mode": "quant", "prefill_num_workers": "prefill_workers",
+    "gemm_quant_mode": "quant", "moe_quant_mode": "moe_quant",
+    "prefill_num_workers": "prefill_workers",
     "decode_num_workers": "decode_workers", "batch_size": "batch",
     "decode_batch_size": "decode_batch", "num_workers": "workers",
     **{f"{side}{w}_size": f"{side}{w}" for side in ("", "prefill_", "decode_") for w in WIDTHS},
@@ -47,11 +51,18 @@ def deployment(row: Mapping[str, Any], known: Known = NOTHING) -> Deployment:
     """
     given = _named(row)
     shape = _shape(_text(given, "model"), known)
+    weights, said = _precision(given, known)
+    found = _deployment(given, shape, weights, known)
+    return found if said or weights != "bf16" else _fitting(found)
+
+
+def _deployment(
+    given: Mapping[str, Any], shape: ModelShape, weights: str, known: Known
+) -> Deployment:
     name = _text(given, "gpu")
     gpu = known.gpus[name] if name in known.gpus else catalogue.gpu(name)
     engine = _choice(given, "engine", ENGINE_NAMES, "vllm", ENGINES)
     split = _choice(given, "mode", MODES, "disagg" if _split(given) else "agg", ("agg", "disagg"))
-    weights = _precision(given, known)
     cache = PRECISIONS.get(str(given.get("kv_cache", "")).lower()) or _cache(shape, engine, weights)
     isl, osl = _number(given, "isl"), _number(given, "osl")
     if not split:
@@ -151,17 +162,37 @@ def _users(given: Mapping[str, Any], batch: str, ranks: float) -> float:
     return _number(given, "concurrency")
 
 
-def _precision(given: Mapping[str, Any], known: Known) -> str:
-    """As given, else by the quantisation of projections, the name, or the only release."""
-    for field in ("precision", "quant"):
-        if field in given:
-            return str(
-                _choice(given, field, PRECISIONS, "", ("bf16", "fp8", "fp4", "int8", "int4"))
-            )
+def _precision(given: Mapping[str, Any], known: Known) -> tuple[str, bool]:
+    """As given, else by the quantisation, the name, or the release; and whether it was said."""
+    if "precision" in given:
+        names = ("bf16", "fp8", "fp4", "int8", "int4")
+        return str(_choice(given, "precision", PRECISIONS, "", names)), True
+    for field in ("moe_quant", "quant"):  # experts are most of the weights
+        if found := PRECISIONS.get(str(given.get(field, "")).strip().lower()):
+            return found, True
     name = _text(given, "model")
     if stated := stated_precision(name):
-        return stated
-    return "bf16" if name in known.models else catalogue.published_precision(name)
+        return stated, True
+    return "bf16" if name in known.models else catalogue.published_precision(name), False
+
+
+def _fitting(given: Deployment) -> Deployment:
+    """With the most bits per weight that fit, where 16 do not and the row does not say."""
+    for weights in ("bf16", "fp8", "fp4"):
+        cache = _cache(given.shape, given.engine, weights)
+        prefill = given.prefill and replace(given.prefill, weights=weights, kv_cache=cache)
+        one = replace(
+            given,
+            decode=replace(given.decode, weights=weights, kv_cache=cache),
+            prefill=prefill,
+            notes=(f"precision not given: {weights} taken, as 16 bits do not fit",),
+        )
+        try:
+            place(one)
+        except SimulationError:
+            continue
+        return given if weights == "bf16" else one
+    return given
 
 
 def _cache(shape: ModelShape, engine: str, weights: str) -> str:

@@ -35,6 +35,7 @@ class Deployment:
     prefill: Arrangement | None = None
     prefill_workers: float | None = None  # None: not known
     decode_workers: float | None = None
+    notes: tuple[str, ...] = ()  # what was taken for what the caller left out
 
     def __post_init__(self) -> None:
         for name, least in (("isl", 1), ("osl", 1), ("concurrency", 1)):
@@ -76,7 +77,7 @@ class Arranged:
 
 def arrange(given: Deployment) -> Arranged:
     """Fill in what ``given`` leaves out."""
-    notes: list[str] = []
+    notes = list(given.notes)
     if given.prefill is None:
         where, workers = _together(given, notes)
         return Arranged(where, where, workers, 1.0, False, tuple(notes))

@@ -131,6 +131,9 @@ def test_precision_is_as_given_else_as_the_name_or_the_release_says() -> None:
     assert half < 0.6 * memory()
     assert memory(model="nvidia/Llama-3.1-70B-Instruct-FP8") == half
     assert memory(gemm_quant_mode="fp8_block") == half
+    assert memory(moe_quant_mode="nvfp4", gemm_quant_mode="bfloat16") < half
+    tight = estimate_one(ROW | {"gpu": "H100-SXM", "tp": 1})
+    assert tight["assumptions"][0] == "precision not given: fp8 taken, as 16 bits do not fit"
     large = {"model": "deepseek-ai/DeepSeek-R1", "tp": 8}
     assert memory(**large) == memory(**large, precision="fp8")
 
@@ -148,6 +151,7 @@ def test_precision_is_as_given_else_as_the_name_or_the_release_says() -> None:
         (ROW | {"isl": -3}, "isl is -3"),
         (ROW | {"osl": 10_000_000}, "takes 131072 tokens"),
         (ROW | {"gpu": "L4", "tp": 1}, "does not fit on 1 x L4"),
+        (ROW | {"gpu": "H100-SXM", "tp": 1, "precision": "bf16"}, "does not fit on 1 x H100-SXM"),
         ({"rows": "nowhere.csv"}, "no file nowhere.csv"),
         (ROW | {"rows": "rows.csv"}, "and --rows exclude each other"),
     ],
