@@ -108,9 +108,7 @@ def test_the_charts_can_show_one_model_and_region(client: Client, study: Run) ->
     assert max(forecast["Actual"]["y"]) == max(demand["y"])
 
 
-def test_a_plan_says_what_the_error_of_its_profiles_does_to_it(
-    client: Client, study: Run
-) -> None:
+def test_a_plan_says_what_the_error_of_its_profiles_does_to_it(client: Client, study: Run) -> None:
     page = text_of(client.get(url(study)))
     assert "± 12.0 % TBT, configurations left out of the fit 6 7 5" in page
     assert "not known not checked against measurements 6 – –" in page
