@@ -209,14 +209,23 @@ def document(rows: Served) -> str:
     """The text of ``estimate.yaml``."""
     silicon = rows.silicon
     shown = [
-        "# Written by bench/fit_estimate.py: what serving reaches of the published peaks (see",
-        "# simulation/performance/calibration.py for the meaning of each value) and the median",
-        "# absolute errors by mode and by what the fit that was scored had not seen.",
+        "# Written by bench/fit_estimate.py: how serving differs from kernels run alone (see",
+        "# simulation/performance/calibration.py for the meaning of each value), the median absolute",
+        "# errors by mode and by what the fit that was scored had not seen, and what was measured.",
         "source: >-",
         f"  {silicon.sum()} served deployments of aiconfigurator silicon_sample.csv @ 095f58a",
         "  (Apache-2.0)",
         f"models: [{', '.join(sorted(set(rows.known[silicon])))}]",
         f"gpus: [{', '.join(sorted(set(rows.gpu[silicon])))}]",
+        "ranges:",
+        *(
+            f"  {name}: [{values.min():g}, {values.max():g}]"
+            for name, values in (
+                ("isl", rows.loop.isl),
+                ("osl", rows.loop.osl),
+                ("concurrency", rows.users),
+            )
+        ),
         "errors:",
     ]
     for mode, by_basis in errors(rows, fit).items():

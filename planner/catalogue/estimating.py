@@ -20,11 +20,20 @@ class EstimateFit:
     models: frozenset[str]  # names of the catalogue that were measured
     gpus: frozenset[str]
     errors: Mapping[str, Mapping[str, Mapping[str, float]]]
+    ranges: Mapping[str, tuple[float, float]]  # of isl, osl and concurrency that were measured
 
     def basis(self, model: str, gpu: str) -> str:
         """Which of the errors holds for a model on a GPU."""
         missing = (model not in self.models, gpu not in self.gpus)
         return {(0, 0): "seen", (1, 0): "model", (0, 1): "gpu", (1, 1): "both"}[missing]
+
+    def outside(self, values: Mapping[str, float]) -> list[str]:
+        """What of ``values`` lies outside the measured ranges, in words."""
+        found = []
+        for name, (low, high) in self.ranges.items():
+            if not low <= values[name] <= high:
+                found.append(f"{name} {values[name]:g} is outside the measured {low:g} to {high:g}")
+        return found
 
 
 @cache
@@ -37,4 +46,5 @@ def estimate_fit() -> EstimateFit:
         models=frozenset(document["models"]),
         gpus=frozenset(document["gpus"]),
         errors=document["errors"],
+        ranges={name: (low, high) for name, (low, high) in document["ranges"].items()},
     )

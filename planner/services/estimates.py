@@ -90,8 +90,8 @@ def _answer(given: Deployment, one: Estimate, fit: EstimateFit) -> Answer:
         "profile": "roofline",
         "provenance": {
             "kind": "modelled",
-            "source": "operators of the model, as fast as measured kernels of the GPU's family are; "
-            f"how serving differs from kernels was fitted to {fit.source}",
+            "source": "operators of the model, as fast as measured kernels of the GPU's family; how "
+            f"serving differs from kernels was fitted to {fit.source}",
             "gpu": given.gpu.provenance.source,
             "power": power_model(given.gpu).provenance.source,
         },
@@ -100,6 +100,9 @@ def _answer(given: Deployment, one: Estimate, fit: EstimateFit) -> Answer:
             "basis": BASIS[basis],
             "model_checked": given.shape.name in fit.models,
             "gpu_checked": given.gpu.name in fit.gpus,
+            "outside": fit.outside(
+                {"isl": given.isl, "osl": given.osl, "concurrency": given.concurrency}
+            ),
         },
         "assumptions": list(one.assumptions),
     }

@@ -59,6 +59,7 @@ def test_one_deployment_is_answered_with_the_keys_of_the_contract() -> None:
     assert 35 < found["memory_gb"] < 141
     assert 0 < found["expected_error"]["tbt"] < found["expected_error"]["ttft"] < 1
     assert not found["expected_error"]["model_checked"]
+    assert found["expected_error"]["outside"] == ["isl 1000 is outside the measured 1024 to 15000"]
     assert found["provenance"]["kind"] == "modelled"
 
 
