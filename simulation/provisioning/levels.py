@@ -139,7 +139,7 @@ def operator_level(
             gap_slots=None if fewest is None else 1.0 - fewest.slots / best.plan.slots,
             least_devices=fewest_conceivable(problem, phase.demand, table, device_bytes),
         )
-    if whole is not None and (best is None or whole.devices < best.devices):
+    if whole is not None and (best is None or _order(whole) < _order(best)):
         best = replace(whole, level="operator", method=FALLEN_BACK, gap_slots=None)
         if proofs and table is not None:
             bound = fewest_conceivable(problem, phase.demand, table, device_bytes, latency=False)
@@ -192,7 +192,7 @@ def module_level(
                     best = replace(best, gap_slots=gap)
     if best is not None:
         best = replace(best, level="module", least_devices=min(bounds, default=None))
-    if whole is not None and (best is None or whole.devices < best.devices):
+    if whole is not None and (best is None or _order(whole) < _order(best)):
         bound = min(bounds, default=None)
         best = replace(
             whole, level="module", method=FALLEN_BACK, gap_slots=None, least_devices=bound

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from simulation.provisioning.interference import Demand
 from simulation.provisioning.problem import OperatorProblem
 
 
@@ -12,7 +13,8 @@ def random_problem(
 ) -> OperatorProblem:
     """Latencies that grow with the batch and shrink with parallelism, less than in proportion."""
     rng = np.random.default_rng(seed)
-    sizes, spread = 2 ** np.arange(batches), 2 ** np.arange(parallel)
+    sizes = np.arange(1, batches + 1) if batches > 16 else 2 ** np.arange(batches)
+    spread = 2 ** np.arange(parallel)
     base = rng.lognormal(-5, 1, operators)[:, None, None]
     growth = rng.uniform(0.3, 1.0, operators)[:, None, None]
     speedup = rng.uniform(0.3, 1.0, operators)[:, None, None]
@@ -29,6 +31,19 @@ def random_problem(
         rate=float(rng.uniform(0.2, 3.0) / base.max()),
         slo_s=float(latency[:, 0, 0].sum() * rng.uniform(0.5, 4.0)),
         max_replicas=replicas,
+    )
+
+
+def random_demand(problem: OperatorProblem, seed: int = 0) -> Demand:
+    """Replicas of 1 to 6 units of memory, bound by arithmetic or by bandwidth."""
+    rng = np.random.default_rng(seed)
+    shape = problem.latency_s.shape
+    bound = rng.uniform(0.3, 1.0, shape)
+    compute = np.where(rng.random((shape[0], 1, 1)) < 0.5, bound, bound * rng.uniform(0, 1, shape))
+    return Demand(
+        memory_bytes=np.broadcast_to(rng.uniform(1.0, 6.0, (shape[0], 1, 1)), shape),
+        compute=compute,
+        bandwidth=np.where(compute == bound, bound * rng.uniform(0, 1, shape), bound),
     )
 
 

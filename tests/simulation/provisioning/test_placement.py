@@ -12,21 +12,9 @@ from simulation.provisioning.exact import exact
 from simulation.provisioning.interference import Demand, latency_at_share
 from simulation.provisioning.placement import algorithm2, exact_placement
 from simulation.provisioning.problem import evaluate, sojourns
-from tests.simulation.provisioning.cases import by_hand, random_problem
+from tests.simulation.provisioning.cases import by_hand, random_demand, random_problem
 
 DEVICE = 10.0
-
-
-def demand_of(problem, seed=0):
-    rng = np.random.default_rng(seed)
-    shape = problem.latency_s.shape
-    bound = rng.uniform(0.3, 1.0, shape)
-    compute = np.where(rng.random((shape[0], 1, 1)) < 0.5, bound, bound * rng.uniform(0, 1, shape))
-    return Demand(
-        memory_bytes=np.broadcast_to(rng.uniform(1.0, 6.0, (shape[0], 1, 1)), shape),
-        compute=compute,
-        bandwidth=np.where(compute == bound, bound * rng.uniform(0, 1, shape), bound),
-    )
 
 
 def flat(problem, memory, compute, bandwidth):
@@ -78,7 +66,7 @@ def by_trying(problem, demand, plan, device, best=None):
 def cases(count, **sizes):
     for seed in range(count):
         problem = random_problem(seed, parallel=1, dag=seed % 2 == 1, **sizes)
-        yield seed, problem, demand_of(problem, seed)
+        yield seed, problem, random_demand(problem, seed)
 
 
 def test_two_operators_share_one_device_until_memory_ends():
@@ -137,7 +125,7 @@ def test_shards_of_one_replica_stand_on_different_devices():
         plan = exact(problem)
         if plan is None:
             continue
-        placed = algorithm2(problem, demand_of(problem, seed), plan, DEVICE)
+        placed = algorithm2(problem, random_demand(problem, seed), plan, DEVICE)
         shards = np.stack([placed.operator, placed.replica, placed.device])
         assert np.unique(shards, axis=1).shape[1] == shards.shape[1], seed
 

@@ -1,0 +1,91 @@
+"""How operators respond to length, batch, rate and share of a GPU (A2; figures 2 to 8)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from simulation.provisioning.interference import latency_at_share
+from simulation.provisioning.workload import PhaseProblem, Service
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+SHARES = np.linspace(0.1, 1.0, 10)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sensitivity:
+    """Operators ``[V]`` of one phase on one GPU each, batch 1 where nothing else is said.
+
+    Latencies are relative to the first length, to batch 1, and to the whole GPU.
+    """
+
+    names: tuple[str, ...]
+    lengths: FloatArray  # [L] tokens: the prompt (prefill) or the context (decode)
+    latency_by_length: FloatArray  # [V, L]
+    memory_by_length: FloatArray  # [V, L] transient and KV cache of one request, bytes
+    data_by_length: FloatArray  # [V, L] bytes handed on
+    transfer_by_length: FloatArray  # [V, L] seconds of handing on over seconds of computing
+    batches: IntArray  # [B]
+    latency_by_batch: FloatArray  # [V, B]
+    rates: FloatArray  # [K] requests/s
+    replicas_by_rate: IntArray  # [V, K] fewest that are stable
+    shares: FloatArray  # [S] of the SMs
+    latency_by_share: FloatArray  # [V, S]
+
+
+def sensitivity(
+    service: Service,
+    problem_of: Callable[[Service], PhaseProblem],
+    *,
+    lengths: npt.ArrayLike,
+    rates: npt.ArrayLike,
+) -> Sensitivity:
+    """Of ``service``; ``problem_of`` gives its arrays, batch 1 and parallelism 1 first."""
+    tokens, per_s = np.asarray(lengths, np.float64), np.asarray(rates, np.float64)
+    own = problem_of(service)
+    at_length = [problem_of(replace(service, isl=float(n))) for n in tokens]
+    latency = np.stack([one.problem.latency_s[:, 0, 0] for one in at_length], axis=1)
+    transfer = np.stack([one.problem.transfer_s[:, 0, 0] for one in at_length], axis=1)
+    weights = own.demand.memory_bytes[:, 0, 0]
+    least = np.minimum.reduce([weights, *(one.demand.memory_bytes[:, 0, 0] for one in at_length)])
+    held = np.stack(
+        [
+            one.demand.memory_bytes[:, 0, 0] - least + _kept_per_request(one, service)
+            for one in at_length
+        ],
+        axis=1,
+    )
+    seconds = own.problem.latency_s[:, 0, 0]
+    arrivals = per_s * (1.0 if service.phase == "prefill" else service.osl)
+    by_share = latency_at_share(
+        seconds[:, None],
+        own.demand.compute[:, :1, 0],
+        own.demand.bandwidth[:, :1, 0],
+        SHARES[None],
+    )
+    return Sensitivity(
+        names=own.problem.names,
+        lengths=tokens,
+        latency_by_length=latency / latency[:, :1],
+        memory_by_length=held,
+        data_by_length=transfer * (service.gpu.link_bytes_s or 0.0),
+        transfer_by_length=transfer / latency,
+        batches=own.problem.batches,
+        latency_by_batch=own.problem.latency_s[:, :, 0] / seconds[:, None],
+        rates=per_s,
+        replicas_by_rate=np.floor(arrivals * seconds[:, None]).astype(np.int64) + 1,
+        shares=SHARES,
+        latency_by_share=by_share / seconds[:, None],
+    )
+
+
+def _kept_per_request(one: PhaseProblem, service: Service) -> FloatArray:
+    """KV cache of one sequence: what is in flight over how many are."""
+    if one.demand.kept_bytes is None:
+        return np.zeros(len(one.problem.names))
+    in_flight = one.service.rate * service.slo_s
+    return np.asarray(one.demand.kept_bytes[:, 0] / in_flight)

@@ -1,0 +1,64 @@
+"""What grows with length, batch, rate and a smaller share of the GPU, and how fast."""
+
+import numpy as np
+import pytest
+
+from simulation.provisioning.sensitivity import sensitivity
+from simulation.provisioning.workload import phase_problem
+from tests.simulation.provisioning.test_workload import GPU, SHAPE, service, timing
+
+
+def of(phase, slo_s):
+    return sensitivity(
+        service(phase, slo_s=slo_s),
+        lambda s: phase_problem(s, timing, batches=(1, 2, 8), parallel=(1,)),
+        lengths=(1024, 2048, 8192),
+        rates=(1.0, 10.0, 100.0),
+    )
+
+
+def test_attention_is_quadratic_in_the_prompt_and_products_are_linear():
+    found = of("prefill", 1.0)
+    attention = found.names.index("attention_prefill")
+    product = found.names.index("gate_up_projection")
+    assert found.latency_by_length[attention] == pytest.approx([1, 4, 64])
+    assert found.latency_by_length[product] == pytest.approx([1, 2, 8])
+    assert found.latency_by_batch[product] == pytest.approx([1, 2, 8])
+    # KV cache of a prompt: 2 x 8 heads x 128 x 2 bytes x 32 layers a token, beside what it touches.
+    kept = 8192 * 2 * 8 * 128 * 2 * 32
+    assert found.memory_by_length[attention, 2] >= kept
+    assert (np.diff(found.memory_by_length, axis=1) >= 0).all()
+
+
+def test_decode_reads_weights_whatever_the_context():
+    found = of("decode", 0.08)
+    product, attention = (found.names.index(n) for n in ("qkv_projection", "attention_decode"))
+    assert found.latency_by_length[product] == pytest.approx([1, 1, 1])
+    assert found.latency_by_length[attention, 2] > 5
+    assert found.latency_by_batch[product, 2] == pytest.approx(1, rel=0.01)
+
+
+def test_replicas_are_the_fewest_that_are_stable():
+    found = of("prefill", 1.0)
+    phase = phase_problem(service(), timing, batches=(1,), parallel=(1,))
+    load = np.array([1.0, 10.0, 100.0]) * phase.problem.latency_s[:, 0]
+    assert (found.replicas_by_rate > load).all()
+    assert (found.replicas_by_rate - 1 <= load).all()
+
+
+def test_a_share_of_the_gpu_slows_what_is_bound_by_arithmetic_first():
+    prefill, decode = of("prefill", 1.0), of("decode", 0.08)
+    product = prefill.names.index("gate_up_projection")
+    assert prefill.latency_by_share[product] == pytest.approx(1 / prefill.shares)
+    half = np.flatnonzero(np.isclose(decode.shares, 0.5))[0]
+    assert decode.latency_by_share[decode.names.index("qkv_projection"), half] < 1.2
+    assert prefill.latency_by_share[:, -1] == pytest.approx(1.0)
+
+
+def test_what_is_handed_on_grows_with_the_tokens():
+    found = of("prefill", 1.0)
+    qkv = found.names.index("qkv_projection")
+    sent = 1024 * (32 + 2 * 8) * 128 * 2 * SHAPE.layers
+    assert found.data_by_length[qkv] == pytest.approx(np.array([1, 2, 8]) * sent)
+    again = found.data_by_length / GPU.link_bytes_s
+    assert (found.transfer_by_length > 0).all() and (again[qkv] > 0).all()
