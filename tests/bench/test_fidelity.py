@@ -1,0 +1,29 @@
+"""The simulator beside an independent one and closed forms: a part of what the bench does."""
+
+import numpy as np
+import pytest
+
+from bench import reference
+from bench.fidelity import md1_wait_quantile, queueing, splitwise
+
+
+@pytest.mark.parametrize("scenario", ["mixed_azure_conv", "pd_azure_conv"])
+def test_requests_end_when_splitwise_sim_says(scenario):
+    if not (reference.SHARED / "reference").exists():
+        pytest.skip("reference files absent: shared/reference")
+    for row in splitwise(scenario):
+        assert row["median_request_error"] < 0.002
+        assert max(row["p50_error"], row["p95_error"]) < 0.002
+
+
+def test_waits_in_m_d_1_by_definition():
+    """P(W <= t) below one service time is (1 - load) exp(load t)."""
+    t = md1_wait_quantile(0.7, 0.5)
+    assert t < 1
+    assert 0.3 * np.exp(0.7 * t) == pytest.approx(0.5)
+    assert md1_wait_quantile(0.7, 0.3) == 0.0
+
+
+def test_plain_queues_agree_with_closed_forms():
+    for row in queueing(seeds=4, requests=20_000):
+        assert row["mean_inside"] and row["p95_inside"]
