@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
+from django.db import OperationalError, ProgrammingError
+
 from planner import catalogue
 from planner.errors import NotFound
 from planner.mappers import gpu_of, model_of
 from planner.models import OwnGpu, OwnModel
-from planner.scenario.known import Known
+from planner.scenario.known import NOTHING, Known
 from simulation.performance import memory
 from simulation.performance.specs import GpuSpec, ModelSpec, Provenance
 
@@ -70,9 +72,14 @@ def model_get(name: str) -> Entry[ModelSpec, OwnModel]:
 
 
 def own_hardware() -> Known:
-    """Every own GPU type and model by name."""
-    gpus = {row.name: gpu_of(row) for row in OwnGpu.objects.all()}
-    return Known(gpus=gpus, models={row.name: model_of(row) for row in OwnModel.objects.all()})
+    """Every own GPU type and model by name; none where no database has been set up yet, which
+    estimates of built-in ones do not need."""
+    try:
+        gpus = {row.name: gpu_of(row) for row in OwnGpu.objects.all()}
+        models = {row.name: model_of(row) for row in OwnModel.objects.all()}
+    except (OperationalError, ProgrammingError):
+        return NOTHING
+    return Known(gpus=gpus, models=models)
 
 
 def model_in(name: str, weights: str, kv_cache: str = "bf16") -> ModelSpec:
