@@ -90,8 +90,8 @@ def _answer(given: Deployment, one: Estimate, fit: EstimateFit) -> Answer:
         "profile": "roofline",
         "provenance": {
             "kind": "modelled",
-            "source": "operators of the model, as fast as measured kernels of the GPU's family; how "
-            f"serving differs from kernels was fitted to {fit.source}",
+            "source": "operators of the model, as fast as measured kernels of the GPU's family; "
+            f"how serving differs from kernels was fitted to {fit.source}",
             "gpu": given.gpu.provenance.source,
             "power": power_model(given.gpu).provenance.source,
         },
