@@ -209,8 +209,8 @@ def document(rows: Served) -> str:
     """The text of ``estimate.yaml``."""
     silicon = rows.silicon
     shown = [
-        "# Written by bench/fit_estimate.py: how serving differs from kernels run alone (for",
-        "# the meaning of each value see simulation/performance/calibration.py), the median errors by",
+        "# Written by bench/fit_estimate.py: how serving differs from kernels run alone (its",
+        "# values are explained in simulation/performance/calibration.py), the median errors by",
         "# mode and by what the fit that was scored had not seen, and what was measured.",
         "source: >-",
         f"  {silicon.sum()} served deployments of aiconfigurator silicon_sample.csv @ 095f58a",
