@@ -47,8 +47,15 @@ def now_and_then(check: Callable[[], None]) -> Callable[[], None]:
     return ask
 
 
-def run(highs: highspy.Highs, check: Callable[[], None]) -> None:
-    """Run to the end; what ``check`` raises stops the solver and comes out here."""
+def run(
+    highs: highspy.Highs,
+    check: Callable[[], None],
+    enough: Callable[[float, float], bool] | None = None,
+) -> None:
+    """Run to the end; what ``check`` raises stops the solver and comes out here.
+
+    ``enough``, given the best objective and bound so far, may end branch and bound early.
+    """
     raised: list[BaseException] = []
 
     def look(event: Any) -> None:
@@ -60,7 +67,13 @@ def run(highs: highspy.Highs, check: Callable[[], None]) -> None:
         if raised:
             event.interrupt()
 
-    highs.cbMipInterrupt.subscribe(look)
+    def look_inside(event: Any) -> None:
+        look(event)
+        known = event.data_out
+        if enough is not None and enough(known.mip_primal_bound, known.mip_dual_bound):
+            event.interrupt()
+
+    highs.cbMipInterrupt.subscribe(look_inside)
     highs.cbSimplexInterrupt.subscribe(look)
     highs.run()
     if raised:

@@ -38,7 +38,7 @@ class Whole:
 
     x: IntArray | None  # [l, r, g] beyond the minimums; None where none was found
     bound: float  # on plans made of these columns; infinite where there is none
-    finished: bool  # whether the columns were searched to the gap asked for
+    finished: bool  # whether the columns were searched as far as helps
 
 
 def relax(
@@ -93,25 +93,40 @@ def combine(
     cells: Cells,
     band: Band,
     *,
+    outside: float,
+    start: IntArray | None,
     gap: float,
     time_limit_s: float,
     check: Callable[[], None],
 ) -> Whole:
-    """Solve over whole columns to ``gap`` relative to the objective, or until time runs out."""
+    """Solve over whole columns to ``gap`` relative to the objective, or until time runs out.
+
+    Ends too where nothing more can be proven without a wider band: plans outside cost ``outside``
+    or more. ``start`` is a plan ``[l, r, g]`` to begin from.
+    """
     lp = _program(cells, band)
     lp.integrality_ = [highspy.HighsVarType.kInteger] * lp.num_col_
     highs = configured(time_limit_s=time_limit_s, gap=gap)
     load(highs, lp)
-    run(highs, check)
+    if start is not None:
+        solution = highspy.HighsSolution()
+        solution.col_value = _values(cells, band, start)
+        highs.setSolution(solution)
+    limit = outside - cells.fixed_usd
+
+    def enough(best: float, bound: float) -> bool:
+        return bound >= limit and limit < best * (1 - gap) and best < highspy.kHighsInf
+
+    run(highs, check, enough)
     states, status, info = highspy.HighsModelStatus, highs.getModelStatus(), highs.getInfo()
     if status in (states.kInfeasible, states.kUnboundedOrInfeasible):
         return Whole(None, np.inf, True)
-    if status not in (states.kOptimal, states.kTimeLimit):
+    if status not in (states.kOptimal, states.kTimeLimit, states.kInterrupt):
         raise SolverFailed(
             f"HiGHS stopped with {highs.modelStatusToString(status)!r}: try the solver cbc."
         )
     bound = info.mip_dual_bound + cells.fixed_usd
-    finished = status == states.kOptimal
+    finished = status != states.kTimeLimit
     if info.primal_solution_status != highspy.SolutionStatus.kSolutionStatusFeasible:
         return Whole(None, bound, finished)
     values = np.rint(highs.getSolution().col_value).astype(np.int64)
@@ -163,6 +178,15 @@ class _Raw:
             cells.cap_x.reshape(k, cells.need.size, gpus)[:, self.cell, self.gpu] + at_start
         ).T
         return taken
+
+
+def _values(cells: Cells, band: Band, x: IntArray) -> FloatArray:
+    """The variables of ``_program`` at the plan ``x``."""
+    columns, raw, flat = band.columns, _Raw.of(cells, band.boxes), x.reshape(cells.need.size, -1)
+    chosen = (columns.x == flat[columns.cell]).all(axis=1)
+    held = flat[raw.cell, raw.gpu]
+    running = np.minimum(held, cells.running.reshape(flat.shape)[raw.cell, raw.gpu])
+    return np.concatenate([chosen, np.where(raw.start, held - running, running)]).astype(float)
 
 
 def _program(cells: Cells, band: Band) -> highspy.HighsLp:

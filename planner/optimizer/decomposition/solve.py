@@ -118,7 +118,15 @@ def _branch(
     while (left := until - perf_counter()) > 0:
         check()
         if whole is None:
-            whole = combine(cells, band, gap=gap, time_limit_s=ON_TIME * left, check=check)
+            whole = combine(
+                cells,
+                band,
+                outside=best.bound + band.width,
+                start=plan,
+                gap=gap,
+                time_limit_s=ON_TIME * left,
+                check=check,
+            )
             if whole.x is not None and _usd(cells, whole.x) < cost:
                 plan, cost = whole.x, _usd(cells, whole.x)
         bound = max(bound, min(whole.bound, best.bound + band.width))
@@ -126,8 +134,8 @@ def _branch(
             return Outcome(INFEASIBLE, None, 0.0)
         if _proven(cost, bound, gap) or not whole.finished:
             break
-        wider = cost - best.bound if plan is not None else 4 * max(band.width, best.bound / size)
-        grown = widest(cells, best.prices, best.priced, at_most=wider, most=MANY * size + 10_000)
+        wider = min(cost - best.bound, 4 * max(band.width, NARROW * mean))
+        grown = widest(cells, best.prices, best.priced, at_most=wider, most=many)
         if grown.width <= band.width:
             if plan is None:
                 return None
