@@ -289,6 +289,22 @@ run_savings = extend_schema(
     parameters=[runs.SavingsAsked, IF_NONE_MATCH, ETAG],
     responses=answers({200: OpenApiTypes.OBJECT, 304: None}, 400, 404, 409),
 )
+run_sensitivity = extend_schema(
+    tags=["runs"],
+    summary="How the operators of a provisioning run respond to length, batch, rate and GPU share",
+    description="Of one pool and phase, batch 1 and one GPU where nothing else is said; arrays by "
+    "operator. Worked out on the first request (seconds) and kept.",
+    parameters=[runs.PoolAsked, IF_NONE_MATCH, ETAG],
+    responses=answers({200: OpenApiTypes.OBJECT, 304: None}, 400, 404, 409),
+)
+run_sweep = extend_schema(
+    tags=["runs"],
+    summary="Savings of operators against whole replicas by length, rate or size of the model",
+    description="`by` is length, rate or size. Rows with `model_gpus`, `operator_gpus` and the "
+    "shares saved, `gpus`, `energy` and `memory`; without them where no plan keeps the limit.",
+    parameters=[runs.PoolAsked, IF_NONE_MATCH, ETAG],
+    responses=answers({200: OpenApiTypes.OBJECT, 304: None}, 400, 404, 409),
+)
 run_tables = extend_schema(
     tags=["runs"],
     summary="Names of the tables of a completed run",

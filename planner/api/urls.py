@@ -81,6 +81,12 @@ urlpatterns = [
     path("runs/<int:run_id>/cancel/", runs.RunCancelView.as_view(), name="run-cancel"),
     path("runs/<int:run_id>/results/", runs.RunResultsView.as_view(), name="run-results"),
     path("runs/<int:run_id>/savings/", runs.RunSavingsView.as_view(), name="run-savings"),
+    path(
+        "runs/<int:run_id>/sensitivity/",
+        runs.RunSensitivityView.as_view(),
+        name="run-sensitivity",
+    ),
+    path("runs/<int:run_id>/sweeps/<str:by>/", runs.RunSweepView.as_view(), name="run-sweep"),
     path("runs/<int:run_id>/tables/", runs.RunTablesView.as_view(), name="run-tables"),
     path("runs/<int:run_id>/tables/<str:table>/", runs.RunTableView.as_view(), name="run-table"),
     re_path("", docs.nothing_here),

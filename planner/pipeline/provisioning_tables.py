@@ -348,7 +348,7 @@ def devices_table(cases: list[Case]) -> pl.DataFrame:
 
 
 def shards_table(cases: list[Case]) -> pl.DataFrame:
-    """How many shards of each operator stand on each device."""
+    """How many shards of each operator stand on each device, and the memory they take."""
 
     def rows(case: Case, one: Level) -> list[tuple[Any, ...]]:
         placed = one.placement
@@ -358,6 +358,20 @@ def shards_table(cases: list[Case]) -> pl.DataFrame:
         pairs, counts = np.unique(
             np.stack([placed.device, placed.operator], axis=1), axis=0, return_counts=True
         )
-        return [(int(d), names[v], int(n)) for (d, v), n in zip(pairs, counts, strict=True)]
+        assert one.plan is not None
+        cut = one.cut(case.problem) if one.cut else case.problem
+        b = np.searchsorted(cut.problem.batches, one.plan.batch)
+        p = np.searchsorted(cut.problem.parallel, one.plan.parallel)
+        each = cut.demand.shard_bytes(np.arange(len(names)), b, p, one.plan.replicas) / 1e9
+        return [
+            (int(d), names[v], int(n), float(n * each[v]))
+            for (d, v), n in zip(pairs, counts, strict=True)
+        ]
 
-    return _rows(cases, rows, {"device": pl.Int64, "operator": pl.String, "shards": pl.Int64})
+    schema = {
+        "device": pl.Int64,
+        "operator": pl.String,
+        "shards": pl.Int64,
+        "memory_gb": pl.Float64,
+    }
+    return _rows(cases, rows, schema)

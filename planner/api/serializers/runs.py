@@ -92,6 +92,15 @@ class RowsAsked(serializers.Serializer[Any]):
     )
 
 
+class PoolAsked(serializers.Serializer[Any]):
+    """Which part of a provisioning run; left out: the first."""
+
+    pool = serializers.CharField(
+        max_length=300, required=False, help_text="`model / region / gpu`, as the result has them."
+    )
+    phase = serializers.ChoiceField(("prefill", "decode"), required=False)
+
+
 class SavingsAsked(serializers.Serializer[Any]):
     baseline = serializers.CharField(
         required=False, max_length=80, help_text="A policy; left out: the result's own baseline."

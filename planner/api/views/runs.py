@@ -13,11 +13,12 @@ from planner.api import schema
 from planner.api.base import ApiView
 from planner.api.filters import Pages, RunFilter, StrictFilter, StrictOrdering
 from planner.api.renderers import CsvRenderer, table_rows
-from planner.api.serializers.runs import RowsAsked, RunDetail, RunItem, SavingsAsked
+from planner.api.serializers.runs import PoolAsked, RowsAsked, RunDetail, RunItem, SavingsAsked
 from planner.errors import NotReady
 from planner.models import Run
 from planner.selectors.runs import run_get, run_result, run_table, run_tables, runs_list
 from planner.selectors.savings import savings
+from planner.services.provisioning import operator_sensitivity, results_pool, savings_sweep
 from planner.services.runs import run_cancel, run_delete
 
 JSON_ROWS = 1000  # of a table in one answer, unless asked for otherwise
@@ -77,6 +78,28 @@ class RunSavingsView(ApiView):
                 {"baseline": f"{baseline!r} is not in this run; there are: {there_are}."}
             )
         return Response({"baseline": baseline, "policies": savings(result, baseline)})
+
+
+class RunSensitivityView(ApiView):
+    @schema.run_sensitivity
+    def get(self, request: Request, run_id: int) -> Response:
+        run, pool = _pool(request, run_id)
+        return Response(operator_sensitivity(run, pool))
+
+
+class RunSweepView(ApiView):
+    @schema.run_sweep
+    def get(self, request: Request, run_id: int, by: str) -> Response:
+        run, pool = _pool(request, run_id)
+        return Response(savings_sweep(run, pool, by))
+
+
+def _pool(request: Request, run_id: int) -> tuple[Run, dict[str, Any]]:
+    asked = PoolAsked(data=request.query_params)
+    asked.is_valid(raise_exception=True)
+    run = run_get(run_id)
+    given = asked.validated_data
+    return run, results_pool(run, given.get("pool", ""), given.get("phase", ""))
 
 
 class RunTablesView(ApiView):

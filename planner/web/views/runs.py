@@ -12,8 +12,10 @@ from planner.exports import csv_text, json_text
 from planner.models import Run
 from planner.selectors.runs import run_get, run_table, runs_list
 from planner.services import runs
+from planner.services.provisioning import results_pool
 from planner.web.errors import planners_only
 from planner.web.paging import paged
+from planner.web.provisioning import page_context, sensitivity_context, sweep_context
 from planner.web.request import Request
 from planner.web.results import results_context
 
@@ -40,12 +42,29 @@ def detail(request: Request, pk: int) -> HttpResponse:
         return render(request, "web/_run_progress.html", {"run": run})
     if run.state != Run.State.COMPLETED or run.kind == Run.Kind.INGEST:
         return render(request, "web/run.html", {"run": run})
+    if run.kind == Run.Kind.PROVISION:
+        return _provision(request, run)
     context = results_context(run, request.GET)
     if request.htmx and request.htmx.target == "savings":
         return render(request, "web/_savings.html", context)
     if request.htmx and request.htmx.target == "charts":
         return render(request, "web/_charts.html", context)
     return render(request, "web/results.html", context)
+
+
+def _provision(request: Request, run: Run) -> HttpResponse:
+    """The page of a provisioning run, or the part that htmx asks for; what takes seconds comes by
+    itself (``part``)."""
+    part = request.GET.get("part", "")
+    if part:
+        pool = results_pool(run, request.GET.get("pool", ""), request.GET.get("phase", ""))
+        if part == "sensitivity":
+            return render(request, "web/_sensitivity.html", sensitivity_context(run, pool))
+        return render(request, "web/_sweep.html", sweep_context(run, pool, part))
+    context = page_context(run, request.GET)
+    if request.htmx and request.htmx.target == "pool":
+        return render(request, "web/_provision_pool.html", context)
+    return render(request, "web/provision.html", context)
 
 
 @require_POST

@@ -116,6 +116,7 @@ def test_tables_tell_what_stands_where(whole: study.Outcome) -> None:
             assert shards.filter(here)["shards"].sum() == rows["slots"].sum()
             used = devices.filter(here)["memory_gb"].sum()
             assert used == pytest.approx(one["memory_gb"])
+            assert shards.filter(here)["memory_gb"].sum() == pytest.approx(used)
             assert devices.filter(here)["memory"].max() <= 1.0
 
 

@@ -1,0 +1,149 @@
+"""What a provisioning run's page and REST view work out on demand, kept in the cache."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from django.core.cache import cache
+
+from planner.catalogue import hardware
+from planner.errors import NotFound, NotReady
+from planner.models import Run
+from planner.pipeline import documents as doc
+from planner.pipeline.provisioning import problem_of, solve
+from planner.scenario.build import build_hardware
+from planner.scenario.document import parse
+from planner.selectors.runs import run_result
+from planner.services.resolution import known_of
+from planner.version import code_version
+from simulation.provisioning.levels import savings
+from simulation.provisioning.sensitivity import sensitivity
+from simulation.provisioning.workload import Service
+
+KEPT_S = 7 * 86_400
+LENGTHS = (256, 512, 1024, 2048, 4096, 8192, 16384)
+RATES = (5, 10, 20, 40, 80, 160)
+FAMILY = ("qwen2-0.5b", "qwen2-1.5b", "qwen2-7b", "qwen2-72b")
+SWEEPS = ("length", "rate", "size")
+LIMIT_MULTIPLE = 3.0  # of a lone pass on one GPU, where prompts of the sweep outgrow the limit
+
+
+def pool_named(result: dict[str, Any], name: str, phase: str) -> dict[str, Any]:
+    """The pool ``model / region / gpu`` of a result in a phase; the first where both are empty."""
+    pools = result.get("pools") or []
+    if result.get("kind") != "provision" or not pools:
+        raise NotReady("This run did not provision below the replica; start one that does.")
+    for pool in pools:
+        if (not name or pool_name(pool) == name) and (not phase or pool["phase"] == phase):
+            found: dict[str, Any] = pool
+            return found
+    known = ", ".join(dict.fromkeys(pool_name(pool) for pool in pools))
+    raise NotFound(f"There is no {phase} pool {name!r} in this run; there are: {known}.")
+
+
+def pool_name(pool: dict[str, Any]) -> str:
+    return f"{pool['model']} / {pool['region']} / {pool['gpu']}"
+
+
+def operator_sensitivity(run: Run, pool: dict[str, Any]) -> dict[str, Any]:
+    """How the pool's operators respond to length, batch, rate and a share of the GPU (A2)."""
+
+    def work() -> dict[str, Any]:
+        service = service_of(run, pool)
+        found = sensitivity(
+            service,
+            lambda s: problem_of(s, pool["weights"]),
+            lengths=LENGTHS,
+            rates=np.unique([*RATES, round(service.requests_s, 1)]),
+        )
+        arrays = {
+            name: getattr(found, name) for name in found.__dataclass_fields__ if name != "names"
+        }
+        return {
+            "operators": list(found.names),
+            **{name: np.asarray(values).round(6).tolist() for name, values in arrays.items()},
+            "provenance": {
+                "kind": "modelled",
+                "source": "published peaks times the shares of them that measured kernels reach; "
+                "a share of the SMs by the stated interference model",
+            },
+        }
+
+    return _kept(run, pool, "sensitivity", work)
+
+
+def savings_sweep(run: Run, pool: dict[str, Any], by: str) -> dict[str, Any]:
+    """Operators against whole replicas as one thing varies: length, rate, or the model's size (the
+    Qwen2 family at the pool's load and limit)."""
+    if by not in SWEEPS:
+        raise NotFound(f"There is no sweep by {by!r}; there are: {', '.join(SWEEPS)}.")
+
+    def work() -> dict[str, Any]:
+        service = service_of(run, pool)
+        points: list[tuple[Any, Service]] = []
+        if by == "rate":
+            points = [(rate, replace(service, requests_s=float(rate))) for rate in RATES]
+        elif by == "size":
+            points = [(name, replace(service, shape=hardware.shape(name))) for name in FAMILY]
+        else:
+            points = [(n, _at_length(service, n, pool["weights"])) for n in LENGTHS]
+        rows = []
+        for at, one in points:
+            _, levels = solve(one, pool["weights"], ("operator",), "greedy", proofs=False)
+            row: dict[str, Any] = {"at": at, "slo_ms": one.slo_s * 1e3}
+            if "model" in levels and "operator" in levels:
+                whole, fine = levels["model"], levels["operator"]
+                row |= {"model_gpus": whole.devices, "operator_gpus": fine.devices}
+                row |= savings(whole, fine)
+            rows.append(row)
+        return {"by": by, "rows": rows}
+
+    return doc.cleaned(_kept(run, pool, by, work))  # type: ignore[no-any-return]
+
+
+def _at_length(service: Service, tokens: int, weights: str) -> Service:
+    """Prompts of ``tokens``; the limit grows to three lone passes on one GPU where it is less."""
+    one = replace(service, isl=float(tokens))
+    alone = float(problem_of(one, weights).problem.latency_s[:, 0, 0].sum())
+    return replace(one, slo_s=max(service.slo_s, LIMIT_MULTIPLE * alone))
+
+
+def service_of(run: Run, pool: dict[str, Any]) -> Service:
+    """The service of a pool as the run had it."""
+    found = build_hardware(parse(run.document, run.name), known_of(run.resolved))
+    model = next(one for one in found.models if one.name == pool["model"])
+    gpu = next(one for one in found.gpus if one.name == pool["gpu"])
+    assert model.shape is not None
+    return Service(
+        shape=model.shape,
+        gpu=gpu,
+        phase=pool["phase"],
+        requests_s=pool["requests_s"],
+        isl=pool["isl"],
+        osl=pool["osl"],
+        slo_s=pool["slo_ms"] / 1e3,
+    )
+
+
+def _kept(
+    run: Run, pool: dict[str, Any], what: str, work: Callable[[], dict[str, Any]]
+) -> dict[str, Any]:
+    """What ``work`` gives, once per pool, load and version of the program."""
+    load = {name: value for name, value in pool.items() if name not in ("levels", "savings")}
+    told = json.dumps([what, code_version(), run.document, run.resolved, load], sort_keys=True)
+    key = f"provisioning-{hashlib.sha256(told.encode()).hexdigest()}"
+    found: dict[str, Any] | None = cache.get(key)
+    if found is None:
+        found = work()
+        cache.set(key, found, KEPT_S)
+    return found
+
+
+def results_pool(run: Run, name: str, phase: str) -> dict[str, Any]:
+    """``pool_named`` of a completed run."""
+    return pool_named(run_result(run), name, phase)

@@ -1,0 +1,197 @@
+"""Pictures of a provisioning run: devices, layers, and how operators respond."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+import polars as pl
+
+from planner.web.charts import BLUE, GREEN, GREY, ORANGE, PALETTE, Figure
+
+COLOURS = (*PALETTE, "#F0E442", "#44AA99", "#882255", "#999933", "#AA4499", "#6699CC")
+MANY = 60  # devices: more bars cannot be told apart
+SHOWN = 8  # operators in a plot of lines
+MEASURES = (("gpus", "GPUs", BLUE), ("energy", "power", ORANGE), ("memory", "memory", GREEN))
+# Operator-level autoscaling, section 4.3, figures 10 to 13 as the text gives them.
+SOURCE: dict[str, dict[str, list[tuple[Any, float]]]] = {
+    "length": {"gpus": [(4096, 0.30)], "energy": [(4096, 0.25)], "memory": [(32768, 0.60)]},
+    "rate": {"gpus": [(20, 0.0), (40, 0.30)], "energy": [(80, 0.25)], "memory": [(100, 0.50)]},
+    "size": {
+        "gpus": [("qwen2-0.5b", 0.15), ("qwen2-7b", 0.25)],
+        "energy": [("qwen2-7b", 0.25), ("qwen2-72b", 0.50)],
+        "memory": [("qwen2-7b", 0.35), ("qwen2-72b", 0.50)],
+    },
+}
+AXES = {"length": "prompt tokens", "rate": "requests/s", "size": "model"}
+
+
+def drawn(traces: Sequence[Any], *, height: int, x: str, y: str, **layout: Any) -> Figure:
+    """Traces of any kind with the margins of the other charts."""
+    chart = go.Figure(data=list(traces))
+    axes = {name: layout.pop(name, {}) for name in ("xaxis", "yaxis")}
+    chart.update_layout(
+        template=None,
+        height=height,
+        margin={"l": 56, "r": 16, "t": 8, "b": 40},
+        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
+        xaxis={"title": {"text": x}, "showgrid": False, "automargin": True} | axes["xaxis"],
+        yaxis={"title": {"text": y}, "rangemode": "tozero", "automargin": True} | axes["yaxis"],
+        **layout,
+    )
+    plain: Figure = json.loads(chart.to_json())
+    plain["layout"].pop("template", None)
+    return plain
+
+
+def memory_figure(shards: pl.DataFrame, room_gb: float, height: int = 350) -> Figure:
+    """What each device holds, stacked by operator, under what there is."""
+    shown = shards.filter(pl.col("device") < MANY)
+    names = shards["operator"].unique(maintain_order=True).to_list()
+    bars = []
+    for i, name in enumerate(names):
+        rows = shown.filter(pl.col("operator") == name)
+        bars.append(
+            go.Bar(
+                x=(rows["device"] + 1).to_list(),
+                y=rows["memory_gb"].round(3).to_list(),
+                name=name.replace("_", " "),
+                customdata=rows["shards"].to_list(),
+                marker={"color": COLOURS[i % len(COLOURS)]},
+                hovertemplate=f"{name.replace('_', ' ')}: %{{customdata}} on GPU %{{x}}, "
+                "%{y:,.3~g} GB<extra></extra>",
+            )
+        )
+    last = int(shown["device"].max() or 0) + 1  # type: ignore[arg-type]
+    bars.append(_line([0.4, last + 0.6], [room_gb, room_gb], "memory there is", GREY, "dash"))
+    return drawn(
+        bars, height=height, x="GPU", y="GB", barmode="stack", bargap=0.15,
+        xaxis={"dtick": 1} if last <= 12 else {},
+    )  # fmt: skip
+
+
+def load_figure(devices: pl.DataFrame, height: int = 350) -> Figure:
+    """Arithmetic and memory bandwidth in use on each device, of all there is."""
+    shown = devices.filter(pl.col("device") < MANY)
+    x = (shown["device"] + 1).to_list()
+    bars: list[Any] = [
+        go.Bar(
+            x=x,
+            y=(100 * shown[column]).round(2).to_list(),
+            name=name,
+            marker={"color": colour},
+            hovertemplate=f"{name}: %{{y:.3~g}} % of GPU %{{x}}<extra></extra>",
+        )
+        for column, name, colour in (
+            ("compute", "arithmetic", BLUE),
+            ("bandwidth", "memory bandwidth", ORANGE),
+        )
+    ]
+    return drawn(
+        bars, height=height, x="GPU", y="% in use", barmode="group",
+        xaxis={"dtick": 1} if len(x) <= 12 else {}, yaxis={"range": [0, 100]},
+    )  # fmt: skip
+
+
+def strip_figure(shards: pl.DataFrame, order: list[str], height: int = 350) -> Figure:
+    """Which GPU holds which run of layers: a row per GPU, a column per module."""
+    last = int(shards["device"].max() or 0) + 1  # type: ignore[arg-type]
+    rows = min(last, MANY)
+    grid = np.zeros((rows, len(order)))
+    for row in shards.filter(pl.col("device") < rows).iter_rows(named=True):
+        grid[row["device"], order.index(row["operator"])] = row["shards"]
+    map_ = go.Heatmap(
+        z=grid.tolist(),
+        x=order,
+        y=[f"GPU {d + 1}" for d in range(rows)],
+        colorscale=[[0, "rgba(138,143,152,0.12)"], [1, BLUE]],
+        zmin=0,
+        zmax=max(1.0, float(grid.max())),
+        showscale=False,
+        xgap=3,
+        ygap=3,
+        hovertemplate="%{x} on %{y}: %{z:.0f}<extra></extra>",
+    )
+    return drawn(
+        [map_], height=max(height, 120 + 22 * rows), x="", y="",
+        yaxis={"autorange": "reversed"}, hovermode="closest",
+    )  # fmt: skip
+
+
+def response_figures(found: dict[str, Any]) -> list[tuple[str, str, Figure]]:
+    """Title, description and figure of each sensitivity."""
+    plots = (
+        ("Latency by length", "times that of the shortest", "lengths", "latency_by_length",
+         "tokens of a request", True),
+        ("Memory by length", "GB of one request in flight, weights left out", "lengths",
+         "memory_by_length", "tokens of a request", True),
+        ("Latency by batch", "times that of one request", "batches", "latency_by_batch",
+         "requests in a batch", True),
+        ("Queueing", "fewest stable replicas, batch 1", "rates", "replicas_by_rate",
+         "requests/s", True),
+        ("Data handed on", "GB per request", "lengths", "data_by_length",
+         "tokens of a request", True),
+        ("Transfer", "% of the time it computes, over the link", "lengths", "transfer_by_length",
+         "tokens of a request", False),
+        ("Share of the GPU", "latency, times that of the whole GPU", "shares", "latency_by_share",
+         "share of the multiprocessors", False),
+    )  # fmt: skip
+    scale = {"memory_by_length": 1e-9, "data_by_length": 1e-9, "transfer_by_length": 100.0}
+    names = found["operators"]
+    out = []
+    for title, unit, axis, key, x, logarithmic in plots:
+        values = np.asarray(found[key]) * scale.get(key, 1.0)
+        most = np.argsort(-values.max(axis=1), kind="stable")[:SHOWN]
+        lines = [
+            _line(found[axis], values[v].tolist(), names[v].replace("_", " "), COLOURS[i],
+                  ("solid", "dash", "dot", "dashdot")[i % 4])
+            for i, v in enumerate(sorted(most))
+        ]  # fmt: skip
+        layout: dict[str, Any] = {}
+        if logarithmic:
+            layout["xaxis"] = {"type": "log", "dtick": 1}
+        chart = drawn(lines, height=350, x=x, y=unit, hovermode="closest", **layout)
+        out.append((title, unit, chart))
+    return out
+
+
+def sweep_figure(found: dict[str, Any], height: int = 350) -> Figure:
+    """Savings in %, ours as lines and the source's figures as crosses."""
+    by = found["by"]
+    rows = [row for row in found["rows"] if "gpus" in row]
+    traces: list[Any] = []
+    for (measure, name, colour), dash in zip(MEASURES, ("solid", "dash", "dot"), strict=True):
+        traces.append(
+            _line([row["at"] for row in rows], [round(100 * row[measure], 2) for row in rows],
+                  name, colour, dash, mode="lines+markers")
+        )  # fmt: skip
+        theirs = SOURCE[by][measure]
+        traces.append(
+            go.Scatter(
+                x=[at for at, _ in theirs],
+                y=[100 * share for _, share in theirs],
+                name=f"{name}, the source",
+                mode="markers",
+                marker={"color": colour, "symbol": "x", "size": 9},
+                hovertemplate="%{x}: %{y:.3~g} %<extra>" + name + ", the source</extra>",
+            )
+        )
+    axis: dict[str, Any] = {} if by == "size" else {"type": "log", "dtick": 1}
+    return drawn(
+        traces, height=height, x=AXES[by], y="% saved against whole replicas", xaxis=axis,
+        yaxis={"rangemode": "normal", "zeroline": True}, hovermode="closest",
+    )  # fmt: skip
+
+
+def _line(x: Any, y: Any, name: str, colour: str, dash: str = "solid", mode: str = "lines") -> Any:
+    return go.Scatter(
+        x=list(x),
+        y=list(y),
+        name=name,
+        mode=mode,
+        line={"color": colour, "dash": dash, "width": 2},
+        hovertemplate="%{x}: %{y:,.4~g}<extra>" + name + "</extra>",
+    )

@@ -1,0 +1,46 @@
+"""The page of a provisioning run: graph, devices, plots that come by themselves, on a phone too."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.urls import reverse
+from playwright.sync_api import expect
+
+from planner.models import Run, User
+from tests.browser.test_pages import PHONE, SIDEWAYS, drawn
+from tests.planner.provision_study import provisioned
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture
+def run(planner: User, tmp_path: Path) -> Run:
+    return provisioned(planner, tmp_path)
+
+
+def test_the_graph_the_devices_and_what_they_depend_on(
+    site: Any, live_server: Any, run: Run, console: list[str]
+) -> None:
+    site.goto(f"{live_server.url}{reverse('web:run', args=[run.pk])}")
+    expect(site.locator("#headline")).to_have_text(run.result["headline"])
+    expect(site.locator(".graph-bottleneck")).to_have_count(1)
+    drawn(site)
+    assert site.locator("#memory-chart .bars .point").count() > 0
+    site.get_by_label("Level", exact=True).select_option("module")
+    expect(site.locator("#strip-chart")).to_be_visible()
+    site.get_by_label("Phase", exact=True).select_option("decode")
+    expect(site.get_by_role("heading", name="Decode of llama-3.1-8b")).to_be_visible()
+    for name in ("length", "rate", "size"):
+        site.locator(f'[hx-get*="part={name}"]').scroll_into_view_if_needed()
+        expect(site.locator(f"#sweep-{name}")).to_be_visible(timeout=60_000)
+    site.locator('[hx-get*="part=sensitivity"]').scroll_into_view_if_needed()
+    expect(site.locator("#response-7")).to_be_visible(timeout=60_000)
+    drawn(site)
+    site.set_viewport_size(PHONE)
+    site.reload()
+    expect(site.locator("#strip-chart[data-drawn]")).to_have_count(1, timeout=20_000)
+    assert site.evaluate(SIDEWAYS) <= 0
+    assert console == []

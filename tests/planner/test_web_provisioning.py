@@ -1,0 +1,85 @@
+"""The page of a provisioning run without scripts, and its REST views: the same figures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.urls import reverse
+from rest_framework.test import APIClient
+
+from planner.models import Run, User
+from planner.services import provisioning
+from tests.planner.provision_study import provisioned
+from tests.planner.web_pages import signed_in, text_of
+
+
+@pytest.fixture
+def run(planner: User, tmp_path: Path) -> Run:
+    return provisioned(planner, tmp_path)
+
+
+def page(planner: User, run: Run, **params: str) -> str:
+    return text_of(signed_in(planner).get(reverse("web:run", args=[run.pk]), params))
+
+
+def test_the_page_says_what_the_document_says(planner: User, run: Run) -> None:
+    text = page(planner, run)
+    assert run.result["headline"] in text
+    for name in ("By operators", "By layers", "By whole replicas"):
+        assert name in text
+    for level in ("operator", "module", "model"):
+        assert "bottleneck" in page(planner, run, phase="prefill", level=level) or level == "model"
+    assert "Decode of llama-3.1-8b" in page(planner, run, phase="decode")
+    assert "Layers and their replicas" in page(planner, run, phase="prefill", level="module")
+    # A choice that is not there falls back to the first.
+    assert "Prefill of llama-3.1-8b" in page(planner, run, pool="nobody", phase="x", level="y")
+
+
+def test_what_does_not_pay_is_the_first_sentence(planner: User, tmp_path: Path) -> None:
+    run = provisioned(planner, tmp_path, busy=False)
+    text = page(planner, run)
+    before, _, _ = text.partition("The levels on the same traffic")
+    assert "does not pay here" in before
+
+
+def test_parts_that_come_by_themselves(planner: User, run: Run) -> None:
+    for part, title in (("rate", "Savings by rate"), ("sensitivity", "Latency by length")):
+        assert title in page(planner, run, part=part, phase="prefill")
+    refused = signed_in(planner).get(reverse("web:run", args=[run.pk]), {"part": "colour"})
+    assert refused.status_code == 404
+
+
+def test_the_api_has_what_the_page_draws(api: APIClient, planner: User, run: Run) -> None:
+    base = f"/api/v1/runs/{run.pk}"
+    found = api.get(f"{base}/sensitivity/", {"phase": "decode"}).json()
+    assert "attention_decode" in found["operators"]
+    assert len(found["latency_by_share"]) == len(found["operators"])
+    swept = api.get(f"{base}/sweeps/rate/").json()
+    assert swept["by"] == "rate"
+    assert [row["at"] for row in swept["rows"]] == list(provisioning.RATES)
+    low = swept["rows"][0]
+    assert low["gpus"] == pytest.approx(1 - low["operator_gpus"] / low["model_gpus"])
+    assert api.get(f"{base}/sweeps/colour/").status_code == 404
+    assert api.get(f"{base}/sensitivity/", {"phase": "both"}).status_code == 400
+    assert api.get(f"{base}/sensitivity/", {"pool": "x / y / z"}).status_code == 404
+    assert api.get(f"{base}/results/").json()["levels"] == run.result["levels"]
+
+
+def test_other_runs_have_none_of_it(api: APIClient, planner: User, run: Run) -> None:
+    Run.objects.filter(pk=run.pk).update(kind="plan", result={"kind": "plan"})
+    answer = api.get(f"/api/v1/runs/{run.pk}/sensitivity/")
+    assert answer.status_code == 409
+    assert "did not provision" in answer.json()["detail"]
+
+
+def test_a_sweep_is_worked_out_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    pool: dict[str, Any] = run.result["pools"][0]
+    first = provisioning.savings_sweep(run, pool, "rate")
+
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError("worked out again")
+
+    monkeypatch.setattr(provisioning, "solve", never)
+    assert provisioning.savings_sweep(run, pool, "rate") == first
