@@ -32,6 +32,7 @@ from simulation.fleet import BATCHING
 from simulation.lifecycle import DRAINING, OFF, READY
 from simulation.performance.curves import decode_growth, iteration_seconds, measured
 from simulation.progress import iteration_end
+from simulation.ranking import rank
 from simulation.results import COMPLETED
 
 # --- the batch -----------------------------------------------------------------------------------
@@ -245,6 +246,7 @@ def begin_run(s: Any, slot: int, t: float) -> None:
     if decodes == 0 and chunk == 0:
         instance.k = 0
         schedule(s, slot, np.inf)
+        rank(s, slot)
         return
 
     curve = s.curves[pool.curve]
@@ -264,6 +266,7 @@ def begin_run(s: Any, slot: int, t: float) -> None:
     if instance.status != READY and instance.status != DRAINING:
         pool.early += 1
     schedule(s, slot, iteration_end(instance, instance.k))
+    rank(s, slot)
 
 
 @kernel
@@ -279,3 +282,4 @@ def retire(s: Any, slot: int, t: float) -> None:
         pool.starting -= 1
     instance.status = OFF
     schedule(s, slot, np.inf)
+    rank(s, slot)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from simulation import compiled, fleet, lifecycle, progress, results, routing
+from simulation import compiled, fleet, lifecycle, progress, ranking, results, routing
 from simulation.compiled import cached_kernel, source_stamp
 from simulation.engine import accounting, batching, heaps, loop, scaling, state, waiting
 from simulation.engine.loop import advance_until, tend_deferred
@@ -60,6 +60,7 @@ advance, scale, tend, observe, close = _entries(
         fleet,
         lifecycle,
         progress,
+        ranking,
         results,
         routing,
         curves,

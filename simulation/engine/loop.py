@@ -47,7 +47,7 @@ def _route(s: Any, r: int, t: float) -> None:
     need = request.isl + request.osl
     if request.carried:
         region = request.serving
-        slot, _ = choose_instance(s, request.model, region, t, need)
+        slot = choose_instance(s, request.model, region, t, need)
         region = region if slot >= 0 else -1
     else:
         region, slot = choose_region(s, request.model, request.home, t, need)
@@ -74,7 +74,7 @@ def _arrive(s: Any, r: int, t: float) -> None:
 def _deliver(s: Any, r: int, t: float) -> None:
     request = s.requests[r]
     need = request.isl + request.osl
-    slot, _ = choose_instance(s, request.model, request.serving, t, need)
+    slot = choose_instance(s, request.model, request.serving, t, need)
     if slot >= 0:
         enqueue(s, slot, r, t)
     else:
@@ -106,10 +106,7 @@ def _release(s: Any, model: int, region: int, t: float) -> None:
     """An endpoint signals: let in deferred requests of its model, oldest first, if it has room."""
     if s.deferred_count[model] == 0:
         return
-    slot, utilisation = choose_instance(s, model, region, t, 0)
-    if slot < 0:
-        return
-    for _ in range(releases(s, utilisation)):
+    for _ in range(releases(s, model, region, t)):
         oldest, tier = -1, -1
         for i in range(s.deferrable.shape[0]):
             head = s.deferred[model, i, 0]
@@ -118,7 +115,7 @@ def _release(s: Any, model: int, region: int, t: float) -> None:
         if oldest < 0:
             return
         request = s.requests[oldest]
-        slot, _ = choose_instance(s, model, region, t, request.isl + request.osl)
+        slot = choose_instance(s, model, region, t, request.isl + request.osl)
         if slot < 0:
             return
         _send(s, _pop_deferred(s, model, tier), region, slot, t)

@@ -11,6 +11,7 @@ from simulation.engine.heaps import schedule
 from simulation.engine.loop import flush_router
 from simulation.lifecycle import DRAINING, OFF, READY, STARTING
 from simulation.progress import iterations_done
+from simulation.ranking import rank
 
 
 @kernel
@@ -51,6 +52,7 @@ def _start(s: Any, p: int, t: float, ready_now: bool) -> None:
     if ready_now:
         instance.status = READY
         pool.ready += 1
+        rank(s, slot)
     else:
         instance.status = STARTING
         pool.starting += 1
@@ -75,6 +77,7 @@ def apply_targets(s: Any, targets: Any, t: float, ready_now: bool) -> None:
                 slot = _least_work(s, p, DRAINING, t)
                 settle(s, slot, t)
                 s.instances[slot].status = READY
+                rank(s, slot)
                 pool.draining -= 1
                 pool.ready += 1
                 reinstated = True
@@ -88,6 +91,7 @@ def apply_targets(s: Any, targets: Any, t: float, ready_now: bool) -> None:
             settle(s, slot, t)
             instance = s.instances[slot]
             instance.status = DRAINING
+            rank(s, slot)
             pool.ready -= 1
             pool.draining += 1
             if instance.running == 0 and instance.waiting == 0:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from simulation.compiled import borrow, kernel
 from simulation.errors import SimulationError
 from simulation.fleet import BATCHING, ROUTERS, Fleet, Pool
+from simulation.ranking import NEVER
 from simulation.results import REJECTED, UNFINISHED
 from simulation.trace import Trace
 
@@ -88,6 +89,8 @@ INSTANCE = np.dtype(
         ("urgent_tail", "i8"),
         ("low", "i8"),  # ... and deferrable
         ("low_tail", "i8"),
+        ("kv_low", "i8"),  # between these its KV tokens stay during the run, while it is ready
+        ("kv_high", "i8"),
         ("settled", "f8"),  # time up to which hours are counted
         ("born", "f8"),  # asked for
     ],
@@ -116,6 +119,10 @@ POOL = np.dtype(
         ("maximum", "i8"),
         ("first", "i8"),  # its slots in State.instances begin here
         ("top", "i8"),  # slots ever used
+        ("tree", "i8"),  # its tree in State.ranking begins here ...
+        ("width", "i8"),  # ... and has so many leaves, a power of two
+        ("kv_low", "i8"),  # sums of those of its ready instances
+        ("kv_high", "i8"),
         ("ready", "i8"),
         ("starting", "i8"),
         ("draining", "i8"),
@@ -165,6 +172,7 @@ class State(NamedTuple):
     series: Array  # float64[7, P, intervals], instance-seconds or tokens
     batch_finish: Array  # int64[S, batch]: per instance a heap of finish numbers ...
     batch_request: Array  # int32[S, batch]: ... and whose they are
+    ranking: Array  # int64: see simulation.ranking
     event_slot: Array  # int64[S]: heap of instances by next event
     delivery_time: Array  # float64[n]: heap of requests on the wire
     delivery_request: Array  # int64[n]
@@ -192,6 +200,7 @@ def borrowed(s: Any) -> Any:
         borrow(s.series),
         borrow(s.batch_finish),
         borrow(s.batch_request),
+        borrow(s.ranking),
         borrow(s.event_slot),
         borrow(s.delivery_time),
         borrow(s.delivery_request),
@@ -248,6 +257,7 @@ def allocate(
         series=np.zeros((7, len(pools), int(np.ceil(duration_s / interval_s - 1e-9)))),
         batch_finish=np.zeros((slots, batch), np.int64),
         batch_request=np.zeros((slots, batch), np.int32),
+        ranking=np.full(int(2 * pools["width"].sum()), NEVER),
         event_slot=np.zeros(max(slots, 1), np.int64),
         delivery_time=np.zeros(max(n, 1)),
         delivery_request=np.zeros(max(n, 1), np.int64),
@@ -342,6 +352,8 @@ def _pools(fleet: Fleet, services: tuple[tuple[str, bool], ...]) -> tuple[Array,
         row["startup"] = pool.startup_s
         row["model"], row["region"] = services.index(service(pool)), regions.index(pool.region)
         row["minimum"], row["maximum"] = pool.minimum, pool.maximum
+    pools["width"] = [1 << max(int(maximum) - 1, 0).bit_length() for maximum in pools["maximum"]]
+    pools["tree"] = 2 * (np.cumsum(pools["width"]) - pools["width"])
     pools["first"] = np.cumsum(pools["maximum"]) - pools["maximum"]
     packed = np.zeros((len(curves), max(len(values) for values in curves.values())))
     for packed_row, values in zip(packed, curves.values(), strict=True):

@@ -8,6 +8,7 @@ from simulation.compiled import kernel
 from simulation.engine.accounting import settle
 from simulation.engine.heaps import schedule
 from simulation.progress import iteration_end, iterations_done
+from simulation.ranking import rank
 
 
 @kernel
@@ -86,6 +87,7 @@ def enqueue(s: Any, slot: int, r: int, t: float) -> None:
         schedule(s, slot, t)
     elif instance.running < pool.max_batch and not blocked:
         interrupt(s, slot, t)
+    rank(s, slot)
 
 
 @kernel

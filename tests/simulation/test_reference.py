@@ -158,6 +158,21 @@ def test_several_regions_and_instances(block):
     assert away > 0
 
 
+def test_the_router_finds_the_same_instance_among_many():
+    for seed in range(20):
+        rng = np.random.default_rng(50_000 + seed)
+        arrivals = np.sort(np.floor(rng.uniform(0, 8.0, 300) * 256) / 256)
+        isl, osl = rng.integers(1, 60, 300), rng.integers(1, 90, 300)
+        prof = random_profile(rng, 150)
+        instances = [Instance(prof) for _ in range(int(rng.integers(5, 40)))]
+        jobs = [Job(*row) for row in zip(arrivals, isl.tolist(), osl.tolist(), strict=True)]
+        serve(instances, jobs)
+        result = simulate(
+            trace(arrivals, isl, osl), fleet(pool(prof)), Flat([len(instances)]), duration_s=2048.0
+        )
+        assert_same(result, jobs, instances)
+
+
 def random_part(rng, x_most, y_most, scale):
     """Seconds that mostly, not always, rise; sometimes measured in a part of the grid only."""
     x = np.unique(rng.integers(1, x_most, rng.integers(1, 6))).astype(float)
