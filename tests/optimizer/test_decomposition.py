@@ -149,6 +149,40 @@ def test_it_agrees_with_the_whole_program(seed):
         assert apart.gap <= 1e-4
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_ranges_in_place_of_columns_give_the_same_plan(seed, monkeypatch):
+    monkeypatch.setattr("planner.optimizer.decomposition.columns.EACH", 2)
+    whole, apart = (
+        solve_window(middling(seed, 1.2), gap=1e-4, method=method)
+        for method in ("whole", "decomposed")
+    )
+    assert apart.status == whole.status == OPTIMAL
+    assert is_feasible(middling(seed, 1.2), apart.target)
+    assert apart.objective_usd == pytest.approx(whole.objective_usd, rel=3e-4)
+
+
+def test_a_cell_of_many_instances_is_bounded_closely():
+    """Hundreds of instances of near-equal price per token: too many nodes to finish each cell."""
+    rng = np.random.default_rng(7)
+    many = middling(0)
+    theta = rng.uniform(0.99, 1.01, many.theta_tps.shape) * many.usd_per_hour[:, 0] * 1000
+    cells = Cells.of(
+        replace(
+            many,
+            theta_tps=theta,
+            demand_tps=many.demand_tps * 300,
+            capacity_gpus=many.capacity_gpus * 500,
+            maximum=np.full(many.maximum.shape, 9000),
+        )
+    )
+    priced = cells.priced(cells.free)
+    columns, cell = priced.x.reshape(-1, 3).astype(np.int32), np.arange(48)
+    found = cells.cost(columns, cell).reshape(priced.lowest.shape)
+    assert np.all(np.einsum("lrg,lg->lr", priced.x, theta) >= cells.need - 1e-6)
+    assert np.all(priced.lowest <= found + 1e-9)
+    assert found == pytest.approx(priced.lowest, rel=1e-3)
+
+
 def test_scarcity_never_costs_less_until_there_is_no_plan():
     costs = []
     for scarcity in (2.0, 1.5, 1.2, 1.0, 0.8, 0.6, 0.4, 0.2):
