@@ -32,12 +32,15 @@ from bench.profile_rows import (
     silicon,
     splitwise,
 )
+from planner.catalogue import gpus, models
+from planner.catalogue.efficiency import efficiencies
 from simulation.performance.compare import FITTED, QUANTITIES, TBT, checks_of, compare_with, joined
 from simulation.performance.fit import fit
 from simulation.performance.fit_linear import Parameter, configurations, least_squares
 from simulation.performance.linear import LinearProfile
 from simulation.performance.profile import Check
-from simulation.performance.specs import Provenance
+from simulation.performance.roofline import roofline_profile
+from simulation.performance.specs import Arrangement, Provenance
 
 ROOT = Path(__file__).parents[1]
 DATA = ROOT / "../shared/data"
@@ -67,12 +70,27 @@ class Built:
         return self.profile.model, self.profile.gpu, self.profile.tp
 
     @property
+    def modelled(self) -> bool:
+        return self.provenance.kind == "modelled"
+
+    @property
     def provenance(self) -> Provenance:
         if self.decode == self.prefill:
             return self.decode
         same = self.decode.kind == self.prefill.kind
         source = f"ITL: {self.decode.source}. Prefill: {self.prefill.source}"
         return Provenance(self.decode.kind if same else "modelled", source)
+
+
+def modelled_spread(profile: LinearProfile) -> float:
+    """What a roofline of the same model and GPUs expects of itself: what is modelled in a profile
+    is not surer than that."""
+    shape, gpu = models()[profile.model].shape, gpus()[profile.gpu]
+    if shape is None:
+        return 0.0
+    limits = {"max_batch": MAX_BATCH, "max_batch_tokens": CHUNK, "kv_capacity_tokens": 1}
+    found = roofline_profile(shape, gpu, Arrangement(tp=profile.tp), efficiencies(), **limits)
+    return found.spread
 
 
 def interval(parameter: Parameter) -> tuple[float, float] | None:
@@ -227,6 +245,7 @@ def as_document(built: Sequence[Built]) -> dict[str, Any]:
             "fitted_prefill_tokens": rounded(p.fitted_prefill_tokens),
             "decode": asdict(b.decode),
             "prefill": asdict(b.prefill),
+            **({"spread": rounded(modelled_spread(p), 3)} if b.modelled else {}),
             "checks": [
                 {k: rounded(v, 3) if isinstance(v, float) else v for k, v in asdict(c).items()}
                 for c in p.checks

@@ -94,6 +94,7 @@ def profile_of(version: ProfileVersion) -> Profile:
         "provenance": Provenance(version.provenance, version.source),
         "checks": tuple(Check(**check) for check in version.checks),
     }
+    spread = float(version.report.get("spread") or 0.0)
     if curve.kind == LINEAR and version.kind == ProfileVersion.Kind.LINEAR:
         alpha, beta, gamma, delta, decodes, tokens = (float(v) for v in curve.values[1:7])
         return LinearProfile(
@@ -103,9 +104,9 @@ def profile_of(version: ProfileVersion) -> Profile:
             delta_s=delta,
             fitted_decodes=decodes,
             fitted_prefill_tokens=tokens,
+            spread=spread,
             **common,
         )
-    spread = float(version.report.get("spread") or 0.0)
     return KeptProfile(kind=version.kind, curve=curve, spread=spread, **common)
 
 

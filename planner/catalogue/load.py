@@ -35,6 +35,7 @@ def profiles() -> dict[ProfileKey, LinearProfile]:
             checks=tuple(Check(**found) for found in entry["checks"]),
             fitted_decodes=entry["fitted_decodes"],
             fitted_prefill_tokens=entry["fitted_prefill_tokens"],
+            spread=entry.get("spread", 0.0),
         )
         for entry in document["profiles"]
     }

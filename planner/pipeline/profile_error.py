@@ -14,7 +14,7 @@ from planner.pipeline.progress import Progress, part
 from planner.pipeline.replay import Study
 from planner.pipeline.sizing import size
 from simulation.performance.adjusted import scaled
-from simulation.performance.compare import telling_check
+from simulation.performance.compare import stated_error as stated
 from simulation.performance.profile import Profile
 
 Document = dict[str, Any]
@@ -30,17 +30,12 @@ class StatedError:
 
 
 def stated_error(profile: Profile) -> StatedError | None:
-    """The mean absolute error of the quantity that is predicted worst, None where nothing is known.
-
-    Of ``telling_check``; a roofline states the spread of the kernels that its factors come from.
-    """
-    worst = telling_check(profile.checks)
-    if worst is not None:
-        return StatedError(worst.mape, f"{worst.quantity}, {worst.against}")
-    spread = getattr(profile, "spread", None)
-    if spread:
-        return StatedError(float(spread), "spread of the measured kernels it was carried over from")
-    return None
+    """The mean absolute error of the quantity that is predicted worst, or the spread expected of
+    what is modelled where that is larger (``stated_check``); None where nothing is known."""
+    found = stated(profile)
+    if found is None:
+        return None
+    return StatedError(found.mape, f"{found.quantity}, {found.against}")
 
 
 def profile_errors(study: Study, planned: Planned, progress: Progress) -> list[Document]:

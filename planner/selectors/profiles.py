@@ -15,7 +15,7 @@ from planner.errors import NotFound
 from planner.mappers import profile_of
 from planner.models import Calibration, Profile, ProfileVersion
 from simulation.performance import profile as core
-from simulation.performance.compare import telling_check
+from simulation.performance.compare import stated_error
 from simulation.performance.fit_linear import UNITS
 from simulation.performance.linear import LinearProfile
 from simulation.performance.profile import Check
@@ -71,8 +71,9 @@ class KnownProfile:
 
     @property
     def telling(self) -> Check | None:
-        """The check that the profile is judged by, the one that a plan states."""
-        return telling_check(self.checks)
+        """The check that the profile is judged by, the one that a plan states; of no rows where it
+        is the spread expected of what is modelled."""
+        return stated_error(self.profile)
 
 
 def built_in_name(model: str, gpu: str, tp: int) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from planner.catalogue.estimating import estimate_fit
 from planner.errors import CatalogueError, PlannerError
 from planner.models import Calibration, ProfileVersion, User
 from planner.selectors.calibrations import calibration_rows
@@ -23,11 +24,13 @@ from simulation.performance import profile as core
 from simulation.performance.compare import Comparison, Residuals, compare_with
 from simulation.performance.fit import fit
 from simulation.performance.fit_linear import Parameter
+from simulation.performance.fit_sweep import Waiting, is_sweep
 from simulation.performance.linear import kv_capacity_tokens
 from simulation.performance.rows import BenchmarkRows
 from simulation.performance.specs import Arrangement, Provenance
 
 KINDS = ("linear", "table", "operator", "roofline")
+ENGINE = "vllm"
 MILLI = ("s", "s per sequence", "s per token")  # units that are read better in thousandths
 
 
@@ -110,11 +113,15 @@ def profile_fit(
     base = computed(wanted) if wanted.kind in COMPUTED else None
     rows = arrangement_rows(calibration, wanted.rows_model, wanted.rows_gpu, wanted.tp)
     rows = _renamed(rows, wanted)
+    capacity = base.kv_capacity_tokens if base else _capacity(wanted)
+    if wanted.kind == "linear" and is_sweep(rows):
+        base = computed(replace(wanted, kind="operator" if wanted.kernels else "roofline"))
     found = fit(
         wanted.kind,
         rows,
-        kv_capacity_tokens=base.kv_capacity_tokens if base else _capacity(wanted),
+        kv_capacity_tokens=capacity,
         base=base,
+        waiting=waiting(),
         provenance=Provenance("measured", calibration.source),
         max_batch=wanted.max_batch,
         max_batch_tokens=wanted.max_batch_tokens,
@@ -146,6 +153,12 @@ def computed(wanted: Wanted) -> core.Profile:
     )
 
 
+def waiting() -> Waiting:
+    """How requests wait at vLLM, whose benchmarks these mostly are."""
+    calibration = estimate_fit().calibration
+    return Waiting(calibration.of("start", ENGINE), calibration.of("order", ENGINE))
+
+
 def _kernel_names(wanted: Wanted) -> list[str]:
     return [row.name for row in kernel_calibrations(wanted.kernels)]
 
@@ -161,7 +174,8 @@ def profile_compare(
     """What a profile says of rows that it was not fitted to; nothing is kept."""
     known = profile_get(profile_name, version)
     rows = arrangement_rows(calibration, rows_model, rows_gpu, known.tp)
-    compared = compare_with(known.profile, rows, f"{rows.rows:,} rows of {calibration.name}")
+    against = f"{rows.rows:,} rows of {calibration.name}"
+    compared = compare_with(known.profile, rows, against, waiting())
     if not compared.checks:
         raise PlannerError(
             f"None of these rows can be compared with {profile_name}: they need a batch, or a "

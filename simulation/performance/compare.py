@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -15,10 +16,13 @@ FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
 
 PREFILL, TBT, SERVED_TBT, TTFT = "prefill time", "TBT", "TBT while serving", "TTFT of one request"
-QUANTITIES = (PREFILL, TBT, SERVED_TBT, TTFT)
+SERVED_TTFT = "TTFT while serving"  # rests on a model of waiting besides the profile
+QUANTITIES = (PREFILL, TBT, SERVED_TBT, TTFT, SERVED_TTFT)
 ROBUST_Z = 3.5  # of the error's logarithm; Iglewicz and Hoaglin 1993
 FITTED = "the rows it was fitted to"
 UNSEEN = "left out of the fit"  # in what a check of rows that the fit had not seen says
+FEW = 5  # rows, below which a check says little
+EXPECTED = "no rows of its own: the spread expected of the modelled part, from measured kernels"
 INSIDE, OUTSIDE = "inside the measured range", "beyond the measured range"
 
 
@@ -85,16 +89,34 @@ def prefill_seconds(profile: Profile, batch: FloatArray, isl: FloatArray) -> Flo
     return np.where(once, iteration_s(profile, none, none, tokens, tokens * isl / 2), chunked)
 
 
-def compare_with(profile: Profile, rows: BenchmarkRows, against: str) -> Comparison:
+class Waiting(Protocol):
+    """How requests wait in a served deployment, see ``fit_sweep.Waiting``."""
+
+    def ttft_s(
+        self,
+        prompt_s: FloatArray,
+        tbt_s: FloatArray,
+        osl: FloatArray,
+        users: FloatArray,
+        held: FloatArray,
+    ) -> FloatArray: ...
+
+
+def compare_with(
+    profile: Profile, rows: BenchmarkRows, against: str, waiting: Waiting | None = None
+) -> Comparison:
     """What ``profile`` says of each row that it can say something about; ``against`` names the rows
     in the checks. Rows must be of the profile's arrangement.
 
     A batch gives its prefill time and TBT. A served row gives its TBT, with the mean iteration of
-    the steady state: all ``concurrency`` sequences decode while ``concurrency * isl / osl`` prompt
-    tokens are prefilled; and its TTFT where nothing can queue, at a concurrency of one.
+    the steady state: b sequences decode (``rows.decoding``) while b isl / osl prompt tokens are
+    prefilled; and its TTFT where nothing can queue, at a concurrency of one. Above it much of TTFT
+    is waiting: it is compared where ``waiting`` says how long that is, as a quantity of its own.
     """
     found = [_prefill(profile, rows), _tbt(profile, rows), _served(profile, rows)]
     found.append(_ttft(profile, rows))
+    if waiting is not None:
+        found.append(_served_ttft(profile, rows, waiting))
     residuals = joined(found)
     return Comparison(checks_of(residuals, against), residuals)
 
@@ -120,11 +142,42 @@ def checks_of(residuals: Residuals, against: str) -> tuple[Check, ...]:
 
 
 def telling_check(checks: Sequence[Check]) -> Check | None:
-    """The one check that a profile is judged by: of the quantity that it predicts worst, on rows
-    that the fit had not seen and inside the measured range, where there are such checks."""
-    for words in (UNSEEN, INSIDE):
-        checks = [check for check in checks if words in check.against] or checks
-    return max(checks, key=lambda check: check.mape, default=None)
+    """The one check that a profile is judged by: of the quantity that it predicts worst, each on
+    rows that the fit had not seen and inside the measured range, where there are such checks.
+
+    Fewer than ``FEW`` such rows are not preferred to what else there is, of which the worst counts.
+    TTFT while serving is left out: most of it is waiting.
+    """
+    judged = [one for one in checks if one.quantity != SERVED_TTFT] or list(checks)
+    told = []
+    for quantity in dict.fromkeys(one.quantity for one in judged):
+        of = [one for one in judged if one.quantity == quantity]
+        for words in (UNSEEN, INSIDE):
+            preferred = [one for one in of if words in one.against]
+            of = preferred if sum(one.rows for one in preferred) >= FEW else of
+        told.append(max(of, key=lambda one: one.mape))
+    told = [one for one in told if INSIDE in one.against] or told
+    return max(told, key=lambda one: one.mape, default=None)
+
+
+def stated_check(checks: Sequence[Check], spread: float, modelled: bool) -> Check | None:
+    """The one error that a profile states: of ``telling_check``, unless the profile is modelled and
+    the ``spread`` expected of a roofline is larger, or nothing was checked; then that spread, as a
+    check of no rows.
+
+    The spread is a standard deviation of the error's logarithm; the mean size of a normal one is
+    0.8 of it. All of it is stated as the mean: it is of kernels, and not all errors are theirs.
+    """
+    told = telling_check(checks)
+    if spread and (told is None or (modelled and spread > told.mape)):
+        return Check("iteration time", EXPECTED, 0, spread, spread, 2 * spread, 0.0)
+    return told
+
+
+def stated_error(profile: Profile) -> Check | None:
+    """``stated_check`` of a profile."""
+    spread = float(getattr(profile, "spread", None) or 0.0)
+    return stated_check(profile.checks, spread, profile.provenance.kind == "modelled")
 
 
 def _entries(
@@ -157,12 +210,16 @@ def _served(profile: Profile, rows: BenchmarkRows) -> Residuals:
     which = np.isfinite(rows.tbt_s) & np.isfinite(rows.concurrency) & np.isnan(rows.batch)
     which &= np.isfinite(rows.isl) & (rows.osl >= 1)
     part = rows.take(which)
-    b = part.concurrency
-    load = (b, b * (part.isl + part.osl / 2), b * part.isl / part.osl)
-    pairs = load[2] * part.isl / 2
-    predicted = iteration_s(profile, *load, pairs)
-    inside = measured_range(profile, *load, pairs)
-    return _entries(SERVED_TBT, which, b, part.tbt_s, predicted, inside)
+    load = _steady(part, part.decoding)
+    predicted = iteration_s(profile, *load)
+    inside = measured_range(profile, *load)
+    return _entries(SERVED_TBT, which, load[0], part.tbt_s, predicted, inside)
+
+
+def _steady(rows: BenchmarkRows, b: FloatArray) -> tuple[FloatArray, ...]:
+    """The mean iteration of served rows that decode ``b`` sequences."""
+    tokens = b * rows.isl / rows.osl
+    return b, b * (rows.isl + rows.osl / 2), tokens, tokens * rows.isl / 2
 
 
 def _ttft(profile: Profile, rows: BenchmarkRows) -> Residuals:
@@ -171,3 +228,18 @@ def _ttft(profile: Profile, rows: BenchmarkRows) -> Residuals:
     predicted = prefill_seconds(profile, none + 1, part.isl)
     inside = measured_range(profile, none, none, part.isl, part.isl**2 / 2)
     return _entries(TTFT, which, part.isl, part.ttft_s, predicted, inside)
+
+
+def _served_ttft(profile: Profile, rows: BenchmarkRows, waiting: Waiting) -> Residuals:
+    which = np.isfinite(rows.ttft_s) & (rows.concurrency > 1) & np.isnan(rows.batch)
+    which &= np.isfinite(rows.isl) & (rows.osl >= 1)
+    part = rows.take(which)
+    room = max(profile.kv_capacity_tokens, 1) / (part.isl + part.osl)
+    held = np.minimum(part.concurrency, np.clip(np.floor(room), 1, profile.max_batch))
+    b = np.minimum(held, np.where(np.isfinite(part.decoding), part.decoding, np.inf))
+    prompt = prefill_seconds(profile, np.ones(b.size), part.isl)
+    load = _steady(part, b)
+    tbt = iteration_s(profile, *load)
+    predicted = waiting.ttft_s(prompt, tbt, part.osl, part.concurrency, held)
+    inside = measured_range(profile, *load)
+    return _entries(SERVED_TTFT, which, part.concurrency, part.ttft_s, predicted, inside)

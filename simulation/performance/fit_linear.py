@@ -37,12 +37,13 @@ class Parameter:
 @dataclass(frozen=True, slots=True)
 class LinearFit:
     """Parameters in seconds, the largest sizes they were fitted on, and sentences on what was
-    assumed; ``alpha, beta, gamma, delta`` in this order."""
+    assumed; ``alpha, beta, gamma, delta`` in this order. ``tied``: to a modelled profile."""
 
     parameters: tuple[Parameter, Parameter, Parameter, Parameter]
     decodes: float
     prefill_tokens: float
     notes: tuple[str, ...] = ()
+    tied: bool = False
 
     @property
     def seconds(self) -> tuple[float, float, float, float]:
@@ -115,8 +116,7 @@ def linear_fit(rows: BenchmarkRows, max_batch_tokens: float) -> LinearFit:
     )  # fmt: skip
     tokens = np.where(np.isfinite(rows.tokens), rows.tokens, rows.isl)
     first = np.isfinite(prefill_s) & (tokens <= max_batch_tokens)
-    served = rows.take(np.isfinite(rows.tbt_s) & np.isfinite(rows.concurrency) & near)
-    served = served.take(np.isnan(served.batch) & np.isfinite(served.isl) & (served.osl >= 1))
+    served = served_rows(rows)
     if not decode.rows:
         if not served.rows:
             raise SimulationError(
@@ -143,6 +143,17 @@ def linear_fit(rows: BenchmarkRows, max_batch_tokens: float) -> LinearFit:
     )
 
 
+def served_rows(rows: BenchmarkRows) -> BenchmarkRows:
+    """Rows of served deployments with all that the fit of their TBT asks for; of prompts and
+    outputs up to ``CONTEXT`` tokens where there are such."""
+    found = rows.take(
+        np.isfinite(rows.tbt_s) & np.isfinite(rows.concurrency) & np.isnan(rows.batch)
+        & np.isfinite(rows.isl) & (rows.osl >= 1)
+    )  # fmt: skip
+    near = np.fmax(found.isl, found.osl) <= CONTEXT
+    return found.take(near) if near.any() else found
+
+
 UNITS = {"alpha": "s", "beta": "s per sequence", "gamma": "s", "delta": "s per token"}
 
 
@@ -155,7 +166,7 @@ def _parameters(line: Line, names: tuple[str, str]) -> tuple[Parameter, Paramete
 
 
 def _from_served(rows: BenchmarkRows) -> LinearFit:
-    b = rows.concurrency
+    b = rows.decoding
     tokens = b * rows.isl / rows.osl
     design = np.column_stack([np.ones(rows.rows), b, tokens])
     line = least_squares(design, rows.tbt_s, configurations(rows))

@@ -40,6 +40,7 @@ class LinearProfile:
     checks: tuple[Check, ...] = ()
     fitted_decodes: float = np.inf  # largest batch, and most prefill tokens of an iteration, of the
     fitted_prefill_tokens: float = np.inf  # rows that the parameters were fitted to
+    spread: float = 0.0  # of what was modelled in it, as in a roofline profile; 0 where nothing was
 
     def __post_init__(self) -> None:
         for name in ("alpha_s", "beta_s", "gamma_s", "delta_s"):

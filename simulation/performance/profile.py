@@ -18,6 +18,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from simulation.errors import SimulationError
 from simulation.performance.curves import Curve, evaluate, inside
 from simulation.performance.specs import Provenance
 
@@ -40,7 +41,12 @@ class Check:
 
 
 def check(quantity: str, against: str, measured: FloatArray, predicted: FloatArray) -> Check:
-    """Compare two arrays of the same shape; ``measured`` must be positive."""
+    """Compare two arrays of the same shape, not empty; ``measured`` must be positive."""
+    if not np.size(measured):
+        raise SimulationError(
+            f"There is no measurement of {quantity} to compare with ({against}); leave the check "
+            "out, or give rows that have it."
+        )
     errors = np.asarray(predicted, np.float64) / np.asarray(measured, np.float64) - 1.0
     size = np.abs(errors)
     return Check(

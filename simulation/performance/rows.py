@@ -83,6 +83,12 @@ class BenchmarkRows:
         """Prompt tokens of the batch."""
         return self.batch * self.isl
 
+    @property
+    def decoding(self) -> FloatArray:
+        """Mean sequences in decode of a served row: by Little's law tokens per second times the
+        time between them, where the throughput is known, else all requests in flight."""
+        return np.fmin(self.throughput * self.tbt_s, self.concurrency)
+
     def arrangements(self) -> Iterator[tuple[tuple[str, str, int], BenchmarkRows]]:
         """Rows by (model, GPU, TP), in the order of first appearance."""
         keys = list(zip(self.model.tolist(), self.gpu.tolist(), self.tp.tolist(), strict=True))

@@ -22,7 +22,7 @@ from planner.web.forms.calibration import ComputedForm
 from planner.web.listings import choice_names, kernel_choices
 from planner.web.profile_figures import decode_figure, prefill_figure, residual_figures
 from planner.web.request import Request
-from simulation.performance.compare import telling_check
+from simulation.performance.compare import stated_check
 from simulation.performance.fit_linear import UNITS
 from simulation.performance.profile import Check, Profile
 
@@ -124,7 +124,11 @@ def versions(name: str) -> list[ProfileVersion]:
     """Every version with the check that it is judged by as ``telling``."""
     rows = known.profile_versions(name)
     for row in rows:
-        row.telling = telling_check([Check(**check) for check in row.checks])  # type: ignore[attr-defined]
+        row.telling = stated_check(  # type: ignore[attr-defined]
+            [Check(**check) for check in row.checks],
+            float(row.report.get("spread") or 0.0),
+            row.provenance == "modelled",
+        )
     return rows
 
 

@@ -1,0 +1,182 @@
+"""What a deployment served at one prompt and output length over a range of load can tell.
+
+Such a sweep is what vLLM's and GuideLLM's benchmarks are run for most. Every iteration decodes b
+sequences and prefills b isl / osl tokens, in one proportion, so that TBT = alpha + s b has the
+slope s = beta + delta isl / osl, and nothing in it tells beta from delta. TTFT at the lowest load
+says how long one prompt takes, and nothing in it tells gamma from delta. What is missing is tied to
+a modelled profile of the same model and GPU: gamma and delta keep its proportion (one factor, which
+TTFT decides), and beta is what that delta leaves of the slope.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.optimize import nnls
+from scipy.stats import norm
+
+from simulation.errors import SimulationError
+from simulation.performance.fit_linear import (
+    CONFIDENCE,
+    UNITS,
+    LinearFit,
+    Parameter,
+    configurations,
+    least_squares,
+    served_rows,
+)
+from simulation.performance.profile import Profile, iteration_s
+from simulation.performance.rows import BenchmarkRows
+
+FloatArray = npt.NDArray[np.float64]
+
+APART = 1.25  # between the largest and least isl / osl, below which beta and delta are one slope
+NEAR = 1.05  # times the lowest load: repeats of it
+SIZES = np.geomspace(64.0, 1.0, 24)  # of an iteration's token budget, where a prompt's line is read
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """How requests wait in a served deployment, from ``calibration.Calibration``: seconds from
+    arrival to the first iteration, and the share of the others whose prompts come first."""
+
+    start_s: float
+    order: float
+
+    def ttft_s(
+        self,
+        prompt_s: FloatArray,
+        tbt_s: FloatArray,
+        osl: FloatArray,
+        users: FloatArray,
+        held: FloatArray,
+    ) -> FloatArray:
+        """TTFT as in ``closed_loop``: the start, the iteration under way, one's own prompt and
+        those of a share of the others; ``held`` of the ``users`` have a place in the batch, the
+        rest wait for one by Little's law."""
+        others = self.order * (np.maximum(held, 1.0) - 1.0)
+        ttft = self.start_s + tbt_s + prompt_s * (1.0 + others)
+        wait: FloatArray = (ttft + (osl - 1.0) * tbt_s) * (users / held - 1.0)
+        return ttft + wait
+
+
+def is_sweep(rows: BenchmarkRows) -> bool:
+    """Whether a linear fit has served rows alone, all with nearly the same isl / osl."""
+    if (np.isfinite(rows.tbt_s) & np.isfinite(rows.batch)).any():
+        return False
+    served = served_rows(rows)
+    if not served.rows:
+        return False
+    ratio = served.isl / served.osl
+    return bool(ratio.max() < APART * ratio.min())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prompt:
+    """Seconds of one prompt alone, from TTFT at the lowest load; arrays over those rows.
+
+    ``high`` is TTFT itself, ``seconds`` without what the closed loop takes for waiting.
+    """
+
+    isl: FloatArray
+    seconds: FloatArray
+    high: FloatArray
+    load: float  # requests in flight
+    rows: npt.NDArray[np.int64]  # of the benchmark rows
+
+
+def prompt_alone(rows: BenchmarkRows, waiting: Waiting | None) -> Prompt | None:
+    """None where no served row says its TTFT and load. With at most one request in flight nothing
+    waits; above, at most half of TTFT is taken for waiting, since a model of it says how much."""
+    known = np.isfinite(rows.ttft_s) & np.isfinite(rows.concurrency) & np.isfinite(rows.isl)
+    if not known.any():
+        return None
+    load = float(rows.concurrency[known].min())
+    lowest = np.flatnonzero(known & (rows.concurrency <= max(NEAR * load, 1.0)))
+    part = rows.take(lowest)
+    ttft = part.ttft_s
+    seconds = ttft
+    if load > 1 and waiting is not None:
+        before = waiting.start_s + np.nan_to_num(part.tbt_s)
+        each = 1.0 + waiting.order * (part.concurrency - 1.0)
+        seconds = np.maximum((ttft - before) / each, ttft / 2)
+    return Prompt(part.isl, seconds, ttft, load, lowest)
+
+
+def prefill_line(base: Profile, budget: float) -> tuple[float, float]:
+    """gamma and delta in seconds of a profile's prefill iterations up to ``budget`` tokens, by the
+    least relative errors."""
+    tokens = budget / SIZES
+    none = np.zeros(tokens.shape)
+    seconds = iteration_s(base, none, none, tokens, tokens * tokens / 2)
+    gamma, delta = nnls(np.column_stack([1 / seconds, tokens / seconds]), np.ones(tokens.size))[0]
+    return float(gamma), float(delta)
+
+
+def sweep_fit(
+    rows: BenchmarkRows, base: Profile, budget: float, waiting: Waiting | None = None
+) -> LinearFit:
+    """C1 on a sweep (``is_sweep``) of one arrangement, tied to ``base``, a profile of the same.
+
+    Intervals: those of alpha and of the slope by the jackknife; of the prompt's time between what
+    the closed loop leaves of TTFT and TTFT itself, widened by the spread of ``base``.
+    """
+    served = served_rows(rows)
+    prompt = prompt_alone(rows, waiting)
+    if prompt is None:
+        raise SimulationError(
+            "The rows have one isl and osl, so that only TTFT tells prefill from decode, and they "
+            "have none; add it (ttft_ms)."
+        )
+    batch = served.decoding
+    line = least_squares(
+        np.column_stack([np.ones(served.rows), batch]), served.tbt_s, configurations(served)
+    )
+    alpha, slope = line.values.tolist()
+    ratio = float(np.median(served.isl / served.osl))
+
+    gamma, delta = prefill_line(base, budget)
+    modelled = np.ceil(prompt.isl / budget) * gamma + prompt.isl * delta
+    factor = float(np.median(prompt.seconds / modelled))
+    z = norm.ppf(0.5 + CONFIDENCE / 2)
+    spread = float(np.exp(z * (getattr(base, "spread", None) or 0.0)))
+    low = float((prompt.seconds / modelled).min()) / spread
+    high = float((prompt.high / modelled).max()) * spread
+
+    notes = [
+        "The rows have one proportion of isl to osl, in which the time between tokens cannot tell "
+        f"decodes (β) from the prompts among them (δ). TTFT at {prompt.load:,.3g} in flight "
+        f"(measured) decides them together with a {base.kind} profile of {base.model} on "
+        f"{base.tp} x {base.gpu} (modelled): γ and δ are its own, times {factor:.2f}."
+    ]
+    if prompt.load > 1:
+        share = float(np.median(1 - prompt.seconds / prompt.high))
+        notes.append(
+            f"No row has a single request in flight: {share:.0%} of TTFT at the lowest load was "
+            "taken for waiting, by the closed loop of estimates (modelled)."
+        )
+    most = slope / ratio  # all of the slope
+    if factor * delta > most:
+        notes.append(
+            f"δ is {most * 1e3:.3g} ms per token, all that the time between tokens grows by, and "
+            f"not the {factor * delta * 1e3:.3g} ms by TTFT; the rest of TTFT is in γ."
+        )
+        tokens = most
+        isl = float(np.median(prompt.isl))
+        first = max(float(np.median(prompt.seconds)) - tokens * isl, 0.0) / np.ceil(isl / budget)
+    else:
+        tokens, first = factor * delta, factor * gamma
+    beta = max(slope - tokens * ratio, 0.0)
+    ends = float(line.low[1]) - high * delta * ratio, float(line.high[1]) - low * delta * ratio
+    parameters = (
+        Parameter("alpha", alpha, float(line.low[0]), float(line.high[0]), UNITS["alpha"]),
+        Parameter("beta", beta, max(ends[0], 0.0), max(ends[1], beta), UNITS["beta"]),
+        Parameter("gamma", first, min(low * gamma, first), max(high * gamma, first),
+                  UNITS["gamma"]),
+        Parameter("delta", tokens, min(low * delta, tokens), max(high * delta, tokens),
+                  UNITS["delta"]),
+    )  # fmt: skip
+    largest = max(float((batch * served.isl / served.osl).max()), min(prompt.isl.max(), budget))
+    return LinearFit(parameters, float(batch.max()), largest, notes=tuple(notes), tied=True)
