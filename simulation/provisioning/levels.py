@@ -35,6 +35,7 @@ METHODS = ("greedy", "exact", "brute")
 FALLEN_BACK = "as whole replicas: nothing finer is less"
 MEMORY_PRICES = (0.0, 0.25, 1.0, 4.0)
 """Weights of memory against load in the price of a choice; the best placed plan is kept."""
+EVEN = 0.02  # of power: plans on as many devices that differ by no more are told apart by memory
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -229,7 +230,9 @@ def fewest_replicas(phase: PhaseProblem, device_bytes: float) -> IntArray:
 def _best_placed(
     phase: PhaseProblem, plans: list[OperatorPlan | None], device_bytes: float, *, shared: bool
 ) -> Level | None:
-    best: Level | None = None
+    """The placed plan of fewest devices; of those the one that holds least memory among the ones
+    within ``EVEN`` of the least power."""
+    found: list[Level] = []
     problem = phase.problem
     seen: set[bytes] = set()
     for plan in plans:
@@ -240,21 +243,28 @@ def _best_placed(
             continue
         seen.add(key)
         placed = algorithm2(problem, phase.demand, plan, device_bytes, shared=shared)
-        level = Level(
-            level="operator",
-            method=plan.method,
-            devices=placed.devices,
-            power_w=fleet_watts(problem, phase.power, placed.devices, plan.batch, plan.parallel),
-            memory_bytes=float(placed.memory_bytes.sum()),
-            latency_s=placed.latency_s,
-            slo_s=problem.slo_s,
-            seconds=0.0,
-            plan=plan,
-            placement=placed,
+        found.append(
+            Level(
+                level="operator",
+                method=plan.method,
+                devices=placed.devices,
+                power_w=fleet_watts(
+                    problem, phase.power, placed.devices, plan.batch, plan.parallel
+                ),
+                memory_bytes=float(placed.memory_bytes.sum()),
+                latency_s=placed.latency_s,
+                slo_s=problem.slo_s,
+                seconds=0.0,
+                plan=plan,
+                placement=placed,
+            )
         )
-        if best is None or _order(level) < _order(best):
-            best = level
-    return best
+    if not found:
+        return None
+    fewest = min(one.devices for one in found)
+    found = [one for one in found if one.devices == fewest]
+    enough = (1.0 + EVEN) * min(one.power_w for one in found)
+    return min((one for one in found if one.power_w <= enough), key=lambda one: one.memory_bytes)
 
 
 def _fits(phase: PhaseProblem, plan: OperatorPlan, device_bytes: float) -> bool:

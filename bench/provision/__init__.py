@@ -1,0 +1,1 @@
+"""Provisioning below the replica: how near to the optimum, how fast, and what it saves."""

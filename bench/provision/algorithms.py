@@ -1,0 +1,95 @@
+"""Gaps of the greedy algorithms and of Algorithm 2 on seeded random cases, and the times."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
+from simulation.provisioning.exact import exact
+from simulation.provisioning.greedy import algorithm1, improved
+from simulation.provisioning.placement import algorithm2, exact_placement
+from simulation.provisioning.problem import OperatorProblem
+from tests.simulation.provisioning.cases import random_demand, random_problem
+
+CASES = 500
+LARGE = {"operators": 30, "batches": 64, "parallel": 4, "replicas": 64}
+DEVICE = 10.0  # units of memory in the small placement cases
+
+
+def gaps() -> dict[str, float]:
+    """Slots over the proven optimum less 1, mean over the feasible ones of the 500 small cases, and
+    the share of feasible cases that an algorithm leaves without a plan that keeps the limit."""
+    found: dict[str, list[float]] = {"printed": [], "algorithm1": [], "our": []}
+    missed = dict.fromkeys(found, 0)
+    feasible = 0
+    ways: dict[str, Callable[[OperatorProblem], object]] = {
+        "printed": lambda p: algorithm1(p, printed=True),
+        "algorithm1": algorithm1,
+        "our": improved,
+    }
+    for seed in range(CASES):
+        problem = random_problem(seed, operators=2 + seed % 3, dag=seed % 2 == 1)
+        best = exact(problem)
+        if best is None:
+            continue
+        feasible += 1
+        for name, way in ways.items():
+            plan = way(problem)
+            if plan is None or not plan.feasible:  # type: ignore[attr-defined]
+                missed[name] += 1
+            else:
+                found[name].append(plan.slots / best.slots - 1.0)  # type: ignore[attr-defined]
+    out: dict[str, float] = {"cases": feasible}
+    for name, values in found.items():
+        out[f"{name}_greedy_gap"] = float(np.mean(values))
+        out[f"{name}_greedy_infeasible"] = missed[name] / feasible
+    return out
+
+
+def placement_gap() -> dict[str, float]:
+    """Devices of Algorithm 2 over the fewest, less 1, of one plan on up to 9 single-GPU replicas;
+    mean, and the largest. Plans are those of the greedy."""
+    found = []
+    for seed in range(200):
+        problem = random_problem(
+            seed, operators=2 + seed % 2, batches=2, parallel=1, replicas=3, dag=False
+        )
+        plan = improved(problem)
+        demand = random_demand(problem, seed)
+        if plan is None:
+            continue
+        greedy = algorithm2(problem, demand, plan, DEVICE)
+        best = exact_placement(problem, demand, plan, DEVICE)
+        if best is None or not greedy.feasible or (greedy.memory_bytes > DEVICE).any():
+            raise AssertionError(f"Algorithm 2 broke a limit on case {seed}.")
+        found.append(greedy.devices / best.devices - 1.0)
+    return {
+        "placement_gap": float(np.mean(found)),
+        "placement_gap_most": float(np.max(found)),
+        "placement_cases": len(found),
+    }
+
+
+def times(rounds: int = 20) -> dict[str, float]:
+    """Slowest over seeds, each the fastest of ``rounds``: solving 30 operators x 64 batch sizes x 4
+    parallelisms x 64 replicas exactly, and replanning them by our greedy."""
+    exact_s, replan_s, left = [], [], 0
+    for seed in range(12):
+        problem = random_problem(seed, **LARGE, dag=seed % 2 == 1)
+        if exact(problem) is None:
+            left += 1
+            continue
+        exact_s.append(min(_seconds(partial(exact, problem)) for _ in range(3)))
+        replan_s.append(min(_seconds(partial(improved, problem)) for _ in range(rounds)))
+    print(f"{len(exact_s)} large cases timed, {left} have no plan", file=sys.stderr)
+    return {"exact_seconds": max(exact_s), "replan_ms": 1e3 * max(replan_s)}
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    begun = time.perf_counter()
+    work()
+    return time.perf_counter() - begun

@@ -1,0 +1,113 @@
+"""The services of the table: models, GPUs with measured kernels, traces and limits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from bench.accuracy.operators import aic_kernels
+from planner.catalogue import hardware
+from planner.catalogue.efficiency import efficiencies
+from planner.catalogue.power import power_model
+from simulation.performance.memory import MEMORY_SHARE
+from simulation.performance.operator import measured_s
+from simulation.performance.roofline import estimated_s
+from simulation.provisioning.levels import Level, at_level, model_level
+from simulation.provisioning.workload import Phase, PhaseProblem, Service, Timing, phase_problem
+
+DATA = Path(__file__).parents[2] / "../shared/data"
+MODELS = ("qwen2-7b", "llama-3-8b", "qwen2-57b-a14b", "llama-3.1-70b")
+GPUS = ("A100-80GB", "H100-SXM")
+RATES = (20.0, 40.0, 80.0, 160.0)
+PHASES: tuple[Phase, ...] = ("prefill", "decode")
+BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)
+MOST = 512  # replicas of one operator
+SHIFT_S = 5.0
+# TTFT and TBT; the source names none. Prompts of Mooncake are ten times as long.
+LIMITS = {"azure": {"prefill": 1.0, "decode": 0.05}, "mooncake": {"prefill": 5.0, "decode": 0.05}}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Requests:
+    """Arrivals (seconds from the first) and lengths of a trace."""
+
+    arrival_s: npt.NDArray[np.float64]
+    isl: npt.NDArray[np.float64]
+    osl: npt.NDArray[np.float64]
+
+    @property
+    def rate(self) -> float:
+        return self.arrival_s.size / float(self.arrival_s[-1])
+
+    def at(self, rate: float, seed: int = 1) -> Requests:
+        """As many requests as that takes over the same time: copies, each shifted by some seconds,
+        so that the ups and downs of minutes stay and those of seconds are Poisson's."""
+        rng = np.random.default_rng(seed)
+        count = round(self.arrival_s.size * rate / self.rate)
+        picked = np.sort(np.resize(np.arange(self.arrival_s.size), count))
+        arrival = self.arrival_s[picked] + rng.normal(0.0, SHIFT_S, count)
+        arrival = np.abs(arrival)  # reflected at the start
+        order = np.argsort(arrival, kind="stable")
+        return Requests(arrival[order], self.isl[picked][order], self.osl[picked][order])
+
+
+@cache
+def trace(name: str) -> Requests:
+    """Azure 2023 conversations, or Mooncake conversations."""
+    if name == "azure":
+        rows = pl.read_csv(DATA / "traces/azure2023_conv.csv.gz", try_parse_dates=True)
+        when = rows["TIMESTAMP"].cast(pl.Datetime("us")).dt.epoch("us").to_numpy() / 1e6
+        columns = ("ContextTokens", "GeneratedTokens")
+    else:
+        rows = pl.read_ndjson(DATA / "traces/mooncake_conversation.jsonl.gz")
+        when = rows["timestamp"].to_numpy() / 1e3
+        columns = ("input_length", "output_length")
+    isl, osl = (rows[column].to_numpy().astype(np.float64) for column in columns)
+    return Requests(when - when[0], isl, osl)
+
+
+@cache
+def timing_of(gpu: str, *, measured: bool = True) -> Timing:
+    """Measured kernels of the GPU where the data has them, efficiency factors for the rest."""
+    spec, factors = hardware.gpu(gpu), efficiencies()
+    if measured and (DATA / "profiles/aic_gemm.parquet").exists():
+        return partial(measured_s, kernels=aic_kernels(DATA, gpu), gpu=spec, efficiencies=factors)
+    return partial(estimated_s, gpu=spec, efficiencies=factors)
+
+
+def problem(
+    model: str, gpu: str, phase: Phase, rate: float, isl: float, osl: float, slo_s: float
+) -> PhaseProblem:
+    spec = hardware.gpu(gpu)
+    return of_service(Service(hardware.shape(model), spec, phase, rate, isl, osl, slo_s))
+
+
+def of_service(service: Service) -> PhaseProblem:
+    heads = service.shape.heads
+    return phase_problem(
+        service,
+        timing_of(service.gpu.name),
+        batches=BATCHES,
+        parallel=[p for p in (1, 2, 4, 8) if heads % p == 0],
+        max_replicas=MOST,
+        power=power_model(service.gpu),
+    )
+
+
+def device_bytes(gpu: str) -> float:
+    return MEMORY_SHARE * hardware.gpu(gpu).memory_bytes
+
+
+def levels(phase: PhaseProblem, wanted: tuple[str, ...] = ("operator",)) -> dict[str, Level]:
+    """The levels of a phase, the model's first; empty where whole replicas keep no limit."""
+    room = device_bytes(phase.service.gpu.name)
+    whole = model_level(phase, room)
+    if whole is None:
+        return {}
+    finer = {level: at_level(level, phase, room, whole=whole, proofs=True) for level in wanted}
+    return {"model": whole, **{name: one for name, one in finer.items() if one is not None}}

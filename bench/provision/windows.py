@@ -1,0 +1,91 @@
+"""Window by window at equal attainment: what each granularity holds, and how long it takes."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import numpy as np
+
+from bench.provision.services import (
+    LIMITS,
+    PHASES,
+    device_bytes,
+    of_service,
+    trace,
+)
+from planner.catalogue import hardware
+from simulation.provisioning.over_time import Windows, at_attainment, over_time, windows_of
+from simulation.provisioning.workload import Service
+
+WINDOW_S = 10.0
+STARTUP_S = 30.0  # of a whole replica, "tens of seconds" (section 1 of the source)
+ATTAINMENT = 0.95
+WEEK = 60_480
+
+
+def courses(model: str, gpu: str, rate: float) -> list[dict[str, object]]:
+    """Azure 2023 conversations scaled to ``rate``, in windows of 10 s planned on the one before."""
+    requests = trace("azure").at(rate)
+    windows = windows_of(requests.arrival_s, requests.isl, requests.osl, WINDOW_S)
+    found: list[dict[str, object]] = []
+    for phase in PHASES:
+        service = Service(
+            hardware.shape(model), hardware.gpu(gpu), phase, rate,
+            float(requests.isl.mean()), float(requests.osl.mean()), LIMITS["azure"][phase],
+        )  # fmt: skip
+        begun = time.perf_counter()
+        courses = at_attainment(
+            windows, service, of_service, device_bytes(gpu), startup_s=STARTUP_S,
+            attainment=ATTAINMENT, levels=("model", "operator"),
+        )  # fmt: skip
+        seconds = time.perf_counter() - begun
+        one, two = courses["model"], courses["operator"]
+        row: dict[str, object] = {
+            "model": model, "gpu": gpu, "phase": phase, "rate": rate, "windows": one.met.size,
+            "seconds": seconds,
+            "equal": abs(one.attainment - two.attainment) <= 0.002,
+        }  # fmt: skip
+        for name, course in courses.items():
+            row |= {
+                f"{name}_gpu_hours": course.gpu_hours(WINDOW_S),
+                f"{name}_kwh": course.kwh(WINDOW_S),
+                f"{name}_memory_gb": float(course.memory_bytes.mean() / 1e9),
+                f"{name}_attainment": course.attainment,
+                f"{name}_headroom": course.headroom,
+            }
+        row |= {
+            "gpus": 1 - two.gpu_hours(WINDOW_S) / one.gpu_hours(WINDOW_S),
+            "energy": 1 - two.kwh(WINDOW_S) / one.kwh(WINDOW_S),
+            "memory": 1 - float(two.memory_bytes.mean() / one.memory_bytes.mean()),
+        }
+        found.append(row)
+        print(
+            f"{model} on {gpu}, {phase}, Azure 2023 at {rate:.0f}/s in {one.met.size} windows: "
+            f"GPU-hours {one.gpu_hours(WINDOW_S):.1f} > {two.gpu_hours(WINDOW_S):.1f}, kWh "
+            f"{one.kwh(WINDOW_S):.2f} > {two.kwh(WINDOW_S):.2f}, attainment "
+            f"{one.attainment:.1%} / {two.attainment:.1%}, headroom {one.headroom:.0%} / "
+            f"{two.headroom:.0%}, {seconds:.0f} s",
+            file=sys.stderr,
+            flush=True,
+        )
+    return found
+
+
+def week_seconds(model: str = "llama-3.1-70b", gpu: str = "H100-SXM") -> float:
+    """Seconds to replan a week of 10 s windows by operators, decode, with a day's rise and fall."""
+    rng = np.random.default_rng(1)
+    day = 1 + 0.6 * np.sin(2 * np.pi * np.arange(WEEK) * WINDOW_S / 86_400)
+    rate = rng.poisson(30 * day * WINDOW_S) / WINDOW_S
+    few = rng.poisson(1155, WEEK) * rng.lognormal(0, 0.1, WEEK)
+    windows = Windows(WINDOW_S, rate, few, rng.normal(211, 15, WEEK))
+    service = Service(
+        hardware.shape(model), hardware.gpu(gpu), "decode", 30.0, 1155, 211,
+        LIMITS["azure"]["decode"],
+    )  # fmt: skip
+    begun = time.perf_counter()
+    over_time(
+        windows, service, of_service, device_bytes(gpu), startup_s=STARTUP_S, headroom=0.2,
+        levels=("operator",),
+    )  # fmt: skip
+    return time.perf_counter() - begun
