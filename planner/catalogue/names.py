@@ -67,5 +67,6 @@ def unknown(what: str, name: str, known: Mapping[str, str]) -> CatalogueError:
     """What to say of a name that nothing has."""
     forms = difflib.get_close_matches(plain(name), known, n=8, cutoff=0.4)
     close = list(dict.fromkeys(known[form] for form in forms))
-    hint = f"; the nearest are {', '.join(close)}" if close else ""
-    return CatalogueError(f"{what} {name!r} is not built in{hint}.")
+    hint = f"the nearest are {', '.join(close)}" if close else "add your own, or use a built-in one"
+    shown = name if len(name) <= 100 else f"{name[:100]}..."
+    return CatalogueError(f"{what} {shown!r} is not built in; {hint}.")

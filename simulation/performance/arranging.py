@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from simulation.errors import SimulationError
 from simulation.performance.calibration import ENGINES
+from simulation.performance.efficiency import COMPUTED_IN
 from simulation.performance.specs import Arrangement, GpuSpec, ModelShape
 
 # Users of a disaggregated deployment beyond which attention is usually data parallel, and decode
@@ -41,15 +42,16 @@ class Deployment:
         for name, least in (("isl", 1), ("osl", 1), ("concurrency", 1)):
             value = getattr(self, name)
             if not least <= value < math.inf:
-                raise SimulationError(f"{name} is {value}; give at least {least}.")
+                raise SimulationError(f"{name} is {value:g}; give at least {least}.")
         if self.engine not in ENGINES:
             raise SimulationError(
                 f"Engine {self.engine!r} is unknown; use one of {', '.join(ENGINES)}."
             )
         if self.isl + self.osl > self.shape.max_context:
+            length = self.isl + self.osl
             raise SimulationError(
                 f"{self.shape.name} takes {self.shape.max_context} tokens of input and output, not "
-                f"{self.isl + self.osl:.0f}; shorten isl or osl."
+                f"{f'{length:.0f}' if length < 1e12 else f'{length:g}'}; shorten isl or osl."
             )
         for name in ("prefill_workers", "decode_workers"):
             value = getattr(self, name)
@@ -77,6 +79,29 @@ class Arranged:
 
 def arrange(given: Deployment) -> Arranged:
     """Fill in what ``given`` leaves out."""
+    found = _filled(given)
+    return replace(found, assumptions=found.assumptions + _cannot_be_as_said(given, found))
+
+
+def _cannot_be_as_said(given: Deployment, found: Arranged) -> tuple[str, ...]:
+    """What an engine would refuse or do in another way."""
+    notes, shape, gpu, weights = [], given.shape, given.gpu, found.decode.weights
+    for tp in dict.fromkeys((found.decode.tp, found.prefill.tp)):
+        if shape.heads % tp:
+            notes.append(
+                f"tp {tp} does not divide the {shape.heads} attention heads of {shape.name}, which "
+                "most engines refuse; computed as if it did"
+            )
+    unit = next((name for name in COMPUTED_IN[weights] if gpu.peak_flops.get(name)), weights)
+    if unit != weights and weights != "int4":  # which is known to be of weights alone
+        notes.append(
+            f"{gpu.name} does not compute in {weights}: weights are kept in {weights}, "
+            f"computed in {unit}"
+        )
+    return tuple(notes)
+
+
+def _filled(given: Deployment) -> Arranged:
     notes = list(given.notes)
     if given.prefill is None:
         where, workers = _together(given, notes)

@@ -56,7 +56,10 @@ class Command(HeadroomCommand):
         if "rows" in answer:
             return "\n".join(_line(row) for row in answer["rows"])
         lines = [_line(answer), f"{answer['provenance']['kind']}: {answer['provenance']['source']}"]
-        return "\n".join([*lines, *(f"assumed: {note}" for note in answer["assumptions"])])
+        lines += [f"assumed: {note}" for note in answer["assumptions"]]
+        return "\n".join(
+            [*lines, *(f"note: {note}" for note in answer["expected_error"]["outside"])]
+        )
 
 
 def _line(row: dict[str, Any]) -> str:
@@ -64,7 +67,7 @@ def _line(row: dict[str, Any]) -> str:
         return f"refused: {row['refused']}"
     error = row["expected_error"]
     return (
-        f"{row['model']} on {row['gpus']:g} x {row['gpu']}: TTFT {row['ttft_ms']:.0f} ms "
+        f"{row['model']} on {row['gpus']:.10g} x {row['gpu']}: TTFT {row['ttft_ms']:.0f} ms "
         f"(+-{error['ttft']:.0%}), TBT {row['tbt_ms']:.1f} ms (+-{error['tbt']:.0%}), "
         f"{row['tokens_per_s']:,.0f} tokens/s, {row['power_w']:,.0f} W, "
         f"{row['memory_gb']:.0f} GB per GPU"
