@@ -17,6 +17,7 @@ from simulation.performance.specs import ModelShape
 
 Config = Mapping[str, Any]
 LARGEST = 1_000_000_000
+MOST_LAYERS = 10_000
 LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
 HIDDEN = ("hidden_size", "n_embd", "d_model")
 HEADS = ("num_attention_heads", "n_head", "num_heads", "n_heads")
@@ -44,17 +45,26 @@ def shape_of(config: Config, name: str = "") -> ModelShape:
     """
     if not isinstance(config, Mapping):
         raise CatalogueError("config.json: expected one JSON object of named fields.")
-    reader = _Reader(config, name or str(config.get("_name_or_path") or "model"))
-    if config.get("is_encoder_decoder"):
+    called = name or str(config.get("_name_or_path") or "model")
+    try:
+        return _shape(_Reader(config, called))
+    except SimulationError as error:
+        raise CatalogueError(f"config.json of {called}: {error}") from None
+    except (TypeError, AttributeError, LookupError, ArithmeticError):
+        raise CatalogueError(
+            f"config.json of {called}: a field has another form than transformers give it (a list "
+            "where a number belongs, or a 0); give the file as it was published."
+        ) from None
+
+
+def _shape(reader: _Reader) -> ModelShape:
+    if reader.outer.get("is_encoder_decoder"):
         raise reader.refuse("is_encoder_decoder is true; only decoder models are served here")
     values = reader.base() | reader.attention() | reader.experts()
     values |= reader.hybrid(values)
     if "linear_layers" not in values:
         values |= reader.windows(values["layers"])
-    try:
-        return ModelShape(name=reader.name, encoder=reader.encoder(), **values)
-    except SimulationError as error:
-        raise CatalogueError(f"config.json of {reader.name}: {error}") from None
+    return ModelShape(name=reader.name, encoder=reader.encoder(), **values)
 
 
 def precision_of(config: Config) -> str:
@@ -70,14 +80,16 @@ def precision_of(config: Config) -> str:
     if "fp8" in text or "float-quantized" in text:
         return "fp8"
     bits = quantised.get("bits") or 4 * bool(quantised.get("load_in_4bit")) or _bits(quantised)
-    return {4: "int4", 8: "int8"}.get(bits, "bf16")
+    return {"4": "int4", "8": "int8"}.get(str(bits), "bf16")
 
 
-def _bits(quantised: Mapping[str, Any]) -> int:
+def _bits(quantised: Mapping[str, Any]) -> Any:
     """Of the first group of a compressed-tensors config."""
-    for group in (quantised.get("config_groups") or {}).values():
-        return int((group.get("weights") or {}).get("num_bits") or 0)
-    return 0
+    try:
+        group = next(iter(quantised["config_groups"].values()))
+        return group["weights"]["num_bits"]
+    except (LookupError, TypeError, AttributeError, StopIteration):
+        return 0
 
 
 class _Reader:
@@ -112,14 +124,16 @@ class _Reader:
         return found
 
     def base(self) -> dict[str, Any]:
-        hidden = self.needed(*HIDDEN)
+        layers, hidden = self.needed(*LAYERS), self.needed(*HIDDEN)
+        if layers > MOST_LAYERS:
+            raise self.refuse(f"{layers:,} layers are more than any model has; correct it")
         intermediate = self.number(*INTERMEDIATE)
         if intermediate is None:
             # GPT-2, Bloom and Falcon leave it at four times the width; MoE configs may leave it out
             intermediate = self.number("moe_intermediate_size") or 4 * hidden
         tied = self.text.get("tie_word_embeddings", self.outer.get("tie_word_embeddings"))
         return {
-            "layers": self.needed(*LAYERS),
+            "layers": layers,
             "hidden": hidden,
             "vocab": self.needed("vocab_size"),
             "intermediate": intermediate,

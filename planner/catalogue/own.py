@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from planner.catalogue.hardware import TYPICAL_CONTEXT
 from planner.errors import CatalogueError
 from simulation.errors import SimulationError
-from simulation.performance import memory
 from simulation.performance.specs import BYTES, GpuSpec, ModelShape, ModelSpec, Provenance
 
 GIGA, TERA = 1e9, 1e12
+LARGEST = 1_000_000_000  # of any count in a shape
+SWITCHES = ("gated", "tied_embeddings", "attention_gate")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +104,14 @@ def model_given(spec: ModelSpec) -> dict[str, Any]:
 def model_shape(name: str, given: Mapping[str, Any]) -> ModelShape:
     """A shape from the fields of ModelShape; raises CatalogueError naming what is wrong."""
     known = {field.name for field in fields(ModelShape)} - {"name", "encoder"}
-    for key in given:
+    for key, value in given.items():
         if key not in known:
             raise CatalogueError(
                 f"Model {name}: shape.{key} is not known; there are {', '.join(sorted(known))}."
             )
+        if not _fits(key, value):
+            kind = "true or false" if key in SWITCHES else "a whole number of at least 0"
+            raise CatalogueError(f"Model {name}: shape.{key} must be {kind}, not {value!r:.60}.")
     try:
         return ModelShape(name=name, **given)
     except TypeError as error:
@@ -118,16 +121,12 @@ def model_shape(name: str, given: Mapping[str, Any]) -> ModelShape:
         raise CatalogueError(str(error)) from None
 
 
-def model_of_shape(shape: ModelShape) -> ModelSpec:
-    """The memory of a shape in 16 bits, as the catalogue counts it."""
-    return ModelSpec(
-        name=shape.name,
-        weight_bytes=memory.weight_bytes(shape),
-        kv_bytes_per_token=memory.kv_bytes_per_token(shape, context=TYPICAL_CONTEXT),
-        max_context=shape.max_context,
-        provenance=Provenance("published", "its shape"),
-        shape=shape,
-    )
+def _fits(key: str, value: Any) -> bool:
+    if key in SWITCHES:
+        return isinstance(value, bool)
+    if key == "kv_compression":  # a mean
+        return not isinstance(value, str) and 1 <= (_number(value) or 0) <= LARGEST
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST
 
 
 def _values(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from django.db import OperationalError, ProgrammingError
@@ -12,7 +12,6 @@ from planner.errors import NotFound
 from planner.mappers import gpu_of, model_of
 from planner.models import OwnGpu, OwnModel
 from planner.scenario.known import NOTHING, Known
-from simulation.performance import memory
 from simulation.performance.specs import GpuSpec, ModelSpec, Provenance
 
 Spec = TypeVar("Spec", GpuSpec, ModelSpec)
@@ -87,11 +86,7 @@ def model_in(name: str, weights: str, kv_cache: str = "bf16") -> ModelSpec:
     spec = model_get(name).spec
     if spec.shape is None or (weights, kv_cache) == ("bf16", "bf16"):
         return spec
-    return replace(
-        spec,
-        weight_bytes=memory.weight_bytes(spec.shape, weights),
-        kv_bytes_per_token=memory.kv_bytes_per_token(spec.shape, kv_cache),
-    )
+    return catalogue.model_of_shape(spec.shape, spec.provenance, weights, kv_cache)
 
 
 def gpu_sources(entry: Entry[GpuSpec, OwnGpu]) -> dict[str, Provenance]:

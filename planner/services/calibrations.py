@@ -17,8 +17,7 @@ from planner import storage
 from planner.errors import IngestError
 from planner.ingest.benchmarks import BENCHMARK_FORMATS, BenchmarkFile, read_benchmarks
 from planner.ingest.kernels import FORMATS as KERNEL_FORMATS
-from planner.ingest.kernels import KernelFile, read_frame, read_kernels
-from planner.ingest.kernels.reader import detect
+from planner.ingest.kernels import KernelFile, kernel_format, read_kernels
 from planner.mappers import rows_table
 from planner.models import Calibration, User
 from planner.selectors.hardware import gpus_list, models_list
@@ -145,7 +144,9 @@ def kernel_file(path: Path, name: str, format: str) -> KernelFile:
     """Measured kernels, those that name a model by its shape in the catalogue."""
     shapes = {e.name: e.spec.shape for e in models_list() if e.spec.shape is not None}
     gpus = {entry.name: entry.spec for entry in gpus_list()}
-    return read_kernels(path, shapes=shapes, gpus=gpus, name=name, format=format)
+    return read_kernels(
+        path, shapes=shapes, gpus=gpus, name=name, format=format, max_bytes=MAX_UPLOAD_BYTES
+    )
 
 
 def _has_kernels(path: Path, name: str, reading: Reading) -> bool:
@@ -153,7 +154,7 @@ def _has_kernels(path: Path, name: str, reading: Reading) -> bool:
     if reading.format != AUTO:
         return False
     try:
-        detect(read_frame(path, name))
+        kernel_format(path, name, MAX_UPLOAD_BYTES)
     except IngestError:
         return False
     return True

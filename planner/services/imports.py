@@ -11,6 +11,7 @@ from django.db import transaction
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
+from planner import catalogue
 from planner.catalogue import own
 from planner.catalogue.huggingface import precision_of, shape_of
 from planner.errors import CatalogueError
@@ -18,12 +19,13 @@ from planner.models import OwnGpu, OwnModel, User
 from planner.selectors.hardware import gpus_list, models_list
 from planner.services.access import check_may_plan
 from planner.services.hardware import gpu_save, model_save
-from simulation.performance.specs import ModelSpec
+from simulation.performance.specs import ModelShape, ModelSpec, Provenance
 
 MAX_BYTES = 1_000_000
 MAX_ENTRIES = 200
 CONFIG_KEYS = ("model_type", "architectures", "hidden_size", "n_embd", "d_model")
-ANCHOR = re.compile(r"(?:^|[\s\[{,])&\w")
+MAX_YAML_CHARACTERS = 250_000  # a few seconds to read
+ANCHOR = re.compile(r"(?:^|[\s\[{,:?-])&\S")
 COMMON = ("name", "kind", "source")
 
 
@@ -39,16 +41,10 @@ def hardware_import(
     check_may_plan(user)
     document = _read(data, file_name)
     if "gpus" not in document and "models" not in document:
-        if (
-            "hidden_size" not in document
-            and "n_embd" not in document
-            and not any(
-                isinstance(part, Mapping) and "hidden_size" in part for part in document.values()
-            )
-        ):
+        if not _is_config(document):
             raise CatalogueError(
                 f"{file_name} has neither gpus nor models at its top, and is no config.json of a "
-                "model (hidden_size is missing)."
+                f"model (it has none of {', '.join(CONFIG_KEYS)})."
             )
         return [_config(user, document, file_name, name, source)]
     unknown = sorted(set(document) - {"gpus", "models"})
@@ -78,7 +74,7 @@ def hardware_import(
                     f"{', '.join(facts) or 'what is no mapping'}."
                 )
             if shape is not None:
-                spec = own.model_of_shape(own.model_shape(said["name"], shape))
+                spec = _of_shape(own.model_shape(said["name"], shape))
                 kept.append(model_save(user=user, spec=spec, model=row, **said))
             else:
                 kept.append(model_save(user=user, given=facts, model=row, **said))
@@ -106,7 +102,12 @@ def _config(
 
 def model_of_config(name: str, config: Mapping[str, Any]) -> ModelSpec:
     """The model that a config.json describes; raises CatalogueError naming what is missing."""
-    return own.model_of_shape(shape_of(config, name))
+    return _of_shape(shape_of(config, name))
+
+
+def _of_shape(shape: ModelShape) -> ModelSpec:
+    """Its memory in 16 bits, as the catalogue counts it."""
+    return catalogue.model_of_shape(shape, Provenance("published", "its shape"))
 
 
 def _is_config(document: Mapping[str, Any]) -> bool:
@@ -143,6 +144,10 @@ def _read(data: bytes, file_name: str) -> Mapping[str, Any]:
 
 
 def _yaml(text: str) -> Any:
+    if len(text) > MAX_YAML_CHARACTERS:
+        raise CatalogueError(
+            f"YAML of more than {MAX_YAML_CHARACTERS:,} characters is not taken; split the file."
+        )
     if ANCHOR.search(text):  # a few lines of aliases can stand for billions of values
         raise CatalogueError("YAML with anchors and aliases is not taken; write the values out.")
     return YAML(typ="safe", pure=True).load(text)

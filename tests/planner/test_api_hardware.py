@@ -328,3 +328,28 @@ def test_names_that_addresses_need_and_yaml_that_multiplies_are_refused(api):
     refused = api.post("/api/v1/hardware/", {"file": file})
     assert refused.status_code == 422
     assert "anchors" in refused.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "gpus: &.a [1, 1]\nmodels: [*.a, *.a]\n",
+        'models: [{"source":&b [1, 1]}, *b]\n',
+        "models:\n- {name: m, shape: {layers: 2, hidden: 8, vocab: 9, heads: 1, kv_heads: 1, "
+        "head_dim: 8, intermediate: xy, max_context: 9}}\n",
+    ],
+)
+def test_a_file_that_would_blow_up_is_refused(api, text):
+    file = SimpleUploadedFile("own.yaml", text.encode())
+    refused = api.post("/api/v1/hardware/", {"file": file})
+    assert refused.status_code == 422, refused.content
+    assert "anchors" in refused.json()["detail"] or "intermediate" in refused.json()["detail"]
+
+
+def test_a_config_with_other_names_for_its_sizes_is_a_config(api):
+    config = {"model_type": "mpt", "d_model": 4096, "n_heads": 32, "n_layers": 32,
+              "max_seq_len": 2048, "vocab_size": 50432}  # fmt: skip
+    file = SimpleUploadedFile("config.json", json.dumps(config).encode())
+    made = api.post("/api/v1/hardware/", {"file": file, "name": "my mpt"})
+    assert made.status_code == 201, made.content
+    assert made.json()["models"] == ["my mpt"]

@@ -85,3 +85,24 @@ def test_something_else_than_an_object_is_refused() -> None:
 )  # fmt: skip
 def test_precision_of_the_weights(quantised: Any, expected: str) -> None:
     assert precision_of({"quantization_config": quantised}) == expected
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"num_attention_heads": 0},
+        {"layer_types": 7, "sliding_window": 4096},
+        {"vision_config": {"depth": "many"}},
+        {"compress_ratios": ["a", "b"]},
+        {"num_hidden_layers": 500_000_000},
+        {"hybrid_override_pattern": [["M"]]},
+    ],
+)
+def test_a_field_of_another_form_is_a_sentence(changes: dict[str, Any]) -> None:
+    with pytest.raises(CatalogueError, match="config.json of mine"):
+        shape_of(CONFIGS["llama-3.1-8b"] | changes, "mine")
+
+
+@pytest.mark.parametrize("quantised", [{"bits": [4]}, {"config_groups": [1]}, {"bits": {}}, "fp8"])
+def test_a_precision_that_is_not_said_in_a_known_form_is_16_bits(quantised: Any) -> None:
+    assert precision_of({"quantization_config": quantised}) == "bf16"

@@ -1,5 +1,11 @@
 """Import of measured operators (kernels) from files into tables of ``simulation.performance``."""
 
-from planner.ingest.kernels.reader import FORMATS, KernelFile, read_frame, read_kernels
+from planner.ingest.kernels.reader import (
+    FORMATS,
+    KernelFile,
+    kernel_format,
+    read_frame,
+    read_kernels,
+)
 
-__all__ = ["FORMATS", "KernelFile", "read_frame", "read_kernels"]
+__all__ = ["FORMATS", "KernelFile", "kernel_format", "read_frame", "read_kernels"]

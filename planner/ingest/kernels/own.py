@@ -122,13 +122,16 @@ def _parts(frame: Frame) -> list[tuple[tuple[str, str, str, str], Frame]]:
     return found
 
 
-def json_frame(path: Path, name: str) -> Frame:
+def json_frame(path: Path, name: str, max_bytes: int = MAX_JSON_BYTES) -> Frame:
     """The rows of a JSON file: a list of objects; a row's number stands for its line."""
-    if path.stat().st_size > MAX_JSON_BYTES:
-        raise IngestError(f"{name} is larger than {MAX_JSON_BYTES >> 20} MiB; write it as CSV.")
+    limit = min(max_bytes, MAX_JSON_BYTES)
+    if path.stat().st_size > limit:
+        raise IngestError(f"{name} is larger than {limit / 1e6:.0f} MB; write it as CSV.")
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, UnicodeDecodeError) as error:
+    except RecursionError:
+        raise IngestError(f"{name} is nested too deeply to be a list of measurements.") from None
+    except ValueError as error:
         raise IngestError(f"{name} is not valid JSON ({error}); write it again.") from None
     if not isinstance(content, list) or not all(isinstance(row, dict) for row in content):
         raise IngestError(f"{name} must hold a list of objects, one per measurement.")

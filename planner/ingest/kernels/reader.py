@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -33,6 +33,7 @@ from planner.ingest.kernels.physics import plausible
 from planner.ingest.options import IngestOptions
 from planner.ingest.source import Source
 from planner.ingest.tables import open_table
+from simulation.errors import SimulationError
 from simulation.performance.kernels import KernelRows
 from simulation.performance.specs import GpuSpec, ModelShape
 
@@ -89,15 +90,17 @@ def read_kernels(
     gpus: Mapping[str, GpuSpec],
     name: str = "",
     format: str = "auto",
+    max_bytes: int = LIMIT_BYTES,
 ) -> KernelFile:
     """The measured kernels in a file.
 
     ``shapes`` are models by name, needed by formats that name a model instead of the sizes of its
     layers; ``gpus`` the catalogue's types, against whose peaks rows are checked where it knows
-    them. Raises IngestError with file, line or column, and the remedy.
+    them. The file may have ``max_bytes``, and four times as many unpacked. Raises IngestError with
+    file, line or column, and the remedy.
     """
-    frame = read_frame(Path(path), name)
-    found = format if format != "auto" else detect(frame)
+    frame = read_frame(Path(path), name, max_bytes)
+    found = format if format != "auto" else detect(frame.data.columns, frame.name)
     if found not in FORMATS:
         raise IngestError(
             f"There is no kernel format {found!r}; choose one of auto, {', '.join(FORMATS)}."
@@ -105,7 +108,15 @@ def read_kernels(
     missing = [c for c in FORMATS[found][0] if c not in frame.data.columns]
     if missing:
         raise IngestError(f"{frame.name} lacks the column {missing[0]} of the format {found}.")
-    by_gpu = FORMATS[found][1](frame, shapes)
+    try:
+        by_gpu = FORMATS[found][1](frame, shapes)
+    except IngestError:
+        raise
+    except (SimulationError, TypeError, ValueError, LookupError, ArithmeticError) as problem:
+        raise IngestError(
+            f"{frame.name} is not as the format {found} has it ({problem}); a cell that names a "
+            "GPU, a model or a size is empty or no number, correct or remove its row."
+        ) from None
     if not any(by_gpu.values()):
         raise IngestError(f"{frame.name} holds no measured kernel; it has a header only.")
     set_aside: Counter[str] = Counter(frame.set_aside)
@@ -115,34 +126,52 @@ def read_kernels(
     return KernelFile(frame.name, found, frame.source, frame.data.height, by_gpu, set_aside)
 
 
-def detect(frame: Frame) -> str:
-    """The format that has the columns of ``frame``."""
-    columns = set(frame.data.columns)
-    for name, (needed, _) in FORMATS.items():
-        if columns.issuperset(needed):
-            return name
+def kernel_format(path: Path, name: str = "", max_bytes: int = LIMIT_BYTES) -> str:
+    """The format of a file by its columns, without reading it all; raises IngestError."""
+    if is_json(path, name):
+        return detect(own.json_frame(path, name or path.name, max_bytes).data.columns, name)
+    options = _options(name, max_bytes)
+    with tempfile.TemporaryDirectory() as scratch:
+        table = open_table(Source(path, options), options, Path(scratch))
+        return detect(table.columns, name)
+
+
+def detect(columns: Sequence[str], name: str) -> str:
+    """The format that has these columns."""
+    for format, (needed, _) in FORMATS.items():
+        if set(columns).issuperset(needed):
+            return format
     raise IngestError(
-        f"{frame.name} is in no kernel format that is known: it has the columns "
-        f"{', '.join(frame.data.columns[:12])}; see docs for the columns of our own format."
+        f"{name} is in no kernel format that is known: it has the columns "
+        f"{', '.join(columns[:12])}; see docs for the columns of our own format."
     )
 
 
-def read_frame(path: Path, name: str = "") -> Frame:
+def read_frame(path: Path, name: str = "", max_bytes: int = LIMIT_BYTES) -> Frame:
     """All rows of a file, whatever their format; raises IngestError where it is no table."""
-    options = IngestOptions(name=name, max_bytes=LIMIT_BYTES, max_expanded_bytes=4 * LIMIT_BYTES)
-    if path.name.endswith(".json") or name.endswith(".json"):
-        return own.json_frame(path, name or path.name)
+    if is_json(path, name):
+        return own.json_frame(path, name or path.name, max_bytes)
+    options = _options(name, max_bytes)
     source = Source(path, options)
     with tempfile.TemporaryDirectory() as scratch:
         table = open_table(source, options, Path(scratch))
         batches = list(table.batches(table.columns))
-        if batches and batches[0].faults:
-            line = int(batches[0].faults[0].lines[0])
+    for batch in batches:
+        if batch.faults:
+            line = int(batch.faults[0].lines[0])
             raise IngestError(f"{source.name}, {table.unit} {line}: not a row of the table.")
-        frames = [batch.frame for batch in batches]
+    frames = [batch.frame for batch in batches]
     data = pl.concat(frames, how="vertical_relaxed") if frames else pl.DataFrame()
     lines = np.concatenate([batch.lines for batch in batches]) if batches else np.zeros(0, np.int64)
     return Frame(source.name, table.unit, data.with_columns(_numeric(data)), lines)
+
+
+def is_json(path: Path, name: str) -> bool:
+    return (name or path.name).endswith(".json")
+
+
+def _options(name: str, max_bytes: int) -> IngestOptions:
+    return IngestOptions(name=name, max_bytes=max_bytes, max_expanded_bytes=4 * max_bytes)
 
 
 def _numeric(data: pl.DataFrame) -> list[pl.Series]:

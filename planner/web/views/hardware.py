@@ -22,7 +22,6 @@ from planner.web.paging import paged
 from planner.web.request import Request
 from simulation.performance.specs import BYTES, Provenance
 
-MAX_CATALOGUE_BYTES = 1_000_000
 SHOWN_PRICES = 12
 
 
@@ -119,7 +118,7 @@ def add_file(request: Request) -> HttpResponse:
         try:
             kept = imports.hardware_import(
                 user=request.user,
-                data=file.read(MAX_CATALOGUE_BYTES + 1),
+                data=file.read(imports.MAX_BYTES + 1),
                 file_name=file.name,
                 name=form.cleaned_data["name"],
             )

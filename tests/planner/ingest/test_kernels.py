@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 
 from planner.catalogue import hardware
 from planner.errors import IngestError
-from planner.ingest.kernels import KernelFile, read_kernels
+from planner.ingest.kernels import KernelFile, kernel_format, read_kernels
 from simulation.performance.kernels import KernelRows, kernels
 from simulation.performance.specs import ModelShape
 
@@ -196,3 +197,35 @@ def test_prompts_measured_on_h200_are_faster_than_it_can_be(shared_data: Path) -
     file = read_kernels(path, shapes={}, gpus=hardware.gpus())
     assert file.by_gpu["H200"] == []
     assert len(file.by_gpu["H100-SXM"]) == 2
+
+
+def test_what_an_upload_may_expand_to_is_bounded(tmp_path: Path) -> None:
+    row = "norm,bf16,8,4096,4096,,,,,,,3.5,H200,script\n"
+    path = tmp_path / "rows.csv.gz"
+    path.write_bytes(gzip.compress((f"{OWN}\n" + row * 200_000).encode()))
+    limit = 500_000
+    assert kernel_format(path, max_bytes=limit) == "own"  # its columns are read, not all of it
+    with pytest.raises(IngestError, match="expands to more than"):
+        read_kernels(path, shapes={}, gpus={}, max_bytes=limit)
+
+
+def test_a_deep_json_is_no_list_of_measurements(tmp_path: Path) -> None:
+    with pytest.raises(IngestError, match="nested too deeply"):
+        read(tmp_path, "[" * 200_000 + "]" * 200_000, "deep.json")
+
+
+@pytest.mark.parametrize(("column", "value"), [("tp", ""), ("n_head", "0"), ("n_embd", "many")])
+def test_a_size_that_is_none_is_said(tmp_path: Path, column: str, value: str) -> None:
+    sizes = {"gpu": "a100", "model": "m", "tp": "1", "n_head": "8", "n_kv_head": "8",
+             "n_embd": "512", "n_expanded_embd": "2048", "vocab_size": "1000",
+             "use_gated_mlp": "true", "num_tokens": "8"}  # fmt: skip
+    times = dict.fromkeys(
+        ("attn_pre_proj_ms", "attn_post_proj_ms", "mlp_up_proj_ms", "mlp_down_proj_ms",
+         "mlp_act_ms", "attn_rope_ms", "emb_ms", "input_layernorm_ms", "add_ms"), "0.1"
+    )  # fmt: skip
+    row = sizes | times
+    text = f"{','.join(row)}\n{','.join(row.values())}\n"
+    assert read(tmp_path, text).format == "vidur_mlp_ops"
+    bad = row | {column: value}
+    with pytest.raises(IngestError, match=r"rows\.csv is not as the format vidur_mlp_ops has it"):
+        read(tmp_path, f"{','.join(bad)}\n{','.join(bad.values())}\n")
