@@ -237,7 +237,10 @@ def calibrated(
     """
     found = compare_with(base, rows, FITTED).residuals
     factors: dict[str, FloatArray] = {}
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = (
+        f"Its shape is that of a {base.kind} profile ({base.provenance.kind}); the rows decide one "
+        "factor per phase (measured).",
+    )
     for phase, quantities in (("prefill", (PREFILL, TTFT)), ("decode", (TBT, SERVED_TBT))):
         which = np.isin(found.quantity, quantities)
         if which.any():
@@ -274,7 +277,7 @@ def calibrated(
     parameters = tuple(
         Parameter(f"{name} factor", middle, low, high, "")
         for name, f in (("decode", decode), ("prefill", prefill))
-        for low, middle, high in [np.quantile(f, (0.025, 0.5, 0.975)).tolist()]
+        for low, middle, high in [_spread_of(f)]
     )
     profile = CalibratedProfile(
         model=base.model, gpu=base.gpu, tp=base.tp, max_batch=base.max_batch,
@@ -282,6 +285,14 @@ def calibrated(
         provenance=provenance, kind=kind, curve=curve,
     )  # fmt: skip
     return profile, parameters, notes
+
+
+def _spread_of(factors: FloatArray) -> tuple[float, float, float]:
+    """The middle of the rows' factors, and the ends that hold 95% of them, unknown of one row."""
+    if factors.size < 2:
+        return np.nan, float(factors[0]), np.nan
+    low, middle, high = np.quantile(factors, (0.025, 0.5, 0.975)).tolist()
+    return low, middle, high
 
 
 def beside_prompts(

@@ -56,10 +56,20 @@ class Waiting:
         """TTFT as in ``closed_loop``: the start, the iteration under way, one's own prompt and
         those of a share of the others; ``held`` of the ``users`` have a place in the batch, the
         rest wait for one by Little's law."""
-        others = self.order * (np.maximum(held, 1.0) - 1.0)
-        ttft = self.start_s + tbt_s + prompt_s * (1.0 + others)
+        ttft = self.before_s(tbt_s, held) + prompt_s * self.prompts(held)
         wait: FloatArray = (ttft + (osl - 1.0) * tbt_s) * (users / held - 1.0)
         return ttft + wait
+
+    def before_s(self, tbt_s: FloatArray, users: FloatArray) -> FloatArray:
+        """Seconds before the first prompt: none where one is alone, which TTFT under load jumps
+        from; between one and two in flight, as often as there is another."""
+        before: FloatArray = (self.start_s + tbt_s) * np.clip(users - 1.0, 0.0, 1.0)
+        return before
+
+    def prompts(self, users: FloatArray) -> FloatArray:
+        """How many prompts are computed up to one's first token, its own among them."""
+        count: FloatArray = 1.0 + self.order * (np.maximum(users, 1.0) - 1.0)
+        return count
 
 
 def is_sweep(rows: BenchmarkRows) -> bool:
@@ -99,9 +109,8 @@ def prompt_alone(rows: BenchmarkRows, waiting: Waiting | None) -> Prompt | None:
     ttft = part.ttft_s
     seconds = ttft
     if load > 1 and waiting is not None:
-        before = waiting.start_s + np.nan_to_num(part.tbt_s)
-        each = 1.0 + waiting.order * (part.concurrency - 1.0)
-        seconds = np.maximum((ttft - before) / each, ttft / 2)
+        before = waiting.before_s(np.nan_to_num(part.tbt_s), part.concurrency)
+        seconds = np.maximum((ttft - before) / waiting.prompts(part.concurrency), ttft / 2)
     return Prompt(part.isl, seconds, ttft, load, lowest)
 
 
@@ -157,17 +166,26 @@ def sweep_fit(
             f"No row has a single request in flight: {share:.0%} of TTFT at the lowest load was "
             "taken for waiting, by the closed loop of estimates (modelled)."
         )
+    first, tokens = factor * gamma, factor * delta
+    isl = float(np.median(prompt.isl))
+    alone, chunks = float(np.median(prompt.seconds)), float(np.ceil(isl / budget))
+    if first > alpha:  # an iteration of both would take more than was measured
+        first, tokens = alpha, (alone - chunks * alpha) / isl
+        notes.append(
+            f"γ is that of an iteration among decodes, {alpha * 1e3:.3g} ms, and not the "
+            f"{factor * gamma * 1e3:.3g} ms of that profile; the rest of TTFT is in δ."
+        )
     most = slope / ratio  # all of the slope
-    if factor * delta > most:
+    if tokens > most:
+        first = min((alone - most * isl) / chunks, alpha)
+        over = alone - chunks * first - most * isl
         notes.append(
             f"δ is {most * 1e3:.3g} ms per token, all that the time between tokens grows by, and "
-            f"not the {factor * delta * 1e3:.3g} ms by TTFT; the rest of TTFT is in γ."
-        )
+            f"not the {tokens * 1e3:.3g} ms by TTFT"
+            + (f"; {over * 1e3:.3g} ms of TTFT are in no iteration and left out." if over > 0
+               else ".")
+        )  # fmt: skip
         tokens = most
-        isl = float(np.median(prompt.isl))
-        first = max(float(np.median(prompt.seconds)) - tokens * isl, 0.0) / np.ceil(isl / budget)
-    else:
-        tokens, first = factor * delta, factor * gamma
     beta = max(slope - tokens * ratio, 0.0)
     ends = float(line.low[1]) - high * delta * ratio, float(line.high[1]) - low * delta * ratio
     parameters = (

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from simulation.performance.rows import NUMBERS, BenchmarkRows
 BENCHMARK_FORMATS = ("auto", "vllm", "guidellm", "wva", "splitwise", "sageserve", "csv")
 MAX_BYTES = 200_000_000  # a JSON with every request of a long run; rows alone are far smaller
 MAX_ROWS = 1_000_000
+SPACE = re.compile(r"\s*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,15 +123,14 @@ def _json(text: str, name: str, format: str) -> tuple[str, BenchmarkRows, Sequen
 
 
 def _documents(text: str, name: str) -> list[dict[str, object]]:
-    """The objects of a JSON document, of a list of them, or of one per line."""
+    """The objects of a JSON document, of a list of them, or of several one after the other."""
     try:
         value = json.loads(text)
     except RecursionError:
         raise IngestError(f"{name} is nested too deeply to be a benchmark result.") from None
     except ValueError as error:
-        lines = [line for line in text.splitlines() if line.strip()]
         try:
-            value = [json.loads(line) for line in lines]
+            value = list(_joined(text))
         except (ValueError, RecursionError):
             raise IngestError(
                 f"{name} is not JSON ({error}); give the file as the benchmark wrote it."
@@ -138,3 +139,11 @@ def _documents(text: str, name: str) -> list[dict[str, object]]:
     if not documents or not all(isinstance(document, dict) for document in documents):
         raise IngestError(f"{name} holds no results; one JSON object per benchmark is expected.")
     return documents
+
+
+def _joined(text: str) -> Iterator[object]:
+    """The documents of files joined by ``cat``, with or without line ends between them."""
+    decoder, at = json.JSONDecoder(), 0
+    while (start := SPACE.match(text, at).end()) < len(text):  # type: ignore[union-attr]
+        value, at = decoder.raw_decode(text, start)
+        yield value

@@ -81,14 +81,20 @@ class Command(HeadroomCommand):
         kernels = [one for one in files if one.kind == Calibration.Kind.KERNELS]
         rows = [one for one in files if one.kind == Calibration.Kind.BENCHMARK]
         if len(rows) > 1:
-            raise PlannerError("Give one file of benchmark rows at a time; join them before.")
+            raise PlannerError(
+                "Give one file of benchmark rows at a time; join JSON files before (cat run-*.json "
+                "> runs.json), and tables under one header."
+            )
+        if not rows and options["kind"] not in COMPUTED:
+            held = f"; {kernels[0].name} holds measured kernels" if kernels else ""
+            raise PlannerError(
+                f"A {options['kind']} profile is fitted to benchmark rows; name a file{held}."
+            )
         wanted = _wanted(options, rows[0] if rows else None, tuple(one.pk for one in kernels))
         if rows:
             version = profile_fit(user=None, calibration=rows[0], wanted=wanted)
-        elif wanted.kind in COMPUTED:
-            version = profile_compute(user=None, wanted=wanted)
         else:
-            raise PlannerError(f"A {wanted.kind} profile is fitted to benchmark rows; name a file.")
+            version = profile_compute(user=None, wanted=wanted)
         asked = {"action": "show", "name": version.profile.name, "profile_version": version.version}
         return self.answer(asked)
 

@@ -107,9 +107,27 @@ def test_prompts_never_take_more_of_tbt_than_it_grows_by():
     found = fitted(replace(rows, ttft_s=rows.ttft_s * 10))
     alpha, beta, gamma, delta = (p.value for p in found.parameters)
     assert beta == 0 and delta * 8 == pytest.approx(2e-4 + 5e-5 * 8)
-    assert gamma + delta * 1024 == pytest.approx(10 * (1e-2 + 5e-5 * 1024))
-    assert alpha == pytest.approx(1.1e-2)
+    assert gamma == pytest.approx(1.1e-2) and alpha == pytest.approx(1.1e-2)
     assert "all that the time between tokens grows by" in found.notes[-1]
+    rest = 10 * (1e-2 + 5e-5 * 1024) - gamma - delta * 1024
+    assert f"{rest * 1e3:.3g} ms of TTFT are in no iteration" in found.notes[-1]
+
+
+def test_gamma_is_never_above_the_iteration_that_holds_both():
+    found = fitted(sweep(replace(TRUE, alpha_s=8e-3, gamma_s=8e-3)))
+    alpha, beta, gamma, delta = (p.value for p in found.parameters)
+    assert (alpha, gamma) == pytest.approx((8e-3, 8e-3))  # 1e-2 in proportion, were it allowed
+    assert (beta, delta) == pytest.approx((2e-4, 5e-5))
+    assert max(c.mape for c in found.checks) < 1e-6
+
+
+def test_a_little_more_than_one_in_flight_waits_a_little():
+    rows = sweep()
+    alone = prompt_alone(rows.take([0]), WAITING)
+    nearly = prompt_alone(replace(rows, concurrency=rows.concurrency * 1.02).take([0]), WAITING)
+    assert alone is not None and nearly is not None
+    assert nearly.seconds == pytest.approx(alone.seconds, rel=0.02)
+    assert (nearly.seconds < alone.seconds).all()
 
 
 def test_long_contexts_are_fitted_where_there_is_nothing_shorter():
