@@ -17,7 +17,7 @@ BoolArray = npt.NDArray[np.bool_]
 OWN = ("floor", "memory", "cache", "compute")  # of a GPU type; the others are shared
 SHARED = (
     "memory_exponent", "compute_exponent", "prefill", "prefill_efficiency", "experts",
-    "block_experts", "attention_dp", "imbalance", "expert_bytes",
+    "block_experts", "attention_dp", "imbalance", "gap", "expert_bytes",
 )  # fmt: skip
 NUISANCE = ("sourcegraph-fim", "image-chat", "video-chat")  # ln of their input tokens
 
@@ -36,6 +36,7 @@ PRIOR = {
     "block_experts": (0.15, 0.15, 0.0, 0.5),
     "attention_dp": (0.2, 0.2, 0.0, 0.8),
     "imbalance": (0.1, 0.15, 0.0, 0.6),
+    "gap": (0.0, 0.2, 0.0, 0.4),
     "expert_bytes": (1.0, 0.2, 0.5, 1.5),
     "sourcegraph-fim": (np.log(2300.0), 0.5, np.log(300.0), np.log(8000.0)),
     "image-chat": (np.log(700.0), 0.5, np.log(100.0), np.log(8000.0)),
@@ -95,7 +96,7 @@ def fit(rows: PowerRows, used: BoolArray, begin: FloatArray | None = None) -> Po
             gpu: PowerModel(**dict(zip(OWN, mine.tolist(), strict=True)), **shared)
             for gpu, mine in zip(gpus, own, strict=True)
         }
-        tokens = np.full(len(TASKS), TEXT_TOKENS)
+        tokens = np.array([TEXT_TOKENS.get(name, 0.0) for name in TASKS])
         tokens[[TASKS.index(name) for name in NUISANCE]] = np.exp(rest[len(SHARED) :])
         return models, tokens
 

@@ -1,8 +1,8 @@
 """Measured power as loads: ML.ENERGY's served models and splitwise's A100 runs.
 
 Input lengths are not in the ML.ENERGY rows. Loads are therefore kept for several input lengths, and
-read at the one of the row's task: of text tasks assumed, of code, image and video a fitted nuisance
-parameter of ``bench.fit_power``.
+read at the one of the row's task: of text tasks published, of code, image and video a fitted
+nuisance parameter of ``bench.fit_power``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ SPLITWISE = "profiles/splitwise_perf_model.csv"
 GPUS = {"H100": "H100-SXM", "B200": "B200"}
 PRECISION = {"bfloat16": "bf16", "fp8": "fp8", "mxfp4": "fp4"}
 TASKS = ("lm-arena-chat", "gpqa", "sourcegraph-fim", "image-chat", "video-chat")
-TEXT_TOKENS = 300.0  # of a prompt of the first two tasks, as in bench/served.py (assumed)
+# Mean prompts of the first two tasks: ML.ENERGY blog, leaderboard v3.0 (2026-01-13), Qwen3-32B.
+TEXT_TOKENS = {"lm-arena-chat": 634.0, "gpqa": 224.0}
 GRID = np.array([100.0, 300.0, 600.0, 1000.0, 2000.0, 4000.0, 8000.0])  # input tokens
 
 # Re-releases and other precisions of one architecture are one model when models are left out.
@@ -81,10 +82,16 @@ def family(model: str) -> str:
     return next((group for start, group in FAMILIES.items() if name.startswith(start)), name)
 
 
-def block_scaled(model: str, precision: str) -> bool:
-    """Qwen's and DeepSeek's fp8 weights have a scale per block of 128 x 128 (``config.json``:
-    weight_block_size); Llama 4's have one per channel."""
-    return precision == "fp8" and ("Qwen" in model or "deepseek" in model)
+def block_scaled(model: str, precision: str, gpu: str) -> bool:
+    """Whether the expert kernel widens or rescales its weights.
+
+    Qwen's fp8 weights have a scale per block of 128 x 128 (``config.json``: weight_block_size),
+    which Triton's grouped GEMM applies; so have DeepSeek's, but ML.ENERGY ran them by FlashInfer's
+    (ml-energy/benchmark @ 60f99cc, configs/vllm/lm-arena-chat/deepseek-ai/DeepSeek-V3.1/B200/
+    monolithic.env.yaml: VLLM_USE_FLASHINFER_MOE_FP8). Llama 4's have one per channel. mxfp4 is
+    widened to 16 bits on Hopper; Blackwell multiplies 4 bits.
+    """
+    return (precision == "fp8" and "Qwen" in model) or (precision == "fp4" and gpu == "H100")
 
 
 def arrangement(row: dict[str, object], precision: str, routed: bool) -> Arrangement:
@@ -127,7 +134,7 @@ def mlenergy(data: Path, planned: bool = False) -> PowerRows:
         batch, gpu = float(row["avg_batch_size"]), specs[row["gpu_model"]]
         at = steady(batch, float(row["avg_output_len"]))
         seconds = batch / float(row["output_throughput_tokens_per_sec"])
-        scaled = block_scaled(row["model_id"], precision)
+        scaled = block_scaled(row["model_id"], precision, row["gpu_model"])
         loads.append(load(graph, gpu, seconds, *at, block_scaled=scaled))
         times.append(roofline_s(graph, gpu, at) if planned else loads[-1].seconds)
     names = frame["model_id"].to_numpy().astype(np.str_)

@@ -4,7 +4,7 @@
 groups), mean absolute error of watts per GPU. Inputs are the GPU type, the model's shape, its
 arrangement, the mean batch, output length, and the measured iteration time (batch over output
 throughput): power given that the performance profile is right. Input lengths are not in the rows:
-assumed for text, one fitted number per task for code, images and video.
+published for text, one fitted number per task for code, images and video.
 
 ``power_mape_planned`` takes the iteration time of an uncalibrated roofline profile instead, so that
 nothing measured on the model goes in. ``power_mape_by_name`` leaves out one ``model_id`` at a time

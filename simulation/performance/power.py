@@ -5,18 +5,21 @@ Per GPU, as a share of its TDP, an iteration of t seconds draws
     P = phi max(prefill, D) + (1 - phi) D
     D = smooth minimum of cap and
         floor + memory W^p + cache K^p + compute F^q
-              + experts + block_experts + attention_dp - imbalance (1 - balance)
+              + experts + block_experts + attention_dp - imbalance (1 - balance) - gap G
 
 phi     share of t that its prompt tokens take at ``prefill_efficiency`` of the FLOP/s peak
 W, K    bytes of weights and of KV cache (or state) read per second of the rest, over peak bandwidth
 F       FLOP/s of the decodes in the rest over the peak of the weights' precision
 balance mean over largest number of experts that the GPUs of an expert-parallel group have to read
+G       share of the rest that no kernel runs: 1 - ``SLACK`` times what the peaks need, at least 0,
+        expert weights counted ``ROUTED_SLACK`` times, and ``BLOCK_SLACK`` times where rescaled
 
 so power follows the energy of bytes and operations above a floor that a GPU draws while kernels run
 at all, and saturates at its limit. The last line holds what bytes and FLOPs do not tell: grouped
-GEMMs keep the multiprocessors busy at low throughput, those with 8-bit weights scaled by block
-(DeepSeek, Qwen) most. Fitted on ML.ENERGY and splitwise rows by bench/fit_power.py, which prints
-the errors; the form is ours (modelled).
+GEMMs keep the multiprocessors busy at low throughput, most where the kernel itself widens or
+rescales its weights (8 bits scaled by block in Triton; 4 bits on GPUs without 4-bit arithmetic);
+and a host that does not keep up leaves gaps. Fitted on ML.ENERGY and splitwise rows by
+bench/fit_power.py, which prints the errors; the form is ours (modelled).
 """
 
 from __future__ import annotations
@@ -34,6 +37,11 @@ from simulation.performance.work import Experts, iteration
 
 FloatArray = npt.NDArray[np.float64]
 SHARPNESS = 8.0  # of the smooth minimum: within 9% of the cap where both sides are equal
+# Kernel time over what the peaks allow, beyond which time counts as a gap; of a dozen tried, those
+# with the least error on model families left out.
+SLACK = 2.0
+ROUTED_SLACK = 1.5  # of expert weights, on top
+BLOCK_SLACK = 3.0  # instead of it where the kernel widens or rescales them
 LONGEST_PREFILL = 0.97  # of an iteration, so that what is left of it keeps a rate
 
 
@@ -53,6 +61,7 @@ class PowerModel:
     block_experts: float = 0.0
     attention_dp: float = 0.0
     imbalance: float = 0.0
+    gap: float = 0.0  # less, of a GPU that waits for its host
     expert_bytes: float = 1.0  # bytes that grouped GEMMs move per byte of weights they need
     cap: float = 0.98
     provenance: Provenance = field(default=Provenance("assumed", ""))
@@ -73,7 +82,7 @@ class Load:
     bandwidth_bytes_s: FloatArray
     peak_flops: FloatArray
     experts: FloatArray  # 1 with a mixture of experts, else 0
-    block_experts: FloatArray  # 1 where their weights have 8 bits and a scale per block
+    block_experts: FloatArray  # 1 where the kernel widens or rescales their weights
     attention_dp: FloatArray  # 1 with attention data parallelism
 
 
@@ -90,7 +99,8 @@ def load(
 ) -> Load:
     """The load of iterations given as in ``profile.iteration_s``, ``seconds`` each.
 
-    ``block_scaled``: 8-bit expert weights carry a scale per block; None: all with 8 bits do.
+    ``block_scaled``: the kernel widens or rescales expert weights. None: it does with all of 8
+    bits, and with 4 bits where the GPU has no 4-bit peak.
     """
     bandwidth, peak = _peaks(graph, gpu)
     arrays = np.broadcast_arrays(
@@ -118,8 +128,9 @@ def load(
         else:
             weights += operator.count * work.weight_bytes
     stages = graph.arrangement.pp  # each GPU works on one of them at a time
-    eight_bit = graph.arrangement.weights == "fp8"
-    scaled = routed and (eight_bit if block_scaled is None else block_scaled)
+    weights_in = graph.arrangement.weights
+    rescaled = weights_in == "fp8" or (weights_in == "fp4" and not gpu.peak_flops.get("fp4"))
+    scaled = routed and (rescaled if block_scaled is None else block_scaled)
     return Load(
         seconds=time,
         weight_bytes=weights / stages,
@@ -151,11 +162,20 @@ def share_of_tdp(model: PowerModel, at: Load) -> FloatArray:
         + model.block_experts * at.block_experts
         + model.attention_dp * at.attention_dp
         - model.imbalance * (1.0 - at.balance)
+        - model.gap * _gap(at, rest)
     )
     wanted = np.maximum(model.floor + dynamic, 0.5 * model.floor)
     decode = (wanted**-SHARPNESS + model.cap**-SHARPNESS) ** (-1.0 / SHARPNESS)
     prefill = np.maximum(model.prefill, decode)
     return np.asarray(phi * prefill + (1.0 - phi) * decode)
+
+
+def _gap(at: Load, rest: FloatArray) -> FloatArray:
+    """Share of the time without prompts, ``rest`` seconds, that no kernel should need."""
+    slack = np.where(at.block_experts > 0, BLOCK_SLACK, ROUTED_SLACK)
+    moved = at.weight_bytes + slack * at.expert_bytes + at.cache_bytes
+    needed = moved / at.bandwidth_bytes_s + at.decode_flops / at.peak_flops
+    return np.maximum(1.0 - SLACK * needed / rest, 0.0)
 
 
 def watts(model: PowerModel, gpu: GpuSpec, at: Load) -> FloatArray:

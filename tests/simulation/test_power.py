@@ -22,7 +22,7 @@ ROUTED = replace(SHAPE, experts=64, experts_per_token=4, expert_intermediate=102
 MODEL = PowerModel(
     floor=0.2, memory=0.6, cache=0.5, compute=1.4, memory_exponent=0.9, compute_exponent=0.6,
     prefill=0.85, prefill_efficiency=0.45, experts=0.05, block_experts=0.15, attention_dp=0.3,
-    imbalance=0.1, expert_bytes=1.2,
+    imbalance=0.1, gap=0.1, expert_bytes=1.2,
 )  # fmt: skip
 
 
@@ -80,10 +80,11 @@ def test_formula_by_hand():
         at, weight_bytes=1e9 * one, cache_bytes=4e8 * one, decode_flops=1e12 * one,
         prefill_flops=0 * one,
     )  # fmt: skip
-    wanted = 0.2 + 0.6 * 0.05**0.9 + 0.5 * 0.02**0.9 + 1.4 * 0.25**0.6
+    # The peaks need 0.7 + 2.5 ms, twice that leaves a gap of 36% of the 10 ms.
+    wanted = 0.2 + 0.6 * 0.05**0.9 + 0.5 * 0.02**0.9 + 1.4 * 0.25**0.6 - 0.1 * 0.36
     expected = (wanted**-8 + 0.98**-8) ** (-1 / 8)
     assert float(share_of_tdp(MODEL, at)) == pytest.approx(expected)
-    # Half of the time prefills at 85% of TDP; the decodes then have half the time.
+    # Half of the time prefills at 85% of TDP; the decodes then have half the time, and no gap.
     half = replace(at, prefill_flops=0.5 * 0.01 * 0.45 * 4e14 * one)
     wanted = 0.2 + 0.6 * 0.1**0.9 + 0.5 * 0.04**0.9 + 1.4 * 0.5**0.6
     decode = (wanted**-8 + 0.98**-8) ** (-1 / 8)
@@ -96,6 +97,15 @@ def test_experts_of_one_gpu_are_always_balanced_and_few_tokens_are_not():
     balance = load(graph, GPU, 0.01, np.array([1.0, 8.0, 64.0, 1e5]), 100.0).balance
     assert (np.diff(balance) > 0).all() and balance[-1] == pytest.approx(1.0)
     assert float(load(operator_graph(ROUTED, Arrangement()), GPU, 0.01, 1.0, 1.0).balance) == 1.0
+
+
+def test_experts_that_a_kernel_widens_are_those_of_8_bits_and_of_4_without_4_bit_arithmetic():
+    def flag(weights: str, gpu: GpuSpec = GPU) -> float:
+        graph = operator_graph(ROUTED, Arrangement(weights=weights))
+        return float(load(graph, gpu, 0.01, 8.0, 800.0).block_experts)
+
+    native = replace(GPU, peak_flops={**GPU.peak_flops, "fp4": 1.6e15})
+    assert [flag("bf16"), flag("fp8"), flag("fp4"), flag("fp4", native)] == [0, 1, 1, 0]
 
 
 def test_what_is_not_known_is_said():
