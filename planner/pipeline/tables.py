@@ -158,6 +158,8 @@ def policies_table(comparison: PolicyComparison) -> pl.DataFrame:
                 "wasted_gpu_hours": s.wasted_gpu_hours,
                 "donated_gpu_hours": s.donated_gpu_hours,
                 "energy_kwh": s.energy_kwh,
+                "gpu_energy_kwh": s.energy_kwh - s.host_energy_kwh,
+                "host_energy_kwh": s.host_energy_kwh,
                 "cost_usd": s.cost_usd,
                 "carbon_kg": s.carbon_kg,
                 "arrived": s.arrived,

@@ -55,6 +55,7 @@ def figures(name: str) -> dict[str, Any]:
         "unfinished": 6, "reject_reasons": {"longer than the model's context": 4},
         "gpu_hours": hours, "instance_hours": hours, "wasted_gpu_hours": hours / 50,
         "donated_gpu_hours": 0.0, "energy_kwh": hours * 0.4, "cost_usd": hours * 2.5,
+        "host_energy_kwh": hours * 0.1,
         "carbon_kg": hours * 0.12, "ttft_ms": latency, "tbt_ms": {**latency, "p95": 45.0},
         "e2e_ms": {**latency, "p95": 12_300.0}, "slo_attainment": {"IW-F": 0.97, "IW-N": 0.9},
         "slo_met": {"IW-F": True, "IW-N": False}, "meets_slo": False, "iterations": 10,

@@ -58,7 +58,8 @@ def policy_words(figures: dict[str, Any]) -> str:
             f"{figures['completed']:,} + rejected {figures['rejected']:,} + unfinished "
             f"{figures['unfinished']:,}",
             f"  {figures['gpu_hours']:,.1f} GPU-hours ({figures['wasted_gpu_hours']:,.1f} wasted), "
-            f"${figures['cost_usd']:,.2f}, {figures['energy_kwh']:,.1f} kWh, "
+            f"${figures['cost_usd']:,.2f}, {figures['energy_kwh']:,.1f} kWh "
+            f"({figures['host_energy_kwh']:,.1f} hosts), "
             f"{figures['carbon_kg']:,.1f} kg CO2e",
             f"  in time: {attained}",
             f"  {p95}",

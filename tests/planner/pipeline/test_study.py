@@ -105,6 +105,8 @@ def test_tables_hold_what_the_document_says(whole: study.Outcome) -> None:
         figures = document["policies"][row["policy"]]
         for name in ("gpu_hours", "cost_usd", "energy_kwh", "carbon_kg", "arrived", "meets_slo"):
             assert row[name] == figures[name]
+        assert row["host_energy_kwh"] == figures["host_energy_kwh"]
+        assert row["gpu_energy_kwh"] + row["host_energy_kwh"] == pytest.approx(row["energy_kwh"])
     decisions = document["plan"]["decisions"]
     rows = tables["plan"].to_dicts()
     assert [d["target"] for d in decisions] == [row["target"] for row in rows]
