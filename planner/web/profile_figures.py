@@ -121,11 +121,17 @@ def sweep_figure(
         "showgrid": False,
         "rangemode": "tozero",
         "automargin": True,
+        "tickmode": "auto",
     }
     left = next((unit for _, unit, _, axis in lines if axis == "y"), "")
     chart = figure(drawn, height=height, x="requests in flight", y=left, yaxis2=second)
     if concurrency and max(concurrency) / max(1.0, min(concurrency)) > 30:
         chart["layout"]["xaxis"]["type"] = "log"
+    known = [v for _, _, values, axis in lines if axis == "y" for v in values if v]
+    if known and min(known) > 0 and max(known) / min(known) > 30:
+        # what waits takes seconds, what does not milliseconds: both are to be read
+        chart["layout"]["yaxis"] |= {"type": "log"}
+        chart["layout"]["yaxis"].pop("rangemode", None)
     return chart
 
 

@@ -21,6 +21,9 @@
     button.textContent = "Copied";
   });
 
+  // On a phone the tab that is open may lie beyond the edge.
+  document.querySelector(".nav-tabs .active")?.scrollIntoView({ block: "nearest", inline: "center" });
+
   // Saved work must not be lost by a stray click on a link.
   let changed = false;
   document.addEventListener("input", (event) => {
