@@ -10,6 +10,7 @@ import polars as pl
 FLAT: dict[str, Any] = {
     "model": pl.String, "gpu": pl.String, "mode": pl.String, "ttft_ms": pl.Float64,
     "tbt_ms": pl.Float64, "tokens_per_s": pl.Float64, "power_w": pl.Float64,
+    "j_per_token": pl.Float64, "j_per_request": pl.Float64,
     "memory_gb": pl.Float64, "gpus": pl.Float64, "batch": pl.Float64, "profile": pl.String,
 }  # fmt: skip
 MORE: dict[str, Any] = {

@@ -107,6 +107,7 @@ def _text(given: Mapping[str, Any], field: str) -> str:
     return str(given[field]).strip()
 
 
+MOST_GPUS, MOST = 65_536, 1e9  # of one width, and of anything else: far above any deployment
 EXAMPLES = {"model": "meta-llama/Llama-3.1-8B-Instruct", "gpu": "h100_sxm"}
 
 
@@ -138,16 +139,19 @@ def _float(value: Any, field: str) -> float:
         number = float(value)
     except (TypeError, ValueError):
         raise PlannerError(f"{field} {value!r} is not a number.") from None
-    if not math.isfinite(number):
-        raise PlannerError(f"{field} {value!r} is not a finite number.")
+    if not abs(number) <= MOST:
+        raise PlannerError(f"{field} {value!r} is not a number up to {MOST:,.0f}.")
     return number
 
 
 def _count(given: Mapping[str, Any], field: str) -> int:
     """A number of GPUs; 1 where it is left out or 0."""
     number = _float(given.get(field, 1), field)
-    if number != round(number) or number < 0:
-        raise PlannerError(f"{field} is {number:g}; give a whole number of GPUs, 1 or more.")
+    if number != round(number) or not 0 <= number <= MOST_GPUS:
+        raise PlannerError(
+            f"{field} is {number:g}; give a whole number of GPUs, 1 or more and at most "
+            f"{MOST_GPUS:,}."
+        )
     return max(1, round(number))
 
 

@@ -76,6 +76,7 @@ def _refused(one: Refused) -> Answer:
 def _answer(given: Deployment, one: Estimate, fit: EstimateFit) -> Answer:
     mode = "agg" if given.prefill is None else "disagg"
     basis = fit.basis(given.shape.name, given.gpu.name)
+    power = power_w(given, one)
     return {
         "model": given.shape.name,
         "gpu": given.gpu.name,
@@ -83,7 +84,9 @@ def _answer(given: Deployment, one: Estimate, fit: EstimateFit) -> Answer:
         "ttft_ms": one.ttft_s * 1e3,
         "tbt_ms": one.tbt_s * 1e3,
         "tokens_per_s": one.tokens_per_s,
-        "power_w": power_w(given, one),
+        "power_w": power,
+        "j_per_token": power / one.tokens_per_s,
+        "j_per_request": power / one.tokens_per_s * given.osl,
         "memory_gb": one.memory_bytes / 1e9,
         "gpus": one.gpus,
         "batch": one.batch,

@@ -57,6 +57,8 @@ def test_one_deployment_is_answered_with_the_keys_of_the_contract() -> None:
         assert 0 < found[key] < math.inf, key
     assert 4 * 84 <= found["power_w"] <= 4 * 700
     assert 35 < found["memory_gb"] < 141
+    assert found["j_per_token"] * found["tokens_per_s"] == pytest.approx(found["power_w"])
+    assert found["j_per_request"] == pytest.approx(found["j_per_token"] * ROW["osl"])
     assert 0 < found["expected_error"]["tbt"] < found["expected_error"]["ttft"] < 1
     assert not found["expected_error"]["model_checked"]
     assert found["expected_error"]["outside"] == ["isl 1000 is outside the measured 1024 to 15000"]
@@ -161,3 +163,10 @@ def test_bad_input_is_one_sentence(given: dict[str, Any], sentence: str) -> None
     said = refused(*words(given))
     assert sentence in said
     assert said.count("\n") <= 1
+
+
+@pytest.mark.parametrize("field", ["tp", "pp", "attention_dp", "concurrency", "decode_workers"])
+def test_numbers_beyond_any_deployment_refuse_their_row_alone(field: str) -> None:
+    wild, plain = estimate_many([ROW | {field: 1e200}, ROW])
+    assert field in wild["refused"]
+    assert plain["tbt_ms"] > 0

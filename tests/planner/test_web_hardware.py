@@ -285,3 +285,22 @@ def test_observations_are_uploaded_and_the_next_version_shows_them(
     assert "observation 41, 8 decodes" in page  # among the outliers
     bad = client.post(where, {"file": _file("seen.csv", "at_s,decodes\n1,2\n")})
     assert bad.status_code == 400 and "row 1" in text_of(bad)
+
+
+def test_a_model_keeps_its_shape_when_its_form_is_saved(client: Client) -> None:
+    sent = {"file": _file("config.json", json.dumps(CONFIG)), "name": "tuned-8b"}
+    client.post(reverse("web:hardware-import"), sent)
+    before = model_get("tuned-8b").spec
+    address = reverse("web:model-edit", args=["tuned-8b"])
+    page = client.get(address).content.decode()
+    assert "Follows from its shape" in page
+    row = OwnModel.objects.get(name="tuned-8b")
+    saved = client.post(
+        address,
+        {"name": "tuned-8b", "kind": "measured", "source": "ours", "version": row.version,
+         "weight_gb": 1},
+    )  # fmt: skip
+    assert saved.status_code == 302, (saved.context["problem"], saved.context["form"].errors)
+    after = model_get("tuned-8b").spec
+    assert (after.shape, after.weight_bytes) == (before.shape, before.weight_bytes)
+    assert (after.provenance.kind, after.provenance.source) == ("measured", "ours")

@@ -6,10 +6,10 @@ from rest_framework import serializers
 
 from planner.api.serializers.hardware import ProvenanceField
 from planner.api.serializers.strict import FiniteField, StrictSerializer
+from planner.pipeline.estimating import WIDTHS
 from simulation.performance.calibration import ENGINES
 from simulation.performance.specs import BYTES
 
-WIDTHS = ("tp", "pp", "attention_dp", "moe_tp", "moe_ep")
 MAX_ROWS = 20_000
 
 
@@ -55,10 +55,14 @@ class ExpectedError(serializers.Serializer[Any]):
     basis = serializers.CharField(help_text="What they were measured on.")
     model_checked = serializers.BooleanField()
     gpu_checked = serializers.BooleanField()
+    outside = serializers.ListField(
+        child=serializers.CharField(), help_text="What lies outside the measured ranges, in words."
+    )
 
 
 class EstimateProvenance(ProvenanceField):
     gpu = serializers.CharField(help_text="Source of the GPU's figures.")
+    power = serializers.CharField(help_text="Source of the power by load.")
 
 
 class EstimateAnswer(serializers.Serializer[Any]):
@@ -68,7 +72,9 @@ class EstimateAnswer(serializers.Serializer[Any]):
     ttft_ms = serializers.FloatField()
     tbt_ms = serializers.FloatField()
     tokens_per_s = serializers.FloatField(help_text="Output tokens, of the whole deployment.")
-    power_w = serializers.FloatField(help_text="Of all its GPUs.")
+    power_w = serializers.FloatField(help_text="Of all its GPUs, servers and PUE not counted.")
+    j_per_token = serializers.FloatField(help_text="Joules of the GPUs per output token.")
+    j_per_request = serializers.FloatField(help_text="Joules of the GPUs per request.")
     memory_gb = serializers.FloatField(help_text="Per GPU, weights and KV cache in use.")
     gpus = serializers.FloatField()
     batch = serializers.FloatField(help_text="Sequences that one decode worker holds.")

@@ -10,6 +10,7 @@ from django import forms
 from planner.ingest.benchmarks import BENCHMARK_FORMATS
 from planner.services.calibrations import KERNELS, Reading
 from planner.services.fits import KINDS, Wanted
+from planner.web.forms.choices import WIDTHS
 from planner.web.forms.widgets import dress
 from simulation.performance.specs import BYTES
 
@@ -32,13 +33,6 @@ KIND_WORDS = {
 COMPUTED_WORDS = {
     "operator": "Operator: sum of measured kernels",
     "roofline": "Roofline: published peaks and the shares that kernels reach",
-}
-WIDTHS = {
-    "tp": "Tensor parallel",
-    "pp": "Pipeline stages",
-    "attention_dp": "Attention data parallel",
-    "moe_tp": "Experts, tensor parallel",
-    "moe_ep": "Experts, expert parallel",
 }
 LIMITS = ("max_batch", "max_batch_tokens", "kv_capacity_tokens")
 PRECISIONS = [("", "as the file says"), *((p, p) for p in BYTES)]

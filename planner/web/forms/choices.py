@@ -12,6 +12,13 @@ from planner.selectors.traces import traces_list
 from planner.web.forms.document import profile_key, rows_of
 
 Choices = list[tuple[str, Any]]
+WIDTHS = {  # of an arrangement, and what they are called
+    "tp": "Tensor parallel",
+    "pp": "Pipeline stages",
+    "attention_dp": "Attention data parallel",
+    "moe_tp": "Experts, tensor parallel",
+    "moe_ep": "Experts, expert parallel",
+}
 
 
 @dataclass(frozen=True, slots=True)

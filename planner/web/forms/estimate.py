@@ -6,17 +6,10 @@ from typing import Any
 
 from django import forms
 
+from planner.web.forms.choices import WIDTHS
 from planner.web.forms.widgets import dress
 from simulation.performance.calibration import ENGINES
 from simulation.performance.specs import BYTES
-
-WIDTHS = {
-    "tp": "Tensor parallel",
-    "pp": "Pipeline stages",
-    "attention_dp": "Attention data parallel",
-    "moe_tp": "Experts, tensor parallel",
-    "moe_ep": "Experts, expert parallel",
-}
 
 
 def _count(label: str, initial: int | None = None, high: int = 1024) -> forms.IntegerField:

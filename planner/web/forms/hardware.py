@@ -41,10 +41,14 @@ class _Described(forms.Form):
         help_text="Shown wherever a result rests on them.",
     )
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, counted: bool = False, **kwargs: Any) -> None:
+        """``counted``: the quantities follow from a shape; they are shown but not asked for."""
         super().__init__(*args, **kwargs)
         for q in self.quantities:
             self.fields[q.name] = quantity_field(q)
+            if counted:
+                self.fields[q.name].disabled = True
+                self.fields[q.name].help_text = "Follows from its shape"
         dress(self)
 
     def quantity_fields(self) -> list[Any]:

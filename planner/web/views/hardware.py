@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from django.contrib import messages
@@ -93,16 +94,19 @@ def model(request: Request, name: str) -> HttpResponse:
 def gpu_edit(request: Request, name: str = "") -> HttpResponse:
     """The form of an own GPU: a new one, or a change of ``name``."""
     row = known.own_gpu_get(name) if name else None
-    shown = own.gpu_given(known.gpu_get(name).spec) if name else {}
-    return _edit(request, row, GpuForm, shown, "gpu")
+    spec = known.gpu_get(name).spec if name else None
+    return _edit(request, row, GpuForm, own.gpu_given(spec) if spec else {}, "gpu")
 
 
 @require_http_methods(["GET", "POST"])
 @planners_only
 def model_edit(request: Request, name: str = "") -> HttpResponse:
     row = known.own_model_get(name) if name else None
-    shown = own.model_given(known.model_get(name).spec) if name else {}
-    return _edit(request, row, ModelForm, shown, "model")
+    spec = known.model_get(name).spec if name else None
+    shaped = spec if spec and spec.shape else None
+    form = partial(ModelForm, counted=shaped is not None)
+    fixed = {"spec": shaped} if shaped else {}  # its memory follows from its shape
+    return _edit(request, row, form, own.model_given(spec) if spec else {}, "model", **fixed)
 
 
 @require_http_methods(["GET", "POST"])
@@ -182,11 +186,12 @@ def _place(row: Any) -> str:
 
 
 def _edit(
-    request: Request, row: Any, form_class: Any, shown: dict[str, Any], what: str
+    request: Request, row: Any, form_class: Any, shown: dict[str, Any], what: str, **fixed: Any
 ) -> HttpResponse:
+    own_facts = {"name": row.name, "kind": row.kind, "source": row.source} if row else {}
     problem = ""
     if request.method == "POST":
-        form = form_class(request.POST)
+        form = form_class(request.POST, initial=shown | own_facts)
         if form.is_valid():
             version = request.POST.get("version", "")
             try:
@@ -198,6 +203,7 @@ def _edit(
                     kind=form.cleaned_data["kind"],
                     version=int(version) if version.isdecimal() else None,
                     **{what: row},
+                    **fixed,
                 )
             except PlannerError as error:
                 problem = str(error)
@@ -205,7 +211,6 @@ def _edit(
                 messages.success(request, f"{kept.name} is saved.")
                 return redirect(f"web:{what}", kept.name)
     else:
-        own_facts = {"name": row.name, "kind": row.kind, "source": row.source} if row else {}
         form = form_class(initial=shown | own_facts)
     context = {"form": form, "row": row, "what": what, "problem": problem}
     status = 400 if request.method == "POST" else 200
