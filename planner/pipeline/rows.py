@@ -12,21 +12,24 @@ from planner.ingest.source import Source
 from planner.ingest.tables import open_table
 
 MOST_ROWS = 100_000
+CHUNK_BYTES = 1 << 20  # so that a file of far too many rows is refused early
 
 
 def read_rows(path: Path | str) -> list[dict[str, Any] | str]:
     """Every row as column to value, in the order of the file; a string says why one is none."""
-    options = IngestOptions()
+    options = IngestOptions(chunk_bytes=CHUNK_BYTES)
+    name = Path(path).name
     found: list[tuple[int, dict[str, Any] | str]] = []
     with TemporaryDirectory() as scratch:
         table = open_table(Source(path, options), options, Path(scratch))
         for batch in table.batches(table.columns):
+            faults = sum(fault.lines.size for fault in batch.faults)
+            if len(found) + batch.frame.height + faults > MOST_ROWS:
+                raise IngestError(f"{name} has more than {MOST_ROWS} rows; split it into several.")
             found += zip(batch.lines.tolist(), batch.frame.iter_rows(named=True), strict=True)
             for fault in batch.faults:
-                reason = f"{Path(path).name}, {table.unit} {{}}: {fault.reason}."
-                found += [(line, reason.format(line)) for line in fault.lines.tolist()]
-            if len(found) > MOST_ROWS:
-                raise IngestError(
-                    f"{Path(path).name} has more than {MOST_ROWS} rows; split it into several."
-                )
+                found += [
+                    (line, f"{name}, {table.unit} {line}: {fault.reason}.")
+                    for line in fault.lines.tolist()
+                ]
     return [row for _, row in sorted(found, key=lambda pair: pair[0])]

@@ -170,3 +170,13 @@ def test_numbers_beyond_any_deployment_refuse_their_row_alone(field: str) -> Non
     wild, plain = estimate_many([ROW | {field: 1e200}, ROW])
     assert field in wild["refused"]
     assert plain["tbt_ms"] > 0
+
+
+def test_a_file_of_too_many_rows_or_a_name_with_braces_is_a_sentence(tmp_path: Path) -> None:
+    many = tmp_path / "many.csv.gz"
+    many.write_bytes(gzip.compress(b"model,gpu\n" + b"a,b\n" * 2_000_000))
+    assert "more than 100000 rows" in refused("--rows", many)
+    odd = tmp_path / "{0.real}.csv"
+    odd.write_text("model,gpu\na,b\na,b,c\n")
+    rows = answered("--rows", odd)["rows"]
+    assert "{0.real}.csv, line 3" in rows[1]["refused"]
