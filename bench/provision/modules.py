@@ -33,6 +33,7 @@ DEPLOYMENTS = {
         Deployment("2 elastic, S of the source, its memory", 2, True, "source", SEED_COPIES),
         Deployment("2 elastic, batch split, its memory", 2, True, "split", SEED_COPIES),
         Deployment("2 elastic, batch split, all room", 2, True, "split"),
+        Deployment("2 elastic, KV caches moved", 2, True, moves_kv=True),
     ),
     "llama-2-70b": (Deployment("1 instance", 1), Deployment("1 elastic", 1, True, "split")),
 }

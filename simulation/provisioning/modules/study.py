@@ -13,7 +13,7 @@ reads all weights of the layer.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -74,6 +74,7 @@ class Deployment:
     elastic: bool = False
     reading: str = "split"
     replica_bytes: float | None = None
+    moves_kv: bool = False  # KV caches of some layers go to the idle GPUs, before any copy
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -155,6 +156,8 @@ def run(
     The batch that a replication is judged at is what runs without it (Little's law over a first
     run), at least 1.
     """
+    if deployment.moves_kv:
+        return _with_moved_kv(setting, deployment, rate, requests, seed)
     if not deployment.elastic:
         result = _simulated(setting, setting.profile, deployment.instances, rate, requests, seed)
         return _outcome(setting, deployment, rate, result, 1.0, 0, Cost(0.0, 0.0))
@@ -168,6 +171,30 @@ def run(
     result = _simulated(setting, faster, deployment.instances, rate, requests, seed)
     cost = acting_cost("replicate", copied, setting.layer_bytes) if copied else Cost(0.0, 0.0)
     return _outcome(setting, deployment, rate, result, speed, copied * deployment.instances, cost)
+
+
+def _with_moved_kv(
+    setting: Setting, deployment: Deployment, rate: float, requests: int, seed: int
+) -> Outcome:
+    """Module reduction under memory pressure (Algorithm 2, first phase): KV caches of as many
+    layers as the idle GPUs have room for in proportion. Attention of those runs there, which costs
+    a scatter and a gather per layer and pass; nothing is copied."""
+    problem = module_problem(setting, deployment, 1.0)
+    idle_bytes = float(problem.free_bytes.sum())
+    home_bytes = setting.profile.kv_capacity_tokens * setting.kv_bytes_per_token
+    moved = int(setting.layers * idle_bytes / (idle_bytes + home_bytes))
+    base = _simulated(setting, setting.profile, deployment.instances, rate, requests, seed)
+    batch = _batch(base, deployment.instances, setting.profile.max_batch)
+    gamma = module_problem(setting, deployment, batch).gamma
+    slower = 1.0 + moved * gamma / setting.layers
+    grown = setting.layers / (setting.layers - moved) if moved < setting.layers else 1.0
+    tokens = min(home_bytes * grown, home_bytes + idle_bytes) / setting.kv_bytes_per_token
+    profile = adjusted(scaled(setting.profile, slower), kv_capacity_tokens=int(tokens))
+    result = _simulated(setting, profile, deployment.instances, rate, requests, seed)
+    kv_layer = home_bytes / setting.layers
+    cost = acting_cost("migrate", moved, kv_layer) if moved else Cost(0.0, 0.0)
+    larger = replace(setting, profile=profile)
+    return _outcome(larger, deployment, rate, result, 1.0 / slower, 0, cost)
 
 
 def study(
@@ -247,6 +274,7 @@ def _outcome(
         * (setting.weight_bytes + held * setting.kv_bytes_per_token)
         + copies * setting.layer_bytes,
         oom_share=min(1.0, float(result.totals.preemptions.sum()) / len(result.trace)),
-        gpus=deployment.instances * setting.gpus_per_instance + (idle if copies else 0),
+        gpus=deployment.instances * setting.gpus_per_instance
+        + (idle if copies or deployment.moves_kv else 0),
         acting=cost,
     )

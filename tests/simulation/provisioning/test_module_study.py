@@ -96,6 +96,17 @@ def test_what_does_not_fit_is_counted_and_copies_do_not_help_it():
     assert by_name["static", 60.0].tokens_s > by_name["static", 1.0].tokens_s
 
 
+def test_moved_kv_caches_make_room_and_cost_crossings():
+    tight = replace(SETTING, profile=replace(PROFILE, kv_capacity_tokens=700))
+    moved = run(tight, Deployment("moved", 2, True, moves_kv=True), 60.0)
+    still = run(tight, STATIC, 60.0)
+    assert still.oom_share > 0.05
+    assert moved.oom_share == 0  # 72 GB more of room for each instance of 0.7 GB
+    assert moved.speedup < 1 and moved.tokens_s > still.tokens_s
+    assert moved.replicated_layers == 0 and moved.gpus == 4
+    assert moved.acting.seconds > 0.2
+
+
 def test_a_full_house_has_no_room_for_copies():
     full = run(SETTING, Deployment("four", 4, True), 5.0)
     assert (full.speedup, full.replicated_layers, full.gpus) == (1.0, 0, 4)
