@@ -71,6 +71,17 @@ def gpu_spec(name: str, given: Mapping[str, Any], provenance: Provenance) -> Gpu
     """The GPU type that ``given`` describes; raises CatalogueError naming the field."""
     values = _values(f"GPU {name}", GPU, given, ("family",))
     peaks = {precision: values.pop(precision) for precision in BYTES if precision in values}
+    limit = values.get("tdp_w")
+    for field in ("prefill_w", "decode_w"):
+        if values[field] < values["idle_w"]:
+            raise CatalogueError(
+                f"GPU {name}: {field} is {values[field]:g}, below idle_w ({values['idle_w']:g}); "
+                "a GPU draws least when it idles."
+            )
+        if limit is not None and values[field] > limit:
+            raise CatalogueError(
+                f"GPU {name}: {field} is {values[field]:g}, above tdp_w ({limit:g}); correct one."
+            )
     return GpuSpec(
         name=name,
         provenance=provenance,

@@ -17,6 +17,7 @@ MORE: dict[str, Any] = {
     "expected_error_ttft": pl.Float64,
     "expected_error_tbt": pl.Float64,
     "provenance": pl.String,
+    "assumptions": pl.String,
     "refused": pl.String,
 }
 
@@ -29,8 +30,14 @@ def answer_table(answers: Sequence[dict[str, Any]]) -> pl.DataFrame:
             "expected_error_ttft": (one.get("expected_error") or {}).get("ttft"),
             "expected_error_tbt": (one.get("expected_error") or {}).get("tbt"),
             "provenance": (one.get("provenance") or {}).get("kind"),
+            "assumptions": "; ".join(_notes(one)) or None,
             "refused": one.get("refused"),
         }
         for one in answers
     ]
     return pl.DataFrame(rows, schema=FLAT | MORE)
+
+
+def _notes(one: dict[str, Any]) -> list[str]:
+    """What was taken for what was not said, and what lies outside the measured ranges."""
+    return [*one.get("assumptions", ()), *(one.get("expected_error") or {}).get("outside", ())]

@@ -74,7 +74,10 @@ def kernel_tables(gpu: str, files: Sequence[int]) -> Kernels:
     """All kernels measured on ``gpu`` in the files."""
     calibrations = kernel_calibrations(files)
     if not calibrations:
-        raise CatalogueError("An operator profile needs at least one file of measured kernels.")
+        raise CatalogueError(
+            "An operator profile needs at least one file of measured kernels; upload it under "
+            "Calibration, or take a roofline, which needs none."
+        )
     found = []
     for row in calibrations:
         path = storage.folder(row.store) / KERNEL_FILE
