@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 import polars as pl
 
+from planner import catalogue
 from planner.catalogue.estimating import estimate_fit
 from planner.errors import CatalogueError, PlannerError
 from planner.models import Calibration, ProfileVersion, User
@@ -83,6 +84,7 @@ def profile_compute(
     key = key_of(idempotency_key, ["compute", asdict(wanted)])
     if first := key.first(ProfileVersion.objects.filter(created_by=user)):
         return first
+    wanted = by_catalogue(wanted)
     profile = computed(wanted)
     return profile_keep(
         user=user,
@@ -110,6 +112,7 @@ def profile_fit(
         raise CatalogueError(
             f"There is no profile kind {wanted.kind!r}; choose from {', '.join(KINDS)}."
         )
+    wanted = by_catalogue(wanted)
     base = computed(wanted) if wanted.kind in COMPUTED else None
     rows = arrangement_rows(calibration, wanted.rows_model, wanted.rows_gpu, wanted.tp)
     rows = _renamed(rows, wanted)
@@ -151,6 +154,22 @@ def computed(wanted: Wanted) -> core.Profile:
         max_batch_tokens=wanted.max_batch_tokens,
         kv_capacity_tokens=wanted.kv_capacity_tokens,
     )
+
+
+def by_catalogue(wanted: Wanted) -> Wanted:
+    """With the catalogue's names for model and GPU where a benchmark's own were given."""
+    return replace(
+        wanted,
+        model=_called(catalogue.model_name, wanted.model),
+        gpu=_called(catalogue.gpu_name, wanted.gpu),
+    )
+
+
+def _called(find: Callable[[str], str], name: str) -> str:
+    try:
+        return find(name)
+    except CatalogueError:
+        return name
 
 
 def waiting() -> Waiting:

@@ -238,7 +238,7 @@ def calibrated(
     found = compare_with(base, rows, FITTED).residuals
     factors: dict[str, FloatArray] = {}
     notes: tuple[str, ...] = (
-        f"Its shape is that of a {base.kind} profile ({base.provenance.kind}); the rows decide one "
+        f"Its shape is that of the {base.kind} profile ({base.provenance.kind}); the rows decide one "
         "factor per phase (measured).",
     )
     for phase, quantities in (("prefill", (PREFILL, TTFT)), ("decode", (TBT, SERVED_TBT))):

@@ -33,6 +33,7 @@ from simulation.performance.rows import BenchmarkRows
 FloatArray = npt.NDArray[np.float64]
 
 APART = 1.25  # between the largest and least isl / osl, below which beta and delta are one slope
+LIGHT = 16.0  # requests in flight, above which TTFT says how long requests wait and little else
 NEAR = 1.05  # times the lowest load: repeats of it
 SIZES = np.geomspace(64.0, 1.0, 24)  # of an iteration's token budget, where a prompt's line is read
 
@@ -98,12 +99,15 @@ class Prompt:
 
 
 def prompt_alone(rows: BenchmarkRows, waiting: Waiting | None) -> Prompt | None:
-    """None where no served row says its TTFT and load. With at most one request in flight nothing
-    waits; above, at most half of TTFT is taken for waiting, since a model of it says how much."""
+    """None where no served row says its TTFT at a load up to ``LIGHT``. With at most one request in
+    flight nothing waits; above, at most half of TTFT is taken for waiting, since only a model of it
+    says how much."""
     known = np.isfinite(rows.ttft_s) & np.isfinite(rows.concurrency) & np.isfinite(rows.isl)
     if not known.any():
         return None
     load = float(rows.concurrency[known].min())
+    if load > LIGHT:
+        return None
     lowest = np.flatnonzero(known & (rows.concurrency <= max(NEAR * load, 1.0)))
     part = rows.take(lowest)
     ttft = part.ttft_s
@@ -136,8 +140,9 @@ def sweep_fit(
     prompt = prompt_alone(rows, waiting)
     if prompt is None:
         raise SimulationError(
-            "The rows have one isl and osl, so that only TTFT tells prefill from decode, and they "
-            "have none; add it (ttft_ms)."
+            "The rows have one proportion of isl to osl, so that only TTFT tells prefill from "
+            f"decode, and none has it at up to {LIGHT:g} requests in flight; add such a row "
+            "(ttft_ms, best at a concurrency of 1)."
         )
     batch = served.decoding
     line = least_squares(

@@ -15,6 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.errors import IngestError
+from planner.ingest.benchmarks import requests
+from planner.ingest.benchmarks.requests import arrival_column
 from planner.ingest.names import check_names, compact
 from simulation.performance.rows import BenchmarkRows, benchmark_rows
 
@@ -26,8 +28,8 @@ COLUMNS: dict[str, tuple[str, ...]] = {  # field to the names it is known by; th
     "precision": ("precision", "dtype", "weightprecision"),
     "tp": ("tp", "tensorparallel", "tensorparallelsize", "tpsize", "acccount", "numgpus"),
     "batch": ("batch", "batchsize", "bb", "avgbatchsize"),
-    "isl": ("isl", "promptsize", "prompttokens", "inputtokens", "inputlen"),
-    "osl": ("osl", "tokensize", "outputtokens", "outputlen", "avgoutputlen"),
+    "isl": ("isl", "promptsize", "prompttokens", "inputtokens", "inputlen", "inputtoks"),
+    "osl": ("osl", "tokensize", "outputtokens", "outputlen", "outputtoks", "avgoutputlen"),
     "concurrency": ("concurrency", "maxconcurrency"),
     "prefill": ("prefill", "prefilltime", "prompttime", "exectime"),
     "ttft": ("ttft", "medianttft", "meanttft"),
@@ -40,6 +42,7 @@ TIMES = ("prefill", "ttft", "tbt", "e2e")
 TEXTS = ("model", "gpu", "precision")
 WHOLE = ("isl", "osl", "batch", "tp")  # sizes of at least 1
 SCALE = {"ms": 1e-3, "s": 1.0, "us": 1e-6}
+OF_REQUESTS = ("isl", "osl", "ttft_s", "tbt_s", "e2e_s")  # what a log of requests must have
 SPLITWISE = ("prompt_size", "batch_size", "token_size", "prompt_time", "token_time", "e2e_time")
 
 
@@ -86,6 +89,18 @@ def csv_rows(text: str, name: str, format: str) -> tuple[str, BenchmarkRows, lis
     if "power_share" in numbers:  # splitwise writes 0 where power was not measured
         share = numbers["power_share"]
         numbers["power_share"] = np.where(share > 0, share, np.nan)
+    arrival = arrival_column(header)
+    if arrival is not None and not {"batch", "concurrency"} & numbers.keys():
+        lacking = [field for field in OF_REQUESTS if field not in numbers]
+        if lacking:
+            raise IngestError(
+                f"{name} has one line per request ({header[arrival]}) and lacks "
+                f"{', '.join(lacking)}; add them, or give the summary of each run."
+            )
+        unit = "ms" if header[arrival].strip().lower().endswith("ms") else "s"
+        at = _numbers(records, arrival, header, name, "arrival")
+        rows, said = requests.runs(texts, numbers | {"arrival_s": at * SCALE[unit]})
+        return found, rows, notes + said
     if "prefill_s" in numbers and "batch" not in numbers and "concurrency" not in numbers:
         numbers["batch"] = np.ones(len(records))
         notes.append("There is no batch column: each prefill was taken as one of a single prompt.")
@@ -130,6 +145,11 @@ def _columns(header: list[str], name: str) -> tuple[dict[str, int], dict[str, st
                     units[field] = unit
                 break
     if not {"prefill", "ttft", "tbt"} & fields.keys():
+        if {title.lower().split("_")[0] for title in header} >= {"alpha", "beta"}:
+            raise IngestError(
+                f"{name} holds fitted parameters (alpha, beta), no measurements; give the rows "
+                "they were fitted to, or write alpha_ms to delta_ms under profiles in a scenario."
+            )
         raise IngestError(
             f"{name} has no column of times; name at least one of tbt_ms, prefill_ms, ttft_ms "
             "(or _s), beside batch or concurrency, isl, osl, model, gpu, tp."

@@ -211,3 +211,49 @@ def test_what_is_wrong_is_said_in_a_sentence(read, content, name, options, words
     assert words in message
     assert message.endswith(".")
     assert "\n" not in message
+
+
+LOG = "hardware,model,input_toks,output_toks,arrival_s,ttft_ms,tpot_ms,e2e_ms"
+
+
+def test_a_log_of_requests_is_summed_up_by_run(tmp_path):
+    path = tmp_path / "requests.csv"
+    lines = ["G,m,100,11,0,50,10,1000", "G,m,300,21,1,70,30,2000", "H,m,10,2,5,5,5,10"]
+    path.write_text("\n".join([LOG, *lines]) + "\n")
+    found = read_benchmarks(path)
+    rows = found.rows
+    assert rows.gpu.tolist() == ["G", "H"]
+    assert (rows.isl[0], rows.osl[0]) == (200, 16)
+    assert rows.ttft_s[0] == pytest.approx(0.06) and rows.tbt_s[0] == pytest.approx(0.02)
+    # 3 s of requests in a run from 0 s to 3 s
+    assert rows.concurrency[0] == pytest.approx(1.0)
+    assert rows.throughput[0] == pytest.approx(32 / 3)
+    assert "3 requests were summed up as 2 runs" in found.notes[0]
+    path.write_text(LOG.replace(",e2e_ms", "") + "\nG,m,100,11,0,50,10\n")
+    with pytest.raises(IngestError, match="lacks e2e_s"):
+        read_benchmarks(path)
+
+
+def test_fitted_parameters_are_no_measurements(tmp_path):
+    path = tmp_path / "wva.csv"
+    path.write_text("model,acc,alpha_ms,beta_ms_per_seq,max_batch_size\nm,G,7,0.1,64\n")
+    with pytest.raises(IngestError, match="alpha_ms to delta_ms under profiles"):
+        read_benchmarks(path)
+
+
+@needs_data
+def test_the_log_of_requests_of_vllm_runs():
+    rows = read_benchmarks(DATA / "llmservingsim_vllm_measured_requests.csv").rows
+    assert rows.rows == 4
+    assert (rows.decoding <= rows.concurrency).all()
+
+
+def test_json_files_joined_by_cat_are_read(tmp_path):
+    path = tmp_path / "runs.json"
+    runs = [json.dumps(VLLM_NEW | {"max_concurrency": c}, indent=1) for c in (2, 4)]
+    for between in ("", "\n", " \n\n"):
+        path.write_text(between.join(runs) + between)
+        assert read_benchmarks(path).rows.concurrency.tolist() == [2, 4]
+    path.write_text(runs[0] + runs[1][:-5])
+    with pytest.raises(IngestError, match="is not JSON"):
+        read_benchmarks(path)

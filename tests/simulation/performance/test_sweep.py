@@ -141,8 +141,10 @@ def test_a_sweep_without_ttft_or_without_a_base_is_refused_with_the_remedy():
     rows = sweep()
     with pytest.raises(SimulationError, match="measure a second proportion"):
         fitted(rows, base=None)
-    with pytest.raises(SimulationError, match="add it"):
+    with pytest.raises(SimulationError, match="add such a row"):
         fitted(replace(rows, ttft_s=np.full(rows.rows, np.nan)))
+    with pytest.raises(SimulationError, match="up to 16 requests in flight"):
+        fitted(sweep(loads=(20.0, 40.0, 60.0)))
 
 
 def shaped():
@@ -163,6 +165,15 @@ def test_each_phase_of_a_roofline_gets_its_own_factor_from_a_sweep(loads):
     values = {p.name: p.value for p in found.parameters}
     assert values["decode factor"] == pytest.approx(1.5, rel=0.02)
     assert values["prefill factor"] == pytest.approx(1.2, rel=0.02)
+
+
+def test_ttft_of_a_crowd_is_no_prefill():
+    base, rows = shaped(), sweep(adjusted(shaped()), loads=(64.0,))
+    found = fit("roofline", replace(rows, ttft_s=rows.ttft_s + 60), base=base, waiting=WAITING,
+                **LIMITS)  # fmt: skip
+    assert [p.value for p in found.parameters] == pytest.approx([1.0, 1.0])
+    assert np.isnan(found.parameters[0].low)  # of one row
+    assert any("takes the factor of the other phase" in note for note in found.notes)
 
 
 def test_ttft_under_load_is_compared_only_where_waiting_is_known():
