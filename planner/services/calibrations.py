@@ -17,7 +17,7 @@ from planner import storage
 from planner.errors import IngestError
 from planner.ingest.benchmarks import BENCHMARK_FORMATS, BenchmarkFile, read_benchmarks
 from planner.ingest.kernels import FORMATS as KERNEL_FORMATS
-from planner.ingest.kernels import KernelFile, kernel_format, read_kernels
+from planner.ingest.kernels import KernelFile, Sharing, kernel_format, read_kernels
 from planner.mappers import rows_table
 from planner.models import Calibration, User
 from planner.selectors.hardware import gpus_list, models_list
@@ -185,8 +185,19 @@ def _kernel_table(file: KernelFile) -> pl.DataFrame:
 
 def _kernel_report(file: KernelFile) -> dict[str, Any]:
     notes = [f"{count:,} rows set aside: {why}." for why, count in file.set_aside.items()]
+    notes += [_sharing_words(one) for one in file.sharing]
     return {"format": file.format, "rows": file.rows, "columns": ["gpu", "operator"],
             "notes": notes, "gpus": sorted(file.by_gpu), "arrangements": []}  # fmt: skip
+
+
+def _sharing_words(one: Sharing) -> str:
+    where = f"with {one.sm_share:.0%} of the multiprocessors" if one.sm_share < 1 else ""
+    if one.concurrent_with:
+        where = f"{where} beside {one.concurrent_with}".strip()
+    return (
+        f"{one.op} {one.dtype} on {one.gpu} {where} took {one.slowdown:.2f} times as long as alone "
+        f"(measured, median of {one.calls})."
+    )
 
 
 def _report(file: BenchmarkFile) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Import of measured operators (kernels) from files into tables of ``simulation.performance``."""
 
+from planner.ingest.kernels.own import Sharing
 from planner.ingest.kernels.reader import (
     FORMATS,
     KernelFile,
@@ -8,4 +9,4 @@ from planner.ingest.kernels.reader import (
     read_kernels,
 )
 
-__all__ = ["FORMATS", "KernelFile", "kernel_format", "read_frame", "read_kernels"]
+__all__ = ["FORMATS", "KernelFile", "Sharing", "kernel_format", "read_frame", "read_kernels"]

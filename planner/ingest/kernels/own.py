@@ -26,13 +26,14 @@ names). A field that does not apply to an operator is left empty (CSV) or out (J
     source           what measured it: software and version, in words
 
 Rows with ``sm_share`` below 1 or a ``concurrent_with`` are interference measurements; they do not
-enter the profile of a whole GPU.
+enter the profile of a whole GPU, ``sharing`` reads them.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -67,6 +68,55 @@ NEEDED = {
 """By operator: the columns it must fill besides dtype, latency_us, gpu and source."""
 
 
+MEASURED = ("latency_us", "sm_share", "concurrent_with", "source", "spread")  # else a call's size
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """How much longer calls of an operator took with a part of the GPU, or beside another one."""
+
+    gpu: str
+    op: str
+    dtype: str
+    sm_share: float  # of the multiprocessors, (0, 1]
+    concurrent_with: str  # as in the file; "" where it ran alone
+    slowdown: float  # median over calls of seconds over the same call's on a whole GPU, alone
+    calls: int
+
+
+def sharing(frame: Frame) -> tuple[Sharing, ...]:
+    """The interference measurements of a file, each call beside itself alone; calls that were not
+    measured alone are left out."""
+    data = frame.data
+    if not {"sm_share", "concurrent_with"} & set(data.columns):
+        return ()
+    share, beside = _conditions(data)
+    sizes = [name for name in data.columns if name not in MEASURED]
+    seconds = pl.col("latency_us").cast(pl.Float64, strict=False)
+    rows = data.select(*sizes, share.alias("share"), beside.alias("beside"), us=seconds)
+    rows = rows.filter(pl.col("us") > 0, pl.col("share") > 0)
+    apart = (pl.col("share") < 1) | (pl.col("beside") != "")
+    alone = rows.filter(~apart).group_by(sizes).agg(alone=pl.col("us").median())
+    found = (
+        rows.filter(apart)
+        .join(alone, on=sizes, nulls_equal=True)
+        .group_by("gpu", "op", pl.col("dtype").cast(pl.String), "share", "beside")
+        .agg(times=(pl.col("us") / pl.col("alone")).median(), calls=pl.len())
+        .sort("gpu", "op", "dtype", "share", "beside")
+    )
+    return tuple(Sharing(*row) for row in found.iter_rows())
+
+
+def _conditions(data: pl.DataFrame) -> tuple[pl.Expr, pl.Expr]:
+    """Share of the multiprocessors, and what ran beside."""
+    share, beside = pl.lit(1.0), pl.lit("")
+    if "sm_share" in data.columns:
+        share = pl.col("sm_share").cast(pl.Float64, strict=False).fill_null(1.0)
+    if "concurrent_with" in data.columns:
+        beside = pl.col("concurrent_with").cast(pl.String).fill_null("")
+    return share, beside
+
+
 def read(frame: Frame, shapes: Mapping[str, ModelShape]) -> dict[str, list[KernelRows]]:
     """The rows of a file in this format by GPU, those of whole GPUs that ran alone."""
     result: dict[str, list[KernelRows]] = {}
@@ -90,15 +140,10 @@ def read(frame: Frame, shapes: Mapping[str, ModelShape]) -> dict[str, list[Kerne
 
 def _alone(frame: Frame) -> Frame:
     """Without measurements under a share of the multiprocessors or side by side."""
-    masks = []
-    if "sm_share" in frame.data.columns:
-        share = pl.col("sm_share").cast(pl.Float64, strict=False).fill_null(1.0)
-        masks.append(share >= 1.0)
-    if "concurrent_with" in frame.data.columns:
-        masks.append(pl.col("concurrent_with").cast(pl.String).fill_null("") == "")
-    if not masks:
+    if not {"sm_share", "concurrent_with"} & set(frame.data.columns):
         return frame
-    alone = frame.only(pl.all_horizontal(masks))
+    share, beside = _conditions(frame.data)
+    alone = frame.only((share >= 1.0) & (beside == ""))
     frame.set_aside["under a share of the GPU or side by side"] += (
         frame.data.height - alone.data.height
     )

@@ -81,6 +81,7 @@ class KernelFile:
     rows: int
     by_gpu: Mapping[str, list[KernelRows]] = field(repr=False)
     set_aside: Mapping[str, int]  # rows by reason
+    sharing: tuple[own.Sharing, ...] = ()  # measured interference, of our own format
 
 
 def read_kernels(
@@ -123,7 +124,8 @@ def read_kernels(
     for gpu, rows in by_gpu.items():
         if gpu in gpus:
             by_gpu[gpu] = plausible(rows, gpus[gpu], set_aside)
-    return KernelFile(frame.name, found, frame.source, frame.data.height, by_gpu, set_aside)
+    shared = own.sharing(frame) if found == "own" else ()
+    return KernelFile(frame.name, found, frame.source, frame.data.height, by_gpu, set_aside, shared)
 
 
 def kernel_format(path: Path, name: str = "", max_bytes: int = LIMIT_BYTES) -> str:
