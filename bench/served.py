@@ -1,8 +1,7 @@
 """Measured deployments in a closed loop: what estimates are fitted to and checked against.
 
-Two sources: aiconfigurator's served deployments (TTFT and TPOT), to which estimates are fitted, and
-ML.ENERGY's steady state of vLLM, against which they are only checked (time per output token of a
-batch; no TTFT, and no input lengths, so they are assumed). Models
+Two sources: aiconfigurator's served deployments (TTFT and TPOT), and ML.ENERGY's steady state of
+vLLM (time per output token of a batch; no TTFT, and no input lengths, so they are assumed). Models
 of one architecture and size are one ``shape``: DeepSeek-R1, V3 and V3.1 were trained differently
 and compute the same.
 """

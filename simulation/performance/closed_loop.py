@@ -47,6 +47,7 @@ DEMANDS = (
     "far",  # number of collectives between nodes
     "kernels",  # number of operators
 )
+VLLM = ENGINES.index("vllm")
 SHARPNESS = 3.0  # of the overlap of host and GPU
 
 
@@ -88,6 +89,7 @@ class Loop:
     decode_workers: FloatArray
     prefill_workers: FloatArray  # nan: as many as keep up with decode
     prefill_ranks: FloatArray  # prompts that one prefill worker computes side by side
+    decode_ranks: FloatArray  # among which a decode worker's sequences are shared out
     decode: Demands  # an iteration of ``batch`` decodes
     prefill: Demands  # an iteration of ``prefill_ranks`` prompts
 
@@ -124,6 +126,8 @@ def steady_state(loop: Loop, c: Calibration) -> Steady:
     """TTFT and TBT in the closed loop."""
     decode = iteration_s(loop.decode, c)
     decode = decode * np.where(loop.split, c.split_decode, 1.0)
+    sequence = np.where(loop.engine == VLLM, c.sequence_s, 0.0)
+    decode = decode + sequence * loop.batch / loop.decode_ranks
     prompt = iteration_s(loop.prefill, c)
     # A prompt among others rides on an iteration that takes place anyway.
     marginal = (prompt - c.iteration_s) / loop.prefill_ranks

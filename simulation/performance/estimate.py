@@ -173,6 +173,7 @@ def loop_of(placed: Sequence[Placed], efficiencies: Efficiencies) -> Loop:
         decode_workers=np.array([p.arranged.decode_workers for p in placed]),
         prefill_workers=np.array([p.arranged.prefill_workers for p in placed]),
         prefill_ranks=ranks,
+        decode_ranks=np.array([float(p.arranged.decode.attention_dp) for p in placed]),
         decode=demands_of([p.arranged.decode for p in placed], placed, efficiencies, decode),
         prefill=demands_of([p.arranged.prefill for p in placed], placed, efficiencies, prefill),
     )

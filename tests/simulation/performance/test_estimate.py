@@ -105,7 +105,9 @@ def test_tensor_parallelism_helps_a_large_batch() -> None:
 
 def test_one_user_gets_what_an_iteration_takes() -> None:
     """No one else's prompt, no queue: by hand from the demands of one decode and one prompt."""
-    plain = Calibration(mix=1.0, iteration_s=0.002, start_s=0.01, eager_s=1e-12, order=1.0)
+    plain = Calibration(
+        mix=1.0, iteration_s=0.0015, sequence_s=0.0005, start_s=0.01, eager_s=1e-12, order=1.0
+    )
     given = replace(LLAMA, concurrency=1.0, osl=1e5, shape=replace(LLAMA.shape, max_context=10**6))
     graph = operator_graph(given.shape, given.decode)
     context = given.isl + given.osl / 2
@@ -114,7 +116,7 @@ def test_one_user_gets_what_an_iteration_takes() -> None:
     prompt = demands(graph, given.gpu, KERNELS, iteration(0.0, 0.0, isl, isl**2 / 2))["busy"]
     found = one(given, plain)
     assert found.tbt_s == pytest.approx(decode + prompt / given.osl)
-    assert found.ttft_s == pytest.approx(0.01 + prompt + 0.002 + decode)
+    assert found.ttft_s == pytest.approx(0.01 + prompt + 0.0015 + decode)
 
 
 def test_apart_decode_sees_no_prompts() -> None:
@@ -199,8 +201,17 @@ def test_the_fit_finds_back_a_calibration_from_what_it_predicts() -> None:
 
 
 def test_an_error_pulls_no_further_than_a_bound() -> None:
-    assert bounded(np.array([0.01]))[0] == pytest.approx(0.01, rel=1e-3)
-    assert bounded(np.array([100.0]))[0] <= 0.7
+    assert bounded(np.array([0.01]), 0.7)[0] == pytest.approx(0.01, rel=1e-3)
+    assert bounded(np.array([100.0]), 0.7)[0] <= 0.7
+
+
+def test_vllm_spends_time_on_each_sequence_that_a_rank_decodes() -> None:
+    slower = replace(CALIBRATION, sequence_s=CALIBRATION.sequence_s + 1e-5)
+    (batch,) = loop_of([place(LLAMA)], KERNELS).batch
+    for engine, more in (("vllm", 1e-5 * batch), ("trtllm", 0.0)):
+        given = replace(LLAMA, engine=engine)
+        added = one(given, slower).decode_s - one(given).decode_s
+        assert added == pytest.approx(more, rel=1e-6, abs=1e-12)
 
 
 def test_served_deployments_are_met_as_the_catalogue_says() -> None:
