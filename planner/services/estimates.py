@@ -103,12 +103,32 @@ def _answer(given: Deployment, one: Estimate, fit: EstimateFit) -> Answer:
             "basis": BASIS[basis],
             "model_checked": given.shape.name in fit.models,
             "gpu_checked": given.gpu.name in fit.gpus,
-            "outside": fit.outside(
-                {"isl": given.isl, "osl": given.osl, "concurrency": given.concurrency}
-            ),
+            "outside": [
+                *fit.outside(
+                    {"isl": given.isl, "osl": given.osl, "concurrency": given.concurrency}
+                ),
+                *_overloaded(given, one),
+            ],
         },
         "assumptions": list(one.assumptions),
     }
+
+
+def prefill_busy(given: Deployment, one: Estimate) -> float:
+    """Of their time, what the prefill workers of a split deployment need for its prompts; above 1
+    they cannot."""
+    each = one.prompt_s / (one.arranged.prefill.attention_dp * one.arranged.prefill_workers)
+    return one.tokens_per_s / given.osl * each
+
+
+def _overloaded(given: Deployment, one: Estimate) -> list[str]:
+    """Waiting for prefill is fitted to workers that keep up, and too short where they do not."""
+    if not one.arranged.split or (busy := prefill_busy(given, one)) <= 1.0:
+        return []
+    return [
+        f"the prefill workers would have to compute {busy:.1f} times what they can: TTFT is longer "
+        "and throughput lower than this, give more of them"
+    ]
 
 
 def power_w(given: Deployment, one: Estimate) -> float:
@@ -132,7 +152,6 @@ def power_w(given: Deployment, one: Estimate) -> float:
         operator_graph(shape, where.prefill), gpu, one.prompt_s, 0.0, 0.0,
         ranks * given.isl, ranks * given.isl**2 / 2.0,
     )  # fmt: skip
-    done = one.tokens_per_s / given.osl * one.prompt_s / (ranks * where.prefill_workers)
-    busy = min(1.0, done)
+    busy = min(1.0, prefill_busy(given, one))
     each = busy * float(watts(model, gpu, reading)) + (1.0 - busy) * gpu.idle_w
     return total + each * where.prefill.gpus * where.prefill_workers

@@ -180,3 +180,14 @@ def test_a_file_of_too_many_rows_or_a_name_with_braces_is_a_sentence(tmp_path: P
     odd.write_text("model,gpu\na,b\na,b,c\n")
     rows = answered("--rows", odd)["rows"]
     assert "{0.real}.csv, line 3" in rows[1]["refused"]
+
+
+def test_prefill_workers_that_cannot_keep_up_are_said() -> None:
+    apart = {
+        "model": "llama-3.1-70b", "gpu": "H100-SXM", "isl": 8192, "osl": 64, "mode": "disagg",
+        "prefill_tp": 4, "decode_tp": 8, "decode_workers": 2, "concurrency": 32,
+    }  # fmt: skip
+    few = estimate_one(apart | {"prefill_workers": 1})["expected_error"]["outside"]
+    assert any("the prefill workers would have to compute" in said for said in few)
+    enough = estimate_one(apart | {"prefill_workers": 32})["expected_error"]["outside"]
+    assert not any("prefill workers" in said for said in enough)
