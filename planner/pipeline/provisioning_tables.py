@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 FloatArray = npt.NDArray[np.float64]
 MODEL, OPERATOR, MODULE = "model", "operator", "module"
 WORDS = {OPERATOR: "by operators", MODULE: "by layers", MODEL: "by whole replicas"}
+WHAT = (("memory", "memory"), ("energy", "power"))
 KEYS = ("model", "region", "gpu", "phase", "level")
 
 
@@ -156,8 +157,7 @@ def words(
     best = min(saved, key=lambda level: (totals[level]["gpus"], totals[level]["energy_w"]))
     mine, share = totals[best], saved[best]
     if not pays:
-        what = [f"{_percent(share['memory'])} memory"] if share["memory"] else []
-        what += [f"{_percent(share['energy'])} power"] if share["energy"] else []
+        what = [f"{_percent(share[key])} {name}" for key, name in WHAT if abs(share[key]) >= 0.005]
         also = f" (it takes {' and '.join(what)})" if what else ""
         return (
             f"Provisioning below the replica does not pay here: whole replicas need "
@@ -178,7 +178,9 @@ def words(
 
 
 def _percent(saving: float) -> str:
-    return f"{abs(saving):.0%} {'less' if saving >= 0 else 'more'}"
+    if abs(saving) < 0.005:
+        return "as much"
+    return f"{abs(saving):.0%} {'less' if saving > 0 else 'more'}"
 
 
 def pool(case: Case) -> doc.Document:

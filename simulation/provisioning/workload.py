@@ -136,9 +136,12 @@ def phase_problem(
                 row = operator.count * operator.kv_row_bytes
                 kept[v, j] = in_flight * tokens * row
         for collective in graph.operators:
-            if isinstance(collective, Collective):
+            if not isinstance(collective, Collective):
+                continue
+            seconds = timing(collective, it)
+            if seconds.any():  # not of an encoder without images
                 owner = _before(graph, collective, names)
-                latency[owner, :, j] += collective.count * timing(collective, it)
+                latency[owner, :, j] += collective.count * seconds
     if power is None:
         active = watts(service.gpu, service.phase).dynamic_w * np.maximum(compute, bandwidth)
     problem = OperatorProblem(

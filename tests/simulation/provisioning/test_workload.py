@@ -128,3 +128,8 @@ def test_a_vision_encoder_brings_its_own_operators():
     looks = replace(service(), shape=model, image_tokens=500.0)
     problem = phase_problem(looks, timing, batches=(1,), parallel=(1,)).problem
     assert any(name.startswith("encoder_") for name in problem.names)
+    # Without images the tower has nothing to do, its collectives on two GPUs neither.
+    blind = phase_problem(replace(looks, image_tokens=0.0), timing, batches=(1,), parallel=(1, 2))
+    plain = phase_problem(service(), timing, batches=(1,), parallel=(1, 2))
+    assert blind.problem.names == plain.problem.names
+    assert blind.problem.latency_s == pytest.approx(plain.problem.latency_s)
