@@ -7,20 +7,21 @@ compiled by the same function to the same layout, so one of them stands for both
 
 from __future__ import annotations
 
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from planner.catalogue import hardware
+from planner.catalogue.efficiency import efficiencies
 from planner.ingest.benchmarks import read_benchmarks
 from simulation.performance.curves import Curve, evaluate, linear
-from simulation.performance.specs import Arrangement, GpuSpec, ModelShape, Provenance
+from simulation.performance.roofline import roofline_profile
+from simulation.performance.specs import Arrangement
 from simulation.performance.table import table_curve
 
 ITERATIONS, REPEATS, SEED = 200_000, 30, 20260101
-PUBLISHED = Provenance("published", "NVIDIA data sheet and the model's config.json")
 
 
 def curves(data: Path) -> dict[str, Curve]:
@@ -29,22 +30,10 @@ def curves(data: Path) -> dict[str, Curve]:
     rows = read_benchmarks(data / "profiles/splitwise_perf_model.csv").rows
     (_, first), *_ = rows.arrangements()
     found["table"] = table_curve(first)
-    try:
-        from simulation.performance.roofline import ideal_curve
-    except ModuleNotFoundError as error:
-        print(f"speed: operator and roofline are not there yet ({error})", file=sys.stderr)
-        return found
-    shape = ModelShape(
-        name="llama-3.1-8b", layers=32, hidden=4096, vocab=128256, heads=32, kv_heads=8,
-        head_dim=128, intermediate=14336, max_context=131072,
-    )  # fmt: skip
-    gpu = GpuSpec(
-        name="H100-SXM", memory_bytes=80 * 2**30, idle_w=75, prefill_w=700, decode_w=380,
-        provenance=PUBLISHED, bandwidth_bytes_s=3.35e12, peak_flops={"bf16": 989e12},
-        link_bytes_s=450e9, network_bytes_s=50e9, family="hopper",
-    )  # fmt: skip
-    curve = ideal_curve(shape, gpu, Arrangement())
-    return found | {"operator": curve, "roofline": curve}
+    shape, gpu = hardware.shape("llama-3.1-8b"), hardware.gpu("H100-SXM")
+    limits = {"max_batch": 256, "max_batch_tokens": 8192, "kv_capacity_tokens": 1 << 19}
+    roofline = roofline_profile(shape, gpu, Arrangement(), efficiencies(), **limits).curve
+    return found | {"operator": roofline, "roofline": roofline}
 
 
 def per_second(curve: Curve) -> float:
