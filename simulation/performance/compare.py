@@ -161,15 +161,16 @@ def telling_check(checks: Sequence[Check]) -> Check | None:
 
 
 def stated_check(checks: Sequence[Check], spread: float, modelled: bool) -> Check | None:
-    """The one error that a profile states: of ``telling_check``, unless the profile is modelled and
-    the ``spread`` expected of a roofline is larger, or nothing was checked; then that spread, as a
-    check of no rows.
+    """The one error that a profile states: of ``telling_check``, unless nothing was checked, or
+    the profile is modelled or was checked on fewer than ``FEW`` rows and the ``spread`` expected of
+    what it stands on is larger; then that spread, as a check of no rows.
 
     The spread is a standard deviation of the error's logarithm; the mean size of a normal one is
     0.8 of it. All of it is stated as the mean: it is of kernels, and not all errors are theirs.
     """
     told = telling_check(checks)
-    if spread and (told is None or (modelled and spread > told.mape)):
+    unsure = told is None or ((modelled or told.rows < FEW) and spread > told.mape)
+    if spread and unsure:
         return Check("iteration time", EXPECTED, 0, spread, spread, 2 * spread, 0.0)
     return told
 

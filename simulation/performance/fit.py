@@ -62,6 +62,7 @@ class CalibratedProfile:
     kind: str
     curve: Curve
     checks: tuple[Check, ...] = ()
+    spread: float = 0.0  # of the uncalibrated profile
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -238,8 +239,8 @@ def calibrated(
     found = compare_with(base, rows, FITTED).residuals
     factors: dict[str, FloatArray] = {}
     notes: tuple[str, ...] = (
-        f"Its shape is that of the {base.kind} profile ({base.provenance.kind}); the rows decide one "
-        "factor per phase (measured).",
+        f"Its shape is that of the {base.kind} profile ({base.provenance.kind}); the rows decide "
+        "one factor per phase (measured).",
     )
     for phase, quantities in (("prefill", (PREFILL, TTFT)), ("decode", (TBT, SERVED_TBT))):
         which = np.isin(found.quantity, quantities)
@@ -283,6 +284,7 @@ def calibrated(
         model=base.model, gpu=base.gpu, tp=base.tp, max_batch=base.max_batch,
         max_batch_tokens=base.max_batch_tokens, kv_capacity_tokens=kv_capacity_tokens,
         provenance=provenance, kind=kind, curve=curve,
+        spread=float(getattr(base, "spread", None) or 0.0),
     )  # fmt: skip
     return profile, parameters, notes
 

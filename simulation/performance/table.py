@@ -226,7 +226,8 @@ def _share(families: list[Family]) -> list[Family]:
 def _decode(rows: BenchmarkRows) -> Part:
     if not rows.rows:
         raise SimulationError(
-            "A table needs rows with batch, isl, osl and the time between tokens; there are none."
+            "A table needs rows with batch, isl, osl and the time between tokens; there are none. "
+            "Rows of a served deployment fit a linear, operator or roofline profile."
         )
     contexts = _knots(rows.context)
     place = np.abs(np.log(contexts)[None, :] - np.log(rows.context)[:, None]).argmin(axis=1)

@@ -215,6 +215,8 @@ def test_a_modelled_profile_is_no_surer_than_its_roofline():
     assert (found.mape, found.rows, found.against) == (0.17, 0, EXPECTED)
     assert stated_check([one(0.3, "x")], 0.17, modelled=True).mape == 0.3
     assert stated_check(flattering, 0.17, modelled=False) is flattering[0]
+    of_itself = [one(0.0, f"{FITTED}, {INSIDE}", rows=1)]
+    assert stated_check(of_itself, 0.17, modelled=False).mape == 0.17
     assert stated_check([], 0.12, modelled=False).mape == 0.12
     assert stated_check([], 0.0, modelled=True) is None
 
