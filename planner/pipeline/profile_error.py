@@ -80,7 +80,7 @@ def _again(
     if not any(errors.values()):
         return None, ""
     profiles = {
-        at: scaled(profile, _factor(error.value, sign)) if (error := errors[at]) else profile
+        at: slower_or_faster(profile, error.value, sign) if (error := errors[at]) else profile
         for at, profile in study.hardware.profiles.items()
     }
     hardware = replace(study.hardware, profiles=profiles)
@@ -106,10 +106,12 @@ def _count(peaks: Any, at: tuple[int, int], error: StatedError | None) -> int | 
     return None if peaks is None or error is None else int(peaks[at])
 
 
-def _factor(error: float, sign: int) -> float:
+def slower_or_faster(profile: Profile, error: float, sign: int) -> Profile:
+    """``profile`` with all its seconds off by ``error``: longer with ``sign`` +1, shorter with
+    -1."""
     if sign > 0:
-        return 1.0 + error
-    return 1.0 - error if error < HALF else 1.0 / (1.0 + error)
+        return scaled(profile, 1.0 + error)
+    return scaled(profile, 1.0 - error if error < HALF else 1.0 / (1.0 + error))
 
 
 def _peaks(plan: ScalingPlan) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +14,10 @@ from planner.pipeline.traffic import Traffic
 from planner.scenario.build import Hardware
 from simulation.capacity import Capacity, capacity
 from simulation.errors import SimulationError
+from simulation.fleet import Tier
+from simulation.performance.profile import Profile
+
+Lengths = tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]  # ISL and OSL, drawn jointly
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,22 +37,37 @@ def size(hardware: Hardware, traffic: Traffic, seed: int, progress: Progress) ->
     A GPU type that cannot meet a tier at any rate is left out with a note; raises ScenarioError
     when a model is left with none.
     """
+    return size_lengths(hardware, traffic.lengths, seed, progress)
+
+
+def strictest(
+    profile: Profile, lengths: Lengths, tiers: Iterable[Tier], seed: int
+) -> tuple[str, Capacity]:
+    """The interactive tier at which one instance carries least, and what it carries then; raises
+    SimulationError where one cannot be met at any rate."""
+    sizes = [
+        (tier.name, capacity(profile, lengths, tier, seed=seed))
+        for tier in tiers
+        if not tier.deferrable
+    ]
+    return min(sizes, key=lambda pair: pair[1].input_tps)
+
+
+def size_lengths(
+    hardware: Hardware, lengths: Sequence[Lengths], seed: int, progress: Progress
+) -> Sizes:
+    """``size`` with the lengths of each model's requests, as samples."""
     theta = np.zeros((len(hardware.models), len(hardware.gpus)))
     found: dict[tuple[int, int], tuple[str, Capacity]] = {}
     notes: list[str] = []
     for done, ((m, g), profile) in enumerate(hardware.profiles.items()):
         name = hardware.models[m].name
         progress(done / len(hardware.profiles), f"Sizing {name} on {hardware.gpus[g].name}")
-        isl, osl = traffic.lengths[m]
-        sizes: list[tuple[str, Capacity]] = []
         try:
-            for tier in hardware.tiers:
-                if not tier.deferrable:
-                    sizes.append((tier.name, capacity(profile, (isl, osl), tier, seed=seed)))
+            found[m, g] = strictest(profile, lengths[m], hardware.tiers, seed)
         except SimulationError as problem:
             notes.append(f"{name} on {hardware.gpus[g].name} is left out: {problem}")
             continue
-        found[m, g] = min(sizes, key=lambda pair: pair[1].input_tps)
         theta[m, g] = found[m, g][1].input_tps
     for m, model in enumerate(hardware.models):
         if not theta[m].any():

@@ -1,9 +1,51 @@
-"""bin/manage size: announced, not built yet."""
+"""bin/manage size: the largest request rate of one replica within the SLOs, and what bounds it."""
 
-from planner.management.later import LaterCommand
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from typing import Any
+
+from planner.management.base import HeadroomCommand, load_scenario
+from planner.services.sizing import size_scenario
 
 
-class Command(LaterCommand):
-    help = "Sizing by queueing (not built yet)."
-    what = "Sizing by queueing"
-    instead = "plan prints the capacity per replica that its sizes rest on."
+class Command(HeadroomCommand):
+    help = "Size one replica of each model on each GPU type: the largest rate within the SLOs."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        super().add_arguments(parser)
+        parser.add_argument("scenario", help="scenario file (YAML), or a stored one's name or id")
+        parser.add_argument("--isl", type=int, help="input tokens of all requests, with --osl")
+        parser.add_argument("--osl", type=int, help="output tokens of all requests, with --isl")
+
+    def answer(self, options: dict[str, Any]) -> dict[str, Any]:
+        document, name = load_scenario(options["scenario"], self.progress)
+        return size_scenario(
+            document, name, isl=options["isl"], osl=options["osl"], progress=self.progress
+        )
+
+    def words(self, answer: dict[str, Any]) -> str:
+        rows = [line for pool in answer["pools"] for line in _lines(pool)]
+        notes = [f"note: {note}" for note in answer["notes"]]
+        return "\n".join([*rows, f"sized by {answer['sized_by']}", *notes])
+
+
+def _lines(pool: dict[str, Any]) -> list[str]:
+    latencies = ", ".join(
+        f"{name} p{pool['percentile']:g} {pool[key]:,.1f} ms"
+        for name, key in (("TTFT", "ttft_ms"), ("TBT", "tbt_ms"))
+        if pool[key] is not None
+    )
+    lines = [
+        f"{pool['model']} on {pool['tp']} x {pool['gpu']}: {pool['max_rps']:.3g} requests/s within "
+        f"{pool['tier']}, bound by {pool['bound_by']}; {latencies}"
+    ]
+    source = f"{pool['provenance']['kind']}: {pool['provenance']['source']}"
+    if pool["expected_error"] is None:
+        return [*lines, f"  profile {source}; its error is not known: {pool['error_basis']}"]
+    return [
+        *lines,
+        f"  profile {source}; off by {pool['expected_error']:.1%} ({pool['error_basis']}): "
+        f"{pool['max_rps_if_slower']:.3g} requests/s if slower by as much, "
+        f"{pool['max_rps_if_faster']:.3g} if faster",
+    ]
