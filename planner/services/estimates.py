@@ -107,6 +107,7 @@ def _answer(given: Deployment, one: Estimate, fit: EstimateFit) -> Answer:
                 *fit.outside(
                     {"isl": given.isl, "osl": given.osl, "concurrency": given.concurrency}
                 ),
+                *_strange(given),
                 *_overloaded(given, one),
             ],
         },
@@ -119,6 +120,17 @@ def prefill_busy(given: Deployment, one: Estimate) -> float:
     they cannot."""
     each = one.prompt_s / (one.arranged.prefill.attention_dp * one.arranged.prefill_workers)
     return one.tokens_per_s / given.osl * each
+
+
+def _strange(given: Deployment) -> list[str]:
+    """Errors are of GPU types whose family has measured kernels."""
+    family = given.gpu.family
+    if family in {entry.family for entry in efficiencies().entries}:
+        return []
+    return [
+        f"no kernel was measured on {given.gpu.name} or its family ({family or 'not named'}); "
+        "those of another stand in, so expect more than this error"
+    ]
 
 
 def _overloaded(given: Deployment, one: Estimate) -> list[str]:

@@ -191,3 +191,11 @@ def test_prefill_workers_that_cannot_keep_up_are_said() -> None:
     assert any("the prefill workers would have to compute" in said for said in few)
     enough = estimate_one(apart | {"prefill_workers": 32})["expected_error"]["outside"]
     assert not any("prefill workers" in said for said in enough)
+
+
+def test_a_family_without_measured_kernels_is_said() -> None:
+    def outside(gpu: str) -> str:
+        return " ".join(estimate_one(ROW | {"gpu": gpu, "isl": 2048})["expected_error"]["outside"])
+
+    assert "no kernel was measured on MI300X or its family (cdna3)" in outside("MI300X")
+    assert outside("H200") == outside("A100-80GB") == ""
