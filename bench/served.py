@@ -21,6 +21,7 @@ from planner.catalogue.efficiency import efficiencies
 from planner.errors import EXPECTED
 from planner.pipeline.estimating import deployment
 from simulation.performance.closed_loop import Loop
+from simulation.performance.efficiency import Efficiencies
 from simulation.performance.estimate import demands_of, loop_of, place
 from simulation.performance.work import iteration
 
@@ -70,8 +71,9 @@ class Served:
         return Served(**values)
 
 
-def served(data: Path, energy: bool = True) -> Served:
-    """All measured deployments under ``data``."""
+def served(data: Path, energy: bool = True, factors: Efficiencies | None = None) -> Served:
+    """All measured deployments under ``data``, by the catalogue's factors of kernels or others."""
+    factors = factors or efficiencies()
     rows = silicon_rows(data) + (energy_rows(data) if energy else [])
     placed, kept, refused = [], [], []
     for row in rows:
@@ -80,11 +82,11 @@ def served(data: Path, energy: bool = True) -> Served:
             kept.append(row)
         except EXPECTED as problem:
             refused.append(str(problem))
-    loop = loop_of(placed, efficiencies())
+    loop = loop_of(placed, factors)
     extra = iteration(
         loop.batch, loop.batch * (loop.isl + loop.osl / 2.0), DRAFTED * loop.batch, 0.0
     )
-    drafting = demands_of([p.arranged.decode for p in placed], placed, efficiencies(), extra)
+    drafting = demands_of([p.arranged.decode for p in placed], placed, factors, extra)
     tbt = np.array([row["tbt_s"] for row in kept])
     ttft = np.array([row["ttft_s"] for row in kept])
     shape = np.array([_shape(p.deployment.shape.name) for p in placed])

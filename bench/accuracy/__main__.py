@@ -2,8 +2,9 @@
 
     python -m bench.accuracy [NAME ...] [--json] [--data DIR]
 
-NAME is one of tables, operators, silicon, power, speed; without any, all. Each has a function
-``figures(data)`` that returns its figures, computed in that run: errors and shares as fractions.
+NAME is one of tables, operators, silicon, families, power, speed; without any, all. Each has a
+function ``figures(data)`` that returns its figures, computed in that run: errors and shares as
+fractions.
 What lacks its data is named on stderr, and its figures are absent.
 """
 
@@ -19,7 +20,7 @@ from typing import Any
 
 from bench.accuracy import DATA
 
-MODULES = ("tables", "operators", "silicon", "power", "speed")
+MODULES = ("tables", "operators", "silicon", "families", "power", "speed")
 
 
 def collect(names: list[str], data: Path) -> dict[str, Any]:

@@ -1,0 +1,44 @@
+"""Served deployments on a GPU family that nobody measured anything on.
+
+    python -m bench.accuracy families
+
+``silicon`` leaves the served rows of a GPU type out of the fit, but the kernels of that type, run
+alone, stay among the factors. Here the kernels of its whole family are left out as well, and the
+served rows of all its types: what a family such as CDNA3 can expect. Only the factors of decoding
+over a latent cache stay, which were measured on one family alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from bench.fit_estimate import fit
+from bench.served import SILICON, served
+from planner.catalogue import hardware
+from planner.catalogue.efficiency import efficiencies
+from simulation.performance.closed_loop import steady_state
+
+ONLY_ONE = "latent_decode"  # kind of kernel measured on a single family
+
+
+def figures(data: Path) -> dict[str, float]:
+    """Median absolute errors by family, with its kernels seen (``_seen``) and left out."""
+    if not (data / SILICON).exists():
+        raise FileNotFoundError(data / SILICON)
+    everything, rows = efficiencies(), served(data, energy=False)
+    family = np.array([hardware.gpu(name).family for name in rows.gpu])
+    found: dict[str, float] = {}
+    for left_out in np.unique(family).tolist():
+        others = [e for e in everything.entries if e.family != left_out or e.kind == ONLY_ONE]
+        unseen = served(data, energy=False, factors=replace(everything, entries=tuple(others)))
+        which = np.flatnonzero(family == left_out)
+        calibration = fit(rows.take(np.flatnonzero(family != left_out)))
+        for name, part in (("_seen", rows.take(which)), ("", unseen.take(which))):
+            steady = steady_state(part.loop, calibration)
+            for figure, quantity in (("tpot", "tbt_s"), ("ttft", "ttft_s")):
+                off = getattr(steady, quantity) / getattr(part, quantity) - 1.0
+                found[f"family_{left_out}_{figure}_error{name}"] = float(np.median(np.abs(off)))
+    return found
