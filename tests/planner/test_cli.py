@@ -387,7 +387,7 @@ def provision_headline(example: Path) -> str:
     "words",
     [
         ["estimate", "--model", "m", "--gpu", "G", "--isl", "1", "--osl", "1"],
-        ["size", "plan.yml"],
+        ["size", "plan.yml", "--isl", "many", "--osl", "1"],
         ["pd-ratio", "plan.yml", "--service", "chat"],
         ["provision", "plan.yml", "--level", "layer"],
         ["plan"],
