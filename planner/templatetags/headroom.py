@@ -100,7 +100,8 @@ def signed_percent(fraction: Any, places: int = 1) -> str:
     """``0.05|signed_percent`` is "+5.0 %"."""
     if not isinstance(fraction, int | float) or fraction != fraction:
         return NOTHING
-    return f"{100 * fraction:+.{places}f} %".replace("-", "−")
+    rounded = round(100 * fraction, places) + 0.0  # no minus before a zero
+    return f"{rounded:+.{places}f} %".replace("-", "−")
 
 
 @register.filter
