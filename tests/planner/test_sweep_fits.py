@@ -9,8 +9,11 @@ from typing import Any
 
 import pytest
 from django.core.management import call_command
+from django.test import Client
+from django.urls import reverse
 from rest_framework.test import APIClient
 
+from planner.models import User
 from planner.selectors.profiles import profile_get
 
 pytestmark = pytest.mark.django_db
@@ -93,3 +96,25 @@ def test_built_in_profiles_that_were_carried_over_state_no_flattering_error() ->
     assert one.telling.rows == 0
     measured = profile_get("llama-2-70b:H100-SXM:tp4")
     assert measured.telling is not None and measured.telling.rows > 0
+
+
+def test_its_page_says_what_a_plan_states_and_what_it_is_tied_to(
+    measured: Path, planner: User, client: Client
+) -> None:
+    client.force_login(planner)
+    with measured.open("rb") as file:
+        sent = client.post(reverse("web:calibration-new"), {"file": file, "gpu": "H100-SXM"})
+    assert sent.status_code == 302
+    asked = {
+        "rows": json.dumps(["meta-llama/Llama-3.1-8B-Instruct", "H100-SXM", None]),
+        "kind": "linear", "name": "by form", "model": "llama-3.1-8b", "gpu": "H100-SXM", "tp": 1,
+        "precision": "bf16",
+    }  # fmt: skip
+    made = client.post(sent["Location"], asked, follow=True)
+    page = made.content.decode()
+    assert made.redirect_chain[-1][0] == reverse("web:profile", args=["by form"])
+    assert "A plan states an error of" in page
+    assert "roofline profile of llama-3.1-8b" in page and ">modelled<" in page
+    refused = client.post(sent["Location"], asked | {"kind": "table"})
+    assert refused.status_code == 400
+    assert "fit a linear, operator or roofline profile" in refused.content.decode()
