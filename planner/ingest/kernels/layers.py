@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from planner.catalogue.names import find_model, plain
 from planner.errors import IngestError
 from planner.ingest.kernels.frame import Frame
 from simulation.performance.graph import OperatorGraph, operator_graph
@@ -42,15 +43,10 @@ V0_LAYERS = {
 
 
 def shape_of(frame: Frame, shapes: Shapes, model: str) -> ModelShape:
-    """The shape of ``model``, by its name with or without the organisation, in any case."""
-    wanted = model.lower().split("/")[-1]
-    for name, shape in shapes.items():
-        plain = name.lower().split("/")[-1]
-        if wanted == plain or wanted.removesuffix("-instruct-2507") == plain:
-            return shape
-    for name, shape in shapes.items():
-        if wanted.removesuffix("-hf").removeprefix("meta-") == name.lower().split("/")[-1]:
-            return shape
+    """The shape of ``model``, by its name with or without organisation and the usual endings."""
+    found = find_model(model, {plain(name): name for name in shapes})
+    if found is not None:
+        return shapes[found]
     raise IngestError(
         f"{frame.name} times layers of {model}, which the catalogue does not know; add the model "
         "first, for the sizes of its layers."

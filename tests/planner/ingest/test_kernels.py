@@ -16,6 +16,8 @@ from planner.ingest.kernels import KernelFile, kernel_format, read_kernels
 from simulation.performance.kernels import KernelRows, kernels
 from simulation.performance.specs import ModelShape
 
+PROFILES = Path(__file__).parents[3] / "../shared/data/profiles"
+MAX_UPLOAD_BYTES = 50_000_000  # of planner.services.calibrations
 TINY = ModelShape("tiny", 2, 512, 1000, 8, 4, 64, 2048, 4096)
 
 
@@ -233,3 +235,20 @@ def test_a_size_that_is_none_is_said(tmp_path: Path, column: str, value: str) ->
     bad = row | {column: value}
     with pytest.raises(IngestError, match=r"rows\.csv is not as the format vidur_mlp_ops has it"):
         read(tmp_path, f"{','.join(bad)}\n{','.join(bad.values())}\n")
+
+
+@pytest.mark.parametrize("name", [
+    "aic_gemm.parquet", "aic_context_attention.parquet", "aic_generation_attention.parquet",
+    "aic_moe.parquet", "aic_nccl.parquet", "aic_custom_allreduce.parquet", "vidur_mlp_ops.parquet",
+    "vidur_network.csv.gz", "llmservingsim_v0_layers.parquet",
+    "llmservingsim_v0_attention.parquet", "llmservingsim_v1_layers.csv.gz",
+    "llmservingsim_v1_attention.parquet",
+])  # fmt: skip
+def test_every_published_file_can_be_uploaded(name: str) -> None:
+    path = PROFILES / name
+    if not path.exists():
+        pytest.skip(f"needs ../shared/data/profiles/{name}")
+    shapes = {known: hardware.shape(known) for known in hardware.models()}
+    file = read_kernels(path, shapes=shapes, gpus=hardware.gpus(), max_bytes=MAX_UPLOAD_BYTES)
+    assert file.format == kernel_format(path, name, MAX_UPLOAD_BYTES)
+    assert any(rows.seconds.size for tables in file.by_gpu.values() for rows in tables)
