@@ -12,8 +12,9 @@ carries b / osl prompts, and
     TBT = decode(b) + mix * b / osl * prompt
 
 Disaggregated: decode workers see no prompts, TBT = decode(b). TTFT is the time of one's own prompt,
-the wait for those before it (users start together, and keep part of that order), and where memory
-bounds the batch, the wait for a place: by Little's law N = throughput * (TTFT + (osl - 1) TBT).
+the wait for those before it (users start together, and keep part of that order; prefill workers
+that cannot keep up hold back all who are not decoding), and where memory bounds the batch, the wait
+for a place: by Little's law N = throughput * (TTFT + (osl - 1) TBT).
 """
 
 from __future__ import annotations
@@ -133,19 +134,21 @@ def steady_state(loop: Loop, c: Calibration) -> Steady:
     marginal = (prompt - c.iteration_s) / loop.prefill_ranks
     mix = np.choose(loop.engine, [c.of("mix", e) for e in ENGINES])
     tbt = decode + np.where(loop.split, 0.0, mix * loop.batch / loop.osl * marginal)
-    # Each user asks for a prompt every osl tokens.
-    enough = np.maximum(loop.users * marginal / (loop.osl * tbt), 1.0)
-    workers = np.where(np.isnan(loop.prefill_workers), enough, loop.prefill_workers)
-    queued = np.where(loop.split, loop.users / workers, loop.batch)
-    start = np.choose(loop.engine, [c.of("start", e) for e in ENGINES])
-    order = np.choose(loop.engine, [c.of("order", e) for e in ENGINES])
     # Prompts run without captured graphs: the host launches every kernel, and may be the slower.
     eager = c.eager_s * loop.prefill["kernels"]
     each = np.maximum(marginal, eager / loop.prefill_ranks)
+    # Each user who holds a place asks for a prompt every osl tokens.
+    held = np.minimum(loop.users, loop.batch * loop.decode_workers)
+    enough = np.maximum(held * each / (loop.osl * tbt), 1.0)
+    workers = np.where(np.isnan(loop.prefill_workers), enough, loop.prefill_workers)
+    queued = np.where(loop.split, held / workers, loop.batch)
+    start = np.choose(loop.engine, [c.of("start", e) for e in ENGINES])
+    order = np.choose(loop.engine, [c.of("order", e) for e in ENGINES])
     ttft = start + overlapped(prompt, eager) + np.where(loop.split, 0.0, decode)
     ttft = ttft + order * (np.maximum(queued, 1.0) - 1.0) * each
+    # Prefill workers that cannot keep up hold back all who are not decoding.
+    ttft = np.maximum(ttft, np.where(loop.split, queued * each - (loop.osl - 1.0) * tbt, 0.0))
     # Users beyond what the batch can hold wait for a place.
-    held = np.minimum(loop.users, loop.batch * loop.decode_workers)
     stay = ttft + (loop.osl - 1.0) * tbt
     wait = stay * (loop.users / held - 1.0)
     return Steady(ttft + wait, tbt, loop.osl * held / stay, decode, prompt, workers)

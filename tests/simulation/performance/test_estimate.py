@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -169,6 +170,15 @@ def test_what_is_given_is_kept_and_what_is_assumed_is_said() -> None:
     assert few.decode == said.decode
     assert (many.decode_workers, many.decode.attention_dp, many.decode.tp) == (1.0, 8, 1)
     assert any("decode workers not given: 4 taken" in note for note in few.assumptions)
+
+
+def test_prefill_that_cannot_keep_up_bounds_what_is_served() -> None:
+    apart = replace(LLAMA, prefill=LLAMA.decode, prefill_workers=1.0, decode_workers=8.0, osl=64.0)
+    rows = [one(replace(apart, concurrency=float(n))) for n in (16, 64, 256, 1024, 4096, 16384)]
+    for few, many in itertools.pairwise(rows):
+        assert many.tokens_per_s >= few.tokens_per_s * (1 - 1e-9)
+    most = apart.osl / (rows[-1].prompt_s - CALIBRATION.iteration_s)
+    assert rows[-1].tokens_per_s <= most * (1 + 1e-9)
 
 
 def test_gpus_counted_twice_are_counted_once() -> None:
