@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-from django.db import transaction
+from django.db import IntegrityError, transaction
 
 from planner import storage
 from planner.errors import IngestError
@@ -71,9 +71,15 @@ def calibration_upload(
                 out.write(chunk)
         reading = reading or Reading()
         key = key_of(idempotency_key, [digest.hexdigest(), asdict(reading), source])
-        if first := key.first(Calibration.objects.filter(owner=user)):
+        mine = Calibration.objects.filter(owner=user)
+        if first := key.first(mine):
             return first
-        return _read(user, path, file_name, digest.hexdigest(), size, reading, source, key)
+        try:
+            return _read(user, path, file_name, digest.hexdigest(), size, reading, source, key)
+        except IntegrityError:  # the same request came twice at once
+            if first := key.first(mine):
+                return first
+            raise
 
 
 def calibration_path(
