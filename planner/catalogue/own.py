@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
+from planner.catalogue.hardware import SHAPE_FIELDS
 from planner.errors import CatalogueError
 from simulation.errors import SimulationError
 from simulation.performance.specs import BYTES, GpuSpec, ModelShape, ModelSpec, Provenance
@@ -114,12 +115,10 @@ def model_given(spec: ModelSpec) -> dict[str, Any]:
 
 def model_shape(name: str, given: Mapping[str, Any]) -> ModelShape:
     """A shape from the fields of ModelShape; raises CatalogueError naming what is wrong."""
-    known = {field.name for field in fields(ModelShape)} - {"name", "encoder"}
     for key, value in given.items():
-        if key not in known:
-            raise CatalogueError(
-                f"Model {name}: shape.{key} is not known; there are {', '.join(sorted(known))}."
-            )
+        if key not in SHAPE_FIELDS:
+            known = ", ".join(sorted(SHAPE_FIELDS))
+            raise CatalogueError(f"Model {name}: shape.{key} is not known; there are {known}.")
         if not _fits(key, value):
             kind = "true or false" if key in SWITCHES else "a whole number of at least 0"
             raise CatalogueError(f"Model {name}: shape.{key} must be {kind}, not {value!r:.60}.")

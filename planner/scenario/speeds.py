@@ -6,7 +6,12 @@ from dataclasses import replace
 
 from planner import catalogue
 from planner.catalogue.efficiency import efficiencies
-from planner.catalogue.estimating import estimate_fit
+from planner.catalogue.serving import (
+    MAX_BATCH,
+    MAX_BATCH_TOKENS,
+    serving_limits,
+    typical_context,
+)
 from planner.errors import CatalogueError, ScenarioError
 from planner.scenario.known import Known
 from planner.scenario.schema import Profile
@@ -16,8 +21,6 @@ from simulation.performance.memory import capacity_tokens, kv_capacity_tokens
 from simulation.performance.profile import Profile as Speed
 from simulation.performance.roofline import roofline_profile
 from simulation.performance.specs import Arrangement, GpuSpec, ModelSpec, Provenance
-
-MAX_BATCH, MAX_BATCH_TOKENS = 256, 2048  # where the section does not say: vLLM's own defaults
 
 
 def speed_of(section: Profile, model: ModelSpec, gpu: GpuSpec, known: Known) -> Speed:
@@ -80,11 +83,8 @@ def _capacity(section: Profile, model: ModelSpec, gpu: GpuSpec, tokens: int) -> 
     """By the arrangement where the model's shape is known, else by its memory as stated."""
     if model.shape is None or section.precision == section.kv_precision == "bf16":
         return kv_capacity_tokens(model, gpu, section.tp, tokens)
-    return capacity_tokens(model.shape, gpu, _arrangement(section), _typical(model), tokens)
-
-
-def _typical(model: ModelSpec) -> int:
-    return min(catalogue.TYPICAL_CONTEXT, model.max_context)
+    context = typical_context(model.max_context)
+    return capacity_tokens(model.shape, gpu, _arrangement(section), context, tokens)
 
 
 def _arrangement(section: Profile) -> Arrangement:
@@ -105,21 +105,11 @@ def _roofline(section: Profile, model: ModelSpec, gpu: GpuSpec) -> Speed:
             f"profiles: kind: roofline needs to know what {section.model} computes; give the model "
             "by shape or config instead of weight_gb, or a built-in one."
         )
-    tokens = section.max_batch_tokens or MAX_BATCH_TOKENS
-    arrangement = _arrangement(section)
+    shape, arrangement = replace(model.shape, name=section.model), _arrangement(section)
+    given = {"max_batch": section.max_batch, "max_batch_tokens": section.max_batch_tokens}
     try:
-        return roofline_profile(
-            replace(model.shape, name=section.model),
-            gpu,
-            arrangement,
-            efficiencies(),
-            max_batch=section.max_batch or MAX_BATCH,
-            max_batch_tokens=tokens,
-            kv_capacity_tokens=capacity_tokens(
-                model.shape, gpu, arrangement, _typical(model), tokens
-            ),
-            overhead_s=estimate_fit().calibration.iteration_s,
-        )
+        limits = serving_limits(shape, gpu, arrangement, **given)
+        return roofline_profile(shape, gpu, arrangement, efficiencies(), **limits)
     except SimulationError as error:
         raise ScenarioError(f"profiles: {error}") from None
 

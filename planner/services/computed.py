@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from planner import catalogue, storage
+from planner import storage
 from planner.catalogue.efficiency import efficiencies
-from planner.catalogue.estimating import estimate_fit
+from planner.catalogue.serving import serving_limits
 from planner.errors import CatalogueError
 from planner.models import Calibration
 from planner.services.calibrations import KERNEL_FILE, kernel_file
 from simulation.performance import profile as core
 from simulation.performance.kernels import Kernels, kernels
-from simulation.performance.memory import capacity_tokens
 from simulation.performance.operator import operator_profile
 from simulation.performance.roofline import roofline_profile
 from simulation.performance.specs import Arrangement, GpuSpec, ModelSpec
 
 COMPUTED = ("operator", "roofline")
-MAX_BATCH, MAX_BATCH_TOKENS = 256, 2048  # vLLM's own, where nothing else is said
 
 
 def computed_profile(
@@ -44,15 +41,14 @@ def computed_profile(
             f"{model.name} is known by its memory alone; add it from its config.json, which says "
             "what it computes."
         )
-    tokens = max_batch_tokens or MAX_BATCH_TOKENS
-    context = min(catalogue.TYPICAL_CONTEXT, model.max_context)
-    limits: dict[str, Any] = {
-        "max_batch": max_batch or MAX_BATCH,
-        "max_batch_tokens": tokens,
-        "kv_capacity_tokens": kv_capacity_tokens
-        or capacity_tokens(model.shape, gpu, arrangement, context, tokens),
-        "overhead_s": estimate_fit().calibration.iteration_s,
-    }
+    limits = serving_limits(
+        model.shape,
+        gpu,
+        arrangement,
+        max_batch=max_batch,
+        max_batch_tokens=max_batch_tokens,
+        kv_capacity_tokens=kv_capacity_tokens,
+    )
     if kind == "roofline":
         return roofline_profile(model.shape, gpu, arrangement, efficiencies(), **limits)
     tables = kernel_tables(gpu.name, files)

@@ -1,0 +1,38 @@
+"""What profiles made from a model's shape take for what nobody says: limits, memory, host time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from planner.catalogue.estimating import estimate_fit
+from planner.catalogue.hardware import TYPICAL_CONTEXT
+from simulation.performance.memory import capacity_tokens
+from simulation.performance.specs import Arrangement, GpuSpec, ModelShape
+
+MAX_BATCH, MAX_BATCH_TOKENS = 256, 2048  # vLLM's own defaults
+
+
+def serving_limits(
+    shape: ModelShape,
+    gpu: GpuSpec,
+    arrangement: Arrangement,
+    *,
+    max_batch: int | None = None,
+    max_batch_tokens: int | None = None,
+    kv_capacity_tokens: int | None = None,
+) -> dict[str, Any]:
+    """Limits and ``overhead_s`` as ``roofline_profile`` and ``operator_profile`` take them; the KV
+    cache is what memory leaves. Raises SimulationError where the model does not fit."""
+    tokens = max_batch_tokens or MAX_BATCH_TOKENS
+    return {
+        "max_batch": max_batch or MAX_BATCH,
+        "max_batch_tokens": tokens,
+        "kv_capacity_tokens": kv_capacity_tokens
+        or capacity_tokens(shape, gpu, arrangement, typical_context(shape.max_context), tokens),
+        "overhead_s": estimate_fit().calibration.iteration_s,
+    }
+
+
+def typical_context(max_context: int) -> int:
+    """Tokens of a sequence over which its KV cache is averaged."""
+    return min(TYPICAL_CONTEXT, max_context)
