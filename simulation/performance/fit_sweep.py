@@ -4,8 +4,9 @@ Such a sweep is what vLLM's and GuideLLM's benchmarks are run for most. Every it
 sequences and prefills b isl / osl tokens, in one proportion, so that TBT = alpha + s b has the
 slope s = beta + delta isl / osl, and nothing in it tells beta from delta. TTFT at the lowest load
 says how long one prompt takes, and nothing in it tells gamma from delta. What is missing is tied to
-a modelled profile of the same model and GPU: gamma and delta keep its proportion (one factor, which
-TTFT decides), and beta is what that delta leaves of the slope.
+a modelled profile of the same model and GPU: gamma and delta keep its proportion (one factor, by
+TTFT where hardly anything waits, else by the time between tokens as a whole), and beta is what that
+delta leaves of the slope.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy.typing as npt
 from scipy.optimize import nnls
 from scipy.stats import norm
 
-from simulation.errors import SimulationError
+from simulation.performance.compare import SERVED_TBT, compare_with
 from simulation.performance.fit_linear import (
     CONFIDENCE,
     UNITS,
@@ -33,7 +34,7 @@ from simulation.performance.rows import BenchmarkRows
 FloatArray = npt.NDArray[np.float64]
 
 APART = 1.25  # between the largest and least isl / osl, below which beta and delta are one slope
-LIGHT = 16.0  # requests in flight, above which TTFT says how long requests wait and little else
+LIGHT = 2.0  # requests in flight, above which TTFT says too much of how requests wait
 NEAR = 1.05  # times the lowest load: repeats of it
 SIZES = np.geomspace(64.0, 1.0, 24)  # of an iteration's token budget, where a prompt's line is read
 
@@ -138,12 +139,6 @@ def sweep_fit(
     """
     served = served_rows(rows)
     prompt = prompt_alone(rows, waiting)
-    if prompt is None:
-        raise SimulationError(
-            "The rows have one proportion of isl to osl, so that only TTFT tells prefill from "
-            f"decode, and none has it at up to {LIGHT:g} requests in flight; add such a row "
-            "(ttft_ms, best at a concurrency of 1)."
-        )
     batch = served.decoding
     line = least_squares(
         np.column_stack([np.ones(served.rows), batch]), served.tbt_s, configurations(served)
@@ -152,45 +147,52 @@ def sweep_fit(
     ratio = float(np.median(served.isl / served.osl))
 
     gamma, delta = prefill_line(base, budget)
-    modelled = np.ceil(prompt.isl / budget) * gamma + prompt.isl * delta
-    factor = float(np.median(prompt.seconds / modelled))
+    isl = float(np.median(served.isl if prompt is None else prompt.isl))
+    chunks = float(np.ceil(isl / budget))
+    if prompt is None:
+        found = compare_with(base, served, "").residuals.of(SERVED_TBT)
+        least = most = found.measured_s / found.predicted_s
+        what = f"No row has TTFT at up to {LIGHT:g} in flight: the time between tokens"
+    else:
+        modelled = np.ceil(prompt.isl / budget) * gamma + prompt.isl * delta
+        least, most = prompt.seconds / modelled, prompt.high / modelled
+        what = f"TTFT at {prompt.load:,.3g} in flight"
+    factor = float(np.median(least))
     z = norm.ppf(0.5 + CONFIDENCE / 2)
     spread = float(np.exp(z * (getattr(base, "spread", None) or 0.0)))
-    low = float((prompt.seconds / modelled).min()) / spread
-    high = float((prompt.high / modelled).max()) * spread
+    low, high = float(least.min()) / spread, float(most.max()) * spread
+    alone = factor * (chunks * gamma + isl * delta)
 
     notes = [
         "The rows have one proportion of isl to osl, in which the time between tokens cannot tell "
-        f"decodes (β) from the prompts among them (δ). TTFT at {prompt.load:,.3g} in flight "
+        f"decodes (β) from the prompts among them (δ). {what} "
         f"(measured) decides them together with a {base.kind} profile of {base.model} on "
         f"{base.tp} x {base.gpu} (modelled): γ and δ are its own, times {factor:.2f}."
     ]
-    if prompt.load > 1:
+    if prompt is not None and prompt.load > 1:
         share = float(np.median(1 - prompt.seconds / prompt.high))
         notes.append(
             f"No row has a single request in flight: {share:.0%} of TTFT at the lowest load was "
             "taken for waiting, by the closed loop of estimates (modelled)."
         )
     first, tokens = factor * gamma, factor * delta
-    isl = float(np.median(prompt.isl))
-    alone, chunks = float(np.median(prompt.seconds)), float(np.ceil(isl / budget))
     if first > alpha:  # an iteration of both would take more than was measured
         first, tokens = alpha, (alone - chunks * alpha) / isl
         notes.append(
             f"γ is that of an iteration among decodes, {alpha * 1e3:.3g} ms, and not the "
-            f"{factor * gamma * 1e3:.3g} ms of that profile; the rest of TTFT is in δ."
+            f"{factor * gamma * 1e3:.3g} ms of that profile; the rest of a prompt's time is in δ."
         )
-    most = slope / ratio  # all of the slope
-    if tokens > most:
-        first = min((alone - most * isl) / chunks, alpha)
-        over = alone - chunks * first - most * isl
+    whole = slope / ratio  # all of the slope
+    if tokens > whole:
+        first = min((alone - whole * isl) / chunks, alpha)
+        over = alone - chunks * first - whole * isl
         notes.append(
-            f"δ is {most * 1e3:.3g} ms per token, all that the time between tokens grows by, and "
-            f"not the {tokens * 1e3:.3g} ms by TTFT"
-            + (f"; {over * 1e3:.3g} ms of TTFT are in no iteration and left out." if over > 0
+            f"δ is {whole * 1e3:.3g} ms per token, all that the time between tokens grows by, and "
+            f"not the {tokens * 1e3:.3g} ms of that profile"
+            + (f"; {over * 1e3:.3g} ms of a prompt are in no iteration and left out." if over > 0
                else ".")
         )  # fmt: skip
-        tokens = most
+        tokens = whole
     beta = max(slope - tokens * ratio, 0.0)
     ends = float(line.low[1]) - high * delta * ratio, float(line.high[1]) - low * delta * ratio
     parameters = (
@@ -201,5 +203,5 @@ def sweep_fit(
         Parameter("delta", tokens, min(low * delta, tokens), max(high * delta, tokens),
                   UNITS["delta"]),
     )  # fmt: skip
-    largest = max(float((batch * served.isl / served.osl).max()), min(prompt.isl.max(), budget))
+    largest = max(float((batch * served.isl / served.osl).max()), min(isl, budget))
     return LinearFit(parameters, float(batch.max()), largest, notes=tuple(notes), tied=True)
