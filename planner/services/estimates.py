@@ -41,6 +41,30 @@ def estimate_one(row: Row) -> Answer:
     return answer
 
 
+def estimate_sweep(row: Row, loads: Sequence[float]) -> list[tuple[float, Answer]]:
+    """The estimates of one deployment at other numbers of requests in flight, where it has any.
+
+    What the row leaves out, such as how many workers there are, stays as it is at the row's own
+    concurrency: one deployment under more load, not another one for each load.
+    """
+    fit = estimate_fit()
+    given = deployment(row, own_hardware())
+    (one,) = estimate_rows([given], fit.calibration, efficiencies())
+    if isinstance(one, Refused):
+        return []
+    where = one.arranged
+    fixed = replace(given, decode=where.decode, decode_workers=where.decode_workers)
+    if where.split:
+        fixed = replace(fixed, prefill=where.prefill, prefill_workers=where.prefill_workers)
+    swept = [replace(fixed, concurrency=float(load)) for load in loads]
+    found = estimate_rows(swept, fit.calibration, efficiencies())
+    return [
+        (load, _answer(at, answer, fit))
+        for load, at, answer in zip(loads, swept, found, strict=True)
+        if not isinstance(answer, Refused)
+    ]
+
+
 def estimate_many(rows: Sequence[Row | str]) -> list[Answer]:
     """One answer per row, in their order; {"refused": reason} where there is none.
 

@@ -130,7 +130,7 @@ def sweep_figure(
     known = [v for _, _, values, axis in lines if axis == "y" for v in values if v]
     if known and min(known) > 0 and max(known) / min(known) > 30:
         # what waits takes seconds, what does not milliseconds: both are to be read
-        chart["layout"]["yaxis"] |= {"type": "log"}
+        chart["layout"]["yaxis"] |= {"type": "log", "dtick": "D2"}
         chart["layout"]["yaxis"].pop("rangemode", None)
     return chart
 

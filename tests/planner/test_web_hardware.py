@@ -15,6 +15,7 @@ from planner.models import Calibration, OwnGpu, OwnModel, Profile, User
 from planner.scenario.document import edit, outline
 from planner.selectors.hardware import model_get
 from planner.services.calibrations import Reading, calibration_path
+from planner.services.estimates import estimate_one, estimate_sweep
 from planner.services.resolution import known_of
 from planner.services.scenarios import scenario_create, scenario_run
 from planner.web.forms.choices import names_of
@@ -55,6 +56,14 @@ def fit_fields(calibration: Calibration, **changes: object) -> dict[str, object]
         "kind": "linear", "name": "mine", "model": "llama-3.1-8b", "gpu": "H100-SXM", "tp": 1,
         "precision": "bf16", **changes,
     }  # fmt: skip
+
+
+def test_a_gpu_that_idles_above_its_load_is_refused(client: Client) -> None:
+    answer = client.post(reverse("web:gpu-new"), GPU | {"idle_w": 460})
+    assert "decode_w is 450, below idle_w (460)" in text_of(answer)
+    answer = client.post(reverse("web:gpu-new"), GPU | {"tdp_w": 600})
+    assert "prefill_w is 700, above tdp_w (600)" in text_of(answer)
+    assert not OwnGpu.objects.exists()
 
 
 @pytest.mark.parametrize(
@@ -227,6 +236,18 @@ def test_an_estimate_says_its_error_and_where_it_comes_from(client: Client) -> N
     assert "abacus" in refused
 
 
+def test_a_sweep_is_of_one_deployment_whatever_was_left_out(client: Client) -> None:
+    row = {"model": "deepseek-v3", "gpu": "H200", "tp": 8, "isl": 4096, "osl": 1024,
+           "concurrency": 64, "mode": "disagg"}  # fmt: skip
+    one = estimate_one(row)
+    swept = dict(estimate_sweep(row, [16, 64, 256]))
+    assert {answer["gpus"] for answer in swept.values()} == {one["gpus"]}
+    for key in ("ttft_ms", "tbt_ms", "power_w"):
+        assert swept[64][key] == pytest.approx(one[key], rel=1e-9)
+    # beyond 128 in flight one worker is taken where the row does not say how many
+    assert estimate_one(row | {"concurrency": 256})["gpus"] < one["gpus"]
+
+
 def test_many_estimates_come_back_as_csv_in_their_order(client: Client) -> None:
     rows = "model,gpu,tp,isl,osl,concurrency\nllama-3.1-8b,H100-SXM,1,512,64,4\n"
     rows += "no-such-model,H100-SXM,1,512,64,4\nllama-3.1-8b,H100-SXM,1,512,64,8\n"
@@ -235,6 +256,7 @@ def test_many_estimates_come_back_as_csv_in_their_order(client: Client) -> None:
     table = pl.read_csv(answer.content)
     assert table["refused"].is_null().to_list() == [True, False, True]
     assert table["ttft_ms"][1] is None and table["batch"][2] == 8
+    assert "isl 512 is outside" in table["assumptions"][0]
 
 
 def test_an_own_gpu_and_model_are_estimated_too(client: Client) -> None:

@@ -66,8 +66,7 @@ def answer(row: dict[str, Any]) -> dict[str, Any]:
     """The estimate and a sweep of its load; raises what the estimate refuses."""
     found = estimates.estimate_one(row)
     loads = sorted({*SWEEP, row["concurrency"]})
-    swept = estimates.estimate_many([row | {"concurrency": load} for load in loads])
-    given = [(x, one) for x, one in zip(loads, swept, strict=True) if "refused" not in one]
+    given = estimates.estimate_sweep(row, loads)
     figure = sweep_figure(
         [float(x) for x, _ in given],
         [

@@ -172,6 +172,18 @@ def test_what_is_given_is_kept_and_what_is_assumed_is_said() -> None:
     assert any("decode workers not given: 4 taken" in note for note in few.assumptions)
 
 
+def test_what_an_engine_would_do_in_another_way_is_said() -> None:
+    assert one(LLAMA).assumptions == ()
+    odd = replace(LLAMA, decode=Arrangement(tp=3, moe_tp=3))
+    assert "tp 3 does not divide the 64 attention heads" in one(odd).assumptions[0]
+    four_bits = replace(LLAMA, decode=replace(LLAMA.decode, weights="fp4"))
+    notes = {name: one(replace(four_bits, gpu=catalogue.gpu(name))).assumptions
+             for name in ("A100-80GB", "H100-SXM", "B200")}  # fmt: skip
+    assert "computed in bf16" in notes["A100-80GB"][0]
+    assert "computed in fp8" in notes["H100-SXM"][0]
+    assert notes["B200"] == ()
+
+
 def test_prefill_that_cannot_keep_up_bounds_what_is_served() -> None:
     apart = replace(LLAMA, prefill=LLAMA.decode, prefill_workers=1.0, decode_workers=8.0, osl=64.0)
     rows = [one(replace(apart, concurrency=float(n))) for n in (16, 64, 256, 1024, 4096, 16384)]
