@@ -18,6 +18,7 @@ from simulation.performance.estimate import Deployment, Estimate, Refused, estim
 from simulation.performance.graph import operator_graph
 from simulation.performance.power import load, watts
 
+BUSY = 0.98  # share of their time from which workers count as always busy
 Row = Mapping[str, Any]
 Answer = dict[str, Any]
 
@@ -132,16 +133,14 @@ def _answer(given: Deployment, one: Estimate, fit: EstimateFit) -> Answer:
                     {"isl": given.isl, "osl": given.osl, "concurrency": given.concurrency}
                 ),
                 *_strange(given),
-                *_overloaded(given, one),
             ],
         },
-        "assumptions": list(one.assumptions),
+        "assumptions": [*one.assumptions, *_held_back(given, one)],
     }
 
 
 def prefill_busy(given: Deployment, one: Estimate) -> float:
-    """Of their time, what the prefill workers of a split deployment need for its prompts; above 1
-    they cannot."""
+    """Of their time, what the prefill workers of a split deployment need for its prompts."""
     each = one.prompt_s / (one.arranged.prefill.attention_dp * one.arranged.prefill_workers)
     return one.tokens_per_s / given.osl * each
 
@@ -157,14 +156,11 @@ def _strange(given: Deployment) -> list[str]:
     ]
 
 
-def _overloaded(given: Deployment, one: Estimate) -> list[str]:
-    """Waiting for prefill is fitted to workers that keep up, and too short where they do not."""
-    if not one.arranged.split or (busy := prefill_busy(given, one)) <= 1.0:
+def _held_back(given: Deployment, one: Estimate) -> list[str]:
+    """What is served is bound by the prefill workers that were asked for."""
+    if given.prefill_workers is None or prefill_busy(given, one) < BUSY:
         return []
-    return [
-        f"the prefill workers would have to compute {busy:.1f} times what they can: TTFT is longer "
-        "and throughput lower than this, give more of them"
-    ]
+    return ["prefill workers are busy all the time and bound what is served; the rest wait"]
 
 
 def power_w(given: Deployment, one: Estimate) -> float:
