@@ -20,7 +20,7 @@ from simulation.results import COMPLETED, RequestLog, SimulationResult
 from simulation.trace import Trace
 
 PRECISION = 0.01  # relative, of the rate found
-REQUESTS = 4000  # simulated at each rate
+REQUESTS = 32_000  # simulated at each rate
 TRICKLE = 1e-4  # of the saturated rate: requests hardly ever meet
 UNLIMITED = 1_000  # times the memory: the counterfactual that tells whether memory binds
 

@@ -1,0 +1,32 @@
+"""The sizing bench: its cases can be met, and its rates are those of the simulation."""
+
+import numpy as np
+import pytest
+
+from bench.sizing import drawn, known_profiles, largest_met, measured, summary
+
+
+@pytest.fixture(scope="module")
+def cases():
+    known = known_profiles()
+    return [case for i in range(4) if (case := drawn(i, 0, known)) is not None]
+
+
+def test_cases_are_the_same_for_the_same_seed_and_differ_between_seeds(cases):
+    known = known_profiles()
+    assert drawn(0, 0, known).words == cases[0].words != drawn(0, 1, known).words
+
+
+def test_the_rate_found_meets_the_tier_and_a_little_more_does_not(cases):
+    case = cases[0]
+    found, _ = largest_met(case, 1.0, [0, 2], 4000)
+    again, attained = largest_met(case, found, [0, 2], 4000)
+    assert attained >= case.tier.attainment
+    assert again == pytest.approx(found, rel=0.01)
+
+
+def test_sizes_are_near_the_simulation_on_other_seeds(cases):
+    rows = [measured(case, 5, 32_000) for case in cases]
+    found = summary(rows)
+    assert found["median_rate_error"] <= 0.05 and found["worst_shortfall_points"] <= 2
+    assert found["cases"] == len(rows) and np.isfinite(found["p95_rate_error"])
