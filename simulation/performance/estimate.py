@@ -136,7 +136,7 @@ def place(deployment: Deployment) -> Placed:
             f"sequence, of {gpu.memory_bytes * TIGHT_SHARE / 1e9:.0f} GB; use more GPUs (tp) or a "
             "smaller precision."
         )
-    most = max(1.0, np.floor(room / cache)) * ranks * arranged.decode.pp
+    most = max(1.0, np.floor(room / cache)) * ranks  # a stage holds its part of every sequence
     wanted = deployment.concurrency / arranged.decode_workers
     notes: tuple[str, ...] = ()
     if wanted > most:

@@ -99,7 +99,7 @@ def test_precision_of_the_weights(quantised: Any, expected: str) -> None:
     ],
 )
 def test_a_field_of_another_form_is_a_sentence(changes: dict[str, Any]) -> None:
-    with pytest.raises(CatalogueError, match="config.json of mine"):
+    with pytest.raises(CatalogueError, match=r"config\.json of mine"):
         shape_of(CONFIGS["llama-3.1-8b"] | changes, "mine")
 
 

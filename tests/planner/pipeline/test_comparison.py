@@ -42,8 +42,8 @@ def run(
         "tbt_ms": NOTHING, "e2e_ms": NOTHING, "slo_attainment": {"fast": fast, "slow": slow},
         "worst_hour": {"fast": None, "slow": None},
         "met": {"fast": fast is None or fast >= 0.95, "slow": slow is None or slow >= 0.9},
-        "iterations": 1, "preemptions": 0, "outside_iterations": 0, "wall_seconds": 0.0, "tiers": {}, "models": {},
-        "pools": (),
+        "iterations": 1, "preemptions": 0, "outside_iterations": 0, "wall_seconds": 0.0,
+        "tiers": {}, "models": {}, "pools": (),
     } | more  # fmt: skip
     return PolicyRun(
         name, POLICIES[cast(Any, name)], Summary(**given), FLEET, cast(Any, None), None

@@ -164,7 +164,17 @@ def test_flat_at_peak_covers_every_region_and_no_less_would(
 def plan_of(targets: list[int], period_s: float = 3600.0) -> ScalingPlan:
     windows = [
         WindowPlan(
-            OPTIMAL, np.array([[[n]]]), 0.0, 0.0, 0.0, 0.0, "highs", 0.0, 0.0, (), "",
+            OPTIMAL,
+            np.array([[[n]]]),
+            0.0,
+            0.0,
+            0.0,
+            0.0,
+            "highs",
+            0.0,
+            0.0,
+            (),
+            "",
             Totals(0.0, 0.0, 0.0, 0.0, 0, 0),
         )
         for n in targets

@@ -86,6 +86,13 @@ def test_users_beyond_what_memory_holds_wait_and_it_is_said() -> None:
     assert 0.8 * room < many.memory_bytes < room
 
 
+@pytest.mark.parametrize("split", [(8, 1), (4, 2), (2, 4)])
+def test_a_gpu_never_holds_more_than_its_memory(split: tuple[int, int]) -> None:
+    tp, pp = split
+    full = one(replace(LLAMA, decode=Arrangement(tp=tp, pp=pp), concurrency=100_000.0))
+    assert full.memory_bytes <= LLAMA.gpu.memory_bytes
+
+
 @pytest.mark.parametrize("field", ["bandwidth_bytes_s", "peak_flops", "link_bytes_s"])
 def test_a_faster_gpu_is_never_slower(field: str) -> None:
     gpu = LLAMA.gpu
