@@ -39,6 +39,8 @@ def test_the_graph_the_devices_and_what_they_depend_on(
     site.locator('[hx-get*="part=sensitivity"]').scroll_into_view_if_needed()
     expect(site.locator("#response-7")).to_be_visible(timeout=60_000)
     drawn(site)
+    site.get_by_label("Phase", exact=True).select_option("prefill")
+    expect(site.locator("#strip-chart")).to_be_visible()
     site.set_viewport_size(PHONE)
     site.reload()
     expect(site.locator("#strip-chart[data-drawn]")).to_have_count(1, timeout=20_000)

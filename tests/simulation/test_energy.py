@@ -44,8 +44,11 @@ def test_power_at_load_is_that_of_the_mean_iteration():
 
 
 def test_a_fuller_batch_draws_more_and_spends_less_per_token():
-    alone = run([replace(pool(ONE), power=AT_LOAD)])
-    four = run([replace(pool(ONE), power=AT_LOAD)], arrivals=(0.0, 0.0, 0.0, 0.0))
+    # Iterations as long as a GPU needs for them: seconds of gaps would draw idle power whatever
+    # the batch.
+    quick = profile(alpha=0.01, beta=0.0, gamma=0.02, delta=0.0, kv=4000, max_batch=4, budget=1000)
+    alone = run([replace(pool(quick), power=AT_LOAD)])
+    four = run([replace(pool(quick), power=AT_LOAD)], arrivals=(0.0, 0.0, 0.0, 0.0))
     assert busy_watts(four, 0) > busy_watts(alone, 0)
     assert four.series.output_tokens.sum() == 4 * alone.series.output_tokens.sum()
     busy = [float((r.totals.prefill_s + r.totals.decode_s)[0]) for r in (alone, four)]
