@@ -54,7 +54,7 @@ def _kernels() -> forms.MultipleChoiceField:
     return forms.MultipleChoiceField(
         label="Files of measured kernels",
         required=False,
-        help_text="Of an operator profile; several are put together.",
+        help_text="Of an operator profile, or what a sweep is tied to; several are put together.",
     )
 
 
