@@ -14,6 +14,10 @@ class Run(models.Model):
         SIMULATE = "simulate", "Simulate"
         COMPARE = "compare", "Plan and compare"
         PROVISION = "provision", "Below the replica"
+        SIZE = "size", "What one replica carries"
+        PD_RATIO = "pd-ratio", "Prefill to decode"
+        PARETO = "pareto", "Two objectives"
+        PLACE = "place", "Placement"
 
     class State(models.TextChoices):
         PENDING = "pending", "Waiting"

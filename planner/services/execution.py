@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
 
@@ -16,12 +17,15 @@ from planner.pipeline import study
 from planner.pipeline.progress import Progress
 from planner.pipeline.provisioning import provision
 from planner.pipeline.sources import StoredTrace
+from planner.pipeline.study import Outcome, Traces
 from planner.scenario.document import parse
+from planner.scenario.known import Known
 from planner.scenario.schema import Forecast, Scenario
 from planner.selectors.traces import trace_ready
 from planner.services import traces
 from planner.services.resolution import known_of
 
+Options = dict[str, Any]
 RUNS = "runs"
 LABEL_ALL = "all"  # a file that does not say the model, region or tier
 
@@ -40,7 +44,7 @@ def run_body(*, run: Run, progress: Progress) -> dict[str, Any]:
     return {**outcome.document, "run": run.pk}
 
 
-def _outcome(run: Run, progress: Progress) -> study.Outcome:
+def _outcome(run: Run, progress: Progress) -> Outcome:
     options = run.options
     if run.kind == Run.Kind.FORECAST and run.trace is not None:
         return study.forecast_series(
@@ -53,25 +57,41 @@ def _outcome(run: Run, progress: Progress) -> study.Outcome:
     scenario = with_options(parse(run.document, run.name or "scenario"), options)
     stored = stored_traces(scenario)
     known = known_of(run.resolved)
-    if run.kind == Run.Kind.FORECAST:
-        return study.forecast(scenario, stored, known=known, progress=progress)
-    if run.kind == Run.Kind.PLAN:
-        return study.plan(scenario, stored, known=known, progress=progress)
-    if run.kind == Run.Kind.SIMULATE:
-        policy = options.get("policy", "lt-i")
-        seed = options.get("seed")
-        return study.simulate(
-            scenario, stored, policy=policy, seed=seed, known=known, progress=progress
-        )
-    if run.kind == Run.Kind.PROVISION:
-        return provision(
-            scenario,
-            stored,
-            level=options.get("level", "all"),
-            method=options.get("method", "greedy"),
-            known=known,
-            progress=progress,
-        )
+    body = BODIES.get(run.kind)
+    if body is None:
+        raise ScenarioError(f"A {run.get_kind_display()} run cannot be made of a scenario.")
+    return body(scenario, stored, options, known, progress)
+
+
+def _forecast(
+    scenario: Scenario, stored: Traces, options: Options, known: Known, progress: Progress
+) -> Outcome:
+    return study.forecast(scenario, stored, known=known, progress=progress)
+
+
+def _plan(
+    scenario: Scenario, stored: Traces, options: Options, known: Known, progress: Progress
+) -> Outcome:
+    return study.plan(scenario, stored, known=known, progress=progress)
+
+
+def _simulate(
+    scenario: Scenario, stored: Traces, options: Options, known: Known, progress: Progress
+) -> Outcome:
+    policy = options.get("policy", "lt-i")
+    return study.simulate(
+        scenario,
+        stored,
+        policy=policy,
+        seed=options.get("seed"),
+        known=known,
+        progress=progress,
+    )
+
+
+def _compare(
+    scenario: Scenario, stored: Traces, options: Options, known: Known, progress: Progress
+) -> Outcome:
     return study.compare(
         scenario,
         stored,
@@ -80,6 +100,29 @@ def _outcome(run: Run, progress: Progress) -> study.Outcome:
         known=known,
         progress=progress,
     )
+
+
+def _provision(
+    scenario: Scenario, stored: Traces, options: Options, known: Known, progress: Progress
+) -> Outcome:
+    return provision(
+        scenario,
+        stored,
+        level=options.get("level", "all"),
+        method=options.get("method", "greedy"),
+        known=known,
+        progress=progress,
+    )
+
+
+# What a run of each kind does with a scenario, its traces and the run's options.
+BODIES: dict[str, Callable[[Scenario, Traces, Options, Known, Progress], Outcome]] = {
+    Run.Kind.FORECAST: _forecast,
+    Run.Kind.PLAN: _plan,
+    Run.Kind.SIMULATE: _simulate,
+    Run.Kind.COMPARE: _compare,
+    Run.Kind.PROVISION: _provision,
+}
 
 
 def with_options(scenario: Scenario, options: dict[str, Any]) -> Scenario:

@@ -25,7 +25,7 @@ from simulation.engine.state import (
 )
 from simulation.errors import SimulationError
 from simulation.fleet import Fleet
-from simulation.policies.base import Observation, ScalingPolicy
+from simulation.policies.base import Observation, ScalingPolicy, actions_of
 from simulation.results import PoolSeries, PoolTotals, RequestLog, SimulationResult
 from simulation.trace import Trace
 
@@ -164,7 +164,7 @@ def _run_window(
     waiting = np.zeros((len(fleet.pools), intervals))
     router_pool = _router_pools(s)
     control, interval, reported = 1, 0, 0.0
-    asked = 0.0
+    observed = 0.0
     now = 0.0
     while now < duration_s:
         next_control = control * float(policy.interval_s)
@@ -179,9 +179,10 @@ def _run_window(
         if now == next_control:
             control += 1
             if now < duration_s:
-                observation = _observe(s, now, now - asked, router_pool)
-                asked = now
-                entry.scale(s, _targets(policy.decide(observation), fleet), now, False)
+                observation = _observe(s, now, now - observed, router_pool)
+                observed = now
+                asked = actions_of(policy.decide(observation))
+                entry.scale(s, _targets(asked.targets, fleet), now, False)
                 entry.tend(s, now)
         if progress is not None and now / duration_s >= reported + 0.01:
             reported = now / duration_s

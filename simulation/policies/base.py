@@ -1,4 +1,4 @@
-"""The protocol of every scaling policy: an observation in, target instance counts out."""
+"""The protocol of every scaling policy: an observation in, targets or actions out."""
 
 from __future__ import annotations
 
@@ -12,11 +12,32 @@ from simulation.fleet import Fleet
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Signals:
+    """What happened since the last control instant; every array has shape ``[pools]``.
+
+    Where nothing was measured (no first token, no ready instance) a mean is NaN and a rate 0.
+    """
+
+    busy: FloatArray  # share of the time of ready instances with an iteration running
+    sm_activity: FloatArray  # modelled: share of that time the SMs compute (roofline of the batch)
+    prefill_tps: FloatArray  # prompt tokens computed a second: those the prefix cache missed
+    decode_tps: FloatArray  # output tokens a second
+    batch: FloatArray  # mean sequences in the batch of a ready instance
+    ttft_s: FloatArray  # mean of the requests whose first token came
+    tbt_s: FloatArray  # mean gap between tokens of the requests that completed
+    hit_rate: FloatArray  # share of the prompt tokens admitted that the prefix cache held; NaN off
+    evicted_tps: FloatArray  # tokens a second evicted from prefix caches
+    preemptions: IntArray
+    failed: IntArray  # instances lost to faults
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Observation:
-    """What a policy may see at a control instant; every array has shape ``[pools]``."""
+    """What a policy may see at a control instant; every array has shape ``[pools]`` unless said."""
 
     time_s: float  # seconds since the start of the simulation
     ready: IntArray  # instances serving
@@ -25,6 +46,28 @@ class Observation:
     utilisation: FloatArray  # effective memory: KV tokens in use over KV tokens of ready instances
     waiting: IntArray  # requests routed to the pool and not yet in a batch
     input_tps: FloatArray  # input tokens per second that arrived since the last instant
+    signals: Signals | None = None  # only for a policy that asks for them (``wants_signals``)
+    deferred: IntArray | None = None  # requests in the NIW queue of the pool's model
+    spare: IntArray | None = None  # instances lent out as spot that could come back
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Actions:
+    """What a policy asks for; every array has shape ``[pools]``. None leaves the usual."""
+
+    targets: IntArray  # instances wanted (ready + starting), clipped to minimum and maximum
+    # Scale-in that can be undone: for so many seconds instances taken out get no new requests but
+    # stay, and come back at once when the target rises again (D4). 0: they drain and go.
+    soft_s: float = 0.0
+    lend: BoolArray | None = None  # instances taken out go to the spot pool (E9), not off
+    max_batch: IntArray | None = None  # sequences in a batch from now on (Chiron)
+    speed: FloatArray | None = None  # how many times as fast iterations run from now on (B5)
+    kv_share: FloatArray | None = None  # of its KV memory that an instance may use from now on
+
+
+def actions_of(answer: IntArray | Actions) -> Actions:
+    """What a policy answered, as actions."""
+    return answer if isinstance(answer, Actions) else Actions(answer)
 
 
 class ScalingPolicy(Protocol):
@@ -40,7 +83,7 @@ class ScalingPolicy(Protocol):
         """Forget everything; return the instances wanted ready at time 0, shape ``[pools]``."""
         ...
 
-    def decide(self, observation: Observation) -> IntArray:
-        """Instances wanted per pool (ready + starting), shape ``[pools]``; the engine clips it to
-        the pool's minimum and maximum."""
+    def decide(self, observation: Observation) -> IntArray | Actions:
+        """Instances wanted per pool (ready + starting), shape ``[pools]``, or all a policy may ask
+        for; the engine clips counts to the pool's minimum and maximum."""
         ...

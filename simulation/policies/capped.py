@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from simulation.fleet import Fleet
-from simulation.policies.base import IntArray, Observation, ScalingPolicy
+from simulation.policies.base import Actions, IntArray, Observation, ScalingPolicy, actions_of
 
 
 class WithinCapacity:
@@ -35,8 +36,9 @@ class WithinCapacity:
         self._gpus_each = np.array([pool.gpus_per_instance for pool in fleet.pools], np.int64)
         return self._policy.reset(fleet)
 
-    def decide(self, observation: Observation) -> IntArray:
-        targets = self._policy.decide(observation).copy()
+    def decide(self, observation: Observation) -> Actions:
+        asked = actions_of(self._policy.decide(observation))
+        targets = asked.targets.copy()
         present = observation.ready + observation.starting
         for pools, gpus in self._groups:
             kept = np.maximum(targets[pools], present[pools])  # what goes now may drain first
@@ -50,4 +52,4 @@ class WithinCapacity:
                 back = min(growth, -(-over // each))
                 targets[p] -= back
                 over -= back * each
-        return targets
+        return replace(asked, targets=targets)

@@ -1,0 +1,70 @@
+"""The scenario file: one set of types for its checks, its JSON Schema and the code that reads it.
+
+Sections and names are the contract of docs/scenario.md. Units sit in the names. GPUs, models and
+profiles may be named from the built-in catalogue or given in full. Every number and list has a
+largest value, far above any real one, so that no slip of the pen keeps a worker busy for days.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field
+
+from planner.scenario.schema.fleet import Fleet, Replicas
+from planner.scenario.schema.hardware import Gpu, Model, Profile, Shape
+from planner.scenario.schema.places import Region
+from planner.scenario.schema.planning import Forecast, Horizon, Objective
+from planner.scenario.schema.policies import POLICIES, Policy, PolicyName
+from planner.scenario.schema.traffic import Lengths, Source, Tier, Traffic
+from planner.scenario.schema.types import Section, named
+
+__all__ = [
+    "POLICIES",
+    "Fleet",
+    "Forecast",
+    "Gpu",
+    "Horizon",
+    "Lengths",
+    "Model",
+    "Objective",
+    "Policy",
+    "PolicyName",
+    "Profile",
+    "Region",
+    "Replicas",
+    "Scenario",
+    "Shape",
+    "Source",
+    "Tier",
+    "Traffic",
+]
+
+
+class Scenario(Section):
+    """Everything a study needs besides the traces themselves."""
+
+    version: Literal[1]
+    # Not digits alone: those are ids where a scenario is named.
+    name: Annotated[str, Field(min_length=1, max_length=120, pattern=r"\D")] = "Scenario"
+    description: str = ""
+    seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
+    # Built-in GPUs need not be listed.
+    gpus: Annotated[list[Annotated[Gpu, BeforeValidator(named)]], Field(max_length=100)] = []
+    models: Annotated[
+        list[Annotated[Model, BeforeValidator(named)]], Field(min_length=1, max_length=200)
+    ]
+    profiles: Annotated[list[Profile], Field(min_length=1, max_length=500)]
+    regions: Annotated[list[Region], Field(min_length=1, max_length=100)]
+    tiers: Annotated[list[Tier], Field(min_length=1, max_length=100)]
+    traffic: Traffic
+    fleet: Fleet = Fleet()
+    policies: Annotated[list[Annotated[Policy, BeforeValidator(named)]], Field(min_length=1)] = [
+        Policy(name="flat-peak"),
+        Policy(name="flat-min"),
+        Policy(name="reactive"),
+        Policy(name="lt-i"),
+    ]
+    forecast: Forecast = Forecast()
+    objective: Objective = Objective()
+    horizon: Horizon = Horizon()

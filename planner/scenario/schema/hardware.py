@@ -1,0 +1,163 @@
+"""GPUs, models and how fast one runs on the other."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from planner.scenario.schema.types import (
+    CoefficientMs,
+    Count,
+    Name,
+    Peak,
+    PeakGb,
+    Section,
+    Watts,
+    Width,
+    all_or_none,
+)
+
+
+class Gpu(Section):
+    """A GPU type: built-in by any of its names alone, or your own with memory and power.
+
+    Power is per GPU. What follows the watts is needed by profiles of ``kind: roofline``: peaks are
+    dense, bandwidths one way.
+    """
+
+    name: Name
+    memory_gb: Annotated[float, Field(gt=0, le=100_000)] | None = None
+    idle_w: Watts | None = None
+    prefill_w: Watts | None = None
+    decode_w: Watts | None = None
+    tdp_w: Watts | None = None
+    bandwidth_gb_s: PeakGb | None = None  # of its memory
+    bf16_tflops: Peak | None = None
+    fp8_tflops: Peak | None = None
+    fp4_tflops: Peak | None = None
+    int8_tops: Peak | None = None
+    int4_tops: Peak | None = None
+    link_gb_s: PeakGb | None = None  # to its neighbours in a node
+    network_gb_s: PeakGb | None = None  # to other nodes
+    gpus_per_node: Annotated[int, Field(ge=1, le=1024)] | None = None
+    family: Annotated[str, Field(max_length=40)] | None = None  # hopper, blackwell, cdna3 ...
+    source: str = "scenario"
+
+    @property
+    def in_full(self) -> bool:
+        return self.memory_gb is not None
+
+    @model_validator(mode="after")
+    def _complete(self) -> Gpu:
+        all_or_none(self, ("memory_gb", "idle_w", "prefill_w", "decode_w"))
+        if not self.in_full and self.model_dump(exclude={"name", "source"}, exclude_none=True):
+            raise ValueError("give memory_gb, idle_w, prefill_w and decode_w beside other facts")
+        return self
+
+
+class Shape(Section):
+    """What a model computes, by the fields of its config.json; memory and speed follow from it.
+
+    Other fields of ModelShape (simulation/performance/specs.py) go into ``config``.
+    """
+
+    layers: Width
+    hidden: Width
+    vocab: Width
+    heads: Width
+    kv_heads: Width
+    head_dim: Width
+    intermediate: Width
+    max_context: Annotated[int, Field(ge=2, le=1_000_000_000)]
+    gated: bool = True
+    tied_embeddings: bool = False
+    experts: Count = 0
+    experts_per_token: Count = 0
+    expert_intermediate: Count = 0
+    shared_intermediate: Count = 0
+    dense_layers: Count = 0
+    window_layers: Count = 0
+    window: Count = 0
+
+
+class Model(Section):
+    """A model: built-in by its short name or Hugging Face id alone, or your own, by its memory, by
+    its ``shape`` or by its ``config``, the text of a Hugging Face config.json as YAML."""
+
+    name: Name
+    weight_gb: Annotated[float, Field(gt=0, le=100_000)] | None = None
+    kv_bytes_per_token: Annotated[float, Field(ge=1, le=1e9)] | None = None
+    max_context: Annotated[int, Field(ge=2, le=1_000_000_000)] | None = None
+    shape: Shape | None = None
+    config: dict[str, Any] | None = None
+    source: str = "scenario"
+
+    @property
+    def in_full(self) -> bool:
+        return self.weight_gb is not None
+
+    @model_validator(mode="after")
+    def _complete(self) -> Model:
+        all_or_none(self, ("weight_gb", "kv_bytes_per_token", "max_context"))
+        if self.in_full + (self.shape is not None) + (self.config is not None) > 1:
+            raise ValueError("give only one of weight_gb and the like, shape, and config")
+        return self
+
+
+class Profile(Section):
+    """How fast a model runs on an arrangement of GPUs (linear, methods.md C1).
+
+    Without ``alpha_ms`` to ``delta_ms`` the built-in profile of that model, GPU and tp is meant, or
+    with a ``name`` the one that was fitted or imported here under that name. ``kind: roofline``
+    needs no measurement: iterations are estimated from the shape and the published peaks, of any
+    model on any GPU whose facts are known, on ``tp * pp * attention_dp`` GPUs.
+    """
+
+    model: Name
+    gpu: Name
+    tp: Annotated[int, Field(ge=1, le=1024)] = 1  # left out beside a name: the profile's own
+    # A profile kept in this installation; without a version the newest when the run is made.
+    name: Name | None = None
+    version: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    kind: Literal["linear", "roofline"] = "linear"
+    # Of the linear layers' weights; built-in linear profiles are of bf16.
+    precision: Literal["bf16", "fp8", "fp4", "int8", "int4"] = "bf16"
+    kv_precision: Literal["bf16", "fp8"] = "bf16"
+    pp: Annotated[int, Field(ge=1, le=64)] = 1
+    attention_dp: Annotated[int, Field(ge=1, le=1024)] = 1
+    moe_tp: Annotated[int, Field(ge=1, le=1024)] = 1  # both 1: as attention
+    moe_ep: Annotated[int, Field(ge=1, le=1024)] = 1
+    alpha_ms: CoefficientMs | None = None
+    beta_ms: CoefficientMs | None = None
+    gamma_ms: CoefficientMs | None = None
+    delta_ms: CoefficientMs | None = None
+    # Left out: the built-in's, else 256 and 2048.
+    max_batch: Annotated[int, Field(ge=1, le=65_536)] | None = None
+    max_batch_tokens: Annotated[int, Field(ge=1, le=10_000_000)] | None = None
+    source: str = "scenario"
+
+    @property
+    def in_full(self) -> bool:
+        return self.alpha_ms is not None
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> Profile:
+        if self.name is not None and self.in_full:
+            raise ValueError("name refers to a kept profile; leave out alpha_ms to delta_ms")
+        if self.version is not None and self.name is None:
+            raise ValueError("version is of a kept profile; give its name too")
+        if self.kind == "roofline" and (self.name is not None or self.in_full):
+            raise ValueError("kind: roofline is computed; leave out name and alpha_ms to delta_ms")
+        spread = [f for f in ("pp", "attention_dp", "moe_tp", "moe_ep") if getattr(self, f) > 1]
+        if self.kind == "linear" and spread:
+            raise ValueError(f"{', '.join(spread)} above 1 needs kind: roofline")
+        return self
+
+    @model_validator(mode="after")
+    def _complete(self) -> Profile:
+        all_or_none(self, ("alpha_ms", "beta_ms", "gamma_ms", "delta_ms"))
+        for constant, slope in (("alpha_ms", "beta_ms"), ("gamma_ms", "delta_ms")):
+            if getattr(self, constant) == 0 and getattr(self, slope) == 0:
+                raise ValueError(f"{constant} and {slope} are both 0: work takes time; give one")
+        return self

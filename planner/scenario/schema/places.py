@@ -1,0 +1,31 @@
+"""Where GPUs are."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from planner.scenario.schema.types import (
+    Count,
+    Grams,
+    LatencyMs,
+    Name,
+    Section,
+    Usd,
+)
+
+
+class Region(Section):
+    """Where GPUs are. ``like`` takes price, carbon and PUE from a built-in region."""
+
+    name: Name
+    like: str | None = None
+    capacity: dict[Name, Count]  # GPUs by type
+    usd_per_gpu_hour: dict[Name, Usd] = {}
+    # Yearly mean, or 24 values by UTC hour.
+    carbon_g_per_kwh: Grams | Annotated[list[Grams], Field(min_length=24, max_length=24)] | None = (
+        None
+    )
+    pue: Annotated[float, Field(ge=1, le=10)] | None = None
+    latency_ms: dict[Name, LatencyMs] = {}  # one way, to other regions

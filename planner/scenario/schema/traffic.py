@@ -1,0 +1,76 @@
+"""What arrives and how well it is to be served."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field, model_validator
+
+from planner.scenario.schema.types import (
+    BinS,
+    Milliseconds,
+    Name,
+    Section,
+    Share,
+)
+
+
+class Tier(Section):
+    """A class of requests and its limits; a limit left out does not apply."""
+
+    name: Name
+    ttft_ms: Milliseconds | None = None
+    tbt_ms: Milliseconds | None = None  # mean gap between the tokens of a request
+    e2e_ms: Milliseconds | None = None
+    percentile: Annotated[float, Field(gt=0, lt=100)] = 95
+    deferrable: bool = False  # may wait in the queue manager (NIW)
+
+    @model_validator(mode="after")
+    def _some_limit(self) -> Tier:
+        if self.ttft_ms is None and self.tbt_ms is None and self.e2e_ms is None:
+            raise ValueError("give at least one of ttft_ms, tbt_ms and e2e_ms")
+        return self
+
+
+class Lengths(Section):
+    """Tokens per request where the file has none: log-normal with this mean and spread."""
+
+    mean: Annotated[float, Field(gt=0, le=1_000_000)]
+    cv: Annotated[float, Field(ge=0, le=100)] = 1.0
+
+
+class Source(Section):
+    """One trace or demand file, or a part of it, and where its requests go.
+
+    ``model``, ``region`` and ``tier`` labels that the file itself carries are used when ``model``,
+    ``regions`` and ``tiers`` are left out.
+    """
+
+    trace: str | None = None  # name of a stored trace
+    file: str | None = None  # path beside the scenario file; command line only
+    series: str | None = None  # one series of a demand file, or one model label of a trace
+    model: Name | None = None
+    regions: dict[Name, Share] = {}  # share of the requests by home region
+    tiers: dict[Name, Share] = {}
+    scale: Annotated[float, Field(gt=0, le=1_000_000)] = 1.0
+    input_tokens: Lengths | None = None
+    output_tokens: Lengths | None = None
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> Source:
+        if (self.trace is None) == (self.file is None):
+            raise ValueError("give either trace (a stored trace's name) or file (a path)")
+        for name in ("regions", "tiers"):
+            shares = getattr(self, name)
+            if shares and abs(sum(shares.values()) - 1) > 1e-6:
+                raise ValueError(
+                    f"the shares of {name} must add up to 1, not {sum(shares.values()):g}"
+                )
+        return self
+
+
+class Traffic(Section):
+    """What arrives."""
+
+    sources: Annotated[list[Source], Field(min_length=1, max_length=1000)]
+    bin_s: BinS | None = None  # left out: 900 s for days, 60 s for hours of trace

@@ -1,0 +1,46 @@
+"""What every section is made of: bounded numbers, names, and refusal of unknown keys."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Share = Annotated[float, Field(gt=0, le=1)]
+Count = Annotated[int, Field(ge=0, le=1_000_000)]
+Delay = Annotated[float, Field(ge=0, le=31 * 86_400)]  # s
+Milliseconds = Annotated[float, Field(gt=0, le=31 * 86_400_000)]
+Watts = Annotated[float, Field(ge=0, le=100_000)]
+Usd = Annotated[float, Field(ge=0, le=1_000_000)]
+CoefficientMs = Annotated[float, Field(ge=0, le=1_000_000)]
+LatencyMs = Annotated[float, Field(ge=0, le=60_000)]
+Buffer = Annotated[float, Field(ge=0, le=100)]
+Quantile = Annotated[float, Field(ge=0.05, le=0.95)]  # what forecasts hold; nothing beyond is known
+BinS = Annotated[float, Field(ge=0.001, le=31 * 86_400)]
+Peak = Annotated[float, Field(ge=0.1, le=1_000_000)]
+PeakGb = Annotated[float, Field(ge=0.01, le=1_000_000)]
+Width = Annotated[int, Field(ge=1, le=10_000_000)]
+Grams = Annotated[float, Field(ge=0, le=100_000)]
+Name = Annotated[
+    str, Field(min_length=1, max_length=80, pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._:/+-]*$")
+]
+
+
+class Section(BaseModel):
+    """Unknown keys are refused; nothing changes after loading."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+def named(value: Any) -> Any:
+    """``- H100`` is short for ``- name: H100``."""
+    return {"name": value} if isinstance(value, str) else value
+
+
+def all_or_none(what: Section, fields: tuple[str, ...]) -> None:
+    missing = [name for name in fields if getattr(what, name) is None]
+    if missing and len(missing) < len(fields):
+        raise ValueError(
+            f"{', '.join(missing)} missing: give all of {', '.join(fields)}, "
+            "or none of them to use the built-in facts"
+        )
