@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -174,7 +175,7 @@ def problem(
     return PlanningProblem(
         models=tuple(model.name for model in hardware.models),
         regions=tuple(region.name for region in hardware.regions),
-        gpus=tuple(gpu.name for gpu in hardware.gpus),
+        gpus=tuple(column.label for column in hardware.columns),
         current=current,
         theta_tps=sizes.theta_tps,
         usd_per_hour=usd_per_hour,
@@ -185,7 +186,16 @@ def problem(
         minimum=np.where(sizes.theta_tps[:, None, :] > 0, hardware.minimum, 0),
         maximum=hardware.maximum,
         epsilon=scenario.objective.epsilon if epsilon is None else epsilon,
+        **_shared(hardware),
     )
+
+
+def _shared(hardware: Hardware) -> dict[str, Any]:
+    """What the program must know where columns draw on the same GPUs or have a role."""
+    if hardware.one_each:
+        return {}
+    names = tuple(gpu.name for gpu in hardware.gpu_types)
+    return {"types": hardware.types, "type_names": names, "stages": hardware.stages}
 
 
 def schedule(plan: ScalingPlan, window: Window) -> tuple[FloatArray, IntArray]:

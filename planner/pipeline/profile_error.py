@@ -57,6 +57,7 @@ def profile_errors(study: Study, planned: Planned, progress: Progress) -> list[D
                 "model": profile.model,
                 "gpu": profile.gpu,
                 "tp": profile.tp,
+                "arrangement": study.hardware.arrangement(m, g),
                 "kind": profile.kind,
                 "error": error.value if error else None,
                 "basis": error.basis if error else "not checked against measurements",

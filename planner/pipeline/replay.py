@@ -225,15 +225,15 @@ def _within_gpus(
     study: Study, mine: npt.NDArray[np.bool_], base: IntArray, high: IntArray
 ) -> IntArray:
     """Most instances a model may hold, other models keeping their share of ``base``."""
-    out = high.copy()
+    out, types = high.copy(), study.hardware.types
     places = [at for at, own in zip(study.hardware.pool_index, mine, strict=True) if own]
     for i, (m, r, g) in enumerate(places):
         others = sum(
-            int(count) * study.hardware.profiles[other, g].tp
+            int(count) * study.hardware.profiles[other, g2].tp
             for (other, r2, g2), count in zip(study.hardware.pool_index, base, strict=True)
-            if (r2, g2) == (r, g) and other != m
+            if (r2, types[g2]) == (r, types[g]) and other != m
         )
-        free = int(study.hardware.capacity_gpus[r, g]) - others
+        free = int(study.hardware.capacity_gpus[r, types[g]]) - others
         out[i] = max(0, min(int(high[i]), free // study.hardware.profiles[m, g].tp))
     return out
 
@@ -248,6 +248,7 @@ def _fleet(study: Study, counts: IntArray) -> Fleet:
 def _shared_gpus(study: Study) -> list[tuple[list[int], int]]:
     """Pools by region and GPU type, with the GPUs they share."""
     groups: dict[tuple[int, int], list[int]] = {}
+    types = study.hardware.types
     for p, (_, r, g) in enumerate(study.hardware.pool_index):
-        groups.setdefault((r, g), []).append(p)
-    return [(pools, int(study.hardware.capacity_gpus[r, g])) for (r, g), pools in groups.items()]
+        groups.setdefault((r, int(types[g])), []).append(p)
+    return [(pools, int(study.hardware.capacity_gpus[r, t])) for (r, t), pools in groups.items()]

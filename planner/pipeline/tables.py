@@ -91,7 +91,7 @@ def series_table(
 
 
 def plan_table(plan: ScalingPlan, hardware: Hardware, theta_tps: FloatArray) -> pl.DataFrame:
-    """One row per period, model, region and GPU type."""
+    """One row per period, model, region and arrangement of GPUs."""
     targets = plan.target
     before = np.concatenate([plan.initial[None], targets[:-1]])
     rows = []
@@ -104,14 +104,16 @@ def plan_table(plan: ScalingPlan, hardware: Hardware, theta_tps: FloatArray) -> 
                     "period_start": round(start_s * 1e6),
                     "model": plan.models[m],
                     "region": plan.regions[r],
-                    "gpu": plan.gpus[g],
+                    "gpu": hardware.gpus[g].name,
                     "tp": tp,
+                    "role": hardware.role(g),
+                    "arrangement": hardware.arrangement(m, g),
                     "current": current,
                     "delta": target - current,
                     "target": target,
                     "gpus": target * tp,
                     "demand_tps": float(plan.demand_tps[p, m, r]),
-                    "capacity_tps": float(targets[p, m, r] @ theta_tps[m]),
+                    "capacity_tps": hardware.carries(targets[p, m, r], theta_tps[m]),
                 }
             )
     return pl.DataFrame(rows).with_columns(pl.col("period_start").cast(pl.Datetime("us", "UTC")))

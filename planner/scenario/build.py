@@ -7,14 +7,16 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from planner.errors import ScenarioError
+from planner.scenario.bounds import bounds
+from planner.scenario.columns import SHOWN, STAGES, Column, columns_of
 from planner.scenario.known import NOTHING, Known
+from planner.scenario.links import links_of
 from planner.scenario.places import price_of, region_of
 from planner.scenario.power import host_of, power_at_load, power_facts
-from planner.scenario.schema import Scenario
+from planner.scenario.schema import Profile, Scenario
 from planner.scenario.specs import gpu_of, model_of
 from planner.scenario.speeds import speed_of
-from simulation.fleet import Fleet, Pool, Region, Tier
+from simulation.fleet import Fleet, KvLink, Pool, Region, Tier
 from simulation.performance.profile import Profile as Speed
 from simulation.performance.specs import GpuSpec, ModelSpec, Provenance
 
@@ -25,14 +27,19 @@ FAR_S = 0.030  # between regions that state no latency: continental, SageServe s
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Hardware:
-    """The serving side of a scenario. Axes ``l`` models, ``r`` regions, ``g`` GPU types."""
+    """The serving side of a scenario. Axes ``l`` models, ``r`` regions, ``t`` GPU types, ``g``
+    columns: a GPU type with an arrangement and a role (planner.scenario.columns)."""
 
     models: tuple[ModelSpec, ...]
-    gpus: tuple[GpuSpec, ...]
+    gpus: tuple[GpuSpec, ...]  # [g] of each column
+    columns: tuple[Column, ...]  # [g]
+    gpu_types: tuple[GpuSpec, ...]  # [t]
     regions: tuple[Region, ...]
     tiers: tuple[Tier, ...]
     profiles: dict[tuple[int, int], Speed]  # by (l, g); absent: does not run there
-    capacity_gpus: IntArray  # [r, g]
+    sections: dict[tuple[int, int], Profile]  # the scenario's words for each
+    links: dict[tuple[int, int], KvLink]  # of prefill pools, by (l, g)
+    capacity_gpus: IntArray  # [r, t]
     usd_per_gpu_hour: FloatArray  # [r, g]
     latency_s: FloatArray  # [r, r]
     minimum: IntArray  # [l, r, g]
@@ -40,6 +47,38 @@ class Hardware:
     today: IntArray | None  # [l, r, g]; None where the scenario does not say
     startup_s: float
     provenance: tuple[tuple[str, Provenance], ...]  # what, where from
+
+    @property
+    def types(self) -> IntArray:
+        """Which GPU type a column draws on, ``[g]``."""
+        return np.array([column.gpu for column in self.columns], np.int64)
+
+    @property
+    def stages(self) -> IntArray:
+        """What instances of a column do, ``[g]``: 0 all, 1 prefill only, 2 decode only."""
+        return np.array([STAGES[column.role] for column in self.columns], np.int64)
+
+    @property
+    def one_each(self) -> bool:
+        """Whether every column is its own GPU type and every instance does all."""
+        return len(self.columns) == len(self.gpu_types) and not self.stages.any()
+
+    def arrangement(self, m: int, g: int) -> str:
+        """Model ``m`` on column ``g`` for a table: "8 x H100", with its role where it has one."""
+        column = self.columns[g]
+        if column.label == self.gpus[g].name:
+            return f"{self.profiles[m, g].tp} x {column.label}"
+        return column.label
+
+    def carries(self, counts: IntArray, theta_tps: FloatArray) -> float:
+        """Input tokens/s that ``counts`` ``[g]`` of one model serve at ``theta_tps`` ``[g]`` each:
+        where prefill and decode are apart, what the weaker of the two lets through."""
+        each, stages = counts * theta_tps, self.stages
+        return float(min(each[stages != 2].sum(), each[stages != 1].sum()))
+
+    def role(self, g: int) -> str:
+        """As documents name it: mixed, prefill or decode."""
+        return SHOWN[self.columns[g].role]
 
     @property
     def pool_index(self) -> list[tuple[int, int, int]]:
@@ -68,6 +107,8 @@ class Hardware:
                 max_context=self.models[m].max_context,
                 power=power_at_load(self.models[m], self.gpus[g], self.profiles[m, g]),
                 host_w=host_of(self.gpus[g])[0],
+                role=self.columns[g].role,
+                link=self.links.get((m, g)),
             )
             for m, r, g in self.pool_index
         )
@@ -83,27 +124,38 @@ def build_hardware(scenario: Scenario, known: Known = NOTHING) -> Hardware:
     models = tuple(model_of(section, known) for section in scenario.models)
     facts += [(f"Memory of {model.name}", model.provenance) for model in models]
     names = list(dict.fromkeys(profile.gpu for profile in scenario.profiles))
-    gpus = tuple(gpu_of(scenario, name, known) for name in names)
-    facts += [(f"Memory and power of {gpu.name}", gpu.provenance) for gpu in gpus]
-    profiles: dict[tuple[int, int], Speed] = {}
+    types = tuple(gpu_of(scenario, name, known) for name in names)
+    facts += [(f"Memory and power of {gpu.name}", gpu.provenance) for gpu in types]
+    places, speeds = [], []
     for section in scenario.profiles:
         m = next(i for i, model in enumerate(models) if model.name == section.model)
-        g = names.index(section.gpu)
-        profiles[m, g] = speed_of(section, models[m], gpus[g], known)
-        what = f"Speed of {section.model} on {profiles[m, g].tp} x {section.gpu}"
-        facts.append((what, profiles[m, g].provenance))
-        load = power_at_load(models[m], gpus[g], profiles[m, g])
-        facts += [fact for fact in power_facts(gpus[g], load) if fact not in facts]
+        gpu = types[names.index(section.gpu)]
+        places.append(m)
+        speeds.append(speed_of(section, models[m], gpu, known))
+        what = f"Speed of {section.model} on {speeds[-1].tp} x {section.gpu}"
+        if (what, speeds[-1].provenance) not in facts:
+            facts.append((what, speeds[-1].provenance))
+        load = power_at_load(models[m], gpu, speeds[-1])
+        facts += [fact for fact in power_facts(gpu, load) if fact not in facts]
+    columns, where = columns_of(scenario.profiles, speeds, names)
+    at = list(zip(places, where, strict=True))
+    profiles = dict(zip(at, speeds, strict=True))
+    sections = dict(zip(at, scenario.profiles, strict=True))
     regions, capacity, price = [], [], []
     for part in scenario.regions:
         regions.append(region_of(part, facts))
         capacity.append([part.capacity.get(name, 0) for name in names])
         price.append([price_of(part, name, facts) for name in names])
     capacity_gpus = np.array(capacity, dtype=np.int64)
-    minimum, maximum, today = _bounds(scenario, names, profiles, capacity_gpus, np.array(price))
+    usd_per_gpu_hour = np.array(price, np.float64)[:, [column.gpu for column in columns]]
+    minimum, maximum, today = bounds(
+        scenario, columns, sections, profiles, capacity_gpus, usd_per_gpu_hour
+    )
     return Hardware(
         models=models,
-        gpus=gpus,
+        gpus=tuple(types[column.gpu] for column in columns),
+        columns=columns,
+        gpu_types=types,
         regions=tuple(regions),
         tiers=tuple(
             Tier(
@@ -117,8 +169,10 @@ def build_hardware(scenario: Scenario, known: Known = NOTHING) -> Hardware:
             for tier in scenario.tiers
         ),
         profiles=profiles,
+        sections=sections,
+        links=links_of(models, types, columns, sections, profiles, facts),
         capacity_gpus=capacity_gpus,
-        usd_per_gpu_hour=np.array(price, dtype=np.float64),
+        usd_per_gpu_hour=usd_per_gpu_hour,
         latency_s=_latency(scenario),
         minimum=minimum,
         maximum=maximum,
@@ -143,44 +197,3 @@ def _latency(scenario: Scenario) -> FloatArray:
             if names[i] not in scenario.regions[j].latency_ms:
                 latency[j, i] = value / 1000
     return latency
-
-
-def _bounds(
-    scenario: Scenario,
-    gpus: list[str],
-    profiles: dict[tuple[int, int], Speed],
-    capacity_gpus: IntArray,
-    price: FloatArray,
-) -> tuple[IntArray, IntArray, IntArray | None]:
-    """Minimum, maximum and present instances, each ``[l, r, g]``.
-
-    The scenario's minimum per model and region falls to the cheapest arrangement there.
-    """
-    models = [model.name for model in scenario.models]
-    regions = [region.name for region in scenario.regions]
-    shape = (len(models), len(regions), len(gpus))
-    minimum, maximum = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
-    for (m, g), profile in profiles.items():
-        maximum[m, :, g] = capacity_gpus[:, g] // profile.tp
-    for m in range(shape[0]):
-        for r in range(shape[1]):
-            able = [g for g in range(shape[2]) if maximum[m, r, g] > 0]
-            if able:
-                cheapest = min(able, key=lambda g: price[r, g] * profiles[m, g].tp)
-                minimum[m, r, cheapest] = min(scenario.fleet.minimum, maximum[m, r, cheapest])
-    if not scenario.fleet.today:
-        return minimum, maximum, None
-    today = np.zeros(shape, np.int64)
-    for row in scenario.fleet.today:
-        at = (models.index(row.model), regions.index(row.region), gpus.index(row.gpu))
-        if row.replicas > maximum[at]:
-            raise ScenarioError(
-                f"fleet.today: {row.replicas} replicas of {row.model} on {row.gpu} in {row.region} "
-                f"are more than the {maximum[at]} that fit; raise the region's capacity."
-            )
-        today[at] = row.replicas
-        if row.maximum is not None:
-            maximum[at] = min(maximum[at], row.maximum)
-        wanted = minimum[at] if row.minimum is None else row.minimum
-        minimum[at] = min(wanted, maximum[at])
-    return minimum, maximum, today

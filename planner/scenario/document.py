@@ -19,6 +19,10 @@ MAX_VALUES = 200_000  # with aliases written out: a few lines of them can stand 
 MAX_DEPTH = 50
 MAX_FAULTS = 20  # told at once
 PARTS_OF_TYPES = ("[key]", "datetime", "literal['end']")  # that pydantic adds to a field's path
+TELLS_APART = (
+    "model", "gpu", "role", "tp", "pp", "attention_dp", "moe_tp", "moe_ep", "precision",
+    "kv_precision", "name", "version",
+)  # fmt: skip
 Path = tuple[str | int, ...]
 
 
@@ -280,14 +284,9 @@ def _references(scenario: Scenario) -> list[tuple[Path, str]]:
             if item.name in seen:
                 problems.append(((section, i), f"{item.name!r} is there twice; keep one"))
             seen.add(item.name)
-    pairs: set[tuple[str, str]] = set()
     for i, profile in enumerate(scenario.profiles):
         known(("profiles", i, "model"), "model", profile.model, models)
-        if (profile.model, profile.gpu) in pairs:
-            problems.append(
-                (("profiles", i), f"{profile.model} on {profile.gpu} is there twice; keep one tp")
-            )
-        pairs.add((profile.model, profile.gpu))
+    problems += _profile_problems(scenario)
     for model in sorted(models - {profile.model for profile in scenario.profiles}):
         problems.append((("profiles",), f"model {model!r} has no profile; add one"))
     for i, region in enumerate(scenario.regions):
@@ -318,4 +317,22 @@ def _references(scenario: Scenario) -> list[tuple[Path, str]]:
         problems.append((("tiers",), "every tier is deferrable; at least one must not be"))
     if "today" in {policy.name for policy in scenario.policies} and not scenario.fleet.today:
         problems.append((("policies",), "policy 'today' needs fleet.today to say what runs today"))
+    return problems
+
+
+def _profile_problems(scenario: Scenario) -> list[tuple[Path, str]]:
+    """Profiles that nothing tells apart, and prefill pools without decode pools."""
+    problems: list[tuple[Path, str]] = []
+    have: set[tuple[object, ...]] = set()
+    for i, profile in enumerate(scenario.profiles):
+        same = tuple(getattr(profile, field) for field in TELLS_APART)
+        if same in have:
+            words = f"{profile.model} on {profile.gpu} is there twice; keep one, or let tp, "
+            problems.append((("profiles", i), words + "precision or role tell them apart"))
+        have.add(same)
+        other = {"prefill": "decode", "decode": "prefill"}.get(profile.role)
+        mine = {one.role for one in scenario.profiles if one.model == profile.model}
+        if other and other not in mine:
+            words = f"{profile.model} has a {profile.role} profile and none with role: {other}"
+            problems.append((("profiles", i, "role"), f"{words}; add one"))
     return problems

@@ -51,7 +51,9 @@ PLAN = {
     "status", "objective", "fleet_cost", "bound", "gap", "solver", "build_seconds",
     "solve_seconds", "decisions", "binding",
 }  # fmt: skip
-DECISION = {"period", "model", "region", "gpu", "tp", "role", "current", "delta", "target"}
+DECISION = {
+    "period", "model", "region", "gpu", "tp", "role", "arrangement", "current", "delta", "target",
+}  # fmt: skip
 POLICY = {
     "arrived", "completed", "rejected", "unfinished", "gpu_hours", "instance_hours",
     "wasted_gpu_hours", "donated_gpu_hours", "energy_kwh", "cost_usd", "carbon_kg", "ttft_ms",

@@ -10,6 +10,8 @@ from planner.scenario.schema.types import (
     Count,
     Delay,
     Name,
+    Precision,
+    Role,
     Section,
 )
 
@@ -20,6 +22,10 @@ class Replicas(Section):
     model: Name
     region: Name
     gpu: Name
+    # Needed only where the model has several profiles on this GPU type.
+    tp: Annotated[int, Field(ge=1, le=1024)] | None = None  # GPUs of an instance
+    precision: Precision | None = None
+    role: Role | None = None
     replicas: Count
     minimum: Count | None = None  # left out: fleet.minimum, on the cheapest arrangement
     maximum: Count | None = None  # left out: as many as the region's GPUs allow

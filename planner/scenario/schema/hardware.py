@@ -12,6 +12,8 @@ from planner.scenario.schema.types import (
     Name,
     Peak,
     PeakGb,
+    Precision,
+    Role,
     Section,
     Watts,
     Width,
@@ -117,12 +119,13 @@ class Profile(Section):
     model: Name
     gpu: Name
     tp: Annotated[int, Field(ge=1, le=1024)] = 1  # left out beside a name: the profile's own
+    role: Role = "mixed"
     # A profile kept in this installation; without a version the newest when the run is made.
     name: Name | None = None
     version: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     kind: Literal["linear", "roofline"] = "linear"
     # Of the linear layers' weights; built-in linear profiles are of bf16.
-    precision: Literal["bf16", "fp8", "fp4", "int8", "int4"] = "bf16"
+    precision: Precision = "bf16"
     kv_precision: Literal["bf16", "fp8"] = "bf16"
     pp: Annotated[int, Field(ge=1, le=64)] = 1
     attention_dp: Annotated[int, Field(ge=1, le=1024)] = 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -24,6 +24,9 @@ Grams = Annotated[float, Field(ge=0, le=100_000)]
 Name = Annotated[
     str, Field(min_length=1, max_length=80, pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._:/+-]*$")
 ]
+Precision = Literal["bf16", "fp8", "fp4", "int8", "int4"]
+# mixed: an instance prefills and decodes; else pools of each hand over to the other (D1).
+Role = Literal["mixed", "prefill", "decode"]
 
 
 class Section(BaseModel):

@@ -293,8 +293,8 @@ def test_names_given_twice_are_told_where_they_come_again() -> None:
     assert fault(
         "{name: chat, ttft_ms: 1000}", "{name: chat, ttft_ms: 9}\n  - {name: chat, e2e_ms: 9}"
     ) == ("plan.yml, line 18: tiers[1]: 'chat' is there twice; keep one.")
-    again = "tp: 1}\n  - {model: llama-3.1-8b, gpu: A100-80GB, tp: 2}"
-    assert "llama-3.1-8b on A100-80GB is there twice; keep one tp" in fault("tp: 1}", again)
+    again = "tp: 1}\n  - {model: llama-3.1-8b, gpu: A100-80GB, tp: 1, max_batch: 2}"
+    assert "llama-3.1-8b on A100-80GB is there twice; keep one" in fault("tp: 1}", again)
     assert "line 26" in fault("an hour\n", "an hour\npolicies: [lt-i, lt-i]\n")
 
 
@@ -415,3 +415,14 @@ def test_traces_take_the_place_of_files_in_one_line_and_among_others() -> None:
 def test_the_published_schema_is_that_of_the_types() -> None:
     assert SCHEMA_PATH.read_text(encoding="utf-8") == schema_text()
     assert json.loads(schema_text())["additionalProperties"] is False
+
+
+def test_prefill_needs_decode_and_variants_are_told_apart() -> None:
+    assert "has a prefill profile and none with role: decode; add one" in fault(
+        "tp: 1}", "tp: 1, role: prefill}"
+    )
+    both = "tp: 1, role: prefill}\n  - {model: llama-3.1-8b, gpu: A100-80GB, tp: 1, role: decode}"
+    for one in (both, "tp: 1}\n  - {model: llama-3.1-8b, gpu: A100-80GB, tp: 2}"):
+        scenario = parse(TEXT.replace("tp: 1}", one))
+        assert len(scenario.profiles) == 2
+        assert parse(dump(scenario)) == scenario

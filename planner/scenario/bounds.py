@@ -1,0 +1,111 @@
+"""How many instances each pool has, must have and can have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.errors import ScenarioError
+from planner.scenario.columns import ROLES, SHOWN, Column
+from planner.scenario.schema import Profile, Replicas, Scenario
+from simulation.performance.profile import Profile as Speed
+
+IntArray = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float64]
+At = tuple[int, int]  # model, column
+
+
+def bounds(
+    scenario: Scenario,
+    columns: Sequence[Column],
+    sections: Mapping[At, Profile],
+    profiles: Mapping[At, Speed],
+    capacity_gpus: IntArray,
+    price: FloatArray,
+) -> tuple[IntArray, IntArray, IntArray | None]:
+    """Minimum, maximum and present instances, each ``[l, r, g]``.
+
+    The scenario's minimum per model and region falls to the cheapest arrangement there, of prefill
+    and of decode where the two are apart. A prefill pool that can have no decode pool beside it
+    has no room, nor the other way round.
+    """
+    models = [model.name for model in scenario.models]
+    regions = [region.name for region in scenario.regions]
+    shape = (len(models), len(regions), len(columns))
+    minimum, maximum = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+    for (m, g), profile in profiles.items():
+        maximum[m, :, g] = capacity_gpus[:, columns[g].gpu] // profile.tp
+    by_role = {
+        role: [g for g, column in enumerate(columns) if column.role == role]
+        for role in ROLES.values()
+    }
+    apart = [(by_role["prefill"], by_role["decode"]), (by_role["decode"], by_role["prefill"])]
+    alone = [~maximum[:, :, other].any(axis=2) for _, other in apart]
+    for (mine, _), no_other in zip(apart, alone, strict=True):
+        for g in mine:
+            maximum[:, :, g][no_other] = 0
+    for m in range(shape[0]):
+        for r in range(shape[1]):
+            for group in _stages(by_role, maximum[m, r]):
+                cheapest = min(group, key=lambda g: price[r, g] * profiles[m, g].tp)
+                minimum[m, r, cheapest] = min(scenario.fleet.minimum, maximum[m, r, cheapest])
+    if not scenario.fleet.today:
+        return minimum, maximum, None
+    today = np.zeros(shape, np.int64)
+    for row in scenario.fleet.today:
+        m = models.index(row.model)
+        at = (m, regions.index(row.region), column_of(row, m, columns, sections, profiles))
+        if row.replicas > maximum[at]:
+            raise ScenarioError(
+                f"fleet.today: {row.replicas} replicas of {row.model} on {row.gpu} in {row.region} "
+                f"are more than the {maximum[at]} that fit; raise the region's capacity."
+            )
+        today[at] += row.replicas
+        if row.maximum is not None:
+            maximum[at] = min(maximum[at], row.maximum)
+        wanted = minimum[at] if row.minimum is None else row.minimum
+        minimum[at] = min(wanted, maximum[at])
+    return minimum, maximum, today
+
+
+def _stages(by_role: Mapping[str, list[int]], maximum: IntArray) -> list[list[int]]:
+    """Columns with room, one list where instances do both, else one of each stage."""
+    able = {role: [g for g in mine if maximum[g] > 0] for role, mine in by_role.items()}
+    groups = [able["both"]] if able["both"] else [able["prefill"], able["decode"]]
+    return [group for group in groups if group]
+
+
+def column_of(
+    row: Replicas,
+    m: int,
+    columns: Sequence[Column],
+    sections: Mapping[At, Profile],
+    profiles: Mapping[At, Speed],
+) -> int:
+    """The column a row of ``fleet.today`` means; raises ScenarioError where it fits none or
+    several."""
+    of_gpu = [g for (model, g), section in sections.items() if (model, section.gpu) == (m, row.gpu)]
+    found = [
+        g
+        for g in of_gpu
+        if (row.tp is None or row.tp == profiles[m, g].tp)
+        and (row.role is None or ROLES[row.role] == columns[g].role)
+        and (row.precision is None or row.precision == sections[m, g].precision)
+    ]
+    if len(found) == 1:
+        return found[0]
+    have = "; ".join(
+        f"tp {profiles[m, g].tp}, {sections[m, g].precision}, {SHOWN[columns[g].role]}"
+        for g in of_gpu
+    )
+    if not of_gpu:
+        raise ScenarioError(
+            f"fleet.today: {row.model} has no profile on {row.gpu}; add one, or remove the row."
+        )
+    which = "several profiles" if found else "no profile"
+    raise ScenarioError(
+        f"fleet.today: {which} of {row.model} on {row.gpu} fit the row in {row.region}; name one "
+        f"by tp, precision and role, of: {have}."
+    )

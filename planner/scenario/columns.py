@@ -1,0 +1,72 @@
+"""The columns of a fleet: what a model can run on. A GPU type with an arrangement and a role.
+
+Where every model has one profile on a GPU type, the type itself is the column. Where a model has
+several (variants by tensor parallelism or precision, C5; a prefill and a decode pool, D1), each is
+a column of its own, and columns of one type draw on the same GPUs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from planner.scenario.schema import Profile
+from simulation.performance.profile import Profile as Speed
+
+ROLES = {"mixed": "both", "prefill": "prefill", "decode": "decode"}  # the scenario's to the core's
+SHOWN = {core: shown for shown, core in ROLES.items()}
+STAGES = {"both": 0, "prefill": 1, "decode": 2}  # of PlanningProblem.stages
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """``gpu`` is an index of GPU types; ``tp`` the GPUs of an instance, None where models differ;
+    ``role`` one of ``simulation.fleet.ROLES``."""
+
+    gpu: int
+    tp: int | None
+    role: str
+    label: str
+
+
+def columns_of(
+    sections: Sequence[Profile], speeds: Sequence[Speed], gpus: Sequence[str]
+) -> tuple[tuple[Column, ...], list[int]]:
+    """The columns of profiles, in order of appearance, and the column of each profile."""
+    groups: dict[tuple[str, str], list[int]] = {}
+    for i, section in enumerate(sections):
+        groups.setdefault((section.gpu, ROLES[section.role]), []).append(i)
+    columns: list[Column] = []
+    where = [0] * len(sections)
+    for (gpu, role), mine in groups.items():
+        shared = len({sections[i].model for i in mine}) == len(mine)
+        parts: dict[str, list[int]] = {}
+        for i in mine:
+            name = gpu if shared else arrangement(sections[i], speeds[i])
+            parts.setdefault(name, []).append(i)
+        for name, part in parts.items():
+            sizes = {speeds[i].tp for i in part}
+            tp = sizes.pop() if len(sizes) == 1 else None
+            for i in part:
+                where[i] = len(columns)
+            label = name if role == "both" else f"{name}, {role}"
+            columns.append(Column(gpus.index(gpu), tp, role, label))
+    return tuple(columns), where
+
+
+def arrangement(section: Profile, speed: Speed) -> str:
+    """In words, as far as it tells variants apart: "8 x H100", "4 x H100, fp8"."""
+    told = [f"{speed.tp} x {section.gpu}"]
+    told += [
+        f"{name} {getattr(section, name)}"
+        for name in ("pp", "attention_dp", "moe_tp", "moe_ep")
+        if getattr(section, name) > 1
+    ]
+    if section.precision != "bf16":
+        told.append(section.precision)
+    if section.kv_precision != "bf16":
+        told.append(f"{section.kv_precision} KV cache")
+    if section.name is not None:
+        version = f" version {section.version}" if section.version else ""
+        told.append(f"{section.name}{version}")
+    return ", ".join(told)
