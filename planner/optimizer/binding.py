@@ -7,14 +7,15 @@ from collections.abc import Iterator
 import numpy as np
 
 from planner.optimizer.figures import (
+    TOLERANCE,
     global_need_tps,
     gpus_used,
     local_need_tps,
-    local_served_tps,
     spent,
 )
 from planner.optimizer.objective import BUDGET, CARBON, CHURN, caps, totals
 from planner.optimizer.problem import Binding, IntArray, PlanningProblem
+from planner.optimizer.sides import Side, carried_tps, sides
 from planner.optimizer.words import amount, in_region, instances, on_gpu, share, tokens
 
 
@@ -47,19 +48,18 @@ def _capacity(problem: PlanningProblem, target: IntArray) -> Iterator[Binding]:
     """Fewer GPUs are free than the smallest instance that could use them takes."""
     used = gpus_used(problem, target)
     for region, gpu in np.argwhere(used > 0):
-        sizes = problem.gpus_per_instance[problem.theta_tps[:, gpu] > 0, gpu]
+        able = (problem.theta_tps > 0) & (problem.rows == gpu)
+        sizes, name = problem.gpus_per_instance[able], problem.row_names[gpu]
         total, planned = int(problem.capacity_gpus[region, gpu]), int(used[region, gpu])
         if total - planned >= sizes.min():
             continue
-        where = f"{problem.gpus[gpu]} in {problem.regions[region]}"
+        where = f"{name} in {problem.regions[region]}"
         planned_words = (
             f"all {total:,} GPUs are planned"
             if planned == total
             else f"{planned:,} of {total:,} GPUs are planned and an instance takes {sizes.min()}"
         )
-        sentence = (
-            f"{problem.regions[region]} can hold no more {problem.gpus[gpu]}: {planned_words}."
-        )
+        sentence = f"{problem.regions[region]} can hold no more {name}: {planned_words}."
         yield Binding("capacity", where, sentence)
 
 
@@ -79,37 +79,47 @@ def _minimum(problem: PlanningProblem, target: IntArray) -> Iterator[Binding]:
 
 def _local(problem: PlanningProblem, target: IntArray) -> Iterator[Binding]:
     """Serving less by the smallest instance there would miss the region's own need."""
-    need, served = local_need_tps(problem), local_served_tps(problem, target)
-    for model, region in np.argwhere(need > 0):
-        present = target[model, region] > 0
-        if not present.any():
-            continue
-        smallest = problem.theta_tps[model, present].min()
-        if served[model, region] - need[model, region] >= smallest:
-            continue
-        where = in_region(problem, model, region)
-        count = instances(int(target[model, region].sum()))
-        sentence = (
-            f"{where} keeps {count} to serve {share(problem.epsilon)} of its own peak, "
-            f"{tokens(need[model, region])}; they serve {served[model, region]:,.0f}."
-        )
-        yield Binding("local", where, sentence)
+    need, carried = local_need_tps(problem), carried_tps(problem, target)
+    for at, side in enumerate(sides(problem)):
+        for model, region in np.argwhere(need > 0):
+            present = (target[model, region] > 0) & side.columns
+            if not present.any():
+                continue
+            served = carried[at, model, region]
+            smallest = problem.theta_tps[model, present].min() / side.share
+            if served - need[model, region] >= smallest:
+                continue
+            where = in_region(problem, model, region)
+            count = instances(int(target[model, region, side.columns].sum()))
+            sentence = (
+                f"{where} keeps {count}{_for(side)} to serve {share(problem.epsilon)} of its own "
+                f"peak, {tokens(need[model, region])}; they serve {served:,.0f}."
+            )
+            yield Binding("local", where + _for(side), sentence)
 
 
 def _global(problem: PlanningProblem, target: IntArray) -> Iterator[Binding]:
     """Serving less by the smallest instance anywhere would miss the joint peak of all regions."""
-    need, served = global_need_tps(problem), local_served_tps(problem, target).sum(axis=1)
-    for (model,) in np.argwhere(need > 0):
-        present = target[model].any(axis=0)
-        if not present.any():
-            continue
-        smallest = problem.theta_tps[model, present].min()
-        if served[model] - need[model] >= smallest:
-            continue
-        where = problem.models[model]
-        count = instances(int(target[model].sum()))
-        sentence = (
-            f"{where} keeps {count} in all regions to serve their joint peak, "
-            f"{tokens(need[model])}; they serve {served[model]:,.0f}."
-        )
-        yield Binding("global", where, sentence)
+    need, carried = global_need_tps(problem), carried_tps(problem, target)
+    weakest = carried.min(axis=0)
+    for at, side in enumerate(sides(problem)):
+        for (model,) in np.argwhere(need > 0):
+            held = (target[model] > 0) & side.columns
+            # Where another side is the weakest, an instance less of this one costs nothing.
+            tight = held & (carried[at, model] <= weakest[model] * (1 + TOLERANCE))[:, None]
+            if not tight.any():
+                continue
+            served = weakest[model].sum()
+            smallest = problem.theta_tps[model, tight.any(axis=0)].min() / side.share
+            if served - need[model] >= smallest:
+                continue
+            count = instances(int(target[model][:, side.columns].sum()))
+            sentence = (
+                f"{problem.models[model]} keeps {count}{_for(side)} in all regions to serve their "
+                f"joint peak, {tokens(need[model])}; they serve {served:,.0f}."
+            )
+            yield Binding("global", problem.models[model] + _for(side), sentence)
+
+
+def _for(side: Side) -> str:
+    return f" for {side.name}" if side.name else ""

@@ -23,6 +23,7 @@ from planner.optimizer.figures import (
 from planner.optimizer.irreducible import conflicting_set
 from planner.optimizer.objective import caps
 from planner.optimizer.problem import FloatArray, IntArray, PlanningProblem
+from planner.optimizer.sides import sides
 from planner.optimizer.words import amount, in_region, instances, listed, share, some, tokens
 
 SUBSET_TYPES = 6  # of more GPU types only single ones and all together: subsets double with each
@@ -76,11 +77,13 @@ def _minimums(problem: PlanningProblem) -> Iterator[str]:
     asked = gpus_used(problem, problem.minimum)
     for region, gpu in np.argwhere(asked > problem.capacity_gpus):
         held, wanted = int(problem.capacity_gpus[region, gpu]), int(asked[region, gpu])
-        parts = problem.minimum[:, region, gpu] * problem.gpus_per_instance[:, gpu]
+        inside = problem.rows == gpu
+        name = problem.row_names[gpu]
+        parts = (problem.minimum[:, region] * problem.gpus_per_instance)[:, inside].sum(axis=1)
         yield (
-            f"{problem.regions[region]} has {_count(held, problem.gpus[gpu])}, but the minimums "
+            f"{problem.regions[region]} has {_count(held, name)}, but the minimums "
             f"there ask for {wanted:,} ({_by_model(problem, parts)}): lower a minimum, or add "
-            f"{wanted - held:,} {problem.gpus[gpu]}."
+            f"{wanted - held:,} {name}."
         )
 
 
@@ -125,7 +128,7 @@ def _global_shortage(problem: PlanningProblem) -> Iterator[str]:
 def _maximums(problem: PlanningProblem) -> Iterator[str]:
     """A model's maximums (and the capacity it may share) serve less than it must."""
     size = np.maximum(1, problem.gpus_per_instance)[:, None, :]
-    most = np.minimum(problem.maximum, problem.capacity_gpus[None] // size)
+    most = np.minimum(problem.maximum, problem.room[None] // size)
     served = local_served_tps(problem, most)
     local, total = local_need_tps(problem), global_need_tps(problem)
     for model, region in np.argwhere(served < local * (1 - TOLERANCE)):
@@ -150,18 +153,21 @@ def _shortage(
 
     A model is captive to a set of types when it runs on no other; then it needs, on those types,
     at least what its tokens take on the type that serves most per GPU, and at least its minimums.
-    Arguments have shapes ``[l]``, ``[g]``, ``[l, g]``; returns types, GPUs by model, GPUs held.
+    Of several sides (prefill and decode) the models' GPUs are those of the side that takes most.
+    Arguments have shapes ``[l]``, ``[t]``, ``[l, g]``; returns types, GPUs by model, GPUs held.
     """
-    theta = problem.theta_tps
     size = np.maximum(1, problem.gpus_per_instance)
-    for types in _subsets(len(problem.gpus)):
-        inside = list(types)
-        captive = (theta > 0).any(axis=1) & ~np.delete(theta > 0, inside, axis=1).any(axis=1)
+    for types in _subsets(len(capacity)):
+        inside = np.isin(problem.rows, types)
         parts: IntArray = minimum[:, inside].sum(axis=1)
-        for (model,) in np.argwhere(captive & (need > 0)):
-            able = [gpu for gpu in inside if theta[model, gpu] > 0]
-            parts[model] = max(parts[model], _fewest_gpus(need[model], theta, size, model, able))
-        held = int(capacity[inside].sum())
+        for side in sides(problem):
+            theta = problem.theta_tps * side.columns
+            captive = (theta > 0).any(axis=1) & ~(theta > 0)[:, ~inside].any(axis=1)
+            for (model,) in np.argwhere(captive & (need > 0)):
+                able = np.flatnonzero(inside & (theta[model] > 0)).tolist()
+                least = _fewest_gpus(need[model] * side.share, theta, size, model, able)
+                parts[model] = max(parts[model], least)
+        held = int(capacity[list(types)].sum())
         if parts.sum() > held:
             return types, parts, held
     return None
@@ -191,10 +197,10 @@ def _by_model(problem: PlanningProblem, parts: IntArray) -> str:
 
 
 def _types(problem: PlanningProblem, types: tuple[int, ...]) -> str:
-    names = [problem.gpus[gpu] for gpu in types]
+    names = [problem.row_names[row] for row in types]
     if len(names) == 1:
         return names[0]
-    return "GPUs" if len(names) == len(problem.gpus) else f"GPUs ({' or '.join(names)})"
+    return "GPUs" if len(names) == len(problem.row_names) else f"GPUs ({' or '.join(names)})"
 
 
 def _count(held: int, gpu: str) -> str:

@@ -6,6 +6,7 @@ import numpy as np
 
 from planner.optimizer.objective import Cap, caps, price, start_price
 from planner.optimizer.problem import FloatArray, IntArray, PlanningProblem
+from planner.optimizer.sides import carried_tps
 
 TOLERANCE = 1e-6  # share of a demand that counts as served; solvers work to 1e-6 themselves
 
@@ -23,15 +24,22 @@ def global_need_tps(problem: PlanningProblem) -> FloatArray:
 
 
 def local_served_tps(problem: PlanningProblem, target: IntArray) -> FloatArray:
-    """Input tokens/s that ``target`` serves, shape ``[l, r]``."""
-    served: FloatArray = np.einsum("lrg,lg->lr", target, problem.theta_tps)
+    """Input tokens/s that ``target`` serves, on its weakest side, shape ``[l, r]``."""
+    served: FloatArray = carried_tps(problem, target).min(axis=0)
     return served
 
 
 def gpus_used(problem: PlanningProblem, target: IntArray) -> IntArray:
-    """GPUs that ``target`` occupies, shape ``[r, g]``."""
+    """GPUs that ``target`` occupies, by row of capacity, shape ``[r, t]``."""
     used: IntArray = np.einsum("lrg,lg->rg", target, problem.gpus_per_instance)
-    return used
+    return used if problem.types is None else by_row(problem, used)
+
+
+def by_row(problem: PlanningProblem, columns: IntArray) -> IntArray:
+    """``[r, g]`` added up by row of capacity, ``[r, t]``."""
+    total = np.zeros_like(problem.capacity_gpus)
+    np.add.at(total.T, problem.rows, columns.T)
+    return total
 
 
 def fleet_usd(problem: PlanningProblem, target: IntArray) -> float:

@@ -11,10 +11,10 @@ from planner.optimizer.figures import (
     global_need_tps,
     gpus_used,
     local_need_tps,
-    local_served_tps,
 )
 from planner.optimizer.objective import price, start_price
 from planner.optimizer.problem import FloatArray, IntArray, PlanningProblem
+from planner.optimizer.sides import carried_tps, sides
 
 Place = tuple[int, int]  # r, g
 
@@ -32,17 +32,12 @@ def greedy_target(problem: PlanningProblem) -> IntArray:
     choices = (problem.theta_tps > 0).sum(axis=1)
     local, total = local_need_tps(problem), global_need_tps(problem)
     costs = price(problem), start_price(problem)
-    gpus = range(len(problem.gpus))
-    regions = range(len(problem.regions))
+    everywhere = range(len(problem.regions))
 
     for model, region in _in_order(choices[:, None] + np.zeros_like(local), local):
-        places = [(region, gpu) for gpu in gpus]
-        served = float(target[model, region] @ problem.theta_tps[model])
-        cover(problem, costs, target, free, model, places, float(local[model, region]) - served)
+        cover(problem, costs, target, free, model, (region,), float(local[model, region]))
     for (model,) in _in_order(choices, total):
-        places = [(region, gpu) for region in regions for gpu in gpus]
-        served = float((target[model] @ problem.theta_tps[model]).sum())
-        cover(problem, costs, target, free, model, places, float(total[model]) - served)
+        cover(problem, costs, target, free, model, everywhere, float(total[model]))
     _trim(problem, costs[0], target, local, total)
     return target
 
@@ -60,27 +55,55 @@ def cover(
     target: IntArray,
     free: IntArray,
     model: int,
-    places: Sequence[Place],
+    regions: Sequence[int],
     need: float,
     *,
     one: bool = False,
 ) -> float:
-    """Add instances of ``model`` at ``places`` until they serve ``need`` more tokens/s.
+    """Add instances of ``model`` until ``regions`` serve ``need`` tokens/s, on every side.
 
-    Changes ``target`` and ``free``, by ``one`` instance at most if so asked; returns what is left.
+    Changes ``target`` and ``free`` (by row of capacity), by ``one`` instance at most of every side
+    if so asked; returns what is left. Of several sides (prefill and decode, owned and spot) the
+    first are the narrowest, and an instance that helps several is charged to each in part.
     """
-    theta, size = problem.theta_tps[model], problem.gpus_per_instance[model]
+    parts = sorted(sides(problem), key=lambda side: int(side.columns.sum()))
+    shared = np.maximum(1, sum(side.columns.astype(int) for side in parts))
+    left = 0.0
+    for side in parts:
+        theta = problem.theta_tps[model] * side.columns
+        places = [(region, int(gpu)) for region in regions for gpu in np.flatnonzero(theta)]
+        served = float((target[model, list(regions)] @ theta).sum())
+        missing = need * side.share - served
+        short = _add(problem, costs, target, free, model, places, missing, shared, one=one)
+        left = max(left, short / side.share)
+    return left
+
+
+def _add(
+    problem: PlanningProblem,
+    costs: tuple[FloatArray, FloatArray],
+    target: IntArray,
+    free: IntArray,
+    model: int,
+    places: Sequence[Place],
+    need: float,
+    shared: IntArray,
+    *,
+    one: bool,
+) -> float:
+    """Add instances of ``model`` at ``places`` until they serve ``need`` more; what is left."""
+    theta, size, rows = problem.theta_tps[model], problem.gpus_per_instance[model], problem.rows
 
     def running(place: Place) -> int:
         return int(problem.current[model][place] - target[model][place])
 
     def room(place: Place) -> int:
         by_limit = int(problem.maximum[model][place] - target[model][place])
-        return min(by_limit, int(free[place] // size[place[1]]))
+        return min(by_limit, int(free[place[0], rows[place[1]]] // size[place[1]]))
 
     def charge(place: Place) -> float:
         start = 0.0 if running(place) > 0 else float(costs[1][model][place])
-        return float(costs[0][model][place]) + start
+        return (float(costs[0][model][place]) + start) / float(shared[place[1]])
 
     slack = TOLERANCE * max(need, 0.0)
     while need > slack:
@@ -92,7 +115,7 @@ def cover(
         count = 1 if one else max(1, int(need // theta[best[1]]))
         count = min(count, room(best), running(best) if running(best) > 0 else count)
         target[model][best] += count
-        free[best] -= count * size[best[1]]
+        free[best[0], rows[best[1]]] -= count * size[best[1]]
         need -= count * float(theta[best[1]])
         if one:
             break
@@ -107,15 +130,19 @@ def _trim(
     total: FloatArray,
 ) -> None:
     """Drop instances that no need rests on, the dearest first."""
-    spare_local = local_served_tps(problem, target) - local
-    spare_total = spare_local.sum(axis=1) + local.sum(axis=1) - total
+    carried = carried_tps(problem, target)  # by side
+    spare_total = carried.min(axis=0).sum(axis=1) - total
+    takes = np.stack([side.columns / side.share for side in sides(problem)])  # [s, g]
     droppable = np.argwhere(target > problem.minimum)
     prices = hourly[tuple(droppable.T)]
     for model, region, gpu in droppable[np.argsort(-prices, kind="stable")]:
-        theta = problem.theta_tps[model, gpu]
-        spare = min(spare_local[model, region], spare_total[model])
+        theta = problem.theta_tps[model, gpu] * takes[:, gpu]
+        mine = carried[:, model, region]
+        served = mine.min()
+        above = mine - max(local[model, region], served - max(0.0, spare_total[model]))
+        within = np.divide(above, theta, out=np.full(len(theta), np.inf), where=theta > 0).min()
         above_minimum = target[model, region, gpu] - problem.minimum[model, region, gpu]
-        count = min(int(max(0.0, spare) // theta), int(above_minimum))
+        count = int(min(max(0.0, within) // 1, above_minimum))
         target[model, region, gpu] -= count
-        spare_local[model, region] -= count * theta
-        spare_total[model] -= count * theta
+        carried[:, model, region] = mine - count * theta
+        spare_total[model] -= served - carried[:, model, region].min()

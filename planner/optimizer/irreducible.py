@@ -25,6 +25,7 @@ INFEASIBLE = (  # without an objective nothing is unbounded
     highspy.HighsModelStatus.kUnboundedOrInfeasible,
 )
 
+STRUCTURE = ("starts", "side")  # rows that say what variables mean: never in question
 LIMITS = {"budget": "budget_usd", "carbon": "carbon_kg", "churn": "churn"}
 CAP_NAMES = {"budget": "the budget", "carbon": "the carbon cap", "churn": "the limit"}
 
@@ -81,7 +82,7 @@ class _Rows:
         self._bounds = {
             row.name: (row.index, _or(row.getLb(), -highspy.kHighsInf), _or(row.getUb()))
             for row in lp.constraints()
-            if not row.name.startswith("starts")
+            if not row.name.startswith(STRUCTURE)
         }
         # Joint demands are tried for deletion first, so that the set names a region where it can.
         self.names = sorted(self._bounds, key=lambda name: not name.startswith("global"))
@@ -124,9 +125,9 @@ def _in_words(problem: PlanningProblem, row: str) -> str:
             f"{tokens(global_need_tps(problem)[at[0]])} of {problem.models[at[0]]} in all regions"
         )
     if family == "capacity":
-        region, gpu = at
-        held = int(problem.capacity_gpus[region, gpu])
-        return f"{held:,} {problem.gpus[gpu]} in {problem.regions[region]}"
+        region, row_of = at
+        held = int(problem.capacity_gpus[region, row_of])
+        return f"{held:,} {problem.row_names[row_of]} in {problem.regions[region]}"
     if family in LIMITS:
         return f"{CAP_NAMES[family]} of {amount(family, getattr(problem, LIMITS[family]))}"
     model, region, gpu = at

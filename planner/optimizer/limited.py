@@ -25,7 +25,7 @@ from planner.optimizer.figures import (
     local_need_tps,
     local_served_tps,
 )
-from planner.optimizer.greedy import Place, cover
+from planner.optimizer.greedy import cover
 from planner.optimizer.model import fleet_and_starts
 from planner.optimizer.objective import caps, price, start_price
 from planner.optimizer.problem import FEASIBLE, FloatArray, IntArray, PlanningProblem
@@ -41,6 +41,7 @@ EXACT, NONE, PRIORITY_EXHAUSTIVE, PRIORITY_ROUND_ROBIN, ROUND_ROBIN = POLICIES =
     "RoundRobin",
 )
 LIMITS = (  # what holds however little is served
+    constraints.sides,
     constraints.capacity,
     constraints.minimum,
     constraints.maximum,
@@ -159,15 +160,13 @@ def _elastic_coverage(
     """
     problem = program.problem
     need, peak = local_need_tps(problem), global_need_tps(problem)
+    serving = program.serving()
     unit = max(float(weight @ peak) / 1000, np.finfo(float).tiny)
     worth: list[tuple[pulp.LpVariable, float]] = []
     for model in range(len(problem.models)):
         joint: list[tuple[pulp.LpVariable, float]] = []
         for region in range(len(problem.regions)):
-            row = [
-                (program.x[model, region, int(gpu)], float(problem.theta_tps[model, gpu]))
-                for gpu in np.flatnonzero(problem.theta_tps[model] > 0)
-            ]
+            row = serving[model, region]
             joint += row
             if need[model, region] <= 0:
                 continue
@@ -190,9 +189,9 @@ def _greedy(problem: PlanningProblem, weight: FloatArray, policy: str) -> IntArr
 
     def serve(work: _Workload, *, one: bool = False) -> float:
         """Take capacity for ``work``; what of it is left."""
-        places = _places(problem, work)
-        missing = _missing(problem, target, work)
-        return cover(problem, costs, target, free, work.model, places, missing, one=one)
+        regions = range(len(problem.regions)) if work.region < 0 else (work.region,)
+        need = work.need if work.region >= 0 else _beyond(problem, target, work)
+        return cover(problem, costs, target, free, work.model, regions, need, one=one)
 
     works = _workloads(problem, weight)
     if policy in (NONE, PRIORITY_EXHAUSTIVE):
@@ -228,15 +227,9 @@ def _workloads(problem: PlanningProblem, weight: FloatArray) -> list[_Workload]:
     return sorted(works, key=lambda work: (-work.weight, work.region < 0, -work.need))
 
 
-def _places(problem: PlanningProblem, work: _Workload) -> list[Place]:
-    regions = range(len(problem.regions)) if work.region < 0 else (work.region,)
-    return [(region, gpu) for region in regions for gpu in range(len(problem.gpus))]
-
-
-def _missing(problem: PlanningProblem, target: IntArray, work: _Workload) -> float:
-    """Tokens/s of ``work`` that ``target`` leaves; of a joint need, beyond what regions lack."""
-    served = target[work.model] @ problem.theta_tps[work.model]
-    if work.region >= 0:
-        return work.need - float(served[work.region])
+def _beyond(problem: PlanningProblem, target: IntArray, work: _Workload) -> float:
+    """Tokens/s to serve for a joint need: less what regions lack of their own, which counts
+    there."""
+    served = local_served_tps(problem, target)[work.model]
     own = local_need_tps(problem)[work.model]
-    return work.need - float(np.maximum(served, own).sum())
+    return work.need - float(np.maximum(0.0, own - served).sum())

@@ -10,7 +10,9 @@ import numpy.typing as npt
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
 
+BOTH, PREFILL, DECODE = 0, 1, 2  # what a column does of a request
 MEASURES = ("usd", "gpu_hours", "kwh", "kg")
 OPTIMAL, FEASIBLE, INFEASIBLE, TIMEOUT = "optimal", "feasible", "infeasible", "timeout"
 
@@ -39,10 +41,12 @@ class Totals:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlanningProblem:
-    """How many instances of each model, region and GPU type for the coming window.
+    """How many instances of each model, region and column for the coming window.
 
-    Axes: ``l`` models, ``r`` regions, ``g`` GPU types, ``w`` forecast windows (bins).
-    A model that cannot run on a GPU type has ``theta_tps == 0`` there.
+    Axes: ``l`` models, ``r`` regions, ``g`` columns, ``w`` forecast windows (bins), ``t`` rows of
+    capacity. A column is a GPU type, or one arrangement of it: of so many GPUs, for prefill or
+    decode or both, owned or spot. Without ``types`` every column has capacity of its own. A model
+    that cannot run on a column has ``theta_tps == 0`` there.
     """
 
     models: tuple[str, ...]
@@ -54,7 +58,7 @@ class PlanningProblem:
     start_usd: FloatArray  # [l, r, g] sigma: GPU time burnt while one instance starts
     gpus_per_instance: IntArray  # [l, g]
     demand_tps: FloatArray  # [l, r, w] forecast input tokens/s, buffer beta included
-    capacity_gpus: IntArray  # [r, g]
+    capacity_gpus: IntArray  # [r, t]; [r, g] without ``types``
     minimum: IntArray  # [l, r, g]
     maximum: IntArray  # [l, r, g]
     epsilon: float  # share of a region's peak that must be served locally, (0, 1]
@@ -64,6 +68,31 @@ class PlanningProblem:
     budget_usd: float = math.inf  # per hour, fleet and starts
     carbon_kg: float = math.inf  # per hour, fleet and starts
     churn: float = math.inf  # instances started and stopped in the window
+    types: IntArray | None = None  # [g] the row of capacity_gpus that a column draws from
+    type_names: tuple[str, ...] = ()  # [t]; left out: the first column that draws from the row
+    # [g] 0 both, 1 prefill only, 2 decode only: a region serves what both sides there carry.
+    stages: IntArray | None = None
+    spot: BoolArray | None = None  # [g] columns that may be taken away at short notice
+    spot_share: float = 1.0  # of what a region serves, at most this rests on spot columns
+
+    @property
+    def rows(self) -> IntArray:
+        """The row of capacity of each column, ``[g]``."""
+        return np.arange(len(self.gpus)) if self.types is None else self.types
+
+    @property
+    def room(self) -> IntArray:
+        """GPUs that each column may draw from, shared with its type's others, ``[r, g]``."""
+        return self.capacity_gpus if self.types is None else self.capacity_gpus[:, self.types]
+
+    @property
+    def row_names(self) -> tuple[str, ...]:
+        """What each row of capacity is called, ``[t]``."""
+        if self.types is None or self.type_names:
+            return self.type_names or self.gpus
+        names = {int(row): self.gpus[at] for at, row in reversed(list(enumerate(self.types)))}
+        rows = range(self.capacity_gpus.shape[1])
+        return tuple(names.get(row, f"type {row + 1}") for row in rows)
 
 
 @dataclass(frozen=True, slots=True)

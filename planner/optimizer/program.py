@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -9,8 +10,10 @@ import numpy as np
 import pulp
 
 from planner.optimizer.problem import IntArray, PlanningProblem
+from planner.optimizer.sides import sides
 
 Cell = tuple[int, int, int]  # l, r, g
+Terms = list[tuple[pulp.LpVariable, float]]
 AT_LEAST, AT_MOST = pulp.LpConstraintGE, pulp.LpConstraintLE
 
 
@@ -22,6 +25,8 @@ class Program:
     lp: pulp.LpProblem
     x: dict[Cell, pulp.LpVariable]  # integer >= 0: instances to hold
     starts: dict[Cell, pulp.LpVariable]  # integer >= 0: instances to start
+    # >= 0 by model and region: tokens/s that every side carries; empty where there is one side.
+    served: dict[tuple[int, int], pulp.LpVariable]
 
     @classmethod
     def of(cls, problem: PlanningProblem) -> Program:
@@ -36,7 +41,19 @@ class Program:
             {cell: lp.add_variable(_name(prefix, cell), 0, None, pulp.LpInteger) for cell in cells}
             for prefix in ("x", "starts")
         )
-        return cls(problem, lp, x, starts)
+        joined = sorted({cell[:2] for cell in cells}) if len(sides(problem)) > 1 else []
+        served = {at: lp.add_variable("served_{}_{}".format(*at), 0) for at in joined}
+        return cls(problem, lp, x, starts, served)
+
+    def serving(self) -> defaultdict[tuple[int, int], Terms]:
+        """What adds up to the tokens/s served, by model and region."""
+        terms: defaultdict[tuple[int, int], Terms] = defaultdict(list)
+        for at, served in self.served.items():
+            terms[at].append((served, 1.0))
+        if not self.served:
+            for (model, region, gpu), x in self.x.items():
+                terms[model, region].append((x, float(self.problem.theta_tps[model, gpu])))
+        return terms
 
     def add(
         self,

@@ -7,21 +7,24 @@ import numpy.typing as npt
 
 from planner.errors import ScenarioError
 from planner.optimizer.objective import price
-from planner.optimizer.problem import MEASURES, PlanningProblem
+from planner.optimizer.problem import DECODE, MEASURES, PlanningProblem
 
-AXES = {  # field -> its axes: l models, r regions, g GPU types, w windows
+AXES = {  # field -> its axes: l models, r regions, g columns, w windows, t rows of capacity
     "current": "lrg",
     "theta_tps": "lg",
     "usd_per_hour": "lrg",
     "start_usd": "lrg",
     "gpus_per_instance": "lg",
     "demand_tps": "lrw",
-    "capacity_gpus": "rg",
+    "capacity_gpus": "rt",
     "minimum": "lrg",
     "maximum": "lrg",
 }
-OPTIONAL = {"kw": "lrg", "kg_per_kwh": "r"}
-WHOLE = ("current", "gpus_per_instance", "capacity_gpus", "minimum", "maximum")
+OPTIONAL = {"kw": "lrg", "kg_per_kwh": "r", "types": "g", "stages": "g", "spot": "g"}
+WHOLE = (
+    *("current", "gpus_per_instance", "capacity_gpus", "minimum", "maximum"),
+    *("types", "stages"),
+)
 
 
 def validate(problem: PlanningProblem) -> None:
@@ -50,8 +53,11 @@ def _check_optional(problem: PlanningProblem) -> None:
         values: npt.NDArray[np.generic] | None = getattr(problem, field)
         if values is not None:
             _check_shape(problem, field, axes, values)
+            if field in WHOLE and not np.issubdtype(values.dtype, np.integer):
+                raise ScenarioError(f"{field} must hold whole numbers, not {values.dtype}.")
             _refuse(problem, field, values, ~np.isfinite(values.astype(float)), "give a number")
             _refuse(problem, field, values, values.astype(float) < 0, "give 0 or more")
+    _check_columns(problem)
     for measure in MEASURES:
         weight = getattr(problem.weights, measure)
         if not (np.isfinite(weight) and weight >= 0):
@@ -71,12 +77,26 @@ def _check_optional(problem: PlanningProblem) -> None:
         raise ScenarioError("Carbon needs kg_per_kwh: give the carbon intensity of every region.")
 
 
+def _check_columns(problem: PlanningProblem) -> None:
+    if problem.types is not None:
+        rows = problem.capacity_gpus.shape[1]
+        _refuse(problem, "types", problem.types, problem.types >= rows, f"give 0 to {rows - 1}")
+    if problem.type_names and len(problem.type_names) != problem.capacity_gpus.shape[1]:
+        raise ScenarioError("type_names must hold one name for every row of capacity_gpus.")
+    if problem.stages is not None:
+        _refuse(problem, "stages", problem.stages, problem.stages > DECODE, "give 0, 1 or 2")
+    if problem.spot is not None and problem.spot.dtype != np.bool_:
+        raise ScenarioError(f"spot must hold true or false, not {problem.spot.dtype}.")
+    if not 0 <= problem.spot_share <= 1:
+        raise ScenarioError(f"spot_share is {problem.spot_share}: give a share from 0 to 1.")
+
+
 def _check_sense(problem: PlanningProblem) -> None:
     can_run = problem.theta_tps > 0
     in_region = np.broadcast_to(can_run[:, None, :], problem.minimum.shape)
     gpus, usd, charged = problem.gpus_per_instance, problem.usd_per_hour, price(problem)
     _refuse(problem, "gpus_per_instance", gpus, can_run & (gpus < 1), "give 1 or more")
-    could_be_bought = in_region & (problem.capacity_gpus > 0)
+    could_be_bought = in_region & (problem.room > 0)
     _refuse(
         problem,
         "usd_per_hour",
@@ -108,7 +128,10 @@ def _check_shape(
         "r": len(problem.regions),
         "g": len(problem.gpus),
         "w": max(1, windows),
+        "t": len(problem.gpus),
     }
+    if problem.types is not None and problem.capacity_gpus.ndim == 2:
+        size["t"] = max(1, problem.capacity_gpus.shape[1])
     expected = tuple(size[axis] for axis in axes)
     if values.shape != expected:
         raise ScenarioError(
@@ -127,7 +150,12 @@ def _refuse(
     if not wrong.any():
         return
     index = tuple(int(i) for i in np.argwhere(wrong)[0])
-    named = {"l": problem.models, "r": problem.regions, "g": problem.gpus}
+    named = {
+        "l": problem.models,
+        "r": problem.regions,
+        "g": problem.gpus,
+        "t": problem.row_names,
+    }
     where = ", ".join(
         named[axis][i] if axis in named else f"window {i}"
         for axis, i in zip((AXES | OPTIONAL)[field], index, strict=True)

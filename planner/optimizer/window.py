@@ -21,6 +21,7 @@ from planner.optimizer.problem import (
     PlanningProblem,
     WindowPlan,
 )
+from planner.optimizer.sides import sides
 from planner.optimizer.solvers import SOLVERS, Outcome
 from planner.optimizer.validation import validate
 
@@ -61,10 +62,16 @@ def solve_window(
         raise ScenarioError(f"Method {method!r} is not known: use one of {', '.join(METHODS)}.")
     if method == DECOMPOSED and solver != "highs":
         raise ScenarioError("The decomposition runs on HiGHS: use the solver highs with it.")
+    one_side = len(sides(problem)) == 1  # a cell covers one demand, not prefill and decode at once
 
     if method == AUTO:
         large = len(problem.models) * len(problem.regions) >= DECOMPOSE_FROM
-        method = DECOMPOSED if large and solver == "highs" else WHOLE
+        method = DECOMPOSED if large and solver == "highs" and one_side else WHOLE
+    if method == DECOMPOSED and not one_side:
+        raise ScenarioError(
+            "The decomposition knows neither prefill and decode columns nor a limit on spot: use "
+            "the method whole."
+        )
     solve = _decomposed if method == DECOMPOSED else _whole
     outcome, build_seconds, solve_seconds = solve(
         problem,

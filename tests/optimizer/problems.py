@@ -58,6 +58,37 @@ def random_problem(seed: int) -> PlanningProblem:
     )
 
 
+def random_columns(seed: int) -> PlanningProblem:
+    """A tiny instance whose columns share GPU types, do one stage only or are spot."""
+    rng = np.random.default_rng(5000 + seed)
+    models, regions = ((1, 2), (2, 1))[seed % 2]
+    gpus = int(rng.integers(3, 5))
+    shape = (models, regions, gpus)
+    theta = rng.uniform(50, 150, (models, gpus)).round(1)
+    theta[rng.random((models, gpus)) < 0.1] = 0.0
+    types = rng.integers(0, 2, gpus)
+    usd = rng.uniform(1, 10, gpus).round(2) * np.ones(shape)
+    return PlanningProblem(
+        models=tuple("ab"[:models]),
+        regions=tuple("xy"[:regions]),
+        gpus=tuple("ghij"[:gpus]),
+        current=rng.integers(0, 3, shape),
+        theta_tps=theta,
+        usd_per_hour=usd,
+        start_usd=usd * rng.choice([0.0, 0.17, 1.0], shape),
+        gpus_per_instance=rng.integers(1, 3, (models, gpus)),
+        demand_tps=rng.uniform(20, 150, (models, regions, 3)).round(1),
+        capacity_gpus=rng.integers(3, 8, (regions, 2)),
+        minimum=np.zeros(shape, np.int64),
+        maximum=rng.integers(1, 8 - gpus, shape),
+        epsilon=float(rng.choice([0.3, 0.8, 1.0])),
+        types=types,
+        stages=rng.integers(0, 3, gpus) if rng.random() < 0.7 else None,
+        spot=rng.random(gpus) < 0.4 if rng.random() < 0.7 else None,
+        spot_share=float(rng.choice([0.0, 0.3, 0.5, 1.0])),
+    )
+
+
 def with_limits(problem: PlanningProblem, seed: int) -> PlanningProblem:
     """``problem`` with energy and carbon, random weights, and one or more caps near its optimum."""
     rng = np.random.default_rng(1000 + seed)
@@ -83,16 +114,38 @@ def every_fleet(problem: PlanningProblem) -> np.ndarray:
     return fleets.reshape(-1, *most.shape)
 
 
+def served_by_every_fleet(problem: PlanningProblem, x: np.ndarray) -> np.ndarray:
+    """What a region serves, ``[n, l, r]``: as much as its prefill and its decode both carry, of
+    which owned instances of each carry what spot may not."""
+    stages = np.zeros(len(problem.gpus), int) if problem.stages is None else problem.stages
+    owned = np.ones(len(problem.gpus), bool) if problem.spot is None else ~problem.spot
+    least = 0.0 if problem.spot is None else 1 - problem.spot_share
+    parts = []
+    for other in (2, 1):
+        able = problem.theta_tps * (stages != other)
+        parts.append(np.einsum("nlrg,lg->nlr", x, able))
+        if least > 0:
+            parts.append(np.einsum("nlrg,lg->nlr", x, able * owned) / least)
+    return np.min(parts, axis=0)
+
+
 def best_by_counting(problem: PlanningProblem) -> float | None:
     """The least cost over every fleet within the maximums, or None when none is feasible."""
     x = every_fleet(problem)
-    served = np.einsum("nlrg,lg->nlr", x, problem.theta_tps)
+    served = served_by_every_fleet(problem, x)
     gpus = np.einsum("nlrg,lg->nrg", x, problem.gpus_per_instance)
+    if problem.types is not None:
+        gpus = np.stack(
+            [gpus[:, :, problem.types == t].sum(axis=2) for t in range(problem.types.max() + 1)], 2
+        )
+        spare = problem.capacity_gpus[:, : gpus.shape[2]]
+    else:
+        spare = problem.capacity_gpus
     peak = problem.demand_tps.max(axis=2)
     joint = problem.demand_tps.sum(axis=1).max(axis=1)
     feasible = (
         (x >= problem.minimum).all(axis=(1, 2, 3))
-        & (gpus <= problem.capacity_gpus).all(axis=(1, 2))
+        & (gpus <= spare).all(axis=(1, 2))
         & (served >= problem.epsilon * peak - 1e-6).all(axis=(1, 2))
         & (served.sum(axis=2) >= joint - 1e-6).all(axis=1)
     )

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.optimizer.decomposition.covering import cheapest_cells
-from planner.optimizer.figures import global_need_tps, local_need_tps, spent
+from planner.optimizer.figures import global_need_tps, gpus_used, local_need_tps, spent
 from planner.optimizer.model import start_cost
 from planner.optimizer.objective import caps, price
 from planner.optimizer.problem import FloatArray, IntArray, PlanningProblem
@@ -27,7 +27,7 @@ ROUNDING = 1e-9  # share of a demand below which a shortage is a matter of float
 class Prices:
     """What the joining rows charge; all >= 0."""
 
-    capacity: FloatArray  # [r, g] US dollars per GPU
+    capacity: FloatArray  # [r, t] US dollars per GPU
     demand: FloatArray  # [l] US dollars per instance-equivalent (Cells.tokens) of joint demand
     caps: FloatArray  # [k] US dollars per instance-equivalent of a cap on the whole plan
 
@@ -68,7 +68,8 @@ class Cells:
     most: IntArray  # [l, r, g]
     need: FloatArray  # [l, r] tokens/s
     joint: FloatArray  # [l] tokens/s
-    room: IntArray  # [r, g] GPUs
+    room: IntArray  # [r, t] GPUs
+    rows: IntArray  # [g] the row of room that a column draws from
     minimum: IntArray  # [l, r, g]
     fixed_usd: float  # cost of the minimums
     tokens: FloatArray  # [l] tokens/s in which joint demand is counted: a mean instance
@@ -82,9 +83,9 @@ class Cells:
         theta, size = problem.theta_tps, problem.gpus_per_instance
         can_run = theta[:, None, :] > 0
         minimum = np.where(can_run, problem.minimum, 0)
-        fits = problem.capacity_gpus[None] // np.maximum(1, size)[:, None, :]
+        fits = problem.room[None] // np.maximum(1, size)[:, None, :]
         most = np.where(can_run, np.minimum(problem.maximum, fits) - minimum, 0)
-        room = problem.capacity_gpus - np.einsum("lrg,lg->rg", minimum, size)
+        room = problem.capacity_gpus - gpus_used(problem, minimum)
         if (most < 0).any() or (room < 0).any():
             return None
         start = np.where(can_run, start_cost(problem), 0.0)
@@ -108,6 +109,7 @@ class Cells:
             need=local_need_tps(problem) * (1 - ROUNDING) - held,
             joint=global_need_tps(problem) * (1 - ROUNDING) - held.sum(axis=1),
             room=room,
+            rows=problem.rows,
             minimum=minimum,
             fixed_usd=float((hourly * minimum).sum() + (start * starts).sum()),
             tokens=np.where(can_run.any(axis=(1, 2)), theta.sum(axis=1) / types, 1.0),
@@ -128,14 +130,29 @@ class Cells:
         """More than any plan costs: every GPU at its dearest use. A bound above it proves that
         there is no plan."""
         dearest = (self.usd + self.start) / np.maximum(1, self.size)[:, None, :]
-        return self.fixed_usd + 1.0 + float((self.room * dearest.max(axis=0)).sum())
+        by_row = np.zeros(self.room.shape)
+        np.maximum.at(by_row.T, self.rows, dearest.max(axis=0).T)
+        return self.fixed_usd + 1.0 + float((self.room * by_row).sum())
+
+    @property
+    def own_rows(self) -> bool:
+        """Whether every column has a row of capacity of its own, in their order."""
+        return np.array_equal(self.rows, np.arange(self.room.shape[1]))
+
+    def by_row(self, columns: IntArray) -> IntArray:
+        """``[n, g]`` added up by row of capacity, ``[n, t]``."""
+        if self.own_rows:
+            return columns
+        total = np.zeros((len(columns), self.room.shape[1]), columns.dtype)
+        np.add.at(total.T, self.rows, columns.T)
+        return total
 
     def priced(self, prices: Prices) -> Priced:
         """Every cell at its cheapest."""
         first, further = self.charged(prices)
         x, lowest = np.empty_like(self.most), np.empty_like(self.need)
         cheapest_cells(self.theta, first, further, self.running, self.most, self.need, x, lowest)
-        used = np.einsum("lrg,lg->rg", x, self.size)
+        used = self.by_row(np.einsum("lrg,lg->rg", x, self.size))
         served = np.einsum("lrg,lg->l", x, self.theta)
         bound = (
             float(lowest.sum())
@@ -176,6 +193,6 @@ class Cells:
     def charged(self, prices: Prices) -> tuple[FloatArray, FloatArray]:
         """What an instance costs under ``prices``, running already or not, ``[l, r, g]`` each."""
         worth = (prices.demand / self.tokens)[:, None, None] * self.theta[:, None, :]
-        first = self.usd + prices.capacity[None] * self.size[:, None, :] - worth
+        first = self.usd + prices.capacity[:, self.rows] * self.size[:, None, :] - worth
         first += np.einsum("k,klrg->lrg", prices.caps, self.cap_x)
         return first, first + self.start + np.einsum("k,klrg->lrg", prices.caps, self.cap_start)

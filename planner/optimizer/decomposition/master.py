@@ -191,23 +191,24 @@ def _program(cells: Cells, band: Band) -> highspy.HighsLp:
     """Rows: one column per cell, or enough of a box; a GPU limit per region and type; a joint
     demand per model; the caps on the whole plan."""
     columns, raw = band.columns, _Raw.of(cells, band.boxes)
-    models, regions, gpus = cells.most.shape
+    models, regions, _ = cells.most.shape
+    types = cells.room.shape[1]
     size, n, k = cells.need.size, len(columns), len(cells.cap_room)
-    cap_rows = size + regions * gpus + models + np.arange(k)
+    cap_rows = size + regions * types + models + np.arange(k)
     model, region = np.divmod(columns.cell, regions)
-    uses = columns.x * cells.size[model]
+    uses = cells.by_row(columns.x * cells.size[model])
     serves = (columns.x * cells.theta[model]).sum(axis=1) / cells.tokens[model]
-    capacity = size + region[:, None] * gpus + np.arange(gpus)
+    capacity = size + region[:, None] * types + np.arange(types)
     rows = np.broadcast_to(cap_rows, (n, k))
-    index = np.column_stack([columns.cell, capacity, size + regions * gpus + model, rows])
+    index = np.column_stack([columns.cell, capacity, size + regions * types + model, rows])
     value = np.column_stack([np.ones(n), uses, serves, cells.taken(columns.x, columns.cell)])
     present = value != 0
 
     model, region = np.divmod(raw.cell, regions)
     serves = cells.theta[model, raw.gpu] / cells.tokens[model]
-    capacity = size + region * gpus + raw.gpu
+    capacity = size + region * types + cells.rows[raw.gpu]
     rows = np.broadcast_to(cap_rows, (len(raw.cell), k))
-    raw_index = np.column_stack([raw.cell, capacity, size + regions * gpus + model, rows])
+    raw_index = np.column_stack([raw.cell, capacity, size + regions * types + model, rows])
     raw_value = np.column_stack([serves, cells.size[model, raw.gpu], serves, raw.taken(cells)])
 
     lower, upper = np.ones(size), np.ones(size)
@@ -215,11 +216,11 @@ def _program(cells: Cells, band: Band) -> highspy.HighsLp:
     lower[boxed] = cells.need.ravel()[boxed] / cells.tokens[boxed // regions]
     upper[boxed] = highspy.kHighsInf
     lp = highspy.HighsLp()
-    lp.num_col_, lp.num_row_ = n + len(raw.cell), size + regions * gpus + models + k
+    lp.num_col_, lp.num_row_ = n + len(raw.cell), size + regions * types + models + k
     lp.col_cost_ = np.concatenate([cells.cost(columns.x, columns.cell), raw.cost])
     lp.col_lower_ = np.concatenate([np.zeros(n), raw.low])
     lp.col_upper_ = np.concatenate([np.ones(n), raw.high])
-    free = np.full(regions * gpus, -highspy.kHighsInf)
+    free = np.full(regions * types, -highspy.kHighsInf)
     lp.row_lower_ = np.concatenate(
         [lower, free, cells.joint / cells.tokens, np.full(k, -highspy.kHighsInf)]
     )
