@@ -11,6 +11,7 @@ from simulation.errors import SimulationError
 from simulation.performance.power import PowerAtLoad
 from simulation.performance.profile import Profile
 from simulation.performance.specs import GpuSpec
+from simulation.scheduling import SCHEDULERS
 
 HOURS = 24  # of a day
 
@@ -78,6 +79,11 @@ class Pool:
     link: KvLink | None = None  # of a prefill pool
     power: PowerAtLoad | None = None  # None: the GPU's watts while it prefills and decodes
     host_w: float = 0.0  # of the server beside the GPU boards, per GPU, all the time
+    prefix_cache: bool = False  # keep the blocks of prompts that are done, least recently used go
+    scheduler: str = "fcfs"  # of scheduling.SCHEDULERS
+    tau_n_s: float = 10.0  # DPA: expired longer than this goes first
+    tau_p_s: float = 0.5  # DPA: urgent from so long before the deadline
+    when_full: str = "preempt"  # of WHEN_FULL: what happens as KV memory runs out while decoding
 
     @property
     def gpus_per_instance(self) -> int:
@@ -86,13 +92,18 @@ class Pool:
 
 # Which ready instance of an endpoint takes a request: the one with the fewest tokens still to
 # prefill and to give out; the fewest prompt tokens, a decode counting one; each in turn; the fewest
-# KV tokens in use or waiting to be.
-ROUTERS = ("least-remaining", "least-pending", "round-robin", "least-memory")
+# KV tokens in use or waiting to be. prefix-aware: the fewest prompt tokens to compute before the
+# request's first token, those waiting there and those of its own that the prefix cache lacks, which
+# is Mooncake's algorithm 1 (FAST 2025) in tokens instead of predicted seconds; of several the one
+# with the fewest remaining tokens.
+ROUTERS = ("least-remaining", "least-pending", "round-robin", "least-memory", "prefix-aware")
 ROLES = ("both", "prefill", "decode")
 # chunked: decodes first, prompts in pieces with what is left of the token budget. whole: waiting
 # prompts first and unbroken, a longer one than the budget alone; decodes run beside them if all
 # fit, else they pause for that iteration. alone: likewise, and they always pause.
 BATCHING = ("chunked", "whole", "alone")
+# preempt: the request admitted last is computed again later. fail: it is given up and counted.
+WHEN_FULL = ("preempt", "fail")
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +147,11 @@ class Fleet:
         for name in (self.routing.instance, self.routing.decode):
             if name not in ROUTERS:
                 raise SimulationError(f"There is no router {name!r}; use {', '.join(ROUTERS)}.")
+        if self.routing.decode == "prefix-aware":
+            raise SimulationError(
+                "Routing to decode instances: prompts are computed before; choose another router "
+                "than prefix-aware."
+            )
         roles = {(pool.model, pool.region, pool.role) for pool in self.pools}
         for pool in self.pools:
             place = f"Pool of {pool.model} in {pool.region}"
@@ -149,5 +165,23 @@ class Fleet:
                 raise SimulationError(f"{place}: a {pool.role} pool needs a {other} one beside it.")
             if (pool.role == "prefill") != (pool.link is not None):
                 raise SimulationError(f"{place}: a prefill pool needs a link, others have none.")
+            self._check_serving(pool, place)
             if pool.link and not min(pool.link.bytes_s, pool.link.shared_bytes_s) > 0:
                 raise SimulationError(f"{place}: its link needs a bandwidth above 0.")
+
+    @staticmethod
+    def _check_serving(pool: Pool, place: str) -> None:
+        for value, known in ((pool.scheduler, SCHEDULERS), (pool.when_full, WHEN_FULL)):
+            if value not in known:
+                raise SimulationError(f"{place}: there is no {value!r}; use {', '.join(known)}.")
+        if not min(pool.tau_n_s, pool.tau_p_s) >= 0:
+            raise SimulationError(f"{place}: tau_n_s and tau_p_s must be seconds >= 0.")
+        if pool.role == "decode" and pool.scheduler in ("edf", "dpa"):
+            raise SimulationError(
+                f"{place}: requests come there after their first token, so deadlines for it do not "
+                "order them; use fcfs or pf."
+            )
+        if pool.role == "decode" and pool.prefix_cache:
+            raise SimulationError(
+                f"{place}: no prompts are computed there; set prefix_cache on the prefill pool."
+            )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,42 @@ from simulation.errors import SimulationError
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int32]
 CodeArray = npt.NDArray[np.int16]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PrefixBlocks:
+    """The blocks of every prompt, by ids that name a block and all before it: prompts share their
+    first blocks as far as their ids agree (``hash_ids`` of Mooncake's traces)."""
+
+    start: npt.NDArray[np.int64]  # [requests + 1]: where each one's ids begin
+    ids: IntArray  # all of them, one request's after the other's, at least 0
+    block_tokens: int = 512
+
+    def __post_init__(self) -> None:
+        if self.block_tokens < 1:
+            raise SimulationError("Blocks of prompts need at least one token each.")
+        for name, kind in (("start", np.int64), ("ids", np.int32)):
+            column = np.ascontiguousarray(getattr(self, name), dtype=kind)
+            if column is getattr(self, name):
+                column = column.view()
+            column.setflags(write=False)
+            object.__setattr__(self, name, column)
+        starts = self.start
+        if not len(starts) or starts[0] != 0 or starts[-1] != len(self.ids):
+            raise SimulationError("Blocks of prompts need a start per request and one at the end.")
+        if np.any(np.diff(starts) < 0) or (len(self.ids) and self.ids.min() < 0):
+            raise SimulationError("Blocks of prompts need rising starts, and ids of at least 0.")
+
+    def __len__(self) -> int:
+        return len(self.start) - 1
+
+    def rows(self, keep: slice | npt.NDArray[Any]) -> PrefixBlocks:
+        """The blocks of the requests that ``keep`` (a slice, mask or index) picks."""
+        chosen = np.arange(len(self))[keep]
+        lengths = np.diff(self.start)[chosen]
+        start = np.concatenate([[0], np.cumsum(lengths)])
+        at = np.repeat(self.start[chosen] - start[:-1], lengths) + np.arange(start[-1])
+        return PrefixBlocks(start, self.ids[at], self.block_tokens)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,6 +70,7 @@ class Trace:
     tiers: tuple[str, ...]
     start_s: float  # UTC epoch seconds of arrival_s == 0
     provenance: str = "measured"  # or "synthesised from ..."
+    blocks: PrefixBlocks | None = None  # of the prompts; None: unknown, none is shared
 
     def __post_init__(self) -> None:
         kinds = {
@@ -51,6 +89,8 @@ class Trace:
                 column = column.view()  # freeze our view, not the caller's array
             column.setflags(write=False)
             object.__setattr__(self, name, column)
+        if self.blocks is not None and len(self.blocks) != len(self.arrival_s):
+            raise SimulationError("A trace's blocks must have one list per request.")
         if len(self.arrival_s) and np.any(np.diff(self.arrival_s) < 0):
             raise SimulationError("Trace arrivals must not decrease; sort the requests first.")
         for name, names in (("model", self.models), ("region", self.regions), ("tier", self.tiers)):
@@ -75,6 +115,7 @@ class Trace:
             model=self.model[keep],
             region=self.region[keep],
             tier=self.tier[keep],
+            blocks=None if self.blocks is None else self.blocks.rows(keep),
         )
 
     def window(self, start_s: float, end_s: float) -> Trace:

@@ -138,10 +138,7 @@ def _before(trace: Trace, end_s: float) -> Trace:
     """Requests arriving before ``end_s``. Not ``Trace.window``: sums with epoch seconds would lose
     what lies within their rounding of the edge."""
     keep = slice(0, int(np.searchsorted(trace.arrival_s, end_s)))
-    if keep.stop == len(trace):
-        return trace
-    columns = ("arrival_s", "input_tokens", "output_tokens", "model", "region", "tier")
-    return replace(trace, **{name: getattr(trace, name)[keep] for name in columns})
+    return trace if keep.stop == len(trace) else trace.rows(keep)
 
 
 def _targets(wanted: npt.NDArray[np.int64], fleet: Fleet) -> npt.NDArray[np.int64]:
