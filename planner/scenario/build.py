@@ -13,10 +13,10 @@ from planner.scenario.known import NOTHING, Known
 from planner.scenario.links import links_of
 from planner.scenario.places import price_of, region_of
 from planner.scenario.power import host_of, power_at_load, power_facts
-from planner.scenario.schema import Profile, Scenario
+from planner.scenario.schema import Profile, Scenario, Serving
 from planner.scenario.specs import gpu_of, model_of
 from planner.scenario.speeds import speed_of
-from simulation.fleet import Fleet, KvLink, Pool, Region, Tier
+from simulation.fleet import Fleet, KvLink, Pool, Region, Routing, Tier
 from simulation.performance.profile import Profile as Speed
 from simulation.performance.specs import GpuSpec, ModelSpec, Provenance
 
@@ -46,6 +46,8 @@ class Hardware:
     maximum: IntArray  # [l, r, g]
     today: IntArray | None  # [l, r, g]; None where the scenario does not say
     startup_s: float
+    serving: tuple[Serving, ...]  # [l]
+    routing: Routing
     provenance: tuple[tuple[str, Provenance], ...]  # what, where from
 
     @property
@@ -108,11 +110,18 @@ class Hardware:
                 power=power_at_load(self.models[m], self.gpus[g], self.profiles[m, g]),
                 host_w=host_of(self.gpus[g])[0],
                 role=self.columns[g].role,
+                batching=self.serving[m].batching,
                 link=self.links.get((m, g)),
             )
             for m, r, g in self.pool_index
         )
-        return Fleet(tiers=self.tiers, regions=self.regions, pools=pools, latency_s=self.latency_s)
+        return Fleet(
+            tiers=self.tiers,
+            regions=self.regions,
+            pools=pools,
+            latency_s=self.latency_s,
+            routing=self.routing,
+        )
 
 
 def build_hardware(scenario: Scenario, known: Known = NOTHING) -> Hardware:
@@ -151,6 +160,9 @@ def build_hardware(scenario: Scenario, known: Known = NOTHING) -> Hardware:
     minimum, maximum, today = bounds(
         scenario, columns, sections, profiles, capacity_gpus, usd_per_gpu_hour
     )
+    serving = serving_of(scenario)
+    transfers = [one.kv_transfer for one in serving]
+    links = links_of(models, types, columns, sections, profiles, transfers, facts)
     return Hardware(
         models=models,
         gpus=tuple(types[column.gpu] for column in columns),
@@ -170,7 +182,7 @@ def build_hardware(scenario: Scenario, known: Known = NOTHING) -> Hardware:
         ),
         profiles=profiles,
         sections=sections,
-        links=links_of(models, types, columns, sections, profiles, facts),
+        links=links,
         capacity_gpus=capacity_gpus,
         usd_per_gpu_hour=usd_per_gpu_hour,
         latency_s=_latency(scenario),
@@ -178,8 +190,17 @@ def build_hardware(scenario: Scenario, known: Known = NOTHING) -> Hardware:
         maximum=maximum,
         today=today,
         startup_s=scenario.fleet.startup_s,
+        serving=serving,
+        routing=Routing(**scenario.fleet.routing.model_dump()),
         provenance=tuple(facts),
     )
+
+
+def serving_of(scenario: Scenario) -> tuple[Serving, ...]:
+    """How each model serves: by its own row, else by the row for all, else as usual."""
+    rows = {row.model: row for row in scenario.serving}
+    usual = rows.get(None, Serving())
+    return tuple(rows.get(model.name, usual) for model in scenario.models)
 
 
 def _seconds(milliseconds: float | None) -> float | None:

@@ -12,6 +12,7 @@ from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from planner.errors import ScenarioError
+from planner.scenario.references import references
 from planner.scenario.schema import Scenario
 
 MAX_CHARACTERS = 250_000  # a few seconds to read
@@ -19,11 +20,6 @@ MAX_VALUES = 200_000  # with aliases written out: a few lines of them can stand 
 MAX_DEPTH = 50
 MAX_FAULTS = 20  # told at once
 PARTS_OF_TYPES = ("[key]", "datetime", "literal['end']")  # that pydantic adds to a field's path
-TELLS_APART = (
-    "model", "gpu", "role", "tp", "pp", "attention_dp", "moe_tp", "moe_ep", "precision",
-    "kv_precision", "name", "version",
-)  # fmt: skip
-Path = tuple[str | int, ...]
 
 
 def _yaml() -> YAML:
@@ -93,7 +89,7 @@ def parse(text: str, name: str = "scenario") -> Scenario:
         raise ScenarioError("\n".join(listed[:MAX_FAULTS] + more)) from None
     problems = [
         f"{name}, line {_line(data, where)}: {_where(where)}{words}."
-        for where, words in _references(scenario)
+        for where, words in references(scenario)
     ]
     if problems:
         raise ScenarioError("\n".join(problems))
@@ -263,76 +259,3 @@ def _words(fault: Any) -> str:
     if isinstance(given, str | int | float) and not isinstance(given, bool):
         return f"{words}, not {given!r}"
     return words
-
-
-def _references(scenario: Scenario) -> list[tuple[Path, str]]:
-    """Names that point nowhere and names given twice, each with where it stands."""
-    problems: list[tuple[Path, str]] = []
-    models = {model.name for model in scenario.models}
-    regions = {region.name for region in scenario.regions}
-    tiers = {tier.name for tier in scenario.tiers}
-    gpus = {profile.gpu for profile in scenario.profiles}
-
-    def known(where: Path, what: str, name: str | None, names: set[str]) -> None:
-        if name is not None and name not in names:
-            have = ", ".join(sorted(names))
-            problems.append((where, f"{what} {name!r} is not in this scenario, which has {have}"))
-
-    for section in ("gpus", "models", "regions", "tiers", "policies"):
-        seen: set[str] = set()
-        for i, item in enumerate(getattr(scenario, section)):
-            if item.name in seen:
-                problems.append(((section, i), f"{item.name!r} is there twice; keep one"))
-            seen.add(item.name)
-    for i, profile in enumerate(scenario.profiles):
-        known(("profiles", i, "model"), "model", profile.model, models)
-    problems += _profile_problems(scenario)
-    for model in sorted(models - {profile.model for profile in scenario.profiles}):
-        problems.append((("profiles",), f"model {model!r} has no profile; add one"))
-    for i, region in enumerate(scenario.regions):
-        for other in region.latency_ms:
-            known(("regions", i, "latency_ms", other), "region", other, regions)
-        if not gpus & set(region.capacity):
-            problems.append(
-                (("regions", i, "capacity"), "none of these GPUs has a profile in this scenario")
-            )
-    for i, source in enumerate(scenario.traffic.sources):
-        known(("traffic", "sources", i, "model"), "model", source.model, models)
-        for name in source.regions:
-            known(("traffic", "sources", i, "regions", name), "region", name, regions)
-        for name in source.tiers:
-            known(("traffic", "sources", i, "tiers", name), "tier", name, tiers)
-    for i, replicas in enumerate(scenario.fleet.today):
-        at: Path = ("fleet", "today", i)
-        known((*at, "model"), "model", replicas.model, models)
-        known((*at, "region"), "region", replicas.region, regions)
-        known((*at, "gpu"), "GPU", replicas.gpu, gpus)
-        if replicas.maximum is not None and replicas.maximum < (replicas.minimum or 0):
-            problems.append(((*at, "maximum"), "the maximum is below the minimum; raise it"))
-        if replicas.maximum is not None and replicas.maximum < replicas.replicas:
-            problems.append(
-                ((*at, "maximum"), "the maximum is below the replicas of today; raise it")
-            )
-    if all(tier.deferrable for tier in scenario.tiers):
-        problems.append((("tiers",), "every tier is deferrable; at least one must not be"))
-    if "today" in {policy.name for policy in scenario.policies} and not scenario.fleet.today:
-        problems.append((("policies",), "policy 'today' needs fleet.today to say what runs today"))
-    return problems
-
-
-def _profile_problems(scenario: Scenario) -> list[tuple[Path, str]]:
-    """Profiles that nothing tells apart, and prefill pools without decode pools."""
-    problems: list[tuple[Path, str]] = []
-    have: set[tuple[object, ...]] = set()
-    for i, profile in enumerate(scenario.profiles):
-        same = tuple(getattr(profile, field) for field in TELLS_APART)
-        if same in have:
-            words = f"{profile.model} on {profile.gpu} is there twice; keep one, or let tp, "
-            problems.append((("profiles", i), words + "precision or role tell them apart"))
-        have.add(same)
-        other = {"prefill": "decode", "decode": "prefill"}.get(profile.role)
-        mine = {one.role for one in scenario.profiles if one.model == profile.model}
-        if other and other not in mine:
-            words = f"{profile.model} has a {profile.role} profile and none with role: {other}"
-            problems.append((("profiles", i, "role"), f"{words}; add one"))
-    return problems

@@ -16,6 +16,7 @@ from planner.scenario.schema.hardware import Gpu, Model, Profile, Shape
 from planner.scenario.schema.places import Region
 from planner.scenario.schema.planning import Forecast, Horizon, Objective
 from planner.scenario.schema.policies import POLICIES, Policy, PolicyName
+from planner.scenario.schema.serving import KvTransfer, Routing, Serving
 from planner.scenario.schema.traffic import Lengths, Source, Tier, Traffic
 from planner.scenario.schema.types import Section, named
 
@@ -25,6 +26,7 @@ __all__ = [
     "Forecast",
     "Gpu",
     "Horizon",
+    "KvTransfer",
     "Lengths",
     "Model",
     "Objective",
@@ -33,7 +35,9 @@ __all__ = [
     "Profile",
     "Region",
     "Replicas",
+    "Routing",
     "Scenario",
+    "Serving",
     "Shape",
     "Source",
     "Tier",
@@ -58,6 +62,7 @@ class Scenario(Section):
     regions: Annotated[list[Region], Field(min_length=1, max_length=100)]
     tiers: Annotated[list[Tier], Field(min_length=1, max_length=100)]
     traffic: Traffic
+    serving: Annotated[list[Serving], Field(max_length=200)] = []
     fleet: Fleet = Fleet()
     policies: Annotated[list[Annotated[Policy, BeforeValidator(named)]], Field(min_length=1)] = [
         Policy(name="flat-peak"),

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from planner.scenario.schema.serving import Routing
 from planner.scenario.schema.types import (
     Count,
     Delay,
@@ -36,4 +37,5 @@ class Fleet(Section):
 
     today: Annotated[list[Replicas], Field(max_length=10_000)] = []
     startup_s: Delay = 600  # weights local, SageServe section 4
+    routing: Routing = Routing()
     minimum: Count = 1  # instances per model and region, where ``today`` does not say

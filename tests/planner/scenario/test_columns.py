@@ -73,7 +73,10 @@ def test_prefill_and_decode_pools_have_a_link_and_a_minimum_each() -> None:
     assert gpu.network_bytes_s is not None
     assert link.bytes_s == pytest.approx(8 * gpu.network_bytes_s)
     assert link.kv_bytes_per_token == hardware.models[big].kv_bytes_per_token
-    assert dict(hardware.provenance)["KV link of H100-SXM, prefill"].kind == "assumed"
+    assert (
+        dict(hardware.provenance)["KV transfer of llama-3.1-70b from H100-SXM, prefill"].kind
+        == "assumed"
+    )
     # 3 prefill instances of 100 and 5 decode instances of 50 together carry what decodes carry.
     theta = np.array([100.0, 50.0, 0.0])
     assert hardware.carries(np.array([3, 5, 0]), theta) == 250.0
@@ -110,5 +113,8 @@ def test_a_gpu_without_a_known_network_is_refused_as_a_sender() -> None:
         "kind": "linear",
     }
     profiles = [on(SMALL, "mine", role=role, **speed) for role in ("prefill", "decode")]
-    with pytest.raises(ScenarioError, match=r"mine prefills .* network_gb_s is not known"):
+    with pytest.raises(ScenarioError, match=r"prefills on mine, whose network_gb_s is not"):
         built(profiles, gpus=[own])
+    serving = [{"kv_transfer": {"gb_s": 25, "shared_gb_s": 200}}]
+    link = built(profiles, gpus=[own], serving=serving).links[0, 0]
+    assert (link.bytes_s, link.shared_bytes_s) == (25e9, 200e9)

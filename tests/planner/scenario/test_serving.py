@@ -1,0 +1,73 @@
+"""How instances serve and how requests find them: from the scenario's words to the fleet."""
+
+from __future__ import annotations
+
+import pytest
+
+from planner.errors import ScenarioError
+from planner.scenario.document import dump, parse
+from tests.planner.scenario.test_columns import BIG, SMALL, built, on
+
+TEXT = """\
+version: 1
+models: [llama-3.1-8b, llama-3.1-70b]
+profiles:
+  - {model: llama-3.1-8b, gpu: H100-SXM, kind: roofline}
+  - {model: llama-3.1-70b, gpu: H100-SXM, tp: 8, kind: roofline, role: prefill}
+  - {model: llama-3.1-70b, gpu: H100-SXM, tp: 8, kind: roofline, role: decode}
+regions:
+  - {name: east, capacity: {H100-SXM: 64}, usd_per_gpu_hour: {H100-SXM: 2}, carbon_g_per_kwh: 400}
+tiers: [{name: chat, ttft_ms: 1000}]
+traffic: {sources: [{trace: t}]}
+"""
+
+
+def test_each_model_serves_by_its_own_row_else_by_the_one_for_all() -> None:
+    rows = [{"batching": "whole"}, {"model": SMALL, "batching": "alone"}]
+    hardware = built([on(BIG, tp=8), on(SMALL)], serving=rows)
+    pools = hardware.fleet(hardware.minimum).pools
+    assert {(pool.model, pool.batching) for pool in pools} == {(BIG, "whole"), (SMALL, "alone")}
+    usual = built([on(SMALL)])
+    assert {pool.batching for pool in usual.fleet(usual.minimum).pools} == {"chunked"}
+
+
+def test_routing_of_the_scenario_is_the_fleets() -> None:
+    routing = {"region_threshold": 0.5, "instance": "round-robin", "decode": "least-pending"}
+    hardware = built([on(SMALL)], fleet={"routing": routing})
+    found = hardware.fleet(hardware.minimum).routing
+    assert (found.region_threshold, found.instance) == (0.5, "round-robin")
+    assert (found.decode, found.release_one_below) == ("least-pending", 0.6)
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ("serving: [{model: gpt}]", "line 11: serving[0].model: model 'gpt' is not in this"),
+        ("serving: [{}, {batching: whole}]", "serving[1]: the row for all models is there twice"),
+        ("serving: [{batching: magic}]", "serving[0].batching: input should be 'chunked', "),
+        (
+            "fleet: {routing: {release_two_below: 0.9}}",
+            "fleet.routing.release_two_below: two are let in where one is not",
+        ),
+    ],
+)
+def test_faults_are_told_with_their_place(more: str, words: str) -> None:
+    with pytest.raises(ScenarioError) as found:
+        parse(TEXT + more + "\n")
+    assert words in str(found.value)
+
+
+def test_every_option_survives_writing_and_reading() -> None:
+    more = """\
+serving:
+  - {batching: whole}
+  - model: llama-3.1-70b
+    kv_transfer: {gb_s: 50, shared_gb_s: 400}
+fleet:
+  routing: {region_threshold: 0.8, instance: least-pending, release_two_below: 0.4}
+  today:
+    - {model: llama-3.1-70b, region: east, gpu: H100-SXM, tp: 8, role: decode, replicas: 1}
+"""
+    scenario = parse(TEXT + more)
+    assert parse(dump(scenario)) == scenario
+    assert scenario.serving[1].kv_transfer.shared_gb_s == 400
