@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +23,7 @@ from simulation.performance.specs import GpuSpec, ModelSpec, Provenance
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
+AFTER_PREFILL = {"fcfs": "fcfs", "edf": "fcfs", "pf": "pf", "dpa": "pf"}  # schedulers of decodes
 FAR_S = 0.030  # between regions that state no latency: continental, SageServe section 7.1 has < 0.5
 
 
@@ -49,6 +51,19 @@ class Hardware:
     serving: tuple[Serving, ...]  # [l]
     routing: Routing
     provenance: tuple[tuple[str, Provenance], ...]  # what, where from
+
+    def _serving(self, m: int, g: int) -> dict[str, Any]:
+        """How instances of a pool serve. Where prompts are done elsewhere there is no deadline of
+        theirs to schedule by, and none to cache."""
+        given, decodes = self.serving[m], self.columns[g].role == "decode"
+        taus = {"tau_n_s": given.tau_n_s, "tau_p_s": given.tau_p_s}
+        return {
+            "batching": given.batching,
+            "scheduler": AFTER_PREFILL[given.scheduler] if decodes else given.scheduler,
+            "prefix_cache": given.prefix_caching and not decodes,
+            "when_full": given.when_full,
+            **{name: value for name, value in taus.items() if value is not None},
+        }
 
     @property
     def types(self) -> IntArray:
@@ -110,7 +125,7 @@ class Hardware:
                 power=power_at_load(self.models[m], self.gpus[g], self.profiles[m, g]),
                 host_w=host_of(self.gpus[g])[0],
                 role=self.columns[g].role,
-                batching=self.serving[m].batching,
+                **self._serving(m, g),
                 link=self.links.get((m, g)),
             )
             for m, r, g in self.pool_index

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from planner.scenario.schema.types import Name, PeakGb, Section, Share
+from pydantic import model_validator
+
+from planner.scenario.schema.types import Delay, Name, PeakGb, Section, Share
 
 
 class KvTransfer(Section):
@@ -21,10 +23,26 @@ class Serving(Section):
     # chunked: decodes first, prompts in pieces; whole: prompts first and unbroken, decodes beside
     # them where all fit; alone: likewise, and decodes always pause.
     batching: Literal["chunked", "whole", "alone"] = "chunked"
+    # In which order waiting requests are taken: as they came, by time left to the TTFT limit, by
+    # tier, or both (SageServe section 6.5), where tau_n and tau_p count.
+    scheduler: Literal["fcfs", "edf", "pf", "dpa"] = "fcfs"
+    tau_n_s: Delay | None = None  # left out: 10; expired longer than this goes first
+    tau_p_s: Delay | None = None  # left out: 0.5; urgent from so long before the deadline
+    prefix_caching: bool = False  # needs a trace with block hashes to hit anything
+    # As KV memory runs out: the request admitted last is computed again later, or given up.
+    when_full: Literal["preempt", "fail"] = "preempt"
     kv_transfer: KvTransfer = KvTransfer()
 
+    @model_validator(mode="after")
+    def _taus(self) -> Serving:
+        if self.scheduler != "dpa" and not (self.tau_n_s is None and self.tau_p_s is None):
+            raise ValueError("tau_n_s and tau_p_s belong to scheduler: dpa")
+        return self
 
-RouterName = Literal["least-remaining", "least-pending", "round-robin", "least-memory"]
+
+RouterName = Literal[
+    "least-remaining", "least-pending", "round-robin", "least-memory", "prefix-aware"
+]
 
 
 class Routing(Section):
@@ -34,4 +52,7 @@ class Routing(Section):
     release_one_below: Share = 0.6  # of the endpoint: one deferred request is let in
     release_two_below: Share = 0.5
     instance: RouterName = "least-remaining"
-    decode: RouterName = "least-memory"  # for what a prefill pool hands over
+    # For what a prefill pool hands over.
+    decode: Literal["least-remaining", "least-pending", "round-robin", "least-memory"] = (
+        "least-memory"
+    )

@@ -31,6 +31,17 @@ def test_each_model_serves_by_its_own_row_else_by_the_one_for_all() -> None:
     assert {pool.batching for pool in usual.fleet(usual.minimum).pools} == {"chunked"}
 
 
+def test_deadlines_and_caches_are_of_the_pools_that_prefill() -> None:
+    row = {"scheduler": "dpa", "tau_p_s": 2, "prefix_caching": True, "when_full": "fail"}
+    apart = [on(BIG, tp=8, role="prefill"), on(BIG, tp=8, role="decode")]
+    hardware = built(apart, serving=[row])
+    pools = {pool.role: pool for pool in hardware.fleet(hardware.minimum).pools}
+    prefill, decode = pools["prefill"], pools["decode"]
+    assert (prefill.scheduler, prefill.tau_p_s, prefill.tau_n_s) == ("dpa", 2.0, 10.0)
+    assert (prefill.prefix_cache, prefill.when_full) == (True, "fail")
+    assert (decode.scheduler, decode.prefix_cache, decode.when_full) == ("pf", False, "fail")
+
+
 def test_routing_of_the_scenario_is_the_fleets() -> None:
     routing = {"region_threshold": 0.5, "instance": "round-robin", "decode": "least-pending"}
     hardware = built([on(SMALL)], fleet={"routing": routing})
@@ -45,6 +56,7 @@ def test_routing_of_the_scenario_is_the_fleets() -> None:
         ("serving: [{model: gpt}]", "line 11: serving[0].model: model 'gpt' is not in this"),
         ("serving: [{}, {batching: whole}]", "serving[1]: the row for all models is there twice"),
         ("serving: [{batching: magic}]", "serving[0].batching: input should be 'chunked', "),
+        ("serving: [{tau_p_s: 1}]", "serving[0]: tau_n_s and tau_p_s belong to scheduler: dpa"),
         (
             "fleet: {routing: {release_two_below: 0.9}}",
             "fleet.routing.release_two_below: two are let in where one is not",
@@ -60,8 +72,10 @@ def test_faults_are_told_with_their_place(more: str, words: str) -> None:
 def test_every_option_survives_writing_and_reading() -> None:
     more = """\
 serving:
-  - {batching: whole}
+  - {batching: whole, scheduler: dpa, tau_n_s: 30, tau_p_s: 1}
   - model: llama-3.1-70b
+    prefix_caching: true
+    when_full: fail
     kv_transfer: {gb_s: 50, shared_gb_s: 400}
 fleet:
   routing: {region_threshold: 0.8, instance: least-pending, release_two_below: 0.4}
