@@ -32,6 +32,10 @@ class WithinCapacity:
     def interval_s(self) -> float:
         return self._policy.interval_s
 
+    @property
+    def wants_signals(self) -> bool:
+        return bool(getattr(self._policy, "wants_signals", False))
+
     def reset(self, fleet: Fleet) -> IntArray:
         self._gpus_each = np.array([pool.gpus_per_instance for pool in fleet.pools], np.int64)
         return self._policy.reset(fleet)

@@ -1,0 +1,112 @@
+"""Negative feedback on a latency (methods.md D3; HeteroScale, Algorithm 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from simulation.errors import SimulationError
+from simulation.fleet import Fleet
+from simulation.policies.base import FloatArray, IntArray, Observation
+from simulation.policies.coordinated import DECODE, PREFILL, Coordinated
+from simulation.policies.endpoints import Service
+from simulation.policies.ratio import Ratio
+from simulation.policies.stability import IN, OUT, STAY, Stability, stepped
+
+TTFT, TBT = "ttft", "tbt"
+
+
+class Feedback(Coordinated):
+    """Fixed steps: 20% more from ``alpha_out`` times the target latency on, 10% more from
+    ``beta_out`` on, 5% fewer at ``gamma_in`` times or below.
+
+    Algorithm 3 as printed never tests the direction (a smaller size can come back as a scale-out)
+    and reads an undefined C_up: here scale-out waits for ``cool_out_s`` and scale-in for
+    ``cool_in_s``. The source gives no thresholds; 1, 0.8 and 0.5 are ours. ``target_s`` is one
+    number or one per pool; left out, the tightest such limit among the tiers that are not
+    deferrable. Of a service's pools the largest mean counts. With no request seen and nothing to
+    do, latency counts as 0, else an idle fleet would never shrink; requests waiting with nothing
+    ready count as beyond every limit.
+    """
+
+    def __init__(
+        self,
+        signal: str,
+        target_s: float | Sequence[float] | FloatArray | None = None,
+        *,
+        alpha_out: float = 1.0,
+        beta_out: float = 0.8,
+        gamma_in: float = 0.5,
+        urgent: float = 1.2,
+        moderate: float = 1.1,
+        shrink: float = 0.95,
+        stability: Stability | None = None,
+        ratio: Ratio | None = None,
+        interval_s: float = 60.0,
+        name: str | None = None,
+    ) -> None:
+        if signal not in (TTFT, TBT):
+            raise SimulationError(f"There is no latency {signal!r}; use {TTFT} or {TBT}.")
+        if not 0 <= gamma_in < beta_out <= alpha_out:
+            raise SimulationError("Latency thresholds must be gamma_in < beta_out <= alpha_out.")
+        drives = PREFILL if signal == TTFT else DECODE
+        super().__init__(name or f"{signal}-feedback", drives, stability, ratio, interval_s)
+        self._signal, self._given = signal, target_s
+        self._alpha, self._beta, self._gamma = alpha_out, beta_out, gamma_in
+        self._urgent, self._moderate, self._shrink = urgent, moderate, shrink
+        self._target: FloatArray = np.zeros(0)
+
+    def reset(self, fleet: Fleet) -> IntArray:
+        counts = super().reset(fleet)
+        given = self._given
+        if given is None:
+            limits = [
+                tier.ttft_s if self._signal == TTFT else tier.tbt_s
+                for tier in fleet.tiers
+                if not tier.deferrable
+            ]
+            given = min((limit for limit in limits if limit is not None), default=None)
+        if given is None:
+            raise SimulationError(
+                f"Policy {self.name!r} needs a target: no interactive tier limits its "
+                f"{self._signal.upper()}."
+            )
+        self._target = np.broadcast_to(np.asarray(given, np.float64), len(fleet.pools))
+        return counts
+
+    def wanted(self, i: int, observation: Observation) -> tuple[int, int]:
+        service = self.services[i]
+        at = list(self.driving(service))
+        present = int((observation.ready + observation.starting)[at].sum())
+        level = self.level(service, observation)
+        if not present:
+            return (OUT, 1) if level >= self._alpha else (STAY, 0)
+        if level >= self._alpha:
+            return OUT, stepped(present, self._urgent)
+        if level >= self._beta:
+            return OUT, stepped(present, self._moderate)
+        if level <= self._gamma:
+            return IN, max(1, stepped(present, self._shrink))
+        return STAY, present
+
+    def at_risk(self, service: Service, observation: Observation) -> bool:
+        """Latency where the steps out begin: nothing should be taken away."""
+        return self.level(service, observation) >= self._beta
+
+    def level(self, service: Service, observation: Observation) -> float:
+        """Latency over its target, the largest of the service's pools; NaN where unknown."""
+        at = list(service.pools)
+        waiting = bool(observation.waiting[at].any())
+        if not observation.ready[list(self.driving(service))].any():
+            return float("inf") if waiting else float("nan")
+        if observation.signals is None:
+            return float("nan")
+        signals = observation.signals
+        latency = signals.ttft_s if self._signal == TTFT else signals.tbt_s
+        seen = (latency / self._target)[at]
+        seen = seen[~np.isnan(seen)]
+        if len(seen):
+            return float(seen.max())
+        idle = not waiting and not (observation.utilisation[at] > 0).any()
+        return 0.0 if idle else float("nan")

@@ -1,0 +1,103 @@
+"""Scaling on what the KV cache says (methods.md D8, HeteroScale's future work)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from simulation.fleet import Fleet
+from simulation.policies.base import Actions, IntArray, Observation
+from simulation.policies.coordinated import DECODE, Coordinated, pool_mean
+from simulation.policies.endpoints import Service
+from simulation.policies.ratio import Ratio
+from simulation.policies.stability import IN, OUT, STAY, Stability, damped, direction_of, stepped
+
+
+class KvAware(Coordinated):
+    """Three signs of KV memory running short, none of which depends on model or GPU:
+
+    - memory pressure: KV tokens in use over KV tokens there are, held at ``target`` by proportional
+      control;
+    - preemptions: sequences thrown out to be computed again, more than ``preemptions_per_min`` an
+      instance, mean too small a fleet whatever the mean pressure: a step of ``step``;
+    - evictions with a falling hit rate: the prefix cache gives up more than ``evicted_share`` of
+      the tokens prefilled while its hit rate is ``hit_drop`` below the best of the last
+      ``memory_s`` seconds: more instances hold more of the working set. A step of ``step``.
+
+    Nothing is taken away while any of them shows, nor where what is left would pass the target.
+    The rules and their values are ours; the source names the signals only.
+    """
+
+    def __init__(
+        self,
+        target: float = 0.7,
+        preemptions_per_min: float = 1.0,
+        evicted_share: float = 0.5,
+        hit_drop: float = 0.1,
+        memory_s: float = 3600.0,
+        step: float = 1.1,
+        stability: Stability | None = None,
+        ratio: Ratio | None = None,
+        interval_s: float = 60.0,
+        name: str = "kv-aware",
+    ) -> None:
+        super().__init__(name, DECODE, stability, ratio, interval_s)
+        self._target, self._step = target, step
+        self._preemptions, self._evicted, self._drop = preemptions_per_min, evicted_share, hit_drop
+        self._memory_s = memory_s
+        self._best: list[tuple[float, float]] = []  # hit rate and when, per service
+        self._seen_s = 0.0
+        self._since_s = interval_s
+
+    def reset(self, fleet: Fleet) -> IntArray:
+        counts = super().reset(fleet)
+        self._best = [(0.0, 0.0)] * len(self.services)
+        self._seen_s = 0.0
+        return counts
+
+    def decide(self, observation: Observation) -> Actions:
+        self._since_s = max(observation.time_s - self._seen_s, 1e-9)
+        self._seen_s = observation.time_s
+        return super().decide(observation)
+
+    def wanted(self, i: int, observation: Observation) -> tuple[int, int]:
+        service = self.services[i]
+        pools = self.driving(service)
+        at = list(pools)
+        present = int((observation.ready + observation.starting)[at].sum())
+        ready = int(observation.ready[at].sum())
+        if not ready:
+            calls = not present and bool(observation.waiting[list(service.pools)].any())
+            return (OUT, 1) if calls else (STAY, present)
+        pressure = pool_mean(observation.utilisation, observation.ready, pools)
+        expected = ready * pressure / self._target
+        starved = self._starved(i, service, observation)
+        if starved and not observation.starting[at].any():
+            expected = max(expected, float(stepped(present, self._step)))
+            return OUT, max(present + 1, damped(expected, present, self.stability.damping))
+        direction = direction_of(expected, present, self.stability)
+        if direction == IN and starved:
+            return STAY, present
+        return direction, max(1, damped(expected, present, self.stability.damping))
+
+    def _starved(self, i: int, service: Service, observation: Observation) -> bool:
+        signals = observation.signals
+        if signals is None:
+            return False
+        at = list(service.pools)
+        ready = max(int(observation.ready[at].sum()), 1)
+        per_min = float(signals.preemptions[at].sum()) / ready / self._since_s * 60
+        return per_min > self._preemptions or self._thrashing(i, service, observation)
+
+    def _thrashing(self, i: int, service: Service, observation: Observation) -> bool:
+        signals = observation.signals
+        assert signals is not None
+        hit = pool_mean(signals.hit_rate, observation.ready, service.prefill)
+        if not np.isfinite(hit):
+            return False
+        best, when = self._best[i]
+        if hit >= best or observation.time_s - when > self._memory_s:
+            self._best[i] = (hit, observation.time_s)
+            return False
+        at = list(service.prefill)
+        evicted, computed = signals.evicted_tps[at].sum(), signals.prefill_tps[at].sum()
+        return bool(evicted > self._evicted * computed and hit < best - self._drop)
