@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from planner.errors import ScenarioError
 from planner.optimizer.problem import ScalingPlan
+from planner.pipeline.detail import Detail, detail_of
 from planner.pipeline.planning import (
     CONTROL_S,
     Planned,
@@ -76,6 +77,7 @@ class PolicyRun:
     fleet: Fleet
     series: PoolSeries
     plan: ScalingPlan | None  # of the planned ones
+    detail: Detail
 
     @property
     def meets_slo(self) -> bool:
@@ -95,9 +97,16 @@ def prepare(
 
 
 def run_policy(
-    study: Study, policy: Policy, *, seed: int, progress: Progress, planned: Planned | None = None
+    study: Study,
+    policy: Policy,
+    *,
+    seed: int,
+    progress: Progress,
+    planned: Planned | None = None,
+    requests: bool = False,
 ) -> PolicyRun:
-    """Replay one policy; ``planned`` saves planning again where the caller has planned already."""
+    """Replay one policy; ``planned`` saves planning again where the caller has planned already,
+    with ``requests`` a row per request is kept."""
     check_policy(study, policy.name)
     label = POLICIES[policy.name]
     counts = study.pools(study.today)
@@ -147,7 +156,9 @@ def run_policy(
         interval_s=interval,
         progress=lambda done: run(done, f"Replaying: {label}"),
     )
-    return PolicyRun(policy.name, label, summarise(result), fleet, result.series, plan)
+    labels = [study.hardware.arrangement(m, g) for m, _, g in study.hardware.pool_index]
+    detail = detail_of(result, labels, requests=requests)
+    return PolicyRun(policy.name, label, summarise(result), fleet, result.series, plan, detail)
 
 
 def check_policy(study: Study, name: str) -> None:

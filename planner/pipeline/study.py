@@ -16,6 +16,7 @@ from planner.errors import Infeasible, ScenarioError
 from planner.pipeline import documents as doc
 from planner.pipeline import tables
 from planner.pipeline.ahead import requests_ahead
+from planner.pipeline.comparison import PolicyComparison
 from planner.pipeline.comparison import compare as compare_runs
 from planner.pipeline.forecasts import forecast_window
 from planner.pipeline.planning import Planned, plan_window
@@ -37,6 +38,7 @@ from planner.scenario.known import NOTHING, Known
 from planner.scenario.schema import POLICIES, Policy, Scenario
 
 Traces = dict[str, StoredTrace]
+REQUESTS = "requests"  # the table of every request, too long for a page or a CSV
 MAX_STEPS = 10_000  # bins forecast ahead of one series
 
 
@@ -168,15 +170,21 @@ def simulate(
     *,
     policy: str,
     seed: int | None = None,
+    requests: bool = False,
     known: Known = NOTHING,
     progress: Progress,
 ) -> Outcome:
-    """One policy replayed on the scenario's requests; ``seed`` stands in for the scenario's."""
+    """One policy replayed on the scenario's requests; ``seed`` stands in for the scenario's, with
+    ``requests`` a table has a row per request."""
     begun = time.perf_counter()
     scenario = _seeded(scenario, seed)
     study = _study(scenario, traces, known, part(progress, 0.0, 0.3))
     run = run_policy(
-        study, _policy(scenario, policy), seed=scenario.seed, progress=part(progress, 0.3, 1.0)
+        study,
+        _policy(scenario, policy),
+        seed=scenario.seed,
+        progress=part(progress, 0.3, 1.0),
+        requests=requests,
     )
     comparison = compare_runs([run])
     return Outcome(
@@ -191,9 +199,8 @@ def simulate(
         },
         {
             "demand": tables.demand_table(study.traffic.demand),
-            "replicas": tables.replicas_table(comparison, study.window.start_s),
-            "policies": tables.policies_table(comparison),
-            "tiers": tables.tiers_table(comparison),
+            **_replayed(comparison),
+            **({} if run.detail.requests is None else {REQUESTS: run.detail.requests}),
         },
     )
 
@@ -253,11 +260,18 @@ def compare(
             "demand": tables.demand_table(study.traffic.demand),
             "forecast": tables.forecast_table(planned.forecasts),
             "plan": tables.plan_table(planned.plan, study.hardware, study.sizes.theta_tps),
-            "replicas": tables.replicas_table(comparison, study.window.start_s),
-            "policies": tables.policies_table(comparison),
-            "tiers": tables.tiers_table(comparison),
+            **_replayed(comparison),
         },
     )
+
+
+def _replayed(comparison: PolicyComparison) -> dict[str, pl.DataFrame]:
+    return {
+        "replicas": tables.replicas_table(comparison),
+        "policies": tables.policies_table(comparison),
+        "tiers": tables.tiers_table(comparison),
+        "groups": tables.groups_table(comparison),
+    }
 
 
 def _study(scenario: Scenario, traces: Traces, known: Known, progress: Progress) -> Study:

@@ -12,14 +12,9 @@ from planner.optimizer.problem import ScalingPlan
 from planner.pipeline.comparison import PolicyComparison
 from planner.pipeline.demand import Demand
 from planner.pipeline.forecasts import SeriesForecast
+from planner.pipeline.moments import times
 from planner.scenario.build import Hardware
 from simulation.policies.base import FloatArray
-
-
-def times(start_s: float, step_s: float, count: int) -> pl.Series:
-    """``count`` moments as UTC datetimes, ``step_s`` apart."""
-    epoch_us = np.round((start_s + step_s * np.arange(count)) * 1e6).astype(np.int64)
-    return pl.Series("time", epoch_us).cast(pl.Datetime("us", "UTC"))
 
 
 def demand_table(demand: Demand) -> pl.DataFrame:
@@ -119,32 +114,20 @@ def plan_table(plan: ScalingPlan, hardware: Hardware, theta_tps: FloatArray) -> 
     return pl.DataFrame(rows).with_columns(pl.col("period_start").cast(pl.Datetime("us", "UTC")))
 
 
-def replicas_table(comparison: PolicyComparison, start_s: float) -> pl.DataFrame:
-    frames = []
-    for run in comparison.runs:
-        series = run.series
-        intervals = series.ready.shape[1]
-        for p, pool in enumerate(run.fleet.pools):
-            frames.append(
-                pl.DataFrame(
-                    {
-                        "policy": run.name,
-                        "time": times(start_s, series.interval_s, intervals),
-                        "model": pool.model,
-                        "region": pool.region,
-                        "gpu": pool.gpu.name,
-                        "ready": series.ready[p],
-                        "starting": series.starting[p],
-                        "draining": series.draining[p],
-                        "busy": series.busy[p],
-                        "utilisation": series.utilisation[p],
-                        "waiting": series.waiting[p],
-                        "input_tps": series.input_tokens[p] / series.interval_s,
-                        "output_tps": series.output_tokens[p] / series.interval_s,
-                    }
-                )
-            )
-    return pl.concat(frames)
+def replicas_table(comparison: PolicyComparison) -> pl.DataFrame:
+    """What every pool did by interval, under every policy."""
+    return _by_policy([(run.name, run.detail.minutes) for run in comparison.runs])
+
+
+def groups_table(comparison: PolicyComparison) -> pl.DataFrame:
+    """How each tier, model and home region was served, under every policy."""
+    return _by_policy([(run.name, run.detail.groups) for run in comparison.runs])
+
+
+def _by_policy(tables: Sequence[tuple[str, pl.DataFrame]]) -> pl.DataFrame:
+    return pl.concat(
+        table.select(pl.lit(policy).alias("policy"), pl.all()) for policy, table in tables
+    )
 
 
 def policies_table(comparison: PolicyComparison) -> pl.DataFrame:

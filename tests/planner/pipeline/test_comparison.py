@@ -45,9 +45,9 @@ def run(
         "iterations": 1, "preemptions": 0, "outside_iterations": 0, "wall_seconds": 0.0,
         "tiers": {}, "models": {}, "pools": (),
     } | more  # fmt: skip
-    return PolicyRun(
-        name, POLICIES[cast(Any, name)], Summary(**given), FLEET, cast(Any, None), None
-    )
+    nothing = cast(Any, None)
+    label = POLICIES[cast(Any, name)]
+    return PolicyRun(name, label, Summary(**given), FLEET, nothing, None, nothing)
 
 
 def test_those_that_meet_every_tier_come_first_by_cost_then_the_rest_by_how_far_off() -> None:

@@ -100,7 +100,9 @@ def test_requests_are_accounted_for_in_every_policy(whole: study.Outcome) -> Non
 
 def test_tables_hold_what_the_document_says(whole: study.Outcome) -> None:
     document, tables = whole.document, whole.tables
-    assert set(tables) == {"demand", "forecast", "plan", "replicas", "policies", "tiers"}
+    assert set(tables) == {
+        "demand", "forecast", "plan", "replicas", "policies", "tiers", "groups",
+    }  # fmt: skip
     for row in tables["policies"].iter_rows(named=True):
         figures = document["policies"][row["policy"]]
         for name in ("gpu_hours", "cost_usd", "energy_kwh", "carbon_kg", "arrived", "meets_slo"):
