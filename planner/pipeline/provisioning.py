@@ -10,56 +10,42 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
-import numpy as np
-
-from planner.catalogue.efficiency import efficiencies
-from planner.catalogue.power import power_model
 from planner.errors import Infeasible, ScenarioError
 from planner.pipeline import provisioning_tables as tables
-from planner.pipeline.forecasts import interactive
 from planner.pipeline.progress import Progress
+from planner.pipeline.provisioning_load import Limit, Peak, limit_of, peak_hours
+from planner.pipeline.provisioning_problems import AUTO, Measured, measured_on, solve
 from planner.pipeline.sources import StoredTrace
 from planner.pipeline.study import Outcome
-from planner.pipeline.traffic import Traffic, build_traffic
-from planner.pipeline.window import Window, resolve_window
+from planner.pipeline.traffic import build_traffic
+from planner.pipeline.window import resolve_window
 from planner.scenario.build import Hardware, build_hardware
 from planner.scenario.known import NOTHING, Known
 from planner.scenario.schema import Scenario
-from simulation.errors import SimulationError
-from simulation.performance.memory import MEMORY_SHARE
-from simulation.performance.roofline import estimated_s
-from simulation.performance.specs import GpuSpec, ModelShape
-from simulation.provisioning.levels import LEVELS, Level, at_level, model_level
-from simulation.provisioning.workload import Phase, PhaseProblem, Service, phase_problem
+from simulation.provisioning.levels import LEVELS, Level
+from simulation.provisioning.workload import Phase, PhaseProblem, Service
 
-HOUR_S = 3600.0
 PHASES: tuple[Phase, ...] = ("prefill", "decode")
-BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)
-PARALLEL = (1, 2, 4, 8)
-REPLICAS = (64, 512)  # most of one operator; the second where the first are too few
-ASSUMED_SLO_S = {"prefill": 2.0, "decode": 0.2}
-"""Where no tier bounds the phase: two seconds to begin, and tokens as fast as people read."""
+IMAGE_TOKENS = 1024.0
+"""Patches of an image that an encoder reads: 448 x 448 pixels in patches of 14 (assumed)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Peak:
-    """Demand of one model in one region in the busiest hour of the window."""
+class Asked:
+    """What a run was asked for."""
 
-    requests_s: float
-    isl: float
-    osl: float
+    level: str = "all"
+    method: str = "greedy"
+    kernels: str = AUTO  # or modelled: leave out kernels that were imported
+    interference: str = AUTO  # or modelled
+    images: float = 0.0  # per request, of models with an encoder
+    image_tokens: float = IMAGE_TOKENS  # that the encoder reads per image
 
-
-@dataclass(frozen=True, slots=True)
-class Limit:
-    """The bound on a phase and where it comes from."""
-
-    seconds: float
-    source: str
+    @property
+    def levels(self) -> tuple[str, ...]:
+        return LEVELS if self.level == "all" else (self.level,)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,6 +65,7 @@ class Case:
     problem: PhaseProblem
     levels: dict[str, Level]
     usd_per_hour: float
+    measured: Measured
     chosen: bool = False
 
 
@@ -86,14 +73,13 @@ def provision(
     scenario: Scenario,
     traces: dict[str, StoredTrace],
     *,
-    level: str = "all",
-    method: str = "greedy",
+    asked: Asked | None = None,
     known: Known = NOTHING,
     progress: Progress,
 ) -> Outcome:
     """The levels side by side; raises Infeasible where no pool can meet its limits at all."""
     begun = time.perf_counter()
-    wanted = LEVELS if level == "all" else (level,)
+    asked = asked or Asked()
     hardware = build_hardware(scenario, known)
     progress(0.0, "Reading the traffic")
     traffic = build_traffic(scenario, traces)
@@ -111,18 +97,26 @@ def provision(
             f"{' and '.join(dict.fromkeys(unknown))} computes; give it by shape or config instead "
             "of weight_gb, or use a built-in model."
         )
+    measured = measured_on(
+        known,
+        [hardware.gpus[g].name for _, _, g in pools],
+        timing=asked.kernels,
+        interference=asked.interference,
+    )
     cases: list[Case] = []
     for done, (m, r, g) in enumerate(pools):
         name = f"{hardware.models[m].name} on {hardware.gpus[g].name}"
         progress(0.1 + 0.85 * done / len(pools), f"Provisioning {name}")
+        of_gpu = measured[hardware.gpus[g].name]
         for phase in PHASES:
             service, weights = service_of(scenario, hardware, m, g, phase, peaks[m, r], limits)
-            problem, levels = solve(service, weights, wanted, method)
+            service = with_images(service, asked)
+            problem, levels = solve(service, weights, asked.levels, asked.method, measured=of_gpu)
             cases.append(
                 Case(
                     hardware.models[m].name, hardware.regions[r].name, hardware.gpus[g].name, phase,
                     service, limits[phase], weights, problem, levels,
-                    float(hardware.usd_per_gpu_hour[r, g]),
+                    float(hardware.usd_per_gpu_hour[r, g]), of_gpu,
                 )
             )  # fmt: skip
     cases = choose(cases)
@@ -132,7 +126,7 @@ def provision(
             + " ".join(tables.refusals(cases))
         )
     document = tables.document(
-        scenario, hardware, traffic, window, cases, wanted, method, dict.fromkeys(unknown)
+        scenario, hardware, traffic, window, cases, asked, dict.fromkeys(unknown)
     )
     return Outcome(
         {**document, "seconds": time.perf_counter() - begun},
@@ -142,65 +136,6 @@ def provision(
             "shards": tables.shards_table(cases),
         },
     )
-
-
-def peak_hours(hardware: Hardware, traffic: Traffic, window: Window) -> dict[tuple[int, int], Peak]:
-    """By (model, region) with any: the mean rate and lengths of the busiest hour of the window
-    (ahead of the trace, of the window before), interactive tiers together, where requests arise."""
-    demand, tiers = traffic.demand, interactive(hardware)
-    end_s = window.start_s if window.ahead else window.end_s
-    edges = demand.start_s + demand.bin_s * np.arange(demand.bins)
-    inside = (edges > end_s - window.duration_s - 1e-6) & (edges < end_s - 1e-6)
-    width = max(1, min(int(inside.sum()), round(HOUR_S / demand.bin_s)))
-    found = {}
-    for m, model in enumerate(hardware.models):
-        for r, region in enumerate(hardware.regions):
-            rows = [
-                i
-                for i, key in enumerate(demand.keys)
-                if (key.model, key.region) == (model.name, region.name) and key.tier in tiers
-            ]
-            if not rows:
-                continue
-            amounts = np.stack(
-                [
-                    values[rows][:, inside].sum(axis=0)
-                    for values in (demand.requests, demand.input_tokens, demand.output_tokens)
-                ]
-            )
-            seen = np.isfinite(amounts).all(axis=0)
-            sums = np.cumsum(np.pad(np.where(seen, amounts, 0.0), ((0, 0), (1, 0))), axis=1)
-            bins = np.cumsum(np.r_[0, seen])
-            over = sums[:, width:] - sums[:, :-width]
-            counted = bins[width:] - bins[:-width]
-            rate = over[0] / np.maximum(counted, 1) / demand.bin_s
-            at = int(rate.argmax()) if rate.size else -1
-            if at >= 0 and rate[at] > 0:
-                requests, inputs, outputs = over[:, at]
-                found[m, r] = Peak(float(rate[at]), inputs / requests, max(1.0, outputs / requests))
-    return found
-
-
-def limit_of(hardware: Hardware, phase: Phase, peaks: dict[tuple[int, int], Peak]) -> Limit:
-    """The strictest TTFT (prefill) or TBT (decode) of the interactive tiers.
-
-    A tier with a limit on the whole request alone leaves half of it to each phase (assumed).
-    """
-    name = "TTFT" if phase == "prefill" else "TBT"
-    found: list[Limit] = []
-    longest = max((peak.osl for peak in peaks.values()), default=1.0)
-    for tier in hardware.tiers:
-        if tier.deferrable:
-            continue
-        own = tier.ttft_s if phase == "prefill" else tier.tbt_s
-        if own is not None:
-            found.append(Limit(own, f"{name} of tier {tier.name}"))
-        elif tier.e2e_s is not None:
-            half = tier.e2e_s / 2 / (1.0 if phase == "prefill" else longest)
-            found.append(Limit(half, f"half of the end-to-end limit of tier {tier.name} (assumed)"))
-    if not found:
-        return Limit(ASSUMED_SLO_S[phase], f"no tier bounds {name}; assumed")
-    return min(found, key=lambda limit: limit.seconds)
 
 
 def service_of(
@@ -228,55 +163,11 @@ def service_of(
     return service, section.precision
 
 
-def solve(
-    service: Service,
-    weights: str,
-    wanted: Sequence[str],
-    method: str,
-    *,
-    proofs: bool = True,
-) -> tuple[PhaseProblem, dict[str, Level]]:
-    """The levels of one service; none where whole replicas cannot meet the limit either."""
-    device_bytes = MEMORY_SHARE * service.gpu.memory_bytes
-    for most in REPLICAS:
-        phase = problem_of(service, weights, max_replicas=most)
-        whole = model_level(phase, device_bytes)
-        found = {}
-        for level in wanted:
-            one = at_level(level, phase, device_bytes, method=method, whole=whole, proofs=proofs)
-            if one is not None:
-                found[level] = one
-        if whole is not None:
-            return phase, {**found, "model": whole}
-    return phase, found
-
-
-def problem_of(service: Service, weights: str, *, max_replicas: int = REPLICAS[0]) -> PhaseProblem:
-    """The arrays of a service with the catalogue's efficiency factors and power by load."""
-    gpu = service.gpu
-    spread = [p for p in PARALLEL if p <= gpu.gpus_per_node and fits(service.shape, p)]
-    try:
-        return phase_problem(
-            service,
-            timing_of(gpu),
-            batches=BATCHES,
-            parallel=spread,
-            weights=weights,
-            max_replicas=max_replicas,
-            power=power_model(gpu) if gpu.tdp_w else None,
-        )
-    except SimulationError as error:
-        raise ScenarioError(f"gpus: {error}") from None
-
-
-def timing_of(gpu: GpuSpec) -> Callable[..., tables.FloatArray]:
-    """Seconds of an operator: published peaks times the shares of them that kernels reach."""
-    return partial(estimated_s, gpu=gpu, efficiencies=efficiencies())
-
-
-def fits(shape: ModelShape, parallel: int) -> bool:
-    """Whether the heads divide among so many GPUs."""
-    return shape.heads % parallel == 0
+def with_images(service: Service, asked: Asked) -> Service:
+    """``service`` with what its requests bring for the encoder, where its model has one."""
+    if not service.shape.encoder or not asked.images:
+        return service
+    return replace(service, images=asked.images, image_tokens=asked.images * asked.image_tokens)
 
 
 def choose(cases: list[Case]) -> list[Case]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from planner.catalogue.efficiency import efficiencies
 from planner.pipeline import documents as doc
+from planner.pipeline import provisioning_basis as basis
 from planner.pipeline.traffic import Traffic
 from planner.pipeline.window import Window
 from planner.scenario.build import Hardware
@@ -18,10 +18,10 @@ from planner.scenario.power import power_facts
 from planner.scenario.schema import Scenario
 from simulation.performance.memory import MEMORY_SHARE
 from simulation.performance.power import PowerAtLoad
-from simulation.provisioning.levels import LEVELS, Level, savings
+from simulation.provisioning.levels import FALLEN_BACK, LEVELS, Level, savings
 
 if TYPE_CHECKING:
-    from planner.pipeline.provisioning import Case
+    from planner.pipeline.provisioning import Asked, Case
 
 FloatArray = npt.NDArray[np.float64]
 MODEL, OPERATOR, MODULE = "model", "operator", "module"
@@ -36,20 +36,16 @@ def document(
     traffic: Traffic,
     window: Window,
     cases: list[Case],
-    wanted: Sequence[str],
-    method: str,
+    asked: Asked,
     unknown: Iterable[str] = (),
 ) -> doc.Document:
     """What ``bin/manage provision --json`` prints; ``unknown``: models left out."""
+    wanted = asked.levels
     chosen = [case for case in cases if case.chosen]
     totals = {level: total(chosen, level) for level in (*wanted, MODEL)}
     saved = {level: _saved(totals[MODEL], totals[level]) for level in wanted if level != MODEL}
     pays = any(found["gpus"] > 0 for found in saved.values())
     headline, warnings = words(totals, saved, pays)
-    errors = "; ".join(
-        f"error {check.mape:.0%} on {check.rows} rows ({check.against})"
-        for check in efficiencies().checks
-    )
     notes = [
         "The load is that of the busiest hour of the window, interactive tiers together, in the "
         "region where requests arise; limits are kept by the mean latency of queueing (M/M/R), "
@@ -60,6 +56,7 @@ def document(
             "or config."
             for name in unknown
         ],
+        *_images(chosen, asked),
         *fallen(chosen),
         *refusals(cases),
         *traffic.notes,
@@ -68,7 +65,7 @@ def document(
         {
             "kind": "provision",
             "scenario": scenario.name,
-            "method": method,
+            "method": asked.method,
             "headline": headline,
             "pays": pays,
             "warnings": warnings,
@@ -85,17 +82,8 @@ def document(
                     ]
                     if not what.startswith("Speed of")
                 ],
-                {
-                    "what": "Seconds of operators",
-                    "kind": "modelled",
-                    "source": "published peaks times the shares of them that measured kernels "
-                    f"reach; {errors}",
-                },
-                {
-                    "what": "Interference on a shared GPU",
-                    "kind": "modelled",
-                    "source": "arithmetic and memory bandwidth divided by use, not measured",
-                },
+                *basis.timing_facts(chosen),
+                *basis.interference_facts(chosen),
             ],
             "notes": list(dict.fromkeys(notes)),
         }
@@ -198,6 +186,8 @@ def pool(case: Case) -> doc.Document:
         "slo_ms": service.slo_s * 1e3,
         "slo_source": case.limit.source,
         "weights": case.weights,
+        "images": service.image_tokens and service.images,
+        "image_tokens": service.image_tokens and service.image_tokens / service.images,
         "levels": {level: level_document(case, one) for level, one in case.levels.items()},
         "savings": {
             level: savings(whole, one)
@@ -220,6 +210,7 @@ def level_document(case: Case, one: Level) -> doc.Document:
         "least_gpus": one.least_devices,
         "gap_slots": one.gap_slots,
         "method": one.method,
+        "timing": basis.timing(case.problem, one),
     }
     if one.replicas is not None:
         plan = one.replicas
@@ -233,14 +224,31 @@ def _names(case: Case, one: Level) -> tuple[str, ...]:
     return (one.cut(case.problem) if one.cut else case.problem).problem.names
 
 
+def _images(cases: list[Case], asked: Asked) -> list[str]:
+    """What encoders were given to do."""
+    seen = list(dict.fromkeys(case.model for case in cases if case.service.shape.encoder))
+    if not seen:
+        return []
+    if not asked.images:
+        return [
+            f"Requests of {' and '.join(seen)} bring no images (the default), so the encoder is "
+            "not provisioned; give images per request to add it."
+        ]
+    return [
+        f"Each request of {' and '.join(seen)} brings {asked.images:g} images of "
+        f"{asked.image_tokens:,.0f} tokens for the encoder (as asked); what the language model "
+        "reads of them is among the input tokens of the trace."
+    ]
+
+
 def fallen(cases: list[Case]) -> list[str]:
     """Where a finer level stands as whole replicas do."""
     return [
         f"{case.model} in {case.region} on {case.gpu}: {WORDS[level]} nothing finer needs fewer "
-        f"GPUs in {case.phase}, so it stands as whole replicas do."
+        f"GPUs in {case.phase}, so it stands {one.method.partition(':')[0]} do."
         for case in cases
         for level, one in case.levels.items()
-        if level != MODEL and one.replicas is not None
+        if level != MODEL and one.method in FALLEN_BACK.values()
     ]
 
 
@@ -281,10 +289,12 @@ def operators_table(cases: list[Case]) -> pl.DataFrame:
             plan = one.replicas
             count = plan.replicas, plan.batch, plan.parallel, plan.devices
             latency = one.latency_s * 1e3
-            return [("whole model", "", *count, latency, plan.busy, 1.0, True)]
+            said = basis.word(basis.shares(case.problem, one))
+            return [("whole model", "", *count, latency, plan.busy, 1.0, True, said)]
         assert one.plan is not None
         assert one.placement is not None
-        cut = (one.cut(case.problem) if one.cut else case.problem).problem
+        phase = one.cut(case.problem) if one.cut else case.problem
+        cut = phase.problem
         chosen = one.plan
         b, p = (
             np.searchsorted(cut.batches, chosen.batch),
@@ -293,13 +303,14 @@ def operators_table(cases: list[Case]) -> pl.DataFrame:
         service = cut.latency_s[np.arange(len(cut.names)), b, p]
         busy = cut.rate / chosen.batch * service / chosen.replicas
         worst = int(chosen.sojourn_s.argmax())
+        read = phase.measured[:, np.arange(len(cut.names)), b, p]  # [2, V]
         before = [[cut.names[u] for u, w in cut.edges if w == v] for v in range(len(cut.names))]
         return [
             (
                 name, " ".join(before[v]) if one.level == OPERATOR else "",
                 int(chosen.replicas[v]), int(chosen.batch[v]), int(chosen.parallel[v]),
                 int(chosen.slots_of[v]), float(chosen.sojourn_s[v] * 1e3), float(busy[v]),
-                float(one.placement.slowdown[v]), v == worst,
+                float(one.placement.slowdown[v]), v == worst, basis.word(read[:, v]),
             )
             for v, name in enumerate(cut.names)
         ]  # fmt: skip
@@ -318,6 +329,7 @@ def operators_table(cases: list[Case]) -> pl.DataFrame:
             "busy": pl.Float64,  # share of its time that a replica works
             "slowdown": pl.Float64,  # by what shares its devices
             "bottleneck": pl.Boolean,
+            "timing": pl.String,  # what its seconds rest on
         },
     )
 

@@ -5,9 +5,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from simulation.performance.profile import Profile
 from simulation.performance.specs import GpuSpec, ModelSpec
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSource:
+    """A file of measured kernels, read only by what goes below the replica."""
+
+    path: Path
+    name: str
+    format: str
+    source: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +28,7 @@ class Known:
     gpus: Mapping[str, GpuSpec] = field(default_factory=dict)
     models: Mapping[str, ModelSpec] = field(default_factory=dict)
     profiles: Mapping[str, Profile] = field(default_factory=dict)
+    kernels: Mapping[str, tuple[KernelSource, ...]] = field(default_factory=dict)  # by GPU type
 
 
 NOTHING = Known()

@@ -16,6 +16,7 @@ from planner.models import Run, Trace
 from planner.pipeline import study
 from planner.pipeline.progress import Progress
 from planner.pipeline.provisioning import provision
+from planner.services.provisioning import asked_of
 from planner.pipeline.sources import StoredTrace
 from planner.pipeline.study import Outcome, Traces
 from planner.scenario.document import parse
@@ -84,6 +85,7 @@ def _simulate(
         stored,
         policy=policy,
         seed=options.get("seed"),
+        requests=bool(options.get("requests")),
         known=known,
         progress=progress,
     )
@@ -108,8 +110,7 @@ def _provision(
     return provision(
         scenario,
         stored,
-        level=options.get("level", "all"),
-        method=options.get("method", "greedy"),
+        asked=asked_of(options),
         known=known,
         progress=progress,
     )

@@ -15,7 +15,8 @@ from planner.catalogue import hardware
 from planner.errors import NotFound, NotReady
 from planner.models import Run
 from planner.pipeline import documents as doc
-from planner.pipeline.provisioning import problem_of, solve
+from planner.pipeline.provisioning import Asked
+from planner.pipeline.provisioning_problems import Measured, measured_on, problem_of, solve
 from planner.scenario.build import build_hardware
 from planner.scenario.document import parse
 from planner.selectors.runs import run_result
@@ -31,6 +32,12 @@ RATES = (5, 10, 20, 40, 80, 160)
 FAMILY = ("qwen2-0.5b", "qwen2-1.5b", "qwen2-7b", "qwen2-72b")
 SWEEPS = ("length", "rate", "size")
 LIMIT_MULTIPLE = 3.0  # of a lone pass on one GPU, where prompts of the sweep outgrow the limit
+
+
+def asked_of(options: dict[str, Any]) -> Asked:
+    """What a run's options ask for; a plain run's are empty."""
+    known = Asked.__dataclass_fields__
+    return Asked(**{name: value for name, value in options.items() if name in known})
 
 
 def pool_named(result: dict[str, Any], name: str, phase: str) -> dict[str, Any]:
@@ -54,10 +61,10 @@ def operator_sensitivity(run: Run, pool: dict[str, Any]) -> dict[str, Any]:
     """How the pool's operators respond to length, batch, rate and a share of the GPU (A2)."""
 
     def work() -> dict[str, Any]:
-        service = service_of(run, pool)
+        service, measured = service_of(run, pool)
         found = sensitivity(
             service,
-            lambda s: problem_of(s, pool["weights"]),
+            lambda s: problem_of(s, pool["weights"], measured=measured),
             lengths=LENGTHS,
             rates=np.unique([*RATES, round(service.requests_s, 1)]),
         )
@@ -67,11 +74,7 @@ def operator_sensitivity(run: Run, pool: dict[str, Any]) -> dict[str, Any]:
         return {
             "operators": list(found.names),
             **{name: np.asarray(values).round(6).tolist() for name, values in arrays.items()},
-            "provenance": {
-                "kind": "modelled",
-                "source": "published peaks times the shares of them that measured kernels reach; "
-                "a share of the SMs by the stated interference model",
-            },
+            "provenance": _basis(measured),
         }
 
     return _kept(run, pool, "sensitivity", work)
@@ -84,17 +87,19 @@ def savings_sweep(run: Run, pool: dict[str, Any], by: str) -> dict[str, Any]:
         raise NotFound(f"There is no sweep by {by!r}; there are: {', '.join(SWEEPS)}.")
 
     def work() -> dict[str, Any]:
-        service = service_of(run, pool)
+        service, measured = service_of(run, pool)
         points: list[tuple[Any, Service]] = []
         if by == "rate":
             points = [(rate, replace(service, requests_s=float(rate))) for rate in RATES]
         elif by == "size":
             points = [(name, replace(service, shape=hardware.shape(name))) for name in FAMILY]
         else:
-            points = [(n, _at_length(service, n, pool["weights"])) for n in LENGTHS]
+            points = [(n, _at_length(service, n, pool["weights"], measured)) for n in LENGTHS]
         rows = []
         for at, one in points:
-            _, levels = solve(one, pool["weights"], ("operator",), "greedy", proofs=False)
+            _, levels = solve(
+                one, pool["weights"], ("operator",), "greedy", proofs=False, measured=measured
+            )
             row: dict[str, Any] = {"at": at, "slo_ms": one.slo_s * 1e3}
             if "model" in levels and "operator" in levels:
                 whole, fine = levels["model"], levels["operator"]
@@ -106,20 +111,35 @@ def savings_sweep(run: Run, pool: dict[str, Any], by: str) -> dict[str, Any]:
     return doc.cleaned(_kept(run, pool, by, work))  # type: ignore[no-any-return]
 
 
-def _at_length(service: Service, tokens: int, weights: str) -> Service:
+def _basis(measured: Measured) -> dict[str, str]:
+    """What a pool's curves rest on."""
+    share = "a share of the SMs by the stated interference model"
+    table = measured.interference
+    if table is not None and table.alone:
+        share = f"a share of the SMs as measured ({table.source}) where it was, else by the model"
+    if measured.kernels is None:
+        how = "published peaks times the shares of them that measured kernels reach"
+        return {"kind": "modelled", "source": f"{how}; {share}"}
+    how = f"kernels from {measured.kernels.source} where there are any, else efficiency factors"
+    return {"kind": "measured", "source": f"{how}; {share}"}
+
+
+def _at_length(service: Service, tokens: int, weights: str, measured: Measured) -> Service:
     """Prompts of ``tokens``; the limit grows to three lone passes on one GPU where it is less."""
     one = replace(service, isl=float(tokens))
-    alone = float(problem_of(one, weights).problem.latency_s[:, 0, 0].sum())
+    alone = float(problem_of(one, weights, measured=measured).problem.latency_s[:, 0, 0].sum())
     return replace(one, slo_s=max(service.slo_s, LIMIT_MULTIPLE * alone))
 
 
-def service_of(run: Run, pool: dict[str, Any]) -> Service:
-    """The service of a pool as the run had it."""
-    found = build_hardware(parse(run.document, run.name), known_of(run.resolved))
+def service_of(run: Run, pool: dict[str, Any]) -> tuple[Service, Measured]:
+    """The service of a pool as the run had it, and what was measured on its GPU type."""
+    known, asked = known_of(run.resolved), asked_of(run.options)
+    found = build_hardware(parse(run.document, run.name), known)
     model = next(one for one in found.models if one.name == pool["model"])
     gpu = next(one for one in found.gpus if one.name == pool["gpu"])
     assert model.shape is not None
-    return Service(
+    images = float(pool.get("images") or 0.0)
+    service = Service(
         shape=model.shape,
         gpu=gpu,
         phase=pool["phase"],
@@ -127,7 +147,11 @@ def service_of(run: Run, pool: dict[str, Any]) -> Service:
         isl=pool["isl"],
         osl=pool["osl"],
         slo_s=pool["slo_ms"] / 1e3,
+        image_tokens=images * float(pool.get("image_tokens") or 0.0),
+        images=images or 1.0,
     )
+    measured = measured_on(known, [gpu.name], timing=asked.kernels, interference=asked.interference)
+    return service, measured[gpu.name]
 
 
 def _kept(
@@ -135,7 +159,9 @@ def _kept(
 ) -> dict[str, Any]:
     """What ``work`` gives, once per pool, load and version of the program."""
     load = {name: value for name, value in pool.items() if name not in ("levels", "savings")}
-    told = json.dumps([what, code_version(), run.document, run.resolved, load], sort_keys=True)
+    told = json.dumps(
+        [what, code_version(), run.document, run.resolved, run.options, load], sort_keys=True
+    )
     key = f"provisioning-{hashlib.sha256(told.encode()).hexdigest()}"
     found: dict[str, Any] | None = cache.get(key)
     if found is None:

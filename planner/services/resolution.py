@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from planner import catalogue
+from planner import catalogue, storage
 from planner.errors import CatalogueError, NotFound, ScenarioError
 from planner.mappers import gpu_from_facts, model_from_facts, profile_of
-from planner.models import OwnGpu, OwnModel, ProfileVersion
-from planner.scenario.known import Known
+from planner.models import Calibration, OwnGpu, OwnModel, ProfileVersion
+from planner.scenario.known import KernelSource, Known
 from planner.scenario.schema import Scenario
 from planner.selectors.profiles import profile_get
+from planner.services.calibrations import CALIBRATIONS, KERNEL_FILE
 from simulation.performance.specs import Provenance
 
 Resolved = dict[str, Any]
@@ -44,7 +45,17 @@ def resolve_scenario(scenario: Scenario) -> Resolved:
         "gpus": _facts(OwnGpu, gpus - given - set(catalogue.gpus())),
         "models": _facts(OwnModel, models - given - set(catalogue.models())),
         "profiles": profiles,
+        "kernels": _kernels(gpus),
     }
+
+
+def _kernels(gpus: set[str]) -> dict[str, list[int]]:
+    """Files of measured kernels that were uploaded, by GPU type, oldest first."""
+    found: dict[str, list[int]] = {}
+    for row in Calibration.objects.filter(kind=Calibration.Kind.KERNELS).order_by("pk"):
+        for gpu in sorted(gpus.intersection(row.report.get("gpus", []))):
+            found.setdefault(gpu, []).append(row.pk)
+    return found
 
 
 def known_of(resolved: Resolved) -> Known:
@@ -64,7 +75,20 @@ def known_of(resolved: Resolved) -> Known:
         gpus={n: gpu_from_facts(n, g["facts"], _provenance(g)) for n, g in gpus.items()},
         models={n: model_from_facts(n, m["facts"], _provenance(m)) for n, m in models.items()},
         profiles={name: profile_of(rows[one["id"]]) for name, one in named.items()},
+        kernels={
+            gpu: tuple(_kernel_source(number) for number in files)
+            for gpu, files in (resolved.get("kernels") or {}).items()
+        },
     )
+
+
+def _kernel_source(number: int) -> KernelSource:
+    """One that was removed since has a path where nothing lies; what needs it says so."""
+    row = Calibration.objects.filter(pk=number).first()
+    path = storage.folder(f"{CALIBRATIONS}/{number}") / KERNEL_FILE
+    if row is None:
+        return KernelSource(path, f"calibration {number}", "auto", "")
+    return KernelSource(path, row.file_name, row.format, row.source)
 
 
 def _facts(kind: Any, names: set[str]) -> dict[str, Any]:

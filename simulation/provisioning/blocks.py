@@ -49,6 +49,12 @@ def in_blocks(phase: PhaseProblem, blocks: int = BLOCKS) -> PhaseProblem:
         ]
         return np.stack(found)
 
+    # A run's kinds of operators, by time over all batches and parallelisms alike.
+    kinds = None
+    if demand.kinds is not None:
+        weight = problem.latency_s / problem.latency_s.sum(axis=0)
+        weight = weight.mean(axis=(1, 2))
+        kinds = np.stack([weight[g] @ demand.kinds[g] / weight[g].sum() for g, _ in parts])
     memory = np.stack([share * demand.memory_bytes[group].sum(axis=0) for group, share in parts])
     kept = np.zeros((shape[0], shape[2]))
     if demand.kept_bytes is not None:
@@ -69,9 +75,12 @@ def in_blocks(phase: PhaseProblem, blocks: int = BLOCKS) -> PhaseProblem:
             np.minimum(of_time(demand.compute), 1.0),
             np.minimum(of_time(demand.bandwidth), 1.0),
             kept,
+            kinds,
+            demand.table,
         ),
         power=replace(phase.power, above_w=of_time(phase.power.above_w)),
         layers=np.ones(shape[0], np.int64),
+        measured=np.stack([of_time(one) for one in phase.measured]),
     )
 
 
@@ -100,11 +109,13 @@ def uniform(phase: PhaseProblem, b: int, p: int) -> PhaseProblem:
             latency_s=problem.latency_s[:, i, j],
             transfer_s=problem.transfer_s[:, i, j],
         ),
-        demand=Demand(
-            demand.memory_bytes[:, i, j],
-            demand.compute[:, i, j],
-            demand.bandwidth[:, i, j],
-            kept,
+        demand=replace(
+            demand,
+            memory_bytes=demand.memory_bytes[:, i, j],
+            compute=demand.compute[:, i, j],
+            bandwidth=demand.bandwidth[:, i, j],
+            kept_bytes=kept,
         ),
         power=replace(phase.power, above_w=phase.power.above_w[:, i, j]),
+        measured=phase.measured[:, :, i, j],
     )

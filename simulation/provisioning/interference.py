@@ -10,16 +10,25 @@ expected by its utilisation, so
 
 and a device keeps up only while the sums of rho * compute and of rho * bandwidth are at most 1.
 Provenance: modelled; nothing here was fitted to the source's figures.
+
+Where slowdowns were measured, an ``InterferenceTable`` takes its place: kind by kind how many times
+as long a call takes beside another one,
+
+    I = 1 + sum of others' rho * (S(kind, their kind) - 1)
+
+and pairs that nobody measured add what the physical model says of the two alone.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from simulation.errors import SimulationError
+from simulation.performance.efficiency import KINDS
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -30,13 +39,39 @@ A100 needs about 40 of them (little's law on 2 TB/s, 500 ns and 24 KB in flight 
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class InterferenceTable:
+    """Measured slowdowns on one GPU type, by kinds of operators (``efficiency.KINDS``)."""
+
+    gpu: str
+    source: str
+    pairs: Mapping[tuple[str, str], float]  # (who, beside whom): seconds over seconds alone
+    # By kind: shares of the SMs, ascending, and seconds with each over seconds with all.
+    alone: Mapping[str, tuple[tuple[float, ...], tuple[float, ...]]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if any(not times > 0 for times in self.pairs.values()):
+            raise SimulationError("A measured slowdown must be above 0.")
+
+    @property
+    def matrix(self) -> FloatArray:
+        """S of every pair of kinds, ``[K, K]``; NaN where nobody measured, never below 1."""
+        found = np.full((len(KINDS), len(KINDS)), np.nan)
+        for (one, other), times in self.pairs.items():
+            if one in KINDS and other in KINDS:
+                found[KINDS.index(one), KINDS.index(other)] = max(times, 1.0)
+        return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Demand:
-    """What one replica of each operator needs of one GPU, each ``[V, B, P]`` but the last."""
+    """What one replica of each operator needs of one GPU, each ``[V, B, P]`` unless said."""
 
     memory_bytes: FloatArray  # weights and transient memory
     compute: FloatArray  # share of the GPU's arithmetic while it runs, 0 to 1
     bandwidth: FloatArray  # share of its memory bandwidth while it runs, 0 to 1
     kept_bytes: FloatArray | None = None  # [V, P] KV cache in flight, divided among the replicas
+    kinds: FloatArray | None = None  # [V, K] share of its time by ``KINDS``; needed with a table
+    table: InterferenceTable | None = None
 
     def __post_init__(self) -> None:
         for name in ("compute", "bandwidth"):
@@ -48,6 +83,24 @@ class Demand:
         """Memory of one shard of operators ``v`` at batch and parallelism indices ``b``, ``p``."""
         own = self.memory_bytes[v, b, p]
         return own if self.kept_bytes is None else own + self.kept_bytes[v, p] / replicas
+
+    def beside(self, compute: FloatArray, bandwidth: FloatArray) -> FloatArray:
+        """What all of u's time adds to v's, ``[V, V]``, by the table; empty without one.
+
+        ``compute`` and ``bandwidth`` are the shares of the chosen configurations, ``[V]``.
+        """
+        if self.table is None or self.kinds is None:
+            return np.empty((0, 0))
+        physical = np.maximum(
+            np.maximum(compute[:, None] + compute[None, :], bandwidth[:, None] + bandwidth[None, :])
+            - 1.0,
+            0.0,
+        )
+        matrix = self.table.matrix
+        known = np.isfinite(matrix)
+        measured = self.kinds @ known @ self.kinds.T  # share of the pair's time that was measured
+        added = self.kinds @ np.where(known, matrix - 1.0, 0.0) @ self.kinds.T
+        return np.asarray(added + np.clip(1.0 - measured, 0.0, 1.0) * physical, np.float64)
 
 
 def latency_at_share(
@@ -64,3 +117,13 @@ def latency_at_share(
     arithmetic = t * np.asarray(compute) / share
     traffic = t * np.asarray(bandwidth) / np.minimum(1.0, share / BANDWIDTH_SATURATES_AT)
     return np.asarray(np.maximum(t, np.maximum(arithmetic, traffic)))
+
+
+def measured_at_share(table: InterferenceTable, kind: str, sm_share: npt.ArrayLike) -> FloatArray:
+    """Measured slowdown of ``kind`` with a share of the SMs; NaN where it was not measured."""
+    wanted = np.asarray(sm_share, np.float64)
+    if kind not in table.alone:
+        return np.full(wanted.shape, np.nan)
+    shares, times = (np.array([*values, 1.0]) for values in table.alone[kind])
+    read = np.interp(wanted, shares, times)
+    return np.asarray(np.where(wanted >= shares[0], read, np.nan), np.float64)

@@ -280,16 +280,38 @@ def enumerate_plans(
 
 @cached_kernel
 def device_loads(
-    shards: int, operator: Any, where: Any, memory: Any, arithmetic: Any, traffic: Any, loads: Any
+    shards: int, operator: Any, where: Any, memory: Any, figures: Any, loads: Any
 ) -> None:
-    """Fill ``loads[d]``: memory, expected arithmetic and expected traffic of each device."""
+    """Fill ``loads[d]``: memory, expected arithmetic and traffic of each device, and where there
+    are more columns (interference by pairs) the time that each operator keeps it busy."""
     loads[:] = 0.0
     for i in range(shards):
-        d, v = where[i], operator[i]
-        if d >= 0:
-            loads[d, 0] += memory[v]
-            loads[d, 1] += arithmetic[v]
-            loads[d, 2] += traffic[v]
+        if where[i] >= 0:
+            put(loads, where[i], operator[i], memory, figures, 1.0)
+
+
+@cached_kernel
+def put(loads: Any, d: int, v: int, memory: Any, figures: Any, sign: float) -> None:
+    """A shard of ``v`` joins device ``d``, or leaves it (``sign`` -1)."""
+    loads[d, 0] += sign * memory[v]
+    loads[d, 1] += sign * figures[v, 4]
+    loads[d, 2] += sign * figures[v, 5]
+    if loads.shape[1] > 3:
+        loads[d, 3 + v] += sign * figures[v, 6]
+
+
+@cached_kernel
+def slowdown_at(loads: Any, d: int, v: int, figures: Any, beside: Any) -> float:
+    """How many times as long a shard of ``v`` takes on ``d``, where it is counted already: by
+    ``beside[v, u]``, what all of u's time adds, or where that is empty by the physical model."""
+    if beside.shape[0] == 0:
+        arithmetic = figures[v, 2] + loads[d, 1] - figures[v, 4]
+        traffic = figures[v, 3] + loads[d, 2] - figures[v, 5]
+        return float(max(1.0, max(arithmetic, traffic)))
+    more = 1.0 - beside[v, v] * figures[v, 6]
+    for u in range(beside.shape[0]):
+        more += beside[v, u] * loads[d, 3 + u]
+    return float(max(1.0, more))
 
 
 @cached_kernel
@@ -300,6 +322,7 @@ def placed_latency(
     where: Any,
     loads: Any,
     figures: Any,
+    beside: Any,
     rate: Any,
     replicas: Any,
     topological: Any,
@@ -311,9 +334,10 @@ def placed_latency(
 ) -> float:
     """Critical path with every placed replica slowed by what shares its devices.
 
-    ``figures[v]``: latency, transfer, compute, bandwidth, rho * compute, rho * bandwidth. A replica
-    is as slow as its slowest shard, an operator as the mean of its replicas; ``rate[v]`` is in
-    batches per second. ``slowed[v]`` becomes the operator's mean slowdown.
+    ``figures[v]``: latency, transfer, compute, bandwidth, rho * compute, rho * bandwidth, rho (the
+    share of time that a replica works); ``beside``: see ``slowdown_at``. A replica is as slow as
+    its slowest shard, an operator as the mean of its replicas; ``rate[v]`` is in batches per
+    second. ``slowed[v]`` becomes the operator's mean slowdown.
     """
     count = s.size
     slowed[:] = 0.0
@@ -324,8 +348,7 @@ def placed_latency(
         while i < shards and operator[i] == v and replica[i] == k:
             d = where[i]
             if d >= 0:
-                worst = max(worst, figures[v, 2] + loads[d, 1] - figures[v, 4])
-                worst = max(worst, figures[v, 3] + loads[d, 2] - figures[v, 5])
+                worst = max(worst, slowdown_at(loads, d, v, figures, beside))
             i += 1
         slowed[v] += worst
     for v in range(count):
@@ -363,6 +386,7 @@ def place_greedily(
     replica: Any,
     memory: Any,
     figures: Any,
+    beside: Any,
     rate: Any,
     replicas: Any,
     topological: Any,
@@ -380,7 +404,7 @@ def place_greedily(
     devices of its instance, an extra one at all of them.
     """
     shards = where.size
-    loads = np.zeros((shards, 3))
+    loads = np.zeros((shards, 3 + beside.shape[0]))
     owner = np.full(shards, -1, np.int64)
     tried = np.zeros(shards, np.bool_)
     slowed, s, ends = np.empty(rate.size), np.empty(rate.size), np.empty(rate.size)
@@ -411,19 +435,15 @@ def place_greedily(
                     break
                 tried[d] = True
                 where[i] = d
-                loads[d, 0] += memory[v]
-                loads[d, 1] += figures[v, 4]
-                loads[d, 2] += figures[v, 5]
+                put(loads, d, v, memory, figures, 1.0)
                 latency = placed_latency(
-                    shards, operator, replica, where, loads, figures, rate, replicas,
+                    shards, operator, replica, where, loads, figures, beside, rate, replicas,
                     topological, offsets, parents, slowed, s, ends,
                 )  # fmt: skip
                 if latency <= slo:
                     best = d
                 where[i] = -1
-                loads[d, 0] -= memory[v]
-                loads[d, 1] -= figures[v, 4]
-                loads[d, 2] -= figures[v, 5]
+                put(loads, d, v, memory, figures, -1.0)
             if best < 0:
                 best = used
                 used += 1
@@ -431,9 +451,7 @@ def place_greedily(
                 if not fits(loads, best, v, memory, figures, capacity):
                     return -1
             where[i] = best
-            loads[best, 0] += memory[v]
-            loads[best, 1] += figures[v, 4]
-            loads[best, 2] += figures[v, 5]
+            put(loads, best, v, memory, figures, 1.0)
     return used
 
 
@@ -443,6 +461,7 @@ def place_exactly(
     replica: Any,
     memory: Any,
     figures: Any,
+    beside: Any,
     rate: Any,
     replicas: Any,
     topological: Any,
@@ -461,7 +480,7 @@ def place_exactly(
     the limit is cut.
     """
     shards = where.size
-    loads = np.zeros((shards + 1, 3))
+    loads = np.zeros((shards + 1, 3 + beside.shape[0]))
     slowed, s, ends = np.empty(rate.size), np.empty(rate.size), np.empty(rate.size)
     trial = np.full(shards, -1, np.int64)
     opened = np.zeros(shards + 1, np.int64)  # devices open before shard i
@@ -499,11 +518,9 @@ def place_exactly(
                 needed = more + max(0.0, np.ceil((left[i] - free) / capacity - 1e-9))
                 if needed < best and fits(loads, d, v, memory, figures, capacity):
                     trial[i] = d
-                    loads[d, 0] += memory[v]
-                    loads[d, 1] += figures[v, 4]
-                    loads[d, 2] += figures[v, 5]
+                    put(loads, d, v, memory, figures, 1.0)
                     latency = placed_latency(
-                        shards, operator, replica, trial, loads, figures, rate, replicas,
+                        shards, operator, replica, trial, loads, figures, beside, rate, replicas,
                         topological, offsets, parents, slowed, s, ends,
                     )  # fmt: skip
                     if latency <= slo:
@@ -511,9 +528,7 @@ def place_exactly(
                         placed = True
                     else:
                         trial[i] = -1
-                        loads[d, 0] -= memory[v]
-                        loads[d, 1] -= figures[v, 4]
-                        loads[d, 2] -= figures[v, 5]
+                        put(loads, d, v, memory, figures, -1.0)
                 d += 1
         if placed:
             i += 1
@@ -523,8 +538,6 @@ def place_exactly(
         if i >= 0:
             v, d = operator[i], trial[i]
             trial[i] = -1
-            loads[d, 0] -= memory[v]
-            loads[d, 1] -= figures[v, 4]
-            loads[d, 2] -= figures[v, 5]
+            put(loads, d, v, memory, figures, -1.0)
             at = d + 1
     return best if found else 0

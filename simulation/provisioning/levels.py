@@ -2,13 +2,14 @@
 devices (A8).
 
 What is compared is devices after placement. Operators and layers can always stand as whole replicas
-do, so the finer levels fall back to them where nothing smaller is found, and say so.
+do, and operators as runs of layers, so a finer level never needs more than a coarser one that it is
+given: it takes that one's plan where nothing smaller is found, and says so.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -32,7 +33,10 @@ FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 LEVELS = ("operator", "module", "model")
 METHODS = ("greedy", "exact", "brute")
-FALLEN_BACK = "as whole replicas: nothing finer is less"
+FALLEN_BACK = {
+    "model": "as whole replicas: nothing finer is less",
+    "module": "as runs of layers: nothing finer is less",
+}
 MEMORY_PRICES = (0.0, 0.25, 1.0, 4.0)
 """Weights of memory against load in the price of a choice; the best placed plan is kept."""
 EVEN = 0.02  # of power: plans on as many devices that differ by no more are told apart by memory
@@ -96,7 +100,7 @@ def operator_level(
     *,
     method: str = "greedy",
     shared: bool = True,
-    whole: Level | None = None,
+    coarser: Sequence[Level] = (),
     proofs: bool = False,
     quick: bool = False,
 ) -> Level | None:
@@ -105,7 +109,7 @@ def operator_level(
     ``greedy``: our greedy at several prices of memory, the plan of fewest devices after placement.
     ``exact``: the fewest slots, proven, then placed. ``brute``: the same by enumeration, for small
     cases. ``printed`` and ``algorithm 1``: the source's.
-    ``whole``, the model level, is returned where it needs fewer devices: operators may stand so.
+    Of ``coarser``, levels of the same phase, one that needs fewer devices is returned instead.
     ``proofs`` adds the gap in slots and the bound on devices; ``quick`` tries fewer prices.
     """
     begun = time.perf_counter()
@@ -140,11 +144,12 @@ def operator_level(
             gap_slots=None if fewest is None else 1.0 - fewest.slots / best.plan.slots,
             least_devices=fewest_conceivable(problem, phase.demand, table, device_bytes),
         )
-    if whole is not None and (best is None or _order(whole) < _order(best)):
-        best = replace(whole, level="operator", method=FALLEN_BACK, gap_slots=None)
-        if proofs and table is not None:
-            bound = fewest_conceivable(problem, phase.demand, table, device_bytes, latency=False)
-            best = replace(best, least_devices=bound)
+    least_of_all = best
+    best = _least("operator", best, coarser)
+    if best is not least_of_all and best is not None and proofs and table is not None:
+        # A bound that holds for the coarser plans too: they queue once for many operators.
+        bound = fewest_conceivable(problem, phase.demand, table, device_bytes, latency=False)
+        best = replace(best, least_devices=bound)
     return None if best is None else replace(best, seconds=seconds)
 
 
@@ -154,7 +159,7 @@ def module_level(
     *,
     method: str = "greedy",
     shared: bool = True,
-    whole: Level | None = None,
+    coarser: Sequence[Level] = (),
     proofs: bool = False,
 ) -> Level | None:
     """Runs of layers with replicas of their own, at the best batch and parallelism for all.
@@ -193,12 +198,20 @@ def module_level(
                     best = replace(best, gap_slots=gap)
     if best is not None:
         best = replace(best, level="module", least_devices=min(bounds, default=None))
-    if whole is not None and (best is None or _order(whole) < _order(best)):
-        bound = min(bounds, default=None)
-        best = replace(
-            whole, level="module", method=FALLEN_BACK, gap_slots=None, least_devices=bound
-        )
+    own = best
+    best = _least("module", best, coarser)
+    if best is not own and best is not None:
+        best = replace(best, least_devices=min(bounds, default=None))
     return None if best is None else replace(best, seconds=time.perf_counter() - begun)
+
+
+def _least(level: str, own: Level | None, coarser: Sequence[Level]) -> Level | None:
+    """``own``, or the plan of a coarser level where that needs fewer devices or less power."""
+    best = min(coarser, key=_order, default=None)
+    if best is None or (own is not None and _order(own) <= _order(best)):
+        return own
+    stands_as = "module" if best.replicas is None else "model"
+    return replace(best, level=level, method=FALLEN_BACK[stands_as], gap_slots=None)
 
 
 def _whole(phase: PhaseProblem) -> PhaseProblem:
@@ -314,16 +327,16 @@ def at_level(
     device_bytes: float,
     *,
     method: str = "greedy",
-    whole: Level | None = None,
+    coarser: Sequence[Level] = (),
     proofs: bool = False,
 ) -> Level | None:
-    """``phase`` at one of ``LEVELS``; ``whole`` is its model level, where that is known."""
+    """``phase`` at one of ``LEVELS``, never worse than those of ``coarser`` (found before)."""
     if level == "model":
-        return model_level(phase, device_bytes) if whole is None else whole
+        return model_level(phase, device_bytes)
     if level not in LEVELS:
         raise SimulationError(f"There is no level {level!r}; use {', '.join(LEVELS)}.")
     finer = operator_level if level == "operator" else module_level
-    return finer(phase, device_bytes, method=method, whole=whole, proofs=proofs)
+    return finer(phase, device_bytes, method=method, coarser=coarser, proofs=proofs)
 
 
 def savings(model: Level, fine: Level) -> dict[str, float]:

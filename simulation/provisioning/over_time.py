@@ -128,10 +128,11 @@ class _Book:
         if (level, key) not in self.plans:
             phase = self.problem(key)
             found = model_level(phase, self.device_bytes)
+            coarser = [] if found is None else [found]
             if level == "operator":
-                found = operator_level(phase, self.device_bytes, whole=found, quick=True)
+                found = operator_level(phase, self.device_bytes, coarser=coarser, quick=True)
             elif level == "module":
-                found = module_level(phase, self.device_bytes, whole=found)
+                found = module_level(phase, self.device_bytes, coarser=coarser)
             self.plans[level, key] = found
         return self.plans[level, key]
 

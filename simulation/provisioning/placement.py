@@ -52,7 +52,8 @@ class _Items:
     operator: IntArray  # [S]
     replica: IntArray  # [S]
     memory: FloatArray  # [V] per shard
-    figures: FloatArray  # [V, 6]; see ``placed_latency``
+    figures: FloatArray  # [V, 7]; see ``placed_latency``
+    beside: FloatArray  # [V, V] of interference by pairs; empty: the physical model
     rate: FloatArray  # [V] batches/s
     replicas: IntArray  # [V]
     graph: tuple[IntArray, IntArray, IntArray]
@@ -89,7 +90,8 @@ def algorithm2(
     where = np.full(items.operator.size, -1, np.int64)
     used = place_greedily(
         sequence, first, sizes, base, items.operator, items.replica, items.memory, items.figures,
-        items.rate, items.replicas, *items.graph, device_bytes, problem.slo_s, shared, where,
+        items.beside, items.rate, items.replicas, *items.graph, device_bytes, problem.slo_s, shared,
+        where,
     )  # fmt: skip
     if used < 0:
         raise SimulationError(_too_big(problem, items, device_bytes))
@@ -111,8 +113,8 @@ def exact_placement(
     where = np.full(items.operator.size, -1, np.int64)
     below = items.operator.size + 1 if fewer_than is None else fewer_than
     used = place_exactly(
-        items.operator, items.replica, items.memory, items.figures, items.rate, items.replicas,
-        *items.graph, device_bytes, problem.slo_s, below, BUDGET, where,
+        items.operator, items.replica, items.memory, items.figures, items.beside, items.rate,
+        items.replicas, *items.graph, device_bytes, problem.slo_s, below, BUDGET, where,
     )  # fmt: skip
     if used < 0:
         raise SimulationError(
@@ -166,9 +168,11 @@ def _items(problem: OperatorProblem, demand: Demand, plan: OperatorPlan) -> _Ite
                 bandwidth,
                 busy * compute,
                 busy * bandwidth,
+                busy,
             ],
             axis=1,
         ),
+        beside=demand.beside(compute, bandwidth),
         rate=rate,
         replicas=plan.replicas.astype(np.int64),
         graph=(
@@ -181,16 +185,13 @@ def _items(problem: OperatorProblem, demand: Demand, plan: OperatorPlan) -> _Ite
 def _placement(
     method: str, problem: OperatorProblem, items: _Items, where: IntArray, used: int
 ) -> Placement:
-    loads = np.zeros((used, 3))
-    device_loads(
-        where.size, items.operator, where, items.memory, items.figures[:, 4], items.figures[:, 5],
-        loads,
-    )  # fmt: skip
+    loads = np.zeros((used, 3 + items.beside.shape[0]))
+    device_loads(where.size, items.operator, where, items.memory, items.figures, loads)
     count = items.rate.size
     slowdown = np.empty(count)
     latency = placed_latency(
-        where.size, items.operator, items.replica, where, loads, items.figures, items.rate,
-        items.replicas, *items.graph, slowdown, np.empty(count), np.empty(count),
+        where.size, items.operator, items.replica, where, loads, items.figures, items.beside,
+        items.rate, items.replicas, *items.graph, slowdown, np.empty(count), np.empty(count),
     )  # fmt: skip
     return Placement(
         method=method,
@@ -212,12 +213,11 @@ def latency_at(
 ) -> float:
     """Critical path of a placed plan under another load or other lengths; inf when unstable."""
     items = _items(problem, demand, plan)
-    loads = np.zeros((placement.devices, 3))
+    loads = np.zeros((placement.devices, 3 + items.beside.shape[0]))
     device_loads(
-        placement.device.size, items.operator, placement.device, items.memory,
-        items.figures[:, 4], items.figures[:, 5], loads,
-    )  # fmt: skip
-    if (loads[:, 1:] > 1.0).any():
+        placement.device.size, items.operator, placement.device, items.memory, items.figures, loads
+    )
+    if (loads[:, 1:3] > 1.0).any():
         return float("inf")
     empty = np.empty(items.rate.size)
     return float(
@@ -228,6 +228,7 @@ def latency_at(
             placement.device,
             loads,
             items.figures,
+            items.beside,
             items.rate,
             items.replicas,
             *items.graph,

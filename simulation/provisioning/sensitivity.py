@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from simulation.provisioning.interference import latency_at_share
+from simulation.performance.efficiency import KINDS
+from simulation.provisioning.interference import latency_at_share, measured_at_share
 from simulation.provisioning.workload import PhaseProblem, Service
 
 FloatArray = npt.NDArray[np.float64]
@@ -67,6 +68,10 @@ def sensitivity(
         own.demand.bandwidth[:, :1, 0],
         SHARES[None],
     )
+    if own.demand.table is not None and own.demand.kinds is not None:
+        for v, kinds in enumerate(own.demand.kinds):
+            seen = measured_at_share(own.demand.table, KINDS[int(kinds.argmax())], SHARES)
+            by_share[v] = np.where(np.isfinite(seen), seen * seconds[v], by_share[v])
     return Sensitivity(
         names=own.problem.names,
         lengths=tokens,

@@ -15,14 +15,15 @@ import numpy as np
 import numpy.typing as npt
 
 from simulation.errors import SimulationError
-from simulation.performance.efficiency import bandwidth_of, peak_flops
+from simulation.performance.efficiency import KINDS, bandwidth_of, kind_of, peak_flops
 from simulation.performance.graph import OperatorGraph, operator_graph
 from simulation.performance.power import PowerModel
 from simulation.performance.specs import Arrangement, GpuSpec, ModelShape
 from simulation.performance.work import Attention, Collective, Iteration, Operator, iteration
 from simulation.provisioning.energy import PhasePower, operator_watts, watts
-from simulation.provisioning.interference import Demand
+from simulation.provisioning.interference import Demand, InterferenceTable
 from simulation.provisioning.problem import OperatorProblem
+from simulation.provisioning.timing import OperatorTiming
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -42,6 +43,7 @@ class Service:
     osl: float  # output tokens
     slo_s: float  # TTFT for prefill, TBT for decode
     image_tokens: float = 0.0  # that the encoder of a vision-language model reads per request
+    images: float = 1.0  # that these come in; patches attend to those of their image
 
     @property
     def rate(self) -> float:
@@ -62,7 +64,7 @@ class Service:
             prefill_tokens=batch * self.isl,
             prefill_pairs=batch * self.isl**2 / 2.0,
             encoder_tokens=images,
-            encoder_pairs=images * self.image_tokens,
+            encoder_pairs=images * self.image_tokens / self.images,
         )
 
 
@@ -78,6 +80,9 @@ class PhaseProblem:
     kept_bytes: FloatArray  # [P] KV cache in flight per GPU of all replicas together
     power: PhasePower
     layers: IntArray  # [V] how many of them run the operator
+    # [2, V, B, P] share of its time that rests on measured kernels: among calls that were measured,
+    # and beyond them. The rest is modelled.
+    measured: FloatArray
 
 
 def phase_problem(
@@ -89,12 +94,14 @@ def phase_problem(
     weights: str = "bf16",
     max_replicas: int = 64,
     power: PowerModel | None = None,
+    interference: InterferenceTable | None = None,
 ) -> PhaseProblem:
     """The problem of ``service``, latencies by ``timing`` (seconds of one call of an operator).
 
     ``power``: watts by load; without it the GPU's watts of the phase, in proportion to its use. KV
     cache in flight is bounded by Little's law at the limit: rate x SLO sequences. Operators that
-    have nothing to do in this phase are left out; they are kept by no replica.
+    have nothing to do in this phase are left out; they are kept by no replica. ``interference``:
+    measured slowdowns instead of the physical model.
     """
     graphs = [operator_graph(service.shape, Arrangement(tp=p, weights=weights)) for p in parallel]
     it = service.iteration(np.asarray(batches, np.float64))
@@ -108,6 +115,8 @@ def phase_problem(
     if power is not None:
         floor = max(idle, power.floor * (service.gpu.tdp_w or 0.0))
     layers = np.ones(len(names), np.int64)
+    kinds = np.zeros((len(names), len(KINDS)))
+    measured = np.zeros((2, *shape))
     link = service.gpu.link_bytes_s
     if not link:
         raise SimulationError(
@@ -128,6 +137,8 @@ def phase_problem(
             compute[v, :, j] = np.minimum(arithmetic / seconds, 1.0)
             bandwidth[v, :, j] = np.minimum(traffic / seconds, 1.0)
             layers[v] = operator.count
+            kinds[v] = np.array(KINDS) == _interferes_as(operator)
+            _read(measured[:, v, :, j], seconds, timing, operator, it)
             if power is not None:
                 drawn = operator_watts(power, service.gpu, operator, it, seconds / operator.count)
                 active[v, :, j] = np.maximum(drawn - floor, 0.0)
@@ -142,6 +153,7 @@ def phase_problem(
             if seconds.any():  # not of an encoder without images
                 owner = _before(graph, collective, names)
                 latency[owner, :, j] += collective.count * seconds
+                _read(measured[:, owner, :, j], collective.count * seconds, timing, collective, it)
     if power is None:
         active = watts(service.gpu, service.phase).dynamic_w * np.maximum(compute, bandwidth)
     problem = OperatorProblem(
@@ -158,13 +170,30 @@ def phase_problem(
     return PhaseProblem(
         service=service,
         problem=problem,
-        demand=Demand(memory, compute, bandwidth, kept),
+        demand=Demand(memory, compute, bandwidth, kept, kinds, interference),
         replica_s=pass_s(problem.latency_s, problem.edges),
         replica_bytes=memory.sum(axis=0),
         kept_bytes=kept.sum(axis=0),
         power=PhasePower(idle, floor, active),
         layers=layers,
+        measured=measured / latency,
     )
+
+
+def _read(
+    into: FloatArray, seconds: FloatArray, timing: Timing, operator: Operator, it: Iteration
+) -> None:
+    """Add seconds to those measured (row 0) or read beyond what was (row 1)."""
+    if isinstance(timing, OperatorTiming):
+        how = timing.measured(operator, it)
+        into[0] += np.where(how == 1.0, seconds, 0.0)
+        into[1] += np.where(how == 0.5, seconds, 0.0)
+
+
+def _interferes_as(operator: Operator) -> str:
+    """Its kind in a table of interference, where latent attention counts as attention."""
+    kind = kind_of(operator)
+    return "attention_decode" if kind == "latent_decode" else kind
 
 
 def at_rate(phase: PhaseProblem, requests_s: float) -> PhaseProblem:

@@ -11,6 +11,7 @@ from rest_framework.test import APIClient
 
 from planner.models import Run, User
 from planner.services import provisioning
+from planner.services.calibrations import calibration_path
 from tests.planner.provision_study import provisioned
 from tests.planner.web_pages import signed_in, text_of
 
@@ -83,3 +84,22 @@ def test_a_sweep_is_worked_out_once(run: Run, monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(provisioning, "solve", never)
     assert provisioning.savings_sweep(run, pool, "rate") == first
+
+
+def test_kernels_that_were_uploaded_are_used_and_named(planner: User, tmp_path: Path) -> None:
+    path = tmp_path / "kernels.csv"
+    rows = ["op,dtype,m,n,k,latency_us,gpu,source"]
+    rows += [f"gemm,bf16,{m},6144,4096,{40 + m / 3},A100-80GB,own" for m in (1, 64, 4096, 65536)]
+    path.write_text("\n".join(rows) + "\n", encoding="utf-8")
+    calibration = calibration_path(user=planner, path=path, source="our own harness")
+    run = provisioned(planner, tmp_path)
+    assert run.resolved["kernels"] == {"A100-80GB": [calibration.pk]}
+    said = [
+        one["source"] for one in run.result["provenance"] if "Seconds of operators" in one["what"]
+    ]
+    assert "our own harness" in said[0]
+    assert (
+        "our own harness"
+        in provisioning.operator_sensitivity(run, run.result["pools"][0])["provenance"]["source"]
+    )
+    assert "measured" in page(planner, run, phase="prefill", level="operator")

@@ -11,6 +11,7 @@ from rest_framework import serializers
 from planner.api.serializers.strict import FiniteField, StrictSerializer
 from planner.ingest.options import FORMATS, IngestOptions
 from planner.models import Run
+from planner.pipeline.provisioning_problems import SOURCES
 from planner.scenario.schema import Forecast, Objective, PolicyName
 from simulation.provisioning.levels import LEVELS
 from simulation.provisioning.levels import METHODS as METHODS_BELOW
@@ -65,6 +66,23 @@ class ProvisionOptions(StrictSerializer):
         required=False,
         help_text="Left out: greedy. exact: fewest slots, proven; brute: by enumeration, small "
         "cases only.",
+    )
+    kernels = serializers.ChoiceField(
+        SOURCES,
+        required=False,
+        help_text="Left out: auto, measured kernels that were uploaded for the GPU, else "
+        "efficiency factors.",
+    )
+    interference = serializers.ChoiceField(
+        SOURCES,
+        required=False,
+        help_text="Left out: auto, measured slowdowns of those files, else the physical model.",
+    )
+    images = FiniteField(
+        min_value=0, required=False, help_text="Per request, of models with an encoder; 0."
+    )
+    image_tokens = FiniteField(
+        min_value=1, required=False, help_text="That the encoder reads per image; 1024 (assumed)."
     )
 
 

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser
+from argparse import ArgumentParser, ArgumentTypeError
 from typing import Any
 
 from planner.management.base import RunCommand
 from planner.models import Run
+from planner.pipeline.provisioning import IMAGE_TOKENS, Asked
+from planner.pipeline.provisioning_problems import AUTO, SOURCES
 from simulation.provisioning.levels import LEVELS, METHODS
+
+
+def quantity(text: str) -> float:
+    """A number of at least 0."""
+    value = float(text)
+    if not 0 <= value < float("inf"):
+        raise ArgumentTypeError("must be a number of at least 0")
+    return value
 
 
 class Command(RunCommand):
@@ -27,8 +37,35 @@ class Command(RunCommand):
             help="exact: fewest slots, proven, then placed; brute: by enumeration, small cases",
         )
 
+        parser.add_argument(
+            "--kernels",
+            choices=SOURCES,
+            default=AUTO,
+            help="auto: measured kernels that were uploaded for the GPU, else efficiency factors",
+        )
+        parser.add_argument(
+            "--interference",
+            choices=SOURCES,
+            default=AUTO,
+            help="auto: measured slowdowns of those files, else the stated physical model",
+        )
+        parser.add_argument(
+            "--images",
+            type=quantity,
+            default=0.0,
+            metavar="N",
+            help="images per request of models with an encoder; default: %(default)g",
+        )
+        parser.add_argument(
+            "--image-tokens",
+            type=quantity,
+            default=IMAGE_TOKENS,
+            metavar="N",
+            help="patches that the encoder reads per image; default: %(default)g (assumed)",
+        )
+
     def run_options(self, options: dict[str, Any]) -> dict[str, Any]:
-        return {"level": options["level"], "method": options["method"]}
+        return {name: options[name] for name in Asked.__dataclass_fields__}
 
     def words(self, answer: dict[str, Any]) -> str:
         rows = [answer["headline"], *answer["warnings"]]

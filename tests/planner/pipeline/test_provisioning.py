@@ -12,7 +12,8 @@ import pytest
 from planner.errors import Infeasible, ScenarioError
 from planner.pipeline import study
 from planner.pipeline.progress import silent
-from planner.pipeline.provisioning import limit_of, peak_hours, provision
+from planner.pipeline.provisioning import Asked, provision
+from planner.pipeline.provisioning_load import limit_of, peak_hours
 from planner.pipeline.sources import StoredTrace
 from planner.pipeline.traffic import build_traffic
 from planner.pipeline.window import resolve_window
@@ -122,14 +123,14 @@ def test_tables_tell_what_stands_where(whole: study.Outcome) -> None:
 
 def test_one_level_and_the_exact_method(stored: StoredTrace) -> None:
     found = provision(
-        small(), {"t": stored}, level="operator", method="exact", progress=silent
+        small(), {"t": stored}, asked=Asked("operator", "exact"), progress=silent
     ).document
     assert list(found["levels"]) == ["operator"] and list(found["savings"]) == ["operator"]
     assert all(pool["levels"]["operator"]["gap_slots"] in (0, None) for pool in found["pools"])
-    alone = provision(small(), {"t": stored}, level="model", progress=silent).document
+    alone = provision(small(), {"t": stored}, asked=Asked("model"), progress=silent).document
     assert alone["savings"] == {} and not alone["pays"]
     with pytest.raises(SimulationError, match="use the exact method"):
-        provision(small(), {"t": stored}, level="operator", method="brute", progress=silent)
+        provision(small(), {"t": stored}, asked=Asked("operator", "brute"), progress=silent)
 
 
 def test_what_does_not_pay_is_said_first(tmp_path: Any) -> None:

@@ -30,7 +30,7 @@ def test_operators_never_need_more_devices_than_whole_replicas(phase, requests_s
     problem = phase_problem(service(phase, requests_s, limit), timing)
     whole = model_level(problem, DEVICE)
     for method in ("greedy", "exact", "algorithm 1", "printed"):
-        fine = operator_level(problem, DEVICE, method=method, whole=whole)
+        fine = operator_level(problem, DEVICE, method=method, coarser=[whole] if whole else [])
         assert fine.devices <= whole.devices
         assert fine.latency_s <= limit
         saved = savings(whole, fine)
@@ -111,7 +111,7 @@ def test_no_plan_needs_fewer_devices_than_the_proven_bound(phase, level):
         problem = phase_problem(service(phase, rate, limit), timing)
         whole = model_level(problem, DEVICE)
         for method in ("greedy", "exact"):
-            fine = at_level(level, problem, DEVICE, method=method, whole=whole, proofs=True)
+            fine = at_level(level, problem, DEVICE, method=method, coarser=[whole], proofs=True)
             assert fine.least_devices <= fine.devices <= whole.devices
             assert 0 <= fine.gap_devices < 1
             if method == "exact" and fine.plan is not None:
@@ -153,3 +153,25 @@ def test_a_frontier_priced_in_slots_is_the_frontier_of_slots():
         again = priced(table[v], price)
         assert again.slots == pytest.approx(option.slots)
         assert again.sojourn_s == pytest.approx(option.sojourn_s)
+
+
+@pytest.mark.parametrize("phase", ["prefill", "decode"])
+def test_a_finer_level_is_never_worse_than_a_coarser_one(phase):
+    limit = 1.0 if phase == "prefill" else 0.08
+    for rate in (2.0, 15.0, 40.0, 90.0):
+        problem = phase_problem(service(phase, rate, limit), timing)
+        whole = model_level(problem, DEVICE)
+        module = at_level("module", problem, DEVICE, coarser=[whole])
+        fine = at_level("operator", problem, DEVICE, coarser=[whole, module])
+        costs = [(one.devices, one.power_w) for one in (fine, module, whole)]
+        assert costs == sorted(costs)
+
+
+def test_operators_stand_as_the_level_that_needs_least():
+    problem = phase_problem(service("prefill", 40.0, 1.0), timing)
+    whole = model_level(problem, DEVICE)
+    cheap = replace(at_level("module", problem, DEVICE), devices=1, power_w=1.0)
+    found = at_level("operator", problem, DEVICE, coarser=[whole, cheap])
+    assert found.level == "operator" and found.devices == 1
+    assert found.method == "as runs of layers: nothing finer is less"
+    assert found.cut(problem).problem.names[0].startswith("layers")

@@ -1,0 +1,39 @@
+"""Seconds of operators, and what they rest on: measured kernels, or efficiency factors (A1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from simulation.performance.efficiency import Efficiencies
+from simulation.performance.kernels import Kernels
+from simulation.performance.operator import measured_s
+from simulation.performance.roofline import estimated_s
+from simulation.performance.specs import GpuSpec
+from simulation.performance.work import Iteration, Operator
+
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OperatorTiming:
+    """The ``timing`` of ``phase_problem``: measured where kernels of the GPU were, else published
+    peaks times the shares of them that measured kernels reach."""
+
+    gpu: GpuSpec
+    efficiencies: Efficiencies = field(repr=False)
+    kernels: Kernels | None = field(default=None, repr=False)
+
+    def __call__(self, operator: Operator, it: Iteration) -> FloatArray:
+        if self.kernels is None:
+            return estimated_s(operator, it, self.gpu, self.efficiencies)
+        return measured_s(operator, it, self.kernels, self.gpu, self.efficiencies)
+
+    def measured(self, operator: Operator, it: Iteration) -> FloatArray:
+        """1 where a call lies among measured ones, 0.5 beyond them, 0 where it is modelled."""
+        read = None if self.kernels is None else self.kernels.read(operator, it)
+        if read is None:
+            return np.zeros(it.decodes.shape)
+        return np.where(read[1], 1.0, 0.5)

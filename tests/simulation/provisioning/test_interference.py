@@ -1,0 +1,87 @@
+"""Measured slowdowns in place of the physical model: by hand, and where nobody measured."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from simulation.errors import SimulationError
+from simulation.performance.efficiency import KINDS
+from simulation.provisioning.interference import (
+    Demand,
+    InterferenceTable,
+    measured_at_share,
+)
+from simulation.provisioning.levels import at_level, model_level
+from simulation.provisioning.placement import algorithm2, exact_placement, latency_at
+from simulation.provisioning.problem import OperatorProblem, evaluate
+from simulation.provisioning.workload import phase_problem
+from tests.simulation.provisioning.test_workload import service, timing
+
+
+def two(table: InterferenceTable | None) -> tuple[OperatorProblem, Demand]:
+    """A product and an attention of 0.1 s each, one request/s: each works 10% of the time."""
+    latency = np.full((2, 1, 1), 0.1)
+    problem = OperatorProblem(
+        names=("gemm", "attention"), edges=((0, 1),), batches=np.array([1]),
+        parallel=np.array([1]), latency_s=latency, transfer_s=np.zeros_like(latency), rate=1.0,
+        slo_s=1.0, max_replicas=2,
+    )  # fmt: skip
+    kinds = np.array([[k == "gemm" for k in KINDS], [k == "attention_decode" for k in KINDS]])
+    share = np.full((2, 1, 1), 0.4)
+    return problem, Demand(np.ones((2, 1, 1)), share, share, None, kinds.astype(float), table)
+
+
+def placed(table: InterferenceTable | None):
+    problem, demand = two(table)
+    plan = evaluate(problem, "by hand", np.array([[0, 0, 1], [0, 0, 1]]))
+    return problem, demand, plan, algorithm2(problem, demand, plan, 10.0)
+
+
+def test_slowdowns_by_hand():
+    """Alone nothing; beside the other for 10% of the time it takes 3 times as long: 1.2."""
+    table = InterferenceTable("g", "measured", {("gemm", "attention_decode"): 3.0})
+    problem, demand, plan, found = placed(table)
+    assert found.devices == 1
+    # The pair the other way was not measured: 0.4 + 0.4 of arithmetic do not hinder each other.
+    assert found.slowdown == pytest.approx([1.2, 1.0])
+    assert placed(None)[3].slowdown == pytest.approx([1.0, 1.0])
+    # What was not measured adds what the physical model says of the two.
+    busy = replace(demand, compute=np.full((2, 1, 1), 0.9))
+    slowed = algorithm2(problem, busy, plan, 10.0).slowdown
+    assert slowed == pytest.approx([1.2, 1.0 + 0.1 * 0.8])
+    assert latency_at(problem, demand, plan, found) == pytest.approx(found.latency_s)
+    assert exact_placement(problem, demand, plan, 10.0).slowdown == pytest.approx([1.2, 1.0])
+
+
+def test_a_measured_pair_that_does_not_get_along_stands_apart():
+    problem, demand = two(InterferenceTable("g", "", {("gemm", "attention_decode"): 60.0}))
+    plan = evaluate(problem, "by hand", np.array([[0, 0, 1], [0, 0, 1]]))
+    tight = replace(problem, slo_s=plan.latency_s * 1.5)
+    assert algorithm2(tight, demand, plan, 10.0).devices == 2
+    assert algorithm2(tight, replace(demand, table=None), plan, 10.0).devices == 1
+
+
+@pytest.mark.parametrize("level", ["operator", "module"])
+def test_no_interference_at_all_needs_no_more_devices(level):
+    free = {(a, b): 1.0 for a in KINDS for b in KINDS}
+    harsh = dict.fromkeys(free, 4.0)
+    needed = []
+    for pairs in (free, harsh):
+        table = InterferenceTable("g", "", pairs)
+        phase = phase_problem(service("decode", 60.0, 0.08), timing, interference=table)
+        assert phase.demand.kinds.sum(axis=1) == pytest.approx(1.0)
+        needed.append(at_level(level, phase, 72e9, coarser=[model_level(phase, 72e9)]).devices)
+    assert needed[0] <= needed[1]
+
+
+def test_shares_of_the_gpu_are_read_between_those_measured():
+    table = InterferenceTable("g", "", {}, {"gemm": ((0.25, 0.5), (4.0, 1.8))})
+    read = measured_at_share(table, "gemm", [0.1, 0.25, 0.375, 0.5, 1.0])
+    assert np.isnan(read[0])
+    assert read[1:] == pytest.approx([4.0, 2.9, 1.8, 1.0])
+    assert np.isnan(measured_at_share(table, "experts", [0.5])).all()
+    with pytest.raises(SimulationError, match="above 0"):
+        InterferenceTable("g", "", {("gemm", "gemm"): 0.0})
