@@ -6,7 +6,6 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import pytest
 
 from planner import catalogue
@@ -14,7 +13,7 @@ from planner.errors import CatalogueError
 from planner.ingest.kernels import Sharing
 from planner.pipeline.progress import silent
 from planner.pipeline.provisioning import Asked, provision, with_images
-from planner.pipeline.provisioning_problems import interference_table, problem_of
+from planner.pipeline.provisioning_problems import interference_table, measured_on, problem_of
 from planner.pipeline.sources import StoredTrace
 from planner.scenario.known import KernelSource, Known
 from simulation.provisioning.workload import Service
@@ -58,11 +57,21 @@ def facts(document: dict[str, Any], what: str) -> dict[str, Any]:
 
 
 def test_each_operator_says_whether_it_was_measured(stored: StoredTrace, known: Known) -> None:
+    service = Service(
+        catalogue.shape("llama-3.1-8b"), catalogue.gpu(GPU), "decode", 5.0, 99, 9, 1.0
+    )
+    phase = problem_of(service, "bf16", measured=measured_on(known, [GPU])[GPU])
+    inside, beyond = (
+        dict(zip(phase.problem.names, phase.measured[0], strict=True)),
+        phase.measured[1],
+    )
+    assert inside["qkv_projection"] == pytest.approx(1.0)
+    assert inside["down_projection"].max() == 0.0
+    assert beyond.max() == pytest.approx(1.0)
     outcome = found(stored, known)
-    rows = outcome.tables["operators"].filter(pl.col("level") == "operator")
-    by_name = dict(rows.select("operator", "timing").iter_rows())
-    assert by_name["qkv_projection"] == "measured"
-    assert by_name["down_projection"] == "modelled"
+    words = set(outcome.tables["operators"]["timing"])
+    assert words <= {"measured", "beyond what was measured", "measured in part", "modelled"}
+    assert words != {"modelled"}
     for pool in outcome.document["pools"]:
         for one in pool["levels"].values():
             assert sum(one["timing"].values()) == pytest.approx(1.0)
