@@ -8,10 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from simulation.errors import SimulationError
+from simulation.faults import Fault, check_faults
 from simulation.performance.power import PowerAtLoad
 from simulation.performance.profile import Profile
 from simulation.performance.specs import GpuSpec
 from simulation.scheduling import SCHEDULERS
+from simulation.starting import Registration, StartUp, check_registration, check_start
 
 HOURS = 24  # of a day
 
@@ -84,10 +86,17 @@ class Pool:
     tau_n_s: float = 10.0  # DPA: expired longer than this goes first
     tau_p_s: float = 0.5  # DPA: urgent from so long before the deadline
     when_full: str = "preempt"  # of WHEN_FULL: what happens as KV memory runs out while decoding
+    tiers: tuple[str, ...] | None = None  # whose requests it takes; None: all
+    start_up: StartUp | None = None  # None: ``startup_s``, a minute for what was lent out
+    architecture: str = ""  # models of the same one swap weights faster; empty: like no other
 
     @property
     def gpus_per_instance(self) -> int:
         return self.profile.tp
+
+    def takes(self, tier: str) -> bool:
+        """Whether requests of a tier may go to this pool."""
+        return self.tiers is None or tier in self.tiers
 
 
 # Which ready instance of an endpoint takes a request: the one with the fewest tokens still to
@@ -130,6 +139,9 @@ class Fleet:
     pools: tuple[Pool, ...]
     latency_s: npt.NDArray[np.float64]
     routing: Routing = field(default_factory=Routing)
+    registration: Registration | None = None  # of prefill and decode pools; None: as they come
+    faults: tuple[Fault, ...] = ()
+    retries: int = 1  # of a request whose instance fails; 0: what was in flight there is lost
 
     def __post_init__(self) -> None:
         known = {region.name for region in self.regions}
@@ -137,6 +149,12 @@ class Fleet:
             if pool.region not in known:
                 raise SimulationError(f"Pool of {pool.model}: region {pool.region!r} is not known.")
         self._check_roles()
+        self._check_tiers()
+        for pool in self.pools:
+            check_start(f"Pool of {pool.model} in {pool.region}", pool.start_up)
+        check_registration(self.registration)
+        regions = tuple(region.name for region in self.regions)
+        check_faults(self.faults, self.retries, len(self.pools), regions)
         if self.latency_s.shape != (len(self.regions), len(self.regions)):
             raise SimulationError("Fleet latency must be a square of regions by regions.")
         latency = np.array(self.latency_s, dtype=np.float64)
@@ -185,3 +203,28 @@ class Fleet:
             raise SimulationError(
                 f"{place}: no prompts are computed there; set prefix_cache on the prefill pool."
             )
+
+    def _check_tiers(self) -> None:
+        known = [tier.name for tier in self.tiers]
+        for pool in self.pools:
+            place = f"Pool of {pool.model} in {pool.region}"
+            if pool.tiers is None:
+                continue
+            if not pool.tiers or not set(pool.tiers) <= set(known):
+                raise SimulationError(
+                    f"{place}: tiers names at least one of {', '.join(known)}, "
+                    f"not {', '.join(pool.tiers) or 'none'}."
+                )
+        for pool in self.pools:
+            other = {"prefill": "decode", "decode": "prefill"}.get(pool.role)
+            beside = [
+                p
+                for p in self.pools
+                if (p.model, p.region, p.role) == (pool.model, pool.region, other)
+            ]
+            for tier in known if other else ():
+                if pool.takes(tier) and not any(p.takes(tier) for p in beside):
+                    raise SimulationError(
+                        f"Pool of {pool.model} in {pool.region}: it takes tier {tier}, but no "
+                        f"{other} pool beside it does."
+                    )

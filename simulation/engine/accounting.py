@@ -8,9 +8,12 @@ import numpy as np
 
 from simulation.compiled import kernel, outlined
 from simulation.engine.state import (
+    S_ARRIVED,
+    S_BATCH,
     S_BUSY,
     S_DRAINING,
     S_INPUT,
+    S_ITERATIONS,
     S_KV,
     S_OUTPUT,
     S_READY,
@@ -74,10 +77,13 @@ def _settle(s: Any, slot: int, t: float) -> None:
         row = S_READY if instance.status == READY else S_DRAINING
         if not busy:
             pool.idle_s += end - start
-        elif instance.chunk > 0:
-            pool.prefill_s += end - start
         else:
-            pool.decode_s += end - start
+            pool.busy_s += end - start
+            pool.batch_s += (end - start) * instance.running
+            if instance.chunk > 0:
+                pool.prefill_s += end - start
+            else:
+                pool.decode_s += end - start
     last_interval = s.series.shape[2] - 1
     i = min(int(start / clock.interval), last_interval)
     while start < end:
@@ -86,6 +92,7 @@ def _settle(s: Any, slot: int, t: float) -> None:
             s.series[row, instance.pool, i] += stop - start
             if busy:
                 s.series[S_BUSY, instance.pool, i] += stop - start
+                s.series[S_BATCH, instance.pool, i] += (stop - start) * instance.running
                 if instance.status == READY:
                     s.series[S_KV, instance.pool, i] += _held(instance, stop) - _held(
                         instance, start
@@ -102,14 +109,25 @@ def _add_tokens(s: Any, row: int, pool: int, t: float, tokens: float) -> None:
         s.series[row, pool, i] += tokens
 
 
+@kernel
+def count_arrival(s: Any, pool: int, t: float, tokens: int) -> None:
+    """Input tokens of a request that arrived at an instance of a pool at ``t``."""
+    _add_tokens(Books(s.clock, s.instances, s.pools, s.series), S_ARRIVED, pool, t, tokens)
+
+
 @outlined
 def _count_tokens(s: Any, slot: int, t: float, decoded: int, first_tokens: int) -> None:
     instance, clock = s.instances[slot], s.clock[0]
+    pool = s.pools[instance.pool]
+    pool.computed += instance.chunk
+    pool.given += decoded + first_tokens - instance.told
+    instance.told = 0
     if instance.chunk > 0:
         _add_tokens(s, S_INPUT, instance.pool, t, instance.chunk)
     begin = instance.t0 + instance.dt
     if t <= clock.duration and int(begin / clock.interval) == int(t / clock.interval):
         _add_tokens(s, S_OUTPUT, instance.pool, t, decoded + first_tokens)
+        _add_tokens(s, S_ITERATIONS, instance.pool, t, instance.k)
         return
     # Fused decode iterations never carry prefills: k > 1 has no first tokens.
     _add_tokens(s, S_OUTPUT, instance.pool, t, first_tokens)
@@ -121,4 +139,5 @@ def _count_tokens(s: Any, slot: int, t: float, decoded: int, first_tokens: int) 
         edge = min((int(end / clock.interval) + 1) * clock.interval, clock.duration)
         more = max(iterations_done(instance, edge) - j + 1, 1)
         _add_tokens(s, S_OUTPUT, instance.pool, end, instance.decodes * more)
+        _add_tokens(s, S_ITERATIONS, instance.pool, end, more)
         j += more

@@ -59,6 +59,10 @@ def _complete(s: Any, slot: int, r: int, t: float) -> None:
     s.instances[slot].kv -= request.isl + request.osl
     s.instances[slot].pending -= 1
     request.last = t
+    if request.osl > 1:
+        pool = s.pools[s.instances[slot].pool]
+        pool.tbt_sum += (t - request.first) / (request.osl - 1)
+        pool.tbt_n += 1
     request.outcome = COMPLETED
     s.clock[0].open -= 1
 
@@ -110,7 +114,7 @@ def _hand_over(s: Any, slot: int, r: int, t: float) -> None:
     instance.pending -= 1
     request.generated += 1
     request.carried = 1
-    request.model = pool.then
+    request.model = s.handover[request.model, 0]
     size = tokens * pool.kv_bytes
     start = max(t, instance.link_free, pool.shared_free)
     instance.link_free = start + size / pool.link
@@ -184,7 +188,9 @@ def finish_run(s: Any, slot: int, t: float) -> int:
         instance.pending -= request.isl + request.generated
         if np.isnan(request.first):
             request.first = t
-        if pool.then >= 0 and generated < request.osl:
+            pool.ttft_sum += t + s.latency[request.home, pool.region] - request.arrival
+            pool.ttft_n += 1
+        if pool.hands and generated < request.osl:
             _hand_over(s, slot, r, t)
         elif generated == request.osl:
             _complete(s, slot, r, t)

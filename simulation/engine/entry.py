@@ -10,9 +10,10 @@ from typing import Any
 
 from simulation import compiled, fleet, lifecycle, progress, ranking, results, routing
 from simulation.compiled import cached_kernel, source_stamp
-from simulation.engine import accounting, batching, heaps, loop, scaling, state, waiting
+from simulation.engine import accounting, batching, heaps, loop, scaling, signals, state, waiting
 from simulation.engine.loop import advance_until, tend_deferred
 from simulation.engine.scaling import apply_targets, close_books
+from simulation.engine.signals import measure
 from simulation.engine.state import borrowed
 from simulation.performance import curves
 from simulation.routing import pool_utilisation
@@ -40,10 +41,13 @@ def _entries(stamp: int) -> tuple[Callable[..., Any], ...]:
             tend_deferred(borrowed(s), t)
 
     @cached_kernel
-    def observe(s: Any, t: float, utilisation: Any) -> None:
-        """Effective memory utilisation of every pool at ``t``."""
+    def observe(s: Any, t: float, utilisation: Any, sums: bool) -> None:
+        """Effective memory utilisation of every pool at ``t``; with ``sums`` the records of pools
+        also hold what happened up to ``t`` since the last control instant."""
         if stamp != 0:
             pool_utilisation(borrowed(s), t, utilisation)
+            if sums:
+                measure(borrowed(s), t)
 
     @cached_kernel
     def close(s: Any) -> None:
@@ -69,6 +73,7 @@ advance, scale, tend, observe, close = _entries(
         heaps,
         loop,
         scaling,
+        signals,
         state,
         waiting,
     )

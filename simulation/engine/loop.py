@@ -66,6 +66,7 @@ def _arrive(s: Any, r: int, t: float) -> None:
     if s.deferrable[request.tier] and s.priority_after[request.tier] > 0.0:
         _append(s, s.deferred[request.model, request.tier], r)
         s.deferred_count[request.model] += 1
+        s.deferred_home[request.model, request.home] += 1
     else:
         _route(s, r, t)
 
@@ -94,10 +95,19 @@ def flush_router(s: Any, model: int, t: float) -> None:
 
 
 @kernel
+def flush_pool(s: Any, pool: Any, t: float) -> None:
+    """An instance of a pool is there: route what waited for any of its services."""
+    for i in range(pool.services, pool.services + pool.service_count):
+        if s.router_queue[s.pool_services[i], 0] >= 0:
+            flush_router(s, s.pool_services[i], t)
+
+
+@kernel
 def _pop_deferred(s: Any, model: int, tier: int) -> int:
     r = s.deferred[model, tier, 0]
     s.deferred[model, tier, 0] = s.requests[r].next
     s.deferred_count[model] -= 1
+    s.deferred_home[model, s.requests[r].home] -= 1
     return int(r)
 
 
@@ -152,11 +162,12 @@ def _step(s: Any, slot: int, t: float) -> None:
         pool.ready += 1
     begin_run(s, slot, t)
     if starting:
-        flush_router(s, pool.model, t)
+        flush_pool(s, pool, t)
     elif instance.status == DRAINING and instance.running == 0:
         retire(s, slot, t)
     for _ in range(completed):
-        _release(s, pool.model, pool.region, t)
+        for i in range(pool.services, pool.services + pool.service_count):
+            _release(s, s.pool_services[i], pool.region, t)
 
 
 @kernel

@@ -197,16 +197,17 @@ def _drain(s: State, duration_s: float, interval_s: float) -> None:
 
 
 def _router_pools(s: State) -> Array:
-    """``[models, regions]``: the pool that answers for requests waiting at a region's router, the
-    first of the model in the region nearest to home that has one."""
-    models, regions = s.router_waiting.shape
-    out = np.full((models, regions), -1)
-    for model in range(models):
+    """``[services, regions]``: the pool that answers for requests waiting at a region's router, the
+    first of the service in the region nearest to home that has one."""
+    services, regions = s.router_waiting.shape
+    out = np.full((services, regions), -1)
+    for service in range(services):
         for home in range(regions):
             for region in s.region_order[home]:
-                here = (s.pools["model"] == model) & (s.pools["region"] == region)
-                if here.any():
-                    out[model, home] = np.flatnonzero(here)[0]
+                endpoint = service * regions + region
+                first, end = s.endpoint_start[endpoint : endpoint + 2]
+                if first < end:
+                    out[service, home] = s.endpoint_pools[first]
                     break
     return out
 
@@ -215,7 +216,7 @@ def _observe(s: State, now: float, since_s: float, router_pool: Array) -> Observ
     """A pool without ready instances counts as full while requests wait for it at the router, and
     those count among its waiting: else nothing would ever call for its first instance."""
     utilisation = np.zeros(len(s.pools))
-    entry.observe(s, now, utilisation)
+    entry.observe(s, now, utilisation, False)
     waiting = s.pools["waiting"].copy()
     np.add.at(waiting, router_pool, s.router_waiting)
     utilisation[(s.pools["ready"] == 0) & (waiting > 0)] = 1.0

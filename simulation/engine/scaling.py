@@ -8,7 +8,7 @@ from simulation.compiled import kernel
 from simulation.engine.accounting import settle
 from simulation.engine.batching import retire
 from simulation.engine.heaps import schedule
-from simulation.engine.loop import flush_router
+from simulation.engine.loop import flush_pool
 from simulation.lifecycle import DRAINING, OFF, READY, STARTING
 from simulation.progress import iterations_done
 from simulation.ranking import rank
@@ -97,7 +97,7 @@ def apply_targets(s: Any, targets: Any, t: float, ready_now: bool) -> None:
             if instance.running == 0 and instance.waiting == 0:
                 retire(s, slot, t)
         if reinstated:
-            flush_router(s, pool.model, t)
+            flush_pool(s, pool, t)
 
 
 @kernel

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from simulation.compiled import borrow, kernel
 from simulation.errors import SimulationError
 from simulation.fleet import BATCHING, ROUTERS, Fleet, Pool
+from simulation.performance.profile import iteration_s
 from simulation.ranking import NEVER
 from simulation.results import REJECTED, UNFINISHED
 from simulation.trace import Trace
@@ -18,6 +19,7 @@ from simulation.trace import Trace
 Array = npt.NDArray[Any]
 
 NO_POOL = "no pool serves the model"
+NO_TIER = "no pool of the model takes the tier"
 TOO_LONG = "input and output exceed the KV capacity of every pool of the model"
 BEYOND_CONTEXT = "input and output exceed the model's maximum context"
 
@@ -30,7 +32,12 @@ BEYOND_CONTEXT = "input and output exceed the model's maximum context"
     S_KV,
     S_INPUT,
     S_OUTPUT,
-) = range(7)
+    S_BATCH,  # sequence-seconds in batches
+    S_ITERATIONS,
+    S_ARRIVED,  # input tokens
+    S_LENT,
+    ROWS,
+) = range(12)
 
 REQUEST = np.dtype(
     [
@@ -91,6 +98,7 @@ INSTANCE = np.dtype(
         ("low_tail", "i8"),
         ("kv_low", "i8"),  # between these its KV tokens stay during the run, while it is ready
         ("kv_high", "i8"),
+        ("told", "i8"),  # output tokens of the current run already among ``given`` of its pool
         ("settled", "f8"),  # time up to which hours are counted
         ("born", "f8"),  # asked for
     ],
@@ -111,9 +119,10 @@ POOL = np.dtype(
         ("link", "f8"),  # bytes/s of an instance
         ("shared_link", "f8"),  # bytes/s of all of them
         ("shared_free", "f8"),  # when it is through with what it was given
-        ("then", "i8"),  # service of a request after its first token, -1: this
+        ("hands", "i8"),  # whether requests go on to a decode pool after their first token
         ("startup", "f8"),
-        ("model", "i8"),  # service
+        ("services", "i8"),  # its services in State.pool_services begin here ...
+        ("service_count", "i8"),  # ... and are so many
         ("region", "i8"),
         ("minimum", "i8"),
         ("maximum", "i8"),
@@ -136,8 +145,24 @@ POOL = np.dtype(
         ("idle_s", "f8"),
         ("prefill_s", "f8"),
         ("decode_s", "f8"),
-        ("lifetime_s", "f8"),  # counted apart, from birth to death, to check the four above
+        ("donated_s", "f8"),
+        ("lifetime_s", "f8"),  # counted apart, from birth to death, to check the five above
         ("early", "i8"),  # iterations begun before the instance was ready: must stay 0
+        # What happened since the last control instant (engine.signals):
+        ("ttft_sum", "f8"),  # seconds from arrival to first token, of those that came here
+        ("ttft_n", "i8"),
+        ("tbt_sum", "f8"),  # mean gaps between tokens of the requests that completed
+        ("tbt_n", "i8"),
+        ("busy_s", "f8"),  # instance-seconds with an iteration running
+        ("batch_s", "f8"),  # sequence-seconds in batches
+        ("compute_s", "f8"),  # of busy_s, what the tokens take where computing binds
+        ("computed", "i8"),  # prompt tokens computed
+        ("given", "i8"),  # output tokens
+        ("hits", "i8"),  # prompt tokens that the prefix cache held, of ...
+        ("lookups", "i8"),  # ... the prompt tokens admitted
+        ("evicted", "i8"),  # tokens that left the prefix cache
+        ("failed", "i8"),  # instances lost to faults
+        ("token_s", "f8"),  # seconds of a token where computing binds
     ],
     align=True,
 )
@@ -160,16 +185,15 @@ CLOCK = np.dtype(
 
 
 class State(NamedTuple):
-    """Everything compiled code works on. Shapes: n requests, S slots, P pools, M services (a model,
-    once for the pools that take its requests first and once for those it is handed to), R regions,
-    T tiers."""
+    """Everything compiled code works on. Shapes: n requests, S slots, P pools, M services (see
+    ``services``), R regions, T tiers. An endpoint is a service in a region."""
 
     clock: Array  # CLOCK[1]
     requests: Array  # REQUEST[n]
     instances: Array  # INSTANCE[S], those of a pool side by side
     pools: Array  # POOL[P]
     curves: Array  # float64[different curves, longest]: Curve.values, padded
-    series: Array  # float64[7, P, intervals], instance-seconds or tokens
+    series: Array  # float64[ROWS, P, intervals], instance-seconds or tokens
     batch_finish: Array  # int64[S, batch]: per instance a heap of finish numbers ...
     batch_request: Array  # int32[S, batch]: ... and whose they are
     ranking: Array  # int64: see simulation.ranking
@@ -178,12 +202,15 @@ class State(NamedTuple):
     delivery_request: Array  # int64[n]
     latency: Array  # float64[R, R]
     region_order: Array  # int64[R, R]: regions by latency from home, home first
-    endpoint_start: Array  # int64[M * R + 1]: pools of (model, region) ...
-    endpoint_pools: Array  # int64[P]: ... lie here
+    endpoint_start: Array  # int64[M * R + 1]: pools of (service, region) ...
+    endpoint_pools: Array  # int64: ... lie here, a pool once for each of its services
+    pool_services: Array  # int64: the services of pools
+    handover: Array  # int64[M, 2]: service after the first token, and where it starts again
     router_queue: Array  # int64[M, 2]: head, tail of requests without a ready instance
     router_waiting: Array  # int64[M, R]: how many of them, by home
     deferred: Array  # int64[M, T, 2]: head, tail of the NIW queues
     deferred_count: Array  # int64[M]
+    deferred_home: Array  # int64[M, R]: likewise, by home
     deferrable: Array  # bool[T]
     priority_after: Array  # float64[T]
 
@@ -208,10 +235,13 @@ def borrowed(s: Any) -> Any:
         borrow(s.region_order),
         borrow(s.endpoint_start),
         borrow(s.endpoint_pools),
+        borrow(s.pool_services),
+        borrow(s.handover),
         borrow(s.router_queue),
         borrow(s.router_waiting),
         borrow(s.deferred),
         borrow(s.deferred_count),
+        borrow(s.deferred_home),
         borrow(s.deferrable),
         borrow(s.priority_after),
     )
@@ -219,6 +249,7 @@ def borrowed(s: Any) -> Any:
 
 NO_LIMIT = 1 << 40  # tokens
 MOST_PLACES = 1_000_000_000  # in the batches of all instances there may be, 12 bytes each
+COMPUTE_TOKENS = 2048  # prompt tokens of an iteration in which computing binds, at most the budget
 WATERMARK = 0.01  # share of KV kept free at admission; vLLM's default
 
 
@@ -226,11 +257,11 @@ def allocate(
     trace: Trace, fleet: Fleet, duration_s: float, interval_s: float
 ) -> tuple[State, dict[str, int]]:
     """The state before time 0 (no instance yet) and the requests refused by reason."""
-    services = tuple(dict.fromkeys(service(pool) for pool in fleet.pools))
+    takers = services(fleet)
     regions = [region.name for region in fleet.regions]
-    requests, reasons = _requests(trace, fleet, services)
+    requests, reasons = _requests(trace, fleet, takers)
     n = len(trace)
-    pools, curves = _pools(fleet, services)
+    pools, curves = _pools(fleet)
     slots = int(pools["maximum"].sum())
     batch = max(1, min(int(pools["max_batch"].max()), n))
     if slots * batch > MOST_PLACES:
@@ -245,8 +276,13 @@ def allocate(
     for name in ("region_threshold", "release_one_below", "release_two_below"):
         clock[name] = getattr(fleet.routing, name)
 
-    r, m, t = len(regions), len(services), len(fleet.tiers)
-    endpoint = pools["model"] * r + pools["region"]
+    r, m, t = len(regions), len(takers), len(fleet.tiers)
+    endpoints = _endpoints(takers, pools["region"], r)
+    of_pool = [
+        [i for i, found in enumerate(takers.values()) if p in found] for p in range(len(pools))
+    ]
+    pools["service_count"] = [len(found) for found in of_pool]
+    pools["services"] = np.cumsum(pools["service_count"]) - pools["service_count"]
     away = fleet.latency_s + np.where(np.eye(r, dtype=bool), -np.inf, 0.0)
     state = State(
         clock=clock,
@@ -254,7 +290,7 @@ def allocate(
         instances=np.zeros(slots, INSTANCE),
         pools=pools,
         curves=curves,
-        series=np.zeros((7, len(pools), int(np.ceil(duration_s / interval_s - 1e-9)))),
+        series=np.zeros((ROWS, len(pools), int(np.ceil(duration_s / interval_s - 1e-9)))),
         batch_finish=np.zeros((slots, batch), np.int64),
         batch_request=np.zeros((slots, batch), np.int32),
         ranking=np.full(int(2 * pools["width"].sum()), NEVER),
@@ -263,25 +299,74 @@ def allocate(
         delivery_request=np.zeros(max(n, 1), np.int64),
         latency=np.array(fleet.latency_s, np.float64, order="C"),
         region_order=np.array(np.argsort(away, axis=1, kind="stable"), np.int64, order="C"),
-        endpoint_start=np.searchsorted(np.sort(endpoint), np.arange(m * r + 1)).astype(np.int64),
-        endpoint_pools=np.argsort(endpoint, kind="stable").astype(np.int64),
+        endpoint_start=np.cumsum([0] + [len(found) for found in endpoints], dtype=np.int64),
+        endpoint_pools=np.array([p for found in endpoints for p in found], np.int64),
+        pool_services=np.array([i for found in of_pool for i in found], np.int64),
+        handover=_handover(takers),
         router_queue=np.full((m, 2), -1, np.int64),
         router_waiting=np.zeros((m, r), np.int64),
         deferred=np.full((m, t, 2), -1, np.int64),
         deferred_count=np.zeros(m, np.int64),
+        deferred_home=np.zeros((m, r), np.int64),
         deferrable=np.array([tier.deferrable for tier in fleet.tiers], bool),
         priority_after=np.array([tier.priority_after_s for tier in fleet.tiers], np.float64),
     )
     return state, reasons
 
 
-def service(pool: Pool) -> tuple[str, bool]:
-    """What a pool does for whom: its model, and whether it takes over after the first token."""
-    return pool.model, pool.role == "decode"
+class Service(NamedTuple):
+    """What is done for whom: a model, for the tiers that all the same pools of it take, once by
+    the pools that requests go to first and once by those that they are handed to."""
+
+    model: str
+    takes_over: bool
+    tiers: tuple[str, ...]
+
+
+def services(fleet: Fleet) -> dict[Service, tuple[int, ...]]:
+    """Every service of a fleet with the pools that do it."""
+    groups: dict[str, dict[tuple[int, ...], tuple[str, ...]]] = {}
+    for tier in fleet.tiers:
+        for model in dict.fromkeys(pool.model for pool in fleet.pools):
+            found = groups.setdefault(model, {})
+            taking = tuple(
+                p
+                for p, pool in enumerate(fleet.pools)
+                if pool.model == model and pool.takes(tier.name)
+            )
+            found[taking] = (*found.get(taking, ()), tier.name)
+    out: dict[Service, tuple[int, ...]] = {}
+    for p, pool in enumerate(fleet.pools):
+        for taking, tiers in groups.get(pool.model, {}).items():
+            if p in taking:
+                service = Service(pool.model, pool.role == "decode", tiers)
+                out[service] = (*out.get(service, ()), p)
+    return out
+
+
+def _endpoints(
+    takers: dict[Service, tuple[int, ...]], region: Array, regions: int
+) -> list[list[int]]:
+    return [
+        [p for p in found if region[p] == r] for found in takers.values() for r in range(regions)
+    ]
+
+
+def _handover(takers: dict[Service, tuple[int, ...]]) -> Array:
+    """``[services, 2]``: the service that takes over from each, and the one its requests start
+    with; -1: none."""
+    known = list(takers)
+    out = np.full((len(known), 2), -1, np.int64)
+    for i, service in enumerate(known):
+        for column, takes_over in enumerate((True, False)):
+            other = service._replace(takes_over=takes_over)
+            if other in takers and not (service.takes_over and takes_over):
+                out[i, column] = known.index(other)
+    return out
 
 
 def _requests(
-    trace: Trace, fleet: Fleet, services: tuple[tuple[str, bool], ...]
+    trace: Trace, fleet: Fleet, takers: dict[Service, tuple[int, ...]]
 ) -> tuple[Array, dict[str, int]]:
     requests = np.zeros(len(trace), REQUEST)
     requests["arrival"] = trace.arrival_s
@@ -290,28 +375,33 @@ def _requests(
     requests["next"] = requests["newer"] = requests["older"] = requests["pool"] = -1
     requests["serving"] = -1
     requests["outcome"] = UNFINISHED
-    entries = [model if not takes_over else None for model, takes_over in services]
-    requests["model"] = _codes(trace.models, entries)[trace.model]
+    first = np.full((len(trace.models), len(trace.tiers)), -1, np.int16)
+    for i, service in enumerate(takers):
+        if not service.takes_over:
+            tiers = [name in service.tiers for name in trace.tiers]
+            first[np.ix_([name == service.model for name in trace.models], tiers)] = i
+    requests["model"] = first[trace.model, trace.tier]
     requests["home"] = _codes(trace.regions, [r.name for r in fleet.regions])[trace.region]
     requests["tier"] = _codes(trace.tiers, [t.name for t in fleet.tiers])[trace.tier]
 
-    longest, context = np.zeros((2, len(services) + 1), np.int64)
-    for pool in fleet.pools:
-        code = services.index(service(pool))
-        longest[code] = max(longest[code], _longest(pool))
-        context[code] = max(context[code], pool.max_context or NO_LIMIT)
-    for pool in fleet.pools:
-        if pool.role == "prefill":
-            first, then = services.index(service(pool)), services.index((pool.model, True))
-            longest[first] = min(longest[first], longest[then])
-            context[first] = min(context[first], context[then])
+    longest, context = np.zeros((2, len(takers) + 1), np.int64)
+    for i, found in enumerate(takers.values()):
+        longest[i] = max(_longest(fleet.pools[p]) for p in found)
+        context[i] = max(fleet.pools[p].max_context or NO_LIMIT for p in found)
+    for i, (then, found) in enumerate(zip(_handover(takers)[:, 0], takers.values(), strict=True)):
+        if any(fleet.pools[p].role == "prefill" for p in found):
+            longest[i] = min(longest[i], longest[then])
+            context[i] = min(context[i], context[then])
     unserved = requests["model"] < 0
+    served = [any(pool.model == name for pool in fleet.pools) for name in trace.models]
+    known = np.array(served or [False])[trace.model]
     need = trace.input_tokens.astype(np.int64) + trace.output_tokens
     beyond = ~unserved & (need > context[requests["model"]])
     too_long = ~unserved & ~beyond & (need > longest[requests["model"]])
     requests["outcome"][unserved | beyond | too_long] = REJECTED
     reasons = {
-        NO_POOL: int(unserved.sum()),
+        NO_POOL: int((unserved & ~known).sum()),
+        NO_TIER: int((unserved & known).sum()),
         BEYOND_CONTEXT: int(beyond.sum()),
         TOO_LONG: int(too_long.sum()),
     }
@@ -326,7 +416,7 @@ def _longest(pool: Pool) -> int:
     return min(pool.profile.kv_capacity_tokens, pool.max_context or NO_LIMIT)
 
 
-def _pools(fleet: Fleet, services: tuple[tuple[str, bool], ...]) -> tuple[Array, Array]:
+def _pools(fleet: Fleet) -> tuple[Array, Array]:
     """Their records, and the different curves of their profiles."""
     regions = [region.name for region in fleet.regions]
     pools = np.zeros(len(fleet.pools), POOL)
@@ -344,13 +434,14 @@ def _pools(fleet: Fleet, services: tuple[tuple[str, bool], ...]) -> tuple[Array,
         row["watermark"] = int(WATERMARK * profile.kv_capacity_tokens)
         router = fleet.routing.decode if pool.role == "decode" else fleet.routing.instance
         row["router"], row["batching"] = ROUTERS.index(router), BATCHING.index(pool.batching)
-        row["then"] = -1
+        tokens = min(profile.max_batch_tokens, COMPUTE_TOKENS)
+        row["token_s"] = iteration_s(profile, 0, 0, tokens, tokens**2 / 2) / tokens
         if pool.role == "prefill" and pool.link is not None:
-            row["then"] = services.index((pool.model, True))
+            row["hands"] = 1
             row["kv_bytes"], row["link"] = pool.link.kv_bytes_per_token, pool.link.bytes_s
             row["shared_link"] = pool.link.shared_bytes_s
         row["startup"] = pool.startup_s
-        row["model"], row["region"] = services.index(service(pool)), regions.index(pool.region)
+        row["region"] = regions.index(pool.region)
         row["minimum"], row["maximum"] = pool.minimum, pool.maximum
     pools["width"] = [1 << max(int(maximum) - 1, 0).bit_length() for maximum in pools["maximum"]]
     pools["tree"] = 2 * (np.cumsum(pools["width"]) - pools["width"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from simulation.compiled import kernel
-from simulation.engine.accounting import settle
+from simulation.engine.accounting import count_arrival, settle
 from simulation.engine.heaps import schedule
 from simulation.progress import iteration_end, iterations_done
 from simulation.ranking import rank
@@ -79,7 +79,8 @@ def enqueue(s: Any, slot: int, r: int, t: float) -> None:
         instance.work += request.osl - request.generated
     else:
         pool.arrived_tokens += request.isl
-        instance.work += request.isl + (1 if pool.then >= 0 else request.osl)
+        count_arrival(s, instance.pool, t, request.isl)
+        instance.work += request.isl + (1 if pool.hands else request.osl)
         instance.pending += request.isl
     request.pool = instance.pool
     if instance.k == 0:
