@@ -45,9 +45,19 @@ def tables_list(relative: str) -> list[str]:
     return sorted(path.stem for path in folder(relative).glob("*.parquet"))
 
 
-def table_read(relative: str, name: str) -> pl.DataFrame:
-    """One table of a run; raises NotFound naming those there are."""
+def table_path(relative: str, name: str) -> Path:
+    """The file of one table of a run; raises NotFound naming those there are."""
     if _TABLE.fullmatch(name) and name in tables_list(relative):
-        return pl.read_parquet(folder(relative) / f"{name}.parquet")
+        return folder(relative) / f"{name}.parquet"
     known = ", ".join(tables_list(relative)) or "none"
     raise NotFound(f"There is no table {name!r} here; there are: {known}.")
+
+
+def table_read(relative: str, name: str, offset: int = 0, limit: int | None = None) -> pl.DataFrame:
+    """One table of a run, or ``limit`` rows of it from ``offset`` on."""
+    return pl.scan_parquet(table_path(relative, name)).slice(offset, limit).collect()
+
+
+def table_rows(relative: str, name: str) -> int:
+    """How many rows a table has, without reading them."""
+    return int(pl.scan_parquet(table_path(relative, name)).select(pl.len()).collect().item())

@@ -8,7 +8,7 @@ import polars as pl
 from rest_framework.negotiation import DefaultContentNegotiation
 from rest_framework.renderers import BaseRenderer
 
-from planner.exports import without_formulas
+from planner.exports import PARQUET, without_formulas
 
 ISO = "%Y-%m-%dT%H:%M:%S%.fZ"  # UTC, a fraction of a second only where there is one
 
@@ -39,6 +39,18 @@ class CsvRenderer(BaseRenderer):
 
     def render(self, data: pl.DataFrame, *_: Any) -> bytes:
         return without_formulas(_finite(data)).write_csv(datetime_format=ISO).encode()
+
+
+class ParquetRenderer(BaseRenderer):
+    """For the choice alone: the view sends the file as it lies, and refusals are JSON."""
+
+    media_type = PARQUET
+    format = "parquet"
+    charset = None
+    render_style = "binary"
+
+    def render(self, data: Any, *_: Any) -> bytes:
+        raise NotImplementedError
 
 
 def table_rows(table: pl.DataFrame) -> list[dict[str, Any]]:

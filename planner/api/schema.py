@@ -17,6 +17,7 @@ from drf_spectacular.utils import (
 from planner.api.base import KEY_HEADER
 from planner.api.errors import MEDIA_TYPE, TITLES
 from planner.api.serializers import accounts, options, runs, scenarios, traces
+from planner.exports import PARQUET
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -313,10 +314,19 @@ run_tables = extend_schema(
 run_table = extend_schema(
     operation_id="runs_table_retrieve",
     tags=["runs"],
-    summary="Rows of a table, as JSON or CSV",
-    description="`Accept: text/csv` or `?format=csv` gives CSV.",
+    summary="Rows of a table, as JSON, CSV or Parquet",
+    description="`Accept: text/csv` or `?format=csv` gives CSV, `?format=parquet` the whole table "
+    "as a Parquet file: the way for `requests`, which has a row per request of the replay.",
     parameters=[runs.RowsAsked, IF_NONE_MATCH, ETAG],
     responses=answers(
-        {(200, "application/json"): runs.TableRows, (200, CSV): str, 304: None}, 400, 404, 409
+        {
+            (200, "application/json"): runs.TableRows,
+            (200, CSV): str,
+            (200, PARQUET): OpenApiTypes.BINARY,
+            304: None,
+        },
+        400,
+        404,
+        409,
     ),
 )

@@ -11,11 +11,24 @@ import polars as pl
 
 from planner.errors import NotReady, PlannerError
 from planner.models import Run
-from planner.selectors.runs import run_result, run_table, run_tables
+from planner.selectors.runs import run_result, run_table, run_table_rows, run_tables
 
+PARQUET = "application/vnd.apache.parquet"
+CSV_ROWS = 1_000_000  # more are for Parquet: a text of them takes gigabytes
 MAIN_TABLES = ("plan", "policies", "forecast", "series")  # what a CSV of a run is, first found
 LATER = ("pdf", "html", "xlsx", "hpa", "keda", "wva", "dynamo", "llm-d", "terraform")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet would run a cell that begins so
+
+
+def run_csv(run: Run, name: str) -> str:
+    """A table of a run as CSV; raises NotReady where it is too long for that."""
+    rows = run_table_rows(run, name)
+    if rows > CSV_ROWS:
+        raise NotReady(
+            f"Table {name} has {rows:,} rows, and a CSV holds {CSV_ROWS:,} at most; "
+            "take it as Parquet."
+        )
+    return csv_text(run_table(run, name))
 
 
 def csv_text(table: pl.DataFrame) -> str:
@@ -52,7 +65,7 @@ def export_run(
     writers: dict[str, Callable[[], tuple[str, str]]] = {
         "csv": lambda: (
             f"run-{run.pk}-{table or main_table(run)}.csv",
-            csv_text(run_table(run, table or main_table(run))),
+            run_csv(run, table or main_table(run)),
         ),
         "json": lambda: (f"run-{run.pk}.json", json_text(run)),
     }

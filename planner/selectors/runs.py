@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -41,6 +42,17 @@ def run_tables(run: Run) -> list[str]:
     return storage.tables_list(run.store) if run.state == Run.State.COMPLETED else []
 
 
-def run_table(run: Run, name: str) -> pl.DataFrame:
+def run_table(run: Run, name: str, offset: int = 0, limit: int | None = None) -> pl.DataFrame:
     run_result(run)
-    return storage.table_read(run.store, name)
+    return storage.table_read(run.store, name, offset, limit)
+
+
+def run_table_rows(run: Run, name: str) -> int:
+    run_result(run)
+    return storage.table_rows(run.store, name)
+
+
+def run_table_path(run: Run, name: str) -> Path:
+    """The Parquet file of a table."""
+    run_result(run)
+    return storage.table_path(run.store, name)

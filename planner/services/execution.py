@@ -16,7 +16,6 @@ from planner.models import Run, Trace
 from planner.pipeline import study
 from planner.pipeline.progress import Progress
 from planner.pipeline.provisioning import provision
-from planner.services.provisioning import asked_of
 from planner.pipeline.sources import StoredTrace
 from planner.pipeline.study import Outcome, Traces
 from planner.scenario.document import parse
@@ -24,6 +23,7 @@ from planner.scenario.known import Known
 from planner.scenario.schema import Forecast, Scenario
 from planner.selectors.traces import trace_ready
 from planner.services import traces
+from planner.services.provisioning import asked_of
 from planner.services.resolution import known_of
 
 Options = dict[str, Any]

@@ -73,4 +73,5 @@ urlpatterns = [
     at("runs/<int:pk>/delete/", runs.delete, "run-delete"),
     at("runs/<int:pk>/result.json", runs.result, "run-result"),
     at("runs/<int:pk>/<str:name>.csv", runs.table, "run-table"),
+    at("runs/<int:pk>/<str:name>.parquet", runs.parquet, "run-parquet"),
 ]

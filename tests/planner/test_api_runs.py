@@ -4,6 +4,7 @@ import csv
 import io
 from datetime import timedelta
 
+import polars as pl
 import pytest
 
 from planner import storage
@@ -153,6 +154,15 @@ def test_a_whole_table_comes_as_csv(api, completed, accept):
     assert rows[1]["requests"] == ""  # a gap
     table = storage.table_read(completed.store, "demand").fill_nan(None)
     assert sum(float(row["requests"] or 0) for row in rows) == table["requests"].sum()
+
+
+def test_a_whole_table_comes_as_the_file_it_is_kept_in(api, completed):
+    given = api.get(f"{URL}{completed.pk}/tables/demand/?format=parquet")
+    assert given["Content-Type"] == "application/vnd.apache.parquet"
+    table = pl.read_parquet(io.BytesIO(b"".join(given.streaming_content)))
+    assert table.equals(storage.table_read(completed.store, "demand"))
+    none = api.get(f"{URL}{completed.pk}/tables/nothing/?format=parquet")
+    assert none.status_code == 404 and none["Content-Type"] == "application/problem+json"
 
 
 def test_part_of_a_table_comes_as_csv(api, completed):

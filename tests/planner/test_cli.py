@@ -246,7 +246,14 @@ def test_simulate_with_its_tables(folder: Path) -> None:
     assert all(found[name].keys() == LATENCY for name in ("ttft_ms", "tbt_ms", "e2e_ms"))
     assert found["arrived"] == found["completed"] + found["rejected"] + found["unfinished"]
     assert found["arrived"] == sum(300 + 10 * minute for minute in range(45, 60))
-    assert {path.stem for path in out.iterdir()} == {"demand", "replicas", "policies", "tiers"}
+    kept = {"demand", "series", "policies", "tiers", "groups", "requests"}
+    assert {path.name for path in out.iterdir()} == {
+        "result.json", *(f"{name}.parquet" for name in kept),
+    }  # fmt: skip
+    assert json.loads((out / "result.json").read_text()) == found
+    requests = pl.read_parquet(out / "requests.parquet")
+    assert requests.height == found["arrived"]
+    assert requests["met"].mean() == pytest.approx(found["slo_attainment"]["chat"])
 
 
 def test_seed_of_the_command_line_draws_other_requests(folder: Path) -> None:

@@ -14,10 +14,12 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
+from planner import storage
 from planner.models import Run, User
 from planner.selectors.runs import run_table
+from planner.services.scenarios import scenario_create
 from tests.planner.web_pages import json_in, signed_in, text_of
-from tests.planner.web_study import LABELS, POOLS, completed_run
+from tests.planner.web_study import DOCUMENT, LABELS, POOLS, completed_run
 
 
 @pytest.fixture
@@ -279,3 +281,27 @@ def test_pages_of_lists_take_a_fixed_number_of_queries(
     for address in ("/", "/runs/", "/scenarios/", "/traces/"):
         with django_assert_max_num_queries(14):
             assert client.get(address).status_code == 200
+
+
+def test_every_request_is_kept_where_asked_for_and_taken_as_parquet(
+    client: Client, study: Run
+) -> None:
+    table = pl.DataFrame({"ttft_ms": [12.5, None], "met": [True, False]})
+    storage.tables_write(study.store, {"requests": table})
+    link = reverse("web:run-parquet", args=[study.pk, "requests"])
+    page = client.get(url(study)).content.decode()
+    assert f'href="{link}"' in page and "requests.csv" not in page
+    answer = client.get(link)
+    assert answer["Content-Type"] == "application/vnd.apache.parquet"
+    body = io.BytesIO(b"".join(answer.streaming_content))  # type: ignore[attr-defined]
+    assert pl.read_parquet(body).equals(table)
+    assert client.get(reverse("web:run-parquet", args=[study.pk, "none"])).status_code == 404
+
+
+def test_a_simulation_is_asked_for_with_its_requests(client: Client, planner: User) -> None:
+    kept = scenario_create(owner=planner, document=DOCUMENT)
+    start = reverse("web:scenario-run", args=[kept.pk]) + "?policy=flat-peak"
+    for given in ({"requests": "1"}, {}):
+        client.post(start, {"kind": "simulate", **given})
+        run = Run.objects.order_by("-pk")[0]
+        assert run.options == {"policy": "flat-peak"} | ({"requests": True} if given else {})

@@ -47,6 +47,9 @@ class SimulateOptions(StrictSerializer):
     seed = serializers.IntegerField(
         min_value=0, max_value=SEED_MAX, required=False, help_text="Left out: the scenario's seed."
     )
+    requests = serializers.BooleanField(
+        required=False, help_text="Keep a table with a row per request; left out: no."
+    )
 
 
 class CompareOptions(StrictSerializer):

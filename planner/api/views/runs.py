@@ -3,6 +3,8 @@ from __future__ import annotations
 from typing import Any
 
 from django.db.models import QuerySet
+from django.http import FileResponse
+from django.http.response import HttpResponseBase
 from rest_framework import exceptions, generics, status
 from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
@@ -12,11 +14,20 @@ from rest_framework.reverse import reverse
 from planner.api import schema
 from planner.api.base import ApiView
 from planner.api.filters import Pages, RunFilter, StrictFilter, StrictOrdering
-from planner.api.renderers import CsvRenderer, table_rows
+from planner.api.renderers import CsvRenderer, ParquetRenderer, table_rows
 from planner.api.serializers.runs import PoolAsked, RowsAsked, RunDetail, RunItem, SavingsAsked
 from planner.errors import NotReady
+from planner.exports import CSV_ROWS, PARQUET
 from planner.models import Run
-from planner.selectors.runs import run_get, run_result, run_table, run_tables, runs_list
+from planner.selectors.runs import (
+    run_get,
+    run_result,
+    run_table,
+    run_table_path,
+    run_table_rows,
+    run_tables,
+    runs_list,
+)
 from planner.selectors.savings import savings
 from planner.services.provisioning import operator_sensitivity, results_pool, savings_sweep
 from planner.services.runs import run_cancel, run_delete
@@ -118,26 +129,40 @@ class RunTablesView(ApiView):
 
 
 class RunTableView(ApiView):
-    renderer_classes = [JSONRenderer, CsvRenderer]
+    renderer_classes = [JSONRenderer, CsvRenderer, ParquetRenderer]
 
     @schema.run_table
-    def get(self, request: Request, run_id: int, table: str) -> Response:
+    def get(self, request: Request, run_id: int, table: str) -> HttpResponseBase:
         given = RowsAsked(data=request.query_params)
         given.is_valid(raise_exception=True)
-        whole = run_table(run_get(run_id), table)
+        run, form = run_get(run_id), request.accepted_renderer.format
         offset, limit = given.validated_data["offset"], given.validated_data.get("limit")
-        if request.accepted_renderer.format == "csv":
-            name = f"run-{run_id}-{table}.csv"
+        total = run_table_rows(run, table)
+        name = f"run-{run_id}-{table}.{form}"
+        if form == "parquet":
+            return FileResponse(
+                run_table_path(run, table).open("rb"),
+                as_attachment=True,
+                filename=name,
+                content_type=PARQUET,
+            )
+        if form == "csv":
+            if limit is None and total > CSV_ROWS:
+                raise NotReady(
+                    f"Table {table} has {total:,} rows, and a CSV holds {CSV_ROWS:,} at most; give "
+                    "a limit, or take it as Parquet."
+                )
             headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-            return Response(whole.slice(offset, limit), headers=headers)
+            return Response(run_table(run, table, offset, limit), headers=headers)
         limit = limit or JSON_ROWS
+        rows = run_table(run, table, offset, limit)
         body = {
             "table": table,
-            "columns": whole.columns,
-            "total": whole.height,
+            "columns": rows.columns,
+            "total": total,
             "offset": offset,
             "limit": limit,
-            "rows": table_rows(whole.slice(offset, limit)),
+            "rows": table_rows(rows),
         }
         return Response(body)
 

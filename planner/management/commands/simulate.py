@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from argparse import ArgumentParser
 from pathlib import Path
@@ -12,6 +13,8 @@ from planner.management.base import RunCommand
 from planner.models import Run
 from planner.scenario.schema import POLICIES
 
+OUT_NAMES = {"replicas.parquet": "series.parquet"}
+
 
 class Command(RunCommand):
     help = "Replay one policy on a scenario's requests."
@@ -21,10 +24,18 @@ class Command(RunCommand):
         super().add_arguments(parser)
         parser.add_argument("--policy", required=True, choices=list(POLICIES))
         parser.add_argument("--seed", type=int, help="left out: the scenario's")
-        parser.add_argument("--out", type=Path, help="folder for the tables, as Parquet")
+        parser.add_argument(
+            "--out",
+            type=Path,
+            help="folder for result.json and the tables as Parquet, one of all requests among them",
+        )
 
     def run_options(self, options: dict[str, Any]) -> dict[str, Any]:
-        given = {"policy": options["policy"], "seed": options["seed"]}
+        given = {
+            "policy": options["policy"],
+            "seed": options["seed"],
+            "requests": True if options["out"] else None,
+        }
         return {name: value for name, value in given.items() if value is not None}
 
     def answer(self, options: dict[str, Any]) -> dict[str, Any]:
@@ -33,7 +44,8 @@ class Command(RunCommand):
             options["out"].mkdir(parents=True, exist_ok=True)
             store = Run.objects.values_list("store", flat=True).get(pk=answer["run"])
             for table in storage.folder(store).glob("*.parquet"):
-                shutil.copy(table, options["out"] / table.name)
+                shutil.copy(table, options["out"] / OUT_NAMES.get(table.name, table.name))
+            (options["out"] / "result.json").write_text(json.dumps(answer, indent=2) + "\n")
         return answer
 
     def words(self, answer: dict[str, Any]) -> str:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from django.contrib import messages
-from django.http import HttpResponse
+from django.http import FileResponse, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.text import slugify
 from django.views.decorators.http import require_POST, require_safe
 
-from planner.exports import csv_text, json_text
+from planner.exports import PARQUET, json_text, run_csv
 from planner.models import Run
-from planner.selectors.runs import run_get, run_table, runs_list
+from planner.selectors.runs import run_get, run_table_path, runs_list
 from planner.services import runs
 from planner.services.provisioning import results_pool
 from planner.web.errors import planners_only
@@ -88,8 +88,19 @@ def delete(request: Request, pk: int) -> HttpResponse:
 def table(request: Request, pk: int, name: str) -> HttpResponse:
     """One table of a run as a CSV file."""
     run = run_get(pk)
-    text = csv_text(run_table(run, name))
-    return _attachment(text, "text/csv; charset=utf-8", f"{_stem(run)}-{name}.csv")
+    return _attachment(run_csv(run, name), "text/csv; charset=utf-8", f"{_stem(run)}-{name}.csv")
+
+
+@require_safe
+def parquet(request: Request, pk: int, name: str) -> FileResponse:
+    """One table of a run as the Parquet file it is kept in."""
+    run = run_get(pk)
+    return FileResponse(
+        run_table_path(run, name).open("rb"),
+        as_attachment=True,
+        filename=f"{_stem(run)}-{name}.parquet",
+        content_type=PARQUET,
+    )
 
 
 @require_safe

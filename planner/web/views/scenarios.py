@@ -115,7 +115,9 @@ def run(request: Request, pk: int) -> HttpResponse:
     if kind not in KINDS:
         raise PlannerError(f"There is no kind of run {kind!r}; choose from {', '.join(KINDS)}.")
     policy = request.GET.get("policy", "")
-    options = {"policy": policy} if kind == Run.Kind.SIMULATE and policy in POLICIES else {}
+    options: dict[str, Any] = {}
+    if kind == Run.Kind.SIMULATE and policy in POLICIES:
+        options = {"policy": policy} | ({"requests": True} if "requests" in request.POST else {})
     return _start(request, scenario_get(str(pk)), kind, options)
 
 
