@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from simulation import invariants
 from simulation.engine import entry
+from simulation.engine.observing import Observer
 from simulation.engine.state import (
     S_BUSY,
     S_DRAINING,
@@ -25,7 +26,7 @@ from simulation.engine.state import (
 )
 from simulation.errors import SimulationError
 from simulation.fleet import Fleet
-from simulation.policies.base import Observation, ScalingPolicy, actions_of
+from simulation.policies.base import ScalingPolicy, actions_of
 from simulation.results import PoolSeries, PoolTotals, RequestLog, SimulationResult
 from simulation.trace import Trace
 
@@ -159,9 +160,8 @@ def _run_window(
     """Advance to the end of the window; requests waiting per pool at the end of each interval."""
     intervals = s.series.shape[2]
     waiting = np.zeros((len(fleet.pools), intervals))
-    router_pool = _router_pools(s)
+    observe = Observer(s, policy)
     control, interval, reported = 1, 0, 0.0
-    observed = 0.0
     now = 0.0
     while now < duration_s:
         next_control = control * float(policy.interval_s)
@@ -176,9 +176,7 @@ def _run_window(
         if now == next_control:
             control += 1
             if now < duration_s:
-                observation = _observe(s, now, now - observed, router_pool)
-                observed = now
-                asked = actions_of(policy.decide(observation))
+                asked = actions_of(policy.decide(observe(now)))
                 entry.scale(s, _targets(asked.targets, fleet), now, False)
                 entry.tend(s, now)
         if progress is not None and now / duration_s >= reported + 0.01:
@@ -194,43 +192,6 @@ def _drain(s: State, duration_s: float, interval_s: float) -> None:
         now = float(min(duration_s + ticks * interval_s, duration_s + DRAIN_S))
         if entry.advance(s, now):
             entry.tend(s, now)
-
-
-def _router_pools(s: State) -> Array:
-    """``[services, regions]``: the pool that answers for requests waiting at a region's router, the
-    first of the service in the region nearest to home that has one."""
-    services, regions = s.router_waiting.shape
-    out = np.full((services, regions), -1)
-    for service in range(services):
-        for home in range(regions):
-            for region in s.region_order[home]:
-                endpoint = service * regions + region
-                first, end = s.endpoint_start[endpoint : endpoint + 2]
-                if first < end:
-                    out[service, home] = s.endpoint_pools[first]
-                    break
-    return out
-
-
-def _observe(s: State, now: float, since_s: float, router_pool: Array) -> Observation:
-    """A pool without ready instances counts as full while requests wait for it at the router, and
-    those count among its waiting: else nothing would ever call for its first instance."""
-    utilisation = np.zeros(len(s.pools))
-    entry.observe(s, now, utilisation, False)
-    waiting = s.pools["waiting"].copy()
-    np.add.at(waiting, router_pool, s.router_waiting)
-    utilisation[(s.pools["ready"] == 0) & (waiting > 0)] = 1.0
-    input_tps = s.pools["arrived_tokens"] / since_s
-    s.pools["arrived_tokens"] = 0
-    return Observation(
-        time_s=now,
-        ready=s.pools["ready"].copy(),
-        starting=s.pools["starting"].copy(),
-        draining=s.pools["draining"].copy(),
-        utilisation=utilisation,
-        waiting=waiting,
-        input_tps=input_tps,
-    )
 
 
 def _request_log(s: State) -> RequestLog:

@@ -1,0 +1,200 @@
+"""Chiron's hierarchical backpressure (methods.md E8; arXiv 2501.08090).
+
+What the source of these rules leaves open, and what we take: how far a batch grows or shrinks in a
+step (``grow``, ``shrink``), and that the comparison with the previous throughput counts only while
+the batch is full, since with room left in it throughput follows the load and says nothing of it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from math import ceil
+
+import numpy as np
+
+from simulation.fleet import Fleet
+from simulation.performance.profile import iteration_s
+from simulation.policies.base import Actions, IntArray, Observation
+from simulation.policies.endpoints import Endpoints, cheapest_first, initial_counts
+from simulation.policies.silos import BATCH, INTERACTIVE, kind_of
+from simulation.policies.stability import ROUNDING
+
+DAY_S = 86_400.0
+FULL = 0.9  # of the largest batch: its mean above that counts as full
+GROUP_S = 300.0  # batch requests queued within so long of each other are one group
+
+
+class Chiron:
+    """For a fleet of interactive, mixed and batch pools (``silos.chiron_fleet``).
+
+    Local: the largest batch of each pool grows while backpressure, the larger of observed over
+    target TBT and previous over present throughput, is below 1, and shrinks above. The target is
+    the tightest TBT limit of the tiers the pool serves; without one only throughput counts.
+
+    Interactive: running instances over interactive and mixed ones are held at ``theta``; instances
+    are added at once above it and taken away one at a time below, interactive ones first. Mixed
+    instances that run count as running interactive requests.
+
+    Batch: instances are added where queued groups would miss their deadline (the tightest limit of
+    the deferrable tiers, else a day) at the rate the profile gives for requests of ``lengths``
+    tokens (mean input, mean output; one pair or one per pool), and retired when the queue is empty.
+    """
+
+    wants_signals = True
+
+    def __init__(
+        self,
+        lengths: tuple[float, float] | Sequence[tuple[float, float]],
+        theta: float = 0.6,
+        grow: float = 1.1,
+        shrink: float = 0.8,
+        tune_batch: bool = True,
+        interval_s: float = 15.0,
+        name: str = "chiron",
+    ) -> None:
+        self._lengths, self._theta = lengths, theta
+        self._grow, self._shrink, self._tune = grow, shrink, tune_batch
+        self._interval_s, self._name = interval_s, name
+        self._fleet: Fleet | None = None
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def interval_s(self) -> float:
+        return self._interval_s
+
+    def reset(self, fleet: Fleet) -> IntArray:
+        self._fleet, self._ends = fleet, Endpoints(fleet)
+        kinds = [kind_of(pool, fleet) for pool in fleet.pools]
+        self._places: dict[tuple[str, str], tuple[tuple[int, ...], tuple[int, ...]]] = {}
+        self._batch: dict[str, tuple[int, ...]] = {}
+        for place in dict.fromkeys((pool.model, pool.region) for pool in fleet.pools):
+            here = [p for p, q in enumerate(fleet.pools) if (q.model, q.region) == place]
+            own = [p for p in here if kinds[p] == INTERACTIVE]
+            mixed = [p for p in here if kinds[p] not in (INTERACTIVE, BATCH)]
+            self._places[place] = (cheapest_first(fleet, own), cheapest_first(fleet, mixed))
+        for p, pool in enumerate(fleet.pools):
+            if kinds[p] == BATCH:
+                self._batch[pool.model] = (*self._batch.get(pool.model, ()), p)
+        self._batch = {m: cheapest_first(fleet, pools) for m, pools in self._batch.items()}
+        self._queues: dict[str, deque[list[float]]] = {model: deque() for model in self._batch}
+        self._largest = np.array([pool.profile.max_batch for pool in fleet.pools], np.float64)
+        self._sizes = self._largest.copy()
+        self._throughput = np.zeros(len(fleet.pools))
+        self._tbt = np.array([_tbt_limit(fleet, p) for p in range(len(fleet.pools))])
+        batch_tiers = [tier for tier in fleet.tiers if tier.deferrable]
+        limits = [limit for t in batch_tiers for limit in (t.e2e_s, t.ttft_s) if limit is not None]
+        self._deadline_s = min(limits, default=DAY_S)
+        self._isl, self._osl = np.broadcast_to(
+            np.asarray(self._lengths, np.float64), (len(fleet.pools), 2)
+        ).T
+        return initial_counts(fleet)
+
+    def decide(self, observation: Observation) -> Actions:
+        assert self._fleet is not None, "reset comes first"
+        targets = observation.ready + observation.starting
+        for own, mixed in self._places.values():
+            self._interactive(targets, own, mixed, observation)
+        for model, pools in self._batch.items():
+            self._batches(targets, model, pools, observation)
+        return Actions(targets, max_batch=self._tuned(observation) if self._tune else None)
+
+    def _interactive(
+        self,
+        targets: IntArray,
+        own: tuple[int, ...],
+        mixed: tuple[int, ...],
+        observation: Observation,
+    ) -> None:
+        at = [*own, *mixed]
+        present = int(targets[at].sum())
+        if observation.signals is None or not observation.ready[at].any():
+            if not present and observation.waiting[at].any():
+                self._ends.move(targets, own or mixed, 1)
+            return
+        busy = np.nan_to_num(observation.signals.busy[at])
+        running = float((busy * observation.ready[at]).sum())
+        wanted = max(1, ceil(running / self._theta - ROUNDING))
+        if wanted > present:
+            self._ends.move(targets, own or mixed, wanted - present)
+        elif wanted < present and not self._ends.move(targets, own, -1):
+            self._ends.move(targets, mixed, -1)
+
+    def _batches(
+        self, targets: IntArray, model: str, pools: tuple[int, ...], observation: Observation
+    ) -> None:
+        """Batch instances of a model, in whichever region; its queue is one."""
+        now, at = observation.time_s, list(pools)
+        held = 0 if observation.deferred is None else int(observation.deferred[pools[0]])
+        queue = self._queues[model]
+        self._follow(queue, held + int(observation.waiting[at].sum()), now)
+        present = int(targets[at].sum())
+        if not queue:
+            idle = not (observation.utilisation[at] > 0).any()
+            if idle and present:
+                self._ends.move(targets, pools, -present)
+            return
+        rate = self._requests_s(pools[0])
+        ahead, wanted = 0.0, 1
+        for queued_s, count in queue:
+            ahead += count
+            left = max(queued_s + self._deadline_s - now, self._interval_s)
+            wanted = max(wanted, ceil(ahead / (rate * left) - ROUNDING))
+        if wanted > present:
+            self._ends.move(targets, pools, wanted - present)
+
+    @staticmethod
+    def _follow(queue: deque[list[float]], queued: int, now: float) -> None:
+        """Groups of what is queued, oldest first; those that left were the oldest."""
+        change = queued - sum(count for _, count in queue)
+        if change > 0:
+            if queue and now - queue[-1][0] < GROUP_S:
+                queue[-1][1] += change
+            else:
+                queue.append([now, change])
+        while change < 0 and queue:
+            gone = min(queue[0][1], -change)
+            queue[0][1] -= gone
+            change += gone
+            if not queue[0][1]:
+                queue.popleft()
+
+    def _requests_s(self, p: int) -> float:
+        """Requests/s of one instance with its batch full: each takes its prefill alone, and its
+        output tokens shared with the batch."""
+        assert self._fleet is not None
+        profile = self._fleet.pools[p].profile
+        isl, osl = float(self._isl[p]), float(self._osl[p])
+        fits = profile.kv_capacity_tokens / (isl + osl)
+        batch = max(1.0, min(float(self._sizes[p]), fits))
+        context = isl + osl / 2
+        base = float(iteration_s(profile, batch, batch * context, 0, 0))
+        prefill = float(iteration_s(profile, 0, 0, isl, isl * isl / 2))
+        return 1.0 / (prefill + osl * base / batch)
+
+    def _tuned(self, observation: Observation) -> IntArray:
+        signals = observation.signals
+        if signals is not None:
+            with np.errstate(invalid="ignore", divide="ignore"):
+                late = np.nan_to_num(signals.tbt_s / self._tbt)
+                now = signals.decode_tps / np.maximum(observation.ready, 1)
+                full = signals.batch >= FULL * self._sizes
+                slower = np.where(full & (now > 0), self._throughput / now, 0.0)
+            pressure = np.maximum(late, slower)
+            seen = (observation.ready > 0) & (signals.decode_tps > 0)
+            factor = np.where(pressure < 1, self._grow, np.where(pressure > 1, self._shrink, 1.0))
+            self._sizes = np.where(
+                seen, np.clip(self._sizes * factor, 1.0, self._largest), self._sizes
+            )
+            self._throughput = np.where(seen, now, self._throughput)
+        return np.floor(self._sizes).astype(np.int64)
+
+
+def _tbt_limit(fleet: Fleet, p: int) -> float:
+    """The tightest TBT limit of the tiers that pool ``p`` serves; infinite without one."""
+    serves = fleet.pools[p].tiers
+    limits = [t.tbt_s for t in fleet.tiers if serves is None or t.name in serves]
+    return min((limit for limit in limits if limit is not None), default=float("inf"))

@@ -1,0 +1,96 @@
+"""Pools cut apart by the tiers they serve (methods.md E8: the siloed baseline, and Chiron's kinds).
+
+Both change the fleet, not the policy: a pool becomes several that differ in ``Pool.tiers``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from simulation.errors import SimulationError
+from simulation.fleet import Fleet, Pool
+
+INTERACTIVE, MIXED, BATCH = "interactive", "mixed", "batch"
+BATCH_SHARE = 0.2  # SageServe, section 4: 16 instances for IW, 4 for NIW
+CHIRON_START = (10, 5, 5)  # SageServe, section 7.1: interactive, mixed, batch of model and region
+
+
+def siloed(fleet: Fleet, batch_share: float = BATCH_SHARE) -> tuple[Fleet, list[int]]:
+    """Every pool in two, one for the interactive tiers and one for the deferrable ones, with
+    ``batch_share`` of its instances in the latter; and the pool that each came from.
+
+    Each has at least one instance where the whole had two, and the minimum of the whole, as far as
+    it is there. Deferrable requests have instances of their own, so nothing holds them back: they
+    are no longer deferred. Without deferrable or without interactive tiers nothing is cut.
+    """
+    interactive, batch = tiers_by_kind(fleet)
+    if not interactive or not batch:
+        return fleet, list(range(len(fleet.pools)))
+    pools: list[Pool] = []
+    whence: list[int] = []
+    for p, pool in enumerate(fleet.pools):
+        kept = _kept(pool, interactive), _kept(pool, batch)
+        if not all(kept):
+            pools.append(pool)
+            whence.append(p)
+            continue
+        apart = round(pool.initial * batch_share)
+        apart = min(max(apart, 1), pool.initial - 1) if pool.initial > 1 else 0
+        for serves, initial in zip(kept, (pool.initial - apart, apart), strict=True):
+            pools.append(replace(pool, tiers=serves, initial=initial))
+            whence.append(p)
+    tiers = tuple(replace(tier, deferrable=False) for tier in fleet.tiers)
+    return replace(fleet, pools=tuple(pools), tiers=tiers), whence
+
+
+def chiron_fleet(
+    fleet: Fleet, start: tuple[int, int, int] = CHIRON_START
+) -> tuple[Fleet, list[int]]:
+    """Every pool in three: interactive, mixed (all tiers) and batch instances; and the pool that
+    each came from.
+
+    ``start`` instances of each kind per model and region go to its first pool that has room, the
+    others begin empty. Without deferrable tiers there is no third kind. Raises SimulationError for
+    prefill and decode pools: Chiron's instances do both.
+    """
+    if any(pool.role != "both" for pool in fleet.pools):
+        raise SimulationError("Chiron has no rule for prefill and decode pools, only for both.")
+    interactive, batch = tiers_by_kind(fleet)
+    kinds: list[tuple[tuple[str, ...] | None, int]] = [(interactive, start[0]), (None, start[1])]
+    if not interactive:
+        raise SimulationError("Chiron needs a tier that is not deferrable.")
+    if batch:
+        kinds.append((batch, start[2]))
+    pools: list[Pool] = []
+    whence: list[int] = []
+    placed: set[tuple[str, str]] = set()
+    for p, pool in enumerate(fleet.pools):
+        room = 0 if (pool.model, pool.region) in placed else pool.maximum
+        for kind, (tiers, count) in enumerate(kinds):
+            initial = min(count, room)
+            room -= initial
+            least = min(pool.minimum, pool.maximum) if kind == 0 else 0
+            pools.append(replace(pool, tiers=tiers, initial=initial, minimum=least))
+            whence.append(p)
+        if pool.maximum:
+            placed.add((pool.model, pool.region))
+    return replace(fleet, pools=tuple(pools)), whence
+
+
+def tiers_by_kind(fleet: Fleet) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Names of the interactive tiers and of the deferrable ones."""
+    interactive = tuple(tier.name for tier in fleet.tiers if not tier.deferrable)
+    return interactive, tuple(tier.name for tier in fleet.tiers if tier.deferrable)
+
+
+def kind_of(pool: Pool, fleet: Fleet) -> str:
+    """INTERACTIVE, BATCH, or MIXED where a pool takes tiers of both kinds."""
+    interactive, batch = tiers_by_kind(fleet)
+    serves = pool.tiers or (*interactive, *batch)
+    if not set(serves) & set(batch):
+        return MIXED if pool.tiers is None else INTERACTIVE
+    return MIXED if set(serves) & set(interactive) else BATCH
+
+
+def _kept(pool: Pool, tiers: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(name for name in tiers if pool.tiers is None or name in pool.tiers)
