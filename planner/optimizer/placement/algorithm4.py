@@ -1,0 +1,227 @@
+"""Seed 003, Algorithm 4: network affinity-aware scheduling and allocation, in both directions.
+
+One cycle: requests by priority; for each that grows, the subgroups that can take it, the lowest
+priority first, then those where the service has a group already (an existing group is widened
+before a new one is opened, unless a less precious subgroup has room); units are deducted from the
+tree at once. For each that shrinks, its groups, those on high-priority subgroups first; what they
+release is free in the next cycle only. What differs from the printed loop: pods go unit by unit,
+so that prefill and decode of one group are never split across subgroups (methods.md D5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.optimizer.placement.ledger import Block, Ledger, Row, blocks
+from planner.optimizer.placement.problem import (
+    Placement,
+    PlacementProblem,
+    Service,
+    Unplaced,
+    joined,
+    units,
+)
+from planner.optimizer.placement.scale_in import have, scaled_in
+
+Domain = tuple[int, ...]  # the S1 switches that a unit must lie under
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """One line of what a cycle decided: units of a service that came (or, below 0, went)."""
+
+    service: int
+    subgroup: int  # S2 * 3 + priority
+    units: int
+    existing: bool  # the service had a group there before
+
+
+def schedule(
+    problem: PlacementProblem, current: Placement | None = None
+) -> tuple[Placement, tuple[Allocation, ...]]:
+    """One cycle from ``current`` (nothing runs where None) to what ``problem`` wants."""
+    placed = Placement.of([]) if current is None else current
+    ledger = Ledger(problem, placed)
+    rows: list[Row] = []
+    unplaced: list[Unplaced] = []
+    log: list[Allocation] = []
+    kept = placed
+    for s in by_priority(problem.services):
+        service = problem.services[s]
+        present = have(placed, s, len(service.roles))
+        delta = tuple(w - h for w, h in zip(service.wanted, present, strict=True))
+        less = tuple(max(0, -d) for d in delta)
+        if any(less):
+            before = kept
+            kept = scaled_in(problem, kept, s, less)
+            log += _released(problem, before, kept, s)
+        more = tuple(max(0, d) for d in delta)
+        if any(more):
+            found, gaps = _scaled_out(problem, ledger, kept, s, more)
+            log += _allocated(problem, kept, s, found)
+            rows += found
+            unplaced += gaps
+    return joined(kept, Placement.of(rows, tuple(unplaced))), tuple(log)
+
+
+def by_priority(services: Sequence[Service]) -> list[int]:
+    return sorted(range(len(services)), key=lambda s: -services[s].priority)
+
+
+def _scaled_out(
+    problem: PlacementProblem, ledger: Ledger, placed: Placement, s: int, more: tuple[int, ...]
+) -> tuple[list[Row], list[Unplaced]]:
+    service = problem.services[s]
+    mine = placed.rows(placed.service == s)
+    if len(service.roles) > 1 and not all(more):
+        return _widened(problem, ledger, mine, s, more)
+    rows: list[Row] = []
+    gaps: list[Unplaced] = []
+    unit = int(mine.unit.max(initial=-1)) + 1
+    for shape, number in units(more, service.ratio):
+        left = number
+        for narrow, alternative in _tries(service):
+            parts = blocks(service, shape, alternative)
+            for domain in candidates(problem, ledger, mine, s, narrow, parts):
+                while left and (found := ledger.place_unit(s, unit, parts, domain)):
+                    rows += found
+                    unit, left = unit + 1, left - 1
+                if not left:
+                    break
+            if not left:
+                break
+        if left:
+            gaps.append(Unplaced(s, shape, left, why_not(problem, ledger, s, shape)))
+    return rows, gaps
+
+
+def _tries(service: Service) -> list[tuple[bool, tuple[tuple[int, ...], ...]]]:
+    """What to try in turn: preferred GPU types, then fallbacks; an affinity to one S1 switch is
+    given up last, and then a unit still lies in one subgroup."""
+    narrow = service.affinity == "s1" and len(service.roles) > 1
+    found = [(narrow, alternative) for alternative in service.alternatives]
+    if narrow:
+        found += [(False, alternative) for alternative in service.alternatives]
+    return found
+
+
+def candidates(
+    problem: PlacementProblem,
+    ledger: Ledger,
+    mine: Placement,
+    s: int,
+    narrow: bool,
+    parts: Sequence[Block],
+) -> list[Domain]:
+    """Domains with room for a unit, in the order of Algorithm 4: by priority of the subgroup, then
+    existing groups before new ones, then the fullest."""
+    centre = problem.services[s].centre
+    s1s = np.flatnonzero(problem.centre_of_s1 == centre)
+    key = s1s if narrow else problem.subgroup[s1s]
+    domains = [tuple(s1s[key == k].tolist()) for k in np.unique(key)]
+    there = set(problem.topology.s1[mine.node].tolist())
+    types = sorted({gpu for block in parts for _, gpu, _ in block.instances})
+
+    def rank(domain: Domain) -> tuple[int, bool, int, int]:
+        room = int(ledger.free_s1[np.ix_(domain, types)].sum())
+        return int(problem.tiers[domain[0]]), there.isdisjoint(domain), room, domain[0]
+
+    return sorted((d for d in domains if ledger.has_room(parts, d)), key=rank)
+
+
+def _widened(
+    problem: PlacementProblem, ledger: Ledger, mine: Placement, s: int, more: tuple[int, ...]
+) -> tuple[list[Row], list[Unplaced]]:
+    """More of one role only: each replica joins the group that has least of it and has room."""
+    service = problem.services[s]
+    rows: list[Row] = []
+    gaps: list[Unplaced] = []
+    narrow = service.affinity == "s1"
+    have_by_unit = {
+        int(u): [
+            len(np.unique(mine.replica[(mine.unit == u) & (mine.role == r)]))
+            for r in range(len(service.roles))
+        ]
+        for u in np.unique(mine.unit)
+    }
+    domain_of: dict[int, Domain] = {}
+    for u in have_by_unit:
+        s1 = int(problem.topology.s1[mine.node[mine.unit == u][0]])
+        together = problem.subgroup == problem.subgroup[s1]
+        domain_of[u] = (s1,) if narrow else tuple(np.flatnonzero(together).tolist())
+    for r, count in enumerate(more):
+        for done in range(count):
+            shape = tuple(int(i == r) for i in range(len(service.roles)))
+            found: list[Row] = []
+            for u in sorted(have_by_unit, key=lambda u: (have_by_unit[u][r], u)):
+                for alternative in service.alternatives:
+                    block = blocks(service, shape, alternative)[0]
+                    block = Block(r, have_by_unit[u][r], block.instances)
+                    found = ledger.place_unit(s, u, [block], domain_of[u])
+                    if found:
+                        break
+                if found:
+                    have_by_unit[u][r] += 1
+                    break
+            rows += found
+            if not found:
+                reason = (
+                    f"none of its groups has room for another {service.roles[r].name} instance "
+                    "beside it"
+                )
+                gaps.append(Unplaced(s, shape, count - done, reason))
+                break
+    return rows, gaps
+
+
+def why_not(problem: PlacementProblem, ledger: Ledger, s: int, shape: tuple[int, ...]) -> str:
+    """Why a unit fits nowhere, in words."""
+    service = problem.services[s]
+    s1s = np.flatnonzero(problem.centre_of_s1 == service.centre).tolist()
+    names = problem.topology.gpu_types
+    if any(
+        ledger.has_room(blocks(service, shape, alternative), s1s)
+        for alternative in service.alternatives
+    ):
+        return (
+            "enough GPUs are free, but no one subgroup has room for all instances of a unit"
+            if len(service.roles) > 1
+            else "enough GPUs are free, but spread over nodes with too few each"
+        )
+    wanted: dict[int, int] = {}
+    for block in blocks(service, shape, service.alternatives[0]):
+        for _, gpu, size in block.instances:
+            wanted[gpu] = wanted.get(gpu, 0) + size
+    free = ledger.free_s1[s1s].sum(axis=0)
+    return "; ".join(
+        f"{count:,} {names[gpu]} needed and {free[gpu]:,} free"
+        for gpu, count in sorted(wanted.items())
+    ) + (", nor enough of its fallbacks" if len(service.alternatives) > 1 else "")
+
+
+def _allocated(
+    problem: PlacementProblem, placed: Placement, s: int, rows: list[Row]
+) -> list[Allocation]:
+    if not rows:
+        return []
+    new, mine = Placement.of(rows), placed.rows(placed.service == s)
+    groups = problem.subgroup[problem.topology.s1]
+    there = set(groups[mine.node].tolist())
+    pairs = np.unique(np.stack([groups[new.node], new.unit]), axis=1)
+    return [
+        Allocation(s, int(g), int((pairs[0] == g).sum()), int(g) in there)
+        for g in np.unique(pairs[0])
+    ]
+
+
+def _released(
+    problem: PlacementProblem, before: Placement, after: Placement, s: int
+) -> list[Allocation]:
+    groups = problem.subgroup[problem.topology.s1]
+    left = set(after.unit[after.service == s].tolist())
+    gone = before.rows((before.service == s) & ~np.isin(before.unit, sorted(left)))
+    pairs = np.unique(np.stack([groups[gone.node], gone.unit]), axis=1)
+    return [Allocation(s, int(g), -int((pairs[0] == g).sum()), True) for g in np.unique(pairs[0])]

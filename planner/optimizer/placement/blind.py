@@ -1,0 +1,77 @@
+"""The baseline that ignores topology: all GPUs are one flat pool (seed 003, section 1).
+
+Each instance goes to the node with the most free GPUs, as Kubernetes' scheduler does by default
+(NodeResourcesFit with LeastAllocated), ties at random by the seed.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from planner.optimizer.placement.algorithm4 import by_priority, why_not
+from planner.optimizer.placement.ledger import Ledger, Row, blocks
+from planner.optimizer.placement.problem import Placement, PlacementProblem, Unplaced
+
+
+def place_blind(problem: PlacementProblem, seed: int = 0) -> Placement:
+    """All services from nothing, by priority, without a look at switches."""
+    ledger = Ledger(problem)
+    tree = problem.topology
+    shuffled = np.random.default_rng(seed).permutation(len(tree))
+    rows: list[Row] = []
+    unplaced: list[Unplaced] = []
+    for s in by_priority(problem.services):
+        service = problem.services[s]
+        pool = shuffled[tree.centre[shuffled] == service.centre]
+        of_type = {t: pool[tree.gpu[pool] == t] for t in range(len(tree.gpu_types))}
+        unit = 0
+        for shape, number in service.shapes:
+            for done in range(number):
+                found = _unit(problem, ledger, s, unit, shape, of_type)
+                if not found:
+                    reason = why_not(problem, ledger, s, shape)
+                    unplaced.append(Unplaced(s, shape, number - done, reason))
+                    break
+                rows += found
+                unit += 1
+    return Placement.of(rows, tuple(unplaced))
+
+
+def _unit(
+    problem: PlacementProblem,
+    ledger: Ledger,
+    s: int,
+    unit: int,
+    shape: tuple[int, ...],
+    of_type: dict[int, np.ndarray],
+) -> list[Row]:
+    """Instance by instance, each on its own preferred type while any node has room for it."""
+    service = problem.services[s]
+    rows: list[Row] = []
+    first = ledger.instance
+    for block in blocks(service, shape, service.alternatives[0]):
+        for part, _, size in block.instances:
+            for gpu in service.roles[block.role].parts[part].types:
+                taken = _most_free(ledger, of_type[gpu], size)
+                if taken:
+                    break
+            else:
+                ledger.give_back([(row[-2], row[-1]) for row in rows])
+                ledger.instance = first
+                return []
+            rows += [
+                (s, unit, block.role, block.replica, part, ledger.instance, node, gpus)
+                for node, gpus in taken
+            ]
+            ledger.instance += 1
+    return rows
+
+
+def _most_free(ledger: Ledger, nodes: np.ndarray, size: int) -> list[tuple[int, int]]:
+    largest = int(ledger.size[nodes].max(initial=0))
+    if size > largest:
+        return ledger.take(nodes, size)
+    if not len(nodes):
+        return []
+    best = int(nodes[np.argmax(ledger.free[nodes])])
+    return ledger.take(np.array([best]), size) if ledger.free[best] >= size else []

@@ -1,0 +1,154 @@
+"""The topological resource tree while it is being filled: what is free, and virtual allocation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.optimizer.placement.problem import IntArray, Placement, PlacementProblem, Service
+
+Row = tuple[int, ...]  # of Placement.COLUMNS
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One replica of a role: its instances lie under one S1 switch."""
+
+    role: int
+    replica: int
+    instances: tuple[tuple[int, int, int], ...]  # part, GPU type, GPUs; the largest first
+
+    @property
+    def gpus(self) -> int:
+        return sum(size for _, _, size in self.instances)
+
+
+def blocks(
+    service: Service, shape: Sequence[int], alternative: Sequence[Sequence[int]]
+) -> list[Block]:
+    """The replicas of a unit on the GPU types of ``alternative``, the largest first."""
+    found = []
+    for r, (count, role, types) in enumerate(zip(shape, service.roles, alternative, strict=True)):
+        instances = [
+            (p, gpu, part.gpus)
+            for p, (part, gpu) in enumerate(zip(role.parts, types, strict=True))
+            for _ in range(part.count)
+        ]
+        ordered = tuple(sorted(instances, key=lambda one: -one[2]))
+        found += [Block(r, i, ordered) for i in range(count)]
+    return sorted(found, key=lambda block: -block.gpus)
+
+
+class Ledger:
+    """GPUs free by node, by S1 switch and type. Allocation deducts at once ("virtual allocation",
+    seed 003, section 3.5), and a unit that does not fit whole leaves no trace."""
+
+    def __init__(self, problem: PlacementProblem, placed: Placement | None = None) -> None:
+        tree = problem.topology
+        self.size = tree.gpus
+        self.free = tree.gpus - problem.taken
+        self.instance = 0
+        if placed is not None:
+            self.free = self.free - placed.used(len(tree))
+            self.instance = int(placed.instance.max(initial=-1)) + 1
+        self.s1, self.gpu = tree.s1, tree.gpu
+        s1s = int(tree.s1.max(initial=-1)) + 1
+        self.free_s1 = np.zeros((s1s, len(tree.gpu_types)), np.int64)
+        np.add.at(self.free_s1, (tree.s1, tree.gpu), self.free)
+        order = np.lexsort((tree.gpu, tree.s1))
+        keys = tree.s1[order] * len(tree.gpu_types) + tree.gpu[order]
+        starts = np.searchsorted(keys, np.arange(s1s * len(tree.gpu_types) + 1))
+        self._nodes, self._starts = order, starts
+
+    def nodes(self, s1: int, gpu: int) -> IntArray:
+        at = s1 * self.free_s1.shape[1] + gpu
+        return self._nodes[self._starts[at] : self._starts[at + 1]]
+
+    def take(self, nodes: IntArray, size: int) -> list[tuple[int, int]]:
+        """(node, GPUs) of one instance on the fullest node it fits on, or on whole free nodes where
+        it is larger than one; empty where it fits nowhere."""
+        free, largest = self.free[nodes], int(self.size[nodes].max(initial=0))
+        if size <= largest:
+            fits = np.where(free >= size, free, largest + 1)
+            best = int(np.argmin(fits))
+            return self._deduct([(int(nodes[best]), size)]) if fits[best] <= largest else []
+        whole = nodes[(free == self.size[nodes]) & (free == largest)]
+        count = -(-size // largest) if largest else 1
+        if len(whole) < count:
+            return []
+        sizes = [largest] * (count - 1) + [size - largest * (count - 1)]
+        return self._deduct([(int(n), s) for n, s in zip(whole[:count], sizes, strict=True)])
+
+    def give_back(self, taken: Sequence[tuple[int, int]]) -> None:
+        self._deduct([(node, -gpus) for node, gpus in taken])
+
+    def _deduct(self, taken: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        for node, gpus in taken:
+            self.free[node] -= gpus
+            self.free_s1[self.s1[node], self.gpu[node]] -= gpus
+        return taken
+
+    def place_block(self, block: Block, s1: int) -> list[tuple[Block, int, int, int, int]]:
+        """(block, part, instance, node, GPUs) under one S1 switch; empty where it does not fit."""
+        rows: list[tuple[Block, int, int, int, int]] = []
+        for number, (part, gpu, size) in enumerate(block.instances):
+            found = self.take(self.nodes(s1, gpu), size)
+            if not found:
+                self.give_back([(node, gpus) for *_, node, gpus in rows])
+                return []
+            rows += [(block, part, number, node, gpus) for node, gpus in found]
+        return rows
+
+    def place_unit(
+        self, service: int, unit: int, parts: Sequence[Block], s1s: Sequence[int]
+    ) -> list[Row]:
+        """The rows of a unit under ``s1s`` (one domain), or none where it does not fit whole.
+
+        One replica after the other ("AssignOnePod"): where the unit is already, else under the
+        fullest switch that has room.
+        """
+        if not self.has_room(parts, s1s):
+            return []
+        done: list[tuple[Block, int, int, int, int]] = []
+        used: list[int] = []
+        for block in parts:
+            for s1 in self._order(block, s1s, used):
+                found = self.place_block(block, s1)
+                if found:
+                    done += found
+                    if s1 not in used:
+                        used.append(s1)
+                    break
+            else:
+                self.give_back([(node, gpus) for *_, node, gpus in done])
+                return []
+        return list(self._rows(service, unit, done))
+
+    def has_room(self, parts: Sequence[Block], s1s: Sequence[int]) -> bool:
+        """Whether enough GPUs of each type are free under ``s1s``, wherever they are."""
+        need = np.zeros(self.free_s1.shape[1], np.int64)
+        for block in parts:
+            for _, gpu, size in block.instances:
+                need[gpu] += size
+        return bool((self.free_s1[list(s1s)].sum(axis=0) >= need).all())
+
+    def _order(self, block: Block, s1s: Sequence[int], used: list[int]) -> list[int]:
+        rest = [s1 for s1 in s1s if s1 not in used]
+        if len(rest) > 1:
+            types = sorted({gpu for _, gpu, _ in block.instances})
+            room = self.free_s1[np.ix_(rest, types)].sum(axis=1)
+            rest = [rest[i] for i in np.argsort(room, kind="stable") if room[i] >= block.gpus]
+        return used + rest
+
+    def _rows(
+        self, service: int, unit: int, done: list[tuple[Block, int, int, int, int]]
+    ) -> Iterator[Row]:
+        ids: dict[tuple[int, int, int], int] = {}
+        for block, part, number, node, gpus in done:
+            at = (block.role, block.replica, number)
+            if at not in ids:
+                ids[at] = self.instance
+                self.instance += 1
+            yield service, unit, block.role, block.replica, part, ids[at], node, gpus

@@ -1,0 +1,203 @@
+"""What a placement is worth: affinity honoured, KV bandwidth lost, priorities kept, fragments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.optimizer.placement.problem import (
+    HIGH,
+    FloatArray,
+    IntArray,
+    Placement,
+    PlacementProblem,
+)
+from simulation.topology import CENTRE, KV_SHARE, NODE, S1, S2
+
+BoolArray = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """Penalty points per GPU of a unit, each a step below the one before: assumed, an order of
+    precedence rather than a price. Fewer points are better."""
+
+    unplaced: float = 1000.0  # times 1 + the service's priority; also for a unit that is split
+    missed: float = 100.0  # affinity
+    fallback: float = 30.0  # a GPU that is not of the preferred type
+    tier: float = 10.0  # per step of priority above what the service needs
+    bandwidth: float = 20.0  # times the share of KV bandwidth lost: 4 across S1 switches
+    fragment: float = 0.01  # per free GPU on a node that is partly used
+
+
+POINTS = Weights()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Units:
+    """One row per placed unit."""
+
+    service: IntArray  # [u]
+    unit: IntArray  # [u]
+    gpus: IntArray  # [u]
+    level: IntArray  # [u] the lowest level that holds all of it
+    honoured: BoolArray  # [u] its affinity, and one S1 switch for each replica of several parts
+    split: BoolArray  # [u] its roles lie in more than one subgroup
+    share: FloatArray  # [u] of the network bandwidth; 1 where nothing is handed over
+    fallback_gpus: IntArray  # [u]
+    dear_gpus: IntArray  # [u] GPU-steps above the priority that the service needs
+    tier: IntArray  # [u] highest priority of a subgroup it lies in
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Measures:
+    """The figures of one placement; shares are fractions."""
+
+    units: Units
+    placed_units: int
+    unplaced_units: int
+    unplaced_gpus: int
+    placed_gpus: int
+    honoured: float | None  # of placed units of several roles; None where there are none
+    missed_units: int
+    split_units: int
+    bandwidth_lost: float  # mean over units that hand over, by GPUs; 0 where none does
+    fallback_gpus: int
+    dear_gpus: int  # GPU-steps of higher-priority subgroups used without need
+    high_free: int  # GPUs free on high-priority subgroups
+    high_gpus: int  # GPUs there
+    fragmented_gpus: int  # free on nodes that are partly used
+    penalty: float  # points, see Weights: the objective, fewer are better
+
+
+def measure(
+    problem: PlacementProblem,
+    placement: Placement,
+    weights: Weights = POINTS,
+    shares: Sequence[float] = KV_SHARE,
+) -> Measures:
+    """All figures of ``placement``; a unit is as fast as the lowest switch that holds all of it
+    allows, which is what its slowest pair of prefill and decode sees."""
+    found = measure_units(problem, placement, shares)
+    services = problem.services
+    several = np.array([len(service.roles) > 1 for service in services], bool)[found.service]
+    weight = np.array([1.0 + service.priority for service in services])
+    lost_units = sum(gap.number for gap in placement.unplaced)
+    lost = [
+        (gap.service, gap.number * services[gap.service].gpus(gap.shape))
+        for gap in placement.unplaced
+    ]
+    points = weights.unplaced * sum(weight[s] * gpus for s, gpus in lost)
+    whole = ~found.split
+    each = weights.unplaced * weight[found.service] + weights.fragment
+    points += float((each * found.gpus)[found.split].sum())  # what it fills is no merit
+    points += weights.missed * float(found.gpus[whole & ~found.honoured].sum())
+    points += weights.bandwidth * float((found.gpus * (1 - found.share))[whole].sum())
+    points += weights.fallback * float(found.fallback_gpus[whole].sum())
+    points += weights.tier * float(found.dear_gpus[whole].sum())
+    used = problem.taken + placement.used(len(problem.topology))
+    free = problem.topology.gpus - used
+    fragments = int(free[(used > 0) & (free > 0)].sum())
+    high = problem.tiers[problem.topology.s1] == HIGH
+    speaking = found.gpus * several
+    return Measures(
+        units=found,
+        placed_units=len(found.unit),
+        unplaced_units=lost_units,
+        unplaced_gpus=sum(gpus for _, gpus in lost),
+        placed_gpus=int(found.gpus.sum()),
+        honoured=float(found.honoured[several].mean()) if several.any() else None,
+        missed_units=int((~found.honoured).sum()),
+        split_units=int(found.split.sum()),
+        bandwidth_lost=float((speaking * (1 - found.share)).sum() / max(1, speaking.sum())),
+        fallback_gpus=int(found.fallback_gpus.sum()),
+        dear_gpus=int(found.dear_gpus.sum()),
+        high_free=int(free[high].sum()),
+        high_gpus=int(problem.topology.gpus[high].sum()),
+        fragmented_gpus=fragments,
+        penalty=points + weights.fragment * fragments,
+    )
+
+
+def measure_units(
+    problem: PlacementProblem, placement: Placement, shares: Sequence[float] = KV_SHARE
+) -> Units:
+    """What each placed unit is like."""
+    tree, services = problem.topology, problem.services
+    keys, at = np.unique(np.stack([placement.service, placement.unit]), axis=1, return_inverse=True)
+    at, count = at.reshape(-1), keys.shape[1]
+    service = keys[0]
+    level = np.full(count, CENTRE, np.int64)
+    for candidate in (CENTRE, S2, S1, S1 - 1, NODE):
+        level[_one_each(tree.above(candidate)[placement.node], at, count)] = candidate
+    s1 = tree.s1[placement.node]
+    within = _one_each(problem.subgroup[s1], at, count)
+    several = np.array([len(one.roles) > 1 for one in services], bool)[service]
+    limit = np.array([{"s1": S1, "s2": S2, "none": CENTRE}[one.affinity] for one in services])
+    blocks, block_at = np.unique(
+        np.stack([at, placement.role, placement.replica]), axis=1, return_inverse=True
+    )
+    together = _one_each(s1, block_at.reshape(-1), blocks.shape[1])
+    broken = np.zeros(count, bool)
+    np.logical_or.at(broken, blocks[0], ~together)
+    parted = np.array([any(len(r.parts) > 1 for r in one.roles) for one in services], bool)
+    preferred = _preferred(problem)
+    first = preferred[placement.service, placement.role, placement.part]
+    need = np.array([one.need for one in services], np.int64)
+    steps = np.maximum(0, problem.tiers[s1] - need[placement.service])
+    tier = np.zeros(count, np.int64)
+    np.maximum.at(tier, at, problem.tiers[s1])
+    return Units(
+        service=service,
+        unit=keys[1],
+        gpus=_sums(placement.gpus, at, count),
+        level=level,
+        honoured=(~several | (level <= limit[service])) & ~(parted[service] & broken),
+        split=several & ~within,
+        share=np.where(several, np.asarray(shares, float)[level], 1.0),
+        fallback_gpus=_sums(placement.gpus * (tree.gpu[placement.node] != first), at, count),
+        dear_gpus=_sums(placement.gpus * steps, at, count),
+        tier=tier,
+    )
+
+
+def service_share(found: Units, s: int) -> tuple[float, float] | None:
+    """Share of the network bandwidth that hand-overs of a service see: the harmonic mean over its
+    units by GPUs, so that the mean transfer takes as long, and the worst. None without units."""
+    mine = found.service == s
+    if not mine.any():
+        return None
+    gpus, share = found.gpus[mine], np.maximum(found.share[mine], 1e-9)
+    return float(gpus.sum() / (gpus / share).sum()), float(share.min())
+
+
+def _one_each(values: IntArray, at: IntArray, count: int) -> BoolArray:
+    """Whether all of ``values`` with the same ``at`` are one and the same."""
+    low = np.full(count, np.iinfo(np.int64).max)
+    high = np.full(count, -1, np.int64)
+    np.minimum.at(low, at, values)
+    np.maximum.at(high, at, values)
+    same: BoolArray = low == high
+    return same
+
+
+def _sums(values: IntArray, at: IntArray, count: int) -> IntArray:
+    total = np.zeros(count, np.int64)
+    np.add.at(total, at, values)
+    return total
+
+
+def _preferred(problem: PlacementProblem) -> IntArray:
+    """The preferred GPU type by service, role and part."""
+    services = problem.services
+    roles = max((len(one.roles) for one in services), default=0)
+    parts = max((len(role.parts) for one in services for role in one.roles), default=0)
+    found = np.zeros((len(services), roles, parts), np.int64)
+    for s, one in enumerate(services):
+        for r, role in enumerate(one.roles):
+            for p, part in enumerate(role.parts):
+                found[s, r, p] = part.types[0]
+    return found

@@ -1,0 +1,255 @@
+"""What is to be placed, and where it went: services, their units, and a table of what runs where.
+
+Seed 003, section 3.3: a *deployment group* holds prefill and decode instances of one service under
+one network affinity constraint; an *RDMA subgroup* is a set of switches of one priority. A group
+grows by *units*: the smallest number of instances that keeps the ratio of the roles. A unit hands
+KV caches over within itself, so that it is never split across subgroups (the algorithm as printed
+could).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import product
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.errors import ScenarioError
+from simulation.topology import S1, S2, Topology
+
+IntArray = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float64]
+
+AFFINITIES = ("s1", "s2", "none")  # every unit under one S1 switch; one S2 switch; no constraint
+LOW, MEDIUM, HIGH = range(3)  # priority of an RDMA subgroup
+TIERS = ("low", "medium", "high")
+MOST_ALTERNATIVES = 6  # choices of GPU types tried for one service, the most preferred first
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Instances of one kind in a replica of a role, each on ``gpus`` GPUs of one type."""
+
+    name: str
+    gpus: int
+    types: tuple[int, ...]  # GPU types it may run on, the preferred first
+    count: int = 1  # per replica of the role
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """Prefill, decode or both. A replica of several parts (attention and FFN of a mixture of
+    experts, methods.md D6) lies under one S1 switch, in the ratio of their counts."""
+
+    name: str
+    parts: tuple[Part, ...]
+
+    @property
+    def gpus(self) -> int:
+        return sum(part.gpus * part.count for part in self.parts)
+
+
+@dataclass(frozen=True)
+class Service:
+    """``wanted[i]`` replicas of ``roles[i]`` in a data centre; ``ratio`` is what a unit has of each
+    (empty: the smallest units that have all roles)."""
+
+    name: str
+    centre: int
+    roles: tuple[Role, ...]
+    wanted: tuple[int, ...]
+    ratio: tuple[int, ...] = ()
+    affinity: str = "s2"
+    priority: int = 0  # of the service, the larger the sooner
+
+    def __post_init__(self) -> None:
+        if self.affinity not in AFFINITIES:
+            raise ScenarioError(
+                f"{self.name}: affinity is one of {', '.join(AFFINITIES)}, not {self.affinity!r}."
+            )
+        if len(self.wanted) != len(self.roles) or len(self.ratio) not in (0, len(self.roles)):
+            raise ScenarioError(f"{self.name}: give wanted and ratio once per role.")
+        if any(count < 0 for count in self.wanted) or any(count < 1 for count in self.ratio):
+            raise ScenarioError(f"{self.name}: wanted must be at least 0 and ratio at least 1.")
+
+    @cached_property
+    def shapes(self) -> tuple[tuple[tuple[int, ...], int], ...]:
+        """Units to place: replicas by role, and how many such units."""
+        return units(self.wanted, self.ratio)
+
+    @cached_property
+    def alternatives(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
+        """GPU types by role and part, the preferred first: fewest steps down the lists."""
+        flat = [part.types for role in self.roles for part in role.parts]
+        ranked = sorted(product(*(range(len(types)) for types in flat)), key=lambda r: (sum(r), r))
+        found = []
+        for ranks in ranked[:MOST_ALTERNATIVES]:
+            chosen = iter(types[rank] for types, rank in zip(flat, ranks, strict=True))
+            found.append(tuple(tuple(next(chosen) for _ in role.parts) for role in self.roles))
+        return tuple(found)
+
+    def gpus(self, shape: tuple[int, ...]) -> int:
+        """GPUs of one unit."""
+        return sum(n * role.gpus for n, role in zip(shape, self.roles, strict=True))
+
+    def fallback_gpus(
+        self, shape: tuple[int, ...], alternative: tuple[tuple[int, ...], ...]
+    ) -> int:
+        """GPUs of one unit that are not of the preferred type."""
+        return sum(
+            n * part.gpus * part.count
+            for n, role, types in zip(shape, self.roles, alternative, strict=True)
+            for part, gpu in zip(role.parts, types, strict=True)
+            if gpu != part.types[0]
+        )
+
+    @property
+    def need(self) -> int:
+        """Priority of the subgroups it cannot do without: several preferred GPU types under one S1
+        switch need a high one, under one S2 switch a medium one."""
+        if len({part.types[0] for role in self.roles for part in role.parts}) == 1:
+            return LOW
+        return {"s1": HIGH, "s2": MEDIUM, "none": LOW}[self.affinity]
+
+
+def units(
+    wanted: tuple[int, ...], ratio: tuple[int, ...] = ()
+) -> tuple[tuple[tuple[int, ...], int], ...]:
+    """``wanted`` replicas by role as units as equal as can be, none without a role.
+
+    As many as the ratio allows for the role that there is least of; 31 and 20 at 3:2 are nine
+    units of (3, 2) and one of (4, 2). Without a ratio, as many as the smallest role has replicas.
+    A role that is wanted alone (an existing group is to grow in it) is one unit of its own.
+    """
+    if not any(wanted):
+        return ()
+    per = ratio or (1,) * len(wanted)
+    number = max(1, min(n // k for n, k in zip(wanted, per, strict=True)))
+    if len(wanted) > 1 and not all(wanted):
+        number = 1
+    shares = [[n // number + (i < n % number) for i in range(number)] for n in wanted]
+    listed = list(zip(*shares, strict=True))
+    return tuple((shape, listed.count(shape)) for shape in dict.fromkeys(listed))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Placement:
+    """What runs where: one row per instance and node (an instance larger than a node has several).
+
+    ``unit`` numbers the units of a service, ``replica`` the replicas of a role in a unit and
+    ``instance`` the instances of all. ``unplaced``: service, unit and why it has no place.
+    """
+
+    service: IntArray  # [k]
+    unit: IntArray  # [k]
+    role: IntArray  # [k]
+    replica: IntArray  # [k]
+    part: IntArray  # [k]
+    instance: IntArray  # [k]
+    node: IntArray  # [k]
+    gpus: IntArray  # [k] of that node
+    unplaced: tuple[Unplaced, ...] = ()
+
+    COLUMNS = ("service", "unit", "role", "replica", "part", "instance", "node", "gpus")
+
+    def __post_init__(self) -> None:
+        for name in self.COLUMNS:
+            array = np.array(getattr(self, name), np.int64)
+            array.setflags(write=False)
+            object.__setattr__(self, name, array)
+
+    @classmethod
+    def of(cls, rows: list[tuple[int, ...]], unplaced: tuple[Unplaced, ...] = ()) -> Placement:
+        table = np.array(rows, np.int64).reshape(-1, len(cls.COLUMNS)).T
+        return cls.of_table(list(table), unplaced)
+
+    @classmethod
+    def of_table(cls, table: list[IntArray], unplaced: tuple[Unplaced, ...] = ()) -> Placement:
+        """From one array per column."""
+        service, unit, role, replica, part, instance, node, gpus = table
+        return cls(service, unit, role, replica, part, instance, node, gpus, unplaced)
+
+    def rows(self, which: npt.NDArray[np.bool_]) -> Placement:
+        return Placement.of_table([getattr(self, name)[which] for name in self.COLUMNS])
+
+    def used(self, nodes: int) -> IntArray:
+        """GPUs in use by node, shape ``[n]``."""
+        found = np.zeros(nodes, np.int64)
+        np.add.at(found, self.node, self.gpus)
+        return found
+
+    def __len__(self) -> int:
+        return len(self.node)
+
+
+@dataclass(frozen=True, slots=True)
+class Unplaced:
+    """Units of one shape that found no place, and why."""
+
+    service: int
+    shape: tuple[int, ...]
+    number: int
+    reason: str
+
+
+def joined(kept: Placement, new: Placement) -> Placement:
+    """Both as one; the instances of ``new`` are numbered after those of ``kept`` already."""
+    table = [np.concatenate([getattr(one, name) for one in (kept, new)]) for name in kept.COLUMNS]
+    return Placement.of_table(table, new.unplaced)
+
+
+@dataclass(frozen=True, eq=False)
+class PlacementProblem:
+    """Services to place on the GPUs of ``topology`` that are not ``taken`` (``[n]``)."""
+
+    topology: Topology
+    services: tuple[Service, ...]
+    taken: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
+
+    def __post_init__(self) -> None:
+        taken = np.array(self.taken if len(self.taken) else np.zeros(len(self.topology)), np.int64)
+        if taken.shape != (len(self.topology),) or (taken > self.topology.gpus).any():
+            raise ScenarioError("More GPUs are taken on a node than it has.")
+        taken.setflags(write=False)
+        object.__setattr__(self, "taken", taken)
+
+    @cached_property
+    def tiers(self) -> IntArray:
+        """Priority of the subgroup of each S1 switch, shape ``[s1]`` (section 3.3): high where the
+        switch itself has several GPU types under it, medium where its S2 switch has, else low."""
+        tree = self.topology
+        count = int(tree.s1.max(initial=-1)) + 1
+        mixed = {above: _mixed(tree, above) for above in (S1, S2)}
+        tier = np.full(count, LOW, np.int64)
+        tier[tree.s1[mixed[S2][tree.s2]]] = MEDIUM
+        tier[tree.s1[mixed[S1][tree.s1]]] = HIGH
+        return tier
+
+    @cached_property
+    def subgroup(self) -> IntArray:
+        """Number of the RDMA subgroup of each S1 switch, shape ``[s1]``: the S1 switches of one
+        priority under one S2 switch."""
+        return self.s2_of_s1 * len(TIERS) + self.tiers
+
+    @cached_property
+    def s2_of_s1(self) -> IntArray:
+        tree = self.topology
+        found = np.zeros(int(tree.s1.max(initial=-1)) + 1, np.int64)
+        found[tree.s1] = tree.s2
+        return found
+
+    @cached_property
+    def centre_of_s1(self) -> IntArray:
+        tree = self.topology
+        found = np.full(int(tree.s1.max(initial=-1)) + 1, -1, np.int64)
+        found[tree.s1] = tree.centre
+        return found
+
+
+def _mixed(tree: Topology, level: int) -> npt.NDArray[np.bool_]:
+    """Whether what there is at ``level`` has several GPU types under it."""
+    under = tree.above(level)
+    pairs = np.unique(np.stack([under, tree.gpu]), axis=1)
+    return np.bincount(pairs[0], minlength=int(under.max(initial=-1)) + 1) > 1

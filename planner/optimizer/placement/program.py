@@ -1,0 +1,249 @@
+"""The exact placement as an integer program, on HiGHS.
+
+    minimise   sum over units of what their place costs + unplaced + fragments (Weights)
+    demand     units under one S1 switch + across switches of one subgroup + unplaced = wanted
+    slots      of each size under each S1 switch: no more than there are (room)
+    parts      replicas under the switches of a subgroup = those of the units that lie across it
+    nodes      opened under a switch * their GPUs >= GPUs in use there
+
+A unit has no variable for a place across subgroups: it is never split (methods.md D5). Identical
+subtrees are one class with all their slots together (``classes``); that is a relaxation, so its
+bound holds, and ``realise`` finds switches for the units again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import highspy
+import numpy as np
+
+from planner.errors import SolverFailed
+from planner.optimizer.highs import configured, load, run
+from planner.optimizer.placement.classes import Classes
+from planner.optimizer.placement.ledger import Block, blocks
+from planner.optimizer.placement.measures import Weights
+from planner.optimizer.placement.problem import IntArray, PlacementProblem
+from planner.optimizer.placement.room import Room
+from simulation.topology import S1, S2
+
+# What a column stands for. unit: service, shape, alternative, class, 0; wide: the same with a
+# subgroup class; part: service, role, alternative, S1 class, subgroup class; none: service, shape.
+Key = tuple[str, int, int, int, int, int]
+
+
+@dataclass(slots=True)
+class Program:
+    """Columns and rows as they are added."""
+
+    keys: list[Key] = field(default_factory=list)
+    cost: list[float] = field(default_factory=list)
+    upper: list[float] = field(default_factory=list)
+    start: list[int] = field(default_factory=lambda: [0])
+    index: list[int] = field(default_factory=list)
+    value: list[float] = field(default_factory=list)
+    low: list[float] = field(default_factory=list)
+    high: list[float] = field(default_factory=list)
+    fixed: float = 0.0  # of the objective
+
+    def row(self, low: float, high: float) -> int:
+        self.low.append(low)
+        self.high.append(high)
+        return len(self.low) - 1
+
+    def column(
+        self, key: Key, cost: float, upper: float, entries: Sequence[tuple[int, float]]
+    ) -> None:
+        self.keys.append(key)
+        self.cost.append(cost)
+        self.upper.append(upper)
+        self.index += [row for row, value in entries if value]
+        self.value += [value for _, value in entries if value]
+        self.start.append(len(self.index))
+
+    def lp(self) -> highspy.HighsLp:
+        lp = highspy.HighsLp()
+        lp.num_col_, lp.num_row_ = len(self.keys), len(self.low)
+        lp.col_cost_ = np.array(self.cost)
+        lp.col_lower_, lp.col_upper_ = np.zeros(len(self.keys)), np.array(self.upper)
+        lp.row_lower_, lp.row_upper_ = np.array(self.low), np.array(self.high)
+        lp.a_matrix_.format_ = highspy.MatrixFormat.kColwise
+        lp.a_matrix_.start_ = np.array(self.start)
+        lp.a_matrix_.index_ = np.array(self.index)
+        lp.a_matrix_.value_ = np.array(self.value)
+        lp.integrality_ = [highspy.HighsVarType.kInteger] * len(self.keys)
+        return lp
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """``counts`` by column that is not 0; None where there is no solution in time."""
+
+    counts: dict[Key, int] | None
+    bound: float
+    optimal: bool
+
+
+def build(
+    problem: PlacementProblem,
+    kinds: Classes,
+    room: Room,
+    weights: Weights,
+    shares: Sequence[float],
+) -> Program:
+    """The program over the classes of ``kinds``."""
+    made = Program()
+    slots = np.array([room.slots[list(members)].sum(axis=0) for members in kinds.switches])
+    rows = np.array(
+        [[made.row(-highspy.kHighsInf, float(n)) for n in line] for line in slots], np.int64
+    ).reshape(slots.shape)
+    opened = _node_rows(made, problem, kinds, weights)
+    near, across = max(shares[: S1 + 1]), shares[S2]
+    for s, service in enumerate(problem.services):
+        several = len(service.roles) > 1
+        places = [
+            c
+            for c, members in enumerate(kinds.switches)
+            if problem.centre_of_s1[members[0]] == service.centre
+        ]
+        pools = sorted({kinds.pool[c] for c in places})
+        excess = {
+            c: max(0, int(problem.tiers[kinds.switches[c][0]]) - service.need) for c in places
+        }
+        demand = {}
+        for k, (shape, number) in enumerate(service.shapes):
+            demand[k] = made.row(number, number)
+            points = weights.unplaced * (1 + service.priority) * service.gpus(shape)
+            made.column(("none", s, k, 0, 0, 0), points, number, [(demand[k], 1.0)])
+        links: dict[tuple[int, int, int], int] = {}
+        for a, alternative in enumerate(service.alternatives):
+            one = [
+                blocks(service, [int(i == r) for i in range(len(service.roles))], alternative)[0]
+                for r in range(len(service.roles))
+            ]
+            for k, (shape, number) in enumerate(service.shapes):
+                parts = blocks(service, shape, alternative)
+                need, gpus = room.of_unit(parts), service.gpus(shape)
+                base = weights.fallback * service.fallback_gpus(shape, alternative)
+                lost = weights.bandwidth * gpus * several
+                for c in places:
+                    fit = _fit(room, kinds.switches[c], need)
+                    if not fit:
+                        continue
+                    cost = base + lost * (1 - near) + weights.tier * gpus * excess[c]
+                    entries = [(demand[k], 1.0), *_uses(rows[c], need)]
+                    entries += _opens(opened, c, parts, cost_of := [0.0], weights)
+                    upper = float(min(number, fit))
+                    made.column(("unit", s, k, a, c, 0), cost + cost_of[0], upper, entries)
+                if not several or sum(shape) == 1:
+                    continue
+                for p in pools:
+                    mine = [c for c in places if kinds.pool[c] == p]
+                    if (slots[mine].sum(axis=0) < need).any():
+                        continue
+                    cost = base + lost * (1 - across) + weights.tier * gpus * excess[mine[0]]
+                    cost += weights.missed * gpus * (service.affinity == "s1")
+                    entries = [(demand[k], 1.0)]
+                    for r, count in enumerate(shape):
+                        if (a, r, p) not in links:
+                            links[a, r, p] = made.row(0.0, 0.0)
+                        entries.append((links[a, r, p], -float(count)))
+                    made.column(("wide", s, k, a, p, 0), cost, number, entries)
+            for (alt, r, p), row in links.items():
+                if alt != a:
+                    continue
+                total = sum(shape[r] * number for shape, number in service.shapes)
+                need = room.of_block(one[r])
+                for c in (c for c in places if kinds.pool[c] == p):
+                    if not (fit := _fit(room, kinds.switches[c], need)):
+                        continue
+                    entries = [(row, 1.0), *_uses(rows[c], need)]
+                    entries += _opens(opened, c, [one[r]], cost_of := [0.0], weights)
+                    upper = float(min(total, fit))
+                    made.column(("part", s, r, a, c, p), cost_of[0], upper, entries)
+    return made
+
+
+def solve(
+    made: Program,
+    *,
+    gap: float,
+    time_limit_s: float,
+    check: Callable[[], None],
+    begin: dict[Key, int] | None = None,
+) -> Answer:
+    """HiGHS to ``gap`` of the objective or until time runs out, from ``begin`` where given."""
+    highs = configured(time_limit_s=time_limit_s, gap=gap)
+    load(highs, made.lp())
+    if begin is not None:
+        known = [i for i, key in enumerate(made.keys) if key[0] != "open"]
+        highs.setSolution(
+            len(known),
+            np.array(known, np.int32),
+            np.array([float(begin.get(made.keys[i], 0)) for i in known]),
+        )
+    run(highs, check)
+    states, status, info = highspy.HighsModelStatus, highs.getModelStatus(), highs.getInfo()
+    if status not in (states.kOptimal, states.kTimeLimit, states.kModelEmpty):
+        raise SolverFailed(
+            f"HiGHS stopped with {highs.modelStatusToString(status)!r}: use algorithm4."
+        )
+    bound = info.mip_dual_bound + made.fixed
+    if info.primal_solution_status != highspy.SolutionStatus.kSolutionStatusFeasible:
+        return Answer(None, bound, False)
+    values = np.rint(highs.getSolution().col_value).astype(np.int64)
+    counts = {
+        key: int(n) for key, n in zip(made.keys, values, strict=True) if n and key[0] != "open"
+    }
+    return Answer(counts, bound, status != states.kTimeLimit)
+
+
+def _fit(room: Room, members: tuple[int, ...], need: IntArray) -> int:
+    """How many units of ``need`` fit under the switches if nothing else does."""
+    asked = need > 0
+    each = room.slots[np.array(members)][:, asked] // need[asked]
+    return int(each.min(axis=1).sum()) if asked.any() else 0
+
+
+def _uses(rows: IntArray, need: IntArray) -> list[tuple[int, float]]:
+    return [(int(row), float(n)) for row, n in zip(rows, need, strict=True)]
+
+
+def _node_rows(
+    made: Program, problem: PlacementProblem, kinds: Classes, weights: Weights
+) -> dict[tuple[int, int], int]:
+    """Rows that say how many nodes of a type are in use under a class of switches, and their
+    columns: each charges all its GPUs as fragments, what runs there takes them off again."""
+    tree = problem.topology
+    rows = {}
+    for c, members in enumerate(kinds.switches):
+        under = np.isin(tree.s1, members)
+        for gpu in np.unique(tree.gpu[under]).tolist():
+            nodes = under & (tree.gpu == gpu)
+            size = int(tree.gpus[nodes].max())
+            if size != tree.gpus[nodes].min():
+                continue  # nodes of several sizes: fragments are not charged, the bound still holds
+            taken = int(problem.taken[nodes].sum())
+            row = rows[c, gpu] = made.row(float(taken), highspy.kHighsInf)
+            made.fixed -= weights.fragment * taken
+            key = ("open", 0, 0, gpu, c, 0)
+            made.column(key, weights.fragment * size, int(nodes.sum()), [(row, float(size))])
+    return rows
+
+
+def _opens(
+    opened: dict[tuple[int, int], int],
+    c: int,
+    parts: Sequence[Block],
+    cost: list[float],
+    weights: Weights,
+) -> list[tuple[int, float]]:
+    """Entries of ``parts`` in the rows of nodes; takes what they use off ``cost``."""
+    used: dict[int, int] = {}
+    for block in parts:
+        for _, gpu, size in block.instances:
+            used[gpu] = used.get(gpu, 0) + size
+    found = [(opened[c, gpu], -float(n)) for gpu, n in used.items() if (c, gpu) in opened]
+    cost[0] -= weights.fragment * sum(n for gpu, n in used.items() if (c, gpu) in opened)
+    return found

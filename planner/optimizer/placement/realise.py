@@ -1,0 +1,184 @@
+"""From counts of the program to nodes: a switch for every unit, then nodes, the largest first."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from planner.optimizer.placement.classes import Classes
+from planner.optimizer.placement.ledger import Block, Ledger, blocks
+from planner.optimizer.placement.problem import Placement, PlacementProblem, Unplaced
+from planner.optimizer.placement.program import Key
+from planner.optimizer.placement.room import Room
+
+Placed = tuple[int, int, list[tuple[Block, int]]]  # service, shape, its blocks with their switch
+
+
+class Realiser:
+    """Gives units switches, counting slots only."""
+
+    def __init__(self, problem: PlacementProblem, room: Room) -> None:
+        self.problem, self.room = problem, room
+        self.slots = room.slots.copy()
+        self.done: list[Placed] = []
+        self.counts: dict[Key, int] = {}  # as columns of the program without classes
+
+    def near(self, s: int, k: int, a: int, members: tuple[int, ...], parts: list[Block]) -> bool:
+        """Under the fullest switch of ``members`` that has room."""
+        need, at = self.room.of_unit(parts), np.array(members)
+        fits = at[(self.slots[at] >= need).all(axis=1)]
+        if not len(fits):
+            return False
+        s1 = int(fits[np.argmin(self.slots[fits].sum(axis=1))])
+        self.slots[s1] -= need
+        self.done.append((s, k, [(block, s1) for block in parts]))
+        self._count(("unit", s, k, a, s1, 0))
+        return True
+
+    def across(self, s: int, k: int, a: int, members: tuple[int, ...], parts: list[Block]) -> bool:
+        """Replica by replica under switches of one subgroup."""
+        before, at, found = self.slots.copy(), np.array(members), []
+        for block in parts:
+            need = self.room.of_block(block)
+            fits = at[(self.slots[at] >= need).all(axis=1)]
+            if not len(fits):
+                self.slots = before
+                return False
+            s1 = int(fits[np.argmin(self.slots[fits].sum(axis=1))])
+            self.slots[s1] -= need
+            found.append((block, s1))
+        self._wide(s, k, a, found)
+        return True
+
+    def given(self, s: int, k: int, a: int, found: list[tuple[Block, int]]) -> None:
+        """On the switches that the program chose."""
+        for block, s1 in found:
+            self.slots[s1] -= self.room.of_block(block)
+        self._wide(s, k, a, found)
+
+    def _wide(self, s: int, k: int, a: int, found: list[tuple[Block, int]]) -> None:
+        self.done.append((s, k, found))
+        pool = int(self.problem.subgroup[found[0][1]])
+        self._count(("wide", s, k, a, pool, 0))
+        for block, s1 in found:
+            self._count(("part", s, block.role, a, s1, pool))
+
+    def _count(self, key: Key) -> None:
+        self.counts[key] = self.counts.get(key, 0) + 1
+
+
+def realise(
+    problem: PlacementProblem, kinds: Classes, room: Room, counts: dict[Key, int]
+) -> tuple[Placement, dict[Key, int]]:
+    """The placement of the program's ``counts``, and those as columns of single switches.
+
+    Units that find no switch of their class for themselves go anywhere their affinity allows, else
+    anywhere in a subgroup, else they are unplaced.
+    """
+    made = Realiser(problem, room)
+    wanted: list[tuple[int, str, int, int, int, int]] = []
+    for (what, s, k, a, at, _), n in counts.items():
+        if what in ("unit", "wide"):
+            size = problem.services[s].gpus(problem.services[s].shapes[k][0])
+            wanted += [(-size, what, s, k, a, at)] * n
+    chosen = _parts(kinds, counts) if kinds.alone else {}
+    over: list[tuple[int, int]] = []
+    for _, what, s, k, a, at in sorted(wanted):
+        service = problem.services[s]
+        parts = blocks(service, service.shapes[k][0], service.alternatives[a])
+        if what == "unit":
+            fine = made.near(s, k, a, kinds.switches[at], parts)
+        elif kinds.alone:
+            found = [(block, chosen[s, block.role, a, at].pop()) for block in parts]
+            made.given(s, k, a, found)
+            fine = True
+        else:
+            fine = any(made.across(s, k, a, members, parts) for members in kinds.pools[at])
+        if not fine:
+            over.append((s, k))
+    gaps = [(s, k, n) for (what, s, k, *_), n in counts.items() if what == "none"]
+    for s, k in over:
+        if not _anywhere(made, s, k):
+            gaps.append((s, k, 1))
+    return _packed(problem, made, gaps), _columns(made, problem, gaps)
+
+
+def _parts(kinds: Classes, counts: dict[Key, int]) -> dict[tuple[int, int, int, int], list[int]]:
+    """Switches of the replicas of wide units, by service, role, alternative and subgroup class."""
+    found: dict[tuple[int, int, int, int], list[int]] = {}
+    for (what, s, r, a, c, p), n in counts.items():
+        if what == "part":
+            found.setdefault((s, r, a, p), []).extend([kinds.switches[c][0]] * n)
+    return {at: sorted(switches) for at, switches in found.items()}
+
+
+def _anywhere(made: Realiser, s: int, k: int) -> bool:
+    problem = made.problem
+    service = problem.services[s]
+    s1s = np.flatnonzero(problem.centre_of_s1 == service.centre)
+    by_tier = [s1s[problem.tiers[s1s] == tier] for tier in np.unique(problem.tiers[s1s])]
+    for a, alternative in enumerate(service.alternatives):
+        parts = blocks(service, service.shapes[k][0], alternative)
+        if any(made.near(s, k, a, tuple(members.tolist()), parts) for members in by_tier):
+            return True
+        if len(parts) > 1:
+            groups = problem.subgroup[s1s]
+            for g in np.unique(groups):
+                if made.across(s, k, a, tuple(s1s[groups == g].tolist()), parts):
+                    return True
+    return False
+
+
+def _columns(
+    made: Realiser, problem: PlacementProblem, gaps: list[tuple[int, int, int]]
+) -> dict[Key, int]:
+    """Keys with the class numbers of ``classes(together=False)``."""
+    switch, pool = {}, {}
+    groups: dict[int, list[int]] = {}
+    order: list[int] = []
+    for s1 in np.unique(problem.topology.s1).tolist():
+        groups.setdefault(int(problem.subgroup[s1]), []).append(s1)
+    for p, number in enumerate(sorted(groups)):
+        pool[number] = p
+        order += groups[number]
+    switch = {s1: c for c, s1 in enumerate(order)}
+    found: dict[Key, int] = {}
+    for (what, s, k, a, at, other), n in made.counts.items():
+        where = pool[at] if what == "wide" else switch[at]
+        found[what, s, k, a, where, pool[other] if what == "part" else 0] = n
+    for s, k, n in gaps:
+        found["none", s, k, 0, 0, 0] = found.get(("none", s, k, 0, 0, 0), 0) + n
+    return found
+
+
+def _packed(
+    problem: PlacementProblem, made: Realiser, gaps: list[tuple[int, int, int]]
+) -> Placement:
+    """Nodes for all instances: under each switch the largest first, so that what keeps within the
+    slots fits (``room``). A unit of which an instance does not fit (sizes that do not divide one
+    another) is unplaced."""
+    ledger = Ledger(problem)
+    number = np.zeros(len(problem.services), np.int64)
+    units, instances = [], []
+    for s, k, found in made.done:
+        units.append((s, int(number[s]), k))
+        number[s] += 1
+        for block, s1 in found:
+            for part, gpu, size in block.instances:
+                instances.append((-size, len(units) - 1, block, part, gpu, s1))
+    instances.sort(key=lambda one: (one[0], one[1], one[2].role, one[2].replica))
+    rows: dict[int, list[tuple[int, ...]]] = {}
+    failed: set[int] = set()
+    for i, (size, u, block, part, gpu, s1) in enumerate(instances):
+        taken = ledger.take(ledger.nodes(s1, gpu), -size)
+        if not taken:
+            failed.add(u)
+        s, unit, _ = units[u]
+        rows.setdefault(u, []).extend(
+            (s, unit, block.role, block.replica, part, i, node, gpus) for node, gpus in taken
+        )
+    lost = gaps + [(units[u][0], units[u][2], 1) for u in sorted(failed)]
+    reason = "no placement of all services together has room for it"
+    unplaced = tuple(Unplaced(s, problem.services[s].shapes[k][0], n, reason) for s, k, n in lost)
+    return Placement.of(
+        [row for u, listed in rows.items() if u not in failed for row in listed], unplaced
+    )

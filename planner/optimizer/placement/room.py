@@ -1,0 +1,81 @@
+"""How many instances still fit under a switch, without packing nodes: one vector per S1 switch.
+
+An entry (GPU type, size) counts the slots of that size on the nodes under the switch,
+sum(floor(free / size)). An instance takes floor(its GPUs / size) slots of each size up to its own.
+No packing can take more slots than there are; where sizes divide one another (1, 2, 4, 8, 16) and
+the nodes', instances that keep within every count can always be packed, the largest first: nodes
+then fail a size only where its slots are used up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from planner.optimizer.placement.ledger import Block
+from planner.optimizer.placement.problem import IntArray, PlacementProblem
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Room:
+    """Slots by S1 switch and entry, and how instances count against them."""
+
+    entries: tuple[tuple[int, int], ...]  # GPU type, size
+    slots: IntArray  # [s1, e]
+    node: IntArray  # [t] GPUs of the largest node of a type
+
+    @classmethod
+    def of(cls, problem: PlacementProblem) -> Room:
+        tree = problem.topology
+        node = np.zeros(len(tree.gpu_types), np.int64)
+        np.maximum.at(node, tree.gpu, tree.gpus)
+        sizes: dict[int, set[int]] = {}
+        for service in problem.services:
+            for part in (part for role in service.roles for part in role.parts):
+                for gpu in part.types:
+                    sizes.setdefault(gpu, set()).add(part.gpus)
+        entries = tuple(
+            (gpu, size) for gpu in sorted(sizes) for size in sorted(_with_total(sizes[gpu]))
+        )
+        free = tree.gpus - problem.taken
+        slots = np.zeros((len(problem.tiers), len(entries)), np.int64)
+        for e, (gpu, size) in enumerate(entries):
+            mine = np.flatnonzero(tree.gpu == gpu)
+            if size <= node[gpu]:
+                np.add.at(slots[:, e], tree.s1[mine], free[mine] // size)
+            else:
+                whole = mine[(free[mine] == node[gpu]) & (tree.gpus[mine] == node[gpu])]
+                np.add.at(slots[:, e], tree.s1[whole], 1)
+                slots[:, e] //= -(-size // max(1, int(node[gpu])))
+        return cls(entries, slots, node)
+
+    def of_block(self, block: Block) -> IntArray:
+        return self.taken(((gpu, size) for _, gpu, size in block.instances))
+
+    def of_unit(self, parts: Sequence[Block]) -> IntArray:
+        return self.taken((gpu, size) for block in parts for _, gpu, size in block.instances)
+
+    def taken(self, instances: Iterable[tuple[int, int]]) -> IntArray:
+        """Slots that instances (GPU type, GPUs) take, shape ``[e]``."""
+        total = np.zeros(len(self.entries), np.int64)
+        for gpu, size in instances:
+            node = max(1, int(self.node[gpu]))
+            for e, (other, slot) in enumerate(self.entries):
+                if other != gpu:
+                    continue
+                if slot > node:
+                    total[e] += -(-size // node) // -(-slot // node)
+                else:
+                    full, rest = divmod(size, node)
+                    total[e] += full * (node // slot) + rest // slot
+        return total
+
+
+def _with_total(sizes: set[int]) -> set[int]:
+    """1 as well where sizes do not divide one another: then only the total is a bound."""
+    ordered = sorted(sizes)
+    chain = all(b % a == 0 for a, b in pairwise(ordered))
+    return sizes if chain else sizes | {1}

@@ -1,0 +1,224 @@
+"""Where GPUs are in the network: data centres, S2 and S1 switches, racks (S0) and nodes.
+
+Seed 003, section 2 ("Hierarchical Network Topology") and figure 3: racks under local switches (S0)
+are aggregated into minipods (S1) and bigpods (S2). The tree is flat arrays over its nodes, so that
+a question about thousands of them is one numpy call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from simulation.errors import SimulationError
+from simulation.performance.specs import Provenance
+
+IntArray = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float64]
+
+# The lowest thing that two instances share, nearest first; APART is nothing at all.
+NODE, RACK, S1, S2, CENTRE, APART = range(6)
+LEVELS = ("node", "rack", "S1 switch", "S2 switch", "data centre", "nothing")
+
+# Share of an instance's network bandwidth that is left for a KV cache, by what both ends share.
+# The seed (section 1) observes about 20% less across switches; that each further tier of switches
+# costs as much again is our assumption, and so is that racks of one S1 switch lose nothing.
+CROSSING = 0.2
+KV_SHARE = (1.0, 1.0, 1.0, 1 - CROSSING, (1 - CROSSING) ** 2, 0.0)
+KV_SHARE_SOURCE = Provenance(
+    "assumed",
+    "HeteroScale (seed 003), section 1: about 20% less across switches; a second tier of switches "
+    "is assumed to cost as much again",
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Topology:
+    """A tree of nodes. ``rack``, ``s1``, ``s2`` and ``centre`` number what a node lies under; the
+    numbers run over the whole tree, not over each parent's children."""
+
+    gpu_types: tuple[str, ...]
+    centres: tuple[str, ...]  # names of the data centres (regions)
+    rack: IntArray  # [n]
+    s1: IntArray  # [n]
+    s2: IntArray  # [n]
+    centre: IntArray  # [n] index of ``centres``
+    gpu: IntArray  # [n] index of ``gpu_types``
+    gpus: IntArray  # [n] GPUs of the node
+
+    def __post_init__(self) -> None:
+        for name in ("rack", "s1", "s2", "centre", "gpu", "gpus"):
+            array = np.array(getattr(self, name), np.int64)
+            if array.shape != (len(self),):
+                raise SimulationError(f"Topology: {name} must have one value per node.")
+            array.setflags(write=False)
+            object.__setattr__(self, name, array)
+        for below, above in (("rack", "s1"), ("s1", "s2"), ("s2", "centre")):
+            pairs = np.unique(np.stack([getattr(self, below), getattr(self, above)]), axis=1)
+            if len(np.unique(pairs[0])) != pairs.shape[1]:
+                raise SimulationError(f"Topology: a {below} lies under two of {above}.")
+        if len(self) and (self.gpus.min() < 1 or self.gpu.min() < 0):
+            raise SimulationError("Topology: every node needs a GPU type and at least one GPU.")
+        if len(self) and self.gpu.max() >= len(self.gpu_types):
+            raise SimulationError("Topology: a node has a GPU type that is not listed.")
+        if len(self) and self.centre.max() >= len(self.centres):
+            raise SimulationError("Topology: a node lies in a data centre that is not listed.")
+
+    def __len__(self) -> int:
+        return len(self.gpu)
+
+    def above(self, level: int) -> IntArray:
+        """What each node lies under at ``level``, shape ``[n]``."""
+        if level == NODE:
+            return np.arange(len(self))
+        found: IntArray = (self.rack, self.s1, self.s2, self.centre)[level - RACK]
+        return found
+
+    def common(self, a: IntArray, b: IntArray) -> IntArray:
+        """The lowest level that nodes ``a`` and ``b`` share, elementwise."""
+        level = np.full(np.broadcast(a, b).shape, APART, np.int64)
+        for at in (CENTRE, S2, S1, RACK, NODE):
+            under = self.above(at)
+            level[under[a] == under[b]] = at
+        return level
+
+    def kv_share(self, a: IntArray, b: IntArray, shares: Sequence[float] = KV_SHARE) -> FloatArray:
+        """Share of the network bandwidth between nodes ``a`` and ``b``, by their lowest common
+        switch."""
+        return np.asarray(shares, float)[self.common(a, b)]
+
+    def capacity(self) -> IntArray:
+        """GPUs by data centre and type, shape ``[c, t]``."""
+        found = np.zeros((len(self.centres), len(self.gpu_types)), np.int64)
+        np.add.at(found, (self.centre, self.gpu), self.gpus)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a data centre is made of, the same everywhere in it.
+
+    ``mixed_s1`` of its S2 switches have S1 switches with several GPU types in different racks,
+    ``mixed_s2`` have S1 switches of one type each but not all the same, the others one type only:
+    the high, medium and low priority of the seed's RDMA subgroups (section 3.3). ``mixed_s2`` of
+    None: all that are not ``mixed_s1``, which is what filling one S1 after the other gives.
+    """
+
+    s2: int
+    s1_per_s2: int
+    racks_per_s1: int
+    nodes_per_rack: int
+    mixed_s1: int = 0
+    mixed_s2: int | None = None
+
+    @property
+    def nodes_per_s1(self) -> int:
+        return self.racks_per_s1 * self.nodes_per_rack
+
+    @property
+    def nodes(self) -> int:
+        return self.s2 * self.s1_per_s2 * self.nodes_per_s1
+
+
+def build_topology(
+    gpu_types: Sequence[str],
+    centres: Sequence[tuple[str, Shape, Sequence[int]]],
+    gpus_per_node: Sequence[int],
+) -> Topology:
+    """The tree of ``centres``: name, shape and nodes by GPU type of each.
+
+    Raises SimulationError where a shape has not enough places for the nodes.
+    """
+    columns: list[tuple[int, int, int, int, int]] = []  # rack, s1, s2, centre, gpu
+    racks = s1s = s2s = 0
+    for c, (name, shape, nodes) in enumerate(centres):
+        if sum(nodes) > shape.nodes:
+            raise SimulationError(
+                f"The topology of {name} has places for {shape.nodes:,} nodes and its GPUs need "
+                f"{sum(nodes):,}; add S2 switches, S1 switches, racks or nodes per rack."
+            )
+        for slot, gpu in sorted(_filled(shape, np.array(nodes, np.int64))):
+            rack = slot // shape.nodes_per_rack
+            s1 = rack // shape.racks_per_s1
+            columns.append((racks + rack, s1s + s1, s2s + s1 // shape.s1_per_s2, c, gpu))
+        racks += shape.s2 * shape.s1_per_s2 * shape.racks_per_s1
+        s1s += shape.s2 * shape.s1_per_s2
+        s2s += shape.s2
+    table = np.array(columns, np.int64).reshape(-1, 5).T
+    return Topology(
+        gpu_types=tuple(gpu_types),
+        centres=tuple(name for name, _, _ in centres),
+        rack=table[0],
+        s1=table[1],
+        s2=table[2],
+        centre=table[3],
+        gpu=table[4],
+        gpus=np.array(gpus_per_node, np.int64)[table[4]],
+    )
+
+
+def _filled(shape: Shape, left: IntArray) -> list[tuple[int, int]]:
+    """Places of a data centre (numbered through) and the GPU type each gets.
+
+    A block of places is filled with the type of which most nodes are left, among those its parent
+    has not yet where the parent is to be mixed. What is then left over goes wherever there is room.
+    """
+    taken: list[tuple[int, int]] = []
+    mixed_s2 = shape.s2 - shape.mixed_s1 if shape.mixed_s2 is None else shape.mixed_s2
+    per_s2 = shape.s1_per_s2 * shape.nodes_per_s1
+    for s2 in range(shape.s2):
+        if s2 < shape.mixed_s1:
+            block, parent = shape.nodes_per_rack, shape.nodes_per_s1
+        elif s2 < shape.mixed_s1 + mixed_s2:
+            block, parent = shape.nodes_per_s1, per_s2
+        else:
+            block, parent = per_s2, per_s2
+        for start in range(s2 * per_s2, (s2 + 1) * per_s2, block):
+            if start % parent == 0:
+                there: set[int] = set()
+            rest = np.array([0 if t in there else n for t, n in enumerate(left)])
+            gpu = int(np.argmax(rest if rest.any() else left))
+            count = min(block, int(left[gpu]))
+            taken += [(start + i, gpu) for i in range(count)]
+            left[gpu] -= count
+            there.add(gpu)
+    free = sorted(set(range(shape.nodes)) - {slot for slot, _ in taken})
+    over = np.repeat(np.arange(len(left)), left)
+    return taken + [(slot, int(gpu)) for slot, gpu in zip(free, over, strict=False)]
+
+
+def random_topology(
+    seed: int,
+    *,
+    nodes: int,
+    types: int = 2,
+    centres: int = 1,
+    s1_per_s2: int = 4,
+    racks_per_s1: int = 2,
+    nodes_per_rack: int = 8,
+    gpus_per_node: int = 8,
+) -> Topology:
+    """A tree of about ``nodes`` nodes for tests and benches: about a quarter of the S2 switches
+    high, a quarter medium and the rest low, types in random proportions."""
+    rng = np.random.default_rng(seed)
+    described = []
+    for c in range(centres):
+        share = rng.dirichlet(np.full(types, 4.0)) * (nodes // centres)
+        by_type = np.maximum(1, share.astype(np.int64))
+        per_s2 = s1_per_s2 * racks_per_s1 * nodes_per_rack
+        s2 = int(np.ceil(by_type.sum() / per_s2))
+        kinds = rng.choice(3, size=s2, p=(0.25, 0.25, 0.5))
+        shape = Shape(
+            s2,
+            s1_per_s2,
+            racks_per_s1,
+            nodes_per_rack,
+            int((kinds == 0).sum()),
+            int((kinds == 1).sum()),
+        )
+        described.append((f"centre-{c}", shape, by_type.tolist()))
+    names = [f"gpu-{t}" for t in range(types)]
+    return build_topology(names, described, [gpus_per_node] * types)

@@ -1,0 +1,83 @@
+"""The tree of nodes: where things lie, what two nodes share, and how trees are built."""
+
+import numpy as np
+import pytest
+
+from simulation.errors import SimulationError
+from simulation.topology import (
+    APART,
+    CENTRE,
+    KV_SHARE,
+    NODE,
+    RACK,
+    S1,
+    S2,
+    Shape,
+    Topology,
+    build_topology,
+    random_topology,
+)
+
+
+def tree():
+    """Two data centres; two S2 with two S1 of two racks of two nodes, and one of each."""
+    shape = Shape(s2=2, s1_per_s2=2, racks_per_s1=2, nodes_per_rack=2)
+    small = Shape(s2=1, s1_per_s2=1, racks_per_s1=1, nodes_per_rack=1)
+    return build_topology(["a"], [("x", shape, [16]), ("y", small, [1])], [8])
+
+
+def test_the_lowest_common_switch():
+    found = tree().common(np.zeros(6, int), np.array([0, 1, 2, 4, 8, 16]))
+    assert found.tolist() == [NODE, RACK, S1, S2, CENTRE, APART]
+
+
+def test_bandwidth_by_the_lowest_common_switch():
+    share = tree().kv_share(np.zeros(6, int), np.array([0, 1, 2, 4, 8, 16]))
+    assert share.tolist() == list(KV_SHARE)
+    assert share[3] == pytest.approx(0.8)  # seed 003, section 1: about 20% less across switches
+
+
+def test_common_is_symmetric_and_nearer_shares_are_no_smaller():
+    topology = random_topology(3, nodes=200, centres=2)
+    a, b = np.random.default_rng(0).integers(len(topology), size=(2, 500))
+    assert (topology.common(a, b) == topology.common(b, a)).all()
+    assert (np.diff(KV_SHARE) <= 0).all()
+
+
+def types_under(topology, level):
+    under = topology.above(level)
+    return [set(topology.gpu[under == at].tolist()) for at in np.unique(under)]
+
+
+def test_mixed_switches_come_as_the_shape_says():
+    shape = Shape(4, 2, 2, 2, mixed_s1=1, mixed_s2=1)
+    topology = build_topology(["a", "b"], [("x", shape, [16, 16])], [8, 4])
+    assert [len(types) for types in types_under(topology, S1)] == [2, 2, 1, 1, 1, 1, 1, 1]
+    assert [len(types) for types in types_under(topology, S2)] == [2, 2, 1, 1]
+    assert topology.capacity().tolist() == [[128, 64]]
+
+
+def test_what_does_not_fit_by_blocks_goes_where_there_is_room():
+    shape = Shape(1, 2, 2, 2)
+    topology = build_topology(["a", "b"], [("x", shape, [3, 5])], [8, 8])
+    assert topology.capacity().tolist() == [[24, 40]]
+
+
+def test_a_shape_that_is_too_small_is_refused():
+    with pytest.raises(SimulationError, match=r"places for 8 nodes and its GPUs need 9; add S2"):
+        build_topology(["a"], [("x", Shape(1, 2, 2, 2), [9])], [8])
+
+
+def test_a_rack_lies_under_one_switch():
+    with pytest.raises(SimulationError, match="a rack lies under two"):
+        Topology(("a",), ("x",), *np.array([[0, 0], [0, 1], [0, 0], [0, 0], [0, 0], [8, 8]]))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_random_trees_nest_and_repeat(seed):
+    one, two = (random_topology(seed, nodes=150, types=3, centres=2) for _ in range(2))
+    assert all((one.above(level) == two.above(level)).all() for level in range(5))
+    assert (one.gpu == two.gpu).all()
+    for below in range(NODE, CENTRE):
+        pairs = set(zip(one.above(below).tolist(), one.above(below + 1).tolist(), strict=True))
+        assert len(pairs) == len({child for child, _ in pairs})
