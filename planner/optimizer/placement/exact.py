@@ -18,6 +18,7 @@ from planner.optimizer.placement.room import Room
 from simulation.topology import KV_SHARE
 
 ENOUGH = 1e-6  # of the penalty: rounding of the solver
+SOLVING = 0.9  # of the time limit; the rest finds switches and nodes for what the solver counted
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,12 +59,12 @@ def place_exact(
     best = min(((measure(problem, p, weights, shares).penalty, p) for p in tried), key=_points)
     bound, begin = 0.0, None
     for together in (True, False):
-        left = time_limit_s - (perf_counter() - began)
+        left = SOLVING * time_limit_s - (perf_counter() - began)
         if left <= 0 or best[0] - bound <= max(gap, ENOUGH) * best[0]:
             break
         kinds = classes(problem, together=together)
         made = build(problem, kinds, room, weights, shares)
-        left = time_limit_s - (perf_counter() - began)
+        left = SOLVING * time_limit_s - (perf_counter() - began)
         answer = solve(made, gap=gap, time_limit_s=max(0.1, left), check=check, begin=begin)
         bound = max(bound, answer.bound)
         if answer.counts is not None:
