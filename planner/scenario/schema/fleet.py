@@ -28,8 +28,35 @@ class Replicas(Section):
     precision: Precision | None = None
     role: Role | None = None
     replicas: Count
+    lent: Count | None = None  # beside them, lent out as spot; needs fleet.starts
     minimum: Count | None = None  # left out: fleet.minimum, on the cheapest arrangement
     maximum: Count | None = None  # left out: as many as the region's GPUs allow
+
+
+class Starts(Section):
+    """Seconds from asked for to serving, where weights are elsewhere than on the host, which takes
+    ``startup_s`` (SageServe section 3). A start takes, in this order: an instance that the pool
+    lent out, one that another model lent out there, a host with the weights, a host without."""
+
+    reclaim_s: Delay = 60  # of an instance lent out as spot
+    same_architecture_s: Delay | None = None  # of another model of the same architecture
+    other_model_s: Delay | None = None  # of any other model; left out: not done
+    remote_s: Delay = 7200  # weights fetched from afar
+    warm_hosts: Count | None = None  # with the weights, per pool; left out: all
+
+
+class ScaleIn(Section):
+    """What becomes of instances that a policy takes out, where it does not say itself."""
+
+    soft_s: Delay = 0  # they get no new requests but stay so long, and come back at once
+    lend: bool = False  # they are lent out as spot, and reclaimed when wanted
+
+
+class RatioGate(Section):
+    """Started prefill and decode instances serve in numbers that keep their ratio (D4)."""
+
+    ratio: Annotated[float, Field(gt=0, le=1000)]  # prefill instances per decode instance
+    tolerance: Annotated[float, Field(ge=0, le=100)] = 0.25  # fraction of it
 
 
 class Fleet(Section):
@@ -37,5 +64,10 @@ class Fleet(Section):
 
     today: Annotated[list[Replicas], Field(max_length=10_000)] = []
     startup_s: Delay = 600  # weights local, SageServe section 4
+    starts: Starts | None = None  # left out: every start takes startup_s
+    scale_in: ScaleIn = ScaleIn()
+    registration: RatioGate | None = None  # left out: they serve as they come
+    # Of a request whose instance fails; 0: it is lost.
+    retries: Annotated[int, Field(ge=0, le=100)] = 1
     routing: Routing = Routing()
     minimum: Count = 1  # instances per model and region, where ``today`` does not say

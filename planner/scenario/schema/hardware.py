@@ -93,6 +93,8 @@ class Model(Section):
     max_context: Annotated[int, Field(ge=2, le=1_000_000_000)] | None = None
     shape: Shape | None = None
     config: dict[str, Any] | None = None
+    # Models of the same one swap their weights faster (fleet.starts).
+    architecture: Annotated[str, Field(max_length=40)] = ""
     source: str = "scenario"
 
     @property
