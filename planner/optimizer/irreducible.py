@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from time import perf_counter
+from typing import TypeVar
 
 import highspy
 import pulp
@@ -46,9 +47,12 @@ def conflicting_set(problem: PlanningProblem) -> str:
     )
 
 
+Row = TypeVar("Row")
+
+
 def minimal(
-    rows: Sequence[str], infeasible: Callable[[Sequence[str]], bool], budget_s: float
-) -> list[str]:
+    rows: Sequence[Row], infeasible: Callable[[Sequence[Row]], bool], budget_s: float
+) -> list[Row]:
     """Delete rows, in halving chunks, while the rest stays infeasible; minimal if time allows.
 
     ``infeasible`` must be monotone: a superset of an infeasible set is infeasible.

@@ -1,27 +1,24 @@
 """Run a program on HiGHS or CBC, with the bound and status from the solver itself.
 
-PuLP calls a run that hit its time limit "Optimal" and keeps no bound, so neither is taken from it.
+PuLP states the program; its arrays are what is solved, since PuLP calls a run that hit its time
+limit "Optimal", keeps no bound and cannot be stopped.
 """
 
 from __future__ import annotations
 
-import re
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import highspy
+import numpy as np
 import pulp
-from pulp.apis.coin_api import pulp_cbc_path
+from scipy import sparse
 
-from planner.errors import SolverFailed
-from planner.optimizer.highs import run
-from planner.optimizer.problem import FEASIBLE, INFEASIBLE, OPTIMAL, TIMEOUT, IntArray
+from planner.optimizer.problem import INFEASIBLE, IntArray
 from planner.optimizer.program import Program
-
-FEASIBLE_POINT = 2  # HighsInfo.primal_solution_status: a feasible solution is held
-CBC_BOUND_ROUNDING = 5e-4  # CBC's log prints the bound to three decimals
+from planner.optimizer.solving.arrays import LinearProgram
+from planner.optimizer.solving.cbc import solve_on_cbc
+from planner.optimizer.solving.guarded import Solved, solve_program
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,6 +28,7 @@ class Outcome:
     status: str
     target: IntArray | None
     bound: float  # lower bound on the program's objective; 0 where nothing was proven
+    died: str = ""  # how the solver ended where it should not have, in words
 
 
 def run_highs(
@@ -40,69 +38,62 @@ def run_highs(
 
     ``gap`` is relative to the objective; what ``check`` raises stops it.
     """
-    lp = program.lp
-    solver = pulp.HiGHS(msg=False, gapRel=gap, timeLimit=time_limit_s, threads=1)
-    solver.createAndConfigureSolver(lp)
-    solver.buildSolverModel(lp)
-    highs: highspy.Highs = lp.solverModel
-    run(highs, check)
-
-    status, info = highs.getModelStatus(), highs.getInfo()
-    states = highspy.HighsModelStatus
-    unmet = status == states.kModelEmpty and lp.numConstraints() > 0  # a demand, and no variable
-    if unmet or status in (states.kInfeasible, states.kUnboundedOrInfeasible):
-        return Outcome(INFEASIBLE, None, 0.0)
-    if status == states.kTimeLimit and info.primal_solution_status != FEASIBLE_POINT:
-        return Outcome(TIMEOUT, None, info.mip_dual_bound)
-    if status not in (states.kOptimal, states.kModelEmpty, states.kTimeLimit):
-        raise SolverFailed(
-            f"HiGHS stopped with {highs.modelStatusToString(status)!r}: try the solver cbc."
-        )
-    values = highs.getSolution().col_value
-    named = {variable.name: values[variable.index] for variable in program.x.values()}
-    proven = FEASIBLE if status == states.kTimeLimit else OPTIMAL
-    return Outcome(proven, program.target(named), info.mip_dual_bound)
+    return _run(program, solve_program, gap, time_limit_s, check)
 
 
 def run_cbc(
     program: Program, *, gap: float, time_limit_s: float, check: Callable[[], None]
 ) -> Outcome:
-    """Solve on the CBC that comes with PuLP; the bound is read from its log.
-
-    CBC is a process of its own that only its time limit stops: ``check`` is asked before it.
-    """
-    check()
-    lp = program.lp
-    with tempfile.TemporaryDirectory() as folder:
-        log_path = Path(folder) / "cbc.log"
-        solver = pulp.COIN_CMD(
-            path=pulp_cbc_path,
-            msg=False,
-            gapRel=gap,
-            timeLimit=time_limit_s,
-            logPath=str(log_path),
-        )
-        try:
-            lp.solve(solver)
-        except pulp.PulpSolverError as error:
-            raise SolverFailed(f"CBC did not run ({error}): try the solver highs.") from error
-        log = log_path.read_text()
-
-    if lp.status == pulp.LpStatusInfeasible:
-        return Outcome(INFEASIBLE, None, 0.0)
-    if lp.sol_status not in (pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible):
-        return Outcome(TIMEOUT, None, _cbc_bound(log, otherwise=0.0))
-    named = {variable.name: variable.varValue for variable in program.x.values()}
-    proven = OPTIMAL if lp.sol_status == pulp.LpSolutionOptimal else FEASIBLE
-    objective = float(pulp.value(lp.objective) or 0.0)
-    otherwise = objective if proven == OPTIMAL else 0.0
-    return Outcome(proven, program.target(named), _cbc_bound(log, otherwise=otherwise))
+    """Solve on the CBC that comes with PuLP; otherwise as on HiGHS."""
+    return _run(program, solve_on_cbc, gap, time_limit_s, check)
 
 
-def _cbc_bound(log: str, *, otherwise: float) -> float:
-    """The last "Lower bound" of a CBC log; a run that closed the gap prints none."""
-    found = re.findall(r"^Lower bound:\s+(\S+)", log, flags=re.MULTILINE)
-    return float(found[-1]) - CBC_BOUND_ROUNDING if found else otherwise
+def _run(
+    program: Program,
+    solve: Callable[..., Solved],
+    gap: float,
+    time_limit_s: float,
+    check: Callable[[], None],
+) -> Outcome:
+    if not program.lp.numVariables():  # a demand, and no variable
+        unmet = any(row.getLb() is not None for row in program.lp.constraints())
+        empty = np.zeros(program.problem.current.shape, np.int64)
+        return Outcome(INFEASIBLE, None, 0.0) if unmet else Outcome("optimal", empty, 0.0)
+    arrays = as_arrays(program)
+    solved = solve(arrays, gap=gap, time_limit_s=time_limit_s, check=check)
+    bound = solved.bound if np.isfinite(solved.bound) else 0.0
+    if solved.values is None:
+        return Outcome(solved.status, None, bound, solved.died)
+    named = {one.name: solved.values[one.index] for one in program.x.values()}
+    return Outcome(solved.status, program.target(named), bound, solved.died)
+
+
+def as_arrays(program: Program) -> LinearProgram:
+    """The program as arrays, its variables in the order of their ``index``."""
+    model = pulp.HiGHS(msg=False)
+    model.createAndConfigureSolver(program.lp)
+    model.buildSolverModel(program.lp)
+    lp: highspy.HighsLp = program.lp.solverModel.getLp()
+    matrix = lp.a_matrix_
+    parts = np.array(matrix.value_), np.array(matrix.index_), np.array(matrix.start_)
+    shape = lp.num_row_, lp.num_col_
+    by_rows = (
+        sparse.csr_array(parts, shape=shape)
+        if matrix.format_ == highspy.MatrixFormat.kRowwise
+        else sparse.csc_array(parts, shape=shape).tocsr()
+    )
+    whole = np.array([kind == highspy.HighsVarType.kInteger for kind in lp.integrality_], bool)
+    return LinearProgram(
+        cost=np.array(lp.col_cost_),
+        lower=np.array(lp.col_lower_),
+        upper=np.array(lp.col_upper_),
+        whole=whole if len(whole) else np.zeros(lp.num_col_, bool),
+        begins=by_rows.indptr.astype(np.int64),
+        columns=by_rows.indices.astype(np.int64),
+        values=by_rows.data.astype(float),
+        row_lower=np.array(lp.row_lower_),
+        row_upper=np.array(lp.row_upper_),
+    )
 
 
 SOLVERS: dict[str, Callable[..., Outcome]] = {"highs": run_highs, "cbc": run_cbc}

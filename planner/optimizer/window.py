@@ -45,12 +45,13 @@ def solve_window(
     ``optimal``, ``feasible`` (the time limit came first; ``gap`` says how far off it can be),
     ``infeasible`` (``conflict`` says why and what would help) or ``timeout`` (no answer in time).
     In the last two ``target`` is the greedy one: within every maximum and, where the minimums
-    fit, every capacity, but some demand may be uncovered, which ``conflict`` then names.
+    fit, every capacity, but some demand may be uncovered, which ``conflict`` then names; so too
+    where a solver dies.
     ``method`` is ``whole`` (one program), ``decomposed`` (prices between models and regions, HiGHS
     over whole columns: see ``decomposition``) or ``auto``: decomposed on HiGHS from
     ``DECOMPOSE_FROM`` pairs of model and region on. ``check`` is asked about twice a second while
     it runs; what it raises ends the search and comes out here (cancel).
-    Raises ``ScenarioError`` for input that makes no sense, ``SolverFailed`` when a solver dies.
+    Raises ``ScenarioError`` for input that makes no sense.
     """
     validate(problem)
     if solver not in SOLVERS:
@@ -73,22 +74,30 @@ def solve_window(
             "the method whole."
         )
     solve = _decomposed if method == DECOMPOSED else _whole
-    outcome, build_seconds, solve_seconds = solve(
-        problem,
-        solver=solver,
-        gap=_objective_gap(problem, gap),
-        time_limit_s=time_limit_s,
-        check=now_and_then(check) if check else lambda: None,
-    )
+    began = perf_counter()
+    try:
+        outcome, build_seconds, solve_seconds = solve(
+            problem,
+            solver=solver,
+            gap=_objective_gap(problem, gap),
+            time_limit_s=time_limit_s,
+            check=now_and_then(check) if check else lambda: None,
+        )
+    except SolverFailed as failed:
+        said = str(failed).rstrip(".").partition(":")[0]
+        outcome = Outcome(TIMEOUT, None, 0.0, f"gave no answer ({said})")
+        build_seconds, solve_seconds = 0.0, perf_counter() - began
 
     target = greedy_target(problem) if outcome.target is None else outcome.target
     if outcome.target is not None and not is_feasible(problem, target):
-        raise SolverFailed(f"{solver} returned a plan that breaks its limits: try the other one.")
+        target = greedy_target(problem)
+        outcome = Outcome(TIMEOUT, None, 0.0, "returned a plan that breaks its limits")
     conflict = ""
     if outcome.status == INFEASIBLE:
         conflict = explain(problem)
     elif outcome.status == TIMEOUT:
-        conflict = uncovered(problem, target)
+        died = f"The solver {outcome.died}: try the other one. " if outcome.died else ""
+        conflict = (died + uncovered(problem, target)).strip()
     target.setflags(write=False)
     objective, bound, relative = _certificate(problem, target, outcome.bound)
     return WindowPlan(

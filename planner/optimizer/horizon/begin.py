@@ -1,0 +1,57 @@
+"""Plans to begin from or to offer: the greedy one, and every period planned by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from time import perf_counter
+
+import numpy as np
+
+from planner.optimizer.greedy import greedy_target
+from planner.optimizer.horizon.problem import HorizonProblem
+from planner.optimizer.problem import FEASIBLE, OPTIMAL, IntArray, PlanningProblem
+from planner.optimizer.window import solve_window
+
+NEAR = 1e-3  # gap of each period's own plan
+
+
+def greedy_plan(problem: HorizonProblem) -> IntArray:
+    """Each period covered greedily from the one before, ``[p, l, r, g]``: within maximums, and
+    within capacity where the minimums are; some demand may be uncovered."""
+    targets, current = [], problem.first.current
+    for period, window in enumerate(problem.windows):
+        current = greedy_target(_from(problem, window, period, current))
+        targets.append(current)
+    return np.stack(targets)
+
+
+def period_by_period(
+    problem: HorizonProblem, *, time_limit_s: float, check: Callable[[], None]
+) -> IntArray | None:
+    """Each period planned by itself from the one before (a rolling plan without foresight),
+    ``[p, l, r, g]``; None where one of them has no plan within its share of the time."""
+    targets, current = [], problem.first.current
+    until = perf_counter() + time_limit_s
+    for period, window in enumerate(problem.windows):
+        left = (until - perf_counter()) / (len(problem.windows) - period)
+        if left <= 0:
+            return None
+        plan = solve_window(
+            _from(problem, window, period, current), gap=NEAR, time_limit_s=left, check=check
+        )
+        if plan.status not in (OPTIMAL, FEASIBLE):
+            return None
+        current = plan.target
+        targets.append(current)
+    return np.stack(targets)
+
+
+def _from(
+    problem: HorizonProblem, window: PlanningProblem, period: int, current: IntArray
+) -> PlanningProblem:
+    """The window as it is met from ``current``; before ``lead`` nothing more can be up."""
+    if period >= problem.lead:
+        return replace(window, current=current)
+    most = np.minimum(window.maximum, current)
+    return replace(window, current=current, maximum=most, minimum=np.minimum(window.minimum, most))

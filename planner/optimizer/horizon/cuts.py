@@ -1,0 +1,112 @@
+"""What whole instances must satisfy beyond a row of coverage: the facets of its integer hull.
+
+A row sum_g theta[g] n[g] >= need over the whole numbers n[g] of instances of few columns has an
+integer hull that can be listed (Atamturk, On the facets of the mixed-integer knapsack polyhedron,
+2003, treats such sets; here the hull is computed point by point). HiGHS finds such cuts row by row
+and late; with all of them in place its first bound is close to the optimum of every period.
+"""
+
+from __future__ import annotations
+
+import itertools
+from functools import lru_cache
+
+import numpy as np
+from scipy.spatial import ConvexHull, QhullError
+
+from planner.optimizer.figures import TOLERANCE, global_need_tps, local_need_tps
+from planner.optimizer.horizon.program import Draft, Entry
+from planner.optimizer.problem import FloatArray
+from planner.optimizer.sides import sides
+from planner.optimizer.solving.arrays import INF
+
+COLUMNS = 4  # of more the hull has too many points
+POINTS = 4_000
+FACETS = 40  # of one row; beyond, the hull is left to the solver
+EDGE = 1e-9
+
+
+def whole_covers(draft: Draft) -> None:
+    """Add the facets of every local and joint need; none where demand may stay unserved."""
+    if draft.short is not None:
+        return
+    first = draft.problem.first
+    for side in sides(first):
+        for model in range(len(first.models)):
+            columns = np.flatnonzero((first.theta_tps[model] > 0) & side.columns)
+            if not 0 < len(columns) <= COLUMNS:
+                continue
+            theta = first.theta_tps[model, columns]
+            for period, window in enumerate(draft.problem.windows):
+                own, joint = local_need_tps(window)[model], global_need_tps(window)[model]
+                for region, need in enumerate(own):
+                    _add(draft, period, model, region, columns, theta, need * side.share)
+                if len(own) > 1:
+                    _add(draft, period, model, None, columns, theta, joint * side.share)
+
+
+def _add(
+    draft: Draft,
+    period: int,
+    model: int,
+    region: int | None,
+    columns: np.ndarray,
+    theta: FloatArray,
+    need: float,
+) -> None:
+    if need <= 0:
+        return
+    found = facets(tuple(theta.tolist()), float(need * (1 - TOLERANCE)))
+    if not len(found):
+        return
+    inside = (draft.model == model) & np.isin(draft.column, columns)
+    if region is not None:
+        inside &= draft.region == region
+    cells = np.flatnonzero(inside)
+    row = np.arange(len(found))[:, None]
+    by = found[:, np.searchsorted(columns, draft.column[cells])]
+    entries: list[Entry] = [(row, draft.x[period, cells][None], by)]
+    if draft.lent is not None:
+        entries.append((row, draft.lent[period, cells][None], -by))
+    draft.builder.add("whole", entries, found[:, -1], INF, len(found))
+
+
+@lru_cache(maxsize=20_000)
+def facets(theta: tuple[float, ...], need: float) -> FloatArray:
+    """Rows ``[a, b]`` with  a n >= b  for every n >= 0 whole with  theta n >= need,
+    shape ``[f, g + 1]``, a >= 0, scaled to b = 1; those with b = 0 are left out."""
+    each = np.array(theta)
+    most = np.ceil(need / each - EDGE).astype(int)
+    if len(each) == 1:
+        return np.array([[1.0 / most[0], 1.0]]) if most[0] > 0 else np.empty((0, 2))
+    order = np.argsort(most)[::-1]  # the longest axis is worked out, not listed
+    most, sorted_theta = most[order], each[order]
+    if np.prod(most[1:] + 1) > POINTS:
+        return np.empty((0, len(each) + 1))
+    others = np.array(list(itertools.product(*(range(count + 1) for count in most[1:]))))
+    left = need - others @ sorted_theta[1:]
+    last = np.maximum(0, np.ceil(left / sorted_theta[0] - EDGE))
+    points = np.column_stack([last, others])
+    spare = points @ sorted_theta - need
+    minimal = ((points == 0) | (spare[:, None] < sorted_theta - EDGE * need)).all(axis=1)
+    points = points[minimal]
+    beyond = np.diag(4.0 * (most + 1))  # dominated points, so that the hull has a volume
+    try:
+        hull = ConvexHull(
+            np.concatenate([points, beyond, np.full((1, len(most)), 9.0 * max(most))])
+        )
+    except QhullError:
+        return np.empty((0, len(each) + 1))
+    planes = np.unique(np.round(hull.equations, 9), axis=0)  # a n + b <= 0 inside
+    slopes, level = -planes[:, :-1], planes[:, -1]
+    good = (slopes >= -EDGE).all(axis=1) & (level > EDGE)
+    slopes = np.maximum(0.0, slopes[good]) / level[good][:, None]
+    if len(slopes) > FACETS:
+        return np.empty((0, len(each) + 1))
+    # Rounding must not cut off a point: each facet is moved to the least of all points.
+    least = (points @ slopes.T).min(axis=0)
+    unsorted = np.empty_like(slopes)
+    unsorted[:, order] = slopes
+    kept = least > EDGE
+    rows: FloatArray = np.column_stack([unsorted[kept], np.minimum(1.0, least[kept])])
+    return rows

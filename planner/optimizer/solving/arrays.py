@@ -1,0 +1,121 @@
+"""A mixed-integer program as arrays, built block by block: no string-keyed loops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import highspy
+import numpy as np
+import numpy.typing as npt
+
+from planner.optimizer.problem import BoolArray, FloatArray, IntArray
+
+INF = highspy.kHighsInf
+Words = Callable[[], str]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LinearProgram:
+    """min cost x  subject to  row_lower <= A x <= row_upper, lower <= x <= upper."""
+
+    cost: FloatArray  # [n]
+    lower: FloatArray  # [n]
+    upper: FloatArray  # [n]
+    whole: BoolArray  # [n] whole numbers only
+    begins: IntArray  # [m + 1] A by rows: entries begins[i] to begins[i + 1] are of row i
+    columns: IntArray  # [entries]
+    values: FloatArray  # [entries]
+    row_lower: FloatArray  # [m]
+    row_upper: FloatArray  # [m]
+
+    def highs(self, *, relaxed: bool = False) -> highspy.HighsLp:
+        """As HiGHS takes it; ``relaxed``: fractions allowed."""
+        lp = highspy.HighsLp()
+        lp.num_col_, lp.num_row_ = len(self.cost), len(self.row_lower)
+        lp.col_cost_, lp.col_lower_, lp.col_upper_ = self.cost, self.lower, self.upper
+        lp.row_lower_, lp.row_upper_ = self.row_lower, self.row_upper
+        lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+        lp.a_matrix_.start_ = self.begins.astype(np.int32)
+        lp.a_matrix_.index_ = self.columns.astype(np.int32)
+        lp.a_matrix_.value_ = self.values
+        if not relaxed and self.whole.any():
+            kinds = (highspy.HighsVarType.kContinuous, highspy.HighsVarType.kInteger)
+            lp.integrality_ = [kinds[int(one)] for one in self.whole]
+        return lp
+
+    def activity(self, x: FloatArray) -> FloatArray:
+        """``A x``, shape ``[m]``."""
+        row = np.repeat(np.arange(len(self.row_lower)), np.diff(self.begins))
+        return np.bincount(row, self.values * x[self.columns], len(self.row_lower)).astype(float)
+
+
+@dataclass(slots=True)
+class Builder:
+    """Collects variables and rows; ``program`` puts them together."""
+
+    _variables: list[tuple[FloatArray, FloatArray, FloatArray, BoolArray]] = field(
+        default_factory=list
+    )
+    _entries: list[tuple[IntArray, IntArray, FloatArray]] = field(default_factory=list)
+    _bounds: list[tuple[FloatArray, FloatArray]] = field(default_factory=list)
+    words: dict[int, Words] = field(default_factory=dict)  # of rows that may be in conflict
+    families: list[tuple[str, int, int]] = field(default_factory=list)  # name, first row, beyond
+    count: int = 0  # variables so far
+    rows: int = 0
+
+    def variables(
+        self,
+        count: int,
+        *,
+        cost: npt.ArrayLike = 0.0,
+        lower: npt.ArrayLike = 0.0,
+        upper: npt.ArrayLike = INF,
+        whole: bool = False,
+    ) -> IntArray:
+        """Add ``count`` variables; their indices."""
+        filled = [np.broadcast_to(np.asarray(a, float), count) for a in (cost, lower, upper)]
+        self._variables.append((filled[0], filled[1], filled[2], np.full(count, whole)))
+        self.count += count
+        return np.arange(self.count - count, self.count)
+
+    def add(
+        self,
+        family: str,
+        entries: list[tuple[npt.ArrayLike, npt.ArrayLike, npt.ArrayLike]],
+        lower: npt.ArrayLike,
+        upper: npt.ArrayLike,
+        count: int,
+        words: Callable[[int], Words] | None = None,
+    ) -> None:
+        """Add ``count`` rows; ``entries`` are (row from 0, column, coefficient), broadcast.
+
+        ``words`` says what row i asks, for rows that may be in conflict; without it a row only
+        says what variables mean.
+        """
+        for row, column, value in entries:
+            at, of, by = np.broadcast_arrays(row, column, np.asarray(value, float))
+            self._entries.append((at.ravel() + self.rows, of.ravel(), by.ravel()))
+        both = tuple(np.broadcast_to(np.asarray(a, float), count) for a in (lower, upper))
+        self._bounds.append((both[0], both[1]))
+        if words is not None:
+            self.words |= {self.rows + row: words(row) for row in range(count)}
+        self.families.append((family, self.rows, self.rows + count))
+        self.rows += count
+
+    def program(self) -> LinearProgram:
+        """Everything so far; entries of the same row and column add up."""
+        cost, lower, upper = (np.concatenate([v[i] for v in self._variables]) for i in range(3))
+        whole = np.concatenate([v[3] for v in self._variables])
+        row, column, value = (
+            (np.concatenate(part) for part in zip(*self._entries, strict=True))
+            if self._entries
+            else (np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
+        )
+        key, inverse = np.unique(row * max(1, self.count) + column, return_inverse=True)
+        total = np.bincount(inverse, value, len(key))
+        key, total = key[total != 0], total[total != 0]
+        row, column = np.divmod(key, max(1, self.count))
+        begins = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=self.rows))])
+        bounds = [np.concatenate(part) for part in zip(*self._bounds, strict=True)]
+        return LinearProgram(cost, lower, upper, whole, begins, column, total, bounds[0], bounds[1])

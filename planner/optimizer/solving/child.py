@@ -1,0 +1,70 @@
+"""HiGHS in a process of its own: arrays in a folder in, answers in the folder out.
+
+Run by path, with nothing but highspy and numpy imported, so that it starts in a fraction of a
+second. What was found so far lies in the folder at any time, for when the process is ended.
+"""
+
+import os
+from time import perf_counter
+from typing import Any
+
+import highspy
+import numpy as np
+import numpy.typing as npt
+
+REPORT_EVERY_S = 0.1
+
+
+def _kept(folder: str, name: str, values: npt.ArrayLike) -> None:
+    """Whole files only: the reader may come at any time."""
+    np.save(os.path.join(folder, f".{name}.npy"), values)
+    os.replace(os.path.join(folder, f".{name}.npy"), os.path.join(folder, f"{name}.npy"))
+
+
+def solve(folder: str) -> None:
+    """Solve ``problem.npz``; leaves ``incumbent.npy``, ``bound.npy`` and, at the end,
+    ``answer.npy``: model status, dual bound, whether ``incumbent.npy`` is a solution."""
+    with np.load(os.path.join(folder, "problem.npz")) as given:
+        part = dict(given)
+    lp = highspy.HighsLp()
+    lp.num_col_, lp.num_row_ = len(part["cost"]), len(part["row_lower"])
+    lp.col_cost_, lp.col_lower_, lp.col_upper_ = part["cost"], part["lower"], part["upper"]
+    lp.row_lower_, lp.row_upper_ = part["row_lower"], part["row_upper"]
+    lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+    lp.a_matrix_.start_ = part["begins"].astype(np.int32)
+    lp.a_matrix_.index_ = part["columns"].astype(np.int32)
+    lp.a_matrix_.value_ = part["values"]
+    kinds = (highspy.HighsVarType.kContinuous, highspy.HighsVarType.kInteger)
+    lp.integrality_ = [kinds[int(one)] for one in part["whole"]]
+    highs = highspy.Highs()  # type: ignore[no-untyped-call]
+    highs.setOptionValue("output_flag", False)
+    highs.setOptionValue("threads", 1)
+    highs.setOptionValue("time_limit", float(part["time_limit_s"]))
+    highs.setOptionValue("mip_rel_gap", float(part["gap"]))
+    highs.setOptionValue("mip_abs_gap", 0.0)
+    if highs.passModel(lp) == highspy.HighsStatus.kError:
+        raise SystemExit(3)
+    if len(part["start"]):
+        solution = highspy.HighsSolution()
+        solution.col_value = part["start"]
+        highs.setSolution(solution)
+    said = [0.0, -np.inf]
+
+    def better(event: Any) -> None:
+        _kept(folder, "incumbent", np.array(event.data_out.mip_solution))
+
+    def look(event: Any) -> None:
+        now, bound = perf_counter(), event.data_out.mip_dual_bound
+        if now - said[0] >= REPORT_EVERY_S and bound > said[1]:
+            said[:] = now, bound
+            _kept(folder, "bound", np.array(bound))
+
+    highs.cbMipImprovingSolution.subscribe(better)
+    highs.cbMipInterrupt.subscribe(look)
+    highs.run()
+    info = highs.getInfo()
+    found = info.primal_solution_status == 2
+    if found:
+        _kept(folder, "incumbent", np.array(highs.getSolution().col_value))
+    answer = [float(int(highs.getModelStatus())), info.mip_dual_bound, float(found)]
+    _kept(folder, "answer", np.array(answer))

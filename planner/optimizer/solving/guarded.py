@@ -1,0 +1,133 @@
+"""HiGHS under a deadline that holds: it overshoots its own where presolve or a heuristic is long.
+
+Programs from ``GUARD_FROM`` variables on run in a process of their own, which the deadline or a
+cancel ends and whose crash is an outcome with a name; what it had found and proven by then counts.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import highspy
+import numpy as np
+
+from planner.errors import SolverFailed
+from planner.optimizer.highs import configured, load, run
+from planner.optimizer.problem import FEASIBLE, INFEASIBLE, OPTIMAL, TIMEOUT, FloatArray
+from planner.optimizer.solving.arrays import LinearProgram
+
+GUARD_FROM = 1_000  # variables; a process of its own takes about 0.2 s to start
+GRACE_S, GRACE_SHARE = 1.0, 0.1  # beyond the time limit, for the start and the last words
+POLL_S = 0.02
+CHILD = Path(__file__).with_name("child.py")
+STATES = highspy.HighsModelStatus
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Solved:
+    """What HiGHS found and proved."""
+
+    status: str  # optimal, feasible, infeasible or timeout
+    values: FloatArray | None  # [n]
+    bound: float  # no solution costs less; minus infinity where nothing was proven
+    died: str = ""  # how the solver ended where it should not have, in words
+
+
+def solve_program(
+    program: LinearProgram,
+    *,
+    gap: float,
+    time_limit_s: float,
+    check: Callable[[], None],
+    start: FloatArray | None = None,
+) -> Solved:
+    """Solve ``program`` to ``gap`` relative to its objective; ``start`` is a solution to begin
+    from. What ``check`` raises ends it and comes out here. A solver that dies without a solution
+    is a timeout whose ``died`` says so."""
+    if len(program.cost) < GUARD_FROM:
+        return _here(program, gap, time_limit_s, check, start)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        given: dict[str, Any] = {one.name: getattr(program, one.name) for one in fields(program)}
+        given |= {"gap": gap, "time_limit_s": max(0.01, time_limit_s)}
+        given["start"] = np.empty(0) if start is None else start
+        np.savez(folder / "problem.npz", **given)
+        died = _watched(folder, time_limit_s * (1 + GRACE_SHARE) + GRACE_S, check)
+        return _read(folder, died)
+
+
+def _watched(folder: Path, limit_s: float, check: Callable[[], None]) -> str:
+    """Run the child to its end, the deadline's or the user's; how it died, "" where it did not."""
+    code = f"import runpy; runpy.run_path({str(CHILD)!r})['solve']({str(folder)!r})"
+    until = time.perf_counter() + limit_s
+    process = subprocess.Popen(  # noqa: S603 - our own file, and a folder of ours
+        [sys.executable, "-c", code],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        while process.poll() is None:
+            check()
+            if time.perf_counter() > until:
+                return "ran past its time limit and was ended"
+            time.sleep(POLL_S)
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+    if process.returncode < 0:
+        return f"was ended by signal {-process.returncode}"
+    return f"ended with code {process.returncode}" if process.returncode else ""
+
+
+def _read(folder: Path, died: str) -> Solved:
+    def kept(name: str) -> FloatArray | None:
+        path = folder / f"{name}.npy"
+        return np.load(path, allow_pickle=False) if path.exists() else None
+
+    values, bound, answer = kept("incumbent"), kept("bound"), kept("answer")
+    proven = -np.inf if bound is None else float(bound)
+    if answer is not None:
+        state, proven = STATES(int(answer[0])), float(answer[1])
+        return _outcome(state, values if answer[2] else None, proven)
+    if values is not None:
+        return Solved(FEASIBLE, values, proven, died)
+    return Solved(TIMEOUT, None, proven, died)
+
+
+def _here(
+    program: LinearProgram,
+    gap: float,
+    time_limit_s: float,
+    check: Callable[[], None],
+    start: FloatArray | None,
+) -> Solved:
+    highs = configured(time_limit_s=time_limit_s, gap=gap)
+    load(highs, program.highs())
+    if start is not None:
+        solution = highspy.HighsSolution()
+        solution.col_value = start
+        highs.setSolution(solution)
+    run(highs, check)
+    info = highs.getInfo()
+    found = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
+    values = np.array(highs.getSolution().col_value) if found else None
+    return _outcome(highs.getModelStatus(), values, info.mip_dual_bound)
+
+
+def _outcome(state: highspy.HighsModelStatus, values: FloatArray | None, bound: float) -> Solved:
+    if state in (STATES.kInfeasible, STATES.kUnboundedOrInfeasible):
+        return Solved(INFEASIBLE, None, np.inf)
+    if state in (STATES.kOptimal, STATES.kModelEmpty):
+        return Solved(OPTIMAL, values, bound)
+    if state in (STATES.kTimeLimit, STATES.kInterrupt):
+        return Solved(TIMEOUT if values is None else FEASIBLE, values, bound)
+    raise SolverFailed(f"HiGHS stopped with {state.name!r}: try the solver cbc.")

@@ -1,0 +1,225 @@
+"""All periods at once: against counting, by hand, and by the laws."""
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.optimize import linprog
+
+from planner.errors import RunCancelled, ScenarioError
+from planner.optimizer.horizon import solve_horizon
+from planner.optimizer.horizon.cuts import facets
+from planner.optimizer.problem import INFEASIBLE, OPTIMAL
+from tests.optimizer.horizon.toys import best_by_counting, random_horizon, steps
+
+SEEDS = range(80)
+COUNTED = {seed: best_by_counting(random_horizon(seed)) for seed in SEEDS}
+FEASIBLE = [seed for seed in SEEDS if COUNTED[seed] is not None]
+
+
+def cost(problem):
+    plan = solve_horizon(problem, gap=0.0)
+    return np.inf if plan.status == INFEASIBLE else plan.objective
+
+
+def at_most(a, b):
+    return a <= b or a == pytest.approx(b, rel=1e-5, abs=1e-5)
+
+
+def test_the_instances_cover_both_outcomes_and_every_family():
+    assert 20 <= len(FEASIBLE) <= 60
+    toys = [random_horizon(seed) for seed in FEASIBLE]
+    assert any(toy.lead for toy in toys)
+    assert any(toy.lend_usd is not None for toy in toys)
+    assert any(toy.reroute is not None for toy in toys)
+    assert any(toy.first.stages is not None for toy in toys)
+    assert any(toy.first.spot is not None for toy in toys)
+    for limit in ("budget_usd", "carbon_kg", "churn"):
+        assert any(np.isfinite(getattr(toy, limit)) for toy in toys)
+        assert any(np.isfinite(getattr(toy.first, limit)) for toy in toys)
+
+
+@pytest.mark.parametrize("solver", ["highs", "cbc"])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_optimum_equals_counting(seed, solver):
+    problem, best = random_horizon(seed), COUNTED[seed]
+    plan = solve_horizon(problem, solver=solver, gap=0.0)
+    if best is None:
+        assert plan.status == INFEASIBLE
+        assert plan.conflict.startswith("These cannot all hold")
+        assert plan.binding == ()
+    else:
+        assert plan.status == OPTIMAL
+        assert plan.objective == pytest.approx(best, rel=1e-5, abs=1e-4)
+        assert plan.bound == pytest.approx(best, rel=2e-5, abs=1e-3)
+        assert plan.conflict == ""
+
+
+@pytest.mark.parametrize("seed", FEASIBLE)
+def test_more_demand_never_costs_less(seed):
+    problem = random_horizon(seed)
+    more = tuple(replace(w, demand_tps=w.demand_tps * 1.2) for w in problem.windows)
+    assert at_most(COUNTED[seed], cost(replace(problem, windows=more)))
+
+
+@pytest.mark.parametrize("seed", FEASIBLE)
+def test_a_looser_slo_never_costs_more(seed):
+    """A looser SLO lets an instance serve more."""
+    problem = random_horizon(seed)
+    faster = tuple(replace(w, theta_tps=w.theta_tps * 1.2) for w in problem.windows)
+    assert at_most(cost(replace(problem, windows=faster)), COUNTED[seed])
+
+
+@pytest.mark.parametrize("seed", FEASIBLE)
+def test_more_capacity_never_costs_more(seed):
+    problem = random_horizon(seed)
+    more = tuple(replace(w, capacity_gpus=w.capacity_gpus + 1) for w in problem.windows)
+    assert at_most(cost(replace(problem, windows=more)), COUNTED[seed])
+
+
+@pytest.mark.parametrize("seed", [s for s in FEASIBLE if random_horizon(s).lead == 0])
+def test_a_longer_lead_is_never_cheaper(seed):
+    assert at_most(COUNTED[seed], cost(replace(random_horizon(seed), lead=1)))
+
+
+@pytest.mark.parametrize("seed", FEASIBLE)
+def test_a_share_that_may_go_elsewhere_never_costs_more(seed):
+    problem = random_horizon(seed)
+    assert at_most(cost(replace(problem, reroute=None)), COUNTED[seed])
+
+
+@pytest.mark.parametrize("seed", FEASIBLE)
+def test_lending_never_costs_more(seed):
+    problem = random_horizon(seed)
+    lending = replace(problem, lend_usd=0.5 * problem.first.usd_per_hour)
+    if problem.lend_usd is None:
+        assert at_most(cost(lending), COUNTED[seed])
+
+
+def test_a_short_dip_is_held_through_where_starting_again_costs_more():
+    """4 a start, 10 an hour: stopping saves 10 and costs 4, of quarter hours 2.5 and 1."""
+    assert solve_horizon(steps([200, 100, 200]), gap=0.0).target.ravel().tolist() == [2, 1, 2]
+    dear = steps([200, 100, 200], window_budget_usd=np.inf)
+    dear = replace(dear, windows=tuple(replace(w, start_usd=w.start_usd * 3) for w in dear.windows))
+    assert solve_horizon(dear, gap=0.0).target.ravel().tolist() == [2, 2, 2]
+
+
+def test_what_is_held_through_a_dip_is_lent():
+    dip = steps([200, 100, 200], lend_usd=np.full((1, 1, 1), 7.0))
+    plan = solve_horizon(dip, gap=0.0)
+    assert plan.target.ravel().tolist() == [2, 2, 2]
+    assert plan.lent.ravel().tolist() == [0, 1, 0]
+    assert plan.objective == pytest.approx(6 * 10 + 2 * 4 - 7)
+    assert plan.totals[1].usd == pytest.approx(20 - 7)
+
+
+def test_with_a_lead_instances_are_asked_for_and_paid_ahead():
+    plan = solve_horizon(steps([100, 100, 300], current=1, lead=1), gap=0.0)
+    assert plan.target.ravel().tolist() == [1, 1, 3]
+    assert plan.asked.ravel().tolist() == [0, 2, 0]
+    assert plan.totals[1].usd == pytest.approx(10 + 2 * 10 + 2 * 4)
+    late = solve_horizon(steps([300, 100, 300], current=1, lead=1), gap=0.0)
+    assert late.status == INFEASIBLE
+    assert "300 tokens/s of m in here (100% of its peak) in period 1" in late.conflict
+    assert "no sooner than a period after it is asked for" in late.conflict
+
+
+def test_a_budget_over_all_periods_names_itself_in_a_conflict():
+    plan = solve_horizon(steps([100, 100], budget_usd=15.0), gap=0.0)
+    assert plan.status == INFEASIBLE
+    assert "$15.00 at most over all periods" in plan.conflict
+    assert plan.conflict.endswith("or change the limits named.")
+
+
+def test_scarce_capacity_serves_the_dearer_tier():
+    tiers = np.array([[[[[200.0]]], [[[100.0]]]], [[[[200.0]]], [[[300.0]]]]])  # [k, p, l, r, w]
+    scarce = replace(
+        steps([400, 400], capacity=3),
+        tiers=("fast", "slow"), tier_tps=tiers, priority=np.array([[5.0], [1.0]]),
+    )  # fmt: skip
+    plan = solve_horizon(scarce, gap=0.0)
+    assert plan.target.ravel().tolist() == [3, 3]
+    np.testing.assert_allclose(plan.unserved_tps[:, :, 0], [[0, 100], [0, 100]], atol=1e-3)
+    turned = replace(scarce, priority=np.array([[1.0], [5.0]]))
+    np.testing.assert_allclose(
+        solve_horizon(turned, gap=0.0).unserved_tps[:, :, 0], [[100, 0], [100, 0]], atol=1e-3
+    )
+    enough = replace(scarce, windows=steps([400, 400]).windows)
+    plan = solve_horizon(enough, gap=0.0)
+    assert plan.unserved_tps.sum() == 0
+    assert plan.objective == pytest.approx(cost(steps([400, 400])))
+
+
+@pytest.mark.parametrize("seed", FEASIBLE)
+def test_within_the_gap_a_plan_with_fewer_changes_is_taken(seed):
+    plan, free = (solve_horizon(random_horizon(seed), gap=0.2, stable=s) for s in (True, False))
+    assert changed(plan) <= changed(free)
+    assert plan.bound <= COUNTED[seed] + 1e-4
+    assert plan.objective <= free.bound + 0.2 * abs(free.bound) + 1e-4 or (
+        plan.objective <= free.objective + 1e-4
+    )
+
+
+def changed(plan):
+    return sum(one.starts + one.stops for one in plan.totals)
+
+
+def test_a_little_more_demand_changes_little():
+    """An instance more is within the gap of 40%, so nothing needs to start and stop with it."""
+    held = steps([200, 110, 200, 110, 200], current=2)
+    assert changed(solve_horizon(held, gap=0.4)) == 0
+    assert changed(solve_horizon(held, gap=0.4, stable=False)) >= 0
+
+
+def test_cancel_comes_out(monkeypatch):
+    monkeypatch.setattr("planner.optimizer.highs.LOOK_EVERY_S", 0.0)
+
+    def cancel():
+        raise RunCancelled
+
+    with pytest.raises(RunCancelled):
+        solve_horizon(random_horizon(FEASIBLE[0]), gap=0.0, check=cancel)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"windows": ()}, "no period to plan"),
+        ({"period_s": 0.0}, "A period lasts 0.0 s"),
+        ({"lead": -1}, "lead is -1 periods"),
+        ({"names": ("one",)}, "one name for every period"),
+        ({"budget_usd": -1.0}, "budget_usd is -1.0"),
+        ({"lend_usd": np.ones((2, 2, 2))}, "lend_usd has shape"),
+        ({"reroute": np.array([[-1.0]])}, "reroute must hold"),
+        ({"priority": np.array([[0.0]])}, "priority must hold one number above 0"),
+        ({"tier_tps": np.ones((1, 2, 1, 1, 1))}, "add up to the demand"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(changes, says):
+    with pytest.raises(ScenarioError, match=says):
+        solve_horizon(replace(steps([100, 200]), **changes))
+
+
+def test_periods_of_other_hardware_are_refused():
+    toy = steps([100, 200])
+    other = replace(toy.windows[1], theta_tps=np.array([[5.0]]))
+    with pytest.raises(ScenarioError, match="unlike period 2"):
+        solve_horizon(replace(toy, windows=(toy.windows[0], other)))
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_facets_cut_off_fractions_and_no_whole_cover(seed):
+    rng = np.random.default_rng(seed)
+    theta = rng.uniform(50, 150, int(rng.integers(1, 4))).round(1)
+    need = float(rng.uniform(20, 700))
+    found = facets(tuple(theta.tolist()), need)
+    most = np.ceil(need / theta).astype(int)
+    points = np.array(list(itertools.product(*(range(n + 2) for n in most))))
+    points = points[points @ theta >= need]
+    assert np.all(points @ found[:, :-1].T >= found[:, -1] - 1e-9)
+    for slopes in found:  # each touches a whole cover
+        assert (points @ slopes[:-1] - slopes[-1]).min() == pytest.approx(0.0, abs=1e-6)
+    cost = rng.uniform(0.5, 2, len(theta)) * theta
+    best = linprog(cost, A_ub=-found[:, :-1], b_ub=-found[:, -1]).fun
+    assert best == pytest.approx((points @ cost).min(), rel=1e-6)
