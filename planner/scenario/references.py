@@ -49,8 +49,13 @@ def references(scenario: Scenario) -> list[tuple[Path, str]]:
         for name in source.tiers:
             known(("traffic", "sources", i, "tiers", name), "tier", name, tiers)
     problems += _serving_problems(scenario, models)
+    for i, service in enumerate(scenario.placement.services):
+        at: Path = ("placement", "services", i)
+        known((*at, "model"), "model", service.model, models)
+        for name in service.fallbacks:
+            known((*at, "fallbacks"), "GPU", name, gpus)
     for i, replicas in enumerate(scenario.fleet.today):
-        at: Path = ("fleet", "today", i)
+        at = ("fleet", "today", i)
         known((*at, "model"), "model", replicas.model, models)
         known((*at, "region"), "region", replicas.region, regions)
         known((*at, "gpu"), "GPU", replicas.gpu, gpus)

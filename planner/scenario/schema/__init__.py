@@ -17,6 +17,7 @@ from planner.scenario.schema.places import Region
 from planner.scenario.schema.planning import Forecast, Horizon, Objective
 from planner.scenario.schema.policies import POLICIES, Policy, PolicyName
 from planner.scenario.schema.serving import KvTransfer, Routing, Serving
+from planner.scenario.schema.topology import PlacedService, Placement, Topology
 from planner.scenario.schema.traffic import Lengths, Source, Tier, Traffic
 from planner.scenario.schema.types import Section, named
 
@@ -30,6 +31,8 @@ __all__ = [
     "Lengths",
     "Model",
     "Objective",
+    "PlacedService",
+    "Placement",
     "Policy",
     "PolicyName",
     "Profile",
@@ -41,6 +44,7 @@ __all__ = [
     "Shape",
     "Source",
     "Tier",
+    "Topology",
     "Traffic",
 ]
 
@@ -64,6 +68,7 @@ class Scenario(Section):
     traffic: Traffic
     serving: Annotated[list[Serving], Field(max_length=200)] = []
     fleet: Fleet = Fleet()
+    placement: Placement = Placement()
     policies: Annotated[list[Annotated[Policy, BeforeValidator(named)]], Field(min_length=1)] = [
         Policy(name="flat-peak"),
         Policy(name="flat-min"),

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from planner.scenario.schema.topology import Topology
 from planner.scenario.schema.types import (
     Count,
     Grams,
@@ -29,3 +30,4 @@ class Region(Section):
     )
     pue: Annotated[float, Field(ge=1, le=10)] | None = None
     latency_ms: dict[Name, LatencyMs] = {}  # one way, to other regions
+    topology: Topology | None = None  # left out: it follows from the capacity

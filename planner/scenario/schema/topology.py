@@ -1,0 +1,51 @@
+"""The network that GPUs lie in, and what services ask of it (HeteroScale, methods.md D5, D6)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from planner.scenario.schema.types import Name, Section, Share
+
+Parts = Annotated[int, Field(ge=1, le=10_000)]
+
+
+class Topology(Section):
+    """A region's tree: S2 switches, S1 switches, racks (S0), nodes. Left out, it follows from the
+    capacity. GPUs fill it type by type: racks of an S1 switch differ under ``mixed_s1`` of the S2
+    switches (high priority), S1 switches differ under ``mixed_s2`` of them (medium), the others
+    have one type as far as it goes (low)."""
+
+    s2: Parts
+    s1_per_s2: Parts = 4
+    racks_per_s1: Parts = 2
+    nodes_per_rack: Parts = 4
+    gpus_per_node: dict[Name, Annotated[int, Field(ge=1, le=1024)]] = {}  # left out: the type's own
+    mixed_s1: Annotated[int, Field(ge=0, le=10_000)] = 0
+    mixed_s2: Annotated[int, Field(ge=0, le=10_000)] | None = None  # left out: all others
+
+
+class PlacedService(Section):
+    """What the service of one model asks of the network, in every region; of all models without a
+    row of their own where ``model`` is left out."""
+
+    model: Name | None = None
+    # Prefill and decode of a unit lie under one S1 switch, one S2 switch, or anywhere.
+    affinity: Literal["s1", "s2", "none"] = "s2"
+    priority: Annotated[int, Field(ge=0, le=100)] = 0  # the larger, the sooner it is placed
+    # Prefill and decode instances of a unit; left out: the smallest that have both.
+    ratio: Annotated[list[Parts], Field(min_length=2, max_length=2)] | None = None
+    fallbacks: Annotated[list[Name], Field(max_length=10)] = []  # GPU types, the preferred first
+    # A prefill instance is so many attention and FFN instances under one S1 switch (D6).
+    attention_to_ffn: Annotated[list[Parts], Field(min_length=2, max_length=2)] | None = None
+
+
+class Placement(Section):
+    """Where instances are placed, and what a KV cache loses on the way."""
+
+    services: Annotated[list[PlacedService], Field(max_length=200)] = []
+    # Share of an instance's network bandwidth left for KV caches; HeteroScale: about 20% less
+    # across switches, and as much again across a second tier (assumed).
+    across_s1: Share = 0.8
+    across_s2: Share = 0.64
