@@ -1,0 +1,105 @@
+"""How many are in a queue whose service rate depends on how many there are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from simulation.errors import SimulationError
+
+FloatArray = npt.NDArray[np.float64]
+LEAST = 0.02  # of a variance, so that clockwork does not divide by 0
+LARGEST = 650.0  # of a logarithm that still has an exponential
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Occupancy:
+    """Stationary law of the number in the system; the line beyond the last place is geometric."""
+
+    inside: FloatArray  # P(n) for n = 0 .. places
+    tail: float  # r: P(places + k) = P(places) r^k
+    stable: bool
+
+    @property
+    def beyond(self) -> float:
+        """P(n > places)."""
+        return float(self.inside[-1]) * self.tail / (1.0 - self.tail)
+
+    @property
+    def mean_queue(self) -> float:
+        """Mean number beyond the places."""
+        return self.beyond / (1.0 - self.tail)
+
+    @property
+    def mean(self) -> float:
+        places = len(self.inside) - 1
+        return float(self.inside @ np.arange(places + 1)) + places * self.beyond + self.mean_queue
+
+    def at_least(self, n: int) -> float:
+        """P(n or more)."""
+        return float(self.inside[n:].sum()) + self.beyond
+
+    @property
+    def occupied(self) -> FloatArray:
+        """P(n in places), shape ``[places + 1]``: those that wait are counted with the last."""
+        law = self.inside.copy()
+        law[-1] += self.beyond
+        return law
+
+
+def occupancy(
+    rate: float,
+    death: FloatArray,
+    *,
+    servers: int | None = None,
+    burstiness: float = 1.0,
+    service_scv: float = 1.0,
+    overlap: float = 0.5,
+) -> Occupancy:
+    """Birth and death on the number in the system: births at ``rate``, ``death[n - 1]`` completions
+    a second with n present, shape ``[places]``, the last also with any more. Up to ``servers`` (all
+    places) nobody waits.
+
+    P(n) = P(n - 1) rate / death(n) is exact for Poisson arrivals and exponential service and, as
+    long as nobody waits and speed does not change, for any service (insensitivity). Two corrections
+    carry it to other variances:
+
+    - where nobody waits the ratios are taken to the power 1/z, z = 1 + (burstiness - 1) overlap: in
+      heavy traffic the number in G/G/infinity is normal with z times the Poisson variance, where
+      ``overlap`` is the integral of (1 - F)^2 over the mean of the service time (Whitt 1982); it is
+      1/2 for exponential service;
+    - with rho = rate / death(n) the ratio of a line is r = rho z / (1 - rho + rho z), z =
+      (burstiness + service_scv) / 2, and P(servers) is scaled so that as many wait as before. At
+      one speed the mean wait is then that of Allen and Cunneen, which for one server and Poisson
+      arrivals is Pollaczek and Khinchine's, exactly.
+
+    Raises SimulationError where the rate is negative or a death rate is not positive.
+    """
+    if rate < 0 or not len(death) or not (death > 0).all():
+        raise SimulationError("A queue needs a rate of at least 0 and service rates above 0.")
+    places = len(death)
+    servers = places if servers is None else servers
+    inside = np.zeros(places + 1)
+    if rate >= float(death[-1]):
+        inside[-1] = 1.0
+        return Occupancy(inside, 0.0, False)
+    if rate == 0.0:
+        inside[0] = 1.0
+        return Occupancy(inside, 0.0, True)
+    rho = rate / death
+    free = max(1.0 + (burstiness - 1.0) * overlap, LEAST)
+    line = max((burstiness + service_scv) / 2.0, LEAST)
+    logs = np.log(rho)
+    logs[1:servers] /= free  # whether anybody is there at all is a matter of the load alone
+    waiting = np.where(rho < 1.0, rho * line / (1.0 - rho + rho * line), rho ** (1.0 / line))
+    logs[servers:] = np.log(waiting[servers:])
+    first = float(rho[servers - 1])
+    if first < 1.0:
+        logs[servers - 1] -= np.log(1.0 - first + first * line)
+    logs = np.concatenate([[0.0], np.cumsum(logs)])
+    inside = np.exp(np.maximum(logs - logs.max(), -LARGEST))
+    tail = float(waiting[-1])
+    inside /= inside.sum() + inside[-1] * tail / (1.0 - tail)
+    return Occupancy(inside, tail, True)

@@ -1,0 +1,95 @@
+"""A distribution as weighted points: what the closed forms of ``batch_queue`` add up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+FloatArray = npt.NDArray[np.float64]
+TAIL = 28  # slices of an exponential wait
+ADDED = 96  # points of each of two times that are added
+DECADES = 3.5  # that they reach: the last begins at its 1 - 10**-3.5 quantile
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Spread:
+    """Values (seconds) and what share of requests has each; weights sum to 1, values ascend."""
+
+    values: FloatArray
+    weights: FloatArray
+
+    @property
+    def mean(self) -> float:
+        return float(self.values @ self.weights)
+
+    def quantile(self, share: float) -> float:
+        """The value that ``share`` of the requests does not exceed; NaN where there are none."""
+        if not len(self.values):
+            return float("nan")
+        at = int(np.searchsorted(np.cumsum(self.weights), share - 1e-12))
+        return float(self.values[min(at, len(self.values) - 1)])
+
+    def within(self, limit: float | None) -> float:
+        """Share of requests that do not exceed ``limit``; 1 where there is none."""
+        if limit is None or not len(self.values):
+            return 1.0
+        return float(self.weights[: np.searchsorted(self.values, limit, "right")].sum())
+
+
+def spread(values: npt.ArrayLike, weights: npt.ArrayLike = 1.0) -> Spread:
+    """Points in any order and shape, weights in proportion; broadcast against each other."""
+    v, w = np.broadcast_arrays(np.asarray(values, np.float64), np.asarray(weights, np.float64))
+    v, w = v.ravel(), w.ravel()
+    order = np.argsort(v, kind="stable")
+    total = w.sum()
+    return Spread(v[order], w[order] / total if total > 0 else w[order])
+
+
+def unit_exponential() -> tuple[FloatArray, FloatArray]:
+    """Points and weights of an exponential of mean 1, its tail cut finely; the mean is exact."""
+    edges = np.append(1.0 - np.logspace(0.0, -DECADES, TAIL), 1.0)
+    low, high = -np.log1p(-edges[:-1]), np.full(TAIL, np.inf)
+    high[:-1] = low[1:]
+    # Mean within a slice: of (x + 1) e^-x between its ends, over the slice's weight.
+    ends = np.append((low + 1.0) * np.exp(-low), 0.0)
+    weights = np.diff(edges)
+    return -np.diff(ends) / weights, weights
+
+
+def thinned(whole: Spread, points: int) -> Spread:
+    """The same distribution on at most ``points`` points, half of them for its upper tenth."""
+    if len(whole.values) <= points:
+        return whole
+    half = points // 2
+    edges = np.append(np.linspace(0.0, 0.9, half, endpoint=False), 1.0 - _tail(points - half))
+    middle = np.cumsum(whole.weights) - whole.weights / 2
+    group = np.searchsorted(edges, middle, "right") - 1
+    weights = np.bincount(group, whole.weights, points).astype(np.float64)
+    sums = np.bincount(group, whole.weights * whole.values, points)
+    used = weights > 0
+    return Spread(sums[used] / weights[used], weights[used])
+
+
+def added(first: Spread, second: Spread) -> Spread:
+    """Of the sum of two independent times."""
+    if len(first.values) == 1 and not first.values[0]:
+        return second
+    if len(second.values) == 1 and not second.values[0]:
+        return first
+    a, b = thinned(first, ADDED), thinned(second, ADDED)
+    return spread(a.values[:, None] + b.values, a.weights[:, None] * b.weights)
+
+
+def mixture(parts: Sequence[tuple[float, Spread]]) -> Spread:
+    """Of a time that is each part's with that weight."""
+    return spread(
+        np.concatenate([part.values for _, part in parts]),
+        np.concatenate([weight * part.weights for weight, part in parts]),
+    )
+
+
+def _tail(points: int) -> FloatArray:
+    return np.asarray(np.logspace(-1.0, -DECADES, points), np.float64)

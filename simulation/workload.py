@@ -1,0 +1,104 @@
+"""What arrives at an instance or a service: lengths, how often, how unevenly."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from simulation.errors import SimulationError
+
+FloatArray = npt.NDArray[np.float64]
+POINTS = 48  # lengths that stand for the whole sample in the closed forms
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Workload:
+    """Requests/s with lengths drawn jointly from a sample of (input, output) tokens.
+
+    ``burstiness`` is the squared coefficient of variation of the times between arrivals: 1 for
+    Poisson, 0 for a clock, above 1 for bursts. Raises SimulationError on an empty sample.
+    """
+
+    isl: npt.NDArray[np.int32]
+    osl: npt.NDArray[np.int32]
+    rate: float = 0.0
+    burstiness: float = 1.0
+    facts: LengthFacts = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        isl, osl = (np.asarray(column, np.int32) for column in (self.isl, self.osl))
+        if not len(isl) or len(isl) != len(osl) or isl.min() < 1 or osl.min() < 1:
+            raise SimulationError(
+                "A workload needs a sample of lengths, as many inputs as outputs, each at least 1."
+            )
+        if not self.rate >= 0 or not self.burstiness >= 0:
+            raise SimulationError("A workload needs a rate and a burstiness of at least 0.")
+        object.__setattr__(self, "isl", isl)
+        object.__setattr__(self, "osl", osl)
+        object.__setattr__(self, "facts", _facts(isl, osl))
+
+    def at(self, rate: float) -> Workload:
+        """The same requests at another rate, without reading the sample again."""
+        out = object.__new__(Workload)
+        for name in ("isl", "osl", "burstiness", "facts"):
+            object.__setattr__(out, name, getattr(self, name))
+        object.__setattr__(out, "rate", rate)
+        return out
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LengthFacts:
+    """What the closed forms need to know of a sample of lengths."""
+
+    mean_isl: float
+    mean_osl: float
+    isl_points: FloatArray  # means of equal parts of the sorted inputs, at most POINTS
+    osl_points: FloatArray
+    decode_context: float  # mean KV tokens of a decoding sequence, each as long as it decodes
+    keys: float  # mean keys before a prompt token: half the prompt that a token belongs to
+    osl_scv: float  # squared coefficient of variation
+    osl_overlap: float  # integral of (1 - F)^2 over the mean (birth_death.occupancy)
+
+
+def _facts(isl: npt.NDArray[np.int32], osl: npt.NDArray[np.int32]) -> LengthFacts:
+    x, y = isl.astype(np.float64), osl.astype(np.float64)
+    gaps = y - 1.0
+    context = (gaps * (x + y / 2.0)).sum() / gaps.sum() if gaps.any() else x.mean() + 1.0
+    ordered = np.sort(y)
+    left = 1.0 - np.arange(len(ordered)) / len(ordered)  # 1 - F just below each value
+    return LengthFacts(
+        mean_isl=float(x.mean()),
+        mean_osl=float(y.mean()),
+        isl_points=_points(isl),
+        osl_points=_points(osl),
+        decode_context=float(context),
+        keys=float((x * x).sum() / (2.0 * x.sum())),
+        osl_scv=float(y.var() / y.mean() ** 2),
+        osl_overlap=float((left**2 * np.diff(ordered, prepend=0.0)).sum() / y.mean()),
+    )
+
+
+def burstiness_of(arrival_s: FloatArray) -> float:
+    """Squared coefficient of variation of the gaps between arrivals; 1 of fewer than three."""
+    gaps = np.diff(arrival_s)
+    mean = float(gaps.mean()) if len(gaps) > 1 else 0.0
+    return float(gaps.var() / mean**2) if mean > 0 else 1.0
+
+
+def unit_arrivals(n: int, burstiness: float, rng: np.random.Generator) -> FloatArray:
+    """Arrival times at one a second: Poisson, or with gamma-distributed gaps of that burstiness."""
+    if burstiness == 1.0:
+        gaps = rng.exponential(size=n)
+    elif burstiness == 0.0:
+        gaps = np.ones(n)
+    else:
+        gaps = rng.gamma(1.0 / burstiness, burstiness, n)
+    return np.cumsum(gaps)
+
+
+def _points(values: npt.NDArray[np.int32]) -> FloatArray:
+    ordered = np.sort(values).astype(np.float64)
+    parts = np.array_split(ordered, min(POINTS, len(ordered)))
+    return np.array([part.mean() for part in parts])
