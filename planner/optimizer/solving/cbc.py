@@ -14,10 +14,11 @@ from pulp.apis.coin_api import pulp_cbc_path
 
 from planner.errors import SolverFailed
 from planner.optimizer.highs import configured, load
-from planner.optimizer.problem import FEASIBLE, INFEASIBLE, OPTIMAL, TIMEOUT
+from planner.optimizer.problem import FEASIBLE, INFEASIBLE, OPTIMAL, TIMEOUT, FloatArray
 from planner.optimizer.solving.arrays import LinearProgram
 from planner.optimizer.solving.guarded import GRACE_S, GRACE_SHARE, POLL_S, Solved
 
+TOLERANCE = 1e-5
 ROUNDING = 5e-4  # the log prints the bound to three decimals
 
 
@@ -69,10 +70,19 @@ def _read(program: LinearProgram, answer: Path, log: str, died: str) -> Solved:
     for line in lines[1:]:
         _, column, value, _ = line.replace("**", "").split()
         values[int(column.lstrip("Cc"))] = float(value)
-    tolerance = 1e-5 * np.maximum(1.0, np.abs(program.row_lower))
-    if np.any(program.activity(values) < program.row_lower - tolerance):
-        return Solved(TIMEOUT, None, bound, died)  # of the relaxation, where time ran out
+    if not _solution(program, values):  # of the relaxation, where time ran out
+        return Solved(TIMEOUT, None, bound, died)
     if head.startswith("optimal"):
         objective = float(program.cost @ values)
         return Solved(OPTIMAL, values, bound if found else objective)
     return Solved(FEASIBLE, values, bound, died)
+
+
+def _solution(program: LinearProgram, values: FloatArray) -> bool:
+    activity = program.activity(values)
+    low, high = program.row_lower, program.row_upper
+    return bool(
+        np.all(activity >= low - TOLERANCE * np.maximum(1.0, np.abs(low)))
+        and np.all(activity <= high + TOLERANCE * np.maximum(1.0, np.abs(high)))
+        and np.all(np.abs(values - np.rint(values))[program.whole] <= TOLERANCE)
+    )
