@@ -24,8 +24,8 @@ def bounds(
     profiles: Mapping[At, Speed],
     capacity_gpus: IntArray,
     price: FloatArray,
-) -> tuple[IntArray, IntArray, IntArray | None]:
-    """Minimum, maximum and present instances, each ``[l, r, g]``.
+) -> tuple[IntArray, IntArray, IntArray | None, IntArray | None]:
+    """Minimum, maximum, present and lent instances, each ``[l, r, g]``.
 
     The scenario's minimum per model and region falls to the cheapest arrangement there, of prefill
     and of decode where the two are apart. A prefill pool that can have no decode pool beside it
@@ -52,22 +52,24 @@ def bounds(
                 cheapest = min(group, key=lambda g: price[r, g] * profiles[m, g].tp)
                 minimum[m, r, cheapest] = min(scenario.fleet.minimum, maximum[m, r, cheapest])
     if not scenario.fleet.today:
-        return minimum, maximum, None
-    today = np.zeros(shape, np.int64)
+        return minimum, maximum, None, None
+    today, lent = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
     for row in scenario.fleet.today:
         m = models.index(row.model)
         at = (m, regions.index(row.region), column_of(row, m, columns, sections, profiles))
-        if row.replicas > maximum[at]:
+        lent[at] = row.lent or 0
+        held = row.replicas + int(lent[at])
+        if held > maximum[at]:
             raise ScenarioError(
-                f"fleet.today: {row.replicas} replicas of {row.model} on {row.gpu} in {row.region} "
+                f"fleet.today: {held} replicas of {row.model} on {row.gpu} in {row.region} "
                 f"are more than the {maximum[at]} that fit; raise the region's capacity."
             )
-        today[at] += row.replicas
+        today[at] = row.replicas
         if row.maximum is not None:
             maximum[at] = min(maximum[at], row.maximum)
         wanted = minimum[at] if row.minimum is None else row.minimum
         minimum[at] = min(wanted, maximum[at])
-    return minimum, maximum, today
+    return minimum, maximum, today, lent if lent.any() else None
 
 
 def _stages(by_role: Mapping[str, list[int]], maximum: IntArray) -> list[list[int]]:

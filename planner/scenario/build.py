@@ -10,16 +10,18 @@ import numpy.typing as npt
 
 from planner.scenario.bounds import bounds
 from planner.scenario.columns import SHOWN, STAGES, Column, columns_of
+from planner.scenario.faults import faults_of
 from planner.scenario.known import NOTHING, Known
 from planner.scenario.links import links_of
 from planner.scenario.places import price_of, region_of
 from planner.scenario.power import host_of, power_at_load, power_facts
-from planner.scenario.schema import Profile, Scenario, Serving
+from planner.scenario.schema import Fault, Profile, Scenario, Serving, Starts
 from planner.scenario.specs import gpu_of, model_of
 from planner.scenario.speeds import speed_of
 from simulation.fleet import Fleet, KvLink, Pool, Region, Routing, Tier
 from simulation.performance.profile import Profile as Speed
 from simulation.performance.specs import GpuSpec, ModelSpec, Provenance
+from simulation.starting import Registration, StartUp
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
@@ -48,9 +50,21 @@ class Hardware:
     maximum: IntArray  # [l, r, g]
     today: IntArray | None  # [l, r, g]; None where the scenario does not say
     startup_s: float
+    starts: Starts | None
+    lent: IntArray | None  # [l, r, g] as spot today; None where the scenario does not say
+    architectures: tuple[str, ...]  # [l]
     serving: tuple[Serving, ...]  # [l]
+    registration: Registration | None
+    faults: tuple[Fault, ...]  # in the scenario's words
+    retries: int  # of a request whose instance fails
     routing: Routing
     provenance: tuple[tuple[str, Provenance], ...]  # what, where from
+
+    def _start_up(self, m: int, r: int, g: int) -> StartUp | None:
+        if self.starts is None:
+            return None
+        lent = 0 if self.lent is None else int(self.lent[m, r, g])
+        return StartUp(local_s=self.startup_s, lent=lent, **self.starts.model_dump())
 
     def _serving(self, m: int, g: int) -> dict[str, Any]:
         """How instances of a pool serve. Where prompts are done elsewhere there is no deadline of
@@ -125,6 +139,8 @@ class Hardware:
                 power=power_at_load(self.models[m], self.gpus[g], self.profiles[m, g]),
                 host_w=host_of(self.gpus[g])[0],
                 role=self.columns[g].role,
+                architecture=self.architectures[m],
+                start_up=self._start_up(m, r, g),
                 **self._serving(m, g),
                 link=self.links.get((m, g)),
             )
@@ -136,6 +152,9 @@ class Hardware:
             pools=pools,
             latency_s=self.latency_s,
             routing=self.routing,
+            registration=self.registration,
+            faults=faults_of(self.faults, pools),
+            retries=self.retries,
         )
 
 
@@ -172,10 +191,10 @@ def build_hardware(scenario: Scenario, known: Known = NOTHING) -> Hardware:
         price.append([price_of(part, name, facts) for name in names])
     capacity_gpus = np.array(capacity, dtype=np.int64)
     usd_per_gpu_hour = np.array(price, np.float64)[:, [column.gpu for column in columns]]
-    minimum, maximum, today = bounds(
+    minimum, maximum, today, lent = bounds(
         scenario, columns, sections, profiles, capacity_gpus, usd_per_gpu_hour
     )
-    serving = serving_of(scenario)
+    gate, serving = scenario.fleet.registration, serving_of(scenario)
     transfers = [one.kv_transfer for one in serving]
     links = links_of(models, types, columns, sections, profiles, transfers, facts)
     return Hardware(
@@ -205,7 +224,13 @@ def build_hardware(scenario: Scenario, known: Known = NOTHING) -> Hardware:
         maximum=maximum,
         today=today,
         startup_s=scenario.fleet.startup_s,
+        starts=scenario.fleet.starts,
+        lent=lent,
+        architectures=tuple(model.architecture for model in scenario.models),
         serving=serving,
+        registration=Registration(gate.ratio, gate.tolerance) if gate else None,
+        faults=tuple(scenario.faults),
+        retries=scenario.fleet.retries,
         routing=Routing(**scenario.fleet.routing.model_dump()),
         provenance=tuple(facts),
     )

@@ -14,12 +14,13 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from planner.errors import ScenarioError
 from planner.scenario.references import references
 from planner.scenario.schema import Scenario
+from planner.scenario.schema.faults import FAULT_KINDS
 
 MAX_CHARACTERS = 250_000  # a few seconds to read
 MAX_VALUES = 200_000  # with aliases written out: a few lines of them can stand for billions
 MAX_DEPTH = 50
 MAX_FAULTS = 20  # told at once
-PARTS_OF_TYPES = ("[key]", "datetime", "literal['end']")  # that pydantic adds to a field's path
+PARTS_OF_TYPES = ("[key]", "datetime", "literal['end']", *FAULT_KINDS)  # that pydantic adds to a field's path
 
 
 def _yaml() -> YAML:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from planner.scenario.faults import fault_problems
 from planner.scenario.schema import Scenario
 
 TELLS_APART = (
@@ -49,6 +50,7 @@ def references(scenario: Scenario) -> list[tuple[Path, str]]:
         for name in source.tiers:
             known(("traffic", "sources", i, "tiers", name), "tier", name, tiers)
     problems += _serving_problems(scenario, models)
+    problems += fault_problems(scenario)
     for i, service in enumerate(scenario.placement.services):
         at: Path = ("placement", "services", i)
         known((*at, "model"), "model", service.model, models)
@@ -61,6 +63,8 @@ def references(scenario: Scenario) -> list[tuple[Path, str]]:
         known((*at, "gpu"), "GPU", replicas.gpu, gpus)
         if replicas.maximum is not None and replicas.maximum < (replicas.minimum or 0):
             problems.append(((*at, "maximum"), "the maximum is below the minimum; raise it"))
+        if replicas.lent and scenario.fleet.starts is None:
+            problems.append(((*at, "lent"), "what is lent out comes back by fleet.starts; add it"))
         if replicas.maximum is not None and replicas.maximum < replicas.replicas:
             problems.append(
                 ((*at, "maximum"), "the maximum is below the replicas of today; raise it")

@@ -11,7 +11,8 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from planner.scenario.schema.fleet import Fleet, Replicas
+from planner.scenario.schema.faults import Fault
+from planner.scenario.schema.fleet import Fleet, Replicas, Starts
 from planner.scenario.schema.hardware import Gpu, Model, Profile, Shape
 from planner.scenario.schema.places import Region
 from planner.scenario.schema.planning import Forecast, Horizon, Objective
@@ -23,6 +24,7 @@ from planner.scenario.schema.types import Section, named
 
 __all__ = [
     "POLICIES",
+    "Fault",
     "Fleet",
     "Forecast",
     "Gpu",
@@ -43,6 +45,7 @@ __all__ = [
     "Serving",
     "Shape",
     "Source",
+    "Starts",
     "Tier",
     "Topology",
     "Traffic",
@@ -69,6 +72,7 @@ class Scenario(Section):
     serving: Annotated[list[Serving], Field(max_length=200)] = []
     fleet: Fleet = Fleet()
     placement: Placement = Placement()
+    faults: Annotated[list[Fault], Field(max_length=1000)] = []
     policies: Annotated[list[Annotated[Policy, BeforeValidator(named)]], Field(min_length=1)] = [
         Policy(name="flat-peak"),
         Policy(name="flat-min"),

@@ -85,3 +85,32 @@ fleet:
     scenario = parse(TEXT + more)
     assert parse(dump(scenario)) == scenario
     assert scenario.serving[1].kv_transfer.shared_gb_s == 400
+
+
+def test_starts_by_where_the_weights_are_and_what_is_lent_out() -> None:
+    starts = {"remote_s": 3600, "other_model_s": 900, "warm_hosts": 3}
+    row = {"model": SMALL, "region": "east", "gpu": "H100-SXM", "replicas": 2, "lent": 4}
+    fleet = {"startup_s": 300, "starts": starts, "today": [row]}
+    hardware = built([on(SMALL)], fleet=fleet)
+    assert hardware.today is not None
+    pools = {pool.region: pool for pool in hardware.fleet(hardware.today).pools}
+    start = pools["east"].start_up
+    assert start is not None and (start.lent, start.warm_hosts) == (4, 3)
+    assert (start.local_s, start.remote_s, start.reclaim_s) == (300, 3600, 60)
+    assert (start.other_model_s, start.same_architecture_s) == (900, None)
+    assert pools["west"].start_up is not None and pools["west"].start_up.lent == 0
+    plain = built([on(SMALL)])
+    assert plain.fleet(plain.minimum).pools[0].start_up is None
+
+
+def test_models_of_one_architecture_are_told_by_the_scenario() -> None:
+    models = [{"name": name, "architecture": "llama"} for name in (BIG, SMALL)]
+    hardware = built([on(BIG, tp=8), on(SMALL)], models=models)
+    assert {pool.architecture for pool in hardware.fleet(hardware.minimum).pools} == {"llama"}
+
+
+def test_a_ratio_gate_is_the_fleets() -> None:
+    apart = [on(BIG, tp=8, role="prefill"), on(BIG, tp=8, role="decode")]
+    hardware = built(apart, fleet={"registration": {"ratio": 0.5}})
+    gate = hardware.fleet(hardware.minimum).registration
+    assert gate is not None and (gate.ratio, gate.tolerance) == (0.5, 0.25)
