@@ -109,7 +109,5 @@ def levels(phase: PhaseProblem, wanted: tuple[str, ...] = ("operator",)) -> dict
     whole = model_level(phase, room)
     if whole is None:
         return {}
-    finer = {
-        level: at_level(level, phase, room, coarser=[whole], proofs=True) for level in wanted
-    }
+    finer = {level: at_level(level, phase, room, coarser=[whole], proofs=True) for level in wanted}
     return {"model": whole, **{name: one for name, one in finer.items() if one is not None}}

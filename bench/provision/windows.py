@@ -15,7 +15,8 @@ from bench.provision.services import (
     trace,
 )
 from planner.catalogue import hardware
-from simulation.provisioning.over_time import Windows, at_attainment, over_time, windows_of
+from simulation.provisioning.over_time import at_attainment, over_time
+from simulation.provisioning.windows import Windows, windows_of
 from simulation.provisioning.workload import Service
 
 WINDOW_S = 10.0

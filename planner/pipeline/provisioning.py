@@ -13,8 +13,9 @@ import time
 from dataclasses import dataclass, replace
 
 from planner.errors import Infeasible, ScenarioError
+from planner.pipeline import provisioning_over_time as courses
 from planner.pipeline import provisioning_tables as tables
-from planner.pipeline.progress import Progress
+from planner.pipeline.progress import Progress, part
 from planner.pipeline.provisioning_load import Limit, Peak, limit_of, peak_hours
 from planner.pipeline.provisioning_problems import AUTO, Measured, measured_on, solve
 from planner.pipeline.sources import StoredTrace
@@ -42,6 +43,7 @@ class Asked:
     interference: str = AUTO  # or modelled
     images: float = 0.0  # per request, of models with an encoder
     image_tokens: float = IMAGE_TOKENS  # that the encoder reads per image
+    over_time: str = courses.OFF  # or what plans of windows are made from: observed, forecast
 
     @property
     def levels(self) -> tuple[str, ...]:
@@ -103,10 +105,11 @@ def provision(
         timing=asked.kernels,
         interference=asked.interference,
     )
+    share = 0.85 if asked.over_time == courses.OFF else 0.3
     cases: list[Case] = []
     for done, (m, r, g) in enumerate(pools):
         name = f"{hardware.models[m].name} on {hardware.gpus[g].name}"
-        progress(0.1 + 0.85 * done / len(pools), f"Provisioning {name}")
+        progress(0.1 + share * done / len(pools), f"Provisioning {name}")
         of_gpu = measured[hardware.gpus[g].name]
         for phase in PHASES:
             service, weights = service_of(scenario, hardware, m, g, phase, peaks[m, r], limits)
@@ -128,14 +131,32 @@ def provision(
     document = tables.document(
         scenario, hardware, traffic, window, cases, asked, dict.fromkeys(unknown)
     )
-    return Outcome(
-        {**document, "seconds": time.perf_counter() - begun},
-        {
-            "operators": tables.operators_table(cases),
-            "devices": tables.devices_table(cases),
-            "shards": tables.shards_table(cases),
-        },
-    )
+    found = {
+        "operators": tables.operators_table(cases),
+        "devices": tables.devices_table(cases),
+        "shards": tables.shards_table(cases),
+    }
+    if asked.over_time != courses.OFF:
+        method = scenario.forecast.method
+        journeys = courses.journeys(
+            [case for case in cases if case.chosen],
+            hardware,
+            traffic,
+            window,
+            levels=(*[level for level in asked.levels if level != "model"], "model"),
+            known=asked.over_time,
+            method=courses.METHOD if method == "auto" else method,
+            startup_s=scenario.fleet.startup_s,
+            seed=scenario.seed,
+            progress=part(progress, 0.45, 0.95),
+        )
+        document["over_time"] = courses.document(journeys, scenario.fleet.startup_s)
+        lost, won = courses.words(document["over_time"])
+        document["warnings"] = [*document["warnings"], *lost]
+        document["notes"] = [*won, *document["notes"]]
+        end_s = window.start_s if window.ahead else window.end_s
+        found["courses"] = courses.table(journeys, end_s - window.duration_s)
+    return Outcome({**document, "seconds": time.perf_counter() - begun}, found)
 
 
 def service_of(

@@ -59,7 +59,29 @@ def pool_context(run: Run, result: dict[str, Any], params: Mapping[str, str]) ->
     }
     if level:
         context |= plan_context(run, pool, level)
+    if "over_time" in result and pool["chosen"]:
+        context |= course_context(run, result["over_time"], pool)
     return context
+
+
+def course_context(run: Run, found: dict[str, Any], pool: dict[str, Any]) -> dict[str, Any]:
+    """The pool window by window: a row per level, and what each held along the traffic."""
+    mine = next(
+        one
+        for one in found["pools"]
+        if all(one[key] == pool[key] for key in ("model", "region", "gpu", "phase"))
+    )
+    courses = run_table(run, "courses")
+    for name in ("model", "region", "gpu", "phase"):
+        courses = courses.filter(pl.col(name) == pool[name])
+    return {
+        "over_time": found,
+        "course_levels": [
+            (LABELS[one], one, mine["levels"][one]) for one in LEVELS if one in mine["levels"]
+        ],
+        "course_savings": mine["savings"],
+        "course_figure": figures.course_figure(courses),
+    }
 
 
 def plan_context(run: Run, pool: dict[str, Any], level: str) -> dict[str, Any]:

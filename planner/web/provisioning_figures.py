@@ -14,6 +14,7 @@ from planner.web.charts import BLUE, GREEN, GREY, ORANGE, PALETTE, Figure
 
 COLOURS = (*PALETTE, "#F0E442", "#44AA99", "#882255", "#999933", "#AA4499", "#6699CC")
 MANY = 60  # devices: more bars cannot be told apart
+STRETCHES = 400  # of a course in time: more cannot be told apart
 SHOWN = 8  # operators in a plot of lines
 MEASURES = (("gpus", "GPUs", BLUE), ("energy", "power", ORANGE), ("memory", "memory", GREEN))
 # Operator-level autoscaling, section 4.3, figures 10 to 13 as the text gives them.
@@ -183,6 +184,43 @@ def sweep_figure(found: dict[str, Any], height: int = 350) -> Figure:
     return drawn(
         traces, height=height, x=AXES[by], y="% saved against whole replicas", xaxis=axis,
         yaxis={"rangemode": "normal", "zeroline": True}, hovermode="closest",
+    )  # fmt: skip
+
+
+def course_figure(courses: pl.DataFrame, height: int = 350) -> Figure:
+    """GPUs held by each level along the traffic, hours from its start; of many windows the most in
+    each stretch, and the mean of the requests/s behind them."""
+    start = courses["time_s"].min() or 0.0
+    hours = (pl.col("time_s") - start) / 3600
+    end = float(courses["time_s"].max() or 0.0) - float(start)  # type: ignore[arg-type]
+    stretch = max(end / STRETCHES, 1.0)
+    found = (
+        courses.with_columns(((pl.col("time_s") - start) / stretch).floor().alias("stretch"))
+        .group_by("level", "stretch")
+        .agg(hours.first().alias("hours"), pl.col("gpus").max(), pl.col("requests_s").mean())
+        .sort("stretch")
+    )
+    lines = []
+    for level, name, colour in (
+        ("model", "whole replicas", GREY), ("module", "layers", ORANGE),
+        ("operator", "operators", BLUE),
+    ):  # fmt: skip
+        rows = found.filter(pl.col("level") == level)
+        if rows.is_empty():
+            continue
+        line = _line(rows["hours"].round(4).to_list(), rows["gpus"].to_list(), name, colour)
+        line.update(line_shape="hv", hovertemplate="%{y} GPUs at %{x:.2f} h<extra>" + name)
+        lines.append(line)
+    load = found.filter(pl.col("level") == "model")
+    rate = _line(
+        load["hours"].round(4).to_list(), load["requests_s"].round(3).to_list(), "requests/s",
+        GREEN, "dot",
+    )  # fmt: skip
+    rate.update(yaxis="y2")
+    return drawn(
+        [*lines, rate], height=height, x="hours", y="GPUs", hovermode="closest",
+        yaxis2={"overlaying": "y", "side": "right", "rangemode": "tozero", "showgrid": False,
+                "title": {"text": "requests/s"}, "automargin": True},
     )  # fmt: skip
 
 

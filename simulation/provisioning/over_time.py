@@ -13,7 +13,7 @@ problems.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -25,28 +25,18 @@ from simulation.provisioning.levels import Level, model_level, module_level, ope
 from simulation.provisioning.modules.costs import acting_cost
 from simulation.provisioning.placement import latency_at
 from simulation.provisioning.replicas import latency_of, watts_of
+from simulation.provisioning.windows import STEP, Windows, keys_of, seen_before
 from simulation.provisioning.workload import PhaseProblem, Service, at_rate
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
-STEP = 1.05
 OPERATOR_ACTS_S = 0.5
 """Seconds until an operator replica serves: "sub-second" (introduction of the source)."""
 MODULE_ACTS_S = acting_cost("replicate", 40, 605 * 2.0**20).seconds
 """Seconds until copies of all layers of a 13B model serve (CoCoServe, table 2)."""
 MOST_HEADROOM = 4.0
 ROUNDS = 12  # of the search for a headroom: to 0.1% of a rate
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Windows:
-    """Demand of a trace by window, arrays of shape ``[W]``."""
-
-    seconds: float  # of a window
-    requests_s: FloatArray
-    isl: FloatArray  # mean input tokens
-    osl: FloatArray  # mean output tokens
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,23 +64,8 @@ class Course:
         return float(self.power_w.sum() * window_s / 3.6e6)
 
 
-def windows_of(
-    arrival_s: FloatArray, isl: npt.ArrayLike, osl: npt.ArrayLike, seconds: float
-) -> Windows:
-    """Counts and mean lengths of requests by window; lengths of empty windows are those before."""
-    if arrival_s.size == 0:
-        raise SimulationError("The trace has no requests to plan for.")
-    at = (arrival_s // seconds).astype(np.int64)
-    count = np.bincount(at)
-
-    def mean(lengths: npt.ArrayLike) -> FloatArray:
-        total = np.bincount(at, weights=np.asarray(lengths, np.float64))
-        means = np.divide(total, count, out=np.full(count.size, np.nan), where=count > 0)
-        known = np.flatnonzero(count > 0)
-        last = np.searchsorted(known, np.arange(count.size), side="right") - 1
-        return np.asarray(means[known[np.maximum(last, 0)]], np.float64)
-
-    return Windows(seconds, count / seconds, mean(isl), mean(osl))
+Key = tuple[int, int]  # rate at the operators and tokens, as powers of STEP
+Known = Windows | Mapping[str, Windows] | None  # what plans are told, of all levels or by level
 
 
 class _Book:
@@ -146,21 +121,6 @@ class _Book:
         return self.outcomes[at]
 
 
-Key = tuple[int, int]  # rate at the operators and tokens, as powers of STEP
-
-
-def keys_of(windows: Windows, phase: str, headroom: float = 0.0) -> IntArray:
-    """Rounded demand of each window, ``[W, 2]``: rate at the operators and tokens of a pass."""
-    if phase == "prefill":
-        rate, tokens = windows.requests_s, windows.isl
-    else:
-        rate, tokens = windows.requests_s * windows.osl, windows.isl + windows.osl / 2.0
-    least = [1.0 / windows.seconds, 1.0]
-    demand = np.stack([rate, tokens], axis=1)
-    steps = np.log(np.maximum(demand, least) * [1.0 + headroom, 1.0]) / np.log(STEP)
-    return np.asarray(np.ceil(steps - 1e-9), np.int64)
-
-
 def over_time(
     windows: Windows,
     service: Service,
@@ -168,16 +128,23 @@ def over_time(
     device_bytes: float,
     *,
     startup_s: float,
-    known: Windows | None = None,
+    known: Known = None,
     headroom: float = 0.0,
     levels: tuple[str, ...] = ("model", "operator"),
+    every: Mapping[str, int] | None = None,
 ) -> dict[str, Course]:
     """A course of each of ``levels``, planned for ``1 + headroom`` times the rate that is known.
 
-    ``known`` is the forecast that plans see; by default each window sees the one before it.
+    ``every``: windows that a plan of a level stands for, 1 where nothing is said. ``known`` is the
+    forecast that plans see, of all levels or by level; by default each plan sees the mean of as
+    many windows before it as it stands for.
     """
     book = _Book(service, problem_of, device_bytes)
-    return {level: _course(level, book, windows, known, startup_s, headroom) for level in levels}
+    found = {}
+    for level in levels:
+        seen = _seen(windows, known, level, every or {})
+        found[level] = _course(level, book, windows, seen, startup_s, headroom)
+    return found
 
 
 def at_attainment(
@@ -188,8 +155,9 @@ def at_attainment(
     *,
     startup_s: float,
     attainment: float = 0.95,
-    known: Windows | None = None,
+    known: Known = None,
     levels: tuple[str, ...] = ("model", "operator"),
+    every: Mapping[str, int] | None = None,
 ) -> dict[str, Course]:
     """The courses of least headroom that meet ``attainment`` of the requests.
 
@@ -198,18 +166,19 @@ def at_attainment(
     book = _Book(service, problem_of, device_bytes)
     found = {}
     for level in levels:
+        seen = _seen(windows, known, level, every or {})
         low, high = 0.0, 0.25
-        best = _course(level, book, windows, known, startup_s, low)
+        best = _course(level, book, windows, seen, startup_s, low)
         if best.attainment < attainment:
-            best = _course(level, book, windows, known, startup_s, high)
+            best = _course(level, book, windows, seen, startup_s, high)
             while best.attainment < attainment and high < MOST_HEADROOM:
                 low, high = high, min(2 * high, MOST_HEADROOM)
-                best = _course(level, book, windows, known, startup_s, high)
+                best = _course(level, book, windows, seen, startup_s, high)
             for _ in range(ROUNDS):
                 if best.attainment < attainment:
                     break
                 middle = (low + high) / 2
-                trial = _course(level, book, windows, known, startup_s, middle)
+                trial = _course(level, book, windows, seen, startup_s, middle)
                 if trial.attainment >= attainment:
                     high, best = middle, trial
                 else:
@@ -218,11 +187,29 @@ def at_attainment(
     return found
 
 
+def acts_s(level: str, startup_s: float) -> float:
+    """Seconds from asking for capacity of a level until it serves."""
+    return {"model": startup_s, "module": MODULE_ACTS_S, "operator": OPERATOR_ACTS_S}[level]
+
+
+def windows_to_act(level: str, startup_s: float, window_s: float) -> int:
+    """Windows until what was asked for serves; below one window none."""
+    lag = int(np.ceil(acts_s(level, startup_s) / window_s - 1e-9))
+    return lag if lag > 1 else 0
+
+
+def _seen(windows: Windows, known: Known, level: str, every: Mapping[str, int]) -> Windows:
+    """What the plans of a level are told of each window."""
+    if known is None:
+        return seen_before(windows, every.get(level, 1))
+    return known if isinstance(known, Windows) else known[level]
+
+
 def _course(
     level: str,
     book: _Book,
     windows: Windows,
-    known: Windows | None,
+    known: Windows,
     startup_s: float,
     headroom: float,
 ) -> Course:
@@ -230,14 +217,10 @@ def _course(
     takes to start; below one window, none."""
     phase = book.service.phase
     real = _keys(keys_of(windows, phase))
-    seen = _keys(keys_of(windows if known is None else known, phase, headroom))
-    if known is None:
-        seen = seen[:1] + seen[:-1]
+    seen = _keys(keys_of(known, phase, headroom))
     if len(seen) != len(real):
         raise SimulationError("The forecast must have as many windows as the trace.")
-    acts_s = {"model": startup_s, "module": MODULE_ACTS_S, "operator": OPERATOR_ACTS_S}[level]
-    lag = int(np.ceil(acts_s / windows.seconds - 1e-9))
-    delay = lag if lag > 1 else 0
+    delay = windows_to_act(level, startup_s, windows.seconds)
     count = len(real)
     wanted: list[Key | None] = []
     refused = 0

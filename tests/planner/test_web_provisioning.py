@@ -10,6 +10,7 @@ from django.urls import reverse
 from rest_framework.test import APIClient
 
 from planner.models import Run, User
+from planner.selectors.runs import run_tables
 from planner.services import provisioning
 from planner.services.calibrations import calibration_path
 from tests.planner.provision_study import provisioned
@@ -103,3 +104,13 @@ def test_kernels_that_were_uploaded_are_used_and_named(planner: User, tmp_path: 
         in provisioning.operator_sensitivity(run, run.result["pools"][0])["provenance"]["source"]
     )
     assert "measured" in page(planner, run, phase="prefill", level="operator")
+
+
+def test_courses_window_by_window_are_on_the_page(planner: User, tmp_path: Path) -> None:
+    run = provisioned(planner, tmp_path, over_time="observed", level="operator")
+    text = page(planner, run, phase="decode")
+    assert "Window by window" in text and "planned on the interval before" in text
+    assert "courses" in run_tables(run)
+    for row in run.result["over_time"]["pools"]:
+        for level, one in row["levels"].items():
+            assert one["attainment"] >= 0.95 or one["headroom"] == pytest.approx(4.0), level

@@ -11,6 +11,7 @@ from rest_framework import serializers
 from planner.api.serializers.strict import FiniteField, StrictSerializer
 from planner.ingest.options import FORMATS, IngestOptions
 from planner.models import Run
+from planner.pipeline.provisioning_over_time import OVER_TIME
 from planner.pipeline.provisioning_problems import SOURCES
 from planner.scenario.schema import Forecast, Objective, PolicyName
 from simulation.provisioning.levels import LEVELS
@@ -86,6 +87,12 @@ class ProvisionOptions(StrictSerializer):
     )
     image_tokens = FiniteField(
         min_value=1, required=False, help_text="That the encoder reads per image; 1024 (assumed)."
+    )
+    over_time = serializers.ChoiceField(
+        OVER_TIME,
+        required=False,
+        help_text="Left out: off. Also window by window along the traffic, plans made on what was "
+        "observed before or on a forecast by the minute.",
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from planner.management.base import RunCommand
 from planner.models import Run
 from planner.pipeline.provisioning import IMAGE_TOKENS, Asked
+from planner.pipeline.provisioning_over_time import OBSERVED, OFF, OVER_TIME
 from planner.pipeline.provisioning_problems import AUTO, SOURCES
 from simulation.provisioning.levels import LEVELS, METHODS
 
@@ -63,6 +64,15 @@ class Command(RunCommand):
             metavar="N",
             help="patches that the encoder reads per image; default: %(default)g (assumed)",
         )
+        parser.add_argument(
+            "--over-time",
+            nargs="?",
+            choices=OVER_TIME,
+            const=OBSERVED,
+            default=OFF,
+            help="also window by window along the traffic, on what was observed (default) or on a "
+            "forecast by the minute",
+        )
 
     def run_options(self, options: dict[str, Any]) -> dict[str, Any]:
         return {name: options[name] for name in Asked.__dataclass_fields__}
@@ -96,4 +106,29 @@ class Command(RunCommand):
                     f"{pool['requests_s']:.3g} requests/s of {pool['isl']:,.0f} in and "
                     f"{pool['osl']:,.0f} out within {pool['slo_ms']:,.0f} ms: {counts} GPUs"
                 )
+        rows += over_time(answer["over_time"]) if "over_time" in answer else []
         return "\n".join(rows + [f"note: {note}" for note in answer["notes"]])
+
+
+def over_time(found: dict[str, Any]) -> list[str]:
+    """The courses as lines."""
+    line = "{:<18} {:<9} {:>10} {:>9} {:>10} {:>9} {:>9}".format
+    rows = [
+        f"{found['windows']:,} windows of {found['window_s']:g} s, planned on {found['known']}; "
+        f"headroom for {found['attainment']:.0%} of requests met, in hindsight",
+        line("phase", "level", "GPU-hours", "energy", "memory", "met", "headroom"),
+    ]
+    for pool in found["pools"]:
+        for level, one in pool["levels"].items():
+            rows.append(
+                line(
+                    f"{pool['phase']} {pool['model']}"[:18],
+                    level,
+                    f"{one['gpu_hours']:,.1f}",
+                    f"{one['kwh']:,.1f} kWh",
+                    f"{one['memory_gb']:,.0f} GB",
+                    f"{one['attainment']:.1%}",
+                    f"{one['headroom']:.0%}",
+                )
+            )
+    return rows

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 from simulation.errors import SimulationError
-from simulation.provisioning.over_time import (
+from simulation.provisioning.over_time import at_attainment, over_time, windows_to_act
+from simulation.provisioning.windows import (
     STEP,
     Windows,
-    at_attainment,
+    held,
     keys_of,
-    over_time,
+    seen_before,
     windows_of,
 )
 from simulation.provisioning.workload import phase_problem
@@ -117,3 +118,35 @@ def test_decode_is_keyed_by_iterations_and_context():
     decode = service("decode", slo_s=0.08)
     course = over_time(windows, decode, problem_of, 72e9, startup_s=1.0)["operator"]
     assert course.met.all()
+
+
+def test_plans_that_stand_longer_see_the_mean_of_the_block_before():
+    rate = np.array([1.0, 3.0, 5.0, 7.0, 9.0])
+    windows = Windows(10.0, rate, np.array([10.0, 20.0, 30.0, 30.0, 50.0]), np.full(5, 8.0))
+    assert held(windows, 2).requests_s.tolist() == [2.0, 2.0, 6.0, 6.0, 9.0]
+    assert held(windows, 2).isl[0] == pytest.approx((1 * 10 + 3 * 20) / 4)
+    assert seen_before(windows, 2).requests_s.tolist() == [2.0, 2.0, 2.0, 2.0, 6.0]
+    assert seen_before(windows, 1).requests_s.tolist() == [1.0, 1.0, 3.0, 5.0, 7.0]
+    assert [windows_to_act(level, 600.0, 10.0) for level in ("operator", "module", "model")] == [
+        0, 0, 60,
+    ]  # fmt: skip
+
+
+def test_a_forecast_may_be_given_by_level():
+    count = 24
+    rate = np.where(np.arange(count) < 12, 2.0, 150.0)
+    windows = Windows(10.0, rate, np.full(count, 512.0), np.full(count, 64.0))
+    truth = {"model": windows, "operator": windows}
+    plain, told = (
+        over_time(
+            windows, service(slo_s=0.5), problem_of, 72e9, startup_s=1.0, known=known,
+            every={"model": 6},
+        )
+        for known in (None, truth)
+    )  # fmt: skip
+    for level in ("model", "operator"):
+        assert told[level].attainment == 1.0
+        assert plain[level].attainment < 1.0
+    # Whole replicas stand for six windows: they miss the rise for six, operators for one.
+    assert (~plain["operator"].met).sum() == 1
+    assert (~plain["model"].met).sum() == 6

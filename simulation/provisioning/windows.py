@@ -1,0 +1,79 @@
+"""Demand of a trace by window, as it came and as it was known when plans were made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from simulation.errors import SimulationError
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+STEP = 1.05
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Windows:
+    """Demand of a trace by window, arrays of shape ``[W]``."""
+
+    seconds: float  # of a window
+    requests_s: FloatArray
+    isl: FloatArray  # mean input tokens
+    osl: FloatArray  # mean output tokens
+
+
+def windows_of(
+    arrival_s: FloatArray, isl: npt.ArrayLike, osl: npt.ArrayLike, seconds: float
+) -> Windows:
+    """Counts and mean lengths of requests by window; lengths of empty windows are those before."""
+    if arrival_s.size == 0:
+        raise SimulationError("The trace has no requests to plan for.")
+    at = (arrival_s // seconds).astype(np.int64)
+    count = np.bincount(at)
+
+    def mean(lengths: npt.ArrayLike) -> FloatArray:
+        total = np.bincount(at, weights=np.asarray(lengths, np.float64))
+        means = np.divide(total, count, out=np.full(count.size, np.nan), where=count > 0)
+        known = np.flatnonzero(count > 0)
+        last = np.searchsorted(known, np.arange(count.size), side="right") - 1
+        return np.asarray(means[known[np.maximum(last, 0)]], np.float64)
+
+    return Windows(seconds, count / seconds, mean(isl), mean(osl))
+
+
+def held(windows: Windows, every: int) -> Windows:
+    """Means over blocks of ``every`` windows, each window showing its block's: what plans that
+    stand for so long are made for. Lengths are weighted by requests."""
+    if every <= 1:
+        return windows
+    count = windows.requests_s.size
+    block = np.arange(count) // every
+    rate = np.bincount(block, windows.requests_s) / np.bincount(block)
+    weight = np.maximum(windows.requests_s, 1e-12)
+
+    def mean(lengths: FloatArray) -> FloatArray:
+        total = np.bincount(block, lengths * weight) / np.bincount(block, weight)
+        return np.asarray(total[block], np.float64)
+
+    return Windows(windows.seconds, rate[block], mean(windows.isl), mean(windows.osl))
+
+
+def seen_before(windows: Windows, every: int) -> Windows:
+    """What is observed when the plan of a block is made: the block before; the first: itself."""
+    one = held(windows, every)
+    at = np.maximum(np.arange(one.requests_s.size) // every - 1, 0) * every
+    return Windows(one.seconds, one.requests_s[at], one.isl[at], one.osl[at])
+
+
+def keys_of(windows: Windows, phase: str, headroom: float = 0.0) -> IntArray:
+    """Rounded demand of each window, ``[W, 2]``: rate at the operators and tokens of a pass."""
+    if phase == "prefill":
+        rate, tokens = windows.requests_s, windows.isl
+    else:
+        rate, tokens = windows.requests_s * windows.osl, windows.isl + windows.osl / 2.0
+    least = [1.0 / windows.seconds, 1.0]
+    demand = np.stack([rate, tokens], axis=1)
+    steps = np.log(np.maximum(demand, least) * [1.0 + headroom, 1.0]) / np.log(STEP)
+    return np.asarray(np.ceil(steps - 1e-9), np.int64)
