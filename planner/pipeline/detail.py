@@ -14,6 +14,7 @@ import polars as pl
 from planner.pipeline.moments import moments, times
 from planner.scenario.columns import SHOWN
 from simulation.energy import pool_energy
+from simulation.fleet import Pool
 from simulation.metrics import meets_slo
 from simulation.results import COMPLETED, REJECTED, UNFINISHED, SimulationResult
 
@@ -37,11 +38,17 @@ class Detail:
 
 def detail_of(result: SimulationResult, labels: Sequence[str], *, requests: bool) -> Detail:
     """``labels`` names the arrangement of each pool."""
+    labels = [_cut(label, pool) for label, pool in zip(labels, result.fleet.pools, strict=True)]
     return Detail(
         minutes_table(result, labels),
         groups_table(result),
         requests_table(result, labels) if requests else None,
     )
+
+
+def _cut(label: str, pool: Pool) -> str:
+    """A pool that a policy has cut out for some tiers says so."""
+    return label if pool.tiers is None else f"{label} for {', '.join(pool.tiers)}"
 
 
 def minutes_table(result: SimulationResult, labels: Sequence[str]) -> pl.DataFrame:

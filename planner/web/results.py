@@ -25,6 +25,11 @@ RESTS_ON = {
     "carbon_kg": ("carbon", "power", "pue"),
 }
 ASSUMED = "assumed"
+HOURS = (("busy", "Busy"), ("idle", "Idle"), ("wasted", "Starting"))
+HOURS_NOTE = (
+    "Busy: an iteration runs. Idle: up, and nothing to do. Starting: asked for and not serving "
+    "yet, which burns GPU time. Together they are all the hours that are paid for."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,17 +196,29 @@ def tables_context(run: Run, names: list[str], result: dict[str, Any]) -> dict[s
     policies = policies_in_order(result)
     ranking = [name for name in result.get("ranking") or [] if name in policies]
     rows = [(name, policies[name]) for name in dict.fromkeys([*ranking, *policies])]
+    hours = [hours_of(figures) for _, figures in rows if "idle_gpu_hours" in figures]
     tiers = run_table(run, "tiers").to_dicts() if "tiers" in names else []
     decisions = (result.get("plan") or {}).get("decisions") or []
     first = min((decision["period"] for decision in decisions), default=None)
     return {
         "policy_rows": rows,
+        "hour_kinds": HOURS,
+        "hour_rows": hours,
+        "hour_note": HOURS_NOTE,
         "tier_names": list(dict.fromkeys(row["tier"] for row in tiers)),
         "tier_targets": {row["tier"]: row["target"] for row in tiers},
         "next_period": first,
         "next_decisions": [row for row in decisions if row["period"] == first],
         "periods": len({row["period"] for row in decisions}),
     }
+
+
+def hours_of(figures: dict[str, Any]) -> dict[str, Any]:
+    """The GPU-hours of one policy by kind, each with its share of all."""
+    parts = [figures[f"{kind}_gpu_hours"] for kind, _ in HOURS]
+    every = figures["gpu_hours"]
+    shares = [{"hours": hours, "share": hours / every if every else None} for hours in parts]
+    return {"label": figures["label"], "parts": shares, "all": every}
 
 
 def headline_context(run: Run) -> dict[str, Any]:

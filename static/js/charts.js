@@ -58,6 +58,11 @@
       attributeFilter: ["data-bs-theme"],
     });
   });
+  // What was drawn in a closed section has no width until it opens.
+  document.addEventListener("toggle", (event) => {
+    if (!event.target.open) return;
+    for (const frame of event.target.querySelectorAll("[data-drawn]")) Plotly.Plots.resize(frame);
+  }, true);
   document.addEventListener("htmx:afterSettle", (event) => {
     // After an outer swap the event comes from the old element: look in the page.
     if (document.querySelector("[data-figure]:not([data-drawn])")) drawAll(document);

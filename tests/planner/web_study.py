@@ -54,6 +54,7 @@ def figures(name: str) -> dict[str, Any]:
         "label": LABELS[name], "arrived": 120_000, "completed": 119_990, "rejected": 4,
         "unfinished": 6, "reject_reasons": {"longer than the model's context": 4},
         "gpu_hours": hours, "instance_hours": hours, "wasted_gpu_hours": hours / 50,
+        "idle_gpu_hours": hours * 0.38, "busy_gpu_hours": hours * 0.6,
         "donated_gpu_hours": 0.0, "energy_kwh": hours * 0.4, "cost_usd": hours * 2.5,
         "host_energy_kwh": hours * 0.1,
         "carbon_kg": hours * 0.12, "ttft_ms": latency, "tbt_ms": {**latency, "p95": 45.0},
@@ -143,7 +144,8 @@ def tables() -> dict[str, pl.DataFrame]:
             replicas.append(pl.DataFrame({
                 "policy": name, "time": at[bins:], **where, "gpu": "A100-80GB", "ready": ready,
                 "starting": 0.0, "draining": 0.0, "busy": ready * 0.6, "utilisation": 0.5,
-                "waiting": 0.0, "input_tps": rate, "output_tps": rate / 5,
+                "waiting": 0.0, "input_tps": rate, "output_tps": rate / 5, "role": "mixed",
+                "arrangement": "1 x A100-80GB", "power_kw": ready * 0.5,
             }))  # fmt: skip
     plan = [
         {"period_start": START + timedelta(hours=p), "model": m, "region": r, "gpu": "A100-80GB",
@@ -166,7 +168,24 @@ def tables() -> dict[str, pl.DataFrame]:
             [{"policy": n, "label": LABELS[n], **{k: figures(n)[k] for k in flat}} for n in LABELS]
         ),
         "tiers": pl.DataFrame(tiers),
+        "groups": pl.DataFrame(groups()),
     }
+
+
+def groups() -> list[dict[str, Any]]:
+    """How each tier, model and region was served, and all of each together."""
+    rows = []
+    for policy in LABELS:
+        for tier in ("all", "IW-F", "IW-N"):
+            for model, region in (("all", "all"), *POOLS, *((m, "all") for m, _ in POOLS)):
+                share = {"all": 0.935, "IW-F": 0.97, "IW-N": 0.9}[tier]
+                row = {"policy": policy, "tier": tier, "model": model, "region": region,
+                       "arrived": 1000, "completed": 990, "rejected": 4, "unfinished": 6,
+                       "attainment": share, "mean_isl": 800.0, "mean_osl": 90.0}  # fmt: skip
+                for name, p50 in (("ttft_ms", 250.0), ("tbt_ms", 30.0), ("e2e_ms", 4000.0)):
+                    row |= {f"{name}_p50": p50, f"{name}_p95": 3 * p50, f"{name}_p99": 5 * p50}
+                rows.append(row)
+    return rows
 
 
 def completed_run(owner: User, scenario: Scenario | None = None, **fields: Any) -> Run:

@@ -14,10 +14,18 @@ from planner.selectors.runs import run_get, run_table_path, runs_list
 from planner.services import runs
 from planner.services.provisioning import results_pool
 from planner.web.errors import planners_only
+from planner.web.groups import groups_context
+from planner.web.minutes import minutes_context
 from planner.web.paging import paged
 from planner.web.provisioning import page_context, sensitivity_context, sweep_context
 from planner.web.request import Request
 from planner.web.results import results_context
+
+# What htmx asks for by name: a template and what it shows, by the user's choices.
+PARTS = {
+    "minutes": ("web/_minutes.html", minutes_context),
+    "groups": ("web/_groups.html", groups_context),
+}
 
 
 @require_safe
@@ -44,7 +52,10 @@ def detail(request: Request, pk: int) -> HttpResponse:
         return render(request, "web/run.html", {"run": run})
     if run.kind == Run.Kind.PROVISION:
         return _provision(request, run)
-    context = results_context(run, request.GET)
+    if request.htmx and (found := PARTS.get(request.GET.get("part", ""))):
+        template, part_context = found
+        return render(request, template, part_context(run, request.GET))
+    context = results_context(run, request.GET) | groups_context(run, {})
     if request.htmx and request.htmx.target == "savings":
         return render(request, "web/_savings.html", context)
     if request.htmx and request.htmx.target == "charts":

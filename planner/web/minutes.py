@@ -1,0 +1,196 @@
+"""By the minute: what one policy's replicas did, of all pools together or of those chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import plotly.graph_objects as go
+import polars as pl
+
+from planner.models import Run
+from planner.selectors.runs import run_result, run_table, run_tables
+from planner.web import charts
+from planner.web.results import default_policy, policies_in_order
+
+POOL = ("model", "region", "arrangement")
+STEP = {"shape": "hv"}
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of a chart: its name and what it is over the pools that are shown."""
+
+    column: str  # of the table, which older runs may lack
+    name: str
+    colour: str
+    value: pl.Expr
+    dash: str = "solid"
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """``stacked`` lines are areas that add up."""
+
+    name: str
+    title: str
+    unit: str
+    note: str
+    lines: tuple[Line, ...]
+    stacked: bool = False
+    hover: str = "%{y:,.3~g}"
+
+
+def total(column: str, name: str, colour: str, dash: str = "solid") -> Line:
+    return Line(column, name, colour, pl.col(column).sum(), dash)
+
+
+def mean_over(column: str, weight: str, name: str, colour: str, dash: str = "solid") -> Line:
+    """Mean of ``column`` by ``weight``; nothing where there is no weight or no value."""
+    known = pl.when(pl.col(column).is_not_null()).then(pl.col(weight)).otherwise(0.0)
+    over = (pl.col(column).fill_null(0.0) * known).sum() / known.sum()
+    return Line(column, name, colour, over.fill_nan(None), dash)
+
+
+SERVING = pl.col("ready").sum() + pl.col("draining").sum()
+CHARTS = (
+    Chart(
+        "states", "Replicas by state", "replicas",
+        "Means over the interval. Draining replicas finish what they have and take no more.",
+        (
+            total("ready", "Serving", charts.BLUE),
+            total("starting", "Starting", charts.ORANGE),
+            total("draining", "Draining", charts.GREY),
+            total("lent", "Lent as spot", charts.GREEN),
+        ),
+        stacked=True,
+    ),
+    Chart(
+        "tokens", "Tokens per second", "tokens/s", "Prompt tokens computed and tokens given out.",
+        (
+            total("input_tps", "In", charts.BLUE),
+            total("output_tps", "Out", charts.ORANGE),
+        ),
+    ),
+    Chart(
+        "requests", "Requests there", "requests",
+        "Waiting at the end of the interval; in batches on average over it.",
+        (
+            total("waiting", "Waiting", charts.RED),
+            total("batch", "In batches", charts.BLUE),
+        ),
+    ),
+    Chart(
+        "shares", "How busy they are", "share",
+        "Of serving replicas: the share of time with an iteration running, of KV memory in use, of "
+        "time their SMs compute (modelled from the roofline of the batch), and of prompt tokens "
+        "found in the prefix cache.",
+        (
+            Line("busy", "Iterating", charts.BLUE, (pl.col("busy").sum() / SERVING).fill_nan(None)),
+            mean_over("utilisation", "ready", "KV memory", charts.ORANGE),
+            mean_over("sm_activity", "ready", "SMs (modelled)", charts.GREEN, "dash"),
+            mean_over("hit_rate", "input_tps", "Prefix cache hits", charts.PURPLE, "dot"),
+        ),
+        hover="%{y:.1%}",
+    ),
+    Chart(
+        "power", "Power", "kW", "GPUs and the servers around them, cooling included (modelled).",
+        (total("power_kw", "Power", charts.BLUE),),
+    ),
+)  # fmt: skip
+FIRST = ("states", "tokens")  # shown at once; the others are folded
+
+
+def minutes_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
+    """Figures of the policy and pools that the user chose, else of the first and of all."""
+    result = run_result(run)
+    if "replicas" not in run_tables(run):
+        return {"run": run, "minute_charts": []}
+    table = run_table(run, "replicas")
+    labels = {name: row["label"] for name, row in policies_in_order(result).items()}
+    policy = params.get("policy", "")
+    if policy not in labels:
+        policy = default_policy(result) or table["policy"][0]
+    table = table.filter(pl.col("policy") == policy)
+    choices = pool_choices(table)
+    pool = params.get("pool", "")
+    chosen = choices.get(pool, {})
+    for column, value in chosen.items():
+        table = table.filter(pl.col(column) == value)
+    clock = (result.get("window") or {}).get("clock", "utc")
+    return {
+        "run": run,
+        "minute_policies": labels or {policy: policy},
+        "minute_policy": policy,
+        "minute_pools": list(choices),
+        "minute_pool": pool if chosen else "",
+        "minute_step_s": _step_s(table),
+        "minute_charts": drawn(table, clock),
+    }
+
+
+def pool_choices(table: pl.DataFrame) -> dict[str, dict[str, str]]:
+    """What to choose from: each model and region, and each pool where these have several."""
+    columns = [name for name in POOL if name in table.columns]
+    rows = table.select(columns).unique().sort(columns)
+    choices: dict[str, dict[str, str]] = {}
+    for (model, region), part in rows.group_by(["model", "region"], maintain_order=True):
+        where = {"model": str(model), "region": str(region)}
+        choices[f"{model} / {region}"] = where
+        if "arrangement" in columns and part.height > 1:
+            for name in part["arrangement"]:
+                choices[f"{model} / {region} / {name}"] = where | {"arrangement": name}
+    return choices
+
+
+def drawn(table: pl.DataFrame, clock: str) -> list[dict[str, Any]]:
+    """Every chart with data, as the template wants it."""
+    found = []
+    for chart in CHARTS:
+        lines = [line for line in chart.lines if line.column in table.columns]
+        rows = table.group_by("time").agg(line.value.alias(line.name) for line in lines)
+        names = [line.name for line in lines if rows[line.name].null_count() < rows.height]
+        names = [n for n in names if n in _always(chart) or (rows[n].fill_null(0.0) != 0).any()]
+        if not names:
+            continue
+        rows = charts.thin(rows.sort("time").select("time", *names), "time", *names)
+        kept = [line for line in lines if line.name in names]
+        figure = _figure(chart, kept, rows, clock)
+        found.append(
+            {"name": chart.name, "title": chart.title, "note": chart.note, "figure": figure,
+             "first": chart.name in FIRST, "label": f"{chart.title} over time, {chart.unit}"}
+        )  # fmt: skip
+    return found
+
+
+def _always(chart: Chart) -> tuple[str, ...]:
+    """The lines that are shown though they are nothing but 0: the first."""
+    return (chart.lines[0].name,)
+
+
+def _figure(chart: Chart, lines: list[Line], rows: pl.DataFrame, clock: str) -> charts.Figure:
+    at = charts.times(rows, "time", clock)
+    area = {"stackgroup": "one"} if chart.stacked else {}
+    traces = [
+        go.Scatter(
+            x=at,
+            y=rows[line.name].round(4).to_list(),
+            name=line.name,
+            line={"color": line.colour, "dash": line.dash, "width": 1.5} | STEP,
+            hovertemplate=f"{chart.hover} {chart.unit}" if chart.unit != "share" else chart.hover,
+            **area,
+        )
+        for line in lines
+    ]
+    figure = charts.figure(
+        traces, height=260, x=charts.axis_title(clock), y=chart.unit, showlegend=len(lines) > 1
+    )
+    if chart.unit == "share":
+        figure["layout"]["yaxis"]["tickformat"] = ".0%"
+    return figure
+
+
+def _step_s(table: pl.DataFrame) -> float | None:
+    times = table["time"].unique().sort()
+    return (times[1] - times[0]).total_seconds() if len(times) > 1 else None
