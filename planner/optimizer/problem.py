@@ -142,6 +142,13 @@ class ScalingPlan:
     initial: IntArray  # [l, r, g] before the first period
     demand_tps: FloatArray  # [p, l, r] planned-for peak, buffer included
     windows: tuple[WindowPlan, ...]  # [p]
+    # Planned all at once, each window's bound is its share of the one on all of them together.
+    together: bool = False
+    lent: IntArray | None = None  # [p, l, r, g] of the targets
+    rerouted_tps: FloatArray | None = None  # [p, r, r] from home to where served
+    tiers: tuple[str, ...] = ()  # [k] of the next
+    unserved_tps: FloatArray | None = None  # [p, k, l] where not all can be served
+    policy: str = ""  # of limited mode, where it was needed
 
     @property
     def target(self) -> IntArray:

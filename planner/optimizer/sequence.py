@@ -10,6 +10,7 @@ import numpy as np
 
 from planner.errors import ScenarioError
 from planner.optimizer.problem import (
+    INFEASIBLE,
     FloatArray,
     PlanningProblem,
     ScalingPlan,
@@ -17,6 +18,7 @@ from planner.optimizer.problem import (
 )
 from planner.optimizer.window import solve_window
 
+Rescue = Callable[[PlanningProblem, WindowPlan, int], WindowPlan]
 Progress = Callable[[int, int], None]  # windows done, windows in all
 
 
@@ -28,6 +30,8 @@ def plan_sequence(
     solver: str = "highs",
     gap: float = 1e-4,
     time_limit_s: float = 30.0,
+    stable: bool = False,
+    rescue: Rescue | None = None,
     progress: Progress | None = None,
 ) -> ScalingPlan:
     """Solve ``problems`` in order, one solver call each.
@@ -36,7 +40,8 @@ def plan_sequence(
     before it. ``period_start_s`` has shape ``[p]``, UTC epoch seconds. ``time_limit_s`` is per
     window. ``progress`` is called before the first window, after each and now and then within;
     what it raises ends the sequence (cancel). A window without a feasible plan does not end it:
-    its status says so, and the next window starts from the greedy target that was offered instead.
+    its status says so, and the next window starts from the greedy target that was offered instead,
+    or from what ``rescue`` makes of an infeasible window, its plan and its place.
     """
     if not problems:
         raise ScenarioError("There is no window to plan: give a horizon of one period or more.")
@@ -61,8 +66,11 @@ def plan_sequence(
             solver=solver,
             gap=gap,
             time_limit_s=time_limit_s,
+            stable=stable,
             check=partial(progress, done, len(problems)) if progress else None,
         )
+        if window.status == INFEASIBLE and rescue is not None:
+            window = rescue(replace(problem, current=current), window, done)
         windows.append(window)
         current = window.target
     if progress:

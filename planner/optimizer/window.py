@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from time import perf_counter
 
 from planner.errors import ScenarioError, SolverFailed
@@ -23,10 +24,12 @@ from planner.optimizer.problem import (
 )
 from planner.optimizer.sides import sides
 from planner.optimizer.solvers import SOLVERS, Outcome
+from planner.optimizer.stable import fewest_changes
 from planner.optimizer.validation import validate
 
 AUTO, WHOLE, DECOMPOSED = METHODS = ("auto", "whole", "decomposed")
 DECOMPOSE_FROM = 100  # pairs of model and region
+STABLE_SHARE = 0.2  # of the time limit, at most, for fewer changes at the same cost
 LEAST_S = 0.1  # left for the whole program when the decomposition took all the time
 
 
@@ -37,6 +40,7 @@ def solve_window(
     gap: float = 1e-4,
     time_limit_s: float = 30.0,
     method: str = AUTO,
+    stable: bool = False,
     check: Callable[[], None] | None = None,
 ) -> WindowPlan:
     """The cheapest instances that cover the window's demand (seed 004, section 5; methods.md E7).
@@ -49,8 +53,9 @@ def solve_window(
     where a solver dies.
     ``method`` is ``whole`` (one program), ``decomposed`` (prices between models and regions, HiGHS
     over whole columns: see ``decomposition``) or ``auto``: decomposed on HiGHS from
-    ``DECOMPOSE_FROM`` pairs of model and region on. ``check`` is asked about twice a second while
-    it runs; what it raises ends the search and comes out here (cancel).
+    ``DECOMPOSE_FROM`` pairs of model and region on. ``stable`` takes, of the plans within the gap,
+    one that starts and stops few instances (not where the window is decomposed). ``check`` is asked
+    about twice a second while it runs; what it raises ends the search and comes out here (cancel).
     Raises ``ScenarioError`` for input that makes no sense.
     """
     validate(problem)
@@ -73,7 +78,7 @@ def solve_window(
             "The decomposition knows neither prefill and decode columns nor a limit on spot: use "
             "the method whole."
         )
-    solve = _decomposed if method == DECOMPOSED else _whole
+    solve = _decomposed if method == DECOMPOSED else partial(_whole, stable=stable)
     began = perf_counter()
     try:
         outcome, build_seconds, solve_seconds = solve(
@@ -123,12 +128,18 @@ def _whole(
     gap: float,
     time_limit_s: float,
     check: Callable[[], None],
+    stable: bool = False,
 ) -> tuple[Outcome, float, float]:
     """The program as one: outcome, seconds to build, seconds to solve."""
     began = perf_counter()
     program = build(problem)
     built = perf_counter()
     outcome = SOLVERS[solver](program, gap=gap, time_limit_s=time_limit_s, check=check)
+    left = min(time_limit_s - (perf_counter() - built), STABLE_SHARE * time_limit_s)
+    if stable and left > 0:
+        outcome = fewest_changes(
+            program, outcome, solver=solver, gap=gap, time_limit_s=left, check=check
+        )
     return outcome, built - began, perf_counter() - built
 
 

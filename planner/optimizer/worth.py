@@ -1,0 +1,122 @@
+"""What one more of something would be worth: the plan made again with the limit moved.
+
+Moving a limit and solving again is exact for whole instances, up to the gaps of both plans; the
+duals of the linear relaxation are the quick figure for small fractions of a move.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import highspy
+import numpy as np
+
+from planner.optimizer.figures import by_row
+from planner.optimizer.highs import configured, load, run
+from planner.optimizer.model import build
+from planner.optimizer.problem import FEASIBLE, OPTIMAL, PlanningProblem, WindowPlan
+from planner.optimizer.solvers import as_arrays
+from planner.optimizer.window import solve_window
+
+CAPACITY, THETA, DEMAND = "capacity", "slo", "quantile"
+
+
+@dataclass(frozen=True, slots=True)
+class Worth:
+    """One limit moved by ``step``: what the objective is then, per hour, less what it is now."""
+
+    family: str
+    what: str  # in words: "8 more H100-SXM in us-east"
+    step: float
+    unit: str
+    saves: float | None  # per hour, of what the objective charges; None where it did not solve
+    doubt: float  # half the width within which ``saves`` is proven
+    dual: float | None  # what the linear relaxation says of the same step
+
+
+def worth_of_capacity(
+    problem: PlanningProblem,
+    plan: WindowPlan,
+    *,
+    solver: str = "highs",
+    gap: float = 1e-4,
+    time_limit_s: float = 10.0,
+    most: int = 6,
+    check: Callable[[], None] = lambda: None,
+) -> tuple[Worth, ...]:
+    """Room for one more instance, of each GPU type and region that has less than that left: what
+    the relaxation says is worth most first, ``most`` of them solved again. ``time_limit_s`` is for
+    each."""
+    used = by_row(problem, np.einsum("lrg,lg->rg", plan.target, problem.gpus_per_instance))
+    duals = _capacity_duals(problem, time_limit_s, check)
+    found = []
+    for region, row in np.argwhere(np.ones_like(used)):
+        able = (problem.theta_tps > 0) & (problem.rows == row)
+        if not able.any():
+            continue
+        step = int(problem.gpus_per_instance[able].max())
+        if problem.capacity_gpus[region, row] - used[region, row] < step:
+            dual = 0.0 if duals is None else float(duals[region, row]) * step
+            found.append((dual, int(region), int(row), step))
+    out = []
+    for dual, region, row, step in sorted(found, reverse=True)[:most]:
+        more = problem.capacity_gpus.copy()
+        more[region, row] += step
+        out.append(
+            again(
+                replace(problem, capacity_gpus=more),
+                plan,
+                family=CAPACITY,
+                what=f"{step} more {problem.row_names[row]} in {problem.regions[region]}",
+                step=float(step),
+                unit="GPUs",
+                dual=None if duals is None else dual,
+                options={"solver": solver, "gap": gap, "time_limit_s": time_limit_s},
+                check=check,
+            )
+        )
+    return tuple(out)
+
+
+def again(
+    moved: PlanningProblem,
+    plan: WindowPlan,
+    *,
+    family: str,
+    what: str,
+    step: float,
+    unit: str,
+    options: dict[str, object],
+    dual: float | None = None,
+    check: Callable[[], None] = lambda: None,
+) -> Worth:
+    """What ``moved`` saves against ``plan``, by solving it."""
+    other = solve_window(moved, check=check, **options)  # type: ignore[arg-type]
+    if other.status not in (OPTIMAL, FEASIBLE):
+        return Worth(family, what, step, unit, None, 0.0, dual)
+    saves = plan.objective_usd - other.objective_usd
+    wide = (plan.objective_usd - plan.bound_usd) + (other.objective_usd - other.bound_usd)
+    return Worth(family, what, step, unit, saves, wide / 2, dual)
+
+
+def _capacity_duals(
+    problem: PlanningProblem, time_limit_s: float, check: Callable[[], None]
+) -> np.ndarray | None:
+    """What a GPU more is worth to the linear relaxation, ``[r, t]``."""
+    program = build(problem)
+    if not program.lp.numVariables():
+        return None
+    arrays = as_arrays(program)
+    names = [row.name for row in program.lp.constraints()]
+    highs = configured(time_limit_s=time_limit_s)
+    load(highs, arrays.highs(relaxed=True))
+    run(highs, check)
+    if highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+        return None
+    out = np.zeros(problem.capacity_gpus.shape)
+    for name, dual in zip(names, highs.getSolution().row_dual, strict=True):
+        family, *at = name.split("_")
+        if family == "capacity":
+            out[int(at[0]), int(at[1])] = max(0.0, -dual)
+    return out

@@ -1,0 +1,45 @@
+"""What one more would be worth: by counting, and in its signs."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from planner.optimizer import solve_window
+from planner.optimizer.worth import again, worth_of_capacity
+from tests.optimizer.problems import best_by_counting, problem, random_problem
+
+SEEDS = [seed for seed in range(60) if best_by_counting(random_problem(seed)) is not None]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_another_instances_gpus_are_worth_what_counting_says(seed):
+    instance = random_problem(seed)
+    plan = solve_window(instance, gap=0.0)
+    for one in worth_of_capacity(instance, plan, gap=0.0, most=10):
+        region = instance.regions.index(one.what.split(" in ")[1])
+        row = instance.gpus.index(one.what.split(" in ")[0].split(" more ")[1])
+        more = instance.capacity_gpus.copy()
+        more[region, row] += int(one.step)
+        expected = best_by_counting(instance) - best_by_counting(
+            replace(instance, capacity_gpus=more)
+        )
+        assert one.saves == pytest.approx(expected, abs=1e-3)
+        assert one.saves >= -1e-6
+        assert one.dual >= -1e-9
+
+
+def test_with_room_to_spare_nothing_is_listed():
+    assert worth_of_capacity(problem(), solve_window(problem())) == ()
+
+
+def test_no_answer_is_none():
+    hopeless = replace(problem(), demand_tps=problem().demand_tps * 1000)
+    options = {"gap": 0.0}
+    plan = solve_window(problem(), gap=0.0)
+    one = again(hopeless, plan, family="x", what="", step=1.0, unit="", options=options)
+    assert one.saves is None
+    less = replace(problem(), demand_tps=problem().demand_tps * 0.5)
+    kept = again(less, plan, family="x", what="", step=1.0, unit="", options=options)
+    assert kept.saves > 0
+    assert np.isclose(kept.doubt, 0.0, atol=1e-4)
