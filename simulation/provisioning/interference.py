@@ -89,18 +89,26 @@ class Demand:
 
         ``compute`` and ``bandwidth`` are the shares of the chosen configurations, ``[V]``.
         """
-        if self.table is None or self.kinds is None:
-            return np.empty((0, 0))
-        physical = np.maximum(
-            np.maximum(compute[:, None] + compute[None, :], bandwidth[:, None] + bandwidth[None, :])
-            - 1.0,
-            0.0,
-        )
-        matrix = self.table.matrix
-        known = np.isfinite(matrix)
-        measured = self.kinds @ known @ self.kinds.T  # share of the pair's time that was measured
-        added = self.kinds @ np.where(known, matrix - 1.0, 0.0) @ self.kinds.T
-        return np.asarray(added + np.clip(1.0 - measured, 0.0, 1.0) * physical, np.float64)
+        return beside(self.table, self.kinds, compute, bandwidth)
+
+
+def beside(
+    table: InterferenceTable | None,
+    kinds: FloatArray | None,
+    compute: FloatArray,
+    bandwidth: FloatArray,
+) -> FloatArray:
+    """See ``Demand.beside``; ``kinds`` are of operators of any models."""
+    if table is None or kinds is None:
+        return np.empty((0, 0))
+    physical = np.maximum(compute[:, None] + compute[None, :] - 1.0, 0.0)
+    traffic = np.maximum(bandwidth[:, None] + bandwidth[None, :] - 1.0, 0.0)
+    matrix = table.matrix
+    known = np.isfinite(matrix)
+    measured = kinds @ known @ kinds.T  # share of the pair's time that was measured
+    added = kinds @ np.where(known, matrix - 1.0, 0.0) @ kinds.T
+    lacking = np.clip(1.0 - measured, 0.0, 1.0)
+    return np.asarray(added + lacking * np.maximum(physical, traffic), np.float64)
 
 
 def latency_at_share(

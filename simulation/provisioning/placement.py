@@ -8,13 +8,14 @@ cannot run several streams at once (``shared=False``) takes no extra replica bes
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from simulation.errors import SimulationError
-from simulation.provisioning.interference import Demand
+from simulation.provisioning.interference import Demand, beside
 from simulation.provisioning.kernels import (
     device_loads,
     place_exactly,
@@ -70,14 +71,82 @@ def algorithm2(
     """Algorithm 2 for a plan that meets its limit; raises where a replica fits on no device."""
     _check(problem, plan)
     items = _items(problem, demand, plan)
+    where, used = _greedily(items, plan.parallel, device_bytes, problem.slo_s, shared)
+    if used < 0:
+        raise SimulationError(_too_big(problem, items, device_bytes))
+    return _placement("algorithm 2", problem.slo_s, items, where, used)
+
+
+def together(
+    parts: Sequence[tuple[OperatorProblem, Demand, OperatorPlan]], device_bytes: float
+) -> Placement:
+    """Algorithm 2 for several services on the same devices (A9): their operators join one graph in
+    which each service's times are shares of its own limit. ``latency_s`` and the limit are such
+    shares too; operators come service by service."""
+    for problem, _, plan in parts:
+        _check(problem, plan)
+    each = [_items(*part) for part in parts]
+    items = _merged(each, parts)
+    parallel = np.concatenate([plan.parallel for _, _, plan in parts])
+    where, used = _greedily(items, parallel, device_bytes, 1.0, True)
+    if used < 0:
+        for (problem, _, _), one in zip(parts, each, strict=True):
+            if one.memory.max() > device_bytes:
+                raise SimulationError(_too_big(problem, one, device_bytes))
+        raise SimulationError(_too_big(parts[0][0], each[0], device_bytes))
+    return _placement("algorithm 2, together", 1.0, items, where, used)
+
+
+def _merged(
+    each: list[_Items], parts: Sequence[tuple[OperatorProblem, Demand, OperatorPlan]]
+) -> _Items:
+    """Items of several services as those of one whose limit is 1."""
+    counts = [one.rate.size for one in each]
+    offsets = np.r_[0, np.cumsum(counts)][:-1]
+    figures = []
+    for one, (problem, _, _) in zip(each, parts, strict=True):
+        scaled = one.figures.copy()
+        scaled[:, :2] /= problem.slo_s
+        figures.append(scaled)
+    edges = tuple(
+        (int(at) + u, int(at) + v)
+        for at, (problem, _, _) in zip(offsets, parts, strict=True)
+        for u, v in problem.edges
+    )
+    total = sum(counts)
+    stacked = np.concatenate(figures)
+    demands = [demand for _, demand, _ in parts]
+    table = next((demand.table for demand in demands if demand.table is not None), None)
+    kinds = [demand.kinds for demand in demands if demand.kinds is not None]
+    all_known = len(kinds) == len(demands)
+    return _Items(
+        operator=np.concatenate([one.operator + at for one, at in zip(each, offsets, strict=True)]),
+        replica=np.concatenate([one.replica for one in each]),
+        memory=np.concatenate([one.memory for one in each]),
+        figures=stacked,
+        beside=beside(
+            table, np.concatenate(kinds) if all_known else None, stacked[:, 2], stacked[:, 3]
+        ),
+        rate=np.concatenate(
+            [one.rate * part[0].slo_s for one, part in zip(each, parts, strict=True)]
+        ),
+        replicas=np.concatenate([one.replicas for one in each]),
+        graph=(np.array(order(total, edges), np.int64), *predecessors(total, edges)),
+    )
+
+
+def _greedily(
+    items: _Items, parallel: IntArray, device_bytes: float, slo_s: float, shared: bool
+) -> tuple[IntArray, int]:
+    """Algorithm 2: the device of every shard, and how many there are; -1: a replica fits none."""
     replicas = int(items.replicas.sum())
-    sizes = np.repeat(plan.parallel, items.replicas)
+    sizes = np.repeat(parallel, items.replicas)
     first = np.r_[0, np.cumsum(sizes)][:-1].astype(np.int64)
     op = items.operator[first]
     number = items.replica[first]
     whole = int(items.replicas.min())
     base = np.where(number < whole, number, -1)
-    position = np.argsort(np.array(order(len(problem.names), problem.edges)))
+    position = np.argsort(items.graph[0])
     extra_key = -items.figures[op, 0]
     # Instance by instance in the order of the graph, then extras by falling latency.
     sequence = np.lexsort(
@@ -90,12 +159,9 @@ def algorithm2(
     where = np.full(items.operator.size, -1, np.int64)
     used = place_greedily(
         sequence, first, sizes, base, items.operator, items.replica, items.memory, items.figures,
-        items.beside, items.rate, items.replicas, *items.graph, device_bytes, problem.slo_s, shared,
-        where,
+        items.beside, items.rate, items.replicas, *items.graph, device_bytes, slo_s, shared, where,
     )  # fmt: skip
-    if used < 0:
-        raise SimulationError(_too_big(problem, items, device_bytes))
-    return _placement("algorithm 2", problem, items, where, used)
+    return where, used
 
 
 def exact_placement(
@@ -124,7 +190,7 @@ def exact_placement(
         if fewer_than is None:
             raise SimulationError(_too_big(problem, items, device_bytes))
         return None
-    return _placement("exact placement", problem, items, where, used)
+    return _placement("exact placement", problem.slo_s, items, where, used)
 
 
 def _check(problem: OperatorProblem, plan: OperatorPlan) -> None:
@@ -182,9 +248,7 @@ def _items(problem: OperatorProblem, demand: Demand, plan: OperatorPlan) -> _Ite
     )
 
 
-def _placement(
-    method: str, problem: OperatorProblem, items: _Items, where: IntArray, used: int
-) -> Placement:
+def _placement(method: str, slo_s: float, items: _Items, where: IntArray, used: int) -> Placement:
     loads = np.zeros((used, 3 + items.beside.shape[0]))
     device_loads(where.size, items.operator, where, items.memory, items.figures, loads)
     count = items.rate.size
@@ -204,7 +268,7 @@ def _placement(
         bandwidth=loads[:, 2],
         slowdown=slowdown,
         latency_s=float(latency),
-        feasible=bool(latency <= problem.slo_s),
+        feasible=bool(latency <= slo_s),
     )
 
 

@@ -28,7 +28,7 @@ from simulation.provisioning.timing import OperatorTiming
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 Timing = Callable[[Operator, Iteration], FloatArray]
-Phase = Literal["prefill", "decode"]
+Phase = Literal["prefill", "decode", "chunked"]  # chunked: iterations that do both
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +41,10 @@ class Service:
     requests_s: float
     isl: float  # input tokens of a request
     osl: float  # output tokens
-    slo_s: float  # TTFT for prefill, TBT for decode
+    slo_s: float  # TTFT for prefill, TBT for decode and for iterations that do both
     image_tokens: float = 0.0  # that the encoder of a vision-language model reads per request
     images: float = 1.0  # that these come in; patches attend to those of their image
+    ttft_s: float = 0.0  # of iterations that do both: how long prompts are in flight, at most
 
     @property
     def rate(self) -> float:
@@ -59,13 +60,26 @@ class Service:
         """One iteration of ``batch`` requests or sequences."""
         if self.phase == "decode":
             return iteration(decodes=batch, decode_context=batch * self.context)
-        images = batch * self.image_tokens
+        # Chunked: as many prompts begin as sequences end, so each decoded token brings its part.
+        prompts = batch if self.phase == "prefill" else batch / self.osl
+        decodes = np.zeros_like(batch) if self.phase == "prefill" else batch
+        images = prompts * self.image_tokens
         return iteration(
-            prefill_tokens=batch * self.isl,
-            prefill_pairs=batch * self.isl**2 / 2.0,
+            decodes=decodes,
+            decode_context=decodes * self.context,
+            prefill_tokens=prompts * self.isl,
+            prefill_pairs=prompts * self.isl**2 / 2.0,
             encoder_tokens=images,
             encoder_pairs=images * self.image_tokens / self.images,
         )
+
+    def kept_tokens(self, operator: Attention) -> float:
+        """Tokens of KV cache in flight at the limit that attention reads (Little's law). Where one
+        iteration does both, attention of prompts holds those being computed."""
+        window = operator.window or np.inf
+        if self.phase == "chunked" and operator.axis != "decodes":
+            return self.requests_s * self.ttft_s * min(self.isl, window)
+        return self.rate * self.slo_s * min(self.context, window)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -123,7 +137,6 @@ def phase_problem(
             f"{service.gpu.name} has no published link speed, which handing tensors between GPUs "
             "needs; add link_bytes_s to it."
         )
-    in_flight = service.rate * service.slo_s
     for j, graph in enumerate(graphs):
         for v, name in enumerate(names):
             operator = graph[name]
@@ -143,9 +156,8 @@ def phase_problem(
                 drawn = operator_watts(power, service.gpu, operator, it, seconds / operator.count)
                 active[v, :, j] = np.maximum(drawn - floor, 0.0)
             if isinstance(operator, Attention):
-                tokens = min(service.context, operator.window or service.context)
                 row = operator.count * operator.kv_row_bytes
-                kept[v, j] = in_flight * tokens * row
+                kept[v, j] = service.kept_tokens(operator) * row
         for collective in graph.operators:
             if not isinstance(collective, Collective):
                 continue
