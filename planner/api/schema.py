@@ -253,6 +253,9 @@ compare = _verb(options.CompareRequest, "Plan, replay and compare policies")
 provision = _verb(
     options.ProvisionRequest, "Provision by operators, layers and whole replicas", level="all"
 )
+place = _verb(
+    options.PlaceRequest, "Place instances in the network, with and without its topology", grow=0.5
+)
 
 run_list = extend_schema(
     tags=["runs"], summary="Runs", responses=answers({200: runs.RunItem(many=True)}, 400)

@@ -76,6 +76,7 @@ urlpatterns = [
     path("simulate/", verbs.SimulateView.as_view(), name="simulate"),
     path("compare/", verbs.CompareView.as_view(), name="compare"),
     path("provision/", verbs.ProvisionView.as_view(), name="provision"),
+    path("place/", verbs.PlaceView.as_view(), name="place"),
     path("runs/", runs.RunListView.as_view(), name="runs"),
     path("runs/<int:run_id>/", runs.RunView.as_view(), name="run"),
     path("runs/<int:run_id>/cancel/", runs.RunCancelView.as_view(), name="run-cancel"),

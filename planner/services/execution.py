@@ -14,6 +14,7 @@ from planner.errors import NotReady, RunCancelled, ScenarioError
 from planner.ingest.store import bin_requests, read_demand
 from planner.models import Run, Trace
 from planner.pipeline import study
+from planner.pipeline.placement import place
 from planner.pipeline.progress import Progress
 from planner.pipeline.provisioning import provision
 from planner.pipeline.sources import StoredTrace
@@ -116,6 +117,21 @@ def _provision(
     )
 
 
+def _place(
+    scenario: Scenario, stored: Traces, options: Options, known: Known, progress: Progress
+) -> Outcome:
+    ratio = options.get("ratio")
+    asked = ("method", "counts", "grow", "time_limit_s")
+    return place(
+        scenario,
+        stored,
+        **{name: options[name] for name in asked if name in options},
+        ratio=None if ratio is None else (ratio[0], ratio[1]),
+        known=known,
+        progress=progress,
+    )
+
+
 # What a run of each kind does with a scenario, its traces and the run's options.
 BODIES: dict[str, Callable[[Scenario, Traces, Options, Known, Progress], Outcome]] = {
     Run.Kind.FORECAST: _forecast,
@@ -123,6 +139,7 @@ BODIES: dict[str, Callable[[Scenario, Traces, Options, Known, Progress], Outcome
     Run.Kind.SIMULATE: _simulate,
     Run.Kind.COMPARE: _compare,
     Run.Kind.PROVISION: _provision,
+    Run.Kind.PLACE: _place,
 }
 
 

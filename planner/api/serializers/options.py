@@ -11,6 +11,8 @@ from rest_framework import serializers
 from planner.api.serializers.strict import FiniteField, StrictSerializer
 from planner.ingest.options import FORMATS, IngestOptions
 from planner.models import Run
+from planner.pipeline.placement import COUNTS
+from planner.pipeline.placement import METHODS as METHODS_PLACING
 from planner.pipeline.provisioning_over_time import OVER_TIME
 from planner.pipeline.provisioning_problems import SOURCES
 from planner.scenario.schema import Forecast, Objective, PolicyName
@@ -96,12 +98,44 @@ class ProvisionOptions(StrictSerializer):
     )
 
 
+class PlaceOptions(StrictSerializer):
+    method = serializers.ChoiceField(
+        (*METHODS_PLACING, "all"), required=False, help_text="Left out: all."
+    )
+    counts = serializers.ChoiceField(
+        COUNTS,
+        required=False,
+        help_text="Today's fleet, the plan's largest or last period; left out: today's where the "
+        "scenario has it, else the largest.",
+    )
+    ratio = serializers.ListField(
+        child=serializers.IntegerField(min_value=1, max_value=10_000),
+        min_length=2,
+        max_length=2,
+        required=False,
+        help_text="Prefill and decode instances: mixed pools are placed apart in this ratio.",
+    )
+    grow = FiniteField(
+        min_value=0,
+        max_value=100,
+        required=False,
+        help_text="Then scale out by this share and in again; left out: 0.5, 0: do not.",
+    )
+    time_limit_s = FiniteField(
+        min_value=0.1,
+        max_value=TIME_LIMIT_S,
+        required=False,
+        help_text="Seconds of the exact method; left out: 10.",
+    )
+
+
 OPTIONS: dict[str, type[StrictSerializer]] = {
     Run.Kind.FORECAST: ForecastOptions,
     Run.Kind.PLAN: PlanOptions,
     Run.Kind.SIMULATE: SimulateOptions,
     Run.Kind.COMPARE: CompareOptions,
     Run.Kind.PROVISION: ProvisionOptions,
+    Run.Kind.PLACE: PlaceOptions,
 }
 
 
@@ -221,6 +255,10 @@ class CompareRequest(ScenarioGiven, CompareOptions):
 
 
 class ProvisionRequest(ScenarioGiven, ProvisionOptions):
+    pass
+
+
+class PlaceRequest(ScenarioGiven, PlaceOptions):
     pass
 
 

@@ -12,6 +12,7 @@ from planner.api.base import ApiView, idempotency_key, started
 from planner.api.serializers.options import (
     CompareRequest,
     ForecastRequest,
+    PlaceRequest,
     PlanRequest,
     ProvisionRequest,
     ScenarioGiven,
@@ -75,3 +76,9 @@ class CompareView(VerbView):
 class ProvisionView(VerbView):
     kind = Run.Kind.PROVISION
     request_class = ProvisionRequest
+
+
+@schema.place
+class PlaceView(VerbView):
+    kind = Run.Kind.PLACE
+    request_class = PlaceRequest

@@ -33,6 +33,7 @@ KINDS = (
     Run.Kind.PLAN,
     Run.Kind.SIMULATE,
     Run.Kind.PROVISION,
+    Run.Kind.PLACE,
 )
 MAX_BYTES = 4 * yaml.MAX_CHARACTERS  # of an uploaded file: UTF-8 has at most four per character
 

@@ -1,0 +1,141 @@
+"""From a fleet's instance counts to services to place, and prefill and decode apart on request."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.errors import ScenarioError
+from planner.optimizer.placement import Part, Role, Service
+from planner.optimizer.placement.problem import IntArray
+from planner.scenario.build import Hardware
+from planner.scenario.columns import SHOWN
+from planner.scenario.schema import PlacedService, Replicas, Scenario
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A service with the pools it stands for: (model, region, columns by role)."""
+
+    service: Service
+    model: int
+    region: int
+    columns: tuple[int, ...]  # [role]
+
+
+def placed_services(scenario: Scenario, hardware: Hardware, counts: IntArray) -> tuple[Placed, ...]:
+    """One service per model and region with prefill and decode pools, and one per mixed pool;
+    ``counts`` is ``[l, r, g]``. Raises ScenarioError where they cannot be placed."""
+    found = []
+    stages = hardware.stages
+    for m, r in np.argwhere(counts.any(axis=2)).tolist():
+        rules = rules_of(scenario, hardware.models[m].name)
+        name = f"{hardware.models[m].name} / {hardware.regions[r].name}"
+        held = np.flatnonzero(counts[m, r])
+        apart = tuple(int(g) for stage in (1, 2) for g in held if stages[g] == stage)
+        if len(set(stages[list(apart)].tolist())) == 1:
+            raise ScenarioError(
+                f"{name} has prefill instances without decode instances, or the other way round; "
+                "give both in fleet.today."
+            )
+        groups = [apart] if apart else []
+        mixed = [(int(g),) for g in held if stages[g] == 0]
+        for columns in groups + mixed:
+            told = name if len(groups) + len(mixed) == 1 else _told(hardware, name, m, columns)
+            roles = tuple(_role(hardware, rules, m, g, told) for g in columns)
+            ratio = tuple(rules.ratio) if rules.ratio and len(columns) == 2 else ()
+            service = Service(
+                name=told,
+                centre=r,
+                roles=roles,
+                wanted=tuple(int(counts[m, r, g]) for g in columns),
+                ratio=ratio,
+                affinity=rules.affinity if len(columns) > 1 else "none",
+                priority=rules.priority,
+            )
+            found.append(Placed(service, m, r, columns))
+    if not found:
+        raise ScenarioError("There are no instances to place; give fleet.today or more traffic.")
+    return tuple(found)
+
+
+def rules_of(scenario: Scenario, model: str) -> PlacedService:
+    """What the service of a model asks for: its own row, else that for all."""
+    rows = {row.model: row for row in scenario.placement.services}
+    return rows.get(model, rows.get(None, PlacedService()))
+
+
+def apart(scenario: Scenario, ratio: tuple[int, int], today: list[Replicas]) -> Scenario:
+    """The scenario with every mixed profile as a prefill and a decode profile, and ``today`` with
+    its mixed replicas divided by ``ratio``, at least one each.
+
+    For a look at what placement would mean for a fleet that is not disaggregated yet.
+    """
+    profiles = []
+    for profile in scenario.profiles:
+        roles = ("prefill", "decode") if profile.role == "mixed" else (profile.role,)
+        profiles += [profile.model_copy(update={"role": role}) for role in roles]
+    rows = []
+    for row in today:
+        if row.role not in (None, "mixed"):
+            rows.append(row)
+            continue
+        if row.replicas == 1:
+            raise ScenarioError(
+                f"{row.model} in {row.region} has one replica on {row.gpu}, which is not enough "
+                "for prefill and decode apart; leave the ratio out."
+            )
+        share = row.replicas * ratio[0] / sum(ratio)
+        prefill = min(row.replicas - 1, max(1, round(share)))
+        plain = {"minimum": None, "maximum": None, "lent": None}
+        rows += [
+            row.model_copy(update={"role": "prefill", "replicas": prefill, **plain}),
+            row.model_copy(update={"role": "decode", "replicas": row.replicas - prefill, **plain}),
+        ]
+    fleet = scenario.fleet.model_copy(update={"today": rows})
+    return scenario.model_copy(update={"profiles": profiles, "fleet": fleet})
+
+
+def as_today(hardware: Hardware, counts: IntArray) -> list[Replicas]:
+    """``counts`` ``[l, r, g]`` as rows of fleet.today."""
+    rows = []
+    for m, r, g in np.argwhere(counts > 0).tolist():
+        section = hardware.sections[m, g]
+        rows.append(
+            Replicas(
+                model=hardware.models[m].name,
+                region=hardware.regions[r].name,
+                gpu=hardware.gpus[g].name,
+                tp=hardware.profiles[m, g].tp,
+                precision=section.precision,
+                role=SHOWN[hardware.columns[g].role],
+                replicas=int(counts[m, r, g]),
+            )
+        )
+    return rows
+
+
+def _role(hardware: Hardware, rules: PlacedService, m: int, g: int, name: str) -> Role:
+    """A replica is one instance, or where the model's experts are apart (D6), its GPUs divided
+    over attention and FFN instances."""
+    column = hardware.columns[g]
+    role, gpus = column.role, hardware.profiles[m, g].tp
+    types = [gpu.name for gpu in hardware.gpu_types]
+    own = [types.index(fallback) for fallback in rules.fallbacks]
+    order = tuple(dict.fromkeys([column.gpu, *own]))
+    if role != "prefill" or rules.attention_to_ffn is None:
+        return Role(role, (Part(role, gpus, order),))
+    attention, ffn = rules.attention_to_ffn
+    if gpus % (attention + ffn):
+        raise ScenarioError(
+            f"placement.services: a prefill instance of {name} has {gpus} GPUs, which "
+            f"{attention} attention and {ffn} FFN instances cannot share evenly; choose an "
+            "attention_to_ffn whose sum divides it."
+        )
+    each = gpus // (attention + ffn)
+    return Role(role, (Part("attention", each, order, attention), Part("ffn", each, order, ffn)))
+
+
+def _told(hardware: Hardware, name: str, m: int, columns: tuple[int, ...]) -> str:
+    return f"{name} / {', '.join(hardware.arrangement(m, g) for g in columns)}"

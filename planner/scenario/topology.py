@@ -1,0 +1,96 @@
+"""The network of a scenario: its regions' trees as one, with where they come from."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from planner.errors import ScenarioError
+from planner.scenario.build import Hardware
+from planner.scenario.schema import Region, Scenario
+from simulation.errors import SimulationError
+from simulation.performance.specs import Provenance
+from simulation.topology import (
+    CENTRE,
+    KV_SHARE,
+    KV_SHARE_SOURCE,
+    S2,
+    Shape,
+    Topology,
+    build_topology,
+)
+
+# Where a region says nothing: racks of 4 nodes, 2 racks to an S1 switch, 4 S1 to an S2 (assumed).
+NODES_PER_RACK, RACKS_PER_S1, S1_PER_S2 = 4, 2, 4
+Facts = list[tuple[str, Provenance]]
+
+
+def topology_of(scenario: Scenario, hardware: Hardware, facts: Facts) -> Topology:
+    """All regions as one tree, region ``r`` being data centre ``r``; adds to ``facts`` where each
+    comes from. Raises ScenarioError where a region's capacity does not fit its topology."""
+    types = [gpu.name for gpu in hardware.gpu_types]
+    centres, sizes = [], np.ones((len(scenario.regions), len(types)), np.int64)
+    for r, section in enumerate(scenario.regions):
+        given = section.topology.gpus_per_node if section.topology else {}
+        if unknown := sorted(set(given) - set(types)):
+            raise ScenarioError(
+                f"regions[{r}].topology.gpus_per_node: {unknown[0]!r} has no profile in this "
+                f"scenario, which has {', '.join(types)}."
+            )
+        sizes[r] = [given.get(gpu.name, gpu.gpus_per_node) for gpu in hardware.gpu_types]
+        nodes = -(-hardware.capacity_gpus[r] // sizes[r])
+        centres.append((section.name, _shape(section, int(nodes.sum())), nodes.tolist()))
+        told = f"{section.name}: {describe(centres[-1][1])}"
+        if section.topology is None:
+            told += ", from the capacity alone; give regions[].topology"
+        facts.append((f"Network of {section.name}", Provenance("assumed", told)))
+    try:
+        tree = build_topology(types, centres, [1] * len(types))
+    except SimulationError as problem:
+        raise ScenarioError(f"regions[].topology: {problem}") from None
+    gpus = sizes[tree.centre, tree.gpu]
+    for r, t in np.argwhere(hardware.capacity_gpus % sizes).tolist():
+        last = np.flatnonzero((tree.centre == r) & (tree.gpu == t))[-1]
+        gpus[last] = hardware.capacity_gpus[r, t] % sizes[r, t]
+    return replace(tree, gpus=gpus)
+
+
+def kv_shares(scenario: Scenario, facts: Facts) -> tuple[float, ...]:
+    """Share of the network bandwidth by the lowest common level (simulation.topology)."""
+    shares = list(KV_SHARE)
+    given = scenario.placement
+    shares[S2], shares[CENTRE] = given.across_s1, given.across_s2
+    own = (given.across_s1, given.across_s2) != (KV_SHARE[S2], KV_SHARE[CENTRE])
+    source = Provenance("assumed", "scenario") if own else KV_SHARE_SOURCE
+    facts.append(("KV bandwidth across switches", source))
+    return tuple(shares)
+
+
+def describe(shape: Shape) -> str:
+    return (
+        f"{shape.s2} S2 x {shape.s1_per_s2} S1 x {shape.racks_per_s1} racks x "
+        f"{shape.nodes_per_rack} nodes"
+    )
+
+
+def _shape(section: Region, nodes: int) -> Shape:
+    given = section.topology
+    if given is None:
+        per_s2 = S1_PER_S2 * RACKS_PER_S1 * NODES_PER_RACK
+        s2 = max(1, -(-nodes // per_s2))
+        return Shape(s2, S1_PER_S2, RACKS_PER_S1, NODES_PER_RACK)
+    if given.mixed_s1 + (given.mixed_s2 or 0) > given.s2:
+        raise ScenarioError(
+            f"regions: the topology of {section.name} has {given.s2} S2 switches and "
+            f"{given.mixed_s1 + (given.mixed_s2 or 0)} of them are to be mixed; lower mixed_s1 or "
+            "mixed_s2."
+        )
+    return Shape(
+        given.s2,
+        given.s1_per_s2,
+        given.racks_per_s1,
+        given.nodes_per_rack,
+        given.mixed_s1,
+        given.mixed_s2,
+    )
