@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,22 +56,37 @@ def forecast_window(
     method: str,
     quantile: float | None,
     progress: Progress,
+    quantiles: Mapping[str, float | None] | None = None,
+    at_once: bool = False,
 ) -> tuple[SeriesForecast, ...]:
     """Forecast every model x region that has interactive demand, period by period.
 
-    Each period uses only bins before its decision (``Window.origins_s``); "perfect" alone is told
-    the truth.
+    Each period uses only bins before its decision (``Window.origins_s``), or ``at_once`` all of
+    them those before the first; "perfect" alone is told the truth. ``quantiles`` tells interactive
+    tiers apart, each planned for at its own (None: the mean).
     """
-    series = by_model_and_region(traffic, interactive(hardware))
+    apart = [(INTERACTIVE, interactive(hardware), quantile)]
+    if quantiles is not None:
+        apart = [(tier, {tier}, at) for tier, at in quantiles.items()]
+    series = [
+        (one, at)
+        for name, tiers, at in apart
+        for _, one in by_model_and_region(traffic, tiers, name)
+    ]
     done = []
-    for i, (_, one) in enumerate(series):
+    for i, (one, at) in enumerate(series):
         progress(i / len(series), f"Forecasting {one.key.model} in {one.key.region}")
-        done.append(_forecast_series(one, window, method, quantile))
+        done.append(_forecast_series(one, window, method, at, at_once=at_once))
     return tuple(done)
 
 
 def _forecast_series(
-    series: DemandSeries, window: Window, method: str, quantile: float | None
+    series: DemandSeries,
+    window: Window,
+    method: str,
+    quantile: float | None,
+    *,
+    at_once: bool = False,
 ) -> SeriesForecast:
     per_period, bin_s = window.bins_per_period, window.bin_s
     bins = round(window.duration_s / bin_s)
@@ -80,7 +96,8 @@ def _forecast_series(
         pieces = [(forecasts[0], 0, bins)]
     else:
         lead = round((window.start_s - window.origins_s[0]) / bin_s)
-        origins = window.origins_s.tolist()
+        origins = window.origins_s.tolist()[: 1 if at_once else None]
+        per_period = bins if at_once else per_period
         forecasts = rolling_forecasts(series, model, origins, lead + per_period)
         pieces = [(forecast, lead, lead + per_period) for forecast in forecasts]
 

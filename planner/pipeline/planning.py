@@ -1,31 +1,28 @@
-"""The rolling plan: forecast each period's load from what is known, solve E7, move on (LT-I)."""
+"""The plan of a window: forecast what each period is told, solve E7, period by period (LT-I) or all
+periods at once."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from planner.errors import Infeasible
-from planner.optimizer import plan_sequence, solve_window
-from planner.optimizer.problem import (
-    FEASIBLE,
-    OPTIMAL,
-    PlanningProblem,
-    ScalingPlan,
-    WindowPlan,
-)
+from planner.optimizer import solve_window
+from planner.optimizer.problem import FEASIBLE, OPTIMAL, ScalingPlan
 from planner.pipeline.forecasts import (
     DEFERRABLE,
+    INTERACTIVE,
     SeriesForecast,
     by_model_and_region,
     forecast_window,
     interactive,
 )
+from planner.pipeline.program import problem
 from planner.pipeline.progress import Progress, part
-from planner.pipeline.sizing import Sizes
+from planner.pipeline.sizing import Lengths, Sizes
+from planner.pipeline.solving import ALL, Asked, plan_apart, plan_together
 from planner.pipeline.traffic import Traffic
 from planner.pipeline.window import Window, words_of
 from planner.scenario.build import Hardware
@@ -38,12 +35,14 @@ CONTROL_S = 60.0  # how often a plan in force looks at the clock
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Planned:
-    """A rolling plan and what it stands on: the forecasts, and the load ``[p, l, r, w]`` in input
-    tokens/s that each period was planned for."""
+    """A plan and what it stands on: the forecasts, and the load ``[p, l, r, w]`` in input tokens/s
+    that each period was planned for, by tier ``[k, p, l, r, w]`` where tiers are told apart."""
 
     plan: ScalingPlan
     forecasts: tuple[SeriesForecast, ...]
     load_tps: FloatArray
+    tiers: tuple[str, ...] = ()
+    tier_tps: FloatArray | None = None
 
 
 def plan_window(
@@ -56,22 +55,35 @@ def plan_window(
     current: IntArray,
     progress: Progress,
     method: str | None = None,
+    periods: str | None = None,
 ) -> Planned:
     """Forecast with ``method`` (the scenario's where None) and plan every period, ``[l, r, g]``
-    instances from ``current`` on; raises Infeasible with the conflict in words."""
+    instances from ``current`` on; raises Infeasible with the conflict in words. ``periods``: one
+    or all, in place of the scenario's."""
+    periods = periods or scenario.objective.periods
     forecasts = forecast_window(
         hardware,
         traffic,
         window,
         method=method or scenario.forecast.method,
         quantile=None if method else scenario.forecast.quantile,
-        progress=part(progress, 0.0, 0.8),
+        progress=part(progress, 0.0, 0.7),
+        quantiles=_quantiles(scenario, hardware, plain=method is not None),
+        at_once=periods == ALL,
     )
-    load = np.zeros((len(window.period_starts_s), *current.shape[:2], window.bins_per_period))
+    names = list(dict.fromkeys(one.key.tier for one in forecasts)) or [INTERACTIVE]
+    shape = (len(window.period_starts_s), *current.shape[:2], window.bins_per_period)
+    tiers = np.zeros((len(names) + 1, *shape))
     for one in forecasts:
         m, r = traffic.models.index(one.key.model), traffic.regions.index(one.key.region)
-        load[:, m, r] = one.planned.reshape(load.shape[0], load.shape[3]) / window.bin_s
-    load += scenario.forecast.niw_buffer * _deferrable_tps(hardware, traffic, window)[..., None]
+        rate = one.planned.reshape(shape[0], shape[3]) / window.bin_s
+        tiers[names.index(one.key.tier), :, m, r] = rate
+    niw = _deferrable_tps(hardware, traffic, window)
+    if periods == ALL:  # of what is known before the first period
+        niw = np.broadcast_to(niw[:1], niw.shape)
+    tiers[-1] = scenario.forecast.niw_buffer * niw[..., None]
+    load = tiers.sum(axis=0)
+    apart = len(names) > 1
     plan = plan_load(
         scenario,
         hardware,
@@ -79,10 +91,15 @@ def plan_window(
         sizes,
         load,
         current=current,
-        progress=part(progress, 0.8, 1.0),
+        progress=part(progress, 0.7, 1.0),
         clock=traffic.clock,
+        lengths=traffic.lengths,
+        tiers=(*names, DEFERRABLE) if apart else (),
+        tier_tps=tiers if apart else None,
+        periods=periods,
     )
-    return Planned(plan, forecasts, load)
+    known = ((*names, DEFERRABLE), tiers) if apart else ((), None)
+    return Planned(plan, forecasts, load, *known)
 
 
 def plan_load(
@@ -95,26 +112,40 @@ def plan_load(
     current: IntArray,
     progress: Progress,
     clock: str = "utc",
+    lengths: Sequence[Lengths] | None = None,
+    tiers: tuple[str, ...] = (),
+    tier_tps: FloatArray | None = None,
+    periods: str | None = None,
 ) -> ScalingPlan:
-    """Plan every period for ``load_tps`` ``[p, l, r, w]``; raises Infeasible with the conflict."""
+    """Plan every period for ``load_tps`` ``[p, l, r, w]``, which ``tier_tps`` ``[k, p, l, r, w]``
+    adds up to; raises Infeasible with the conflict. Without ``lengths`` energy is counted at the
+    GPUs' constants."""
+    names = tuple(f"the period from {words_of(float(t), clock)}" for t in window.period_starts_s)
     problems = [
-        problem(scenario, hardware, sizes, current, tps, window.period_s) for tps in load_tps
+        problem(
+            scenario, hardware, sizes, current, tps, window.period_s, lengths=lengths, start_s=start
+        )
+        for start, tps in zip(window.period_starts_s, load_tps, strict=True)
     ]
-    objective = scenario.objective
-    plan = plan_sequence(
-        problems,
-        period_start_s=window.period_starts_s,
-        period_s=window.period_s,
-        solver=objective.solver,
-        gap=objective.gap,
-        time_limit_s=objective.time_limit_s,
-        progress=lambda done, total: progress(
-            done / total, f"Planning period {min(done + 1, total)} of {total}"
-        ),
-    )
-    for start, answer in zip(plan.period_start_s, plan.windows, strict=True):
-        _require(answer, f"the period from {words_of(float(start), clock)}")
-    return plan
+    asked = Asked(problems, names, window, tiers, tier_tps)
+    if (periods or scenario.objective.periods) == ALL:
+        return plan_together(scenario, hardware, asked, progress)
+    return plan_apart(scenario, hardware, asked, progress)
+
+
+def _quantiles(
+    scenario: Scenario, hardware: Hardware, *, plain: bool
+) -> dict[str, float | None] | None:
+    """By interactive tier, where the scenario tells tiers apart."""
+    given, worth = scenario.forecast.quantiles, scenario.objective.priorities.tiers
+    if not given and not worth:
+        return None
+    usual = None if plain else scenario.forecast.quantile
+    return {
+        tier.name: usual if plain else given.get(tier.name, usual)
+        for tier in hardware.tiers
+        if not tier.deferrable
+    }
 
 
 def flat_at_peak(
@@ -153,51 +184,6 @@ def flat_at_peak(
     return answer.target, f"A flat fleet at the peak of the window does not fit. {answer.conflict}"
 
 
-def problem(
-    scenario: Scenario,
-    hardware: Hardware,
-    sizes: Sizes,
-    current: IntArray,
-    demand_tps: FloatArray,
-    period_s: float,
-    *,
-    epsilon: float | None = None,
-) -> PlanningProblem:
-    """E7 for one period; ``demand_tps`` has shape ``[l, r, w]``.
-
-    The start cost sigma is the price of the GPU time an instance burns before it serves (section
-    5: price times start-up time), spread over the period, since E7 counts dollars per hour.
-    """
-    tp = np.ones((len(hardware.models), len(hardware.gpus)), np.int64)
-    for at, profile in hardware.profiles.items():
-        tp[at] = profile.tp
-    usd_per_hour = tp[:, None, :] * hardware.usd_per_gpu_hour[None]
-    return PlanningProblem(
-        models=tuple(model.name for model in hardware.models),
-        regions=tuple(region.name for region in hardware.regions),
-        gpus=tuple(column.label for column in hardware.columns),
-        current=current,
-        theta_tps=sizes.theta_tps,
-        usd_per_hour=usd_per_hour,
-        start_usd=usd_per_hour * hardware.startup_s / period_s,
-        gpus_per_instance=tp,
-        demand_tps=demand_tps,
-        capacity_gpus=hardware.capacity_gpus,
-        minimum=np.where(sizes.theta_tps[:, None, :] > 0, hardware.minimum, 0),
-        maximum=hardware.maximum,
-        epsilon=scenario.objective.epsilon if epsilon is None else epsilon,
-        **_shared(hardware),
-    )
-
-
-def _shared(hardware: Hardware) -> dict[str, Any]:
-    """What the program must know where columns draw on the same GPUs or have a role."""
-    if hardware.one_each:
-        return {}
-    names = tuple(gpu.name for gpu in hardware.gpu_types)
-    return {"types": hardware.types, "type_names": names, "stages": hardware.stages}
-
-
 def schedule(plan: ScalingPlan, window: Window) -> tuple[FloatArray, IntArray]:
     """When to ask for what: times (seconds from the window's start) and targets ``[t, l, r, g]``.
 
@@ -225,14 +211,3 @@ def _deferrable_tps(hardware: Hardware, traffic: Traffic, window: Window) -> Flo
             if np.any(~np.isnan(rate)):
                 tps[p, m, r] = np.nanmean(rate)
     return tps
-
-
-def _require(answer: WindowPlan, what: str) -> None:
-    if answer.status in (OPTIMAL, FEASIBLE):
-        return
-    if answer.conflict:
-        raise Infeasible(f"There is no feasible plan for {what}. {answer.conflict}")
-    raise Infeasible(
-        f"The solver found no plan for {what} in its time; raise objective.time_limit_s or "
-        "widen objective.gap."
-    )

@@ -5,16 +5,20 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from planner.scenario.schema.policies import PolicyName
 from planner.scenario.schema.types import (
     Buffer,
     Delay,
+    Name,
     Quantile,
     Section,
     Share,
 )
+
+Weight = Annotated[float, Field(ge=0, le=1_000_000)]
+Above0 = Annotated[float, Field(gt=0, le=1_000_000)]
+Limit = Annotated[float, Field(ge=0, le=1e12)]
 
 
 class Forecast(Section):
@@ -22,20 +26,81 @@ class Forecast(Section):
 
     method: Literal["auto", "arima", "last-value", "seasonal-naive"] = "arima"
     quantile: Quantile | None = None  # left out: the mean, as the source
+    # By interactive tier, where some are to be planned for more surely than others.
+    quantiles: dict[Name, Quantile] = {}
     niw_buffer: Buffer = 0.1  # beta: share of the last period's NIW load added
 
 
-class Objective(Section):
-    """What the plan minimises and how hard the solver tries."""
+class ObjectiveWeights(Section):
+    """What the plan charges per unit, in place of one measure."""
 
-    minimise: Literal["cost"] = "cost"
+    usd: Weight = 0.0
+    gpu_hours: Weight = 0.0
+    kwh: Weight = 0.0
+    kg: Weight = 0.0  # of CO2
+
+    @model_validator(mode="after")
+    def _some(self) -> ObjectiveWeights:
+        if not (self.usd or self.gpu_hours or self.kwh or self.kg):
+            raise ValueError("give at least one of usd, gpu_hours, kwh and kg a weight above 0")
+        return self
+
+
+class Priorities(Section):
+    """Worth of a token of each model and tier where not all can be served; what is left out: 1.
+
+    A tier of a model is worth both numbers multiplied.
+    """
+
+    models: dict[Name, Above0] = {}
+    tiers: dict[Name, Above0] = {}
+
+
+class Limits(Section):
+    """What the plan may take. By the hour in every period, or over the whole window (which needs
+    ``periods: all``); changes are starts and stops."""
+
+    usd_per_hour: Limit | None = None
+    carbon_kg_per_hour: Limit | None = None
+    changes_per_period: Limit | None = None
+    usd: Limit | None = None
+    carbon_kg: Limit | None = None
+    changes: Limit | None = None
+
+
+class Objective(Section):
+    """What the plan minimises, within what limits, and how hard the solver tries."""
+
+    minimise: Literal["cost", "gpu-hours", "energy", "carbon"] = "cost"
+    weights: ObjectiveWeights | None = None  # in place of minimise
+    limits: Limits = Limits()
+    # Where not all can be served within capacity and limits: how to choose. Left out: no plan.
+    limited: Literal["Exact", "None", "PriorityExhaustive", "PriorityRoundRobin", "RoundRobin"] | (
+        None
+    ) = None
+    priorities: Priorities = Priorities()
+    # one: each period from the one before on the forecast of that moment (E7). all: the whole
+    # window at once, on what is known before it.
+    periods: Literal["one", "all"] = "one"
+    # Of its price, what lending an instance for a period earns (E9); needs periods: all.
+    lend_share: Annotated[float, Field(ge=0, le=1)] | None = None
     epsilon: Share = 0.8  # share of a region's peak served in the region
     solver: Literal["highs", "cbc"] = "highs"
     gap: Annotated[float, Field(ge=0, le=1)] = 1e-4  # of fleet cost
     time_limit_s: Annotated[float, Field(gt=0, le=3600)] = 30.0
-    baseline: PolicyName | None = (
-        None  # savings are counted against it; left out: today or flat-peak
-    )
+    # Savings are counted against it (a policy's name, with its label name:label); left out: today
+    # or flat-peak.
+    baseline: Annotated[str, Field(min_length=1, max_length=161)] | None = None
+
+    @model_validator(mode="after")
+    def _together(self) -> Objective:
+        whole = [n for n in ("usd", "carbon_kg", "changes") if getattr(self.limits, n) is not None]
+        if self.periods == "one" and (whole or self.lend_share is not None):
+            names = ", ".join([f"limits.{name}" for name in whole] or ["lend_share"])
+            raise ValueError(f"{names} is about the whole window; give periods: all with it")
+        if self.periods == "all" and self.limited not in (None, "Exact"):
+            raise ValueError("periods: all chooses exactly; give limited: Exact, or periods: one")
+        return self
 
 
 class Horizon(Section):

@@ -1,0 +1,37 @@
+"""Models and tiers that the forecast's and the objective's sections name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from planner.scenario.schema import Scenario
+
+Path = tuple[str | int, ...]
+
+
+def plan_problems(scenario: Scenario) -> Iterator[tuple[Path, str]]:
+    """Names that point nowhere, each with where it stands."""
+    models = sorted(model.name for model in scenario.models)
+    tiers = sorted(tier.name for tier in scenario.tiers)
+    objective, priorities = scenario.objective, scenario.objective.priorities
+    for kind, given, names, where in (
+        ("model", priorities.models, models, ("objective", "priorities", "models")),
+        ("tier", priorities.tiers, tiers, ("objective", "priorities", "tiers")),
+        ("tier", scenario.forecast.quantiles, tiers, ("forecast", "quantiles")),
+    ):
+        for name in given:
+            if name not in names:
+                have = ", ".join(names)
+                said = f"{kind} {name!r} is not in this scenario, which has {have}"
+                yield (*where, name), said
+    for tier in scenario.tiers:
+        if tier.deferrable and tier.name in scenario.forecast.quantiles:
+            yield (
+                ("forecast", "quantiles", tier.name),
+                f"tier {tier.name!r} may wait and is planned for by niw_buffer; leave it out",
+            )
+    if objective.limited is None and (priorities.models or priorities.tiers):
+        yield (
+            ("objective", "priorities"),
+            "priorities choose who is served where not all can be; give limited with them",
+        )
