@@ -14,10 +14,11 @@ from dataclasses import dataclass, replace
 
 from planner.errors import Infeasible, ScenarioError
 from planner.pipeline import provisioning_over_time as courses
+from planner.pipeline import provisioning_sharing as sharing
 from planner.pipeline import provisioning_tables as tables
 from planner.pipeline.progress import Progress, part
 from planner.pipeline.provisioning_load import Limit, Peak, limit_of, peak_hours
-from planner.pipeline.provisioning_problems import AUTO, Measured, measured_on, solve
+from planner.pipeline.provisioning_problems import AUTO, FREE, Measured, measured_on, solve
 from planner.pipeline.sources import StoredTrace
 from planner.pipeline.study import Outcome
 from planner.pipeline.traffic import build_traffic
@@ -43,6 +44,7 @@ class Asked:
     interference: str = AUTO  # or modelled
     images: float = 0.0  # per request, of models with an encoder
     image_tokens: float = IMAGE_TOKENS  # that the encoder reads per image
+    batch_wait: str = FREE  # or counted: the time that batches take to fill
     over_time: str = courses.OFF  # or what plans of windows are made from: observed, forecast
 
     @property
@@ -114,7 +116,10 @@ def provision(
         for phase in PHASES:
             service, weights = service_of(scenario, hardware, m, g, phase, peaks[m, r], limits)
             service = with_images(service, asked)
-            problem, levels = solve(service, weights, asked.levels, asked.method, measured=of_gpu)
+            problem, levels = solve(
+                service, weights, asked.levels, asked.method, measured=of_gpu,
+                batch_wait=asked.batch_wait,
+            )  # fmt: skip
             cases.append(
                 Case(
                     hardware.models[m].name, hardware.regions[r].name, hardware.gpus[g].name, phase,
@@ -131,6 +136,12 @@ def provision(
     document = tables.document(
         scenario, hardware, traffic, window, cases, asked, dict.fromkeys(unknown)
     )
+    if "operator" in asked.levels:
+        progress(0.1 + share, "Placing services together")
+        document["sharing"] = sharing.document([case for case in cases if case.chosen])
+        lost, won = sharing.words(document["sharing"])
+        document["warnings"] = [*lost, *document["warnings"]]
+        document["notes"] = [*won, *document["notes"]]
     found = {
         "operators": tables.operators_table(cases),
         "devices": tables.devices_table(cases),

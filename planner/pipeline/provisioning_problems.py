@@ -4,7 +4,8 @@ factors for the rest; measured interference where a file has it, the physical mo
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -21,12 +22,15 @@ from simulation.performance.memory import MEMORY_SHARE
 from simulation.performance.specs import GpuSpec, ModelShape
 from simulation.provisioning.interference import InterferenceTable
 from simulation.provisioning.levels import LEVELS, Level, at_level, model_level, module_level
+from simulation.provisioning.sharing import filled
 from simulation.provisioning.timing import OperatorTiming
 from simulation.provisioning.workload import PhaseProblem, Service, phase_problem
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)
 PARALLEL = (1, 2, 4, 8)
 REPLICAS = (64, 512)  # most of one operator; the second where the first are too few
+FREE, COUNTED = "free", "counted"  # the time that batches take to fill
+BATCH_WAITS = (FREE, COUNTED)
 AUTO, MODELLED = "auto", "modelled"
 SOURCES = (AUTO, MODELLED)
 EVEN_SHARE = 0.5  # of two operators side by side; of several measured splits the nearest counts
@@ -117,34 +121,53 @@ def solve(
     *,
     proofs: bool = True,
     measured: Measured = NOTHING_MEASURED,
+    batch_wait: str = FREE,
 ) -> tuple[PhaseProblem, dict[str, Level]]:
     """The levels of one service; none where whole replicas cannot meet the limit either.
 
-    What a coarser level needs is a plan of the finer ones too, so each is the least of its own and
-    of those; runs of layers are planned for operators even where nobody asked for them.
+    ``batch_wait`` counted: the largest batch is chosen together with each plan, for the time that
+    batches take to fill (``sharing.filled``).
     """
     room = MEMORY_SHARE * service.gpu.memory_bytes
+    found: dict[str, Level] = {}
     for most in REPLICAS:
         phase = problem_of(service, weights, max_replicas=most, measured=measured)
-        whole = model_level(phase, room)
-        found: dict[str, Level] = {}
-        coarser = [] if whole is None else [whole]
-        for level in reversed([one for one in LEVELS if one != "model"]):
-            if level in wanted:
-                one = at_level(level, phase, room, method=method, coarser=coarser, proofs=proofs)
-            elif level == "module" and "operator" in wanted:
-                one = module_level(phase, room, coarser=coarser)
-            else:
-                continue
-            if one is not None:
-                coarser.append(one)
-                if level in wanted:
-                    found[level] = one
-        if whole is not None:
-            return phase, {level: found[level] for level in LEVELS if level in found} | {
-                "model": whole
-            }
+        if batch_wait == FREE:
+            found = _chain(phase, room, wanted, method, proofs)
+        else:
+            found = {}
+            for level in dict.fromkeys((*wanted, "model")):
+                chain = partial(_chain, room=room, wanted=(level,), method=method, proofs=False)
+                best = filled(phase, lambda one, c=chain, n=level: c(one).get(n))  # type: ignore[misc]
+                if best is not None:
+                    said = f"{best[0].method}, batches of at most {best[1]}"
+                    found[level] = replace(best[0], method=said)
+        if "model" in found:
+            break
     return phase, {level: found[level] for level in LEVELS if level in found}
+
+
+def _chain(
+    phase: PhaseProblem, room: float, wanted: Sequence[str], method: str, proofs: bool
+) -> dict[str, Level]:
+    """The levels from the coarsest on. What a coarser one needs is a plan of the finer ones too, so
+    each is the least of its own and of those; runs of layers are planned for operators even where
+    nobody asked for them."""
+    whole = model_level(phase, room)
+    found = {} if whole is None else {"model": whole}
+    coarser = list(found.values())
+    for level in ("module", "operator"):
+        if level in wanted:
+            one = at_level(level, phase, room, method=method, coarser=coarser, proofs=proofs)
+        elif level == "module" and "operator" in wanted:
+            one = module_level(phase, room, coarser=coarser)
+        else:
+            continue
+        if one is not None:
+            coarser.append(one)
+            if level in wanted:
+                found[level] = one
+    return found
 
 
 def problem_of(

@@ -27,6 +27,12 @@ FloatArray = npt.NDArray[np.float64]
 MODEL, OPERATOR, MODULE = "model", "operator", "module"
 WORDS = {OPERATOR: "by operators", MODULE: "by layers", MODEL: "by whole replicas"}
 WHAT = (("memory", "memory"), ("energy", "power"))
+FILLING = {
+    "free": "How long a batch takes to fill is not in the latency, as in the source; count it with "
+    "the option batch wait.",
+    "counted": "The time that batches take to fill is in the latency (half of it on average), and "
+    "the largest batch was chosen with each plan.",
+}
 KEYS = ("model", "region", "gpu", "phase", "level")
 
 
@@ -50,7 +56,9 @@ def document(
         "The load is that of the busiest hour of the window, interactive tiers together, in the "
         "region where requests arise; limits are kept by the mean latency of queueing (M/M/R), "
         "not by a percentile.",
-        "Prefill and decode stand on devices of their own.",
+        "In the levels prefill and decode stand on devices of their own; what they need together "
+        "is beside them.",
+        FILLING[asked.batch_wait],
         *[
             f"{name} is left out: its memory is known but not what it computes; give it by shape "
             "or config."
@@ -248,7 +256,7 @@ def fallen(cases: list[Case]) -> list[str]:
         f"GPUs in {case.phase}, so it stands {one.method.partition(':')[0]} do."
         for case in cases
         for level, one in case.levels.items()
-        if level != MODEL and one.method in FALLEN_BACK.values()
+        if level != MODEL and one.method.startswith(tuple(FALLEN_BACK.values()))
     ]
 
 

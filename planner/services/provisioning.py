@@ -98,7 +98,13 @@ def savings_sweep(run: Run, pool: dict[str, Any], by: str) -> dict[str, Any]:
         rows = []
         for at, one in points:
             _, levels = solve(
-                one, pool["weights"], ("operator",), "greedy", proofs=False, measured=measured
+                one,
+                pool["weights"],
+                ("operator",),
+                "greedy",
+                proofs=False,
+                measured=measured,
+                batch_wait=asked_of(run.options).batch_wait,
             )
             row: dict[str, Any] = {"at": at, "slo_ms": one.slo_s * 1e3}
             if "model" in levels and "operator" in levels:

@@ -14,6 +14,12 @@ from planner.web import provisioning_figures as figures
 
 LEVELS = ("operator", "module", "model")
 LABELS = {"operator": "By operators", "module": "By layers", "model": "By whole replicas"}
+WAYS = {
+    "apart": "Each phase on GPUs of its own",
+    "together": "By operators, both on common GPUs",
+    "chunked_model": "Prompts in chunks among decodes, by whole replicas",
+    "chunked_operator": "Prompts in chunks among decodes, by operators",
+}
 
 
 def page_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
@@ -59,9 +65,30 @@ def pool_context(run: Run, result: dict[str, Any], params: Mapping[str, str]) ->
     }
     if level:
         context |= plan_context(run, pool, level)
+    if "sharing" in result and pool["chosen"]:
+        context |= sharing_context(result["sharing"], pool)
     if "over_time" in result and pool["chosen"]:
         context |= course_context(run, result["over_time"], pool)
     return context
+
+
+def sharing_context(found: dict[str, Any], pool: dict[str, Any]) -> dict[str, Any]:
+    """Both phases of the pool's model, apart and on common GPUs."""
+    keys = ("model", "region", "gpu")
+    mine = [one for one in found["services"] if all(one[key] == pool[key] for key in keys)]
+    if not mine:
+        return {}
+    (one,) = mine
+    return {
+        "ways": [(WAYS[name], name, way) for name, way in one["ways"].items()],
+        "best_way": one["best"],
+        "chunk_tokens": one["chunk_tokens"],
+        "shared_models": [
+            group
+            for group in found["models"]
+            if group["region"] == pool["region"] and pool["model"] in group["models"]
+        ],
+    }
 
 
 def course_context(run: Run, found: dict[str, Any], pool: dict[str, Any]) -> dict[str, Any]:

@@ -33,6 +33,7 @@ def test_the_page_says_what_the_document_says(planner: User, run: Run) -> None:
         assert name in text
     for level in ("operator", "module", "model"):
         assert "bottleneck" in page(planner, run, phase="prefill", level=level) or level == "model"
+    assert "Prompts in chunks among decodes, by whole replicas" in text
     assert "Decode of llama-3.1-8b" in page(planner, run, phase="decode")
     assert "Layers and their replicas" in page(planner, run, phase="prefill", level="module")
     # A choice that is not there falls back to the first.

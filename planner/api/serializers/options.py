@@ -14,12 +14,12 @@ from planner.models import Run
 from planner.pipeline.placement import COUNTS
 from planner.pipeline.placement import METHODS as METHODS_PLACING
 from planner.pipeline.provisioning_over_time import OVER_TIME
-from planner.pipeline.provisioning_problems import SOURCES
-from planner.scenario.schema import Forecast, Objective, PolicyName
+from planner.pipeline.provisioning_problems import BATCH_WAITS, SOURCES
+from planner.scenario.schema import Forecast, Objective
+from planner.scenario.schema.policies import ALL, known_policy, policy_names
 from simulation.provisioning.levels import LEVELS
 from simulation.provisioning.levels import METHODS as METHODS_BELOW
 
-POLICIES = get_args(PolicyName)
 SOLVERS = get_args(Objective.model_fields["solver"].annotation)
 METHODS = get_args(Forecast.model_fields["method"].annotation)
 TIME_LIMIT_S = 3600.0
@@ -45,8 +45,24 @@ class PlanOptions(StrictSerializer):
     )
 
 
+class PolicyField(serializers.CharField):
+    """A policy's name, with a label after a colon where the scenario has several of one name."""
+
+    def __init__(self, *, every: bool = False, **kwargs: Any) -> None:
+        super().__init__(max_length=161, **kwargs)
+        self._every = every  # "all" stands for every policy
+
+    def to_internal_value(self, data: Any) -> str:
+        given: str = super().to_internal_value(data)
+        if not known_policy(given) and not (self._every and given == ALL):
+            raise serializers.ValidationError(
+                f"There is no policy {given!r}; choose from {', '.join(policy_names())}."
+            )
+        return given
+
+
 class SimulateOptions(StrictSerializer):
-    policy = serializers.ChoiceField(POLICIES)
+    policy = PolicyField(help_text="As in a scenario; with a label, name:label.")
     seed = serializers.IntegerField(
         min_value=0, max_value=SEED_MAX, required=False, help_text="Left out: the scenario's seed."
     )
@@ -57,11 +73,11 @@ class SimulateOptions(StrictSerializer):
 
 class CompareOptions(StrictSerializer):
     policies = serializers.ListField(
-        child=serializers.ChoiceField(POLICIES),
+        child=PolicyField(every=True),
         min_length=1,
-        max_length=len(POLICIES),
+        max_length=100,
         required=False,
-        help_text="Left out: the scenario's policies.",
+        help_text="Left out: the scenario's policies; all by itself: every policy there is.",
     )
 
 
@@ -89,6 +105,12 @@ class ProvisionOptions(StrictSerializer):
     )
     image_tokens = FiniteField(
         min_value=1, required=False, help_text="That the encoder reads per image; 1024 (assumed)."
+    )
+    batch_wait = serializers.ChoiceField(
+        BATCH_WAITS,
+        required=False,
+        help_text="Left out: free, as in the source. counted: the time that batches take to fill "
+        "is part of the latency, and the largest batch is chosen with the plan.",
     )
     over_time = serializers.ChoiceField(
         OVER_TIME,

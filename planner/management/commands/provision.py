@@ -9,8 +9,15 @@ from planner.management.base import RunCommand
 from planner.models import Run
 from planner.pipeline.provisioning import IMAGE_TOKENS, Asked
 from planner.pipeline.provisioning_over_time import OBSERVED, OFF, OVER_TIME
-from planner.pipeline.provisioning_problems import AUTO, SOURCES
+from planner.pipeline.provisioning_problems import AUTO, BATCH_WAITS, FREE, SOURCES
 from simulation.provisioning.levels import LEVELS, METHODS
+
+WAYS = {
+    "apart": "apart",
+    "together": "on common GPUs",
+    "chunked_model": "in chunks by whole replicas",
+    "chunked_operator": "in chunks by operators",
+}
 
 
 def quantity(text: str) -> float:
@@ -65,6 +72,13 @@ class Command(RunCommand):
             help="patches that the encoder reads per image; default: %(default)g (assumed)",
         )
         parser.add_argument(
+            "--batch-wait",
+            choices=BATCH_WAITS,
+            default=FREE,
+            help="counted: the time that batches take to fill is part of the latency, and the "
+            "largest batch is chosen with the plan; the source leaves it out",
+        )
+        parser.add_argument(
             "--over-time",
             nargs="?",
             choices=OVER_TIME,
@@ -106,6 +120,9 @@ class Command(RunCommand):
                     f"{pool['requests_s']:.3g} requests/s of {pool['isl']:,.0f} in and "
                     f"{pool['osl']:,.0f} out within {pool['slo_ms']:,.0f} ms: {counts} GPUs"
                 )
+        for one in answer.get("sharing", {}).get("services", ()):
+            ways = ", ".join(f"{WAYS[name]} {way['gpus']}" for name, way in one["ways"].items())
+            rows.append(f"both phases of {one['model']} in {one['region']}: {ways} GPUs")
         rows += over_time(answer["over_time"]) if "over_time" in answer else []
         return "\n".join(rows + [f"note: {note}" for note in answer["notes"]])
 
