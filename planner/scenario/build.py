@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.scenario.bounds import bounds
-from planner.scenario.columns import SHOWN, STAGES, Column, columns_of
+from planner.scenario.columns import SHOWN, STAGES, Column, arrangement, columns_of, with_role
 from planner.scenario.faults import faults_of
 from planner.scenario.known import NOTHING, Known
 from planner.scenario.links import links_of
@@ -95,11 +95,10 @@ class Hardware:
         return len(self.columns) == len(self.gpu_types) and not self.stages.any()
 
     def arrangement(self, m: int, g: int) -> str:
-        """Model ``m`` on column ``g`` for a table: "8 x H100", with its role where it has one."""
-        column = self.columns[g]
-        if column.label == self.gpus[g].name:
-            return f"{self.profiles[m, g].tp} x {column.label}"
-        return column.label
+        """Model ``m`` on column ``g`` for a table: "8 x H100, fp8", with its role where it has
+        one."""
+        name = arrangement(self.sections[m, g], self.profiles[m, g])
+        return with_role(name, self.columns[g].role)
 
     def carries(self, counts: IntArray, theta_tps: FloatArray) -> float:
         """Input tokens/s that ``counts`` ``[g]`` of one model serve at ``theta_tps`` ``[g]`` each:

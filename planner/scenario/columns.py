@@ -49,9 +49,12 @@ def columns_of(
             tp = sizes.pop() if len(sizes) == 1 else None
             for i in part:
                 where[i] = len(columns)
-            label = name if role == "both" else f"{name}, {role}"
-            columns.append(Column(gpus.index(gpu), tp, role, label))
+            columns.append(Column(gpus.index(gpu), tp, role, with_role(name, role)))
     return tuple(columns), where
+
+
+def with_role(name: str, role: str) -> str:
+    return name if role == "both" else f"{name}, {role}"
 
 
 def arrangement(section: Profile, speed: Speed) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,8 +21,8 @@ def test_there_are_examples() -> None:
     assert EXAMPLES
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_example_runs(path: Path, tmp_path: Path) -> None:
+def carried_out(path: Path, folder: Path) -> dict[str, Any]:
+    """The comparison that an example makes of its own traffic."""
     text = path.read_text(encoding="utf-8")
     traces, names = {}, {}
     for index, source in enumerate(parse(text, path.name).traffic.sources):
@@ -29,12 +30,17 @@ def test_example_runs(path: Path, tmp_path: Path) -> None:
         file = path.parent / source.file
         if not file.exists():
             pytest.skip(f"{source.file} is not there")
-        store = tmp_path / str(index)
+        store = folder / str(index)
         report = ingest_file(file, store, IngestOptions(name=file.name))
         names[index] = f"{index}-{file.name}"
         traces[names[index]] = StoredTrace(file.name, report.kind, report.clock, store)
     scenario = parse(with_traces(text, names), path.name)
-    document = study.compare(scenario, traces, progress=silent).document
+    return study.compare(scenario, traces, progress=silent).document
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_example_runs(path: Path, tmp_path: Path) -> None:
+    document = carried_out(path, tmp_path)
     assert document["ranking"] and document["headline"]
     for figures in document["policies"].values():
         assert figures["arrived"] == document["requests"] > 0
