@@ -212,7 +212,6 @@ SPECTACULAR_SETTINGS = {
         "TraceKind": "planner.models.trace.Trace.Kind",
         "TraceState": "planner.models.trace.Trace.State",
         "WorkKind": "planner.api.serializers.options.WORK",
-        "Policy": "planner.api.serializers.options.POLICIES",
         "Solver": "planner.api.serializers.options.SOLVERS",
         "ForecastMethod": "planner.api.serializers.options.METHODS",
         "ProvenanceKind": "planner.catalogue.facts.KINDS",

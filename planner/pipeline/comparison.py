@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from planner.pipeline.curation import Recommendation, recommend
 from planner.pipeline.replay import PolicyRun
 
 HINDSIGHT = ("flat-peak", "flat-min", "lt-i-perfect")  # know what came; nobody can run them ahead
@@ -25,6 +26,7 @@ class PolicyComparison:
     headline: str
     warnings: tuple[str, ...]
     flat_wins: bool  # a flat fleet beats the plan: the first warning says so, before the headline
+    recommendations: tuple[Recommendation, ...] = ()
 
     def run(self, name: str) -> PolicyRun:
         return next(run for run in self.runs if run.name == name)
@@ -63,6 +65,7 @@ def compare(
             *left_out,
         ),
         flat_wins=bool(flat_wins),
+        recommendations=recommend(runs, shortfall) if len(runs) > 1 else (),
     )
 
 

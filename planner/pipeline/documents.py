@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import resource
 from collections.abc import Iterable
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
@@ -161,6 +162,7 @@ def comparison_document(comparison: PolicyComparison) -> Document:
         "headline": comparison.headline,
         "warnings": list(comparison.warnings),
         "flat_wins": comparison.flat_wins,
+        "recommendations": [asdict(one) for one in comparison.recommendations],
     }
 
 

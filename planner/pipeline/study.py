@@ -20,6 +20,7 @@ from planner.pipeline.comparison import PolicyComparison
 from planner.pipeline.comparison import compare as compare_runs
 from planner.pipeline.forecasts import forecast_window
 from planner.pipeline.planning import Planned, plan_window
+from planner.pipeline.policies import PLANS
 from planner.pipeline.profile_error import profile_errors
 from planner.pipeline.progress import Progress, part
 from planner.pipeline.replay import (
@@ -35,7 +36,9 @@ from planner.pipeline.traffic import Traffic, build_traffic
 from planner.pipeline.window import Window, resolve_window
 from planner.scenario.build import build_hardware
 from planner.scenario.known import NOTHING, Known
-from planner.scenario.schema import POLICIES, Policy, Scenario
+from planner.scenario.schema import Policy, Scenario
+from planner.scenario.schema.policies import ALL, SEPARATOR, label_of, policy_names, policy_of
+from simulation.errors import SimulationError
 
 Traces = dict[str, StoredTrace]
 REQUESTS = "requests"  # the table of every request, too long for a page or a CSV
@@ -219,15 +222,10 @@ def compare(
     begun = time.perf_counter()
     scenario = _seeded(scenario, seed)
     study = _study(scenario, traces, known, part(progress, 0.0, 0.15))
-    wanted = [_policy(scenario, name) for name in policies] or list(scenario.policies)
-    if study.hardware.today is not None and "today" not in {p.name for p in wanted}:
-        wanted.insert(0, Policy(name="today"))
-    for policy in wanted:
-        check_policy(study, policy.name)
+    wanted, left_out = _wanted(scenario, study, policies)
     planned = _planned(study, part(progress, 0.15, 0.3))
     errors = profile_errors(study, planned, part(progress, 0.3, 0.4))
     runs: list[PolicyRun] = []
-    left_out: list[str] = []
     for i, policy in enumerate(wanted):
         step = 0.6 / len(wanted)
         try:
@@ -237,11 +235,15 @@ def compare(
                     policy,
                     seed=scenario.seed,
                     progress=part(progress, 0.4 + step * i, 0.4 + step * (i + 1)),
-                    planned=planned if policy.name == "lt-i" else None,
+                    planned=planned if policy.name in PLANS else None,
                 )
             )
         except Infeasible as problem:  # of a yardstick; the plan itself has been made above
-            left_out.append(f"{POLICIES[policy.name]} is left out: {problem}")
+            left_out.append(f"{label_of(policy)} is left out: {problem}")
+        except (ScenarioError, SimulationError) as problem:
+            if list(policies) != [ALL]:
+                raise
+            left_out.append(f"{label_of(policy)} is left out: {problem}")
     if not runs:
         raise Infeasible(" ".join(left_out))
     comparison = compare_runs(runs, scenario.objective.baseline, left_out)
@@ -305,14 +307,51 @@ def _planned(study: Study, progress: Progress) -> Planned:
     )
 
 
+def _wanted(
+    scenario: Scenario, study: Study, names: Sequence[str]
+) -> tuple[list[Policy], list[str]]:
+    """The policies to compare, today's fleet first where it is known, and a sentence for each that
+    was not asked for by name and cannot be run."""
+    everything = list(names) == [ALL]
+    wanted = [_policy(scenario, name) for name in names if name != ALL]
+    if everything:
+        wanted = _every(scenario)
+    wanted = wanted or list(scenario.policies)
+    if study.hardware.today is not None and "today" not in {policy.name for policy in wanted}:
+        wanted.insert(0, policy_of("today"))
+    left_out, able = [], []
+    for policy in wanted:
+        try:
+            check_policy(study, policy.name)
+            able.append(policy)
+        except ScenarioError as problem:
+            if not everything:
+                raise
+            if policy.name != "today":  # nobody asked for what nobody described
+                left_out.append(f"{label_of(policy)} is left out: {problem}")
+    return able, left_out
+
+
+def _every(scenario: Scenario) -> list[Policy]:
+    """Every policy there is, those of the scenario with its parameters."""
+    own = {policy.name for policy in scenario.policies}
+    others = (policy_of(name) for name in policy_names() if name not in own)
+    order = {name: i for i, name in enumerate(policy_names())}
+    return sorted([*scenario.policies, *others], key=lambda policy: order[policy.name])
+
+
 def _policy(scenario: Scenario, name: str) -> Policy:
-    """The scenario's own policy of that name with its parameters, else the built-in one."""
-    own = next((policy for policy in scenario.policies if policy.name == name), None)
-    if own is not None:
-        return own
-    if name not in POLICIES:
-        raise ScenarioError(f"There is no policy {name!r}; choose from {', '.join(POLICIES)}.")
-    return Policy(name=name)
+    """The scenario's own policy of that name (with its label, where it has one) and its
+    parameters, else the built-in one."""
+    for tells in ("key", "name"):
+        own = next((one for one in scenario.policies if getattr(one, tells) == name), None)
+        if own is not None:
+            return own
+    if name not in policy_names():
+        labelled = [policy.key for policy in scenario.policies if SEPARATOR in policy.key]
+        choices = ", ".join([*labelled, *policy_names()])
+        raise ScenarioError(f"There is no policy {name!r}; choose from {choices}.")
+    return policy_of(name)
 
 
 def _gaps(traffic: Traffic, window: Window) -> list[str]:

@@ -15,12 +15,14 @@ from planner.errors import ScenarioError
 from planner.scenario.references import references
 from planner.scenario.schema import Scenario
 from planner.scenario.schema.faults import FAULT_KINDS
+from planner.scenario.schema.policies import TAGS
 
 MAX_CHARACTERS = 250_000  # a few seconds to read
 MAX_VALUES = 200_000  # with aliases written out: a few lines of them can stand for billions
 MAX_DEPTH = 50
 MAX_FAULTS = 20  # told at once
-PARTS_OF_TYPES = ("[key]", "datetime", "literal['end']", *FAULT_KINDS)  # that pydantic adds to a field's path
+# That pydantic adds to a field's path.
+PARTS_OF_TYPES = ("[key]", "datetime", "literal['end']", *TAGS, *FAULT_KINDS)
 
 
 def _yaml() -> YAML:
@@ -232,6 +234,8 @@ def _line(data: Any, where: Sequence[str | int]) -> int:
                 line = at.lc.key(step)[0]
             elif isinstance(at, CommentedSeq) and isinstance(step, int):
                 line = at.lc.item(step)[0]
+            elif step in PARTS_OF_TYPES:
+                continue
             else:
                 break
             at = at[step]

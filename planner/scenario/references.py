@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from planner.scenario.faults import fault_problems
+from planner.scenario.plan_names import plan_problems
 from planner.scenario.schema import Scenario
+from planner.scenario.schema.policies import policy_names
 
 TELLS_APART = (
     "model", "gpu", "role", "tp", "pp", "attention_dp", "moe_tp", "moe_ep", "precision",
@@ -25,12 +27,13 @@ def references(scenario: Scenario) -> list[tuple[Path, str]]:
             have = ", ".join(sorted(names))
             problems.append((where, f"{what} {name!r} is not in this scenario, which has {have}"))
 
-    for section in ("gpus", "models", "regions", "tiers", "policies"):
+    for section in ("gpus", "models", "regions", "tiers"):
         seen: set[str] = set()
         for i, item in enumerate(getattr(scenario, section)):
             if item.name in seen:
                 problems.append(((section, i), f"{item.name!r} is there twice; keep one"))
             seen.add(item.name)
+    problems += _policy_problems(scenario)
     for i, profile in enumerate(scenario.profiles):
         known(("profiles", i, "model"), "model", profile.model, models)
     problems += _profile_problems(scenario)
@@ -51,6 +54,7 @@ def references(scenario: Scenario) -> list[tuple[Path, str]]:
             known(("traffic", "sources", i, "tiers", name), "tier", name, tiers)
     problems += _serving_problems(scenario, models)
     problems += fault_problems(scenario)
+    problems += plan_problems(scenario)
     for i, service in enumerate(scenario.placement.services):
         at: Path = ("placement", "services", i)
         known((*at, "model"), "model", service.model, models)
@@ -73,6 +77,44 @@ def references(scenario: Scenario) -> list[tuple[Path, str]]:
         problems.append((("tiers",), "every tier is deferrable; at least one must not be"))
     if "today" in {policy.name for policy in scenario.policies} and not scenario.fleet.today:
         problems.append((("policies",), "policy 'today' needs fleet.today to say what runs today"))
+    return problems
+
+
+def _policy_problems(scenario: Scenario) -> list[tuple[Path, str]]:
+    """Policies that nothing tells apart, timetables of what is not there, and a baseline that is
+    no policy."""
+    problems: list[tuple[Path, str]] = []
+    seen: set[str] = set()
+    have = {
+        "model": {model.name for model in scenario.models},
+        "region": {region.name for region in scenario.regions},
+        "gpu": {profile.gpu for profile in scenario.profiles},
+    }
+    for i, policy in enumerate(scenario.policies):
+        if policy.key in seen:
+            what = f"{policy.name!r} is there twice; keep one, or give each a label of its own"
+            problems.append((("policies", i), what))
+        seen.add(policy.key)
+        for j, step in enumerate(getattr(policy, "timetable", ())):
+            for field, names in have.items():
+                given = getattr(step, field)
+                if given is not None and given not in names:
+                    known = ", ".join(sorted(names))
+                    problems.append(
+                        (
+                            ("policies", i, "timetable", j, field),
+                            f"{field} {given!r} is not in this scenario, which has {known}",
+                        )
+                    )
+    baseline = scenario.objective.baseline
+    if baseline is not None and baseline not in {*seen, *policy_names()}:
+        problems.append(
+            (
+                ("objective", "baseline"),
+                f"there is no policy {baseline!r}; choose one of this scenario's, or from "
+                f"{', '.join(policy_names())}",
+            )
+        )
     return problems
 
 

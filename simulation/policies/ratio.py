@@ -9,7 +9,7 @@ import numpy as np
 
 from simulation.errors import SimulationError
 from simulation.fleet import Fleet
-from simulation.policies.base import Observation
+from simulation.policies.base import FloatArray, Observation
 from simulation.policies.endpoints import Service
 from simulation.policies.stability import ROUNDING
 
@@ -31,8 +31,8 @@ class Ratio:
         kind: str = FIXED,
         value: float | None = None,
         *,
-        prefill_tps: float | Sequence[float] | None = None,
-        decode_tps: float | Sequence[float] | None = None,
+        prefill_tps: float | Sequence[float] | FloatArray | None = None,
+        decode_tps: float | Sequence[float] | FloatArray | None = None,
         half_life_s: float = 900.0,
         tolerance: float = 0.1,
     ) -> None:

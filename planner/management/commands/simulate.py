@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
-from argparse import ArgumentParser
+from argparse import ArgumentParser, ArgumentTypeError
 from pathlib import Path
 from typing import Any
 
 from planner import storage
 from planner.management.base import RunCommand
 from planner.models import Run
-from planner.scenario.schema import POLICIES
+from planner.scenario.schema.policies import known_policy, policy_names
 
 OUT_NAMES = {"replicas.parquet": "series.parquet"}
 
@@ -22,7 +22,12 @@ class Command(RunCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         super().add_arguments(parser)
-        parser.add_argument("--policy", required=True, choices=list(POLICIES))
+        parser.add_argument(
+            "--policy",
+            required=True,
+            type=policy_key,
+            help=f"one of {', '.join(policy_names())}, or name:label of the scenario's",
+        )
         parser.add_argument("--seed", type=int, help="left out: the scenario's")
         parser.add_argument(
             "--out",
@@ -50,6 +55,14 @@ class Command(RunCommand):
 
     def words(self, answer: dict[str, Any]) -> str:
         return policy_words(answer)
+
+
+def policy_key(given: str) -> str:
+    if not known_policy(given):
+        raise ArgumentTypeError(
+            f"there is no policy {given!r}; choose from {', '.join(policy_names())}."
+        )
+    return given
 
 
 def policy_words(figures: dict[str, Any]) -> str:

@@ -16,7 +16,13 @@ from planner.scenario.schema.fleet import Fleet, Replicas, Starts
 from planner.scenario.schema.hardware import Gpu, Model, Profile, Shape
 from planner.scenario.schema.places import Region
 from planner.scenario.schema.planning import Forecast, Horizon, Objective
-from planner.scenario.schema.policies import POLICIES, Policy, PolicyName
+from planner.scenario.schema.policies import (
+    POLICIES,
+    AnyPolicy,
+    Policy,
+    PolicyName,
+    policy_of,
+)
 from planner.scenario.schema.serving import KvTransfer, Routing, Serving
 from planner.scenario.schema.topology import PlacedService, Placement, Topology
 from planner.scenario.schema.traffic import Lengths, Source, Tier, Traffic
@@ -73,11 +79,11 @@ class Scenario(Section):
     fleet: Fleet = Fleet()
     placement: Placement = Placement()
     faults: Annotated[list[Fault], Field(max_length=1000)] = []
-    policies: Annotated[list[Annotated[Policy, BeforeValidator(named)]], Field(min_length=1)] = [
-        Policy(name="flat-peak"),
-        Policy(name="flat-min"),
-        Policy(name="reactive"),
-        Policy(name="lt-i"),
+    policies: Annotated[list[Annotated[AnyPolicy, BeforeValidator(named)]], Field(min_length=1)] = [
+        policy_of("flat-peak"),
+        policy_of("flat-min"),
+        policy_of("reactive"),
+        policy_of("lt-i"),
     ]
     forecast: Forecast = Forecast()
     objective: Objective = Objective()

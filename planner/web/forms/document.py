@@ -68,7 +68,8 @@ def study_values(data: Row) -> Row:
         if per_unit and isinstance(value, int | float):
             value = tidy(value / per_unit)
         values[field] = value
-    policies = [row.get("name") for row in rows_of(data, "policies")]
+    # Boxes are for the one of each name that has no label; rows with a label are kept as they are.
+    policies = [row.get("name") for row in rows_of(data, "policies") if not row.get("label")]
     return values | {"policies": policies or list(DEFAULT_POLICIES)}
 
 
@@ -107,10 +108,12 @@ def study_changes(data: Row, values: Row) -> Row:
         changes[dotted] = (
             tidy(value * per_unit) if per_unit and value is not None else _tidied(value)
         )
-    have = {row.get("name"): row for row in rows_of(data, "policies")}
+    rows = rows_of(data, "policies")
+    have = {row.get("name"): row for row in rows if not row.get("label")}
     if set(values["policies"]) != set(shown["policies"]):
         changes["policies"] = [
-            _short(have.get(name, {"name": name})) for name in values["policies"]
+            *(_short(have.get(name, {"name": name})) for name in values["policies"]),
+            *(row for row in rows if row.get("label")),
         ]
     return changes
 

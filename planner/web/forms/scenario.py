@@ -6,13 +6,14 @@ A field left empty is left out of the document, which then has the default of th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 from django import forms
 from django.core.validators import RegexValidator
 from django.forms import BaseFormSet, formset_factory
 
-from planner.scenario.schema import POLICIES, Forecast, Objective, Scenario, Tier
+from planner.scenario.schema import Forecast, Objective, Scenario, Tier
+from planner.scenario.schema.policies import policy_groups
 from planner.web.forms.shares import SharesField
 from planner.web.forms.widgets import dress
 
@@ -58,6 +59,10 @@ def _literals(section: Any, field: str) -> tuple[str, ...]:
     return get_args(section.model_fields[field].annotation)
 
 
+def _policies() -> list[tuple[str, str]]:
+    return [(name, label) for _, rows in policy_groups() for name, label, _ in rows]
+
+
 class StudyForm(forms.Form):
     """All that a scenario has once."""
 
@@ -79,7 +84,7 @@ class StudyForm(forms.Form):
     startup_min = _number("A replica starts in, minutes", DEFAULT.startup_s / 60, min_value=0)
     minimum = _number("At least, per model and region", DEFAULT.minimum, whole=True, min_value=0)
     policies = forms.MultipleChoiceField(
-        choices=list(POLICIES.items()), widget=forms.CheckboxSelectMultiple, label="Policies"
+        choices=lambda: _policies(), widget=forms.CheckboxSelectMultiple, label="Policies"
     )
     method = _choice(
         "Method", _literals(Forecast, "method"), Forecast.model_fields["method"].default
@@ -98,8 +103,24 @@ class StudyForm(forms.Form):
     baseline = forms.ChoiceField(
         label="Savings are against",
         required=False,
-        choices=[("", "today's fleet, or flat at peak"), *POLICIES.items()],
+        choices=lambda: [("", "today's fleet, or flat at peak"), *_policies()],
     )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        named = self.initial.get("baseline")
+        field = cast(forms.ChoiceField, self.fields["baseline"])
+        choices = list(cast(list[tuple[str, str]], field.choices))
+        if named and named not in dict(choices):  # one with a label
+            field.choices = [*choices, (named, named)]
+
+    def policy_groups(self) -> list[tuple[str, list[tuple[Any, str]]]]:
+        """Titles with the boxes below them, each with a line on its policy."""
+        boxes = {str(box.data["value"]): box for box in self["policies"]}
+        return [
+            (title, [(boxes[name], line) for name, _, line in rows])
+            for title, rows in policy_groups()
+        ]
 
 
 class Row(forms.Form):

@@ -15,7 +15,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from planner.errors import Outdated, PlannerError, ScenarioError
 from planner.models import Run, Scenario, Trace
 from planner.scenario import document as yaml
-from planner.scenario.schema import POLICIES
+from planner.scenario.schema.policies import known_policy, policy_groups
 from planner.selectors.runs import runs_list
 from planner.selectors.scenarios import scenario_get, scenarios_list
 from planner.selectors.traces import trace_get, traces_list
@@ -117,7 +117,7 @@ def run(request: Request, pk: int) -> HttpResponse:
         raise PlannerError(f"There is no kind of run {kind!r}; choose from {', '.join(KINDS)}.")
     policy = request.GET.get("policy", "")
     options: dict[str, Any] = {}
-    if kind == Run.Kind.SIMULATE and policy in POLICIES:
+    if kind == Run.Kind.SIMULATE and known_policy(policy):
         options = {"policy": policy} | ({"requests": True} if "requests" in request.POST else {})
     return _start(request, scenario_get(str(pk)), kind, options)
 
@@ -214,7 +214,7 @@ def _show(
         "mode": mode,
         "editor": editor,
         "problems": problems or [],
-        "policies": POLICIES,
+        "policy_groups": policy_groups(),
         "last_runs": runs_list().filter(scenario=scenario)[:5] if scenario else [],
     }
     part = request.htmx and request.htmx.target == "editor"

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from planner.errors import ScenarioError
+from planner.pipeline.flat import smallest_flat
 from planner.pipeline.progress import silent
-from planner.pipeline.replay import Study, prepare, run_policy, smallest_flat
+from planner.pipeline.replay import Study, prepare, run_policy
 from planner.pipeline.sizing import size
-from planner.scenario.schema import Policy
+from planner.scenario.schema.policies import policy_of
 from simulation.engine import simulate
 from simulation.metrics import summarise
 from simulation.policies.capped import WithinCapacity
@@ -59,7 +60,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Study:
     "name", ["flat-peak", "flat-min", "reactive", "lt-i", "lt-i-last-value", "lt-i-perfect"]
 )
 def test_every_policy_sees_every_request_and_loses_none(shared: Study, name: str) -> None:
-    run = run_policy(shared, Policy(name=name), seed=1, progress=silent)  # type: ignore[arg-type]
+    run = run_policy(shared, policy_of(name), seed=1, progress=silent)
     figures = run.summary
     assert figures.arrived == len(shared.trace) > 10_000
     assert figures.arrived == figures.completed + figures.rejected + figures.unfinished
@@ -69,7 +70,7 @@ def test_every_policy_sees_every_request_and_loses_none(shared: Study, name: str
 
 @pytest.mark.parametrize("name", ["flat-peak", "flat-min"])
 def test_a_flat_fleet_is_as_large_as_what_it_is_charged_for(shared: Study, name: str) -> None:
-    found = run_policy(shared, Policy(name=name), seed=1, progress=silent)
+    found = run_policy(shared, policy_of(name), seed=1, progress=silent)
     instances = sum(pool.initial for pool in found.fleet.pools)
     hours = shared.window.duration_s / 3600
     assert found.summary.instance_hours == pytest.approx(instances * hours, rel=1e-6)
@@ -110,7 +111,7 @@ def test_models_that_share_gpus_never_hold_more_than_there_are(tmp_path: Path, n
     sources = [make.source(series=n, model=n, **LENGTHS) for n in ("a", "b")]
     tight = study(tmp_path, regions=[east], traffic={"sources": sources})
     most = int(tight.hardware.capacity_gpus[0, 0])
-    run = run_policy(tight, Policy(name=name), seed=1, progress=silent)  # type: ignore[arg-type]
+    run = run_policy(tight, policy_of(name), seed=1, progress=silent)
     assert held(run).max() <= most + 1e-6
     assert held(run).max() > most - 3  # it was tight
 
@@ -138,7 +139,7 @@ def test_todays_fleet_is_replayed_as_it_is(tmp_path: Path) -> None:
         for i, n in enumerate(("a", "b"))
     ]
     one = study(tmp_path, fleet={"startup_s": 60, "today": today})
-    run = run_policy(one, Policy(name="today"), seed=1, progress=silent)
+    run = run_policy(one, policy_of("today"), seed=1, progress=silent)
     hours = one.window.duration_s / 3600
     assert run.summary.gpu_hours == pytest.approx(13 * hours)
     np.testing.assert_array_equal(one.today.sum(axis=(0, 2)), [13, 0])
@@ -146,12 +147,12 @@ def test_todays_fleet_is_replayed_as_it_is(tmp_path: Path) -> None:
 
 def test_policies_without_what_they_need_are_refused(shared: Study) -> None:
     with pytest.raises(ScenarioError, match=r"fleet\.today"):
-        run_policy(shared, Policy(name="today"), seed=1, progress=silent)
+        run_policy(shared, policy_of("today"), seed=1, progress=silent)
 
 
 def test_parameters_of_a_policy_are_used(shared: Study) -> None:
-    calm = Policy(name="reactive", scale_out_above=0.99, scale_in_below=0.0001)
-    eager = Policy(name="reactive", scale_out_above=0.05, scale_in_below=0.01, cooldown_s=0)
+    calm = policy_of("reactive", scale_out_above=0.99, scale_in_below=0.0001)
+    eager = policy_of("reactive", scale_out_above=0.05, scale_in_below=0.01, cooldown_s=0)
     hours = [
         run_policy(shared, policy, seed=1, progress=silent).summary.gpu_hours
         for policy in (calm, eager)

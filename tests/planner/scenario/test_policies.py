@@ -1,0 +1,148 @@
+"""Policies in the scenario file: types by name, defaults of the classes, labels, own ones."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from planner.errors import ScenarioError
+from planner.scenario.document import dump, parse
+from planner.scenario.own import own_policies
+from planner.scenario.schema.policies import (
+    POLICIES,
+    known_policy,
+    label_of,
+    policy_groups,
+    policy_names,
+    policy_of,
+)
+from simulation.policies.chiron import Chiron
+from simulation.policies.deferred import Deferred
+from simulation.policies.feedback import Feedback
+from simulation.policies.hpa import Hpa
+from simulation.policies.kv_aware import KvAware
+from simulation.policies.ratio import Ratio
+from simulation.policies.reactive import UnifiedReactive
+from simulation.policies.stability import Stability
+from tests.planner.pipeline.builders import text
+
+RENAMED = {"scale_out_above": "scale_out", "scale_in_below": "scale_in"}
+
+
+def refusal(policies: Any, **changes: Any) -> str:
+    with pytest.raises(ScenarioError) as problem:
+        parse(text(policies=policies, **changes))
+    return str(problem.value)
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_every_name_makes_a_policy_that_is_kept_as_it_is(name: str) -> None:
+    one = policy_of(name)
+    assert one.name == one.key == name and label_of(one) == POLICIES[name]
+    scenario = parse(text(policies=[name, {"name": "flat-peak", "label": "Twin"}]).replace(
+        "fleet: {startup_s: 60}",
+        "fleet: {startup_s: 60, today: [{model: m, region: east, gpu: G, replicas: 1}]}",
+    ))  # fmt: skip
+    assert scenario.policies[0] == one
+    again = parse(dump(scenario))
+    assert again.policies == scenario.policies
+
+
+@pytest.mark.parametrize(
+    ("name", "classes"),
+    [
+        ("hpa", [Hpa]),
+        ("reactive", [UnifiedReactive]),
+        ("siloed", [UnifiedReactive]),
+        ("lt-ua", [Deferred]),
+        ("chiron", [Chiron]),
+        ("kv-aware", [KvAware, Stability, Ratio]),
+        ("ttft-feedback", [Feedback, Stability, Ratio]),
+        ("decode-tps", [Stability, Ratio]),
+    ],
+)
+def test_defaults_are_those_of_the_classes(name: str, classes: list[type]) -> None:
+    found = 0
+    for key, value in policy_of(name).arguments.items():
+        for one in classes:
+            parameter = inspect.signature(one).parameters.get(RENAMED.get(key, key))
+            if parameter and parameter.default not in (None, inspect.Parameter.empty):
+                assert value == pytest.approx(parameter.default), (key, one)
+                found += 1
+    assert found >= 4
+
+
+def test_old_files_keep_working() -> None:
+    one = parse(text(policies=["lt-i", {"name": "reactive", "scale_out_above": 0.8}]))
+    assert [p.name for p in one.policies] == ["lt-i", "reactive"]
+    assert one.policies[1].arguments["scale_out_above"] == 0.8
+
+
+def test_faults_name_their_line_and_field() -> None:
+    rows = [{"name": "hpa"}, {"name": "reactive", "target": 0.5}]
+    assert "policies[1].target: this key is not known" in refusal(rows)
+    found = refusal(["flat-peak", "best"])
+    assert "no such policy; choose from today, flat-peak" in found
+    found = refusal([{"name": "tbt-feedback", "beta_out": 2}])
+    assert "gamma_in < beta_out <= alpha_out" in found
+    assert "at most 1" in refusal([{"name": "decode-gpu", "target": 3}])
+    assert "must be below" in refusal([{"name": "lt-u", "scale_in_below": 0.8}])
+
+
+def test_a_fault_is_found_on_its_own_line() -> None:
+    document = text(policies=[{"name": "hpa"}, {"name": "chiron", "theta": 2}])
+    line = next(i for i, row in enumerate(document.splitlines(), 1) if "theta" in row)
+    with pytest.raises(ScenarioError, match=rf"line {line}: policies\[1\]\.theta"):
+        parse(document)
+
+
+def test_several_of_one_name_need_labels() -> None:
+    twice = [{"name": "reactive", "cooldown_s": s} for s in (15, 60)]
+    assert "give each a label" in refusal(twice)
+    twice[1]["label"] = "Calm"  # type: ignore[assignment]
+    scenario = parse(text(policies=twice, objective={"baseline": "reactive:Calm"}))
+    assert [p.key for p in scenario.policies] == ["reactive", "reactive:Calm"]
+    assert label_of(scenario.policies[1]) == "Calm"
+    assert "baseline" in refusal(["lt-i"], objective={"baseline": "reactive:Calm"})
+
+
+def test_timetables_name_what_is_there() -> None:
+    step = {"at": "08:00", "replicas": 3}
+    assert parse(text(policies=[{"name": "periodic", "timetable": [step]}]))
+    found = refusal([{"name": "periodic", "timetable": [step | {"region": "moon"}]}])
+    assert "timetable[0].region: region 'moon' is not in this scenario" in found
+    assert "pattern" in refusal([{"name": "periodic", "timetable": [step | {"at": "24:00"}]}])
+
+
+def test_own_policies_are_only_those_the_installation_lists(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    path = {"name": "os:system"}
+    assert "no such policy" in refusal([path])
+    monkeypatch.setenv("HEADROOM_POLICIES", "queue=my_policy:QueueLength, b=x.y:Z")
+    assert own_policies() == {"queue": "my_policy:QueueLength", "b": "x.y:Z"}
+    assert policy_names()[-2:] == ["queue", "b"]
+    assert policy_groups()[-1][1] == [("queue", "queue", ""), ("b", "b", "")]
+    rows = [{"name": "queue", "parameters": {"per_instance": 4}}]
+    scenario = parse(text(policies=rows))
+    assert scenario.policies[0].arguments == {"per_instance": 4}
+    assert parse(dump(scenario)).policies == scenario.policies
+    with pytest.raises(ValidationError):
+        policy_of("queue", parameters={"code": ["not", "a", "number"]})
+
+
+@pytest.mark.parametrize("setting", ["queue", "queue=module", "a=b:C,a=d:E", "a=b:C()", "=b:C"])
+def test_a_setting_that_cannot_be_read_says_so(
+    setting: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADROOM_POLICIES", setting)
+    with pytest.raises(ScenarioError, match="HEADROOM_POLICIES"):
+        own_policies()
+
+
+def test_keys_with_labels_are_known_by_their_name() -> None:
+    assert known_policy("lt-i") and known_policy("reactive:Calm")
+    assert not known_policy("best") and not known_policy("best:reactive")
