@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,11 +18,13 @@ from planner.pipeline.sizing import Sizes
 from planner.pipeline.traffic import Traffic
 from planner.pipeline.window import Window
 from planner.scenario.build import Hardware
+from planner.scenario.faults import faults_of
 from planner.scenario.schema import Policy, Scenario
 from planner.scenario.schema.policies import label_of
 from simulation.engine import simulate
 from simulation.fleet import Fleet
 from simulation.metrics import Summary, summarise
+from simulation.policies.released import Released
 from simulation.results import PoolSeries
 from simulation.trace import Trace
 
@@ -100,12 +102,15 @@ def run_policy(
     check_policy(study, policy.name)
     label = label_of(policy)
     ready = make_ready(study, policy, seed=seed, progress=progress, planned=planned)
+    fleet = replace(ready.fleet, faults=faults_of(study.hardware.faults, ready.fleet.pools))
+    given = study.scenario.fleet.scale_in
+    chosen = Released(ready.policy, soft_s=given.soft_s, lend=given.lend)
     run = part(progress, ready.after, 1.0)
     interval = max(60.0, float(np.ceil(study.window.duration_s / MAX_INTERVALS / 60) * 60))
     result = simulate(
         study.trace,
-        ready.fleet,
-        ready.policy,
+        fleet,
+        chosen,
         seed=seed,
         duration_s=study.window.duration_s,
         interval_s=interval,
@@ -116,7 +121,7 @@ def run_policy(
     detail = detail_of(result, labels, requests=requests)
     summary = summarise(result)
     return PolicyRun(
-        policy.key, label, summary, ready.fleet, result.series, ready.plan, detail, policy.name
+        policy.key, label, summary, fleet, result.series, ready.plan, detail, policy.name
     )
 
 

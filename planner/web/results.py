@@ -25,10 +25,10 @@ RESTS_ON = {
     "carbon_kg": ("carbon", "power", "pue"),
 }
 ASSUMED = "assumed"
-HOURS = (("busy", "Busy"), ("idle", "Idle"), ("wasted", "Starting"))
+HOURS = (("busy", "Busy"), ("idle", "Idle"), ("wasted", "Starting"), ("donated", "Lent as spot"))
 HOURS_NOTE = (
     "Busy: an iteration runs. Idle: up, and nothing to do. Starting: asked for and not serving "
-    "yet, which burns GPU time. Together they are all the hours that are paid for."
+    "yet, which burns GPU time. These three are paid for; hours lent as spot come beside them."
 )
 
 
@@ -196,14 +196,15 @@ def tables_context(run: Run, names: list[str], result: dict[str, Any]) -> dict[s
     policies = policies_in_order(result)
     ranking = [name for name in result.get("ranking") or [] if name in policies]
     rows = [(name, policies[name]) for name in dict.fromkeys([*ranking, *policies])]
-    hours = [hours_of(figures) for _, figures in rows if "idle_gpu_hours" in figures]
+    timed = [figures for _, figures in rows if "idle_gpu_hours" in figures]
+    kinds = [kind for kind in HOURS if any(figures[f"{kind[0]}_gpu_hours"] for figures in timed)]
     tiers = run_table(run, "tiers").to_dicts() if "tiers" in names else []
     decisions = (result.get("plan") or {}).get("decisions") or []
     first = min((decision["period"] for decision in decisions), default=None)
     return {
         "policy_rows": rows,
-        "hour_kinds": HOURS,
-        "hour_rows": hours,
+        "hour_kinds": kinds,
+        "hour_rows": [hours_of(figures, kinds) for figures in timed],
         "hour_note": HOURS_NOTE,
         "tier_names": list(dict.fromkeys(row["tier"] for row in tiers)),
         "tier_targets": {row["tier"]: row["target"] for row in tiers},
@@ -213,10 +214,10 @@ def tables_context(run: Run, names: list[str], result: dict[str, Any]) -> dict[s
     }
 
 
-def hours_of(figures: dict[str, Any]) -> dict[str, Any]:
+def hours_of(figures: dict[str, Any], kinds: list[tuple[str, str]]) -> dict[str, Any]:
     """The GPU-hours of one policy by kind, each with its share of all."""
-    parts = [figures[f"{kind}_gpu_hours"] for kind, _ in HOURS]
-    every = figures["gpu_hours"]
+    parts = [figures[f"{kind}_gpu_hours"] for kind, _ in kinds]
+    every = figures["gpu_hours"] + figures["donated_gpu_hours"]
     shares = [{"hours": hours, "share": hours / every if every else None} for hours in parts]
     return {"label": figures["label"], "parts": shares, "all": every}
 

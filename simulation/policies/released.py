@@ -1,0 +1,42 @@
+"""Any policy, with what becomes of the instances that it takes out (methods.md D4, E9)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from simulation.fleet import Fleet
+from simulation.policies.base import Actions, IntArray, Observation, ScalingPolicy, actions_of
+
+
+class Released:
+    """``policy``, whose scale-in can be undone for ``soft_s`` seconds, and whose instances go to
+    the spot pool where ``lend``; what it asks for itself comes first."""
+
+    def __init__(self, policy: ScalingPolicy, *, soft_s: float = 0.0, lend: bool = False) -> None:
+        self._policy = policy
+        self._soft_s = soft_s
+        self._lend = lend
+
+    @property
+    def name(self) -> str:
+        return self._policy.name
+
+    @property
+    def interval_s(self) -> float:
+        return self._policy.interval_s
+
+    @property
+    def wants_signals(self) -> bool:
+        return bool(getattr(self._policy, "wants_signals", False))
+
+    def reset(self, fleet: Fleet) -> IntArray:
+        return self._policy.reset(fleet)
+
+    def decide(self, observation: Observation) -> Actions:
+        asked = actions_of(self._policy.decide(observation))
+        lend = asked.lend
+        if lend is None and self._lend:
+            lend = np.ones(len(asked.targets), np.bool_)
+        return replace(asked, soft_s=asked.soft_s or self._soft_s, lend=lend)

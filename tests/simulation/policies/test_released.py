@@ -1,0 +1,50 @@
+"""What becomes of instances that a policy takes out, where it does not say itself."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from simulation.fleet import Fleet
+from simulation.policies.base import Actions, IntArray, Observation, actions_of
+from simulation.policies.released import Released
+from tests.simulation.policies.observed import seen
+
+TARGETS = np.array([2, 3])
+
+
+class Says:
+    """Answers what it was made with."""
+
+    name, interval_s, wants_signals = "says", 15.0, True
+
+    def __init__(self, answer: IntArray | Actions) -> None:
+        self._answer = answer
+
+    def reset(self, fleet: Fleet) -> IntArray:
+        return TARGETS
+
+    def decide(self, observation: Observation) -> IntArray | Actions:
+        return self._answer
+
+
+def answered(answer: IntArray | Actions, **given: float) -> Actions:
+    return actions_of(Released(Says(answer), **given).decide(seen(0.0, [2, 3])))
+
+
+def test_targets_alone_get_the_fleets_way_of_scaling_in() -> None:
+    found = answered(TARGETS, soft_s=120.0, lend=True)
+    assert found.soft_s == 120 and found.lend is not None and found.lend.all()
+    assert found.targets.tolist() == [2, 3]
+
+
+def test_what_a_policy_asks_for_comes_first() -> None:
+    own = Actions(TARGETS, soft_s=30.0, lend=np.array([False, True]))
+    found = answered(own, soft_s=120.0, lend=True)
+    assert found.soft_s == 30 and found.lend is not None and found.lend.tolist() == [False, True]
+
+
+def test_nothing_changes_where_nothing_is_given() -> None:
+    found = answered(TARGETS)
+    assert found.soft_s == 0 and found.lend is None
+    policy = Released(Says(TARGETS))
+    assert (policy.name, policy.interval_s, policy.wants_signals) == ("says", 15.0, True)
