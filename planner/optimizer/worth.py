@@ -19,7 +19,8 @@ from planner.optimizer.problem import FEASIBLE, OPTIMAL, PlanningProblem, Window
 from planner.optimizer.solvers import as_arrays
 from planner.optimizer.window import solve_window
 
-CAPACITY, THETA, DEMAND = "capacity", "slo", "quantile"
+CAPACITY = "capacity"
+RELAX_S = 10.0  # at most, for a linear relaxation
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class Worth:
     unit: str
     saves: float | None  # per hour, of what the objective charges; None where it did not solve
     doubt: float  # half the width within which ``saves`` is proven
-    dual: float | None  # what the linear relaxation says of the same step
+    relaxed: float | None  # the same by the linear relaxation: for capacity from its duals
 
 
 def worth_of_capacity(
@@ -49,7 +50,7 @@ def worth_of_capacity(
     the relaxation says is worth most first, ``most`` of them solved again. ``time_limit_s`` is for
     each."""
     used = by_row(problem, np.einsum("lrg,lg->rg", plan.target, problem.gpus_per_instance))
-    duals = _capacity_duals(problem, time_limit_s, check)
+    optimum, duals = _relaxed(problem, check)
     found = []
     for region, row in np.argwhere(np.ones_like(used)):
         able = (problem.theta_tps > 0) & (problem.rows == row)
@@ -57,7 +58,7 @@ def worth_of_capacity(
             continue
         step = int(problem.gpus_per_instance[able].max())
         if problem.capacity_gpus[region, row] - used[region, row] < step:
-            dual = 0.0 if duals is None else float(duals[region, row]) * step
+            dual = float(duals[region, row]) * step
             found.append((dual, int(region), int(row), step))
     out = []
     for dual, region, row, step in sorted(found, reverse=True)[:most]:
@@ -71,7 +72,7 @@ def worth_of_capacity(
                 what=f"{step} more {problem.row_names[row]} in {problem.regions[region]}",
                 step=float(step),
                 unit="GPUs",
-                dual=None if duals is None else dual,
+                relaxed=None if optimum is None else dual,
                 options={"solver": solver, "gap": gap, "time_limit_s": time_limit_s},
                 check=check,
             )
@@ -88,35 +89,39 @@ def again(
     step: float,
     unit: str,
     options: dict[str, object],
-    dual: float | None = None,
+    relaxed: float | None = None,
+    before: PlanningProblem | None = None,
     check: Callable[[], None] = lambda: None,
 ) -> Worth:
-    """What ``moved`` saves against ``plan``, by solving it."""
+    """What ``moved`` saves against ``plan``, by solving it; with ``before``, the problem of
+    ``plan``, also by the linear relaxations of both, which tell where whole instances hide it."""
+    if before is not None:
+        parts = [_relaxed(one, check)[0] for one in (before, moved)]
+        relaxed = None if None in parts else float(parts[0] or 0.0) - float(parts[1] or 0.0)
     other = solve_window(moved, check=check, **options)  # type: ignore[arg-type]
     if other.status not in (OPTIMAL, FEASIBLE):
-        return Worth(family, what, step, unit, None, 0.0, dual)
+        return Worth(family, what, step, unit, None, 0.0, relaxed)
     saves = plan.objective_usd - other.objective_usd
     wide = (plan.objective_usd - plan.bound_usd) + (other.objective_usd - other.bound_usd)
-    return Worth(family, what, step, unit, saves, wide / 2, dual)
+    return Worth(family, what, step, unit, saves, wide / 2, relaxed)
 
 
-def _capacity_duals(
-    problem: PlanningProblem, time_limit_s: float, check: Callable[[], None]
-) -> np.ndarray | None:
-    """What a GPU more is worth to the linear relaxation, ``[r, t]``."""
-    program = build(problem)
+def _relaxed(
+    problem: PlanningProblem, check: Callable[[], None]
+) -> tuple[float | None, np.ndarray]:
+    """The linear relaxation's optimum, None without one, and what a GPU more is worth to it,
+    ``[r, t]``."""
+    program, duals = build(problem), np.zeros(problem.capacity_gpus.shape)
     if not program.lp.numVariables():
-        return None
-    arrays = as_arrays(program)
+        return None, duals
     names = [row.name for row in program.lp.constraints()]
-    highs = configured(time_limit_s=time_limit_s)
-    load(highs, arrays.highs(relaxed=True))
+    highs = configured(time_limit_s=RELAX_S)
+    load(highs, as_arrays(program).highs(relaxed=True))
     run(highs, check)
     if highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
-        return None
-    out = np.zeros(problem.capacity_gpus.shape)
+        return None, duals
     for name, dual in zip(names, highs.getSolution().row_dual, strict=True):
         family, *at = name.split("_")
         if family == "capacity":
-            out[int(at[0]), int(at[1])] = max(0.0, -dual)
-    return out
+            duals[int(at[0]), int(at[1])] = max(0.0, -dual)
+    return float(highs.getInfo().objective_function_value), duals

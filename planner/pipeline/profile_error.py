@@ -97,6 +97,9 @@ def _again(
             current=study.today,
             progress=part(progress, 0.8, 1.0),
             clock=study.traffic.clock,
+            lengths=study.traffic.lengths,
+            tiers=planned.tiers,
+            tier_tps=planned.tier_tps,
         )
     except (Infeasible, ScenarioError, SolverFailed) as problem:
         return None, f"If the profiles are {word} by their error, there is no plan: {problem}"

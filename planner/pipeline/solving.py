@@ -107,24 +107,7 @@ def plan_together(
 ) -> ScalingPlan:
     """All periods in one program; raises Infeasible with the conflict, unless limited mode says
     whom to serve then."""
-    objective, first = scenario.objective, asked.problems[0]
-    limits = objective.limits
-    period_s = asked.window.period_s
-    whole = int(hardware.startup_s // period_s)
-    rest = (hardware.startup_s - whole * period_s) / period_s
-    lend = objective.lend_share
-    given = HorizonProblem(
-        tuple(replace(one, start_usd=one.usd_per_hour * rest) for one in asked.problems),
-        period_s,
-        names=asked.names,
-        lead=whole,
-        lend_usd=None if lend is None else lend * first.usd_per_hour,
-        budget_usd=np.inf if limits.usd is None else limits.usd,
-        carbon_kg=np.inf if limits.carbon_kg is None else limits.carbon_kg,
-        churn=np.inf if limits.changes is None else limits.changes,
-        tiers=asked.tiers,
-        tier_tps=asked.tier_tps,
-    )
+    objective, given = scenario.objective, together(scenario, hardware, asked)
 
     def solve(problem: HorizonProblem) -> HorizonPlan:
         return solve_horizon(
@@ -146,6 +129,27 @@ def plan_together(
                 f"There is no feasible plan, however little is served. {plan.conflict}"
             )
     return _sequence(scenario, given, asked, plan, why)
+
+
+def together(scenario: Scenario, hardware: Hardware, asked: Asked) -> HorizonProblem:
+    """All periods as one problem. Whole periods of a start-up are the lead, what remains of it is
+    paid as the source does (price times time)."""
+    objective, first, period_s = scenario.objective, asked.problems[0], asked.window.period_s
+    limits, lend = objective.limits, objective.lend_share
+    whole = int(hardware.startup_s // period_s)
+    rest = (hardware.startup_s - whole * period_s) / period_s
+    return HorizonProblem(
+        tuple(replace(one, start_usd=one.usd_per_hour * rest) for one in asked.problems),
+        period_s,
+        names=asked.names,
+        lead=whole,
+        lend_usd=None if lend is None else lend * first.usd_per_hour,
+        budget_usd=np.inf if limits.usd is None else limits.usd,
+        carbon_kg=np.inf if limits.carbon_kg is None else limits.carbon_kg,
+        churn=np.inf if limits.changes is None else limits.changes,
+        tiers=asked.tiers,
+        tier_tps=asked.tier_tps,
+    )
 
 
 def worth_of(scenario: Scenario, hardware: Hardware, tiers: tuple[str, ...]) -> FloatArray:

@@ -19,6 +19,8 @@ from planner.pipeline.ahead import requests_ahead
 from planner.pipeline.comparison import PolicyComparison
 from planner.pipeline.comparison import compare as compare_runs
 from planner.pipeline.forecasts import forecast_window
+from planner.pipeline.plan_figures import plan_more
+from planner.pipeline.plan_worth import worth_document
 from planner.pipeline.planning import Planned, plan_window
 from planner.pipeline.policies import PLANS
 from planner.pipeline.profile_error import profile_errors
@@ -145,14 +147,15 @@ def plan(
 ) -> Outcome:
     """Replicas over time; raises Infeasible with the conflict in words."""
     begun = time.perf_counter()
-    study = _study(scenario, traces, known, part(progress, 0.0, 0.4))
+    study = study_of(scenario, traces, known, part(progress, 0.0, 0.4))
     planned = _planned(study, part(progress, 0.4, 0.7))
-    errors = profile_errors(study, planned, part(progress, 0.7, 1.0))
-    figures = doc.plan_document(planned.plan, study.hardware)
+    errors = profile_errors(study, planned, part(progress, 0.7, 0.85))
+    worth = worth_document(study, planned, part(progress, 0.85, 1.0))
+    figures = _figures(study, planned) | {"worth": worth}
     return Outcome(
         {
             "kind": "plan",
-            **_frame(study),
+            **frame(study),
             **figures,
             "plan": figures,
             "profile_error": errors,
@@ -181,7 +184,7 @@ def simulate(
     ``requests`` a table has a row per request."""
     begun = time.perf_counter()
     scenario = _seeded(scenario, seed)
-    study = _study(scenario, traces, known, part(progress, 0.0, 0.3))
+    study = study_of(scenario, traces, known, part(progress, 0.0, 0.3))
     run = run_policy(
         study,
         _policy(scenario, policy),
@@ -194,7 +197,7 @@ def simulate(
         {
             "kind": "simulate",
             "policy": run.name,
-            **_frame(study),
+            **frame(study),
             **doc.policy_document(run),
             **doc.comparison_document(comparison),
             "headline": f"{run.label}: {run.summary.gpu_hours:,.1f} GPU-hours.",
@@ -221,7 +224,7 @@ def compare(
     ``seed`` stands in for the scenario's."""
     begun = time.perf_counter()
     scenario = _seeded(scenario, seed)
-    study = _study(scenario, traces, known, part(progress, 0.0, 0.15))
+    study = study_of(scenario, traces, known, part(progress, 0.0, 0.15))
     wanted, left_out = _wanted(scenario, study, policies)
     planned = _planned(study, part(progress, 0.15, 0.3))
     errors = profile_errors(study, planned, part(progress, 0.3, 0.4))
@@ -247,11 +250,11 @@ def compare(
     if not runs:
         raise Infeasible(" ".join(left_out))
     comparison = compare_runs(runs, scenario.objective.baseline, left_out)
-    figures = doc.plan_document(planned.plan, study.hardware)
+    figures = _figures(study, planned)
     return Outcome(
         {
             "kind": "compare",
-            **_frame(study),
+            **frame(study),
             "forecast": {"series": doc.forecast_document(planned.forecasts)},
             "plan": figures,
             "profile_error": errors,
@@ -267,6 +270,11 @@ def compare(
     )
 
 
+def _figures(study: Study, planned: Planned) -> doc.Document:
+    more = plan_more(planned.plan, study.hardware, study.scenario, study.sizes)
+    return doc.plan_document(planned.plan, study.hardware) | more
+
+
 def _replayed(comparison: PolicyComparison) -> dict[str, pl.DataFrame]:
     return {
         "replicas": tables.replicas_table(comparison),
@@ -276,7 +284,8 @@ def _replayed(comparison: PolicyComparison) -> dict[str, pl.DataFrame]:
     }
 
 
-def _study(scenario: Scenario, traces: Traces, known: Known, progress: Progress) -> Study:
+def study_of(scenario: Scenario, traces: Traces, known: Known, progress: Progress) -> Study:
+    """Hardware, traffic, sizes and requests of a scenario's window."""
     hardware = build_hardware(scenario, known)
     progress(0.0, "Reading the traffic")
     traffic = build_traffic(scenario, traces)
@@ -364,7 +373,7 @@ def _gaps(traffic: Traffic, window: Window) -> list[str]:
     ]
 
 
-def _frame(study: Study) -> doc.Document:
+def frame(study: Study) -> doc.Document:
     """What every result says about what it rests on."""
     return {
         "scenario": study.scenario.name,

@@ -1,0 +1,111 @@
+"""The plans between two objectives over all periods, and where the curve bends."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from planner.errors import ScenarioError
+from planner.optimizer.horizon.problem import HorizonPlan, HorizonProblem
+from planner.optimizer.horizon.solve import solve_horizon
+from planner.optimizer.objective import per_hour
+from planner.optimizer.pareto import CAPPED, NOTHING, SLACK, TIE
+from planner.optimizer.problem import FEASIBLE, MEASURES, OPTIMAL, Weights
+
+
+@dataclass(frozen=True, slots=True)
+class FrontPoint:
+    """One plan; ``first`` and ``second`` are of all periods together, in the measures' units."""
+
+    first: float
+    second: float
+    first_bound: float  # no plan with this much of the second measure or less takes less
+    plan: HorizonPlan
+
+
+def horizon_front(
+    problem: HorizonProblem,
+    first: str,
+    second: str,
+    *,
+    points: int = 9,
+    solver: str = "highs",
+    gap: float = 1e-3,
+    time_limit_s: float = 20.0,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> tuple[FrontPoint, ...]:
+    """The least of measure ``first`` at ``points`` levels of ``second`` over all periods.
+
+    As ``pareto_front`` of a window: epsilon constraints, ``second`` is usd or kg, rising in it,
+    plans that another beats in both left out, empty where there is no plan. ``time_limit_s`` is for
+    each plan; ``progress`` is asked between and during them, and what it raises ends the front.
+    """
+    if first not in MEASURES or second not in CAPPED or first == second:
+        raise ScenarioError(
+            f"A front needs two measures, of {', '.join(MEASURES)} and of {', '.join(CAPPED)}: "
+            f"not {first!r} and {second!r}."
+        )
+    if points < 2:
+        raise ScenarioError("A front has 2 points or more.")
+    scale = {m: float(per_hour(problem.first, m).mean()) or 1.0 for m in (first, second)}
+    solved = 0
+
+    def least(of: str, tie: str, level: float) -> HorizonPlan | None:
+        nonlocal solved
+        progress(solved, points + 1)
+        weights = Weights(**NOTHING | {of: 1.0, tie: TIE * scale[of] / scale[tie]})
+        windows = tuple(replace(window, weights=weights) for window in problem.windows)
+        field = CAPPED[second]
+        cap = min(level * (1 + SLACK), getattr(problem, field))
+        plan = solve_horizon(
+            replace(problem, windows=windows, **{field: cap}),
+            solver=solver,
+            gap=gap,
+            time_limit_s=time_limit_s,
+            stable=False,
+            check=lambda: progress(solved, points + 1),
+        )
+        solved += 1
+        return plan if plan.status in (OPTIMAL, FEASIBLE) else None
+
+    def point(plan: HorizonPlan) -> FrontPoint:
+        mine, other = _total(plan, first), _total(plan, second)
+        bound = plan.bound - TIE * scale[first] / scale[second] * other
+        return FrontPoint(mine, other, min(mine, max(0.0, bound)), plan)
+
+    lean, cheap = least(second, first, math.inf), least(first, second, math.inf)
+    if lean is None or cheap is None:
+        return ()
+    levels = np.linspace(_total(lean, second), _total(cheap, second), points)
+    plans = [lean, cheap, *(least(first, second, float(level)) for level in levels[:-1])]
+    found = sorted(
+        (point(plan) for plan in plans if plan is not None), key=lambda p: (p.second, p.first)
+    )
+    front: list[FrontPoint] = []
+    for candidate in found:
+        if not front or candidate.first < front[-1].first - SLACK * abs(front[-1].first):
+            front.append(candidate)
+    return tuple(front)
+
+
+def knee(points: list[tuple[float, float]]) -> int | None:
+    """The point furthest below the line between both ends, both measures scaled to the front
+    (Das, On characterizing the knee of the Pareto curve, 1999); None with fewer than three, or
+    where the front is straight."""
+    if len(points) < 3:
+        return None
+    xy = np.array(points, float)
+    spread = xy.max(axis=0) - xy.min(axis=0)
+    if np.any(spread <= 0):
+        return None
+    scaled = (xy - xy.min(axis=0)) / spread
+    below = 1.0 - scaled.sum(axis=1)  # the ends lie on x + y = 1
+    best = int(np.argmax(below))
+    return best if below[best] > SLACK else None
+
+
+def _total(plan: HorizonPlan, measure: str) -> float:
+    return float(sum(getattr(one, measure) for one in plan.totals))
