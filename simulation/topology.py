@@ -26,8 +26,7 @@ LEVELS = ("node", "rack", "S1 switch", "S2 switch", "data centre", "nothing")
 # Share of an instance's network bandwidth that is left for a KV cache, by what both ends share.
 # The seed (section 1) observes about 20% less across switches; that each further tier of switches
 # costs as much again is our assumption, and so is that racks of one S1 switch lose nothing.
-CROSSING = 0.2
-KV_SHARE = (1.0, 1.0, 1.0, 1 - CROSSING, (1 - CROSSING) ** 2, 0.0)
+KV_SHARE = (1.0, 1.0, 1.0, 0.8, 0.64, 0.0)
 KV_SHARE_SOURCE = Provenance(
     "assumed",
     "HeteroScale (seed 003), section 1: about 20% less across switches; a second tier of switches "

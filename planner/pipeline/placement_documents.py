@@ -62,7 +62,7 @@ def placement_document(
         "topology": _topology(problem),
         "simulation": {"words": words},
         "warnings": warnings,
-        "notes": _notes(pairs, source),
+        "notes": _notes(pairs, source, any(one["fallback_gpus"] for one in methods.values())),
         "provenance": [
             {"what": what, "kind": told.kind, "source": told.source}
             for what, told in (*facts, *_link_facts(hardware))
@@ -179,11 +179,10 @@ def _headline(methods: Mapping[str, Document], pairs: bool) -> str:
         told = f"{best['units']:,} instances placed, {left:,} GPUs left over on partly used nodes"
         return f"{told}; nothing is handed over, so switches cost no KV bandwidth."
     said = [
-        f"{one['label']} keeps the affinity of {_share(one['affinity_honoured'])} of its groups' "
-        f"units and loses {one['bandwidth_lost']:.0%} of the KV bandwidth"
+        f"{one['label']} {one['bandwidth_lost']:.0%} ({_share(one['affinity_honoured'])})"
         for one in methods.values()
     ]
-    return "; ".join(said) + "."
+    return f"KV bandwidth lost across switches (affinity honoured): {', '.join(said)}."
 
 
 def _warnings(methods: Mapping[str, Document], pairs: bool) -> list[str]:
@@ -236,7 +235,7 @@ def _simulated_words(methods: Mapping[str, Document]) -> str:
     return "; ".join(told) + "." if told else ""
 
 
-def _notes(pairs: bool, source: str) -> list[str]:
+def _notes(pairs: bool, source: str, fallbacks: bool) -> list[str]:
     notes = [
         f"Instances are those of {source}.",
         "A unit is the smallest number of instances that keeps the ratio of prefill and decode; it "
@@ -254,6 +253,11 @@ def _notes(pairs: bool, source: str) -> list[str]:
             "(harmonic, by GPUs): requests are handed over at that rate, whichever instances they "
             "meet. A KV cache travels between first and second token, so it shows in TBT and E2E, "
             "not in TTFT, unless transfers queue up."
+        )
+    if fallbacks:
+        notes.append(
+            "Instances on fallback GPUs are simulated at the speed of their preferred type: the "
+            "figures flatter a placement that uses them."
         )
     return notes
 

@@ -13,6 +13,7 @@ from planner.models import Run
 from planner.selectors.runs import run_get, run_table_path, runs_list
 from planner.services import runs
 from planner.services.provisioning import results_pool
+from planner.web import placement
 from planner.web.errors import planners_only
 from planner.web.groups import groups_context
 from planner.web.minutes import minutes_context
@@ -52,6 +53,8 @@ def detail(request: Request, pk: int) -> HttpResponse:
         return render(request, "web/run.html", {"run": run})
     if run.kind == Run.Kind.PROVISION:
         return _provision(request, run)
+    if run.kind == Run.Kind.PLACE:
+        return _place(request, run)
     if request.htmx and (found := PARTS.get(request.GET.get("part", ""))):
         template, part_context = found
         return render(request, template, part_context(run, request.GET))
@@ -76,6 +79,14 @@ def _provision(request: Request, run: Run) -> HttpResponse:
     if request.htmx and request.htmx.target == "pool":
         return render(request, "web/_provision_pool.html", context)
     return render(request, "web/provision.html", context)
+
+
+def _place(request: Request, run: Run) -> HttpResponse:
+    """The page of a placement, or its tree by another method or at another moment."""
+    context = placement.page_context(run, request.GET)
+    if request.htmx and request.htmx.target == "tree":
+        return render(request, "web/_place_tree.html", context)
+    return render(request, "web/place.html", context)
 
 
 @require_POST
