@@ -12,8 +12,13 @@ case is then simulated with other lengths, arrivals and seed, and more requests.
 - ``worst_shortfall_points``: attainment below the tier's target at the sized rate, in points
   (hundredths) of the requests.
 
-``pd_within_one_step`` needs P/D ratios, which have not come yet. ``--json`` prints these keys and,
-in ``rows``, every case.
+- ``closed_rate_error``, ``closed_latency_error``: of the closed forms (batch_queue), by the load at
+  the size: median and 95th percentile of the errors of the largest rate, and of the tier's
+  percentiles of TTFT and TBT at the sized rate. planner/pipeline/size_errors.py states them.
+- ``pd_within_one_step``: of ``--ratios`` seeded services, how many whose ratio of prefill to decode
+  by closed forms is within one instance of the one that simulation of all ratios finds best.
+
+``--json`` prints these keys and, in ``rows`` and ``ratios``, every case.
 """
 
 from __future__ import annotations
@@ -28,9 +33,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from bench.ratios import pd_cases
 from planner.catalogue.efficiency import efficiencies
 from planner.catalogue.hardware import gpus, shape
 from planner.catalogue.load import profiles
+from simulation.batch_queue import evaluate, saturated
+from simulation.batch_sizing import size_pool
 from simulation.capacity import capacity
 from simulation.engine import simulate
 from simulation.errors import SimulationError
@@ -43,6 +51,7 @@ from simulation.performance.specs import Arrangement, GpuSpec, Provenance
 from simulation.policies.flat import Flat
 from simulation.results import SimulationResult
 from simulation.trace import Trace
+from simulation.workload import Workload
 
 Lengths = tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]
 Row = dict[str, Any]
@@ -52,6 +61,7 @@ SAMPLE = 20_000  # pairs of lengths that sizing draws from, as many as a scenari
 LOWEST, HIGHEST = 0.1, 0.95  # of the saturated throughput: where the SLO breaks
 STEP = 1.1  # of the rate, until the SLO holds on one side and not on the other
 MAX_BATCH, MAX_BATCH_TOKENS = 256, 2048
+LOADS = (0.5, 0.8)  # between which errors of the closed forms are told apart
 SIDES = ("ttft", "tbt", "both")
 ROOFLINES = (
     ("llama-3.1-8b", "A100-80GB", 1),
@@ -104,8 +114,10 @@ def measured(case: Case, seed: int, requests: int) -> Row:
     begun = time.perf_counter()
     sized = capacity(case.profile, case.lengths, case.tier, seed=seed)
     seconds = time.perf_counter() - begun
-    true, at_sized = largest_met(case, sized.max_rps, [seed, 2], requests)
+    true, run = largest_met(case, sized.max_rps, [seed, 2], requests)
+    at_sized = float(meets_slo(run).mean())
     return {
+        **closed(case, true, sized.max_rps, run),
         "case": case.words,
         "percentile": 100 * case.tier.attainment,
         "bound_by": sized.bound_by,
@@ -117,16 +129,39 @@ def measured(case: Case, seed: int, requests: int) -> Row:
     }
 
 
-def largest_met(case: Case, guess: float, seed: list[int], requests: int) -> tuple[float, float]:
-    """Largest rate that meets the tier, and the attainment at ``guess``."""
+def closed(case: Case, true_rps: float, rate: float, run: SimulationResult) -> Row:
+    """What the closed forms say of the same case, beside what was simulated at ``rate``."""
+    work = Workload(*case.lengths)
+    most = saturated(case.profile, work)
+    seen = evaluate(case.profile, work.at(min(rate, 0.999 * most)))
+    share, log = case.tier.attainment, run.requests
+    pairs = ((seen.ttft, log.ttft_s), (seen.tbt, log.tbt_s))
+    errors = [law.quantile(share) / float(np.nanquantile(v, share)) - 1 for law, v in pairs]
+    try:
+        guess = size_pool(case.profile, work, case.tier).max_rps
+    except SimulationError:
+        guess = 0.0
+    return {
+        "load": true_rps / most,
+        "closed_rps": guess,
+        "closed_error": guess / true_rps - 1.0,
+        "closed_ttft_error": errors[0],
+        "closed_tbt_error": errors[1],
+    }
+
+
+def largest_met(
+    case: Case, guess: float, seed: list[int], requests: int
+) -> tuple[float, SimulationResult]:
+    """Largest rate that meets the tier, and the run at ``guess``."""
 
     def attained(rate: float) -> float:
         run = _run(case.profile, case.lengths, case.tier, rate, seed, requests)
         return float(meets_slo(run).mean())
 
-    at_guess = attained(guess)
+    run = _run(case.profile, case.lengths, case.tier, guess, seed, requests)
     low = high = guess
-    if at_guess >= case.tier.attainment:
+    if float(meets_slo(run).mean()) >= case.tier.attainment:
         high *= STEP
         while attained(high) >= case.tier.attainment:
             low, high = high, high * STEP
@@ -140,7 +175,7 @@ def largest_met(case: Case, guess: float, seed: list[int], requests: int) -> tup
             low = rate
         else:
             high = rate
-    return low, at_guess
+    return low, run
 
 
 def _sample(isl: float, osl: float, spread: float, n: int, rng: np.random.Generator) -> Lengths:
@@ -201,6 +236,25 @@ def summary(rows: list[Row]) -> Row:
     }
 
 
+def by_load(rows: list[Row]) -> Row:
+    """Errors of the closed forms where the size lies at such a load of the instance."""
+    found: Row = {"closed_rate_error": {}, "closed_latency_error": {}}
+    for low, high in zip((0.0, *LOADS), (*LOADS, np.inf), strict=True):
+        mine = [row for row in rows if low < row["load"] <= high]
+        if not mine:
+            continue
+        name = f"{low:.0%} to {high:.0%}" if high < np.inf else f"above {low:.0%}"
+        rates = np.abs([row["closed_error"] for row in mine])
+        late = np.abs([row[f"closed_{at}_error"] for row in mine for at in ("ttft", "tbt")])
+        for key, errors in (("closed_rate_error", rates), ("closed_latency_error", late)):
+            found[key][name] = {
+                "median": float(np.nanmedian(errors)),
+                "p95": float(np.nanquantile(errors, 0.95)),
+                "cases": len(mine),
+            }
+    return found
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         prog="bench.sizing",
@@ -210,6 +264,7 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     parser.add_argument("--cases", type=int, default=60)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--ratios", type=int, default=10, help="services whose P/D ratio is judged")
     parser.add_argument("--requests", type=int, default=100_000, help="of each long simulation")
     options = parser.parse_args()
     if options.cases < 1 or options.requests < 1:
@@ -231,9 +286,12 @@ def main() -> int:
             file=sys.stderr,
             flush=True,
         )
-    print("pd_within_one_step is absent: P/D ratios have not come yet.", file=sys.stderr)
-    found = summary(rows)
-    print(json.dumps({**found, "rows": rows}) if options.json else json.dumps(found, indent=2))
+    ratios = pd_cases(known, options.ratios, options.seed)
+    found = {**summary(rows), **by_load(rows)}
+    found["pd_within_one_step"] = sum(row["steps"] <= 1 for row in ratios)
+    found["pd_cases"] = len(ratios)
+    everything = {**found, "rows": rows, "ratios": ratios}
+    print(json.dumps(everything) if options.json else json.dumps(found, indent=2))
     return 0
 
 

@@ -102,3 +102,18 @@ def _points(values: npt.NDArray[np.int32]) -> FloatArray:
     ordered = np.sort(values).astype(np.float64)
     parts = np.array_split(ordered, min(POINTS, len(ordered)))
     return np.array([part.mean() for part in parts])
+
+
+def local_burstiness(arrival_s: FloatArray, window_s: float = 300.0, least: int = 20) -> float:
+    """``burstiness_of`` within windows, so that a day's course does not count as bursts; the mean
+    over windows by their requests, 1 where no window has ``least`` of them."""
+    if not len(arrival_s):
+        return 1.0
+    window = np.floor(arrival_s / window_s).astype(np.int64)
+    edges = np.flatnonzero(np.diff(window, prepend=window[0] - 1))
+    total = weight = 0.0
+    for part in np.split(arrival_s, edges[1:]):
+        if len(part) >= least:
+            total += len(part) * burstiness_of(part)
+            weight += len(part)
+    return total / weight if weight else 1.0

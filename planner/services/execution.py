@@ -14,9 +14,11 @@ from planner.errors import NotReady, RunCancelled, ScenarioError
 from planner.ingest.store import bin_requests, read_demand
 from planner.models import Run, Trace
 from planner.pipeline import study
+from planner.pipeline.pd_ratio import pd_ratio
 from planner.pipeline.placement import place
 from planner.pipeline.progress import Progress
 from planner.pipeline.provisioning import provision
+from planner.pipeline.replica_size import size_study
 from planner.pipeline.sources import StoredTrace
 from planner.pipeline.study import Outcome, Traces
 from planner.scenario.document import parse
@@ -132,6 +134,34 @@ def _place(
     )
 
 
+def _size(
+    scenario: Scenario, stored: Traces, options: Options, known: Known, progress: Progress
+) -> Outcome:
+    return size_study(
+        scenario,
+        stored,
+        isl=options.get("isl"),
+        osl=options.get("osl"),
+        burstiness=str(options.get("burstiness", "poisson")),
+        known=known,
+        progress=progress,
+    )
+
+
+def _pd_ratio(
+    scenario: Scenario, stored: Traces, options: Options, known: Known, progress: Progress
+) -> Outcome:
+    names = ("instances", "prefill", "decode")
+    return pd_ratio(
+        scenario,
+        stored,
+        service=options.get("service", scenario.models[0].name),
+        **{name: options[name] for name in names if options.get(name) is not None},
+        known=known,
+        progress=progress,
+    )
+
+
 # What a run of each kind does with a scenario, its traces and the run's options.
 BODIES: dict[str, Callable[[Scenario, Traces, Options, Known, Progress], Outcome]] = {
     Run.Kind.FORECAST: _forecast,
@@ -140,6 +170,8 @@ BODIES: dict[str, Callable[[Scenario, Traces, Options, Known, Progress], Outcome
     Run.Kind.COMPARE: _compare,
     Run.Kind.PROVISION: _provision,
     Run.Kind.PLACE: _place,
+    Run.Kind.SIZE: _size,
+    Run.Kind.PD_RATIO: _pd_ratio,
 }
 
 

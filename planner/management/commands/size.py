@@ -5,24 +5,28 @@ from __future__ import annotations
 from argparse import ArgumentParser
 from typing import Any
 
-from planner.management.base import HeadroomCommand, load_scenario
-from planner.services.sizing import size_scenario
+from planner.management.base import RunCommand
+from planner.models import Run
 
 
-class Command(HeadroomCommand):
+class Command(RunCommand):
     help = "Size one replica of each model on each GPU type: the largest rate within the SLOs."
+    kind = Run.Kind.SIZE
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         super().add_arguments(parser)
-        parser.add_argument("scenario", help="scenario file (YAML), or a stored one's name or id")
         parser.add_argument("--isl", type=int, help="input tokens of all requests, with --osl")
         parser.add_argument("--osl", type=int, help="output tokens of all requests, with --isl")
-
-    def answer(self, options: dict[str, Any]) -> dict[str, Any]:
-        document, name = load_scenario(options["scenario"], self.progress)
-        return size_scenario(
-            document, name, isl=options["isl"], osl=options["osl"], progress=self.progress
+        parser.add_argument(
+            "--burstiness",
+            default="poisson",
+            help="of arrivals: poisson (default), trace (as in the scenario's own), or the squared "
+            "coefficient of variation of the times between them",
         )
+
+    def run_options(self, options: dict[str, Any]) -> dict[str, Any]:
+        names = ("isl", "osl", "burstiness")
+        return {name: options[name] for name in names if options[name] is not None}
 
     def words(self, answer: dict[str, Any]) -> str:
         rows = [line for pool in answer["pools"] for line in _lines(pool)]
@@ -36,10 +40,16 @@ def _lines(pool: dict[str, Any]) -> list[str]:
         for name, key in (("TTFT", "ttft_ms"), ("TBT", "tbt_ms"))
         if pool[key] is not None
     )
+    role = "" if pool["role"] == "mixed" else f", {pool['role']}"
     lines = [
-        f"{pool['model']} on {pool['tp']} x {pool['gpu']}: {pool['max_rps']:.3g} requests/s within "
-        f"{pool['tier']}, bound by {pool['bound_by']}; {latencies}"
+        f"{pool['model']} on {pool['tp']} x {pool['gpu']}{role}: {pool['max_rps']:.3g} requests/s "
+        f"within {pool['tier']}, bound by {pool['bound_by']}; {latencies}"
     ]
+    if pool["predicted_rps"]:
+        lines.append(
+            f"  closed forms: {pool['predicted_rps']:.3g} requests/s "
+            f"({pool['prediction_error']:+.1%})"
+        )
     source = f"{pool['provenance']['kind']}: {pool['provenance']['source']}"
     if pool["expected_error"] is None:
         return [*lines, f"  profile {source}; its error is not known: {pool['error_basis']}"]

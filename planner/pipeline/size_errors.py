@@ -1,0 +1,49 @@
+"""How far sizes have been off against longer simulations (docs/sizing.md; bench/sizing.py writes
+these figures): what stands beside a size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+BASIS = "bin/bench sizing, 60 random cases, against 100,000 requests of other seeds"
+
+
+@dataclass(frozen=True, slots=True)
+class SizeError:
+    """Median and 95th percentile of the absolute relative errors."""
+
+    quantity: str
+    median: float
+    p95: float
+    loads: str  # of what the replica could serve
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "quantity": self.quantity,
+            "median": self.median,
+            "p95": self.p95,
+            "loads": self.loads,
+            "basis": BASIS,
+        }
+
+
+SIMULATION = SizeError("largest rate, by simulation", 0.009, 0.051, "all")
+RATE = (  # by the closed forms: up to which load, error
+    (0.5, SizeError("largest rate, by closed forms", 0.105, 0.465, "up to 50%")),
+    (0.8, SizeError("largest rate, by closed forms", 0.070, 0.197, "50% to 80%")),
+    (9.9, SizeError("largest rate, by closed forms", 0.045, 0.096, "above 80%")),
+)
+LATENCY = (
+    (0.5, SizeError("95th percentile of TTFT and TBT, by closed forms", 0.025, 0.153, "up to 50%")),
+    (0.8, SizeError("95th percentile of TTFT and TBT, by closed forms", 0.120, 0.354, "50% to 80%")),
+    (9.9, SizeError("95th percentile of TTFT and TBT, by closed forms", 0.097, 0.257, "above 80%")),
+)
+
+
+def expected(what: str, load: float) -> SizeError:
+    """The error to expect of ``what`` (simulation, rate or latency) at a share of saturation."""
+    if what == "simulation":
+        return SIMULATION
+    rows = RATE if what == "rate" else LATENCY
+    return next(error for limit, error in rows if load <= limit)
