@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import ceil
 
 import numpy as np
 
 from simulation.fleet import Fleet
 from simulation.policies.base import Actions, IntArray, Observation, ScalingPolicy, actions_of
+from simulation.policies.endpoints import services
 
 
 class WithinCapacity:
@@ -16,13 +18,16 @@ class WithinCapacity:
 
     ``groups`` holds (indices of pools, GPUs they share). What is up stays up: only instances asked
     for beyond the present count are refused, the last pool's first. A draining instance still
-    holds its GPUs, so one pool's growth waits until another has let go.
+    holds its GPUs, so one pool's growth waits until another has let go. Where prefill and decode
+    are apart and one of them is refused growth, the other gets the same share of its own: one
+    without the other would serve no more (HeteroScale, section 3.4).
     """
 
     def __init__(self, policy: ScalingPolicy, groups: Sequence[tuple[Sequence[int], int]]) -> None:
         self._policy = policy
         self._groups = [(list(pools), gpus) for pools, gpus in groups]
         self._gpus_each = np.zeros(0, np.int64)
+        self._paired: list[list[int]] = []
 
     @property
     def name(self) -> str:
@@ -38,6 +43,7 @@ class WithinCapacity:
 
     def reset(self, fleet: Fleet) -> IntArray:
         self._gpus_each = np.array([pool.gpus_per_instance for pool in fleet.pools], np.int64)
+        self._paired = [list(one.pools) for one in services(fleet) if one.paired]
         return self._policy.reset(fleet)
 
     def decide(self, observation: Observation) -> Actions:
@@ -56,4 +62,11 @@ class WithinCapacity:
                 back = min(growth, -(-over // each))
                 targets[p] -= back
                 over -= back * each
+        wanted = np.maximum(asked.targets - present, 0)
+        granted = np.maximum(targets - present, 0)
+        for pools in self._paired:
+            grows = [p for p in pools if wanted[p]]
+            share = min((granted[p] / wanted[p] for p in grows), default=1.0)
+            for p in grows:
+                targets[p] = present[p] + min(granted[p], ceil(wanted[p] * share))
         return replace(asked, targets=targets)
