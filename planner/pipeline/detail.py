@@ -108,34 +108,52 @@ def requests_table(result: SimulationResult, labels: Sequence[str]) -> pl.DataFr
 def groups_table(result: SimulationResult) -> pl.DataFrame:
     """Exact percentiles (linear between ranks) of every tier, model and home region, and of all of
     each together; ``attainment`` is the share of those that arrived within every limit (X4)."""
-    trace = result.trace
-    rows = pl.DataFrame(
-        {
-            "tier": _named(trace.tier, trace.tiers),
-            "model": _named(trace.model, trace.models),
-            "region": _named(trace.region, trace.regions),
-            **_figures(result),
+    trace, log = result.trace, result.requests
+    names = (trace.tiers, trace.models, trace.regions)
+    shape = tuple(len(one) for one in names)
+    cell = np.ravel_multi_index((trace.tier, trace.model, trace.region), shape)
+    cells = int(np.prod(shape))
+
+    def total(values: npt.NDArray[Any] | None = None) -> npt.NDArray[np.float64]:
+        return np.bincount(cell, values, minlength=cells).reshape(shape).astype(np.float64)
+
+    sums = {
+        "arrived": total(),
+        **{word: total(log.outcome == code) for code, word in OUTCOMES.items()},
+        "attainment": total(meets_slo(result)),
+        "mean_isl": total(trace.input_tokens),
+        "mean_osl": total(trace.output_tokens),
+    }
+    order = np.argsort(cell, kind="stable")  # requests of one cell beside one another
+    edges = np.cumsum(np.r_[0, sums["arrived"].ravel()]).astype(np.int64)
+    known = {
+        name: [part[np.isfinite(part)] for part in np.split(seconds[order] * 1000, edges[1:-1])]
+        for name, seconds in zip(LATENCIES, (log.ttft_s, log.tbt_s, log.e2e_s), strict=True)
+    }
+    at = np.arange(cells).reshape(shape)
+    rows: list[dict[str, Any]] = []
+    for chosen in product(*([None, *range(size)] for size in shape)):
+        where = tuple(slice(None) if one is None else slice(one, one + 1) for one in chosen)
+        count = {name: float(values[where].sum()) for name, values in sums.items()}
+        if not count["arrived"]:
+            continue
+        row: dict[str, Any] = {
+            name: ALL if one is None else names[axis][one]
+            for axis, (name, one) in enumerate(zip(GROUPED, chosen, strict=True))
         }
-    ).with_columns(pl.col(pl.Float64).fill_nan(None))
-    wanted = [
-        pl.len().alias("arrived"),
-        *((pl.col("outcome") == word).sum().alias(word) for word in OUTCOMES.values()),
-        pl.col("met").mean().alias("attainment"),
-        pl.col("input_tokens").mean().alias("mean_isl"),
-        pl.col("output_tokens").mean().alias("mean_osl"),
-        *(
-            pl.col(name).quantile(share / 100, interpolation="linear").alias(f"{name}_p{share}")
-            for name, share in product(LATENCIES, PERCENTILES)
-        ),
-    ]
-    frames = []
-    for apart in product((False, True), repeat=len(GROUPED)):
-        keys = [name for name, own in zip(GROUPED, apart, strict=True) if own]
-        found = rows.group_by(keys).agg(wanted) if keys else rows.select(wanted)
-        names = [pl.col(name).cast(pl.String) for name in keys]
-        rest = [pl.lit(ALL).alias(name) for name in GROUPED if name not in keys]
-        frames.append(found.with_columns(*names, *rest).select(*GROUPED, pl.exclude(GROUPED)))
-    return pl.concat(frames).sort(GROUPED)
+        row |= {name: int(count[name]) for name in ("arrived", *OUTCOMES.values())}
+        for name in ("attainment", "mean_isl", "mean_osl"):
+            row[name] = count[name] / count["arrived"]
+        for name, parts in known.items():
+            values = np.concatenate([parts[i] for i in at[where].ravel()])
+            found = np.percentile(values, PERCENTILES, overwrite_input=True) if len(values) else ()
+            row |= dict(zip((f"{name}_p{share}" for share in PERCENTILES), found, strict=False))
+        rows.append(row)
+    whole = dict.fromkeys(("arrived", *OUTCOMES.values()), pl.Int64())
+    shares = ("attainment", "mean_isl", "mean_osl")
+    tails = tuple(f"{name}_p{share}" for name, share in product(LATENCIES, PERCENTILES))
+    schema: dict[str, Any] = dict.fromkeys(GROUPED, pl.String()) | whole
+    return pl.DataFrame(rows, schema | dict.fromkeys((*shares, *tails), pl.Float64())).sort(GROUPED)
 
 
 def _figures(result: SimulationResult) -> dict[str, Any]:
