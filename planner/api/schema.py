@@ -253,6 +253,13 @@ compare = _verb(options.CompareRequest, "Plan, replay and compare policies")
 provision = _verb(
     options.ProvisionRequest, "Provision by operators, layers and whole replicas", level="all"
 )
+size = _verb(options.SizeRequest, "Size one replica of each model and GPU type", isl=3000, osl=350)
+pd_ratio = _verb(
+    options.PdRatioRequest,
+    "Find the ratio of prefill to decode instances of a service",
+    service="llama-3.1-70b",
+    instances=16,
+)
 place = _verb(
     options.PlaceRequest, "Place instances in the network, with and without its topology", grow=0.5
 )

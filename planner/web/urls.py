@@ -14,6 +14,7 @@ from planner.web.views import (
     profiles,
     runs,
     scenarios,
+    sizing,
     traces,
 )
 
@@ -67,6 +68,8 @@ urlpatterns = [
     at("scenarios/<int:pk>/duplicate/", scenarios.duplicate, "scenario-duplicate"),
     at("scenarios/<int:pk>/delete/", scenarios.delete, "scenario-delete"),
     at("scenarios/<int:pk>/download/", scenarios.download, "scenario-download"),
+    at("size/", sizing.size, "size"),
+    at("pd-ratio/", sizing.pd_ratio, "pd-ratio"),
     at("runs/", runs.listing, "runs"),
     at("runs/<int:pk>/", runs.detail, "run"),
     at("runs/<int:pk>/cancel/", runs.cancel, "run-cancel"),

@@ -11,10 +11,12 @@ from rest_framework import serializers
 from planner.api.serializers.strict import FiniteField, StrictSerializer
 from planner.ingest.options import FORMATS, IngestOptions
 from planner.models import Run
+from planner.pipeline.pd_service import MOST_INSTANCES
 from planner.pipeline.placement import COUNTS
 from planner.pipeline.placement import METHODS as METHODS_PLACING
 from planner.pipeline.provisioning_over_time import OVER_TIME
 from planner.pipeline.provisioning_problems import BATCH_WAITS, SOURCES
+from planner.pipeline.replica_size import MOST_TOKENS
 from planner.scenario.schema import Forecast, Objective
 from planner.scenario.schema.policies import ALL, known_policy, policy_names
 from simulation.provisioning.levels import LEVELS
@@ -151,6 +153,42 @@ class PlaceOptions(StrictSerializer):
     )
 
 
+class SizeOptions(StrictSerializer):
+    isl = serializers.IntegerField(
+        min_value=1, max_value=MOST_TOKENS, required=False,
+        help_text="Input tokens of all requests, with osl. Left out: as in the traffic.",
+    )  # fmt: skip
+    osl = serializers.IntegerField(
+        min_value=1, max_value=MOST_TOKENS, required=False, help_text="Output tokens, with isl."
+    )
+    burstiness = serializers.CharField(
+        max_length=20,
+        required=False,
+        help_text="poisson (left out), trace, or the squared coefficient of variation of the "
+        "times between arrivals.",
+    )
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        if ("isl" in attrs) != ("osl" in attrs):
+            missing = "osl" if "isl" in attrs else "isl"
+            raise serializers.ValidationError({missing: ["Give isl and osl, or neither."]})
+        return attrs
+
+
+class PdRatioOptions(StrictSerializer):
+    service = serializers.CharField(max_length=120, help_text="A model of the scenario.")
+    instances = serializers.IntegerField(
+        min_value=2,
+        max_value=MOST_INSTANCES,
+        required=False,
+        help_text="Prefill and decode together. Left out: as many as fit, at most 16.",
+    )
+    prefill = serializers.CharField(
+        max_length=120, required=False, help_text="GPU type. Left out: the best per dollar."
+    )
+    decode = serializers.CharField(max_length=120, required=False, help_text="Likewise.")
+
+
 OPTIONS: dict[str, type[StrictSerializer]] = {
     Run.Kind.FORECAST: ForecastOptions,
     Run.Kind.PLAN: PlanOptions,
@@ -158,6 +196,8 @@ OPTIONS: dict[str, type[StrictSerializer]] = {
     Run.Kind.COMPARE: CompareOptions,
     Run.Kind.PROVISION: ProvisionOptions,
     Run.Kind.PLACE: PlaceOptions,
+    Run.Kind.SIZE: SizeOptions,
+    Run.Kind.PD_RATIO: PdRatioOptions,
 }
 
 
@@ -281,6 +321,14 @@ class ProvisionRequest(ScenarioGiven, ProvisionOptions):
 
 
 class PlaceRequest(ScenarioGiven, PlaceOptions):
+    pass
+
+
+class SizeRequest(ScenarioGiven, SizeOptions):
+    pass
+
+
+class PdRatioRequest(ScenarioGiven, PdRatioOptions):
     pass
 
 

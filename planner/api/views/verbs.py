@@ -12,11 +12,13 @@ from planner.api.base import ApiView, idempotency_key, started
 from planner.api.serializers.options import (
     CompareRequest,
     ForecastRequest,
+    PdRatioRequest,
     PlaceRequest,
     PlanRequest,
     ProvisionRequest,
     ScenarioGiven,
     SimulateRequest,
+    SizeRequest,
 )
 from planner.api.serializers.runs import RunDetail
 from planner.models import Run
@@ -76,6 +78,18 @@ class CompareView(VerbView):
 class ProvisionView(VerbView):
     kind = Run.Kind.PROVISION
     request_class = ProvisionRequest
+
+
+@schema.size
+class SizeView(VerbView):
+    kind = Run.Kind.SIZE
+    request_class = SizeRequest
+
+
+@schema.pd_ratio
+class PdRatioView(VerbView):
+    kind = Run.Kind.PD_RATIO
+    request_class = PdRatioRequest
 
 
 @schema.place

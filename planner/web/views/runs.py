@@ -19,8 +19,10 @@ from planner.web.groups import groups_context
 from planner.web.minutes import minutes_context
 from planner.web.paging import paged
 from planner.web.provisioning import page_context, sensitivity_context, sweep_context
+from planner.web.ratios import ratio_context
 from planner.web.request import Request
 from planner.web.results import results_context
+from planner.web.sizing import size_context
 
 # What htmx asks for by name: a template and what it shows, by the user's choices.
 PARTS = {
@@ -55,6 +57,10 @@ def detail(request: Request, pk: int) -> HttpResponse:
         return _provision(request, run)
     if run.kind == Run.Kind.PLACE:
         return _place(request, run)
+    if run.kind == Run.Kind.SIZE:
+        return render(request, "web/size.html", size_context(run))
+    if run.kind == Run.Kind.PD_RATIO:
+        return render(request, "web/pd_ratio.html", ratio_context(run))
     if request.htmx and (found := PARTS.get(request.GET.get("part", ""))):
         template, part_context = found
         return render(request, template, part_context(run, request.GET))

@@ -1,0 +1,90 @@
+"""Sizing and prefill to decode: a page each that starts them and lists what was found."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods
+
+from planner.errors import PlannerError, ScenarioError
+from planner.models import Run
+from planner.pipeline.pd_service import MOST_INSTANCES
+from planner.scenario.document import parse
+from planner.selectors.runs import runs_list
+from planner.selectors.scenarios import scenario_get, scenarios_list
+from planner.services.scenarios import scenario_run
+from planner.web.errors import require_planner
+from planner.web.request import Request
+
+SHOWN = 20  # runs
+SCENARIOS = 100
+LARGEST = 10**9
+
+
+@require_http_methods(["GET", "POST"])
+def size(request: Request) -> HttpResponse:
+    """What one replica of a scenario's models carries."""
+    if request.method == "POST":
+        options: dict[str, Any] = {
+            name: value
+            for name in ("isl", "osl")
+            if (value := _whole(request, name, 1, LARGEST)) is not None
+        }
+        if given := request.POST.get("burstiness", "").strip():
+            options["burstiness"] = given[:20]
+        return _start(request, request.POST.get("scenario", ""), Run.Kind.SIZE, options)
+    return _page(request, Run.Kind.SIZE, "web/size_new.html")
+
+
+@require_http_methods(["GET", "POST"])
+def pd_ratio(request: Request) -> HttpResponse:
+    """Prefill to decode of one model of a scenario."""
+    if request.method == "POST":
+        scenario, _, service = request.POST.get("of", "").partition(":")
+        options: dict[str, Any] = {"service": service}
+        if instances := _whole(request, "instances", 2, MOST_INSTANCES):
+            options["instances"] = instances
+        return _start(request, scenario, Run.Kind.PD_RATIO, options)
+    return _page(request, Run.Kind.PD_RATIO, "web/pd_ratio_new.html")
+
+
+def _page(request: Request, kind: str, template: str) -> HttpResponse:
+    scenarios = list(scenarios_list()[:SCENARIOS])
+    context = {
+        "scenarios": scenarios,
+        "chosen": request.GET.get("scenario", ""),
+        "runs": runs_list().filter(kind=kind)[:SHOWN],
+        "services": [(one, _models(one.document)) for one in scenarios],
+        "most_instances": MOST_INSTANCES,
+    }
+    return render(request, template, context)
+
+
+def _start(request: Request, scenario: str, kind: str, options: dict[str, Any]) -> HttpResponse:
+    require_planner(request)
+    run = scenario_run(
+        scenario=scenario_get(scenario), owner=request.user, kind=kind, options=options
+    )
+    return redirect("web:run", run.pk)
+
+
+def _models(document: str) -> list[str]:
+    """Of a scenario; none where it is no longer valid."""
+    try:
+        return [model.name for model in parse(document).models]
+    except ScenarioError:
+        return []
+
+
+def _whole(request: Request, name: str, least: int, most: int) -> int | None:
+    """A whole number of the form; None where it was left empty."""
+    text = request.POST.get(name, "").strip()
+    if not text:
+        return None
+    if not text.isdecimal() or not least <= int(text) <= most:
+        raise PlannerError(
+            f"{name}: give a whole number from {least} to {most:,}, or leave it out."
+        )
+    return int(text)
