@@ -11,6 +11,8 @@ VERBS = {
     "simulate": {"policy": "lt-i", "seed": 3},
     "compare": {"policies": ["flat-peak", "lt-i"]},
     "provision": {"level": "operator", "method": "exact"},
+    "place": {"method": "exact", "ratio": [1, 2], "grow": 0.25},
+    "pareto": {"of": "energy,cost", "points": 3},
 }
 each_verb = pytest.mark.parametrize(("verb", "options"), VERBS.items())
 
@@ -64,6 +66,11 @@ def test_options_may_be_left_out_but_a_policy_to_simulate(api, scenario):
         ("plan", {"scenario": "Chat", "policy": "lt-i"}, "policy"),
         ("plan", {"scenario": "Chat", "solver": "gurobi"}, "solver"),
         ("plan", {"scenario": "Chat", "gap": -1}, "gap"),
+        ("plan", {"scenario": "Chat", "minimise": "latency"}, "minimise"),
+        ("plan", {"scenario": "Chat", "periods": "some"}, "periods"),
+        ("pareto", {"scenario": "Chat", "of": "cost"}, "of"),
+        ("pareto", {"scenario": "Chat", "of": "energy,gpu-hours"}, "of"),
+        ("pareto", {"scenario": "Chat", "points": 1}, "points"),
         ("plan", {"scenario": "Chat", "gap": "nan"}, "gap"),
         ("plan", {"scenario": "Chat", "time_limit_s": 0}, "time_limit_s"),
         ("plan", {"scenario": "Chat", "time_limit_s": "inf"}, "time_limit_s"),

@@ -63,7 +63,8 @@ class Command(RunCommand):
                 "fragments", "points", "gap", "seconds",
             )
         )  # fmt: skip
-        for one in answer["methods"].values():
+        methods = answer["methods"]
+        for one in (methods[name] for name in METHODS if name in methods):
             honoured, gap = one["affinity_honoured"], one["gap"]
             rows.append(
                 line(
