@@ -263,6 +263,7 @@ pd_ratio = _verb(
 place = _verb(
     options.PlaceRequest, "Place instances in the network, with and without its topology", grow=0.5
 )
+pareto = _verb(options.ParetoRequest, "Plans between two objectives", of="cost,carbon", points=9)
 
 run_list = extend_schema(
     tags=["runs"], summary="Runs", responses=answers({200: runs.RunItem(many=True)}, 400)

@@ -79,6 +79,7 @@ urlpatterns = [
     path("size/", verbs.SizeView.as_view(), name="size"),
     path("pd-ratio/", verbs.PdRatioView.as_view(), name="pd-ratio"),
     path("place/", verbs.PlaceView.as_view(), name="place"),
+    path("pareto/", verbs.ParetoView.as_view(), name="pareto"),
     path("runs/", runs.RunListView.as_view(), name="runs"),
     path("runs/<int:run_id>/", runs.RunView.as_view(), name="run"),
     path("runs/<int:run_id>/cancel/", runs.RunCancelView.as_view(), name="run-cancel"),

@@ -14,6 +14,7 @@ from planner.errors import NotReady, RunCancelled, ScenarioError
 from planner.ingest.store import bin_requests, read_demand
 from planner.models import Run, Trace
 from planner.pipeline import study
+from planner.pipeline.pareto import pareto
 from planner.pipeline.pd_ratio import pd_ratio
 from planner.pipeline.placement import place
 from planner.pipeline.progress import Progress
@@ -31,6 +32,7 @@ from planner.services.resolution import known_of
 
 Options = dict[str, Any]
 RUNS = "runs"
+OF_OBJECTIVE = ("solver", "gap", "time_limit_s", "minimise", "periods")
 LABEL_ALL = "all"  # a file that does not say the model, region or tier
 
 
@@ -162,6 +164,19 @@ def _pd_ratio(
     )
 
 
+def _pareto(
+    scenario: Scenario, stored: Traces, options: Options, known: Known, progress: Progress
+) -> Outcome:
+    names = ("of", "points")
+    return pareto(
+        scenario,
+        stored,
+        **{name: options[name] for name in names if name in options},
+        known=known,
+        progress=progress,
+    )
+
+
 # What a run of each kind does with a scenario, its traces and the run's options.
 BODIES: dict[str, Callable[[Scenario, Traces, Options, Known, Progress], Outcome]] = {
     Run.Kind.FORECAST: _forecast,
@@ -172,12 +187,13 @@ BODIES: dict[str, Callable[[Scenario, Traces, Options, Known, Progress], Outcome
     Run.Kind.PLACE: _place,
     Run.Kind.SIZE: _size,
     Run.Kind.PD_RATIO: _pd_ratio,
+    Run.Kind.PARETO: _pareto,
 }
 
 
 def with_options(scenario: Scenario, options: dict[str, Any]) -> Scenario:
     """The scenario with a run's own solver, gap, time limit and forecast method."""
-    objective = {k: options[k] for k in ("solver", "gap", "time_limit_s") if k in options}
+    objective = {k: options[k] for k in OF_OBJECTIVE if k in options}
     methods = get_args(Forecast.model_fields["method"].annotation)  # provisioning has its own
     forecast = {"method": options["method"]} if options.get("method") in methods else {}
     return Scenario.model_validate(

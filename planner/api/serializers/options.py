@@ -9,8 +9,10 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from planner.api.serializers.strict import FiniteField, StrictSerializer
+from planner.errors import ScenarioError
 from planner.ingest.options import FORMATS, IngestOptions
 from planner.models import Run
+from planner.pipeline.pareto import MOST_POINTS, pair_of
 from planner.pipeline.pd_service import MOST_INSTANCES
 from planner.pipeline.placement import COUNTS
 from planner.pipeline.placement import METHODS as METHODS_PLACING
@@ -23,6 +25,8 @@ from simulation.provisioning.levels import LEVELS
 from simulation.provisioning.levels import METHODS as METHODS_BELOW
 
 SOLVERS = get_args(Objective.model_fields["solver"].annotation)
+MINIMISE = get_args(Objective.model_fields["minimise"].annotation)
+PERIODS = get_args(Objective.model_fields["periods"].annotation)
 METHODS = get_args(Forecast.model_fields["method"].annotation)
 TIME_LIMIT_S = 3600.0
 SEED_MAX = 2**31 - 1
@@ -44,6 +48,10 @@ class PlanOptions(StrictSerializer):
     )
     time_limit_s = FiniteField(
         min_value=0.1, max_value=TIME_LIMIT_S, required=False, help_text="Seconds."
+    )
+    minimise = serializers.ChoiceField(MINIMISE, required=False)
+    periods = serializers.ChoiceField(
+        PERIODS, required=False, help_text="one after the other, or all in one program."
     )
 
 
@@ -172,7 +180,8 @@ class SizeOptions(StrictSerializer):
         if ("isl" in attrs) != ("osl" in attrs):
             missing = "osl" if "isl" in attrs else "isl"
             raise serializers.ValidationError({missing: ["Give isl and osl, or neither."]})
-        return attrs
+        checked: dict[str, Any] = super().validate(attrs)
+        return checked
 
 
 class PdRatioOptions(StrictSerializer):
@@ -189,6 +198,22 @@ class PdRatioOptions(StrictSerializer):
     decode = serializers.CharField(max_length=120, required=False, help_text="Likewise.")
 
 
+class ParetoOptions(StrictSerializer):
+    of = serializers.CharField(
+        max_length=40, required=False, help_text="Two of cost, gpu-hours, energy, carbon, with a "
+        "comma; left out: cost,carbon.",
+    )  # fmt: skip
+    points = serializers.IntegerField(
+        min_value=2, max_value=MOST_POINTS, required=False, help_text="Left out: 9."
+    )
+
+    def validate_of(self, value: str) -> str:
+        try:
+            return ",".join(pair_of(value))
+        except ScenarioError as problem:
+            raise serializers.ValidationError(str(problem)) from None
+
+
 OPTIONS: dict[str, type[StrictSerializer]] = {
     Run.Kind.FORECAST: ForecastOptions,
     Run.Kind.PLAN: PlanOptions,
@@ -196,6 +221,7 @@ OPTIONS: dict[str, type[StrictSerializer]] = {
     Run.Kind.COMPARE: CompareOptions,
     Run.Kind.PROVISION: ProvisionOptions,
     Run.Kind.PLACE: PlaceOptions,
+    Run.Kind.PARETO: ParetoOptions,
     Run.Kind.SIZE: SizeOptions,
     Run.Kind.PD_RATIO: PdRatioOptions,
 }
@@ -324,11 +350,15 @@ class PlaceRequest(ScenarioGiven, PlaceOptions):
     pass
 
 
-class SizeRequest(ScenarioGiven, SizeOptions):
+class SizeRequest(SizeOptions, ScenarioGiven):
     pass
 
 
 class PdRatioRequest(ScenarioGiven, PdRatioOptions):
+    pass
+
+
+class ParetoRequest(ScenarioGiven, ParetoOptions):
     pass
 
 

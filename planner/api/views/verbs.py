@@ -12,6 +12,7 @@ from planner.api.base import ApiView, idempotency_key, started
 from planner.api.serializers.options import (
     CompareRequest,
     ForecastRequest,
+    ParetoRequest,
     PdRatioRequest,
     PlaceRequest,
     PlanRequest,
@@ -96,3 +97,9 @@ class PdRatioView(VerbView):
 class PlaceView(VerbView):
     kind = Run.Kind.PLACE
     request_class = PlaceRequest
+
+
+@schema.pareto
+class ParetoView(VerbView):
+    kind = Run.Kind.PARETO
+    request_class = ParetoRequest

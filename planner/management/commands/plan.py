@@ -19,6 +19,10 @@ class Command(RunCommand):
         parser.add_argument("--solver", choices=["highs", "cbc"])
         parser.add_argument("--gap", type=float, help="of fleet cost, a fraction")
         parser.add_argument("--time-limit", type=float, help="seconds per period")
+        parser.add_argument("--minimise", choices=["cost", "gpu-hours", "energy", "carbon"])
+        parser.add_argument(
+            "--periods", choices=["one", "all"], help="one after the other, or all in one program"
+        )
 
     def run_options(self, options: dict[str, Any]) -> dict[str, Any]:
         if options["gap"] is not None and not 0 <= options["gap"] < 1:
@@ -29,14 +33,23 @@ class Command(RunCommand):
             "solver": options["solver"],
             "gap": options["gap"],
             "time_limit_s": options["time_limit"],
+            "minimise": options["minimise"],
+            "periods": options["periods"],
         }
         return {name: value for name, value in given.items() if value is not None}
 
     def words(self, answer: dict[str, Any]) -> str:
+        unit = answer["unit"]
+        fleet, whole = (amount(answer[name], unit) for name in ("fleet_cost", "objective"))
         rows = [
-            f"{answer['status']}: fleet ${answer['fleet_cost']:,.2f}, with starts "
-            f"${answer['objective']:,.2f}, gap {answer['gap']:.2%} ({answer['solver']}, "
-            f"{answer['solve_seconds']:.2f} s)",
+            f"{answer['status']}: fleet {fleet}, with starts {whole}, gap {answer['gap']:.2%} "
+            f"({answer['solver']}, {answer['solve_seconds']:.2f} s)",
+            *answer["conflicts"],
+            *(
+                f"unserved: {row['tier']} of {row['model']}, {row['input_tps']:,.0f} input "
+                f"tokens/s at most, in {row['periods']} periods"
+                for row in answer["unserved"]
+            ),
             "period, model, region, GPU: current -> target",
         ]
         rows += [
@@ -45,7 +58,24 @@ class Command(RunCommand):
             for d in answer["decisions"]
         ]
         rows += [line for row in answer["profile_error"] if (line := error_words(row))]
-        return "\n".join(rows + [f"binds: {b['sentence']}" for b in answer["binding"]])
+        rows += [
+            f"split: {row['arrangement']} carries {row['share']:.0%} of {row['model']} in "
+            f"{row['region']}"
+            for row in answer["split"]
+        ]
+        rows += [f"binds: {b['sentence']}" for b in answer["binding"]]
+        worth = answer["worth"] or {"rows": []}
+        rows += [
+            f"worth: {row['what']} saves {amount(row['saves'], worth['unit'])} an hour"
+            for row in worth["rows"]
+            if row["saves"] is not None
+        ]
+        return "\n".join(rows)
+
+
+def amount(value: float, unit: str) -> str:
+    """A figure of the objective: dollars before, other units behind."""
+    return f"${value:,.2f}" if unit == "$" else f"{value:,.2f} {unit}".rstrip()
 
 
 def error_words(row: dict[str, Any]) -> str:

@@ -13,7 +13,7 @@ from planner.models import Run
 from planner.selectors.runs import run_get, run_table_path, runs_list
 from planner.services import runs
 from planner.services.provisioning import results_pool
-from planner.web import placement
+from planner.web import pareto, placement
 from planner.web.errors import planners_only
 from planner.web.groups import groups_context
 from planner.web.minutes import minutes_context
@@ -61,6 +61,8 @@ def detail(request: Request, pk: int) -> HttpResponse:
         return render(request, "web/size.html", size_context(run))
     if run.kind == Run.Kind.PD_RATIO:
         return render(request, "web/pd_ratio.html", ratio_context(run))
+    if run.kind == Run.Kind.PARETO:
+        return render(request, "web/pareto.html", pareto.page_context(run))
     if request.htmx and (found := PARTS.get(request.GET.get("part", ""))):
         template, part_context = found
         return render(request, template, part_context(run, request.GET))

@@ -34,6 +34,7 @@ KINDS = (
     Run.Kind.SIMULATE,
     Run.Kind.PROVISION,
     Run.Kind.PLACE,
+    Run.Kind.PARETO,
     Run.Kind.SIZE,
 )
 MAX_BYTES = 4 * yaml.MAX_CHARACTERS  # of an uploaded file: UTF-8 has at most four per character
