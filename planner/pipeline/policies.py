@@ -232,7 +232,10 @@ def _chiron(at: Making, given: words.Chiron) -> Ready:
     for share in np.linspace(1.0, 0.0, 101):
         start = np.maximum(np.round(asked * share), [1, 0, 0]).astype(int).tolist()
         fleet, whence = chiron_fleet(whole, tuple(start))
-        if _fits(study, fleet, whence):
+        placed = sum(pool.initial for pool in fleet.pools)
+        kinds = 3 if any(tier.deferrable for tier in fleet.tiers) else 2
+        places = len({(pool.model, pool.region) for pool in fleet.pools if pool.maximum})
+        if placed == places * sum(start[:kinds]) and _fits(study, fleet, whence):
             break
     lengths = [study.traffic.lengths[m] for m, _, _ in study.hardware.pool_index]
     means = [(float(isl.mean()), float(osl.mean())) for isl, osl in lengths]

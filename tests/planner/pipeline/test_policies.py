@@ -95,6 +95,17 @@ def test_chiron_says_that_it_cannot(apart: Study) -> None:
         played(apart, "chiron")
 
 
+@pytest.mark.parametrize(("gpus", "start"), [(32, [10, 5, 5]), (7, [3, 2, 2]), (1, [1, 0, 0])])
+def test_chirons_start_shrinks_to_the_gpus_there_are(
+    tmp_path: Path, gpus: int, start: list[int]
+) -> None:
+    region = {"name": "east", "capacity": {"G": gpus}, "usd_per_gpu_hour": {"G": 2},
+              "carbon_g_per_kwh": 400, "pue": 1.2}  # fmt: skip
+    one = study(tmp_path, series=[60] * 120, regions=[region])
+    ready = make_ready(one, policy_of("chiron"), seed=1, progress=silent)
+    assert [pool.initial for pool in ready.fleet.pools] == start
+
+
 def test_coordinated_control_keeps_the_ratio(apart: Study) -> None:
     run = played(apart, "decode-tps")
     prefill, decode = run.series.ready
