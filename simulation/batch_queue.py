@@ -188,17 +188,17 @@ def evaluate(
     if role == "decode":
         running = spread(speed.gap_s[round(batch) - 1 if batch >= 1 else 0] * QUARTERS)
         first = added(added(line, running), transfer(link, workload, senders))
-        stable = bool(np.isfinite(first.values).all())
+        if not np.isfinite(first.values[-1]):  # the link cannot keep up
+            return _unstable(workload.rate, used, batch)
         tbt = _with_first(tbt, first, workload)
         e2e = _whole(AT_ONCE, tbt, workload)
-        return Evaluation(
-            workload.rate, stable, used, batch, law.mean_queue, line, NOTHING, tbt, e2e
-        )
+        return Evaluation(workload.rate, True, used, batch, law.mean_queue, line, NOTHING, tbt, e2e)
     wait, ttft = _prompts(profile, one, occupied, speed)
     wait, ttft = added(line, wait), added(line, ttft)
-    stable = bool(np.isfinite(ttft.values).all())
+    if not np.isfinite(ttft.values[-1]):  # prompts come faster than they can be prefilled
+        return _unstable(workload.rate, used, batch)
     e2e = _whole(ttft, tbt, workload)
-    return Evaluation(workload.rate, stable, used, batch, law.mean_queue, wait, ttft, tbt, e2e)
+    return Evaluation(workload.rate, True, used, batch, law.mean_queue, wait, ttft, tbt, e2e)
 
 
 def saturated(

@@ -43,9 +43,11 @@ def size_pool(
     link: KvLink | None = None,
     senders: int = 1,
     precision: float = PRECISION,
+    explain: bool = True,
 ) -> Sized:
     """Largest requests/s of a pool within ``tier``, to ``precision``; of the tier's limits those
-    count that the role has to do with. Raises SimulationError where even a trickle misses."""
+    count that the role has to do with. What bounds it is left open ("") without ``explain``.
+    Raises SimulationError where even a trickle misses."""
     options = {"role": role, "instances": instances, "link": link, "senders": senders}
 
     def at(rate: float) -> Evaluation:
@@ -63,6 +65,8 @@ def size_pool(
             "at batch 1; use a faster profile or a looser limit."
         )
     low, high = found
+    if not explain:
+        return Sized(low, "", at(low))
     bound = "throughput" if high >= NEARLY * most else most_missed(at(high), tier)
     if roomy(1.02 * high).attained(tier) >= tier.attainment:
         bound = "memory"

@@ -110,7 +110,7 @@ def analytic(service: PdService, prefill: int, decode: int) -> Ratio:
     first_binds = first.max_rps <= second.max_rps
     bound = first.bound_by if first_binds else second.bound_by
     high = min(first.max_rps, second.max_rps)
-    if not first_binds and high >= 0.98 * link_rps(service, prefill):
+    if not first_binds and _link_binds(service, decode, high):
         bound = "link"
     rate, low = high, NEAR * high
     for _ in range(JOINT):
@@ -134,6 +134,13 @@ def analytic(service: PdService, prefill: int, decode: int) -> Ratio:
         tbt_s=tbt.tbt.quantile(share),
         transfer_s=transfer(service.link, service.workload.at(low), prefill).mean,
     )
+
+
+def _link_binds(service: PdService, decode: int, rate: float) -> bool:
+    """Whether the decode pool would carry more if KV caches took no time."""
+    arriving = service.workload.at((1.0 + 5 * PRECISION) * rate)
+    free = evaluate(service.decode, arriving, role="decode", instances=decode)
+    return free.attained(service.tier) >= service.tier.attainment
 
 
 def link_rps(service: PdService, prefill: int) -> float:
@@ -171,24 +178,26 @@ def best_split(service: PdService, instances: int) -> Ratio:
     """The best ratio of so many instances by the closed forms, without looking at all: more prefill
     instances carry more prompts and leave fewer to decode, so the best lies where they cross."""
     low, high = 1, instances - 1
-    seen: dict[int, Ratio] = {}
-
-    def at(p: int) -> Ratio:
-        if p not in seen:
-            seen[p] = analytic(service, p, instances - p)
-        return seen[p]
-
-    while low < high:
-        middle = (low + high) // 2
-        if at(middle).side == "prefill":
-            low = middle + 1
-        else:
-            high = middle
-    near = [at(p) for p in (low - 1, low) if 1 <= p < instances]
+    try:
+        while low < high:
+            middle = (low + high) // 2
+            first, second = (
+                _sized(service, role, n, middle, explain=False).max_rps
+                for role, n in (("prefill", middle), ("decode", instances - middle))
+            )
+            if first <= second:
+                low = middle + 1
+            else:
+                high = middle
+    except SimulationError:
+        return analytic(service, 1, instances - 1)
+    near = [analytic(service, p, instances - p) for p in (low - 1, low) if 1 <= p < instances]
     return max(near, key=lambda ratio: ratio.max_tps)
 
 
-def _sized(service: PdService, role: str, instances: int, senders: int) -> Sized:
+def _sized(
+    service: PdService, role: str, instances: int, senders: int, *, explain: bool = True
+) -> Sized:
     return size_pool(
         service.prefill if role == "prefill" else service.decode,
         service.workload,
@@ -198,6 +207,7 @@ def _sized(service: PdService, role: str, instances: int, senders: int) -> Sized
         link=service.link if role == "decode" else None,
         senders=senders,
         precision=PRECISION / 2,
+        explain=explain,
     )
 
 
