@@ -1,11 +1,11 @@
 """Energy and carbon of a simulated pool: watts by what its GPUs did, interval by interval.
 
-A starting or idle instance draws idle power. A busy one draws what its pool's mean iteration draws
-at load (``simulation.performance.power``) where the pool knows, else the GPU's constants for
-iterations with and without prompt tokens. The server around the GPUs adds ``host_w`` per GPU all
-the time, the building multiplies both by PUE. One mean iteration stands for the busy time of the
-whole window (a simplification): the hours of a day differ by how long GPUs are busy, not by how
-full the batches are.
+A starting or idle instance draws idle power. A busy one draws what its pool's mean iteration of
+the interval draws at load (``simulation.performance.power``) where the pool knows, else the GPU's
+constants for iterations with and without prompt tokens, in the window's mix. The server around the
+GPUs adds ``host_w`` per GPU all the time, the building multiplies both by PUE. Batches and prompts
+are the interval's own; how long the contexts are that they attend to is the window's mean (a
+simplification). Instances lent out are not the fleet's to pay for.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ class PoolEnergy:
     """Of the window; both energies include PUE."""
 
     busy_w: float  # per GPU while an iteration runs; 0 where none ran
+    watts: FloatArray  # mean of the interval, all GPUs and hosts of the pool, shape [intervals]
     gpu_kwh: FloatArray  # shape [intervals]
     host_kwh: FloatArray
     carbon_kg: float
@@ -44,40 +45,50 @@ def pool_energy(result: SimulationResult, p: int) -> PoolEnergy:
     seconds = _interval_seconds(result)
     running = (series.ready[p] + series.starting[p] + series.draining[p]) * seconds
     busy = series.busy[p] * seconds
-    watts = busy_watts(result, p)
+    watts = _busy_watts(result, p)
     factor = pool.gpus_per_instance * region.pue / KWH_J
     gpu = factor * ((running - busy) * pool.gpu.idle_w + busy * watts)
     host = factor * running * pool.host_w
-    return PoolEnergy(watts, gpu, host, carbon_kg(gpu + host, region, result))
+    mean = float(watts @ busy) / float(busy.sum()) if busy.sum() else 0.0
+    power = (gpu + host) * KWH_J / seconds
+    return PoolEnergy(mean, power, gpu, host, carbon_kg(gpu + host, region, result))
 
 
 def busy_watts(result: SimulationResult, p: int) -> float:
     """Per GPU, mean over the time that instances of pool ``p`` ran iterations."""
-    pool, totals = result.fleet.pools[p], result.totals
+    return pool_energy(result, p).busy_w
+
+
+def _busy_watts(result: SimulationResult, p: int) -> FloatArray:
+    """Per GPU while an iteration runs, shape [intervals]."""
+    pool, totals, series = result.fleet.pools[p], result.totals, result.series
     prefill_s, decode_s = float(totals.prefill_s[p]), float(totals.decode_s[p])
     busy_s = prefill_s + decode_s
     if busy_s == 0:
-        return 0.0
+        return np.zeros(series.busy.shape[1])
     constant = (prefill_s * pool.gpu.prefill_w + decode_s * pool.gpu.decode_w) / busy_s
-    series, trace = result.series, result.trace
-    given, read = float(series.output_tokens[p].sum()), float(series.input_tokens[p].sum())
-    if pool.power is None or not given + read or not totals.iterations[p]:
-        return constant
-    # Iterations go on after the window until the last request is done; tokens tell their share.
+    watts = np.full(series.busy.shape[1], constant)
+    ran = (series.iterations[p] > 0) & (series.busy[p] > 0)
+    if pool.power is None or not ran.any():
+        return watts
+    trace = result.trace
     served = result.requests.pool == p
-    outputs_served = float(trace.output_tokens[served].sum())
-    inside = min(given / outputs_served, 1.0) if outputs_served else 1.0
-    iterations = totals.iterations[p] * inside
     if not served.any():  # a pool that only prefills: its requests end elsewhere
         served = trace.model == trace.models.index(pool.model)
     outputs = trace.output_tokens[served].astype(np.float64)
     inputs = trace.input_tokens[served].astype(np.float64)
     context = float((outputs * (inputs + outputs / 2)).sum() / outputs.sum())
     keys = float((inputs**2 / 2).sum() / inputs.sum())
-    decodes, prompt = given / iterations, read / iterations
-    return float(
-        pool.power.watts(busy_s / iterations, decodes, decodes * context, prompt, prompt * keys)
-    )
+    # An iteration is counted where it ends and its time where it passes: what ends at the edge of
+    # an interval may make too much of it, so intervals without one draw the mean of the others.
+    iterations = series.iterations[p][ran]
+    seconds = series.busy[p][ran] * _interval_seconds(result)[ran] / iterations
+    decodes = series.output_tokens[p][ran] / iterations
+    prompt = series.input_tokens[p][ran] / iterations
+    found = pool.power.watts(seconds, decodes, decodes * context, prompt, prompt * keys)
+    watts[:] = np.average(found, weights=seconds * iterations)
+    watts[ran] = found
+    return watts
 
 
 def carbon_kg(kwh: FloatArray, region: Region, result: SimulationResult) -> float:

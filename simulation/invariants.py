@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simulation.errors import InvariantViolated
+from simulation.lifecycle import DRAINING, LENT, OFF, READY, STARTING, STATUSES
 from simulation.results import COMPLETED, REJECTED, UNFINISHED, SimulationResult
 
 # Sums of millions of durations, in seconds relative to the whole.
@@ -26,13 +27,25 @@ def check_state(pools: npt.NDArray[Any], instances: npt.NDArray[Any], still_open
     were neither completed nor rejected at the end.
 
     No instance ever held more KV tokens than it has, ran before it was ready, or lost count of its
-    life: the four kinds of hours add up to the time from each birth to each death. When every
-    request is done, no instance holds memory, work or a place in its queue for one.
+    life: the five kinds of hours add up to the time from each birth to each death, and the counts
+    of pools by status are those of their instances. When every request is done, no instance holds
+    memory, work or a place in its queue for one.
     """
     _law(pools["kv_peak"] <= pools["kv_capacity"], "an instance held more KV than its memory")
     _law(pools["early"] == 0, "an iteration ran on an instance that was not ready")
     kinds = pools["starting_s"] + pools["idle_s"] + pools["prefill_s"] + pools["decode_s"]
+    kinds += pools["donated_s"]
     _law(_close(kinds, pools["lifetime_s"]), "hours by kind do not add up to instance lifetimes")
+    alive = instances[instances["status"] != OFF]
+    found = np.zeros((len(pools), STATUSES), np.int64)
+    np.add.at(found, (alive["pool"], alive["status"]), 1)
+    for name, status in (
+        ("starting", STARTING),
+        ("ready", READY),
+        ("draining", DRAINING),
+        ("lent", LENT),
+    ):
+        _law(found[:, status] == pools[name], f"a pool miscounts its instances that are {name}")
     if not still_open:
         for name in ("kv", "context", "work", "pending", "queued", "running", "waiting", "decodes"):
             _law(instances[name] == 0, f"an idle instance is left with {name}")
@@ -76,6 +89,7 @@ def _hours(result: SimulationResult) -> None:
     _law(_close(totals.idle_s + working, alive), "idle and busy hours differ from the series")
     _law(_close(series.busy @ width, working), "busy hours differ from the series")
     _law(_close(series.starting @ width, totals.starting_s), "starting hours differ")
+    _law(_close(series.lent @ width, totals.donated_s), "donated hours differ")
     _law(series.busy <= series.ready + series.draining + TOLERANCE, "more busy than there are")
     _law(series.utilisation <= 1.0 + TOLERANCE, "more KV in use than there is")
     negative = min(getattr(totals, k).min() for k in ("starting_s", "idle_s", "prefill_s"))

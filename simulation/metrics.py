@@ -10,7 +10,14 @@ import numpy.typing as npt
 
 from simulation.energy import pool_energy
 from simulation.fleet import Tier
-from simulation.results import COMPLETED, REJECTED, UNFINISHED, RequestLog, SimulationResult
+from simulation.results import (
+    COMPLETED,
+    REJECTED,
+    SOURCES,
+    UNFINISHED,
+    RequestLog,
+    SimulationResult,
+)
 
 HOUR_S = 3600.0
 HOUR_REQUESTS = 100  # of a tier, for its attainment in an hour to mean something
@@ -56,6 +63,7 @@ class PoolSummary:
     wasted_gpu_hours: float
     idle_gpu_hours: float
     busy_gpu_hours: float
+    donated_gpu_hours: float  # lent out as spot, beside the others
     energy_kwh: float  # GPUs and hosts, with PUE
     host_energy_kwh: float  # of it, the servers around the GPUs
     busy_w_per_gpu: float  # while iterations run, at the board
@@ -65,12 +73,16 @@ class PoolSummary:
     iterations: int
     preemptions: int
     outside_iterations: int  # outside what the profile was measured on
+    starts: dict[str, int]  # by where the instance came from (results.SOURCES)
+    failures: int  # instances lost to faults
+    failed_starts: int
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
     """One policy on one trace. Hours, energy, cost and carbon are of the window; every instance
-    that is starting, ready or draining is paid for. Shares are fractions."""
+    that is starting, ready or draining is paid for: wasted + idle + busy = ``gpu_hours``. Donated
+    hours are counted beside them. Shares are fractions."""
 
     policy: str
     seed: int
@@ -83,7 +95,7 @@ class Summary:
     gpu_hours: float
     instance_hours: float
     wasted_gpu_hours: float  # starting
-    donated_gpu_hours: float  # no instance is leased out before spot exists
+    donated_gpu_hours: float  # lent out as spot, not among gpu_hours
     idle_gpu_hours: float
     busy_gpu_hours: float
     energy_kwh: float  # GPUs and hosts, with PUE
@@ -101,6 +113,10 @@ class Summary:
     iterations: int
     preemptions: int
     outside_iterations: int  # outside what the pools' profiles were measured on
+    starts: dict[str, int]  # by where the instance came from
+    failures: int  # instances lost to faults
+    failed_starts: int
+    retried: int  # requests that began again as an instance was lost
     wall_seconds: float
     tiers: dict[str, GroupSummary]
     models: dict[str, dict[str, GroupSummary]]  # by model, then home region
@@ -194,7 +210,7 @@ def summarise(result: SimulationResult) -> Summary:
         gpu_hours=sum(pool.gpu_hours for pool in pools),
         instance_hours=sum(pool.instance_hours for pool in pools),
         wasted_gpu_hours=sum(pool.wasted_gpu_hours for pool in pools),
-        donated_gpu_hours=0.0,
+        donated_gpu_hours=sum(pool.donated_gpu_hours for pool in pools),
         idle_gpu_hours=sum(pool.idle_gpu_hours for pool in pools),
         busy_gpu_hours=sum(pool.busy_gpu_hours for pool in pools),
         energy_kwh=sum(pool.energy_kwh for pool in pools),
@@ -212,6 +228,10 @@ def summarise(result: SimulationResult) -> Summary:
         iterations=int(result.totals.iterations.sum()),
         preemptions=int(result.totals.preemptions.sum()),
         outside_iterations=int(result.totals.outside.sum()),
+        starts=_starts(result.totals.starts.sum(axis=0)),
+        failures=int(result.totals.failures.sum()),
+        failed_starts=int(result.totals.failed_starts.sum()),
+        retried=int(result.totals.retried.sum()),
         wall_seconds=result.wall_seconds,
         tiers=tiers,
         models=models,
@@ -264,6 +284,7 @@ def _pool(result: SimulationResult, p: int) -> PoolSummary:
         wasted_gpu_hours=starting_s / HOUR_S * gpus,
         idle_gpu_hours=idle_s / HOUR_S * gpus,
         busy_gpu_hours=busy_s / HOUR_S * gpus,
+        donated_gpu_hours=float(totals.donated_s[p]) / HOUR_S * gpus,
         energy_kwh=energy.kwh,
         host_energy_kwh=float(energy.host_kwh.sum()),
         busy_w_per_gpu=energy.busy_w,
@@ -273,4 +294,11 @@ def _pool(result: SimulationResult, p: int) -> PoolSummary:
         iterations=int(totals.iterations[p]),
         preemptions=int(totals.preemptions[p]),
         outside_iterations=int(totals.outside[p]),
+        starts=_starts(totals.starts[p]),
+        failures=int(totals.failures[p]),
+        failed_starts=int(totals.failed_starts[p]),
     )
+
+
+def _starts(counts: npt.NDArray[np.int64]) -> dict[str, int]:
+    return {source: int(n) for source, n in zip(SOURCES, counts, strict=True)}

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from simulation.compiled import kernel, outlined
 from simulation.lifecycle import READY
 from simulation.progress import iterations_done
@@ -148,6 +150,48 @@ def endpoint_used(s: Any, endpoint: int, t: float) -> float:
         used += pool_used(s, p, t)
         capacity += s.pools[p].ready * s.pools[p].kv_capacity
     return used / capacity if capacity > 0 else 1.0
+
+
+@kernel
+def _between(s: Any, endpoint: int) -> tuple[float, float]:
+    """Limits of ``endpoint_used``, from the limits that pools keep; (1, 1) without any instance."""
+    low, high, capacity = 0, 0, 0
+    for i in range(s.endpoint_start[endpoint], s.endpoint_start[endpoint + 1]):
+        pool = s.pools[s.endpoint_pools[i]]
+        low += pool.kv_low
+        high += pool.kv_high
+        capacity += pool.ready * pool.kv_capacity
+    if capacity == 0:
+        return 1.0, 1.0
+    return low / capacity, high / capacity
+
+
+@outlined
+def least_used(s: Any, order: Any, first: int, t: float, need: int) -> tuple[int, int]:
+    """``(region, instance)`` of the endpoint with the least memory utilisation, the earlier in
+    ``order`` (regions) of several, among those with an instance for ``need`` tokens; endpoints
+    count from ``first``. Instances are looked at only where the limits do not decide."""
+    region, instance, ceiling = -1, -1, np.inf
+    for r in order:
+        if best_of_endpoint(s, first + r, t, need) >= 0:
+            ceiling = min(ceiling, _between(s, first + r)[1])
+    least = -1.0  # of the region found, not known yet
+    for r in order:
+        low = _between(s, first + r)[0]
+        if low > ceiling or (least >= 0.0 and low >= least):
+            continue
+        slot = best_of_endpoint(s, first + r, t, need)
+        if slot < 0:
+            continue
+        if region >= 0:
+            if least < 0.0:
+                least = endpoint_used(s, first + region, t)
+            used = endpoint_used(s, first + r, t)
+            if used >= least:
+                continue
+            least = used
+        region, instance = r, slot
+    return region, instance
 
 
 @outlined

@@ -15,6 +15,12 @@ IntArray = npt.NDArray[np.int64]
 
 COMPLETED, REJECTED, UNFINISHED = 0, 1, 2  # codes of SimulationResult.outcome
 
+# Why a request was given up while the simulation ran.
+INSTANCE_FAILED = "its instance failed, and it had no retry left"
+LOST = (INSTANCE_FAILED,)
+# Where starts took their instance from, in the order of PoolTotals.starts.
+SOURCES = ("spot", "other model", "local weights", "remote weights")
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RequestLog:
@@ -38,9 +44,17 @@ class PoolSeries:
     ready: FloatArray  # time-weighted mean instances serving
     starting: FloatArray
     draining: FloatArray
+    lent: FloatArray  # out as spot
     busy: FloatArray  # time-weighted mean instances running an iteration
     utilisation: FloatArray  # time-weighted mean effective memory utilisation
-    waiting: FloatArray  # at the end of the interval
+    waiting: FloatArray  # at its instances, at the end of the interval
+    held: FloatArray  # likewise for it, at the router (no instance ready) and in the NIW queue
+    batch: FloatArray  # time-weighted mean sequences in the batch of a busy instance
+    # SM-activity proxy (modelled): share of the time of serving instances that the interval's
+    # tokens take at the pace of a full iteration of prompts, in which computing binds.
+    sm_activity: FloatArray
+    iterations: FloatArray  # ended in the interval
+    arrived_tokens: FloatArray  # input tokens of requests that reached an instance
     input_tokens: FloatArray  # prefilled in the interval
     output_tokens: FloatArray
 
@@ -53,9 +67,15 @@ class PoolTotals:
     idle_s: FloatArray  # ready or draining, no iteration running
     prefill_s: FloatArray  # in iterations with prefill tokens
     decode_s: FloatArray  # in iterations without
+    donated_s: FloatArray  # lent out as spot
     iterations: IntArray
     preemptions: IntArray
     outside: IntArray  # iterations outside what the pool's profile was measured on
+    starts: IntArray  # [pools, sources]: asked for after time 0, by SOURCES
+    reinstated: IntArray  # draining instances taken back
+    failures: IntArray  # instances lost
+    failed_starts: IntArray
+    retried: IntArray  # requests that began again elsewhere as an instance was lost
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from simulation.compiled import kernel
-from simulation.ranking import best_of_endpoint, endpoint_used, is_below, pool_used, ranks
+from simulation.ranking import best_of_endpoint, is_below, least_used, pool_used, ranks
 
 
 @kernel
@@ -27,23 +25,18 @@ def choose_region(s: Any, model: int, home: int, t: float, need: int) -> tuple[i
     """``(region, instance)``: home first, then by latency from home, the first region under the
     threshold, else the least utilised; (-1, -1) when none has a ready instance."""
     regions = s.latency.shape[0]
-    region, instance, least = -1, -1, np.inf
-    for last_resort in range(2):
-        for i in range(regions):
-            candidate = s.region_order[home, i]
-            endpoint = model * regions + candidate
-            choosy = last_resort == 0 and regions > 1
-            if choosy and not is_below(ranks(s), endpoint, t, s.clock[0].region_threshold):
-                continue
-            slot = best_of_endpoint(ranks(s), endpoint, t, need)
-            if slot < 0:
-                continue
-            if last_resort == 0:
-                return candidate, slot
-            utilisation = endpoint_used(ranks(s), endpoint, t)
-            if utilisation < least:
-                region, instance, least = candidate, slot, utilisation
-    return region, instance
+    for i in range(regions):
+        candidate = s.region_order[home, i]
+        endpoint = model * regions + candidate
+        if regions > 1 and not is_below(ranks(s), endpoint, t, s.clock[0].region_threshold):
+            continue
+        slot = best_of_endpoint(ranks(s), endpoint, t, need)
+        if slot >= 0:
+            return candidate, slot
+    if regions == 1:
+        return -1, -1
+    region, slot = least_used(ranks(s), s.region_order[home], model * regions, t, need)
+    return region, slot
 
 
 @kernel

@@ -15,11 +15,12 @@ from simulation.engine.state import (
     S_INPUT,
     S_ITERATIONS,
     S_KV,
+    S_LENT,
     S_OUTPUT,
     S_READY,
     S_STARTING,
 )
-from simulation.lifecycle import OFF, READY, STARTING
+from simulation.lifecycle import LENT, OFF, READY, STARTING
 from simulation.progress import iteration_end, iterations_done
 
 
@@ -73,6 +74,9 @@ def _settle(s: Any, slot: int, t: float) -> None:
     if instance.status == STARTING:
         row = S_STARTING
         pool.starting_s += end - start
+    elif instance.status == LENT:
+        row = S_LENT
+        pool.donated_s += end - start
     else:
         row = S_READY if instance.status == READY else S_DRAINING
         if not busy:

@@ -29,7 +29,7 @@ from simulation.engine.accounting import count_tokens, settle
 from simulation.engine.heaps import batch_push, batch_remove, delivery_push, schedule
 from simulation.engine.waiting import is_low, prepend
 from simulation.fleet import BATCHING
-from simulation.lifecycle import DRAINING, OFF, READY
+from simulation.lifecycle import DRAINING, READY
 from simulation.performance.curves import decode_growth, iteration_seconds, measured
 from simulation.progress import iteration_end
 from simulation.ranking import rank
@@ -258,7 +258,8 @@ def begin_run(s: Any, slot: int, t: float) -> None:
     curve = s.curves[pool.curve]
     b, c, p = float(decodes), float(instance.context) if decodes > 0 else 0.0, float(chunk)
     instance.t0 = t
-    instance.dt = iteration_seconds(curve, b, c, p, pairs)
+    pace = instance.slow * pool.pace
+    instance.dt = pace * iteration_seconds(curve, b, c, p, pairs)
     instance.growth = 0.0
     instance.outside = not measured(curve, b, c, p, pairs)
     instance.chunk = chunk
@@ -267,25 +268,9 @@ def begin_run(s: Any, slot: int, t: float) -> None:
         to_finish = s.batch_finish[slot, 0] - instance.counter
         memory_lasts = (pool.kv_capacity - instance.kv) // decodes + 1
         growth, same_segment = decode_growth(curve, b, c)
-        instance.growth = growth
+        instance.growth = pace * growth
         instance.k = min(to_finish, memory_lasts, same_segment)
-    if instance.status != READY and instance.status != DRAINING:
+    if (instance.status != READY and instance.status != DRAINING) or pool.down:
         pool.early += 1
     schedule(s, slot, iteration_end(instance, instance.k))
-    rank(s, slot)
-
-
-@kernel
-def retire(s: Any, slot: int, t: float) -> None:
-    """Switch an instance off: cancelled while starting, or drained."""
-    settle(s, slot, t)
-    instance, duration = s.instances[slot], s.clock[0].duration
-    pool = s.pools[instance.pool]
-    pool.lifetime_s += min(t, duration) - min(instance.born, duration)
-    if instance.status == DRAINING:
-        pool.draining -= 1
-    else:
-        pool.starting -= 1
-    instance.status = OFF
-    schedule(s, slot, np.inf)
     rank(s, slot)

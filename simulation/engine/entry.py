@@ -8,11 +8,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from simulation import compiled, fleet, lifecycle, progress, ranking, results, routing
+from simulation import compiled, faults, fleet, lifecycle, progress, ranking, results, routing
 from simulation.compiled import cached_kernel, source_stamp
-from simulation.engine import accounting, batching, heaps, loop, scaling, signals, state, waiting
+from simulation.engine import (
+    accounting,
+    batching,
+    faulting,
+    heaps,
+    loop,
+    scaling,
+    signals,
+    starting,
+    state,
+    waiting,
+)
+from simulation.engine.faulting import strike
 from simulation.engine.loop import advance_until, tend_deferred
-from simulation.engine.scaling import apply_targets, close_books
+from simulation.engine.scaling import apply_speed, apply_targets, close_books, place_all
 from simulation.engine.signals import measure
 from simulation.engine.state import borrowed
 from simulation.performance import curves
@@ -21,18 +33,35 @@ from simulation.routing import pool_utilisation
 
 def _entries(stamp: int) -> tuple[Callable[..., Any], ...]:
     @cached_kernel
-    def advance(s: Any, until: float) -> int:
-        """Process every event before ``until``; requests still open."""
-        if stamp == 0:
-            return -1
-        advance_until(borrowed(s), until)
-        return int(s.clock[0].open)
+    def advance(s: Any, until: float, most: int) -> bool:
+        """Process every event before ``until``, at most ``most``; whether none is left."""
+        return bool(stamp != 0 and advance_until(borrowed(s), until, most))
 
     @cached_kernel
-    def scale(s: Any, targets: Any, t: float, ready_now: bool) -> None:
-        """Apply a policy's targets at ``t``; at the start instances are ready at once."""
+    def place(s: Any, targets: Any) -> None:
+        """The instances of time 0."""
         if stamp != 0:
-            apply_targets(borrowed(s), targets, t, ready_now)
+            place_all(borrowed(s), targets)
+
+    @cached_kernel
+    def scale(s: Any, targets: Any, soft_s: float, lend: Any, t: float) -> None:
+        """Apply a policy's targets at ``t``."""
+        if stamp != 0:
+            apply_targets(borrowed(s), targets, soft_s, lend, t)
+
+    @cached_kernel
+    def speed(s: Any, factors: Any, t: float) -> None:
+        """How many times as fast the iterations of every pool run from ``t`` on."""
+        if stamp != 0:
+            apply_speed(borrowed(s), factors, t)
+
+    @cached_kernel
+    def fault(
+        s: Any, kind: int, where: int, place: int, until: float, factor: float, t: float
+    ) -> None:
+        """One event of the plan of faults."""
+        if stamp != 0:
+            strike(borrowed(s), kind, where, place, until, factor, t)
 
     @cached_kernel
     def tend(s: Any, t: float) -> None:
@@ -55,12 +84,13 @@ def _entries(stamp: int) -> tuple[Callable[..., Any], ...]:
         if stamp != 0:
             close_books(borrowed(s))
 
-    return advance, scale, tend, observe, close
+    return advance, place, scale, speed, fault, tend, observe, close
 
 
-advance, scale, tend, observe, close = _entries(
+advance, place, scale, speed, fault, tend, observe, close = _entries(
     source_stamp(
         compiled,
+        faults,
         fleet,
         lifecycle,
         progress,
@@ -70,10 +100,12 @@ advance, scale, tend, observe, close = _entries(
         curves,
         accounting,
         batching,
+        faulting,
         heaps,
         loop,
         scaling,
         signals,
+        starting,
         state,
         waiting,
     )

@@ -10,17 +10,19 @@ from typing import Any
 
 import numpy as np
 
-from simulation.compiled import kernel
-from simulation.engine.batching import begin_run, finish_run, retire
+from simulation.compiled import kernel, outlined
+from simulation.engine.batching import begin_run, finish_run
 from simulation.engine.heaps import delivery_pop, delivery_push
+from simulation.engine.starting import retire, started
 from simulation.engine.waiting import enqueue, promote_aged
-from simulation.lifecycle import DRAINING, READY, STARTING
+from simulation.lifecycle import DRAINING, STARTING
 from simulation.results import REJECTED
 from simulation.routing import choose_instance, choose_region, releases
 
 
 @kernel
-def _append(s: Any, queue: Any, r: int) -> None:
+def append(s: Any, queue: Any, r: int) -> None:
+    """A request goes to the end of a queue, given as its head and tail."""
     s.requests[r].next = -1
     if queue[0] < 0:
         queue[0] = r
@@ -54,7 +56,7 @@ def _route(s: Any, r: int, t: float) -> None:
     if region >= 0:
         _send(s, r, region, slot, t)
     else:
-        _append(s, s.router_queue[request.model], r)
+        append(s, s.router_queue[request.model], r)
         s.router_waiting[request.model, request.home] += 1
 
 
@@ -64,7 +66,7 @@ def _arrive(s: Any, r: int, t: float) -> None:
     if request.outcome == REJECTED:
         return
     if s.deferrable[request.tier] and s.priority_after[request.tier] > 0.0:
-        _append(s, s.deferred[request.model, request.tier], r)
+        append(s, s.deferred[request.model, request.tier], r)
         s.deferred_count[request.model] += 1
         s.deferred_home[request.model, request.home] += 1
     else:
@@ -82,7 +84,7 @@ def _deliver(s: Any, r: int, t: float) -> None:
         _route(s, r, t)
 
 
-@kernel
+@outlined
 def flush_router(s: Any, model: int, t: float) -> None:
     """Route the requests that waited for a ready instance of ``model`` anywhere, oldest first."""
     r = s.router_queue[model, 0]
@@ -95,11 +97,15 @@ def flush_router(s: Any, model: int, t: float) -> None:
 
 
 @kernel
-def flush_pool(s: Any, pool: Any, t: float) -> None:
-    """An instance of a pool is there: route what waited for any of its services."""
-    for i in range(pool.services, pool.services + pool.service_count):
-        if s.router_queue[s.pool_services[i], 0] >= 0:
-            flush_router(s, s.pool_services[i], t)
+def flush_opened(s: Any, t: float) -> None:
+    """Route what waited for any service of the pools that have an instance more."""
+    for p in range(s.pools.shape[0]):
+        pool = s.pools[p]
+        if pool.opened:
+            pool.opened = 0
+            for i in range(pool.services, pool.services + pool.service_count):
+                if s.router_queue[s.pool_services[i], 0] >= 0:
+                    flush_router(s, s.pool_services[i], t)
 
 
 @kernel
@@ -154,16 +160,13 @@ def tend_deferred(s: Any, t: float) -> None:
 def _step(s: Any, slot: int, t: float) -> None:
     instance = s.instances[slot]
     pool = s.pools[instance.pool]
+    if instance.status == STARTING:
+        started(s, slot, t)
+        flush_opened(s, t)
+        return
     completed = finish_run(s, slot, t)
-    starting = instance.status == STARTING
-    if starting:
-        instance.status = READY
-        pool.starting -= 1
-        pool.ready += 1
     begin_run(s, slot, t)
-    if starting:
-        flush_pool(s, pool, t)
-    elif instance.status == DRAINING and instance.running == 0:
+    if instance.status == DRAINING and instance.running == 0:
         retire(s, slot, t)
     for _ in range(completed):
         for i in range(pool.services, pool.services + pool.service_count):
@@ -171,17 +174,17 @@ def _step(s: Any, slot: int, t: float) -> None:
 
 
 @kernel
-def advance_until(s: Any, until: float) -> None:
-    """Process every event before ``until``."""
+def advance_until(s: Any, until: float, most: int) -> bool:
+    """Process every event before ``until``, but no more than ``most``; whether none is left."""
     clock = s.clock[0]
     total = s.requests.shape[0]
-    while True:
+    for _ in range(most):
         arrival = s.requests[clock.arrival].arrival if clock.arrival < total else np.inf
         delivery = s.delivery_time[0] if clock.deliveries > 0 else np.inf
         event = s.instances[s.event_slot[0]].when if clock.instances > 0 else np.inf
         t = min(arrival, delivery, event)
         if t >= until or t == np.inf:
-            return
+            return True
         if arrival == t:
             clock.arrival += 1
             _arrive(s, clock.arrival - 1, t)
@@ -189,3 +192,4 @@ def advance_until(s: Any, until: float) -> None:
             _deliver(s, delivery_pop(s), t)
         else:
             _step(s, s.event_slot[0], t)
+    return False

@@ -19,7 +19,7 @@ class Observer:
     def __init__(self, s: State, policy: ScalingPolicy) -> None:
         self._s = s
         self._wants_signals = bool(getattr(policy, "wants_signals", False))
-        self._router_pool = _router_pools(s)
+        self._router_pool = router_pools(s)
         counts = s.pools["service_count"]
         self._pool_of_service = np.repeat(np.arange(len(s.pools)), counts)
         self._observed_s = 0.0
@@ -51,6 +51,7 @@ class Observer:
             input_tps=input_tps,
             signals=self._signals(since_s) if self._wants_signals else None,
             deferred=deferred.astype(np.int64),
+            spare=s.pools["lent"].copy(),
         )
 
     def _signals(self, since_s: float) -> Signals:
@@ -83,7 +84,7 @@ def _over(amount: Array, of: Array) -> FloatArray:
     return out
 
 
-def _router_pools(s: State) -> Array:
+def router_pools(s: State) -> Array:
     """``[services, regions]``: the pool that answers for requests waiting at a region's router, the
     first of the service in the region nearest to home that has one."""
     services, regions = s.router_waiting.shape

@@ -7,27 +7,17 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
 from simulation import invariants
-from simulation.engine import entry
-from simulation.engine.observing import Observer
-from simulation.engine.state import (
-    S_BUSY,
-    S_DRAINING,
-    S_INPUT,
-    S_KV,
-    S_OUTPUT,
-    S_READY,
-    S_STARTING,
-    Array,
-    State,
-    allocate,
-)
+from simulation.engine import acting, entry, reporting
+from simulation.engine.clockwork import Clockwork
+from simulation.engine.observing import Observer, router_pools
+from simulation.engine.state import Array, State, allocate
 from simulation.errors import SimulationError
+from simulation.faults import plan
 from simulation.fleet import Fleet
 from simulation.policies.base import ScalingPolicy, actions_of
-from simulation.results import PoolSeries, PoolTotals, RequestLog, SimulationResult
+from simulation.results import SimulationResult
 from simulation.trace import Trace
 
 DRAIN_S = 4 * 3600.0  # how long stragglers may take after the window
@@ -54,17 +44,21 @@ def simulate(
 
     Models, regions and tiers of the trace are matched to the fleet by name; requests of a model
     without a pool are rejected and counted. ``progress(fraction)`` is called now and then and may
-    raise to cancel. The engine draws no random numbers: ``seed`` is recorded for the result, and
-    the same inputs give the same bytes. Raises ``SimulationError`` for inputs that cannot be
-    simulated and ``InvariantViolated`` if the result breaks a law (a bug).
+    raise to cancel; it is called at least about once a second. Only faults are random: the fleet's
+    are drawn from ``seed`` before anything runs, so that the same inputs give the same bytes.
+    Raises ``SimulationError`` for inputs that cannot be simulated and ``InvariantViolated`` if the
+    result breaks a law (a bug).
     """
     began = time.perf_counter()
     interval_s = float(interval_s)
     trace, duration_s = _window(trace, fleet, policy, duration_s, interval_s)
-    s, reasons = allocate(trace, fleet, duration_s, interval_s)
-    entry.scale(s, _targets(policy.reset(fleet), fleet), 0.0, True)
-    waiting = _run_window(s, fleet, policy, duration_s, interval_s, progress)
-    _drain(s, duration_s, policy.interval_s)
+    s, reasons = allocate(trace, fleet, duration_s, interval_s, seed)
+    regions = tuple(region.name for region in fleet.regions)
+    faults = plan(fleet.faults, s.pools["maximum"], regions, duration_s, seed)
+    clockwork = Clockwork(s, faults, duration_s, progress)
+    acting.place(s, fleet, policy.reset(fleet))
+    waiting, held = _run_window(s, fleet, policy, duration_s, interval_s, clockwork)
+    _drain(s, duration_s, policy.interval_s, clockwork)
     entry.close(s)
     result = SimulationResult(
         policy=policy.name,
@@ -72,23 +66,10 @@ def simulate(
         fleet=fleet,
         trace=trace,
         duration_s=duration_s,
-        requests=_request_log(s),
-        series=_series(s, duration_s, interval_s, waiting),
-        totals=PoolTotals(
-            **{
-                name: s.pools[name].copy()
-                for name in (
-                    "starting_s",
-                    "idle_s",
-                    "prefill_s",
-                    "decode_s",
-                    "iterations",
-                    "preemptions",
-                    "outside",
-                )
-            }
-        ),
-        reject_reasons=reasons,
+        requests=reporting.request_log(s),
+        series=reporting.pool_series(s, duration_s, interval_s, waiting, held),
+        totals=reporting.pool_totals(s),
+        reject_reasons=reasons | reporting.lost(s),
         wall_seconds=time.perf_counter() - began,
     )
     invariants.check_state(s.pools, s.instances, int(s.clock[0]["open"]))
@@ -142,26 +123,21 @@ def _before(trace: Trace, end_s: float) -> Trace:
     return trace if keep.stop == len(trace) else trace.rows(keep)
 
 
-def _targets(wanted: npt.NDArray[np.int64], fleet: Fleet) -> npt.NDArray[np.int64]:
-    targets = np.array(wanted, np.int64, order="C")  # writable: one compiled signature
-    if targets.shape != (len(fleet.pools),):
-        raise SimulationError("A policy must name one instance count per pool of the fleet.")
-    return targets
-
-
 def _run_window(
     s: State,
     fleet: Fleet,
     policy: ScalingPolicy,
     duration_s: float,
     interval_s: float,
-    progress: Callable[[float], None] | None,
-) -> Array:
-    """Advance to the end of the window; requests waiting per pool at the end of each interval."""
+    clockwork: Clockwork,
+) -> tuple[Array, Array]:
+    """Advance to the end of the window; per pool at the end of each interval the requests waiting
+    at its instances, and those held for it at the router and in the NIW queue."""
     intervals = s.series.shape[2]
-    waiting = np.zeros((len(fleet.pools), intervals))
+    waiting, held = np.zeros((2, len(fleet.pools), intervals))
     observe = Observer(s, policy)
-    control, interval, reported = 1, 0, 0.0
+    router_pool = router_pools(s)
+    control, interval = 1, 0
     now = 0.0
     while now < duration_s:
         next_control = control * float(policy.interval_s)
@@ -169,61 +145,24 @@ def _run_window(
         if interval == intervals - 1:
             interval_end = duration_s
         now = float(min(next_control, interval_end))
-        entry.advance(s, now)
+        clockwork.advance(now)
         if now == interval_end:
             waiting[:, interval] = s.pools["waiting"]
+            np.add.at(held[:, interval], router_pool, s.router_waiting + s.deferred_home)
             interval += 1
         if now == next_control:
             control += 1
             if now < duration_s:
-                asked = actions_of(policy.decide(observe(now)))
-                entry.scale(s, _targets(asked.targets, fleet), now, False)
+                acting.act(s, fleet, actions_of(policy.decide(observe(now))), now)
                 entry.tend(s, now)
-        if progress is not None and now / duration_s >= reported + 0.01:
-            reported = now / duration_s
-            progress(reported)
-    return waiting
+    return waiting, held
 
 
-def _drain(s: State, duration_s: float, interval_s: float) -> None:
+def _drain(s: State, duration_s: float, interval_s: float, clockwork: Clockwork) -> None:
     now, ticks = duration_s, 0
     while s.clock[0]["open"] and now < duration_s + DRAIN_S:
         ticks += 1
         now = float(min(duration_s + ticks * interval_s, duration_s + DRAIN_S))
-        if entry.advance(s, now):
+        clockwork.advance(now)
+        if s.clock[0]["open"]:
             entry.tend(s, now)
-
-
-def _request_log(s: State) -> RequestLog:
-    requests = s.requests
-    pool = requests["pool"].copy()
-    away = np.where(pool < 0, 0.0, s.latency[requests["home"], s.pools["region"][pool]])
-    osl = requests["osl"]
-    gaps = np.where(osl > 1, osl - 1.0, np.nan)
-    return RequestLog(
-        outcome=requests["outcome"].copy(),
-        pool=pool,
-        first_token_s=requests["first"].copy(),
-        last_token_s=requests["last"].copy(),
-        ttft_s=requests["first"] + away - requests["arrival"],
-        tbt_s=(requests["last"] - requests["first"]) / gaps,
-        e2e_s=requests["last"] + away - requests["arrival"],
-    )
-
-
-def _series(s: State, duration_s: float, interval_s: float, waiting: Array) -> PoolSeries:
-    intervals = s.series.shape[2]
-    starts = np.arange(intervals) * interval_s
-    width = np.minimum(starts + interval_s, duration_s) - starts
-    capacity = s.series[S_READY] * s.pools["kv_capacity"][:, None]
-    return PoolSeries(
-        interval_s=interval_s,
-        ready=s.series[S_READY] / width,
-        starting=s.series[S_STARTING] / width,
-        draining=s.series[S_DRAINING] / width,
-        busy=s.series[S_BUSY] / width,
-        utilisation=s.series[S_KV] / np.where(capacity > 0, capacity, 1.0),
-        waiting=waiting,
-        input_tokens=s.series[S_INPUT].copy(),
-        output_tokens=s.series[S_OUTPUT].copy(),
-    )

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from simulation.compiled import kernel
 from simulation.engine.accounting import settle
-from simulation.engine.batching import retire
 from simulation.engine.heaps import schedule
-from simulation.engine.loop import flush_pool
+from simulation.engine.loop import flush_opened
+from simulation.engine.starting import place_first, place_lent, register, retire, start
+from simulation.engine.waiting import interrupt
 from simulation.lifecycle import DRAINING, OFF, READY, STARTING
 from simulation.progress import iterations_done
 from simulation.ranking import rank
@@ -16,14 +19,17 @@ from simulation.ranking import rank
 
 @kernel
 def _least_work(s: Any, p: int, status: int, t: float) -> int:
-    best, best_work = -1, 0
+    """Of the instances of a pool in a status the one with the fewest remaining tokens; of those
+    that drain one that may come back softly goes before the others."""
+    best, best_work, best_soft = -1, 0, False
     for slot in range(s.pools[p].first, s.pools[p].first + s.pools[p].top):
         instance = s.instances[slot]
         if instance.status != status:
             continue
         work = instance.work - iterations_done(instance, t) * instance.decodes
-        if best < 0 or work < best_work:
-            best, best_work = slot, work
+        soft = status == DRAINING and instance.soft_until > t
+        if best < 0 or (soft and not best_soft) or (soft == best_soft and work < best_work):
+            best, best_work, best_soft = slot, work, soft
     return best
 
 
@@ -32,72 +38,102 @@ def _newest_starting(s: Any, p: int) -> int:
     best = -1
     for slot in range(s.pools[p].first, s.pools[p].first + s.pools[p].top):
         instance = s.instances[slot]
-        if instance.status == STARTING and (best < 0 or instance.born >= s.instances[best].born):
+        if instance.status == STARTING and (best < 0 or instance.asked >= s.instances[best].asked):
             best = slot
     return best
 
 
 @kernel
-def _start(s: Any, p: int, t: float, ready_now: bool) -> None:
+def _take_back(s: Any, p: int, t: float) -> None:
     pool = s.pools[p]
-    slot = pool.first
-    while slot < pool.first + pool.top and s.instances[slot].status != OFF:
-        slot += 1
-    pool.top = max(pool.top, slot + 1 - pool.first)
+    slot = _least_work(s, p, DRAINING, t)
+    settle(s, slot, t)
     instance = s.instances[slot]
-    instance.pool, instance.born, instance.settled = p, t, t
-    instance.partial = instance.fresh = instance.newest = -1
-    instance.urgent = instance.low = -1
-    instance.place = -1
-    if ready_now:
-        instance.status = READY
-        pool.ready += 1
-        rank(s, slot)
-    else:
-        instance.status = STARTING
-        pool.starting += 1
-        schedule(s, slot, t + pool.startup)
+    instance.status = READY
+    instance.soft_until, instance.lending = 0.0, 0
+    if instance.k == 0 and instance.waiting == 0:
+        schedule(s, slot, np.inf)
+    rank(s, slot)
+    pool.draining -= 1
+    pool.ready += 1
+    pool.opened = 1
+    pool.reinstated += 1
 
 
 @kernel
-def apply_targets(s: Any, targets: Any, t: float, ready_now: bool) -> None:
+def _take_out(s: Any, p: int, t: float, soft_s: float, lend: bool) -> None:
+    pool = s.pools[p]
+    if pool.starting > 0:
+        slot = _newest_starting(s, p)
+        s.instances[slot].lending = 1 if lend else 0
+        retire(s, slot, t)
+        return
+    slot = _least_work(s, p, READY, t)
+    settle(s, slot, t)
+    instance = s.instances[slot]
+    instance.status = DRAINING
+    instance.soft_until, instance.lending = t + soft_s, 1 if lend else 0
+    rank(s, slot)
+    pool.ready -= 1
+    pool.draining += 1
+    if instance.running == 0 and instance.waiting == 0:
+        retire(s, slot, t)
+
+
+@kernel
+def apply_targets(s: Any, targets: Any, soft_s: float, lend: Any, t: float) -> None:
     """Bring ready + starting instances of every pool to ``targets[pools]``, clipped to its limits.
 
-    Scale-out first takes draining instances back (fewest remaining tokens first), then starts new
-    ones; scale-in first cancels starting ones (newest first), then drains ready ones (fewest
-    remaining tokens first). So draining and starting never coexist in a pool, and instances never
-    outnumber its maximum.
+    Scale-out first takes draining instances back (those of a soft scale-in first, fewest remaining
+    tokens first), then starts others (``engine.starting``); scale-in first cancels starting ones
+    (newest first), then drains ready ones (fewest remaining tokens first), which stay for
+    ``soft_s`` and are then lent out where ``lend[pools]`` says so. So draining and starting never
+    coexist in a pool, and instances never outnumber its maximum. Nothing starts in a region that is
+    down.
     """
     for p in range(s.pools.shape[0]):
         pool = s.pools[p]
+        if pool.down:
+            continue
         target = min(max(targets[p], pool.minimum), pool.maximum)
-        reinstated = False
         while pool.ready + pool.starting < target:
             if pool.draining > 0:
-                slot = _least_work(s, p, DRAINING, t)
-                settle(s, slot, t)
-                s.instances[slot].status = READY
-                rank(s, slot)
-                pool.draining -= 1
-                pool.ready += 1
-                reinstated = True
+                _take_back(s, p, t)
             else:
-                _start(s, p, t, ready_now)
+                start(s, p, t)
         while pool.ready + pool.starting > target:
-            if pool.starting > 0:
-                retire(s, _newest_starting(s, p), t)
-                continue
-            slot = _least_work(s, p, READY, t)
-            settle(s, slot, t)
-            instance = s.instances[slot]
-            instance.status = DRAINING
-            rank(s, slot)
-            pool.ready -= 1
-            pool.draining += 1
-            if instance.running == 0 and instance.waiting == 0:
-                retire(s, slot, t)
-        if reinstated:
-            flush_pool(s, pool, t)
+            _take_out(s, p, t, soft_s, lend[p])
+        flush_opened(s, t)
+    for group in range(s.clock[0].groups):
+        register(s, group, t)
+    flush_opened(s, t)
+
+
+@kernel
+def place_all(s: Any, targets: Any) -> None:
+    """The instances of time 0: those wanted are ready at once, and those lent out are."""
+    for p in range(s.pools.shape[0]):
+        pool = s.pools[p]
+        target = min(max(targets[p], pool.minimum), pool.maximum)
+        for _ in range(target):
+            place_first(s, p, 0.0)
+        for _ in range(min(pool.lent_first, pool.maximum - target)):
+            place_lent(s, p, 0.0)
+        pool.warm = max(pool.warm, 0)
+
+
+@kernel
+def apply_speed(s: Any, speed: Any, t: float) -> None:
+    """From each instance's next iteration on, iterations ``speed[pools]`` times as fast."""
+    for p in range(s.pools.shape[0]):
+        pool = s.pools[p]
+        if pool.pace == 1.0 / speed[p]:
+            continue
+        pool.pace = 1.0 / speed[p]
+        for slot in range(pool.first, pool.first + pool.top):
+            if s.instances[slot].k > 1:
+                interrupt(s, slot, t)
+                rank(s, slot)
 
 
 @kernel

@@ -10,7 +10,7 @@ from typing import Any
 
 from simulation.compiled import kernel
 from simulation.engine.accounting import settle
-from simulation.lifecycle import OFF
+from simulation.lifecycle import LENT, OFF
 from simulation.progress import iterations_done
 
 FIELDS = (
@@ -43,7 +43,7 @@ def measure(s: Any, t: float) -> None:
         pool = s.pools[p]
         for slot in range(pool.first, pool.first + pool.top):
             instance = s.instances[slot]
-            if instance.status == OFF:
+            if instance.status == OFF or instance.status == LENT:
                 continue
             settle(s, slot, t)
             done = iterations_done(instance, t) * instance.decodes

@@ -10,10 +10,12 @@ import numpy.typing as npt
 
 from simulation.compiled import borrow, kernel
 from simulation.errors import SimulationError
+from simulation.faults import failing_starts
 from simulation.fleet import BATCHING, ROUTERS, Fleet, Pool
 from simulation.performance.profile import iteration_s
 from simulation.ranking import NEVER
-from simulation.results import REJECTED, UNFINISHED
+from simulation.results import INSTANCE_FAILED, LOST, REJECTED, UNFINISHED
+from simulation.starting import StartUp
 from simulation.trace import Trace
 
 Array = npt.NDArray[Any]
@@ -22,6 +24,8 @@ NO_POOL = "no pool serves the model"
 NO_TIER = "no pool of the model takes the tier"
 TOO_LONG = "input and output exceed the KV capacity of every pool of the model"
 BEYOND_CONTEXT = "input and output exceed the model's maximum context"
+
+L_FAILED = LOST.index(INSTANCE_FAILED)  # place in State.lost
 
 # Rows of State.series, each [pools, intervals]
 (
@@ -59,6 +63,7 @@ REQUEST = np.dtype(
         ("pool", "i2"),
         ("outcome", "i1"),
         ("carried", "i1"),  # its KV cache comes from a prefill instance
+        ("tries", "i1"),  # instances lost under it
     ],
     align=True,
 )
@@ -101,6 +106,14 @@ INSTANCE = np.dtype(
         ("told", "i8"),  # output tokens of the current run already among ``given`` of its pool
         ("settled", "f8"),  # time up to which hours are counted
         ("born", "f8"),  # asked for
+        ("asked", "f8"),  # the last time; later than born where it was lent out in between
+        ("source", "i8"),  # where its start took it from: engine.starting
+        ("loaded", "i8"),  # started, and waits to be registered
+        ("fails", "i8"),  # its start will
+        ("lending", "i8"),  # goes to the spot pool, not off, when it is taken out
+        ("soft_until", "f8"),  # draining: stays so long, and may come back
+        ("slow", "f8"),  # how many times as long its iterations take ...
+        ("slow_until", "f8"),  # ... and until when
     ],
     align=True,
 )
@@ -120,7 +133,21 @@ POOL = np.dtype(
         ("shared_link", "f8"),  # bytes/s of all of them
         ("shared_free", "f8"),  # when it is through with what it was given
         ("hands", "i8"),  # whether requests go on to a decode pool after their first token
-        ("startup", "f8"),
+        ("startup", "f8"),  # of a new instance with the weights on its host
+        ("remote", "f8"),  # of one without
+        ("reclaim", "f8"),  # of a lent one of the model
+        ("same_architecture", "f8"),  # of one that another model lent out, inf: not done
+        ("other_model", "f8"),
+        ("warm", "i8"),  # hosts without an instance that have the weights
+        ("model", "i8"),
+        ("architecture", "i8"),  # -1: like no other
+        ("hardware", "i8"),  # region, GPU type and how many of them
+        ("lent_first", "i8"),  # lent out at time 0
+        ("group", "i8"),  # pools that register together, -1: none
+        ("side", "i8"),  # of the group: prefill 0, decode 1
+        ("pace", "f8"),  # seconds of an iteration over those of the profile
+        ("down", "i8"),  # outages of its region going on
+        ("opened", "i8"),  # it has an instance more, and requests may wait for it
         ("services", "i8"),  # its services in State.pool_services begin here ...
         ("service_count", "i8"),  # ... and are so many
         ("region", "i8"),
@@ -135,6 +162,12 @@ POOL = np.dtype(
         ("ready", "i8"),
         ("starting", "i8"),
         ("draining", "i8"),
+        ("lent", "i8"),
+        ("starts", "i8"),  # asked for after time 0
+        ("reinstated", "i8"),  # draining ones taken back
+        ("failed_starts", "i8"),
+        ("failures", "i8"),  # instances lost
+        ("retried", "i8"),  # requests that began again
         ("waiting", "i8"),
         ("arrived_tokens", "i8"),  # since the last control instant
         ("iterations", "i8"),
@@ -176,6 +209,10 @@ CLOCK = np.dtype(
         ("routed", "i8"),  # requests given to an instance so far
         ("duration", "f8"),
         ("interval", "f8"),
+        ("groups", "i8"),  # of pools that register together
+        ("ratio_low", "f8"),  # prefill over decode instances
+        ("ratio_high", "f8"),
+        ("retries", "i8"),
         ("region_threshold", "f8"),
         ("release_one_below", "f8"),
         ("release_two_below", "f8"),
@@ -213,6 +250,9 @@ class State(NamedTuple):
     deferred_home: Array  # int64[M, R]: likewise, by home
     deferrable: Array  # bool[T]
     priority_after: Array  # float64[T]
+    started: Array  # int64[P, 4]: starts by source (engine.starting)
+    start_fails: Array  # bool[P, STARTS or 0]: which starts fail
+    lost: Array  # int64: requests given up, by results.LOST
 
 
 @kernel
@@ -244,17 +284,21 @@ def borrowed(s: Any) -> Any:
         borrow(s.deferred_home),
         borrow(s.deferrable),
         borrow(s.priority_after),
+        borrow(s.started),
+        borrow(s.start_fails),
+        borrow(s.lost),
     )
 
 
 NO_LIMIT = 1 << 40  # tokens
+MANY = 1 << 60  # hosts
 MOST_PLACES = 1_000_000_000  # in the batches of all instances there may be, 12 bytes each
 COMPUTE_TOKENS = 2048  # prompt tokens of an iteration in which computing binds, at most the budget
 WATERMARK = 0.01  # share of KV kept free at admission; vLLM's default
 
 
 def allocate(
-    trace: Trace, fleet: Fleet, duration_s: float, interval_s: float
+    trace: Trace, fleet: Fleet, duration_s: float, interval_s: float, seed: int = 0
 ) -> tuple[State, dict[str, int]]:
     """The state before time 0 (no instance yet) and the requests refused by reason."""
     takers = services(fleet)
@@ -273,6 +317,11 @@ def allocate(
     clock = np.zeros(1, CLOCK)
     clock["open"] = int((requests["outcome"] != REJECTED).sum())
     clock["duration"], clock["interval"] = duration_s, interval_s
+    clock["groups"], clock["retries"] = pools["group"].max(initial=-1) + 1, fleet.retries
+    if fleet.registration is not None:
+        ratio, tolerance = fleet.registration.ratio, fleet.registration.tolerance
+        clock["ratio_low"] = ratio * max(1.0 - tolerance, 1e-9)
+        clock["ratio_high"] = ratio * (1.0 + tolerance)
     for name in ("region_threshold", "release_one_below", "release_two_below"):
         clock[name] = getattr(fleet.routing, name)
 
@@ -310,6 +359,9 @@ def allocate(
         deferred_home=np.zeros((m, r), np.int64),
         deferrable=np.array([tier.deferrable for tier in fleet.tiers], bool),
         priority_after=np.array([tier.priority_after_s for tier in fleet.tiers], np.float64),
+        started=np.zeros((len(pools), 4), np.int64),
+        start_fails=failing_starts(fleet.faults, len(pools), seed),
+        lost=np.zeros(len(LOST), np.int64),
     )
     return state, reasons
 
@@ -440,9 +492,18 @@ def _pools(fleet: Fleet) -> tuple[Array, Array]:
             row["hands"] = 1
             row["kv_bytes"], row["link"] = pool.link.kv_bytes_per_token, pool.link.bytes_s
             row["shared_link"] = pool.link.shared_bytes_s
-        row["startup"] = pool.startup_s
+        _set_starts(row, pool)
         row["region"] = regions.index(pool.region)
         row["minimum"], row["maximum"] = pool.minimum, pool.maximum
+    pools["pace"] = 1.0
+    for name, kind in (
+        ("model", [pool.model for pool in fleet.pools]),
+        ("architecture", [pool.architecture for pool in fleet.pools]),
+        ("hardware", [(p.region, p.gpu.name, p.gpus_per_instance) for p in fleet.pools]),
+    ):
+        pools[name] = [list(kind).index(value) for value in kind]
+    pools["architecture"][[not pool.architecture for pool in fleet.pools]] = -1
+    _set_groups(pools, fleet)
     pools["width"] = [1 << max(int(maximum) - 1, 0).bit_length() for maximum in pools["maximum"]]
     pools["tree"] = 2 * (np.cumsum(pools["width"]) - pools["width"])
     pools["first"] = np.cumsum(pools["maximum"]) - pools["maximum"]
@@ -450,3 +511,26 @@ def _pools(fleet: Fleet) -> tuple[Array, Array]:
     for packed_row, values in zip(packed, curves.values(), strict=True):
         packed_row[: len(values)] = values
     return pools, packed
+
+
+def _set_starts(row: Any, pool: Pool) -> None:
+    start = pool.start_up or StartUp(local_s=pool.startup_s, remote_s=pool.startup_s)
+    row["startup"], row["remote"], row["reclaim"] = start.local_s, start.remote_s, start.reclaim_s
+    other = np.inf if start.other_model_s is None else start.other_model_s
+    row["other_model"] = other
+    same = start.same_architecture_s
+    row["same_architecture"] = other if same is None else same
+    row["warm"] = MANY if start.warm_hosts is None else start.warm_hosts
+    row["lent_first"] = start.lent
+
+
+def _set_groups(pools: Array, fleet: Fleet) -> None:
+    """Prefill and decode pools of one model and region register together."""
+    pools["group"] = -1
+    if fleet.registration is None:
+        return
+    known: dict[tuple[str, str], int] = {}
+    for row, pool in zip(pools, fleet.pools, strict=True):
+        if pool.role != "both":
+            row["group"] = known.setdefault((pool.model, pool.region), len(known))
+            row["side"] = int(pool.role == "decode")

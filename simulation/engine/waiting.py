@@ -80,8 +80,8 @@ def enqueue(s: Any, slot: int, r: int, t: float) -> None:
     else:
         pool.arrived_tokens += request.isl
         count_arrival(s, instance.pool, t, request.isl)
-        instance.work += request.isl + (1 if pool.hands else request.osl)
-        instance.pending += request.isl
+        instance.work += request.isl + (request.generated + 1 if pool.hands else request.osl)
+        instance.pending += request.isl + request.generated
     request.pool = instance.pool
     if instance.k == 0:
         settle(s, slot, t)

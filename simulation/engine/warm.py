@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from simulation.engine.run import simulate
+from simulation.faults import Crash
 from simulation.fleet import Fleet, Pool, Region, Tier
 from simulation.performance.linear import LinearProfile
 from simulation.performance.specs import GpuSpec, Provenance
-from simulation.policies.flat import Flat
+from simulation.policies.base import Actions, IntArray, Observation
 from simulation.trace import Trace
 
 
@@ -22,8 +23,22 @@ def warm_up() -> float:
         regions=(Region("r", 1.0, 1.0),),
         pools=(Pool("m", "r", profile, gpu, 1, 1, 1, 1.0, 1.0),),
         latency_s=np.zeros((1, 1)),
+        faults=(Crash(0, 1.5),),
     )
     zero, one = np.zeros(1), np.ones(1, np.int32)
     code = np.zeros(1, np.int16)
     trace = Trace(zero, one, one, code, code, code, ("m",), ("r",), ("t",), 0.0, "synthesised")
-    return simulate(trace, fleet, Flat([1], interval_s=1.0), duration_s=2.0).wall_seconds
+    return simulate(trace, fleet, _Everything(), duration_s=3.0).wall_seconds
+
+
+class _Everything:
+    """Asks for all that a policy may ask for."""
+
+    name = "everything"
+    interval_s = 1.0
+
+    def reset(self, fleet: Fleet) -> IntArray:
+        return np.ones(len(fleet.pools), np.int64)
+
+    def decide(self, observation: Observation) -> Actions:
+        return Actions(np.ones(1, np.int64), 1.0, np.ones(1, np.bool_), speed=np.ones(1))

@@ -60,13 +60,14 @@ def pool(
     )
 
 
-def fleet(*pools, tiers=(TIER,), regions=("r",), latency=None, routing=None):
+def fleet(*pools, tiers=(TIER,), regions=("r",), latency=None, routing=None, **how):
     return Fleet(
         tiers=tuple(tiers),
         regions=tuple(Region(name, 400.0, 1.25) for name in regions),
         pools=pools or (pool(),),
         latency_s=np.zeros((len(regions),) * 2) if latency is None else np.array(latency, float),
         routing=routing or Routing(),
+        **how,
     )
 
 

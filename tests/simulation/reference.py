@@ -80,6 +80,7 @@ class Job:
     region: int = -1
     running: bool = False
     carried: bool = False  # its KV cache came from a prefill instance
+    tier: int = 0
 
 
 @dataclass
@@ -89,6 +90,9 @@ class Instance:
     timing: Callable = linear_s
     batching: str = "chunked"
     role: str = "both"
+    tiers: tuple[int, ...] | None = None  # None: takes all
+    slow: float = 1.0
+    alive: bool = True
     link: object = None
     link_free: float = 0.0
     handed: list = field(default_factory=list)  # (job, when its KV cache is there)
@@ -214,6 +218,7 @@ class Instance:
         contexts = [job.isl + job.given for job in self.decoding]
         pieces = [(job.isl + job.given - job.to_prefill, take) for job, take in self.chunks]
         length, measured = self.timing(profile, contexts, pieces)
+        length *= self.slow
         self.outside += not measured
         self.held += self.kv * length
         given = len(self.decoding) + sum(job.to_prefill == take for job, take in self.chunks)
@@ -226,39 +231,72 @@ class Instance:
         self.iterations += 1
         self.next_event = now + length
 
+    def lose(self) -> list[Job]:
+        """It is gone; its requests, with the tokens they have, in the order they go elsewhere."""
+        displaced = self.batch + self.queue
+        for job in displaced:
+            job.kv = job.to_prefill = 0
+            job.running = job.carried = False
+        self.batch, self.queue, self.decoding = [], [], []
+        self.alive, self.in_iteration, self.next_event = False, False, math.inf
+        return displaced
 
-def serve(instances: list[Instance], jobs: list[Job], latency=((0.0,),), threshold=0.7) -> None:
-    """Serve ``jobs`` (in order of arrival) to the end, routed as methods.md E4 says."""
+
+def serve(
+    instances: list[Instance], jobs: list[Job], latency=((0.0,),), threshold=0.7, faults=()
+) -> None:
+    """Serve ``jobs`` (in order of arrival) to the end, routed as methods.md E4 says. ``faults``, in
+    order of time: (time, n, factor), the n-th instance alive is slow by a factor, or lost at 0."""
     regions = range(len(latency))
 
-    def best(region):
-        here = (i for i in instances if i.region == region and i.role != "decode")
-        return min(here, key=lambda i: i.remaining, default=None)
+    def eligible(job, region):
+        return [
+            i
+            for i in instances
+            if i.region == region
+            and i.role != "decode"
+            and i.alive
+            and (i.tiers is None or job.tier in i.tiers)
+        ]
 
-    def utilisation(region):
-        here = [i for i in instances if i.region == region and i.role != "decode"]
+    def best(job, region):
+        return min(eligible(job, region), key=lambda i: i.remaining, default=None)
+
+    def utilisation(job, region):
+        here = eligible(job, region)
         return sum(i.kv for i in here) / sum(i.profile.kv_capacity_tokens for i in here)
 
-    coming = list(jobs)
+    def route(job, now):
+        order = sorted(regions, key=lambda r: (r != job.home, latency[job.home][r]))
+        order = [r for r in order if best(job, r) is not None]
+        under = [r for r in order if utilisation(job, r) < threshold]
+        region = under[0] if under else min(order, key=lambda r: utilisation(job, r))
+        wire = latency[job.home][region]
+        if wire > 0:
+            on_wire.append((now + wire, jobs.index(job), region))
+        else:
+            best(job, region).enqueue(job, now)
+
+    coming, faults = list(jobs), list(faults)
     on_wire: list[tuple[float, int, int]] = []
     while True:
         arrival = coming[0].arrival if coming else math.inf
         delivery = min(on_wire)[0] if on_wire else math.inf
         event = min(i.next_event for i in instances)
-        now = min(arrival, delivery, event)
+        fault = faults[0][0] if faults else math.inf
+        now = min(arrival, delivery, event, fault)
         if now == math.inf:
             return
-        if arrival == now:
-            job = coming.pop(0)
-            order = sorted(regions, key=lambda r: (r != job.home, latency[job.home][r]))
-            order = [r for r in order if best(r) is not None]
-            under = [r for r in order if utilisation(r) < threshold]
-            region = under[0] if under else min(order, key=utilisation)
-            wire = latency[job.home][region]
-            if wire > 0:
-                on_wire.append((now + wire, jobs.index(job), region))
+        if fault == now:
+            _, n, factor = faults.pop(0)
+            struck = [i for i in instances if i.alive][n]
+            if factor:
+                struck.slow = factor
             else:
-                best(region).enqueue(job, now)
+                for job in struck.lose():
+                    route(job, now)
+        elif arrival == now:
+            route(coming.pop(0), now)
         elif delivery == now:
             top = min(on_wire)
             on_wire.remove(top)
@@ -268,7 +306,7 @@ def serve(instances: list[Instance], jobs: list[Job], latency=((0.0,),), thresho
                 held = {id(i): i.kv + sum(j.isl + j.given for j in i.queue) for i in takers}
                 min(takers, key=lambda i: held[id(i)]).enqueue(job, now)
             else:
-                best(top[2]).enqueue(job, now)
+                best(job, top[2]).enqueue(job, now)
         else:
             one = next(i for i in instances if i.next_event == now)
             one.event(now)

@@ -146,7 +146,9 @@ def test_every_call_uses_the_one_compiled_signature():
     turned = busy_fleet()
     object.__setattr__(turned, "latency_s", np.asfortranarray(turned.latency_s))
     simulate(busy_day(100), turned, Flat([2, 2], interval_s=60), duration_s=600, interval_s=60)
-    for kernel in (entry.advance, entry.scale, entry.tend, entry.observe, entry.close):
+    for kernel in (entry.advance, entry.place, entry.scale, entry.speed, entry.fault, entry.tend):
+        assert len(kernel.signatures) == 1
+    for kernel in (entry.observe, entry.close):
         assert len(kernel.signatures) == 1
 
 
@@ -167,6 +169,7 @@ def tampered(result, part, name, change):
         ("requests", "pool", lambda v: v.__setitem__(0, -1), "nowhere"),
         ("totals", "idle_s", lambda v: v.__iadd__(1.0), "idle"),
         ("totals", "starting_s", lambda v: v.__iadd__(1.0), "starting"),
+        ("totals", "donated_s", lambda v: v.__iadd__(1.0), "donated"),
         ("series", "busy", lambda v: v.__imul__(1.5), "busy"),
         ("series", "utilisation", lambda v: v.__iadd__(1.0), "more KV"),
     ],

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from simulation.engine import simulate
-from simulation.fleet import KvLink, Routing
+from simulation.faults import Crash, SlowInstance
+from simulation.fleet import KvLink, Routing, Tier
 from simulation.performance.adjusted import adjusted
 from simulation.performance.curves import NOTHING, Part, grid
 from simulation.policies.flat import Flat
@@ -225,3 +226,76 @@ def test_any_curve(block):
         inside += one.iterations - one.outside
         preemptions += one.preemptions
     assert min(outside, inside, preemptions) > 0
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_lost_and_slow_instances(block):
+    """Requests of lost instances begin again with what they had; slow ones take their time."""
+    retried = 0
+    for seed in range(block * 50, block * 50 + 50):
+        rng = np.random.default_rng(40_000 + seed)
+        arrivals, isl, osl = random_requests(rng, 40)
+        prof = random_profile(rng, int((isl + osl).max()))
+        count = int(rng.integers(2, 6))
+        times = np.sort(np.floor(rng.uniform(0, arrivals[-1] + 2.0, count + 1) * 512) / 512)
+        events, alive = [], count
+        for time in times:
+            n = int(rng.integers(alive))
+            if alive > 1 and rng.random() < 0.7:
+                events.append((time, n, 0))
+                alive -= 1
+            else:
+                events.append((time, n, float(rng.choice([0.5, 2.0, 4.0]))))
+        faults = tuple(
+            SlowInstance(0, time, 1e9, factor, n) if factor else Crash(0, time, n)
+            for time, n, factor in events
+        )
+        instances = [Instance(prof) for _ in range(count)]
+        jobs = [Job(*row) for row in zip(arrivals, isl.tolist(), osl.tolist(), strict=True)]
+        # At one instant the engine mends, then loses, then slows: have them in that order.
+        events.sort(key=lambda event: (event[0], event[2] > 0))
+        if len(set(times.tolist())) < len(times):
+            continue  # which instance is the n-th would depend on it
+        serve(instances, jobs, faults=events)
+        result = simulate(
+            trace(arrivals, isl, osl),
+            fleet(pool(prof), faults=faults, retries=20),
+            Flat([count], interval_s=1e6),
+            duration_s=2048.0,
+        )
+        np.testing.assert_array_equal(result.requests.first_token_s, [job.first for job in jobs])
+        np.testing.assert_array_equal(result.requests.last_token_s, [job.last for job in jobs])
+        assert result.series.output_tokens.sum() == osl.sum()
+        retried += int(result.totals.retried[0])
+    assert retried > 50
+
+
+@pytest.mark.parametrize("block", range(3))
+def test_silos_mixed_pools_and_regions(block):
+    for seed in range(block * 30, block * 30 + 30):
+        rng = np.random.default_rng(50_000 + seed)
+        arrivals, isl, osl = random_requests(rng, 60)
+        tier, home = rng.integers(3, size=(2, len(isl)))
+        wire = rng.integers(0, 16, (3, 3)) / 256
+        wire[np.diag_indices(3)] = 0.0
+        names = ("x", "y", "z")
+        kinds = [None, (0,), (1, 2), (0, 1)][: int(rng.integers(1, 5))]
+        pools, instances, counts = [], [], []
+        for region in range(3):
+            for tiers in kinds:
+                prof = random_profile(rng, int((isl + osl).max()))
+                named = None if tiers is None else tuple(names[t] for t in tiers)
+                pools.append(pool(prof, region="abc"[region], tiers=named))
+                counts.append(int(rng.integers(1, 3)))
+                instances += [Instance(prof, region, tiers=tiers) for _ in range(counts[-1])]
+        rows = zip(arrivals, isl.tolist(), osl.tolist(), home.tolist(), strict=True)
+        jobs = [Job(*row, tier=int(t)) for row, t in zip(rows, tier, strict=True)]
+        serve(instances, jobs, wire.tolist())
+        requests = trace(
+            arrivals, isl, osl, tier=tier, region=home, tiers=names, regions=("a", "b", "c")
+        )
+        shaped = fleet(
+            *pools, tiers=[Tier(n) for n in names], regions=("a", "b", "c"), latency=wire
+        )
+        result = simulate(requests, shaped, Flat(counts), duration_s=2048.0)
+        assert_same(result, jobs, instances)

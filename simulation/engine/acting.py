@@ -1,0 +1,39 @@
+"""What a policy asks for, carried out in the engine."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from simulation.engine import entry
+from simulation.engine.state import State
+from simulation.errors import SimulationError
+from simulation.fleet import Fleet
+from simulation.policies.base import Actions
+
+
+def place(s: State, fleet: Fleet, wanted: npt.NDArray[np.int64]) -> None:
+    """The instances of time 0, shape ``[pools]``."""
+    entry.place(s, _of_pools(wanted, np.int64, fleet, "instance count"))
+
+
+def act(s: State, fleet: Fleet, asked: Actions, now: float) -> None:
+    """Carry out ``asked`` at ``now``: limits and speeds first, so that new runs have them."""
+    if asked.speed is not None:
+        if not np.all((asked.speed > 0) & np.isfinite(asked.speed)):
+            raise SimulationError("A policy's speeds must be above 0: 1 is that of the profile.")
+        entry.speed(s, _of_pools(asked.speed, np.float64, fleet, "speed"), now)
+    targets = _of_pools(asked.targets, np.int64, fleet, "instance count")
+    lend = np.zeros(len(fleet.pools), np.bool_) if asked.lend is None else asked.lend
+    if not 0 <= asked.soft_s < np.inf:
+        raise SimulationError("A policy's soft_s must be a number of seconds >= 0.")
+    entry.scale(s, targets, float(asked.soft_s), _of_pools(lend, np.bool_, fleet, "lend"), now)
+
+
+def _of_pools(
+    values: npt.ArrayLike, kind: type[np.generic], fleet: Fleet, what: str
+) -> npt.NDArray[np.generic]:
+    out = np.array(values, kind, order="C")  # writable: one compiled signature
+    if out.shape != (len(fleet.pools),):
+        raise SimulationError(f"A policy must name one {what}, one per pool of the fleet.")
+    return out

@@ -1,0 +1,70 @@
+"""The engine moved from instant to instant: through planned faults, telling how far it is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy.typing as npt
+
+from simulation.engine import entry
+from simulation.engine.state import State
+
+EVENTS = 300_000  # between two looks at the clock on the wall, less than a second
+TELL_S = 0.5  # of wall time at most between two tellings, where the engine gives the occasion
+STEP = 0.01  # of the window between two tellings at most
+
+
+class Clockwork:
+    """Advances a state. ``progress(fraction)`` may raise to cancel."""
+
+    def __init__(
+        self,
+        s: State,
+        faults: npt.NDArray[Any],
+        duration_s: float,
+        progress: Callable[[float], None] | None,
+    ) -> None:
+        self._s = s
+        self._faults = faults
+        self._duration_s = duration_s
+        self._progress = progress
+        self._next = 0
+        self._reported = 0.0
+        self._told_at = time.monotonic()
+
+    def advance(self, until: float) -> None:
+        """Process every event before ``until``, and the faults up to it."""
+        while self._next < len(self._faults) and self._faults[self._next]["time"] <= until:
+            event = self._faults[self._next]
+            at = float(event["time"])
+            self._through(at)
+            entry.fault(
+                self._s,
+                int(event["kind"]),
+                int(event["where"]),
+                int(event["place"]),
+                float(event["until"]),
+                float(event["factor"]),
+                at,
+            )
+            self._next += 1
+        self._through(until)
+        self._tell(until / self._duration_s)
+
+    def _through(self, until: float) -> None:
+        while not entry.advance(self._s, until, EVENTS):
+            clock, requests = self._s.clock[0], self._s.requests
+            coming = int(clock["arrival"])
+            reached = requests[coming]["arrival"] if coming < len(requests) else until
+            self._tell(min(float(reached), until) / self._duration_s)
+
+    def _tell(self, fraction: float) -> None:
+        if self._progress is None:
+            return
+        fraction = min(max(fraction, self._reported), 1.0)
+        now = time.monotonic()
+        if fraction >= self._reported + STEP or now >= self._told_at + TELL_S:
+            self._reported, self._told_at = fraction, now
+            self._progress(fraction)

@@ -1,0 +1,202 @@
+"""What a planned fault (``simulation.faults``) does to instances and to the work on them.
+
+A lost instance is gone at once, with what its current iteration had computed; tokens given out
+before stay given. Its requests go to the router at the same instant, those admitted first first,
+to have prompt and tokens computed again elsewhere; one that has used up its retries is given up.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from simulation.compiled import kernel, outlined
+from simulation.engine.accounting import count_tokens, settle
+from simulation.engine.loop import append, flush_router
+from simulation.engine.starting import register, switch_off
+from simulation.engine.state import L_FAILED
+from simulation.engine.waiting import interrupt
+from simulation.faults import CRASH, MEND, OUTAGE, RESTORE, SLOW
+from simulation.lifecycle import DRAINING, LENT, OFF, READY, STARTING
+from simulation.progress import iteration_end, iterations_done
+from simulation.ranking import rank
+from simulation.results import REJECTED
+
+
+@kernel
+def _give_up(s: Any, r: int) -> None:
+    request = s.requests[r]
+    request.outcome = REJECTED
+    request.first = np.nan
+    s.lost[L_FAILED] += 1
+    s.clock[0].open -= 1
+
+
+@kernel
+def _begin_again(s: Any, r: int) -> None:
+    """Its KV cache is lost: the prompt is computed again, where prompts are."""
+    request = s.requests[r]
+    request.carried = 0
+    request.model = s.handover[request.model, 1]
+
+
+@kernel
+def _displace(s: Any, r: int, p: int) -> None:
+    request = s.requests[r]
+    request.pool = -1
+    if request.tries >= s.clock[0].retries:
+        _give_up(s, r)
+        return
+    request.tries += 1
+    s.pools[p].retried += 1
+    _begin_again(s, r)
+    append(s, s.router_queue[request.model], r)
+    s.router_waiting[request.model, request.home] += 1
+
+
+@kernel
+def _cut_run(s: Any, slot: int, t: float) -> None:
+    """End the run with the iterations that ended before ``t``; the one in progress is lost."""
+    instance = s.instances[slot]
+    settle(s, slot, t)
+    done = iterations_done(instance, t)
+    if done > 0:
+        instance.k = done
+        instance.counter += done
+        s.pools[instance.pool].iterations += done
+        s.pools[instance.pool].outside += done * instance.outside
+        count_tokens(s, slot, iteration_end(instance, done), done * instance.decodes, 0)
+    for i in range(instance.decodes):
+        request = s.requests[s.batch_request[slot, i]]
+        request.generated = request.osl - (request.finish - instance.counter)
+    instance.k = instance.chunk = instance.told = 0
+
+
+@outlined
+def lose_instance(s: Any, slot: int, t: float) -> None:
+    """An instance that starts, serves or drains is lost; its requests wait at the router."""
+    instance = s.instances[slot]
+    p = instance.pool
+    pool = s.pools[p]
+    if instance.status == STARTING:
+        pool.starting -= 1
+    elif instance.status == READY:
+        pool.ready -= 1
+    else:
+        pool.draining -= 1
+    pool.failed += 1
+    pool.failures += 1
+    _cut_run(s, slot, t)
+    oldest = instance.newest
+    while oldest >= 0 and s.requests[oldest].older >= 0:
+        oldest = s.requests[oldest].older
+    while oldest >= 0:
+        following = s.requests[oldest].newer
+        _displace(s, oldest, p)
+        oldest = following
+    for r in (instance.urgent, instance.low):
+        while r >= 0:
+            following = s.requests[r].next
+            _displace(s, r, p)
+            r = following
+    pool.waiting -= instance.waiting
+    instance.kv = instance.context = instance.work = instance.pending = instance.queued = 0
+    instance.running = instance.waiting = instance.decodes = instance.pausing = 0
+    instance.partial = instance.fresh = instance.newest = -1
+    instance.urgent = instance.low = -1
+    pool.warm += 1
+    switch_off(s, slot, t)
+
+
+@kernel
+def _chosen(s: Any, p: int, place: int) -> int:
+    """The slot that an event means: itself, or the ``-1 - place``-th of those that serve or drain,
+    round again; -1: nothing lives there."""
+    pool = s.pools[p]
+    if place >= 0:
+        status = s.instances[pool.first + place].status
+        return -1 if status in (OFF, LENT) else int(pool.first + place)
+    alive = pool.ready + pool.draining
+    if alive == 0:
+        return -1
+    left = (-1 - place) % alive
+    for slot in range(pool.first, pool.first + pool.top):
+        status = s.instances[slot].status
+        if status in (READY, DRAINING):
+            if left == 0:
+                return int(slot)
+            left -= 1
+    return -1
+
+
+@kernel
+def _set_pace(s: Any, slot: int, factor: float, until: float, t: float) -> None:
+    instance = s.instances[slot]
+    instance.slow, instance.slow_until = factor, until
+    if instance.k > 1:
+        interrupt(s, slot, t)
+        rank(s, slot)
+
+
+@kernel
+def _lose_region(s: Any, region: int, t: float) -> None:
+    for p in range(s.pools.shape[0]):
+        pool = s.pools[p]
+        if pool.region != region:
+            continue
+        pool.down += 1
+        for slot in range(pool.first, pool.first + pool.top):
+            if s.instances[slot].status == LENT:
+                pool.lent -= 1
+                switch_off(s, slot, t)
+            elif s.instances[slot].status != OFF:
+                lose_instance(s, slot, t)
+    # KV caches on their way to a decode instance there, and those that wait for one.
+    for i in range(s.clock[0].deliveries):
+        r = s.delivery_request[i]
+        if s.requests[r].carried and s.requests[r].serving == region:
+            _begin_again(s, r)
+    for service in range(s.router_queue.shape[0]):
+        r = s.router_queue[service, 0]
+        s.router_queue[service, :] = -1
+        while r >= 0:
+            request = s.requests[r]
+            following = request.next
+            s.router_waiting[service, request.home] -= 1
+            if request.carried and request.serving == region:
+                _begin_again(s, r)
+            append(s, s.router_queue[request.model], r)
+            s.router_waiting[request.model, request.home] += 1
+            r = following
+
+
+@kernel
+def strike(
+    s: Any, kind: int, where: int, place: int, until: float, factor: float, t: float
+) -> None:
+    """Carry out one event of the plan at ``t``."""
+    if kind == OUTAGE:
+        _lose_region(s, where, t)
+    elif kind == RESTORE:
+        for p in range(s.pools.shape[0]):
+            if s.pools[p].region == where:
+                s.pools[p].down -= 1
+    elif kind == MEND:
+        pool = s.pools[where]
+        for slot in range(pool.first, pool.first + pool.top):
+            if s.instances[slot].slow != 1.0 and s.instances[slot].slow_until <= t:
+                _set_pace(s, slot, 1.0, 0.0, t)
+    else:
+        slot = _chosen(s, where, place)
+        if slot >= 0 and kind == CRASH:
+            lose_instance(s, slot, t)
+        elif slot >= 0 and kind == SLOW:
+            _set_pace(s, slot, factor, until, t)
+    for group in range(s.clock[0].groups):
+        register(s, group, t)
+    for service in range(s.router_queue.shape[0]):
+        if s.router_queue[service, 0] >= 0:
+            flush_router(s, service, t)
+    for p in range(s.pools.shape[0]):
+        s.pools[p].opened = 0

@@ -1,0 +1,99 @@
+"""What the state holds at the end of a simulation, as the tables of its result."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from simulation.engine.state import (
+    S_ARRIVED,
+    S_BATCH,
+    S_BUSY,
+    S_DRAINING,
+    S_INPUT,
+    S_ITERATIONS,
+    S_KV,
+    S_LENT,
+    S_OUTPUT,
+    S_READY,
+    S_STARTING,
+    Array,
+    State,
+)
+from simulation.results import LOST, PoolSeries, PoolTotals, RequestLog
+
+
+def request_log(s: State) -> RequestLog:
+    """One row per request."""
+    requests = s.requests
+    pool = requests["pool"].copy()
+    away = np.where(pool < 0, 0.0, s.latency[requests["home"], s.pools["region"][pool]])
+    osl = requests["osl"]
+    gaps = np.where(osl > 1, osl - 1.0, np.nan)
+    return RequestLog(
+        outcome=requests["outcome"].copy(),
+        pool=pool,
+        first_token_s=requests["first"].copy(),
+        last_token_s=requests["last"].copy(),
+        ttft_s=requests["first"] + away - requests["arrival"],
+        tbt_s=(requests["last"] - requests["first"]) / gaps,
+        e2e_s=requests["last"] + away - requests["arrival"],
+    )
+
+
+def pool_series(
+    s: State, duration_s: float, interval_s: float, waiting: Array, held: Array
+) -> PoolSeries:
+    """One row per pool and interval; ``waiting`` and ``held`` as sampled at the intervals' ends."""
+    intervals = s.series.shape[2]
+    starts = np.arange(intervals) * interval_s
+    width = np.minimum(starts + interval_s, duration_s) - starts
+    capacity = s.series[S_READY] * s.pools["kv_capacity"][:, None]
+    serving = s.series[S_READY] + s.series[S_DRAINING]
+    tokens = s.series[S_INPUT] + s.series[S_OUTPUT]
+    computing = np.minimum(tokens * s.pools["token_s"][:, None], s.series[S_BUSY])
+    return PoolSeries(
+        interval_s=interval_s,
+        ready=s.series[S_READY] / width,
+        starting=s.series[S_STARTING] / width,
+        draining=s.series[S_DRAINING] / width,
+        lent=s.series[S_LENT] / width,
+        busy=s.series[S_BUSY] / width,
+        utilisation=_share(s.series[S_KV], capacity),
+        waiting=waiting,
+        held=held,
+        batch=_share(s.series[S_BATCH], s.series[S_BUSY]),
+        sm_activity=_share(computing, serving),
+        iterations=s.series[S_ITERATIONS].copy(),
+        arrived_tokens=s.series[S_ARRIVED].copy(),
+        input_tokens=s.series[S_INPUT].copy(),
+        output_tokens=s.series[S_OUTPUT].copy(),
+    )
+
+
+def _share(part: Array, whole: Array) -> npt.NDArray[np.float64]:
+    return np.asarray(part / np.where(whole > 0, whole, 1.0))
+
+
+def pool_totals(s: State) -> PoolTotals:
+    """One row per pool."""
+    names = (
+        "starting_s",
+        "idle_s",
+        "prefill_s",
+        "decode_s",
+        "donated_s",
+        "iterations",
+        "preemptions",
+        "outside",
+        "reinstated",
+        "failures",
+        "failed_starts",
+        "retried",
+    )
+    return PoolTotals(**{name: s.pools[name].copy() for name in names}, starts=s.started.copy())
+
+
+def lost(s: State) -> dict[str, int]:
+    """Requests given up while the simulation ran, by reason."""
+    return {reason: int(n) for reason, n in zip(LOST, s.lost, strict=True) if n}

@@ -1,0 +1,266 @@
+"""Crashes, slow instances, outages and failed starts, worked out by hand; laws under many."""
+
+import numpy as np
+import pytest
+
+from simulation.engine import simulate
+from simulation.errors import SimulationError
+from simulation.faults import (
+    EVENT,
+    Crash,
+    FailedStarts,
+    RandomCrashes,
+    RegionOutage,
+    SlowInstance,
+    failing_starts,
+    plan,
+)
+from simulation.fleet import KvLink, Tier
+from simulation.metrics import meets_slo, summarise
+from simulation.policies.flat import Flat
+from simulation.policies.reactive import UnifiedReactive
+from tests.simulation.asking import Asking
+from tests.simulation.builders import fleet, pool, profile, trace
+
+SLOW = profile(alpha=1.0, beta=0.0, gamma=1.0, delta=0.0, kv=1000, max_batch=4, budget=1000)
+ONE = profile(alpha=1.0, beta=0.0, gamma=1.0, delta=0.0, kv=1000, max_batch=1, budget=1000)
+
+
+def test_work_of_a_lost_instance_is_computed_again_elsewhere_and_keeps_what_it_gave():
+    # Two instances, a request of 20 tokens on each; the first is lost at 5.5 s with 5 tokens out.
+    result = simulate(
+        trace([0.0, 0.0], 10, 20), fleet(pool(SLOW), faults=(Crash(0, 5.5),)), Flat([2])
+    )
+    # It joins the other at 6 s: its 15 tokens computed again give the sixth, at 7 s.
+    assert result.requests.first_token_s.tolist() == [1.0, 1.0]
+    assert result.requests.last_token_s.tolist() == [21.0, 20.0]
+    assert result.requests.pool.tolist() == [0, 0]
+    totals = result.totals
+    assert (totals.failures[0], totals.retried[0], totals.iterations[0]) == (1, 1, 5 + 21)
+    # Half a second of the iteration that was lost is busy time all the same.
+    np.testing.assert_allclose(totals.prefill_s + totals.decode_s, 5.5 + 21)
+    assert result.series.output_tokens.sum() == 40
+
+
+def test_those_that_wait_go_with_those_in_the_batch_in_their_order():
+    result = simulate(
+        trace([0.0, 0.0, 0.0, 0.0], 10, [10, 9, 2, 2]),
+        fleet(pool(ONE), faults=(Crash(0, 3.5),)),
+        Flat([2]),
+    )
+    # The first instance has requests 0 and 3, the other 1 and 2. After the crash 0 (7 tokens
+    # left) and 3 queue behind 2.
+    assert result.requests.last_token_s.tolist() == [18.0, 9.0, 11.0, 20.0]
+
+
+def test_a_request_without_a_retry_left_is_given_up_and_counted():
+    for retries, outcome in ((0, 1), (1, 0)):
+        result = simulate(
+            trace([0.0], 10, 20),
+            fleet(pool(SLOW), faults=(Crash(0, 5.5),), retries=retries),
+            Flat([2]),
+        )
+        assert result.requests.outcome.tolist() == [outcome]
+    lost = simulate(
+        trace([0.0], 10, 20),
+        fleet(pool(SLOW), faults=(Crash(0, 5.5), Crash(0, 9.5))),
+        Flat([2]),
+    )
+    assert lost.reject_reasons == {"its instance failed, and it had no retry left": 1}
+    assert np.isnan(lost.requests.first_token_s[0])
+    assert lost.requests.pool[0] == -1
+    assert not meets_slo(lost)[0]
+    assert (summarise(lost).failures, summarise(lost).retried, lost.totals.retried[0]) == (2, 1, 1)
+
+
+def test_policy_replaces_what_was_lost():
+    result = simulate(
+        trace([0.0, 30.0], 10, 20),
+        fleet(pool(SLOW, startup_s=10.0), faults=(Crash(0, 25.0),)),
+        Flat([1], interval_s=60.0),
+        duration_s=120.0,
+    )
+    # Nothing serves until the policy is asked again at 60 s and its instance is there at 70 s.
+    assert result.requests.last_token_s.tolist() == [20.0, 90.0]
+    assert result.series.held.tolist() == [[1.0, 0.0]]
+    np.testing.assert_allclose(result.series.ready, [[25 / 60, 50 / 60]])
+
+
+def test_which_instance_is_counted_among_those_that_serve():
+    for instance, end in ((0, 20.0), (1, 27.0), (2, 20.0)):
+        result = simulate(
+            trace([0.0, 0.0], [10, 20], 20),
+            fleet(pool(SLOW), faults=(Crash(0, 5.5, instance),)),
+            Flat([2]),
+        )
+        assert result.requests.last_token_s[1] == (21.0 if instance == 1 else end)
+        assert result.requests.last_token_s[0] == (20.0 if instance == 1 else 21.0)
+
+
+def test_nothing_happens_where_nothing_lives():
+    result = simulate(
+        trace([0.0], 10, 2), fleet(pool(SLOW), faults=(Crash(0, 0.0),)), Asking([0], [1])
+    )
+    assert result.totals.failures[0] == 0
+
+
+def test_slow_instance_takes_longer_for_a_time():
+    fault = SlowInstance(0, 5.5, 16.5, 3.0)
+    result = simulate(trace([0.0], 10, 20), fleet(pool(SLOW), faults=(fault,)), Flat([1]))
+    # Six tokens by 6 s, then every three seconds: at 9, 12, 15, 18; ten left at one a second.
+    assert result.requests.last_token_s[0] == 18.0 + 10
+    assert result.totals.iterations[0] == 20
+
+
+def test_outage_sends_requests_elsewhere_at_the_latency_of_the_way():
+    wire = [[0, 0.25], [0.25, 0]]
+    pools = (pool(SLOW, region="a", startup_s=10.0), pool(SLOW, region="b"))
+    result = simulate(
+        trace([0.0, 100.0, 310.0], 10, [50, 2, 2], regions=("a",)),
+        fleet(*pools, regions=("a", "b"), latency=wire, faults=(RegionOutage("a", 10.0, 200.0),)),
+        Flat([1, 1]),
+        duration_s=360.0,
+    )
+    log = result.requests
+    assert log.pool.tolist() == [1, 1, 0]
+    # Ten tokens given (the tenth at 10 s is not out yet when the region goes), nine kept; over the
+    # wire, and 41 more from 10.25 s on.
+    assert log.last_token_s[0] == 10.25 + 41
+    assert log.ttft_s[1] == 0.25 + 1.0 + 0.25
+    # Nothing starts there before the end; the next instant is 240 s.
+    np.testing.assert_allclose(result.series.ready[0], [10 / 60, 0, 0, 0, 50 / 60, 1])
+    np.testing.assert_allclose(result.series.starting[0], [0, 0, 0, 0, 10 / 60, 0])
+
+
+def test_outage_takes_kv_caches_on_their_way_with_it():
+    link = KvLink(1.0, 1.0)  # a prompt of ten tokens travels ten seconds
+    pools = [
+        pool(SLOW, region=r, **how)
+        for r in "ab"
+        for how in ({"role": "prefill", "link": link}, {"role": "decode"})
+    ]
+    result = simulate(
+        trace([0.0], 10, 3, regions=("a",)),
+        fleet(*pools, regions=("a", "b"), faults=(RegionOutage("a", 5.0, 500.0),)),
+        Flat([1] * 4),
+    )
+    # Delivered at 11 s to nobody; its eleven tokens prefilled in b by 12 s, at b's decode at 23 s.
+    assert result.requests.first_token_s[0] == 1.0
+    assert result.requests.last_token_s[0] == 24.0
+    assert result.requests.pool[0] == 3
+
+
+def test_crash_of_the_decode_instance_begins_at_prefill_again():
+    link = KvLink(1.0, 10.0)
+    pools = (pool(SLOW, role="prefill", link=link), pool(SLOW, role="decode"))
+    result = simulate(trace([0.0], 10, 10), fleet(*pools, faults=(Crash(1, 4.5),)), Flat([1, 2]))
+    # First token at 1 s, at the decode instance at 2 s, two more by 4 s; 13 tokens prefilled from
+    # 4.5 s give the fourth, and travel 1.3 s; six more.
+    assert result.requests.last_token_s[0] == pytest.approx(4.5 + 1 + 1.3 + 6)
+
+
+def test_failed_starts_burn_their_time_and_are_tried_again():
+    result = simulate(
+        trace([0.0], 10, 2),
+        fleet(pool(SLOW, startup_s=30.0), faults=(FailedStarts(nth=(1, 2)),)),
+        Asking([0], [1]),
+        duration_s=300.0,
+    )
+    # Asked for at 60 s, 120 s and 180 s; the third serves from 210 s.
+    assert result.requests.last_token_s[0] == 212.0
+    assert result.totals.failed_starts[0] == 2
+    assert result.totals.starting_s[0] == 90.0
+    assert result.totals.starts.sum() == 3
+
+
+def test_draws_come_from_the_seed():
+    faults = (RandomCrashes(0.5), FailedStarts(0.25), RegionOutage("r", 5.0, 9.0))
+    maxima = np.array([10, 40])
+    one, again, other = (plan(faults, maxima, ("r",), 7 * 86_400.0, seed) for seed in (1, 1, 2))
+    assert one.dtype == EVENT
+    assert one.tobytes() == again.tobytes() != other.tobytes()
+    assert np.all(np.diff(one["time"]) >= 0)
+    crashes = np.bincount(one["where"][one["kind"] == 2])
+    expected = 0.5 * 168 * maxima
+    assert np.all(np.abs(crashes - expected) < 4 * np.sqrt(expected))
+    fails = failing_starts(faults, 2, 1)
+    assert abs(fails.mean() - 0.25) < 0.02
+    assert failing_starts((), 2, 1).shape == (2, 0)
+
+
+def busy(seed, **how):
+    rng = np.random.default_rng(seed)
+    n = 1500
+    tiers = (Tier("t"), Tier("niw", deferrable=True, priority_after_s=300.0))
+    pools = [
+        pool(profile(), region=r, initial=3, minimum=1, maximum=12, startup_s=20.0, **how)
+        for r in "ab"
+    ]
+    requests = trace(
+        np.sort(rng.integers(0, 600 * 16, n)) / 16,
+        rng.integers(1, 200, n),
+        rng.integers(1, 60, n),
+        region=rng.integers(2, size=n),
+        tier=rng.integers(2, size=n),
+        regions=("a", "b"),
+        tiers=("t", "niw"),
+    )
+    faults = (
+        RandomCrashes(60.0),
+        SlowInstance(0, 50.0, 200.0, 2.5, 1),
+        RegionOutage("a", 250.0, 330.0),
+        FailedStarts(0.3),
+    )
+    return requests, fleet(
+        *pools,
+        tiers=tiers,
+        regions=("a", "b"),
+        latency=[[0, 0.25], [0.25, 0]],
+        faults=faults,
+        retries=2,
+    )
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_laws_hold_under_many_faults_and_the_same_seed_gives_the_same_bytes(seed):
+    requests, shaken = busy(seed)
+    one, again = (
+        simulate(requests, shaken, UnifiedReactive(), seed=seed, duration_s=600.0) for _ in "ab"
+    )
+    assert one.totals.failures.sum() > 10
+    assert one.totals.retried.sum() > 20
+    assert one.requests.last_token_s.tobytes() == again.requests.last_token_s.tobytes()
+    counts = np.bincount(one.requests.outcome, minlength=3)
+    assert counts.sum() == len(requests)
+    assert counts[1] == sum(one.reject_reasons.values())
+    # Every output token of a completed request was given out once, whatever was computed again.
+    assert summarise(one).completed == counts[0]
+
+
+def test_order_of_ties_does_not_matter_to_totals():
+    """Requests that arrive at the same instant, in any order, leave the same work done."""
+    requests, shaken = busy(3)
+    order = np.lexsort((np.random.default_rng(0).random(len(requests)), requests.arrival_s))
+    one, two = (
+        simulate(each, shaken, UnifiedReactive(), seed=3, duration_s=600.0)
+        for each in (requests, requests.rows(order))
+    )
+    assert one.totals.failures.sum() == pytest.approx(two.totals.failures.sum(), rel=0.2)
+
+
+@pytest.mark.parametrize(
+    ("fault", "word"),
+    [
+        (Crash(1, 5.0), "its pool"),
+        (Crash(0, -5.0), "at_s"),
+        (Crash(0, 5.0, -1), "instance"),
+        (SlowInstance(0, 5.0, 4.0, 2.0), "from_s"),
+        (SlowInstance(0, 5.0, 6.0, 0.0), "factor"),
+        (RegionOutage("x", 0.0, 1.0), "'x' is not known"),
+        (RandomCrashes(-1.0), "per_instance_hour"),
+        (FailedStarts(1.5), "probability"),
+    ],
+)
+def test_senseless_faults_are_refused(fault, word):
+    with pytest.raises(SimulationError, match=word):
+        fleet(faults=(fault,))
