@@ -26,6 +26,7 @@ class Line:
     name: str
     colour: str
     value: pl.Expr
+    note: str = ""  # what it means, below the chart where the line is there
     dash: str = "solid"
 
 
@@ -42,26 +43,30 @@ class Chart:
     hover: str = "%{y:,.3~g}"
 
 
-def total(column: str, name: str, colour: str, dash: str = "solid") -> Line:
-    return Line(column, name, colour, pl.col(column).sum(), dash)
+def total(column: str, name: str, colour: str, note: str = "") -> Line:
+    return Line(column, name, colour, pl.col(column).sum(), note)
 
 
-def mean_over(column: str, weight: str, name: str, colour: str, dash: str = "solid") -> Line:
+def mean_over(column: str, weight: str, name: str, colour: str, note: str, dash: str) -> Line:
     """Mean of ``column`` by ``weight``; nothing where there is no weight or no value."""
     known = pl.when(pl.col(column).is_not_null()).then(pl.col(weight)).otherwise(0.0)
     over = (pl.col(column).fill_null(0.0) * known).sum() / known.sum()
-    return Line(column, name, colour, over.fill_nan(None), dash)
+    return Line(column, name, colour, over.fill_nan(None), note, dash)
 
 
 SERVING = pl.col("ready").sum() + pl.col("draining").sum()
+ITERATING = (pl.col("busy").sum() / SERVING).fill_nan(None)
+IN_BATCHES = (pl.col("batch") * pl.col("busy")).sum()
 CHARTS = (
     Chart(
-        "states", "Replicas by state", "replicas",
-        "Means over the interval. Draining replicas finish what they have and take no more.",
+        "states", "Replicas by state", "replicas", "Means over the interval.",
         (
             total("ready", "Serving", charts.BLUE),
             total("starting", "Starting", charts.ORANGE),
-            total("draining", "Draining", charts.GREY),
+            total(
+                "draining", "Draining", charts.GREY,
+                "Draining replicas finish what they have and take no more.",
+            ),
             total("lent", "Lent as spot", charts.GREEN),
         ),
         stacked=True,
@@ -74,23 +79,35 @@ CHARTS = (
         ),
     ),
     Chart(
-        "requests", "Requests there", "requests",
-        "Waiting at the end of the interval; in batches on average over it.",
+        "requests", "Requests there", "requests", "",
         (
-            total("waiting", "Waiting", charts.RED),
-            total("batch", "In batches", charts.BLUE),
+            total(
+                "waiting", "Waiting", charts.RED,
+                "Waiting at a replica, at the end of the interval.",
+            ),
+            total(
+                "held", "Held back", charts.ORANGE,
+                "Held back: at the router, with no replica up, or in the queue of what may wait.",
+            ),
+            Line("batch", "In batches", charts.BLUE, IN_BATCHES, "In batches on average over it."),
         ),
     ),
     Chart(
-        "shares", "How busy they are", "share",
-        "Of serving replicas: the share of time with an iteration running, of KV memory in use, of "
-        "time their SMs compute (modelled from the roofline of the batch), and of prompt tokens "
-        "found in the prefix cache.",
+        "shares", "How busy they are", "share", "Of serving replicas:",
         (
-            Line("busy", "Iterating", charts.BLUE, (pl.col("busy").sum() / SERVING).fill_nan(None)),
-            mean_over("utilisation", "ready", "KV memory", charts.ORANGE),
-            mean_over("sm_activity", "ready", "SMs (modelled)", charts.GREEN, "dash"),
-            mean_over("hit_rate", "input_tps", "Prefix cache hits", charts.PURPLE, "dot"),
+            Line(
+                "busy", "Iterating", charts.BLUE, ITERATING,
+                "the share of time with an iteration running;",
+            ),
+            mean_over("utilisation", "ready", "KV memory", charts.ORANGE, "of KV memory in use;",
+                      "solid"),
+            mean_over(
+                "sm_activity", "ready", "SMs", charts.GREEN,
+                "of time their SMs compute, modelled by what a full iteration of prompts takes;",
+                "dash",
+            ),
+            mean_over("hit_rate", "input_tps", "Prefix cache", charts.PURPLE,
+                      "of prompt tokens found in the prefix cache.", "dot"),
         ),
         hover="%{y:.1%}",
     ),
@@ -158,10 +175,15 @@ def drawn(table: pl.DataFrame, clock: str) -> list[dict[str, Any]]:
         kept = [line for line in lines if line.name in names]
         figure = _figure(chart, kept, rows, clock)
         found.append(
-            {"name": chart.name, "title": chart.title, "note": chart.note, "figure": figure,
+            {"name": chart.name, "title": chart.title, "note": _note(chart, kept), "figure": figure,
              "first": chart.name in FIRST, "label": f"{chart.title} over time, {chart.unit}"}
         )  # fmt: skip
     return found
+
+
+def _note(chart: Chart, lines: list[Line]) -> str:
+    told = " ".join(part for part in (chart.note, *(line.note for line in lines)) if part)
+    return f"{told.rstrip(';.')}." if told else ""
 
 
 def _always(chart: Chart) -> tuple[str, ...]:
@@ -186,6 +208,9 @@ def _figure(chart: Chart, lines: list[Line], rows: pl.DataFrame, clock: str) -> 
     figure = charts.figure(
         traces, height=260, x=charts.axis_title(clock), y=chart.unit, showlegend=len(lines) > 1
     )
+    most = rows.select(pl.sum_horizontal(line.name for line in lines).max()).item() or 0.0
+    if chart.stacked and most <= charts.FEW_REPLICAS:
+        figure["layout"]["yaxis"]["dtick"] = 1
     if chart.unit == "share":
         figure["layout"]["yaxis"]["tickformat"] = ".0%"
     return figure

@@ -16,7 +16,7 @@
 
   // On a phone the legend takes a line per entry, which must not come out of the chart's height.
   const legendHeight = (frame, figure) => {
-    if (frame.clientWidth >= 576) return 0;
+    if (frame.clientWidth >= 576 || figure.layout.showlegend === false) return 0;
     return 19 * figure.data.filter((line) => line.showlegend !== false).length;
   };
 
