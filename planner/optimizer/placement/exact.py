@@ -9,15 +9,17 @@ from time import perf_counter
 from planner.optimizer.highs import now_and_then
 from planner.optimizer.placement.algorithm4 import schedule
 from planner.optimizer.placement.blind import place_blind
-from planner.optimizer.placement.classes import classes
+from planner.optimizer.placement.classes import Classes, classes
+from planner.optimizer.placement.improve import improve
 from planner.optimizer.placement.measures import POINTS, Measures, Weights, measure
 from planner.optimizer.placement.problem import Placement, PlacementProblem, Unplaced
-from planner.optimizer.placement.program import build, solve
-from planner.optimizer.placement.realise import realise
+from planner.optimizer.placement.program import Key, build, solve
+from planner.optimizer.placement.realise import Where, placement_of, realise
 from planner.optimizer.placement.room import Room
 from simulation.topology import KV_SHARE
 
 ENOUGH = 1e-6  # of the penalty: rounding of the solver
+WHOLE_UP_TO = 24  # S1 switches: the program with each by itself still ends
 SOLVING = 0.9  # of the time limit; the rest finds switches and nodes for what the solver counted
 
 
@@ -47,32 +49,52 @@ def place_exact(
 ) -> Exact:
     """The placement with the fewest penalty points, from nothing, with a proven gap.
 
-    First with identical subtrees as one; where that leaves more than ``gap`` (their units did not
-    find switches of their own) and time is left, every switch by itself. Never worse than
-    Algorithm 4 or the blind baseline: the best of all is returned. ``check`` is asked about twice
-    a second; what it raises ends the search.
+    First with identical subtrees as one, which gives a bound and counts for each class. Where the
+    units of a class do not all find switches of their own, small networks are then solved with
+    every switch by itself, large ones a few subgroups at a time (``improve``) while time is left;
+    the gap is to the bound in either case. Never worse than Algorithm 4 or the blind baseline: the
+    best of all is returned. ``check`` is asked about twice a second; what it raises ends the
+    search.
     """
     began = perf_counter()
     check = now_and_then(check)
     room = Room.of(problem)
+
+    def scored(where: Where) -> tuple[float, Placement]:
+        placement = placement_of(problem, where)
+        return measure(problem, placement, weights, shares).penalty, placement
+
     tried = [schedule(problem)[0], place_blind(problem)]
     best = min(((measure(problem, p, weights, shares).penalty, p) for p in tried), key=_points)
-    bound, begin = 0.0, None
+    until = began + SOLVING * time_limit_s
+    bound, where = 0.0, None
     for together in (True, False):
-        left = SOLVING * time_limit_s - (perf_counter() - began)
+        left = until - perf_counter()
         if left <= 0 or best[0] - bound <= max(gap, ENOUGH) * best[0]:
             break
         kinds = classes(problem, together=together)
         made = build(problem, kinds, room, weights, shares)
-        left = SOLVING * time_limit_s - (perf_counter() - began)
-        answer = solve(made, gap=gap, time_limit_s=max(0.1, left), check=check, begin=begin)
+        begin = None if where is None else _as_columns(kinds, problem, where)
+        answer = solve(made, gap=gap, time_limit_s=left, check=check, begin=begin)
         bound = max(bound, answer.bound)
         if answer.counts is not None:
-            placement, begin = realise(problem, kinds, room, answer.counts)
-            points = measure(problem, placement, weights, shares).penalty
-            best = min(best, (points, placement), key=_points)
-        if kinds.alone:
+            where = realise(problem, kinds, room, answer.counts)
+            best = min(best, scored(where), key=_points)
+        if kinds.alone or len(problem.tiers) > WHOLE_UP_TO:
             break
+    if where is not None and len(problem.tiers) > WHOLE_UP_TO:
+        points = scored(where)[0]
+        where = improve(
+            problem,
+            room,
+            where,
+            weights,
+            shares,
+            enough=lambda gained: points - gained - bound <= gap * bound,
+            until=until,
+            check=check,
+        )
+        best = min(best, scored(where), key=_points)
     penalty = best[0]
     placement = replace(best[1], unplaced=_named(best[1].unplaced))
     return Exact(
@@ -82,6 +104,17 @@ def place_exact(
         max(0.0, penalty - bound) / penalty if penalty > 0 else 0.0,
         perf_counter() - began,
     )
+
+
+def _as_columns(kinds: Classes, problem: PlacementProblem, where: Where) -> dict[Key, int]:
+    """``where`` in the numbers of classes that hold one switch each."""
+    switch = {members[0]: c for c, members in enumerate(kinds.switches)}
+    pool = {int(problem.subgroup[copies[0][0]]): p for p, copies in enumerate(kinds.pools)}
+    found: dict[Key, int] = {}
+    for (what, s, k, a, at, other), n in where.items():
+        there = 0 if what == "none" else pool[at] if what == "wide" else switch[at]
+        found[what, s, k, a, there, pool[other] if what == "part" else 0] = n
+    return found
 
 
 def _points(scored: tuple[float, Placement]) -> float:

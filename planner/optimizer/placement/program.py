@@ -13,7 +13,7 @@ bound holds, and ``realise`` finds switches for the units again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import highspy
@@ -91,8 +91,10 @@ def build(
     room: Room,
     weights: Weights,
     shares: Sequence[float],
+    numbers: Mapping[tuple[int, int], int] | None = None,
 ) -> Program:
-    """The program over the classes of ``kinds``."""
+    """The program over the classes of ``kinds``; ``numbers``: of units by service and shape, where
+    not all are to be placed."""
     made = Program()
     slots = np.array([room.slots[list(members)].sum(axis=0) for members in kinds.switches])
     rows = np.array(
@@ -112,7 +114,13 @@ def build(
             c: max(0, int(problem.tiers[kinds.switches[c][0]]) - service.need) for c in places
         }
         demand = {}
-        for k, (shape, number) in enumerate(service.shapes):
+        shapes = tuple(
+            (shape, n if numbers is None else numbers.get((s, k), 0))
+            for k, (shape, n) in enumerate(service.shapes)
+        )
+        if not any(number for _, number in shapes):
+            continue
+        for k, (shape, number) in enumerate(shapes):
             demand[k] = made.row(number, number)
             points = weights.unplaced * (1 + service.priority) * service.gpus(shape)
             made.column(("none", s, k, 0, 0, 0), points, number, [(demand[k], 1.0)])
@@ -122,7 +130,9 @@ def build(
                 blocks(service, [int(i == r) for i in range(len(service.roles))], alternative)[0]
                 for r in range(len(service.roles))
             ]
-            for k, (shape, number) in enumerate(service.shapes):
+            for k, (shape, number) in enumerate(shapes):
+                if not number:
+                    continue
                 parts = blocks(service, shape, alternative)
                 need, gpus = room.of_unit(parts), service.gpus(shape)
                 base = weights.fallback * service.fallback_gpus(shape, alternative)
@@ -153,7 +163,7 @@ def build(
             for (alt, r, p), row in links.items():
                 if alt != a:
                     continue
-                total = sum(shape[r] * number for shape, number in service.shapes)
+                total = sum(shape[r] * number for shape, number in shapes)
                 need = room.of_block(one[r])
                 for c in (c for c in places if kinds.pool[c] == p):
                     if not (fit := _fit(room, kinds.switches[c], need)):

@@ -10,7 +10,9 @@ from planner.optimizer.placement.problem import Placement, PlacementProblem, Unp
 from planner.optimizer.placement.program import Key
 from planner.optimizer.placement.room import Room
 
-Placed = tuple[int, int, list[tuple[Block, int]]]  # service, shape, its blocks with their switch
+# Counts of units and replicas by switch: the keys of a program, but with the numbers of switches
+# and subgroups themselves in place of those of classes.
+Where = dict[Key, int]
 
 
 class Realiser:
@@ -19,8 +21,7 @@ class Realiser:
     def __init__(self, problem: PlacementProblem, room: Room) -> None:
         self.problem, self.room = problem, room
         self.slots = room.slots.copy()
-        self.done: list[Placed] = []
-        self.counts: dict[Key, int] = {}  # as columns of the program without classes
+        self.counts: Where = {}
 
     def near(self, s: int, k: int, a: int, members: tuple[int, ...], parts: list[Block]) -> bool:
         """Under the fullest switch of ``members`` that has room."""
@@ -30,8 +31,7 @@ class Realiser:
             return False
         s1 = int(fits[np.argmin(self.slots[fits].sum(axis=1))])
         self.slots[s1] -= need
-        self.done.append((s, k, [(block, s1) for block in parts]))
-        self._count(("unit", s, k, a, s1, 0))
+        self.count(("unit", s, k, a, s1, 0))
         return True
 
     def across(self, s: int, k: int, a: int, members: tuple[int, ...], parts: list[Block]) -> bool:
@@ -56,20 +56,17 @@ class Realiser:
         self._wide(s, k, a, found)
 
     def _wide(self, s: int, k: int, a: int, found: list[tuple[Block, int]]) -> None:
-        self.done.append((s, k, found))
         pool = int(self.problem.subgroup[found[0][1]])
-        self._count(("wide", s, k, a, pool, 0))
+        self.count(("wide", s, k, a, pool, 0))
         for block, s1 in found:
-            self._count(("part", s, block.role, a, s1, pool))
+            self.count(("part", s, block.role, a, s1, pool))
 
-    def _count(self, key: Key) -> None:
-        self.counts[key] = self.counts.get(key, 0) + 1
+    def count(self, key: Key, number: int = 1) -> None:
+        self.counts[key] = self.counts.get(key, 0) + number
 
 
-def realise(
-    problem: PlacementProblem, kinds: Classes, room: Room, counts: dict[Key, int]
-) -> tuple[Placement, dict[Key, int]]:
-    """The placement of the program's ``counts``, and those as columns of single switches.
+def realise(problem: PlacementProblem, kinds: Classes, room: Room, counts: Where) -> Where:
+    """The program's ``counts`` on switches.
 
     Units that find no switch of their class for themselves go anywhere their affinity allows, else
     anywhere in a subgroup, else they are unplaced.
@@ -95,11 +92,13 @@ def realise(
             fine = any(made.across(s, k, a, members, parts) for members in kinds.pools[at])
         if not fine:
             over.append((s, k))
-    gaps = [(s, k, n) for (what, s, k, *_), n in counts.items() if what == "none"]
+    for (what, s, k, *_), n in counts.items():
+        if what == "none":
+            made.count(("none", s, k, 0, 0, 0), n)
     for s, k in over:
         if not _anywhere(made, s, k):
-            gaps.append((s, k, 1))
-    return _packed(problem, made, gaps), _columns(made, problem, gaps)
+            made.count(("none", s, k, 0, 0, 0))
+    return made.counts
 
 
 def _parts(kinds: Classes, counts: dict[Key, int]) -> dict[tuple[int, int, int, int], list[int]]:
@@ -128,44 +127,32 @@ def _anywhere(made: Realiser, s: int, k: int) -> bool:
     return False
 
 
-def _columns(
-    made: Realiser, problem: PlacementProblem, gaps: list[tuple[int, int, int]]
-) -> dict[Key, int]:
-    """Keys with the class numbers of ``classes(together=False)``."""
-    switch, pool = {}, {}
-    groups: dict[int, list[int]] = {}
-    order: list[int] = []
-    for s1 in np.unique(problem.topology.s1).tolist():
-        groups.setdefault(int(problem.subgroup[s1]), []).append(s1)
-    for p, number in enumerate(sorted(groups)):
-        pool[number] = p
-        order += groups[number]
-    switch = {s1: c for c, s1 in enumerate(order)}
-    found: dict[Key, int] = {}
-    for (what, s, k, a, at, other), n in made.counts.items():
-        where = pool[at] if what == "wide" else switch[at]
-        found[what, s, k, a, where, pool[other] if what == "part" else 0] = n
-    for s, k, n in gaps:
-        found["none", s, k, 0, 0, 0] = found.get(("none", s, k, 0, 0, 0), 0) + n
-    return found
-
-
-def _packed(
-    problem: PlacementProblem, made: Realiser, gaps: list[tuple[int, int, int]]
-) -> Placement:
+def placement_of(problem: PlacementProblem, counts: Where) -> Placement:
     """Nodes for all instances: under each switch the largest first, so that what keeps within the
     slots fits (``room``). A unit of which an instance does not fit (sizes that do not divide one
     another) is unplaced."""
-    ledger = Ledger(problem)
-    number = np.zeros(len(problem.services), np.int64)
-    units, instances = [], []
-    for s, k, found in made.done:
-        units.append((s, int(number[s]), k))
-        number[s] += 1
-        for block, s1 in found:
-            for part, gpu, size in block.instances:
-                instances.append((-size, len(units) - 1, block, part, gpu, s1))
+    parts: dict[tuple[int, int, int, int], list[int]] = {}
+    for (what, s, r, a, s1, pool), n in sorted(counts.items()):
+        if what == "part":
+            parts.setdefault((s, r, a, pool), []).extend([s1] * n)
+    lost = [(s, k, n) for (what, s, k, *_), n in counts.items() if what == "none"]
+    number = [0] * len(problem.services)
+    units: list[tuple[int, int, int]] = []
+    instances: list[tuple[int, int, Block, int, int, int]] = []
+    for (what, s, k, a, at, _), n in sorted(counts.items()):
+        if what not in ("unit", "wide"):
+            continue
+        service = problem.services[s]
+        listed = blocks(service, service.shapes[k][0], service.alternatives[a])
+        for _ in range(n):
+            units.append((s, number[s], k))
+            number[s] += 1
+            for block in listed:
+                s1 = at if what == "unit" else parts[s, block.role, a, at].pop()
+                for part, gpu, size in block.instances:
+                    instances.append((-size, len(units) - 1, block, part, gpu, s1))
     instances.sort(key=lambda one: (one[0], one[1], one[2].role, one[2].replica))
+    ledger = Ledger(problem)
     rows: dict[int, list[tuple[int, ...]]] = {}
     failed: set[int] = set()
     for i, (size, u, block, part, gpu, s1) in enumerate(instances):
@@ -176,7 +163,7 @@ def _packed(
         rows.setdefault(u, []).extend(
             (s, unit, block.role, block.replica, part, i, node, gpus) for node, gpus in taken
         )
-    lost = gaps + [(units[u][0], units[u][2], 1) for u in sorted(failed)]
+    lost += [(units[u][0], units[u][2], 1) for u in sorted(failed)]
     reason = "no placement of all services together has room for it"
     unplaced = tuple(Unplaced(s, problem.services[s].shapes[k][0], n, reason) for s, k, n in lost)
     return Placement.of(

@@ -195,3 +195,16 @@ def test_priority_decides_who_is_left_out():
     for placement in (schedule(asked)[0], place_exact(asked).placement):
         assert [(gap.service, gap.number) for gap in placement.unplaced] == [(0, 1)]
         assert set(placement.service.tolist()) == {1}
+
+
+def test_a_few_subgroups_at_a_time_stay_within_the_bound(monkeypatch):
+    """As large networks are solved: valid, no better than the bound, no worse than Algorithm 4."""
+    monkeypatch.setattr("planner.optimizer.placement.exact.WHOLE_UP_TO", 1)
+    for seed in range(4):
+        asked = random_problem(seed, nodes=96, fill=0.9)
+        found = place_exact(asked, time_limit_s=3.0)
+        used = asked.taken + found.placement.used(len(asked.topology))
+        assert (used <= asked.topology.gpus).all()
+        assert found.bound <= found.measures.penalty + 1e-6
+        assert found.measures.penalty <= measure(asked, schedule(asked)[0]).penalty + 1e-6
+        assert found.measures.split_units == 0

@@ -1,0 +1,110 @@
+"""Better switches for units, a few subgroups at a time (large neighbourhoods)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from time import perf_counter
+
+import numpy as np
+
+from planner.optimizer.placement.classes import Classes
+from planner.optimizer.placement.measures import Weights
+from planner.optimizer.placement.problem import PlacementProblem
+from planner.optimizer.placement.program import Key, build, solve
+from planner.optimizer.placement.realise import Where
+from planner.optimizer.placement.room import Room
+
+AT_ONCE = 3  # subgroups that are placed anew together, to begin with
+EACH_S = 1.0  # for one of them
+GAP = 1e-3  # of their part of the objective
+
+
+def improve(
+    problem: PlacementProblem,
+    room: Room,
+    counts: Where,
+    weights: Weights,
+    shares: Sequence[float],
+    *,
+    enough: Callable[[float], bool],
+    until: float,
+    check: Callable[[], None],
+) -> Where:
+    """``counts`` with the units of a few subgroups, and all that have no place, placed anew by the
+    program over those alone; round after round, in different company, more at once where a round gains
+    nothing, until ``enough`` (told how many points are gained so far) says so or the clock (perf_counter) passes
+    ``until``. Never worse.
+    """
+    groups: dict[int, list[int]] = {}
+    for s1 in np.unique(problem.topology.s1).tolist():
+        groups.setdefault(int(problem.subgroup[s1]), []).append(s1)
+    order, random = sorted(groups), np.random.default_rng(0)
+    gained, many = 0.0, AT_ONCE
+    while many - AT_ONCE < len(order):
+        before = gained
+        for start in range(0, len(order), many):
+            left = until - perf_counter()
+            if left <= 0.05 or enough(gained):
+                return counts
+            some = {number: groups[number] for number in order[start : start + many]}
+            better = _anew(problem, room, counts, some, weights, shares, min(left, EACH_S), check)
+            if better is not None:
+                counts, points = better
+                gained += points
+        order = [order[i] for i in random.permutation(len(order))]
+        if gained == before:
+            many += AT_ONCE
+    return counts
+
+
+def _anew(
+    problem: PlacementProblem,
+    room: Room,
+    counts: Where,
+    groups: dict[int, list[int]],
+    weights: Weights,
+    shares: Sequence[float],
+    limit_s: float,
+    check: Callable[[], None],
+) -> tuple[Where, float] | None:
+    """``counts`` with the units of ``groups`` placed anew, and the points that gains; None where it
+    gains none."""
+    numbers = list(groups)
+    switches = [s1 for number in numbers for s1 in groups[number]]
+    pool = [p for p, number in enumerate(numbers) for _ in groups[number]]
+    kinds = Classes(
+        tuple((s1,) for s1 in switches),
+        tuple(pool),
+        tuple((tuple(groups[number]),) for number in numbers),
+    )
+    c_of = {s1: c for c, s1 in enumerate(switches)}
+    p_of = {number: p for p, number in enumerate(numbers)}
+    begin: dict[Key, int] = {}
+    rest: Where = {}
+    wanted: dict[tuple[int, int], int] = {}
+    for key, n in counts.items():
+        what, s, k, a, at, _ = key
+        inside = at in (p_of if what == "wide" else c_of) or what == "none"
+        if not inside:
+            rest[key] = n
+            continue
+        if what == "part":
+            begin[what, s, k, a, c_of[at], p_of[key[5]]] = n
+            continue
+        wanted[s, k] = wanted.get((s, k), 0) + n
+        at = p_of[at] if what == "wide" else c_of[at] if what == "unit" else 0
+        begin[what, s, k, a, at, 0] = n
+    made = build(problem, kinds, room, weights, shares, wanted)
+    answer = solve(made, gap=GAP, time_limit_s=limit_s, check=check, begin=begin)
+    if answer.counts is None:
+        return None
+    costs = dict(zip(made.keys, made.cost, strict=True))
+    before, after = (
+        sum(costs[key] * n for key, n in one.items()) for one in (begin, answer.counts)
+    )
+    if after >= before - 1e-6 * abs(before):
+        return None
+    for (what, s, k, a, at, other), n in answer.counts.items():
+        where = numbers[at] if what == "wide" else switches[at] if what != "none" else 0
+        rest[what, s, k, a, where, numbers[other] if what == "part" else 0] = n
+    return rest, before - after
