@@ -31,8 +31,10 @@ def improve(
     check: Callable[[], None],
 ) -> Where:
     """``counts`` with the units of a few subgroups, and all that have no place, placed anew by the
-    program over those alone; round after round, in different company, more at once where a round gains
-    nothing, until ``enough`` (told how many points are gained so far) says so or the clock (perf_counter) passes
+    program over those alone.
+
+    Round after round, in different company, more at once where a round gains nothing, until
+    ``enough`` (told how many points are gained so far) says so or the clock (perf_counter) passes
     ``until``. Never worse.
     """
     groups: dict[int, list[int]] = {}
