@@ -15,7 +15,7 @@ import numpy as np
 from planner.optimizer.figures import by_row
 from planner.optimizer.highs import configured, load, run
 from planner.optimizer.model import build
-from planner.optimizer.problem import FEASIBLE, OPTIMAL, PlanningProblem, WindowPlan
+from planner.optimizer.problem import FEASIBLE, OPTIMAL, IntArray, PlanningProblem, WindowPlan
 from planner.optimizer.solvers import as_arrays
 from planner.optimizer.window import solve_window
 
@@ -66,7 +66,7 @@ def worth_of_capacity(
         more[region, row] += step
         out.append(
             again(
-                replace(problem, capacity_gpus=more),
+                _wider(problem, more),
                 plan,
                 family=CAPACITY,
                 what=f"{step} more {problem.row_names[row]} in {problem.regions[region]}",
@@ -78,6 +78,15 @@ def worth_of_capacity(
             )
         )
     return tuple(out)
+
+
+def _wider(problem: PlanningProblem, capacity_gpus: IntArray) -> PlanningProblem:
+    """``problem`` with that capacity; maximums that are no less than what fits grow with it."""
+    wider = replace(problem, capacity_gpus=capacity_gpus)
+    size = np.maximum(1, problem.gpus_per_instance)[:, None, :]
+    fits, more = problem.room[None] // size, wider.room[None] // size
+    grown = problem.maximum + (problem.maximum >= fits) * (more - fits)
+    return replace(wider, maximum=grown)
 
 
 def again(

@@ -81,6 +81,7 @@ class Making:
             current=study.today,
             progress=part(self.progress, 0.0, 0.5),
             method=METHODS.get(name),
+            periods="all" if name == "lt-h" else None,
         )
 
 

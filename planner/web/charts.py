@@ -24,6 +24,7 @@ AREA = "rgba(138, 143, 152, 0.18)"
 
 POLICY_LINES: dict[str, tuple[str, str, float]] = {  # colour, dash, width
     "lt-i": (BLUE, "solid", 2.5),
+    "lt-h": (PURPLE, "longdash", 2.0),
     "today": (RED, "dash", 1.5),
     "flat-peak": (GREY, "dash", 1.5),
     "flat-min": (ORANGE, "dot", 1.5),

@@ -13,8 +13,9 @@ from planner.models import Run
 from planner.selectors.runs import run_result, run_table, run_tables
 from planner.selectors.savings import MEASURES, savings
 from planner.web import charts
+from simulation.results import SOURCES
 
-PLANNED = ("lt-i", "lt-i-last-value", "lt-i-perfect")
+PLANNED = ("lt-i", "lt-h", "lt-i-last-value", "lt-i-perfect")
 ALL = ""  # the choice "all models and regions"
 
 # What a measure rests on, as words of the provenance table.
@@ -206,6 +207,12 @@ def tables_context(run: Run, names: list[str], result: dict[str, Any]) -> dict[s
         "hour_kinds": kinds,
         "hour_rows": [hours_of(figures, kinds) for figures in timed],
         "hour_note": HOURS_NOTE,
+        "start_sources": SOURCES,
+        "start_rows": [
+            figures
+            for _, figures in rows
+            if any((figures.get("starts") or {}).values()) or figures.get("failures")
+        ],
         "tier_names": list(dict.fromkeys(row["tier"] for row in tiers)),
         "tier_targets": {row["tier"]: row["target"] for row in tiers},
         "next_period": first,

@@ -21,8 +21,13 @@ def test_another_instances_gpus_are_worth_what_counting_says(seed):
         row = instance.gpus.index(one.what.split(" in ")[0].split(" more ")[1])
         more = instance.capacity_gpus.copy()
         more[region, row] += int(one.step)
+        # A maximum that only says what fits grows with what fits.
+        size = instance.gpus_per_instance[:, row]
+        fits = instance.capacity_gpus[region, row] // size
+        most = instance.maximum.copy()
+        most[:, region, row] += (most[:, region, row] >= fits) * (more[region, row] // size - fits)
         expected = best_by_counting(instance) - best_by_counting(
-            replace(instance, capacity_gpus=more)
+            replace(instance, capacity_gpus=more, maximum=most)
         )
         assert one.saves == pytest.approx(expected, abs=1e-3)
         assert one.saves >= -1e-6

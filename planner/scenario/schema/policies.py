@@ -46,9 +46,9 @@ class FixedFleet(Chosen):
 
 
 class Planned(Chosen):
-    """The plan, followed at once (LT-I)."""
+    """The plan, followed at once (LT-I); lt-h is the plan of all periods together."""
 
-    name: Literal["lt-i", "lt-i-last-value", "lt-i-perfect"]
+    name: Literal["lt-i", "lt-h", "lt-i-last-value", "lt-i-perfect"]
 
 
 class TimetableStep(Section):
@@ -256,6 +256,7 @@ PolicyName = Literal[
     "siloed",
     "reactive",
     "lt-i",
+    "lt-h",
     "lt-u",
     "lt-ua",
     "lt-i-last-value",
@@ -281,6 +282,7 @@ POLICIES: dict[PolicyName, str] = {
     "siloed": "Siloed reactive",
     "reactive": "Unified reactive",
     "lt-i": "Planned (LT-I)",
+    "lt-h": "Planned, all periods at once (LT-H)",
     "lt-u": "Planned, by utilisation (LT-U)",
     "lt-ua": "Planned, by utilisation and load (LT-UA)",
     "lt-i-last-value": "Planned on last value",
@@ -322,6 +324,7 @@ GROUPS: tuple[tuple[str, dict[PolicyName, str]], ...] = (
         "Planned on a forecast",
         {
             "lt-i": "The plan's count, at once.",
+            "lt-h": "The same, of all periods in one program, on one forecast.",
             "lt-u": "The plan's count, as utilisation asks for it.",
             "lt-ua": "As LT-U, past the plan where the forecast is far off.",
             "lt-i-last-value": "The plan, had the last period been repeated.",
@@ -346,7 +349,7 @@ GROUPS: tuple[tuple[str, dict[PolicyName, str]], ...] = (
 OWN_GROUP = "This installation's own"
 _TYPES: dict[str, type[Chosen]] = {
     "today": FixedFleet, "flat-peak": FixedFleet, "flat-min": FixedFleet,
-    "lt-i": Planned, "lt-i-last-value": Planned, "lt-i-perfect": Planned,
+    "lt-i": Planned, "lt-h": Planned, "lt-i-last-value": Planned, "lt-i-perfect": Planned,
     "periodic": Periodic, "hpa": Hpa, "siloed": Siloed, "reactive": Reactive,
     "lt-u": LtU, "lt-ua": LtUa, "chiron": Chiron,
     **dict.fromkeys(

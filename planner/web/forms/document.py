@@ -26,6 +26,17 @@ SCALARS: tuple[tuple[str, str, float | None], ...] = (
     ("solver", "objective.solver", None),
     ("time_limit_s", "objective.time_limit_s", None),
     ("baseline", "objective.baseline", None),
+    ("minimise", "objective.minimise", None),
+    ("periods", "objective.periods", None),
+    ("gap", "objective.gap", None),
+    ("lend_share", "objective.lend_share", None),
+    ("limited", "objective.limited", None),
+    ("usd_per_hour", "objective.limits.usd_per_hour", None),
+    ("carbon_kg_per_hour", "objective.limits.carbon_kg_per_hour", None),
+    ("changes_per_period", "objective.limits.changes_per_period", None),
+    ("limit_usd", "objective.limits.usd", None),
+    ("limit_carbon_kg", "objective.limits.carbon_kg", None),
+    ("limit_changes", "objective.limits.changes", None),
 )
 LISTS = {
     "profiles": "profiles",

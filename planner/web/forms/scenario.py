@@ -63,6 +63,22 @@ def _policies() -> list[tuple[str, str]]:
     return [(name, label) for _, rows in policy_groups() for name, label, _ in rows]
 
 
+OBJECTIVE_FIELDS = (
+    "minimise",
+    "periods",
+    "gap",
+    "limited",
+    "usd_per_hour",
+    "carbon_kg_per_hour",
+    "changes_per_period",
+    "lend_share",
+    "limit_usd",
+    "limit_carbon_kg",
+    "limit_changes",
+)
+LIMITED = ("Exact", "None", "PriorityExhaustive", "PriorityRoundRobin", "RoundRobin")
+
+
 class StudyForm(forms.Form):
     """All that a scenario has once."""
 
@@ -121,6 +137,30 @@ class StudyForm(forms.Form):
             (title, [(boxes[name], line) for name, _, line in rows])
             for title, rows in policy_groups()
         ]
+
+    minimise = _choice("Minimise", _literals(Objective, "minimise"), "cost")
+    periods = _choice("Periods", _literals(Objective, "periods"), "one")
+    gap = _number(
+        "Gap that is good enough", Objective.model_fields["gap"].default, min_value=0, max_value=1
+    )
+    lend_share = _number("Lending earns, share of the price", "none", min_value=0, max_value=1)
+    limited = _choice("Where not all can be served", LIMITED, "no plan")
+    usd_per_hour = _number("At most, $ per hour", "no limit", min_value=0)
+    carbon_kg_per_hour = _number("At most, kg CO₂ per hour", "no limit", min_value=0)
+    changes_per_period = _number("Starts and stops per period", "no limit", min_value=0)
+    limit_usd = _number("At most, $ in all", "no limit", min_value=0)
+    limit_carbon_kg = _number("At most, kg CO₂ in all", "no limit", min_value=0)
+    limit_changes = _number("Starts and stops in all", "no limit", min_value=0)
+
+    @property
+    def of_objective(self) -> list[forms.BoundField]:
+        """The fields under "Limits and objective"."""
+        return [self[name] for name in OBJECTIVE_FIELDS]
+
+    @property
+    def objective_is_set(self) -> bool:
+        """Whether one of them says something, so that they are not folded away."""
+        return any(field.value() or field.errors for field in self.of_objective)
 
 
 class Row(forms.Form):
