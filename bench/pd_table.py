@@ -1,0 +1,132 @@
+"""Ratios of prefill to decode by lengths and limits: services A and B of HeteroScale, and a table.
+
+    python -m bench.pd_table [--model qwen3-30b-a3b] [--gpu H20] [--tp 8] [--instances 16]
+
+Prints Markdown, which docs/pd-ratio.md takes over. The source's models are not public: a public
+mixture of experts on the same GPUs stands in, by roofline. Lengths are lognormal with a coefficient
+of variation of 0.3, arrivals Poisson, limits hold for 95% of requests.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+import numpy as np
+
+from planner.catalogue.efficiency import efficiencies
+from planner.catalogue.hardware import gpus, shape
+from simulation.errors import SimulationError
+from simulation.fleet import KvLink, Tier
+from simulation.pd_judge import judged
+from simulation.pd_ratio import PdService, best_of, best_split, ratios, splits
+from simulation.performance.memory import capacity_tokens, kv_bytes_per_token
+from simulation.performance.profile import Profile
+from simulation.performance.roofline import roofline_profile
+from simulation.performance.specs import Arrangement
+from simulation.synthesis import IndependentLengths, LengthDistribution
+from simulation.workload import Workload
+
+ISL, OSL = (128, 512, 2048, 8192, 32_768), (64, 256, 1024, 4096)
+TTFT_S, TBT_S = (0.5, 1.0, 5.0), (0.02, 0.04, 0.1)
+SERVICES = {"A": (3000, 350, 1.0, 0.04), "B": (7800, 700, 1.0, 0.02)}  # section 4.1
+CV, SAMPLE, CONTEXT = 0.3, 4000, 4096
+MAX_BATCH, MAX_BATCH_TOKENS = 256, 8192
+
+
+def profile_of(model: str, gpu: str, tp: int) -> Profile:
+    arrangement = Arrangement(tp=tp)
+    kv = capacity_tokens(shape(model), gpus()[gpu], arrangement, CONTEXT, MAX_BATCH_TOKENS)
+    return roofline_profile(
+        shape(model), gpus()[gpu], arrangement, efficiencies(), max_batch=MAX_BATCH,
+        max_batch_tokens=MAX_BATCH_TOKENS, kv_capacity_tokens=kv,
+    )  # fmt: skip
+
+
+def service(
+    model: str, gpu: str, profile: Profile, isl: float, osl: float, ttft_s: float, tbt_s: float
+) -> PdService:
+    lengths = IndependentLengths(LengthDistribution(isl, CV), LengthDistribution(osl, CV)).sample(
+        SAMPLE, np.random.default_rng(0)
+    )
+    network = gpus()[gpu].network_bytes_s
+    assert network is not None
+    link = KvLink(kv_bytes_per_token(shape(model), "bf16", CONTEXT), profile.tp * network)
+    tier = Tier("slo", ttft_s=ttft_s, tbt_s=tbt_s)
+    return PdService(profile, profile, Workload(*lengths), tier, link)
+
+
+def worked(name: str, one: PdService, instances: int) -> list[str]:
+    """A service: every ratio by closed forms, those around the best by simulation."""
+    found = ratios(one, splits(instances))
+    seen = {(r.prefill, r.decode): r for r in judged(one, found)}
+    best = best_of(list(seen.values()), one)
+    lines = [
+        f"**Service {name}**: {best.ratio.prefill}P/{best.ratio.decode}D, "
+        f"{best.ratio.max_tps:,.0f} tokens/s; lost with one prefill instance less "
+        f"{best.fewer_prefill or 0:.0%}, with one more {best.more_prefill or 0:.0%}.",
+        "",
+        "| P/D | tokens/s, closed forms | simulated | bound by |",
+        "| --- | --- | --- | --- |",
+    ]
+    for row in found:
+        simulated = seen.get((row.prefill, row.decode))
+        bound = simulated or row
+        lines.append(
+            f"| {row.prefill}/{row.decode} | {row.max_tps:,.0f} | "
+            f"{f'{simulated.max_tps:,.0f}' if simulated else ''} | {bound.bound_by} |"
+        )
+    return [*lines, ""]
+
+
+def table(model: str, gpu: str, profile: Profile, instances: int) -> list[str]:
+    """Best ratio by closed forms: a row per TTFT and ISL, a column per TBT and OSL."""
+    heads = [f"{1000 * tbt:.0f} ms, {osl:,}" for tbt in TBT_S for osl in OSL]
+    lines = [
+        "| TTFT, ISL | " + " | ".join(heads) + " |",
+        "| --- |" + " --- |" * len(heads),
+    ]
+    for ttft in TTFT_S:
+        for isl in ISL:
+            cells = []
+            for tbt in TBT_S:
+                for osl in OSL:
+                    cells.append(
+                        _cell(service(model, gpu, profile, isl, osl, ttft, tbt), instances)
+                    )
+            lines.append(f"| {ttft:g} s, {isl:,} | " + " | ".join(cells) + " |")
+            print(lines[-1], file=sys.stderr, flush=True)
+    return lines
+
+
+def _cell(one: PdService, instances: int) -> str:
+    try:
+        best = best_split(one, instances)
+    except SimulationError:
+        return "–"
+    return f"{best.prefill}/{best.decode}" if best.max_tps > 0 else "–"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="bench.pd_table",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--model", default="qwen3-30b-a3b")
+    parser.add_argument("--gpu", default="H20")
+    parser.add_argument("--tp", type=int, default=8)
+    parser.add_argument("--instances", type=int, default=16)
+    options = parser.parse_args()
+    profile = profile_of(options.model, options.gpu, options.tp)
+    lines: list[str] = []
+    for name, (isl, osl, ttft, tbt) in SERVICES.items():
+        one = service(options.model, options.gpu, profile, isl, osl, ttft, tbt)
+        lines += worked(name, one, options.instances)
+    lines += table(options.model, options.gpu, profile, options.instances)
+    print("\n".join(lines))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
