@@ -11,6 +11,7 @@ import sys
 from dataclasses import asdict
 
 import numpy as np
+import numpy.typing as npt
 
 from planner.catalogue import hardware
 from planner.catalogue.efficiency import efficiencies
@@ -19,7 +20,7 @@ from simulation.performance.adjusted import adjusted
 from simulation.performance.memory import kv_bytes_per_token, weight_bytes
 from simulation.performance.roofline import roofline_profile
 from simulation.performance.specs import Arrangement
-from simulation.provisioning.modules.study import Deployment, Outcome, Setting, study
+from simulation.provisioning.modules.study import Deployment, Outcome, Setting, study, under
 
 GPU = "A100-40GB-PCIe"
 RATES = (3.0, 10.0, 20.0, 30.0, 40.0, 50.0)
@@ -29,14 +30,23 @@ LINK_S = 20e-6  # of a message between GPUs over PCIe (assumed)
 DEPLOYMENTS = {
     "llama-13b": (
         Deployment("2 instances", 2),
+        Deployment("2 instances, no paging", 2, when_full="fail"),
         Deployment("4 instances", 4),
+        Deployment("1 to 4 instances, reactive", 1, most=4),
         Deployment("2 elastic, S of the source, its memory", 2, True, "source", SEED_COPIES),
         Deployment("2 elastic, batch split, its memory", 2, True, "split", SEED_COPIES),
-        Deployment("2 elastic, batch split, all room", 2, True, "split"),
-        Deployment("2 elastic, KV caches moved", 2, True, moves_kv=True),
+        Deployment("2 elastic, copies and caches", 2, True, "split", moves_kv=True),
+        Deployment("2 elastic, copies and caches, no paging", 2, True, "split", moves_kv=True,
+                   when_full="fail"),
+        Deployment("2 elastic, caches alone", 2, True, "split", moves_kv=True, copies=False),
     ),
-    "llama-2-70b": (Deployment("1 instance", 1), Deployment("1 elastic", 1, True, "split")),
-}
+    "llama-2-70b": (
+        Deployment("1 instance", 1),
+        Deployment("1 instance, no paging", 1, when_full="fail"),
+        Deployment("1 elastic", 1, True, "split", moves_kv=True),
+    ),
+}  # fmt: skip
+WAVE_S = 600.0  # from few requests to many and back
 # Averages of section 6.3 against 2 static instances: latency and throughput at low and high load.
 SOURCE = {
     "2 elastic against 2 static": {"latency": (-0.1423, -0.2748), "throughput": (0.1692, 0.3878)},
@@ -78,15 +88,31 @@ def setting(model: str) -> Setting:
 
 
 def everything() -> dict[str, object]:
-    """The table on stderr, the outcomes and the comparisons of the source."""
+    """The tables on stderr, the outcomes and the comparisons of the source."""
     found: dict[str, object] = {}
     for model, deployments in DEPLOYMENTS.items():
-        outcomes = study(setting(model), deployments, RATES)
+        at = setting(model)
+        outcomes = study(at, deployments, RATES)
         _printed(model, outcomes)
-        found[model] = [asdict(one) | {"acting": one.acting.seconds} for one in outcomes]
+        found[model] = [asdict(one) for one in outcomes]
         if model == "llama-13b":
             found["against_source"] = _against(outcomes)
+        wave = tuple(under(at, one, wave_arrivals(), WAVE_RATE) for one in deployments)
+        _printed(f"{model}, {RATES[0]:.0f} to {RATES[-1]:.0f} requests/s and back", wave)
+        found[f"{model} in a wave"] = [asdict(one) for one in wave]
     return found
+
+
+WAVE_RATE = (RATES[0] + RATES[-1]) / 2
+
+
+def wave_arrivals(seed: int = 0) -> npt.NDArray[np.float64]:
+    """Poisson arrivals whose rate rises from the least to the most and falls again."""
+    rng = np.random.default_rng(seed)
+    count = int(2 * RATES[-1] * WAVE_S)
+    at = np.sort(rng.uniform(0.0, WAVE_S, count))
+    share = (RATES[0] + (RATES[-1] - RATES[0]) * np.sin(np.pi * at / WAVE_S) ** 2) / (2 * RATES[-1])
+    return at[rng.random(count) < share]
 
 
 def _against(outcomes: tuple[Outcome, ...]) -> dict[str, object]:
@@ -99,7 +125,10 @@ def _against(outcomes: tuple[Outcome, ...]) -> dict[str, object]:
 
     low, high = tuple(r for r in RATES if r <= 30), tuple(r for r in RATES if r > 30)
     rows: dict[str, object] = {"source": SOURCE}
-    for elastic in ("2 elastic, S of the source", "2 elastic, batch split, its memory"):
+    for elastic in (
+        "2 elastic, S of the source", "2 elastic, batch split, its memory",
+        "2 elastic, copies and caches",
+    ):  # fmt: skip
         rows[elastic] = {
             "latency": [change(elastic, "2 instances", x, "latency_s") for x in (low, high)],
             "throughput": [change(elastic, "2 instances", x, "tokens_s") for x in (low, high)],
@@ -110,24 +139,29 @@ def _against(outcomes: tuple[Outcome, ...]) -> dict[str, object]:
             / of("4 instances", 50.0).memory_bytes,
             "oom": [of("2 instances", 50.0).oom_share, of(elastic, 50.0).oom_share],
         }
+    rows["OOM without paging at 50 requests/s"] = [
+        of(name, 50.0).oom_share
+        for name in ("2 instances, no paging", "2 elastic, copies and caches, no paging")
+    ]
     return rows
 
 
-def _printed(model: str, outcomes: tuple[Outcome, ...]) -> None:
-    print(f"{model} on 4 x {GPU}", file=sys.stderr)
-    row = "{:<40}{:>7}{:>6}{:>7}{:>10}{:>9}{:>9}{:>7}{:>9}{:>7}{:>6}{:>9}"
+def _printed(title: str, outcomes: tuple[Outcome, ...]) -> None:
+    print(f"{title} on 4 x {GPU}", file=sys.stderr)
+    row = "{:<42}{:>7}{:>10}{:>9}{:>9}{:>7}{:>9}{:>7}{:>6}{:>7}{:>5}{:>9}"
     print(
-        row.format("deployment", "rate/s", "S", "copies", "tokens/s", "mean", "p95", "in SLO",
-                   "memory", "OOM", "GPUs", "acting"),
+        row.format("deployment", "rate/s", "tokens/s", "mean", "p95", "in SLO", "memory", "OOM",
+                   "GPUs", "parts", "ops", "acting"),
         file=sys.stderr,
     )  # fmt: skip
     for o in outcomes:
         print(
             row.format(
-                o.deployment, f"{o.rate:.0f}", f"{o.speedup:.2f}", o.replicated_layers,
-                f"{o.tokens_s:,.0f}", f"{o.latency_s:.2f} s", f"{o.p95_s:.2f} s",
-                f"{o.attainment:.0%}", f"{o.memory_bytes / 1e9:.0f} GB", f"{o.oom_share:.0%}",
-                o.gpus, f"{o.acting.seconds:.2f} s",
+                o.deployment, f"{o.rate:.0f}", f"{o.tokens_s:,.0f}", f"{o.latency_s:.2f} s",
+                f"{o.p95_s:.2f} s", f"{o.attainment:.0%}", f"{o.memory_bytes / 1e9:.0f} GB",
+                f"{o.oom_share:.0%}", f"{o.gpus:.1f}", f"{o.gpu_parts:.1f}", o.operations,
+                f"{o.acting_s:.1f} s",
             ),
             file=sys.stderr,
+            flush=True,
         )  # fmt: skip

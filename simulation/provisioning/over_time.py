@@ -105,6 +105,8 @@ class _Book:
             found = model_level(phase, self.device_bytes)
             coarser = [] if found is None else [found]
             if level == "operator":
+                layers = self.plan("module", key)
+                coarser = coarser if layers is None else [*coarser, layers]
                 found = operator_level(phase, self.device_bytes, coarser=coarser, quick=True)
             elif level == "module":
                 found = module_level(phase, self.device_bytes, coarser=coarser)

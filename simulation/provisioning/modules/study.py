@@ -1,19 +1,16 @@
 """Module-level against instance-level scaling in the simulator (B5): a few GPUs, rates up to 50/s.
 
-The engine keeps an instance's speed for a whole run, so each rate is a steady state of its own:
-Algorithm 1 decides what is replicated, the instance then runs S times as fast, and what acting
-costs (table 2) stands beside the result instead of inside it. An OOM event is a sequence whose KV
-cache does not fit: this engine recomputes it, one without paging would fail there.
-
-S is read in two ways. ``source``: a layer with p copies takes 1 / p of its time (section 4.1).
-``split``: it takes the time of 1 / p of the batch, which in decode is hardly less, since every copy
-reads all weights of the layer.
+Every instance is a pool of its own. Elastic ones run under ``policies.modules.ModuleScaling``:
+copies of layers from idle memory, KV caches that move under pressure, each operation at the cost of
+table 2 inside the run. Instance level is a fixed count, or reactive scaling of whole instances that
+take their seconds to start. An OOM event is a sequence whose KV cache does not fit: an engine with
+paging computes it again (``preempt``), one without gives it up (``fail``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -22,19 +19,22 @@ from simulation.engine.run import simulate
 from simulation.errors import SimulationError
 from simulation.fleet import Fleet, Pool, Region, Tier
 from simulation.metrics import meets_slo
-from simulation.performance.adjusted import adjusted, scaled
-from simulation.performance.profile import Profile, iteration_s
+from simulation.performance.adjusted import adjusted
+from simulation.performance.profile import Profile
 from simulation.performance.specs import GpuSpec
+from simulation.policies.base import ScalingPolicy
 from simulation.policies.flat import Flat
-from simulation.provisioning.modules.costs import Cost, acting_cost
-from simulation.provisioning.modules.scale_up import Replication, algorithm1
-from simulation.provisioning.modules.speedup import ModuleProblem, runs
+from simulation.policies.modules import Layout, ModuleScaling
+from simulation.policies.reactive import UnifiedReactive
+from simulation.provisioning.modules.costs import INSTANCE_S
 from simulation.results import COMPLETED, SimulationResult
 from simulation.trace import Trace
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int32]
-READINGS = ("source", "split")
+OUT_OF_MEMORY = "KV memory ran out while decoding"
+INTERVAL_S = 5.0  # between decisions
+START_S = sum(INSTANCE_S) / 2  # of a whole instance: the middle of what the source gives
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,9 +64,11 @@ class Setting:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Deployment:
-    """How many instances, and whether their layers may be copied to GPUs that are idle.
+    """How many instances at the start, and what may be done with them.
 
-    ``replica_bytes``: most that copies of all instances take together; None: what there is.
+    ``elastic``: layers copied to idle GPUs, ``replica_bytes`` of copies at most (None: what there
+    is), KV caches moved where ``moves_kv``. ``most``: whole instances that reactive scaling goes up
+    to. ``when_full``: of ``fleet.WHEN_FULL``.
     """
 
     name: str
@@ -74,73 +76,74 @@ class Deployment:
     elastic: bool = False
     reading: str = "split"
     replica_bytes: float | None = None
-    moves_kv: bool = False  # KV caches of some layers go to the idle GPUs, before any copy
+    moves_kv: bool = False
+    copies: bool = True
+    most: int | None = None
+    when_full: str = "preempt"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outcome:
-    """One deployment at one rate."""
+    """One deployment under one load; means are over the time in which requests arrive."""
 
     deployment: str
     rate: float
-    speedup: float
-    replicated_layers: int  # copies, over all instances
     tokens_s: float
     latency_s: float  # mean, to the last token
     p95_s: float
     attainment: float
-    memory_bytes: float  # weights, copies and the most KV cache in use
+    memory_bytes: float  # mean of weights, copies and KV cache in use
     oom_share: float  # sequences that did not fit, over requests
-    gpus: int  # with anything of it on them
-    acting: Cost  # of making the copies, per instance
+    gpus: float  # mean, with anything of it on them
+    gpu_parts: float  # mean, idle GPUs counted by the memory that is used of them
+    operations: int
+    acting_s: float  # that operations took together
 
 
-def module_problem(setting: Setting, deployment: Deployment, batch: float) -> ModuleProblem:
-    """The replication problem of one instance: it is at home on its GPU(s) and may copy layers to
-    its share of the GPUs that no instance lives on.
-
-    gamma: a scatter and a gather of the batch's activations over the link, over a layer's time.
-    """
-    home = np.arange(setting.layers) * setting.gpus_per_instance // setting.layers
-    used = deployment.instances * setting.gpus_per_instance
-    idle = setting.gpus - used
+def layout_of(setting: Setting, deployment: Deployment) -> Layout:
+    """One elastic instance: at home on its GPU(s), with its part of those that nobody lives on."""
+    own = setting.gpus_per_instance
+    idle = setting.gpus - deployment.instances * own
     if idle < 0:
         raise SimulationError(
-            f"{deployment.name}: {used} GPUs are needed and there are {setting.gpus}."
+            f"{deployment.name}: {deployment.instances * own} GPUs are needed and there are "
+            f"{setting.gpus}."
         )
-    share = idle * setting.room_bytes / deployment.instances
-    if deployment.replica_bytes is not None:
-        share = min(share, deployment.replica_bytes / deployment.instances)
-    free = np.zeros(setting.gpus_per_instance + idle)
-    free[setting.gpus_per_instance :] = share / max(idle, 1)
-    context = float(setting.isl.mean() + setting.osl.mean() / 2)
-    layer_s = float(iteration_s(setting.profile, batch, batch * context, 0, 0)) / setting.layers
-    crossing = 2 * (setting.link_s + batch * setting.hidden_bytes / setting.link_bytes_s)
-    return ModuleProblem(
-        home=home.astype(np.int64),
+    apart = setting.weight_bytes - setting.layers * setting.layer_bytes  # what does not move
+    part = setting.room_bytes / deployment.instances
+    if deployment.replica_bytes is not None and idle and not deployment.moves_kv:
+        part = min(part, deployment.replica_bytes / deployment.instances / idle)
+    return Layout(
+        home=(np.arange(setting.layers) * own // setting.layers).astype(np.int64),
+        room_bytes=np.r_[np.full(own, setting.room_bytes - apart / own), np.full(idle, part)],
         layer_bytes=setting.layer_bytes,
-        free_bytes=free,
-        vacancy=np.where(free > 0, 1.0, 0.0),
-        speed=np.ones(free.size),
-        gamma=crossing / layer_s,
+        kv_layer_token_bytes=setting.kv_bytes_per_token / setting.layers,
+        hidden_bytes=setting.hidden_bytes,
+        link_bytes_s=setting.link_bytes_s,
+        link_s=setting.link_s,
+        isl=float(setting.isl.mean()),
+        osl=float(setting.osl.mean()),
+        reading=deployment.reading,
+        copies=deployment.copies,
+        moves=deployment.moves_kv,
     )
 
 
-def speed_of(
-    setting: Setting, problem: ModuleProblem, plan: Replication, batch: float, reading: str
-) -> float:
-    """S of a replication at a batch; never below 1, since copies need not be used."""
-    if reading not in READINGS:
-        raise SimulationError(f"There is no reading {reading!r}; use {' or '.join(READINGS)}.")
-    if reading == "source":
-        return max(1.0, plan.speedup)
-    copies = 1 + plan.replicated.sum(axis=1)
-    context = float(setting.isl.mean() + setting.osl.mean() / 2)
-    part = np.maximum(batch / copies, 1.0)
-    whole = float(iteration_s(setting.profile, batch, batch * context, 0, 0))
-    layer = iteration_s(setting.profile, part, part * context, 0, 0) / setting.layers
-    crossing = problem.gamma * whole / setting.layers * runs(plan.replicated)
-    return max(1.0, whole / float(layer.sum() + crossing))
+def most_tokens(layout: Layout) -> float:
+    """Tokens of KV cache with the caches of as many layers moved as gives most; one at least of
+    them at home, in turn to each device that is not home."""
+    n, devices = layout.home.size, layout.room_bytes.size
+    others = np.setdiff1d(np.arange(devices), layout.home)
+    best = layout.tokens(layout.start)
+    if not others.size or not layout.moves:
+        return best
+    for moved in range(1, n):
+        kv_home = layout.home.copy()
+        kv_home[n - moved :] = np.resize(others, moved)
+        start = layout.start
+        state = type(start)(start.home, kv_home, start.replicated, start.batch, 0.0)
+        best = max(best, layout.tokens(state))
+    return best
 
 
 def run(
@@ -151,50 +154,21 @@ def run(
     requests: int = 1500,
     seed: int = 0,
 ) -> Outcome:
-    """Poisson arrivals at ``rate`` on a deployment in its steady state.
-
-    The batch that a replication is judged at is what runs without it (Little's law over a first
-    run), at least 1.
-    """
-    if deployment.moves_kv:
-        return _with_moved_kv(setting, deployment, rate, requests, seed)
-    if not deployment.elastic:
-        result = _simulated(setting, setting.profile, deployment.instances, rate, requests, seed)
-        return _outcome(setting, deployment, rate, result, 1.0, 0, Cost(0.0, 0.0))
-    base = _simulated(setting, setting.profile, deployment.instances, rate, requests, seed)
-    batch = _batch(base, deployment.instances, setting.profile.max_batch)
-    problem = module_problem(setting, deployment, batch)
-    plan = algorithm1(problem)
-    speed = speed_of(setting, problem, plan, batch, deployment.reading)
-    copied = int(plan.replicated.sum())
-    faster = scaled(setting.profile, 1.0 / speed)
-    result = _simulated(setting, faster, deployment.instances, rate, requests, seed)
-    cost = acting_cost("replicate", copied, setting.layer_bytes) if copied else Cost(0.0, 0.0)
-    return _outcome(setting, deployment, rate, result, speed, copied * deployment.instances, cost)
+    """Poisson arrivals at ``rate``."""
+    rng = np.random.default_rng(seed)
+    arrival = np.cumsum(rng.exponential(1.0 / rate, size=requests))
+    return under(setting, deployment, arrival, rate, seed=seed)
 
 
-def _with_moved_kv(
-    setting: Setting, deployment: Deployment, rate: float, requests: int, seed: int
+def under(
+    setting: Setting, deployment: Deployment, arrival_s: FloatArray, rate: float, *, seed: int = 0
 ) -> Outcome:
-    """Module reduction under memory pressure (Algorithm 2, first phase): KV caches of as many
-    layers as the idle GPUs have room for in proportion. Attention of those runs there, which costs
-    a scatter and a gather per layer and pass; nothing is copied."""
-    problem = module_problem(setting, deployment, 1.0)
-    idle_bytes = float(problem.free_bytes.sum())
-    home_bytes = setting.profile.kv_capacity_tokens * setting.kv_bytes_per_token
-    moved = int(setting.layers * idle_bytes / (idle_bytes + home_bytes))
-    base = _simulated(setting, setting.profile, deployment.instances, rate, requests, seed)
-    batch = _batch(base, deployment.instances, setting.profile.max_batch)
-    gamma = module_problem(setting, deployment, batch).gamma
-    slower = 1.0 + moved * gamma / setting.layers
-    grown = setting.layers / (setting.layers - moved) if moved < setting.layers else 1.0
-    tokens = min(home_bytes * grown, home_bytes + idle_bytes) / setting.kv_bytes_per_token
-    profile = adjusted(scaled(setting.profile, slower), kv_capacity_tokens=int(tokens))
-    result = _simulated(setting, profile, deployment.instances, rate, requests, seed)
-    kv_layer = home_bytes / setting.layers
-    cost = acting_cost("migrate", moved, kv_layer) if moved else Cost(0.0, 0.0)
-    larger = replace(setting, profile=profile)
-    return _outcome(larger, deployment, rate, result, 1.0 / slower, 0, cost)
+    """Requests at ``arrival_s``; ``rate`` is the name of the load."""
+    fleet, policy = fleet_of(setting, deployment)
+    trace = trace_of(setting, arrival_s, seed)
+    duration = float(np.ceil(arrival_s[-1] / INTERVAL_S) * INTERVAL_S)
+    result = simulate(trace, fleet, policy, seed=seed, duration_s=duration, interval_s=INTERVAL_S)
+    return _outcome(setting, deployment, rate, result, policy)
 
 
 def study(
@@ -206,41 +180,50 @@ def study(
     )
 
 
-def _simulated(
-    setting: Setting, profile: Profile, instances: int, rate: float, requests: int, seed: int
-) -> SimulationResult:
-    rng = np.random.default_rng(seed)
-    picked = rng.integers(len(setting.isl), size=requests)
-    codes = np.zeros(requests, np.int16)
-    arrival = np.cumsum(rng.exponential(1.0 / rate, size=requests))
-    profile = adjusted(profile, tp=setting.gpus_per_instance)
-    trace = Trace(
-        arrival_s=arrival,
+def fleet_of(setting: Setting, deployment: Deployment) -> tuple[Fleet, ScalingPolicy]:
+    """Pools of one instance each, or one that grows, and the policy that runs them."""
+    profile = adjusted(setting.profile, tp=setting.gpus_per_instance)
+    policy: ScalingPolicy
+    if deployment.elastic:
+        layout = layout_of(setting, deployment)
+        tokens = int(max(most_tokens(layout), 1.0))
+        profile = adjusted(profile, kv_capacity_tokens=tokens)
+        policy = ModuleScaling([layout] * deployment.instances, interval_s=INTERVAL_S)
+        counts = [(1, 1)] * deployment.instances
+    elif deployment.most is not None:
+        policy = UnifiedReactive(interval_s=INTERVAL_S)
+        counts = [(deployment.instances, deployment.most)]
+    else:
+        policy = Flat([1] * deployment.instances, interval_s=INTERVAL_S)
+        counts = [(1, 1)] * deployment.instances
+    pools = tuple(
+        Pool(
+            profile.model, "", profile, setting.gpu, first, first, most, START_S, 0.0,
+            when_full=deployment.when_full,
+        )
+        for first, most in counts
+    )  # fmt: skip
+    return Fleet((setting.tier,), (Region("", 0.0, 1.0),), pools, np.zeros((1, 1))), policy
+
+
+def trace_of(setting: Setting, arrival_s: FloatArray, seed: int) -> Trace:
+    """Requests of the setting's lengths, drawn together."""
+    rng = np.random.default_rng([seed, 1])
+    picked = rng.integers(len(setting.isl), size=arrival_s.size)
+    codes = np.zeros(arrival_s.size, np.int16)
+    return Trace(
+        arrival_s=arrival_s,
         input_tokens=setting.isl[picked],
         output_tokens=setting.osl[picked],
         model=codes,
         region=codes,
         tier=codes,
-        models=(profile.model,),
+        models=(setting.profile.model,),
         regions=("",),
         tiers=(setting.tier.name,),
         start_s=0.0,
         provenance="synthesised: Poisson",
     )
-    pool = Pool(profile.model, "", profile, setting.gpu, instances, instances, instances, 0.0, 0.0)
-    fleet = Fleet((setting.tier,), (Region("", 0.0, 1.0),), (pool,), np.zeros((1, 1)))
-    whole = float(arrival[-1]) + 1.0
-    return simulate(
-        trace, fleet, Flat([instances], interval_s=whole), seed=seed, duration_s=whole,
-        interval_s=whole,
-    )  # fmt: skip
-
-
-def _batch(result: SimulationResult, instances: int, most: int) -> float:
-    """Mean sequences of an instance while requests arrive."""
-    log = result.requests
-    stayed = np.minimum(log.e2e_s[np.isfinite(log.e2e_s)], result.duration_s).sum()
-    return float(np.clip(stayed / result.duration_s / instances, 1.0, most))
 
 
 def _outcome(
@@ -248,33 +231,55 @@ def _outcome(
     deployment: Deployment,
     rate: float,
     result: SimulationResult,
-    speed: float,
-    copies: int,
-    cost: Cost,
+    policy: ScalingPolicy,
 ) -> Outcome:
     log = result.requests
     done = log.outcome == COMPLETED
     tokens = float(result.trace.output_tokens[done].sum())
     ends = float(np.nanmax(log.last_token_s[done])) if done.any() else result.duration_s
-    running = _batch(result, deployment.instances, setting.profile.max_batch)
-    context = float(setting.isl.mean() + setting.osl.mean() / 2)
-    held = min(running * context, float(setting.profile.kv_capacity_tokens))
-    idle = setting.gpus - deployment.instances * setting.gpus_per_instance
     latency = log.e2e_s[done]
+    stayed = np.minimum(log.e2e_s[np.isfinite(log.e2e_s)], result.duration_s).sum()
+    running = float(stayed / result.duration_s)  # sequences there, Little's law
+    context = float(setting.isl.mean() + setting.osl.mean() / 2)
+    room = sum(pool.maximum * pool.profile.kv_capacity_tokens for pool in result.fleet.pools)
+    kv_bytes = min(running * context, float(room)) * setting.kv_bytes_per_token
+    there = _instances(result)
+    copies, caches, parts, whole, operations, acting = 0.0, 0.0, 0.0, 0.0, 0, 0.0
+    if isinstance(policy, ModuleScaling):
+        copies = float(np.mean([row.sum() for _, row, _ in policy.held])) if policy.held else 0.0
+        shares = [row.sum() / setting.layers for _, _, row in policy.held]
+        caches = float(np.mean(shares)) / len(result.fleet.pools) if shares else 0.0
+        idle = setting.gpus - deployment.instances * setting.gpus_per_instance
+        used = [row.sum() + away.sum() > 0 for _, row, away in policy.held]
+        whole = idle * float(np.mean(used)) if used else 0.0
+        parts = min(whole, (copies + caches * kv_bytes) / setting.room_bytes)
+        operations = len(policy.events)
+        acting = float(sum(event.until_s - event.time_s for event in policy.events))
     return Outcome(
         deployment=deployment.name,
         rate=rate,
-        speedup=speed,
-        replicated_layers=copies,
         tokens_s=tokens / max(ends, 1e-9),
         latency_s=float(latency.mean()) if latency.size else float("inf"),
         p95_s=float(np.quantile(latency, 0.95)) if latency.size else float("inf"),
         attainment=float(meets_slo(result).mean()),
-        memory_bytes=deployment.instances
-        * (setting.weight_bytes + held * setting.kv_bytes_per_token)
-        + copies * setting.layer_bytes,
-        oom_share=min(1.0, float(result.totals.preemptions.sum()) / len(result.trace)),
-        gpus=deployment.instances * setting.gpus_per_instance
-        + (idle if copies or deployment.moves_kv else 0),
-        acting=cost,
+        memory_bytes=there * setting.weight_bytes + kv_bytes + copies,
+        oom_share=min(1.0, _out_of_memory(result) / len(result.trace)),
+        gpus=there * setting.gpus_per_instance + whole,
+        gpu_parts=there * setting.gpus_per_instance + parts,
+        operations=operations,
+        acting_s=acting,
     )
+
+
+def _instances(result: SimulationResult) -> float:
+    """Mean whole instances, starting ones included."""
+    totals = result.totals
+    seconds = totals.starting_s + totals.idle_s + totals.prefill_s + totals.decode_s
+    return float(seconds.sum() / result.duration_s)
+
+
+def _out_of_memory(result: SimulationResult) -> float:
+    """Sequences that did not fit: computed again, or given up where the pool fails when full."""
+    if any(pool.when_full == "fail" for pool in result.fleet.pools):
+        return float(result.reject_reasons.get(OUT_OF_MEMORY, 0))
+    return float(result.totals.preemptions.sum())

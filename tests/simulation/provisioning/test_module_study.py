@@ -1,4 +1,5 @@
-"""Copies of layers in the simulator: what they speed up, what they take, what they do not help."""
+"""Elastic instances in the simulator: what copies speed up, what moved caches make room for, what
+they take, beside whole instances."""
 
 from dataclasses import replace
 
@@ -9,15 +10,15 @@ from simulation.errors import SimulationError
 from simulation.fleet import Tier
 from simulation.performance.linear import LinearProfile
 from simulation.performance.specs import Provenance
-from simulation.provisioning.modules.scale_up import algorithm1
-from simulation.provisioning.modules.speedup import runs
 from simulation.provisioning.modules.study import (
     Deployment,
     Setting,
-    module_problem,
+    fleet_of,
+    layout_of,
+    most_tokens,
     run,
-    speed_of,
     study,
+    under,
 )
 from tests.simulation.provisioning.test_workload import GPU
 
@@ -42,53 +43,54 @@ SETTING = Setting(
     osl=np.array([100], np.int32),
     tier=Tier("chat", e2e_s=15.0),
 )
-STATIC, ELASTIC = Deployment("static", 2), Deployment("elastic", 2, True, "source")
+STATIC = Deployment("static", 2)
+ELASTIC = Deployment("elastic", 2, True, "source")
+# Room for 700 tokens beside the weights of 71 GB at home.
+TIGHT = replace(
+    SETTING,
+    profile=replace(PROFILE, kv_capacity_tokens=700),
+    weight_bytes=0.9 * GPU.memory_bytes - 700e6,
+    layer_bytes=1.7e9,
+)
 
 
 def test_copies_stand_on_idle_gpus_and_take_what_is_there():
-    problem = module_problem(SETTING, ELASTIC, 8.0)
-    # 72 GB of each of the two idle GPUs, one of them for each instance: 36 layers on either.
-    assert problem.room.tolist() == [0, 36, 36]
-    capped = module_problem(SETTING, replace(ELASTIC, replica_bytes=10e9), 8.0)
-    assert capped.room.tolist() == [0, 2, 2]
-    layer_s = (0.02 + 8 * 0.001) / 40
-    assert problem.gamma == pytest.approx(2 * (1e-6 + 8e4 / 25e9) / layer_s)
+    layout = layout_of(SETTING, ELASTIC)
+    # 72 GB of each of the two idle GPUs, half of them for each instance; 2 GB at home do not move.
+    assert layout.room_bytes.tolist() == pytest.approx([70e9, 36e9, 36e9])
+    capped = layout_of(SETTING, replace(ELASTIC, replica_bytes=10e9))
+    assert capped.room_bytes.tolist() == pytest.approx([70e9, 2.5e9, 2.5e9])
+    assert layout.tokens(layout.start) == pytest.approx(30e9 / 1e6)
     with pytest.raises(SimulationError, match="5 GPUs are needed and there are 4"):
-        module_problem(SETTING, Deployment("many", 5), 1.0)
+        layout_of(SETTING, Deployment("many", 5))
 
 
-def test_a_speedup_of_the_source_is_less_when_weights_are_read_by_every_copy():
-    problem = module_problem(SETTING, ELASTIC, 16.0)
-    plan = algorithm1(problem)
-    copies = 1 + plan.replicated.sum(axis=1)
-    source = speed_of(SETTING, problem, plan, 16.0, "source")
-    assert source == pytest.approx(plan.speedup)
-    # By hand: a layer of p copies takes (alpha + beta b / p) / n.
-    crossing = problem.gamma * (0.02 + 0.016) / 40 * runs(plan.replicated)
-    split_s = ((0.02 + 0.001 * 16 / copies) / 40).sum() + crossing
-    split = speed_of(SETTING, problem, plan, 16.0, "split")
-    assert split == pytest.approx(0.036 / split_s)
-    assert 1 <= split < source
-    with pytest.raises(SimulationError, match="no reading"):
-        speed_of(SETTING, problem, plan, 16.0, "guess")
+def test_moved_caches_make_room_up_to_what_idle_gpus_hold():
+    layout = layout_of(TIGHT, replace(ELASTIC, moves_kv=True))
+    assert layout.tokens(layout.start) == pytest.approx(700)
+    most = most_tokens(layout)
+    assert 20_000 < most <= (700e6 + 72e9) / 1e6
+    fleet, _ = fleet_of(TIGHT, replace(ELASTIC, moves_kv=True))
+    assert [pool.profile.kv_capacity_tokens for pool in fleet.pools] == [int(most)] * 2
+    assert most_tokens(layout_of(TIGHT, ELASTIC)) == pytest.approx(700)  # it may not move them
 
 
-def test_the_simulated_instance_is_faster_by_s_and_pays_for_the_copies():
+def test_an_elastic_instance_becomes_faster_during_the_run():
     static, elastic = run(SETTING, STATIC, 1.0), run(SETTING, ELASTIC, 1.0)
-    assert static.speedup == 1 and static.replicated_layers == 0 and static.acting.seconds == 0
-    assert elastic.speedup > 2
-    # At a trickle nothing queues: the time to the last token falls by S.
-    assert elastic.latency_s == pytest.approx(static.latency_s / elastic.speedup, rel=0.05)
-    assert (static.gpus, elastic.gpus) == (2, 4)
-    extra = elastic.memory_bytes - static.memory_bytes
-    assert extra == pytest.approx(elastic.replicated_layers * 1e9, rel=0.02)
-    assert elastic.acting.seconds > 0.3
+    assert static.operations == 0 and static.acting_s == 0
+    # Two instances, one operation each or a few, and then nothing queues: about S times as fast.
+    assert 2 <= elastic.operations <= 10
+    assert elastic.acting_s > 0.3
+    assert elastic.latency_s < 0.6 * static.latency_s
+    assert static.gpus == pytest.approx(2, rel=0.01)
+    assert elastic.gpus == pytest.approx(4, rel=0.05)
+    assert 2 < elastic.gpu_parts <= elastic.gpus
+    assert elastic.memory_bytes > static.memory_bytes + 20e9
     assert static.attainment == 1
 
 
 def test_what_does_not_fit_is_counted_and_copies_do_not_help_it():
-    tight = replace(SETTING, profile=replace(PROFILE, kv_capacity_tokens=700))
-    found = study(tight, (STATIC, Deployment("copies", 2, True, "split", 4e9)), (1.0, 60.0))
+    found = study(TIGHT, (STATIC, Deployment("copies", 2, True, "split")), (1.0, 60.0))
     by_name = {(one.deployment, one.rate): one for one in found}
     assert by_name["static", 1.0].oom_share == 0
     assert by_name["static", 60.0].oom_share > 0.05
@@ -96,17 +98,23 @@ def test_what_does_not_fit_is_counted_and_copies_do_not_help_it():
     assert by_name["static", 60.0].tokens_s > by_name["static", 1.0].tokens_s
 
 
-def test_moved_kv_caches_make_room_and_cost_crossings():
-    tight = replace(SETTING, profile=replace(PROFILE, kv_capacity_tokens=700))
-    moved = run(tight, Deployment("moved", 2, True, moves_kv=True), 60.0)
-    still = run(tight, STATIC, 60.0)
-    assert still.oom_share > 0.05
-    assert moved.oom_share == 0  # 72 GB more of room for each instance of 0.7 GB
-    assert moved.speedup < 1 and moved.tokens_s > still.tokens_s
-    assert moved.replicated_layers == 0 and moved.gpus == 4
-    assert moved.acting.seconds > 0.2
+def test_moved_caches_end_it():
+    still = run(TIGHT, STATIC, 60.0)
+    moved = run(TIGHT, Deployment("moved", 2, True, moves_kv=True), 60.0)
+    assert moved.oom_share < 0.2 * still.oom_share
+    assert moved.tokens_s > still.tokens_s
+    assert moved.operations > 0
+
+
+def test_whole_instances_that_come_and_go_take_their_seconds():
+    rng = np.random.default_rng(1)
+    arrival = np.sort(np.r_[rng.uniform(0, 120, 60), rng.uniform(120, 240, 6_000)])
+    full = replace(SETTING, profile=replace(PROFILE, kv_capacity_tokens=8_000))
+    reactive = under(full, Deployment("reactive", 1, most=4), arrival, 50.0)
+    assert 1.2 < reactive.gpus < 4
+    assert reactive.operations == 0
 
 
 def test_a_full_house_has_no_room_for_copies():
     full = run(SETTING, Deployment("four", 4, True), 5.0)
-    assert (full.speedup, full.replicated_layers, full.gpus) == (1.0, 0, 4)
+    assert (full.operations, full.gpus) == (0, pytest.approx(4, rel=0.01))
