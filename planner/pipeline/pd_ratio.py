@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import polars as pl
 
 from planner.errors import PlannerError
-from planner.pipeline.documents import clean, moment
+from planner.pipeline.documents import moment
 from planner.pipeline.pd_drift import over_time, sensitivity
 from planner.pipeline.pd_service import (
     MOST_INSTANCES,
@@ -18,6 +17,7 @@ from planner.pipeline.pd_service import (
     strictest_split,
     usual_instances,
 )
+from planner.pipeline.pd_stated import best_document, milliseconds
 from planner.pipeline.progress import Progress, part
 from planner.pipeline.sizing import Lengths
 from planner.pipeline.study import Outcome, Traces
@@ -81,9 +81,9 @@ def pd_ratio(
         "tier": given.tier.name,
         "percentile": 100 * given.tier.attainment,
         "limits": {
-            "ttft_ms": _ms(given.tier.ttft_s),
-            "tbt_ms": _ms(given.tier.tbt_s),
-            "e2e_ms": _ms(given.tier.e2e_s),
+            "ttft_ms": milliseconds(given.tier.ttft_s),
+            "tbt_ms": milliseconds(given.tier.tbt_s),
+            "e2e_ms": milliseconds(given.tier.e2e_s),
         },
         "instances": count,
         "isl": given.workload.facts.mean_isl,
@@ -113,49 +113,6 @@ def pd_ratio(
         "notes": [*notes, *traffic.notes],
     }
     return Outcome(document, {"ratios": pl.DataFrame(rows, infer_schema_length=None)})
-
-
-def stated_ratios(hardware: Hardware, lengths: Sequence[Lengths]) -> list[Document]:
-    """For the results of a plan: of every model with prefill and decode pools, the best ratio by
-    closed forms, of the same number of instances as ``pd_ratio`` takes; ``note`` where none."""
-    stated = []
-    for m, model in enumerate(hardware.models):
-        pairs = [
-            pair for pair in pairs_of(hardware, m)
-            if hardware.columns[pair.prefill].role == "prefill"
-        ]  # fmt: skip
-        for columns in pairs:
-            count = usual_instances(hardware, m, columns)
-            row: Document = {
-                "model": model.name,
-                "prefill_on": hardware.columns[columns.prefill].label,
-                "decode_on": hardware.columns[columns.decode].label,
-                "instances": count,
-                "by": "closed forms",
-            }
-            try:
-                service, _ = strictest_split(hardware, m, columns, lengths[m], count)
-                best = best_of(ratios(service, splits(count)), service)
-            except SimulationError as problem:
-                stated.append(row | {"note": str(problem)})
-                continue
-            stated.append(row | {"tier": service.tier.name} | best_document(best, service))
-    return stated
-
-
-def best_document(best: Best, service: PdService) -> Document:
-    return {
-        "prefill": best.ratio.prefill,
-        "decode": best.ratio.decode,
-        "max_tps": best.ratio.max_tps,
-        "max_rps": best.ratio.max_rps,
-        "bound_by": best.ratio.bound_by,
-        "ttft_ms": _ms(best.ratio.ttft_s),
-        "tbt_ms": _ms(best.ratio.tbt_s),
-        "transfer_ms": _ms(best.ratio.transfer_s),
-        "lost_with_fewer_prefill": best.fewer_prefill,
-        "lost_with_more_prefill": best.more_prefill,
-    }
 
 
 def _pairs(
@@ -248,9 +205,9 @@ def _rows(found: list[Ratio], seen: list[Ratio], service: PdService) -> list[Doc
                 "max_rps": one.max_rps,
                 "bound_by": one.bound_by,
                 "side": one.side,
-                "ttft_ms": _ms(one.ttft_s),
-                "tbt_ms": _ms(one.tbt_s),
-                "transfer_ms": _ms(one.transfer_s),
+                "ttft_ms": milliseconds(one.ttft_s),
+                "tbt_ms": milliseconds(one.tbt_s),
+                "transfer_ms": milliseconds(one.transfer_s),
                 "by": "simulation" if simulated else "closed forms",
                 "closed_tps": closed.max_tps,
                 "prediction_error": closed.max_tps / one.max_tps - 1.0
@@ -295,7 +252,3 @@ def _pool(hardware: Hardware, m: int, g: int) -> Document:
         "provenance": profile.provenance.kind,
         "source": profile.provenance.source,
     }
-
-
-def _ms(seconds: float | None) -> float | None:
-    return None if seconds is None else clean(1000 * seconds)

@@ -19,6 +19,7 @@ from planner.pipeline.ahead import requests_ahead
 from planner.pipeline.comparison import PolicyComparison
 from planner.pipeline.comparison import compare as compare_runs
 from planner.pipeline.forecasts import forecast_window
+from planner.pipeline.pd_stated import stated_ratios
 from planner.pipeline.plan_figures import plan_more
 from planner.pipeline.plan_worth import worth_document
 from planner.pipeline.planning import Planned, plan_window
@@ -35,6 +36,7 @@ from planner.pipeline.replay import (
 from planner.pipeline.sizing import size
 from planner.pipeline.sources import StoredTrace
 from planner.pipeline.traffic import Traffic, build_traffic
+from planner.pipeline.verify import verify
 from planner.pipeline.window import Window, resolve_window
 from planner.scenario.build import build_hardware
 from planner.scenario.known import NOTHING, Known
@@ -143,12 +145,23 @@ def forecast(
 
 
 def plan(
-    scenario: Scenario, traces: Traces, *, known: Known = NOTHING, progress: Progress
+    scenario: Scenario,
+    traces: Traces,
+    *,
+    verified: bool = False,
+    known: Known = NOTHING,
+    progress: Progress,
 ) -> Outcome:
-    """Replicas over time; raises Infeasible with the conflict in words."""
+    """Replicas over time; raises Infeasible with the conflict in words. ``verified`` replays the
+    plan and corrects sizes until both agree (planner.pipeline.verify)."""
     begun = time.perf_counter()
     study = study_of(scenario, traces, known, part(progress, 0.0, 0.4))
-    planned = _planned(study, part(progress, 0.4, 0.7))
+    planned = _planned(study, part(progress, 0.4, 0.5 if verified else 0.7))
+    verification: doc.Document = {}
+    if verified:
+        found = verify(study, planned, seed=scenario.seed, progress=part(progress, 0.5, 0.7))
+        study, planned = found.study, found.planned
+        verification = {"verification": found.document()}
     errors = profile_errors(study, planned, part(progress, 0.7, 0.85))
     worth = worth_document(study, planned, part(progress, 0.85, 1.0))
     figures = _figures(study, planned) | {"worth": worth}
@@ -157,6 +170,8 @@ def plan(
             "kind": "plan",
             **frame(study),
             **figures,
+            **verification,
+            "pd_ratios": stated_ratios(study.hardware, study.traffic.lengths),
             "plan": figures,
             "profile_error": errors,
             "forecast": {"series": doc.forecast_document(planned.forecasts)},
@@ -257,6 +272,7 @@ def compare(
             **frame(study),
             "forecast": {"series": doc.forecast_document(planned.forecasts)},
             "plan": figures,
+            "pd_ratios": stated_ratios(study.hardware, study.traffic.lengths),
             "profile_error": errors,
             **doc.comparison_document(comparison),
             "seconds": time.perf_counter() - begun,

@@ -78,7 +78,13 @@ def _forecast(
 def _plan(
     scenario: Scenario, stored: Traces, options: Options, known: Known, progress: Progress
 ) -> Outcome:
-    return study.plan(scenario, stored, known=known, progress=progress)
+    return study.plan(
+        scenario,
+        stored,
+        verified=bool(options.get("verify")),
+        known=known,
+        progress=progress,
+    )
 
 
 def _simulate(

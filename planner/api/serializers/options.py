@@ -49,6 +49,10 @@ class PlanOptions(StrictSerializer):
     time_limit_s = FiniteField(
         min_value=0.1, max_value=TIME_LIMIT_S, required=False, help_text="Seconds."
     )
+    verify = serializers.BooleanField(
+        required=False,
+        help_text="Replay the plan and correct sizes until both agree; left out: no.",
+    )
     minimise = serializers.ChoiceField(MINIMISE, required=False)
     periods = serializers.ChoiceField(
         PERIODS, required=False, help_text="one after the other, or all in one program."

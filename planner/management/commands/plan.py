@@ -24,6 +24,12 @@ class Command(RunCommand):
             "--periods", choices=["one", "all"], help="one after the other, or all in one program"
         )
 
+        parser.add_argument(
+            "--verify",
+            action="store_true",
+            help="replay the plan, and correct sizes and plan again until both agree",
+        )
+
     def run_options(self, options: dict[str, Any]) -> dict[str, Any]:
         if options["gap"] is not None and not 0 <= options["gap"] < 1:
             raise PlannerError(f"--gap {options['gap']:g}: give a fraction from 0 to below 1.")
@@ -35,6 +41,7 @@ class Command(RunCommand):
             "time_limit_s": options["time_limit"],
             "minimise": options["minimise"],
             "periods": options["periods"],
+            "verify": options["verify"] or None,
         }
         return {name: value for name, value in given.items() if value is not None}
 
@@ -64,6 +71,14 @@ class Command(RunCommand):
             for row in answer["split"]
         ]
         rows += [f"binds: {b['sentence']}" for b in answer["binding"]]
+        if "verification" in answer:
+            rows.append(answer["verification"]["sentence"])
+        rows += [
+            f"best P/D ratio of {row['instances']} instances of {row['model']}: "
+            f"{row['prefill']}P/{row['decode']}D ({row['by']})"
+            for row in answer["pd_ratios"]
+            if "prefill" in row
+        ]
         worth = answer["worth"] or {"rows": []}
         rows += [
             f"worth: {row['what']} saves {amount(row['saves'], worth['unit'])} an hour"
@@ -80,7 +95,7 @@ def amount(value: float, unit: str) -> str:
 
 def error_words(row: dict[str, Any]) -> str:
     """A profile's error and what it does to the plan, in one line."""
-    what = f"{row['model']} on {row['tp']} x {row['gpu']}"
+    what = f"{row['model']} on {row['arrangement']}"
     if row["error"] is None:
         return f"error of {what}: not known, the profile was not checked"
     spread = [row["replicas_if_faster"], row["replicas_if_slower"]]

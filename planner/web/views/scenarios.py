@@ -121,6 +121,8 @@ def run(request: Request, pk: int) -> HttpResponse:
     options: dict[str, Any] = {}
     if kind == Run.Kind.SIMULATE and known_policy(policy):
         options = {"policy": policy} | ({"requests": True} if "requests" in request.POST else {})
+    if kind == Run.Kind.PLAN and "verify" in request.GET:
+        options = {"verify": True}
     return _start(request, scenario_get(str(pk)), kind, options)
 
 
