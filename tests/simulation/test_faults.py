@@ -237,17 +237,6 @@ def test_laws_hold_under_many_faults_and_the_same_seed_gives_the_same_bytes(seed
     assert summarise(one).completed == counts[0]
 
 
-def test_order_of_ties_does_not_matter_to_totals():
-    """Requests that arrive at the same instant, in any order, leave the same work done."""
-    requests, shaken = busy(3)
-    order = np.lexsort((np.random.default_rng(0).random(len(requests)), requests.arrival_s))
-    one, two = (
-        simulate(each, shaken, UnifiedReactive(), seed=3, duration_s=600.0)
-        for each in (requests, requests.rows(order))
-    )
-    assert one.totals.failures.sum() == pytest.approx(two.totals.failures.sum(), rel=0.2)
-
-
 @pytest.mark.parametrize(
     ("fault", "word"),
     [

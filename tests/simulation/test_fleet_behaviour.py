@@ -310,6 +310,21 @@ def test_progress_is_told_and_may_cancel():
         simulate(trace([0.0], 1, 1), fleet(), Flat([1]), duration_s=600.0, progress=cancel)
 
 
+def test_progress_is_told_within_a_window_without_any_instant():
+    n = 300_000
+    told = []
+    simulate(
+        trace(np.arange(n) / 100, 1, 1),
+        fleet(pool(profile(budget=1000, max_batch=64))),
+        Flat([40], interval_s=1e9),
+        interval_s=1e9,
+        duration_s=3000.0,
+        progress=told.append,
+    )
+    assert told == sorted(told)
+    assert len(told) > 2
+
+
 def test_batches_that_no_memory_holds_are_refused():
     large = profile(max_batch=65_536, budget=65_536)
     n = 2000

@@ -152,6 +152,29 @@ def test_every_call_uses_the_one_compiled_signature():
         assert len(kernel.signatures) == 1
 
 
+def test_replay_does_not_depend_on_how_pools_and_ties_are_numbered():
+    """Two pools of a kind serve as one of both their instances does, in either order; and of equal
+    requests that arrive at one instant it does not matter which comes first."""
+    prof, day = profile(kv=3000), busy_day(4000)
+    day = trace(day.arrival_s, day.input_tokens, day.output_tokens)
+    one = simulate(day, fleet(pool(prof)), Flat([5]))
+    for counts in ([2, 3], [4, 1]):
+        split = simulate(day, fleet(pool(prof), pool(prof)), Flat(counts))
+        np.testing.assert_array_equal(split.requests.last_token_s, one.requests.last_token_s)
+    rng = np.random.default_rng(1)
+    arrival = np.repeat(np.arange(200) / 4, 6)
+    regions = rng.integers(2, size=len(arrival))
+    ended = []
+    for _ in range(3):
+        order = np.lexsort((rng.random(len(arrival)), arrival))
+        requests = trace(arrival, 40, 12, region=regions[order], regions=("a", "b"))
+        pools = (pool(prof, region="a"), pool(prof, region="b"))
+        result = simulate(requests, fleet(*pools, regions=("a", "b")), Flat([2, 2]))
+        ended.append(np.sort(result.requests.last_token_s))
+    np.testing.assert_array_equal(ended[0], ended[1])
+    np.testing.assert_array_equal(ended[0], ended[2])
+
+
 def tampered(result, part, name, change):
     values = np.array(getattr(getattr(result, part), name))
     change(values)
