@@ -23,6 +23,12 @@ def act(s: State, fleet: Fleet, asked: Actions, now: float) -> None:
         if not np.all((asked.speed > 0) & np.isfinite(asked.speed)):
             raise SimulationError("A policy's speeds must be above 0: 1 is that of the profile.")
         entry.speed(s, _of_pools(asked.speed, np.float64, fleet, "speed"), now)
+    if asked.max_batch is not None:
+        # Batches that are larger already stay; a larger one fills as the run under way ends.
+        wanted = _of_pools(asked.max_batch, np.int64, fleet, "largest batch")
+        profiles = [pool.profile for pool in fleet.pools]
+        most = [min(profile.max_batch, profile.max_batch_tokens) for profile in profiles]
+        s.pools["max_batch"] = np.clip(wanted, 1, most)
     targets = _of_pools(asked.targets, np.int64, fleet, "instance count")
     lend = np.zeros(len(fleet.pools), np.bool_) if asked.lend is None else asked.lend
     if not 0 <= asked.soft_s < np.inf:

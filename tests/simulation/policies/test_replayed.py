@@ -1,0 +1,112 @@
+"""Policies in the engine: steady under a steady load, and what they ask for is carried out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from simulation.engine import simulate
+from simulation.fleet import KvLink, Tier
+from simulation.policies.base import Actions
+from simulation.policies.combined import Combined
+from simulation.policies.feedback import Feedback
+from simulation.policies.flat import Flat
+from simulation.policies.hpa import Hpa
+from simulation.policies.proportional import Proportional
+from simulation.policies.recording import Recording
+from simulation.policies.stability import Stability
+from tests.simulation.builders import fleet, pool, profile, trace
+
+CHAT = Tier("t", ttft_s=2.0, tbt_s=0.2)
+FAST = profile(kv=20_000, budget=256, max_batch=16)
+
+
+def load(rate, seconds, seed=5, isl=100, osl=20):
+    rng = np.random.default_rng(seed)
+    n = int(rate * seconds)
+    return trace(np.sort(rng.uniform(0, seconds, n)), isl, osl)
+
+
+def split(prefill=3, decode=3):
+    return fleet(
+        pool(FAST, role="prefill", link=KvLink(1.0, 1e9), initial=prefill),
+        pool(FAST, role="decode", initial=decode),
+        tiers=[CHAT],
+    )
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        Proportional("decode-tps", 80.0),
+        Proportional("prefill-tps", 400.0),
+        Combined(Proportional("decode-tps", 80.0), (Feedback("ttft"), Feedback("tbt"))),
+        Hpa(target=0.05),
+    ],
+    ids=lambda policy: policy.name,
+)
+def test_steady_load_settles(policy):
+    """20 requests/s: 400 output tokens and 2,000 prompt tokens a second."""
+    seen = Recording(policy)
+    whole = fleet(pool(FAST, initial=2), tiers=[CHAT])
+    simulate(load(20.0, 3600.0), whole, seen, duration_s=3600.0)
+    counts = [int((one.ready + one.starting)[0]) for one in seen.seen]
+    late = counts[len(counts) // 2 :]
+    assert max(late) - min(late) <= 2
+    assert np.count_nonzero(np.diff(late)) <= 4, counts
+
+
+def test_split_pools_follow_a_rising_load_together():
+    requests = load(10.0, 1800.0), load(40.0, 1800.0)
+    both = trace(np.concatenate([requests[0].arrival_s, 1800.0 + requests[1].arrival_s]), 100, 20)
+    seen = Recording(Proportional("decode-tps", 50.0))
+    simulate(both, split(), seen, duration_s=3600.0)
+    counts = np.array([one.ready + one.starting for one in seen.seen])
+    assert counts[-1].min() > 2 * counts[25].min()  # four times the load
+    assert np.abs(counts[:, 0] - counts[:, 1]).max() <= 1  # one to one, as it began
+
+
+class Says:
+    """Answers with fixed actions."""
+
+    name, interval_s = "says", 10.0
+
+    def __init__(self, **asked):
+        self._asked = asked
+
+    def reset(self, fleet):
+        self._counts = np.array([pool.initial for pool in fleet.pools])
+        return self._counts
+
+    def decide(self, observation):
+        return Actions(self._counts, **self._asked)
+
+
+def test_the_largest_batch_that_is_asked_for_is_kept():
+    whole = fleet(pool(FAST, initial=1), tiers=[CHAT])
+    shown = {}
+    for most in (2, 16):
+        seen = Recording(Says(max_batch=np.array([most])))
+        simulate(load(5.0, 300.0), whole, seen, duration_s=300.0)
+        shown[most] = max(float(one.signals.batch[0]) for one in seen.seen[2:])
+    assert shown[2] <= 2 + 1e-9 < shown[16]
+
+
+def test_soft_scale_in_spares_starts_after_a_dip():
+    """Ten minutes of load, one of next to none, ten of load."""
+    parts = [load(20.0, 600.0), load(20.0, 600.0, seed=6)]
+    dip = trace(np.concatenate([parts[0].arrival_s, 720.0 + parts[1].arrival_s]), 100, 20)
+    wasted = {}
+    for soft_s in (0.0, 300.0):
+        how = Stability(cool_out_s=0.0, cool_in_s=0.0, soft_s=soft_s)
+        policy = Proportional("decode-tps", 80.0, how, interval_s=30.0)
+        whole = fleet(pool(FAST, initial=5, startup_s=60.0), tiers=[CHAT])
+        result = simulate(dip, whole, policy, duration_s=1320.0)
+        wasted[soft_s] = float(result.totals.starting_s.sum())
+    assert wasted[300.0] < wasted[0.0]
+
+
+def test_signals_cost_nothing_to_a_policy_that_does_not_look():
+    seen = Recording(Flat([1]), signals=False)
+    simulate(load(1.0, 60.0), fleet(), seen, duration_s=120.0)
+    assert all(one.signals is None for one in seen.seen)
