@@ -220,7 +220,8 @@ def course_figure(courses: pl.DataFrame, height: int = 350) -> Figure:
     return drawn(
         [*lines, rate], height=height, x="hours", y="GPUs", hovermode="closest",
         yaxis2={"overlaying": "y", "side": "right", "rangemode": "tozero", "showgrid": False,
-                "title": {"text": "requests/s"}, "automargin": True, "tickformat": ",.0f"},
+                "title": {"text": "requests/s"}, "automargin": True,
+                "tickformat": ",.0f", "tickmode": "auto"},
     )  # fmt: skip
 
 

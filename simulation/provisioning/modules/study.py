@@ -33,6 +33,7 @@ from simulation.trace import Trace
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int32]
 OUT_OF_MEMORY = "KV memory ran out while decoding"
+STEADY_S, FEWEST = 300.0, 1500  # that a rate is kept up, in seconds and in requests
 INTERVAL_S = 5.0  # between decisions
 START_S = sum(INSTANCE_S) / 2  # of a whole instance: the middle of what the source gives
 
@@ -151,10 +152,12 @@ def run(
     deployment: Deployment,
     rate: float,
     *,
-    requests: int = 1500,
+    requests: int | None = None,
     seed: int = 0,
 ) -> Outcome:
-    """Poisson arrivals at ``rate``."""
+    """Poisson arrivals at ``rate``; without a number of them for five minutes."""
+    if requests is None:
+        requests = max(FEWEST, round(STEADY_S * rate))
     rng = np.random.default_rng(seed)
     arrival = np.cumsum(rng.exponential(1.0 / rate, size=requests))
     return under(setting, deployment, arrival, rate, seed=seed)
