@@ -1,0 +1,45 @@
+"""Plots without a library: valid, with every value where it belongs."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+
+from bench.experiments import sageserve, svg
+from bench.experiments.sageserve import ARRIVALS, HISTORY_DAYS, Day
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def test_lines_leave_gaps_and_escape_words() -> None:
+    plot = svg.lines("a < b", "hour", "n", [0, 1, 2, 3], {"one & two": [1, float("nan"), 3, 4]})
+    tree = ElementTree.fromstring(plot)
+    (path,) = tree.iter(f"{SVG}path")
+    assert path.attrib["d"].count("M") == 2 and path.attrib["d"].count("L") == 1
+    assert "a < b" in {text.text for text in tree.iter(f"{SVG}text")}
+
+
+def test_bars_stand_on_the_axis_in_proportion() -> None:
+    plot = svg.bars("t", "y", ["a", "b"], {"ours": [1.0, 2.0], "theirs": [None, 4.0]})
+    tree = ElementTree.fromstring(plot)
+    rects = [r.attrib for r in tree.iter(f"{SVG}rect") if "x" in r.attrib and r.attrib["y"] != "26"]
+    heights = sorted(float(rect["height"]) for rect in rects)
+    assert heights == pytest.approx([heights[0], 2 * heights[0], 4 * heights[0]], abs=0.2)
+    assert len({round(float(r["y"]) + float(r["height"]), 1) for r in rects}) == 1
+
+
+def test_the_day_is_the_busiest_that_has_days_before_it(tmp_path: Path) -> None:
+    if not ARRIVALS.exists():
+        pytest.skip(f"real data absent: {ARRIVALS.name}")
+    day = Day(tmp_path, 0.5)
+    assert str(day.date) == "2024-05-16"
+    assert HISTORY_DAYS == 3 and day.isl["mean"] > day.osl["mean"] > 50
+    calm, wild = (tmp_path / f"day{b}.csv" for b in ("1", "8"))
+    Day(tmp_path, 0.5, bursts=8.0)
+    assert calm.stat().st_size != wild.stat().st_size
+
+
+def test_every_figure_of_theirs_has_one_of_ours_beside_it() -> None:
+    assert set(sageserve.THEIRS) <= {"reactive", *sageserve.STRATEGIES}
