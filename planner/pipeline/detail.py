@@ -23,7 +23,6 @@ ALL = "all"  # of a group: every tier, model or region together
 GROUPED = ("tier", "model", "region")
 LATENCIES = ("ttft_ms", "tbt_ms", "e2e_ms")
 PERCENTILES = (50, 95, 99)
-KW_PER_KWH_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,15 +51,15 @@ def _cut(label: str, pool: Pool) -> str:
 
 
 def minutes_table(result: SimulationResult, labels: Sequence[str]) -> pl.DataFrame:
-    """The series of every pool: means of instances, sequences and shares over the interval,
-    requests waiting at its end, tokens/s, and kilowatts of GPUs and hosts with PUE."""
+    """The series of every pool: means of instances, of sequences in the batch of a busy one and of
+    shares over the interval, requests waiting at its end at instances and held before them,
+    tokens/s, and kilowatts of GPUs and hosts with PUE."""
     series, start_s = result.series, result.trace.start_s
     intervals = series.ready.shape[1]
     edges = np.append(np.arange(intervals) * series.interval_s, result.duration_s)
     seconds = np.diff(edges)
     frames = []
     for p, pool in enumerate(result.fleet.pools):
-        energy = pool_energy(result, p)
         frames.append(
             pl.DataFrame(
                 {
@@ -73,12 +72,16 @@ def minutes_table(result: SimulationResult, labels: Sequence[str]) -> pl.DataFra
                     "ready": series.ready[p],
                     "starting": series.starting[p],
                     "draining": series.draining[p],
+                    "lent": series.lent[p],
                     "busy": series.busy[p],
                     "utilisation": series.utilisation[p],
+                    "sm_activity": series.sm_activity[p],
+                    "batch": series.batch[p],
                     "waiting": series.waiting[p],
+                    "held": series.held[p],
                     "input_tps": series.input_tokens[p] / seconds,
                     "output_tps": series.output_tokens[p] / seconds,
-                    "power_kw": (energy.gpu_kwh + energy.host_kwh) * KW_PER_KWH_S / seconds,
+                    "power_kw": pool_energy(result, p).watts / 1000,
                 }
             )
         )

@@ -77,6 +77,19 @@ def policy_words(figures: dict[str, Any]) -> str:
         for name, key in (("TTFT", "ttft_ms"), ("TBT", "tbt_ms"), ("E2E", "e2e_ms"))
         if figures[key]["p95"] is not None
     )
+    begun = [f"{count:,} from {source}" for source, count in figures["starts"].items() if count]
+    begun += [
+        f"{figures[key]:,} {what}"
+        for key, what in (
+            ("failed_starts", "failed starts"),
+            ("failures", "replicas lost"),
+            ("retried", "requests begun again"),
+        )
+        if figures[key]
+    ]
+    lent = figures["donated_gpu_hours"]
+    lines = [f"  {lent:,.1f} GPU-hours lent as spot, beside the others"] if lent else []
+    lines += [f"  starts: {', '.join(begun)}"] if begun else []
     return "\n".join(
         [
             f"{figures['label']}: arrived {figures['arrived']:,} = completed "
@@ -88,5 +101,6 @@ def policy_words(figures: dict[str, Any]) -> str:
             f"{figures['carbon_kg']:,.1f} kg CO2e",
             f"  in time: {attained}",
             f"  {p95}",
+            *lines,
         ]
     )
