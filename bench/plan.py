@@ -1,9 +1,13 @@
 """Time and gap of the integer program on the reference instances, HiGHS and CBC side by side.
 
-    python -m bench.plan [--json] [--instances DIR] [--largest SIZE] [--whole]
+    python -m bench.plan [--json] [--instances DIR] [--largest SIZE] [--whole] [--day]
 
 HiGHS solves from 100 pairs of model and region on by decomposition, as it does for any plan;
 ``--whole`` shows it on the program as one too, which is what CBC gets.
+
+``--day`` solves a made day instead (24 hours, 4 models, 3 regions, 2 and 3 columns), all periods at
+once and each by itself: ``gap_day_...``, ``seconds_day_...`` and ``saved_day_...``, the share that
+all at once costs less.
 
 ``--json`` prints ``gap_SIZE_LIMITs``, the worst proven gap over the instances of a size (a share of
 the fleet's cost), ``seconds_SIZE_LIMITs``, ``cpu_seconds_SIZE_LIMITs`` and ``build_seconds_SIZE``
@@ -21,8 +25,9 @@ from pathlib import Path
 
 import numpy as np
 
-from planner.optimizer import solve_window
+from planner.optimizer import plan_sequence, solve_window
 from planner.optimizer.decomposition import compiled
+from planner.optimizer.horizon import HorizonProblem, solve_horizon
 from planner.optimizer.problem import PlanningProblem, WindowPlan
 
 REFERENCE = Path(__file__).parents[1] / "../shared/reference/plan_instances"
@@ -96,7 +101,13 @@ def main() -> int:
     parser.add_argument("--instances", type=Path, default=REFERENCE)
     parser.add_argument("--largest", choices=LIMITS_S, default="200x100x10")
     parser.add_argument("--whole", action="store_true", help="HiGHS on the whole program too")
+    parser.add_argument("--day", action="store_true", help="a made day, all periods at once")
     options = parser.parse_args()
+    if options.day:
+        found_of_day = {key: value for columns in (2, 3) for key, value in day(columns).items()}
+        if options.json:
+            print(json.dumps(found_of_day))
+        return 0
     sizes = list(LIMITS_S)[: list(LIMITS_S).index(options.largest) + 1]
     found = [(s, path) for s in sizes for path in sorted(options.instances.glob(f"{s}_*.npz"))]
     if not found:
@@ -124,6 +135,63 @@ def main() -> int:
     if options.json:
         print(json.dumps(summary(runs)))
     return 0
+
+
+def made_day(columns: int, seed: int = 0) -> HorizonProblem:
+    """Hours of four models with a daily wave, in three regions whose prices and waves differ."""
+    rng = np.random.default_rng(seed)
+    periods, models, regions, bins = 24, 4, 3, 4
+    shape = (models, regions, columns)
+    usd = np.sort(rng.uniform(2, 7, columns))
+    theta = usd * rng.uniform(700, 1800, (models, 1)) * rng.uniform(0.8, 1.2, (models, columns))
+    price = usd * np.ones(shape) * np.array([1.0, 0.93, 1.08])[None, :, None]
+    base = rng.lognormal(10.0, 0.7, (models, regions, 1))
+    windows = []
+    for period in range(periods):
+        at = period + np.arange(bins) / bins + 2 * np.arange(regions)[:, None]
+        wave = 1 + 0.7 * np.sin(2 * np.pi * at / 24)
+        windows.append(
+            PlanningProblem(
+                models=tuple(f"model {i}" for i in range(models)),
+                regions=tuple(f"region {i}" for i in range(regions)),
+                gpus=tuple(f"column {i}" for i in range(columns)),
+                current=np.full(shape, 3),
+                theta_tps=theta.round(1),
+                usd_per_hour=price,
+                start_usd=price / 6,  # ten minutes of an hour
+                gpus_per_instance=np.ones((models, columns), np.int64),
+                demand_tps=base * wave * rng.uniform(0.9, 1.1, (models, regions, bins)),
+                capacity_gpus=np.full((regions, columns), 80),
+                minimum=np.zeros(shape, np.int64),
+                maximum=np.full(shape, 60),
+                epsilon=0.8,
+            )
+        )
+    return HorizonProblem(tuple(windows), period_s=3600.0)
+
+
+def day(columns: int, limit_s: float = 20.0) -> dict[str, float]:
+    """All periods at once against each by itself in as much time."""
+    problem = made_day(columns)
+    apart = plan_sequence(
+        problem.windows,
+        period_start_s=np.arange(24, dtype=np.float64) * 3600.0,
+        period_s=3600.0,
+        time_limit_s=limit_s / 24,
+    )
+    each = sum(window.objective_usd for window in apart.windows)
+    plan = solve_horizon(problem, time_limit_s=limit_s, stable=False)
+    name, saved = f"day_24x4x3x{columns}", 1 - plan.objective / each
+    print(
+        f"{name}: {plan.status}, gap {plan.gap:.3%} after {plan.solve_seconds:.1f} s, "
+        f"{saved:.2%} less than period by period",
+        file=sys.stderr,
+    )
+    return {
+        f"gap_{name}": plan.gap,
+        f"seconds_{name}": plan.solve_seconds,
+        f"saved_{name}": saved,
+    }
 
 
 def _ways(size: str, *, whole: bool) -> list[str]:

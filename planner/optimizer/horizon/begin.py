@@ -8,10 +8,12 @@ from time import perf_counter
 
 import numpy as np
 
+from planner.optimizer.decomposition import compiled
 from planner.optimizer.greedy import greedy_target
 from planner.optimizer.horizon.problem import HorizonProblem
 from planner.optimizer.problem import FEASIBLE, OPTIMAL, IntArray, PlanningProblem
-from planner.optimizer.window import solve_window
+from planner.optimizer.sides import sides
+from planner.optimizer.window import AUTO, DECOMPOSED, solve_window
 
 NEAR = 1e-3  # gap of each period's own plan
 
@@ -31,6 +33,7 @@ def period_by_period(
 ) -> IntArray | None:
     """Each period planned by itself from the one before (a rolling plan without foresight),
     ``[p, l, r, g]``; None where one of them has no plan within its share of the time."""
+    compiled()
     targets, current = [], problem.first.current
     until = perf_counter() + time_limit_s
     for period, window in enumerate(problem.windows):
@@ -38,7 +41,11 @@ def period_by_period(
         if left <= 0:
             return None
         plan = solve_window(
-            _from(problem, window, period, current), gap=NEAR, time_limit_s=left, check=check
+            _from(problem, window, period, current),
+            gap=NEAR,
+            time_limit_s=left,
+            method=DECOMPOSED if len(sides(window)) == 1 else AUTO,
+            check=check,
         )
         if plan.status not in (OPTIMAL, FEASIBLE):
             return None

@@ -33,7 +33,7 @@ from planner.optimizer.sides import carried_tps
 from planner.optimizer.solving import LinearProgram, Solved, solve_program
 from planner.optimizer.solving.cbc import solve_on_cbc
 
-BEGIN_SHARE = 0.25  # of the time limit, at most, for a plan to begin from
+BEGIN_SHARE = 0.4  # of the time limit, at most, for a plan to begin from
 BEGIN_FROM = 1_000  # variables
 STABLE_SHARE = 0.2  # of the time limit, at most, for fewer changes at the same cost
 WORTH_SLACK = 1e-6
@@ -53,9 +53,9 @@ def solve_horizon(
 
     Statuses, ``gap`` and ``check`` are those of ``solve_window``. With ``priority`` the least worth
     stays unserved, and of those plans the cheapest is taken. ``stable``: of the plans within the
-    gap, one with few starts and stops. Where time runs out the rolling plan counts as found, so
-    that an answer is never worse than planning each period by itself; with none at all the
-    greedy plan is the target and ``conflict`` says what happened.
+    gap, one with few starts and stops. Each period planned by itself in a part of the time counts
+    as found where time runs out (large programs); with nothing at all the greedy plan is the target
+    and ``conflict`` says what happened.
     Raises ``ScenarioError`` for what makes no sense.
     """
     validate_horizon(problem)
