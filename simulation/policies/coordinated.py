@@ -6,7 +6,7 @@ from simulation.fleet import Fleet
 from simulation.policies.base import Actions, FloatArray, IntArray, Observation
 from simulation.policies.endpoints import Endpoints, Service, initial_counts, services
 from simulation.policies.ratio import Ratio
-from simulation.policies.stability import IN, OUT, Cooling, Stability
+from simulation.policies.stability import OUT, Cooling, Stability
 
 PREFILL, DECODE = "prefill", "decode"
 
@@ -126,6 +126,3 @@ def pool_mean(values: FloatArray, ready: IntArray, pools: tuple[int, ...]) -> fl
             total += float(values[p]) * int(ready[p])
             count += int(ready[p])
     return total / count if count else float("nan")
-
-
-__all__ = ["DECODE", "IN", "OUT", "PREFILL", "Coordinated", "pool_mean"]
