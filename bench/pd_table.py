@@ -1,6 +1,7 @@
 """Ratios of prefill to decode by lengths and limits: services A and B of HeteroScale, and a table.
 
-    python -m bench.pd_table [--model qwen3-30b-a3b] [--gpu H20] [--tp 8] [--instances 16]
+    python -m bench.pd_table [--model qwen3-30b-a3b] [--gpu H20] [--tp 8] [--max-batch 1024]
+        [--instances 16]
 
 Prints Markdown, which docs/pd-ratio.md takes over. The source's models are not public: a public
 mixture of experts on the same GPUs stands in, by roofline. Lengths are lognormal with a coefficient
@@ -31,14 +32,14 @@ ISL, OSL = (128, 512, 2048, 8192, 32_768), (64, 256, 1024, 4096)
 TTFT_S, TBT_S = (0.5, 1.0, 5.0), (0.02, 0.04, 0.1)
 SERVICES = {"A": (3000, 350, 1.0, 0.04), "B": (7800, 700, 1.0, 0.02)}  # section 4.1
 CV, SAMPLE, CONTEXT = 0.3, 4000, 4096
-MAX_BATCH, MAX_BATCH_TOKENS = 256, 8192
+MAX_BATCH_TOKENS = 8192
 
 
-def profile_of(model: str, gpu: str, tp: int) -> Profile:
+def profile_of(model: str, gpu: str, tp: int, max_batch: int) -> Profile:
     arrangement = Arrangement(tp=tp)
     kv = capacity_tokens(shape(model), gpus()[gpu], arrangement, CONTEXT, MAX_BATCH_TOKENS)
     return roofline_profile(
-        shape(model), gpus()[gpu], arrangement, efficiencies(), max_batch=MAX_BATCH,
+        shape(model), gpus()[gpu], arrangement, efficiencies(), max_batch=max_batch,
         max_batch_tokens=MAX_BATCH_TOKENS, kv_capacity_tokens=kv,
     )  # fmt: skip
 
@@ -116,9 +117,10 @@ def main() -> int:
     parser.add_argument("--model", default="qwen3-30b-a3b")
     parser.add_argument("--gpu", default="H20")
     parser.add_argument("--tp", type=int, default=8)
+    parser.add_argument("--max-batch", type=int, default=1024, help="sequences of an instance")
     parser.add_argument("--instances", type=int, default=16)
     options = parser.parse_args()
-    profile = profile_of(options.model, options.gpu, options.tp)
+    profile = profile_of(options.model, options.gpu, options.tp, options.max_batch)
     lines: list[str] = []
     for name, (isl, osl, ttft, tbt) in SERVICES.items():
         one = service(options.model, options.gpu, profile, isl, osl, ttft, tbt)
