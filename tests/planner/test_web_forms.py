@@ -182,3 +182,20 @@ def test_minutes_come_back_as_the_seconds_they_were() -> None:
 def test_shares_longer_than_any_real_ones_are_refused() -> None:
     with pytest.raises(ValidationError, match="edit longer ones as YAML"):
         SharesField().clean("a =" + "1" * 100_000 + "x")
+
+
+def test_prefill_and_decode_profiles_are_told_apart() -> None:
+    text = """\
+version: 1
+models: [m]
+profiles:
+  - {model: m, gpu: G, tp: 4, kind: roofline, role: prefill} # first
+  - {model: m, gpu: G, tp: 4, kind: roofline, role: decode}
+"""
+    data = outline(text)
+    shown = rows(data, "profiles")
+    assert [row["profile"] for row in shown] == ["m|G|4|role:prefill", "m|G|4|role:decode"]
+    assert not row_changes(data, "profiles", shown)
+    found = row_changes(data, "profiles", [*shown, {"at": None, "profile": "m|H|8|role:decode"}])
+    assert found["profiles"][2] == {"model": "m", "gpu": "H", "tp": 8, "role": "decode"}
+    assert found["profiles"][:2] == data["profiles"]

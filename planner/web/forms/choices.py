@@ -9,7 +9,7 @@ from planner import catalogue
 from planner.models import Trace
 from planner.selectors.profiles import profiles_list
 from planner.selectors.traces import traces_list
-from planner.web.forms.document import profile_key, rows_of
+from planner.web.forms.document import APART, profile_key, rows_of
 
 Choices = list[tuple[str, Any]]
 WIDTHS = {  # of an arrangement, and what they are called
@@ -51,6 +51,8 @@ def names_of(data: dict[str, Any]) -> Names:
             label += f" ({row['name']}{version})"
         elif row.get("kind") == "roofline":
             label += " (roofline)"
+        if row.get("role") in APART:
+            label += f", {row['role']}"
         groups.setdefault(str(row.get("model")), {})[profile_key(row)] = label
     return Names(
         profiles=[

@@ -45,6 +45,7 @@ LISTS = {
     "sources": "traffic.sources",
     "today": "fleet.today",
 }
+ROLE, APART = "role:", ("prefill", "decode")
 DEFAULT_POLICIES = ("flat-peak", "flat-min", "reactive", "lt-i")
 
 
@@ -103,9 +104,12 @@ def row_values(data: Row) -> dict[str, list[Row]]:
 
 
 def profile_key(row: Row) -> str:
-    """What tells the choices apart; a profile kept here has its name and version besides."""
+    """What tells the choices apart; a profile kept here has its name and version besides, one for
+    prefill or decode alone its role."""
     key = f"{row.get('model')}|{row.get('gpu')}|{row.get('tp', 1)}"
-    return f"{key}|{row['name']}|{row.get('version') or ''}" if row.get("name") else key
+    if row.get("name"):
+        key += f"|{row['name']}|{row.get('version') or ''}"
+    return f"{key}|{ROLE}{row['role']}" if row.get("role") in APART else key
 
 
 def study_changes(data: Row, values: Row) -> Row:
@@ -185,6 +189,8 @@ def _tidied(value: Any) -> Any:
 def _profile(old: Row, row: Row) -> Row:
     model, gpu, tp, *kept = row["profile"].split("|")
     new = {"model": model, "gpu": gpu, "tp": int(tp)}
+    if kept and kept[-1].startswith(ROLE):
+        new["role"] = kept.pop().removeprefix(ROLE)
     if kept:
         new["name"] = kept[0]
         if kept[1]:

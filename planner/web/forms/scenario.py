@@ -19,6 +19,8 @@ from planner.web.forms.widgets import dress
 
 DEFAULT = Scenario.model_fields["fleet"].default
 
+PROFILE_KEY = r"^[^|]+\|[^|]+\|\d{1,4}(\|[^|]+\|\d{0,6})?(\|role:(prefill|decode))?$"
+
 
 def _number(
     label: str, default: Any = None, *, whole: bool = False, required: bool = False, **limits: Any
@@ -181,7 +183,7 @@ class ProfileRow(Row):
     profile = forms.CharField(
         label="Model, GPU and tensor parallelism",
         widget=forms.Select,
-        validators=[RegexValidator(r"^[^|]+\|[^|]+\|\d{1,4}(\|[^|]+\|\d{0,6})?$")],
+        validators=[RegexValidator(PROFILE_KEY)],
     )
 
 
