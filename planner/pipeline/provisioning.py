@@ -44,6 +44,7 @@ class Asked:
     interference: str = AUTO  # or modelled
     images: float = 0.0  # per request, of models with an encoder
     image_tokens: float = IMAGE_TOKENS  # that the encoder reads per image
+    single_stream: bool = False  # GPUs that cannot run several streams: nothing extra beside others
     batch_wait: str = FREE  # or counted: the time that batches take to fill
     over_time: str = courses.OFF  # or what plans of windows are made from: observed, forecast
 
@@ -118,7 +119,7 @@ def provision(
             service = with_images(service, asked)
             problem, levels = solve(
                 service, weights, asked.levels, asked.method, measured=of_gpu,
-                batch_wait=asked.batch_wait,
+                batch_wait=asked.batch_wait, shared=not asked.single_stream,
             )  # fmt: skip
             cases.append(
                 Case(
@@ -136,7 +137,7 @@ def provision(
     document = tables.document(
         scenario, hardware, traffic, window, cases, asked, dict.fromkeys(unknown)
     )
-    if "operator" in asked.levels:
+    if "operator" in asked.levels and not asked.single_stream:
         progress(0.1 + share, "Placing services together")
         document["sharing"] = sharing.document([case for case in cases if case.chosen])
         lost, won = sharing.words(document["sharing"])

@@ -122,22 +122,25 @@ def solve(
     proofs: bool = True,
     measured: Measured = NOTHING_MEASURED,
     batch_wait: str = FREE,
+    shared: bool = True,
 ) -> tuple[PhaseProblem, dict[str, Level]]:
     """The levels of one service; none where whole replicas cannot meet the limit either.
 
     ``batch_wait`` counted: the largest batch is chosen together with each plan, for the time that
-    batches take to fill (``sharing.filled``).
+    batches take to fill (``sharing.filled``). ``shared`` False: a GPU runs one stream.
     """
     room = MEMORY_SHARE * service.gpu.memory_bytes
     found: dict[str, Level] = {}
     for most in REPLICAS:
         phase = problem_of(service, weights, max_replicas=most, measured=measured)
         if batch_wait == FREE:
-            found = _chain(phase, room, wanted, method, proofs)
+            found = _chain(phase, room, wanted, method, proofs, shared)
         else:
             found = {}
             for level in dict.fromkeys((*wanted, "model")):
-                chain = partial(_chain, room=room, wanted=(level,), method=method, proofs=False)
+                chain = partial(
+                    _chain, room=room, wanted=(level,), method=method, proofs=False, shared=shared
+                )
                 best = filled(phase, lambda one, c=chain, n=level: c(one).get(n))  # type: ignore[misc]
                 if best is not None:
                     said = f"{best[0].method}, batches of at most {best[1]}"
@@ -148,7 +151,12 @@ def solve(
 
 
 def _chain(
-    phase: PhaseProblem, room: float, wanted: Sequence[str], method: str, proofs: bool
+    phase: PhaseProblem,
+    room: float,
+    wanted: Sequence[str],
+    method: str,
+    proofs: bool,
+    shared: bool,
 ) -> dict[str, Level]:
     """The levels from the coarsest on. What a coarser one needs is a plan of the finer ones too, so
     each is the least of its own and of those; runs of layers are planned for operators even where
@@ -158,9 +166,11 @@ def _chain(
     coarser = list(found.values())
     for level in ("module", "operator"):
         if level in wanted:
-            one = at_level(level, phase, room, method=method, coarser=coarser, proofs=proofs)
+            one = at_level(
+                level, phase, room, method=method, shared=shared, coarser=coarser, proofs=proofs
+            )
         elif level == "module" and "operator" in wanted:
-            one = module_level(phase, room, coarser=coarser)
+            one = module_level(phase, room, shared=shared, coarser=coarser)
         else:
             continue
         if one is not None:

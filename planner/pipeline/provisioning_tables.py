@@ -59,6 +59,8 @@ def document(
         "In the levels prefill and decode stand on devices of their own; what they need together "
         "is beside them.",
         FILLING[asked.batch_wait],
+        *(["GPUs run one stream (as asked): extra replicas stand on GPUs of their own."]
+          if asked.single_stream else []),
         *[
             f"{name} is left out: its memory is known but not what it computes; give it by shape "
             "or config."

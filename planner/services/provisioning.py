@@ -105,6 +105,7 @@ def savings_sweep(run: Run, pool: dict[str, Any], by: str) -> dict[str, Any]:
                 proofs=False,
                 measured=measured,
                 batch_wait=asked_of(run.options).batch_wait,
+                shared=not asked_of(run.options).single_stream,
             )
             row: dict[str, Any] = {"at": at, "slo_ms": one.slo_s * 1e3}
             if "model" in levels and "operator" in levels:

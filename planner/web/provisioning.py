@@ -11,6 +11,7 @@ from planner.models import Run
 from planner.selectors.runs import run_result, run_table, run_tables
 from planner.services import provisioning as service
 from planner.web import provisioning_figures as figures
+from planner.web.forms.provisioning import ProvisionForm
 
 LEVELS = ("operator", "module", "model")
 LABELS = {"operator": "By operators", "module": "By layers", "model": "By whole replicas"}
@@ -35,6 +36,7 @@ def page_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
         "clock": window.get("clock", "utc"),
         "levels": [(LABELS[name], name, levels[name]) for name in LEVELS if name in levels],
         "savings": result.get("savings") or {},
+        "form": ProvisionForm(initial=run.options),
         **pool_context(run, result, params),
     }
 

@@ -327,6 +327,7 @@ def at_level(
     device_bytes: float,
     *,
     method: str = "greedy",
+    shared: bool = True,
     coarser: Sequence[Level] = (),
     proofs: bool = False,
 ) -> Level | None:
@@ -336,7 +337,7 @@ def at_level(
     if level not in LEVELS:
         raise SimulationError(f"There is no level {level!r}; use {', '.join(LEVELS)}.")
     finer = operator_level if level == "operator" else module_level
-    return finer(phase, device_bytes, method=method, coarser=coarser, proofs=proofs)
+    return finer(phase, device_bytes, method=method, shared=shared, coarser=coarser, proofs=proofs)
 
 
 def savings(model: Level, fine: Level) -> dict[str, float]:

@@ -9,7 +9,7 @@ import pytest
 from django.urls import reverse
 from rest_framework.test import APIClient
 
-from planner.models import Run, User
+from planner.models import Run, Scenario, User
 from planner.selectors.runs import run_tables
 from planner.services import provisioning
 from planner.services.calibrations import calibration_path
@@ -115,3 +115,17 @@ def test_courses_window_by_window_are_on_the_page(planner: User, tmp_path: Path)
     for row in run.result["over_time"]["pools"]:
         for level, one in row["levels"].items():
             assert one["attainment"] >= 0.95 or one["headroom"] == pytest.approx(4.0), level
+
+
+def test_a_scenario_is_provisioned_again_with_other_options(planner: User, tmp_path: Path) -> None:
+    first = provisioned(planner, tmp_path)
+    scenario = Scenario.objects.create(name="kept", document=first.document, owner=planner)
+    Run.objects.filter(pk=first.pk).update(scenario=scenario)
+    assert "Provision again with other options" in page(planner, first)
+    asked = {"kind": "provision", "batch_wait": "counted", "images": "2", "single_stream": "on"}
+    where = reverse("web:scenario-run", args=[scenario.pk])
+    signed_in(planner).post(where, asked)
+    run = Run.objects.exclude(pk=first.pk).get(kind="provision")
+    assert run.options == {"batch_wait": "counted", "images": 2.0, "single_stream": True}
+    refused = signed_in(planner).post(where, asked | {"images": "-1"})
+    assert Run.objects.filter(kind="provision").count() == 2, refused.content

@@ -120,6 +120,10 @@ class ProvisionOptions(StrictSerializer):
     image_tokens = FiniteField(
         min_value=1, required=False, help_text="That the encoder reads per image; 1024 (assumed)."
     )
+    single_stream = serializers.BooleanField(
+        required=False,
+        help_text="GPUs run one stream at a time: extra replicas stand beside nothing.",
+    )
     batch_wait = serializers.ChoiceField(
         BATCH_WAITS,
         required=False,

@@ -72,6 +72,11 @@ class Command(RunCommand):
             help="patches that the encoder reads per image; default: %(default)g (assumed)",
         )
         parser.add_argument(
+            "--single-stream",
+            action="store_true",
+            help="GPUs run one stream at a time: extra replicas stand beside nothing",
+        )
+        parser.add_argument(
             "--batch-wait",
             choices=BATCH_WAITS,
             default=FREE,

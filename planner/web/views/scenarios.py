@@ -23,6 +23,7 @@ from planner.services import scenarios
 from planner.services.drafts import scenario_draft
 from planner.web.errors import planners_only, require_planner
 from planner.web.forms.editor import Editor
+from planner.web.forms.provisioning import ProvisionForm
 from planner.web.paging import paged
 from planner.web.request import Request
 
@@ -123,6 +124,12 @@ def run(request: Request, pk: int) -> HttpResponse:
         options = {"policy": policy} | ({"requests": True} if "requests" in request.POST else {})
     if kind == Run.Kind.PLAN and "verify" in request.GET:
         options = {"verify": True}
+    if kind == Run.Kind.PROVISION:
+        form = ProvisionForm(request.POST)
+        if not form.is_valid():
+            field, errors = next(iter(form.errors.items()))
+            raise PlannerError(f"{form.fields[field].label}: {errors[0]}")
+        options = form.options()
     return _start(request, scenario_get(str(pk)), kind, options)
 
 

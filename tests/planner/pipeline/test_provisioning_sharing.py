@@ -60,3 +60,15 @@ def test_batches_that_fill_are_part_of_the_latency(tmp_path: Path) -> None:
     assert one["batch"] == 1 and one["latency_ms"] <= one["slo_ms"]
     assert "batches of at most 1" in one["method"]
     assert counted.document["levels"]["model"]["gpus"] >= free.document["levels"]["model"]["gpus"]
+
+
+def test_gpus_of_one_stream_share_nothing(stored: StoredTrace) -> None:
+    many, one = (
+        provision(
+            small(), {"t": stored}, asked=Asked("module", single_stream=single), progress=silent
+        ).document
+        for single in (False, True)
+    )
+    assert "sharing" not in one
+    assert any("one stream" in note for note in one["notes"])
+    assert one["levels"]["module"]["gpus"] >= many["levels"]["module"]["gpus"]
