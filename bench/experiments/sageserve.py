@@ -6,7 +6,8 @@ Its traces are not public. What stands in: arrivals per 10 s of Azure's LLM infe
 (conversation), its mean lengths by the hourly token counts, their spread from the requests of 2023;
 Llama-2 70B on 8 GPUs with the measured Splitwise profile that the source's simulator uses; three
 regions with fixed shares of the arrivals; tiers drawn at the source's ratio of 3 to 1. Everything
-else as section 7.1 has it: 20 instances per region at the start, at least 2, 10 minutes to start.
+else as section 7.1 has it: 20 instances per region at the start, at least 2, 10 minutes
+to start, what is released lent out as spot and back within a minute.
 
 - ``strategies``: instance-hours of a peak day (figure 11), hours wasted on starting, attainment.
 - ``mix``: LT-UA against unified reactive at IW:NIW of 9:1 and 1:1; ``a100``: on A100;
@@ -184,6 +185,7 @@ class Day:
                     "serving": [{"scheduler": scheduler, "batching": "whole"}],
                     "fleet": {
                         "startup_s": 600,
+                        "scale_in": {"lend": True},  # to spot, back within a minute (6.4, 7.1)
                         "minimum": max(1, round(2 * self.scale)),
                         "today": [
                             {"model": "llama-2-70b", "region": r, "gpu": gpu, "replicas": most}
@@ -228,7 +230,7 @@ def strategies(
         ran = _ran(one, name, planned if name in PLANS else None, **given)
         out[name] = _figures(ran)
         up = (ran.series.ready + ran.series.starting + ran.series.draining).sum(axis=0)
-        by_hour[name] = up.tolist()
+        by_hour[name] = up.reshape(96, -1).mean(axis=1).tolist()  # quarters of an hour
         _say(f"  {name}: {json.dumps(out[name])}")
     return out
 
@@ -261,6 +263,7 @@ def _figures(ran: played.PolicyRun) -> dict[str, Any]:
     return {
         "instance_hours": round(summary.instance_hours, 1),
         "wasted_hours": round(summary.wasted_gpu_hours / gpus, 1),
+        "donated_hours": round(summary.donated_gpu_hours / gpus, 1),
         "violations": {
             name: None if share is None else round(1 - share, 4)
             for name, share in summary.slo_attainment.items()
