@@ -397,7 +397,7 @@ def provision_headline(example: Path) -> str:
     [
         ["estimate", "--model", "m", "--gpu", "G", "--isl", "1", "--osl", "1"],
         ["size", "plan.yml", "--isl", "many", "--osl", "1"],
-        ["pd-ratio", "plan.yml", "--service", "chat"],
+        ["pd-ratio", "plan.yml"],
         ["provision", "plan.yml", "--level", "layer"],
         ["plan"],
         ["simulate", "plan.yml", "--policy", "best"],
