@@ -63,6 +63,7 @@ REGIONS = {"us-east-1": 0.4, "us-east-2": 0.35, "us-west-2": 0.25}
 # IW-F and IW-N are 65 to 35 of the interactive requests (the source's figure 3 shows both large and
 # gives no number; assumed), interactive to deferrable 3 to 1 (section 7.2, ablation).
 FAST = 0.65
+USD_PER_GPU_HOUR = 98.32 / 8  # of H100 (section 7.2.1); with one GPU type it decides nothing
 HISTORY_DAYS = 3
 STRATEGIES = ("siloed", "reactive", "lt-i", "lt-u", "lt-ua", "lt-i-perfect", "chiron")
 # Llama-2 on a peak day, instance-hours (figure 11) and violations by tier (section 7.2.6).
@@ -155,7 +156,12 @@ class Day:
                     "models": [MODEL | (GROUPED_QUERY if grouped_query else {})],
                     "profiles": [_profile(gpu)],
                     "regions": [
-                        {"name": name, "like": name, "capacity": {gpu: 8 * most}}
+                        {
+                            "name": name,
+                            "like": name,
+                            "capacity": {gpu: 8 * most},
+                            "usd_per_gpu_hour": {gpu: USD_PER_GPU_HOUR},
+                        }
                         for name in REGIONS
                     ],
                     "tiers": [
