@@ -34,7 +34,11 @@ def classes(problem: PlacementProblem, *, together: bool) -> Classes:
         nodes.setdefault(int(tree.s1[n]), []).append(
             (int(tree.gpu[n]), int(tree.gpus[n]), int(free[n]))
         )
-    alike = {s1: hash(tuple(there)) if together else s1 for s1, there in nodes.items()}
+    seen: dict[tuple[tuple[int, int, int], ...], int] = {}
+    alike = {
+        s1: seen.setdefault(tuple(there), len(seen)) if together else s1
+        for s1, there in nodes.items()
+    }
     groups: dict[int, list[int]] = {}
     for s1 in nodes:
         groups.setdefault(int(problem.subgroup[s1]), []).append(s1)
