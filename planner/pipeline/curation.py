@@ -23,8 +23,8 @@ HINDSIGHT = ("flat-peak", "flat-min")
 SIMPLEST = (
     "today", "flat-peak", "flat-min", "periodic", "reactive", "siloed", "hpa", "kv-aware",
     "decode-tps", "prefill-tps", "prefill-gpu", "prefill-sm", "decode-gpu", "decode-sm",
-    "ttft-feedback", "tbt-feedback", "heteroscale", "lt-i-last-value", "lt-i", "lt-h", "lt-u", "lt-ua",
-    "chiron",
+    "ttft-feedback", "tbt-feedback", "heteroscale", "lt-i-last-value", "lt-i", "lt-h", "lt-u",
+    "lt-ua", "chiron",
 )  # fmt: skip
 
 
