@@ -283,9 +283,7 @@ class ModuleScaling:
         one.wanted, one.until_s = wanted, now + seconds
         # Copies that go are not used from now on: their memory is what is waited for.
         one.state = replace(one.state, replicated=one.state.replicated & wanted.replicated)
-        self.events.append(
-            Event(now, now + seconds, p, kind, copied + layers + caches + gone)
-        )
+        self.events.append(Event(now, now + seconds, p, kind, copied + layers + caches + gone))
 
     def _keep(self, now: float) -> None:
         bytes_of = [
