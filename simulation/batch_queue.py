@@ -37,6 +37,7 @@ from simulation.birth_death import Occupancy, occupancy
 from simulation.errors import SimulationError
 from simulation.fleet import ROLES, KvLink, Tier
 from simulation.performance.profile import Profile, iteration_s
+from simulation.prompt_queue import NEVER, QUARTERS, prompt_queue, prompt_s
 from simulation.spread import Spread, added, mixture, spread, thinned, unit_exponential
 from simulation.workload import Workload
 
@@ -47,9 +48,6 @@ SHARES = np.array([0.05, 0.2, 0.4, 0.6, 0.8, 0.92, 0.97, 0.99, 0.997])  # shares
 SHARE_WEIGHTS = np.array([0.125, 0.175, 0.2, 0.2, 0.16, 0.085, 0.035, 0.0135, 0.0065])
 GROUPS = 6  # numbers of decodes beside which prompts are looked at
 STEPS = 12  # towards the rate at which all places are taken
-CROWD = 64  # prompts together that are looked at one by one
-NEVER = 1e-9  # a share of requests
-QUARTERS = (np.arange(4) + 0.5) / 4
 NOTHING = Spread(np.zeros(0), np.zeros(0))
 AT_ONCE = Spread(np.zeros(1), np.ones(1))
 
@@ -152,7 +150,7 @@ def _beside(
     """What prompts take beside n decodes, and by how much they make iterations longer: ``[n,
     lengths]``."""
     context, isl = workload.facts.decode_context, workload.facts.isl_points
-    alone = _prompt_s(profile, isl, n[:, None] - 1.0, context)
+    alone = prompt_s(profile, isl, n[:, None] - 1.0, context)
     room = np.maximum(profile.max_batch_tokens - n + 1.0, 1.0)[:, None]
     iterations = np.ceil(isl / room)
     return alone, np.maximum(alone - iterations * decode_s[:, None], 0.0)
@@ -212,12 +210,12 @@ def saturated(
 ) -> float:
     """Requests/s from which on the queue of ``evaluate`` grows without end."""
     if role == "prefill":
-        return _prompt_queue(profile, workload, instances, 0.0).largest
+        return prompt_queue(profile, workload, instances, 0.0).largest
     limit, _ = places(profile, workload, role)
     speed = speeds(profile, workload.at(np.inf), role, limit)
     found = instances * float(speed.completions[-1])
     if role == "both":
-        found = min(found, instances * _prompt_queue(profile, workload.at(0.0), 1, limit).largest)
+        found = min(found, instances * prompt_queue(profile, workload.at(0.0), 1, limit).largest)
     elif link is not None:
         size = link.kv_bytes_per_token * workload.facts.mean_isl
         found = min(found, senders * link.bytes_s / size, link.shared_bytes_s / size)
@@ -293,86 +291,6 @@ def _gaps(speed: Speeds, occupied: FloatArray, workload: Workload) -> Spread:
 # --- prompts -------------------------------------------------------------------------------------
 
 
-def _prompt_s(
-    profile: Profile, isl: FloatArray, beside: npt.ArrayLike, context: float
-) -> FloatArray:
-    """Seconds of the iterations that prefill prompts of these lengths, each by itself; ``beside``
-    decodes broadcast against the lengths."""
-    beside = np.asarray(beside, np.float64)
-    room = np.maximum(profile.max_batch_tokens - beside, 1.0)
-    whole = np.floor(isl / room)
-    rest = isl - whole * room
-    held = beside * context
-    full = iteration_s(profile, beside, held, room, room * np.maximum(whole, 1.0) * room / 2.0)
-    last = iteration_s(profile, beside, held, rest, rest * (whole * room + rest / 2.0))
-    return np.asarray(whole * full + np.where(rest > 0, last, 0.0), np.float64)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _PromptQueue:
-    """Prompts on ``servers`` instances: how many, what one takes alone, the most there can be."""
-
-    law: Occupancy
-    servers: int
-    rate: float
-    alone: Spread
-    largest: float
-    gate: float  # room beside a prompt, as a share of an iteration's
-
-    def wait(self, running_s: float, extra_s: float = 0.0, extra_s2: float = 0.0) -> Spread:
-        """Until the iteration that begins a prompt: the rest of the running one, and earlier
-        prompts.
-
-        Of prompts that fill iterations the wait is that of M/G/1 with vacations, the decodes of
-        ``running_s`` (Fuhrmann and Cooper 1985): the sojourn less the service by Little's law, and
-        a residual vacation. Short ones are let in together and end together, as behind a gate:
-        iterations have mean C = running_s / (1 - rho) and variance rate extra_s2 C / (1 - rho^2),
-        rho = rate extra_s, of which a prompt sees (1/2 + rho) E[C^2] / E[C]. What there is between
-        the two is in proportion to the room an iteration leaves beside a prompt.
-        """
-        if not self.law.stable:
-            return Spread(np.array([np.inf]), np.ones(1))
-        ends = spread(QUARTERS * running_s)
-        waits = self.law.at_least(self.servers)
-        if waits <= NEVER or self.rate <= 0:
-            return ends
-        late = max(self.law.mean / self.rate - self.alone.mean, 0.0)
-        rho = self.rate * extra_s
-        if 0.0 < rho < 1.0 and running_s > 0:
-            cycle = running_s / (1.0 - rho)
-            seen = cycle + self.rate * extra_s2 / (1.0 - rho * rho)
-            gated = max((0.5 + rho) * seen - running_s / 2.0, 0.0)
-            late = self.gate * max(gated, late) + (1.0 - self.gate) * late
-            waits = max(waits, rho)
-        x, share = unit_exponential()
-        line = spread(np.append(0.0, late / waits * x), np.append(1.0 - waits, waits * share))
-        return added(ends, line)
-
-
-def _prompt_queue(
-    profile: Profile, workload: Workload, servers: int, beside: float
-) -> _PromptQueue:
-    """On instances with ``beside`` decodes each; several prompts that wait go into one iteration,
-    up to the budget, so that a server is the faster the more are waiting."""
-    context, isl = workload.facts.decode_context, workload.facts.mean_isl
-    alone = spread(_prompt_s(profile, workload.facts.isl_points, beside, context))
-    room = max(profile.max_batch_tokens - beside, 1.0)
-    most = max(room / isl, 1.0)
-    crowd = np.unique(np.append(np.arange(1.0, min(most, CROWD)), most))
-    tokens = np.minimum(crowd * isl, room)
-    seconds = iteration_s(profile, beside, beside * context, tokens, tokens * workload.facts.keys)
-    served = np.maximum(np.maximum.accumulate(tokens / isl / seconds), 1.0 / alone.mean)
-    served[0] = 1.0 / alone.mean
-    if most == 1.0:  # a rest of a budget's iteration goes to the next prompt
-        served = np.append(served, max(float(room / isl / seconds[-1]), served[0]))
-    death = np.append(np.arange(1, servers) / alone.mean, np.repeat(served, servers) * servers)
-    scv = float(alone.weights @ (alone.values - alone.mean) ** 2) / alone.mean**2
-    law = occupancy(
-        workload.rate, death, servers=servers, burstiness=workload.burstiness, service_scv=scv
-    )
-    return _PromptQueue(law, servers, workload.rate, alone, float(death[-1]), 1.0 - 1.0 / most)
-
-
 def _prompts(
     profile: Profile, one: Workload, occupied: FloatArray, speed: Speeds
 ) -> tuple[Spread, Spread]:
@@ -380,7 +298,7 @@ def _prompts(
     instance whose decodes follow ``occupied``."""
     waits, whole = [], []
     for beside, weight in zip(*_groups(occupied), strict=True):
-        queue = _prompt_queue(profile, one, 1, beside)
+        queue = prompt_queue(profile, one, 1, beside)
         at = max(round(beside) - 1, 0)
         running = float(speed.decode_s[at]) if beside > 0 else 0.0
         extra = float(speed.extra_s[at])
@@ -403,7 +321,7 @@ def _groups(occupied: FloatArray) -> tuple[list[float], list[float]]:
 
 
 def _prefill(profile: Profile, workload: Workload, instances: int) -> Evaluation:
-    queue = _prompt_queue(profile, workload, instances, 0.0)
+    queue = prompt_queue(profile, workload, instances, 0.0)
     used = min(1.0, workload.rate / queue.largest)
     if not queue.law.stable:
         return _unstable(workload.rate, used, 1.0)
