@@ -58,6 +58,7 @@ def minutes_table(result: SimulationResult, labels: Sequence[str]) -> pl.DataFra
     intervals = series.ready.shape[1]
     edges = np.append(np.arange(intervals) * series.interval_s, result.duration_s)
     seconds = np.diff(edges)
+    hits = getattr(series, "hit_rate", None)  # of engines with prefix caches
     frames = []
     for p, pool in enumerate(result.fleet.pools):
         frames.append(
@@ -76,6 +77,7 @@ def minutes_table(result: SimulationResult, labels: Sequence[str]) -> pl.DataFra
                     "busy": series.busy[p],
                     "utilisation": series.utilisation[p],
                     "sm_activity": series.sm_activity[p],
+                    "hit_rate": np.full(intervals, np.nan) if hits is None else hits[p],
                     "batch": series.batch[p],
                     "waiting": series.waiting[p],
                     "held": series.held[p],
@@ -85,7 +87,7 @@ def minutes_table(result: SimulationResult, labels: Sequence[str]) -> pl.DataFra
                 }
             )
         )
-    return pl.concat(frames)
+    return pl.concat(frames).with_columns(pl.col("hit_rate").fill_nan(None))
 
 
 def requests_table(result: SimulationResult, labels: Sequence[str]) -> pl.DataFrame:
@@ -103,6 +105,7 @@ def requests_table(result: SimulationResult, labels: Sequence[str]) -> pl.DataFr
         "region": _named(trace.region, trace.regions),
         "tier": _named(trace.tier, trace.tiers),
         **_figures(result),
+        "reason": _reasons(result),
         "pool": _named(place[result.requests.pool], known),
     }
     return pl.DataFrame(table).with_columns(pl.col(pl.Float64).fill_nan(None))
@@ -171,6 +174,16 @@ def _figures(result: SimulationResult) -> dict[str, Any]:
         "e2e_ms": log.e2e_s * 1000,
         "met": meets_slo(result),
     }
+
+
+def _reasons(result: SimulationResult) -> pl.Series:
+    """Why a request was not served. The engine counts reasons and does not keep one per request:
+    where requests were rejected for several, each row has all of them."""
+    why = (" or ".join(result.reject_reasons) or "rejected", "the simulation ended before")
+    code = np.full(len(result.trace), -1, np.int32)
+    code[result.requests.outcome == REJECTED] = 0
+    code[result.requests.outcome == UNFINISHED] = 1
+    return _named(code, why)
 
 
 def _named(codes: npt.NDArray[Any], names: Sequence[str]) -> pl.Series:

@@ -74,11 +74,11 @@ def test_every_request_has_its_row_in_order(result: SimulationResult, detail: De
         "arrival": rows["arrival"][10], "model": "m", "region": "east", "tier": "fast",
         "input_tokens": 50_000, "output_tokens": int(result.trace.output_tokens[10]),
         "outcome": "rejected", "ttft_ms": None, "tbt_ms": None, "e2e_ms": None, "met": False,
-        "pool": None,
+        "pool": None, "reason": " or ".join(result.reject_reasons),
     }  # fmt: skip
     done = rows.filter(pl.col("outcome") == "completed")
     assert done.height == 199 and set(done["pool"].unique()) <= {f"{x} in east" for x in LABELS}
-    assert (done["e2e_ms"] >= done["ttft_ms"]).all()
+    assert (done["e2e_ms"] >= done["ttft_ms"]).all() and done["reason"].null_count() == 199
     away = done.filter(pl.col("region") == "west")["ttft_ms"]
     assert (away > 20.0).all()  # the way from the other region is in it
 
