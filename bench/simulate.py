@@ -5,7 +5,8 @@
 - ``poisson80_rps``: the reference scenario of 40 instances at 80 requests/s, continued to 300,000
   requests; the best of five runs.
 - ``features_rps``: the same requests in two regions and three tiers, one of them deferrable, with
-  unified reactive scaling (``features`` says what is on).
+  prefix caches and LT-UA on (``features`` says what else; ``hit_rate`` what the caches found of
+  prompts of which half is a beginning that others have too).
 - ``week10m_seconds``, ``week10m_rss_mb``: ten million requests over a week with days and nights,
   three regions, four models, three tiers, unified reactive; with the making of its trace.
 - ``by_requests`` and ``by_instances``: microseconds a request, from 10^5 to 10^7 requests and up
@@ -31,16 +32,26 @@ import numpy as np
 from bench import reference
 from simulation.engine import simulate, warm_up
 from simulation.errors import SimulationError
-from simulation.fleet import Fleet, Region, Tier
+from simulation.fleet import Fleet, Region, Routing, Tier
 from simulation.performance.linear import LinearProfile
 from simulation.policies.base import ScalingPolicy
+from simulation.policies.deferred import Deferred
 from simulation.policies.flat import Flat
 from simulation.policies.reactive import UnifiedReactive
-from simulation.trace import Trace
+from simulation.trace import IntArray, PrefixBlocks, Trace
 
 RATE = 80.0
 WEEK_S = 7 * 86_400.0
-FEATURES = ("chunked prefill", "two regions", "three tiers", "NIW queue", "unified reactive")
+FEATURES = (
+    "chunked prefill",
+    "two regions",
+    "three tiers",
+    "NIW queue",
+    "prefix caching",
+    "prefix-aware router",
+    "DPA",
+    "LT-UA",
+)
 TIERS = (Tier("IW-F", ttft_s=1.0), Tier("IW-N", ttft_s=60.0), Tier("NIW", deferrable=True))
 SHARES = (0.47, 0.25, 0.28)
 
@@ -61,11 +72,34 @@ def poisson80() -> dict[str, Any]:
 
 def features() -> dict[str, Any]:
     trace = _labelled(poisson(300_000), ("m",), ("east", "west"))
+    trace = replace(trace, blocks=_beginnings(trace.input_tokens))
     fleet = _fleet(("m",), ("east", "west"), initial=20, maximum=60)
+    pools = tuple(replace(pool, prefix_cache=True, scheduler="dpa") for pool in fleet.pools)
+    fleet = replace(fleet, pools=pools, routing=Routing(instance="prefix-aware"))
+    tps = float(trace.input_tokens.sum()) / trace.duration_s / len(pools)
+
+    def policy() -> ScalingPolicy:
+        return Deferred([0.0, 3600.0], [[20, 20]] * 2, forecast_tps=np.full((2, 2), tps))
+
+    totals = simulate(trace, fleet, policy()).totals
     return {
-        "features_rps": len(trace) / _best(trace, fleet, UnifiedReactive),
+        "features_rps": len(trace) / _best(trace, fleet, policy),
+        "hit_rate": float(totals.hit_tokens.sum() / totals.looked_up_tokens.sum()),
         "features": list(FEATURES),
     }
+
+
+def _beginnings(isl: IntArray) -> PrefixBlocks:
+    """Blocks of 64 tokens: half of each prompt is one of 2,000 beginnings, few of them popular."""
+    rng = np.random.default_rng(3)
+    counts = -(-isl.astype(np.int64) // 64)
+    start = np.r_[0, np.cumsum(counts)]
+    at = np.arange(start[-1]) - np.repeat(start[:-1], counts)
+    which = np.repeat(rng.zipf(1.2, len(isl)) % 2000, counts)
+    alike = at < np.repeat(counts // 2, counts)
+    longest = int(counts.max())
+    ids = np.where(alike, which * longest + at, 2000 * longest + np.arange(start[-1]))
+    return PrefixBlocks(start, ids.astype(np.int32), 64)
 
 
 def week() -> dict[str, Any]:

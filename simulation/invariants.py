@@ -47,7 +47,8 @@ def check_state(pools: npt.NDArray[Any], instances: npt.NDArray[Any], still_open
     ):
         _law(found[:, status] == pools[name], f"a pool miscounts its instances that are {name}")
     if not still_open:
-        for name in ("kv", "context", "work", "pending", "queued", "running", "waiting", "decodes"):
+        held = ("kv", "context", "decodes", "running", "sending")
+        for name in (*held, "work", "pending", "queued", "waiting"):
             _law(instances[name] == 0, f"an idle instance is left with {name}")
 
 

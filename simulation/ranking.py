@@ -41,7 +41,7 @@ def _key(router: int, instance: Any, done: int) -> int:
     """What the router (``fleet.ROUTERS``) wants least of, ``done`` tokens after t0."""
     if router == 0:
         return int(instance.work - done)
-    if router == 1:
+    if router in (1, 4):
         return int(instance.pending)
     if router == 2:
         return int(instance.turn)

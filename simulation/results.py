@@ -17,7 +17,8 @@ COMPLETED, REJECTED, UNFINISHED = 0, 1, 2  # codes of SimulationResult.outcome
 
 # Why a request was given up while the simulation ran.
 INSTANCE_FAILED = "its instance failed, and it had no retry left"
-LOST = (INSTANCE_FAILED,)
+OUT_OF_MEMORY = "KV memory ran out while decoding"
+LOST = (INSTANCE_FAILED, OUT_OF_MEMORY)
 # Where starts took their instance from, in the order of PoolTotals.starts.
 SOURCES = ("spot", "other model", "local weights", "remote weights")
 
@@ -57,6 +58,7 @@ class PoolSeries:
     arrived_tokens: FloatArray  # input tokens of requests that reached an instance
     input_tokens: FloatArray  # prefilled in the interval
     output_tokens: FloatArray
+    hit_rate: FloatArray  # of prompt tokens admitted, what the prefix cache held; NaN without any
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,6 +78,9 @@ class PoolTotals:
     failures: IntArray  # instances lost
     failed_starts: IntArray
     retried: IntArray  # requests that began again elsewhere as an instance was lost
+    hit_tokens: IntArray  # of prompts admitted, found in the prefix cache and not computed
+    looked_up_tokens: IntArray  # of prompts admitted where there is one
+    evicted_tokens: IntArray  # dropped from prefix caches to make room
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -3,9 +3,8 @@
 Deferrable requests that have not aged wait behind all others, whatever the scheduler. ``left`` is
 the time left until a request's TTFT limit, d_r in the source, negative once it has passed; without
 a limit it is infinite. Tiers rank by how strict that limit is. Within a tier requests are taken in
-the order in which they reached the instance, and one that was preempted goes first. With any
-scheduler but FCFS, one that was preempted after its first token goes before other tiers too: it
-has no first token to wait for.
+the order in which they reached the instance. One that was preempted goes first, before those of
+other tiers too.
 
 - FCFS: in the order they reached the instance, whatever the tier.
 - EDF: the least time left first, so those that have expired go before all others.

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from planner.errors import ScenarioError
 from planner.ingest.store import DemandColumns, RequestColumns
 from planner.pipeline.binned import BinnedSource
+from planner.pipeline.prefixes import blocks_of
 from planner.scenario.schema import Source
 from simulation.trace import Trace
 
@@ -36,7 +37,8 @@ def measured_source(
     """A source's requests with model, region and tier settled and its scale applied.
 
     ``shell`` has the scenario's names. A scale below 1 keeps a random part; above 1, requests come
-    repeatedly, the repeats within REPEAT_JITTER_S of the original.
+    repeatedly, the repeats within REPEAT_JITTER_S of the original. Unscaled requests keep what is
+    known of the blocks of their prompts.
     """
     given, isl, osl = columns.arrival_s, columns.input_tokens, columns.output_tokens
     if given is None or isl is None or osl is None:
@@ -80,6 +82,7 @@ def measured_source(
         return np.array(table, np.int16)[codes[keep]]
 
     one_model = {source.model: 1.0} if source.model else {}
+    blocks = blocks_of(columns) if source.scale == 1 else None
     return replace(
         shell,
         arrival_s=arrival[order],
@@ -89,6 +92,7 @@ def measured_source(
         region=settle(source.regions, shell.regions, columns.region, columns.regions, "region"),
         tier=settle(source.tiers, shell.tiers, columns.tier, columns.tiers, "tier"),
         start_s=columns.start_s,
+        blocks=None if blocks is None else blocks.rows(keep),
     )
 
 

@@ -9,9 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.errors import ScenarioError
-from planner.ingest.store import read_demand, read_requests
+from planner.ingest.store import COLUMNS, read_demand, read_requests
 from planner.pipeline.binned import BinnedSource
 from planner.pipeline.demand import Demand, bin_demand
+from planner.pipeline.prefixes import joined
 from planner.pipeline.sources import (
     StoredTrace,
     binned_sources,
@@ -84,9 +85,15 @@ def build_traffic(scenario: Scenario, traces: dict[str, StoredTrace]) -> Traffic
         where = f"traffic.sources[{index}]"
         stored = traces[source.trace or ""]
         if stored.kind == "requests":
-            columns = read_requests(stored.store)
+            columns = read_requests(stored.store, (*COLUMNS, "hash_ids"))
             requests = measured_source(shell, source, columns, where, rng)
             measured.append(Measured(requests, *span(columns)))
+            if columns.hash_ids is not None and requests.blocks is None:
+                why = "it is scaled" if source.scale != 1 else "its hash_ids fit no size of blocks"
+                notes.append(
+                    f"What prompts of {stored.name} share is not used, since {why}: prefix caches "
+                    "find nothing for them."
+                )
         else:
             binned += binned_sources(shell, source, read_demand(stored.store), where)
         if source.scale != 1:
@@ -131,6 +138,7 @@ def merge(parts: Sequence[Trace], replay: str) -> Trace:
     base = min(part.start_s for part in parts)
     arrival = np.concatenate([part.arrival_s + (part.start_s - base) for part in parts])
     order = np.argsort(arrival, kind="stable")
+    blocks = joined(parts)
     return replace(
         parts[0],
         arrival_s=arrival[order],
@@ -140,6 +148,7 @@ def merge(parts: Sequence[Trace], replay: str) -> Trace:
         region=np.concatenate([part.region for part in parts])[order],
         tier=np.concatenate([part.tier for part in parts])[order],
         start_s=base,
+        blocks=None if blocks is None else blocks.rows(order),
         provenance=replay,
     )
 

@@ -106,7 +106,8 @@ def _settle(s: Any, slot: int, t: float) -> None:
 
 
 @kernel
-def _add_tokens(s: Any, row: int, pool: int, t: float, tokens: float) -> None:
+def add_tokens(s: Any, row: int, pool: int, t: float, tokens: float) -> None:
+    """Count tokens of a pool in the interval that holds ``t``, if the window does."""
     clock = s.clock[0]
     if t <= clock.duration:
         i = min(int(t / clock.interval), s.series.shape[2] - 1)
@@ -116,7 +117,7 @@ def _add_tokens(s: Any, row: int, pool: int, t: float, tokens: float) -> None:
 @kernel
 def count_arrival(s: Any, pool: int, t: float, tokens: int) -> None:
     """Input tokens of a request that arrived at an instance of a pool at ``t``."""
-    _add_tokens(Books(s.clock, s.instances, s.pools, s.series), S_ARRIVED, pool, t, tokens)
+    add_tokens(Books(s.clock, s.instances, s.pools, s.series), S_ARRIVED, pool, t, tokens)
 
 
 @outlined
@@ -127,14 +128,14 @@ def _count_tokens(s: Any, slot: int, t: float, decoded: int, first_tokens: int) 
     pool.given += decoded + first_tokens - instance.told
     instance.told = 0
     if instance.chunk > 0:
-        _add_tokens(s, S_INPUT, instance.pool, t, instance.chunk)
+        add_tokens(s, S_INPUT, instance.pool, t, instance.chunk)
     begin = instance.t0 + instance.dt
     if t <= clock.duration and int(begin / clock.interval) == int(t / clock.interval):
-        _add_tokens(s, S_OUTPUT, instance.pool, t, decoded + first_tokens)
-        _add_tokens(s, S_ITERATIONS, instance.pool, t, instance.k)
+        add_tokens(s, S_OUTPUT, instance.pool, t, decoded + first_tokens)
+        add_tokens(s, S_ITERATIONS, instance.pool, t, instance.k)
         return
     # Fused decode iterations never carry prefills: k > 1 has no first tokens.
-    _add_tokens(s, S_OUTPUT, instance.pool, t, first_tokens)
+    add_tokens(s, S_OUTPUT, instance.pool, t, first_tokens)
     j = 1
     while j <= instance.k:
         end = iteration_end(instance, j)
@@ -142,6 +143,6 @@ def _count_tokens(s: Any, slot: int, t: float, decoded: int, first_tokens: int) 
             return
         edge = min((int(end / clock.interval) + 1) * clock.interval, clock.duration)
         more = max(iterations_done(instance, edge) - j + 1, 1)
-        _add_tokens(s, S_OUTPUT, instance.pool, end, instance.decodes * more)
-        _add_tokens(s, S_ITERATIONS, instance.pool, end, more)
+        add_tokens(s, S_OUTPUT, instance.pool, end, instance.decodes * more)
+        add_tokens(s, S_ITERATIONS, instance.pool, end, more)
         j += more

@@ -23,17 +23,25 @@ def act(s: State, fleet: Fleet, asked: Actions, now: float) -> None:
         if not np.all((asked.speed > 0) & np.isfinite(asked.speed)):
             raise SimulationError("A policy's speeds must be above 0: 1 is that of the profile.")
         entry.speed(s, _of_pools(asked.speed, np.float64, fleet, "speed"), now)
-    if asked.max_batch is not None:
-        # Batches that are larger already stay; a larger one fills as the run under way ends.
-        wanted = _of_pools(asked.max_batch, np.int64, fleet, "largest batch")
-        profiles = [pool.profile for pool in fleet.pools]
-        most = [min(profile.max_batch, profile.max_batch_tokens) for profile in profiles]
-        s.pools["max_batch"] = np.clip(wanted, 1, most)
+    if asked.max_batch is not None or asked.kv_share is not None:
+        _limit(s, fleet, asked, now)
     targets = _of_pools(asked.targets, np.int64, fleet, "instance count")
     lend = np.zeros(len(fleet.pools), np.bool_) if asked.lend is None else asked.lend
     if not 0 <= asked.soft_s < np.inf:
         raise SimulationError("A policy's soft_s must be a number of seconds >= 0.")
     entry.scale(s, targets, float(asked.soft_s), _of_pools(lend, np.bool_, fleet, "lend"), now)
+
+
+def _limit(s: State, fleet: Fleet, asked: Actions, now: float) -> None:
+    pools = len(fleet.pools)
+    batch = np.zeros(pools, np.int64) if asked.max_batch is None else asked.max_batch
+    share = np.full(pools, -1.0) if asked.kv_share is None else asked.kv_share
+    if asked.max_batch is not None and not np.all(asked.max_batch >= 1):
+        raise SimulationError("A policy's max_batch must be at least 1.")
+    if asked.kv_share is not None and not np.all((share >= 0) & (share <= 1)):
+        raise SimulationError("A policy's kv_share must be a share between 0 and 1.")
+    limits = _of_pools(batch, np.int64, fleet, "max_batch")
+    entry.limit(s, limits, _of_pools(share, np.float64, fleet, "kv_share"), now)
 
 
 def _of_pools(

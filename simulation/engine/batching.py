@@ -10,12 +10,13 @@ instance counts iterations, so a step costs O(1) and a completion O(log batch).
 Memory is reserved at admission (prompt and the first token) and grows by a token per decode at the
 beginning of each iteration; when it runs short the most recently admitted request is preempted: its
 memory is freed and it waits at the head of its queue to have prompt and generated tokens computed
-again, as in vLLM.
+again, as in vLLM; or it fails (``fleet.WHEN_FULL``). Blocks of prompts that are cached
+(``simulation.prefix``) are neither computed nor counted twice.
 
 A pool may batch otherwise (``fleet.BATCHING``). Where prompts come first, decodes that sit out an
 iteration do not count it. An instance of a prefill pool lets its requests go after their first
-token; their KV cache travels, one after another, to a decode instance, which is chosen when it
-arrives and holds its memory from admission on.
+token; their KV cache travels, one after another, and keeps its memory there until it is through,
+to a decode instance, which is chosen when it arrives and holds its memory from admission on.
 """
 
 from __future__ import annotations
@@ -25,19 +26,31 @@ from typing import Any
 import numpy as np
 
 from simulation.compiled import kernel
-from simulation.engine.accounting import count_tokens, settle
-from simulation.engine.heaps import batch_push, batch_remove, delivery_push, schedule
-from simulation.engine.waiting import is_low, prepend
-from simulation.fleet import BATCHING
+from simulation.engine.accounting import add_tokens, count_tokens, settle
+from simulation.engine.heaps import (
+    batch_finish,
+    batch_first,
+    batch_pop,
+    batch_push,
+    batch_remove,
+    delivery_push,
+    schedule,
+)
+from simulation.engine.starting import retire
+from simulation.engine.state import L_MEMORY, S_HIT, S_LOOKED_UP
+from simulation.engine.waiting import next_queue, prepend, steps_in_order, take_head
+from simulation.fleet import BATCHING, WHEN_FULL
 from simulation.lifecycle import DRAINING, READY
 from simulation.performance.curves import decode_growth, iteration_seconds, measured
+from simulation.prefix import hold, keep, longest, release, trim
 from simulation.progress import iteration_end
 from simulation.ranking import rank
-from simulation.results import COMPLETED
+from simulation.results import COMPLETED, REJECTED
 
 # --- the batch -----------------------------------------------------------------------------------
 
 CHUNKED, ALONE = BATCHING.index("chunked"), BATCHING.index("alone")
+FAIL = WHEN_FULL.index("fail")
 
 
 @kernel
@@ -56,7 +69,7 @@ def _leave_batch(s: Any, slot: int, r: int) -> None:
 def _complete(s: Any, slot: int, r: int, t: float) -> None:
     request = s.requests[r]
     _leave_batch(s, slot, r)
-    s.instances[slot].kv -= request.isl + request.osl
+    release(s, slot, r, request.isl + request.osl)
     s.instances[slot].pending -= 1
     request.last = t
     if request.osl > 1:
@@ -69,27 +82,76 @@ def _complete(s: Any, slot: int, r: int, t: float) -> None:
 
 @kernel
 def _preempt_newest(s: Any, slot: int, t: float) -> None:
+    """What the request admitted last had is freed, and it waits at the head of its queue."""
     instance = s.instances[slot]
+    pool = s.pools[instance.pool]
     r = instance.newest
     request = s.requests[r]
     _leave_batch(s, slot, r)
     if r == instance.partial:
-        instance.kv -= request.isl + request.generated + 1
-        instance.work += request.isl + request.generated - instance.partial_left
+        done = request.isl + request.generated - instance.partial_left
+        if pool.blocks > 0:
+            keep(s, slot, r, done)
+        release(s, slot, r, request.isl + request.generated + 1)
+        instance.work += done
+        instance.pending += request.cached
         instance.partial = -1
     else:
-        request.generated = request.osl - (request.finish - instance.counter)
+        request.generated = request.osl - (batch_finish(s, slot, r) - instance.counter)
         request.carried = 0
         instance.pending += request.isl + request.generated
         batch_remove(s, slot, r)
-        instance.kv -= request.isl + request.generated
+        release(s, slot, r, request.isl + request.generated)
         instance.context -= request.isl + request.generated
         instance.work += request.isl + request.generated
+    request.cached, request.preempted = 0, 1
     instance.queued += request.isl + request.generated
-    prepend(s, slot, r, is_low(s, r, t))
+    prepend(s, slot, r, t)
     instance.waiting += 1
-    s.pools[instance.pool].waiting += 1
-    s.pools[instance.pool].preemptions += 1
+    pool.waiting += 1
+    pool.preemptions += 1
+
+
+@kernel
+def take_back(s: Any, slot: int, q: int) -> int:
+    """The first request of queue ``q`` leaves the instance without having been admitted."""
+    instance = s.instances[slot]
+    pool = s.pools[instance.pool]
+    r = take_head(s, slot, q)
+    request = s.requests[r]
+    prompt = request.isl + request.generated
+    instance.waiting -= 1
+    pool.waiting -= 1
+    instance.queued -= prompt
+    instance.pending -= 1
+    instance.work -= 1 if pool.hands else request.osl - request.generated
+    if not request.carried:
+        instance.pending -= prompt
+        instance.work -= prompt
+    return int(r)
+
+
+@kernel
+def lose(s: Any, r: int, reason: int) -> None:
+    """A request is given up, for a reason of ``results.LOST``."""
+    request = s.requests[r]
+    request.outcome, request.pool, request.first = REJECTED, -1, np.nan
+    s.lost[reason] += 1
+    s.clock[0].open -= 1
+
+
+@kernel
+def _make_room(s: Any, slot: int, t: float) -> None:
+    instance = s.instances[slot]
+    pool = s.pools[instance.pool]
+    newest = instance.newest
+    _preempt_newest(s, slot, t)
+    if pool.when_full == FAIL:
+        pool.preemptions -= 1
+        for q in range(s.queues.shape[1]):
+            if s.queues[slot, q, 0] == newest:
+                lose(s, take_back(s, slot, q), L_MEMORY)
+                return
 
 
 @kernel
@@ -110,10 +172,13 @@ def _hand_over(s: Any, slot: int, r: int, t: float) -> None:
     pool = s.pools[instance.pool]
     _leave_batch(s, slot, r)
     tokens = request.isl + request.generated
-    instance.kv -= tokens + 1
+    instance.kv -= 1
     instance.pending -= 1
+    instance.sending += 1
+    request.sender = slot
     request.generated += 1
     request.carried = 1
+    request.cached = 0
     request.model = s.handover[request.model, 0]
     size = tokens * pool.kv_bytes
     start = max(t, instance.link_free, pool.shared_free)
@@ -123,18 +188,35 @@ def _hand_over(s: Any, slot: int, r: int, t: float) -> None:
 
 
 @kernel
-def _admit(s: Any, slot: int, low: bool) -> None:
-    instance = s.instances[slot]
-    r = instance.low if low else instance.urgent
+def sent(s: Any, r: int, t: float) -> None:
+    """A KV cache is through: its prefill instance has the memory back."""
     request = s.requests[r]
-    if low:
-        instance.low = request.next
-    else:
-        instance.urgent = request.next
+    slot = request.sender
+    request.sender = -1
+    instance = s.instances[slot]
+    settle(s, slot, t)
+    release(s, slot, r, request.isl + request.generated - 1)
+    instance.sending -= 1
+    if instance.k == 0 and instance.waiting > 0:
+        schedule(s, slot, t)
+    elif instance.status == DRAINING and instance.running == 0 and instance.sending == 0:
+        retire(s, slot, t)
+    rank(s, slot)
+
+
+@kernel
+def _admit(s: Any, slot: int, q: int, found: int, t: float) -> None:
+    """The first request of queue ``q`` joins the batch, ``found`` blocks of its prompt cached."""
+    instance = s.instances[slot]
+    pool = s.pools[instance.pool]
+    r = take_head(s, slot, q)
+    request = s.requests[r]
+    prompt = request.isl + request.generated
     instance.waiting -= 1
-    s.pools[instance.pool].waiting -= 1
-    instance.queued -= request.isl + request.generated
-    instance.kv += request.isl + request.generated + 1
+    pool.waiting -= 1
+    instance.queued -= prompt
+    instance.kv += prompt + 1
+    request.preempted = 0
     request.older, request.newer = instance.newest, -1
     if instance.newest >= 0:
         s.requests[instance.newest].newer = r
@@ -142,9 +224,32 @@ def _admit(s: Any, slot: int, low: bool) -> None:
     instance.running += 1
     if request.carried:
         batch_push(s, slot, instance.counter + request.osl - request.generated, r)
-        instance.context += request.isl + request.generated
-    else:
-        instance.partial, instance.partial_left = r, request.isl + request.generated
+        instance.context += prompt
+        return
+    if pool.blocks > 0:
+        request.cached = found * pool.block_tokens
+        instance.kv -= request.cached
+        hold(s, slot, r, found)
+        trim(s, slot, instance.kv)
+        instance.work -= request.cached
+        instance.pending -= request.cached
+        pool.hit_tokens += request.cached
+        pool.looked_up_tokens += prompt
+        pool.hits += request.cached
+        pool.lookups += prompt
+        add_tokens(s, S_HIT, instance.pool, t, request.cached)
+        add_tokens(s, S_LOOKED_UP, instance.pool, t, prompt)
+    instance.partial, instance.partial_left = r, prompt - request.cached
+
+
+@kernel
+def _note_peak(s: Any, slot: int) -> None:
+    instance = s.instances[slot]
+    pool = s.pools[instance.pool]
+    used = instance.kv
+    if pool.blocks > 0:
+        used += s.caches[slot].idle * pool.block_tokens
+    pool.kv_peak = max(pool.kv_peak, used)
 
 
 @kernel
@@ -162,7 +267,8 @@ def finish_run(s: Any, slot: int, t: float) -> int:
     pool.outside += instance.k * instance.outside
     instance.kv += instance.decodes * (instance.k - 1)
     instance.context += decoded
-    pool.kv_peak = max(pool.kv_peak, instance.kv)
+    trim(s, slot, instance.kv)
+    _note_peak(s, slot)
     running = instance.running
     first_tokens = 0
     r = instance.fresh
@@ -174,9 +280,8 @@ def finish_run(s: Any, slot: int, t: float) -> int:
     instance.k = 0
     instance.chunk = 0
 
-    while instance.decodes > 0 and s.batch_finish[slot, 0] <= instance.counter:
-        r = s.batch_request[slot, 0]
-        batch_remove(s, slot, r)
+    while instance.decodes > 0 and batch_first(s, slot) <= instance.counter:
+        r = batch_pop(s, slot)
         instance.context -= s.requests[r].isl + s.requests[r].osl
         _complete(s, slot, r, t)
     r = instance.fresh
@@ -185,7 +290,7 @@ def finish_run(s: Any, slot: int, t: float) -> int:
         request = s.requests[r]
         following = request.next
         generated = request.generated + 1
-        instance.pending -= request.isl + request.generated
+        instance.pending -= request.isl + request.generated - request.cached
         if np.isnan(request.first):
             request.first = t
             pool.ttft_sum += t + s.latency[request.home, pool.region] - request.arrival
@@ -207,10 +312,11 @@ def begin_run(s: Any, slot: int, t: float) -> None:
     instance = s.instances[slot]
     pool = s.pools[instance.pool]
     preempted = False
-    while instance.decodes > pool.kv_capacity - instance.kv:
-        _preempt_newest(s, slot, t)
+    while instance.decodes > pool.usable - instance.kv and instance.running > 0:
+        _make_room(s, slot, t)
         preempted = True
     instance.kv += instance.decodes
+    trim(s, slot, instance.kv)
     whole = pool.batching != CHUNKED
     chunk, pairs = 0, 0.0
     left = pool.budget if whole else pool.budget - instance.decodes
@@ -218,20 +324,25 @@ def begin_run(s: Any, slot: int, t: float) -> None:
         if instance.partial < 0:
             if preempted or instance.running >= pool.max_batch or instance.waiting == 0:
                 break
-            low = instance.urgent < 0
-            head = s.requests[instance.low if low else instance.urgent]
-            room = pool.kv_capacity - instance.kv
+            q = next_queue(s, slot, t)
+            r = s.queues[slot, q, 0]
+            head = s.requests[r]
+            room = pool.usable - instance.kv
             if instance.running > 0:
                 room -= pool.watermark
-            if head.isl + head.generated + 1 > room:
+            found, need = 0, head.isl + head.generated + 1
+            if pool.blocks > 0:
+                found, held = longest(s, slot, r)
+                need -= held * pool.block_tokens
+            if need > room:
                 break
             if head.carried:
                 left -= 1
-                _admit(s, slot, low)
+                _admit(s, slot, q, 0, t)
                 continue
-            if whole and chunk > 0 and head.isl + head.generated > left:
+            if whole and chunk > 0 and head.isl + head.generated - found * pool.block_tokens > left:
                 break
-            _admit(s, slot, low)
+            _admit(s, slot, q, found, t)
         tokens = instance.partial_left if whole else min(left, instance.partial_left)
         request = s.requests[instance.partial]
         before = request.isl + request.generated - instance.partial_left
@@ -240,6 +351,8 @@ def begin_run(s: Any, slot: int, t: float) -> None:
         left -= tokens
         instance.partial_left -= tokens
         if instance.partial_left == 0:
+            if pool.blocks > 0:
+                keep(s, slot, instance.partial, request.isl)
             _add_fresh(s, slot, instance.partial)
             instance.partial = -1
     decodes = instance.decodes
@@ -248,7 +361,7 @@ def begin_run(s: Any, slot: int, t: float) -> None:
     if instance.pausing:
         instance.kv -= decodes
         decodes = 0
-    pool.kv_peak = max(pool.kv_peak, instance.kv)
+    _note_peak(s, slot)
     if decodes == 0 and chunk == 0:
         instance.k = 0
         schedule(s, slot, np.inf)
@@ -265,11 +378,12 @@ def begin_run(s: Any, slot: int, t: float) -> None:
     instance.chunk = chunk
     instance.k = 1
     if chunk == 0 and not preempted:
-        to_finish = s.batch_finish[slot, 0] - instance.counter
-        memory_lasts = (pool.kv_capacity - instance.kv) // decodes + 1
+        to_finish = batch_first(s, slot) - instance.counter
+        memory_lasts = (pool.usable - instance.kv) // decodes + 1
         growth, same_segment = decode_growth(curve, b, c)
         instance.growth = pace * growth
         instance.k = min(to_finish, memory_lasts, same_segment)
+        instance.k = min(instance.k, steps_in_order(s, slot, t))
     if (instance.status != READY and instance.status != DRAINING) or pool.down:
         pool.early += 1
     schedule(s, slot, iteration_end(instance, instance.k))

@@ -8,13 +8,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from simulation import compiled, faults, fleet, lifecycle, progress, ranking, results, routing
+from simulation import (
+    compiled,
+    faults,
+    fleet,
+    lifecycle,
+    prefix,
+    progress,
+    ranking,
+    results,
+    routing,
+    scheduling,
+)
 from simulation.compiled import cached_kernel, source_stamp
 from simulation.engine import (
     accounting,
     batching,
     faulting,
     heaps,
+    limits,
     loop,
     scaling,
     signals,
@@ -23,6 +35,7 @@ from simulation.engine import (
     waiting,
 )
 from simulation.engine.faulting import strike
+from simulation.engine.limits import apply_limits
 from simulation.engine.loop import advance_until, tend_deferred
 from simulation.engine.scaling import apply_speed, apply_targets, close_books, place_all
 from simulation.engine.signals import measure
@@ -64,6 +77,12 @@ def _entries(stamp: int) -> tuple[Callable[..., Any], ...]:
             strike(borrowed(s), kind, where, place, until, factor, t)
 
     @cached_kernel
+    def limit(s: Any, max_batch: Any, kv_share: Any, t: float) -> None:
+        """Largest batch and share of KV memory of every pool's instances from ``t`` on."""
+        if stamp != 0:
+            apply_limits(borrowed(s), max_batch, kv_share, t)
+
+    @cached_kernel
     def tend(s: Any, t: float) -> None:
         """Age and release deferred requests at a control instant."""
         if stamp != 0:
@@ -84,24 +103,27 @@ def _entries(stamp: int) -> tuple[Callable[..., Any], ...]:
         if stamp != 0:
             close_books(borrowed(s))
 
-    return advance, place, scale, speed, fault, tend, observe, close
+    return advance, place, scale, speed, limit, fault, tend, observe, close
 
 
-advance, place, scale, speed, fault, tend, observe, close = _entries(
+advance, place, scale, speed, limit, fault, tend, observe, close = _entries(
     source_stamp(
         compiled,
         faults,
         fleet,
         lifecycle,
+        prefix,
         progress,
         ranking,
         results,
         routing,
+        scheduling,
         curves,
         accounting,
         batching,
         faulting,
         heaps,
+        limits,
         loop,
         scaling,
         signals,

@@ -9,28 +9,18 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from simulation.compiled import kernel, outlined
 from simulation.engine.accounting import count_tokens, settle
+from simulation.engine.batching import lose
+from simulation.engine.heaps import batch_at
 from simulation.engine.loop import append, flush_router
 from simulation.engine.starting import register, switch_off
 from simulation.engine.state import L_FAILED
-from simulation.engine.waiting import interrupt
+from simulation.engine.waiting import interrupt, take_head
 from simulation.faults import CRASH, MEND, OUTAGE, RESTORE, SLOW
 from simulation.lifecycle import DRAINING, LENT, OFF, READY, STARTING
 from simulation.progress import iteration_end, iterations_done
 from simulation.ranking import rank
-from simulation.results import REJECTED
-
-
-@kernel
-def _give_up(s: Any, r: int) -> None:
-    request = s.requests[r]
-    request.outcome = REJECTED
-    request.first = np.nan
-    s.lost[L_FAILED] += 1
-    s.clock[0].open -= 1
 
 
 @kernel
@@ -45,8 +35,9 @@ def _begin_again(s: Any, r: int) -> None:
 def _displace(s: Any, r: int, p: int) -> None:
     request = s.requests[r]
     request.pool = -1
+    request.cached = request.held = request.preempted = 0
     if request.tries >= s.clock[0].retries:
-        _give_up(s, r)
+        lose(s, r, L_FAILED)
         return
     request.tries += 1
     s.pools[p].retried += 1
@@ -68,8 +59,8 @@ def _cut_run(s: Any, slot: int, t: float) -> None:
         s.pools[instance.pool].outside += done * instance.outside
         count_tokens(s, slot, iteration_end(instance, done), done * instance.decodes, 0)
     for i in range(instance.decodes):
-        request = s.requests[s.batch_request[slot, i]]
-        request.generated = request.osl - (request.finish - instance.counter)
+        finish, r = batch_at(s, slot, i)
+        s.requests[r].generated = s.requests[r].osl - (finish - instance.counter)
     instance.k = instance.chunk = instance.told = 0
 
 
@@ -95,16 +86,18 @@ def lose_instance(s: Any, slot: int, t: float) -> None:
         following = s.requests[oldest].newer
         _displace(s, oldest, p)
         oldest = following
-    for r in (instance.urgent, instance.low):
-        while r >= 0:
-            following = s.requests[r].next
-            _displace(s, r, p)
-            r = following
+    for q in range(s.queues.shape[1]):
+        while s.queues[slot, q, 0] >= 0:
+            _displace(s, take_head(s, slot, q), p)
+    for i in range(s.clock[0].deliveries):  # what is on its way arrives
+        request = s.requests[s.delivery_request[i]]
+        if request.sender == slot:
+            request.sender, request.held = -1, 0
     pool.waiting -= instance.waiting
     instance.kv = instance.context = instance.work = instance.pending = instance.queued = 0
     instance.running = instance.waiting = instance.decodes = instance.pausing = 0
+    instance.sending = 0
     instance.partial = instance.fresh = instance.newest = -1
-    instance.urgent = instance.low = -1
     pool.warm += 1
     switch_off(s, slot, t)
 

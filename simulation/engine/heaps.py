@@ -1,11 +1,12 @@
 """The three heaps of the engine, each on flat arrays, ties always broken by the lower number.
 
-- per instance: decoding requests by (finish number, request);
+- per instance: decoding requests by (finish number, request), packed into one number;
 - instances by (next event, slot), with every instance's place so that it can be moved;
 - requests on the wire by (time of delivery, request).
 
-The first two are called from many places and do much, so they are compiled once, not inlined, and
-handed only the arrays of the state that they need.
+A sift compares what lies side by side and looks at no record of a request or an instance, of which
+there are too many for the processor's caches. The first two are called from many places and do
+much, so they are compiled once, not inlined, and handed only the arrays that they need.
 """
 
 from __future__ import annotations
@@ -16,173 +17,184 @@ import numpy as np
 
 from simulation.compiled import kernel, outlined
 
+REQUEST_BITS = 32
+
 
 class Batches(NamedTuple):
     """What the heaps of decoding requests need of the state."""
 
-    requests: Any
     instances: Any
-    batch_finish: Any
-    batch_request: Any
+    batch: Any
 
 
 class Events(NamedTuple):
     """What the heap of instances needs of the state."""
 
     clock: Any
-    instances: Any
+    event_time: Any
     event_slot: Any
+    event_place: Any
 
 
 # --- decoding requests of one instance -----------------------------------------------------------
 
 
 @kernel
-def _batch_put(s: Any, slot: int, i: int, finish: int, r: int) -> None:
-    s.batch_finish[slot, i] = finish
-    s.batch_request[slot, i] = r
-    s.requests[r].at = i
-
-
-@kernel
-def _batch_up(s: Any, slot: int, i: int, finish: int, r: int) -> None:
-    while i > 0:
-        parent = (i - 1) >> 1
-        other, other_r = s.batch_finish[slot, parent], s.batch_request[slot, parent]
-        if other < finish or (other == finish and other_r < r):
-            break
-        _batch_put(s, slot, i, other, other_r)
-        i = parent
-    _batch_put(s, slot, i, finish, r)
-
-
-@kernel
-def _batch_down(s: Any, slot: int, size: int, i: int, finish: int, r: int) -> None:
-    while True:
-        child = 2 * i + 1
-        if child >= size:
-            break
-        key, key_r = s.batch_finish[slot, child], s.batch_request[slot, child]
-        if child + 1 < size:
-            right, right_r = s.batch_finish[slot, child + 1], s.batch_request[slot, child + 1]
-            if right < key or (right == key and right_r < key_r):
-                child, key, key_r = child + 1, right, right_r
-        if finish < key or (finish == key and r < key_r):
-            break
-        _batch_put(s, slot, i, key, key_r)
-        i = child
-    _batch_put(s, slot, i, finish, r)
-
-
-@kernel
 def batch_push(s: Any, slot: int, finish: int, r: int) -> None:
     """Request ``r`` starts decoding and ends with iteration ``finish`` of its instance."""
-    _batch_push(_batches(s), slot, finish, r)
+    _batch_push(Batches(s.instances, s.batch), slot, (finish << REQUEST_BITS) | r)
+
+
+@kernel
+def batch_first(s: Any, slot: int) -> int:
+    """The iteration that ends the first request to end."""
+    return int(s.batch[slot, 0] >> REQUEST_BITS)
+
+
+@kernel
+def batch_pop(s: Any, slot: int) -> int:
+    """The request that ends first decodes no more."""
+    r = s.batch[slot, 0] & ((1 << REQUEST_BITS) - 1)
+    _batch_remove(Batches(s.instances, s.batch), slot, 0)
+    return int(r)
+
+
+@kernel
+def batch_at(s: Any, slot: int, i: int) -> tuple[int, int]:
+    """``(finish, request)`` at place ``i`` of the heap, in no order."""
+    return s.batch[slot, i] >> REQUEST_BITS, s.batch[slot, i] & ((1 << REQUEST_BITS) - 1)
+
+
+@kernel
+def batch_finish(s: Any, slot: int, r: int) -> int:
+    """The iteration that will end request ``r``."""
+    at = _batch_place(Batches(s.instances, s.batch), slot, r)
+    return int(s.batch[slot, at] >> REQUEST_BITS)
 
 
 @kernel
 def batch_remove(s: Any, slot: int, r: int) -> None:
     """Request ``r`` decodes no more."""
-    _batch_remove(_batches(s), slot, r)
+    part = Batches(s.instances, s.batch)
+    _batch_remove(part, slot, _batch_place(part, slot, r))
 
 
 @kernel
-def _batches(s: Any) -> Any:
-    return Batches(s.requests, s.instances, s.batch_finish, s.batch_request)
+def _batch_up(s: Any, slot: int, i: int, key: int) -> None:
+    while i > 0:
+        parent = (i - 1) >> 1
+        other = s.batch[slot, parent]
+        if other < key:
+            break
+        s.batch[slot, i] = other
+        i = parent
+    s.batch[slot, i] = key
 
 
 @outlined
-def _batch_push(s: Any, slot: int, finish: int, r: int) -> None:
+def _batch_push(s: Any, slot: int, key: int) -> None:
     instance = s.instances[slot]
-    _batch_up(s, slot, instance.decodes, finish, r)
-    s.requests[r].finish = finish
+    _batch_up(s, slot, instance.decodes, key)
     instance.decodes += 1
 
 
 @outlined
-def _batch_remove(s: Any, slot: int, r: int) -> None:
+def _batch_place(s: Any, slot: int, r: int) -> int:
+    """Looked for: only preemption asks, and keeping places would cost every sift a record."""
+    for i in range(s.instances[slot].decodes):
+        if s.batch[slot, i] & ((1 << REQUEST_BITS) - 1) == r:
+            return i
+    return -1
+
+
+@outlined
+def _batch_remove(s: Any, slot: int, i: int) -> None:
     instance = s.instances[slot]
     instance.decodes -= 1
-    last, i = instance.decodes, s.requests[r].at
-    if i == last:
+    size = instance.decodes
+    if i == size:
         return
-    finish, moved = s.batch_finish[slot, last], s.batch_request[slot, last]
-    _batch_down(s, slot, last, i, finish, moved)
-    if s.requests[moved].at == i:
-        _batch_up(s, slot, i, finish, moved)
+    key = s.batch[slot, size]
+    while True:
+        child = 2 * i + 1
+        if child >= size:
+            break
+        if child + 1 < size and s.batch[slot, child + 1] < s.batch[slot, child]:
+            child += 1
+        if key < s.batch[slot, child]:
+            break
+        s.batch[slot, i] = s.batch[slot, child]
+        i = child
+    _batch_up(s, slot, i, key)
 
 
 # --- instances by next event ---------------------------------------------------------------------
 
 
 @kernel
-def _before(s: Any, a: int, b: int) -> bool:
-    at, bt = s.instances[a].when, s.instances[b].when
-    return bool(at < bt or (at == bt and a < b))
+def _before(s: Any, time: float, slot: int, i: int) -> bool:
+    other = s.event_time[i]
+    return bool(time < other or (time == other and slot < s.event_slot[i]))
 
 
 @kernel
-def _place(s: Any, i: int, slot: int) -> None:
+def _place(s: Any, i: int, time: float, slot: int) -> None:
+    s.event_time[i] = time
     s.event_slot[i] = slot
-    s.instances[slot].place = i
+    s.event_place[slot] = i
 
 
 @kernel
-def _event_up(s: Any, i: int, slot: int) -> None:
+def _event_up(s: Any, i: int, time: float, slot: int) -> None:
     while i > 0:
         parent = (i - 1) >> 1
-        if not _before(s, slot, s.event_slot[parent]):
+        if not _before(s, time, slot, parent):
             break
-        _place(s, i, s.event_slot[parent])
+        _place(s, i, s.event_time[parent], s.event_slot[parent])
         i = parent
-    _place(s, i, slot)
+    _place(s, i, time, slot)
 
 
 @kernel
-def _event_down(s: Any, i: int, slot: int) -> None:
+def _event_move(s: Any, i: int, time: float, slot: int) -> None:
+    """Put an instance where it belongs, beginning at place ``i``, which is free."""
     size = s.clock[0].instances
     while True:
         child = 2 * i + 1
         if child >= size:
             break
-        if child + 1 < size and _before(s, s.event_slot[child + 1], s.event_slot[child]):
+        if child + 1 < size and _before(s, s.event_time[child + 1], s.event_slot[child + 1], child):
             child += 1
-        if not _before(s, s.event_slot[child], slot):
+        if _before(s, time, slot, child):
             break
-        _place(s, i, s.event_slot[child])
+        _place(s, i, s.event_time[child], s.event_slot[child])
         i = child
-    _place(s, i, slot)
+    _event_up(s, i, time, slot)
 
 
 @kernel
 def schedule(s: Any, slot: int, when: float) -> None:
     """Set the next event of an instance; inf takes it out of the heap."""
-    _schedule(Events(s.clock, s.instances, s.event_slot), slot, when)
+    _schedule(Events(s.clock, s.event_time, s.event_slot, s.event_place), slot, when)
 
 
 @outlined
 def _schedule(s: Any, slot: int, when: float) -> None:
-    instance, clock = s.instances[slot], s.clock[0]
-    i = instance.place
-    instance.when = when
+    clock = s.clock[0]
+    i = s.event_place[slot]
     if when == np.inf:
         if i < 0:
             return
-        instance.place = -1
+        s.event_place[slot] = -1
         clock.instances -= 1
-        last = s.event_slot[clock.instances]
-        if last == slot:
-            return
-        _event_down(s, i, last)
-        if s.instances[last].place == i:
-            _event_up(s, i, last)
+        last = clock.instances
+        if i < last:
+            _event_move(s, i, s.event_time[last], s.event_slot[last])
     elif i < 0:
         clock.instances += 1
-        _event_up(s, clock.instances - 1, slot)
+        _event_up(s, clock.instances - 1, when, slot)
     else:
-        _event_down(s, i, slot)
-        if instance.place == i:
-            _event_up(s, i, slot)
+        _event_move(s, i, when, slot)
 
 
 # --- requests on the wire ------------------------------------------------------------------------

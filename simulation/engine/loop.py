@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from simulation.compiled import kernel, outlined
-from simulation.engine.batching import begin_run, finish_run
+from simulation.engine.batching import begin_run, finish_run, sent
 from simulation.engine.heaps import delivery_pop, delivery_push
 from simulation.engine.starting import retire, started
-from simulation.engine.waiting import enqueue, promote_aged
+from simulation.engine.waiting import enqueue, has_low, promote_aged
 from simulation.lifecycle import DRAINING, STARTING
 from simulation.results import REJECTED
 from simulation.routing import choose_instance, choose_region, releases
@@ -46,13 +46,12 @@ def _send(s: Any, r: int, region: int, slot: int, t: float) -> None:
 @kernel
 def _route(s: Any, r: int, t: float) -> None:
     request = s.requests[r]
-    need = request.isl + request.osl
     if request.carried:
         region = request.serving
-        slot = choose_instance(s, request.model, region, t, need)
+        slot = choose_instance(s, request.model, region, t, r)
         region = region if slot >= 0 else -1
     else:
-        region, slot = choose_region(s, request.model, request.home, t, need)
+        region, slot = choose_region(s, request.model, request.home, t, r)
     if region >= 0:
         _send(s, r, region, slot, t)
     else:
@@ -76,8 +75,9 @@ def _arrive(s: Any, r: int, t: float) -> None:
 @kernel
 def _deliver(s: Any, r: int, t: float) -> None:
     request = s.requests[r]
-    need = request.isl + request.osl
-    slot = choose_instance(s, request.model, request.serving, t, need)
+    if request.sender >= 0:
+        sent(s, r, t)
+    slot = choose_instance(s, request.model, request.serving, t, r)
     if slot >= 0:
         enqueue(s, slot, r, t)
     else:
@@ -130,8 +130,7 @@ def _release(s: Any, model: int, region: int, t: float) -> None:
                 oldest, tier = head, i
         if oldest < 0:
             return
-        request = s.requests[oldest]
-        slot = choose_instance(s, model, region, t, request.isl + request.osl)
+        slot = choose_instance(s, model, region, t, oldest)
         if slot < 0:
             return
         _send(s, _pop_deferred(s, model, tier), region, slot, t)
@@ -152,7 +151,7 @@ def tend_deferred(s: Any, t: float) -> None:
     for p in range(s.pools.shape[0]):
         first = s.pools[p].first
         for slot in range(first, first + s.pools[p].top):
-            if s.instances[slot].low >= 0 and s.instances[slot].waiting > 0:
+            if has_low(s, slot):
                 promote_aged(s, slot, t)
 
 
@@ -166,7 +165,7 @@ def _step(s: Any, slot: int, t: float) -> None:
         return
     completed = finish_run(s, slot, t)
     begin_run(s, slot, t)
-    if instance.status == DRAINING and instance.running == 0:
+    if instance.status == DRAINING and instance.running == 0 and instance.sending == 0:
         retire(s, slot, t)
     for _ in range(completed):
         for i in range(pool.services, pool.services + pool.service_count):
@@ -181,7 +180,7 @@ def advance_until(s: Any, until: float, most: int) -> bool:
     for _ in range(most):
         arrival = s.requests[clock.arrival].arrival if clock.arrival < total else np.inf
         delivery = s.delivery_time[0] if clock.deliveries > 0 else np.inf
-        event = s.instances[s.event_slot[0]].when if clock.instances > 0 else np.inf
+        event = s.event_time[0] if clock.instances > 0 else np.inf
         t = min(arrival, delivery, event)
         if t >= until or t == np.inf:
             return True

@@ -10,10 +10,12 @@ from simulation.engine.state import (
     S_BATCH,
     S_BUSY,
     S_DRAINING,
+    S_HIT,
     S_INPUT,
     S_ITERATIONS,
     S_KV,
     S_LENT,
+    S_LOOKED_UP,
     S_OUTPUT,
     S_READY,
     S_STARTING,
@@ -52,6 +54,7 @@ def pool_series(
     serving = s.series[S_READY] + s.series[S_DRAINING]
     tokens = s.series[S_INPUT] + s.series[S_OUTPUT]
     computing = np.minimum(tokens * s.pools["token_s"][:, None], s.series[S_BUSY])
+    looked_up = s.series[S_LOOKED_UP]
     return PoolSeries(
         interval_s=interval_s,
         ready=s.series[S_READY] / width,
@@ -68,6 +71,7 @@ def pool_series(
         arrived_tokens=s.series[S_ARRIVED].copy(),
         input_tokens=s.series[S_INPUT].copy(),
         output_tokens=s.series[S_OUTPUT].copy(),
+        hit_rate=s.series[S_HIT] / np.where(looked_up > 0, looked_up, np.nan),
     )
 
 
@@ -90,6 +94,9 @@ def pool_totals(s: State) -> PoolTotals:
         "failures",
         "failed_starts",
         "retried",
+        "hit_tokens",
+        "looked_up_tokens",
+        "evicted_tokens",
     )
     return PoolTotals(**{name: s.pools[name].copy() for name in names}, starts=s.started.copy())
 

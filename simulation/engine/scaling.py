@@ -76,7 +76,7 @@ def _take_out(s: Any, p: int, t: float, soft_s: float, lend: bool) -> None:
     rank(s, slot)
     pool.ready -= 1
     pool.draining += 1
-    if instance.running == 0 and instance.waiting == 0:
+    if instance.running == 0 and instance.waiting == 0 and instance.sending == 0:
         retire(s, slot, t)
 
 

@@ -10,6 +10,7 @@ from simulation.compiled import kernel, outlined
 from simulation.engine.accounting import settle
 from simulation.engine.heaps import schedule
 from simulation.lifecycle import DRAINING, LENT, OFF, READY, STARTING
+from simulation.prefix import clear
 from simulation.ranking import rank
 
 # Where a start took its instance from: spot of the same model, spot of another, a new one with
@@ -31,8 +32,7 @@ def _begin_life(s: Any, slot: int, p: int, t: float) -> None:
     instance = s.instances[slot]
     instance.pool = p
     instance.partial = instance.fresh = instance.newest = -1
-    instance.urgent = instance.low = -1
-    instance.place = -1
+    clear(s, slot)
     instance.slow, instance.soft_until = 1.0, 0.0
     instance.lending = instance.loaded = instance.fails = 0
 

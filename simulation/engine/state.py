@@ -11,10 +11,12 @@ import numpy.typing as npt
 from simulation.compiled import borrow, kernel
 from simulation.errors import SimulationError
 from simulation.faults import failing_starts
-from simulation.fleet import BATCHING, ROUTERS, Fleet, Pool
+from simulation.fleet import BATCHING, ROUTERS, WHEN_FULL, Fleet, Pool, Tier
 from simulation.performance.profile import iteration_s
+from simulation.prefix import allocate_caches
 from simulation.ranking import NEVER
-from simulation.results import INSTANCE_FAILED, LOST, REJECTED, UNFINISHED
+from simulation.results import INSTANCE_FAILED, LOST, OUT_OF_MEMORY, REJECTED, UNFINISHED
+from simulation.scheduling import SCHEDULERS
 from simulation.starting import StartUp
 from simulation.trace import Trace
 
@@ -40,28 +42,34 @@ L_FAILED = LOST.index(INSTANCE_FAILED)  # place in State.lost
     S_ITERATIONS,
     S_ARRIVED,  # input tokens
     S_LENT,
+    S_HIT,  # prompt tokens admitted that the prefix cache held, of ...
+    S_LOOKED_UP,  # ... the prompt tokens admitted where there is one
     ROWS,
-) = range(12)
+) = range(14)
+
+L_MEMORY = LOST.index(OUT_OF_MEMORY)  # places in State.lost
 
 REQUEST = np.dtype(
     [
         ("arrival", "f8"),
         ("first", "f8"),  # first token, NaN before
         ("last", "f8"),
-        ("finish", "i8"),  # iteration number of its instance at which the last token comes
         ("isl", "i4"),
         ("osl", "i4"),
         ("generated", "i4"),  # tokens it had when it was last preempted
         ("next", "i4"),  # in the one queue it waits in
         ("newer", "i4"),  # neighbours in order of admission to its instance
         ("older", "i4"),
-        ("at", "i4"),  # place in its instance's heap of finish numbers
+        ("cached", "i4"),  # tokens of its prompt that were cached when it was last admitted
+        ("held", "i4"),  # cached blocks that it holds
+        ("sender", "i4"),  # prefill instance whose memory its KV cache is in, -1: none
         ("model", "i2"),  # service: a model, by the role of the pools it goes to next
         ("home", "i2"),
         ("serving", "i2"),  # region it was sent to
         ("tier", "i2"),
         ("pool", "i2"),
         ("outcome", "i1"),
+        ("preempted", "i1"),  # and waiting since
         ("carried", "i1"),  # its KV cache comes from a prefill instance
         ("tries", "i1"),  # instances lost under it
     ],
@@ -86,8 +94,6 @@ INSTANCE = np.dtype(
         ("link_free", "f8"),  # when the last KV cache it sends is through
         ("status", "i8"),
         ("pool", "i8"),
-        ("when", "f8"),  # next event; inf: none
-        ("place", "i8"),  # in the heap of instances, -1: not there
         ("running", "i8"),  # sequences in the batch: decoding, fresh and partial
         ("waiting", "i8"),
         ("counter", "i8"),  # iterations ended so far
@@ -97,10 +103,7 @@ INSTANCE = np.dtype(
         ("fresh", "i8"),  # requests whose prefill ends with this iteration: head and tail
         ("fresh_tail", "i8"),
         ("newest", "i8"),  # most recently admitted, -1: batch empty
-        ("urgent", "i8"),  # waiting queues, head and tail: interactive and aged ...
-        ("urgent_tail", "i8"),
-        ("low", "i8"),  # ... and deferrable
-        ("low_tail", "i8"),
+        ("sending", "i8"),  # requests whose KV cache leaves for a decode instance
         ("kv_low", "i8"),  # between these its KV tokens stay during the run, while it is ready
         ("kv_high", "i8"),
         ("told", "i8"),  # output tokens of the current run already among ``given`` of its pool
@@ -123,7 +126,19 @@ POOL = np.dtype(
         ("curve", "i8"),  # row of State.curves
         ("max_batch", "i8"),
         ("budget", "i8"),
+        ("most_batch", "i8"),  # what max_batch may be raised to
         ("kv_capacity", "i8"),
+        ("usable", "i8"),  # of that, now
+        ("needed", "i8"),  # by the largest request that may come
+        ("blocks", "i8"),  # of the prefix cache of an instance at most, 0: it has none
+        ("block_tokens", "i8"),
+        ("buckets", "i8"),  # of an instance, a power of two
+        ("first_node", "i8"),  # those of its instances in State.nodes begin here ...
+        ("first_bucket", "i8"),  # ... and in State.buckets here
+        ("scheduler", "i8"),  # place in scheduling.SCHEDULERS
+        ("tau_n", "f8"),
+        ("tau_p", "f8"),
+        ("when_full", "i8"),  # place in fleet.WHEN_FULL
         ("longest", "i8"),  # input and output of a request that can be served, tokens
         ("watermark", "i8"),
         ("batching", "i8"),  # place in fleet.BATCHING
@@ -173,6 +188,9 @@ POOL = np.dtype(
         ("iterations", "i8"),
         ("outside", "i8"),  # of those, outside what the profile was measured on
         ("preemptions", "i8"),
+        ("hit_tokens", "i8"),  # of prompts admitted, found in the prefix cache
+        ("looked_up_tokens", "i8"),  # of prompts admitted, where there is one
+        ("evicted_tokens", "i8"),
         ("kv_peak", "i8"),  # most KV tokens ever held by one instance
         ("starting_s", "f8"),
         ("idle_s", "f8"),
@@ -231,10 +249,12 @@ class State(NamedTuple):
     pools: Array  # POOL[P]
     curves: Array  # float64[different curves, longest]: Curve.values, padded
     series: Array  # float64[ROWS, P, intervals], instance-seconds or tokens
-    batch_finish: Array  # int64[S, batch]: per instance a heap of finish numbers ...
-    batch_request: Array  # int32[S, batch]: ... and whose they are
+    batch: Array  # int64[S, batch]: per instance a heap of finish numbers and whose they are
+    queues: Array  # int32[S, Q, 2]: head and tail of its waiting requests, see engine.waiting
     ranking: Array  # int64: see simulation.ranking
-    event_slot: Array  # int64[S]: heap of instances by next event
+    event_time: Array  # float64[S]: heap of instances by next event ...
+    event_slot: Array  # int32[S]: ... whose it is ...
+    event_place: Array  # int32[S]: ... and where an instance is in it, -1: nowhere
     delivery_time: Array  # float64[n]: heap of requests on the wire
     delivery_request: Array  # int64[n]
     latency: Array  # float64[R, R]
@@ -253,6 +273,13 @@ class State(NamedTuple):
     started: Array  # int64[P, 4]: starts by source (engine.starting)
     start_fails: Array  # bool[P, STARTS or 0]: which starts fail
     lost: Array  # int64: requests given up, by results.LOST
+    tier_rank: Array  # int64[T]: 0 for the strictest TTFT limit
+    tier_limit: Array  # float64[T]: that limit in seconds
+    caches: Array  # see simulation.prefix
+    nodes: Array
+    buckets: Array
+    prefix_start: Array  # int64[n + 1]; as in Trace.blocks
+    prefix_ids: Array  # int32
 
 
 @kernel
@@ -265,10 +292,12 @@ def borrowed(s: Any) -> Any:
         borrow(s.pools),
         borrow(s.curves),
         borrow(s.series),
-        borrow(s.batch_finish),
-        borrow(s.batch_request),
+        borrow(s.batch),
+        borrow(s.queues),
         borrow(s.ranking),
+        borrow(s.event_time),
         borrow(s.event_slot),
+        borrow(s.event_place),
         borrow(s.delivery_time),
         borrow(s.delivery_request),
         borrow(s.latency),
@@ -287,12 +316,19 @@ def borrowed(s: Any) -> Any:
         borrow(s.started),
         borrow(s.start_fails),
         borrow(s.lost),
+        borrow(s.tier_rank),
+        borrow(s.tier_limit),
+        borrow(s.caches),
+        borrow(s.nodes),
+        borrow(s.buckets),
+        borrow(s.prefix_start),
+        borrow(s.prefix_ids),
     )
 
 
 NO_LIMIT = 1 << 40  # tokens
 MANY = 1 << 60  # hosts
-MOST_PLACES = 1_000_000_000  # in the batches of all instances there may be, 12 bytes each
+MOST_PLACES = 1_000_000_000  # in the batches of all instances there may be, 8 bytes each
 COMPUTE_TOKENS = 2048  # prompt tokens of an iteration in which computing binds, at most the budget
 WATERMARK = 0.01  # share of KV kept free at admission; vLLM's default
 
@@ -314,6 +350,18 @@ def allocate(
             f"{MOST_PLACES:,} places in batches are allowed: lower the capacity or the maximum of "
             "pools, or max_batch."
         )
+    blocks = trace.blocks
+    caching = blocks is not None and any(pool.prefix_cache for pool in fleet.pools)
+    if blocks is not None and caching:
+        cached = np.array([pool.prefix_cache for pool in fleet.pools])
+        pools["blocks"] = np.where(cached, pools["kv_capacity"] // blocks.block_tokens + 1, 0)
+    caches, nodes, buckets = allocate_caches(pools, slots, blocks.block_tokens if blocks else 1)
+    tier_rank, tier_limit = _tiers(fleet.tiers)
+    first_come = all(pool.scheduler == "fcfs" for pool in fleet.pools)
+    needs = (trace.input_tokens.astype(np.int64) + trace.output_tokens)[
+        requests["outcome"] != REJECTED
+    ]
+    pools["needed"] = np.minimum(pools["longest"], needs.max(initial=1))
     clock = np.zeros(1, CLOCK)
     clock["open"] = int((requests["outcome"] != REJECTED).sum())
     clock["duration"], clock["interval"] = duration_s, interval_s
@@ -340,10 +388,12 @@ def allocate(
         pools=pools,
         curves=curves,
         series=np.zeros((ROWS, len(pools), int(np.ceil(duration_s / interval_s - 1e-9)))),
-        batch_finish=np.zeros((slots, batch), np.int64),
-        batch_request=np.zeros((slots, batch), np.int32),
+        batch=np.zeros((slots, _apart(batch)), np.int64),
+        queues=np.full((slots, 2 if first_come else 2 * t + 1, 2), -1, np.int32),
         ranking=np.full(int(2 * pools["width"].sum()), NEVER),
-        event_slot=np.zeros(max(slots, 1), np.int64),
+        event_time=np.zeros(max(slots, 1)),
+        event_slot=np.zeros(max(slots, 1), np.int32),
+        event_place=np.full(max(slots, 1), -1, np.int32),
         delivery_time=np.zeros(max(n, 1)),
         delivery_request=np.zeros(max(n, 1), np.int64),
         latency=np.array(fleet.latency_s, np.float64, order="C"),
@@ -362,8 +412,30 @@ def allocate(
         started=np.zeros((len(pools), 4), np.int64),
         start_fails=failing_starts(fleet.faults, len(pools), seed),
         lost=np.zeros(len(LOST), np.int64),
+        tier_rank=tier_rank,
+        tier_limit=tier_limit,
+        caches=caches,
+        nodes=nodes,
+        buckets=buckets,
+        prefix_start=np.array(blocks.start if blocks and caching else [0], np.int64),
+        prefix_ids=np.array(blocks.ids if blocks and caching else [], np.int32),
     )
     return state, reasons
+
+
+def _apart(batch: int) -> int:
+    """Places kept per instance: an odd number of cache lines, or the first places of all instances
+    would share the same few lines of the processor's cache."""
+    lines = -(-batch // 8)
+    return 8 * (lines + 1 - lines % 2)
+
+
+def _tiers(tiers: tuple[Tier, ...]) -> tuple[Array, Array]:
+    """Ranks of the tiers, 0 for the strictest TTFT limit, and the limits, inf without one."""
+    limit = np.array([np.inf if t.ttft_s is None else t.ttft_s for t in tiers], np.float64)
+    rank = np.empty(len(tiers), np.int64)
+    rank[np.argsort(limit, kind="stable")] = np.arange(len(tiers))
+    return rank, limit
 
 
 class Service(NamedTuple):
@@ -425,7 +497,7 @@ def _requests(
     requests["isl"], requests["osl"] = trace.input_tokens, trace.output_tokens
     requests["first"] = requests["last"] = np.nan
     requests["next"] = requests["newer"] = requests["older"] = requests["pool"] = -1
-    requests["serving"] = -1
+    requests["serving"] = requests["sender"] = -1
     requests["outcome"] = UNFINISHED
     first = np.full((len(trace.models), len(trace.tiers)), -1, np.int16)
     for i, service in enumerate(takers):
@@ -481,7 +553,13 @@ def _pools(fleet: Fleet) -> tuple[Array, Array]:
         # Every decode takes a token of the budget, so the batch can never exceed it.
         row["max_batch"] = min(profile.max_batch, profile.max_batch_tokens)
         row["budget"] = profile.max_batch_tokens
-        row["kv_capacity"] = profile.kv_capacity_tokens
+        row["most_batch"] = row["max_batch"]
+        row["kv_capacity"] = row["usable"] = profile.kv_capacity_tokens
+        row["scheduler"], row["when_full"] = (
+            SCHEDULERS.index(pool.scheduler),
+            WHEN_FULL.index(pool.when_full),
+        )
+        row["tau_n"], row["tau_p"] = pool.tau_n_s, pool.tau_p_s
         row["longest"] = _longest(pool)
         row["watermark"] = int(WATERMARK * profile.kv_capacity_tokens)
         router = fleet.routing.decode if pool.role == "decode" else fleet.routing.instance

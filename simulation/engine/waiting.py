@@ -1,14 +1,38 @@
-"""The queues of one instance: interactive requests first, deferrable ones behind until they age."""
+"""The queues of one instance: which waiting request is next (``simulation.scheduling``).
+
+The last queue holds deferrable requests until they age. The others hold the rest: under FCFS one,
+else two for each tier, of which the second takes what comes; under DPA requests move to the first
+once they have expired, so that the heads of all queues decide.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
-from simulation.compiled import kernel
+import numpy as np
+
+from simulation.compiled import kernel, outlined
 from simulation.engine.accounting import count_arrival, settle
 from simulation.engine.heaps import schedule
 from simulation.progress import iteration_end, iterations_done
 from simulation.ranking import rank
+from simulation.scheduling import DPA, FCFS, next_change, standing
+
+
+class Queues(NamedTuple):
+    """What choosing the next request needs of the state."""
+
+    requests: Any
+    instances: Any
+    pools: Any
+    queues: Any  # int32[S, queues, 2]: head and tail, -1 none
+    tier_rank: Any
+    tier_limit: Any
+
+
+@kernel
+def _part(s: Any) -> Any:
+    return Queues(s.requests, s.instances, s.pools, s.queues, s.tier_rank, s.tier_limit)
 
 
 @kernel
@@ -19,37 +43,107 @@ def is_low(s: Any, r: int, t: float) -> bool:
 
 
 @kernel
-def _append(s: Any, slot: int, r: int, low: bool) -> None:
-    instance = s.instances[slot]
-    s.requests[r].next = -1
-    if low:
-        if instance.low < 0:
-            instance.low = r
-        else:
-            s.requests[instance.low_tail].next = r
-        instance.low_tail = r
-    else:
-        if instance.urgent < 0:
-            instance.urgent = r
-        else:
-            s.requests[instance.urgent_tail].next = r
-        instance.urgent_tail = r
+def _left(s: Any, r: int, t: float) -> float:
+    """Seconds left until the TTFT limit."""
+    request = s.requests[r]
+    return float(request.arrival + s.tier_limit[request.tier] - t)
 
 
 @kernel
-def prepend(s: Any, slot: int, r: int, low: bool) -> None:
-    """A request goes, or comes back, to the head of a queue."""
-    instance = s.instances[slot]
-    if low:
-        s.requests[r].next = instance.low
-        if instance.low < 0:
-            instance.low_tail = r
-        instance.low = r
+def _queue_of(s: Any, slot: int, r: int, t: float) -> int:
+    scheduler = s.pools[s.instances[slot].pool].scheduler
+    if is_low(s, r, t):
+        return int(s.queues.shape[1] - 1)
+    if scheduler == FCFS:
+        return 0
+    late = scheduler == DPA and _left(s, r, t) < 0.0 and not s.requests[r].preempted
+    return int(2 * s.tier_rank[s.requests[r].tier] + (0 if late else 1))
+
+
+@kernel
+def append(s: Any, slot: int, r: int, q: int) -> None:
+    """A request goes to the end of queue ``q``."""
+    s.requests[r].next = -1
+    if s.queues[slot, q, 0] < 0:
+        s.queues[slot, q, 0] = r
     else:
-        s.requests[r].next = instance.urgent
-        if instance.urgent < 0:
-            instance.urgent_tail = r
-        instance.urgent = r
+        s.requests[s.queues[slot, q, 1]].next = r
+    s.queues[slot, q, 1] = r
+
+
+@kernel
+def prepend(s: Any, slot: int, r: int, t: float) -> None:
+    """A preempted request comes back to the head of its queue."""
+    q = _queue_of(s, slot, r, t)
+    s.requests[r].next = s.queues[slot, q, 0]
+    if s.queues[slot, q, 0] < 0:
+        s.queues[slot, q, 1] = r
+    s.queues[slot, q, 0] = r
+
+
+@kernel
+def take_head(s: Any, slot: int, q: int) -> int:
+    """The first request of queue ``q``, taken out of it."""
+    r = s.queues[slot, q, 0]
+    s.queues[slot, q, 0] = s.requests[r].next
+    return int(r)
+
+
+@kernel
+def next_queue(s: Any, slot: int, t: float) -> int:
+    """The queue whose head is next; some request waits."""
+    if s.pools[s.instances[slot].pool].scheduler == FCFS:
+        return 0 if s.queues[slot, 0, 0] >= 0 else int(s.queues.shape[1] - 1)
+    return int(_next_queue(_part(s), slot, t))
+
+
+@outlined
+def _next_queue(s: Any, slot: int, t: float) -> int:
+    pool = s.pools[s.instances[slot].pool]
+    best, best_class, best_value = s.queues.shape[1] - 1, 9, 0.0
+    for q in range(s.queues.shape[1] - 1):
+        r = s.queues[slot, q, 0]
+        if pool.scheduler == DPA and q & 1:
+            while r >= 0 and _left(s, r, t) < 0.0 and not s.requests[r].preempted:
+                s.queues[slot, q, 0] = s.requests[r].next
+                append(s, slot, r, q - 1)
+                r = s.queues[slot, q, 0]
+    for q in range(s.queues.shape[1] - 1):
+        r = s.queues[slot, q, 0]
+        if r < 0:
+            continue
+        if s.requests[r].preempted:
+            return q
+        its_class, value = standing(pool.scheduler, _left(s, r, t), pool.tau_n, pool.tau_p)
+        if its_class < best_class or (its_class == best_class and value < best_value):
+            best, best_class, best_value = q, its_class, value
+    return int(best)
+
+
+@outlined
+def _order_changes(s: Any, slot: int, t: float) -> float:
+    """The earliest instant at which another waiting request may be next, without anything new."""
+    pool = s.pools[s.instances[slot].pool]
+    least = np.inf
+    for q in range(s.queues.shape[1] - 1):
+        r = s.queues[slot, q, 0]
+        if r >= 0:
+            if s.requests[r].preempted:
+                return np.inf
+            left = _left(s, r, t)
+            expired = q & 1 and left < 0.0  # and not moved yet
+            least = 0.0 if expired else min(least, next_change(left, pool.tau_n, pool.tau_p))
+    return t + least
+
+
+@kernel
+def steps_in_order(s: Any, slot: int, t: float) -> int:
+    """Iterations of the run just planned until another waiting request may be next."""
+    instance = s.instances[slot]
+    pool = s.pools[instance.pool]
+    if pool.scheduler != DPA or instance.waiting == 0 or instance.running >= pool.max_batch:
+        return int(instance.k)
+    return int(iterations_done(instance, _order_changes(_part(s), slot, t)) + 1)
 
 
 @kernel
@@ -61,14 +155,59 @@ def interrupt(s: Any, slot: int, t: float) -> None:
         schedule(s, slot, iteration_end(instance, instance.k))
 
 
+class Arrivals(NamedTuple):
+    """What the arrival of a request at an instance needs of the state."""
+
+    clock: Any
+    requests: Any
+    instances: Any
+    pools: Any
+    series: Any
+    queues: Any
+    ranking: Any
+    event_time: Any
+    event_slot: Any
+    event_place: Any
+    endpoint_start: Any
+    endpoint_pools: Any
+    deferrable: Any
+    priority_after: Any
+    tier_rank: Any
+    tier_limit: Any
+
+
 @kernel
 def enqueue(s: Any, slot: int, r: int, t: float) -> None:
     """A routed request arrives at its instance and joins at the next iteration boundary."""
+    part = Arrivals(
+        s.clock,
+        s.requests,
+        s.instances,
+        s.pools,
+        s.series,
+        s.queues,
+        s.ranking,
+        s.event_time,
+        s.event_slot,
+        s.event_place,
+        s.endpoint_start,
+        s.endpoint_pools,
+        s.deferrable,
+        s.priority_after,
+        s.tier_rank,
+        s.tier_limit,
+    )
+    _enqueue(part, slot, r, t)
+
+
+@outlined
+def _enqueue(s: Any, slot: int, r: int, t: float) -> None:
     instance, request = s.instances[slot], s.requests[r]
     pool = s.pools[instance.pool]
-    low = is_low(s, r, t)
-    blocked = instance.urgent >= 0 or (low and instance.low >= 0)
-    _append(s, slot, r, low)
+    q = _queue_of(s, slot, r, t)
+    append(s, slot, r, q)
+    # Under DPA what it makes of the order may show later in the run.
+    first = pool.scheduler == DPA or (s.queues[slot, q, 0] == r and next_queue(s, slot, t) == q)
     instance.waiting += 1
     pool.waiting += 1
     s.clock[0].routed += 1
@@ -86,20 +225,25 @@ def enqueue(s: Any, slot: int, r: int, t: float) -> None:
     if instance.k == 0:
         settle(s, slot, t)
         schedule(s, slot, t)
-    elif instance.running < pool.max_batch and not blocked:
+    elif instance.running < pool.max_batch and first:
         interrupt(s, slot, t)
     rank(s, slot)
 
 
 @kernel
+def has_low(s: Any, slot: int) -> bool:
+    """Whether deferrable requests wait that have not aged."""
+    return bool(s.queues[slot, s.queues.shape[1] - 1, 0] >= 0)
+
+
+@kernel
 def promote_aged(s: Any, slot: int, t: float) -> None:
-    """Waiting deferrable requests past their age go to the end of the interactive queue."""
-    instance = s.instances[slot]
+    """Waiting deferrable requests past their age go to the end of the others' queue."""
+    last = s.queues.shape[1] - 1
     moved = False
-    while instance.low >= 0 and not is_low(s, instance.low, t):
-        r = instance.low
-        instance.low = s.requests[r].next
-        _append(s, slot, r, False)
+    while has_low(s, slot) and not is_low(s, s.queues[slot, last, 0], t):
+        r = take_head(s, slot, last)
+        append(s, slot, r, _queue_of(s, slot, r, t))
         moved = True
     if moved:
         interrupt(s, slot, t)

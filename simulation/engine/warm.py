@@ -41,4 +41,6 @@ class _Everything:
         return np.ones(len(fleet.pools), np.int64)
 
     def decide(self, observation: Observation) -> Actions:
-        return Actions(np.ones(1, np.int64), 1.0, np.ones(1, np.bool_), speed=np.ones(1))
+        one = np.ones(1)
+        targets = one.astype(np.int64)
+        return Actions(targets, 1.0, one > 0, max_batch=targets, speed=one, kv_share=one)

@@ -10,7 +10,7 @@ import pytest
 from simulation.fleet import Fleet, Pool, Region, Routing, Tier
 from simulation.performance.linear import LinearProfile
 from simulation.performance.specs import GpuSpec, Provenance
-from simulation.trace import Trace
+from simulation.trace import PrefixBlocks, Trace
 
 SOURCE = Provenance("assumed", "test")
 GPU = GpuSpec("gpu", 80e9, 100.0, 600.0, 400.0, SOURCE)
@@ -72,9 +72,24 @@ def fleet(*pools, tiers=(TIER,), regions=("r",), latency=None, routing=None, **h
 
 
 def trace(
-    arrival, isl, osl, *, model=0, region=0, tier=0, models=("m",), regions=("r",), tiers=("t",)
+    arrival,
+    isl,
+    osl,
+    *,
+    model=0,
+    region=0,
+    tier=0,
+    models=("m",),
+    regions=("r",),
+    tiers=("t",),
+    blocks=None,
 ):
+    """``blocks``: per request the ids of its prompt's blocks, and their size in tokens."""
     n = len(arrival)
+    if blocks is not None:
+        lists, size = blocks
+        start = np.cumsum([0, *(len(ids) for ids in lists)])
+        blocks = PrefixBlocks(start, np.array([i for ids in lists for i in ids], np.int32), size)
 
     def column(value, kind):
         return np.broadcast_to(np.asarray(value, kind), (n,)).copy()
@@ -91,6 +106,7 @@ def trace(
         tiers=tiers,
         start_s=0.0,
         provenance="synthesised for a test",
+        blocks=blocks,
     )
 
 

@@ -66,8 +66,10 @@ class GridTiming:
         return part.x[0] <= x <= part.x[-1] and low <= y <= high
 
 
-@dataclass
+@dataclass(eq=False)
 class Job:
+    """One request; equal to itself alone."""
+
     arrival: float
     isl: int
     osl: int
@@ -81,9 +83,16 @@ class Job:
     running: bool = False
     carried: bool = False  # its KV cache came from a prefill instance
     tier: int = 0
+    blocks: tuple = ()  # ids of its prompt's blocks
+    index: int = 0
+    held: list = field(default_factory=list)  # blocks it shares
+    cached: int = 0  # tokens of its prompt that were found
+    sender: object = None
+    lost: bool = False
+    preempted: bool = False
 
 
-@dataclass
+@dataclass(eq=False)
 class Instance:
     profile: object
     region: int = 0
@@ -110,10 +119,85 @@ class Instance:
     tokens: list[tuple[float, int]] = field(default_factory=list)  # given out, and when
     prefill_s: float = 0.0
     decode_s: float = 0.0
+    sending: list[Job] = field(default_factory=list)
+    block: int = 0  # tokens of a cached block; 0: no prefix cache
+    idle: list[int] = field(default_factory=list)  # blocks nobody holds, the oldest first
+    hit: int = 0
+    looked_up: int = 0
+    evicted: int = 0
+    scheduler: str = "fcfs"
+    limits: tuple = (math.inf,)  # TTFT of each tier, the strictest first
+    tau_n: float = 0.0
+    tau_p: float = 0.0
+    when_full: str = "preempt"
 
     @property
     def kv(self) -> int:
-        return sum(job.kv for job in self.batch)
+        jobs = self.batch + self.sending
+        shared = {block for job in jobs for block in job.held}
+        return sum(job.kv - self.block * len(job.held) for job in jobs) + self.block * len(shared)
+
+    @property
+    def pending(self) -> int:
+        total = 0
+        for job in self.queue + self.batch:
+            total += 1
+            if job.running and job.to_prefill:
+                total += job.isl + job.given - job.cached
+            elif not job.running and not job.carried:
+                total += job.isl + job.given
+        return total
+
+    def found(self, job: Job) -> int:
+        """Leading blocks of the prompt that are here, leaving a token to compute."""
+        if not self.block:
+            return 0
+        here = {b for other in self.batch + self.sending for b in other.held} | set(self.idle)
+        most = min(job.isl, job.isl + job.given - 1) // self.block  # whole ones
+        n = 0
+        while n < min(most, len(job.blocks)) and job.blocks[n] in here:
+            n += 1
+        return n
+
+    def keep(self, job: Job, tokens: int) -> None:
+        if self.block:
+            for block in job.blocks[len(job.held) : min(job.isl, tokens) // self.block]:
+                if block in self.idle:
+                    self.idle.remove(block)
+                job.held.append(block)
+
+    def release(self, job: Job) -> None:
+        """Of a job that has left batch and link."""
+        held = {b for other in self.batch + self.sending for b in other.held}
+        self.idle += [block for block in reversed(job.held) if block not in held]
+        job.held, job.kv = [], 0
+
+    def evict(self) -> None:
+        while self.idle and self.kv + self.block * len(self.idle) > self.profile.kv_capacity_tokens:
+            self.idle.pop(0)
+            self.evicted += self.block
+
+    def first(self, now: float) -> Job:
+        """The waiting request that the scheduler takes next."""
+        if self.scheduler == "fcfs":
+            return self.queue[0]
+
+        def standing(place):
+            job = self.queue[place]
+            left = job.arrival + self.limits[job.tier] - now
+            if job.preempted:
+                return (-1, 0, job.tier, place)
+            if self.scheduler == "edf":
+                return (0, left, job.tier, place)
+            if self.scheduler == "pf":
+                return (0, 0, job.tier, place)
+            if left < -self.tau_n:
+                return (0, left, job.tier, place)
+            if 0 <= left <= self.tau_p:
+                return (1, 0, job.tier, place)
+            return (2, 0, job.tier, place) if left > self.tau_p else (3, left, job.tier, place)
+
+        return self.queue[min(range(len(self.queue)), key=standing)]
 
     @property
     def remaining(self) -> int:
@@ -149,18 +233,30 @@ class Instance:
                     job.first = now
                 if self.role == "prefill" and job.given < job.osl:
                     self.hand_over(job, now)
-        for job in [job for job in self.batch if job.given == job.osl]:
+        prompts = [job for job, _ in self.chunks]
+        done = [job for job in self.batch if job.given == job.osl]
+        done.sort(key=lambda j: (1, prompts.index(j)) if j in prompts else (0, j.index))
+        for job in done:
             job.last = now
             self.batch.remove(job)
+            self.release(job)
 
     def hand_over(self, job: Job, now: float) -> None:
         self.batch.remove(job)
-        job.kv, job.running, job.carried = 0, False, True
+        self.sending.append(job)
+        job.kv -= 1
+        job.running, job.carried, job.sender = False, True, self
         size = job.isl * self.link.kv_bytes_per_token
         start = max(now, self.link_free, self.shared["free"])
         self.link_free = start + size / self.link.bytes_s
         self.shared["free"] = start + size / self.link.shared_bytes_s
         self.handed.append((job, max(self.link_free, self.shared["free"])))
+
+    def through(self, job: Job, now: float) -> None:
+        self.sending.remove(job)
+        self.release(job)
+        if not self.in_iteration and self.queue:
+            self.next_event = now
 
     def begin(self, now: float) -> None:
         profile = self.profile
@@ -169,14 +265,22 @@ class Instance:
         preempted = False
         while self.kv + len(self.decoding) > capacity:
             victim = self.batch.pop()
-            victim.kv = victim.to_prefill = 0
+            if victim.to_prefill:
+                self.keep(victim, victim.isl + victim.given - victim.to_prefill)
+            self.release(victim)
+            victim.to_prefill = victim.cached = 0
             victim.running = victim.carried = False
-            self.queue.insert(0, victim)
+            if self.when_full == "fail":
+                victim.lost, victim.first = True, None
+            else:
+                victim.preempted = True
+                self.queue.insert(0, victim)
+                self.preemptions += 1
             self.decoding = [job for job in self.batch if job.to_prefill == 0]
             preempted = True
-            self.preemptions += 1
         for job in self.decoding:
             job.kv += 1
+        self.evict()
 
         whole = self.batching != "chunked"
         budget = profile.max_batch_tokens - (0 if whole else len(self.decoding))
@@ -186,26 +290,42 @@ class Instance:
                 take = min(budget, job.to_prefill)
                 self.chunks.append((job, take))
                 budget -= take
+                if take == job.to_prefill:
+                    self.keep(job, job.isl)
         most = min(profile.max_batch, profile.max_batch_tokens)
         while budget > 0 and not preempted and len(self.batch) < most and self.queue:
-            job = self.queue[0]
+            job = self.first(now)
             prompt = job.isl + job.given
             spare = int(0.01 * capacity) if self.batch else 0
-            if self.kv + prompt + 1 + spare > capacity:
+            found = job.blocks[: self.found(job)]
+            held = {b for other in self.batch + self.sending for b in other.held}
+            there = self.block * sum(block in held for block in found)
+            if self.kv + prompt + 1 - there + spare > capacity:
                 break
-            if whole and self.chunks and not job.carried and prompt > budget:
+            missing = prompt - len(found) * self.block
+            if whole and self.chunks and not job.carried and missing > budget:
                 break
-            self.queue.pop(0)
-            job.running, job.kv, job.to_prefill = True, prompt + 1, prompt
+            self.queue.remove(job)
+            job.preempted = False
+            job.running, job.kv, job.cached = True, prompt + 1, self.block * len(found)
+            job.to_prefill = missing
+            job.held = list(found)
+            self.idle = [block for block in self.idle if block not in found]
             self.batch.append(job)
             if job.carried:
                 job.to_prefill = 0
                 self.decoding.append(job)
                 budget -= 1
                 continue
-            take = prompt if whole else min(budget, prompt)
+            self.evict()
+            if self.block:
+                self.hit += job.cached
+                self.looked_up += prompt
+            take = job.to_prefill if whole else min(budget, job.to_prefill)
             self.chunks.append((job, take))
             budget -= take
+            if take == job.to_prefill:
+                self.keep(job, job.isl)
         if whole and self.chunks and (self.batching == "alone" or len(self.decoding) > budget):
             for job in self.decoding:  # they sit this iteration out
                 job.kv -= 1
@@ -237,17 +357,28 @@ class Instance:
         for job in displaced:
             job.kv = job.to_prefill = 0
             job.running = job.carried = False
+            job.held, job.cached, job.preempted = [], 0, False
+        for job in self.sending:  # what is on its way arrives
+            job.held, job.sender = [], None
         self.batch, self.queue, self.decoding = [], [], []
+        self.sending, self.idle = [], []
         self.alive, self.in_iteration, self.next_event = False, False, math.inf
         return displaced
 
 
 def serve(
-    instances: list[Instance], jobs: list[Job], latency=((0.0,),), threshold=0.7, faults=()
+    instances: list[Instance],
+    jobs: list[Job],
+    latency=((0.0,),),
+    threshold=0.7,
+    faults=(),
+    router="least-remaining",
 ) -> None:
     """Serve ``jobs`` (in order of arrival) to the end, routed as methods.md E4 says. ``faults``, in
     order of time: (time, n, factor), the n-th instance alive is slow by a factor, or lost at 0."""
     regions = range(len(latency))
+    for index, job in enumerate(jobs):
+        job.index = index
 
     def eligible(job, region):
         return [
@@ -260,7 +391,13 @@ def serve(
         ]
 
     def best(job, region):
-        return min(eligible(job, region), key=lambda i: i.remaining, default=None)
+        def load(i):
+            if router != "prefix-aware":
+                return (i.remaining,)
+            hit = i.found(job) * i.block
+            return i.pending - hit, i.remaining - hit
+
+        return min(eligible(job, region), key=load, default=None)
 
     def utilisation(job, region):
         here = eligible(job, region)
@@ -273,7 +410,7 @@ def serve(
         region = under[0] if under else min(order, key=lambda r: utilisation(job, r))
         wire = latency[job.home][region]
         if wire > 0:
-            on_wire.append((now + wire, jobs.index(job), region))
+            on_wire.append((now + wire, job.index, region))
         else:
             best(job, region).enqueue(job, now)
 
@@ -302,6 +439,8 @@ def serve(
             on_wire.remove(top)
             job = jobs[top[1]]
             if job.carried:
+                if job.sender:
+                    job.sender.through(job, now)
                 takers = [i for i in instances if i.region == top[2] and i.role == "decode"]
                 held = {id(i): i.kv + sum(j.isl + j.given for j in i.queue) for i in takers}
                 min(takers, key=lambda i: held[id(i)]).enqueue(job, now)
@@ -310,5 +449,5 @@ def serve(
         else:
             one = next(i for i in instances if i.next_event == now)
             one.event(now)
-            on_wire += [(when, jobs.index(job), one.region) for job, when in one.handed]
+            on_wire += [(when, job.index, one.region) for job, when in one.handed]
             one.handed.clear()

@@ -13,6 +13,7 @@ from simulation.fleet import KvLink, Routing, Tier
 from simulation.performance.adjusted import adjusted
 from simulation.performance.curves import NOTHING, Part, grid
 from simulation.policies.flat import Flat
+from simulation.results import REJECTED
 from tests.simulation.builders import fleet, pool, profile, trace
 from tests.simulation.reference import GridTiming, Instance, Job, serve
 
@@ -41,12 +42,17 @@ def random_profile(rng, least_kv):
 
 def assert_same(result, jobs, instances):
     log, totals = result.requests, result.totals
-    np.testing.assert_array_equal(log.first_token_s, [job.first for job in jobs])
-    np.testing.assert_array_equal(log.last_token_s, [job.last for job in jobs])
+    first, last = (np.array([getattr(j, k) for j in jobs], float) for k in ("first", "last"))
+    np.testing.assert_array_equal(log.first_token_s, first)
+    np.testing.assert_array_equal(log.last_token_s, last)
     assert totals.iterations.sum() == sum(i.iterations for i in instances)
     assert totals.preemptions.sum() == sum(i.preemptions for i in instances)
     assert totals.prefill_s.sum() == pytest.approx(sum(i.prefill_s for i in instances))
     assert totals.decode_s.sum() == pytest.approx(sum(i.decode_s for i in instances))
+    assert totals.hit_tokens.sum() == sum(i.hit for i in instances)
+    assert totals.looked_up_tokens.sum() == sum(i.looked_up for i in instances)
+    assert totals.evicted_tokens.sum() == sum(i.evicted for i in instances)
+    assert (result.requests.outcome == REJECTED).tolist() == [job.lost for job in jobs]
 
 
 @pytest.mark.parametrize("block", range(10))
@@ -157,6 +163,97 @@ def test_several_regions_and_instances(block):
             result.requests.ttft_s, result.requests.first_token_s + wires - arrivals
         )
     assert away > 0
+
+
+def random_prompts(rng, isl, block):
+    """Ids of prompts that begin alike: conversations that go on, and a few beginnings of many."""
+    known, lists, fresh = [()], [], 0
+    for tokens in isl:
+        need = -(-int(tokens) // block)
+        before = known[int(rng.integers(len(known)))][: int(rng.integers(0, need + 1))]
+        ids = (*before, *range(fresh, fresh + need - len(before)))
+        fresh += need
+        known.append(ids)
+        lists.append(ids)
+    return lists
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_prefix_caches(apart):
+    """Every hit, every eviction and what follows from them, with and without prefill pools, under
+    either router; memory counts what is shared once."""
+    hits = evictions = preemptions = 0
+    for seed in range(300):
+        rng = np.random.default_rng(60_000 + seed)
+        arrivals, isl, osl = random_requests(rng, 60)
+        arrivals = np.floor(arrivals * 256) / 256
+        block = int(rng.choice([1, 4, 16, 50]))
+        lists = random_prompts(rng, isl, block)
+        prof = random_profile(rng, int((isl + osl).max()))
+        count = int(rng.integers(1, 4))
+        router = str(rng.choice(["least-remaining", "prefix-aware"]))
+        batching = str(rng.choice(["chunked", "whole", "alone"]))
+        jobs = [
+            Job(at, i, o, blocks=ids)
+            for at, i, o, ids in zip(arrivals, isl.tolist(), osl.tolist(), lists, strict=True)
+        ]
+        served = [pool(prof, batching=batching, prefix_cache=True)]
+        role = {}
+        if apart:
+            role = {"role": "prefill", "link": KvLink(1.0, float(2.0 ** rng.integers(6, 14)))}
+            served = [pool(prof, batching=batching, prefix_cache=True, **role)]
+            served += [pool(prof, role="decode")]
+        shared = {"free": 0.0}
+        instances = [
+            Instance(prof, block=block, batching=batching, shared=shared, **role)
+            for _ in range(count)
+        ]
+        instances += [Instance(prof, role="decode")] * apart
+        serve(instances, jobs, router=router)
+        result = simulate(
+            trace(arrivals, isl, osl, blocks=(lists, block)),
+            fleet(*served, routing=Routing(instance=router)),
+            Flat([count, 1][: len(served)]),
+            duration_s=2048.0,
+        )
+        assert_same(result, jobs, instances)
+        hits += sum(i.hit for i in instances)
+        evictions += sum(i.evicted for i in instances)
+        preemptions += sum(i.preemptions for i in instances)
+    assert min(hits, evictions, preemptions) > 0
+
+
+@pytest.mark.parametrize("scheduler", ["fcfs", "edf", "pf", "dpa"])
+def test_schedulers(scheduler):
+    preemptions = lost = 0
+    for seed in range(250):
+        rng = np.random.default_rng(70_000 + seed)
+        arrivals, isl, osl = random_requests(rng, 60)
+        prof = random_profile(rng, int((isl + osl).max()))
+        limits = np.sort(rng.choice([0.25, 0.5, 1.0, 4.0, 16.0, np.inf], 3, replace=False))
+        tier = rng.integers(0, 3, len(arrivals))
+        taus = {"tau_n": float(rng.choice([0.0, 0.5, 4.0])), "tau_p": float(rng.choice([0.25, 2]))}
+        full = str(rng.choice(["preempt", "preempt", "fail"]))
+        how = {"scheduler": scheduler, "when_full": full}
+        instances = [Instance(prof, limits=tuple(limits), **taus, **how)]
+        jobs = [
+            Job(at, i, o, tier=code)
+            for at, i, o, code in zip(
+                arrivals, isl.tolist(), osl.tolist(), tier.tolist(), strict=True
+            )
+        ]
+        serve(instances, jobs)
+        # Listed in another order than that of their limits.
+        tiers = [
+            Tier(n, ttft_s=None if np.isinf(x) else x) for n, x in zip("abc", limits, strict=True)
+        ][::-1]
+        served = fleet(pool(prof, tau_n_s=taus["tau_n"], tau_p_s=taus["tau_p"], **how), tiers=tiers)
+        given = trace(arrivals, isl, osl, tier=tier, tiers=("a", "b", "c"))
+        result = simulate(given, served, Flat([1]), duration_s=2048.0)
+        assert_same(result, jobs, instances)
+        preemptions += instances[0].preemptions
+        lost += sum(job.lost for job in jobs)
+    assert min(preemptions, lost) > 0
 
 
 def test_the_router_finds_the_same_instance_among_many():

@@ -1,0 +1,51 @@
+"""What prompts of a trace share, carried from the column store to the requests of a study."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from planner.ingest.store import RequestColumns
+from simulation.trace import PrefixBlocks, Trace
+
+USUAL_TOKENS = 512  # of a block in Mooncake's traces, the only published ones with ids
+
+
+def blocks_of(columns: RequestColumns) -> PrefixBlocks | None:
+    """The blocks that a file's ``hash_ids`` name, or None without ids.
+
+    Files do not say how many tokens a block has: it is a size for which every prompt has as many
+    ids as blocks, Mooncake's 512 where that is one, else the largest. None where there is none.
+    """
+    ids, start, isl = columns.hash_ids, columns.hash_offsets, columns.input_tokens
+    if ids is None or start is None or isl is None or not len(ids):
+        return None
+    count = np.diff(start)
+    given = count > 0
+    several = count > 1
+    least = int(np.ceil(isl[given] / count[given]).max())
+    most = int(((isl[several] - 1) // (count[several] - 1)).min()) if several.any() else least
+    if least > most:
+        return None
+    size = USUAL_TOKENS if least <= USUAL_TOKENS <= most else most
+    _, renumbered = np.unique(ids, return_inverse=True)
+    return PrefixBlocks(start, renumbered.astype(np.int32), size)
+
+
+def joined(parts: Sequence[Trace]) -> PrefixBlocks | None:
+    """The blocks of several traces one after the other: each trace's ids are its own. None where
+    no trace has any, or they are of different sizes."""
+    known = [part.blocks for part in parts if part.blocks is not None]
+    if not known or len({blocks.block_tokens for blocks in known}) > 1:
+        return None
+    counts, ids, free = [], [], 0
+    for part in parts:
+        if part.blocks is None:
+            counts.append(np.zeros(len(part), np.int64))
+            continue
+        counts.append(np.diff(part.blocks.start))
+        ids.append(part.blocks.ids + free)
+        free = int(ids[-1].max(initial=free - 1)) + 1
+    start = np.concatenate([[0], np.cumsum(np.concatenate(counts))])
+    return PrefixBlocks(start, np.concatenate(ids), known[0].block_tokens)

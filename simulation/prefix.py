@@ -1,0 +1,274 @@
+"""The prefix cache of an instance: blocks of finished prompts, kept in the KV memory left over.
+
+As in vLLM: a prompt's whole blocks can be found from the moment its last chunk is scheduled, are
+held by every running request that has them, counted once, and stay when nobody holds them any more
+until memory is needed; then the least recently held go first, of one request its last block before
+those ahead of it. A prompt computes at least one token, so a block that ends with the prompt is
+computed again. Tokens given out are not kept: a trace has no ids for them.
+
+Blocks are records of an instance's own range of ``nodes``, found through chains from its range of
+``buckets`` and, while nobody holds them, in a list by age. ``instance.kv`` counts what running
+requests hold, ``idle`` blocks come on top and never take it past the capacity (``trim``).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from simulation.compiled import kernel, outlined
+from simulation.errors import SimulationError
+
+Array = npt.NDArray[Any]
+
+CACHE = np.dtype(
+    [
+        ("idle", "i4"),  # blocks that nobody holds
+        ("oldest", "i4"),  # of them, -1: none
+        ("newest", "i4"),
+        ("free", "i4"),  # first record not in use, chained
+    ]
+)
+NODE = np.dtype(
+    [
+        ("id", "i4"),
+        ("users", "i4"),  # running requests that hold it
+        ("chain", "i4"),  # next in its bucket, or in the list of free ones
+        ("newer", "i4"),  # neighbours by age, while nobody holds it
+        ("older", "i4"),
+    ]
+)
+MOST_BLOCKS = 200_000_000  # 28 bytes each
+
+
+class Prefixes(NamedTuple):
+    """What the caches need of the state."""
+
+    requests: Any
+    instances: Any
+    pools: Any
+    caches: Any  # CACHE[S]
+    nodes: Any  # NODE: those of an instance side by side
+    buckets: Any  # int32: first node of each, -1 none; likewise
+    prefix_start: Any  # int64[n + 1]: where a request's ids begin ...
+    prefix_ids: Any  # int32: ... here
+
+
+def allocate_caches(pools: Array, slots: int, block_tokens: int) -> tuple[Array, Array, Array]:
+    """``(caches, nodes, buckets)`` for pools whose ``blocks`` say how many an instance may have;
+    sets where theirs begin."""
+    blocks = pools["blocks"]
+    pools["block_tokens"] = block_tokens
+    pools["buckets"] = [1 << int(2 * most - 1).bit_length() if most else 0 for most in blocks]
+    for first, each in (("first_node", "blocks"), ("first_bucket", "buckets")):
+        total = pools[each] * pools["maximum"]
+        pools[first] = np.cumsum(total) - total
+    most = int((blocks * pools["maximum"]).sum())
+    if most > MOST_BLOCKS:
+        raise SimulationError(
+            f"The instances' KV memory holds {most:,} blocks of {block_tokens} tokens; prefix "
+            f"caches of {MOST_BLOCKS:,} are allowed: lower the maximum of pools, or use larger "
+            "blocks."
+        )
+    caches = np.zeros(slots if most else 1, CACHE)
+    nodes = np.zeros(max(most, 1), NODE)
+    buckets = np.zeros(max(int((pools["buckets"] * pools["maximum"]).sum()), 1), np.int32)
+    return caches, nodes, buckets
+
+
+@kernel
+def _part(s: Any) -> Any:
+    return Prefixes(
+        s.requests,
+        s.instances,
+        s.pools,
+        s.caches,
+        s.nodes,
+        s.buckets,
+        s.prefix_start,
+        s.prefix_ids,
+    )
+
+
+@kernel
+def clear(s: Any, slot: int) -> None:
+    """An instance begins with an empty cache."""
+    if s.pools[s.instances[slot].pool].blocks > 0:
+        _clear(_part(s), slot)
+
+
+@kernel
+def longest(s: Any, slot: int, r: int) -> tuple[int, int]:
+    """Leading blocks of a prompt that are cached, and how many of them somebody holds."""
+    found, held = _longest(_part(s), slot, r)
+    return int(found), int(held)
+
+
+@kernel
+def hold(s: Any, slot: int, r: int, blocks: int) -> None:
+    """A request admitted with its first ``blocks`` cached holds them."""
+    _hold(_part(s), slot, r, blocks)
+
+
+@kernel
+def keep(s: Any, slot: int, r: int, tokens: int) -> None:
+    """The whole blocks among the first ``tokens`` of a prompt are computed: others may use them."""
+    _keep(_part(s), slot, r, tokens)
+
+
+@kernel
+def release(s: Any, slot: int, r: int, tokens: int) -> None:
+    """A request leaves memory; it had so many tokens, its blocks among them."""
+    if s.requests[r].held > 0:
+        _release(_part(s), slot, r, tokens)
+    else:
+        s.instances[slot].kv -= tokens
+
+
+@kernel
+def trim(s: Any, slot: int, kv: int) -> None:
+    """Evict what does not fit beside ``kv`` tokens held."""
+    pool = s.pools[s.instances[slot].pool]
+    if pool.blocks > 0 and s.caches[slot].idle * pool.block_tokens > pool.usable - kv:
+        _trim(_part(s), slot, kv)
+
+
+@outlined
+def _clear(s: Any, slot: int) -> None:
+    pool, cache = s.pools[s.instances[slot].pool], s.caches[slot]
+    i = slot - pool.first
+    first = pool.first_bucket + i * pool.buckets
+    s.buckets[first : first + pool.buckets] = -1
+    first = pool.first_node + i * pool.blocks
+    for node in range(first, first + pool.blocks):
+        s.nodes[node].chain = node + 1
+        s.nodes[node].users = 0
+    s.nodes[first + pool.blocks - 1].chain = -1
+    cache.idle, cache.oldest, cache.newest, cache.free = 0, -1, -1, first
+
+
+@kernel
+def _bucket(s: Any, slot: int, block: int) -> int:
+    pool = s.pools[s.instances[slot].pool]
+    place = ((block * 2_654_435_761) >> 15) & (pool.buckets - 1)
+    return int(pool.first_bucket + (slot - pool.first) * pool.buckets + place)
+
+
+@kernel
+def _find(s: Any, slot: int, block: int) -> int:
+    node = s.buckets[_bucket(s, slot, block)]
+    while node >= 0 and s.nodes[node].id != block:
+        node = s.nodes[node].chain
+    return int(node)
+
+
+@outlined
+def _longest(s: Any, slot: int, r: int) -> tuple[int, int]:
+    request, size = s.requests[r], s.pools[s.instances[slot].pool].block_tokens
+    first = s.prefix_start[r]
+    most = min(request.isl // size, (request.isl + request.generated - 1) // size)
+    most = min(most, s.prefix_start[r + 1] - first)
+    held = 0
+    for i in range(most):
+        node = _find(s, slot, s.prefix_ids[first + i])
+        if node < 0:
+            return i, held
+        if s.nodes[node].users > 0:
+            held += 1
+    return most, held
+
+
+@kernel
+def _take(s: Any, slot: int, node: int) -> int:
+    """One more request holds a block; how many held it before."""
+    block, cache = s.nodes[node], s.caches[slot]
+    if block.users == 0:
+        if block.older >= 0:
+            s.nodes[block.older].newer = block.newer
+        else:
+            cache.oldest = block.newer
+        if block.newer >= 0:
+            s.nodes[block.newer].older = block.older
+        else:
+            cache.newest = block.older
+        cache.idle -= 1
+    block.users += 1
+    return int(block.users - 1)
+
+
+@outlined
+def _hold(s: Any, slot: int, r: int, blocks: int) -> None:
+    first = s.prefix_start[r]
+    size = s.pools[s.instances[slot].pool].block_tokens
+    for i in range(blocks):
+        if _take(s, slot, _find(s, slot, s.prefix_ids[first + i])) == 0:
+            s.instances[slot].kv += size
+    s.requests[r].held = blocks
+
+
+@outlined
+def _keep(s: Any, slot: int, r: int, tokens: int) -> None:
+    request, instance, cache = s.requests[r], s.instances[slot], s.caches[slot]
+    size = s.pools[instance.pool].block_tokens
+    first = s.prefix_start[r]
+    most = min(min(request.isl, tokens) // size, s.prefix_start[r + 1] - first)
+    for i in range(request.held, most):
+        block = s.prefix_ids[first + i]
+        node = _find(s, slot, block)
+        if node >= 0:
+            # Computed twice: the copy is dropped, and one that nobody held is now held.
+            if _take(s, slot, node) > 0:
+                instance.kv -= size
+            continue
+        node = cache.free
+        cache.free = s.nodes[node].chain
+        bucket = _bucket(s, slot, block)
+        s.nodes[node].id, s.nodes[node].users = block, 1
+        s.nodes[node].chain = s.buckets[bucket]
+        s.buckets[bucket] = node
+    request.held = max(request.held, most)
+
+
+@outlined
+def _release(s: Any, slot: int, r: int, tokens: int) -> None:
+    request, instance, cache = s.requests[r], s.instances[slot], s.caches[slot]
+    size = s.pools[instance.pool].block_tokens
+    first = s.prefix_start[r]
+    instance.kv -= tokens - request.held * size
+    for i in range(request.held - 1, -1, -1):
+        node = _find(s, slot, s.prefix_ids[first + i])
+        block = s.nodes[node]
+        block.users -= 1
+        if block.users == 0:
+            instance.kv -= size
+            cache.idle += 1
+            block.older, block.newer = cache.newest, -1
+            if cache.newest >= 0:
+                s.nodes[cache.newest].newer = node
+            else:
+                cache.oldest = node
+            cache.newest = node
+    request.held = 0
+
+
+@outlined
+def _trim(s: Any, slot: int, kv: int) -> None:
+    pool, cache = s.pools[s.instances[slot].pool], s.caches[slot]
+    while cache.idle > 0 and cache.idle * pool.block_tokens > pool.usable - kv:
+        node = cache.oldest
+        _take(s, slot, node)
+        bucket = _bucket(s, slot, s.nodes[node].id)
+        if s.buckets[bucket] == node:
+            s.buckets[bucket] = s.nodes[node].chain
+        else:
+            before = s.buckets[bucket]
+            while s.nodes[before].chain != node:
+                before = s.nodes[before].chain
+            s.nodes[before].chain = s.nodes[node].chain
+        s.nodes[node].chain = cache.free
+        s.nodes[node].users = 0
+        cache.free = node
+        pool.evicted_tokens += pool.block_tokens
+        pool.evicted += pool.block_tokens

@@ -1,0 +1,184 @@
+"""Prefix caches: what is found, what it saves, and what has to go."""
+
+import gzip
+import json
+
+import numpy as np
+import pytest
+
+from simulation.engine import simulate
+from simulation.errors import SimulationError
+from simulation.fleet import KvLink, Routing
+from simulation.policies.flat import Flat
+from simulation.trace import PrefixBlocks
+from tests.simulation.builders import fleet, pool, profile, shared, trace
+
+
+def replay(prof, arrival, isl, osl, lists, block=16, count=1, routing=None, **how):
+    return simulate(
+        trace(arrival, isl, osl, blocks=(lists, block)),
+        fleet(pool(prof, **{"prefix_cache": True, **how}), routing=routing),
+        Flat([count]),
+        duration_s=256.0,
+    )
+
+
+def rate(result):
+    return result.totals.hit_tokens.sum() / result.totals.looked_up_tokens.sum()
+
+
+def test_a_repeated_prompt_computes_its_last_tokens_alone():
+    prof = profile()
+    result = replay(prof, [0.0, 20.0], [60, 60], [1, 1], [[1, 2, 3, 4], [1, 2, 3, 4]])
+    # 48 of 60 tokens are in three whole blocks; the fourth is not whole.
+    assert result.totals.hit_tokens[0] == 48
+    assert result.requests.ttft_s.tolist() == [prof.iteration_s(0, 60), prof.iteration_s(0, 12)]
+    assert result.series.hit_rate[0].tolist()[:1] == [0.4]
+
+
+def test_at_least_one_token_is_computed():
+    prof = profile()
+    result = replay(prof, [0.0, 20.0, 40.0], [64] * 3, [1] * 3, [[1, 2, 3, 4]] * 3)
+    assert result.totals.hit_tokens[0] == 2 * 48
+    assert result.requests.ttft_s[2] == prof.iteration_s(0, 16)
+
+
+def test_unlike_prompts_share_nothing():
+    lists = np.arange(400).reshape(100, 4).tolist()
+    result = replay(profile(), np.arange(100.0), [64] * 100, [2] * 100, lists)
+    assert rate(result) == 0.0
+    assert result.totals.looked_up_tokens[0] == 6400
+    assert result.totals.evicted_tokens[0] > 0
+
+
+def test_off_means_off():
+    lists = [[1, 2, 3, 4]] * 2
+    given = trace([0.0, 20.0], [60, 60], [1, 1], blocks=(lists, 16))
+    result = simulate(given, fleet(pool()), Flat([1]), duration_s=64.0)
+    assert result.totals.looked_up_tokens[0] == 0
+    assert np.isnan(result.series.hit_rate).all()
+    plain = trace([0.0, 20.0], [60, 60], [1, 1])
+    cached = simulate(plain, fleet(pool(prefix_cache=True)), Flat([1]), duration_s=64.0)
+    np.testing.assert_array_equal(cached.requests.ttft_s, result.requests.ttft_s)
+
+
+def test_the_cached_context_is_attended_to():
+    """Pairs of queries and keys of the missing tokens count those that were found."""
+    from simulation.performance.adjusted import adjusted
+    from simulation.performance.curves import Part, grid
+
+    # A prompt token takes as many seconds as it has keys in the mean, over 1024.
+    part = Part(np.array([1.0, 65.0]), np.array([0.0, 64.0]), np.array([[0, 64.0], [0, 4160.0]]))
+    prof = adjusted(profile(), curve=grid(prefill=Part(part.x, part.y, part.seconds / 1024)))
+    result = replay(prof, [0.0, 200.0], [60, 60], [1, 1], [[1, 2, 3, 4]] * 2)
+    assert result.requests.ttft_s == pytest.approx([60 * 30 / 1024, 12 * (48 + 6) / 1024])
+
+
+def test_the_least_recently_used_goes_and_of_a_prompt_its_end():
+    """Memory for 8 blocks: A, B of 3 blocks each, A again, then C of 3 blocks evicts the end of B,
+    for which B's first block is still found."""
+    prof = profile(kv=128, budget=256)
+    a, b, c = [1, 2, 3], [11, 12, 13], [21, 22, 23]
+    result = replay(prof, np.arange(5) * 10.0, [48] * 5, [1] * 5, [a, b, a, c, b])
+    # A again finds two blocks. C needs 49 tokens beside 96 cached: two blocks go. B finds one.
+    assert result.totals.hit_tokens[0] == 32 + 16
+
+
+def test_blocks_in_use_stay_and_are_counted_once():
+    """Two long answers on one prompt of 8 blocks fit into memory for 10, with it shared."""
+    prof = profile(kv=160, budget=256)
+    lists = [list(range(9))] * 2
+    shared_ = replay(prof, [0.0, 0.125], [129, 129], [8, 8], lists)
+    apart = replay(prof, [0.0, 0.125], [129, 129], [8, 8], lists, prefix_cache=False)
+    assert shared_.totals.hit_tokens[0] == 128
+    assert apart.requests.first_token_s[1] > apart.requests.last_token_s[0]
+    assert shared_.requests.first_token_s[1] < shared_.requests.last_token_s[0]
+
+
+def test_more_memory_never_finds_less():
+    """One request at a time, prompts of one length: LRU is a stack algorithm."""
+    rng = np.random.default_rng(3)
+    chains = [[c, 100 + c, 200 + c] for c in range(20)]
+    lists = [chains[i] for i in rng.zipf(1.4, 400) % 20]
+    n = len(lists)
+    rates = [
+        rate(replay(profile(kv=kv), np.arange(n) * 0.5, [49] * n, [1] * n, lists))
+        for kv in (64, 128, 256, 400, 640, 1200)
+    ]
+    assert rates == sorted(rates)
+    assert rates[0] < rates[-1]
+
+
+def test_the_router_prefers_where_the_prompt_is_unless_it_is_busy():
+    prof = profile(budget=64, kv=4096)
+    first, other = [1, 2, 3, 4], [5, 6, 7, 8]
+    aware = Routing(instance="prefix-aware")
+    # At 10 s both wait nowhere: the second instance has the blocks of the second prompt.
+    lists = [first, other, other, first]
+    at = [0.0, 0.0, 10.0, 20.0]
+    result = replay(prof, at, [64] * 4, [2] * 4, lists, count=2, routing=aware)
+    assert result.totals.hit_tokens[0] == 2 * 48
+    # Of two at once the second goes elsewhere: 48 tokens saved are less than the 64 before it.
+    result = replay(prof, [0.0, 10.0, 10.0], [64] * 3, [2] * 3, [first] * 3, 16, 2, aware)
+    assert result.totals.hit_tokens[0] == 48
+
+
+def test_same_bytes_again():
+    rng = np.random.default_rng(5)
+    lists = [[int(c), 50 + int(c)] for c in rng.integers(0, 30, 200)]
+    args = (profile(kv=256), np.arange(200) * 0.1, [40] * 200, [5] * 200, lists)
+    a, b = (replay(*args, count=2) for _ in range(2))
+    assert a.requests.last_token_s.tobytes() == b.requests.last_token_s.tobytes()
+    assert a.totals.evicted_tokens.tobytes() == b.totals.evicted_tokens.tobytes()
+
+
+def test_blocks_are_checked_and_follow_their_requests():
+    blocks = PrefixBlocks(np.array([0, 2, 2, 5]), np.arange(5), 16)
+    assert blocks.rows(np.array([True, False, True])).ids.tolist() == [0, 1, 2, 3, 4]
+    assert blocks.rows(slice(1, 3)).start.tolist() == [0, 0, 3]
+    given = trace([0.0, 1.0, 2.0], 40, 2, blocks=([[1], [2, 3], [4]], 16))
+    inside = given.window(1.0, 2.5)
+    assert inside.blocks.ids.tolist() == [2, 3, 4]
+    with pytest.raises(SimulationError, match="one list per request"):
+        trace([0.0, 1.0], 40, 2, blocks=([[1]], 16))
+    with pytest.raises(SimulationError, match="at least 0"):
+        PrefixBlocks(np.array([0, 1]), np.array([-1]))
+    with pytest.raises(SimulationError, match="set prefix_cache on the prefill pool"):
+        fleet(pool(role="prefill", link=KvLink(1.0, 1.0)), pool(role="decode", prefix_cache=True))
+    with pytest.raises(SimulationError, match="lower the maximum of pools, or use larger blocks"):
+        replay(profile(kv=1 << 28), [0.0], [60], [1], [[1]], block=1)
+
+
+@pytest.fixture(scope="module")
+def mooncake():
+    with gzip.open(shared("traces/mooncake_conversation.jsonl.gz"), "rt") as lines:
+        rows = [json.loads(line) for line in lines]
+    lists = [row["hash_ids"] for row in rows]
+    at, isl, osl = (
+        np.array([row[k] for row in rows]) for k in ("timestamp", "input_length", "output_length")
+    )
+    return at / 1000.0, isl, osl, lists
+
+
+def test_real_conversations_with_memory_for_all(mooncake):
+    """What one instance with endless memory finds is what a set of all blocks seen has."""
+    at, isl, osl, lists = mooncake
+    seen, found = set(), 0
+    for tokens, ids in zip(isl, lists, strict=True):
+        whole = ids[: tokens // 512]
+        n = 0
+        while n < min(len(whole), (tokens - 1) // 512) and whole[n] in seen:
+            n += 1
+        found += 512 * n
+        seen.update(whole)
+    prof = profile(
+        alpha=1e-6, beta=0, gamma=1e-4, delta=1e-7, max_batch=4096, budget=1 << 20, kv=1 << 29
+    )
+    result = simulate(
+        trace(at, isl, osl, blocks=(lists, 512)),
+        fleet(pool(prof, prefix_cache=True, maximum=1)),
+        Flat([1]),
+    )
+    assert result.totals.looked_up_tokens[0] == isl.sum()
+    assert result.totals.hit_tokens[0] == found
+    assert found / isl.sum() == pytest.approx(0.366, abs=0.02)  # blocks: the data's README

@@ -1,0 +1,118 @@
+"""Which waiting request an instance takes, worked out by hand; and what memory running out does."""
+
+import numpy as np
+import pytest
+
+from simulation.engine import entry, simulate
+from simulation.engine.state import allocate
+from simulation.errors import SimulationError
+from simulation.fleet import KvLink, Tier
+from simulation.policies.flat import Flat
+from simulation.results import OUT_OF_MEMORY, REJECTED
+from tests.simulation.builders import fleet, pool, profile, trace
+
+TIERS = (Tier("slow", ttft_s=6.0), Tier("fast", ttft_s=2.0), Tier("batch", deferrable=True))
+
+
+def order(scheduler, rows, tau_n_s=0.0, tau_p_s=0.0):
+    """In which order requests ``(arrival, tier)`` are served, one at a time, 1 s each."""
+    prof = profile(alpha=1.0, beta=0.0, gamma=1.0, delta=0.0, max_batch=1)
+    served = fleet(pool(prof, scheduler=scheduler, tau_n_s=tau_n_s, tau_p_s=tau_p_s), tiers=TIERS)
+    at, tier = zip(*rows, strict=True)
+    names = tuple(t.name for t in TIERS)
+    given = trace(at, 8, 1, tier=tier, tiers=names)
+    result = simulate(given, served, Flat([1], interval_s=1000.0), duration_s=60.0)
+    return np.argsort(result.requests.first_token_s).tolist()
+
+
+# The first occupies the instance until 1 s; then slow of 0.1 (until 6.1), fast of 0.2 (until 2.2),
+# slow of 0.3 (until 6.3), fast of 0.4 (until 2.4), fast of 0.5 (until 2.5).
+ROWS = [(0.0, 1), (0.1, 0), (0.2, 1), (0.3, 0), (0.4, 1), (0.5, 1)]
+
+
+def test_first_come_first_served():
+    assert order("fcfs", ROWS) == [0, 1, 2, 3, 4, 5]
+
+
+def test_earliest_deadline_first():
+    assert order("edf", ROWS) == [0, 2, 4, 5, 1, 3]
+    # A slow one of long ago is due before a fast one of now.
+    late = [(0.0, 1), (0.0, 1), (0.0, 1), (0.0, 1), (0.0, 1), (0.1, 0), (4.5, 1)]
+    assert order("edf", late) == [0, 1, 2, 3, 4, 5, 6]
+    assert order("pf", late) == [0, 1, 2, 3, 4, 6, 5]
+
+
+def test_priority_first():
+    assert order("pf", ROWS) == [0, 2, 4, 5, 1, 3]
+
+
+def test_deadline_and_priority_aware():
+    """At 1 s the fast ones are urgent (1.2, 1.4 and 1.5 s left); the first two are served by 3 s.
+    At 3 s the third has expired half a second ago: recently, so it goes last, or severely."""
+    assert order("dpa", ROWS, tau_n_s=60.0, tau_p_s=2.0) == [0, 2, 4, 1, 3, 5]
+    assert order("dpa", ROWS, tau_n_s=0.25, tau_p_s=2.0) == [0, 2, 4, 5, 1, 3]
+    # At 3 s fast ones have just expired and wait for the slow one, and for a fast one of 4.5 s.
+    rows = [(0.0, 1), (0.0, 0), (0.0, 1), (0.0, 1), (0.0, 1), (0.0, 1), (4.5, 1)]
+    assert order("dpa", rows, tau_n_s=60.0, tau_p_s=1.9) == [0, 2, 3, 1, 4, 6, 5]
+
+
+def test_what_is_deferrable_stays_behind():
+    rows = [(0.0, 1), (0.1, 2), (0.2, 0), (0.3, 1)]
+    for scheduler in ("edf", "pf"):
+        assert order(scheduler, rows) == [0, 3, 2, 1]
+
+
+def test_unknown_names_are_refused():
+    with pytest.raises(SimulationError, match="there is no 'lifo'; use fcfs, edf, pf, dpa"):
+        fleet(pool(scheduler="lifo"))
+    with pytest.raises(SimulationError, match="there is no 'wait'; use preempt, fail"):
+        fleet(pool(when_full="wait"))
+    with pytest.raises(SimulationError, match="use fcfs or pf"):
+        fleet(pool(role="prefill", link=KvLink(1.0, 1.0)), pool(role="decode", scheduler="edf"))
+
+
+def test_an_engine_without_preemption_fails_the_newest():
+    """Two of 40 + 20 tokens in memory for 100: the second is lost once both hold 50."""
+    prof = profile(kv=100, budget=128)
+    how = {"duration_s": 60.0}
+    given = trace([0.0, 0.0], 40, 20)
+    lost = simulate(given, fleet(pool(prof, when_full="fail")), Flat([1]), **how)
+    kept = simulate(given, fleet(pool(prof)), Flat([1]), **how)
+    assert lost.requests.outcome.tolist() == [0, REJECTED]
+    assert lost.reject_reasons == {OUT_OF_MEMORY: 1}
+    assert np.isnan(lost.requests.last_token_s[1])
+    assert (kept.reject_reasons, kept.totals.preemptions[0]) == ({}, 1)
+    assert lost.totals.preemptions[0] == 0
+    assert lost.requests.last_token_s[0] == kept.requests.last_token_s[0]
+
+
+def advanced(share, batch):
+    """Eight requests on one instance, limits set at 1.25 s; the state at the end."""
+    given = trace(np.arange(8) / 8, 64, 100)
+    served = fleet(pool(profile(budget=256, kv=2048), maximum=1))
+    s, _ = allocate(given, served, 600.0, 60.0)
+    entry.place(s, np.array([1]))
+    entry.advance(s, 1.25, 1 << 40)
+    before = int(s.instances[0]["running"])
+    entry.limit(s, np.array([batch]), np.array([share]), 1.25)
+    entry.advance(s, 1.75, 1 << 40)
+    after = s.instances[0]["running"], s.instances[0]["kv"]
+    assert entry.advance(s, 500.0, 1 << 40) and s.clock[0]["open"] == 0
+    return before, *after, s
+
+
+def test_limits_hold_from_the_next_iteration_on():
+    before, running, _, s = advanced(1.0, 8)
+    assert (before, running, int(s.pools[0]["preemptions"])) == (8, 8, 0)
+    _, running, kv, s = advanced(0.25, 8)
+    assert kv <= 512 and running < 8 and s.pools[0]["preemptions"] > 0
+    assert s.pools[0]["usable"] == 512
+    _, running, _, s = advanced(1.0, 2)
+    assert (int(running), int(s.pools[0]["preemptions"])) == (8, 0)  # those running stay
+
+
+def test_memory_is_never_limited_below_the_largest_request():
+    *_, s = advanced(0.0, 8)
+    assert s.pools[0]["usable"] == 164
+    *_, s = advanced(1.0, 1_000)
+    assert s.pools[0]["max_batch"] == 8
