@@ -303,7 +303,7 @@ def _own(at: Making, given: words.Own) -> Ready:
 def _driver(
     at: Making, given: words.Proportional | words.HeteroScale, signal: str, target: float | None
 ) -> Proportional:
-    shown = pressure_test(at.study).of(signal) if target is None else target
+    shown = pressure_test(at.study, given.ratio).of(signal) if target is None else target
     return Proportional(signal, shown, **_steady(at, given), name=given.key)
 
 
@@ -335,7 +335,7 @@ def _steady(at: Making, given: Any) -> dict[str, Any]:
 
 def _ratio(at: Making, given: Any) -> Ratio:
     if given.ratio == OBSERVED:
-        tested = pressure_test(at.study)
+        tested = pressure_test(at.study, OBSERVED)
         return Ratio(
             OBSERVED,
             prefill_tps=tested.of("prefill-tps"),

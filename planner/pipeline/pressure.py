@@ -1,9 +1,11 @@
 """The pressure test (methods.md D7; HeteroScale, Algorithm 1): what one instance shows when it
-carries what it was sized for. Those readings are the targets of proportional control."""
+carries what it was sized for; prefill and decode instances together, in their ratio, what they
+carry together. Those readings are the targets of proportional control."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import log
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,9 +13,13 @@ import numpy.typing as npt
 
 from planner.errors import ScenarioError
 from planner.pipeline.flat import fleet_of
+from planner.pipeline.pd_service import USUAL_INSTANCES, Columns, service_of, strictest_split
 from simulation.engine import simulate
+from simulation.errors import SimulationError
 from simulation.fleet import Fleet
+from simulation.pd_ratio import analytic, splits
 from simulation.policies.flat import Flat
+from simulation.policies.ratio import FIXED, OBSERVED
 from simulation.policies.recording import Recording
 from simulation.trace import Trace
 
@@ -24,7 +30,6 @@ FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 REQUESTS = 4_000  # of one test
 WARM_UP = 0.2  # share of the test before anything is read
-MOST = 9  # instances of one role, where prefill and decode are apart
 READ = ("prefill_tps", "decode_tps", "busy", "sm_activity", "ttft_s", "tbt_s")
 SIGNALS = {
     "prefill-tps": "prefill_tps",
@@ -55,16 +60,19 @@ class Pressure:
         return np.where(there, values, values[there].mean())
 
 
-def pressure_test(study: Study) -> Pressure:
-    """One instance of each pool (or a few of both roles in the proportion in which they carry the
-    same load) under Poisson arrivals of the model's own lengths at the rate it was sized for."""
-    if "pressure" not in study.kept:
-        study.kept["pressure"] = _test(study)
-    found: Pressure = study.kept["pressure"]
+def pressure_test(study: Study, ratio: str | float = FIXED) -> Pressure:
+    """One instance of each pool under Poisson arrivals of the model's own lengths at the rate it
+    was sized for. Where prefill and decode are apart, both at once (up to USUAL_INSTANCES of them,
+    no more than run today) at the rate they carry together: at the fleet's ratio where ``ratio`` is
+    ``fixed``, at the best (D2) where it is ``observed``, else at the number it is."""
+    tests = study.kept.setdefault("pressure", {})
+    if ratio not in tests:
+        tests[ratio] = _test(study, ratio)
+    found: Pressure = tests[ratio]
     return found
 
 
-def _test(study: Study) -> Pressure:
+def _test(study: Study, ratio: str | float) -> Pressure:
     index = study.hardware.pool_index
     out = {name: np.full(len(index), np.nan) for name in READ}
     tested: dict[tuple[int, ...], dict[str, FloatArray]] = {}
@@ -72,10 +80,11 @@ def _test(study: Study) -> Pressure:
         for r in range(len(study.hardware.regions)):
             here = [p for p, at in enumerate(index) if at[:2] == (m, r)]
             for group in _groups(study, here):
+                counts, rate = _unit(study, group, ratio)
                 # Regions do not differ in how fast an instance is.
-                kind = (m, *(index[p][2] for p in group))
+                kind = (m, *(index[p][2] for p in group), *counts.tolist())
                 if kind not in tested:
-                    tested[kind] = _readings(study, group)
+                    tested[kind] = _readings(study, group, counts, rate)
                 for name in READ:
                     out[name][group] = tested[kind][name]
     return Pressure(out)
@@ -98,13 +107,43 @@ def _groups(study: Study, pools: list[int]) -> list[list[int]]:
     return [[p] for p in by_role["both"]] + pairs
 
 
-def _readings(study: Study, group: list[int]) -> dict[str, FloatArray]:
-    index, theta = study.hardware.pool_index, study.sizes.theta_tps
+def _unit(study: Study, group: list[int], ratio: str | float) -> tuple[IntArray, float]:
+    """Instances of each of ``group`` to test, and the requests/s that they carry."""
+    index, hardware = study.hardware.pool_index, study.hardware
     m = index[group[0]][0]
-    each = np.array([theta[m, index[p][2]] for p in group])
-    counts = _even(each)
+    each = np.array([study.sizes.theta_tps[m, index[p][2]] for p in group])
+    mean = float(study.traffic.lengths[m][0].mean())
+    if len(group) == 1:
+        return np.ones(1, np.int64), float(each[0]) / mean
+    columns = Columns(*(index[p][2] for p in group))
+    lengths = study.traffic.lengths[m]
+    try:
+        if ratio == OBSERVED:
+            best = strictest_split(hardware, m, columns, lengths, USUAL_INSTANCES)[1]
+            return np.array([best.prefill, best.decode], np.int64), best.max_rps
+        today = study.pools(study.today)[group]
+        if ratio == FIXED:  # as simulation.policies.ratio begins
+            ratio = float(today[0] / today[1]) if today.all() else 1.0
+        total = int(np.clip(today.sum(), 2, USUAL_INSTANCES))
+        pair = min(splits(total), key=lambda one: abs(log(one[0] / one[1] / float(ratio))))
+        rate = min(
+            analytic(service_of(hardware, m, columns, lengths, tier), *pair).max_rps
+            for tier in hardware.tiers
+            if not tier.deferrable
+        )
+    except SimulationError:
+        pair, rate = (1, 1), 0.0
+    counts = np.array(pair, np.int64)
+    # Where the closed forms see nothing carried, the sizes of one instance by itself.
+    return counts, rate or float((each * counts).min()) / mean
+
+
+def _readings(
+    study: Study, group: list[int], counts: IntArray, rate: float
+) -> dict[str, FloatArray]:
+    index = study.hardware.pool_index
+    m = index[group[0]][0]
     isl, osl = study.traffic.lengths[m]
-    rate = float((each * counts).min()) / float(isl.mean())
     rng = np.random.default_rng([study.scenario.seed, 7])
     drawn = rng.integers(0, len(isl), REQUESTS)
     arrival = np.cumsum(rng.exponential(1 / rate, REQUESTS))
@@ -138,20 +177,3 @@ def _readings(study: Study, group: list[int]) -> dict[str, FloatArray]:
     return {
         name: value / counts if name.endswith("_tps") else value for name, value in means.items()
     }
-
-
-def _even(each: FloatArray) -> IntArray:
-    """Few instances of each role that carry about the same: within ``MOST`` of either."""
-    if len(each) == 1:
-        return np.ones(1, np.int64)
-    found = np.ones(2, np.int64)
-    best = np.inf
-    for prefill in range(1, MOST + 1):
-        for decode in range(1, MOST + 1):
-            carries = np.array([prefill, decode]) * each
-            uneven = float(carries.max() / carries.min()) - 1
-            # A little unevenness is worth fewer instances to simulate.
-            if uneven + 0.01 * (prefill + decode) < best:
-                best = uneven + 0.01 * (prefill + decode)
-                found = np.array([prefill, decode], np.int64)
-    return found

@@ -37,7 +37,7 @@ class Coordinated:
         self._fleet: Fleet | None = None
         self._ends: Endpoints | None = None
         self.services: list[Service] = []
-        self._cooling = Cooling(0, self.stability)
+        self.cooling = Cooling(0, self.stability)
 
     @property
     def name(self) -> str:
@@ -50,7 +50,7 @@ class Coordinated:
     def reset(self, fleet: Fleet) -> IntArray:
         self._fleet, self._ends = fleet, Endpoints(fleet)
         self.services = services(fleet)
-        self._cooling = Cooling(len(self.services), self.stability)
+        self.cooling = Cooling(len(self.services), self.stability)
         self.ratio.reset(fleet, self.services)
         return initial_counts(fleet)
 
@@ -62,12 +62,12 @@ class Coordinated:
             pools = self.driving(service)
             now = int(present[list(pools)].sum())
             direction, wanted = self.wanted(i, observation)
-            if (wanted - now) * direction > 0 and self._cooling.allows(
+            if (wanted - now) * direction > 0 and self.cooling.allows(
                 i, direction, observation.time_s
             ):
                 self._set(targets, i, service, wanted, direction)
                 if (targets != present)[list(service.pools)].any():
-                    self._cooling.acted(i, observation.time_s)
+                    self.cooling.acted(i, observation.time_s)
             elif service.paired:
                 self._rebalance(targets, i, service)
         return Actions(targets, soft_s=self.stability.soft_s)
@@ -102,8 +102,11 @@ class Coordinated:
             if not leads:
                 continue
             follows = follower(i, leads)
-            # Rounding alone makes small counts differ by one; that is no drift.
-            if follows - there > max(1.0, self.stability.theta_in * follows):
+            # Counts are whole: at 3 prefill to 1 decode, 7 prefill have 3 decode, for which there
+            # would be 9. What one instance less asks for is rounding, and no drift.
+            rounded = follower(i, leads - 1) if leads > 1 else 0
+            short = follows - there
+            if there <= rounded and short > max(1.0, self.stability.theta_in * follows):
                 self._reach(targets, other, follows)
 
     def _follower(self, i: int, service: Service, drives: int) -> tuple[tuple[int, ...], int]:

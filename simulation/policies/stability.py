@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from math import ceil, floor
 
 import numpy as np
+import numpy.typing as npt
 
 OUT, STAY, IN = 1, 0, -1
 ROUNDING = 1e-9  # a product that is whole but for its last bits counts as whole
@@ -46,6 +47,15 @@ class Cooling:
 
     def acted(self, i: int, time_s: float) -> None:
         self._last[i] = time_s
+
+    def share(self, other: Cooling) -> None:
+        """From now on one record of actions for both, each with its own waits."""
+        self._last = other._last
+
+    @property
+    def last_s(self) -> npt.NDArray[np.float64]:
+        """When each service last acted, ``[services]``; -inf for never."""
+        return self._last
 
 
 def direction_of(expected: float, present: int, stability: Stability) -> int:

@@ -127,6 +127,24 @@ def test_the_pressure_test_reads_what_one_instance_was_sized_for(mixed: Study) -
     assert pressure_test(mixed) is found  # once for all policies
 
 
+def test_prefill_and_decode_are_pressed_together_in_their_ratio(apart: Study) -> None:
+    pools = {pool.role: p for p, pool in enumerate(apart.hardware.fleet(apart.today).pools)}
+    isl, osl = apart.traffic.lengths[0]
+    for ratio, wanted in (("fixed", None), (1.0, 1.0), (3.0, 3.0)):
+        found = pressure_test(apart, ratio)
+        # All prompts of the one side are the answers of the other.
+        taken = found.readings["prefill_tps"][pools["prefill"]] / isl.mean()
+        given = found.readings["decode_tps"][pools["decode"]] / osl.mean()
+        if wanted is None:
+            today = apart.pools(apart.today)
+            wanted = today[pools["prefill"]] / today[pools["decode"]]
+        assert given / taken == pytest.approx(wanted, rel=0.25)
+        assert 0.2 < found.of("prefill-gpu")[pools["prefill"]] <= 1 or wanted > 1
+    best = pressure_test(apart, "observed")
+    either = (best.of("prefill-gpu")[pools["prefill"]], best.of("decode-gpu")[pools["decode"]])
+    assert max(either) > 0.5
+
+
 def test_deferred_plans_start_with_the_plan_and_stay_within_it(mixed: Study) -> None:
     at_once, deferred = played(mixed, "lt-i"), played(mixed, "lt-u")
     np.testing.assert_array_equal(at_once.plan.target, deferred.plan.target)

@@ -71,6 +71,14 @@ def test_missing_prefill_instances_are_brought_back():
     assert asked(policy, 120.0, [3, 4], decode_tps=[0, 400]) == [3, 4]  # one off is rounding
 
 
+def test_what_rounding_leaves_is_no_drift():
+    policy = ready(Proportional("prefill-tps", 100.0, AT_ONCE), split(9, 3))
+    # Seven prefill need three decode, for whom there could be nine.
+    assert asked(policy, 60.0, [9, 3], prefill_tps=[700, 0]) == [7, 3]
+    assert asked(policy, 120.0, [7, 3], prefill_tps=[700, 0]) == [7, 3]
+    assert asked(policy, 180.0, [4, 3], prefill_tps=[400, 0]) == [9, 3]  # five were lost
+
+
 def test_cooling_by_direction_and_hysteresis():
     how = Stability(theta_out=0.1, theta_in=0.3, cool_out_s=100.0, cool_in_s=300.0)
     policy = ready(Proportional("decode-tps", 100.0, how), fleet(pool(initial=10)))
@@ -166,6 +174,17 @@ def test_safety_layer_only_adds():
     assert asked(both(), 60.0, 10, decode_tps=500, ttft_s=0.9, tbt_s=0.01) == [11]
     assert asked(both(), 60.0, 10, decode_tps=500, ttft_s=0.1, tbt_s=0.2) == [12]
     assert asked(both(), 60.0, 10, decode_tps=1500, ttft_s=2.0, tbt_s=0.01) == [15]
+
+
+def test_what_safety_adds_stays_for_the_drivers_wait():
+    how = Stability(cool_out_s=0.0, cool_in_s=300.0)
+    driver, layer = Proportional("decode-tps", 100.0, how), Feedback("ttft", 1.0, stability=how)
+    policy = ready(Combined(driver, (layer,)), fleet(pool(initial=10)))
+    assert asked(policy, 60.0, 10, decode_tps=1000, ttft_s=1.2) == [12]
+    calm = {"starting": 2, "decode_tps": 500, "ttft_s": 0.2}
+    assert asked(policy, 120.0, 10, **calm) == [12]
+    assert asked(policy, 359.0, 10, **calm) == [12]
+    assert asked(policy, 360.0, 10, **calm) == [5]
 
 
 def kv(initial=10, **how):
