@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 
-NAMES = ("sageserve",)
+NAMES = ("heteroscale", "sageserve")
 
 
 def main() -> None:

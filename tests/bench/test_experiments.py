@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
-from bench.experiments import sageserve, svg
+from bench.experiments import heteroscale, sageserve, svg
 from bench.experiments.sageserve import ARRIVALS, HISTORY_DAYS, Day
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -43,3 +45,27 @@ def test_the_day_is_the_busiest_that_has_days_before_it(tmp_path: Path) -> None:
 
 def test_every_figure_of_theirs_has_one_of_ours_beside_it() -> None:
     assert set(sageserve.THEIRS) <= {"reactive", *sageserve.STRATEGIES}
+
+
+def test_heteroscales_pieces_on_two_hours_of_little_traffic(tmp_path: Path) -> None:
+    if not ARRIVALS.exists():
+        pytest.skip(f"real data absent: {ARRIVALS.name}")
+    one = heteroscale.service(Day(tmp_path, 0.1), (6.0, 8.0))
+    peak = heteroscale.load_of(one.study, 900.0).max()
+    assert one.flat[0] == np.ceil(one.flat[1] * one.ratio - 1e-9)
+    assert (one.flat * one.theta_tps >= peak * (1 - 1e-9)).all()
+    found: dict[str, Any] = {"hours": (6.0, 8.0), "drawn": {}}
+    found["policies"] = heteroscale.policies(one, ["flat", "decode-tps"], found)
+    flat, driven = (found["policies"][name] for name in ("flat", "decode-tps"))
+    assert flat["saved"] == 0 and flat["turns"] == flat["out"] == 0
+    assert driven["saved"] == pytest.approx(1 - driven["gpu_hours"] / flat["gpu_hours"], abs=1e-3)
+    assert found["signals"]["load"] == {
+        "correlation": 1.0, "calm_over_busy": found["signals"]["load"]["calm_over_busy"]
+    }  # fmt: skip
+    assert set(found["signals"]) == {"load", "ttft", "tbt", *heteroscale.PROPORTIONAL}
+    assert found["signals"]["prefill-tps"]["correlation"] > 0.9  # what arrives is computed
+
+
+def test_turns_are_changes_of_direction() -> None:
+    steps = np.array([[2, 1], [0, 0], [0, -1], [-1, 0], [1, 0], [1, -1]])
+    assert heteroscale.turns(steps) == 2
