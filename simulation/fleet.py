@@ -88,6 +88,8 @@ class Pool:
     when_full: str = "preempt"  # of WHEN_FULL: what happens as KV memory runs out while decoding
     tiers: tuple[str, ...] | None = None  # whose requests it takes; None: all
     start_up: StartUp | None = None  # None: ``startup_s``, a minute for what was lent out
+    spot: bool = False  # rented as spot: not its own to lend out
+    reclaims_per_hour: float = 0.0  # of a spot instance: its provider takes it back
     architecture: str = ""  # models of the same one swap weights faster; empty: like no other
 
     @property

@@ -15,6 +15,7 @@ import numpy as np
 from planner.optimizer.figures import by_row
 from planner.optimizer.highs import configured, load, run
 from planner.optimizer.model import build
+from planner.optimizer.objective import price
 from planner.optimizer.problem import FEASIBLE, OPTIMAL, IntArray, PlanningProblem, WindowPlan
 from planner.optimizer.solvers import as_arrays
 from planner.optimizer.window import solve_window
@@ -56,6 +57,8 @@ def worth_of_capacity(
         able = (problem.theta_tps > 0) & (problem.rows == row)
         if not able.any():
             continue
+        if not np.all(price(problem)[:, region][able] > 0):
+            continue  # a type that the region does not have, nor a price for it
         step = int(problem.gpus_per_instance[able].max())
         if problem.capacity_gpus[region, row] - used[region, row] < step:
             dual = float(duals[region, row]) * step

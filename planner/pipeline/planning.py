@@ -191,14 +191,32 @@ def schedule(plan: ScalingPlan, window: Window) -> tuple[FloatArray, IntArray]:
     and held until it ends: at any time the largest target among the period that runs and those
     already asked for. Requests fall on a control instant, never before what they rest on is known.
     """
+    times, wanted = _in_force(plan, window)
+    return times, _most(plan.target, wanted)
+
+
+def scheduled_lending(plan: ScalingPlan, window: Window) -> IntArray | None:
+    """How many of the targets of ``schedule`` are lent out, ``[t, l, r, g]``: those that neither
+    the period that runs nor one already asked for serves with. None where nothing may be lent."""
+    if plan.lent is None:
+        return None
+    _, wanted = _in_force(plan, window)
+    return _most(plan.target, wanted) - _most(plan.target - plan.lent, wanted)
+
+
+def _in_force(plan: ScalingPlan, window: Window) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
+    """Times at which what is asked for changes, and the periods it is asked for, ``[t, p]``."""
     starts = plan.period_start_s - window.start_s
     on_control = np.floor((starts - window.lead_s) / CONTROL_S + 1e-9) * CONTROL_S
     asked = np.maximum(on_control, window.origins_s - window.start_s).clip(0.0, starts)
     times = np.unique(np.concatenate([starts, asked]))
     ends = np.append(starts[1:], np.inf)
-    wanted = (asked <= times[:, None]) & (times[:, None] < ends)
-    held = np.where(wanted[..., None, None, None], plan.target, 0)
-    return times, held.max(axis=1)
+    return times, (asked <= times[:, None]) & (times[:, None] < ends)
+
+
+def _most(counts: IntArray, wanted: npt.NDArray[np.bool_]) -> IntArray:
+    most: IntArray = np.where(wanted[..., None, None, None], counts, 0).max(axis=1)
+    return most
 
 
 def _deferrable_tps(hardware: Hardware, traffic: Traffic, window: Window) -> FloatArray:

@@ -13,7 +13,14 @@ from planner.errors import ScenarioError
 from planner.optimizer.problem import ScalingPlan
 from planner.pipeline.flat import fleet_of, smallest_flat
 from planner.pipeline.forecasts import by_model_and_region, interactive
-from planner.pipeline.planning import CONTROL_S, Planned, plan_load, plan_window, schedule
+from planner.pipeline.planning import (
+    CONTROL_S,
+    Planned,
+    plan_load,
+    plan_window,
+    schedule,
+    scheduled_lending,
+)
 from planner.pipeline.pressure import pressure_test
 from planner.pipeline.progress import Progress, part
 from planner.scenario.own import own_policy
@@ -114,7 +121,14 @@ def _planned(at: Making, given: words.Planned) -> Ready:
 
 def _scheduled(at: Making, key: str, plan: ScalingPlan, shown: ScalingPlan | None) -> Ready:
     times, targets = schedule(plan, at.study.window)
-    policy = Scheduled(times, at.study.pools(targets), name=key, interval_s=CONTROL_S)
+    lent = scheduled_lending(plan, at.study.window)
+    policy = Scheduled(
+        times,
+        at.study.pools(targets),
+        name=key,
+        interval_s=CONTROL_S,
+        lent=None if lent is None else at.study.pools(lent),
+    )
     return replace(_on(at, policy, at.study.pools(plan.target[0])), plan=shown, after=0.5)
 
 

@@ -65,7 +65,7 @@ def problem(
         budget_usd=_limit(limits.usd_per_hour),
         carbon_kg=_limit(limits.carbon_kg_per_hour),
         churn=_limit(limits.changes_per_period),
-        **_shared(hardware),
+        **_shared(scenario, hardware),
     )
 
 
@@ -120,9 +120,14 @@ def _limit(given: float | None) -> float:
     return np.inf if given is None else given
 
 
-def _shared(hardware: Hardware) -> dict[str, Any]:
+def _shared(scenario: Scenario, hardware: Hardware) -> dict[str, Any]:
     """What the program must know where columns draw on the same GPUs or have a role."""
     if hardware.one_each:
         return {}
-    names = tuple(gpu.name for gpu in hardware.gpu_types)
-    return {"types": hardware.types, "type_names": names, "stages": hardware.stages}
+    return {
+        "types": hardware.types,
+        "type_names": hardware.type_names,
+        "stages": hardware.stages,
+        "spot": hardware.spot,
+        "spot_share": scenario.objective.spot_share,
+    }

@@ -110,7 +110,13 @@ def size_lengths(
     theta = np.zeros((len(hardware.models), len(hardware.gpus)))
     found: dict[tuple[int, int], tuple[str, Capacity]] = {}
     notes: list[str] = []
-    for done, (m, g) in enumerate(hardware.profiles):
+    alike: dict[tuple[int, int, str], int] = {}  # spot instances are as fast as owned ones
+    for done, ((m, g), profile) in enumerate(hardware.profiles.items()):
+        first = alike.setdefault((m, id(profile), hardware.columns[g].role), g)
+        if first != g:
+            if (m, first) in found:
+                found[m, g], theta[m, g] = found[m, first], theta[m, first]
+            continue
         what = f"{hardware.models[m].name} on {hardware.columns[g].label}"
         progress(done / len(hardware.profiles), f"Sizing {what}")
         try:

@@ -143,7 +143,7 @@ def together(scenario: Scenario, hardware: Hardware, asked: Asked) -> HorizonPro
         period_s,
         names=asked.names,
         lead=whole,
-        lend_usd=None if lend is None else lend * first.usd_per_hour,
+        lend_usd=None if lend is None else lend * first.usd_per_hour * ~hardware.spot,
         budget_usd=np.inf if limits.usd is None else limits.usd,
         carbon_kg=np.inf if limits.carbon_kg is None else limits.carbon_kg,
         churn=np.inf if limits.changes is None else limits.changes,

@@ -302,7 +302,7 @@ def _replayed(comparison: PolicyComparison) -> dict[str, pl.DataFrame]:
 
 def study_of(scenario: Scenario, traces: Traces, known: Known, progress: Progress) -> Study:
     """Hardware, traffic, sizes and requests of a scenario's window."""
-    hardware = build_hardware(scenario, known)
+    hardware = build_hardware(scenario, known, spot=True)
     progress(0.0, "Reading the traffic")
     traffic = build_traffic(scenario, traces)
     window = resolve_window(scenario, traffic.demand, traffic.clock)

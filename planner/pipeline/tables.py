@@ -102,6 +102,7 @@ def plan_table(plan: ScalingPlan, hardware: Hardware, theta_tps: FloatArray) -> 
                     "gpu": hardware.gpus[g].name,
                     "tp": tp,
                     "role": hardware.role(g),
+                    "market": hardware.market(g),
                     "arrangement": hardware.arrangement(m, g),
                     "current": current,
                     "delta": target - current,

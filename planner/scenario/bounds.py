@@ -28,8 +28,8 @@ def bounds(
     """Minimum, maximum, present and lent instances, each ``[l, r, g]``.
 
     The scenario's minimum per model and region falls to the cheapest arrangement there, of prefill
-    and of decode where the two are apart. A prefill pool that can have no decode pool beside it
-    has no room, nor the other way round.
+    and of decode where the two are apart, and to spot only where there is nothing else. A prefill
+    pool that can have no decode pool beside it has no room, nor the other way round.
     """
     models = [model.name for model in scenario.models]
     regions = [region.name for region in scenario.regions]
@@ -49,19 +49,24 @@ def bounds(
     for m in range(shape[0]):
         for r in range(shape[1]):
             for group in _stages(by_role, maximum[m, r]):
-                cheapest = min(group, key=lambda g: price[r, g] * profiles[m, g].tp)
+                cheapest = min(
+                    group, key=lambda g: (columns[g].spot, price[r, g] * profiles[m, g].tp)
+                )
                 minimum[m, r, cheapest] = min(scenario.fleet.minimum, maximum[m, r, cheapest])
     if not scenario.fleet.today:
         return minimum, maximum, None, None
     today, lent = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
     for row in scenario.fleet.today:
+        if row.spot and not any(column.spot for column in columns):
+            continue  # a fleet without what is rented as spot
         m = models.index(row.model)
         at = (m, regions.index(row.region), column_of(row, m, columns, sections, profiles))
         lent[at] = row.lent or 0
         held = row.replicas + int(lent[at])
         if held > maximum[at]:
             raise ScenarioError(
-                f"fleet.today: {held} replicas of {row.model} on {row.gpu} in {row.region} "
+                f"fleet.today: {held} {'spot ' if row.spot else ''}replicas of {row.model} on "
+                f"{row.gpu} in {row.region} "
                 f"are more than the {maximum[at]} that fit; raise the region's capacity."
             )
         today[at] = row.replicas
@@ -88,7 +93,11 @@ def column_of(
 ) -> int:
     """The column a row of ``fleet.today`` means; raises ScenarioError where it fits none or
     several."""
-    of_gpu = [g for (model, g), section in sections.items() if (model, section.gpu) == (m, row.gpu)]
+    of_gpu = [
+        g
+        for (model, g), section in sections.items()
+        if (model, section.gpu, columns[g].spot) == (m, row.gpu, row.spot)
+    ]
     found = [
         g
         for g in of_gpu

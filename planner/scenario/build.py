@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,13 +10,22 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.scenario.bounds import bounds
-from planner.scenario.columns import SHOWN, STAGES, Column, arrangement, columns_of, with_role
+from planner.scenario.columns import (
+    SHOWN,
+    STAGES,
+    Column,
+    arrangement,
+    columns_of,
+    spot_name,
+    with_role,
+    with_spot,
+)
 from planner.scenario.faults import faults_of
 from planner.scenario.known import NOTHING, Known
 from planner.scenario.links import links_of
-from planner.scenario.places import price_of, region_of
+from planner.scenario.places import price_of, region_of, spot_price_of
 from planner.scenario.power import host_of, power_at_load, power_facts
-from planner.scenario.schema import Fault, Profile, Scenario, Serving, Starts
+from planner.scenario.schema import Fault, Profile, Scenario, Serving, Spot, Starts
 from planner.scenario.specs import gpu_of, model_of
 from planner.scenario.speeds import speed_of
 from simulation.fleet import Fleet, KvLink, Pool, Region, Routing, Tier
@@ -26,6 +36,7 @@ from simulation.starting import Registration, StartUp
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 AFTER_PREFILL = {"fcfs": "fcfs", "edf": "fcfs", "pf": "pf", "dpa": "pf"}  # schedulers of decodes
+NO_SPOT = Spot(capacity=0)
 FAR_S = 0.030  # between regions that state no latency: continental, SageServe section 7.1 has < 0.5
 
 
@@ -37,7 +48,7 @@ class Hardware:
     models: tuple[ModelSpec, ...]
     gpus: tuple[GpuSpec, ...]  # [g] of each column
     columns: tuple[Column, ...]  # [g]
-    gpu_types: tuple[GpuSpec, ...]  # [t]
+    gpu_types: tuple[GpuSpec, ...]  # [t]; those offered as spot again at the end
     regions: tuple[Region, ...]
     tiers: tuple[Tier, ...]
     profiles: dict[tuple[int, int], Speed]  # by (l, g); absent: does not run there
@@ -58,6 +69,7 @@ class Hardware:
     faults: tuple[Fault, ...]  # in the scenario's words
     retries: int  # of a request whose instance fails
     routing: Routing
+    reclaims_per_hour: FloatArray  # [r, g] of a spot instance
     provenance: tuple[tuple[str, Provenance], ...]  # what, where from
 
     def _start_up(self, m: int, r: int, g: int) -> StartUp | None:
@@ -91,14 +103,33 @@ class Hardware:
 
     @property
     def one_each(self) -> bool:
-        """Whether every column is its own GPU type and every instance does all."""
-        return len(self.columns) == len(self.gpu_types) and not self.stages.any()
+        """Whether every column is its own GPU type, owned, and every instance does all."""
+        alone = len(self.columns) == len(self.gpu_types)
+        return alone and not self.stages.any() and not self.spot.any()
 
     def arrangement(self, m: int, g: int) -> str:
         """Model ``m`` on column ``g`` for a table: "8 x H100, fp8", with its role where it has
         one."""
         name = arrangement(self.sections[m, g], self.profiles[m, g])
-        return with_role(name, self.columns[g].role)
+        name = with_role(name, self.columns[g].role)
+        return spot_name(name) if self.columns[g].spot else name
+
+    @property
+    def spot(self) -> npt.NDArray[np.bool_]:
+        """Columns that may be taken back at short notice, ``[g]``."""
+        return np.array([column.spot for column in self.columns], np.bool_)
+
+    @property
+    def type_names(self) -> tuple[str, ...]:
+        """Rows of capacity as sentences call them, ``[t]``."""
+        spot = {column.gpu for column in self.columns if column.spot}
+        return tuple(
+            spot_name(gpu.name) if t in spot else gpu.name for t, gpu in enumerate(self.gpu_types)
+        )
+
+    def market(self, g: int) -> str:
+        """As documents name it: owned or spot."""
+        return "spot" if self.columns[g].spot else "owned"
 
     def carries(self, counts: IntArray, theta_tps: FloatArray) -> float:
         """Input tokens/s that ``counts`` ``[g]`` of one model serve at ``theta_tps`` ``[g]`` each:
@@ -140,6 +171,8 @@ class Hardware:
                 role=self.columns[g].role,
                 architecture=self.architectures[m],
                 start_up=self._start_up(m, r, g),
+                spot=self.columns[g].spot,
+                reclaims_per_hour=float(self.reclaims_per_hour[r, g]),
                 **self._serving(m, g),
                 link=self.links.get((m, g)),
             )
@@ -157,8 +190,9 @@ class Hardware:
         )
 
 
-def build_hardware(scenario: Scenario, known: Known = NOTHING) -> Hardware:
+def build_hardware(scenario: Scenario, known: Known = NOTHING, *, spot: bool = False) -> Hardware:
     """Everything but the traffic; ``known`` are the user's own facts that the scenario names.
+    With ``spot`` the GPUs that regions offer as spot are there too.
 
     Raises ScenarioError naming what is unknown and what is known.
     """
@@ -183,13 +217,27 @@ def build_hardware(scenario: Scenario, known: Known = NOTHING) -> Hardware:
     at = list(zip(places, where, strict=True))
     profiles = dict(zip(at, speeds, strict=True))
     sections = dict(zip(at, scenario.profiles, strict=True))
-    regions, capacity, price = [], [], []
+    offered = _offered(scenario, names) if spot else []
+    beside = with_spot(
+        columns, {names.index(name): len(names) + i for i, name in enumerate(offered)}
+    )
+    for new, (g, _) in enumerate(beside, len(columns)):
+        for m in [m for m, own in profiles if own == g]:
+            profiles[m, new], sections[m, new] = profiles[m, g], sections[m, g]
+    columns = (*columns, *(column for _, column in beside))
+    types = (*types, *(types[names.index(name)] for name in offered))
+    regions, capacity, price, reclaims = [], [], [], []
     for part in scenario.regions:
         regions.append(region_of(part, facts))
+        on_spot = [part.spot.get(name, NO_SPOT) for name in offered]
         capacity.append([part.capacity.get(name, 0) for name in names])
+        capacity[-1] += [offer.capacity for offer in on_spot]
         price.append([price_of(part, name, facts) for name in names])
+        price[-1] += [spot_price_of(part, name, facts) for name in offered]
+        reclaims.append([0.0] * len(names) + [o.reclaims_per_instance_hour for o in on_spot])
     capacity_gpus = np.array(capacity, dtype=np.int64)
-    usd_per_gpu_hour = np.array(price, np.float64)[:, [column.gpu for column in columns]]
+    held = [column.gpu for column in columns]
+    usd_per_gpu_hour = np.array(price, np.float64)[:, held]
     minimum, maximum, today, lent = bounds(
         scenario, columns, sections, profiles, capacity_gpus, usd_per_gpu_hour
     )
@@ -230,9 +278,15 @@ def build_hardware(scenario: Scenario, known: Known = NOTHING) -> Hardware:
         registration=Registration(gate.ratio, gate.tolerance) if gate else None,
         faults=tuple(scenario.faults),
         retries=scenario.fleet.retries,
+        reclaims_per_hour=np.array(reclaims, np.float64)[:, held],
         routing=Routing(**scenario.fleet.routing.model_dump()),
         provenance=tuple(facts),
     )
+
+
+def _offered(scenario: Scenario, names: Sequence[str]) -> list[str]:
+    """GPU types that some region offers as spot."""
+    return [name for name in names if any(name in region.spot for region in scenario.regions)]
 
 
 def serving_of(scenario: Scenario) -> tuple[Serving, ...]:

@@ -2,13 +2,14 @@
 
 Where every model has one profile on a GPU type, the type itself is the column. Where a model has
 several (variants by tensor parallelism or precision, C5; a prefill and a decode pool, D1), each is
-a column of its own, and columns of one type draw on the same GPUs.
+a column of its own, and columns of one type draw on the same GPUs. Where a region offers a type as
+spot, its columns are there twice: spot GPUs are a type of their own, after all others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from planner.scenario.schema import Profile
 from simulation.performance.profile import Profile as Speed
@@ -27,6 +28,7 @@ class Column:
     tp: int | None
     role: str
     label: str
+    spot: bool = False
 
 
 def columns_of(
@@ -51,6 +53,20 @@ def columns_of(
                 where[i] = len(columns)
             columns.append(Column(gpus.index(gpu), tp, role, with_role(name, role)))
     return tuple(columns), where
+
+
+def with_spot(columns: Sequence[Column], rows: Mapping[int, int]) -> list[tuple[int, Column]]:
+    """Spot columns beside ``columns``, each with the place of the owned one that it is like;
+    ``rows`` says which row of capacity holds the spot GPUs of a type."""
+    return [
+        (g, replace(column, gpu=rows[column.gpu], label=spot_name(column.label), spot=True))
+        for g, column in enumerate(columns)
+        if column.gpu in rows
+    ]
+
+
+def spot_name(name: str) -> str:
+    return f"{name}, spot"
 
 
 def with_role(name: str, role: str) -> str:

@@ -20,7 +20,8 @@ Path = tuple[str | int, ...]
 
 
 def faults_of(given: Sequence[faults.Fault], pools: Sequence[Pool]) -> tuple[Fault, ...]:
-    """Faults of a fleet with ``pools``, whatever a policy has made of those of the scenario."""
+    """Faults of a fleet with ``pools``, whatever a policy has made of those of the scenario; spot
+    instances are lost at the rate at which they are taken back."""
     found: list[Fault] = []
     for one in given:
         if isinstance(one, faults.Outage):
@@ -37,6 +38,9 @@ def faults_of(given: Sequence[faults.Fault], pools: Sequence[Pool]) -> tuple[Fau
             found.append(RandomCrashes(one.per_instance_hour, where))
         else:
             found.append(FailedStarts(one.probability, tuple(one.nth), where))
+    for rate in sorted({pool.reclaims_per_hour for pool in pools} - {0.0}):
+        taken = tuple(p for p, pool in enumerate(pools) if pool.reclaims_per_hour == rate)
+        found.append(RandomCrashes(rate, taken))
     return tuple(found)
 
 

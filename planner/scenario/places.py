@@ -72,6 +72,25 @@ def price_of(section: RegionSection, gpu: str, facts: Facts) -> float:
     )
 
 
+def spot_price_of(section: RegionSection, gpu: str, facts: Facts) -> float:
+    """USD per hour of one GPU as spot; 0 where none is on offer. Raises ScenarioError."""
+    offer = section.spot.get(gpu)
+    if offer is None:
+        return 0.0
+    what = f"Spot price of {gpu} in {section.name}"
+    if offer.usd_per_gpu_hour is not None:
+        facts.append((what, GIVEN))
+        return offer.usd_per_gpu_hour
+    like, known_as = _like(section), gpu_known_as(gpu)
+    if like is not None and known_as in like.spot_usd_per_gpu_hour:
+        facts.append((what, like.sources[f"spot {known_as}"]))
+        return like.spot_usd_per_gpu_hour[known_as]
+    raise ScenarioError(
+        f"regions: {section.name} has no spot price for {gpu}; add usd_per_gpu_hour to its spot, "
+        "or 'like' with a built-in region that has one."
+    )
+
+
 def _like(section: RegionSection) -> catalogue.CatalogueRegion | None:
     if not section.like:
         return None

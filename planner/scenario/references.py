@@ -42,6 +42,8 @@ def references(scenario: Scenario) -> list[tuple[Path, str]]:
     for i, region in enumerate(scenario.regions):
         for other in region.latency_ms:
             known(("regions", i, "latency_ms", other), "region", other, regions)
+        for name in region.spot:
+            known(("regions", i, "spot", name), "GPU", name, gpus)
         if not gpus & set(region.capacity):
             problems.append(
                 (("regions", i, "capacity"), "none of these GPUs has a profile in this scenario")
@@ -65,6 +67,10 @@ def references(scenario: Scenario) -> list[tuple[Path, str]]:
         known((*at, "model"), "model", replicas.model, models)
         known((*at, "region"), "region", replicas.region, regions)
         known((*at, "gpu"), "GPU", replicas.gpu, gpus)
+        offers = {region.name: region.spot for region in scenario.regions}
+        if replicas.spot and replicas.gpu not in offers.get(replicas.region, {}):
+            words = f"region {replicas.region!r} does not offer {replicas.gpu} as spot; add it "
+            problems.append(((*at, "spot"), words + "there under spot, or leave this out"))
         if replicas.maximum is not None and replicas.maximum < (replicas.minimum or 0):
             problems.append(((*at, "maximum"), "the maximum is below the minimum; raise it"))
         if replicas.lent and scenario.fleet.starts is None:

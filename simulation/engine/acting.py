@@ -11,6 +11,8 @@ from simulation.errors import SimulationError
 from simulation.fleet import Fleet
 from simulation.policies.base import Actions
 
+ALL = np.iinfo(np.int64).max
+
 
 def place(s: State, fleet: Fleet, wanted: npt.NDArray[np.int64]) -> None:
     """The instances of time 0, shape ``[pools]``."""
@@ -29,7 +31,15 @@ def act(s: State, fleet: Fleet, asked: Actions, now: float) -> None:
     lend = np.zeros(len(fleet.pools), np.bool_) if asked.lend is None else asked.lend
     if not 0 <= asked.soft_s < np.inf:
         raise SimulationError("A policy's soft_s must be a number of seconds >= 0.")
-    entry.scale(s, targets, float(asked.soft_s), _of_pools(lend, np.bool_, fleet, "lend"), now)
+    keep = np.full(len(fleet.pools), ALL) if asked.keep_lent is None else asked.keep_lent
+    entry.scale(
+        s,
+        targets,
+        float(asked.soft_s),
+        _of_pools(lend, np.bool_, fleet, "lend"),
+        _of_pools(keep, np.int64, fleet, "keep_lent"),
+        now,
+    )
 
 
 def _limit(s: State, fleet: Fleet, asked: Actions, now: float) -> None:

@@ -57,10 +57,10 @@ def _entries(stamp: int) -> tuple[Callable[..., Any], ...]:
             place_all(borrowed(s), targets)
 
     @cached_kernel
-    def scale(s: Any, targets: Any, soft_s: float, lend: Any, t: float) -> None:
+    def scale(s: Any, targets: Any, soft_s: float, lend: Any, keep: Any, t: float) -> None:
         """Apply a policy's targets at ``t``."""
         if stamp != 0:
-            apply_targets(borrowed(s), targets, soft_s, lend, t)
+            apply_targets(borrowed(s), targets, soft_s, lend, keep, t)
 
     @cached_kernel
     def speed(s: Any, factors: Any, t: float) -> None:

@@ -10,7 +10,14 @@ from simulation.compiled import kernel
 from simulation.engine.accounting import settle
 from simulation.engine.heaps import schedule
 from simulation.engine.loop import flush_opened
-from simulation.engine.starting import place_first, place_lent, register, retire, start
+from simulation.engine.starting import (
+    place_first,
+    place_lent,
+    register,
+    retire,
+    start,
+    take_off_lent,
+)
 from simulation.engine.waiting import interrupt
 from simulation.lifecycle import DRAINING, OFF, READY, STARTING
 from simulation.progress import iterations_done
@@ -81,15 +88,15 @@ def _take_out(s: Any, p: int, t: float, soft_s: float, lend: bool) -> None:
 
 
 @kernel
-def apply_targets(s: Any, targets: Any, soft_s: float, lend: Any, t: float) -> None:
+def apply_targets(s: Any, targets: Any, soft_s: float, lend: Any, keep: Any, t: float) -> None:
     """Bring ready + starting instances of every pool to ``targets[pools]``, clipped to its limits.
 
     Scale-out first takes draining instances back (those of a soft scale-in first, fewest remaining
     tokens first), then starts others (``engine.starting``); scale-in first cancels starting ones
     (newest first), then drains ready ones (fewest remaining tokens first), which stay for
-    ``soft_s`` and are then lent out where ``lend[pools]`` says so. So draining and starting never
-    coexist in a pool, and instances never outnumber its maximum. Nothing starts in a region that is
-    down.
+    ``soft_s`` and are then lent out where ``lend[pools]`` says so; of those lent out
+    ``keep[pools]`` stay. So draining and starting never coexist in a pool, and instances never
+    outnumber its maximum. Nothing starts in a region that is down.
     """
     for p in range(s.pools.shape[0]):
         pool = s.pools[p]
@@ -103,6 +110,8 @@ def apply_targets(s: Any, targets: Any, soft_s: float, lend: Any, t: float) -> N
                 start(s, p, t)
         while pool.ready + pool.starting > target:
             _take_out(s, p, t, soft_s, lend[p])
+        while pool.lent > max(0, keep[p]):
+            take_off_lent(s, p, t)
         flush_opened(s, t)
     for group in range(s.clock[0].groups):
         register(s, group, t)

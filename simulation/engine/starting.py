@@ -161,6 +161,15 @@ def retire(s: Any, slot: int, t: float) -> None:
 
 
 @kernel
+def take_off_lent(s: Any, p: int, t: float) -> None:
+    """An instance that was lent out is switched off; its host keeps the weights."""
+    pool = s.pools[p]
+    pool.lent -= 1
+    pool.warm += 1
+    switch_off(s, _lowest(s, p, LENT), t)
+
+
+@kernel
 def _serve(s: Any, slot: int, t: float) -> None:
     instance = s.instances[slot]
     pool = s.pools[instance.pool]

@@ -156,7 +156,7 @@ POOL = np.dtype(
         ("warm", "i8"),  # hosts without an instance that have the weights
         ("model", "i8"),
         ("architecture", "i8"),  # -1: like no other
-        ("hardware", "i8"),  # region, GPU type and how many of them
+        ("hardware", "i8"),  # region, GPU type, owned or spot, and how many of them
         ("lent_first", "i8"),  # lent out at time 0
         ("group", "i8"),  # pools that register together, -1: none
         ("side", "i8"),  # of the group: prefill 0, decode 1
@@ -577,7 +577,7 @@ def _pools(fleet: Fleet) -> tuple[Array, Array]:
     for name, kind in (
         ("model", [pool.model for pool in fleet.pools]),
         ("architecture", [pool.architecture for pool in fleet.pools]),
-        ("hardware", [(p.region, p.gpu.name, p.gpus_per_instance) for p in fleet.pools]),
+        ("hardware", [(p.region, p.gpu.name, p.spot, p.gpus_per_instance) for p in fleet.pools]),
     ):
         pools[name] = [list(kind).index(value) for value in kind]
     pools["architecture"][[not pool.architecture for pool in fleet.pools]] = -1

@@ -60,6 +60,7 @@ class Actions:
     # stay, and come back at once when the target rises again (D4). 0: they drain and go.
     soft_s: float = 0.0
     lend: BoolArray | None = None  # instances taken out go to the spot pool (E9), not off
+    keep_lent: IntArray | None = None  # at most so many stay lent out, the rest goes off; None: all
     max_batch: IntArray | None = None  # sequences in a batch from now on (Chiron)
     speed: FloatArray | None = None  # how many times as fast iterations run from now on (B5)
     kv_share: FloatArray | None = None  # of its KV memory that an instance may use from now on

@@ -52,7 +52,8 @@ PLAN = {
     "solve_seconds", "decisions", "binding",
 }  # fmt: skip
 DECISION = {
-    "period", "model", "region", "gpu", "tp", "role", "arrangement", "current", "delta", "target",
+    "period", "model", "region", "gpu", "tp", "role", "market", "arrangement",
+    "current", "delta", "target",
 }  # fmt: skip
 POLICY = {
     "arrived", "completed", "rejected", "unfinished", "gpu_hours", "instance_hours",

@@ -68,7 +68,8 @@ def decision(period: int, model: str, region: str) -> dict[str, Any]:
     at = (START + timedelta(hours=period)).strftime("%Y-%m-%dT%H:%M:%SZ")
     return {
         "period": at, "model": model, "region": region, "gpu": "A100-80GB", "tp": 1,
-        "role": "mixed", "current": 4, "delta": 2 if period == 0 else 0, "target": 6,
+        "role": "mixed", "market": "owned", "current": 4,
+        "delta": 2 if period == 0 else 0, "target": 6,
     }  # fmt: skip
 
 

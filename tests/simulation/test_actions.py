@@ -78,6 +78,19 @@ def test_lent_instances_are_donated_hours_and_come_back_after_the_reclaim_time()
     assert lived == pytest.approx(3 * 240 / 3600)
 
 
+def test_of_what_is_lent_so_many_stay_as_the_policy_says():
+    asked = {"targets": [1], "lend": [True], "keep_lent": [2]}
+    result = simulate(
+        trace([0.0], 10, [1]),
+        fleet(pool(SLOW, start_up=StartUp(reclaim_s=30.0))),
+        Asking([4], asked, asked | {"keep_lent": [0]}),
+        duration_s=240.0,
+    )
+    np.testing.assert_allclose(result.series.lent, [[0, 2, 0, 0]])
+    np.testing.assert_allclose(result.series.ready, [[4, 1, 1, 1]])
+    assert result.totals.donated_s[0] == 2 * 60
+
+
 def test_a_policy_sees_what_it_has_lent():
     policy = Asking([2], {"targets": [1], "lend": [True]})
     simulate(trace([0.0], 10, 1), fleet(pool(SLOW)), policy, duration_s=180.0)
@@ -116,6 +129,7 @@ def test_speed_changes_iterations_from_the_next_one_on():
         ({"targets": [1], "speed": [1.0, 1.0]}, "one per pool"),
         ({"targets": [1], "soft_s": -1.0}, "soft_s"),
         ({"targets": [1], "lend": [True, False]}, "one per pool"),
+        ({"targets": [1], "keep_lent": [1, 1]}, "one per pool"),
     ],
 )
 def test_senseless_actions_are_refused(asked, word):

@@ -60,7 +60,8 @@ class Command(RunCommand):
             "period, model, region, GPU: current -> target",
         ]
         rows += [
-            f"{d['period']} {d['model']} {d['region']} {d['tp']} x {d['gpu']}: "
+            f"{d['period']} {d['model']} {d['region']} {d['tp']} x {d['gpu']}"
+            f"{', spot' if d['market'] == 'spot' else ''}: "
             f"{d['current']} -> {d['target']}"
             for d in answer["decisions"]
         ]

@@ -14,7 +14,7 @@ from pydantic import BeforeValidator, Field
 from planner.scenario.schema.faults import Fault
 from planner.scenario.schema.fleet import Fleet, Replicas, Starts
 from planner.scenario.schema.hardware import Gpu, Model, Profile, Shape
-from planner.scenario.schema.places import Region
+from planner.scenario.schema.places import Region, Spot
 from planner.scenario.schema.planning import Forecast, Horizon, Objective
 from planner.scenario.schema.policies import (
     POLICIES,
@@ -51,6 +51,7 @@ __all__ = [
     "Serving",
     "Shape",
     "Source",
+    "Spot",
     "Starts",
     "Tier",
     "Topology",

@@ -27,6 +27,7 @@ class Replicas(Section):
     tp: Annotated[int, Field(ge=1, le=1024)] | None = None  # GPUs of an instance
     precision: Precision | None = None
     role: Role | None = None
+    spot: bool = False  # rented as spot, of the region's spot GPUs
     replicas: Count
     lent: Count | None = None  # beside them, lent out as spot; needs fleet.starts
     minimum: Count | None = None  # left out: fleet.minimum, on the cheapest arrangement

@@ -17,6 +17,16 @@ from planner.scenario.schema.types import (
 )
 
 
+class Spot(Section):
+    """GPUs of one type on offer as spot, beside the region's own: cheaper, and taken back when
+    their provider wants them."""
+
+    capacity: Count  # GPUs
+    usd_per_gpu_hour: Usd | None = None  # left out: the spot price of the region it is like
+    # In the replay an instance is lost at this rate, without notice; left out: none is.
+    reclaims_per_instance_hour: Annotated[float, Field(ge=0, le=100)] = 0
+
+
 class Region(Section):
     """Where GPUs are. ``like`` takes price, carbon and PUE from a built-in region."""
 
@@ -24,6 +34,7 @@ class Region(Section):
     like: str | None = None
     capacity: dict[Name, Count]  # GPUs by type
     usd_per_gpu_hour: dict[Name, Usd] = {}
+    spot: dict[Name, Spot] = {}  # by type
     # Yearly mean, or 24 values by UTC hour.
     carbon_g_per_kwh: Grams | Annotated[list[Grams], Field(min_length=24, max_length=24)] | None = (
         None

@@ -85,6 +85,8 @@ class Objective(Section):
     # Of its price, what lending an instance for a period earns (E9); needs periods: all.
     lend_share: Annotated[float, Field(ge=0, le=1)] | None = None
     epsilon: Share = 0.8  # share of a region's peak served in the region
+    # Of what a model is served with in a region, at most this rests on spot instances (assumed).
+    spot_share: Annotated[float, Field(ge=0, le=1)] = 0.5
     solver: Literal["highs", "cbc"] = "highs"
     gap: Annotated[float, Field(ge=0, le=1)] = 1e-4  # of fleet cost
     time_limit_s: Annotated[float, Field(gt=0, le=3600)] = 30.0

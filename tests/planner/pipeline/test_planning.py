@@ -15,7 +15,13 @@ from hypothesis import strategies as st
 from planner.errors import Infeasible
 from planner.optimizer.problem import OPTIMAL, ScalingPlan, Totals, WindowPlan
 from planner.pipeline.documents import plan_document
-from planner.pipeline.planning import Planned, flat_at_peak, plan_window, schedule
+from planner.pipeline.planning import (
+    Planned,
+    flat_at_peak,
+    plan_window,
+    schedule,
+    scheduled_lending,
+)
 from planner.pipeline.progress import silent
 from planner.pipeline.window import Window
 from tests.planner.pipeline import builders as make
@@ -197,6 +203,17 @@ def test_growth_is_asked_for_early_and_shrinking_waits() -> None:
     times, targets = schedule(plan, window_of(plan, 600))
     assert times.tolist() == [0, 3000, 3600, 6600, 7200]
     assert targets[:, 0, 0, 0].tolist() == [2, 5, 5, 5, 3]
+
+
+def test_what_the_plan_lends_is_back_before_the_period_that_wants_it() -> None:
+    plan = plan_of([5, 5, 3])
+    assert scheduled_lending(plan, window_of(plan, 600)) is None
+    lends = replace(plan, lent=np.array([3, 0, 1]).reshape(3, 1, 1, 1))
+    times, targets = schedule(lends, window_of(lends, 600))
+    lent = scheduled_lending(lends, window_of(lends, 600))
+    assert lent is not None and times.tolist() == [0, 3000, 3600, 6600, 7200]
+    assert targets[:, 0, 0, 0].tolist() == [5, 5, 5, 5, 3]
+    assert lent[:, 0, 0, 0].tolist() == [3, 0, 0, 0, 1]
 
 
 def test_without_a_lead_each_period_begins_with_its_own() -> None:

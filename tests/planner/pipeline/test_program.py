@@ -14,13 +14,14 @@ from planner.pipeline.pareto import pair_of, pareto
 from planner.pipeline.progress import silent
 from planner.pipeline.solving import by_tier
 from planner.pipeline.sources import StoredTrace
-from planner.pipeline.study import plan
+from planner.pipeline.study import compare, plan
 from tests.planner.pipeline.builders import WEST, demand_file, scenario, source
 
 EAST = {
     "name": "east", "capacity": {"G": 32}, "usd_per_gpu_hour": {"G": 2},
     "carbon_g_per_kwh": 400, "pue": 1.2,
 }  # fmt: skip
+PLACES = ("east", "west")
 TIERS = [
     {"name": "chat", "ttft_ms": 1000, "tbt_ms": 100},
     {"name": "mail", "ttft_ms": 5000, "tbt_ms": 200},
@@ -201,3 +202,42 @@ def test_pairs_that_make_no_front_are_refused(given: str) -> None:
 def test_words_that_make_no_sense_are_refused(changes: dict[str, Any], says: str) -> None:
     with pytest.raises(ScenarioError, match=says):
         asked(**changes)
+
+
+def test_what_the_plan_lends_is_lent_in_its_replay(stored: dict[str, StoredTrace]) -> None:
+    """More than is needed, which may not be stopped: it is lent."""
+    given = asked(
+        objective={"periods": "all", "lend_share": 0.5, "limits": {"changes": 0}},
+        fleet={
+            "today": [{"model": "m", "region": at, "gpu": "G", "replicas": 20} for at in PLACES]
+        },
+        policies=["lt-h"],
+    )
+    document = compare(given, stored, progress=silent).document
+    replayed = document["policies"]["lt-h"]["donated_gpu_hours"]
+    found = plan(given, stored, progress=silent).document["plan"]
+    assert found["lent_gpu_hours"] > 1
+    # It drains first, and what the next period wants comes back before it.
+    assert 0.8 * found["lent_gpu_hours"] < replayed <= found["lent_gpu_hours"] * 1.01
+
+
+def test_spot_takes_its_share_and_no_more(stored: dict[str, StoredTrace]) -> None:
+    spot = {"G": {"capacity": 32, "usd_per_gpu_hour": 0.5, "reclaims_per_instance_hour": 0.1}}
+    found = {}
+    for share in (0.0, 0.5, 1.0):
+        objective = {"spot_share": share, "epsilon": 1.0}
+        regions = [EAST | {"spot": spot}, WEST]
+        found[share] = planned(stored, regions=regions, objective=objective)
+        held = {"owned": 0, "spot": 0}
+        for row in found[share]["decisions"]:
+            if row["region"] == "east":
+                held[row["market"]] += row["target"]
+        if share == 0.0:
+            assert held["spot"] == 0 < held["owned"]
+        if share == 0.5:
+            assert held["spot"] > 0 and held["owned"] > 0
+        if share == 1.0:
+            assert held["spot"] > held["owned"]
+    costs = [found[share]["totals"]["usd"] for share in (0.0, 0.5, 1.0)]
+    assert costs[0] > costs[1] > costs[2]
+    assert {row["arrangement"] for row in found[0.5]["split"]} >= {"1 x G, spot"}

@@ -44,6 +44,7 @@ def seen(time_s: float, ready: Any, **given: Any) -> Observation:
         input_tps=column("input_tps", np.float64),
         signals=signals(pools, **of_signals),
         deferred=column("deferred"),
+        spare=column("spare"),
     )
     assert not given, given
     return observation
