@@ -19,6 +19,7 @@ from planner.optimizer.problem import (
 from planner.optimizer.window import solve_window
 
 Rescue = Callable[[PlanningProblem, WindowPlan, int], WindowPlan]
+Solve = Callable[[PlanningProblem, int, Callable[[], None] | None], WindowPlan]
 Progress = Callable[[int, int], None]  # windows done, windows in all
 
 
@@ -32,6 +33,7 @@ def plan_sequence(
     time_limit_s: float = 30.0,
     stable: bool = False,
     rescue: Rescue | None = None,
+    solve: Solve | None = None,
     progress: Progress | None = None,
 ) -> ScalingPlan:
     """Solve ``problems`` in order, one solver call each.
@@ -41,7 +43,8 @@ def plan_sequence(
     window. ``progress`` is called before the first window, after each and now and then within;
     what it raises ends the sequence (cancel). A window without a feasible plan does not end it:
     its status says so, and the next window starts from the greedy target that was offered instead,
-    or from what ``rescue`` makes of an infeasible window, its plan and its place.
+    or from what ``rescue`` makes of an infeasible window, its plan and its place. ``solve`` is
+    asked for each window's plan, by its place and with a check, in place of ``solve_window``.
     """
     if not problems:
         raise ScenarioError("There is no window to plan: give a horizon of one period or more.")
@@ -61,14 +64,19 @@ def plan_sequence(
     for done, problem in enumerate(problems):
         if progress:
             progress(done, len(problems))
-        window = solve_window(
-            replace(problem, current=current),
-            solver=solver,
-            gap=gap,
-            time_limit_s=time_limit_s,
-            stable=stable,
-            check=partial(progress, done, len(problems)) if progress else None,
-        )
+        asked = replace(problem, current=current)
+        check = partial(progress, done, len(problems)) if progress else None
+        if solve is not None:
+            window = solve(asked, done, check)
+        else:
+            window = solve_window(
+                asked,
+                solver=solver,
+                gap=gap,
+                time_limit_s=time_limit_s,
+                stable=stable,
+                check=check,
+            )
         if window.status == INFEASIBLE and rescue is not None:
             window = rescue(replace(problem, current=current), window, done)
         windows.append(window)

@@ -111,15 +111,21 @@ def _lent(plan: ScalingPlan, hours: float) -> float | None:
 
 
 def _rerouted(plan: ScalingPlan) -> list[Document]:
-    """From home region to where served, at the joint peaks: the largest of all periods."""
+    """From home region to where served, at the joint peaks: the largest of all periods, and the
+    largest share of what the home region asks for at its models' peaks."""
     if plan.rerouted_tps is None:
         return []
     most = plan.rerouted_tps.max(axis=0)
+    asked = plan.demand_tps.sum(axis=1)[:, :, None]  # [p, home, 1]
+    share = np.divide(
+        plan.rerouted_tps, asked, out=np.zeros_like(plan.rerouted_tps), where=asked > 0
+    ).max(axis=0)
     return [
         {
             "from": plan.regions[home],
             "to": plan.regions[other],
             "input_tps": float(most[home, other]),
+            "share": float(share[home, other]),
         }
         for home, other in np.argwhere(most > 0)
     ]

@@ -45,7 +45,10 @@ class _At:
 
 def worth_document(study: Study, planned: Planned, progress: Progress) -> Document | None:
     """The dearest period's plan made again with one thing moved at a time: capacity that is used
-    up, every tier's TTFT and TBT, the quantile. None where that period has no plan by itself."""
+    up, every tier's TTFT and TBT, the quantile. None where that period has no plan by itself, or
+    where ``reroute`` limits what may be sent."""
+    if study.scenario.objective.reroute is not None:
+        return None  # the period by itself would not keep to the ways that are open
     at = _dearest(study, planned)
     if at is None:
         return None

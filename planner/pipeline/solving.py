@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,6 +13,7 @@ from planner.optimizer import plan_sequence, serve_limited
 from planner.optimizer.binding import binding_constraints
 from planner.optimizer.figures import fleet_usd, global_need_tps, start_usd
 from planner.optimizer.horizon import HorizonPlan, HorizonProblem, solve_horizon
+from planner.optimizer.horizon.sent import rerouted
 from planner.optimizer.limited import EXACT
 from planner.optimizer.objective import totals
 from planner.optimizer.problem import (
@@ -47,7 +48,7 @@ def plan_apart(
 ) -> ScalingPlan:
     """Each period from the one before; raises Infeasible with the conflict, unless limited mode
     says whom to serve then."""
-    objective = scenario.objective
+    objective, ways = scenario.objective, reroute_of(scenario)
     short: dict[int, FloatArray] = {}  # by period: [k, l]
 
     def rescue(problem: PlanningProblem, failed: WindowPlan, period: int) -> WindowPlan:
@@ -63,6 +64,7 @@ def plan_apart(
                     tiers=asked.tiers,
                     tier_tps=None if tiers is None else tiers[:, period : period + 1],
                     priority=worth,
+                    reroute=ways,
                 ),
                 solver=objective.solver,
                 gap=objective.gap,
@@ -83,6 +85,21 @@ def plan_apart(
         short[period] = by_tier(lacks, demand, worth)
         return _as_window(problem, failed, found.target, failed.conflict, 0.0, None)
 
+    def within_ways(
+        problem: PlanningProblem, period: int, check: Callable[[], None] | None
+    ) -> WindowPlan:
+        one = HorizonProblem(
+            (problem,), asked.window.period_s, names=(asked.names[period],), reroute=ways
+        )
+        plan = solve_horizon(
+            one,
+            solver=objective.solver,
+            gap=objective.gap,
+            time_limit_s=objective.time_limit_s,
+            check=check,
+        )
+        return _of_horizon(problem, plan, one.hours)
+
     plan = plan_sequence(
         asked.problems,
         period_start_s=asked.window.period_starts_s,
@@ -92,6 +109,7 @@ def plan_apart(
         time_limit_s=objective.time_limit_s,
         stable=True,
         rescue=rescue if objective.limited else None,
+        solve=None if ways is None else within_ways,
         progress=lambda done, total: progress(
             done / total, f"Planning period {min(done + 1, total)} of {total}"
         ),
@@ -99,6 +117,8 @@ def plan_apart(
     for name, answer in zip(asked.names, plan.windows, strict=True):
         if answer.status == INFEASIBLE:
             raise Infeasible(f"There is no feasible plan for {name}. {answer.conflict}")
+    serving = HorizonProblem(tuple(asked.problems), asked.window.period_s, reroute=ways)
+    plan = replace(plan, rerouted_tps=rerouted(serving, plan.target))
     return plan if not short else _with_unserved(scenario, plan, asked, short)
 
 
@@ -149,7 +169,17 @@ def together(scenario: Scenario, hardware: Hardware, asked: Asked) -> HorizonPro
         churn=np.inf if limits.changes is None else limits.changes,
         tiers=asked.tiers,
         tier_tps=asked.tier_tps,
+        reroute=reroute_of(scenario),
     )
+
+
+def reroute_of(scenario: Scenario) -> FloatArray | None:
+    """Share of a region's demand (row) that may be served in another, ``[r, r]``; None: any."""
+    given = scenario.objective.reroute
+    if given is None:
+        return None
+    names = [region.name for region in scenario.regions]
+    return np.array([[given.get(home, {}).get(other, 0.0) for other in names] for home in names])
 
 
 def worth_of(scenario: Scenario, hardware: Hardware, tiers: tuple[str, ...]) -> FloatArray:
@@ -202,6 +232,24 @@ def _as_window(
         binding=binding_constraints(problem, target),
         conflict=conflict,
         totals=totals(problem, target),
+    )
+
+
+def _of_horizon(problem: PlanningProblem, plan: HorizonPlan, hours: float) -> WindowPlan:
+    """A plan of one period as that of a window, figures by the hour."""
+    return WindowPlan(
+        status=plan.status,
+        target=plan.target[0],
+        objective_usd=plan.objective / hours,
+        fleet_usd=plan.fleet / hours,
+        bound_usd=plan.bound / hours,
+        gap=plan.gap,
+        solver=plan.solver,
+        build_seconds=plan.build_seconds,
+        solve_seconds=plan.solve_seconds,
+        binding=plan.binding,
+        conflict=plan.conflict,
+        totals=totals(problem, plan.target[0]),
     )
 
 

@@ -24,6 +24,12 @@ def plan_problems(scenario: Scenario) -> Iterator[tuple[Path, str]]:
                 have = ", ".join(names)
                 said = f"{kind} {name!r} is not in this scenario, which has {have}"
                 yield (*where, name), said
+    regions = sorted(region.name for region in scenario.regions)
+    for home, ways in (objective.reroute or {}).items():
+        for name in (home, *ways):
+            if name not in regions:
+                said = f"region {name!r} is not in this scenario, which has {', '.join(regions)}"
+                yield ("objective", "reroute", home), said
     for tier in scenario.tiers:
         if tier.deferrable and tier.name in scenario.forecast.quantiles:
             yield (

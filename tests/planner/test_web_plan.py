@@ -19,7 +19,8 @@ MORE: dict[str, Any] = {
     "unserved": [{"tier": "slow", "model": "m", "input_tps": 1500.0, "input_tokens": 5.4e6,
                   "periods": 3}],
     "lent_gpu_hours": 17.0,
-    "rerouted": [{"from": "us-east", "to": "us-west", "input_tps": 800.0}],
+    "rerouted": [{"from": "us-east", "to": "us-west", "input_tps": 800.0,
+                  "share": 0.25}],
     "split": [{"model": "m", "region": "us-east", "arrangement": "1 x G", "role": "mixed",
                "share": 0.4, "least": 0.3, "most": 0.5, "periods": 5}],
     "worth": {"period": 0.0, "unit": "kg CO2", "objective_per_hour": 5.0, "rows": [
@@ -50,7 +51,7 @@ def test_a_plan_shows_what_it_takes_splits_leaves_and_what_more_is_worth(
     for said in (
         "Not everything can be served", "us-east needs 9 GPUs and has 7: add 2.",
         "chosen by Exact", "least carbon, all periods at once", "12 and 11", "17 GPU-hours",
-        "from us-east to us-west", "1 x G", "40 %", "What one more would be worth",
+        "from us-east to us-west (25 %", "1 x G", "40 %", "What one more would be worth",
         "1 more G in us-east", "no answer in time", "drawn at the sized load", "Fleet, carbon",
     ):  # fmt: skip
         assert said in page, said

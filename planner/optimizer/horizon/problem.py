@@ -75,7 +75,7 @@ class HorizonPlan:
     target: IntArray  # [p, l, r, g] instances up, lent ones included
     lent: IntArray  # [p, l, r, g] of these
     asked: IntArray  # [p, l, r, g] asked for in the period; they serve ``lead`` periods later
-    rerouted_tps: FloatArray  # [p, l, r, r] from home (row) to where served, at the joint peak
+    rerouted_tps: FloatArray  # [p, r, r] from home (row) to where served, at the joint peak
     unserved_tps: FloatArray  # [p, k, l]
     objective: float
     fleet: float  # of it, for instances that are up

@@ -19,6 +19,7 @@ from planner.optimizer.horizon.families import FAMILIES, changes_of
 from planner.optimizer.horizon.figures import asked_for, costs, keeps, totals, values_of
 from planner.optimizer.horizon.problem import HorizonPlan, HorizonProblem, validate_horizon
 from planner.optimizer.horizon.program import Draft
+from planner.optimizer.horizon.sent import rerouted
 from planner.optimizer.model import STICKINESS
 from planner.optimizer.problem import (
     FEASIBLE,
@@ -231,27 +232,6 @@ def _plan(
         binding=() if conflict else _binding(problem, target, lent),
         conflict=conflict,
     )
-
-
-def rerouted(problem: HorizonProblem, serving: IntArray) -> FloatArray:
-    """Tokens/s sent from home to elsewhere at each period's joint peak, ``[p, l, r, r]`` summed
-    over models: what a region lacks goes to those with room, in their order."""
-    regions = len(problem.first.regions)
-    out = np.zeros((len(serving), regions, regions))
-    for period, window in enumerate(problem.windows):
-        served = carried_tps(window, serving[period]).min(axis=0)
-        for model in range(len(window.models)):
-            peak = int(window.demand_tps[model].sum(axis=0).argmax())
-            wanted = window.demand_tps[model, :, peak]
-            lacks = np.maximum(0.0, wanted - served[model])
-            room = np.maximum(0.0, served[model] - wanted)
-            for home in np.flatnonzero(lacks):
-                for other in np.flatnonzero(room):
-                    sent = min(lacks[home], room[other])
-                    out[period, home, other] += sent
-                    lacks[home] -= sent
-                    room[other] -= sent
-    return out
 
 
 def _lent(draft: Draft, values: FloatArray) -> IntArray:

@@ -85,6 +85,9 @@ class Objective(Section):
     # Of its price, what lending an instance for a period earns (E9); needs periods: all.
     lend_share: Annotated[float, Field(ge=0, le=1)] | None = None
     epsilon: Share = 0.8  # share of a region's peak served in the region
+    # Share of a region's demand that may be sent to another: {from: {to: share}}. Left out: any,
+    # within epsilon; a way that is not named is not open.
+    reroute: dict[Name, dict[Name, Annotated[float, Field(ge=0, le=1)]]] | None = None
     # Of what a model is served with in a region, at most this rests on spot instances (assumed).
     spot_share: Annotated[float, Field(ge=0, le=1)] = 0.5
     solver: Literal["highs", "cbc"] = "highs"
@@ -100,6 +103,8 @@ class Objective(Section):
         if self.periods == "one" and (whole or self.lend_share is not None):
             names = ", ".join([f"limits.{name}" for name in whole] or ["lend_share"])
             raise ValueError(f"{names} is about the whole window; give periods: all with it")
+        if self.reroute is not None and self.limited not in (None, "Exact"):
+            raise ValueError("only limited: Exact keeps to reroute; give that, or leave one out")
         if self.periods == "all" and self.limited not in (None, "Exact"):
             raise ValueError("periods: all chooses exactly; give limited: Exact, or periods: one")
         return self

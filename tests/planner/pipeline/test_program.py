@@ -241,3 +241,32 @@ def test_spot_takes_its_share_and_no_more(stored: dict[str, StoredTrace]) -> Non
     costs = [found[share]["totals"]["usd"] for share in (0.0, 0.5, 1.0)]
     assert costs[0] > costs[1] > costs[2]
     assert {row["arrangement"] for row in found[0.5]["split"]} >= {"1 x G, spot"}
+
+
+def test_what_may_be_sent_is_limited_and_shown(stored: dict[str, StoredTrace]) -> None:
+    """West is dear and may send what epsilon allows, a tenth of it, or nothing."""
+    ways: dict[str, Any] = {"any": None, "tenth": {"west": {"east": 0.1}}, "none": {}}
+    for periods in ("one", "all"):
+        found = {
+            name: planned(
+                stored,
+                regions=[EAST, WEST | {"usd_per_gpu_hour": {"G": 9}}],
+                objective={"epsilon": 0.5, "reroute": way, "periods": periods},
+                horizon={"start": "end", "duration_s": 3600, "period_s": 1800},
+            )
+            for name, way in ways.items()
+        }
+        costs = [found[name]["totals"]["usd"] for name in ("any", "tenth", "none")]
+        assert costs[0] < costs[1] <= costs[2]
+        assert found["none"]["rerouted"] == []
+        (row,) = found["any"]["rerouted"]
+        assert (row["from"], row["to"]) == ("west", "east") and 0.1 < row["share"] <= 0.5 + 1e-9
+        assert all(row["share"] <= 0.1 + 1e-9 for row in found["tenth"]["rerouted"])
+        assert found["none"]["gap"] <= 1e-3
+
+
+def test_ways_that_lead_nowhere_are_refused() -> None:
+    with pytest.raises(ScenarioError, match=r"line .* region 'mars' is not in this scenario"):
+        asked(objective={"reroute": {"mars": {}}})
+    with pytest.raises(ScenarioError, match="only limited: Exact keeps to reroute"):
+        asked(objective={"reroute": {}, "limited": "RoundRobin"})

@@ -1,0 +1,61 @@
+"""What is sent from region to region: where each home region's demand is served."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.optimize import linprog
+
+from planner.optimizer.horizon.problem import HorizonProblem
+from planner.optimizer.problem import FloatArray, IntArray
+from planner.optimizer.sides import carried_tps
+
+
+def rerouted(problem: HorizonProblem, serving: IntArray) -> FloatArray:
+    """Tokens/s sent from home to elsewhere at each period's joint peak, ``[p, r, r]``, summed over
+    models: only what a region lacks goes to those with room, within ``reroute``."""
+    regions = len(problem.first.regions)
+    out = np.zeros((len(serving), regions, regions))
+    for period, window in enumerate(problem.windows):
+        served = carried_tps(window, serving[period]).min(axis=0)
+        for model in range(len(window.models)):
+            peak = int(window.demand_tps[model].sum(axis=0).argmax())
+            wanted = window.demand_tps[model, :, peak]
+            lacks = np.maximum(0.0, wanted - served[model])
+            room = np.maximum(0.0, served[model] - wanted)
+            if not lacks.any():
+                continue
+            if problem.reroute is None:
+                out[period] += _in_order(lacks, room)
+            else:
+                most = np.minimum(1.0, problem.reroute) * wanted[:, None]
+                out[period] += _within(wanted, served[model], most)
+    return out
+
+
+def _in_order(lacks: FloatArray, room: FloatArray) -> FloatArray:
+    """What regions lack ``[r]`` put where there is room ``[r]``, in their order, ``[r, r]``."""
+    sent = np.zeros((len(lacks), len(room)))
+    for home in np.flatnonzero(lacks):
+        for other in np.flatnonzero(room):
+            sent[home, other] = min(lacks[home], room[other])
+            lacks[home] -= sent[home, other]
+            room[other] -= sent[home, other]
+    return sent
+
+
+def _within(wanted: FloatArray, served: FloatArray, most: FloatArray) -> FloatArray:
+    """As much of ``wanted`` ``[r]`` as what regions serve allows, the least of it away from home
+    and at most ``most`` ``[r, r]`` on each way; what is away, ``[r, r]``."""
+    regions = len(wanted)
+    home, away = np.eye(regions, dtype=bool), ~np.eye(regions, dtype=bool)
+    upper = np.where(home, wanted[:, None], np.where(away, most, 0.0))
+    rows = np.kron(np.eye(regions), np.ones(regions))  # of each home
+    into = np.kron(np.ones(regions), np.eye(regions))  # of each that serves
+    found = linprog(
+        np.where(home, -2.0, -1.0).ravel(),
+        A_ub=np.concatenate([rows, into]),
+        b_ub=np.concatenate([wanted, served]),
+        bounds=np.stack([np.zeros(regions * regions), upper.ravel()], axis=1),
+    )
+    sent: FloatArray = np.asarray(found.x).reshape(regions, regions)
+    return np.where(away & (sent > 1e-6 * wanted.max()), sent, 0.0)

@@ -1,0 +1,51 @@
+"""What is sent from region to region, by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from planner.optimizer.horizon.problem import HorizonProblem
+from planner.optimizer.horizon.sent import rerouted
+from tests.optimizer.problems import problem
+
+
+def sent(wanted: list[float], serving: list[int], ways: list[list[float]] | None = None) -> object:
+    """One model, instances of 10 tokens/s in three regions."""
+    cells = np.ones((1, 3, 1))
+    window = problem(
+        models=("m",),
+        regions=("a", "b", "c"),
+        gpus=("G",),
+        current=0 * cells.astype(int),
+        theta_tps=np.array([[10.0]]),
+        usd_per_hour=cells,
+        start_usd=cells,
+        gpus_per_instance=np.ones((1, 1), int),
+        demand_tps=np.array(wanted).reshape(1, 3, 1),
+        capacity_gpus=np.full((3, 1), 99),
+        minimum=0 * cells.astype(int),
+        maximum=99 * cells.astype(int),
+    )
+    reroute = None if ways is None else np.array(ways)
+    given = HorizonProblem((window,), 3600.0, reroute=reroute)
+    return rerouted(given, np.array(serving).reshape(1, 1, 3, 1))[0]
+
+
+def test_what_a_region_lacks_goes_where_there_is_room() -> None:
+    assert sent([25, 25, 10], [1, 4, 1]) == pytest.approx(
+        np.array([[0, 15, 0], [0, 0, 0], [0, 0, 0]])
+    )
+    assert sent([25, 5, 5], [1, 1, 2]) == pytest.approx(
+        np.array([[0, 5, 10], [0, 0, 0], [0, 0, 0]])
+    )
+    assert not np.any(sent([25, 25, 10], [3, 3, 1]))
+
+
+def test_only_on_ways_that_are_open_and_as_far_as_they_are() -> None:
+    ways = [[0.0, 0.2, 1.0], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
+    found = np.asarray(sent([25, 5, 5], [1, 9, 9], ways))
+    assert found.sum() == pytest.approx(15) and found[0, 1] <= 5 + 1e-9
+    # The first region's 20% is open to b; c has room for 5; the other 5 are not served.
+    assert np.asarray(sent([25, 5, 5], [1, 9, 1], ways))[0] == pytest.approx([0, 5, 5])
+    assert not np.any(sent([25, 5, 5], [1, 9, 9], [[0.0] * 3] * 3))
