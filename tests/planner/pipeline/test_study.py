@@ -141,7 +141,9 @@ def test_forecast_plan_and_simulate_are_the_parts_of_the_whole(
     simulated = study.simulate(one, traces, policy="lt-i", progress=silent)
     expected = untimed(whole.document)
     assert untimed(forecast.document["series"]) == expected["forecast"]["series"]
-    assert untimed(plan.document["plan"]) == expected["plan"]
+    figures = untimed(plan.document["plan"])
+    assert figures.pop("worth")["rows"]  # only where a plan is asked for: it solves again
+    assert figures == expected["plan"]
     assert plan.document["status"] == "optimal"
     assert_frame_equal(plan.tables["plan"], whole.tables["plan"])
     assert_frame_equal(forecast.tables["forecast"], whole.tables["forecast"])
