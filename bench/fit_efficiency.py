@@ -182,11 +182,13 @@ def predicted(logs: Array, sample: Sample) -> Array:
     """Seconds by the formula; the last factor is the sharpness less 1."""
     floor, unit, element, compute, bandwidth, sharp = np.exp(logs)
     busy = combine(sample.flops_s / compute, sample.bytes_s / bandwidth, 1 + sharp)
-    return floor + unit * sample.units + element * sample.elements + busy
+    seconds: Array = floor + unit * sample.units + element * sample.elements + busy
+    return seconds
 
 
 def errors(logs: Array, sample: Sample) -> Array:
-    return np.log(predicted(logs, sample) / sample.seconds)
+    error: Array = np.log(predicted(logs, sample) / sample.seconds)
+    return error
 
 
 def fit(sample: Sample) -> Array:

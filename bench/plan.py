@@ -22,6 +22,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -63,7 +64,7 @@ def load_instance(path: Path) -> PlanningProblem:
 
 def figures(
     size: str, instance: str, way: str, limit_s: int, cpu_s: float, plan: WindowPlan
-) -> dict[str, object]:
+) -> dict[str, Any]:
     return {
         "size": size,
         "instance": instance,
@@ -80,7 +81,7 @@ def figures(
     }
 
 
-def summary(runs: list[dict[str, object]]) -> dict[str, object]:
+def summary(runs: list[dict[str, Any]]) -> dict[str, Any]:
     worst: dict[str, float] = {}
     for run in runs:
         prefix = "" if run["solver"] == "highs" else f"{run['solver']}_"

@@ -26,12 +26,11 @@ from planner.catalogue import hardware
 from planner.catalogue.efficiency import efficiencies
 from planner.ingest.kernels import KernelFile, read_frame, read_kernels
 from planner.ingest.kernels.layers import v1_layers
-from simulation.performance.compiled_graph import GraphProfile
 from simulation.performance.efficiency import Efficiencies
 from simulation.performance.kernels import KernelRows, Kernels, kernels
 from simulation.performance.memory import largest_batch
 from simulation.performance.operator import operator_profile
-from simulation.performance.profile import check, iteration_s
+from simulation.performance.profile import Profile, check, iteration_s
 from simulation.performance.roofline import roofline_profile
 from simulation.performance.specs import Arrangement, ModelShape
 
@@ -47,6 +46,7 @@ AIC = (
 )
 MODELS = {"meta-llama/Llama-3.1-8B-Instruct": "llama-3.1-8b", "Qwen/Qwen3-32B": "qwen3-32b"}
 BUDGET = 8192  # tokens of an iteration; the default of vLLM and TensorRT-LLM on these GPUs
+MAX_BATCH, CAPACITY = 256, 1 << 20  # sequences, and tokens of KV cache: neither binds here
 
 
 @cache
@@ -64,7 +64,7 @@ def aic_kernels(data: Path, gpu: str) -> Kernels:
     return kernels(gpu, "aiconfigurator @ 095f58a, vLLM kernels", rows)
 
 
-def served_tpot_s(profile: GraphProfile, n: int, isl: int, osl: int, mixed: bool) -> float:
+def served_tpot_s(profile: Profile, n: int, isl: int, osl: int, mixed: bool) -> float:
     """Mean seconds per output token with ``n`` sequences in a closed loop, at its steady state.
 
     A request spends ``wait`` on its prompt and osl tpot decoding, so a share of the n decode at
@@ -102,19 +102,24 @@ def tpot_rows(data: Path, factors: Efficiencies | None = None) -> pl.DataFrame:
         & (pl.col("precision").is_null() | pl.col("precision").is_in(["bf16", "fp8"]))
     )
     gpu, measured = hardware.gpu(H100), aic_kernels(data, H100)
-    profiles: dict[tuple[str, Arrangement], tuple[GraphProfile, GraphProfile]] = {}
+    profiles: dict[tuple[str, Arrangement], tuple[Profile, Profile]] = {}
     predicted = []
     for row in rows.iter_rows(named=True):
         shape = shapes()[MODELS[row["model_path"]]]
         where = Arrangement(tp=int(row["tp_size"]), weights=row["precision"] or "bf16")
         isl, osl = row["isl"], row["osl"]
-        limits = {"max_batch": 256, "max_batch_tokens": BUDGET, "kv_capacity_tokens": 1 << 20}
         key = (shape.name, where)
         if key not in profiles:
             profiles[key] = (
-                operator_profile(shape, gpu, where, measured, factors, **limits),
-                roofline_profile(shape, gpu, where, factors, **limits),
-            )
+                operator_profile(
+                    shape, gpu, where, measured, factors, max_batch=MAX_BATCH,
+                    max_batch_tokens=BUDGET, kv_capacity_tokens=CAPACITY,
+                ),
+                roofline_profile(
+                    shape, gpu, where, factors, max_batch=MAX_BATCH,
+                    max_batch_tokens=BUDGET, kv_capacity_tokens=CAPACITY,
+                ),
+            )  # fmt: skip
         n = min(row["concurrency"], max(1, largest_batch(shape, gpu, where, isl + osl)))
         mixed = row["backend"] != "sglang"
         predicted.append([1e3 * served_tpot_s(p, n, isl, osl, mixed) for p in profiles[key]])
@@ -146,7 +151,8 @@ def _sizes(rows: KernelRows) -> Array:
 def _out(rows: KernelRows) -> Array:
     """Which rows are left out: every second size."""
     size = _sizes(rows)
-    return np.searchsorted(np.unique(size), size) % 2 == 1
+    left: Array = np.searchsorted(np.unique(size), size) % 2 == 1
+    return left
 
 
 def _only(rows: KernelRows, mask: Array) -> KernelRows:
