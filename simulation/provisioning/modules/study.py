@@ -27,12 +27,11 @@ from simulation.policies.flat import Flat
 from simulation.policies.modules import Layout, ModuleScaling
 from simulation.policies.reactive import UnifiedReactive
 from simulation.provisioning.modules.costs import INSTANCE_S
-from simulation.results import COMPLETED, SimulationResult
+from simulation.results import COMPLETED, OUT_OF_MEMORY, SimulationResult
 from simulation.trace import Trace
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int32]
-OUT_OF_MEMORY = "KV memory ran out while decoding"
 STEADY_S, FEWEST = 300.0, 1500  # that a rate is kept up, in seconds and in requests
 INTERVAL_S = 5.0  # between decisions
 START_S = sum(INSTANCE_S) / 2  # of a whole instance: the middle of what the source gives

@@ -106,6 +106,13 @@ def test_moved_caches_end_it():
     assert moved.operations > 0
 
 
+def test_without_paging_what_does_not_fit_is_lost():
+    lost = run(TIGHT, replace(STATIC, when_full="fail"), 60.0)
+    moved = run(TIGHT, Deployment("moved", 2, True, moves_kv=True, when_full="fail"), 60.0)
+    assert lost.oom_share > 0.05
+    assert moved.oom_share < lost.oom_share
+
+
 def test_whole_instances_that_come_and_go_take_their_seconds():
     rng = np.random.default_rng(1)
     arrival = np.sort(np.r_[rng.uniform(0, 120, 60), rng.uniform(120, 240, 6_000)])
