@@ -65,6 +65,10 @@ POLICIES: dict[str, tuple[str, dict[str, Any]]] = {
     "heteroscale": ("heteroscale", {}),
     "observed ratio": ("decode-tps", {"ratio": "observed"}),
 }
+SHOWN = (
+    "periodic", "decode-tps", "prefill-tps", "prefill-gpu", "decode-gpu", "ttft-feedback",
+    "tbt-feedback", "heteroscale",
+)  # fmt: skip
 STABILITY: dict[str, tuple[str, dict[str, Any]]] = {
     "decode-tps, no hysteresis, no cooling": (
         "decode-tps", {"theta_out": 0.0, "theta_in": 0.0, "cool_out_s": 0, "cool_in_s": 0},
@@ -288,7 +292,8 @@ def policies(one: Service, names: list[str], found: dict[str, Any]) -> dict[str,
         out[name]["saved"] = round(1 - out[name]["gpu_hours"] / out["flat"]["gpu_hours"], 3)
         if name == "flat":
             found["signals"] = signals(one, result)
-            out |= smaller_flats(one, out["flat"]["gpu_hours"])
+            if "periodic" in names:
+                out |= smaller_flats(one, out["flat"]["gpu_hours"])
         _say(f"  {name}: {json.dumps(out[name])}")
     return out
 
@@ -399,9 +404,9 @@ def load_of(study: Study, step_s: float) -> FloatArray:
 def plot(found: dict[str, Any], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     drawn = found.get("drawn") or {}
-    if "policies" in found:
+    if drawn:
         start, end = found["hours"]
-        x = np.linspace(start, end, len(drawn["load"]), endpoint=False).tolist()
+        x = np.linspace(start, end, len(drawn["load"])).tolist()
         peak = max(drawn["flat"]) / max(drawn["load"])
         load = {"load (scaled)": [peak * value for value in drawn["load"]]}
         for name, shown in {
@@ -417,13 +422,14 @@ def plot(found: dict[str, Any], folder: Path) -> None:
                     load | {one: drawn[one] for one in shown},
                 )
             )
-        names = [name for name in found["policies"] if name != "flat"]
+    if "policies" in found:
+        names = [name for name in SHOWN if name in found["policies"]]
         (folder / "heteroscale-hours.svg").write_text(
             svg.bars(
-                "GPU-hours over those of the flat fleet for the peak (theirs, TPS: 0.587)",
+                "GPU-hours over those of the flat fleet for the peak (theirs, by TPS: 0.587)",
                 "relative",
                 names,
-                {"ours": [1 - found["policies"][name]["saved"] for name in names]},
+                {"ours": [round(1 - found["policies"][name]["saved"], 3) for name in names]},
             )
         )
     if "signals" in found:
