@@ -28,7 +28,11 @@ from planner.optimizer.stable import fewest_changes
 from planner.optimizer.validation import validate
 
 AUTO, WHOLE, DECOMPOSED = METHODS = ("auto", "whole", "decomposed")
-DECOMPOSE_FROM = 100  # pairs of model and region
+# Models x regions x columns. Three seeded windows of a size to 1e-4, as one and decomposed:
+# 2 x 2 x 2 in 0.1 and 0.2 s, 4 x 3 x 3 0.4 and 0.4, 4 x 3 x 5 3.0 and 1.9, 8 x 4 x 4 2.0 and 1.8,
+# 9 x 10 x 5 13 and 6.
+DECOMPOSE_FROM = 60
+STABLE_BELOW = 100  # pairs of model and region that are also looked through for fewer changes
 STABLE_SHARE = 0.2  # of the time limit, at most, for fewer changes at the same cost
 LEAST_S = 0.1  # left for the whole program when the decomposition took all the time
 
@@ -53,9 +57,9 @@ def solve_window(
     where a solver dies.
     ``method`` is ``whole`` (one program), ``decomposed`` (prices between models and regions, HiGHS
     over whole columns: see ``decomposition``) or ``auto``: decomposed on HiGHS from
-    ``DECOMPOSE_FROM`` pairs of model and region on. ``stable`` takes, of the plans within the gap,
-    one that starts and stops few instances (not where the window is decomposed). ``check`` is asked
-    about twice a second while it runs; what it raises ends the search and comes out here (cancel).
+    ``DECOMPOSE_FROM`` cells on. ``stable`` takes, of the plans within the gap, one that starts and
+    stops few instances (decomposed, below ``STABLE_BELOW`` pairs). ``check`` is asked about twice a
+    second while it runs; what it raises ends the search and comes out here (cancel).
     Raises ``ScenarioError`` for input that makes no sense.
     """
     validate(problem)
@@ -71,14 +75,14 @@ def solve_window(
     one_side = len(sides(problem)) == 1  # a cell covers one demand, not prefill and decode at once
 
     if method == AUTO:
-        large = len(problem.models) * len(problem.regions) >= DECOMPOSE_FROM
+        large = problem.current.size >= DECOMPOSE_FROM
         method = DECOMPOSED if large and solver == "highs" and one_side else WHOLE
     if method == DECOMPOSED and not one_side:
         raise ScenarioError(
             "The decomposition knows neither prefill and decode columns nor a limit on spot: use "
             "the method whole."
         )
-    solve = _decomposed if method == DECOMPOSED else partial(_whole, stable=stable)
+    solve = partial(_decomposed if method == DECOMPOSED else _whole, stable=stable)
     began = perf_counter()
     try:
         outcome, build_seconds, solve_seconds = solve(
@@ -150,6 +154,7 @@ def _decomposed(
     gap: float,
     time_limit_s: float,
     check: Callable[[], None],
+    stable: bool = False,
 ) -> tuple[Outcome, float, float]:
     """The same by decomposition, or as one in the time left where that cannot decide."""
     compiled()
@@ -161,10 +166,16 @@ def _decomposed(
     outcome = decompose(cells, gap=gap, time_limit_s=time_limit_s, check=check)
     solved = perf_counter()
     if outcome is not None:
+        left = min(time_limit_s - (solved - built), STABLE_SHARE * time_limit_s)
+        if stable and cells.need.size < STABLE_BELOW and left > 0:
+            outcome = fewest_changes(
+                build(problem), outcome, solver=solver, gap=gap, time_limit_s=left, check=check
+            )
+            solved = perf_counter()
         return outcome, built - began, solved - built
     left = max(LEAST_S, time_limit_s - (solved - began))
     outcome, build_s, solve_s = _whole(
-        problem, solver=solver, gap=gap, time_limit_s=left, check=check
+        problem, solver=solver, gap=gap, time_limit_s=left, check=check, stable=stable
     )
     return outcome, built - began + build_s, solved - built + solve_s
 

@@ -117,6 +117,16 @@ def test_a_window_whose_solver_dies_offers_the_greedy_plan(monkeypatch):
     assert plan.target.sum() > 0
 
 
+def test_the_decomposition_is_under_the_same_guard(monkeypatch):
+    monkeypatch.setattr("planner.optimizer.highs.LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr("planner.optimizer.decomposition.master.GUARD_FROM", 0)
+    instance = middling(4)
+    plan = solve_window(instance, gap=0.0, method="decomposed", check=kill_children)
+    assert plan.status == TIMEOUT and "was ended by signal 9" in plan.conflict
+    whole = solve_window(instance, gap=1e-3, method="decomposed")
+    assert whole.status == OPTIMAL and is_feasible(instance, whole.target)
+
+
 def test_a_horizon_whose_solver_dies_offers_the_greedy_plan(monkeypatch):
     monkeypatch.setattr("planner.optimizer.highs.LOOK_EVERY_S", 0.0)
     plan = solve_horizon(steps([300, 200, 300]), gap=0.0, check=kill_children)

@@ -12,13 +12,16 @@ from dataclasses import dataclass
 import highspy
 import numpy as np
 import numpy.typing as npt
+from scipy import sparse
 
-from planner.errors import SolverFailed
 from planner.optimizer.decomposition.cells import Cells, Prices
 from planner.optimizer.decomposition.columns import Band, Boxes, Columns, no_boxes
 from planner.optimizer.highs import configured, load, run
-from planner.optimizer.problem import FloatArray, IntArray
+from planner.optimizer.problem import INFEASIBLE, FloatArray, IntArray
+from planner.optimizer.solving.arrays import LinearProgram
+from planner.optimizer.solving.guarded import solve_program
 
+GUARD_FROM = 5_000  # columns; smaller programs keep HiGHS near its clock
 SHORTAGE_PRICE = 10.0  # times the dearest instance: what a row may be broken for while columns lack
 
 
@@ -39,6 +42,7 @@ class Whole:
     x: IntArray | None  # [l, r, g] beyond the minimums; None where none was found
     bound: float  # on plans made of these columns; infinite where there is none
     finished: bool  # whether the columns were searched as far as helps
+    died: str = ""  # how the solver ended where it should not have, in words
 
 
 def relax(
@@ -103,37 +107,27 @@ def combine(
     or more. ``start`` is a plan ``[l, r, g]`` to begin from.
     """
     lp = _program(cells, band)
-    lp.integrality_ = [highspy.HighsVarType.kInteger] * lp.num_col_
-    highs = configured(time_limit_s=time_limit_s, gap=gap)
-    load(highs, lp)
-    if start is not None:
-        solution = highspy.HighsSolution()
-        solution.col_value = _values(cells, band, start)
-        highs.setSolution(solution)
-    limit = outside - cells.fixed_usd
-
-    def enough(best: float, bound: float) -> bool:
-        return bound >= limit and limit < best * (1 - gap) and best < highspy.kHighsInf
-
-    run(highs, check, enough)
-    states, status, info = highspy.HighsModelStatus, highs.getModelStatus(), highs.getInfo()
-    if status in (states.kInfeasible, states.kUnboundedOrInfeasible):
+    solved = solve_program(
+        _as_arrays(lp),
+        gap=gap,
+        time_limit_s=time_limit_s,
+        check=check,
+        start=None if start is None else _values(cells, band, start),
+        outside=outside - cells.fixed_usd,
+        guard_from=GUARD_FROM,
+    )
+    if solved.status == INFEASIBLE:
         return Whole(None, np.inf, True)
-    if status not in (states.kOptimal, states.kTimeLimit, states.kInterrupt):
-        raise SolverFailed(
-            f"HiGHS stopped with {highs.modelStatusToString(status)!r}: try the solver cbc."
-        )
-    bound = info.mip_dual_bound + cells.fixed_usd
-    finished = status != states.kTimeLimit
-    if info.primal_solution_status != highspy.SolutionStatus.kSolutionStatusFeasible:
-        return Whole(None, bound, finished)
-    values = np.rint(highs.getSolution().col_value).astype(np.int64)
+    bound = solved.bound + cells.fixed_usd
+    if solved.values is None:
+        return Whole(None, bound, not solved.cut, solved.died)
+    values = np.rint(solved.values).astype(np.int64)
     columns, raw = band.columns, _Raw.of(cells, band.boxes)
     chosen = values[: len(columns)] > 0
     x = np.zeros((cells.need.size, cells.theta.shape[1]), np.int64)
     x[columns.cell[chosen]] = columns.x[chosen]
     np.add.at(x, (raw.cell, raw.gpu), values[len(columns) :])
-    return Whole(x.reshape(cells.most.shape), bound, finished)
+    return Whole(x.reshape(cells.most.shape), bound, not solved.cut, solved.died)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -185,6 +179,24 @@ def _values(cells: Cells, band: Band, x: IntArray) -> FloatArray:
     held = flat[raw.cell, raw.gpu]
     running = np.minimum(held, cells.running.reshape(flat.shape)[raw.cell, raw.gpu])
     return np.concatenate([chosen, np.where(raw.start, held - running, running)]).astype(float)
+
+
+def _as_arrays(lp: highspy.HighsLp) -> LinearProgram:
+    """By rows, every variable whole."""
+    matrix = lp.a_matrix_
+    parts = np.array(matrix.value_), np.array(matrix.index_), np.array(matrix.start_)
+    by_rows = sparse.csc_array(parts, shape=(lp.num_row_, lp.num_col_)).tocsr()
+    return LinearProgram(
+        cost=np.array(lp.col_cost_),
+        lower=np.array(lp.col_lower_, float),
+        upper=np.array(lp.col_upper_, float),
+        whole=np.ones(lp.num_col_, bool),
+        begins=by_rows.indptr.astype(np.int64),
+        columns=by_rows.indices.astype(np.int64),
+        values=by_rows.data.astype(float),
+        row_lower=np.array(lp.row_lower_),
+        row_upper=np.array(lp.row_upper_),
+    )
 
 
 def _program(cells: Cells, band: Band) -> highspy.HighsLp:

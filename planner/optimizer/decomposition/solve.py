@@ -144,7 +144,7 @@ def _branch(
         whole = whole if grown.size == band.size and not len(grown.boxes.cell) else None
         band = grown
     if plan is None:
-        return Outcome(TIMEOUT, None, bound)
+        return Outcome(TIMEOUT, None, bound, "" if whole is None else whole.died)
     status = OPTIMAL if _proven(cost, bound, gap) else FEASIBLE
     return Outcome(status, cells.minimum + plan, bound)
 

@@ -48,7 +48,7 @@ def solve(folder: str) -> None:
         solution = highspy.HighsSolution()
         solution.col_value = part["start"]
         highs.setSolution(solution)
-    said = [0.0, -np.inf]
+    said, outside, gap = [0.0, -np.inf], float(part["outside"]), float(part["gap"])
 
     def better(event: Any) -> None:
         _kept(folder, "incumbent", np.array(event.data_out.mip_solution))
@@ -58,6 +58,9 @@ def solve(folder: str) -> None:
         if now - said[0] >= REPORT_EVERY_S and bound > said[1]:
             said[:] = now, bound
             _kept(folder, "bound", np.array(bound))
+        best = event.data_out.mip_primal_bound
+        if bound >= outside and outside < best * (1 - gap) and best < highspy.kHighsInf:
+            event.interrupt()
 
     highs.cbMipImprovingSolution.subscribe(better)
     highs.cbMipInterrupt.subscribe(look)

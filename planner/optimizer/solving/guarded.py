@@ -38,6 +38,7 @@ class Solved:
     values: FloatArray | None  # [n]
     bound: float  # no solution costs less; minus infinity where nothing was proven
     died: str = ""  # how the solver ended where it should not have, in words
+    cut: bool = False  # whether the clock or its death ended it
 
 
 def solve_program(
@@ -47,16 +48,20 @@ def solve_program(
     time_limit_s: float,
     check: Callable[[], None],
     start: FloatArray | None = None,
+    outside: float = np.inf,
+    guard_from: int | None = None,
 ) -> Solved:
     """Solve ``program`` to ``gap`` relative to its objective; ``start`` is a solution to begin
-    from. What ``check`` raises ends it and comes out here. A solver that dies without a solution
-    is a timeout whose ``died`` says so."""
-    if len(program.cost) < GUARD_FROM:
-        return _here(program, gap, time_limit_s, check, start)
+    from. It ends too where a bound of ``outside`` is proven and that is less than the best found
+    by more than the gap: what is not in the program costs no less. What ``check`` raises ends it
+    and comes out here. A solver that dies without a solution is a timeout whose ``died`` says so.
+    """
+    if len(program.cost) < (GUARD_FROM if guard_from is None else guard_from):
+        return _here(program, gap, time_limit_s, check, start, outside)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         given: dict[str, Any] = {one.name: getattr(program, one.name) for one in fields(program)}
-        given |= {"gap": gap, "time_limit_s": max(0.01, time_limit_s)}
+        given |= {"gap": gap, "time_limit_s": max(0.01, time_limit_s), "outside": outside}
         given["start"] = np.empty(0) if start is None else start
         np.savez(folder / "problem.npz", **given)
         died = _watched(folder, time_limit_s * (1 + GRACE_SHARE) + GRACE_S, check)
@@ -99,8 +104,8 @@ def _read(folder: Path, died: str) -> Solved:
         state, proven = STATES(int(answer[0])), float(answer[1])
         return _outcome(state, values if answer[2] else None, proven)
     if values is not None:
-        return Solved(FEASIBLE, values, proven, died)
-    return Solved(TIMEOUT, None, proven, died)
+        return Solved(FEASIBLE, values, proven, died, cut=True)
+    return Solved(TIMEOUT, None, proven, died, cut=True)
 
 
 def _here(
@@ -109,14 +114,18 @@ def _here(
     time_limit_s: float,
     check: Callable[[], None],
     start: FloatArray | None,
+    outside: float,
 ) -> Solved:
+    def enough(best: float, bound: float) -> bool:
+        return bound >= outside and outside < best * (1 - gap) and best < highspy.kHighsInf
+
     highs = configured(time_limit_s=time_limit_s, gap=gap)
     load(highs, program.highs())
     if start is not None:
         solution = highspy.HighsSolution()
         solution.col_value = start
         highs.setSolution(solution)
-    run(highs, check)
+    run(highs, check, enough if np.isfinite(outside) else None)
     info = highs.getInfo()
     found = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
     values = np.array(highs.getSolution().col_value) if found else None
@@ -129,5 +138,6 @@ def _outcome(state: highspy.HighsModelStatus, values: FloatArray | None, bound: 
     if state in (STATES.kOptimal, STATES.kModelEmpty):
         return Solved(OPTIMAL, values, bound)
     if state in (STATES.kTimeLimit, STATES.kInterrupt):
-        return Solved(TIMEOUT if values is None else FEASIBLE, values, bound)
+        cut = state == STATES.kTimeLimit
+        return Solved(TIMEOUT if values is None else FEASIBLE, values, bound, cut=cut)
     raise SolverFailed(f"HiGHS stopped with {state.name!r}: try the solver cbc.")
