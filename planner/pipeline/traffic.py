@@ -81,6 +81,7 @@ def build_traffic(scenario: Scenario, traces: dict[str, StoredTrace]) -> Traffic
     measured: list[Measured] = []
     binned: list[BinnedSource] = []
     notes: list[str] = []
+    shared = False  # whether a trace tells what its prompts share
     for index, source in enumerate(scenario.traffic.sources):
         where = f"traffic.sources[{index}]"
         stored = traces[source.trace or ""]
@@ -88,6 +89,7 @@ def build_traffic(scenario: Scenario, traces: dict[str, StoredTrace]) -> Traffic
             columns = read_requests(stored.store, (*COLUMNS, "hash_ids"))
             requests = measured_source(shell, source, columns, where, rng)
             measured.append(Measured(requests, *span(columns)))
+            shared |= columns.hash_ids is not None
             if columns.hash_ids is not None and requests.blocks is None:
                 why = "it is scaled" if source.scale != 1 else "its hash_ids fit no size of blocks"
                 notes.append(
@@ -111,6 +113,11 @@ def build_traffic(scenario: Scenario, traces: dict[str, StoredTrace]) -> Traffic
             "at random with the scenario's seed."
         )
     trace = merge([one.trace for one in measured], replay=MEASURED) if measured else shell
+    if not shared and any(row.prefix_caching for row in scenario.serving):
+        notes.append(
+            "Prefix caches are on and find nothing: no trace here tells by hash_ids what its "
+            "prompts share."
+        )
     demand, span_notes = _demand(scenario, measured, binned, shell)
     return Traffic(
         models=models,

@@ -22,6 +22,9 @@ MAX_VALUES = 200_000  # with aliases written out: a few lines of them can stand 
 MAX_DEPTH = 50
 MAX_FAULTS = 20  # told at once
 # That pydantic adds to a field's path.
+FORM_OF_TIMES = 'give a time of day such as "08:00", in quotes'  # what patterns ask for, in words
+FORM_OF_TITLE = "give a name that is no number"
+FORM_OF_NAMES = "give a name of letters, digits, spaces and ._:/+-, a letter or digit first"
 PARTS_OF_TYPES = ("[key]", "datetime", "literal['end']", *TAGS, *FAULT_KINDS)
 
 
@@ -259,8 +262,23 @@ def _words(fault: Any) -> str:
         return "this key is not known; remove it or check its spelling in docs/scenario.md"
     if kind == "missing":
         return "this is missing; add it"
+    if kind == "list_type":
+        return "this is a list; begin each of its entries with '- '"
+    if kind == "union_tag_not_found":
+        return f"{_bare(fault['ctx']['discriminator'])} is missing; add it"
+    if kind == "union_tag_invalid":
+        what, tags = (_bare(fault["ctx"][name]) for name in ("discriminator", "expected_tags"))
+        return f"there is no such {what}; choose from {tags}, not {fault['ctx']['tag']!r}"
+    if kind == "string_pattern_mismatch":
+        of_names = FORM_OF_TITLE if fault["loc"] == ("name",) else FORM_OF_NAMES
+        form = FORM_OF_TIMES if fault["loc"][-1] == "at" else of_names
+        return f"{form}, not {given!r}"
     words = str(fault["msg"]).removeprefix("Value error, ").rstrip(".")
     words = words[:1].lower() + words[1:]
     if isinstance(given, str | int | float) and not isinstance(given, bool):
         return f"{words}, not {given!r}"
     return words
+
+
+def _bare(names: Any) -> str:
+    return str(names).replace("'", "")

@@ -64,7 +64,12 @@ def fault_problems(scenario: Scenario) -> list[tuple[Path, str]]:
         "role": {profile.role for profile in scenario.profiles},
     }
     problems: list[tuple[Path, str]] = []
+    window_s = scenario.horizon.duration_s
     for i, fault in enumerate(scenario.faults):
+        for field in ("at_s", "from_s"):
+            if window_s is not None and getattr(fault, field, 0.0) >= window_s:
+                words = f"the window is over by then (horizon.duration_s: {window_s:g}); move it"
+                problems.append((("faults", i, field), words))
         for field, names in have.items():
             given = getattr(fault, field, None)
             if given is not None and given not in names:

@@ -42,6 +42,8 @@ def references(scenario: Scenario) -> list[tuple[Path, str]]:
     for i, region in enumerate(scenario.regions):
         for other in region.latency_ms:
             known(("regions", i, "latency_ms", other), "region", other, regions)
+        for name in region.topology.gpus_per_node if region.topology else ():
+            known(("regions", i, "topology", "gpus_per_node", name), "GPU", name, gpus)
         for name in region.spot:
             known(("regions", i, "spot", name), "GPU", name, gpus)
         if not gpus & set(region.capacity):

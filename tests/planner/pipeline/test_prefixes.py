@@ -8,10 +8,10 @@ import numpy as np
 from planner.ingest.store import COLUMNS, read_requests
 from planner.pipeline.prefixes import blocks_of, joined
 from planner.pipeline.sources import measured_source
-from planner.pipeline.traffic import MEASURED, merge
+from planner.pipeline.traffic import MEASURED, build_traffic, merge
 from planner.scenario.schema import Source
 from simulation.trace import Trace
-from tests.planner.pipeline.builders import ingested
+from tests.planner.pipeline.builders import ingested, request_file, scenario, source
 
 ROWS = [
     {"timestamp": 0, "input_length": 600, "output_length": 5, "hash_ids": [7, 9]},
@@ -75,3 +75,13 @@ def test_merged_traces_keep_their_ids_apart(tmp_path):
     lists = [ids.tolist() for ids in np.split(both.blocks.ids, both.blocks.start[1:-1])]
     assert lists == [[0, 1], [], [3, 4], [0], [], [3], [0, 1, 2], [], [3, 4, 5]]
     assert joined([plain, plain]) is None
+
+
+def test_caches_that_find_nothing_say_so(tmp_path):
+    on = {"serving": [{"prefix_caching": True}], "traffic__sources": [source()]}
+    said = "Prefix caches are on and find nothing"
+    known = stored(tmp_path, [*ROWS, ROWS[1] | {"timestamp": 300_000}])
+    bare = request_file(tmp_path, [0.0, 300.0])
+    for trace, given, expected in ((known, on, False), (bare, on, True), (bare, {}, False)):
+        notes = build_traffic(scenario(**given), {"t": trace}).notes
+        assert any(said in note for note in notes) == expected

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime
 from typing import Any
 
@@ -235,7 +236,7 @@ def test_copies_keep_what_was_left_out_left_out() -> None:
             "",
             "line 12: regions[1].capacity: this is missing; add",
         ),
-        ("name: east  #", "name: _east  #", "line 8: regions[0].name: string should match"),
+        ("name: east  #", "name: _east  #", "line 8: regions[0].name: give a name of letters"),
         (
             "west: 0.25",
             "west: 0.5",
@@ -251,7 +252,7 @@ def test_copies_keep_what_was_left_out_left_out() -> None:
             "tp: 1, alpha_ms: 3}",
             "line 6: profiles[0]: beta_ms, gamma_ms, delta_ms missing",
         ),
-        ("A100-80GB: 64", '"b!": 64', "line 9: regions[0].capacity.b!: string should match"),
+        ("A100-80GB: 64", '"b!": 64', "line 9: regions[0].capacity.b!: give a name of letters"),
     ],
 )
 def test_wrong_values_name_their_line_and_field(old: str, new: str, expected: str) -> None:
@@ -407,6 +408,23 @@ def test_traces_take_the_place_of_files_in_one_line_and_among_others() -> None:
     found = parse(with_traces(text, {1: "a"})).traffic.sources
     assert (found[0].file, found[0].trace) == ("traces/week.csv.gz", None)
     assert (found[1].file, found[1].trace) == (None, "a")
+
+
+def test_refusals_are_in_words_of_the_scenario() -> None:
+    base = TEXT.rstrip() + "\n"
+    for more, words in (
+        ("faults: [{kind: fire}]", "no such kind; choose from crash, crashes, slow, outage"),
+        ("faults: [{at_s: 3}]", "faults[0]: kind is missing; add it."),
+        ("serving: {scheduler: edf}", "serving: this is a list; begin each of its entries"),
+    ):
+        with pytest.raises(ScenarioError, match=re.escape(words)):
+            parse(base + more + "\n")
+    for old, new, words in (
+        ("name: west", "name: 'west!'", "give a name of letters, digits, spaces"),
+        ('name: "Two regions"', "name: '12'", "name: give a name that is no number, not '12'."),
+        ("latency_ms:", "topology: {s2: 1, gpus_per_node: {H9: 8}}\n    latency_ms:", "GPU 'H9'"),
+    ):
+        assert words in fault(old, new)
 
 
 # What is published

@@ -51,6 +51,13 @@ def test_pools_that_a_policy_has_cut_apart_are_found_again() -> None:
     assert {turned[crash.pool].role for crash in crashes} == {"decode"}
 
 
+def test_a_fault_after_the_window_is_refused() -> None:
+    text = TEXT + "horizon: {duration_s: 3600}\nfaults: [{kind: crash, at_s: 3600}]\n"
+    with pytest.raises(ScenarioError, match="the window is over by then"):
+        parse(text)
+    assert parse(text.replace("at_s: 3600}", "at_s: 3599}")).faults
+
+
 def test_faults_survive_writing_and_reading() -> None:
     rows = "\n".join(f"  - {fault}".replace("'", "") for fault in FAULTS)
     scenario = parse(TEXT.replace("name: east,", "name: west,") + f"faults:\n{rows}\n")

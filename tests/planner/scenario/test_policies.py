@@ -114,7 +114,7 @@ def test_timetables_name_what_is_there() -> None:
     assert parse(text(policies=[{"name": "periodic", "timetable": [step]}]))
     found = refusal([{"name": "periodic", "timetable": [step | {"region": "moon"}]}])
     assert "timetable[0].region: region 'moon' is not in this scenario" in found
-    assert "pattern" in refusal([{"name": "periodic", "timetable": [step | {"at": "24:00"}]}])
+    assert "time of day" in refusal([{"name": "periodic", "timetable": [step | {"at": "24:00"}]}])
 
 
 def test_own_policies_are_only_those_the_installation_lists(
