@@ -100,10 +100,10 @@ def serve_limited(
     began = perf_counter()
     if policy == EXACT:
         status, target, bound = _exact(problem, weight, gap, time_limit_s, check)
-    elif caps(problem):
-        raise ScenarioError(
-            "The greedy policies know no budget, carbon cap or limit on changes: use Exact."
-        )
+    elif np.isfinite(problem.churn):
+        raise ScenarioError("The greedy policies know no limit on changes: use Exact.")
+    elif not _within_caps(problem, problem.minimum):
+        raise ScenarioError("The minimums take more than the budget or carbon cap: raise it.")
     else:
         status, target, bound = FEASIBLE, _greedy(problem, weight, policy), 0.0
     local, joint = unserved(problem, target)
@@ -185,13 +185,22 @@ def _elastic_coverage(
 def _greedy(problem: PlanningProblem, weight: FloatArray, policy: str) -> IntArray:
     target: IntArray = problem.minimum.copy()
     free: IntArray = problem.capacity_gpus - gpus_used(problem, target)
-    costs = price(problem), start_price(problem)
+    costs, capped = (price(problem), start_price(problem)), bool(caps(problem))
 
     def serve(work: _Workload, *, one: bool = False) -> float:
         """Take capacity for ``work``; what of it is left."""
         regions = range(len(problem.regions)) if work.region < 0 else (work.region,)
         need = work.need if work.region >= 0 else _beyond(problem, target, work)
-        return cover(problem, costs, target, free, work.model, regions, need, one=one)
+        if not capped:
+            return cover(problem, costs, target, free, work.model, regions, need, one=one)
+        while True:  # an instance at a time, as far as budget and carbon cap go
+            before = target.copy(), free.copy()
+            left = cover(problem, costs, target, free, work.model, regions, need, one=True)
+            if not _within_caps(problem, target):
+                target[:], free[:] = before
+                return max(left, TOLERANCE)
+            if one or left <= 0 or target.sum() == before[0].sum():
+                return left
 
     works = _workloads(problem, weight)
     if policy in (NONE, PRIORITY_EXHAUSTIVE):
@@ -211,6 +220,40 @@ def _greedy(problem: PlanningProblem, weight: FloatArray, policy: str) -> IntArr
             if target.sum() == held:
                 break
     return target
+
+
+def _within_caps(problem: PlanningProblem, target: IntArray) -> bool:
+    started = np.maximum(0, target - problem.current)
+    return all(
+        float((cap.per_instance * target).sum() + (cap.per_start * started).sum())
+        <= cap.limit * (1 + TOLERANCE)
+        for cap in caps(problem)
+    )
+
+
+def by_tier(
+    local: FloatArray, joint: FloatArray, tier_tps: FloatArray, epsilon: float, worth: FloatArray
+) -> FloatArray:
+    """What is unserved, of own needs ``local[l, r]`` and of joint peaks beyond ``joint[l]``, taken
+    from the least worthy tiers first, ``[k, l]``: in a region no more of a tier than ``epsilon`` of
+    its peak there, of ``tier_tps`` ``[k, l, r, w]``; of all no more than there is of it. ``worth``
+    is by tier and model, ``[k, l]``."""
+    own = epsilon * tier_tps.max(axis=3)
+    most = np.maximum(own.sum(axis=2), tier_tps.sum(axis=2).max(axis=2))
+    out = np.zeros(worth.shape)
+    for model in range(len(joint)):
+        order = np.argsort(worth[:, model], kind="stable")
+        for region, lacks in enumerate(local[model]):
+            for tier in order:
+                taken = min(float(lacks), float(own[tier, model, region]))
+                out[tier, model] += taken
+                lacks -= taken
+        left = float(joint[model])
+        for tier in order:
+            taken = min(left, float(most[tier, model] - out[tier, model]))
+            out[tier, model] += taken
+            left -= taken
+    return out
 
 
 def _workloads(problem: PlanningProblem, weight: FloatArray) -> list[_Workload]:

@@ -11,10 +11,10 @@ import numpy.typing as npt
 from planner.errors import Infeasible
 from planner.optimizer import plan_sequence, serve_limited
 from planner.optimizer.binding import binding_constraints
-from planner.optimizer.figures import fleet_usd, global_need_tps, start_usd
+from planner.optimizer.figures import fleet_usd, start_usd
 from planner.optimizer.horizon import HorizonPlan, HorizonProblem, solve_horizon
 from planner.optimizer.horizon.sent import rerouted
-from planner.optimizer.limited import EXACT
+from planner.optimizer.limited import EXACT, by_tier
 from planner.optimizer.objective import totals
 from planner.optimizer.problem import (
     FEASIBLE,
@@ -80,9 +80,10 @@ def plan_apart(
             policy=objective.limited or EXACT,
             time_limit_s=objective.time_limit_s,
         )
-        lacks = found.unserved_tps.sum(axis=1) + found.unserved_joint_tps
-        demand = global_need_tps(problem)[None] if tiers is None else _peaks(tiers[:, period])
-        short[period] = by_tier(lacks, demand, worth)
+        asked_for = problem.demand_tps[None] if tiers is None else tiers[:, period]
+        short[period] = by_tier(
+            found.unserved_tps, found.unserved_joint_tps, asked_for, problem.epsilon, worth
+        )
         return _as_window(problem, failed, found.target, failed.conflict, 0.0, None)
 
     def within_ways(
@@ -191,22 +192,6 @@ def worth_of(scenario: Scenario, hardware: Hardware, tiers: tuple[str, ...]) -> 
     waiting = [tier.name for tier in hardware.tiers if tier.deferrable]
     least = min((given.tiers.get(name, 1.0) for name in waiting), default=1.0)
     return np.array([given.tiers.get(name, least) * models for name in tiers])
-
-
-def by_tier(lacks: FloatArray, demand: FloatArray, worth: FloatArray) -> FloatArray:
-    """What each model lacks ``[l]`` taken from its least worthy tiers first, ``[k, l]``."""
-    out = np.zeros_like(demand)
-    for model, left in enumerate(lacks):
-        for tier in np.argsort(worth[:, model], kind="stable"):
-            out[tier, model] = min(left, demand[tier, model])
-            left -= out[tier, model]
-    return out
-
-
-def _peaks(tier_tps: FloatArray) -> FloatArray:
-    """Joint peak of every tier and model, ``[k, l]`` of ``[k, l, r, w]``."""
-    peaks: FloatArray = tier_tps.sum(axis=2).max(axis=2)
-    return peaks
 
 
 def _as_window(

@@ -8,7 +8,8 @@ import pytest
 
 from planner.errors import ScenarioError
 from planner.optimizer.figures import gpus_used, is_feasible
-from planner.optimizer.limited import POLICIES, serve_limited, unserved
+from planner.optimizer.horizon import HorizonProblem, solve_horizon
+from planner.optimizer.limited import POLICIES, by_tier, serve_limited, unserved
 from planner.optimizer.problem import OPTIMAL, PlanningProblem
 from tests.optimizer.problems import every_fleet, problem, random_problem
 
@@ -138,13 +139,51 @@ def test_what_is_unserved_counts_no_token_twice():
     ("options", "says"),
     [
         ({"policy": "Fair"}, "use one of Exact, None"),
-        ({"policy": "RoundRobin", "budget_usd": 10.0}, "use Exact"),
+        ({"policy": "RoundRobin", "churn": 10.0}, "use Exact"),
         ({"weight": np.array([1.0])}, "one number above 0 for every model"),
         ({"weight": np.array([1.0, 0.0])}, "one number above 0 for every model"),
     ],
 )
 def test_what_makes_no_sense_is_refused(options, says):
-    limits = {k: v for k, v in options.items() if k == "budget_usd"}
+    limits = {k: v for k, v in options.items() if k == "churn"}
     weight = options.get("weight", np.ones(2))
     with pytest.raises(ScenarioError, match=says):
         serve_limited(problem(**limits), weight, policy=options.get("policy", "Exact"))
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_exact_leaves_no_more_worth_than_greedy_with_tiers_and_caps(seed):
+    rng = np.random.default_rng(seed)
+    base = random_problem(seed)
+    share = rng.dirichlet([1.0, 1.0], base.demand_tps.shape)
+    tiers = np.moveaxis(base.demand_tps[..., None] * share, -1, 0)  # [k, l, r, w]
+    worth = rng.choice([1.0, 2.0, 5.0], (2, 2))
+    full = float((base.usd_per_hour * base.maximum).sum())
+    instance = replace(
+        base,
+        minimum=np.zeros_like(base.minimum),
+        budget_usd=full * rng.choice([0.1, 0.3, 2.0]),
+        demand_tps=tiers.sum(axis=0),
+    )
+    one = HorizonProblem(
+        (instance,), 3600.0, tiers=("x", "y"), tier_tps=tiers[:, None], priority=worth
+    )
+    exact = float((solve_horizon(one, gap=1e-6).unserved_tps[0] * worth).sum())
+    for policy in GREEDY:
+        plan = serve_limited(instance, worth.max(axis=0), policy=policy)
+        spent = (instance.usd_per_hour * plan.target).sum() + (
+            instance.start_usd * np.maximum(0, plan.target - instance.current)
+        ).sum()
+        assert spent <= instance.budget_usd * (1 + 1e-6)
+        short = by_tier(plan.unserved_tps, plan.unserved_joint_tps, tiers, instance.epsilon, worth)
+        left = float(plan.unserved_tps.sum() + plan.unserved_joint_tps.sum())
+        assert short.sum() == pytest.approx(left)  # every token is some tier's
+        assert exact <= float((short * worth).sum()) * (1 + 1e-4) + 1e-3
+
+
+def test_what_is_unserved_is_of_the_least_worthy_tier_that_is_there():
+    tiers = np.array([[[[30.0], [70.0]]], [[[50.0], [10.0]]]])  # [k, l, r, w]
+    worth = np.array([[1.0], [3.0]])
+    # The first region lacks 40, of which the first tier has 30; 50 more may be missing anywhere.
+    short = by_tier(np.array([[40.0, 0.0]]), np.array([50.0]), tiers, 1.0, worth)
+    assert short.ravel().tolist() == [80.0, 10.0]

@@ -12,7 +12,6 @@ import pytest
 from planner.errors import Infeasible, ScenarioError
 from planner.pipeline.pareto import pair_of, pareto
 from planner.pipeline.progress import silent
-from planner.pipeline.solving import by_tier
 from planner.pipeline.sources import StoredTrace
 from planner.pipeline.study import compare, plan
 from tests.planner.pipeline.builders import WEST, demand_file, scenario, source
@@ -151,12 +150,6 @@ def test_two_variants_split_the_load(stored: dict[str, StoredTrace]) -> None:
     assert worth["capacity"]["saves"] == pytest.approx(5 - 2 - 2 / 30)
     assert worth["slo"]["saves"] >= 0
     assert worth["slo"]["per_unit"] == pytest.approx(worth["slo"]["saves"] / worth["slo"]["step"])
-
-
-def test_what_a_model_lacks_is_taken_from_its_least_worthy_tier() -> None:
-    demand, worth = np.array([[5.0, 1.0], [3.0, 9.0]]), np.array([[2.0, 1.0], [1.0, 4.0]])
-    left = by_tier(np.array([4.0, 0.5]), demand, worth)
-    np.testing.assert_allclose(left, [[1.0, 0.5], [3.0, 0.0]])
 
 
 def test_a_front_of_cost_and_carbon(stored: dict[str, StoredTrace]) -> None:
