@@ -69,13 +69,14 @@ SHOWN = (
     "periodic", "decode-tps", "prefill-tps", "prefill-gpu", "decode-gpu", "ttft-feedback",
     "tbt-feedback", "heteroscale",
 )  # fmt: skip
+SLOW = {"cool_out_s": 600, "cool_in_s": 600}  # as long as an instance takes to start
 STABILITY: dict[str, tuple[str, dict[str, Any]]] = {
     "decode-tps, no hysteresis, no cooling": (
         "decode-tps", {"theta_out": 0.0, "theta_in": 0.0, "cool_out_s": 0, "cool_in_s": 0},
     ),
     "decode-tps, half dampened": ("decode-tps", {"damping": 0.5}),
-    "ttft-feedback, cooling 10 min": ("ttft-feedback", {"cool_out_s": 600, "cool_in_s": 600}),
-    "heteroscale, cooling 10 min": ("heteroscale", {"cool_out_s": 600, "cool_in_s": 600}),
+    "ttft-feedback, cooling 10 min": ("ttft-feedback", SLOW),
+    "heteroscale, cooling 10 min": ("heteroscale", SLOW),
 }  # fmt: skip
 HEADROOM = (0.9, 0.8, 0.7)
 ATTAINMENT = 0.95
@@ -319,9 +320,16 @@ def smaller_flats(one: Service, gpu_hours: float) -> dict[str, Any]:
 
 
 def headroom(one: Service) -> dict[str, Any]:
-    """Proportional control on decode TPS at parts of what the pressure test showed."""
+    """Control on decode TPS at parts of what the pressure test showed; with the latencies as safety
+    and cooling as long as a start besides."""
     shown = float(pressure_test(one.study).of("decode-tps")[_drives(one, "decode-tps")])
-    return {f"{part:g}": replayed(one, "decode-tps", target=part * shown)[0] for part in HEADROOM}
+    out = {}
+    for part in HEADROOM:
+        for name, given in (("decode-tps", {}), ("heteroscale", SLOW)):
+            row, _, _ = replayed(one, name, target=part * shown, **given)
+            out[f"{name}, {part:g}"] = row
+            _say(f"  {name}, {part:g}: {json.dumps(row)}")
+    return out
 
 
 def stability(one: Service) -> dict[str, Any]:
