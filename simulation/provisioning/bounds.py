@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simulation.provisioning.interference import Demand
-from simulation.provisioning.problem import OperatorProblem, critical_path
+from simulation.provisioning.problem import OperatorPlan, OperatorProblem, critical_path
 
 FloatArray = npt.NDArray[np.float64]
 WEIGHTS = (
@@ -60,6 +60,37 @@ def fewest_conceivable(
                 totals[i, k] += (cost + price * waits).min()
     totals -= np.asarray(PRICES[: totals.shape[1]])
     return max(1, int(np.ceil(totals.max() - 1e-9)))
+
+
+def filled(problem: OperatorProblem, demand: Demand, device_bytes: float) -> FloatArray:
+    """Devices' worth of memory, arithmetic and traffic (the most of them) of all operators at one
+    batch and parallelism and one replica each, ``[B, P]``: no placement of more needs fewer."""
+    shards = problem.parallel
+    busy = (problem.rate / problem.batches[:, None]) * problem.latency_s * shards
+    held = demand.memory_bytes
+    if demand.kept_bytes is not None:
+        held = held + demand.kept_bytes[:, None, :]
+    needs = (shards * held / device_bytes, busy * demand.compute, busy * demand.bandwidth)
+    return np.asarray(np.maximum.reduce([one.sum(axis=0) for one in needs]))
+
+
+def plan_fills(
+    problem: OperatorProblem, demand: Demand, plan: OperatorPlan, device_bytes: float
+) -> float:
+    """The same of one plan with its replicas: no placement of it needs fewer devices."""
+    v = np.arange(len(problem.names))
+    b = np.searchsorted(problem.batches, plan.batch)
+    p = np.searchsorted(problem.parallel, plan.parallel)
+    shards = plan.parallel * plan.replicas
+    busy = problem.rate / plan.batch * problem.latency_s[v, b, p] * plan.parallel
+    held = shards * demand.shard_bytes(v, b, p, plan.replicas)
+    needs = (held / device_bytes, busy * demand.compute[v, b, p], busy * demand.bandwidth[v, b, p])
+    return max(float(one.sum()) for one in needs)
+
+
+def at_least(fills: float) -> int:
+    """Whole devices."""
+    return max(1, int(np.ceil(fills - 1e-6)))
 
 
 def _longest_path(problem: OperatorProblem) -> list[int]:

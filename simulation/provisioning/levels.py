@@ -11,14 +11,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
 from simulation.errors import SimulationError
 from simulation.provisioning.blocks import in_blocks, uniform
-from simulation.provisioning.bounds import fewest_conceivable
+from simulation.provisioning.bounds import at_least, fewest_conceivable, filled, plan_fills
 from simulation.provisioning.brute import brute
 from simulation.provisioning.energy import fleet_watts
 from simulation.provisioning.exact import exact
@@ -132,7 +131,8 @@ def operator_level(
         plans = [brute(problem, table)]
     else:
         plans = [algorithm1(problem, printed=method == "printed", table=table)]
-    best = _best_placed(phase, plans, device_bytes, shared=shared)
+    most = None if proofs else _fewest(coarser)
+    best = _best_placed(phase, plans, device_bytes, shared=shared, most=most)
     if best is not None:
         by = ", by devices" if method == "greedy" else ""
         best = replace(best, method=f"{best.method}{by}", cut=_whole)
@@ -171,31 +171,34 @@ def module_level(
     cut = in_blocks(phase)
     best: Level | None = None
     bounds: list[int] = []
-    for b in range(cut.problem.batches.size):
-        for p in range(cut.problem.parallel.size):
-            if not np.isfinite(cut.problem.latency_s[:, b, p]).all():
-                continue
-            one = uniform(cut, b, p)
-            least = fewest_replicas(one, device_bytes)
-            options = frontiers(one.problem, least)
-            if any(not option.slots.size for option in options):
-                continue
-            if proofs:
-                table = sojourns(one.problem)
-                bounds.append(fewest_conceivable(one.problem, one.demand, table, device_bytes))
-            if method == "brute":
-                plan = brute(one.problem)
-            else:
-                plan = (improved if method == "greedy" else exact)(one.problem, options)
-            found = _best_placed(one, [plan], device_bytes, shared=shared)
-            if found is not None:
-                found = replace(found, cut=partial(_cut, b=b, p=p))
-            if found is not None and (best is None or _order(found) < _order(best)):
-                best = found
-                if proofs and found.plan is not None:
-                    fewest = exact(one.problem, options)
-                    gap = None if fewest is None else 1.0 - fewest.slots / found.plan.slots
-                    best = replace(best, gap_slots=gap)
+    fills = filled(cut.problem, cut.demand, device_bytes)
+    most = None if proofs else _fewest(coarser)
+    for at in np.argsort(fills, axis=None, kind="stable"):
+        b, p = (int(i) for i in np.unravel_index(at, fills.shape))
+        if not np.isfinite(cut.problem.latency_s[:, b, p]).all():
+            continue
+        if most is not None and at_least(float(fills[b, p])) > most:
+            break  # none that follow needs fewer
+        one = uniform(cut, b, p)
+        least = fewest_replicas(one, device_bytes)
+        options = frontiers(one.problem, least)
+        if any(not option.slots.size for option in options):
+            continue
+        if proofs:
+            table = sojourns(one.problem)
+            bounds.append(fewest_conceivable(one.problem, one.demand, table, device_bytes))
+        if method == "brute":
+            plan = brute(one.problem)
+        else:
+            plan = (improved if method == "greedy" else exact)(one.problem, options)
+        found = _best_placed(one, [plan], device_bytes, shared=shared, most=most)
+        if found is not None and (best is None or _order(found) < _order(best)):
+            best = replace(found, cut=Cut(b, p))
+            most = None if proofs else best.devices
+            if proofs and found.plan is not None:
+                fewest = exact(one.problem, options)
+                gap = None if fewest is None else 1.0 - fewest.slots / found.plan.slots
+                best = replace(best, gap_slots=gap)
     if best is not None:
         best = replace(best, level="module", least_devices=min(bounds, default=None))
     own = best
@@ -218,8 +221,15 @@ def _whole(phase: PhaseProblem) -> PhaseProblem:
     return phase
 
 
-def _cut(phase: PhaseProblem, b: int, p: int) -> PhaseProblem:
-    return uniform(in_blocks(phase), b, p)
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Runs of layers at the batch and parallelism of these indices."""
+
+    b: int
+    p: int
+
+    def __call__(self, phase: PhaseProblem) -> PhaseProblem:
+        return uniform(in_blocks(phase), self.b, self.p)
 
 
 def fewest_replicas(phase: PhaseProblem, device_bytes: float) -> IntArray:
@@ -241,21 +251,30 @@ def fewest_replicas(phase: PhaseProblem, device_bytes: float) -> IntArray:
 
 
 def _best_placed(
-    phase: PhaseProblem, plans: list[OperatorPlan | None], device_bytes: float, *, shared: bool
+    phase: PhaseProblem,
+    plans: list[OperatorPlan | None],
+    device_bytes: float,
+    *,
+    shared: bool,
+    most: int | None = None,
 ) -> Level | None:
     """The placed plan of fewest devices; of those the one that holds least memory among the ones
-    within ``EVEN`` of the least power."""
+    within ``EVEN`` of the least power. Plans that cannot do with ``most`` are not placed."""
     found: list[Level] = []
     problem = phase.problem
-    seen: set[bytes] = set()
+    able: dict[bytes, tuple[int, OperatorPlan]] = {}
     for plan in plans:
         if plan is None or not plan.feasible or not _fits(phase, plan, device_bytes):
             continue
         key = np.stack([plan.replicas, plan.batch, plan.parallel]).tobytes()
-        if key in seen:
-            continue
-        seen.add(key)
+        if key not in able:
+            fills = plan_fills(problem, phase.demand, plan, device_bytes)
+            able[key] = at_least(fills), plan
+    for least, plan in sorted(able.values(), key=lambda one: one[0]):
+        if most is not None and least > most:
+            break
         placed = algorithm2(problem, phase.demand, plan, device_bytes, shared=shared)
+        most = placed.devices if most is None else min(most, placed.devices)
         found.append(
             Level(
                 level="operator",
@@ -286,6 +305,10 @@ def _fits(phase: PhaseProblem, plan: OperatorPlan, device_bytes: float) -> bool:
     b = np.searchsorted(phase.problem.batches, plan.batch)
     p = np.searchsorted(phase.problem.parallel, plan.parallel)
     return bool((phase.demand.shard_bytes(v, b, p, plan.replicas) <= device_bytes).all())
+
+
+def _fewest(levels: Sequence[Level]) -> int | None:
+    return min((one.devices for one in levels), default=None)
 
 
 def _order(level: Level) -> tuple[int, float]:

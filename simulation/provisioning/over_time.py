@@ -82,6 +82,7 @@ class _Book:
         self.problems: dict[Key, PhaseProblem] = {}
         self.plans: dict[tuple[str, Key], Level | None] = {}
         self.outcomes: dict[tuple[str, Key, Key], tuple[bool, float]] = {}
+        self.cuts: dict[tuple[Callable[[PhaseProblem], PhaseProblem], Key], PhaseProblem] = {}
 
     def problem(self, key: Key) -> PhaseProblem:
         """The rate scales what is in flight; only the length changes any latency."""
@@ -119,8 +120,17 @@ class _Book:
         if at not in self.outcomes:
             plan = self.plan(level, planned)
             assert plan is not None
-            self.outcomes[at] = _under(self.problem(real), plan)
+            self.outcomes[at] = _under(self.problem(real), plan, self.cut(plan, real))
         return self.outcomes[at]
+
+    def cut(self, plan: Level, real: Key) -> PhaseProblem | None:
+        """The load of ``real`` as the operators or runs of layers of ``plan`` see it."""
+        if plan.cut is None:
+            return None
+        at = plan.cut, real
+        if at not in self.cuts:
+            self.cuts[at] = plan.cut(self.problem(real))
+        return self.cuts[at]
 
 
 def over_time(
@@ -250,12 +260,11 @@ def _course(
     return Course(level, size, power, memory, met, refused, windows.requests_s, headroom)
 
 
-def _under(phase: PhaseProblem, level: Level) -> tuple[bool, float]:
+def _under(phase: PhaseProblem, level: Level, cut: PhaseProblem | None) -> tuple[bool, float]:
     """Whether a plan keeps the limit under the real load of a window, and the watts of its GPUs;
-    beyond what they can do they draw what they draw when full."""
+    beyond what they can do they draw what they draw when full. ``cut``: see ``_Book.cut``."""
     problem, most = phase.problem, phase.service.gpu.tdp_w
-    if level.placement is not None and level.plan is not None and level.cut is not None:
-        cut = level.cut(phase)
+    if level.placement is not None and level.plan is not None and cut is not None:
         latency = latency_at(cut.problem, cut.demand, level.plan, level.placement)
         drawn = fleet_watts(
             cut.problem, cut.power, level.devices, level.plan.batch, level.plan.parallel

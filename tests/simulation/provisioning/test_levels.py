@@ -7,17 +7,19 @@ import pytest
 
 from simulation.errors import SimulationError
 from simulation.provisioning.blocks import in_blocks
-from simulation.provisioning.bounds import fewest_conceivable
+from simulation.provisioning.bounds import at_least, fewest_conceivable, filled, plan_fills
 from simulation.provisioning.devices import fewest_devices
 from simulation.provisioning.energy import PhasePower, Watts, fleet_watts, request_energy_j
 from simulation.provisioning.exact import exact
 from simulation.provisioning.frontier import frontiers, priced
+from simulation.provisioning.greedy import improved
 from simulation.provisioning.interference import Demand
 from simulation.provisioning.levels import at_level, model_level, operator_level, savings
+from simulation.provisioning.placement import algorithm2
 from simulation.provisioning.problem import sojourns
 from simulation.provisioning.replicas import latency_of, watts_of, whole_replicas
 from simulation.provisioning.workload import phase_problem
-from tests.simulation.provisioning.cases import by_hand, random_problem
+from tests.simulation.provisioning.cases import by_hand, random_demand, random_problem
 from tests.simulation.provisioning.test_workload import SHAPE, service, timing
 
 DEVICE = 72e9
@@ -132,6 +134,37 @@ def test_the_bound_on_devices_holds_for_the_optimum_of_small_cases():
         bound = fewest_conceivable(problem, demand, sojourns(problem), 1.0)
         loose = fewest_conceivable(problem, demand, sojourns(problem), 1.0, latency=False)
         assert loose <= bound <= best[1].devices
+
+
+def test_no_placement_needs_fewer_devices_than_its_plan_fills():
+    near = 0
+    for seed in range(80):
+        problem = random_problem(seed, operators=2 + seed % 3, parallel=2, dag=seed % 2 == 1)
+        plan = improved(problem)
+        if plan is None:
+            continue
+        demand = random_demand(problem, seed)
+        least = at_least(plan_fills(problem, demand, plan, 10.0))
+        placed = algorithm2(problem, demand, plan, 10.0).devices
+        assert 1 <= least <= placed
+        near += least == placed
+        assert least >= at_least(float(filled(problem, demand, 10.0).min()))
+    assert near >= 10
+
+
+@pytest.mark.parametrize("phase", ["prefill", "decode"])
+@pytest.mark.parametrize("requests_s", [5.0, 80.0])
+def test_choices_that_are_not_placed_would_not_have_been_chosen(phase, requests_s):
+    """With proofs every choice is placed."""
+    limit = 1.0 if phase == "prefill" else 0.08
+    problem = phase_problem(service(phase, requests_s, limit), timing)
+    whole = model_level(problem, DEVICE)
+    for level in ("module", "operator"):
+        every = at_level(level, problem, DEVICE, proofs=True)
+        some = at_level(level, problem, DEVICE)
+        assert (some.devices, some.power_w) == (every.devices, pytest.approx(every.power_w))
+        beside = at_level(level, problem, DEVICE, coarser=[whole])
+        assert beside.devices == min(every.devices, whole.devices)
 
 
 def test_brute_force_says_when_it_is_too_much():
