@@ -21,6 +21,7 @@ FloatArray = npt.NDArray[np.float64]
 
 # The lowest thing that two instances share, nearest first; APART is nothing at all.
 NODE, RACK, S1, S2, CENTRE, APART = range(6)
+MOST_PLACES = 1_000_000  # for nodes, in all data centres
 LEVELS = ("node", "rack", "S1 switch", "S2 switch", "data centre", "nothing")
 
 # Share of an instance's network bandwidth that is left for a KV cache, by what both ends share.
@@ -129,8 +130,15 @@ def build_topology(
 ) -> Topology:
     """The tree of ``centres``: name, shape and nodes by GPU type of each.
 
-    Raises SimulationError where a shape has not enough places for the nodes.
+    Raises SimulationError where a shape has not enough places for the nodes, or all of them have
+    more than MOST_PLACES.
     """
+    places = sum(shape.nodes for _, shape, _ in centres)
+    if places > MOST_PLACES:
+        raise SimulationError(
+            f"The network has places for {places:,} nodes and {MOST_PLACES:,} are allowed; "
+            "lower S2 switches, S1 switches, racks or nodes per rack."
+        )
     columns: list[tuple[int, int, int, int, int]] = []  # rack, s1, s2, centre, gpu
     racks = s1s = s2s = 0
     for c, (name, shape, nodes) in enumerate(centres):

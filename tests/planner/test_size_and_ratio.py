@@ -148,7 +148,7 @@ def test_the_pages_that_start_them(planner: User, viewer: User, folder: Path) ->
         run = Run.objects.get(kind=kind)
         assert started.status_code == 302 and run.options == options
         assert kept.name in client.get(url).content.decode()
-        refused = client.post(url, {**data, "isl": "many", "instances": "1"})
+        refused = client.post(url, {**data, "isl": "many", "instances": "9" * 5000})
         assert refused.status_code == 400
         assert signed_in(viewer).post(url, data).status_code == 403
 

@@ -68,6 +68,12 @@ def test_a_shape_that_is_too_small_is_refused():
         build_topology(["a"], [("x", Shape(1, 2, 2, 2), [9])], [8])
 
 
+def test_a_network_with_places_past_any_real_one_is_refused():
+    shape = Shape(10_000, 10_000, 10_000, 10_000)
+    with pytest.raises(SimulationError, match="places for 10,000,000,000,000,000 nodes and"):
+        build_topology(["a"], [("x", shape, [9])], [8])
+
+
 def test_a_rack_lies_under_one_switch():
     with pytest.raises(SimulationError, match="a rack lies under two"):
         Topology(("a",), ("x",), *np.array([[0, 0], [0, 1], [0, 0], [0, 0], [0, 0], [8, 8]]))

@@ -80,7 +80,9 @@ class Scenario(Section):
     fleet: Fleet = Fleet()
     placement: Placement = Placement()
     faults: Annotated[list[Fault], Field(max_length=1000)] = []
-    policies: Annotated[list[Annotated[AnyPolicy, BeforeValidator(named)]], Field(min_length=1)] = [
+    policies: Annotated[
+        list[Annotated[AnyPolicy, BeforeValidator(named)]], Field(min_length=1, max_length=100)
+    ] = [
         policy_of("flat-peak"),
         policy_of("flat-min"),
         policy_of("reactive"),

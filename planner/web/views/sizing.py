@@ -11,6 +11,7 @@ from django.views.decorators.http import require_http_methods
 from planner.errors import PlannerError, ScenarioError
 from planner.models import Run
 from planner.pipeline.pd_service import MOST_INSTANCES
+from planner.pipeline.replica_size import MOST_TOKENS
 from planner.scenario.document import parse
 from planner.selectors.runs import runs_list
 from planner.selectors.scenarios import scenario_get, scenarios_list
@@ -20,7 +21,8 @@ from planner.web.request import Request
 
 SHOWN = 20  # runs
 SCENARIOS = 100
-LARGEST = 10**9
+DIGITS = 12  # more than any number here has
+NAME = 120  # characters
 
 
 @require_http_methods(["GET", "POST"])
@@ -30,7 +32,7 @@ def size(request: Request) -> HttpResponse:
         options: dict[str, Any] = {
             name: value
             for name in ("isl", "osl")
-            if (value := _whole(request, name, 1, LARGEST)) is not None
+            if (value := _whole(request, name, 1, MOST_TOKENS)) is not None
         }
         if given := request.POST.get("burstiness", "").strip():
             options["burstiness"] = given[:20]
@@ -43,7 +45,7 @@ def pd_ratio(request: Request) -> HttpResponse:
     """Prefill to decode of one model of a scenario."""
     if request.method == "POST":
         scenario, _, service = request.POST.get("of", "").partition(":")
-        options: dict[str, Any] = {"service": service}
+        options: dict[str, Any] = {"service": service[:NAME]}
         if instances := _whole(request, "instances", 2, MOST_INSTANCES):
             options["instances"] = instances
         return _start(request, scenario, Run.Kind.PD_RATIO, options)
@@ -56,9 +58,10 @@ def _page(request: Request, kind: str, template: str) -> HttpResponse:
         "scenarios": scenarios,
         "chosen": request.GET.get("scenario", ""),
         "runs": runs_list().filter(kind=kind)[:SHOWN],
-        "services": [(one, _models(one.document)) for one in scenarios],
         "most_instances": MOST_INSTANCES,
     }
+    if kind == Run.Kind.PD_RATIO:
+        context["services"] = [(one, _models(one.document)) for one in scenarios]
     return render(request, template, context)
 
 
@@ -83,7 +86,7 @@ def _whole(request: Request, name: str, least: int, most: int) -> int | None:
     text = request.POST.get(name, "").strip()
     if not text:
         return None
-    if not text.isdecimal() or not least <= int(text) <= most:
+    if not text.isdecimal() or len(text) > DIGITS or not least <= int(text) <= most:
         raise PlannerError(
             f"{name}: give a whole number from {least} to {most:,}, or leave it out."
         )

@@ -90,6 +90,8 @@ def test_faults_name_their_line_and_field() -> None:
     assert "gamma_in < beta_out <= alpha_out" in found
     assert "at most 1" in refusal([{"name": "decode-gpu", "target": 3}])
     assert "must be below" in refusal([{"name": "lt-u", "scale_in_below": 0.8}])
+    many = [{"name": "hpa", "label": f"h{i}"} for i in range(101)]
+    assert "at most 100 items" in refusal(many)
 
 
 def test_a_fault_is_found_on_its_own_line() -> None:
