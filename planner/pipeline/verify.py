@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.errors import Infeasible
+from planner.pipeline.detail import ALL
 from planner.pipeline.planning import Planned, plan_window
 from planner.pipeline.progress import Progress, part
 from planner.pipeline.replay import PolicyRun, Study, run_policy
@@ -21,7 +22,7 @@ Document = dict[str, Any]
 ROUNDS = 4  # of replay and plan, at most
 EQUAL = 0.002  # points of attainment that count as met (methods.md X4: 0.2)
 LEAST_STEP, MOST_STEP = 0.03, 0.25  # of a size, taken off in one round
-FEW = 100  # requests of a model in a region: fewer say nothing about attainment
+FEW = 100  # requests of a tier and model in a region: fewer say little about attainment
 AGREED, GAVE_UP, NO_PLAN = "agreed", "gave up", "no plan"
 
 
@@ -96,35 +97,30 @@ def verify(
 
 
 def misses(study: Study, run: PolicyRun) -> list[Document]:
-    """Interactive tiers that are missed, told by model and home region: what falls short there of
-    the strictest missed tier's attainment. Empty where every tier is met."""
-    tiers = {tier.name: tier for tier in study.hardware.tiers if not tier.deferrable}
-    missed = [
-        name
-        for name, tier in tiers.items()
-        if (share := run.summary.slo_attainment.get(name)) is not None
+    """Where an interactive tier that is missed falls short, by model and home region, most first;
+    of several tiers the one that is shortest there. Empty only where every tier is met: places with
+    few requests count where no others fall short."""
+    limits = {
+        tier.name: tier.attainment
+        for tier in study.hardware.tiers
+        if not tier.deferrable
+        and (share := run.summary.slo_attainment.get(tier.name)) is not None
         and share < tier.attainment - EQUAL
+    }
+    rows = [
+        {
+            **{name: row[name] for name in ("model", "region", "tier", "attainment")},
+            "target": limits[row["tier"]],
+            "short": limits[row["tier"]] - row["attainment"],
+            "arrived": row["arrived"],
+        }
+        for row in run.detail.groups.iter_rows(named=True)
+        if row["tier"] in limits and ALL not in (row["model"], row["region"])
     ]
-    if not missed:
-        return []
-    target = max(tiers[name].attainment for name in missed)
-    rows = []
-    for model, by_region in run.summary.models.items():
-        for region, group in by_region.items():
-            if group.arrived < FEW or group.attainment is None:
-                continue
-            short = target - group.attainment
-            if short > EQUAL:
-                rows.append(
-                    {
-                        "model": model,
-                        "region": region,
-                        "attainment": group.attainment,
-                        "target": target,
-                        "short": short,
-                    }
-                )
-    return sorted(rows, key=lambda row: -float(row["short"]))
+    short = sorted((row for row in rows if row["short"] > EQUAL), key=lambda row: -row["short"])
+    told = [row for row in short if row["arrived"] >= FEW] or short
+    places = dict.fromkeys((row["model"], row["region"]) for row in told)
+    return [next(row for row in told if (row["model"], row["region"]) == place) for place in places]
 
 
 def _corrected(study: Study, factor: FloatArray) -> Study:
@@ -162,8 +158,8 @@ def _sentence(found: Verified) -> str:
         )
     worst = last["missed"][0]
     missed = (
-        f"{worst['model']} in {worst['region']} meets its limits for {worst['attainment']:.1%} of "
-        f"requests against {worst['target']:.1%}"
+        f"{worst['model']} in {worst['region']} meets the limits of {worst['tier']} for "
+        f"{worst['attainment']:.1%} of requests against {worst['target']:.1%}"
     )
     if found.outcome == NO_PLAN:
         return f"In the replay {missed}, and no plan is feasible with the sizes that asks for."

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
+import polars as pl
 import pytest
 
+from planner.pipeline.detail import ALL
 from planner.pipeline.planning import Planned, plan_window
 from planner.pipeline.progress import silent
-from planner.pipeline.replay import Study
+from planner.pipeline.replay import PolicyRun, Study
 from planner.pipeline.verify import AGREED, GAVE_UP, NO_PLAN, ROUNDS, misses, verify
+from simulation.fleet import Tier
 from tests.planner.pipeline.test_replay import study
 
 
@@ -75,3 +80,24 @@ def test_what_sizes_cannot_mend_is_said(tmp_path: Path) -> None:
     assert found.outcome in (NO_PLAN, GAVE_UP)
     assert len(found.rounds) <= ROUNDS
     assert "%" in found.document()["sentence"]
+
+
+def test_a_tier_of_few_requests_is_missed_though_nearly_all_requests_are_met() -> None:
+    """Of a thousand requests in one place ten are of the strict tier, and none of those is met."""
+    tiers = (Tier("plain", ttft_s=1.0, attainment=0.95), Tier("strict", ttft_s=0.1, attainment=0.9))
+    groups = pl.DataFrame(
+        {
+            "tier": ["plain", "strict", ALL],
+            "model": ["m", "m", "m"],
+            "region": ["r", "r", "r"],
+            "arrived": [990, 10, 1000],
+            "attainment": [1.0, 0.0, 0.99],
+        }
+    )
+    run = SimpleNamespace(
+        summary=SimpleNamespace(slo_attainment={"plain": 1.0, "strict": 0.0}),
+        detail=SimpleNamespace(groups=groups),
+    )
+    asked = SimpleNamespace(hardware=SimpleNamespace(tiers=tiers))
+    (row,) = misses(cast(Study, asked), cast(PolicyRun, run))
+    assert (row["tier"], row["short"], row["arrived"]) == ("strict", 0.9, 10)
