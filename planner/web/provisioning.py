@@ -138,7 +138,8 @@ def columns(nodes: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
     """Nodes by how many come before them on the longest way: side by side in the picture."""
     depth: dict[str, int] = {}
     for node in nodes:  # they come in an order in which they can run
-        before = [depth[name] for name in node["after"].split() if name in depth]
+        after = f" {node['after']} "  # names of runs of layers have spaces themselves
+        before = [place for name, place in depth.items() if f" {name} " in after]
         depth[node["operator"]] = 1 + max(before, default=-1)
     if nodes and not any(node["after"] for node in nodes):
         return [[node] for node in nodes]

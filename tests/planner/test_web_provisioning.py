@@ -13,6 +13,7 @@ from planner.models import Run, Scenario, User
 from planner.selectors.runs import run_tables
 from planner.services import provisioning
 from planner.services.calibrations import calibration_path
+from planner.web.provisioning import columns
 from tests.planner.provision_study import provisioned
 from tests.planner.web_pages import signed_in, text_of
 
@@ -38,6 +39,17 @@ def test_the_page_says_what_the_document_says(planner: User, run: Run) -> None:
     assert "Layers and their replicas" in page(planner, run, phase="prefill", level="module")
     # A choice that is not there falls back to the first.
     assert "Prefill of llama-3.1-8b" in page(planner, run, pool="nobody", phase="x", level="y")
+
+
+def test_a_graph_stands_in_the_order_it_runs() -> None:
+    def nodes(*pairs: tuple[str, str]) -> list[dict[str, str]]:
+        return [{"operator": name, "after": after} for name, after in pairs]
+
+    graph = nodes(("qkv", ""), ("encoder", ""), ("attention", "qkv encoder"), ("out", "attention"))
+    assert [len(column) for column in columns(graph)] == [2, 1, 1]
+    layers = nodes(("layers 1 to 4", ""), ("layers 5 to 8", "layers 1 to 4"),
+                   ("embedding and head", "layers 5 to 8"))  # fmt: skip
+    assert [len(column) for column in columns(layers)] == [1, 1, 1]
 
 
 def test_what_does_not_pay_is_the_first_sentence(planner: User, tmp_path: Path) -> None:
