@@ -34,6 +34,13 @@ def _choice(label: str, values: tuple[str, ...]) -> forms.ChoiceField:
     )
 
 
+class _Number(forms.NumberInput):
+    """1024, not 1024.0."""
+
+    def format_value(self, value: Any) -> str | None:
+        return f"{value:.12g}" if isinstance(value, float) else super().format_value(value)
+
+
 class ProvisionForm(forms.Form):
     """Left out: what the command takes by default."""
 
@@ -47,14 +54,14 @@ class ProvisionForm(forms.Form):
         min_value=0,
         initial=0,
         required=False,
-        widget=forms.NumberInput(attrs={"class": "form-control"}),
+        widget=_Number(attrs={"class": "form-control"}),
     )
     image_tokens = forms.FloatField(
         label="Encoder tokens per image",
         min_value=1,
         initial=IMAGE_TOKENS,
         required=False,
-        widget=forms.NumberInput(attrs={"class": "form-control"}),
+        widget=_Number(attrs={"class": "form-control"}),
     )
     single_stream = forms.BooleanField(
         label="GPUs run one stream",
