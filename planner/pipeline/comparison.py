@@ -102,7 +102,7 @@ def _headline(by_name: dict[str, PolicyRun], ranking: tuple[str, ...], baseline:
             f"{shortfall(best) * 100:.2g} points short; add capacity or loosen a limit."
         )
     hindsight = ", sized in hindsight" if best.name in HINDSIGHT else ""
-    spent = f"{amount(best.summary.gpu_hours)} GPU-hours for ${amount(best.summary.cost_usd)}"
+    spent = f"{hours(best.summary.gpu_hours)} GPU-hours for ${amount(best.summary.cost_usd)}"
     if best.name == baseline:
         return f"{best.label} is the cheapest that meets every tier{hindsight}: {spent}."
     saved = base.summary.cost_usd - best.summary.cost_usd
@@ -232,6 +232,11 @@ def _beyond_measurements(runs: Sequence[PolicyRun]) -> list[str]:
 def amount(value: float) -> str:
     """A figure for a sentence: cents below a thousand, none above."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:,.2f}"
+
+
+def hours(value: float) -> str:
+    """As the table beside the sentence has them: no decimals from a hundred on."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:,.1f}"
 
 
 def _lower(label: str) -> str:

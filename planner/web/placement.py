@@ -71,7 +71,8 @@ def tree_context(
         "state_choices": [(name, STATES[name]) for name in states],
         "region": region,
         "regions": regions,
-        "figures": figures,
+        "used": int(now["gpus"].sum()),
+        "unplaced": figures["unplaced_units"],  # in all regions
         "chosen_services": one["services"],
         "legend": [
             (name, f"place-{i % COLOURS}")

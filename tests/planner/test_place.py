@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,14 @@ def test_the_page_says_what_the_document_says(planner: User, run: Run) -> None:
     assert "new since the start" in grown
     # A choice that is not there falls back to the first.
     assert "S1 0" in text_of(page(planner, run, method="x", state="y", region="z"))
+
+
+def test_the_heading_counts_the_region_that_is_drawn(planner: User, run: Run) -> None:
+    run.result["methods"]["exact"]["gpus"] += 1000  # of regions that are not drawn
+    run.save()
+    text = text_of(page(planner, run, method="exact"))
+    drawn = sum(int(used) for used in re.findall(r"S2 switch \d+ (\d+) of", text))
+    assert drawn and f": {drawn} GPUs in use" in text
 
 
 def test_the_tree_draws_every_instance(planner: User, run: Run) -> None:

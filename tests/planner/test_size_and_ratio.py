@@ -149,7 +149,9 @@ def test_the_pages_that_start_them(planner: User, viewer: User, folder: Path) ->
         assert started.status_code == 302 and run.options == options
         assert kept.name in client.get(url).content.decode()
         refused = client.post(url, {**data, "isl": "many", "instances": "9" * 5000})
-        assert refused.status_code == 400
+        text = refused.content.decode()
+        assert refused.status_code == 400 and "give a whole number from" in text
+        assert 'value="many"' in text or 'value="999' in text  # still in the form
         assert signed_in(viewer).post(url, data).status_code == 403
 
 

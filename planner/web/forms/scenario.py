@@ -95,9 +95,9 @@ class StudyForm(forms.Form):
         help_text="Left empty: the last day of a long trace, or the last half of a short one.",
     )
     duration_h = _number("Lasts, hours", min_value=0)
-    period_min = _number("New decision every, minutes", 60, min_value=0)
-    lead_min = _number("Decided ahead by, minutes", min_value=0)
-    bin_s = _number("Demand in bins of, seconds", min_value=0)
+    period_min = _number("Decide every, min", 60, min_value=0)
+    lead_min = _number("Ahead by, min", min_value=0)
+    bin_s = _number("Demand bins, s", min_value=0)
     seed = _number("Seed", 0, whole=True, min_value=0)
     startup_min = _number("A replica starts in, minutes", DEFAULT.startup_s / 60, min_value=0)
     minimum = _number("At least, per model and region", DEFAULT.minimum, whole=True, min_value=0)

@@ -8,7 +8,7 @@ from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods
 
-from planner.errors import PlannerError, ScenarioError
+from planner.errors import NotAllowed, PlannerError, ScenarioError
 from planner.models import Run
 from planner.pipeline.pd_service import MOST_INSTANCES
 from planner.pipeline.replica_size import MOST_TOKENS
@@ -16,7 +16,7 @@ from planner.scenario.document import parse
 from planner.selectors.runs import runs_list
 from planner.selectors.scenarios import scenario_get, scenarios_list
 from planner.services.scenarios import scenario_run
-from planner.web.errors import require_planner
+from planner.web.errors import require_planner, status_of
 from planner.web.request import Request
 
 SHOWN = 20  # runs
@@ -28,41 +28,57 @@ NAME = 120  # characters
 @require_http_methods(["GET", "POST"])
 def size(request: Request) -> HttpResponse:
     """What one replica of a scenario's models carries."""
-    if request.method == "POST":
+    if request.method == "GET":
+        return _page(request, Run.Kind.SIZE, "web/size_new.html")
+    try:
         options: dict[str, Any] = {
             name: value
-            for name in ("isl", "osl")
-            if (value := _whole(request, name, 1, MOST_TOKENS)) is not None
+            for name, label in (("isl", "Input tokens"), ("osl", "Output tokens"))
+            if (value := _whole(request, name, label, 1, MOST_TOKENS)) is not None
         }
         if given := request.POST.get("burstiness", "").strip():
             options["burstiness"] = given[:20]
         return _start(request, request.POST.get("scenario", ""), Run.Kind.SIZE, options)
-    return _page(request, Run.Kind.SIZE, "web/size_new.html")
+    except PlannerError as problem:
+        return _page(request, Run.Kind.SIZE, "web/size_new.html", problem)
 
 
 @require_http_methods(["GET", "POST"])
 def pd_ratio(request: Request) -> HttpResponse:
     """Prefill to decode of one model of a scenario."""
-    if request.method == "POST":
-        scenario, _, service = request.POST.get("of", "").partition(":")
-        options: dict[str, Any] = {"service": service[:NAME]}
-        if instances := _whole(request, "instances", 2, MOST_INSTANCES):
+    if request.method == "GET":
+        return _page(request, Run.Kind.PD_RATIO, "web/pd_ratio_new.html")
+    scenario, _, service = request.POST.get("of", "").partition(":")
+    options: dict[str, Any] = {"service": service[:NAME]}
+    try:
+        if instances := _whole(request, "instances", "Instances", 2, MOST_INSTANCES):
             options["instances"] = instances
         return _start(request, scenario, Run.Kind.PD_RATIO, options)
-    return _page(request, Run.Kind.PD_RATIO, "web/pd_ratio_new.html")
+    except PlannerError as problem:
+        return _page(request, Run.Kind.PD_RATIO, "web/pd_ratio_new.html", problem)
 
 
-def _page(request: Request, kind: str, template: str) -> HttpResponse:
+def _page(
+    request: Request, kind: str, template: str, problem: PlannerError | None = None
+) -> HttpResponse:
+    """The form, with what was typed where that is refused. A role's refusal has a page of its
+    own."""
+    if isinstance(problem, NotAllowed):
+        raise problem
     scenarios = list(scenarios_list()[:SCENARIOS])
-    context = {
+    context: dict[str, Any] = {
         "scenarios": scenarios,
-        "chosen": request.GET.get("scenario", ""),
+        "chosen": request.POST.get("scenario") or request.GET.get("scenario", ""),
+        "chosen_service": request.POST.get("of", ""),
+        "given": request.POST,
+        "title": "The request could not be carried out",
+        "sentences": str(problem).splitlines() if problem else [],
         "runs": runs_list().filter(kind=kind)[:SHOWN],
         "most_instances": MOST_INSTANCES,
     }
     if kind == Run.Kind.PD_RATIO:
         context["services"] = [(one, _models(one.document)) for one in scenarios]
-    return render(request, template, context)
+    return render(request, template, context, status=status_of(problem) if problem else 200)
 
 
 def _start(request: Request, scenario: str, kind: str, options: dict[str, Any]) -> HttpResponse:
@@ -81,13 +97,13 @@ def _models(document: str) -> list[str]:
         return []
 
 
-def _whole(request: Request, name: str, least: int, most: int) -> int | None:
+def _whole(request: Request, name: str, label: str, least: int, most: int) -> int | None:
     """A whole number of the form; None where it was left empty."""
     text = request.POST.get(name, "").strip()
     if not text:
         return None
     if not text.isdecimal() or len(text) > DIGITS or not least <= int(text) <= most:
         raise PlannerError(
-            f"{name}: give a whole number from {least} to {most:,}, or leave it out."
+            f"{label}: give a whole number from {least} to {most:,}, or leave it empty."
         )
     return int(text)

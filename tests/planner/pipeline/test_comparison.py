@@ -109,7 +109,7 @@ def test_a_perfect_forecast_is_a_bound_not_a_recommendation() -> None:
     found = compare([run("lt-i-perfect", 5), run("lt-i", 10), run("flat-peak", 20)])
     assert found.ranking[0] == "lt-i-perfect"
     assert found.headline == (
-        "Planned (LT-I) meets every tier at the least cost: 5.00 GPU-hours for $10.00, "
+        "Planned (LT-I) meets every tier at the least cost: 5.0 GPU-hours for $10.00, "
         "$10.00 (50%) less than flat at peak."
     )
 
