@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from planner.pipeline.curation import Recommendation, recommend
+from planner.pipeline.curation import Recommendation, kind_of, recommend
 from planner.pipeline.replay import PolicyRun
 
 HINDSIGHT = ("flat-peak", "flat-min", "lt-i-perfect")  # know what came; nobody can run them ahead
 FLAT = ("today", "flat-peak", "flat-min")
 EQUAL_SLO = 0.002  # attainment within this of each other counts as equal
 BEYOND = 0.01  # share of iterations outside the measured range from which on it is said
-PLANNED = ("lt-i", "lt-i-last-value")
+PLANNED = ("lt-i", "lt-h", "lt-u", "lt-ua", "lt-i-last-value")  # the first is "the plan"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,13 +85,13 @@ def _rank(run: PolicyRun) -> tuple[bool, float, float, int, str]:
     that takes hindsight, and last one that moves."""
     missing = 0.0 if run.meets_slo else shortfall(run)
     order = ["today", "still", *FLAT]
-    name = "still" if _never_moves(run) else run.name
+    name = "still" if _never_moves(run) else kind_of(run)
     simplest = order.index(name) if name in order else len(order)
     return (not run.meets_slo, missing, round(run.summary.cost_usd, 2), simplest, run.name)
 
 
 def _headline(by_name: dict[str, PolicyRun], ranking: tuple[str, ...], baseline: str) -> str:
-    doable = [name for name in ranking if name != "lt-i-perfect"]
+    doable = [name for name in ranking if kind_of(by_name[name]) != "lt-i-perfect"]
     best = by_name[doable[0] if doable else ranking[0]]
     base = by_name[baseline]
     if not any(run.summary.arrived for run in by_name.values()):
@@ -101,7 +101,7 @@ def _headline(by_name: dict[str, PolicyRun], ranking: tuple[str, ...], baseline:
             f"No policy meets every tier. {best.label} comes closest, "
             f"{shortfall(best) * 100:.2g} points short; add capacity or loosen a limit."
         )
-    hindsight = ", sized in hindsight" if best.name in HINDSIGHT else ""
+    hindsight = ", sized in hindsight" if kind_of(best) in HINDSIGHT else ""
     spent = f"{hours(best.summary.gpu_hours)} GPU-hours for ${amount(best.summary.cost_usd)}"
     if best.name == baseline:
         return f"{best.label} is the cheapest that meets every tier{hindsight}: {spent}."
@@ -117,6 +117,12 @@ def _headline(by_name: dict[str, PolicyRun], ranking: tuple[str, ...], baseline:
     return f"{best.label} meets every tier at the least cost{hindsight}: {spent}, {against}."
 
 
+def _planned(by_name: dict[str, PolicyRun]) -> PolicyRun | None:
+    """The run that sentences call the plan; of several of one kind the best."""
+    runs = sorted(by_name.values(), key=_rank)
+    return next((run for kind in PLANNED for run in runs if kind_of(run) == kind), None)
+
+
 def _never_moves(run: PolicyRun) -> bool:
     """A plan that asks for the same fleet in every period."""
     return run.plan is not None and bool((run.plan.target == run.plan.target[0]).all())
@@ -124,14 +130,14 @@ def _never_moves(run: PolicyRun) -> bool:
 
 def _flat_wins(by_name: dict[str, PolicyRun]) -> list[str]:
     """A plan that a flat fleet beats says so (X1), before anything else."""
-    planned = next((by_name[name] for name in PLANNED if name in by_name), None)
+    planned = _planned(by_name)
     if planned is None or not planned.summary.arrived:
         return []
     ties = _never_moves(planned)  # then a flat fleet of that cost is the plan, and beats nothing
     better = [
         run
-        for name, run in by_name.items()
-        if name in FLAT
+        for run in by_name.values()
+        if kind_of(run) in FLAT
         and run.meets_slo
         and (
             not planned.meets_slo
@@ -144,7 +150,7 @@ def _flat_wins(by_name: dict[str, PolicyRun]) -> list[str]:
     flat = min(better, key=lambda run: run.summary.cost_usd)
     instances = sum(pool.initial for pool in flat.fleet.pools)
     mine, theirs = amount(flat.summary.cost_usd), amount(planned.summary.cost_usd)
-    hindsight = ", sized in hindsight" if flat.name in HINDSIGHT else ""
+    hindsight = ", sized in hindsight" if kind_of(flat) in HINDSIGHT else ""
     what = (
         f"A flat fleet of {instances:,} instance{'s' * (instances != 1)} beats the plan: it meets "
         f"every tier for ${mine} "
@@ -180,7 +186,7 @@ def _in_worst_hour(run: PolicyRun, tier: str) -> str:
 
 
 def _still(by_name: dict[str, PolicyRun]) -> list[str]:
-    planned = next((by_name[name] for name in PLANNED if name in by_name), None)
+    planned = _planned(by_name)
     if planned is None or not planned.meets_slo or not _never_moves(planned):
         return []
     return ["The plan never moves: a flat fleet of the same size does what it does."]

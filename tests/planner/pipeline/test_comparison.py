@@ -70,6 +70,16 @@ def test_at_equal_cost_the_simpler_fleet_comes_first() -> None:
     assert found.ranking == ("flat-peak", "flat-min", "lt-i")
 
 
+def test_what_is_said_of_plans_and_flat_fleets_holds_under_labels_and_for_every_plan() -> None:
+    def labelled(name: str, usd: float) -> PolicyRun:
+        return replace(run(name, usd), name=f"{name}:mine", label="Mine", kind=name)
+
+    found = compare([run("lt-h", 20), labelled("flat-min", 15), labelled("lt-i-perfect", 1)])
+    assert found.flat_wins and "mine, sized in hindsight" in found.warnings[0]
+    assert found.headline.startswith("Mine meets every tier at the least cost, sized in hindsight")
+    assert "$15.00" in found.headline  # not that of the policy which knew what came
+
+
 def test_a_flat_fleet_that_beats_the_plan_is_the_first_warning() -> None:
     found = compare(
         [run("lt-i", 20), run("flat-min", 15), run("flat-peak", 40), run("reactive", 1, fast=0.1)]
