@@ -11,14 +11,19 @@ from typing import Any
 from numba import njit
 from numba.extending import intrinsic
 
-# No fastmath: the same seed must give the same bytes. Everything is inlined into the few entry
-# points: the state is a tuple of twenty arrays, and passing it at every call costs three times what
-# the calls do.
-kernel: Callable[..., Any] = njit(nogil=True, error_model="numpy", forceinline=True)
+_njit: Callable[..., Any] = njit  # its type knows only some of its options
+# No fastmath: the same seed must give the same bytes.
+_ALL: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
+# Only entry points are called from Python; the wrappers for that are a quarter of compiling.
+_INNER = _ALL | {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+
+# Everything is inlined into the few entry points: the state is a tuple of forty arrays, and passing
+# it at every call costs three times what the calls do.
+kernel: Callable[..., Any] = _njit(forceinline=True, **_INNER)
 # For what is rarely reached or large: a call then costs little beside what it does, and inlining it
 # at every place would only cost compile time.
-outlined: Callable[..., Any] = njit(nogil=True, error_model="numpy")
-cached_kernel: Callable[..., Any] = njit(nogil=True, error_model="numpy", cache=True)
+outlined: Callable[..., Any] = _njit(**_INNER)
+cached_kernel: Callable[..., Any] = _njit(cache=True, no_cfunc_wrapper=True, **_ALL)
 
 
 def source_stamp(*modules: ModuleType) -> int:

@@ -17,6 +17,7 @@ from simulation.errors import SimulationError
 HOUR_S = 3600.0
 # Kinds of planned events; at one instant in this order, then by pool or region, then by place.
 MEND, RESTORE, CRASH, SLOW, OUTAGE = range(5)
+MOST_CRASHES = 1_000_000  # drawn for one pool by one fault
 STARTS = 4096  # of a pool, whose failures are drawn; then the draws begin again
 
 EVENT = np.dtype(
@@ -147,6 +148,12 @@ def plan(
                 rng = np.random.default_rng([seed, i, p])
                 places = int(maxima[p])
                 expected = fault.per_instance_hour * places * duration_s / HOUR_S
+                if expected > MOST_CRASHES:
+                    raise SimulationError(
+                        f"Fault {i + 1} (RandomCrashes): about {expected:,.0f} crashes of a pool "
+                        f"are expected in the window; {MOST_CRASHES:,} are allowed: lower the rate "
+                        "or the pool's maximum, or shorten the window."
+                    )
                 count = int(rng.poisson(expected))
                 times, hit = rng.uniform(0, duration_s, count), rng.integers(places, size=count)
                 rows += [

@@ -55,13 +55,25 @@ def check_state(pools: npt.NDArray[Any], instances: npt.NDArray[Any], still_open
 def _conservation(result: SimulationResult) -> None:
     log = result.requests
     arrived = len(result.trace)
-    for name in ("outcome", "pool", "first_token_s", "last_token_s", "ttft_s", "tbt_s", "e2e_s"):
+    for name in (
+        "outcome",
+        "reason",
+        "pool",
+        "first_token_s",
+        "last_token_s",
+        "ttft_s",
+        "tbt_s",
+        "e2e_s",
+    ):
         _law(len(getattr(log, name)) == arrived, f"{name} does not have one row per request")
     counts = np.bincount(log.outcome, minlength=3)
     total = counts[COMPLETED] + counts[REJECTED] + counts[UNFINISHED]
     _law(total == arrived == counts.sum(), "arrived is not completed + rejected + unfinished")
     refused = sum(result.reject_reasons.values())
     _law(counts[REJECTED] == refused, "rejections by reason do not add up")
+    _law(
+        (log.reason >= 0) == (log.outcome == REJECTED), "a rejection without reason, or the reverse"
+    )
     done = log.outcome == COMPLETED
     _law(np.isfinite(log.last_token_s) == done, "a last token without completion, or the reverse")
     _law(np.isfinite(log.first_token_s[done]), "a completed request has no first token")

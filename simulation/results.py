@@ -15,10 +15,14 @@ IntArray = npt.NDArray[np.int64]
 
 COMPLETED, REJECTED, UNFINISHED = 0, 1, 2  # codes of SimulationResult.outcome
 
-# Why a request was given up while the simulation ran.
+# Why a request was rejected: before the simulation ran, and given up while it did.
+NO_POOL = "no pool serves the model"
+NO_TIER = "no pool of the model takes the tier"
+BEYOND_CONTEXT = "input and output exceed the model's maximum context"
+TOO_LONG = "input and output exceed the KV capacity of every pool of the model"
 INSTANCE_FAILED = "its instance failed, and it had no retry left"
 OUT_OF_MEMORY = "KV memory ran out while decoding"
-LOST = (INSTANCE_FAILED, OUT_OF_MEMORY)
+REASONS = (NO_POOL, NO_TIER, BEYOND_CONTEXT, TOO_LONG, INSTANCE_FAILED, OUT_OF_MEMORY)
 # Where starts took their instance from, in the order of PoolTotals.starts.
 SOURCES = ("spot", "other model", "local weights", "remote weights")
 
@@ -28,6 +32,7 @@ class RequestLog:
     """Per request, shape ``[requests]``, in the order of the trace; NaN where it did not happen."""
 
     outcome: npt.NDArray[np.int8]
+    reason: npt.NDArray[np.int8]  # why it was rejected, a place in REASONS; -1: it was not
     pool: npt.NDArray[np.int16]  # where it was served, -1 nowhere
     first_token_s: FloatArray  # seconds since the start of the simulation
     last_token_s: FloatArray

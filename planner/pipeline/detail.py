@@ -16,7 +16,7 @@ from planner.scenario.columns import SHOWN
 from simulation.energy import pool_energy
 from simulation.fleet import Pool
 from simulation.metrics import meets_slo
-from simulation.results import COMPLETED, REJECTED, UNFINISHED, SimulationResult
+from simulation.results import COMPLETED, REASONS, REJECTED, UNFINISHED, SimulationResult
 
 OUTCOMES = {COMPLETED: "completed", REJECTED: "rejected", UNFINISHED: "unfinished"}
 ALL = "all"  # of a group: every tier, model or region together
@@ -177,13 +177,10 @@ def _figures(result: SimulationResult) -> dict[str, Any]:
 
 
 def _reasons(result: SimulationResult) -> pl.Series:
-    """Why a request was not served. The engine counts reasons and does not keep one per request:
-    where requests were rejected for several, each row has all of them."""
-    why = (" or ".join(result.reject_reasons) or "rejected", "the simulation ended before")
-    code = np.full(len(result.trace), -1, np.int32)
-    code[result.requests.outcome == REJECTED] = 0
-    code[result.requests.outcome == UNFINISHED] = 1
-    return _named(code, why)
+    """Why a request was not served."""
+    log = result.requests
+    code = np.where(log.outcome == UNFINISHED, len(REASONS), log.reason)
+    return _named(code, (*REASONS, "the simulation ended before"))
 
 
 def _named(codes: npt.NDArray[Any], names: Sequence[str]) -> pl.Series:

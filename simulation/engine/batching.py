@@ -37,7 +37,7 @@ from simulation.engine.heaps import (
     schedule,
 )
 from simulation.engine.starting import retire
-from simulation.engine.state import L_MEMORY, S_HIT, S_LOOKED_UP
+from simulation.engine.state import S_HIT, S_LOOKED_UP
 from simulation.engine.waiting import next_queue, prepend, steps_in_order, take_head
 from simulation.fleet import BATCHING, WHEN_FULL
 from simulation.lifecycle import DRAINING, READY
@@ -45,12 +45,13 @@ from simulation.performance.curves import decode_growth, iteration_seconds, meas
 from simulation.prefix import hold, keep, longest, release, trim
 from simulation.progress import iteration_end
 from simulation.ranking import rank
-from simulation.results import COMPLETED, REJECTED
+from simulation.results import COMPLETED, OUT_OF_MEMORY, REASONS, REJECTED
 
 # --- the batch -----------------------------------------------------------------------------------
 
 CHUNKED, ALONE = BATCHING.index("chunked"), BATCHING.index("alone")
 FAIL = WHEN_FULL.index("fail")
+MEMORY = REASONS.index(OUT_OF_MEMORY)
 
 
 @kernel
@@ -133,10 +134,10 @@ def take_back(s: Any, slot: int, q: int) -> int:
 
 @kernel
 def lose(s: Any, r: int, reason: int) -> None:
-    """A request is given up, for a reason of ``results.LOST``."""
+    """A request is given up, for a reason of ``results.REASONS``."""
     request = s.requests[r]
-    request.outcome, request.pool, request.first = REJECTED, -1, np.nan
-    s.lost[reason] += 1
+    request.outcome, request.reason = REJECTED, reason
+    request.pool, request.first = -1, np.nan
     s.clock[0].open -= 1
 
 
@@ -150,7 +151,7 @@ def _make_room(s: Any, slot: int, t: float) -> None:
         pool.preemptions -= 1
         for q in range(s.queues.shape[1]):
             if s.queues[slot, q, 0] == newest:
-                lose(s, take_back(s, slot, q), L_MEMORY)
+                lose(s, take_back(s, slot, q), MEMORY)
                 return
 
 

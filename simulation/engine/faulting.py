@@ -14,13 +14,15 @@ from simulation.engine.accounting import count_tokens, settle
 from simulation.engine.batching import lose
 from simulation.engine.heaps import batch_at
 from simulation.engine.loop import append, flush_router
-from simulation.engine.starting import register, switch_off
-from simulation.engine.state import L_FAILED
+from simulation.engine.starting import FROM_LOCAL, FROM_SPOT, register, switch_off
 from simulation.engine.waiting import interrupt, take_head
 from simulation.faults import CRASH, MEND, OUTAGE, RESTORE, SLOW
 from simulation.lifecycle import DRAINING, LENT, OFF, READY, STARTING
 from simulation.progress import iteration_end, iterations_done
 from simulation.ranking import rank
+from simulation.results import INSTANCE_FAILED, REASONS
+
+FAILED = REASONS.index(INSTANCE_FAILED)
 
 
 @kernel
@@ -37,7 +39,7 @@ def _displace(s: Any, r: int, p: int) -> None:
     request.pool = -1
     request.cached = request.held = request.preempted = 0
     if request.tries >= s.clock[0].retries:
-        lose(s, r, L_FAILED)
+        lose(s, r, FAILED)
         return
     request.tries += 1
     s.pools[p].retried += 1
@@ -70,8 +72,10 @@ def lose_instance(s: Any, slot: int, t: float) -> None:
     instance = s.instances[slot]
     p = instance.pool
     pool = s.pools[p]
+    weights = instance.status != STARTING
     if instance.status == STARTING:
         pool.starting -= 1
+        weights = instance.source == FROM_SPOT or instance.source == FROM_LOCAL
     elif instance.status == READY:
         pool.ready -= 1
     else:
@@ -98,7 +102,8 @@ def lose_instance(s: Any, slot: int, t: float) -> None:
     instance.running = instance.waiting = instance.decodes = instance.pausing = 0
     instance.sending = 0
     instance.partial = instance.fresh = instance.newest = -1
-    pool.warm += 1
+    if weights:
+        pool.warm += 1
     switch_off(s, slot, t)
 
 
@@ -142,6 +147,7 @@ def _lose_region(s: Any, region: int, t: float) -> None:
         for slot in range(pool.first, pool.first + pool.top):
             if s.instances[slot].status == LENT:
                 pool.lent -= 1
+                pool.warm += 1
                 switch_off(s, slot, t)
             elif s.instances[slot].status != OFF:
                 lose_instance(s, slot, t)

@@ -22,7 +22,7 @@ from simulation.engine.state import (
     Array,
     State,
 )
-from simulation.results import LOST, PoolSeries, PoolTotals, RequestLog
+from simulation.results import REASONS, PoolSeries, PoolTotals, RequestLog
 
 
 def request_log(s: State) -> RequestLog:
@@ -34,6 +34,7 @@ def request_log(s: State) -> RequestLog:
     gaps = np.where(osl > 1, osl - 1.0, np.nan)
     return RequestLog(
         outcome=requests["outcome"].copy(),
+        reason=requests["reason"].copy(),
         pool=pool,
         first_token_s=requests["first"].copy(),
         last_token_s=requests["last"].copy(),
@@ -101,6 +102,7 @@ def pool_totals(s: State) -> PoolTotals:
     return PoolTotals(**{name: s.pools[name].copy() for name in names}, starts=s.started.copy())
 
 
-def lost(s: State) -> dict[str, int]:
-    """Requests given up while the simulation ran, by reason."""
-    return {reason: int(n) for reason, n in zip(LOST, s.lost, strict=True) if n}
+def reject_reasons(s: State) -> dict[str, int]:
+    """Requests rejected, by reason."""
+    counts = np.bincount(s.requests["reason"] + 1, minlength=len(REASONS) + 1)[1:]
+    return {reason: int(n) for reason, n in zip(REASONS, counts, strict=True) if n}

@@ -10,9 +10,10 @@ import numpy as np
 
 from simulation import invariants
 from simulation.engine import acting, entry, reporting
+from simulation.engine.allocation import allocate
 from simulation.engine.clockwork import Clockwork
 from simulation.engine.observing import Observer, router_pools
-from simulation.engine.state import Array, State, allocate
+from simulation.engine.state import Array, State
 from simulation.errors import SimulationError
 from simulation.faults import plan
 from simulation.fleet import Fleet
@@ -52,7 +53,7 @@ def simulate(
     began = time.perf_counter()
     interval_s = float(interval_s)
     trace, duration_s = _window(trace, fleet, policy, duration_s, interval_s)
-    s, reasons = allocate(trace, fleet, duration_s, interval_s, seed)
+    s = allocate(trace, fleet, duration_s, interval_s, seed)
     regions = tuple(region.name for region in fleet.regions)
     faults = plan(fleet.faults, s.pools["maximum"], regions, duration_s, seed)
     clockwork = Clockwork(s, faults, duration_s, progress)
@@ -69,7 +70,7 @@ def simulate(
         requests=reporting.request_log(s),
         series=reporting.pool_series(s, duration_s, interval_s, waiting, held),
         totals=reporting.pool_totals(s),
-        reject_reasons=reasons | reporting.lost(s),
+        reject_reasons=reporting.reject_reasons(s),
         wall_seconds=time.perf_counter() - began,
     )
     invariants.check_state(s.pools, s.instances, int(s.clock[0]["open"]))

@@ -33,7 +33,7 @@ def _begin_life(s: Any, slot: int, p: int, t: float) -> None:
     instance.pool = p
     instance.partial = instance.fresh = instance.newest = -1
     clear(s, slot)
-    instance.slow, instance.soft_until = 1.0, 0.0
+    instance.slow, instance.soft_until, instance.link_free = 1.0, 0.0, 0.0
     instance.lending = instance.loaded = instance.fails = 0
 
 

@@ -2,15 +2,16 @@
 
 import numpy as np
 import pytest
+from numba import njit
 
 from simulation.engine import simulate
-from simulation.engine.state import BEYOND_CONTEXT, TOO_LONG
 from simulation.errors import SimulationError
 from simulation.performance.adjusted import adjusted, scaled
 from simulation.performance.curves import FOREVER, Part, decode_growth, grid, inside, linear
 from simulation.performance.profile import iteration_s
 from simulation.policies.flat import Flat
 from simulation.queueing import largest_rate, steady_state
+from simulation.results import BEYOND_CONTEXT, REASONS, TOO_LONG
 from tests.simulation.builders import fleet, pool, profile, trace
 
 DECODE = Part(
@@ -18,6 +19,11 @@ DECODE = Part(
 )
 PREFILL = Part(np.array([1.0, 101.0]), np.zeros(1), np.array([[1.0], [11.0]]))
 CURVE = grid(decode=DECODE, prefill=PREFILL, overlap_s=0.5)
+
+
+@njit
+def grown(values, b, c):  # as compiled code calls it; from Python it cannot be
+    return decode_growth(values, b, c)
 
 
 @pytest.mark.parametrize(
@@ -31,12 +37,12 @@ CURVE = grid(decode=DECODE, prefill=PREFILL, overlap_s=0.5)
     ],
 )
 def test_growth_within_a_segment(b, mean_context, growth, holds):
-    got, iterations = decode_growth(CURVE.values, float(b), b * mean_context)
+    got, iterations = grown(CURVE.values, float(b), b * mean_context)
     assert (got, min(iterations, 10**6)) == (pytest.approx(growth), min(holds, 10**6))
 
 
 def test_a_linear_curve_never_grows():
-    assert decode_growth(linear(1.0, 0.1, 1.0, 0.1).values, 4.0, 100.0) == (0.0, FOREVER)
+    assert grown(linear(1.0, 0.1, 1.0, 0.1).values, 4.0, 100.0) == (0.0, FOREVER)
 
 
 def test_mixed_iterations_by_hand():
@@ -95,6 +101,8 @@ def test_a_request_beyond_the_models_context_is_rejected_with_its_reason():
     small = fleet(pool(profile(kv=256), max_context=512))
     result = simulate(trace([0.0] * 3, [200, 300, 600], [9, 9, 9]), small, Flat([1]))
     assert result.reject_reasons == {BEYOND_CONTEXT: 1, TOO_LONG: 1}
+    assert [REASONS[i] for i in result.requests.reason[1:]] == [TOO_LONG, BEYOND_CONTEXT]
+    assert result.requests.reason[0] == -1
 
 
 @pytest.mark.parametrize("rate", [1.0, 4.0])

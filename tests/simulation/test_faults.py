@@ -19,6 +19,7 @@ from simulation.fleet import KvLink, Tier
 from simulation.metrics import meets_slo, summarise
 from simulation.policies.flat import Flat
 from simulation.policies.reactive import UnifiedReactive
+from simulation.results import INSTANCE_FAILED, REASONS
 from tests.simulation.asking import Asking
 from tests.simulation.builders import fleet, pool, profile, trace
 
@@ -66,11 +67,17 @@ def test_a_request_without_a_retry_left_is_given_up_and_counted():
         fleet(pool(SLOW), faults=(Crash(0, 5.5), Crash(0, 9.5))),
         Flat([2]),
     )
-    assert lost.reject_reasons == {"its instance failed, and it had no retry left": 1}
+    assert lost.reject_reasons == {INSTANCE_FAILED: 1}
+    assert lost.requests.reason.tolist() == [REASONS.index(INSTANCE_FAILED)]
     assert np.isnan(lost.requests.first_token_s[0])
     assert lost.requests.pool[0] == -1
     assert not meets_slo(lost)[0]
     assert (summarise(lost).failures, summarise(lost).retried, lost.totals.retried[0]) == (2, 1, 1)
+
+
+def test_more_crashes_than_can_be_meant_are_refused():
+    with pytest.raises(SimulationError, match="about 2,400,000 crashes"):
+        plan((RandomCrashes(100.0),), np.array([1000]), ("r",), 24 * 3600.0, 0)
 
 
 def test_policy_replaces_what_was_lost():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from simulation.engine import entry, simulate
-from simulation.engine.state import allocate
+from simulation.engine.allocation import allocate
 from simulation.errors import SimulationError
 from simulation.fleet import KvLink, Tier
 from simulation.policies.flat import Flat
@@ -90,7 +90,7 @@ def advanced(share, batch):
     """Eight requests on one instance, limits set at 1.25 s; the state at the end."""
     given = trace(np.arange(8) / 8, 64, 100)
     served = fleet(pool(profile(budget=256, kv=2048), maximum=1))
-    s, _ = allocate(given, served, 600.0, 60.0)
+    s = allocate(given, served, 600.0, 60.0)
     entry.place(s, np.array([1]))
     entry.advance(s, 1.25, 1 << 40)
     before = int(s.instances[0]["running"])

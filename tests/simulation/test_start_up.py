@@ -5,6 +5,7 @@ import pytest
 
 from simulation.engine import simulate
 from simulation.errors import SimulationError
+from simulation.faults import RegionOutage
 from simulation.fleet import KvLink
 from simulation.starting import Registration, StartUp
 from tests.simulation.asking import Asking
@@ -47,6 +48,18 @@ def test_a_fetch_that_was_cancelled_leaves_no_weights():
     policy = Asking([0], [1], [0], [1])
     result = simulate(EMPTY, fleet(pool(SLOW, start_up=start)), policy, duration_s=360.0)
     assert result.totals.starts.tolist() == [[0, 0, 0, 2]]
+
+
+@pytest.mark.parametrize(
+    ("lent", "asked", "starts"), [(0, [1, 1], [0, 0, 0, 2]), (1, [0, 1], [0, 0, 1, 0])]
+)
+def test_an_outage_leaves_weights_where_they_were(lent, asked, starts):
+    """Not of a fetch that was under way, but of an instance that was lent out."""
+    start = StartUp(**TIMES, warm_hosts=0, lent=lent)
+    served = fleet(pool(SLOW, start_up=start), faults=(RegionOutage("r", 100.0, 110.0),))
+    policy = Asking([0], *([n] for n in asked))
+    result = simulate(EMPTY, served, policy, duration_s=360.0)
+    assert result.totals.starts.tolist() == [starts]
 
 
 def test_lent_instances_are_taken_nearest_first():

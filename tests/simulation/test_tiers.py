@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from simulation.engine import entry, signals, simulate
-from simulation.engine.state import allocate, services
+from simulation.engine.allocation import allocate, services
 from simulation.errors import SimulationError
 from simulation.fleet import KvLink, Routing, Tier
 from simulation.policies.flat import Flat
@@ -133,7 +133,7 @@ def test_prefill_pools_need_decode_pools_for_every_tier_they_take():
 def test_sums_since_the_last_instant_are_exact_in_the_middle_of_runs():
     """A request of 10 prompt and 100 output tokens, one token a second from 1 s on."""
     one = fleet(pool(profile(alpha=1.0, beta=0.0, gamma=1.0, delta=0.0, kv=1000, budget=10)))
-    s, _ = allocate(trace([0.0], 10, 100), one, 120.0, 60.0)
+    s = allocate(trace([0.0], 10, 100), one, 120.0, 60.0)
     entry.place(s, np.array([1]))
     record, utilisation = s.pools[0], np.zeros(1)
     entry.advance(s, 30.5, 1000)

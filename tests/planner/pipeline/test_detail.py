@@ -17,7 +17,7 @@ from simulation.metrics import summarise
 from simulation.performance.linear import LinearProfile
 from simulation.performance.specs import GpuSpec, Provenance
 from simulation.policies.flat import Flat
-from simulation.results import SimulationResult
+from simulation.results import TOO_LONG, SimulationResult
 from simulation.trace import Trace
 from tests.planner.pipeline import builders as make
 
@@ -74,7 +74,7 @@ def test_every_request_has_its_row_in_order(result: SimulationResult, detail: De
         "arrival": rows["arrival"][10], "model": "m", "region": "east", "tier": "fast",
         "input_tokens": 50_000, "output_tokens": int(result.trace.output_tokens[10]),
         "outcome": "rejected", "ttft_ms": None, "tbt_ms": None, "e2e_ms": None, "met": False,
-        "pool": None, "reason": " or ".join(result.reject_reasons),
+        "pool": None, "reason": TOO_LONG,
     }  # fmt: skip
     done = rows.filter(pl.col("outcome") == "completed")
     assert done.height == 199 and set(done["pool"].unique()) <= {f"{x} in east" for x in LABELS}

@@ -1,0 +1,313 @@
+"""The state of a simulation before time 0, from a trace and a fleet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from simulation.engine.state import CLOCK, INSTANCE, POOL, REQUEST, ROWS, Array, State
+from simulation.errors import SimulationError
+from simulation.faults import failing_starts
+from simulation.fleet import BATCHING, ROUTERS, WHEN_FULL, Fleet, Pool, Tier
+from simulation.performance.profile import iteration_s
+from simulation.prefix import allocate_caches
+from simulation.ranking import NEVER
+from simulation.results import (
+    BEYOND_CONTEXT,
+    NO_POOL,
+    NO_TIER,
+    REASONS,
+    REJECTED,
+    TOO_LONG,
+    UNFINISHED,
+)
+from simulation.scheduling import SCHEDULERS
+from simulation.starting import StartUp
+from simulation.trace import Trace
+
+NO_LIMIT = 1 << 40  # tokens
+MANY = 1 << 60  # hosts
+MOST_PLACES = 1_000_000_000  # in the batches of all instances there may be, 8 bytes each
+COMPUTE_TOKENS = 2048  # prompt tokens of an iteration in which computing binds, at most the budget
+WATERMARK = 0.01  # share of KV kept free at admission; vLLM's default
+
+
+def allocate(
+    trace: Trace, fleet: Fleet, duration_s: float, interval_s: float, seed: int = 0
+) -> State:
+    """The state before time 0: no instance yet, and requests that nothing can serve rejected."""
+    takers = services(fleet)
+    regions = [region.name for region in fleet.regions]
+    requests = _requests(trace, fleet, takers)
+    n = len(trace)
+    pools, curves = _pools(fleet)
+    slots = int(pools["maximum"].sum())
+    batch = max(1, min(int(pools["max_batch"].max()), n))
+    if slots * batch > MOST_PLACES:
+        raise SimulationError(
+            f"The pools may grow to {slots:,} instances, with up to {batch:,} requests in a batch; "
+            f"{MOST_PLACES:,} places in batches are allowed: lower the capacity or the maximum of "
+            "pools, or max_batch."
+        )
+    blocks = trace.blocks
+    caching = blocks is not None and any(pool.prefix_cache for pool in fleet.pools)
+    if blocks is not None and caching:
+        cached = np.array([pool.prefix_cache for pool in fleet.pools])
+        pools["blocks"] = np.where(cached, pools["kv_capacity"] // blocks.block_tokens + 1, 0)
+    caches, nodes, buckets = allocate_caches(pools, slots, blocks.block_tokens if blocks else 1)
+    tier_rank, tier_limit = _tiers(fleet.tiers)
+    first_come = all(pool.scheduler == "fcfs" for pool in fleet.pools)
+    needs = (trace.input_tokens.astype(np.int64) + trace.output_tokens)[
+        requests["outcome"] != REJECTED
+    ]
+    pools["needed"] = np.minimum(pools["longest"], needs.max(initial=1))
+    clock = np.zeros(1, CLOCK)
+    clock["open"] = int((requests["outcome"] != REJECTED).sum())
+    clock["duration"], clock["interval"] = duration_s, interval_s
+    clock["groups"], clock["retries"] = pools["group"].max(initial=-1) + 1, fleet.retries
+    if fleet.registration is not None:
+        ratio, tolerance = fleet.registration.ratio, fleet.registration.tolerance
+        clock["ratio_low"] = ratio * max(1.0 - tolerance, 1e-9)
+        clock["ratio_high"] = ratio * (1.0 + tolerance)
+    for name in ("region_threshold", "release_one_below", "release_two_below"):
+        clock[name] = getattr(fleet.routing, name)
+
+    r, m, t = len(regions), len(takers), len(fleet.tiers)
+    endpoints = _endpoints(takers, pools["region"], r)
+    of_pool = [
+        [i for i, found in enumerate(takers.values()) if p in found] for p in range(len(pools))
+    ]
+    pools["service_count"] = [len(found) for found in of_pool]
+    pools["services"] = np.cumsum(pools["service_count"]) - pools["service_count"]
+    away = fleet.latency_s + np.where(np.eye(r, dtype=bool), -np.inf, 0.0)
+    return State(
+        clock=clock,
+        requests=requests,
+        instances=np.zeros(slots, INSTANCE),
+        pools=pools,
+        curves=curves,
+        series=np.zeros((ROWS, len(pools), int(np.ceil(duration_s / interval_s - 1e-9)))),
+        batch=np.zeros((slots, _apart(batch)), np.int64),
+        queues=np.full((slots, 2 if first_come else 2 * t + 1, 2), -1, np.int32),
+        ranking=np.full(int(2 * pools["width"].sum()), NEVER),
+        event_time=np.zeros(max(slots, 1)),
+        event_slot=np.zeros(max(slots, 1), np.int32),
+        event_place=np.full(max(slots, 1), -1, np.int32),
+        delivery_time=np.zeros(max(n, 1)),
+        delivery_request=np.zeros(max(n, 1), np.int64),
+        latency=np.array(fleet.latency_s, np.float64, order="C"),
+        region_order=np.array(np.argsort(away, axis=1, kind="stable"), np.int64, order="C"),
+        endpoint_start=np.cumsum([0] + [len(found) for found in endpoints], dtype=np.int64),
+        endpoint_pools=np.array([p for found in endpoints for p in found], np.int64),
+        pool_services=np.array([i for found in of_pool for i in found], np.int64),
+        handover=_handover(takers),
+        router_queue=np.full((m, 2), -1, np.int64),
+        router_waiting=np.zeros((m, r), np.int64),
+        deferred=np.full((m, t, 2), -1, np.int64),
+        deferred_count=np.zeros(m, np.int64),
+        deferred_home=np.zeros((m, r), np.int64),
+        deferrable=np.array([tier.deferrable for tier in fleet.tiers], bool),
+        priority_after=np.array([tier.priority_after_s for tier in fleet.tiers], np.float64),
+        started=np.zeros((len(pools), 4), np.int64),
+        start_fails=failing_starts(fleet.faults, len(pools), seed),
+        tier_rank=tier_rank,
+        tier_limit=tier_limit,
+        caches=caches,
+        nodes=nodes,
+        buckets=buckets,
+        prefix_start=np.array(blocks.start if blocks and caching else [0], np.int64),
+        prefix_ids=np.array(blocks.ids if blocks and caching else [], np.int32),
+    )
+
+
+def _apart(batch: int) -> int:
+    """Places kept per instance: an odd number of cache lines, or the first places of all instances
+    would share the same few lines of the processor's cache."""
+    lines = -(-batch // 8)
+    return 8 * (lines + 1 - lines % 2)
+
+
+def _tiers(tiers: tuple[Tier, ...]) -> tuple[Array, Array]:
+    """Ranks of the tiers, 0 for the strictest TTFT limit, and the limits, inf without one."""
+    limit = np.array([np.inf if t.ttft_s is None else t.ttft_s for t in tiers], np.float64)
+    rank = np.empty(len(tiers), np.int64)
+    rank[np.argsort(limit, kind="stable")] = np.arange(len(tiers))
+    return rank, limit
+
+
+class Service(NamedTuple):
+    """What is done for whom: a model, for the tiers that all the same pools of it take, once by
+    the pools that requests go to first and once by those that they are handed to."""
+
+    model: str
+    takes_over: bool
+    tiers: tuple[str, ...]
+
+
+def services(fleet: Fleet) -> dict[Service, tuple[int, ...]]:
+    """Every service of a fleet with the pools that do it."""
+    groups: dict[str, dict[tuple[int, ...], tuple[str, ...]]] = {}
+    for tier in fleet.tiers:
+        for model in dict.fromkeys(pool.model for pool in fleet.pools):
+            found = groups.setdefault(model, {})
+            taking = tuple(
+                p
+                for p, pool in enumerate(fleet.pools)
+                if pool.model == model and pool.takes(tier.name)
+            )
+            found[taking] = (*found.get(taking, ()), tier.name)
+    out: dict[Service, tuple[int, ...]] = {}
+    for p, pool in enumerate(fleet.pools):
+        for taking, tiers in groups.get(pool.model, {}).items():
+            if p in taking:
+                service = Service(pool.model, pool.role == "decode", tiers)
+                out[service] = (*out.get(service, ()), p)
+    return out
+
+
+def _endpoints(
+    takers: dict[Service, tuple[int, ...]], region: Array, regions: int
+) -> list[list[int]]:
+    return [
+        [p for p in found if region[p] == r] for found in takers.values() for r in range(regions)
+    ]
+
+
+def _handover(takers: dict[Service, tuple[int, ...]]) -> Array:
+    """``[services, 2]``: the service that takes over from each, and the one its requests start
+    with; -1: none."""
+    known = list(takers)
+    out = np.full((len(known), 2), -1, np.int64)
+    for i, service in enumerate(known):
+        for column, takes_over in enumerate((True, False)):
+            other = service._replace(takes_over=takes_over)
+            if other in takers and not (service.takes_over and takes_over):
+                out[i, column] = known.index(other)
+    return out
+
+
+def _requests(trace: Trace, fleet: Fleet, takers: dict[Service, tuple[int, ...]]) -> Array:
+    requests = np.zeros(len(trace), REQUEST)
+    requests["arrival"] = trace.arrival_s
+    requests["isl"], requests["osl"] = trace.input_tokens, trace.output_tokens
+    requests["first"] = requests["last"] = np.nan
+    requests["next"] = requests["newer"] = requests["older"] = requests["pool"] = -1
+    requests["serving"] = requests["sender"] = -1
+    requests["outcome"] = UNFINISHED
+    first = np.full((len(trace.models), len(trace.tiers)), -1, np.int16)
+    for i, service in enumerate(takers):
+        if not service.takes_over:
+            tiers = [name in service.tiers for name in trace.tiers]
+            first[np.ix_([name == service.model for name in trace.models], tiers)] = i
+    requests["model"] = first[trace.model, trace.tier]
+    requests["home"] = _codes(trace.regions, [r.name for r in fleet.regions])[trace.region]
+    requests["tier"] = _codes(trace.tiers, [t.name for t in fleet.tiers])[trace.tier]
+
+    longest, context = np.zeros((2, len(takers) + 1), np.int64)
+    for i, found in enumerate(takers.values()):
+        longest[i] = max(_longest(fleet.pools[p]) for p in found)
+        context[i] = max(fleet.pools[p].max_context or NO_LIMIT for p in found)
+    for i, (then, found) in enumerate(zip(_handover(takers)[:, 0], takers.values(), strict=True)):
+        if any(fleet.pools[p].role == "prefill" for p in found):
+            longest[i] = min(longest[i], longest[then])
+            context[i] = min(context[i], context[then])
+    unserved = requests["model"] < 0
+    served = [any(pool.model == name for pool in fleet.pools) for name in trace.models]
+    known = np.array(served or [False])[trace.model]
+    need = trace.input_tokens.astype(np.int64) + trace.output_tokens
+    beyond = ~unserved & (need > context[requests["model"]])
+    too_long = ~unserved & ~beyond & (need > longest[requests["model"]])
+    requests["reason"] = -1
+    for reason, which in (
+        (NO_POOL, unserved & ~known),
+        (NO_TIER, unserved & known),
+        (BEYOND_CONTEXT, beyond),
+        (TOO_LONG, too_long),
+    ):
+        requests["outcome"][which], requests["reason"][which] = REJECTED, REASONS.index(reason)
+    return requests
+
+
+def _codes(names: tuple[str, ...], known: Sequence[str | None]) -> npt.NDArray[np.int16]:
+    return np.array([known.index(n) if n in known else -1 for n in names] or [-1], np.int16)
+
+
+def _longest(pool: Pool) -> int:
+    return min(pool.profile.kv_capacity_tokens, pool.max_context or NO_LIMIT)
+
+
+def _pools(fleet: Fleet) -> tuple[Array, Array]:
+    """Their records, and the different curves of their profiles."""
+    regions = [region.name for region in fleet.regions]
+    pools = np.zeros(len(fleet.pools), POOL)
+    curves: dict[bytes, Array] = {}
+    for row, pool in zip(pools, fleet.pools, strict=True):
+        profile = pool.profile
+        values = profile.curve.values
+        curves.setdefault(values.tobytes(), values)
+        row["curve"] = list(curves).index(values.tobytes())
+        # Every decode takes a token of the budget, so the batch can never exceed it.
+        row["max_batch"] = min(profile.max_batch, profile.max_batch_tokens)
+        row["budget"] = profile.max_batch_tokens
+        row["most_batch"] = row["max_batch"]
+        row["kv_capacity"] = row["usable"] = profile.kv_capacity_tokens
+        row["scheduler"], row["when_full"] = (
+            SCHEDULERS.index(pool.scheduler),
+            WHEN_FULL.index(pool.when_full),
+        )
+        row["tau_n"], row["tau_p"] = pool.tau_n_s, pool.tau_p_s
+        row["longest"] = _longest(pool)
+        row["watermark"] = int(WATERMARK * profile.kv_capacity_tokens)
+        router = fleet.routing.decode if pool.role == "decode" else fleet.routing.instance
+        row["router"], row["batching"] = ROUTERS.index(router), BATCHING.index(pool.batching)
+        tokens = min(profile.max_batch_tokens, COMPUTE_TOKENS)
+        row["token_s"] = iteration_s(profile, 0, 0, tokens, tokens**2 / 2) / tokens
+        if pool.role == "prefill" and pool.link is not None:
+            row["hands"] = 1
+            row["kv_bytes"], row["link"] = pool.link.kv_bytes_per_token, pool.link.bytes_s
+            row["shared_link"] = pool.link.shared_bytes_s
+        _set_starts(row, pool)
+        row["region"] = regions.index(pool.region)
+        row["minimum"], row["maximum"] = pool.minimum, pool.maximum
+    pools["pace"] = 1.0
+    for name, kind in (
+        ("model", [pool.model for pool in fleet.pools]),
+        ("architecture", [pool.architecture for pool in fleet.pools]),
+        ("hardware", [(p.region, p.gpu.name, p.spot, p.gpus_per_instance) for p in fleet.pools]),
+    ):
+        pools[name] = [list(kind).index(value) for value in kind]
+    pools["architecture"][[not pool.architecture for pool in fleet.pools]] = -1
+    _set_groups(pools, fleet)
+    pools["width"] = [1 << max(int(maximum) - 1, 0).bit_length() for maximum in pools["maximum"]]
+    pools["tree"] = 2 * (np.cumsum(pools["width"]) - pools["width"])
+    pools["first"] = np.cumsum(pools["maximum"]) - pools["maximum"]
+    packed = np.zeros((len(curves), max(len(values) for values in curves.values())))
+    for packed_row, values in zip(packed, curves.values(), strict=True):
+        packed_row[: len(values)] = values
+    return pools, packed
+
+
+def _set_starts(row: Any, pool: Pool) -> None:
+    start = pool.start_up or StartUp(local_s=pool.startup_s, remote_s=pool.startup_s)
+    row["startup"], row["remote"], row["reclaim"] = start.local_s, start.remote_s, start.reclaim_s
+    other = np.inf if start.other_model_s is None else start.other_model_s
+    row["other_model"] = other
+    same = start.same_architecture_s
+    row["same_architecture"] = other if same is None else same
+    row["warm"] = MANY if start.warm_hosts is None else start.warm_hosts
+    row["lent_first"] = start.lent
+
+
+def _set_groups(pools: Array, fleet: Fleet) -> None:
+    """Prefill and decode pools of one model and region register together."""
+    pools["group"] = -1
+    if fleet.registration is None:
+        return
+    known: dict[tuple[str, str], int] = {}
+    for row, pool in zip(pools, fleet.pools, strict=True):
+        if pool.role != "both":
+            row["group"] = known.setdefault((pool.model, pool.region), len(known))
+            row["side"] = int(pool.role == "decode")
