@@ -8,7 +8,7 @@ from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from planner.errors import EXPECTED, Infeasible, NotFound, PlannerError
 from planner.ingest import IngestOptions
@@ -26,6 +26,12 @@ class HeadroomCommand(BaseCommand):
 
     stdout holds the answer and nothing else; everything on the way goes to stderr.
     """
+
+    def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
+        """One whose refusals are one sentence: usage is for those who ask with --help."""
+        parser = super().create_parser(prog_name, subcommand, **kwargs)
+        parser.print_usage = lambda file=None: None  # type: ignore[method-assign]
+        return parser
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--json", action="store_true", help="print one JSON object")
