@@ -27,7 +27,11 @@ class SetUpError(Exception):
 def main(kind: str) -> None:
     os.chdir(ROOT)
     with (ROOT / "requirements.txt").open() as lock:  # two first starts at once take turns
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("waiting for another set-up of this checkout to end (compiling takes minutes)")
+            fcntl.flock(lock, fcntl.LOCK_EX)
         install(dev=kind in ("dev", "test"))
         if kind == "run":
             prepare(web=True)
