@@ -218,7 +218,7 @@ def test_a_tree_holds_the_capacity() -> None:
     [
         ({"topology": TREE | {"s2": 2}}, "places for 16 nodes and its GPUs need 24"),
         ({"topology": TREE | {"mixed_s1": 4}}, "3 S2 switches and 4 of them are to be mixed"),
-        ({"topology": TREE | {"gpus_per_node": {"Z": 8}}}, "'Z' has no profile"),
+        ({"topology": TREE | {"gpus_per_node": {"Z": 8}}}, "GPU 'Z' is not in this scenario"),
     ],
 )
 def test_a_tree_that_cannot_be_is_refused(changes: dict[str, Any], sentence: str) -> None:

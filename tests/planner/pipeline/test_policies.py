@@ -78,9 +78,11 @@ def test_every_policy_loses_no_request_and_moves_within_its_limits(mixed: Study,
     gpus = int(mixed.hardware.capacity_gpus[0, 0])
     assert (up + run.series.draining).sum(axis=0).max() <= gpus + 1e-6
     # A GPU runs some iteration nearly all the time at any of these loads, so the signals of GPU
-    # use may have nothing to say (methods.md D9); the others must.
+    # use may have nothing to say (methods.md D9). LT-H goes by one forecast made before the window,
+    # and this traffic's past is too short to foresee more than its last value. The others must.
+    still = name.startswith("flat-") or name == "lt-h"
     moves = float(np.ptp(run.series.ready.sum(axis=0))) > 0.5
-    assert moves != name.startswith("flat-") or name.endswith("-gpu")
+    assert moves != still or name.endswith("-gpu")
 
 
 @pytest.mark.parametrize("name", [name for name in EVERY if name not in ("chiron", "flat-min")])
