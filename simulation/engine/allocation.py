@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from simulation.engine.heaps import REQUEST_BITS
 from simulation.engine.state import CLOCK, INSTANCE, POOL, REQUEST, ROWS, Array, State
 from simulation.errors import SimulationError
 from simulation.faults import failing_starts
@@ -41,8 +42,13 @@ def allocate(
     """The state before time 0: no instance yet, and requests that nothing can serve rejected."""
     takers = services(fleet)
     regions = [region.name for region in fleet.regions]
-    requests = _requests(trace, fleet, takers)
     n = len(trace)
+    if n >= 1 << REQUEST_BITS:
+        raise SimulationError(
+            f"The trace has {n:,} requests and {(1 << REQUEST_BITS) - 1:,} can be simulated at "
+            "once: choose a shorter window, or scale the traffic down."
+        )
+    requests = _requests(trace, fleet, takers)
     pools, curves = _pools(fleet)
     slots = int(pools["maximum"].sum())
     batch = max(1, min(int(pools["max_batch"].max()), n))

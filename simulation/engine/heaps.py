@@ -17,7 +17,7 @@ import numpy as np
 
 from simulation.compiled import kernel, outlined
 
-REQUEST_BITS = 32
+REQUEST_BITS = 28  # the 35 above them count iterations of an instance: decades of any real engine
 
 
 class Batches(NamedTuple):

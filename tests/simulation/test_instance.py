@@ -126,3 +126,12 @@ def test_after_four_hours_stragglers_are_unfinished():
     assert result.requests.outcome.tolist() == [0, 2]
     assert np.isfinite(result.requests.first_token_s).all()
     assert np.isnan(result.requests.last_token_s[1])
+
+
+def test_an_instance_counts_iterations_beyond_32_bits():
+    """Three answers of 1.5 billion tokens, one after another."""
+    prof = profile(alpha=2.0**-30, beta=0.0, gamma=2.0**-30, delta=0.0, kv=1 << 33)
+    tokens = 1_500_000_000
+    result = replay(prof, [0.0, 10.0, 20.0], [1] * 3, [tokens] * 3)
+    assert result.totals.iterations[0] == 3 * tokens
+    assert np.allclose(result.requests.e2e_s, tokens * 2.0**-30)
