@@ -8,6 +8,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from simulation.errors import SimulationError
 from simulation.fleet import Fleet
 
 IntArray = npt.NDArray[np.int64]
@@ -64,6 +65,15 @@ class Actions:
     max_batch: IntArray | None = None  # sequences in a batch from now on (Chiron)
     speed: FloatArray | None = None  # how many times as fast iterations run from now on (B5)
     kv_share: FloatArray | None = None  # of its KV memory that an instance may use from now on
+
+
+def check_columns(name: str, what: str, counts: IntArray, fleet: Fleet) -> None:
+    """Raise SimulationError unless a policy's timetable ``counts`` has a column per pool."""
+    if counts.shape[1] != len(fleet.pools):
+        raise SimulationError(
+            f"Policy {name!r} has {what} for {counts.shape[1]} pools, the fleet has "
+            f"{len(fleet.pools)}; give one column per pool."
+        )
 
 
 def actions_of(answer: IntArray | Actions) -> Actions:

@@ -9,7 +9,7 @@ import numpy as np
 
 from simulation.errors import SimulationError
 from simulation.fleet import Fleet
-from simulation.policies.base import BoolArray, FloatArray, IntArray, Observation
+from simulation.policies.base import BoolArray, FloatArray, IntArray, Observation, check_columns
 from simulation.policies.endpoints import Endpoints
 
 ROUNDING_S = 1e-6
@@ -80,11 +80,7 @@ class Deferred:
         return self._interval_s
 
     def reset(self, fleet: Fleet) -> IntArray:
-        if self._targets.shape[1] != len(fleet.pools):
-            raise SimulationError(
-                f"Policy {self._name!r} has targets for {self._targets.shape[1]} pools, the fleet "
-                f"has {len(fleet.pools)}; give one column per pool."
-            )
+        check_columns(self._name, "targets", self._targets, fleet)
         self._ends = Endpoints(fleet)
         self._rests_until = np.full(len(self._ends), -np.inf)
         places: dict[tuple[str, str], int] = {}

@@ -8,7 +8,7 @@ import numpy as np
 
 from simulation.errors import SimulationError
 from simulation.fleet import Fleet
-from simulation.policies.base import FloatArray, IntArray, Observation
+from simulation.policies.base import FloatArray, IntArray, Observation, check_columns
 
 DAY_S = 86_400.0
 
@@ -57,11 +57,7 @@ class Periodic:
         return self._interval_s
 
     def reset(self, fleet: Fleet) -> IntArray:
-        if self._counts.shape[1] != len(fleet.pools):
-            raise SimulationError(
-                f"Policy {self._name!r} has counts for {self._counts.shape[1]} pools, the fleet "
-                f"has {len(fleet.pools)}; give one column per pool."
-            )
+        check_columns(self._name, "counts", self._counts, fleet)
         return self._at(0.0)
 
     def decide(self, observation: Observation) -> IntArray:

@@ -8,7 +8,7 @@ import numpy as np
 
 from simulation.errors import SimulationError
 from simulation.fleet import Fleet
-from simulation.policies.base import Actions, FloatArray, IntArray, Observation
+from simulation.policies.base import Actions, FloatArray, IntArray, Observation, check_columns
 
 
 class Scheduled:
@@ -52,11 +52,7 @@ class Scheduled:
         return self._interval_s
 
     def reset(self, fleet: Fleet) -> IntArray:
-        if self._targets.shape[1] != len(fleet.pools):
-            raise SimulationError(
-                f"Policy {self._name!r} has targets for {self._targets.shape[1]} pools, "
-                f"the fleet has {len(fleet.pools)}; give one column per pool."
-            )
+        check_columns(self._name, "targets", self._targets, fleet)
         self._initial = np.array([pool.initial for pool in fleet.pools], np.int64)
         return self._at(0.0)
 
