@@ -19,9 +19,9 @@ from bench import reference
 from planner.catalogue import hardware
 from planner.catalogue.efficiency import efficiencies
 from planner.catalogue.estimating import estimate_fit
-from planner.ingest.kernels import read_kernels
+from planner.ingest.kernel_files import read_kernels
 from simulation.engine import simulate
-from simulation.performance.kernels import Kernels, kernels
+from simulation.performance.measured_kernels import Kernels, kernels
 from simulation.performance.memory import capacity_tokens
 from simulation.performance.operator import OperatorProfile, operator_profile
 from simulation.performance.specs import Arrangement

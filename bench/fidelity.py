@@ -32,7 +32,7 @@ from simulation.engine import simulate
 from simulation.errors import SimulationError
 from simulation.performance.linear import LinearProfile
 from simulation.policies.flat import Flat
-from simulation.queueing import mmc_mean_wait, mmc_wait_quantile
+from simulation.sizing.queueing import mmc_mean_wait, mmc_wait_quantile
 
 FloatArray = npt.NDArray[np.float64]
 LOADS = (0.3, 0.7, 0.9)

@@ -19,14 +19,14 @@ from planner.catalogue.efficiency import efficiencies
 from planner.catalogue.hardware import gpus, shape
 from simulation.errors import SimulationError
 from simulation.fleet import KvLink, Tier
-from simulation.pd_judge import judged
-from simulation.pd_ratio import PdService, best_of, best_split, ratios, splits
 from simulation.performance.memory import capacity_tokens, kv_bytes_per_token
 from simulation.performance.profile import Profile
 from simulation.performance.roofline import roofline_profile
 from simulation.performance.specs import Arrangement
+from simulation.sizing.pd_judge import judged
+from simulation.sizing.pd_ratio import PdService, best_of, best_split, ratios, splits
+from simulation.sizing.workload import Workload
 from simulation.synthesis import IndependentLengths, LengthDistribution
-from simulation.workload import Workload
 
 ISL, OSL = (128, 512, 2048, 8192, 32_768), (64, 256, 1024, 4096)
 TTFT_S, TBT_S = (0.5, 1.0, 5.0), (0.02, 0.04, 0.1)

@@ -9,11 +9,11 @@ import numpy as np
 
 from simulation.errors import SimulationError
 from simulation.fleet import KvLink, Tier
-from simulation.pd_judge import simulated
-from simulation.pd_ratio import PdService, best_of, ratios, splits
 from simulation.performance.profile import Profile, iteration_s
+from simulation.sizing.pd_judge import simulated
+from simulation.sizing.pd_ratio import PdService, best_of, ratios, splits
+from simulation.sizing.workload import Workload
 from simulation.synthesis import IndependentLengths, LengthDistribution
-from simulation.workload import Workload
 
 Row = dict[str, Any]
 REQUESTS = 8_000  # of each simulation

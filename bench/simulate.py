@@ -34,10 +34,10 @@ from simulation.engine import simulate, warm_up
 from simulation.errors import SimulationError
 from simulation.fleet import Fleet, Region, Routing, Tier
 from simulation.performance.linear import LinearProfile
-from simulation.policies.base import ScalingPolicy
 from simulation.policies.deferred import Deferred
 from simulation.policies.flat import Flat
 from simulation.policies.reactive import UnifiedReactive
+from simulation.policy import ScalingPolicy
 from simulation.trace import IntArray, PrefixBlocks, Trace
 
 RATE = 80.0

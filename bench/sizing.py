@@ -14,7 +14,7 @@ case is then simulated with other lengths, arrivals and seed, and more requests.
 
 - ``closed_rate_error``, ``closed_latency_error``: of the closed forms (batch_queue), by the load at
   the size: median and 95th percentile of the errors of the largest rate, and of the tier's
-  percentiles of TTFT and TBT at the sized rate. planner/pipeline/size_errors.py states them.
+  percentiles of TTFT and TBT at the sized rate. planner/studies/sizing/size_errors.py states them.
 - ``pd_within_one_step``: of ``--ratios`` seeded services, how many whose ratio of prefill to decode
   by closed forms is within one instance of the one that simulation of all ratios finds best.
 
@@ -37,9 +37,6 @@ from bench.ratios import pd_cases
 from planner.catalogue.efficiency import efficiencies
 from planner.catalogue.hardware import gpus, shape
 from planner.catalogue.load import profiles
-from simulation.batch_queue import evaluate, saturated
-from simulation.batch_sizing import size_pool
-from simulation.capacity import capacity
 from simulation.engine import simulate
 from simulation.errors import SimulationError
 from simulation.fleet import Fleet, Pool, Region, Tier
@@ -50,8 +47,11 @@ from simulation.performance.roofline import roofline_profile
 from simulation.performance.specs import Arrangement, GpuSpec, Provenance
 from simulation.policies.flat import Flat
 from simulation.results import SimulationResult
+from simulation.sizing.batch_queue import evaluate, saturated
+from simulation.sizing.batch_sizing import size_pool
+from simulation.sizing.capacity import capacity
+from simulation.sizing.workload import Workload
 from simulation.trace import Trace
-from simulation.workload import Workload
 
 Lengths = tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]
 Row = dict[str, Any]

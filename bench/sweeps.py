@@ -17,18 +17,18 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from bench.fit_profiles import CHUNK, DATA, MAX_BATCH
 from planner.catalogue import gpu_name, gpus, model_name, models
 from planner.catalogue.efficiency import efficiencies
 from planner.catalogue.estimating import estimate_fit
-from simulation.performance.compare import SERVED_TBT, SERVED_TTFT, compare_with
-from simulation.performance.fit import fit
-from simulation.performance.fit_sweep import Waiting
+from simulation.performance.fitting.compare import SERVED_TBT, SERVED_TTFT, compare_with
+from simulation.performance.fitting.fit import fit
+from simulation.performance.fitting.fit_sweep import Waiting
+from simulation.performance.fitting.rows import BenchmarkRows, benchmark_rows
 from simulation.performance.memory import capacity_tokens
 from simulation.performance.profile import Profile
 from simulation.performance.roofline import roofline_profile
-from simulation.performance.rows import BenchmarkRows, benchmark_rows
 from simulation.performance.specs import Arrangement, Provenance
+from tools.catalogue.fit_profiles import CHUNK, DATA, MAX_BATCH
 
 LOADS = 4
 DEPLOYMENT = ("model_path", "system", "tp_size", "backend", "gemm_quant_mode")

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from simulation.engine.scheduling import SCHEDULERS
 from simulation.errors import SimulationError
 from simulation.faults import Fault, check_faults
 from simulation.performance.power import PowerAtLoad
 from simulation.performance.profile import Profile
 from simulation.performance.specs import GpuSpec
-from simulation.scheduling import SCHEDULERS
 from simulation.starting import Registration, StartUp, check_registration, check_start
 
 HOURS = 24  # of a day

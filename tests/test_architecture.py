@@ -34,7 +34,7 @@ FORBIDDEN = {
     "simulation": (*WEB, "planner", "forecasting"),
     "planner/optimizer": (*WEB, *APPLICATION),
     "planner/ingest": (*WEB, *APPLICATION),
-    "planner/pipeline": (*WEB, *APPLICATION),
+    "planner/studies": (*WEB, *APPLICATION),
     "planner/scenario": (*WEB, *APPLICATION),
     "planner/catalogue": (*WEB, *APPLICATION),
 }

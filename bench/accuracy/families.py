@@ -15,11 +15,11 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.fit_estimate import fit
-from bench.served import SILICON, served
 from planner.catalogue import hardware
 from planner.catalogue.efficiency import efficiencies
-from simulation.performance.closed_loop import steady_state
+from simulation.performance.estimate.closed_loop import steady_state
+from tools.catalogue.fit_estimate import fit
+from tools.catalogue.served import SILICON, served
 
 ONLY_ONE = "latent_decode"  # kind of kernel measured on a single family
 

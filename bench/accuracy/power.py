@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bench.power_fit import fit, left_out, predicted, splitwise_model
-from bench.power_rows import TASKS, PowerRows, mlenergy, splitwise
 from simulation.performance.power import share_of_tdp
+from tools.catalogue.power_fit import fit, left_out, predicted, splitwise_model
+from tools.catalogue.power_rows import TASKS, PowerRows, mlenergy, splitwise
 
 FloatArray = npt.NDArray[np.float64]
 

@@ -21,7 +21,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bench.fit_estimate import (
+from simulation.performance.estimate.calibration import Calibration
+from simulation.performance.estimate.closed_loop import steady_state
+from tools.catalogue.fit_estimate import (
     Predicted,
     fit,
     held_out,
@@ -29,9 +31,7 @@ from bench.fit_estimate import (
     without_gpu,
     without_model,
 )
-from bench.served import ENERGY, SILICON, Served, served
-from simulation.performance.calibration import Calibration
-from simulation.performance.closed_loop import steady_state
+from tools.catalogue.served import ENERGY, SILICON, Served, served
 
 FloatArray = npt.NDArray[np.float64]
 BANDS = (0, 8, 32, 128, 512, np.inf)  # of concurrency

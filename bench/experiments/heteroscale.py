@@ -33,19 +33,19 @@ import numpy.typing as npt
 
 from bench.experiments import svg
 from bench.experiments.sageserve import ARRIVALS, Day
-from planner.pipeline.pd_service import Columns, strictest_split
-from planner.pipeline.policies import make_ready
-from planner.pipeline.pressure import pressure_test
-from planner.pipeline.progress import silent
-from planner.pipeline.replay import Study
-from planner.pipeline.study import study_of
 from planner.scenario.document import parse
 from planner.scenario.known import NOTHING
 from planner.scenario.schema.policies import policy_of
+from planner.studies.commands.study import study_of
+from planner.studies.pd.service import Columns, strictest_split
+from planner.studies.progress import silent
+from planner.studies.replay.policies import make_ready
+from planner.studies.replay.pressure import pressure_test
+from planner.studies.replay.replay import Study
 from simulation.engine import simulate
 from simulation.fleet import Fleet
 from simulation.metrics import Summary, summarise
-from simulation.policies.recording import Recording
+from simulation.policies.wrappers.recording import Recording
 from simulation.results import SimulationResult
 
 FloatArray = npt.NDArray[np.float64]

@@ -33,15 +33,15 @@ import polars as pl
 from bench.experiments import svg
 from planner import catalogue
 from planner.ingest import IngestOptions, ingest_file
-from planner.pipeline import replay as played
-from planner.pipeline.planning import plan_window
-from planner.pipeline.policies import PLANS
-from planner.pipeline.progress import silent
-from planner.pipeline.sources import StoredTrace
-from planner.pipeline.study import study_of
 from planner.scenario.document import parse
 from planner.scenario.known import NOTHING
 from planner.scenario.schema.policies import policy_of
+from planner.studies.commands.study import study_of
+from planner.studies.planning.planning import plan_window
+from planner.studies.progress import silent
+from planner.studies.replay import replay as played
+from planner.studies.replay.policies import PLANS
+from planner.studies.traffic.sources import StoredTrace
 from simulation.performance.linear import LinearProfile
 
 TRACES = Path(__file__).parents[2] / "../shared/data/traces"

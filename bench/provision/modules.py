@@ -13,6 +13,7 @@ from dataclasses import asdict
 import numpy as np
 import numpy.typing as npt
 
+from bench.modules.study import Deployment, Outcome, Setting, study, under
 from planner.catalogue import hardware
 from planner.catalogue.efficiency import efficiencies
 from simulation.fleet import Tier
@@ -20,7 +21,6 @@ from simulation.performance.adjusted import adjusted
 from simulation.performance.memory import kv_bytes_per_token, weight_bytes
 from simulation.performance.roofline import roofline_profile
 from simulation.performance.specs import Arrangement
-from simulation.provisioning.modules.study import Deployment, Outcome, Setting, study, under
 
 GPU = "A100-40GB-PCIe"
 RATES = (3.0, 10.0, 20.0, 30.0, 40.0, 50.0)

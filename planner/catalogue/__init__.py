@@ -1,7 +1,8 @@
 """Built-in facts: GPU types, models, measured profiles, cloud regions, prices, carbon.
 
 The facts are the YAML files beside this one; ``profiles.yaml`` is written by
-``bench/fit_profiles.py``, ``prices.yaml`` and ``carbon.yaml`` by ``bench/fit_price_carbon.py``.
+``tools/catalogue/fit_profiles.py``, ``prices.yaml`` and ``carbon.yaml`` by
+``tools/catalogue/fit_price_carbon.py``.
 Every figure is ``measured``, ``published``, ``modelled`` or ``assumed``.
 """
 

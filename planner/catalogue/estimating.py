@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from planner.catalogue.files import read
-from simulation.performance.calibration import Calibration
+from simulation.performance.estimate.calibration import Calibration
 
 
 @dataclass(frozen=True, slots=True)

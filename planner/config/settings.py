@@ -219,7 +219,7 @@ SPECTACULAR_SETTINGS = {
         "ProfileKind": "planner.models.profile.ProfileVersion.Kind",
         "CalibrationKind": "planner.models.profile.Calibration.Kind",
         "Precision": "planner.api.serializers.profiles.PRECISIONS",
-        "MeasuredOrModelled": "planner.pipeline.provisioning_problems.SOURCES",
+        "MeasuredOrModelled": "planner.studies.provisioning.problems.SOURCES",
     },
 }
 

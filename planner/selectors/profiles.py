@@ -15,8 +15,8 @@ from planner.errors import NotFound
 from planner.mappers import profile_of
 from planner.models import Calibration, Profile, ProfileVersion
 from simulation.performance import profile as core
-from simulation.performance.compare import stated_error
-from simulation.performance.fit_linear import UNITS
+from simulation.performance.fitting.compare import stated_error
+from simulation.performance.fitting.fit_linear import UNITS
 from simulation.performance.linear import LinearProfile
 from simulation.performance.profile import Check
 

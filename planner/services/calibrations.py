@@ -16,8 +16,8 @@ from django.db import IntegrityError, transaction
 from planner import storage
 from planner.errors import IngestError
 from planner.ingest.benchmarks import BENCHMARK_FORMATS, BenchmarkFile, read_benchmarks
-from planner.ingest.kernels import FORMATS as KERNEL_FORMATS
-from planner.ingest.kernels import KernelFile, Sharing, kernel_format, read_kernels
+from planner.ingest.kernel_files import FORMATS as KERNEL_FORMATS
+from planner.ingest.kernel_files import KernelFile, Sharing, kernel_format, read_kernels
 from planner.mappers import rows_table
 from planner.models import Calibration, User
 from planner.selectors.hardware import gpus_list, models_list

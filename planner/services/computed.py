@@ -11,7 +11,7 @@ from planner.errors import CatalogueError
 from planner.models import Calibration
 from planner.services.calibrations import KERNEL_FILE, kernel_file
 from simulation.performance import profile as core
-from simulation.performance.kernels import Kernels, kernels
+from simulation.performance.measured_kernels import Kernels, kernels
 from simulation.performance.operator import operator_profile
 from simulation.performance.roofline import roofline_profile
 from simulation.performance.specs import Arrangement, GpuSpec, ModelSpec

@@ -11,10 +11,10 @@ from planner.catalogue.efficiency import efficiencies
 from planner.catalogue.estimating import EstimateFit, estimate_fit
 from planner.catalogue.power import power_model
 from planner.errors import EXPECTED, PlannerError
-from planner.pipeline.estimating import deployment
-from planner.pipeline.rows import read_rows
+from planner.estimates.estimating import deployment
+from planner.estimates.rows import read_rows
 from planner.selectors.hardware import own_hardware
-from simulation.performance.estimate import Deployment, Estimate, Refused, estimate_rows
+from simulation.performance.estimate.estimate import Deployment, Estimate, Refused, estimate_rows
 from simulation.performance.graph import operator_graph
 from simulation.performance.power import load, watts
 

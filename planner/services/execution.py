@@ -13,15 +13,6 @@ from planner import storage
 from planner.errors import NotReady, RunCancelled, ScenarioError
 from planner.ingest.store import bin_requests, read_demand
 from planner.models import Run, Trace
-from planner.pipeline import study
-from planner.pipeline.pareto import pareto
-from planner.pipeline.pd_ratio import pd_ratio
-from planner.pipeline.placement import place
-from planner.pipeline.progress import Progress
-from planner.pipeline.provisioning import provision
-from planner.pipeline.replica_size import size_study
-from planner.pipeline.sources import StoredTrace
-from planner.pipeline.study import Outcome, Traces
 from planner.scenario.document import parse
 from planner.scenario.known import Known
 from planner.scenario.schema import Forecast, Scenario
@@ -29,6 +20,15 @@ from planner.selectors.traces import trace_ready
 from planner.services import traces
 from planner.services.provisioning import asked_of
 from planner.services.resolution import known_of
+from planner.studies.commands import study
+from planner.studies.commands.pareto import pareto
+from planner.studies.commands.pd_ratio import pd_ratio
+from planner.studies.commands.place import place
+from planner.studies.commands.provision import provision
+from planner.studies.commands.size import size_study
+from planner.studies.commands.study import Outcome, Traces
+from planner.studies.progress import Progress
+from planner.studies.traffic.sources import StoredTrace
 
 Options = dict[str, Any]
 RUNS = "runs"

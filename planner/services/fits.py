@@ -22,12 +22,12 @@ from planner.services.once import key_of
 from planner.services.profiles import profile_keep
 from simulation.errors import SimulationError
 from simulation.performance import profile as core
-from simulation.performance.compare import Comparison, Residuals, compare_with
-from simulation.performance.fit import fit
-from simulation.performance.fit_linear import Parameter
-from simulation.performance.fit_sweep import Waiting, is_sweep
+from simulation.performance.fitting.compare import Comparison, Residuals, compare_with
+from simulation.performance.fitting.fit import fit
+from simulation.performance.fitting.fit_linear import Parameter
+from simulation.performance.fitting.fit_sweep import Waiting, is_sweep
+from simulation.performance.fitting.rows import BenchmarkRows
 from simulation.performance.linear import kv_capacity_tokens
-from simulation.performance.rows import BenchmarkRows
 from simulation.performance.specs import Arrangement, Provenance
 
 KINDS = ("linear", "table", "operator", "roofline")

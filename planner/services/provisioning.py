@@ -14,13 +14,13 @@ from django.core.cache import cache
 from planner.catalogue import hardware
 from planner.errors import NotFound, NotReady
 from planner.models import Run
-from planner.pipeline import documents as doc
-from planner.pipeline.provisioning import Asked
-from planner.pipeline.provisioning_problems import Measured, measured_on, problem_of, solve
 from planner.scenario.build import build_hardware
 from planner.scenario.document import parse
 from planner.selectors.runs import run_result
 from planner.services.resolution import known_of
+from planner.studies.commands.provision import Asked
+from planner.studies.provisioning.problems import Measured, measured_on, problem_of, solve
+from planner.studies.results import documents as doc
 from planner.version import code_version
 from simulation.provisioning.levels import savings
 from simulation.provisioning.sensitivity import sensitivity

@@ -12,14 +12,14 @@ import numpy as np
 import polars as pl
 
 from planner.errors import CatalogueError, IngestError
+from planner.estimates.rows import read_rows
 from planner.models import ProfileVersion, User
-from planner.pipeline.rows import read_rows
 from planner.selectors.profiles import KnownProfile, profile_get
 from planner.services.access import check_may_plan
 from planner.services.fits import parameter_documents
 from planner.services.once import key_of
 from planner.services.profiles import profile_keep
-from simulation.performance.kalman import Observations, Tuned, tune
+from simulation.performance.fitting.kalman import Observations, Tuned, tune
 from simulation.performance.linear import LinearProfile
 from simulation.performance.profile import check
 from simulation.performance.specs import Provenance

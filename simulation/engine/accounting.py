@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from simulation.compiled import kernel, outlined
+from simulation.engine.lifecycle import LENT, OFF, READY, STARTING
+from simulation.engine.progress import iteration_end, iterations_done
 from simulation.engine.state import (
     S_ARRIVED,
     S_BATCH,
@@ -20,8 +22,6 @@ from simulation.engine.state import (
     S_READY,
     S_STARTING,
 )
-from simulation.lifecycle import LENT, OFF, READY, STARTING
-from simulation.progress import iteration_end, iterations_done
 
 
 @kernel

@@ -9,7 +9,7 @@ from simulation.engine import entry
 from simulation.engine.state import State
 from simulation.errors import SimulationError
 from simulation.fleet import Fleet
-from simulation.policies.base import Actions
+from simulation.policy import Actions
 
 ALL = np.iinfo(np.int64).max
 

@@ -9,13 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from simulation.engine.heaps import REQUEST_BITS
+from simulation.engine.prefix import allocate_caches
+from simulation.engine.ranking import NEVER
+from simulation.engine.scheduling import SCHEDULERS
 from simulation.engine.state import CLOCK, INSTANCE, POOL, REQUEST, ROWS, Array, State
 from simulation.errors import SimulationError
 from simulation.faults import failing_starts
 from simulation.fleet import BATCHING, ROUTERS, WHEN_FULL, Fleet, Pool, Tier
 from simulation.performance.profile import iteration_s
-from simulation.prefix import allocate_caches
-from simulation.ranking import NEVER
 from simulation.results import (
     BEYOND_CONTEXT,
     NO_POOL,
@@ -25,7 +26,6 @@ from simulation.results import (
     TOO_LONG,
     UNFINISHED,
 )
-from simulation.scheduling import SCHEDULERS
 from simulation.starting import StartUp
 from simulation.trace import Trace
 

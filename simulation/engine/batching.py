@@ -11,7 +11,7 @@ Memory is reserved at admission (prompt and the first token) and grows by a toke
 beginning of each iteration; when it runs short the most recently admitted request is preempted: its
 memory is freed and it waits at the head of its queue to have prompt and generated tokens computed
 again, as in vLLM; or it fails (``fleet.WHEN_FULL``). Blocks of prompts that are cached
-(``simulation.prefix``) are neither computed nor counted twice.
+(``simulation.engine.prefix``) are neither computed nor counted twice.
 
 A pool may batch otherwise (``fleet.BATCHING``). Where prompts come first, decodes that sit out an
 iteration do not count it. An instance of a prefill pool lets its requests go after their first
@@ -36,15 +36,15 @@ from simulation.engine.heaps import (
     delivery_push,
     schedule,
 )
-from simulation.engine.starting import retire
+from simulation.engine.lifecycle import DRAINING, READY
+from simulation.engine.prefix import hold, keep, longest, release, trim
+from simulation.engine.progress import iteration_end
+from simulation.engine.ranking import rank
+from simulation.engine.starts import retire
 from simulation.engine.state import S_HIT, S_LOOKED_UP
 from simulation.engine.waiting import next_queue, prepend, steps_in_order, take_head
 from simulation.fleet import BATCHING, WHEN_FULL
-from simulation.lifecycle import DRAINING, READY
 from simulation.performance.curves import decode_growth, iteration_seconds, measured
-from simulation.prefix import hold, keep, longest, release, trim
-from simulation.progress import iteration_end
-from simulation.ranking import rank
 from simulation.results import COMPLETED, OUT_OF_MEMORY, REASONS, REJECTED
 
 # --- the batch -----------------------------------------------------------------------------------

@@ -8,40 +8,35 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from simulation import (
-    compiled,
-    faults,
-    fleet,
-    lifecycle,
-    prefix,
-    progress,
-    ranking,
-    results,
-    routing,
-    scheduling,
-)
+from simulation import compiled, faults, fleet, results
 from simulation.compiled import cached_kernel, source_stamp
 from simulation.engine import (
     accounting,
     batching,
     faulting,
     heaps,
+    lifecycle,
     limits,
     loop,
+    prefix,
+    progress,
+    ranking,
+    routing,
     scaling,
+    scheduling,
     signals,
-    starting,
+    starts,
     state,
     waiting,
 )
 from simulation.engine.faulting import strike
 from simulation.engine.limits import apply_limits
 from simulation.engine.loop import advance_until, tend_deferred
+from simulation.engine.routing import pool_utilisation
 from simulation.engine.scaling import apply_speed, apply_targets, close_books, place_all
 from simulation.engine.signals import measure
 from simulation.engine.state import borrowed
 from simulation.performance import curves
-from simulation.routing import pool_utilisation
 
 
 def _entries(stamp: int) -> tuple[Callable[..., Any], ...]:
@@ -127,7 +122,7 @@ advance, place, scale, speed, limit, fault, tend, observe, close = _entries(
         loop,
         scaling,
         signals,
-        starting,
+        starts,
         state,
         waiting,
     )

@@ -6,7 +6,7 @@ import numpy as np
 
 from simulation.engine import entry, signals
 from simulation.engine.state import Array, State
-from simulation.policies.base import FloatArray, Observation, ScalingPolicy, Signals
+from simulation.policy import FloatArray, Observation, ScalingPolicy, Signals
 
 
 class Observer:

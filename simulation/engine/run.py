@@ -17,7 +17,7 @@ from simulation.engine.state import Array, State
 from simulation.errors import SimulationError
 from simulation.faults import plan
 from simulation.fleet import Fleet
-from simulation.policies.base import ScalingPolicy, actions_of
+from simulation.policy import ScalingPolicy, actions_of
 from simulation.results import SimulationResult
 from simulation.trace import Trace
 

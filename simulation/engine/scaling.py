@@ -9,8 +9,11 @@ import numpy as np
 from simulation.compiled import kernel
 from simulation.engine.accounting import settle
 from simulation.engine.heaps import schedule
+from simulation.engine.lifecycle import DRAINING, OFF, READY, STARTING
 from simulation.engine.loop import flush_opened
-from simulation.engine.starting import (
+from simulation.engine.progress import iterations_done
+from simulation.engine.ranking import rank
+from simulation.engine.starts import (
     place_first,
     place_lent,
     register,
@@ -19,9 +22,6 @@ from simulation.engine.starting import (
     take_off_lent,
 )
 from simulation.engine.waiting import interrupt
-from simulation.lifecycle import DRAINING, OFF, READY, STARTING
-from simulation.progress import iterations_done
-from simulation.ranking import rank
 
 
 @kernel

@@ -232,7 +232,7 @@ class State(NamedTuple):
     series: Array  # float64[ROWS, P, intervals], instance-seconds or tokens
     batch: Array  # int64[S, batch]: per instance a heap of finish numbers and whose they are
     queues: Array  # int32[S, Q, 2]: head and tail of its waiting requests, see engine.waiting
-    ranking: Array  # int64: see simulation.ranking
+    ranking: Array  # int64: see simulation.engine.ranking
     event_time: Array  # float64[S]: heap of instances by next event ...
     event_slot: Array  # int32[S]: ... whose it is ...
     event_place: Array  # int32[S]: ... and where an instance is in it, -1: nowhere
@@ -255,7 +255,7 @@ class State(NamedTuple):
     start_fails: Array  # bool[P, STARTS or 0]: which starts fail
     tier_rank: Array  # int64[T]: 0 for the strictest TTFT limit
     tier_limit: Array  # float64[T]: that limit in seconds
-    caches: Array  # see simulation.prefix
+    caches: Array  # see simulation.engine.prefix
     nodes: Array
     buckets: Array
     prefix_start: Array  # int64[n + 1]; as in Trace.blocks

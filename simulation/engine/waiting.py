@@ -1,4 +1,4 @@
-"""The queues of one instance: which waiting request is next (``simulation.scheduling``).
+"""The queues of one instance: which waiting request is next (``simulation.engine.scheduling``).
 
 The last queue holds deferrable requests until they age. The others hold the rest: under FCFS one,
 else two for each tier, of which the second takes what comes; under DPA requests move to the first
@@ -14,9 +14,9 @@ import numpy as np
 from simulation.compiled import kernel, outlined
 from simulation.engine.accounting import count_arrival, settle
 from simulation.engine.heaps import schedule
-from simulation.progress import iteration_end, iterations_done
-from simulation.ranking import rank
-from simulation.scheduling import DPA, FCFS, next_change, standing
+from simulation.engine.progress import iteration_end, iterations_done
+from simulation.engine.ranking import rank
+from simulation.engine.scheduling import DPA, FCFS, next_change, standing
 
 
 class Queues(NamedTuple):

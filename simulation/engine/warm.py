@@ -9,7 +9,7 @@ from simulation.faults import Crash
 from simulation.fleet import Fleet, Pool, Region, Tier
 from simulation.performance.linear import LinearProfile
 from simulation.performance.specs import GpuSpec, Provenance
-from simulation.policies.base import Actions, IntArray, Observation
+from simulation.policy import Actions, IntArray, Observation
 from simulation.trace import Trace
 
 

@@ -6,7 +6,7 @@
 The floor is the shortest call; units are what costs a fixed time each (the depth k of a product, a
 sequence's key-value head in decode, an expert that is read at all); elements what an expert layer
 copies between its steps. A sharpness q above 1 lets computing and reading overlap. The factors were
-fitted to measured kernels (``bench/fit_efficiency.py``) and carry their spread.
+fitted to measured kernels (``tools/catalogue/fit_efficiency.py``) and carry their spread.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from simulation.performance.compiled_graph import GraphProfile, compile_graph
 from simulation.performance.efficiency import Efficiencies
 from simulation.performance.graph import OperatorGraph, operator_graph
-from simulation.performance.kernels import Kernels
+from simulation.performance.measured_kernels import Kernels
 from simulation.performance.profile import Check
 from simulation.performance.roofline import estimated_s, spread_of
 from simulation.performance.specs import Arrangement, GpuSpec, ModelShape, Provenance

@@ -19,7 +19,7 @@ at all, and saturates at its limit. The last line holds what bytes and FLOPs do 
 GEMMs keep the multiprocessors busy at low throughput, most where the kernel itself widens or
 rescales its weights (8 bits scaled by block in Triton; 4 bits on GPUs without 4-bit arithmetic);
 and a host that does not keep up leaves gaps. Fitted on ML.ENERGY and splitwise rows by
-bench/fit_power.py, which prints the errors; the form is ours (modelled).
+tools/catalogue/fit_power.py, which prints the errors; the form is ours (modelled).
 """
 
 from __future__ import annotations

@@ -25,9 +25,9 @@ import numpy.typing as npt
 
 from simulation.errors import SimulationError
 from simulation.performance.curves import ANY, Curve, Part, grid
-from simulation.performance.monotone import between, finer, isotonic, rising
+from simulation.performance.fitting.monotone import between, finer, isotonic, rising
+from simulation.performance.fitting.rows import BenchmarkRows
 from simulation.performance.profile import Check
-from simulation.performance.rows import BenchmarkRows
 from simulation.performance.specs import Provenance
 
 FloatArray = npt.NDArray[np.float64]

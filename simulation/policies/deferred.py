@@ -9,8 +9,8 @@ import numpy as np
 
 from simulation.errors import SimulationError
 from simulation.fleet import Fleet
-from simulation.policies.base import BoolArray, FloatArray, IntArray, Observation, check_columns
-from simulation.policies.endpoints import Endpoints
+from simulation.policies.parts.endpoints import Endpoints
+from simulation.policy import BoolArray, FloatArray, IntArray, Observation, check_columns
 
 ROUNDING_S = 1e-6
 

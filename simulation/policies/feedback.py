@@ -8,11 +8,11 @@ import numpy as np
 
 from simulation.errors import SimulationError
 from simulation.fleet import Fleet
-from simulation.policies.base import FloatArray, IntArray, Observation
-from simulation.policies.coordinated import DECODE, PREFILL, Coordinated
-from simulation.policies.endpoints import Service
-from simulation.policies.ratio import Ratio
-from simulation.policies.stability import IN, OUT, STAY, Stability, stepped
+from simulation.policies.parts.coordinated import DECODE, PREFILL, Coordinated
+from simulation.policies.parts.endpoints import Service
+from simulation.policies.parts.ratio import Ratio
+from simulation.policies.parts.stability import IN, OUT, STAY, Stability, stepped
+from simulation.policy import FloatArray, IntArray, Observation
 
 TTFT, TBT = "ttft", "tbt"
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from simulation.errors import SimulationError
 from simulation.fleet import Fleet
-from simulation.policies.base import IntArray, Observation
+from simulation.policy import IntArray, Observation
 
 
 class Flat:

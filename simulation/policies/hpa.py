@@ -15,9 +15,9 @@ import numpy as np
 
 from simulation.errors import SimulationError
 from simulation.fleet import Fleet
-from simulation.policies.base import FloatArray, IntArray, Observation
-from simulation.policies.endpoints import initial_counts
-from simulation.policies.stability import ROUNDING
+from simulation.policies.parts.endpoints import initial_counts
+from simulation.policies.parts.stability import ROUNDING
+from simulation.policy import FloatArray, IntArray, Observation
 
 METRICS = ("memory", "gpu")  # KV memory in use; share of time an iteration runs
 

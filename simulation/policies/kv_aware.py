@@ -5,11 +5,19 @@ from __future__ import annotations
 import numpy as np
 
 from simulation.fleet import Fleet
-from simulation.policies.base import Actions, IntArray, Observation
-from simulation.policies.coordinated import DECODE, Coordinated, pool_mean
-from simulation.policies.endpoints import Service
-from simulation.policies.ratio import Ratio
-from simulation.policies.stability import IN, OUT, STAY, Stability, damped, direction_of, stepped
+from simulation.policies.parts.coordinated import DECODE, Coordinated, pool_mean
+from simulation.policies.parts.endpoints import Service
+from simulation.policies.parts.ratio import Ratio
+from simulation.policies.parts.stability import (
+    IN,
+    OUT,
+    STAY,
+    Stability,
+    damped,
+    direction_of,
+    stepped,
+)
+from simulation.policy import Actions, IntArray, Observation
 
 
 class KvAware(Coordinated):

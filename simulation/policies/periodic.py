@@ -8,7 +8,7 @@ import numpy as np
 
 from simulation.errors import SimulationError
 from simulation.fleet import Fleet
-from simulation.policies.base import FloatArray, IntArray, Observation, check_columns
+from simulation.policy import FloatArray, IntArray, Observation, check_columns
 
 DAY_S = 86_400.0
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from simulation.fleet import Fleet
-from simulation.policies.base import IntArray, Observation
-from simulation.policies.endpoints import Endpoints, initial_counts
+from simulation.policies.parts.endpoints import Endpoints, initial_counts
+from simulation.policy import IntArray, Observation
 
 
 class UnifiedReactive:

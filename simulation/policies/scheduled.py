@@ -8,7 +8,7 @@ import numpy as np
 
 from simulation.errors import SimulationError
 from simulation.fleet import Fleet
-from simulation.policies.base import Actions, FloatArray, IntArray, Observation, check_columns
+from simulation.policy import Actions, FloatArray, IntArray, Observation, check_columns
 
 
 class Scheduled:

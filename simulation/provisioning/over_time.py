@@ -22,7 +22,7 @@ import numpy.typing as npt
 from simulation.errors import SimulationError
 from simulation.provisioning.energy import fleet_watts
 from simulation.provisioning.levels import Level, model_level, module_level, operator_level
-from simulation.provisioning.modules.costs import acting_cost
+from simulation.provisioning.module_costs import acting_cost
 from simulation.provisioning.placement import latency_at
 from simulation.provisioning.replicas import latency_of, watts_of
 from simulation.provisioning.windows import STEP, Windows, keys_of, seen_before

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from simulation.provisioning.energy import fleet_watts
 from simulation.provisioning.kernels import fill_sojourns
 from simulation.provisioning.workload import PhaseProblem
-from simulation.queueing import mmc_mean_wait
+from simulation.sizing.queueing import mmc_mean_wait
 
 FloatArray = npt.NDArray[np.float64]
 

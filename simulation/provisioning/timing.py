@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simulation.performance.efficiency import Efficiencies
-from simulation.performance.kernels import Kernels
+from simulation.performance.measured_kernels import Kernels
 from simulation.performance.operator import measured_s
 from simulation.performance.roofline import estimated_s
 from simulation.performance.specs import GpuSpec

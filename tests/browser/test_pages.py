@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 from planner.models import Run, Scenario, User
 from planner.services.scenarios import scenario_create
 from planner.web.urls import urlpatterns
-from tests.planner.web_study import DOCUMENT, completed_run
+from tests.planner.web.study import DOCUMENT, completed_run
 
 pytestmark = pytest.mark.browser
 

@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 
 from planner.models import Run, User
 from tests.browser.test_pages import PHONE, SIDEWAYS, drawn
-from tests.planner.provision_study import provisioned
+from tests.planner.web.provision_study import provisioned
 
 pytestmark = pytest.mark.browser
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from simulation.policies.base import Actions
+from simulation.policy import Actions
 
 
 class Asking:

@@ -10,8 +10,8 @@ from simulation.performance.adjusted import adjusted, scaled
 from simulation.performance.curves import FOREVER, Part, decode_growth, grid, inside, linear
 from simulation.performance.profile import iteration_s
 from simulation.policies.flat import Flat
-from simulation.queueing import largest_rate, steady_state
 from simulation.results import BEYOND_CONTEXT, REASONS, TOO_LONG
+from simulation.sizing.queueing import largest_rate, steady_state
 from tests.simulation.builders import fleet, pool, profile, trace
 
 DECODE = Part(

@@ -6,7 +6,7 @@ import pytest
 from simulation.engine import simulate
 from simulation.faults import Crash, FailedStarts, RandomCrashes, RegionOutage, SlowInstance
 from simulation.fleet import BATCHING, KvLink, Tier
-from simulation.policies.base import Actions
+from simulation.policy import Actions
 from simulation.starting import Registration, StartUp
 from tests.simulation.builders import fleet, pool, profile, trace
 

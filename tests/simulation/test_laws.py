@@ -11,7 +11,7 @@ from simulation.fleet import Tier
 from simulation.metrics import meets_slo
 from simulation.policies.flat import Flat
 from simulation.policies.reactive import UnifiedReactive
-from simulation.queueing import mmc_mean_wait, mmc_wait_quantile
+from simulation.sizing.queueing import mmc_mean_wait, mmc_wait_quantile
 from tests.simulation.builders import fleet, pool, profile, trace
 
 

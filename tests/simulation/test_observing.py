@@ -6,7 +6,7 @@ import pytest
 from simulation.engine import simulate
 from simulation.fleet import KvLink, Tier
 from simulation.policies.flat import Flat
-from simulation.policies.recording import Recording
+from simulation.policies.wrappers.recording import Recording
 from tests.simulation.builders import fleet, pool, profile, trace
 
 BIG = profile(kv=100_000, budget=256)

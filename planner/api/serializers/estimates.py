@@ -6,8 +6,8 @@ from rest_framework import serializers
 
 from planner.api.serializers.hardware import ProvenanceField
 from planner.api.serializers.strict import FiniteField, StrictSerializer
-from planner.pipeline.estimating import WIDTHS
-from simulation.performance.calibration import ENGINES
+from planner.estimates.estimating import WIDTHS
+from simulation.performance.estimate.calibration import ENGINES
 from simulation.performance.specs import BYTES
 
 MAX_ROWS = 20_000

@@ -12,15 +12,15 @@ from planner.api.serializers.strict import FiniteField, StrictSerializer
 from planner.errors import ScenarioError
 from planner.ingest.options import FORMATS, IngestOptions
 from planner.models import Run
-from planner.pipeline.pareto import MOST_POINTS, pair_of
-from planner.pipeline.pd_service import MOST_INSTANCES
-from planner.pipeline.placement import COUNTS
-from planner.pipeline.placement import METHODS as METHODS_PLACING
-from planner.pipeline.provisioning_over_time import OVER_TIME
-from planner.pipeline.provisioning_problems import BATCH_WAITS, SOURCES
-from planner.pipeline.replica_size import MOST_TOKENS
 from planner.scenario.schema import Forecast, Objective
 from planner.scenario.schema.policies import ALL, known_policy, policy_names
+from planner.studies.commands.pareto import MOST_POINTS, pair_of
+from planner.studies.commands.place import COUNTS
+from planner.studies.commands.place import METHODS as METHODS_PLACING
+from planner.studies.commands.size import MOST_TOKENS
+from planner.studies.pd.service import MOST_INSTANCES
+from planner.studies.provisioning.over_time import OVER_TIME
+from planner.studies.provisioning.problems import BATCH_WAITS, SOURCES
 from simulation.provisioning.levels import LEVELS
 from simulation.provisioning.levels import METHODS as METHODS_BELOW
 

@@ -18,7 +18,7 @@ from planner.errors import IngestError
 from planner.ingest.benchmarks import requests
 from planner.ingest.benchmarks.requests import arrival_column
 from planner.ingest.names import check_names, compact
-from simulation.performance.rows import BenchmarkRows, benchmark_rows
+from simulation.performance.fitting.rows import BenchmarkRows, benchmark_rows
 
 FloatArray = npt.NDArray[np.float64]
 

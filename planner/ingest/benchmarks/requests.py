@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.ingest.names import compact
-from simulation.performance.rows import BenchmarkRows, benchmark_rows
+from simulation.performance.fitting.rows import BenchmarkRows, benchmark_rows
 
 FloatArray = npt.NDArray[np.float64]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from planner.management.base import RunCommand
 from planner.models import Run
-from planner.pipeline.pareto import NAMES, POINTS
+from planner.studies.commands.pareto import NAMES, POINTS
 
 
 class Command(RunCommand):

@@ -8,7 +8,7 @@ from typing import Any
 from planner.errors import PlannerError
 from planner.management.base import RunCommand
 from planner.models import Run
-from planner.pipeline.placement import COUNTS, METHODS
+from planner.studies.commands.place import COUNTS, METHODS
 
 MOST_GROWTH = 100.0
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from planner.management.base import RunCommand
 from planner.models import Run
-from planner.pipeline.provisioning import IMAGE_TOKENS, Asked
-from planner.pipeline.provisioning_over_time import OBSERVED, OFF, OVER_TIME
-from planner.pipeline.provisioning_problems import AUTO, BATCH_WAITS, FREE, SOURCES
+from planner.studies.commands.provision import IMAGE_TOKENS, Asked
+from planner.studies.provisioning.over_time import OBSERVED, OFF, OVER_TIME
+from planner.studies.provisioning.problems import AUTO, BATCH_WAITS, FREE, SOURCES
 from simulation.provisioning.levels import LEVELS, METHODS
 
 WAYS = {

@@ -8,7 +8,7 @@ from django import forms
 
 from planner.web.forms.choices import WIDTHS
 from planner.web.forms.widgets import dress
-from simulation.performance.calibration import ENGINES
+from simulation.performance.estimate.calibration import ENGINES
 from simulation.performance.specs import BYTES
 
 

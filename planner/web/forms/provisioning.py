@@ -6,9 +6,9 @@ from typing import Any
 
 from django import forms
 
-from planner.pipeline.provisioning import IMAGE_TOKENS
-from planner.pipeline.provisioning_over_time import OVER_TIME
-from planner.pipeline.provisioning_problems import BATCH_WAITS, SOURCES
+from planner.studies.commands.provision import IMAGE_TOKENS
+from planner.studies.provisioning.over_time import OVER_TIME
+from planner.studies.provisioning.problems import BATCH_WAITS, SOURCES
 from simulation.provisioning.levels import METHODS
 
 LABELS = {

@@ -21,8 +21,8 @@ from planner.services.fits import profile_compare, profile_fit
 from planner.web.errors import planners_only, require_planner
 from planner.web.forms.calibration import CompareForm, FitForm, MeasurementsForm, arrangement_key
 from planner.web.listings import choice_names, kernel_choices, profile_choices
+from planner.web.pages.profile_figures import residual_figures
 from planner.web.paging import paged
-from planner.web.profile_figures import residual_figures
 from planner.web.request import Request
 from planner.web.views.profiles import outliers
 

@@ -17,7 +17,7 @@ from planner.exports.estimates import answer_table
 from planner.selectors.hardware import gpus_list, models_list
 from planner.services import estimates
 from planner.web.forms.estimate import EstimateForm, RowsForm
-from planner.web.profile_figures import sweep_figure
+from planner.web.pages.profile_figures import sweep_figure
 from planner.web.request import Request
 
 SWEEP = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)

@@ -20,10 +20,10 @@ from planner.services.tuning import MAX_FILE_BYTES, observations_of_file, profil
 from planner.web.errors import planners_only
 from planner.web.forms.calibration import ComputedForm
 from planner.web.listings import choice_names, kernel_choices
-from planner.web.profile_figures import decode_figure, prefill_figure, residual_figures
+from planner.web.pages.profile_figures import decode_figure, prefill_figure, residual_figures
 from planner.web.request import Request
-from simulation.performance.compare import stated_check
-from simulation.performance.fit_linear import UNITS
+from simulation.performance.fitting.compare import stated_check
+from simulation.performance.fitting.fit_linear import UNITS
 from simulation.performance.profile import Check, Profile
 
 SHOWN_OUTLIERS = 20

@@ -13,16 +13,17 @@ from planner.models import Run
 from planner.selectors.runs import run_get, run_table_path, runs_list
 from planner.services import runs
 from planner.services.provisioning import results_pool
-from planner.web import pareto, placement
 from planner.web.errors import planners_only
-from planner.web.groups import groups_context
-from planner.web.minutes import minutes_context
+from planner.web.pages import pareto
+from planner.web.pages import place as placement
+from planner.web.pages.groups import groups_context
+from planner.web.pages.minutes import minutes_context
+from planner.web.pages.pd_ratio import ratio_context
+from planner.web.pages.provision import page_context, sensitivity_context, sweep_context
+from planner.web.pages.size import size_context
 from planner.web.paging import paged
-from planner.web.provisioning import page_context, sensitivity_context, sweep_context
-from planner.web.ratios import ratio_context
 from planner.web.request import Request
 from planner.web.results import results_context
-from planner.web.sizing import size_context
 
 # What htmx asks for by name: a template and what it shows, by the user's choices.
 PARTS = {

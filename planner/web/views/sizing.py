@@ -10,12 +10,12 @@ from django.views.decorators.http import require_http_methods
 
 from planner.errors import NotAllowed, PlannerError, ScenarioError
 from planner.models import Run
-from planner.pipeline.pd_service import MOST_INSTANCES
-from planner.pipeline.replica_size import MOST_TOKENS
 from planner.scenario.document import parse
 from planner.selectors.runs import runs_list
 from planner.selectors.scenarios import scenario_get, scenarios_list
 from planner.services.scenarios import scenario_run
+from planner.studies.commands.size import MOST_TOKENS
+from planner.studies.pd.service import MOST_INSTANCES
 from planner.web.errors import require_planner, status_of
 from planner.web.request import Request
 

@@ -12,9 +12,9 @@ from planner.errors import PlannerError
 from planner.models import Run, Trace
 from planner.selectors.traces import trace_get, traces_list
 from planner.services import traces
-from planner.web.demand import trace_figures
 from planner.web.errors import planners_only
 from planner.web.forms.upload import UploadForm
+from planner.web.pages.demand import trace_figures
 from planner.web.paging import paged
 from planner.web.request import Request
 

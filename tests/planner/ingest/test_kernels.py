@@ -12,8 +12,8 @@ import pytest
 
 from planner.catalogue import hardware
 from planner.errors import IngestError
-from planner.ingest.kernels import KernelFile, kernel_format, read_kernels
-from simulation.performance.kernels import KernelRows, kernels
+from planner.ingest.kernel_files import KernelFile, kernel_format, read_kernels
+from simulation.performance.measured_kernels import KernelRows, kernels
 from simulation.performance.specs import ModelShape
 
 PROFILES = Path(__file__).parents[3] / "../shared/data/profiles"

@@ -16,7 +16,7 @@ from planner.scenario.schema import Scenario
 from simulation.performance.memory import capacity_tokens
 from simulation.performance.profile import iteration_s
 from simulation.performance.specs import Arrangement
-from tests.planner.hf_configs import CONFIGS
+from tests.planner.catalogue.hf_configs import CONFIGS
 
 MODEL, GPU = "Qwen/Qwen3-8B", "h100_sxm"
 OWN_GPU = {"name": "our-gpu", "memory_gb": 96, "idle_w": 70, "prefill_w": 500, "decode_w": 330}

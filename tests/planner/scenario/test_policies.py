@@ -24,10 +24,10 @@ from simulation.policies.deferred import Deferred
 from simulation.policies.feedback import Feedback
 from simulation.policies.hpa import Hpa
 from simulation.policies.kv_aware import KvAware
-from simulation.policies.ratio import Ratio
+from simulation.policies.parts.ratio import Ratio
+from simulation.policies.parts.stability import Stability
 from simulation.policies.reactive import UnifiedReactive
-from simulation.policies.stability import Stability
-from tests.planner.pipeline.builders import text
+from tests.planner.studies.builders import text
 
 RENAMED = {"scale_out_above": "scale_out", "scale_in_below": "scale_in"}
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from simulation.performance.collectives import line, monotone
 from simulation.performance.graph import operator_graph
-from simulation.performance.kernels import KernelRows, kernels, surface
+from simulation.performance.measured_kernels import KernelRows, kernels, surface
 from simulation.performance.specs import Arrangement, ModelShape
 from simulation.performance.work import iteration
 

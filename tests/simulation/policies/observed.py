@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from simulation.policies.base import Observation, Signals
+from simulation.policy import Observation, Signals
 
 PER_POOL = ("ready", "starting", "draining", "waiting")
 INTEGERS = ("preemptions", "failed")

@@ -3,8 +3,8 @@
 import numpy as np
 
 from simulation.fleet import KvLink
-from simulation.policies.capped import WithinCapacity
 from simulation.policies.flat import Flat
+from simulation.policies.wrappers.capped import WithinCapacity
 from simulation.starting import StartUp
 from tests.simulation.builders import fleet, pool
 from tests.simulation.policies.observed import seen

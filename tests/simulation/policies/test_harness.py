@@ -9,18 +9,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from simulation.policies.base import Actions
 from simulation.policies.chiron import Chiron
-from simulation.policies.combined import Combined
 from simulation.policies.deferred import Deferred
 from simulation.policies.feedback import Feedback
 from simulation.policies.flat import Flat
-from simulation.policies.harness import ProtocolBroken, check
 from simulation.policies.hpa import Hpa
 from simulation.policies.kv_aware import KvAware
+from simulation.policies.parts.ratio import Ratio
 from simulation.policies.proportional import SIGNALS, Proportional
-from simulation.policies.ratio import Ratio
 from simulation.policies.reactive import UnifiedReactive
+from simulation.policies.wrappers.combined import Combined
+from simulation.policy import Actions
+from simulation.policy_check import ProtocolBroken, check
 
 EXAMPLES = Path(__file__).parents[3] / "docs/examples"
 OURS: dict[str, Callable[[], object]] = {

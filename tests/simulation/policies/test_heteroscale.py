@@ -5,12 +5,12 @@ import pytest
 
 from simulation.errors import SimulationError
 from simulation.fleet import KvLink, Tier
-from simulation.policies.combined import Combined
 from simulation.policies.feedback import Feedback
 from simulation.policies.kv_aware import KvAware
+from simulation.policies.parts.ratio import Ratio
+from simulation.policies.parts.stability import Stability
 from simulation.policies.proportional import SIGNALS, Proportional
-from simulation.policies.ratio import Ratio
-from simulation.policies.stability import Stability
+from simulation.policies.wrappers.combined import Combined
 from tests.simulation.builders import fleet, pool
 from tests.simulation.policies.observed import seen
 

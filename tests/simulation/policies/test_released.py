@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from simulation.fleet import Fleet
-from simulation.policies.base import Actions, IntArray, Observation, actions_of
-from simulation.policies.released import Released
+from simulation.policies.wrappers.released import Released
+from simulation.policy import Actions, IntArray, Observation, actions_of
 from tests.simulation.policies.observed import seen
 
 TARGETS = np.array([2, 3])

@@ -7,14 +7,14 @@ import pytest
 
 from simulation.engine import simulate
 from simulation.fleet import KvLink, Tier
-from simulation.policies.base import Actions
-from simulation.policies.combined import Combined
 from simulation.policies.feedback import Feedback
 from simulation.policies.flat import Flat
 from simulation.policies.hpa import Hpa
+from simulation.policies.parts.stability import Stability
 from simulation.policies.proportional import Proportional
-from simulation.policies.recording import Recording
-from simulation.policies.stability import Stability
+from simulation.policies.wrappers.combined import Combined
+from simulation.policies.wrappers.recording import Recording
+from simulation.policy import Actions
 from tests.simulation.builders import fleet, pool, profile, trace
 
 CHAT = Tier("t", ttft_s=2.0, tbt_s=0.2)

@@ -11,7 +11,7 @@ from simulation.provisioning.exact import exact
 from simulation.provisioning.frontier import frontiers
 from simulation.provisioning.greedy import algorithm1, improved, printed_sojourns
 from simulation.provisioning.problem import critical_path, order, sojourns
-from simulation.queueing import mmc_mean_wait
+from simulation.sizing.queueing import mmc_mean_wait
 from tests.simulation.provisioning.cases import by_hand, random_problem
 
 CASES = range(500)

@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import poisson
 
 from simulation.provisioning.problem import OperatorProblem, evaluate, sojourns
-from simulation.queueing import erlang_b, erlang_c
+from simulation.sizing.queueing import erlang_b, erlang_c
 
 
 def one_operator(service_s, rate, replicas, batches=(1,), transfer_s=0.0):

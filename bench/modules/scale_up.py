@@ -1,0 +1,132 @@
+"""Which layers to replicate where: Algorithm 1 of CoCoServe, and the optimum beside it (B3, B6)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.optimize import Bounds, LinearConstraint, milp
+from scipy.sparse import coo_array
+
+from bench.modules.speedup import ModuleProblem, speedup
+from simulation.errors import SimulationError
+
+BoolArray = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Replication:
+    """Copies of layers, ``[n, D]`` beside the originals, and the speed they give."""
+
+    method: str
+    replicated: BoolArray
+    speedup: float
+    bound: float | None = None  # no replication is faster; None: the method proves nothing
+
+    @property
+    def gap(self) -> float | None:
+        """Distance to the proven bound, relative to it."""
+        return None if self.bound is None else (self.bound - self.speedup) / self.bound
+
+
+def algorithm1(problem: ModuleProblem, *, vacancy_threshold: float = 0.0) -> Replication:
+    """Greedy scale-up: devices by falling vacancy, layers by continuity, only what raises S.
+
+    A layer that would begin a run pays gamma by itself, so with a gamma above what one layer saves
+    this takes nothing although a long run would pay; ``optimum`` sees that.
+    """
+    n, devices = problem.home.size, problem.free_bytes.size
+    replicated = np.zeros((n, devices), np.bool_)
+    best = speedup(problem, replicated)
+    for d in np.argsort(-problem.vacancy, kind="stable"):
+        if problem.vacancy[d] < vacancy_threshold:
+            continue
+        for i in _by_continuity(problem, replicated, int(d))[: problem.room[d]]:
+            replicated[i, d] = True
+            after = speedup(problem, replicated)
+            if after > best:
+                best = after
+            else:
+                replicated[i, d] = False
+    return Replication("algorithm 1", replicated, best)
+
+
+def _by_continuity(problem: ModuleProblem, replicated: BoolArray, d: int) -> list[int]:
+    """Layers that may be copied to ``d``: least copied first, then those of the longest run of
+    such layers, then by index."""
+    copies = replicated.sum(axis=1)
+    order: list[tuple[int, int, int]] = []
+    allowed = (problem.home != d) & ~replicated[:, d]
+    start = 0
+    for i in range(1, allowed.size + 1):
+        ends = i == allowed.size or allowed[i] != allowed[start] or copies[i] != copies[start]
+        if ends:
+            if allowed[start]:
+                order += [(int(copies[start]), start - i, k) for k in range(start, i)]
+            start = i
+    return [k for _, _, k in sorted(order)]
+
+
+def optimum(problem: ModuleProblem, *, time_limit_s: float = 10.0) -> Replication:
+    """The fastest replication by integer program, with its bound; homogeneous clusters.
+
+    Least sum of 1 / p_i + gamma delta. 1 / p_i is convex in p_i, so one variable per further copy
+    of a layer, worth 1 / (k - 1) - 1 / k, is taken in the right order by itself; a run begins where
+    a layer is copied to a device and the one before it is not.
+    """
+    if np.ptp(problem.speed) > 0:
+        raise SimulationError("The exact replication plan needs devices of equal speed.")
+    n, devices = problem.home.size, problem.free_bytes.size
+    copied, begins, more = 0, n * devices, 2 * n * devices  # blocks of variables
+    total = 2 * n * devices + n * (devices - 1)
+
+    def at(block: int, i: int, d: int, width: int = devices) -> int:
+        return block + i * width + d
+
+    entries: list[tuple[int, int, float]] = []
+    low: list[float] = []
+    high: list[float] = []
+
+    def row(terms: list[tuple[int, float]], least: float, most: float) -> None:
+        entries.extend((len(low), column, weight) for column, weight in terms)
+        low.append(least)
+        high.append(most)
+
+    for d in range(devices):
+        row([(at(copied, i, d), 1.0) for i in range(n)], 0, float(problem.room[d]))
+        for i in range(n):
+            before = [(at(copied, i - 1, d), 1.0)] if i else []
+            row([(at(begins, i, d), 1.0), (at(copied, i, d), -1.0), *before], 0, np.inf)
+    upper = np.ones(total)
+    for i in range(n):
+        upper[at(copied, i, int(problem.home[i]))] = 0.0
+        row(
+            [(at(copied, i, d), 1.0) for d in range(devices)]
+            + [(at(more, i, k, devices - 1), -1.0) for k in range(devices - 1)],
+            0,
+            0,
+        )
+    cost = np.zeros(total)
+    cost[begins:more] = problem.gamma
+    saved = np.array([1.0 / (k + 1) - 1.0 / (k + 2) for k in range(devices - 1)])
+    cost[more:] = -np.tile(saved, n)
+    rows, columns, values = zip(*entries, strict=True)
+    result = milp(
+        cost,
+        constraints=LinearConstraint(
+            coo_array((values, (rows, columns)), shape=(len(low), total)).tocsr(), low, high
+        ),
+        integrality=np.r_[np.ones(n * devices), np.zeros(total - n * devices)],
+        bounds=Bounds(0.0, upper),
+        options={"time_limit": time_limit_s, "mip_rel_gap": 0.0},
+    )
+    greedy = algorithm1(problem)
+    bound = None if result.mip_dual_bound is None else n / (n + result.mip_dual_bound)
+    if result.x is None:
+        return Replication("algorithm 1", greedy.replicated, greedy.speedup, bound)
+    replicated = result.x[:begins].reshape(n, devices) > 0.5
+    found = speedup(problem, replicated)
+    if greedy.speedup > found:
+        return Replication("algorithm 1", greedy.replicated, greedy.speedup, bound)
+    return Replication("exact", replicated, found, max(found, bound or found))

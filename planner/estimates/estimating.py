@@ -1,0 +1,235 @@
+"""Rows that describe deployments, as ``estimate`` takes them: names, aliases, what is left out.
+
+The columns are those of ``bin/manage estimate --rows`` and those of aiconfigurator's measured
+deployments (``model_path``, ``tp_size`` ...). A missing, empty or zero count is 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from planner import catalogue
+from planner.catalogue.names import stated_precision
+from planner.errors import PlannerError
+from planner.scenario.known import NOTHING, Known
+from simulation.errors import SimulationError
+from simulation.performance.estimate.arranging import Deployment
+from simulation.performance.estimate.calibration import ENGINES
+from simulation.performance.estimate.estimate import place
+from simulation.performance.specs import BYTES, Arrangement, ModelShape
+
+PRECISIONS = {
+    "bf16": "bf16", "bfloat16": "bf16", "fp16": "bf16", "float16": "bf16",
+    "fp8": "fp8", "fp8_block": "fp8", "fp8_static": "fp8", "int8": "int8", "int8_wo": "int8",
+    "fp4": "fp4", "nvfp4": "fp4", "mxfp4": "fp4", "w4a16_mxfp4": "fp4", "w4a8_mxfp4_mxfp8": "fp4",
+    "int4": "int4", "int4_wo": "int4", "w4afp8": "int4", "awq": "int4", "gptq": "int4",
+}  # fmt: skip
+ENGINE_NAMES = {"vllm": "vllm", "sglang": "sglang", "trtllm": "trtllm", "tensorrt-llm": "trtllm",
+                "trt-llm": "trtllm", "tensorrtllm": "trtllm"}  # fmt: skip
+MODES = {"agg": False, "aggregated": False, "ifb": False, "disagg": True, "disaggregated": True}
+WIDTHS = ("tp", "pp", "attention_dp", "moe_tp", "moe_ep")
+ALIASES = {
+    "model_path": "model", "model_name": "model", "system": "gpu", "backend": "engine",
+    "kv_cache_quant_mode": "kv_cache", "kv_precision": "kv_cache",
+    "gemm_quant_mode": "quant", "moe_quant_mode": "moe_quant",
+    "prefill_num_workers": "prefill_workers",
+    "decode_num_workers": "decode_workers", "batch_size": "batch",
+    "decode_batch_size": "decode_batch", "num_workers": "workers",
+    **{f"{side}{w}_size": f"{side}{w}" for side in ("", "prefill_", "decode_") for w in WIDTHS},
+    **{f"{side}{short}": f"{side}attention_dp" for side in ("", "prefill_", "decode_")
+       for short in ("dp", "adp")},
+}  # fmt: skip
+
+
+def deployment(row: Mapping[str, Any], known: Known = NOTHING) -> Deployment:
+    """The deployment that a row describes, of built-in models and GPUs or the user's own.
+
+    Raises PlannerError naming the field and the remedy.
+    """
+    given = _named(row)
+    shape = _shape(_text(given, "model"), known)
+    weights, said = _precision(given, known)
+    found = _deployment(given, shape, weights, known)
+    return found if said or weights != "bf16" else _fitting(found)
+
+
+def _deployment(
+    given: Mapping[str, Any], shape: ModelShape, weights: str, known: Known
+) -> Deployment:
+    name = _text(given, "gpu")
+    gpu = known.gpus[name] if name in known.gpus else catalogue.gpu(name)
+    engine = _choice(given, "engine", ENGINE_NAMES, "vllm", ENGINES)
+    split = _choice(given, "mode", MODES, "disagg" if _split(given) else "agg", ("agg", "disagg"))
+    cache = PRECISIONS.get(str(given.get("kv_cache", "")).lower()) or _cache(shape, engine, weights)
+    isl, osl = _number(given, "isl"), _number(given, "osl")
+    if not split:
+        where, workers = _together(given, weights, cache, shape)
+        users = _users(given, "batch", where.attention_dp * (workers or 1.0))
+        return Deployment(shape, gpu, where, isl, osl, users, engine, decode_workers=workers)
+    decode = _arrangement(given, "decode_", weights, cache)
+    prefill = _arrangement(given, "prefill_", weights, cache)
+    workers = _workers(given, "decode_workers")
+    users = _users(given, "decode_batch", decode.attention_dp * (workers or 1.0))
+    prefills = _workers(given, "prefill_workers")
+    return Deployment(shape, gpu, decode, isl, osl, users, engine, prefill, prefills, workers)
+
+
+def _shape(name: str, known: Known) -> ModelShape:
+    if name not in known.models:
+        return catalogue.shape(name)
+    shape = known.models[name].shape
+    if shape is None:
+        raise PlannerError(
+            f"model {name} is known by its memory alone; add it from its config.json for estimates."
+        )
+    return shape
+
+
+def _named(row: Mapping[str, Any]) -> dict[str, Any]:
+    """By the plain names, without what is empty."""
+    found: dict[str, Any] = {}
+    for key, value in row.items():
+        name = str(key).strip().lower().lstrip("-").replace("-", "_")
+        name = ALIASES.get(name, name)
+        empty = value is None or (isinstance(value, float) and math.isnan(value))
+        text = "" if empty else str(value).strip()
+        if text and text.lower() not in ("null", "none", "nan"):
+            found.setdefault(name, value)
+    return found
+
+
+def _text(given: Mapping[str, Any], field: str) -> str:
+    if field not in given:
+        raise PlannerError(f"{field} is missing; name it, such as {EXAMPLES[field]}.")
+    return str(given[field]).strip()
+
+
+MOST_GPUS, MOST = 65_536, 1e9  # of one width, and of anything else: far above any deployment
+EXAMPLES = {"model": "meta-llama/Llama-3.1-8B-Instruct", "gpu": "h100_sxm"}
+
+
+def _choice(
+    given: Mapping[str, Any],
+    field: str,
+    known: Mapping[str, Any],
+    default: str,
+    shown: tuple[str, ...],
+) -> Any:
+    name = str(given.get(field, default)).strip().lower()
+    if name not in known:
+        raise PlannerError(f"{field} {name!r} is unknown; use one of {', '.join(shown)}.")
+    return known[name]
+
+
+def _split(given: Mapping[str, Any]) -> bool:
+    return any(key.startswith(("prefill_", "decode_")) for key in given)
+
+
+def _number(given: Mapping[str, Any], field: str) -> float:
+    if field not in given:
+        raise PlannerError(f"{field} is missing; give a number.")
+    return _float(given[field], field)
+
+
+def _float(value: Any, field: str) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise PlannerError(f"{field} {value!r} is not a number.") from None
+    if not abs(number) <= MOST:
+        raise PlannerError(f"{field} {value!r} is not a number up to {MOST:,.0f}.")
+    return number
+
+
+def _count(given: Mapping[str, Any], field: str) -> int:
+    """A number of GPUs; 1 where it is left out or 0."""
+    number = _float(given.get(field, 1), field)
+    if number != round(number) or not 0 <= number <= MOST_GPUS:
+        raise PlannerError(
+            f"{field} is {number:g}; give a whole number of GPUs, 1 or more and at most "
+            f"{MOST_GPUS:,}."
+        )
+    return max(1, round(number))
+
+
+def _workers(given: Mapping[str, Any], field: str) -> float | None:
+    return _float(given[field], field) or None if field in given else None
+
+
+def _users(given: Mapping[str, Any], batch: str, ranks: float) -> float:
+    """The concurrency; from the batch of each rank where it is not given."""
+    if "concurrency" not in given and batch in given:
+        return _float(given[batch], batch) * ranks
+    return _number(given, "concurrency")
+
+
+def _precision(given: Mapping[str, Any], known: Known) -> tuple[str, bool]:
+    """As given, else by the quantisation, the name, or the release; and whether it was said."""
+    if "precision" in given:
+        names = ("bf16", "fp8", "fp4", "int8", "int4")
+        return str(_choice(given, "precision", PRECISIONS, "", names)), True
+    for field in ("moe_quant", "quant"):  # experts are most of the weights
+        if found := PRECISIONS.get(str(given.get(field, "")).strip().lower()):
+            return found, True
+    name = _text(given, "model")
+    if stated := stated_precision(name):
+        return stated, True
+    return "bf16" if name in known.models else catalogue.published_precision(name), False
+
+
+def _fitting(given: Deployment) -> Deployment:
+    """With the most bits per weight that fit, where 16 do not and the row does not say."""
+    for weights in ("bf16", "fp8", "fp4"):
+        cache = _cache(given.shape, given.engine, weights)
+        prefill = given.prefill and replace(given.prefill, weights=weights, kv_cache=cache)
+        one = replace(
+            given,
+            decode=replace(given.decode, weights=weights, kv_cache=cache),
+            prefill=prefill,
+            notes=(f"precision not given: {weights} taken, as 16 bits do not fit",),
+        )
+        try:
+            place(one)
+        except SimulationError:
+            continue
+        return given if weights == "bf16" else one
+    return given
+
+
+def _cache(shape: ModelShape, engine: str, weights: str) -> str:
+    """Precision of the KV cache where it is not said: 16 bits, the engines' default, but 8 in what
+    NVIDIA publishes for 4-bit weights and in TensorRT-LLM's recipes of latent attention."""
+    eight = weights == "fp4" or (engine == "trtllm" and shape.kv_lora_rank > 0)
+    return "fp8" if eight and BYTES[weights] < 2.0 else "bf16"
+
+
+def _arrangement(given: Mapping[str, Any], side: str, weights: str, cache: str) -> Arrangement:
+    tp, pp, dp, moe_tp, moe_ep = (
+        _count(given, side + w if side + w in given else w) for w in WIDTHS
+    )
+    if moe_tp * moe_ep != tp * dp and moe_tp * moe_ep > 1:
+        # What does not go together is taken by its kind: experts apart, or each split.
+        moe_tp, moe_ep = (1, tp * dp) if moe_ep > 1 else (tp * dp, 1)
+    if moe_tp * moe_ep == 1 and tp * dp > 1:
+        moe_tp, moe_ep = (1, dp) if tp == 1 else (tp * dp, 1)
+    return Arrangement(tp, pp, dp, moe_tp, moe_ep, weights, cache)
+
+
+def _together(
+    given: Mapping[str, Any], weights: str, cache: str, shape: ModelShape
+) -> tuple[Arrangement, float | None]:
+    """One instance, or as many as the batch of each says; attention data parallel if it fits."""
+    where = _arrangement(given, "", weights, cache)
+    workers = _workers(given, "workers")
+    if workers is None and {"batch", "concurrency"} <= given.keys() and where.attention_dp == 1:
+        shares = _number(given, "concurrency") / max(_float(given["batch"], "batch"), 1.0)
+        ranks = round(shares)
+        if shares > 1.5 and shape.experts and where.tp % ranks == 0:
+            return Arrangement(
+                where.tp // ranks, where.pp, ranks, where.moe_tp, where.moe_ep, weights, cache
+            ), None
+        workers = float(ranks) if shares > 1.5 else None
+    return where, workers

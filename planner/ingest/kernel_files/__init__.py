@@ -1,0 +1,12 @@
+"""Import of measured operators (kernels) from files into tables of ``simulation.performance``."""
+
+from planner.ingest.kernel_files.own import Sharing
+from planner.ingest.kernel_files.reader import (
+    FORMATS,
+    KernelFile,
+    kernel_format,
+    read_frame,
+    read_kernels,
+)
+
+__all__ = ["FORMATS", "KernelFile", "Sharing", "kernel_format", "read_frame", "read_kernels"]

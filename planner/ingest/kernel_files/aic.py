@@ -1,0 +1,134 @@
+"""The kernel tables of aiconfigurator (ai-dynamo): shapes are per GPU, latency in milliseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import polars as pl
+
+from planner.errors import IngestError
+from planner.ingest.kernel_files.frame import Frame
+from simulation.performance.measured_kernels import KernelRows
+from simulation.performance.specs import ModelShape
+
+Shapes = Mapping[str, ModelShape]
+ByGpu = dict[str, list[KernelRows]]
+GPUS = {
+    "a100_sxm": "A100-80GB",
+    "h100_sxm": "H100-SXM",
+    "h200_sxm": "H200",
+    "b200_sxm": "B200",
+    "b300_sxm": "B300",
+    "gb200": "GB200",
+    "gb300": "GB300",
+    "l40s": "L40S",
+}
+"""Names of the systems in our catalogue; another name is kept as it is."""
+PRECISIONS = {
+    "bfloat16": "bf16", "float16": "bf16", "half": "bf16", "fp8": "fp8", "fp8_block": "fp8_block",
+    "nvfp4": "fp4", "int8_wo": "int8", "int4_wo": "int4", "int8": "int8",
+}  # fmt: skip
+# Routing is skewed in practice; of the two distributions measured, aiconfigurator too takes this.
+DISTRIBUTION = "power_law_1.2"
+
+
+def _parts(frame: Frame, *columns: str) -> list[tuple[str, tuple[str, ...], Frame]]:
+    """The frame apart by GPU and by the values of ``columns``."""
+    keys = (
+        frame.data.select(pl.col("system", *columns).cast(pl.String))
+        .unique()
+        .sort("system", *columns)
+    )
+    found = []
+    for key in keys.iter_rows():
+        names = ("system", *columns)
+        mask = pl.all_horizontal(
+            pl.col(n).cast(pl.String) == v for n, v in zip(names, key, strict=True)
+        )
+        found.append((GPUS.get(key[0], key[0]), tuple(key[1:]), frame.only(mask)))
+    return found
+
+
+def _precision(frame: Frame, name: str) -> str:
+    if name not in PRECISIONS:
+        raise IngestError(
+            f"{frame.name}, {frame.unit} {int(frame.lines[0])}: the precision {name!r} is unknown; "
+            f"use one of {', '.join(PRECISIONS)}."
+        )
+    return PRECISIONS[name]
+
+
+def gemm(frame: Frame, shapes: Shapes) -> ByGpu:
+    result: ByGpu = {}
+    for gpu, (dtype,), part in _parts(frame, "gemm_dtype"):
+        columns = part.columns({"m": "m", "n": "n", "k": "k"})
+        seconds = part.seconds("latency_ms", 1e-3)
+        rows = KernelRows("gemm", _precision(part, dtype), columns, seconds)
+        result.setdefault(gpu, []).append(rows)
+    return result
+
+
+def attention(frame: Frame, shapes: Shapes) -> ByGpu:
+    """Context (``step`` 0) and generation attention (``isl`` 1, ``step`` tokens before it)."""
+    names = {
+        "batch": "batch_size", "isl": "isl", "context": "step", "heads": "num_heads",
+        "kv_heads": "num_key_value_heads", "head_dim": "head_dim",
+    }  # fmt: skip
+    # Both tables have all columns; a file is one or the other.
+    decode = bool((frame.numbers("isl") == 1).all())
+    result: ByGpu = {}
+    for gpu, (dtype,), part in _parts(frame, "kv_cache_dtype"):
+        columns = part.columns(names)
+        op = "attention_decode" if decode else "attention_prefill"
+        if decode:
+            columns["context"] = columns["context"] + 1.0  # with the token itself
+        seconds = part.seconds("latency_ms", 1e-3)
+        rows = KernelRows(op, _precision(part, dtype), columns, seconds)
+        result.setdefault(gpu, []).append(rows)
+    return result
+
+
+def experts(frame: Frame, shapes: Shapes) -> ByGpu:
+    names = {
+        "tokens": "num_tokens", "hidden": "hidden_size", "intermediate": "inter_size",
+        "experts": "num_experts", "top_k": "topk", "moe_tp": "moe_tp_size", "moe_ep": "moe_ep_size",
+    }  # fmt: skip
+    result: ByGpu = {}
+    for gpu, (dtype, distribution), part in _parts(frame, "moe_dtype", "distribution"):
+        if distribution != DISTRIBUTION:
+            part.set_aside[f"experts are hit in another pattern than {DISTRIBUTION}"] += (
+                part.data.height
+            )
+            continue
+        seconds = part.seconds("latency_ms", 1e-3)
+        rows = KernelRows("experts", _precision(part, dtype), part.columns(names), seconds)
+        result.setdefault(gpu, []).append(rows)
+    return result
+
+
+def nccl(frame: Frame, shapes: Shapes) -> ByGpu:
+    """``message_size`` counts elements: 2 bytes of half, 1 of int8."""
+    result: ByGpu = {}
+    for gpu, (dtype, op), part in _parts(frame, "nccl_dtype", "op_name"):
+        name = "all_to_all" if op == "alltoall" else op
+        _append(result, gpu, name, part, 1.0 if dtype == "int8" else 2.0)
+    return result
+
+
+def custom_allreduce(frame: Frame, shapes: Shapes) -> ByGpu:
+    """vLLM's own kernels; those outside a CUDA graph measure the launch from Python instead."""
+    result: ByGpu = {}
+    for gpu, (kernel,), part in _parts(frame, "kernel_source"):
+        if kernel.endswith("_eager"):
+            part.set_aside["launched outside a CUDA graph"] += part.data.height
+            continue
+        _append(result, gpu, "all_reduce", part, 2.0)
+    return result
+
+
+def _append(result: ByGpu, gpu: str, op: str, part: Frame, element_bytes: float) -> None:
+    columns = part.columns({"gpus": "num_gpus", "message_bytes": "message_size"})
+    columns["message_bytes"] = columns["message_bytes"] * element_bytes
+    precision = "bf16" if element_bytes == 2.0 else "int8"
+    rows = KernelRows(op, precision, columns, part.seconds("latency_ms", 1e-3))
+    result.setdefault(gpu, []).append(rows)

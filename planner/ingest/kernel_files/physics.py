@@ -1,0 +1,60 @@
+"""Measurements that cannot be: faster than the published peak of their GPU."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import numpy.typing as npt
+
+from simulation.performance.efficiency import COMPUTED_IN
+from simulation.performance.measured_kernels import KernelRows
+from simulation.performance.specs import GpuSpec
+
+FloatArray = npt.NDArray[np.float64]
+LIMIT = 0.02  # of a table's rows: above it the whole table is set aside
+
+
+def plausible(rows: list[KernelRows], gpu: GpuSpec, set_aside: Counter[str]) -> list[KernelRows]:
+    """``rows`` without those that beat the peak FLOP/s of ``gpu``; counts what it leaves out.
+
+    Bytes are not checked: a kernel that is measured over and over finds its data in the cache.
+    """
+    kept = []
+    for one in rows:
+        least = _least_seconds(one, gpu)
+        if least is None:
+            kept.append(one)
+            continue
+        bad = one.seconds < least
+        if bad.mean() > LIMIT:
+            reason = (
+                f"{one.op} {one.precision} on {gpu.name}: {bad.mean():.0%} of the rows are faster "
+                "than the published peak, so the table is not used"
+            )
+            set_aside[reason] += one.seconds.size
+            continue
+        if bad.any():
+            set_aside[f"{one.op} {one.precision} on {gpu.name}: faster than the peak"] += int(
+                bad.sum()
+            )
+        columns = {name: values[~bad] for name, values in one.columns.items()}
+        kept.append(KernelRows(one.op, one.precision, columns, one.seconds[~bad]))
+    return kept
+
+
+def _least_seconds(rows: KernelRows, gpu: GpuSpec) -> FloatArray | None:
+    c = rows.columns
+    if rows.op == "gemm":
+        flops = 2.0 * c["m"] * c["n"] * c["k"]
+        precision = rows.precision.removesuffix("_block")
+    elif rows.op == "attention_prefill":
+        keys = c["context"] + c["isl"] / 2.0
+        flops = 4.0 * c["batch"] * c["isl"] * keys * c["heads"] * c["head_dim"]
+        precision = "bf16"
+    else:
+        return None
+    for name in COMPUTED_IN.get(precision, ("bf16",)):
+        if gpu.peak_flops.get(name):
+            return flops / gpu.peak_flops[name]
+    return None

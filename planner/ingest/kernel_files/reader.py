@@ -1,0 +1,189 @@
+"""Files of measured kernels: which format they are in, and their rows by GPU type.
+
+``read_kernels`` reads any of
+
+    own               what tools/catalogue/measure_gpu.py writes, see ``own``
+    aic_*             aiconfigurator: gemm, attention (context or generation), moe, nccl,
+                      custom_allreduce
+    vidur_mlp_ops, vidur_network
+    llmservingsim_v0_layers, llmservingsim_v0_attention,
+    llmservingsim_v1_layers, llmservingsim_v1_attention
+
+and finds out which by the columns. A call that is faster than the published peaks of its GPU allow
+is set aside and counted; where more than 1 in 50 of a table are, the whole table is, since the rest
+was measured the same way.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from planner.errors import IngestError
+from planner.ingest.kernel_files import aic, layers, own
+from planner.ingest.kernel_files.frame import Frame
+from planner.ingest.kernel_files.physics import plausible
+from planner.ingest.options import IngestOptions
+from planner.ingest.source import Source
+from planner.ingest.tables import open_table
+from simulation.errors import SimulationError
+from simulation.performance.measured_kernels import KernelRows
+from simulation.performance.specs import GpuSpec, ModelShape
+
+FloatArray = npt.NDArray[np.float64]
+LIMIT_BYTES = 1 << 30
+
+Shapes = Mapping[str, ModelShape]
+Reader = Callable[[Frame, Shapes], dict[str, list[KernelRows]]]
+# A format is known by columns that no other has, the longest match first.
+FORMATS: Mapping[str, tuple[tuple[str, ...], Reader]] = {
+    "own": (("op", "latency_us", "gpu"), own.read),
+    "aic_gemm": (("system", "gemm_dtype", "m", "n", "k", "latency_ms"), aic.gemm),
+    "aic_attention": (
+        ("system", "isl", "num_key_value_heads", "latency_ms"),
+        aic.attention,
+    ),
+    "aic_moe": (("system", "moe_dtype", "num_tokens", "topk", "latency_ms"), aic.experts),
+    "aic_nccl": (("system", "nccl_dtype", "op_name", "message_size"), aic.nccl),
+    "aic_custom_allreduce": (("system", "allreduce_dtype", "message_size"), aic.custom_allreduce),
+    "vidur_mlp_ops": (("gpu", "model", "num_tokens", "tp", "attn_pre_proj_ms"), layers.vidur_mlp),
+    "vidur_network": (("node_sku", "collective", "size_bytes"), layers.vidur_network),
+    "llmservingsim_v0_layers": (
+        ("hardware", "model", "layer", "input_tokens", "latency_ns"),
+        layers.v0_layers,
+    ),
+    "llmservingsim_v0_attention": (
+        ("hardware", "model", "kv_cache_size", "attn_decode_ms"),
+        layers.v0_attention,
+    ),
+    "llmservingsim_v1_layers": (("hardware", "model", "layer", "n", "time_us"), layers.v1_layers),
+    "llmservingsim_v1_attention": (
+        ("hardware", "model", "prefill_chunk", "kv_decode", "time_us"),
+        layers.v1_attention,
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class KernelFile:
+    """What a file of kernels holds."""
+
+    name: str
+    format: str
+    source: str
+    rows: int
+    by_gpu: Mapping[str, list[KernelRows]] = field(repr=False)
+    set_aside: Mapping[str, int]  # rows by reason
+    sharing: tuple[own.Sharing, ...] = ()  # measured interference, of our own format
+
+
+def read_kernels(
+    path: Path | str,
+    *,
+    shapes: Shapes,
+    gpus: Mapping[str, GpuSpec],
+    name: str = "",
+    format: str = "auto",
+    max_bytes: int = LIMIT_BYTES,
+) -> KernelFile:
+    """The measured kernels in a file.
+
+    ``shapes`` are models by name, needed by formats that name a model instead of the sizes of its
+    layers; ``gpus`` the catalogue's types, against whose peaks rows are checked where it knows
+    them. The file may have ``max_bytes``, and four times as many unpacked. Raises IngestError with
+    file, line or column, and the remedy.
+    """
+    frame = read_frame(Path(path), name, max_bytes)
+    found = format if format != "auto" else detect(frame.data.columns, frame.name)
+    if found not in FORMATS:
+        raise IngestError(
+            f"There is no kernel format {found!r}; choose one of auto, {', '.join(FORMATS)}."
+        )
+    missing = [c for c in FORMATS[found][0] if c not in frame.data.columns]
+    if missing:
+        raise IngestError(f"{frame.name} lacks the column {missing[0]} of the format {found}.")
+    try:
+        by_gpu = FORMATS[found][1](frame, shapes)
+    except IngestError:
+        raise
+    except (SimulationError, TypeError, ValueError, LookupError, ArithmeticError) as problem:
+        raise IngestError(
+            f"{frame.name} is not as the format {found} has it ({problem}); a cell that names a "
+            "GPU, a model or a size is empty or no number, correct or remove its row."
+        ) from None
+    if not any(by_gpu.values()):
+        raise IngestError(f"{frame.name} holds no measured kernel; it has a header only.")
+    set_aside: Counter[str] = Counter(frame.set_aside)
+    for gpu, rows in by_gpu.items():
+        if gpu in gpus:
+            by_gpu[gpu] = plausible(rows, gpus[gpu], set_aside)
+    shared = own.sharing(frame) if found == "own" else ()
+    return KernelFile(frame.name, found, frame.source, frame.data.height, by_gpu, set_aside, shared)
+
+
+def kernel_format(path: Path, name: str = "", max_bytes: int = LIMIT_BYTES) -> str:
+    """The format of a file by its columns, without reading it all; raises IngestError."""
+    if is_json(path, name):
+        return detect(own.json_frame(path, name or path.name, max_bytes).data.columns, name)
+    options = _options(name, max_bytes)
+    with tempfile.TemporaryDirectory() as scratch:
+        table = open_table(Source(path, options), options, Path(scratch))
+        return detect(table.columns, name)
+
+
+def detect(columns: Sequence[str], name: str) -> str:
+    """The format that has these columns."""
+    for format, (needed, _) in FORMATS.items():
+        if set(columns).issuperset(needed):
+            return format
+    raise IngestError(
+        f"{name} is in no kernel format that is known: it has the columns "
+        f"{', '.join(columns[:12])}; see docs for the columns of our own format."
+    )
+
+
+def read_frame(path: Path, name: str = "", max_bytes: int = LIMIT_BYTES) -> Frame:
+    """All rows of a file, whatever their format; raises IngestError where it is no table."""
+    if is_json(path, name):
+        return own.json_frame(path, name or path.name, max_bytes)
+    options = _options(name, max_bytes)
+    source = Source(path, options)
+    with tempfile.TemporaryDirectory() as scratch:
+        table = open_table(source, options, Path(scratch))
+        batches = list(table.batches(table.columns))
+    for batch in batches:
+        if batch.faults:
+            line = int(batch.faults[0].lines[0])
+            raise IngestError(f"{source.name}, {table.unit} {line}: not a row of the table.")
+    frames = [batch.frame for batch in batches]
+    data = pl.concat(frames, how="vertical_relaxed") if frames else pl.DataFrame()
+    lines = np.concatenate([batch.lines for batch in batches]) if batches else np.zeros(0, np.int64)
+    return Frame(source.name, table.unit, data.with_columns(_numeric(data)), lines)
+
+
+def is_json(path: Path, name: str) -> bool:
+    return (name or path.name).endswith(".json")
+
+
+def _options(name: str, max_bytes: int) -> IngestOptions:
+    return IngestOptions(name=name, max_bytes=max_bytes, max_expanded_bytes=4 * max_bytes)
+
+
+def _numeric(data: pl.DataFrame) -> list[pl.Series]:
+    """The columns of text that hold nothing but numbers, as numbers; empty means none."""
+    found = []
+    for column in data.columns:
+        if data[column].dtype != pl.String:
+            continue
+        text = data[column].replace("", None)
+        number = text.cast(pl.Float64, strict=False)
+        if number.null_count() == text.null_count():
+            found.append(number)
+    return found

@@ -1,0 +1,141 @@
+"""The front of two objectives over a scenario's window: each point a whole plan, and the knee."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import polars as pl
+
+from planner.errors import Infeasible, ScenarioError
+from planner.optimizer.horizon.front import FrontPoint, horizon_front, knee
+from planner.optimizer.problem import MEASURES
+from planner.scenario.known import NOTHING, Known
+from planner.scenario.schema import Scenario
+from planner.studies.commands.study import Outcome, Traces, frame, study_of
+from planner.studies.planning.planning import plan_window
+from planner.studies.planning.program import MEASURE, UNITS
+from planner.studies.planning.program import problem as period_problem
+from planner.studies.planning.solving import Asked, together
+from planner.studies.progress import Progress, part
+from planner.studies.traffic.window import words_of
+
+Document = dict[str, Any]
+POINTS, MOST_POINTS = 9, 25
+GAP, RESOLVE_S = 1e-3, 10.0  # of each point, unless the scenario allows less
+NAMES = tuple(MEASURE)  # cost, gpu-hours, energy, carbon
+CAPPED = ("cost", "carbon")  # one of the two must be one of these: the other is minimised under it
+
+
+def pair_of(given: str) -> tuple[str, str]:
+    """``cost,carbon`` to the two names, the one that is capped last; raises ScenarioError."""
+    names = [name.strip() for name in given.split(",")]
+    wrong = [name for name in names if name not in NAMES]
+    if wrong or len(names) != 2 or names[0] == names[1]:
+        raise ScenarioError(
+            f"of: {given!r} is not two different ones of {', '.join(NAMES)}; give such as "
+            "cost,carbon."
+        )
+    if names[1] not in CAPPED:
+        names.reverse()
+    if names[1] not in CAPPED:
+        raise ScenarioError(f"of: one of the two must be {' or '.join(CAPPED)}.")
+    return names[0], names[1]
+
+
+def pareto(
+    scenario: Scenario,
+    traces: Traces,
+    *,
+    of: str = "cost,carbon",
+    points: int = POINTS,
+    known: Known = NOTHING,
+    progress: Progress,
+) -> Outcome:
+    """The least of the first objective at ``points`` levels of the second, over all periods at
+    once; raises Infeasible where there is no plan."""
+    begun = time.perf_counter()
+    first, second = pair_of(of)
+    if not 2 <= points <= MOST_POINTS:
+        raise ScenarioError(f"points: a front has 2 to {MOST_POINTS}, not {points}.")
+    study = study_of(scenario, traces, known, part(progress, 0.0, 0.3))
+    planned = plan_window(
+        scenario, study.hardware, study.traffic, study.window, study.sizes,
+        current=study.today, progress=part(progress, 0.3, 0.5), periods="all",
+    )  # fmt: skip
+    starts = study.window.period_starts_s
+    problems = [
+        period_problem(
+            scenario, study.hardware, study.sizes, study.today, load, study.window.period_s,
+            lengths=study.traffic.lengths, start_s=float(start),
+        )
+        for start, load in zip(starts, planned.load_tps, strict=True)
+    ]  # fmt: skip
+    names = tuple(f"the period from {words_of(float(t), study.traffic.clock)}" for t in starts)
+    asked = Asked(problems, names, study.window, (), None)
+    objective = scenario.objective
+    front = horizon_front(
+        together(scenario, study.hardware, asked),
+        MEASURE[first],
+        MEASURE[second],
+        points=points,
+        solver=objective.solver,
+        gap=max(GAP, objective.gap),
+        time_limit_s=min(RESOLVE_S, objective.time_limit_s),
+        progress=lambda done, total: progress(
+            0.5 + 0.5 * done / total, f"Plan {min(done + 1, total)} of {total}"
+        ),
+    )
+    if not front:
+        raise Infeasible("There is no plan for either objective; run plan to see what conflicts.")
+    best = knee([(one.first, one.second) for one in front])
+    rows = [_row(one) for one in front]
+    return Outcome(
+        {
+            "kind": "pareto",
+            **frame(study),
+            "of": [first, second],
+            "units": [UNITS[MEASURE[first]], UNITS[MEASURE[second]]],
+            "points": rows,
+            "knee": best,
+            "headline": _headline(first, second, front, best),
+            "seconds": time.perf_counter() - begun,
+        },
+        {"front": pl.DataFrame(rows)},
+    )
+
+
+def _row(one: FrontPoint) -> Document:
+    totals = {m: sum(getattr(period, m) for period in one.plan.totals) for m in MEASURES}
+    return {
+        "first": one.first,
+        "second": one.second,
+        "first_bound": one.first_bound,
+        "status": one.plan.status,
+        **{name: totals[measure] for name, measure in MEASURE.items()},
+        "starts": sum(period.starts for period in one.plan.totals),
+        "peak_instances": int(one.plan.target.sum(axis=(1, 2, 3)).max()),
+        "seconds": one.plan.solve_seconds,
+    }
+
+
+def _headline(first: str, second: str, front: tuple[FrontPoint, ...], best: int | None) -> str:
+    low, high = front[0], front[-1]
+    units = UNITS[MEASURE[first]], UNITS[MEASURE[second]]
+    if len(front) == 1:
+        return f"One plan is best in {first} and {second}: there is nothing to trade."
+    told = (
+        f"From {_amount(high.second, units[1])} to {_amount(low.second, units[1])} of {second}, "
+        f"{first} goes from {_amount(high.first, units[0])} to {_amount(low.first, units[0])}."
+    )
+    if best is None:
+        return told
+    at = front[best]
+    return (
+        f"{told} The curve bends at {_amount(at.first, units[0])} and "
+        f"{_amount(at.second, units[1])}."
+    )
+
+
+def _amount(value: float, unit: str) -> str:
+    return f"${value:,.2f}" if unit == "$" else f"{value:,.2f} {unit}"

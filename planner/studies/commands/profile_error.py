@@ -1,0 +1,123 @@
+"""What the error of the profiles does to a plan: sized and planned again, slower and faster."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from planner.errors import Infeasible, ScenarioError, SolverFailed
+from planner.optimizer.problem import ScalingPlan
+from planner.studies.planning.planning import Planned, plan_load
+from planner.studies.progress import Progress, part
+from planner.studies.replay.replay import Study
+from planner.studies.sizing.sizing import size
+from simulation.performance.adjusted import scaled
+from simulation.performance.fitting.compare import stated_error as stated
+from simulation.performance.profile import Profile
+
+Document = dict[str, Any]
+HALF = 0.5  # above it, faster by as much would be no time at all: the inverse of slower instead
+
+
+@dataclass(frozen=True, slots=True)
+class StatedError:
+    """The one number that a profile is trusted with, a fraction, and what it was found on."""
+
+    value: float
+    basis: str
+
+
+def stated_error(profile: Profile) -> StatedError | None:
+    """The mean absolute error of the quantity that is predicted worst, or the spread expected of
+    what is modelled where that is larger (``stated_check``); None where nothing is known."""
+    found = stated(profile)
+    if found is None:
+        return None
+    return StatedError(found.mape, f"{found.quantity}, {found.against}")
+
+
+def profile_errors(study: Study, planned: Planned, progress: Progress) -> list[Document]:
+    """Per profile: its error, and the largest number of replicas that the plan asks for at any
+    time, over all regions; also if every profile were slower, or faster, by its own error.
+
+    ``replicas_if_slower`` and ``replicas_if_faster`` are None where no error is known, or where no
+    plan is feasible then, which ``note`` says.
+    """
+    errors = {at: stated_error(p) for at, p in study.hardware.profiles.items()}
+    slower, why_slower = _again(study, planned, errors, +1, part(progress, 0.0, 0.5))
+    faster, why_faster = _again(study, planned, errors, -1, part(progress, 0.5, 1.0))
+    now = _peaks(planned.plan)
+    rows = []
+    for (m, g), profile in study.hardware.profiles.items():
+        error = errors[m, g]
+        rows.append(
+            {
+                "model": profile.model,
+                "gpu": profile.gpu,
+                "tp": profile.tp,
+                "arrangement": study.hardware.arrangement(m, g),
+                "kind": profile.kind,
+                "error": error.value if error else None,
+                "basis": error.basis if error else "not checked against measurements",
+                "replicas": int(now[m, g]),
+                "replicas_if_slower": _count(slower, (m, g), error),
+                "replicas_if_faster": _count(faster, (m, g), error),
+                "note": why_slower or why_faster,
+            }
+        )
+    return rows
+
+
+def _again(
+    study: Study,
+    planned: Planned,
+    errors: dict[tuple[int, int], StatedError | None],
+    sign: int,
+    progress: Progress,
+) -> tuple[Any, str]:
+    """Peak replicas ``[l, g]`` with every profile off by its own error, or why there is no plan."""
+    if not any(errors.values()):
+        return None, ""
+    profiles = {
+        at: slower_or_faster(profile, error.value, sign) if (error := errors[at]) else profile
+        for at, profile in study.hardware.profiles.items()
+    }
+    hardware = replace(study.hardware, profiles=profiles)
+    word = "slower" if sign > 0 else "faster"
+    try:
+        sizes = size(hardware, study.traffic, study.scenario.seed, part(progress, 0.0, 0.8))
+        plan = plan_load(
+            study.scenario,
+            hardware,
+            study.window,
+            sizes,
+            planned.load_tps,
+            current=study.today,
+            progress=part(progress, 0.8, 1.0),
+            clock=study.traffic.clock,
+            lengths=study.traffic.lengths,
+            tiers=planned.tiers,
+            tier_tps=planned.tier_tps,
+        )
+    except (Infeasible, ScenarioError, SolverFailed) as problem:
+        return None, f"If the profiles are {word} by their error, there is no plan: {problem}"
+    return _peaks(plan), ""
+
+
+def _count(peaks: Any, at: tuple[int, int], error: StatedError | None) -> int | None:
+    return None if peaks is None or error is None else int(peaks[at])
+
+
+def slower_or_faster(profile: Profile, error: float, sign: int) -> Profile:
+    """``profile`` with all its seconds off by ``error``: longer with ``sign`` +1, shorter with
+    -1."""
+    if sign > 0:
+        return scaled(profile, 1.0 + error)
+    return scaled(profile, 1.0 - error if error < HALF else 1.0 / (1.0 + error))
+
+
+def _peaks(plan: ScalingPlan) -> Any:
+    """Most instances at any time over all regions, ``[l, g]``."""
+    return np.asarray(plan.target.sum(axis=2).max(axis=0))

@@ -1,0 +1,142 @@
+"""What moves the best ratio of prefill to decode: lengths, limits, the hours of a trace (D8)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.studies.progress import Progress
+from planner.studies.results.documents import clean
+from planner.studies.traffic.traffic import Traffic
+from simulation.errors import SimulationError
+from simulation.sizing.pd_ratio import PdService, Ratio, analytic, best_split
+from simulation.sizing.workload import Workload
+
+Document = dict[str, Any]
+FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)  # of the lengths
+LIMITS = (0.5, 1.0, 2.0)  # of TTFT and TBT
+WINDOWS = 24  # at most, of a trace
+FEW = 20  # requests of a window: fewer say nothing about lengths
+SAMPLE = 2_000  # requests that stand for a service where its lengths are changed
+
+
+def sensitivity(service: PdService, instances: int, progress: Progress) -> Document:
+    """The best ratio with other lengths and other limits, by closed forms; 0 prefill instances
+    where no ratio meets the tier."""
+    total = len(FACTORS) ** 2 + len(LIMITS) ** 2
+    base = replace(service, workload=_scaled(service.workload, 1.0, 1.0))
+
+    def told(done: int) -> None:
+        progress(done / total, "The ratio at other lengths and limits")
+
+    lengths, limits = [], []
+    for i, isl in enumerate(FACTORS):
+        told(i * len(FACTORS))
+        lengths.append(
+            [
+                _best(replace(base, workload=_scaled(base.workload, isl, osl)), instances)
+                for osl in FACTORS
+            ]
+        )
+    for i, ttft in enumerate(LIMITS):
+        told(len(FACTORS) ** 2 + i * len(LIMITS))
+        limits.append([_best(_limited(base, ttft, tbt), instances) for tbt in LIMITS])
+    facts = service.workload.facts
+    return {
+        "isl": [facts.mean_isl * factor for factor in FACTORS],
+        "osl": [facts.mean_osl * factor for factor in FACTORS],
+        "by_lengths": lengths,  # [isl][osl]
+        "ttft_ms": _scales(service.tier.ttft_s),
+        "tbt_ms": _scales(service.tier.tbt_s),
+        "by_limits": limits,  # [ttft][tbt]
+    }
+
+
+def over_time(
+    traffic: Traffic, m: int, service: PdService, instances: int, kept: Ratio, progress: Progress
+) -> list[Document]:
+    """By window of the traffic: its mean lengths, its best ratio by closed forms, and what the
+    ratio ``kept`` all the time loses against it."""
+    starts, isl, osl = _windows(traffic, m)
+    facts, rows = service.workload.facts, []
+    for i, start in enumerate(starts):
+        progress(i / len(starts), "The ratio over time")
+        if not np.isfinite(isl[i]):
+            continue
+        work = _scaled(service.workload, isl[i] / facts.mean_isl, osl[i] / facts.mean_osl)
+        then = replace(service, workload=work)
+        best = best_split(then, instances)
+        fixed = analytic(then, kept.prefill, kept.decode)
+        rows.append(
+            {
+                "start": float(start),
+                "isl": float(isl[i]),
+                "osl": float(osl[i]),
+                "prefill": best.prefill if best.max_tps > 0 else 0,
+                "decode": best.decode if best.max_tps > 0 else 0,
+                "max_tps": best.max_tps,
+                "kept_loses": max(0.0, 1.0 - fixed.max_tps / best.max_tps)
+                if best.max_tps > 0
+                else None,
+            }
+        )
+    return rows
+
+
+def _windows(
+    traffic: Traffic, m: int
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Starts of equal windows, and the mean ISL and OSL of a model's requests in each."""
+    demand = traffic.demand
+    rows = [i for i, key in enumerate(demand.keys) if key.model == traffic.models[m]]
+    per = max(1, -(-demand.bins // WINDOWS))
+    edges = np.arange(0, demand.bins, per)
+    sums = [
+        np.add.reduceat(np.nan_to_num(values[rows]).sum(axis=0), edges)
+        for values in (demand.requests, demand.input_tokens, demand.output_tokens)
+    ]
+    few = sums[0] < FEW
+    count = np.where(few, np.nan, sums[0])
+    starts = np.asarray(demand.start_s + demand.bin_s * edges, np.float64)
+    return starts, sums[1] / count, sums[2] / count
+
+
+def _scaled(workload: Workload, isl: float, osl: float) -> Workload:
+    """Every length times a factor, at least one token; of many requests a part."""
+    every = max(1, len(workload.isl) // SAMPLE)
+
+    def times(lengths: npt.NDArray[np.int32], factor: float) -> npt.NDArray[np.int32]:
+        return np.asarray(np.maximum(np.rint(lengths[::every] * factor), 1), np.int32)
+
+    return Workload(
+        times(workload.isl, isl), times(workload.osl, osl), burstiness=workload.burstiness
+    )
+
+
+def _limited(service: PdService, ttft: float, tbt: float) -> PdService:
+    tier = service.tier
+    return replace(
+        service,
+        tier=replace(
+            tier,
+            ttft_s=None if tier.ttft_s is None else ttft * tier.ttft_s,
+            tbt_s=None if tier.tbt_s is None else tbt * tier.tbt_s,
+        ),
+    )
+
+
+def _best(service: PdService, instances: int) -> Document:
+    try:
+        best = best_split(service, instances)
+    except SimulationError:
+        return {"prefill": 0, "decode": 0, "max_tps": 0.0}
+    if best.max_tps <= 0:
+        return {"prefill": 0, "decode": 0, "max_tps": 0.0}
+    return {"prefill": best.prefill, "decode": best.decode, "max_tps": best.max_tps}
+
+
+def _scales(limit_s: float | None) -> list[float | None]:
+    return [None if limit_s is None else clean(1000 * limit_s * factor) for factor in LIMITS]

@@ -1,0 +1,116 @@
+"""Which pools can prefill and decode a service, and the way of KV caches between them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from planner.catalogue.serving import typical_context
+from planner.errors import PlannerError, ScenarioError
+from planner.scenario.build import Hardware
+from planner.studies.sizing.sizing import Lengths
+from simulation.errors import SimulationError
+from simulation.fleet import KvLink, Tier
+from simulation.performance.memory import kv_bytes_per_token
+from simulation.sizing.pd_ratio import PdService, Ratio, best_split
+from simulation.sizing.workload import Workload
+
+GIGA = 1e9
+MOST_INSTANCES = 256
+USUAL_INSTANCES = 16  # at most, where nobody says how many: 16 nodes in HeteroScale, section 4.1
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The columns of one model that prefill and that decode."""
+
+    prefill: int
+    decode: int
+
+
+def model_index(hardware: Hardware, service: str) -> int:
+    """The model that a service names; raises PlannerError naming those there are."""
+    names = [model.name for model in hardware.models]
+    if service not in names:
+        raise PlannerError(
+            f"--service {service}: the scenario has no model of that name; choose from "
+            f"{', '.join(names)}."
+        )
+    return names.index(service)
+
+
+def pairs_of(hardware: Hardware, m: int) -> list[Columns]:
+    """Prefill and decode columns of a model that go together: those with such roles; where it has
+    none, every GPU type for both, and any two for one each."""
+    mine = [g for model, g in hardware.profiles if model == m]
+    first = [g for g in mine if hardware.columns[g].role == "prefill"]
+    second = [g for g in mine if hardware.columns[g].role == "decode"]
+    if not (first and second):
+        first = second = [g for g in mine if hardware.columns[g].role == "both"]
+    return [Columns(p, d) for p in first for d in second]
+
+
+def link_of(hardware: Hardware, m: int, g: int) -> KvLink:
+    """From an instance on column ``g``: the scenario's, or all of its GPUs' published network."""
+    if (m, g) in hardware.links:
+        return hardware.links[m, g]
+    model, given = hardware.models[m], hardware.serving[m].kv_transfer
+    rate = given.gb_s
+    if rate is None:
+        network = hardware.gpus[g].network_bytes_s
+        if network is None:
+            raise ScenarioError(
+                f"serving: the network of {hardware.gpus[g].name} is not known, over which "
+                f"{model.name} would send KV caches; give kv_transfer.gb_s, or the GPU's "
+                "network_gb_s."
+            )
+        rate = network * hardware.profiles[m, g].tp / GIGA
+    size, precision = model.kv_bytes_per_token, hardware.sections[m, g].kv_precision
+    if precision != "bf16" and model.shape is not None:
+        size = kv_bytes_per_token(model.shape, precision, typical_context(model.max_context))
+    shared = given.shared_gb_s
+    return KvLink(size, rate * GIGA, math.inf if shared is None else shared * GIGA)
+
+
+def service_of(
+    hardware: Hardware, m: int, columns: Columns, lengths: Lengths, tier: Tier
+) -> PdService:
+    return PdService(
+        prefill=hardware.profiles[m, columns.prefill],
+        decode=hardware.profiles[m, columns.decode],
+        workload=Workload(*lengths),
+        tier=tier,
+        link=link_of(hardware, m, columns.prefill),
+        batching=hardware.serving[m].batching,
+    )
+
+
+def usual_instances(hardware: Hardware, m: int, columns: Columns) -> int:
+    """As many as the best provided region holds, at most USUAL_INSTANCES."""
+    tp = max(hardware.profiles[m, g].tp for g in (columns.prefill, columns.decode))
+    types = hardware.types[[columns.prefill, columns.decode]]
+    gpus = hardware.capacity_gpus[:, types].min(axis=1).max()
+    return int(min(max(gpus // tp, 2), USUAL_INSTANCES))
+
+
+def strictest_split(
+    hardware: Hardware, m: int, columns: Columns, lengths: Lengths, instances: int
+) -> tuple[PdService, Ratio]:
+    """The interactive tier at which the best ratio carries least, and that ratio, by closed forms;
+    raises SimulationError where no ratio carries anything."""
+    found: list[tuple[PdService, Ratio]] = []
+    for tier in hardware.tiers:
+        if tier.deferrable:
+            continue
+        service = service_of(hardware, m, columns, lengths, tier)
+        best = best_split(service, instances)
+        if best.max_rps <= 0:
+            raise SimulationError(
+                f"no ratio of {hardware.columns[columns.prefill].label} to "
+                f"{hardware.columns[columns.decode].label} meets tier {tier.name}, even at a "
+                "trickle"
+            )
+        found.append((service, best))
+    if not found:
+        raise SimulationError("the scenario has no interactive tier to size for")
+    return min(found, key=lambda pair: pair[1].max_rps)

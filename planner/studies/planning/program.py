@@ -1,0 +1,133 @@
+"""From a scenario to the planning problem of one period: prices, limits, energy, columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.optimizer.problem import PlanningProblem, Weights
+from planner.scenario.build import Hardware
+from planner.scenario.power import host_of, power_at_load
+from planner.scenario.schema import Objective, Scenario
+from planner.studies.sizing.sizing import Lengths, Sizes
+from simulation.fleet import Region
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+HOUR_S = 3600.0
+NOTHING: dict[str, float] = {"usd": 0.0, "gpu_hours": 0.0, "kwh": 0.0, "kg": 0.0}
+MEASURE = {"cost": "usd", "gpu-hours": "gpu_hours", "energy": "kwh", "carbon": "kg"}
+UNITS = {"usd": "$", "gpu_hours": "GPU-hours", "kwh": "kWh", "kg": "kg CO2"}
+
+
+def problem(
+    scenario: Scenario,
+    hardware: Hardware,
+    sizes: Sizes,
+    current: IntArray,
+    demand_tps: FloatArray,
+    period_s: float,
+    *,
+    epsilon: float | None = None,
+    lengths: Sequence[Lengths] | None = None,
+    start_s: float | None = None,
+) -> PlanningProblem:
+    """E7 for one period from ``start_s``; ``demand_tps`` has shape ``[l, r, w]``.
+
+    The start cost sigma is the price of the GPU time an instance burns before it serves (section
+    5: price times start-up time), spread over the period, since E7 counts dollars per hour.
+    """
+    tp = np.ones((len(hardware.models), len(hardware.gpus)), np.int64)
+    for at, profile in hardware.profiles.items():
+        tp[at] = profile.tp
+    usd_per_hour = tp[:, None, :] * hardware.usd_per_gpu_hour[None]
+    limits = scenario.objective.limits
+    return PlanningProblem(
+        models=tuple(model.name for model in hardware.models),
+        regions=tuple(region.name for region in hardware.regions),
+        gpus=tuple(column.label for column in hardware.columns),
+        current=current,
+        theta_tps=sizes.theta_tps,
+        usd_per_hour=usd_per_hour,
+        start_usd=usd_per_hour * hardware.startup_s / period_s,
+        gpus_per_instance=tp,
+        demand_tps=demand_tps,
+        capacity_gpus=hardware.capacity_gpus,
+        minimum=np.where(sizes.theta_tps[:, None, :] > 0, hardware.minimum, 0),
+        maximum=hardware.maximum,
+        epsilon=scenario.objective.epsilon if epsilon is None else epsilon,
+        weights=weights_of(scenario.objective),
+        kw=instance_kw(hardware, sizes, lengths),
+        kg_per_kwh=np.array([_carbon(r, start_s, period_s) for r in hardware.regions]) / 1000,
+        budget_usd=_limit(limits.usd_per_hour),
+        carbon_kg=_limit(limits.carbon_kg_per_hour),
+        churn=_limit(limits.changes_per_period),
+        **_shared(scenario, hardware),
+    )
+
+
+def weights_of(objective: Objective) -> Weights:
+    """What the plan charges per unit."""
+    if objective.weights is not None:
+        return Weights(**objective.weights.model_dump())
+    return Weights(**NOTHING | {MEASURE[objective.minimise]: 1.0})
+
+
+def charged_in(objective: Objective) -> str:
+    """The unit of the plan's objective; "" of a weighted sum."""
+    return "" if objective.weights is not None else UNITS[MEASURE[objective.minimise]]
+
+
+def instance_kw(hardware: Hardware, sizes: Sizes, lengths: Sequence[Lengths] | None) -> FloatArray:
+    """Kilowatts of an instance at the load it is sized for, host and PUE included, ``[l, r, g]``.
+
+    Assumed to hold whenever it is up: an instance with less to do draws less, so a plan's energy is
+    an upper estimate; the simulation counts every interval. At that load sequences arrive at
+    ``max_rps``, stay for their output tokens times the TBT, and every iteration takes one TBT.
+    """
+    kw = np.zeros((len(hardware.models), len(hardware.regions), len(hardware.gpus)))
+    pue = np.array([region.pue for region in hardware.regions])
+    for (m, g), profile in hardware.profiles.items():
+        gpu = hardware.gpus[g]
+        watts = gpu.decode_w
+        power = power_at_load(hardware.models[m], gpu, profile)
+        found = sizes.capacity.get((m, g))
+        if power is not None and found is not None and lengths is not None:
+            load = found[1]
+            read, written = (np.asarray(part, float).mean() for part in lengths[m])
+            second = load.tbt_s if np.isfinite(load.tbt_s) and load.tbt_s > 0 else load.ttft_s
+            decodes = max(1.0, load.max_rps * written * second)
+            prompt = load.input_tps * second
+            context = decodes * (read + written / 2)
+            watts = float(power.watts(second, decodes, context, prompt, prompt * read / 2))
+        kw[m, :, g] = profile.tp * (watts + host_of(gpu)[0]) * pue / 1000
+    return kw
+
+
+def _carbon(region: Region, start_s: float | None, period_s: float) -> float:
+    """g CO2e per kWh over the period: by UTC hour where the grid's day is known."""
+    if region.carbon_hourly_g_per_kwh is None or start_s is None:
+        return region.carbon_g_per_kwh
+    hours = max(1, int(np.ceil(period_s / HOUR_S)))
+    first = int(start_s // HOUR_S)
+    return float(np.mean([region.carbon_hourly_g_per_kwh[(first + h) % 24] for h in range(hours)]))
+
+
+def _limit(given: float | None) -> float:
+    return np.inf if given is None else given
+
+
+def _shared(scenario: Scenario, hardware: Hardware) -> dict[str, Any]:
+    """What the program must know where columns draw on the same GPUs or have a role."""
+    if hardware.one_each:
+        return {}
+    return {
+        "types": hardware.types,
+        "type_names": hardware.type_names,
+        "stages": hardware.stages,
+        "spot": hardware.spot,
+        "spot_share": scenario.objective.spot_share,
+    }

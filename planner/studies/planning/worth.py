@@ -1,0 +1,174 @@
+"""What one more GPU, millisecond of SLO or point of quantile would be worth to a plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.stats import norm
+
+from planner.errors import PlannerError
+from planner.optimizer import solve_window
+from planner.optimizer.problem import FEASIBLE, OPTIMAL, PlanningProblem, WindowPlan
+from planner.optimizer.worth import Worth, again, worth_of_capacity
+from planner.studies.planning.planning import Planned
+from planner.studies.planning.program import charged_in, problem
+from planner.studies.progress import Progress, part
+from planner.studies.sizing.sizing import size
+from simulation.errors import SimulationError
+from simulation.fleet import Tier
+
+if TYPE_CHECKING:
+    from planner.studies.replay.replay import Study
+
+Document = dict[str, Any]
+FloatArray = npt.NDArray[np.float64]
+LOOSER = 0.1  # of a limit: the move by which a millisecond is priced
+POINT = 0.01
+RESOLVE_S = 5.0  # at most, for each move
+TEN_TO_NINETY = 2 * float(norm.ppf(0.9))  # standard deviations between the 10% and 90% quantiles
+RE_SOLVED = "planned again with the limit moved"
+LIMITS = {"ttft_s": "TTFT", "tbt_s": "TBT"}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _At:
+    """The period that costs most, planned by itself from the fleet before it."""
+
+    period: int
+    problem: PlanningProblem
+    plan: WindowPlan
+    options: dict[str, object]
+
+
+def worth_document(study: Study, planned: Planned, progress: Progress) -> Document | None:
+    """The dearest period's plan made again with one thing moved at a time: capacity that is used
+    up, every tier's TTFT and TBT, the quantile. None where that period has no plan by itself, or
+    where ``reroute`` limits what may be sent."""
+    if study.scenario.objective.reroute is not None:
+        return None  # the period by itself would not keep to the ways that are open
+    at = _dearest(study, planned)
+    if at is None:
+        return None
+    progress(0.1, "What more GPUs would be worth")
+    objective = study.scenario.objective
+    limit = min(RESOLVE_S, objective.time_limit_s)
+    rows = list(
+        worth_of_capacity(
+            at.problem, at.plan, solver=objective.solver, gap=objective.gap, time_limit_s=limit
+        )
+    )
+    for done, field in enumerate(LIMITS):
+        row = _looser(study, at, field, part(progress, 0.2 + 0.35 * done, 0.55 + 0.35 * done))
+        rows += [row] if row else []
+    quantile = _quantile(study, planned, at)
+    rows += [quantile] if quantile else []
+    return {
+        "period": float(planned.plan.period_start_s[at.period]),
+        "unit": charged_in(objective),
+        "objective_per_hour": at.plan.objective_usd,
+        "rows": [_row(one) for one in rows],
+    }
+
+
+def _dearest(study: Study, planned: Planned) -> _At | None:
+    plan, objective = planned.plan, study.scenario.objective
+    period = int(np.argmax([window.objective_usd for window in plan.windows]))
+    current = plan.initial if period == 0 else plan.windows[period - 1].target
+    window = problem(
+        study.scenario,
+        study.hardware,
+        study.sizes,
+        current,
+        planned.load_tps[period],
+        plan.period_s,
+        lengths=study.traffic.lengths,
+        start_s=float(plan.period_start_s[period]),
+    )
+    options: dict[str, object] = {
+        "solver": objective.solver,
+        "gap": objective.gap,
+        "time_limit_s": min(RESOLVE_S, objective.time_limit_s),
+    }
+    alone = solve_window(window, **options)  # type: ignore[arg-type]
+    return _At(period, window, alone, options) if alone.status in (OPTIMAL, FEASIBLE) else None
+
+
+def _looser(study: Study, at: _At, field: str, progress: Progress) -> Worth | None:
+    """Every interactive tier's limit of one kind by a tenth looser: sized again, planned again."""
+    given = [getattr(tier, field) for tier in study.hardware.tiers if not tier.deferrable]
+    limits = [seconds for seconds in given if seconds is not None]
+    if not limits:
+        return None
+    tiers = tuple(_loosened(tier, field) for tier in study.hardware.tiers)
+    try:
+        hardware = replace(study.hardware, tiers=tiers)
+        sizes = size(hardware, study.traffic, study.scenario.seed, progress)
+    except (PlannerError, SimulationError):
+        return None
+    step = 1000 * LOOSER * min(limits)
+    # A limit that does not bind changes nothing; what sizing finds lower then is its own noise.
+    theta = np.maximum(sizes.theta_tps, study.sizes.theta_tps)
+    return again(
+        replace(at.problem, theta_tps=theta),
+        at.plan,
+        family="slo",
+        what=f"{LIMITS[field]} limits {LOOSER:.0%} looser ({step:,.0f} ms of the strictest)",
+        step=step,
+        unit="ms",
+        options=at.options,
+        before=at.problem,
+    )
+
+
+def _loosened(tier: Tier, field: str) -> Tier:
+    seconds = getattr(tier, field)
+    if tier.deferrable or seconds is None:
+        return tier
+    longer: dict[str, Any] = {field: seconds * (1 + LOOSER)}
+    return replace(tier, **longer)
+
+
+def _quantile(study: Study, planned: Planned, at: _At) -> Worth | None:
+    """A point of quantile more, errors of the forecast taken to be normal between its 10% and 90%
+    quantiles."""
+    forecast, traffic = study.scenario.forecast, study.traffic
+    more = np.zeros_like(at.problem.demand_tps)
+    for one in planned.forecasts:
+        level = forecast.quantiles.get(one.key.tier, forecast.quantile)
+        level = 0.5 if level is None else level
+        if level + POINT >= 1:
+            return None
+        spread = np.maximum(0.0, one.high - one.low) / TEN_TO_NINETY
+        rise = (norm.ppf(level + POINT) - norm.ppf(level)) * spread
+        place = traffic.models.index(one.key.model), traffic.regions.index(one.key.region)
+        by_period = rise.reshape(len(planned.load_tps), -1) / study.window.bin_s
+        more[place] += by_period[at.period]
+    if not more.any():
+        return None
+    return again(
+        replace(at.problem, demand_tps=at.problem.demand_tps + more),
+        at.plan,
+        family="quantile",
+        what="One point of quantile more (normal errors assumed)",
+        step=1.0,
+        unit="point",
+        options=at.options,
+        before=at.problem,
+    )
+
+
+def _row(one: Worth) -> Document:
+    return {
+        "family": one.family,
+        "what": one.what,
+        "step": one.step,
+        "unit": one.unit,
+        "saves": one.saves,
+        "doubt": one.doubt,
+        "per_unit": None if one.saves is None else one.saves / one.step,
+        "relaxation": one.relaxed,
+        "basis": RE_SOLVED,
+    }

@@ -1,0 +1,93 @@
+"""What a model is provisioned for below the replica: the load of its peak hour, and the limits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.scenario.build import Hardware
+from planner.studies.traffic.forecasts import interactive
+from planner.studies.traffic.traffic import Traffic
+from planner.studies.traffic.window import Window
+from simulation.provisioning.workload import Phase
+
+HOUR_S = 3600.0
+ASSUMED_SLO_S = {"prefill": 2.0, "decode": 0.2}
+"""Where no tier bounds the phase: two seconds to begin, and tokens as fast as people read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """Demand of one model in one region in the busiest hour of the window."""
+
+    requests_s: float
+    isl: float
+    osl: float
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """The bound on a phase and where it comes from."""
+
+    seconds: float
+    source: str
+
+
+def peak_hours(hardware: Hardware, traffic: Traffic, window: Window) -> dict[tuple[int, int], Peak]:
+    """By (model, region) with any: the mean rate and lengths of the busiest hour of the window
+    (ahead of the trace, of the window before), interactive tiers together, where requests arise."""
+    demand, tiers = traffic.demand, interactive(hardware)
+    end_s = window.start_s if window.ahead else window.end_s
+    edges = demand.start_s + demand.bin_s * np.arange(demand.bins)
+    inside = (edges > end_s - window.duration_s - 1e-6) & (edges < end_s - 1e-6)
+    width = max(1, min(int(inside.sum()), round(HOUR_S / demand.bin_s)))
+    found = {}
+    for m, model in enumerate(hardware.models):
+        for r, region in enumerate(hardware.regions):
+            rows = [
+                i
+                for i, key in enumerate(demand.keys)
+                if (key.model, key.region) == (model.name, region.name) and key.tier in tiers
+            ]
+            if not rows:
+                continue
+            amounts = np.stack(
+                [
+                    values[rows][:, inside].sum(axis=0)
+                    for values in (demand.requests, demand.input_tokens, demand.output_tokens)
+                ]
+            )
+            seen = np.isfinite(amounts).all(axis=0)
+            sums = np.cumsum(np.pad(np.where(seen, amounts, 0.0), ((0, 0), (1, 0))), axis=1)
+            bins = np.cumsum(np.r_[0, seen])
+            over = sums[:, width:] - sums[:, :-width]
+            counted = bins[width:] - bins[:-width]
+            rate = over[0] / np.maximum(counted, 1) / demand.bin_s
+            at = int(rate.argmax()) if rate.size else -1
+            if at >= 0 and rate[at] > 0:
+                requests, inputs, outputs = over[:, at]
+                found[m, r] = Peak(float(rate[at]), inputs / requests, max(1.0, outputs / requests))
+    return found
+
+
+def limit_of(hardware: Hardware, phase: Phase, peaks: dict[tuple[int, int], Peak]) -> Limit:
+    """The strictest TTFT (prefill) or TBT (decode) of the interactive tiers.
+
+    A tier with a limit on the whole request alone leaves half of it to each phase (assumed).
+    """
+    name = "TTFT" if phase == "prefill" else "TBT"
+    found: list[Limit] = []
+    longest = max((peak.osl for peak in peaks.values()), default=1.0)
+    for tier in hardware.tiers:
+        if tier.deferrable:
+            continue
+        own = tier.ttft_s if phase == "prefill" else tier.tbt_s
+        if own is not None:
+            found.append(Limit(own, f"{name} of tier {tier.name}"))
+        elif tier.e2e_s is not None:
+            half = tier.e2e_s / 2 / (1.0 if phase == "prefill" else longest)
+            found.append(Limit(half, f"half of the end-to-end limit of tier {tier.name} (assumed)"))
+    if not found:
+        return Limit(ASSUMED_SLO_S[phase], f"no tier bounds {name}; assumed")
+    return min(found, key=lambda limit: limit.seconds)

@@ -1,0 +1,215 @@
+"""From a service to its levels: kernels that were imported here where there are any, efficiency
+factors for the rest; measured interference where a file has it, the physical model for the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from planner import catalogue
+from planner.catalogue.efficiency import efficiencies
+from planner.catalogue.power import power_model
+from planner.errors import CatalogueError, ScenarioError
+from planner.ingest.kernel_files import KernelFile, Sharing, read_kernels
+from planner.scenario.known import Known
+from simulation.errors import SimulationError
+from simulation.performance.measured_kernels import Kernels, kernels
+from simulation.performance.memory import MEMORY_SHARE
+from simulation.performance.specs import GpuSpec, ModelShape
+from simulation.provisioning.interference import InterferenceTable
+from simulation.provisioning.levels import LEVELS, Level, at_level, model_level, module_level
+from simulation.provisioning.sharing import filled
+from simulation.provisioning.timing import OperatorTiming
+from simulation.provisioning.workload import PhaseProblem, Service, phase_problem
+
+BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)
+PARALLEL = (1, 2, 4, 8)
+REPLICAS = (64, 512)  # most of one operator; the second where the first are too few
+FREE, COUNTED = "free", "counted"  # the time that batches take to fill
+BATCH_WAITS = (FREE, COUNTED)
+AUTO, MODELLED = "auto", "modelled"
+SOURCES = (AUTO, MODELLED)
+EVEN_SHARE = 0.5  # of two operators side by side; of several measured splits the nearest counts
+# The kernels of a file by the kinds that efficiency factors and interference go by.
+KIND_OF = {"norm": "elementwise", "activation": "elementwise", "rope": "elementwise"}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Measured:
+    """What was measured on one GPU type; both None where nothing was."""
+
+    kernels: Kernels | None = None
+    interference: InterferenceTable | None = None
+
+
+NOTHING_MEASURED = Measured()
+
+
+def measured_on(
+    known: Known, gpus: Iterable[str], *, timing: str = AUTO, interference: str = AUTO
+) -> dict[str, Measured]:
+    """By GPU type, from the files of kernels that this installation holds; ``modelled`` leaves the
+    kernels or the interference of the files out."""
+    shapes = {name: catalogue.model(name).shape for name in catalogue.models()}
+    shapes |= {name: spec.shape for name, spec in known.models.items()}
+    specs = {name: catalogue.gpu(name) for name in catalogue.gpus()} | dict(known.gpus)
+    files: dict[Path, KernelFile] = {}
+    found = {}
+    for gpu in dict.fromkeys(gpus):
+        mine = []
+        for kept in known.kernels.get(gpu, ()):
+            if not kept.path.exists():
+                raise CatalogueError(
+                    f"The measured kernels of {kept.name} have been removed since; start the run "
+                    "again."
+                )
+            if kept.path not in files:
+                files[kept.path] = read_kernels(
+                    kept.path,
+                    shapes={name: shape for name, shape in shapes.items() if shape is not None},
+                    gpus=specs,
+                    name=kept.name,
+                    format=kept.format,
+                )
+            mine.append((kept.source, files[kept.path]))
+        rows = [row for _, file in mine for row in file.by_gpu.get(gpu, [])]
+        source = "; ".join(source for source, _ in mine)
+        sharing = [one for _, file in mine for one in file.sharing if one.gpu == gpu]
+        found[gpu] = Measured(
+            kernels(gpu, source, rows) if rows and timing == AUTO else None,
+            interference_table(gpu, source, sharing) if sharing and interference == AUTO else None,
+        )
+    return found
+
+
+def interference_table(gpu: str, source: str, sharing: Sequence[Sharing]) -> InterferenceTable:
+    """Slowdowns by kinds: of the splits of the GPU that were measured, the one nearest to half;
+    precisions and, of a kind, its operators together (median)."""
+    beside: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    alone: dict[str, dict[float, list[float]]] = {}
+    for one in sharing:
+        kind = KIND_OF.get(one.op, one.op)
+        if one.concurrent_with:
+            other = one.concurrent_with.partition(":")[0]
+            pair = kind, KIND_OF.get(other, other)
+            beside.setdefault(pair, []).append((abs(one.sm_share - EVEN_SHARE), one.slowdown))
+        else:
+            alone.setdefault(kind, {}).setdefault(one.sm_share, []).append(one.slowdown)
+    pairs = {}
+    for pair, rows in beside.items():
+        nearest = min(off for off, _ in rows)
+        pairs[pair] = float(np.median([times for off, times in rows if off <= nearest + 1e-9]))
+    shares = {
+        kind: (
+            tuple(sorted(by_share)),
+            tuple(float(np.median(by_share[share])) for share in sorted(by_share)),
+        )
+        for kind, by_share in alone.items()
+    }
+    return InterferenceTable(gpu, source, pairs, shares)
+
+
+def solve(
+    service: Service,
+    weights: str,
+    wanted: Sequence[str],
+    method: str,
+    *,
+    proofs: bool = True,
+    measured: Measured = NOTHING_MEASURED,
+    batch_wait: str = FREE,
+    shared: bool = True,
+) -> tuple[PhaseProblem, dict[str, Level]]:
+    """The levels of one service; none where whole replicas cannot meet the limit either.
+
+    ``batch_wait`` counted: the largest batch is chosen together with each plan, for the time that
+    batches take to fill (``sharing.filled``). ``shared`` False: a GPU runs one stream.
+    """
+    room = MEMORY_SHARE * service.gpu.memory_bytes
+    found: dict[str, Level] = {}
+    for most in REPLICAS:
+        phase = problem_of(service, weights, max_replicas=most, measured=measured)
+        if batch_wait == FREE:
+            found = _chain(phase, room, wanted, method, proofs, shared)
+        else:
+            found = {}
+            for level in dict.fromkeys((*wanted, "model")):
+                chain = partial(
+                    _chain, room=room, wanted=(level,), method=method, proofs=False, shared=shared
+                )
+                best = filled(phase, lambda one, c=chain, n=level: c(one).get(n))  # type: ignore[misc]
+                if best is not None:
+                    said = f"{best[0].method}, batches of at most {best[1]}"
+                    found[level] = replace(best[0], method=said)
+        if "model" in found:
+            break
+    return phase, {level: found[level] for level in LEVELS if level in found}
+
+
+def _chain(
+    phase: PhaseProblem,
+    room: float,
+    wanted: Sequence[str],
+    method: str,
+    proofs: bool,
+    shared: bool,
+) -> dict[str, Level]:
+    """The levels from the coarsest on. What a coarser one needs is a plan of the finer ones too, so
+    each is the least of its own and of those; runs of layers are planned for operators even where
+    nobody asked for them."""
+    whole = model_level(phase, room)
+    found = {} if whole is None else {"model": whole}
+    coarser = list(found.values())
+    for level in ("module", "operator"):
+        if level in wanted:
+            one = at_level(
+                level, phase, room, method=method, shared=shared, coarser=coarser, proofs=proofs
+            )
+        elif level == "module" and "operator" in wanted:
+            one = module_level(phase, room, shared=shared, coarser=coarser)
+        else:
+            continue
+        if one is not None:
+            coarser.append(one)
+            if level in wanted:
+                found[level] = one
+    return found
+
+
+def problem_of(
+    service: Service,
+    weights: str,
+    *,
+    max_replicas: int = REPLICAS[0],
+    measured: Measured = NOTHING_MEASURED,
+) -> PhaseProblem:
+    """The arrays of a service, with the catalogue's efficiency factors and power by load."""
+    gpu = service.gpu
+    spread = [p for p in PARALLEL if p <= gpu.gpus_per_node and fits(service.shape, p)]
+    try:
+        return phase_problem(
+            service,
+            timing_of(gpu, measured),
+            batches=BATCHES,
+            parallel=spread,
+            weights=weights,
+            max_replicas=max_replicas,
+            power=power_model(gpu) if gpu.tdp_w else None,
+            interference=measured.interference,
+        )
+    except SimulationError as error:
+        raise ScenarioError(f"gpus: {error}") from None
+
+
+def timing_of(gpu: GpuSpec, measured: Measured = NOTHING_MEASURED) -> OperatorTiming:
+    """Seconds of an operator: measured kernels, else published peaks times what kernels reach."""
+    return OperatorTiming(gpu, efficiencies(), measured.kernels)
+
+
+def fits(shape: ModelShape, parallel: int) -> bool:
+    """Whether the heads divide among so many GPUs."""
+    return shape.heads % parallel == 0

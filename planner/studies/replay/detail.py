@@ -1,0 +1,190 @@
+"""What one simulation says beyond its totals: by interval, by group of requests, by request."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from planner.scenario.columns import SHOWN
+from planner.studies.plain import moments, times
+from simulation.energy import pool_energy
+from simulation.fleet import Pool
+from simulation.metrics import meets_slo
+from simulation.results import COMPLETED, REASONS, REJECTED, UNFINISHED, SimulationResult
+
+OUTCOMES = {COMPLETED: "completed", REJECTED: "rejected", UNFINISHED: "unfinished"}
+ALL = "all"  # of a group: every tier, model or region together
+GROUPED = ("tier", "model", "region")
+LATENCIES = ("ttft_ms", "tbt_ms", "e2e_ms")
+PERCENTILES = (50, 95, 99)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Detail:
+    """``minutes`` has a row per interval and pool, ``groups`` one per tier, model and home region
+    with each of them also together, ``requests`` one per request, None where not asked for."""
+
+    minutes: pl.DataFrame
+    groups: pl.DataFrame
+    requests: pl.DataFrame | None
+
+
+def detail_of(result: SimulationResult, labels: Sequence[str], *, requests: bool) -> Detail:
+    """``labels`` names the arrangement of each pool."""
+    labels = [_cut(label, pool) for label, pool in zip(labels, result.fleet.pools, strict=True)]
+    return Detail(
+        minutes_table(result, labels),
+        groups_table(result),
+        requests_table(result, labels) if requests else None,
+    )
+
+
+def _cut(label: str, pool: Pool) -> str:
+    """A pool that a policy has cut out for some tiers says so."""
+    return label if pool.tiers is None else f"{label} for {', '.join(pool.tiers)}"
+
+
+def minutes_table(result: SimulationResult, labels: Sequence[str]) -> pl.DataFrame:
+    """The series of every pool: means of instances, of sequences in the batch of a busy one and of
+    shares over the interval, requests waiting at its end at instances and held before them,
+    tokens/s, and kilowatts of GPUs and hosts with PUE."""
+    series, start_s = result.series, result.trace.start_s
+    intervals = series.ready.shape[1]
+    edges = np.append(np.arange(intervals) * series.interval_s, result.duration_s)
+    seconds = np.diff(edges)
+    hits = getattr(series, "hit_rate", None)  # of engines with prefix caches
+    frames = []
+    for p, pool in enumerate(result.fleet.pools):
+        frames.append(
+            pl.DataFrame(
+                {
+                    "time": times(start_s, series.interval_s, intervals),
+                    "model": pool.model,
+                    "region": pool.region,
+                    "gpu": pool.gpu.name,
+                    "role": SHOWN[pool.role],
+                    "arrangement": labels[p],
+                    "ready": series.ready[p],
+                    "starting": series.starting[p],
+                    "draining": series.draining[p],
+                    "lent": series.lent[p],
+                    "busy": series.busy[p],
+                    "utilisation": series.utilisation[p],
+                    "sm_activity": series.sm_activity[p],
+                    "hit_rate": np.full(intervals, np.nan) if hits is None else hits[p],
+                    "batch": series.batch[p],
+                    "waiting": series.waiting[p],
+                    "held": series.held[p],
+                    "input_tps": series.input_tokens[p] / seconds,
+                    "output_tps": series.output_tokens[p] / seconds,
+                    "power_kw": pool_energy(result, p).watts / 1000,
+                }
+            )
+        )
+    return pl.concat(frames).with_columns(pl.col("hit_rate").fill_nan(None))
+
+
+def requests_table(result: SimulationResult, labels: Sequence[str]) -> pl.DataFrame:
+    """One row per request, in order of arrival; times in milliseconds, null where it did not
+    happen. ``region`` is where it came from, ``pool`` where it was served."""
+    trace = result.trace
+    pools = [
+        f"{label} in {pool.region}" for pool, label in zip(result.fleet.pools, labels, strict=True)
+    ]
+    known = list(dict.fromkeys(pools))
+    place = np.array([*(known.index(name) for name in pools), -1])  # of nowhere, which is -1
+    table = {
+        "arrival": moments(trace.start_s, trace.arrival_s),
+        "model": _named(trace.model, trace.models),
+        "region": _named(trace.region, trace.regions),
+        "tier": _named(trace.tier, trace.tiers),
+        **_figures(result),
+        "reason": _reasons(result),
+        "pool": _named(place[result.requests.pool], known),
+    }
+    return pl.DataFrame(table).with_columns(pl.col(pl.Float64).fill_nan(None))
+
+
+def groups_table(result: SimulationResult) -> pl.DataFrame:
+    """Exact percentiles (linear between ranks) of every tier, model and home region, and of all of
+    each together; ``attainment`` is the share of those that arrived within every limit (X4)."""
+    trace, log = result.trace, result.requests
+    names = (trace.tiers, trace.models, trace.regions)
+    shape = tuple(len(one) for one in names)
+    cell = np.ravel_multi_index((trace.tier, trace.model, trace.region), shape)
+    cells = int(np.prod(shape))
+
+    def total(values: npt.NDArray[Any] | None = None) -> npt.NDArray[np.float64]:
+        return np.bincount(cell, values, minlength=cells).reshape(shape).astype(np.float64)
+
+    sums = {
+        "arrived": total(),
+        **{word: total(log.outcome == code) for code, word in OUTCOMES.items()},
+        "attainment": total(meets_slo(result)),
+        "mean_isl": total(trace.input_tokens),
+        "mean_osl": total(trace.output_tokens),
+    }
+    order = np.argsort(cell, kind="stable")  # requests of one cell beside one another
+    edges = np.cumsum(np.r_[0, sums["arrived"].ravel()]).astype(np.int64)
+    known = {
+        name: [part[np.isfinite(part)] for part in np.split(seconds[order] * 1000, edges[1:-1])]
+        for name, seconds in zip(LATENCIES, (log.ttft_s, log.tbt_s, log.e2e_s), strict=True)
+    }
+    at = np.arange(cells).reshape(shape)
+    rows: list[dict[str, Any]] = []
+    for chosen in product(*([None, *range(size)] for size in shape)):
+        where = tuple(slice(None) if one is None else slice(one, one + 1) for one in chosen)
+        count = {name: float(values[where].sum()) for name, values in sums.items()}
+        if not count["arrived"]:
+            continue
+        row: dict[str, Any] = {
+            name: ALL if one is None else names[axis][one]
+            for axis, (name, one) in enumerate(zip(GROUPED, chosen, strict=True))
+        }
+        row |= {name: int(count[name]) for name in ("arrived", *OUTCOMES.values())}
+        for name in ("attainment", "mean_isl", "mean_osl"):
+            row[name] = count[name] / count["arrived"]
+        for name, parts in known.items():
+            values = np.concatenate([parts[i] for i in at[where].ravel()])
+            found = np.percentile(values, PERCENTILES, overwrite_input=True) if len(values) else ()
+            row |= dict(zip((f"{name}_p{share}" for share in PERCENTILES), found, strict=False))
+        rows.append(row)
+    whole = dict.fromkeys(("arrived", *OUTCOMES.values()), pl.Int64())
+    shares = ("attainment", "mean_isl", "mean_osl")
+    tails = tuple(f"{name}_p{share}" for name, share in product(LATENCIES, PERCENTILES))
+    schema: dict[str, Any] = dict.fromkeys(GROUPED, pl.String()) | whole
+    return pl.DataFrame(rows, schema | dict.fromkeys((*shares, *tails), pl.Float64())).sort(GROUPED)
+
+
+def _figures(result: SimulationResult) -> dict[str, Any]:
+    """Per request: tokens, what became of it, milliseconds, and whether it met its limits."""
+    log, trace = result.requests, result.trace
+    return {
+        "input_tokens": trace.input_tokens,
+        "output_tokens": trace.output_tokens,
+        "outcome": _named(log.outcome, tuple(OUTCOMES[code] for code in sorted(OUTCOMES))),
+        "ttft_ms": log.ttft_s * 1000,
+        "tbt_ms": log.tbt_s * 1000,
+        "e2e_ms": log.e2e_s * 1000,
+        "met": meets_slo(result),
+    }
+
+
+def _reasons(result: SimulationResult) -> pl.Series:
+    """Why a request was not served."""
+    log = result.requests
+    code = np.where(log.outcome == UNFINISHED, len(REASONS), log.reason)
+    return _named(code, (*REASONS, "the simulation ended before"))
+
+
+def _named(codes: npt.NDArray[Any], names: Sequence[str]) -> pl.Series:
+    """Codes as names, kept as small as the codes; one below 0 is null."""
+    kept = pl.Series(codes.astype(np.int32))
+    at = kept.set(kept < 0, None).cast(pl.UInt32)
+    return pl.Series(names, dtype=pl.Enum(list(names))).gather(at)

@@ -1,0 +1,96 @@
+"""Flat fleets of a study: as many instances as one says, and the fewest that meet every tier."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.studies.progress import Progress, silent
+from planner.studies.replay.smallest import Meets, fewest, trimmed
+from simulation.engine import simulate
+from simulation.fleet import Fleet
+from simulation.metrics import tiers_met
+from simulation.policies.flat import Flat
+from simulation.trace import Trace
+
+if TYPE_CHECKING:
+    from planner.studies.replay.replay import Study
+
+IntArray = npt.NDArray[np.int64]
+
+
+def smallest_flat(study: Study, *, seed: int, progress: Progress = silent) -> IntArray:
+    """The fewest instances per pool that, held all the time, meet every tier (X1).
+
+    Models do not share instances, so each is first searched alone: bisection over its total, spread
+    over pools as the flat fleet at peak is. Then single instances are taken out of the whole fleet,
+    the dearest first, until none can go: tiers are counted over all models together (X4).
+    Attainment need not be monotone in the total, so it is the smallest *found*. A model that
+    cannot meet its tiers with all the GPUs there are gets as many as were tried last.
+    """
+    base, counts = study.pools(study.peak), np.zeros(len(study.hardware.pool_index), np.int64)
+    names = [model.name for model in study.hardware.models]
+    for m, name in enumerate(names):
+        progress(0.8 * m / len(names), f"Searching the smallest flat fleet for {name}")
+        mine = np.array([at[0] == m for at in study.hardware.pool_index])
+        requests = study.trace.rows(study.trace.model == m)
+        whole = fleet_of(study, base)
+        fleet = Fleet(
+            tiers=whole.tiers,
+            regions=whole.regions,
+            pools=tuple(p for p, own in zip(whole.pools, mine, strict=True) if own),
+            latency_s=whole.latency_s,
+            routing=whole.routing,
+        )
+
+        meets = _judge(study, requests, fleet, seed, partial(progress, 0.8 * m / len(names), ""))
+        low = np.array([pool.minimum for pool in fleet.pools], np.int64)
+        high = np.array([pool.maximum for pool in fleet.pools], np.int64)
+        counts[mine] = fewest(meets, base[mine], low, _within_gpus(study, mine, base, high))
+    whole = fleet_of(study, counts)
+    least = np.array([pool.minimum for pool in whole.pools], np.int64)
+    usd = np.array([pool.usd_per_gpu_hour * pool.gpus_per_instance for pool in whole.pools])
+    return trimmed(
+        _judge(study, study.trace, whole, seed, partial(progress, 0.8, "")), counts, least, -usd
+    )
+
+
+def _judge(
+    study: Study, requests: Trace, fleet: Fleet, seed: int, alive: Callable[[], None]
+) -> Meets:
+    """Whether a flat fleet meets every tier on ``requests``; ``alive`` is a chance to cancel."""
+
+    def meets(at: IntArray) -> bool:
+        alive()
+        result = simulate(requests, fleet, Flat(at), seed=seed, duration_s=study.window.duration_s)
+        return all(tiers_met(result).values())
+
+    return meets
+
+
+def _within_gpus(
+    study: Study, mine: npt.NDArray[np.bool_], base: IntArray, high: IntArray
+) -> IntArray:
+    """Most instances a model may hold, other models keeping their share of ``base``."""
+    out, types = high.copy(), study.hardware.types
+    places = [at for at, own in zip(study.hardware.pool_index, mine, strict=True) if own]
+    for i, (m, r, g) in enumerate(places):
+        others = sum(
+            int(count) * study.hardware.profiles[other, g2].tp
+            for (other, r2, g2), count in zip(study.hardware.pool_index, base, strict=True)
+            if (r2, types[g2]) == (r, types[g]) and other != m
+        )
+        free = int(study.hardware.capacity_gpus[r, types[g]]) - others
+        out[i] = max(0, min(int(high[i]), free // study.hardware.profiles[m, g].tp))
+    return out
+
+
+def fleet_of(study: Study, counts: IntArray) -> Fleet:
+    initial = np.zeros(study.hardware.minimum.shape, np.int64)
+    for at, count in zip(study.hardware.pool_index, counts, strict=True):
+        initial[at] = count
+    return study.hardware.fleet(initial)

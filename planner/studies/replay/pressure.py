@@ -1,0 +1,179 @@
+"""The pressure test (methods.md D7; HeteroScale, Algorithm 1): what one instance shows when it
+carries what it was sized for; prefill and decode instances together, in their ratio, what they
+carry together. Those readings are the targets of proportional control."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import log
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.errors import ScenarioError
+from planner.studies.pd.service import USUAL_INSTANCES, Columns, service_of, strictest_split
+from planner.studies.replay.flat import fleet_of
+from simulation.engine import simulate
+from simulation.errors import SimulationError
+from simulation.fleet import Fleet
+from simulation.policies.flat import Flat
+from simulation.policies.parts.ratio import FIXED, OBSERVED
+from simulation.policies.wrappers.recording import Recording
+from simulation.sizing.pd_ratio import analytic, splits
+from simulation.trace import Trace
+
+if TYPE_CHECKING:
+    from planner.studies.replay.replay import Study
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+REQUESTS = 4_000  # of one test
+WARM_UP = 0.2  # share of the test before anything is read
+READ = ("prefill_tps", "decode_tps", "busy", "sm_activity", "ttft_s", "tbt_s")
+SIGNALS = {
+    "prefill-tps": "prefill_tps",
+    "decode-tps": "decode_tps",
+    "prefill-gpu": "busy",
+    "decode-gpu": "busy",
+    "prefill-sm": "sm_activity",
+    "decode-sm": "sm_activity",
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pressure:
+    """Readings of one instance at its rate, by signal, shape ``[pools]``; NaN where a pool does not
+    run or was not reached."""
+
+    readings: dict[str, FloatArray]
+
+    def of(self, signal: str) -> FloatArray:
+        """Targets per pool for one of the proportional signals, with the mean of the others where
+        a pool has none; raises ScenarioError where nothing was read."""
+        values = self.readings[SIGNALS[signal]]
+        there = values > 0
+        if not there.any():
+            raise ScenarioError(
+                f"policies: the pressure test read no {signal}; give the policy a target."
+            )
+        return np.where(there, values, values[there].mean())
+
+
+def pressure_test(study: Study, ratio: str | float = FIXED) -> Pressure:
+    """One instance of each pool under Poisson arrivals of the model's own lengths at the rate it
+    was sized for. Where prefill and decode are apart, both at once (up to USUAL_INSTANCES of them,
+    no more than run today) at the rate they carry together: at the fleet's ratio where ``ratio`` is
+    ``fixed``, at the best (D2) where it is ``observed``, else at the number it is."""
+    tests = study.kept.setdefault("pressure", {})
+    if ratio not in tests:
+        tests[ratio] = _test(study, ratio)
+    found: Pressure = tests[ratio]
+    return found
+
+
+def _test(study: Study, ratio: str | float) -> Pressure:
+    index = study.hardware.pool_index
+    out = {name: np.full(len(index), np.nan) for name in READ}
+    tested: dict[tuple[int, ...], dict[str, FloatArray]] = {}
+    for m in range(len(study.hardware.models)):
+        for r in range(len(study.hardware.regions)):
+            here = [p for p, at in enumerate(index) if at[:2] == (m, r)]
+            for group in _groups(study, here):
+                counts, rate = _unit(study, group, ratio)
+                # Regions do not differ in how fast an instance is.
+                kind = (m, *(index[p][2] for p in group), *counts.tolist())
+                if kind not in tested:
+                    tested[kind] = _readings(study, group, counts, rate)
+                for name in READ:
+                    out[name][group] = tested[kind][name]
+    return Pressure(out)
+
+
+def _groups(study: Study, pools: list[int]) -> list[list[int]]:
+    """Pools that are tested together: each by itself, prefill with the first decode pool."""
+    index, columns = study.hardware.pool_index, study.hardware.columns
+    theta = study.sizes.theta_tps
+    able = [p for p in pools if theta[index[p][0], index[p][2]] > 0]
+    by_role = {
+        role: [p for p in able if columns[index[p][2]].role == role]
+        for role in ("both", "prefill", "decode")
+    }
+    pairs = []
+    if by_role["prefill"] and by_role["decode"]:
+        first = by_role["decode"][0]
+        pairs = [[p, first] for p in by_role["prefill"]]
+        pairs += [[by_role["prefill"][0], p] for p in by_role["decode"][1:]]
+    return [[p] for p in by_role["both"]] + pairs
+
+
+def _unit(study: Study, group: list[int], ratio: str | float) -> tuple[IntArray, float]:
+    """Instances of each of ``group`` to test, and the requests/s that they carry."""
+    index, hardware = study.hardware.pool_index, study.hardware
+    m = index[group[0]][0]
+    each = np.array([study.sizes.theta_tps[m, index[p][2]] for p in group])
+    mean = float(study.traffic.lengths[m][0].mean())
+    if len(group) == 1:
+        return np.ones(1, np.int64), float(each[0]) / mean
+    columns = Columns(*(index[p][2] for p in group))
+    lengths = study.traffic.lengths[m]
+    try:
+        if ratio == OBSERVED:
+            best = strictest_split(hardware, m, columns, lengths, USUAL_INSTANCES)[1]
+            return np.array([best.prefill, best.decode], np.int64), best.max_rps
+        today = study.pools(study.today)[group]
+        if ratio == FIXED:  # as simulation.policies.parts.ratio begins
+            ratio = float(today[0] / today[1]) if today.all() else 1.0
+        total = int(np.clip(today.sum(), 2, USUAL_INSTANCES))
+        pair = min(splits(total), key=lambda one: abs(log(one[0] / one[1] / float(ratio))))
+        rate = min(
+            analytic(service_of(hardware, m, columns, lengths, tier), *pair).max_rps
+            for tier in hardware.tiers
+            if not tier.deferrable
+        )
+    except SimulationError:
+        pair, rate = (1, 1), 0.0
+    counts = np.array(pair, np.int64)
+    # Where the closed forms see nothing carried, the sizes of one instance by itself.
+    return counts, rate or float((each * counts).min()) / mean
+
+
+def _readings(
+    study: Study, group: list[int], counts: IntArray, rate: float
+) -> dict[str, FloatArray]:
+    index = study.hardware.pool_index
+    m = index[group[0]][0]
+    isl, osl = study.traffic.lengths[m]
+    rng = np.random.default_rng([study.scenario.seed, 7])
+    drawn = rng.integers(0, len(isl), REQUESTS)
+    arrival = np.cumsum(rng.exponential(1 / rate, REQUESTS))
+    whole = fleet_of(study, np.zeros(len(index), np.int64))
+    pools = tuple(
+        replace(whole.pools[p], initial=int(n), minimum=0, maximum=max(int(n), 1), tiers=None)
+        for p, n in zip(group, counts, strict=True)
+    )
+    tier = next(i for i, t in enumerate(whole.tiers) if not t.deferrable)
+    region = [one.name for one in whole.regions].index(pools[0].region)
+    fleet = Fleet(whole.tiers, whole.regions, pools, whole.latency_s, whole.routing)
+    trace = Trace(
+        arrival_s=arrival,
+        input_tokens=isl[drawn].astype(np.int32),
+        output_tokens=osl[drawn].astype(np.int32),
+        model=np.zeros(REQUESTS, np.int16),
+        region=np.full(REQUESTS, region, np.int16),
+        tier=np.full(REQUESTS, tier, np.int16),
+        models=(pools[0].model,),
+        regions=tuple(one.name for one in whole.regions),
+        tiers=tuple(one.name for one in whole.tiers),
+        start_s=0.0,
+        provenance="synthesised",
+    )
+    end_s = float(arrival[-1])
+    policy = Recording(Flat(counts, interval_s=end_s * WARM_UP))
+    simulate(trace, fleet, policy, seed=study.scenario.seed, duration_s=end_s * 1.0001)
+    seen = [one.signals for one in policy.seen[1:] if one.signals is not None]
+    with np.errstate(invalid="ignore"):
+        means = {name: np.mean([getattr(one, name) for one in seen], axis=0) for name in READ}
+    return {
+        name: value / counts if name.endswith("_tps") else value for name, value in means.items()
+    }

@@ -1,0 +1,249 @@
+"""The comparison (methods.md X1): who meets the SLOs, at what cost, and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from planner.studies.replay.replay import PolicyRun
+from planner.studies.results.curation import Recommendation, kind_of, recommend
+
+HINDSIGHT = ("flat-peak", "flat-min", "lt-i-perfect")  # know what came; nobody can run them ahead
+FLAT = ("today", "flat-peak", "flat-min")
+EQUAL_SLO = 0.002  # attainment within this of each other counts as equal
+BEYOND = 0.01  # share of iterations outside the measured range from which on it is said
+PLANNED = ("lt-i", "lt-h", "lt-u", "lt-ua", "lt-i-last-value")  # the first is "the plan"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PolicyComparison:
+    """Policies side by side; ``ranking`` is best first: those that meet every tier by cost, then
+    the others by how far their worst tier falls short."""
+
+    runs: tuple[PolicyRun, ...]
+    ranking: tuple[str, ...]
+    baseline: str
+    headline: str
+    warnings: tuple[str, ...]
+    flat_wins: bool  # a flat fleet beats the plan: the first warning says so, before the headline
+    recommendations: tuple[Recommendation, ...] = ()
+
+    def run(self, name: str) -> PolicyRun:
+        return next(run for run in self.runs if run.name == name)
+
+
+def compare(
+    runs: Sequence[PolicyRun], baseline: str | None = None, left_out: Sequence[str] = ()
+) -> PolicyComparison:
+    """Rank the policies and say in words what follows. ``baseline`` is what savings count
+    against; where it was not run: today's fleet, else flat at peak, else the dearest.
+    ``left_out`` has a sentence for every policy that could not be run."""
+    by_name = {run.name: run for run in runs}
+    ranking = tuple(run.name for run in sorted(runs, key=_rank))
+    wanted = [baseline, "today", "flat-peak"]
+    chosen = next((name for name in wanted if name in by_name), None)
+    if chosen is None:
+        chosen = max(runs, key=lambda run: run.summary.cost_usd).name
+    other = (
+        [f"{baseline} was not run, so savings count against {_lower(by_name[chosen].label)}."]
+        if baseline not in (None, chosen)
+        else []
+    )
+    flat_wins = _flat_wins(by_name)
+    return PolicyComparison(
+        runs=tuple(runs),
+        ranking=ranking,
+        baseline=chosen,
+        headline=_headline(by_name, ranking, chosen),
+        warnings=(
+            *flat_wins,
+            *_still(by_name),
+            *_misses(runs),
+            *_lost(runs),
+            *_beyond_measurements(runs),
+            *other,
+            *left_out,
+        ),
+        flat_wins=bool(flat_wins),
+        recommendations=recommend(runs, shortfall) if len(runs) > 1 else (),
+    )
+
+
+def shortfall(run: PolicyRun) -> float:
+    """How far the worst tier's attainment is below its target, as a fraction; 0 where all meet."""
+    targets = {tier.name: tier.attainment for tier in run.fleet.tiers}
+    gaps = [
+        targets[name] - attainment
+        for name, attainment in run.summary.slo_attainment.items()
+        if attainment is not None
+    ]
+    return max(0.0, max(gaps, default=0.0))
+
+
+def _rank(run: PolicyRun) -> tuple[bool, float, float, int, str]:
+    """At equal cost the simpler fleet comes first: today's, a plan that never moves, a flat one
+    that takes hindsight, and last one that moves."""
+    missing = 0.0 if run.meets_slo else shortfall(run)
+    order = ["today", "still", *FLAT]
+    name = "still" if _never_moves(run) else kind_of(run)
+    simplest = order.index(name) if name in order else len(order)
+    return (not run.meets_slo, missing, round(run.summary.cost_usd, 2), simplest, run.name)
+
+
+def _headline(by_name: dict[str, PolicyRun], ranking: tuple[str, ...], baseline: str) -> str:
+    doable = [name for name in ranking if kind_of(by_name[name]) != "lt-i-perfect"]
+    best = by_name[doable[0] if doable else ranking[0]]
+    base = by_name[baseline]
+    if not any(run.summary.arrived for run in by_name.values()):
+        return "No request arrives in this window, so there is nothing to compare; choose another."
+    if not best.meets_slo:
+        return (
+            f"No policy meets every tier. {best.label} comes closest, "
+            f"{shortfall(best) * 100:.2g} points short; add capacity or loosen a limit."
+        )
+    hindsight = ", sized in hindsight" if kind_of(best) in HINDSIGHT else ""
+    spent = f"{hours(best.summary.gpu_hours)} GPU-hours for ${amount(best.summary.cost_usd)}"
+    if best.name == baseline:
+        return f"{best.label} is the cheapest that meets every tier{hindsight}: {spent}."
+    saved = base.summary.cost_usd - best.summary.cost_usd
+    if round(saved, 2) > 0:
+        share = saved / base.summary.cost_usd
+        against = f"${amount(saved)} ({share:.0%}) less than {_lower(base.label)}"
+    elif round(saved, 2) < 0:
+        why = "" if base.meets_slo else ", which misses a tier"
+        against = f"${amount(-saved)} more than {_lower(base.label)}{why}"
+    else:
+        against = f"as much as {_lower(base.label)}"
+    return f"{best.label} meets every tier at the least cost{hindsight}: {spent}, {against}."
+
+
+def _planned(by_name: dict[str, PolicyRun]) -> PolicyRun | None:
+    """The run that sentences call the plan; of several of one kind the best."""
+    runs = sorted(by_name.values(), key=_rank)
+    return next((run for kind in PLANNED for run in runs if kind_of(run) == kind), None)
+
+
+def _never_moves(run: PolicyRun) -> bool:
+    """A plan that asks for the same fleet in every period."""
+    return run.plan is not None and bool((run.plan.target == run.plan.target[0]).all())
+
+
+def _flat_wins(by_name: dict[str, PolicyRun]) -> list[str]:
+    """A plan that a flat fleet beats says so (X1), before anything else."""
+    planned = _planned(by_name)
+    if planned is None or not planned.summary.arrived:
+        return []
+    ties = _never_moves(planned)  # then a flat fleet of that cost is the plan, and beats nothing
+    better = [
+        run
+        for run in by_name.values()
+        if kind_of(run) in FLAT
+        and run.meets_slo
+        and (
+            not planned.meets_slo
+            or round(run.summary.cost_usd, 2) < round(planned.summary.cost_usd, 2)
+            or (not ties and round(run.summary.cost_usd, 2) == round(planned.summary.cost_usd, 2))
+        )
+    ]
+    if not better:
+        return []
+    flat = min(better, key=lambda run: run.summary.cost_usd)
+    instances = sum(pool.initial for pool in flat.fleet.pools)
+    mine, theirs = amount(flat.summary.cost_usd), amount(planned.summary.cost_usd)
+    hindsight = ", sized in hindsight" if kind_of(flat) in HINDSIGHT else ""
+    what = (
+        f"A flat fleet of {instances:,} instance{'s' * (instances != 1)} beats the plan: it meets "
+        f"every tier for ${mine} "
+        f"({_lower(flat.label)}{hindsight})"
+    )
+    if planned.meets_slo and mine == theirs:
+        return [f"{what}, no more than the plan, and never moves."]
+    if planned.meets_slo:
+        return [f"{what}; the plan costs ${theirs}.{_unequal(flat, planned)}"]
+    return [f"{what}; the plan costs ${theirs} and misses a tier."]
+
+
+def _unequal(flat: PolicyRun, planned: PolicyRun) -> str:
+    """Equal SLO means attainment of every tier within 0.2 points (X4); where it is not, say so."""
+    apart = {}
+    for tier, mine in flat.summary.slo_attainment.items():
+        theirs = planned.summary.slo_attainment[tier]
+        if mine is not None and theirs is not None and abs(theirs - mine) > EQUAL_SLO:
+            apart[tier] = (theirs - mine, mine, theirs)
+    if not apart:
+        return ""
+    tier, (_, mine, theirs) = max(apart.items(), key=lambda item: abs(item[1][0]))
+    return (
+        f" They do not serve equally well: of {tier}, {mine:.1%} are in time with the flat fleet"
+        f"{_in_worst_hour(flat, tier)} and {theirs:.1%} with the plan"
+        f"{_in_worst_hour(planned, tier)}."
+    )
+
+
+def _in_worst_hour(run: PolicyRun, tier: str) -> str:
+    share = run.summary.worst_hour.get(tier)
+    return "" if share is None else f" ({share:.1%} in its worst hour)"
+
+
+def _still(by_name: dict[str, PolicyRun]) -> list[str]:
+    planned = _planned(by_name)
+    if planned is None or not planned.meets_slo or not _never_moves(planned):
+        return []
+    return ["The plan never moves: a flat fleet of the same size does what it does."]
+
+
+def _misses(runs: Sequence[PolicyRun]) -> list[str]:
+    out = []
+    for run in runs:
+        targets = {tier.name: tier.attainment for tier in run.fleet.tiers}
+        missed = [
+            f"{tier} ({attainment:.2%} in time, {targets[tier] * 100:g}% wanted)"
+            for tier, attainment in run.summary.slo_attainment.items()
+            if attainment is not None and not run.summary.met[tier]
+        ]
+        if missed:
+            out.append(f"{run.label} misses {', '.join(missed)}.")
+    return out
+
+
+def _lost(runs: Sequence[PolicyRun]) -> list[str]:
+    out = []
+    for run in runs:
+        left = run.summary.rejected + run.summary.unfinished
+        if left:
+            reasons = "; ".join(f"{n:,} {why}" for why, n in run.summary.reject_reasons.items())
+            out.append(
+                f"{run.label}: of {run.summary.arrived:,} requests {run.summary.rejected:,} were "
+                f"rejected{f' ({reasons})' if reasons else ''} and {run.summary.unfinished:,} "
+                "did not finish."
+            )
+    return out
+
+
+def _beyond_measurements(runs: Sequence[PolicyRun]) -> list[str]:
+    """Where profiles had to guess: said once, of the run that leans on it most."""
+
+    def share(run: PolicyRun) -> float:
+        return run.summary.outside_iterations / max(run.summary.iterations, 1)
+
+    worst = max(runs, key=share)
+    if share(worst) < BEYOND:
+        return []
+    return [
+        f"{worst.label}: {share(worst):.0%} of iterations ran outside the rows their profiles were "
+        "measured on; their times are extrapolated."
+    ]
+
+
+def amount(value: float) -> str:
+    """A figure for a sentence: cents below a thousand, none above."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:,.2f}"
+
+
+def hours(value: float) -> str:
+    """As the table beside the sentence has them: no decimals from a hundred on."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:,.1f}"
+
+
+def _lower(label: str) -> str:
+    return label[:1].lower() + label[1:]

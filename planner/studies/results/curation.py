@@ -1,0 +1,111 @@
+"""Which policy to take, by what is wanted (methods.md D7; HeteroScale, Algorithm 1).
+
+Every candidate has been replayed on the same requests, with targets from the same pressure test;
+what is left is to choose by objective, the simplest of those that do about as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from planner.scenario.schema.policies import POLICIES
+
+if TYPE_CHECKING:
+    from planner.studies.replay.replay import PolicyRun
+
+TIE = 0.01  # results within this share of the best are as good
+CLAIRVOYANT = ("lt-i-perfect",)
+HINDSIGHT = ("flat-peak", "flat-min")
+# Fewer moving parts first: fixed fleets, clocks, one threshold, then what needs more readings,
+# a forecast and a solver, and last several controllers at once.
+SIMPLEST = (
+    "today", "flat-peak", "flat-min", "periodic", "reactive", "siloed", "hpa", "kv-aware",
+    "decode-tps", "prefill-tps", "prefill-gpu", "prefill-sm", "decode-gpu", "decode-sm",
+    "ttft-feedback", "tbt-feedback", "heteroscale", "lt-i-last-value", "lt-i", "lt-h", "lt-u",
+    "lt-ua", "chiron",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """What may be wanted: the smaller ``value`` the better."""
+
+    name: str
+    words: str
+    unit: str
+    value: Callable[[PolicyRun], float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Recommendation:
+    """The policy to take for an objective, with what it attains and why it."""
+
+    objective: str
+    policy: str
+    label: str
+    value: float
+    unit: str
+    reason: str
+
+
+OBJECTIVES = (
+    Objective("cost", "least cost", "USD", lambda run: run.summary.cost_usd),
+    Objective("energy", "least energy", "kWh", lambda run: run.summary.energy_kwh),
+    Objective("carbon", "least carbon", "kg CO2e", lambda run: run.summary.carbon_kg),
+    Objective("ttft", "fastest first token at p95", "ms", lambda run: run.summary.ttft_ms.p95),
+    Objective("e2e", "fastest answers at p95", "ms", lambda run: run.summary.e2e_ms.p95),
+)
+
+
+def recommend(
+    runs: Sequence[PolicyRun], shortfall: Callable[[PolicyRun], float]
+) -> tuple[Recommendation, ...]:
+    """One recommendation per objective, among the policies that meet every tier; where none does,
+    among those whose worst tier falls short least. ``lt-i-perfect`` cannot be run and is none."""
+    able = [run for run in runs if kind_of(run) not in CLAIRVOYANT]
+    if not able or not any(run.summary.arrived for run in able):
+        return ()
+    meeting = [run for run in able if run.meets_slo]
+    least = min(shortfall(run) for run in able)
+    field = meeting or [run for run in able if shortfall(run) <= least]
+    found = []
+    for objective in OBJECTIVES:
+        valued = [(value, run) for run in field if (value := objective.value(run)) is not None]
+        if valued:
+            found.append(_choose(objective, valued, bool(meeting), len(able)))
+    return tuple(found)
+
+
+def kind_of(run: PolicyRun) -> str:
+    """The policy's name, without a label."""
+    return run.kind or run.name
+
+
+def _choose(
+    objective: Objective, valued: list[tuple[float, PolicyRun]], meets: bool, tried: int
+) -> Recommendation:
+    best_value, best = min(valued, key=lambda pair: (pair[0], _complexity(pair[1])))
+    near = [pair for pair in valued if pair[0] <= best_value * (1 + TIE)]
+    value, run = min(near, key=lambda pair: (_complexity(pair[1]), pair[0]))
+    among = (
+        f"{len(valued)} of {tried} policies meet every tier"
+        if meets
+        else "no policy meets every tier; these fall short least"
+    )
+    why = f"{objective.words}, {among}"
+    if run is not best:
+        why += f"; {best.label} does no more than {TIE:.0%} better and is less simple"
+    elif len(valued) > 1:
+        second, other = min(((v, r) for v, r in valued if r is not run), key=lambda pair: pair[0])
+        if value > 0 and second > value * (1 + TIE):
+            why += f"; next is {other.label}, {second / value - 1:.0%} more"
+    if kind_of(run) in HINDSIGHT:
+        why += "; sized in hindsight"
+    return Recommendation(objective.name, run.name, run.label, value, objective.unit, f"{why}.")
+
+
+def _complexity(run: PolicyRun) -> tuple[int, str]:
+    order = {name: i for i, name in enumerate((*SIMPLEST, *POLICIES))}
+    return order.get(kind_of(run), len(order)), run.name

@@ -1,0 +1,193 @@
+"""Typed values to tables: what is stored as Parquet, drawn as charts and downloaded as CSV."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+
+from forecasting.demand import DemandSeries
+from planner.optimizer.problem import ScalingPlan
+from planner.scenario.build import Hardware
+from planner.studies.plain import times
+from planner.studies.results.comparison import PolicyComparison
+from planner.studies.traffic.demand import Demand
+from planner.studies.traffic.forecasts import SeriesForecast
+from simulation.policy import FloatArray
+
+
+def demand_table(demand: Demand) -> pl.DataFrame:
+    when = times(demand.start_s, demand.bin_s, demand.bins)
+    frames = [
+        pl.DataFrame(
+            {
+                "time": when,
+                "model": key.model,
+                "region": key.region,
+                "tier": key.tier,
+                "requests": demand.requests[i],
+                "input_tokens": demand.input_tokens[i],
+                "output_tokens": demand.output_tokens[i],
+            }
+        )
+        for i, key in enumerate(demand.keys)
+    ]
+    return _gaps_as_null(pl.concat(frames))
+
+
+def forecast_table(forecasts: Sequence[SeriesForecast]) -> pl.DataFrame:
+    """Input tokens per second, per bin of the window; no rows where nothing is forecast."""
+    shape: dict[str, pl.DataType] = {"time": pl.Datetime("us", "UTC")}
+    shape |= dict.fromkeys(("model", "region", "tier"), pl.String())
+    shape |= dict.fromkeys(("actual", "mean", "p10", "p90"), pl.Float64())
+    frames = [pl.DataFrame(schema=shape)] + [
+        pl.DataFrame(
+            {
+                "time": times(one.start_s, one.bin_s, len(one.mean)),
+                "model": one.key.model,
+                "region": one.key.region,
+                "tier": one.key.tier,
+                "actual": one.actual / one.bin_s,
+                "mean": one.mean / one.bin_s,
+                "p10": one.low / one.bin_s,
+                "p90": one.high / one.bin_s,
+            }
+        )
+        for one in forecasts
+    ]
+    return _gaps_as_null(pl.concat(frames))
+
+
+def series_table(
+    rows: Sequence[tuple[DemandSeries, FloatArray, FloatArray, FloatArray]],
+) -> pl.DataFrame:
+    """History and forecast (mean, 10%, 90%) of whole series, amounts of their unit per bin."""
+    frames = []
+    for series, mean, low, high in rows:
+        ahead = len(mean)
+        none = np.full(series.bins, np.nan)
+        frames.append(
+            pl.DataFrame(
+                {
+                    "time": times(series.start_s, series.bin_s, series.bins + ahead),
+                    "model": series.key.model,
+                    "region": series.key.region,
+                    "tier": series.key.tier,
+                    "unit": series.unit,
+                    "actual": np.concatenate([series.values, np.full(ahead, np.nan)]),
+                    "mean": np.concatenate([none, mean]),
+                    "p10": np.concatenate([none, low]),
+                    "p90": np.concatenate([none, high]),
+                }
+            )
+        )
+    return _gaps_as_null(pl.concat(frames))
+
+
+def plan_table(plan: ScalingPlan, hardware: Hardware, theta_tps: FloatArray) -> pl.DataFrame:
+    """One row per period, model, region and arrangement of GPUs."""
+    targets = plan.target
+    before = np.concatenate([plan.initial[None], targets[:-1]])
+    rows = []
+    for p, start_s in enumerate(plan.period_start_s):
+        for m, r, g in hardware.pool_index:
+            target, current = int(targets[p, m, r, g]), int(before[p, m, r, g])
+            tp = hardware.profiles[m, g].tp
+            rows.append(
+                {
+                    "period_start": round(start_s * 1e6),
+                    "model": plan.models[m],
+                    "region": plan.regions[r],
+                    "gpu": hardware.gpus[g].name,
+                    "tp": tp,
+                    "role": hardware.role(g),
+                    "market": hardware.market(g),
+                    "arrangement": hardware.arrangement(m, g),
+                    "current": current,
+                    "delta": target - current,
+                    "target": target,
+                    "gpus": target * tp,
+                    "demand_tps": float(plan.demand_tps[p, m, r]),
+                    "capacity_tps": hardware.carries(targets[p, m, r], theta_tps[m]),
+                }
+            )
+    return pl.DataFrame(rows).with_columns(pl.col("period_start").cast(pl.Datetime("us", "UTC")))
+
+
+def replicas_table(comparison: PolicyComparison) -> pl.DataFrame:
+    """What every pool did by interval, under every policy."""
+    return _by_policy([(run.name, run.detail.minutes) for run in comparison.runs])
+
+
+def groups_table(comparison: PolicyComparison) -> pl.DataFrame:
+    """How each tier, model and home region was served, under every policy."""
+    return _by_policy([(run.name, run.detail.groups) for run in comparison.runs])
+
+
+def _by_policy(tables: Sequence[tuple[str, pl.DataFrame]]) -> pl.DataFrame:
+    return pl.concat(
+        table.select(pl.lit(policy).alias("policy"), pl.all()) for policy, table in tables
+    )
+
+
+def policies_table(comparison: PolicyComparison) -> pl.DataFrame:
+    rows = []
+    for run in comparison.runs:
+        s = run.summary
+        rows.append(
+            {
+                "policy": run.name,
+                "label": run.label,
+                "gpu_hours": s.gpu_hours,
+                "instance_hours": s.instance_hours,
+                "wasted_gpu_hours": s.wasted_gpu_hours,
+                "donated_gpu_hours": s.donated_gpu_hours,
+                "idle_gpu_hours": s.idle_gpu_hours,
+                "busy_gpu_hours": s.busy_gpu_hours,
+                "starts": sum(s.starts.values()),
+                "failures": s.failures,
+                "failed_starts": s.failed_starts,
+                "retried": s.retried,
+                "energy_kwh": s.energy_kwh,
+                "gpu_energy_kwh": s.energy_kwh - s.host_energy_kwh,
+                "host_energy_kwh": s.host_energy_kwh,
+                "cost_usd": s.cost_usd,
+                "carbon_kg": s.carbon_kg,
+                "arrived": s.arrived,
+                "completed": s.completed,
+                "rejected": s.rejected,
+                "unfinished": s.unfinished,
+                "ttft_ms_p95": s.ttft_ms.p95,
+                "tbt_ms_p95": s.tbt_ms.p95,
+                "e2e_ms_p95": s.e2e_ms.p95,
+                "meets_slo": run.meets_slo,
+            }
+        )
+    return pl.DataFrame(rows)
+
+
+def tiers_table(comparison: PolicyComparison) -> pl.DataFrame:
+    rows = []
+    for run in comparison.runs:
+        targets = {tier.name: tier.attainment for tier in run.fleet.tiers}
+        for name, group in run.summary.tiers.items():
+            rows.append(
+                {
+                    "policy": run.name,
+                    "tier": name,
+                    "arrived": group.arrived,
+                    "attainment": group.attainment,
+                    "worst_hour_attainment": run.summary.worst_hour[name],
+                    "target": targets[name],
+                    "met": run.summary.met[name],
+                    "ttft_ms_p95": group.ttft_ms.p95,
+                    "tbt_ms_p95": group.tbt_ms.p95,
+                    "e2e_ms_p95": group.e2e_ms.p95,
+                }
+            )
+    return pl.DataFrame(rows, infer_schema_length=None)
+
+
+def _gaps_as_null(table: pl.DataFrame) -> pl.DataFrame:
+    return table.fill_nan(None)

@@ -1,0 +1,144 @@
+"""What one instance of each model on each column can take within the SLOs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.errors import ScenarioError
+from planner.scenario.build import Hardware
+from planner.studies.progress import Progress
+from planner.studies.traffic.traffic import Traffic
+from simulation.errors import SimulationError
+from simulation.fleet import KvLink, Tier
+from simulation.performance.profile import Profile
+from simulation.sizing.capacity import Capacity, capacity
+
+Lengths = tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]  # ISL and OSL, drawn jointly
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sizes:
+    """``theta_tps[l, g]``: input tokens/s of one instance at the strictest interactive tier, 0
+    where the model does not run; ``capacity`` has the figures behind it by (l, g), with the tier
+    that set it."""
+
+    theta_tps: npt.NDArray[np.float64]
+    capacity: dict[tuple[int, int], tuple[str, Capacity]]
+    notes: tuple[str, ...]
+
+
+def size(hardware: Hardware, traffic: Traffic, seed: int, progress: Progress) -> Sizes:
+    """Capacity by simulation of one instance under Poisson arrivals of the model's own lengths.
+
+    A column that cannot meet a tier at any rate is left out with a note; raises ScenarioError when
+    a model is left with none, or with prefill but no decode instances.
+    """
+    return size_lengths(hardware, traffic.lengths, seed, progress)
+
+
+def strictest(
+    profile: Profile,
+    lengths: Lengths,
+    tiers: Iterable[Tier],
+    seed: int,
+    *,
+    role: str = "both",
+    link: KvLink | None = None,
+    batching: str = "chunked",
+    burstiness: float = 1.0,
+) -> tuple[str, Capacity]:
+    """The interactive tier at which one instance carries least, and what it carries then; raises
+    SimulationError where one cannot be met at any rate."""
+    sizes = [
+        (
+            tier.name,
+            capacity(
+                profile,
+                lengths,
+                tier,
+                seed=seed,
+                role=role,
+                link=link,
+                batching=batching,
+                burstiness=burstiness,
+            ),
+        )
+        for tier in tiers
+        if not tier.deferrable
+    ]
+    return min(sizes, key=lambda pair: pair[1].input_tps)
+
+
+def column_sized(
+    hardware: Hardware,
+    m: int,
+    g: int,
+    lengths: Lengths,
+    seed: int,
+    *,
+    profile: Profile | None = None,
+    burstiness: float = 1.0,
+) -> tuple[str, Capacity]:
+    """``strictest`` of model ``m`` on column ``g`` in that column's role, with another profile
+    where one is given. A decode column's KV caches come over the model's first link."""
+    link = next((link for (model, _), link in hardware.links.items() if model == m), None)
+    return strictest(
+        profile or hardware.profiles[m, g],
+        lengths,
+        hardware.tiers,
+        seed,
+        role=hardware.columns[g].role,
+        link=link,
+        batching=hardware.serving[m].batching,
+        burstiness=burstiness,
+    )
+
+
+def size_lengths(
+    hardware: Hardware,
+    lengths: Sequence[Lengths],
+    seed: int,
+    progress: Progress,
+    burstiness: Sequence[float] | None = None,
+) -> Sizes:
+    """``size`` with the lengths of each model's requests, as samples, and the burstiness of their
+    arrivals (squared coefficient of variation of the gaps), Poisson where it is not given."""
+    theta = np.zeros((len(hardware.models), len(hardware.gpus)))
+    found: dict[tuple[int, int], tuple[str, Capacity]] = {}
+    notes: list[str] = []
+    alike: dict[tuple[int, int, str], int] = {}  # spot instances are as fast as owned ones
+    for done, ((m, g), profile) in enumerate(hardware.profiles.items()):
+        first = alike.setdefault((m, id(profile), hardware.columns[g].role), g)
+        if first != g:
+            if (m, first) in found:
+                found[m, g], theta[m, g] = found[m, first], theta[m, first]
+            continue
+        what = f"{hardware.models[m].name} on {hardware.columns[g].label}"
+        progress(done / len(hardware.profiles), f"Sizing {what}")
+        try:
+            found[m, g] = column_sized(
+                hardware, m, g, lengths[m], seed,
+                burstiness=burstiness[m] if burstiness is not None else 1.0,
+            )  # fmt: skip
+        except SimulationError as problem:
+            notes.append(f"{what} is left out: {problem}")
+            continue
+        theta[m, g] = found[m, g][1].input_tps
+    for m, model in enumerate(hardware.models):
+        if not _whole(hardware, theta[m]):
+            mine = [note for note in notes if note.startswith(f"{model.name} on")]
+            raise ScenarioError(
+                f"tiers: no GPU type of this scenario can serve {model.name} within its limits. "
+                + " ".join(mine)
+            )
+    return Sizes(theta_tps=theta, capacity=found, notes=tuple(notes))
+
+
+def _whole(hardware: Hardware, theta: npt.NDArray[np.float64]) -> bool:
+    """Whether prompts and answers of a model can both be served."""
+    able = theta > 0
+    return bool(able[hardware.stages != 2].any() and able[hardware.stages != 1].any())

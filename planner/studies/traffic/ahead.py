@@ -1,0 +1,61 @@
+"""Requests for a window after the trace: drawn from the forecast, since nothing else is known."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from forecasting.demand import REQUESTS
+from forecasting.errors import SeriesTooShort
+from forecasting.selection import forecaster
+from planner.scenario.schema import Scenario
+from planner.studies.traffic.sources import check_requests
+from planner.studies.traffic.traffic import FORECAST, Traffic, merge
+from planner.studies.traffic.window import Window
+from simulation.synthesis import EmpiricalLengths
+from simulation.trace import Trace
+
+
+def requests_ahead(
+    scenario: Scenario, traffic: Traffic, window: Window
+) -> tuple[Trace, tuple[str, ...]]:
+    """Poisson arrivals at the forecast mean of every model x region x tier, lengths drawn from
+    the model's own requests; with a note for every series too short for the method."""
+    rng = np.random.default_rng([scenario.seed, 2])
+    bins = round(window.duration_s / window.bin_s)
+    pieces: list[Trace] = []
+    notes: list[str] = []
+    expected = 0.0
+    for i, key in enumerate(traffic.demand.keys):
+        series = traffic.demand.series(i, REQUESTS)
+        try:
+            model = forecaster(scenario.forecast.method, horizon_bins=window.bins_per_period)
+            mean = model.fit(series).predict(bins).mean
+        except SeriesTooShort:
+            mean = forecaster("last-value").fit(series).predict(bins).mean
+            notes.append(
+                f"{key} is too short for {scenario.forecast.method}: what follows it is drawn at "
+                "its last value."
+            )
+        expected += float(mean.sum())
+        check_requests(expected, "horizon.duration_s", "horizon.duration_s or scale")
+        counts = rng.poisson(mean)
+        edges = np.repeat(np.arange(bins) * window.bin_s, counts)
+        arrival = np.sort(edges + rng.random(len(edges)) * window.bin_s)
+        m = traffic.models.index(key.model)
+        isl, osl = EmpiricalLengths(*traffic.lengths[m]).sample(len(arrival), rng)
+        same = np.ones(len(arrival), np.int16)
+        pieces.append(
+            Trace(
+                arrival_s=arrival,
+                input_tokens=isl,
+                output_tokens=osl,
+                model=same * m,
+                region=same * traffic.regions.index(key.region),
+                tier=same * traffic.tiers.index(key.tier),
+                models=traffic.models,
+                regions=traffic.regions,
+                tiers=traffic.tiers,
+                start_s=window.start_s,
+            )
+        )
+    return merge(pieces, replay=FORECAST), tuple(notes)

@@ -1,0 +1,174 @@
+"""A series of a demand file as a source of traffic: amounts per bin, requests on demand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from forecasting.demand import SeriesKey
+from planner.ingest.store import DemandColumns
+from planner.scenario.schema import Lengths
+from planner.studies.traffic.demand import Demand
+from simulation.synthesis import IndependentLengths, LengthDistribution, requests_from_bins
+from simulation.trace import Trace
+
+FloatArray = npt.NDArray[np.float64]
+
+FILE_CV = 1.0  # spread of lengths around a file's own tokens per request (assumed)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BinnedSource:
+    """One series, the model it is for, and where its requests go.
+
+    ``cells`` has shape ``[regions, tiers]``: the share of every bin, scale included. The scenario's
+    lengths stand in for tokens the file does not count; where it does, only their spread is taken.
+    """
+
+    columns: DemandColumns
+    model: int
+    cells: FloatArray
+    input_lengths: Lengths | None
+    output_lengths: Lengths | None
+
+    @property
+    def end_s(self) -> float:
+        return self.columns.start_s + len(self.columns.requests) * self.columns.bin_s
+
+    def requests(self) -> FloatArray:
+        """Requests per bin; a file of tokens only has as many as the mean lengths say."""
+        columns = self.columns
+        if not np.isnan(columns.requests).all():
+            return columns.requests
+        for tokens, lengths in (
+            (columns.input_tokens, (self.input_lengths,)),
+            (columns.output_tokens, (self.output_lengths,)),
+            (columns.total_tokens, (self.input_lengths, self.output_lengths)),
+        ):
+            if tokens is not None and all(lengths):
+                return np.asarray(tokens / sum(one.mean for one in lengths if one), np.float64)
+        return columns.requests
+
+    def tokens(self) -> tuple[FloatArray, FloatArray]:
+        """Input and output tokens per bin, from the file or the scenario's mean lengths."""
+        requests = self.requests()
+        given = (self.columns.input_tokens, self.columns.output_tokens)
+        lengths = (self.input_lengths, self.output_lengths)
+        first, second = (
+            tokens if tokens is not None else requests * (one.mean if one else np.nan)
+            for tokens, one in zip(given, lengths, strict=True)
+        )
+        return np.asarray(first), np.asarray(second)
+
+    def lengths(self) -> IndependentLengths:
+        """Log-normal lengths around the mean per request of ``tokens``."""
+        requests, both = self.requests(), self.tokens()
+
+        def around(tokens: FloatArray, given: Lengths | None) -> LengthDistribution:
+            known = ~np.isnan(requests) & ~np.isnan(tokens)
+            total = float(requests[known].sum())
+            mean = float(tokens[known].sum()) / total if total else 1.0
+            return LengthDistribution(max(1.0, mean), given.cv if given else FILE_CV)
+
+        return IndependentLengths(
+            around(both[0], self.input_lengths), around(both[1], self.output_lengths)
+        )
+
+    def demand(self, shell: Trace, edge_s: float, bin_s: float, bins: int) -> Demand:
+        """The source in bins of ``bin_s`` from ``edge_s`` on; a gap within a bin makes it one."""
+        own = self.columns
+        first = (own.start_s - edge_s) / bin_s
+        place = np.floor(first + np.arange(len(own.requests)) * own.bin_s / bin_s + 1e-9)
+        inside = (place >= 0) & (place < bins)
+        into = place[inside].astype(np.int64)
+        per_bin = round(bin_s / own.bin_s)
+        where = np.argwhere(self.cells > 0)
+        share = self.cells[tuple(where.T)][:, None]
+
+        def coarse(values: FloatArray) -> FloatArray:
+            total = np.bincount(into, np.nan_to_num(values[inside]), minlength=bins)
+            seen = np.bincount(into, ~np.isnan(values[inside]), minlength=bins)
+            return np.asarray(share * np.where(seen >= per_bin, total, np.nan))
+
+        input_tokens, output_tokens = self.tokens()
+        return Demand(
+            keys=tuple(
+                SeriesKey(shell.models[self.model], shell.regions[r], shell.tiers[t])
+                for r, t in where
+            ),
+            start_s=edge_s,
+            bin_s=bin_s,
+            requests=coarse(self.requests()),
+            input_tokens=coarse(input_tokens),
+            output_tokens=coarse(output_tokens),
+        )
+
+    def expected(self, start_s: float, end_s: float) -> float:
+        """Requests that ``draw`` gives, about."""
+        counts = self.requests()[self._between(start_s, end_s)]
+        return float(np.nansum(counts) * self.cells.sum())
+
+    def _between(self, start_s: float, end_s: float) -> slice:
+        """The bins that reach into ``[start_s, end_s)``."""
+        own = self.columns
+        first = max(0, int(np.floor((start_s - own.start_s) / own.bin_s + 1e-9)))
+        return slice(first, max(first, int(np.ceil((end_s - own.start_s) / own.bin_s - 1e-9))))
+
+    def draw(
+        self, shell: Trace, start_s: float, end_s: float, rng: np.random.Generator
+    ) -> list[Trace]:
+        """Requests arriving in ``[start_s, end_s)``, a trace for each region and tier.
+
+        Each cell's count per bin is its share rounded up or down at random, so that the mean is
+        right and a whole share stays exact; the file's tokens per bin are kept where it has them.
+        """
+        own, between = self.columns, self._between(start_s, end_s)
+        counts = self.requests()[between]
+        traces = []
+        for region, tier in np.argwhere(self.cells > 0):
+            mine = whole_counts(counts * self.cells[region, tier], rng)
+            part = np.divide(mine, counts, out=np.zeros_like(mine), where=counts > 0)
+
+            def totals(tokens: FloatArray | None, part: FloatArray = part) -> FloatArray | None:
+                return None if tokens is None else np.round(tokens[between] * part)
+
+            arrival, isl, osl = requests_from_bins(
+                mine,
+                own.bin_s,
+                own.start_s + between.start * own.bin_s - start_s,
+                self.lengths(),
+                rng,
+                input_totals=totals(own.input_tokens),
+                output_totals=totals(own.output_tokens),
+            )
+            order = np.argsort(arrival, kind="stable")
+            order = order[(arrival[order] >= 0) & (arrival[order] < end_s - start_s)]
+            same = np.ones(len(order), np.int16)
+            traces.append(
+                Trace(
+                    arrival_s=arrival[order],
+                    input_tokens=isl[order],
+                    output_tokens=osl[order],
+                    model=same * self.model,
+                    region=same * region,
+                    tier=same * tier,
+                    models=shell.models,
+                    regions=shell.regions,
+                    tiers=shell.tiers,
+                    start_s=start_s,
+                )
+            )
+        return traces
+
+
+def whole_counts(expected: FloatArray, rng: np.random.Generator) -> FloatArray:
+    """Whole counts with the right mean: rounded up with the probability of the fraction.
+
+    Whole expectations stay exactly as they are; gaps (NaN) stay gaps.
+    """
+    near = np.round(expected)
+    base = np.where(np.abs(expected - near) < 1e-9, near, np.floor(expected))
+    up = rng.random(expected.shape) < expected - base
+    return np.where(np.isnan(expected), np.nan, base + up)

@@ -1,0 +1,257 @@
+"""Traffic: the scenario's sources put on one time line, as demand per bin and as requests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.errors import ScenarioError
+from planner.ingest.store import COLUMNS, read_demand, read_requests
+from planner.scenario.schema import Scenario
+from planner.studies.traffic.binned import BinnedSource
+from planner.studies.traffic.demand import Demand, bin_demand
+from planner.studies.traffic.prefixes import joined
+from planner.studies.traffic.sources import (
+    StoredTrace,
+    binned_sources,
+    check_requests,
+    measured_source,
+    span,
+)
+from simulation.trace import Trace
+
+IntArray = npt.NDArray[np.int32]
+
+MEASURED = "requests as measured"
+SYNTHESISED = "requests synthesised from bins"
+FORECAST = "requests synthesised from the forecast"
+
+DAY_S = 86_400.0
+LENGTH_SAMPLE = 20_000  # requests kept per model to know its lengths by
+MAX_CELLS = 20_000_000  # bins of all models x regions x tiers: half a GB of demand
+AMOUNTS = ("requests", "input_tokens", "output_tokens")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Measured:
+    """A source that holds requests, and when its file begins and ends, epoch seconds."""
+
+    trace: Trace
+    start_s: float
+    end_s: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Traffic:
+    """Everything that arrives, from the first source's start to the first source's end."""
+
+    models: tuple[str, ...]
+    regions: tuple[str, ...]
+    tiers: tuple[str, ...]
+    demand: Demand
+    clock: str
+    replay: str  # where requests of a window inside the span come from
+    notes: tuple[str, ...]
+    measured: Trace  # sources that hold requests; empty where all are demand files
+    binned: tuple[BinnedSource, ...]
+    lengths: tuple[tuple[IntArray, IntArray], ...]  # per model: ISL and OSL, drawn jointly
+
+    def requests(self, start_s: float, end_s: float, seed: int) -> Trace:
+        """The requests arriving in ``[start_s, end_s)``, epoch seconds."""
+        rng = np.random.default_rng([seed, 1])
+        parts = [self.measured.window(start_s, end_s)]
+        expected = sum(source.expected(start_s, end_s) for source in self.binned)
+        check_requests(len(parts[0]) + expected, "traffic.sources", "scale or horizon.duration_s")
+        for source in self.binned:
+            parts += source.draw(self.measured, start_s, end_s, rng)
+        return merge(parts, replay=self.replay)
+
+
+def build_traffic(scenario: Scenario, traces: dict[str, StoredTrace]) -> Traffic:
+    """Read the sources; raises ScenarioError when they do not fit the scenario or each other."""
+    models = tuple(model.name for model in scenario.models)
+    regions = tuple(region.name for region in scenario.regions)
+    tiers = tuple(tier.name for tier in scenario.tiers)
+    shell = _nothing(models, regions, tiers)
+    # Streams are told apart by 1, 2, 3; 0 would be the plain seed's own, which sizing draws from.
+    rng = np.random.default_rng([scenario.seed, 3])
+    measured: list[Measured] = []
+    binned: list[BinnedSource] = []
+    notes: list[str] = []
+    shared = False  # whether a trace tells what its prompts share
+    for index, source in enumerate(scenario.traffic.sources):
+        where = f"traffic.sources[{index}]"
+        stored = traces[source.trace or ""]
+        if stored.kind == "requests":
+            columns = read_requests(stored.store, (*COLUMNS, "hash_ids"))
+            requests = measured_source(shell, source, columns, where, rng)
+            measured.append(Measured(requests, *span(columns)))
+            shared |= columns.hash_ids is not None
+            if columns.hash_ids is not None and requests.blocks is None:
+                why = "it is scaled" if source.scale != 1 else "its hash_ids fit no size of blocks"
+                notes.append(
+                    f"What prompts of {stored.name} share is not used, since {why}: prefix caches "
+                    "find nothing for them."
+                )
+        else:
+            binned += binned_sources(shell, source, read_demand(stored.store), where)
+        if source.scale != 1:
+            name = f"{source.series} of {stored.name}" if source.series else stored.name
+            notes.append(f"{name} is scaled to {source.scale:g} times its requests.")
+    clocks = {traces[source.trace or ""].clock for source in scenario.traffic.sources}
+    if len(clocks) > 1:
+        raise ScenarioError(
+            "traffic.sources: some traces have calendar times and others only seconds from their "
+            "start, so they cannot be put on one time line; use traces of one kind."
+        )
+    if binned:
+        notes.append(
+            "Demand files hold counts, not requests: arrivals within a bin and lengths are drawn "
+            "at random with the scenario's seed."
+        )
+    trace = merge([one.trace for one in measured], replay=MEASURED) if measured else shell
+    if not shared and any(row.prefix_caching for row in scenario.serving):
+        notes.append(
+            "Prefix caches are on and find nothing: no trace here tells by hash_ids what its "
+            "prompts share."
+        )
+    demand, span_notes = _demand(scenario, measured, binned, shell)
+    return Traffic(
+        models=models,
+        regions=regions,
+        tiers=tiers,
+        demand=demand,
+        clock=clocks.pop(),
+        replay=SYNTHESISED if binned else MEASURED,
+        notes=tuple(notes + span_notes),
+        measured=trace,
+        binned=tuple(binned),
+        lengths=tuple(_lengths(m, trace, binned, rng) for m in range(len(models))),
+    )
+
+
+def _nothing(models: tuple[str, ...], regions: tuple[str, ...], tiers: tuple[str, ...]) -> Trace:
+    """No requests, under these names."""
+    codes = np.zeros(0, np.int16)
+    lengths = np.zeros(0, np.int32)
+    return Trace(np.zeros(0), lengths, lengths, codes, codes, codes, models, regions, tiers, 0.0)
+
+
+def merge(parts: Sequence[Trace], replay: str) -> Trace:
+    """Several traces of the same names on one time line, in order of arrival (stable)."""
+    base = min(part.start_s for part in parts)
+    arrival = np.concatenate([part.arrival_s + (part.start_s - base) for part in parts])
+    order = np.argsort(arrival, kind="stable")
+    blocks = joined(parts)
+    return replace(
+        parts[0],
+        arrival_s=arrival[order],
+        input_tokens=np.concatenate([part.input_tokens for part in parts])[order],
+        output_tokens=np.concatenate([part.output_tokens for part in parts])[order],
+        model=np.concatenate([part.model for part in parts])[order],
+        region=np.concatenate([part.region for part in parts])[order],
+        tier=np.concatenate([part.tier for part in parts])[order],
+        start_s=base,
+        blocks=None if blocks is None else blocks.rows(order),
+        provenance=replay,
+    )
+
+
+def _demand(
+    scenario: Scenario, measured: list[Measured], binned: list[BinnedSource], shell: Trace
+) -> tuple[Demand, list[str]]:
+    """All sources in bins of one width, from the first that begins to the first that ends."""
+    if not binned and not any(len(one.trace) for one in measured):
+        raise ScenarioError("traffic.sources: no request is left; check series and scale.")
+    starts = [one.columns.start_s for one in binned] + [one.start_s for one in measured]
+    ends = [one.end_s for one in binned] + [one.end_s for one in measured]
+    start_s, end_s = min(starts), min(ends)
+    bin_s = _bin_width(scenario, end_s - start_s, [one.columns.bin_s for one in binned])
+    edge_s = float(np.floor(start_s / bin_s) * bin_s)
+    bins = int((end_s - edge_s) / bin_s + 1e-9)
+    cells = bins * len(shell.models) * len(shell.regions) * len(shell.tiers)
+    if cells > MAX_CELLS:
+        raise ScenarioError(
+            f"traffic.bin_s: {bin_s:g} s cuts {end_s - start_s:g} s of traffic into {bins:,} bins, "
+            f"{cells:,} over all models, regions and tiers; {MAX_CELLS:,} are allowed: choose a "
+            "larger bin_s or a shorter trace."
+        )
+    if max(starts) >= end_s:
+        raise ScenarioError(
+            "traffic.sources: the sources have no time in common (the last to begin starts after "
+            "the first has ended); use traces of the same days."
+        )
+    if bins < 2:
+        raise ScenarioError(
+            f"traffic.bin_s: the traffic spans {end_s - start_s:g} s, which is less than two whole "
+            f"bins of {bin_s:g} s; choose a smaller bin_s or a longer trace."
+        )
+    parts = [source.demand(shell, edge_s, bin_s, bins) for source in binned]
+    for one in measured:
+        counted = bin_demand(one.trace, bin_s, start_s=edge_s, bins=bins)
+        parts.append(_blind_before(counted, one.start_s))
+    notes = []
+    if max(ends) >= end_s + bin_s:
+        notes.append("The study ends where the first of its sources ends.")
+    return _sum(parts, edge_s, bin_s, bins), notes
+
+
+def _bin_width(scenario: Scenario, span_s: float, widths: list[float]) -> float:
+    """The scenario's, else 15 minutes for days, 5 for half a day, 1 below; whole bins of every
+    file."""
+    coarsest = (
+        float(np.lcm.reduce([max(1, round(width * 1000)) for width in widths] or [1000])) / 1000
+    )
+    wanted = scenario.traffic.bin_s
+    if wanted is None:
+        wanted = 900.0 if span_s >= 2 * DAY_S else 300.0 if span_s >= DAY_S / 2 else 60.0
+        wanted = float(np.ceil(max(wanted, coarsest) / coarsest - 1e-9) * coarsest)
+    for width in widths:
+        if abs(wanted / width - round(wanted / width)) > 1e-6 or wanted < width:
+            raise ScenarioError(
+                f"traffic.bin_s: {wanted:g} s is not a whole multiple of a source's bin of "
+                f"{width:g} s; choose {np.ceil(wanted / coarsest) * coarsest:g}."
+            )
+    return wanted
+
+
+def _blind_before(demand: Demand, start_s: float) -> Demand:
+    """A first bin of which the trace saw only a part (more than a twentieth missing) is a gap."""
+    blind = int(np.ceil((start_s - demand.start_s) / demand.bin_s - 0.05))
+    if blind <= 0:
+        return demand
+    changed = {name: getattr(demand, name).copy() for name in AMOUNTS}
+    for values in changed.values():
+        values[:, :blind] = np.nan
+    return replace(demand, **changed)
+
+
+def _sum(parts: list[Demand], edge_s: float, bin_s: float, bins: int) -> Demand:
+    keys = tuple(sorted({key for part in parts for key in part.keys}))
+    totals = {name: np.zeros((len(keys), bins)) for name in AMOUNTS}
+    for part in parts:
+        rows = [keys.index(key) for key in part.keys]
+        for name, total in totals.items():
+            np.add.at(total, rows, getattr(part, name))
+    return Demand(keys=keys, start_s=edge_s, bin_s=bin_s, **totals)
+
+
+def _lengths(
+    model: int, trace: Trace, binned: list[BinnedSource], rng: np.random.Generator
+) -> tuple[IntArray, IntArray]:
+    """A sample of (ISL, OSL) of one model's requests, sources in proportion to their volume."""
+    rows = np.flatnonzero(trace.model == model)
+    mine = [source for source in binned if source.model == model]
+    volumes = np.array(
+        [float(len(rows)), *(np.nansum(one.requests()) * one.cells.sum() for one in mine)]
+    )
+    if not volumes.sum():
+        return np.ones(1, np.int32), np.ones(1, np.int32)
+    sizes = np.ceil(LENGTH_SAMPLE * volumes / volumes.sum()).astype(int)
+    picked = rng.choice(rows, size=sizes[0]) if len(rows) else rows
+    pairs = [(trace.input_tokens[picked], trace.output_tokens[picked])]
+    pairs += [one.lengths().sample(n, rng) for one, n in zip(mine, sizes[1:], strict=True)]
+    return (np.concatenate([isl for isl, _ in pairs]), np.concatenate([osl for _, osl in pairs]))

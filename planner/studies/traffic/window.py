@@ -1,0 +1,152 @@
+"""Which stretch of time is planned, how often decisions fall, and what is known at each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.errors import ScenarioError
+from planner.scenario.schema import Scenario
+from planner.studies.traffic.demand import Demand
+
+HOUR_S = 3600.0
+DAY_S = 24 * HOUR_S
+HISTORY_BINS = 27  # a window left to us leaves so many before its first decision: ARIMA needs 24
+UTC_CLOCK = "utc"
+MAX_PERIODS = 2_000  # each is an integer program of its own: twelve weeks of hours
+MAX_BINS = 100_000  # of one window, forecast step by step
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """``[start_s, end_s)`` in epoch seconds, cut into periods of ``period_s``, on bin edges."""
+
+    start_s: float
+    end_s: float
+    period_s: float
+    lead_s: float
+    bin_s: float
+    ahead: bool  # after the trace: replayed on the forecast, since nothing is known there
+
+    @property
+    def duration_s(self) -> float:
+        return self.end_s - self.start_s
+
+    @property
+    def period_starts_s(self) -> npt.NDArray[np.float64]:
+        periods = round(self.duration_s / self.period_s)
+        return np.asarray(self.start_s + self.period_s * np.arange(periods), np.float64)
+
+    @property
+    def origins_s(self) -> npt.NDArray[np.float64]:
+        """When each period's decision is taken: its start less the lead, down to a bin edge.
+
+        What came before that moment is known; nothing else is. Ahead of the trace it is the
+        trace's end for every period.
+        """
+        if self.ahead:
+            return np.full(len(self.period_starts_s), self.start_s)
+        lead = np.ceil(self.lead_s / self.bin_s - 1e-9) * self.bin_s
+        return np.asarray(self.period_starts_s - lead, np.float64)
+
+    @property
+    def bins_per_period(self) -> int:
+        return round(self.period_s / self.bin_s)
+
+
+def resolve_window(scenario: Scenario, demand: Demand, clock: str = UTC_CLOCK) -> Window:
+    """The scenario's horizon on the demand's bins; raises ScenarioError naming field and remedy.
+
+    ``clock`` says whether the demand's times are on the calendar ("utc") or count from the start of
+    its trace ("relative").
+    """
+    horizon, bin_s = scenario.horizon, demand.bin_s
+    span = demand.end_s - demand.start_s
+    lead = scenario.fleet.startup_s if horizon.lead_s is None else horizon.lead_s
+    ahead = horizon.start == "end"
+    room = span if ahead else span - np.ceil(lead / bin_s) * bin_s - HISTORY_BINS * bin_s
+    half = span / 2 if room < span / 4 else min(span / 2, room)
+    duration = horizon.duration_s or (DAY_S if span >= 2 * DAY_S else half)
+    period = _period(horizon.period_s, duration, bin_s)
+    whole = max(1.0, np.floor(duration / period + 1e-9)) * period
+    if horizon.duration_s and abs(whole - horizon.duration_s) > 1e-6:
+        raise ScenarioError(
+            f"horizon.duration_s: {duration:g} s is not a whole number of periods of {period:g} s; "
+            f"choose {whole:g}, or set horizon.period_s."
+        )
+    duration = whole
+    _check_extent(duration, period, bin_s)
+    if isinstance(horizon.start, datetime):
+        start = _given_start(horizon.start, duration, demand, clock)
+    else:
+        start = demand.end_s if ahead else demand.end_s - duration
+    window = Window(float(start), float(start + duration), period, lead, bin_s, ahead)
+    first = float(window.origins_s[0])
+    if first < demand.start_s + 2 * bin_s:
+        raise ScenarioError(
+            f"horizon: the first decision falls at {words_of(first, clock)}, before there is any "
+            f"history (traffic begins {words_of(demand.start_s, clock)}); start later, shorten "
+            "duration_s or lead_s, or use a longer trace."
+        )
+    return window
+
+
+def _given_start(given: datetime, duration_s: float, demand: Demand, clock: str) -> float:
+    """The bin edge nearest to the scenario's date, where the window fits into the traffic."""
+    if clock != UTC_CLOCK:
+        raise ScenarioError(
+            "horizon.start: the traffic has no calendar times, only seconds from its start; leave "
+            "it out to plan the last part, or choose 'end' to plan ahead of it."
+        )
+    moment = given if given.tzinfo else given.replace(tzinfo=UTC)
+    bins = np.round((moment.timestamp() - demand.start_s) / demand.bin_s)
+    start = float(demand.start_s + bins * demand.bin_s)
+    ends = words_of(demand.end_s, clock)
+    if start >= demand.end_s - 1e-6:
+        raise ScenarioError(
+            f"horizon.start: {moment:%Y-%m-%d %H:%M} is after the traffic, which ends {ends}; "
+            "choose an earlier time, or 'end' to plan ahead of it."
+        )
+    if start + duration_s > demand.end_s + 1e-6:
+        raise ScenarioError(
+            f"horizon.duration_s: {duration_s:g} s from {words_of(start, clock)} is past the end "
+            f"of the traffic at {ends}; shorten it to {demand.end_s - start:g} or less."
+        )
+    return start
+
+
+def _check_extent(duration_s: float, period_s: float, bin_s: float) -> None:
+    periods, bins = round(duration_s / period_s), round(duration_s / bin_s)
+    if periods > MAX_PERIODS:
+        raise ScenarioError(
+            f"horizon.period_s: {duration_s:g} s in periods of {period_s:g} s are {periods:,} "
+            f"decisions and {MAX_PERIODS:,} are allowed; choose a longer period_s or a shorter "
+            "duration_s."
+        )
+    if bins > MAX_BINS:
+        raise ScenarioError(
+            f"horizon.duration_s: {duration_s:g} s are {bins:,} bins of {bin_s:g} s and "
+            f"{MAX_BINS:,} are allowed; choose a shorter duration_s or a larger traffic.bin_s."
+        )
+
+
+def _period(given: float | None, duration_s: float, bin_s: float) -> float:
+    if given is None:
+        wanted = HOUR_S if duration_s >= 6 * HOUR_S else max(300.0, duration_s / 12)
+        return float(max(1, round(wanted / bin_s)) * bin_s)
+    if abs(given / bin_s - round(given / bin_s)) > 1e-6 or given < bin_s:
+        raise ScenarioError(
+            f"horizon.period_s: {given:g} s is not a whole multiple of the bin width {bin_s:g} s; "
+            f"choose {np.ceil(given / bin_s) * bin_s:g}, or set traffic.bin_s."
+        )
+    return float(given)
+
+
+def words_of(epoch_s: float, clock: str) -> str:
+    """A moment for a sentence; a relative one in seconds from the start of the trace."""
+    if clock != UTC_CLOCK:
+        return f"{epoch_s:,.0f} s"
+    return f"{datetime.fromtimestamp(epoch_s, UTC):%Y-%m-%d %H:%M} UTC"

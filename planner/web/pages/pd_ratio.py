@@ -1,0 +1,157 @@
+"""What the page of a run of prefill to decode shows: the curve, heat tables, the ratio in time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import plotly.graph_objects as go
+
+from planner.models import Run
+from planner.selectors.runs import run_result, run_tables
+from planner.web.charts import BLUE, GREEN, GREY, ORANGE, RED, SKY, Figure, axis_title
+from planner.web.pages.provision_figures import drawn
+
+BOUNDS = {
+    "ttft": (BLUE, "circle"),
+    "tbt": (ORANGE, "square"),
+    "memory": (GREEN, "triangle-up"),
+    "link": (RED, "x"),
+    "throughput": (SKY, "diamond"),
+    "e2e": (GREY, "cross"),
+}
+SHADES = 8  # of the heat tables
+
+
+def ratio_context(run: Run) -> dict[str, Any]:
+    result = run_result(run)
+    best = result["best"]
+    rows = [
+        row | {"best": (row["prefill"], row["decode"]) == (best["prefill"], best["decode"])}
+        for row in result["ratios"]
+    ]
+    moved = result["sensitivity"]
+    return {
+        "run": run,
+        "result": result,
+        "tables": run_tables(run),
+        "rows": rows,
+        "best": best,
+        "sides": _sides(result["ratios"]),
+        "curve_figure": curve_figure(result),
+        "by_lengths": _heat(moved["isl"], moved["by_lengths"]),
+        "by_limits": _heat(moved["ttft_ms"], moved["by_limits"]),
+        "moved": moved,
+        "drift_figure": drift_figure(result) if len(result["over_time"]) > 1 else None,
+        "drift_loses": max((row["kept_loses"] or 0.0 for row in result["over_time"]), default=0.0),
+        "link_speed": result["link_gb_s"],
+    }
+
+
+def curve_figure(result: dict[str, Any]) -> Figure:
+    """Tokens/s at every ratio (HeteroScale, figure 4), points by what bounds, the best marked."""
+    rows, best = result["ratios"], result["best"]
+    names = [f"{row['prefill']}P/{row['decode']}D" for row in rows]
+    shown: list[Any] = [
+        go.Scatter(
+            x=names,
+            y=[row["max_tps"] for row in rows],
+            mode="lines",
+            line={"color": GREY, "width": 1.5},
+            showlegend=False,
+            hoverinfo="skip",
+        )
+    ]
+    for bound, (colour, symbol) in BOUNDS.items():
+        mine = [i for i, row in enumerate(rows) if row["bound_by"] == bound]
+        if not mine:
+            continue
+        label = bound.upper() if bound in ("ttft", "tbt", "e2e") else bound
+        shown.append(
+            go.Scatter(
+                x=[names[i] for i in mine],
+                y=[rows[i]["max_tps"] for i in mine],
+                mode="markers",
+                name=f"bound by {label}",
+                marker={"color": colour, "symbol": symbol, "size": 9},
+                customdata=[rows[i]["by"] for i in mine],
+                hovertemplate="%{x}: %{y:,.0f} tokens/s, %{customdata}<extra></extra>",
+            )
+        )
+    shown.append(
+        go.Scatter(
+            x=[f"{best['prefill']}P/{best['decode']}D"],
+            y=[best["max_tps"]],
+            mode="markers",
+            name="best",
+            marker={"color": RED, "symbol": "circle-open", "size": 18, "line": {"width": 2}},
+            hoverinfo="skip",
+        )
+    )
+    mixed = result["mixed"]
+    if mixed and mixed["max_tps"] > 0:
+        shown.append(
+            go.Scatter(
+                x=[names[0], names[-1]],
+                y=[mixed["max_tps"]] * 2,
+                mode="lines",
+                name="as many mixed instances",
+                line={"color": GREEN, "width": 1.5, "dash": "dash"},
+                hovertemplate="%{y:,.0f} tokens/s<extra></extra>",
+            )
+        )
+    order = {"categoryorder": "array", "categoryarray": names}
+    return drawn(shown, height=380, x="prefill / decode instances", y="tokens/s", xaxis=order)
+
+
+def drift_figure(result: dict[str, Any]) -> Figure:
+    """Prefill instances of the best ratio by window, beside those of the ratio that is kept."""
+    rows = [row for row in result["over_time"] if row["prefill"]]
+    at = [row["start"].rstrip("Z") for row in rows]
+    line = go.Scatter(
+        x=at,
+        y=[row["prefill"] for row in rows],
+        mode="lines+markers",
+        name="best in the window",
+        line={"color": BLUE, "width": 2, "shape": "hv"},
+        customdata=[[row["decode"], row["isl"], row["osl"]] for row in rows],
+        hovertemplate="%{y}P/%{customdata[0]}D at ISL %{customdata[1]:,.0f}, OSL "
+        "%{customdata[2]:,.0f}<extra></extra>",
+    )
+    kept = go.Scatter(
+        x=[at[0], at[-1]] if at else [],
+        y=[result["best"]["prefill"]] * (2 if at else 0),
+        mode="lines",
+        name="best of all",
+        line={"color": GREY, "width": 1.5, "dash": "dash"},
+    )
+    top = {"range": [0, result["instances"]]}
+    return drawn(
+        [line, kept], height=300, x=axis_title(result.get("clock", "utc")), y="prefill instances",
+        yaxis=top,
+    )  # fmt: skip
+
+
+def _heat(
+    labels: list[float | None], cells: list[list[dict[str, Any]]]
+) -> list[tuple[float | None, list[dict[str, Any]]]]:
+    """Rows with a shade per cell by the share of instances that prefill."""
+    return [
+        (label, [cell | {"shade": _shade(cell)} for cell in row])
+        for label, row in zip(labels, cells, strict=True)
+    ]
+
+
+def _shade(cell: dict[str, Any]) -> int:
+    """1 to SHADES, 0 where no ratio meets the limits."""
+    total = cell["prefill"] + cell["decode"]
+    return 0 if not total else 1 + min(SHADES - 1, int(SHADES * cell["prefill"] / total))
+
+
+def _sides(rows: list[dict[str, Any]]) -> dict[str, str]:
+    """What binds where prefill, and where decode instances are too few."""
+    found = {}
+    for side in ("prefill", "decode"):
+        bounds = [row["bound_by"] for row in rows if row["side"] == side]
+        names = sorted(set(bounds), key=lambda name: -bounds.count(name))
+        found[side] = ", ".join(n.upper() if n in ("ttft", "tbt", "e2e") else n for n in names)
+    return found

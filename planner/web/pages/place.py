@@ -1,0 +1,208 @@
+"""What the page of a placement run shows: the methods side by side, and the tree filled by one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import polars as pl
+
+from planner.models import Run
+from planner.selectors.runs import run_result, run_table, run_tables
+from planner.studies.commands.place import METHODS
+
+STATES = {
+    "start": "As it is",
+    "grown": "After the scale-out",
+    "shrunk": "After the scale-in that follows",
+}
+COLOURS = 8  # classes place-0 to place-7 of the style sheet
+MANY = 400  # nodes drawn one by one; beyond, S1 switches have one bar per GPU type
+LETTERS = {"prefill": "P", "decode": "D", "both": "M", "attention": "A", "ffn": "F"}
+MEANINGS = {
+    "P": "prefill",
+    "D": "decode",
+    "M": "mixed: prefill and decode",
+    "A": "attention of the prefill",
+    "F": "FFN of the prefill",
+}
+CELL = 10  # width of a GPU in the picture
+BAR = 160  # width of a bar that stands for several nodes
+
+
+def page_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
+    """All methods, and the tree by the method, moment and region of ``params``."""
+    result = run_result(run)
+    methods = result["methods"]
+    names = [name for name in METHODS if name in methods]
+    return {
+        "run": run,
+        "result": result,
+        "tables": run_tables(run),
+        "methods": [methods[name] for name in names],
+        "simulated": [methods[name] for name in names if methods[name]["simulated"]],
+        **tree_context(run, result, names, params),
+    }
+
+
+def tree_context(
+    run: Run, result: dict[str, Any], names: list[str], params: Mapping[str, str]
+) -> dict[str, Any]:
+    """One region's tree at one moment."""
+    method = _chosen(params.get("method", ""), names[::-1])
+    one = result["methods"][method]
+    states = [name for name in STATES if name == "start" or name in one]
+    state = _chosen(params.get("state", ""), states)
+    regions = [row["region"] for row in result["topology"]]
+    region = _chosen(params.get("region", ""), regions)
+    nodes = run_table(run, "nodes").filter(pl.col("region") == region)
+    here = run_table(run, "instances").filter(
+        (pl.col("method") == method) & pl.col("node").is_in(nodes["node"].to_list())
+    )
+    now, before = (here.filter(pl.col("state") == name) for name in (state, "start"))
+    known = set(before["instance"].to_list())
+    services = [row["name"] for row in result["services"]]
+    letters = sorted({_letter(row) for row in now.iter_rows(named=True)}, key="PDMAF".index)
+    figures = one if state == "start" else one[state]
+    return {
+        "method": method,
+        "method_choices": [(name, result["methods"][name]["label"]) for name in names],
+        "state": state,
+        "state_choices": [(name, STATES[name]) for name in states],
+        "region": region,
+        "regions": regions,
+        "used": int(now["gpus"].sum()),
+        "unplaced": figures["unplaced_units"],  # in all regions
+        "chosen_services": one["services"],
+        "legend": [
+            (name, f"place-{i % COLOURS}")
+            for i, name in enumerate(services)
+            if name in set(now["service"].to_list())
+        ],
+        "letters": [(letter, MEANINGS[letter]) for letter in letters],
+        "grouped": nodes.height > MANY,
+        "tree": _tree(nodes, now, services, known if state == "grown" else None),
+    }
+
+
+def _chosen(name: str, known: list[str]) -> str:
+    return name if name in known else known[0]
+
+
+def _letter(row: dict[str, Any]) -> str:
+    return LETTERS.get(row["part"], LETTERS.get(row["role"], "M"))
+
+
+def _tree(
+    nodes: pl.DataFrame, now: pl.DataFrame, services: list[str], known: set[int] | None
+) -> list[dict[str, Any]]:
+    """S2 switches with their S1 switches with their racks with their nodes, or with bars."""
+    colour = {name: f"place-{i % COLOURS}" for i, name in enumerate(services)}
+    by_node: dict[int, list[dict[str, Any]]] = {}
+    for row in now.sort("service", "unit", "role", "instance").iter_rows(named=True):
+        by_node.setdefault(row["node"], []).append(row)
+    found = []
+    for (s2,), under in nodes.group_by("s2", maintain_order=True):
+        switches = []
+        for (s1,), below in under.group_by("s1", maintain_order=True):
+            rows = below.to_dicts()
+            listed = [one for row in rows for one in by_node.get(row["node"], [])]
+            used = sum(one["gpus"] for one in listed)
+            switch: dict[str, Any] = {
+                "number": s1,
+                "priority": rows[0]["priority"],
+                "types": ", ".join(dict.fromkeys(row["gpu"] for row in rows)),
+                "gpus": sum(row["gpus"] for row in rows),
+                "used": used,
+                "words": _words(listed),
+            }
+            if nodes.height > MANY:
+                switch["bars"] = _bars(rows, by_node, colour)
+            else:
+                switch["racks"] = [
+                    {
+                        "number": rack,
+                        "gpu": ", ".join(dict.fromkeys(row["gpu"] for row in held.to_dicts())),
+                        "nodes": [
+                            _node(row, by_node.get(row["node"], []), colour, known)
+                            for row in held.to_dicts()
+                        ],
+                    }
+                    for (rack,), held in below.group_by("rack", maintain_order=True)
+                ]
+            switches.append(switch)
+        total = sum(one["gpus"] for one in switches)
+        used = sum(one["used"] for one in switches)
+        found.append({"number": s2, "gpus": total, "used": used, "switches": switches})
+    return found
+
+
+def _node(
+    row: dict[str, Any],
+    listed: list[dict[str, Any]],
+    colour: dict[str, str],
+    known: set[int] | None,
+) -> dict[str, Any]:
+    """A node as boxes of its GPUs: what runs there first, then what is free."""
+    at, boxes = 0, []
+    for one in listed:
+        boxes.append(
+            {
+                "x": at * CELL,
+                "width": one["gpus"] * CELL - 1,
+                "middle": at * CELL + one["gpus"] * CELL / 2,
+                "colour": colour[one["service"]],
+                "letter": _letter(one),
+                "new": known is not None and one["instance"] not in known,
+            }
+        )
+        at += one["gpus"]
+    free = row["gpus"] - at
+    left = f"{free} free" if free else "full"
+    return {
+        "width": row["gpus"] * CELL,
+        "boxes": boxes,
+        "free": [i * CELL for i in range(at, row["gpus"])],
+        "title": f"Node {row['node']}, {row['gpus']} x {row['gpu']}: "
+        + "; ".join([*_words(listed), left]),
+    }
+
+
+def _bars(
+    rows: list[dict[str, Any]], by_node: dict[int, list[dict[str, Any]]], colour: dict[str, str]
+) -> list[dict[str, Any]]:
+    """One bar per GPU type under a switch, its width what is in use of its GPUs."""
+    found = []
+    for gpu in dict.fromkeys(row["gpu"] for row in rows):
+        mine = [row for row in rows if row["gpu"] == gpu]
+        total = sum(row["gpus"] for row in mine)
+        sums: dict[tuple[str, str], int] = {}
+        for one in (one for row in mine for one in by_node.get(row["node"], [])):
+            key = (one["service"], _letter(one))
+            sums[key] = sums.get(key, 0) + one["gpus"]
+        at, boxes = 0.0, []
+        for (service, letter), count in sorted(sums.items()):
+            width = BAR * count / total
+            boxes.append(
+                {
+                    "x": round(at, 2),
+                    "width": round(max(0.5, width - 0.5), 2),
+                    "middle": round(at + width / 2, 2),
+                    "colour": colour[service],
+                    "letter": letter if width >= CELL else "",
+                }
+            )
+            at += width
+        found.append(
+            {"gpu": gpu, "gpus": total, "used": sum(sums.values()), "width": BAR, "boxes": boxes}
+        )
+    return found
+
+
+def _words(listed: list[dict[str, Any]]) -> list[str]:
+    """What runs somewhere, for those who do not see colours."""
+    sums: dict[tuple[str, str], int] = {}
+    for one in listed:
+        key = (one["service"], MEANINGS[_letter(one)].split(":")[0])
+        sums[key] = sums.get(key, 0) + one["gpus"]
+    return [f"{service}, {role}: {gpus} GPUs" for (service, role), gpus in sorted(sums.items())]

@@ -1,0 +1,211 @@
+"""Which instance of a pool a router takes, found without looking at all of them.
+
+What a router compares changes with every iteration, but within a run of iterations it cannot fall
+below a bound known when the run begins. A tournament tree holds the bounds of a pool's ready
+instances; a search visits only those whose bound is below the best value found, so its result is
+that of looking at all. Each pool also keeps between which limits the KV tokens in use of its ready
+instances lie, which mostly decides on which side of a threshold they are.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from simulation.compiled import kernel, outlined
+from simulation.engine.lifecycle import READY
+from simulation.engine.progress import iterations_done
+
+NEVER = 1 << 62  # the bound of an instance that takes no requests
+
+
+class Ranks(NamedTuple):
+    """What ranking needs of the state."""
+
+    instances: Any
+    pools: Any
+    ranking: Any  # int64: the trees of all pools, root at ``pool.tree + 1``
+    endpoint_start: Any
+    endpoint_pools: Any
+
+
+@kernel
+def ranks(s: Any) -> Any:
+    """The part of the state that ranking needs."""
+    return Ranks(s.instances, s.pools, s.ranking, s.endpoint_start, s.endpoint_pools)
+
+
+@kernel
+def _key(router: int, instance: Any, done: int) -> int:
+    """What the router (``fleet.ROUTERS``) wants least of, ``done`` tokens after t0."""
+    if router == 0:
+        return int(instance.work - done)
+    if router in (1, 4):
+        return int(instance.pending)
+    if router == 2:
+        return int(instance.turn)
+    return int(instance.kv + instance.queued + done)
+
+
+@kernel
+def rank(s: Any, slot: int) -> None:
+    """Put an instance in its place after anything about it but the time has changed."""
+    _rank(ranks(s), slot)
+
+
+@outlined
+def _rank(s: Any, slot: int) -> None:
+    instance = s.instances[slot]
+    pool = s.pools[instance.pool]
+    low, high, bound = 0, 0, NEVER
+    if instance.status == READY:
+        coming = (instance.k - 1) * instance.decodes if instance.k > 1 else 0
+        low, high = instance.kv, instance.kv + coming
+        bound = _key(pool.router, instance, coming if pool.router == 0 else 0)
+    pool.kv_low += low - instance.kv_low
+    pool.kv_high += high - instance.kv_high
+    instance.kv_low, instance.kv_high = low, high
+    node = pool.width + slot - pool.first
+    s.ranking[pool.tree + node] = bound
+    while node > 1:
+        node >>= 1
+        child = pool.tree + 2 * node
+        least = min(s.ranking[child], s.ranking[child + 1])
+        if s.ranking[pool.tree + node] == least:
+            break
+        s.ranking[pool.tree + node] = least
+
+
+@kernel
+def _best(s: Any, p: int, t: float) -> tuple[int, int]:
+    """The ready instance of a pool with the least key at ``t`` (-1: none ready), the lowest of
+    several, and that key."""
+    pool = s.pools[p]
+    tree, width, router = pool.tree, pool.width, pool.router
+    if s.ranking[tree + 1] == NEVER:
+        return -1, 0
+    node = 1
+    while node < width:
+        node = 2 * node
+        if s.ranking[tree + node + 1] < s.ranking[tree + node]:
+            node += 1
+    best = pool.first + node - width
+    instance = s.instances[best]
+    least = _key(router, instance, iterations_done(instance, t) * instance.decodes)
+    node, size = 1, width
+    while True:
+        bound, slot = s.ranking[tree + node], pool.first + node * size - width
+        if bound < least or (bound == least and slot < best):
+            if node < width:
+                node, size = 2 * node, size >> 1
+                continue
+            instance = s.instances[slot]
+            key = _key(router, instance, iterations_done(instance, t) * instance.decodes)
+            if key < least or (key == least and slot < best):
+                best, least = slot, key
+        while node > 1 and node & 1:
+            node, size = node >> 1, size << 1
+        if node == 1:
+            return best, least
+        node += 1
+
+
+@outlined
+def best_of_endpoint(s: Any, endpoint: int, t: float, need: int) -> int:
+    """The instance that the router takes over all pools of an endpoint, among those that can ever
+    hold ``need`` tokens; -1: none."""
+    best, least = -1, 0
+    for i in range(s.endpoint_start[endpoint], s.endpoint_start[endpoint + 1]):
+        p = s.endpoint_pools[i]
+        if need > s.pools[p].longest:
+            continue
+        slot, key = _best(s, p, t)
+        if slot >= 0 and (best < 0 or key < least):
+            best, least = slot, key
+    return best
+
+
+@kernel
+def pool_used(s: Any, p: int, t: float) -> int:
+    """KV tokens in use of the ready instances of a pool."""
+    pool = s.pools[p]
+    used, left = 0, pool.ready
+    for slot in range(pool.first, pool.first + pool.top):
+        if left == 0:
+            break
+        instance = s.instances[slot]
+        if instance.status == READY:
+            left -= 1
+            used += instance.kv + iterations_done(instance, t) * instance.decodes
+    return int(used)
+
+
+@outlined
+def endpoint_used(s: Any, endpoint: int, t: float) -> float:
+    """Effective memory utilisation of an endpoint's ready instances; 1 without any."""
+    used, capacity = 0, 0
+    for i in range(s.endpoint_start[endpoint], s.endpoint_start[endpoint + 1]):
+        p = s.endpoint_pools[i]
+        used += pool_used(s, p, t)
+        capacity += s.pools[p].ready * s.pools[p].kv_capacity
+    return used / capacity if capacity > 0 else 1.0
+
+
+@kernel
+def _between(s: Any, endpoint: int) -> tuple[float, float]:
+    """Limits of ``endpoint_used``, from the limits that pools keep; (1, 1) without any instance."""
+    low, high, capacity = 0, 0, 0
+    for i in range(s.endpoint_start[endpoint], s.endpoint_start[endpoint + 1]):
+        pool = s.pools[s.endpoint_pools[i]]
+        low += pool.kv_low
+        high += pool.kv_high
+        capacity += pool.ready * pool.kv_capacity
+    if capacity == 0:
+        return 1.0, 1.0
+    return low / capacity, high / capacity
+
+
+@outlined
+def least_used(s: Any, order: Any, first: int, t: float, need: int) -> tuple[int, int]:
+    """``(region, instance)`` of the endpoint with the least memory utilisation, the earlier in
+    ``order`` (regions) of several, among those with an instance for ``need`` tokens; endpoints
+    count from ``first``. Instances are looked at only where the limits do not decide."""
+    region, instance, ceiling = -1, -1, np.inf
+    for r in order:
+        if best_of_endpoint(s, first + r, t, need) >= 0:
+            ceiling = min(ceiling, _between(s, first + r)[1])
+    least = -1.0  # of the region found, not known yet
+    for r in order:
+        low = _between(s, first + r)[0]
+        if low > ceiling or (least >= 0.0 and low >= least):
+            continue
+        slot = best_of_endpoint(s, first + r, t, need)
+        if slot < 0:
+            continue
+        if region >= 0:
+            if least < 0.0:
+                least = endpoint_used(s, first + region, t)
+            used = endpoint_used(s, first + r, t)
+            if used >= least:
+                continue
+            least = used
+        region, instance = r, slot
+    return region, instance
+
+
+@outlined
+def is_below(s: Any, endpoint: int, t: float, threshold: float) -> bool:
+    """Whether ``endpoint_used`` is below ``threshold``."""
+    low, high, capacity = 0, 0, 0
+    for i in range(s.endpoint_start[endpoint], s.endpoint_start[endpoint + 1]):
+        pool = s.pools[s.endpoint_pools[i]]
+        low += pool.kv_low
+        high += pool.kv_high
+        capacity += pool.ready * pool.kv_capacity
+    if capacity > 0:
+        if high / capacity < threshold:
+            return True
+        if low / capacity >= threshold:
+            return False
+    return bool(endpoint_used(s, endpoint, t) < threshold)

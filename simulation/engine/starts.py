@@ -1,0 +1,266 @@
+"""How instances come to serve: where a start takes its weights from, and when it registers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from simulation.compiled import kernel, outlined
+from simulation.engine.accounting import settle
+from simulation.engine.heaps import schedule
+from simulation.engine.lifecycle import DRAINING, LENT, OFF, READY, STARTING
+from simulation.engine.prefix import clear
+from simulation.engine.ranking import rank
+
+# Where a start took its instance from: spot of the same model, spot of another, a new one with
+# weights on its host, a new one that fetches them.
+FROM_SPOT, FROM_OTHER, FROM_LOCAL, FROM_REMOTE = range(4)
+
+
+@kernel
+def _lowest(s: Any, p: int, status: int) -> int:
+    pool = s.pools[p]
+    slot = pool.first
+    while slot < pool.first + pool.top and s.instances[slot].status != status:
+        slot += 1
+    return int(slot)
+
+
+@kernel
+def _begin_life(s: Any, slot: int, p: int, t: float) -> None:
+    instance = s.instances[slot]
+    instance.pool = p
+    instance.partial = instance.fresh = instance.newest = -1
+    clear(s, slot)
+    instance.slow, instance.soft_until, instance.link_free = 1.0, 0.0, 0.0
+    instance.lending = instance.loaded = instance.fails = 0
+
+
+@kernel
+def _new(s: Any, p: int, t: float) -> int:
+    """A place for one more instance of a pool, born at ``t``."""
+    pool = s.pools[p]
+    slot = _lowest(s, p, OFF)
+    pool.top = max(pool.top, slot + 1 - pool.first)
+    instance = s.instances[slot]
+    _begin_life(s, slot, p, t)
+    instance.born, instance.settled = t, t
+    return int(slot)
+
+
+@kernel
+def place_first(s: Any, p: int, t: float) -> None:
+    """An instance that serves from the beginning."""
+    pool = s.pools[p]
+    slot = _new(s, p, t)
+    s.instances[slot].status, s.instances[slot].source = READY, FROM_LOCAL
+    pool.ready += 1
+    pool.warm -= 1
+    rank(s, slot)
+
+
+@kernel
+def place_lent(s: Any, p: int, t: float) -> None:
+    """An instance that is lent out from the beginning."""
+    slot = _new(s, p, t)
+    s.instances[slot].status, s.instances[slot].source = LENT, FROM_LOCAL
+    s.pools[p].lent += 1
+
+
+@kernel
+def _donor(s: Any, p: int, closeness: int) -> int:
+    """The first pool on the same GPUs of the same region that has lent instances of the same model
+    (2), of the same architecture (1), or any (0); -1: none."""
+    pool = s.pools[p]
+    for q in range(s.pools.shape[0]):
+        other = s.pools[q]
+        if q == p or other.lent == 0 or other.hardware != pool.hardware:
+            continue
+        close = 1 if other.architecture == pool.architecture and pool.architecture >= 0 else 0
+        if other.model == pool.model:
+            close = 2
+        if close >= closeness:
+            return q
+    return -1
+
+
+@kernel
+def switch_off(s: Any, slot: int, t: float) -> None:
+    """An instance is there no more; its pool's counts by status are the caller's."""
+    settle(s, slot, t)
+    instance, duration = s.instances[slot], s.clock[0].duration
+    s.pools[instance.pool].lifetime_s += min(t, duration) - min(instance.born, duration)
+    instance.status = OFF
+    schedule(s, slot, np.inf)
+    rank(s, slot)
+
+
+@outlined
+def start(s: Any, p: int, t: float) -> None:
+    """One instance more: what was lent out first, then another model's, then a new one."""
+    pool = s.pools[p]
+    if pool.lent > 0:
+        slot = _lowest(s, p, LENT)
+        settle(s, slot, t)
+        _begin_life(s, slot, p, t)
+        pool.lent -= 1
+        source, seconds = FROM_SPOT, pool.reclaim
+    else:
+        source, seconds = FROM_REMOTE, pool.remote
+        donor = _donor(s, p, 2)
+        if donor >= 0:
+            source, seconds = FROM_SPOT, pool.reclaim
+        elif pool.same_architecture < np.inf and _donor(s, p, 1) >= 0:
+            donor = _donor(s, p, 1)
+            source, seconds = FROM_OTHER, pool.same_architecture
+        elif pool.other_model < np.inf and _donor(s, p, 0) >= 0:
+            donor = _donor(s, p, 0)
+            source, seconds = FROM_OTHER, pool.other_model
+        elif pool.warm > 0:
+            source, seconds = FROM_LOCAL, pool.startup
+            pool.warm -= 1
+        if donor >= 0:
+            s.pools[donor].lent -= 1
+            switch_off(s, _lowest(s, donor, LENT), t)
+        slot = _new(s, p, t)
+    instance = s.instances[slot]
+    instance.status, instance.source, instance.asked = STARTING, source, t
+    if s.start_fails.shape[1] > 0:
+        instance.fails = 1 if s.start_fails[p, pool.starts % s.start_fails.shape[1]] else 0
+    pool.starts += 1
+    s.started[p, source] += 1
+    pool.starting += 1
+    schedule(s, slot, t + seconds)
+
+
+@kernel
+def retire(s: Any, slot: int, t: float) -> None:
+    """Let an instance go that was cancelled while starting, or has drained: it stays while it may
+    come back (soft scale-in), is lent out, or is switched off."""
+    instance = s.instances[slot]
+    pool = s.pools[instance.pool]
+    drained = instance.status == DRAINING
+    if drained and t < instance.soft_until:
+        schedule(s, slot, instance.soft_until)
+        return
+    if drained:
+        pool.draining -= 1
+    else:
+        pool.starting -= 1
+    if instance.lending:
+        settle(s, slot, t)
+        instance.status = LENT
+        pool.lent += 1
+        schedule(s, slot, np.inf)
+        rank(s, slot)
+        return
+    if drained or instance.source == FROM_SPOT or instance.source == FROM_LOCAL:
+        pool.warm += 1
+    switch_off(s, slot, t)
+
+
+@kernel
+def take_off_lent(s: Any, p: int, t: float) -> None:
+    """An instance that was lent out is switched off; its host keeps the weights."""
+    pool = s.pools[p]
+    pool.lent -= 1
+    pool.warm += 1
+    switch_off(s, _lowest(s, p, LENT), t)
+
+
+@kernel
+def _serve(s: Any, slot: int, t: float) -> None:
+    instance = s.instances[slot]
+    pool = s.pools[instance.pool]
+    settle(s, slot, t)
+    instance.status = READY
+    pool.starting -= 1
+    pool.ready += 1
+    pool.opened = 1
+    schedule(s, slot, np.inf)
+    rank(s, slot)
+
+
+@kernel
+def started(s: Any, slot: int, t: float) -> None:
+    """The start-up is over: the instance serves, waits to be registered, or failed to start. Pools
+    that have an instance more are left ``opened``."""
+    instance = s.instances[slot]
+    pool = s.pools[instance.pool]
+    if instance.fails:
+        pool.starting -= 1
+        pool.failed_starts += 1
+        pool.failed += 1
+        if instance.source == FROM_SPOT or instance.source == FROM_LOCAL:
+            pool.warm += 1
+        switch_off(s, slot, t)
+    elif pool.group < 0:
+        _serve(s, slot, t)
+    else:
+        instance.loaded = 1
+        schedule(s, slot, np.inf)
+    if pool.group >= 0:
+        register(s, pool.group, t)
+
+
+# --- registration by ratio -----------------------------------------------------------------------
+
+
+@kernel
+def _numbers(
+    ready: tuple[int, int], wait: tuple[int, int], loading: int, low: float, high: float
+) -> tuple[int, int]:
+    """How many of those that wait register, prefill and decode: as many as keep the ratio of all
+    ready between ``low`` and ``high``; where none do, of the side that is short as many as it is
+    short of; all when nothing loads any more."""
+    if loading == 0:
+        return wait
+    best, most = (-1, -1), -1
+    for a in range(wait[0] + 1):
+        least_b = max(int(np.ceil((ready[0] + a) / high - 1e-9)) - ready[1], 0)
+        most_b = min(int(np.floor((ready[0] + a) / low + 1e-9)) - ready[1], wait[1])
+        if least_b <= most_b and a + most_b > most:
+            best, most = (a, most_b), a + most_b
+    if most >= 0:
+        return best
+    a, b = 0, 0
+    if ready[0] > high * ready[1]:
+        while b < wait[1] and ready[0] > high * (ready[1] + b):
+            b += 1
+    else:
+        while a < wait[0] and ready[0] + a < low * ready[1]:
+            a += 1
+    return a, b
+
+
+@outlined
+def register(s: Any, group: int, t: float) -> None:
+    """Started instances of a model and region become ready by the ratio of prefill to decode."""
+    ready = [0, 0]
+    wait = [0, 0]
+    loading = 0
+    for p in range(s.pools.shape[0]):
+        pool = s.pools[p]
+        if pool.group != group:
+            continue
+        ready[pool.side] += pool.ready
+        loading += pool.starting
+        for slot in range(pool.first, pool.first + pool.top):
+            if s.instances[slot].status == STARTING and s.instances[slot].loaded:
+                wait[pool.side] += 1
+    loading -= wait[0] + wait[1]
+    clock = s.clock[0]
+    a, b = _numbers(
+        (ready[0], ready[1]), (wait[0], wait[1]), loading, clock.ratio_low, clock.ratio_high
+    )
+    left = [a, b]
+    for p in range(s.pools.shape[0]):
+        pool = s.pools[p]
+        if pool.group != group:
+            continue
+        for slot in range(pool.first, pool.first + pool.top):
+            instance = s.instances[slot]
+            if left[pool.side] > 0 and instance.status == STARTING and instance.loaded:
+                left[pool.side] -= 1
+                _serve(s, slot, t)

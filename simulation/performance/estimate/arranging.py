@@ -1,0 +1,164 @@
+"""What a deployment leaves unsaid, and what is taken for it.
+
+Published measurements often leave out how many workers there were, or count GPUs twice. The rules
+here are common practice, each named in the estimate's assumptions; whatever is given is kept.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from simulation.errors import SimulationError
+from simulation.performance.efficiency import COMPUTED_IN
+from simulation.performance.estimate.calibration import ENGINES
+from simulation.performance.specs import Arrangement, GpuSpec, ModelShape
+
+# Users of a disaggregated deployment beyond which attention is usually data parallel, and decode
+# workers beside one prefill worker below that: what recipes with stated counts have (InferenceMAX
+# recipes of DeepSeek-R1, by engine).
+SPREAD_ABOVE = {"vllm": 128.0, "sglang": 128.0, "trtllm": 450.0}
+DECODE_WORKERS = {"vllm": 4.0, "sglang": 1.0, "trtllm": 4.0}
+TENSOR_PARALLEL_MOST = 16  # beyond, a "tp" is the GPUs of several workers
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """Users in a closed loop on one deployment. ``prefill`` set: prefill and decode are apart."""
+
+    shape: ModelShape
+    gpu: GpuSpec
+    decode: Arrangement  # of all work, or of decode workers
+    isl: float  # tokens, mean
+    osl: float
+    concurrency: float
+    engine: str = "vllm"
+    prefill: Arrangement | None = None
+    prefill_workers: float | None = None  # None: not known
+    decode_workers: float | None = None
+    notes: tuple[str, ...] = ()  # what was taken for what the caller left out
+
+    def __post_init__(self) -> None:
+        for name, least in (("isl", 1), ("osl", 1), ("concurrency", 1)):
+            value = getattr(self, name)
+            if not least <= value < math.inf:
+                raise SimulationError(f"{name} is {value:g}; give at least {least}.")
+        if self.engine not in ENGINES:
+            raise SimulationError(
+                f"Engine {self.engine!r} is unknown; use one of {', '.join(ENGINES)}."
+            )
+        if self.isl + self.osl > self.shape.max_context:
+            length = self.isl + self.osl
+            raise SimulationError(
+                f"{self.shape.name} takes {self.shape.max_context} tokens of input and output, not "
+                f"{f'{length:.0f}' if length < 1e12 else f'{length:g}'}; shorten isl or osl."
+            )
+        for name in ("prefill_workers", "decode_workers"):
+            value = getattr(self, name)
+            if value is not None and not 1 <= value < math.inf:
+                raise SimulationError(f"{name} is {value}; give at least 1, or leave it out.")
+
+
+@dataclass(frozen=True, slots=True)
+class Arranged:
+    """A deployment with everything said."""
+
+    decode: Arrangement
+    prefill: Arrangement
+    decode_workers: float
+    prefill_workers: float  # nan: as many as keep up with decode
+    split: bool
+    assumptions: tuple[str, ...]
+
+    @property
+    def gpus(self) -> float:
+        """Of all workers."""
+        total = self.decode.gpus * self.decode_workers
+        return total + self.prefill.gpus * self.prefill_workers if self.split else total
+
+
+def arrange(given: Deployment) -> Arranged:
+    """Fill in what ``given`` leaves out."""
+    found = _filled(given)
+    return replace(found, assumptions=found.assumptions + _cannot_be_as_said(given, found))
+
+
+def _cannot_be_as_said(given: Deployment, found: Arranged) -> tuple[str, ...]:
+    """What an engine would refuse or do in another way."""
+    notes, shape, gpu, weights = [], given.shape, given.gpu, found.decode.weights
+    for tp in dict.fromkeys((found.decode.tp, found.prefill.tp)):
+        if shape.heads % tp:
+            notes.append(
+                f"tp {tp} does not divide the {shape.heads} attention heads of {shape.name}, which "
+                "most engines refuse; computed as if it did"
+            )
+    unit = next((name for name in COMPUTED_IN[weights] if gpu.peak_flops.get(name)), weights)
+    if unit != weights and weights != "int4":  # which is known to be of weights alone
+        notes.append(
+            f"{gpu.name} does not compute in {weights}: weights are kept in {weights}, "
+            f"computed in {unit}"
+        )
+    return tuple(notes)
+
+
+def _filled(given: Deployment) -> Arranged:
+    notes = list(given.notes)
+    if given.prefill is None:
+        where, workers = _together(given, notes)
+        return Arranged(where, where, workers, 1.0, False, tuple(notes))
+    decode, prefill = given.decode, given.prefill
+    known = given.decode_workers is not None
+    workers = given.decode_workers or 1.0
+    prefills = given.prefill_workers or math.nan
+    if not known:
+        spread = given.concurrency > SPREAD_ABOVE[given.engine]
+        workers = 1.0 if spread else DECODE_WORKERS[given.engine]
+        notes.append(f"decode workers not given: {workers:g} taken")
+        if decode.gpus == 1 and given.shape.experts and given.gpu.gpus_per_node > 1:
+            node = given.gpu.gpus_per_node
+            decode, prefill = _grouped(decode, node, 1), _grouped(prefill, node, 1)
+            notes.append(f"one GPU per worker cannot be: {node} taken")
+        if decode.tp > TENSOR_PARALLEL_MOST and decode.tp == prefill.tp:
+            node = min(given.gpu.gpus_per_node, 8)
+            total, prefill = decode.tp, _grouped(prefill, node, 1)
+            decode = _grouped(decode, total - node if spread else 8, 1)
+            notes.append(f"{total} GPUs taken as those of all workers")
+        if given.shape.experts:
+            if spread and decode.attention_dp == 1:
+                decode = _grouped(decode, 1, decode.gpus)
+                notes.append("attention of decode taken as data parallel")
+            if prefill.attention_dp == 1:
+                prefill = _grouped(prefill, 1, prefill.gpus)
+                notes.append("attention of prefill taken as data parallel")
+    return Arranged(decode, prefill, workers, prefills, True, tuple(notes))
+
+
+def _together(given: Deployment, notes: list[str]) -> tuple[Arrangement, float]:
+    where, workers = given.decode, given.decode_workers or 1.0
+    group, side = where.tp * where.attention_dp, math.isqrt(where.tp * where.attention_dp)
+    twice = side * side == group and (where.moe_ep in (side, group))
+    apart = given.gpu.network_bytes_s != given.gpu.link_bytes_s
+    if given.shape.experts and apart and twice and group > given.gpu.gpus_per_node >= side:
+        notes.append(f"{group} GPUs taken as {side}: tensor times expert parallelism of the same")
+        spread = where.attention_dp > 1
+        return _grouped(where, 1 if spread else side, side if spread else 1, experts=True), workers
+    if where.tp > TENSOR_PARALLEL_MOST:
+        if given.concurrency > SPREAD_ABOVE["trtllm"]:
+            notes.append(f"attention on {where.tp} GPUs taken as data parallel")
+            return _grouped(where, 1, group), workers
+        notes.append(f"tensor parallelism of {where.tp} taken as {where.tp // 8} workers of 8 GPUs")
+        return _grouped(where, 8, 1), float(where.tp // 8)
+    return where, workers
+
+
+def _grouped(where: Arrangement, tp: int, dp: int, experts: bool = False) -> Arrangement:
+    """The same on ``tp * dp`` GPUs, experts parallel by expert where they were, or attention is."""
+    group = tp * dp
+    parallel = experts or where.moe_ep > 1 or dp > 1
+    return replace(
+        where,
+        tp=tp,
+        attention_dp=dp,
+        moe_tp=1 if parallel else group,
+        moe_ep=group if parallel else 1,
+    )

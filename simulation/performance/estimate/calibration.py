@@ -1,0 +1,56 @@
+"""How serving differs from kernels that run alone, as a few numbers with a meaning each.
+
+The numbers hold for all models and GPUs: what was never measured gets the same ones, so a new model
+or GPU differs by its shape, its peaks and the kernels of its family alone. Engines differ by a
+factor on a few of them. They are fitted by ``tools/catalogue/fit_estimate.py``, which also
+measures how far they are off on models and GPU types that the fit did not see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+
+ENGINES = ("vllm", "sglang", "trtllm")
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """Times in seconds beside kernels, how prompts and decodes meet, and how engines differ.
+
+    The defaults are what was assumed before any fit, in round figures. There is no factor on
+    kernels: fitted ones make models and GPU types that the fit did not see worse, not better.
+    """
+
+    unpacked: float = 1.0  # factor on 16-bit kernels where 4-bit integer weights are unpacked
+    far_s: float = 20e-6  # more for a collective between nodes
+    iteration_s: float = 0.3e-3  # scheduling, sampling
+    # Of vLLM's host for each sequence that one rank decodes; the others' work while the GPU does.
+    sequence_s: float = 10e-6
+    mix: float = 0.9  # of the prompts of others, what falls between a request's tokens
+    start_s: float = 0.03  # from arrival to the first iteration
+    eager_s: float = 100e-6  # of the host for an operator of a prompt, which may be many kernels
+    # Of the other users, whose prompts one's own waits for: where all start together and ask ten
+    # times it is 0.05 by the first round alone.
+    order: float = 0.1
+    split_decode: float = 1.0  # factor on decode iterations where prefill is on other workers
+    engines: Mapping[str, float] = field(default_factory=dict)  # "mix.vllm" and so on: factors
+
+    def of(self, what: str, engine: str) -> float:
+        """``mix``, ``start`` or ``order`` of an engine."""
+        base = {"mix": self.mix, "start": self.start_s, "order": self.order}[what]
+        return base * self.engines.get(f"{what}.{engine}", 1.0)
+
+    def values(self) -> dict[str, float]:
+        """All numbers by name, engine factors as ``what.engine``."""
+        own = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "engines"}
+        return own | {key: self.engines.get(key, 1.0) for key in ENGINE_FACTORS}
+
+    def with_values(self, values: Mapping[str, float]) -> Calibration:
+        """With some numbers replaced, by the names of ``values``."""
+        own = {key: value for key, value in values.items() if "." not in key}
+        engines = {key: value for key, value in values.items() if "." in key}
+        return replace(self, **own, engines={**self.engines, **engines})
+
+
+ENGINE_FACTORS = tuple(f"{w}.{e}" for w in ("mix", "start", "order") for e in ENGINES)

@@ -1,0 +1,154 @@
+"""Steady state of a closed loop: N users, each with one request under way at any time.
+
+What an iteration takes comes from the operator graph and measured kernels of the GPU's family
+(``demands``). A ``Calibration`` says how serving differs from kernels run alone, and
+``steady_state`` puts the iterations together. Everything is arrays over deployments,
+so that a thousand rows, or a fit that tries a thousand calibrations, take no longer than one.
+
+Co-located (aggregated): the prompts of others are computed between a request's tokens. In steady
+state a request finishes every osl / b iterations per sequence of the batch, so each iteration
+carries b / osl prompts, and
+
+    TBT = decode(b) + mix * b / osl * prompt
+
+Disaggregated: decode workers see no prompts, TBT = decode(b). TTFT is the time of one's own prompt,
+the wait for those before it (users start together, and keep part of that order; prefill workers
+that cannot keep up hold back all who are not decoding), and where memory bounds the batch, the wait
+for a place: by Little's law N = throughput * (TTFT + (osl - 1) TBT).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from simulation.performance.efficiency import (
+    Efficiencies,
+    kind_of,
+    link_bytes_s,
+    modelled_s,
+    precision_of,
+)
+from simulation.performance.estimate.calibration import ENGINES, Calibration
+from simulation.performance.graph import OperatorGraph
+from simulation.performance.specs import GpuSpec
+from simulation.performance.work import Collective, Experts, Iteration
+
+FloatArray = npt.NDArray[np.float64]
+Demands = Mapping[str, FloatArray]
+
+# Seconds of measured kernels, or counts, of one GPU's part of an iteration.
+DEMANDS = (
+    "busy",  # all operators but those below
+    "unpacked",  # experts with 4-bit integer weights, of which no kernel was measured
+    "far",  # number of collectives between nodes
+    "kernels",  # number of operators
+)
+VLLM = ENGINES.index("vllm")
+SHARPNESS = 3.0  # of the overlap of host and GPU
+
+
+def demands(
+    graph: OperatorGraph, gpu: GpuSpec, efficiencies: Efficiencies, it: Iteration
+) -> Demands:
+    """What one GPU has to do for iterations ``it``; arrays of their shape, by DEMANDS."""
+    out = {name: np.zeros(it.decodes.shape) for name in DEMANDS}
+    for op in graph.operators:
+        if op.axis == "encoder":
+            continue
+        entry = efficiencies.find(kind_of(op), gpu.family, precision_of(op))
+        seconds, running = op.count * modelled_s(op, it, gpu, entry), op.count * (op.rows(it) > 0)
+        if isinstance(op, Collective):
+            out["far"] += running * (link_bytes_s(op, gpu) != gpu.link_bytes_s)
+        else:
+            out["kernels"] += running
+        apart = isinstance(op, Experts) and op.precision == "int4"
+        out["unpacked" if apart else "busy"] += seconds
+    return out
+
+
+def overlapped(x: FloatArray, y: FloatArray) -> FloatArray:
+    """Seconds of two things done at once, a little more than the longer of them."""
+    total: FloatArray = (x**SHARPNESS + y**SHARPNESS) ** (1.0 / SHARPNESS)
+    return total
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Loop:
+    """Deployments as arrays of one shape ``[n]``; sequences are counted per decode worker."""
+
+    engine: npt.NDArray[np.int64]  # index into ENGINES
+    split: npt.NDArray[np.bool_]  # prefill and decode on workers of their own
+    isl: FloatArray
+    osl: FloatArray
+    users: FloatArray  # concurrency of the deployment
+    batch: FloatArray  # sequences that one decode worker holds, at most
+    decode_workers: FloatArray
+    prefill_workers: FloatArray  # nan: as many as keep up with decode
+    prefill_ranks: FloatArray  # prompts that one prefill worker computes side by side
+    decode_ranks: FloatArray  # among which a decode worker's sequences are shared out
+    decode: Demands  # an iteration of ``batch`` decodes
+    prefill: Demands  # an iteration of ``prefill_ranks`` prompts
+
+    def take(self, rows: npt.NDArray[np.int64]) -> Loop:
+        """Some of the deployments."""
+        values: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
+        for name, value in values.items():
+            if isinstance(value, Mapping):
+                values[name] = {key: part[rows] for key, part in value.items()}
+            else:
+                values[name] = value[rows]
+        return Loop(**values)
+
+
+def iteration_s(work: Demands, c: Calibration) -> FloatArray:
+    """Seconds of the iterations whose demands are ``work``."""
+    moved = work["busy"] + c.unpacked * work["unpacked"] + c.far_s * work["far"]
+    return np.asarray(moved + c.iteration_s)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Steady:
+    """Arrays over deployments: seconds, and output tokens per second of the deployment."""
+
+    ttft_s: FloatArray
+    tbt_s: FloatArray
+    tokens_per_s: FloatArray
+    decode_s: FloatArray  # an iteration without prompts
+    prompt_s: FloatArray  # one's own prompt alone
+    prefill_workers: FloatArray  # as given, or as many as keep up with decode
+
+
+def steady_state(loop: Loop, c: Calibration) -> Steady:
+    """TTFT and TBT in the closed loop."""
+    decode = iteration_s(loop.decode, c)
+    decode = decode * np.where(loop.split, c.split_decode, 1.0)
+    sequence = np.where(loop.engine == VLLM, c.sequence_s, 0.0)
+    decode = decode + sequence * loop.batch / loop.decode_ranks
+    prompt = iteration_s(loop.prefill, c)
+    # A prompt among others rides on an iteration that takes place anyway.
+    marginal = (prompt - c.iteration_s) / loop.prefill_ranks
+    mix = np.choose(loop.engine, [c.of("mix", e) for e in ENGINES])
+    tbt = decode + np.where(loop.split, 0.0, mix * loop.batch / loop.osl * marginal)
+    # Prompts run without captured graphs: the host launches every kernel, and may be the slower.
+    eager = c.eager_s * loop.prefill["kernels"]
+    each = np.maximum(marginal, eager / loop.prefill_ranks)
+    # Each user who holds a place asks for a prompt every osl tokens.
+    held = np.minimum(loop.users, loop.batch * loop.decode_workers)
+    enough = np.maximum(held * each / (loop.osl * tbt), 1.0)
+    workers = np.where(np.isnan(loop.prefill_workers), enough, loop.prefill_workers)
+    queued = np.where(loop.split, held / workers, loop.batch)
+    start = np.choose(loop.engine, [c.of("start", e) for e in ENGINES])
+    order = np.choose(loop.engine, [c.of("order", e) for e in ENGINES])
+    ttft = start + overlapped(prompt, eager) + np.where(loop.split, 0.0, decode)
+    ttft = ttft + order * (np.maximum(queued, 1.0) - 1.0) * each
+    # Prefill workers that cannot keep up hold back all who are not decoding.
+    ttft = np.maximum(ttft, np.where(loop.split, queued * each - (loop.osl - 1.0) * tbt, 0.0))
+    # Users beyond what the batch can hold wait for a place.
+    stay = ttft + (loop.osl - 1.0) * tbt
+    wait = stay * (loop.users / held - 1.0)
+    return Steady(ttft + wait, tbt, loop.osl * held / stay, decode, prompt, workers)

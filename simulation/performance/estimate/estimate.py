@@ -1,0 +1,209 @@
+"""What a deployment gives at a concurrency: TTFT, TBT, throughput and memory, in steady state.
+
+``estimate_rows`` is the vectorised form: deployments of one model, GPU and arrangement are
+evaluated together. Nothing here was fitted; see ``calibration`` for that.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from simulation.errors import SimulationError
+from simulation.performance.efficiency import Efficiencies
+from simulation.performance.estimate.arranging import Arranged, Deployment, arrange
+from simulation.performance.estimate.calibration import ENGINES, Calibration
+from simulation.performance.estimate.closed_loop import DEMANDS, Loop, demands, steady_state
+from simulation.performance.graph import operator_graph
+from simulation.performance.memory import (
+    MEMORY_SHARE,
+    OVERHEAD_BYTES,
+    gpu_kv_bytes,
+    gpu_weight_bytes,
+)
+from simulation.performance.specs import Arrangement, GpuSpec, ModelShape
+from simulation.performance.work import Iteration, iteration
+
+FloatArray = npt.NDArray[np.float64]
+TIGHT_SHARE = 0.95  # of GPU memory, where an operator gives the engine all that can be given
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """One deployment at one concurrency; memory is of the GPU that holds most."""
+
+    ttft_s: float
+    tbt_s: float
+    tokens_per_s: float  # output tokens, of the whole deployment
+    decode_s: float  # an iteration of decodes alone
+    prompt_s: float  # one prompt computed alone, on one worker
+    batch: float  # sequences that one decode worker holds
+    arranged: Arranged  # over which GPUs, everything said
+    memory_bytes: float  # per GPU: weights and the KV cache in use
+    weight_bytes: float  # per GPU
+    assumptions: tuple[str, ...]  # what was not said, and what was taken for it
+
+    @property
+    def gpus(self) -> float:
+        """Of the whole deployment."""
+        return self.arranged.gpus
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Why a deployment cannot be estimated, in one sentence."""
+
+    reason: str
+
+
+def estimate(
+    deployment: Deployment, calibration: Calibration, efficiencies: Efficiencies
+) -> Estimate:
+    """Raises SimulationError where the deployment cannot be, with the reason."""
+    (answer,) = estimate_rows([deployment], calibration, efficiencies)
+    if isinstance(answer, Refused):
+        raise SimulationError(answer.reason)
+    return answer
+
+
+def estimate_rows(
+    deployments: Sequence[Deployment], calibration: Calibration, efficiencies: Efficiencies
+) -> list[Estimate | Refused]:
+    """One answer per deployment, in their order."""
+    answers: list[Estimate | Refused] = [Refused("")] * len(deployments)
+    placed: list[Placed] = []
+    where: list[int] = []
+    for index, deployment in enumerate(deployments):
+        try:
+            placed.append(place(deployment))
+            where.append(index)
+        except SimulationError as problem:
+            answers[index] = Refused(str(problem))
+    if not placed:
+        return answers
+    loop = loop_of(placed, efficiencies)
+    steady = steady_state(loop, calibration)
+    for row, (index, one) in enumerate(zip(where, placed, strict=True)):
+        arranged, notes = one.arranged, one.arranged.assumptions + one.notes
+        if np.isnan(arranged.prefill_workers):
+            workers = float(np.ceil(steady.prefill_workers[row]))
+            arranged = replace(arranged, prefill_workers=workers)
+            notes += (f"prefill workers not given: {workers:g} taken, to keep up with decode",)
+        kept = one.cache_bytes * one.batch / one.arranged.decode.attention_dp
+        answers[index] = Estimate(
+            ttft_s=float(steady.ttft_s[row]),
+            tbt_s=float(steady.tbt_s[row]),
+            tokens_per_s=float(steady.tokens_per_s[row]),
+            decode_s=float(steady.decode_s[row]),
+            prompt_s=float(steady.prompt_s[row]),
+            batch=one.batch,
+            arranged=arranged,
+            memory_bytes=one.weight_bytes + kept,
+            weight_bytes=one.weight_bytes,
+            assumptions=notes,
+        )
+    return answers
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A deployment that fits, and how many sequences a decode worker of it can hold."""
+
+    deployment: Deployment
+    arranged: Arranged
+    batch: float
+    weight_bytes: float
+    cache_bytes: float  # of one sequence at its full length, on one GPU
+    notes: tuple[str, ...]
+
+
+def place(deployment: Deployment) -> Placed:
+    """Fit a deployment into memory; raises SimulationError where it does not."""
+    arranged = arrange(deployment)
+    weights, cache = footprint(replace(deployment.shape, encoder=None), arranged.decode, deployment)
+    gpu, ranks = deployment.gpu, arranged.decode.attention_dp
+    room = gpu.memory_bytes * MEMORY_SHARE - OVERHEAD_BYTES - weights
+    if room < cache:
+        room = gpu.memory_bytes * TIGHT_SHARE - OVERHEAD_BYTES - weights
+    if room < cache:
+        raise SimulationError(
+            f"{deployment.shape.name} does not fit on {arranged.decode.gpus} x {gpu.name}: each "
+            f"holds {weights / 1e9:.0f} GB of weights and needs {cache / 1e9:.1f} GB for one "
+            f"sequence, of {gpu.memory_bytes * TIGHT_SHARE / 1e9:.0f} GB; use more GPUs (tp) or a "
+            "smaller precision."
+        )
+    most = max(1.0, np.floor(room / cache)) * ranks  # a stage holds its part of every sequence
+    wanted = deployment.concurrency / arranged.decode_workers
+    notes: tuple[str, ...] = ()
+    if wanted > most:
+        notes = (
+            f"memory holds {most:.0f} of {wanted:.0f} sequences per decode worker at a time; the "
+            "rest wait",
+        )
+    batch = float(np.clip(wanted, min(1.0, deployment.concurrency), most))
+    return Placed(deployment, arranged, batch, weights, cache, notes)
+
+
+def footprint(shape: ModelShape, where: Arrangement, deployment: Deployment) -> tuple[float, float]:
+    """Bytes on one GPU: weights, and the cache of one sequence at its full length."""
+    length = round(deployment.isl + deployment.osl)
+    return gpu_weight_bytes(shape, where), gpu_kv_bytes(shape, length, where)
+
+
+def loop_of(placed: Sequence[Placed], efficiencies: Efficiencies) -> Loop:
+    """The arrays of ``closed_loop`` for deployments, each with one mean context."""
+    isl = np.array([p.deployment.isl for p in placed], np.float64)
+    osl = np.array([p.deployment.osl for p in placed], np.float64)
+    batch = np.array([p.batch for p in placed])
+    ranks = np.array([float(p.arranged.prefill.attention_dp) for p in placed])
+    none = np.zeros_like(isl)
+    decode = iteration(decodes=batch, decode_context=batch * (isl + osl / 2.0))
+    prefill = iteration(none, none, ranks * isl, ranks * isl * isl / 2.0)
+    return Loop(
+        engine=np.array([ENGINES.index(p.deployment.engine) for p in placed]),
+        split=np.array([p.deployment.prefill is not None for p in placed]),
+        isl=isl,
+        osl=osl,
+        users=np.array([p.deployment.concurrency for p in placed], np.float64),
+        batch=batch,
+        decode_workers=np.array([p.arranged.decode_workers for p in placed]),
+        prefill_workers=np.array([p.arranged.prefill_workers for p in placed]),
+        prefill_ranks=ranks,
+        decode_ranks=np.array([float(p.arranged.decode.attention_dp) for p in placed]),
+        decode=demands_of([p.arranged.decode for p in placed], placed, efficiencies, decode),
+        prefill=demands_of([p.arranged.prefill for p in placed], placed, efficiencies, prefill),
+    )
+
+
+def demands_of(
+    wheres: Sequence[Arrangement],
+    placed: Sequence[Placed],
+    efficiencies: Efficiencies,
+    it: Iteration,
+) -> dict[str, FloatArray]:
+    """Demands of row i's iteration on ``wheres[i]``, computed together where all else agrees."""
+    groups: dict[tuple[str, str, Arrangement], list[int]] = defaultdict(list)
+    for index, (where, one) in enumerate(zip(wheres, placed, strict=True)):
+        groups[one.deployment.shape.name, one.deployment.gpu.name, where].append(index)
+    out = {name: np.zeros(len(placed)) for name in DEMANDS}
+    for (_, _, where), rows in groups.items():
+        given = placed[rows[0]].deployment
+        graph = operator_graph(replace(given.shape, encoder=None), where)
+        part = Iteration(
+            it.decodes[rows],
+            it.decode_context[rows],
+            it.prefill_tokens[rows],
+            it.prefill_pairs[rows],
+            it.encoder_tokens[rows],
+            it.encoder_pairs[rows],
+        )
+        for name, values in demands(graph, given.gpu, efficiencies, part).items():
+            out[name][rows] = values
+    return out
+
+
+__all__ = ["Deployment", "Estimate", "GpuSpec", "Refused", "estimate", "estimate_rows"]

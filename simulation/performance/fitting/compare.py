@@ -1,0 +1,246 @@
+"""A profile against measured rows: predictions, errors, outliers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from simulation.performance.fitting.rows import BenchmarkRows
+from simulation.performance.profile import Check, Profile, check, iteration_s, measured_range
+
+FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
+
+PREFILL, TBT, SERVED_TBT, TTFT = "prefill time", "TBT", "TBT while serving", "TTFT of one request"
+SERVED_TTFT = "TTFT while serving"  # rests on a model of waiting besides the profile
+QUANTITIES = (PREFILL, TBT, SERVED_TBT, TTFT, SERVED_TTFT)
+ROBUST_Z = 3.5  # of the error's logarithm; Iglewicz and Hoaglin 1993
+FITTED = "the rows it was fitted to"
+UNSEEN = "left out of the fit"  # in what a check of rows that the fit had not seen says
+FEW = 5  # rows, below which a check says little
+EXPECTED = "no rows of its own: the spread expected of the modelled part, from measured kernels"
+INSIDE, OUTSIDE = "inside the measured range", "beyond the measured range"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Residuals:
+    """Measured beside predicted, one entry per comparison that a row allows (a row may give two).
+
+    ``size`` is what to plot over: prompt tokens of the iteration for prefill and TTFT, sequences
+    for TBT.
+    """
+
+    quantity: npt.NDArray[np.str_]
+    row: npt.NDArray[np.int64]  # index into the rows
+    size: FloatArray
+    measured_s: FloatArray
+    predicted_s: FloatArray
+    inside: BoolArray  # of what the profile was measured on
+
+    @property
+    def error(self) -> FloatArray:
+        """(predicted - measured) / measured."""
+        return self.predicted_s / self.measured_s - 1.0
+
+    @property
+    def outlier(self) -> BoolArray:
+        """Entries whose log error lies further from the median of its quantity than ``ROBUST_Z``
+        scaled median absolute deviations; none where more than half agree exactly."""
+        result = np.zeros(self.row.size, np.bool_)
+        for name in np.unique(self.quantity):
+            which = self.quantity == name
+            logs = np.log(np.maximum(self.predicted_s[which], 1e-12) / self.measured_s[which])
+            away = np.abs(logs - np.median(logs))
+            spread = 1.4826 * np.median(away)
+            result[which] = away > ROBUST_Z * spread if spread > 0 else False
+        return result
+
+    def of(self, quantity: str) -> Residuals:
+        """Those of one quantity."""
+        return self.take(self.quantity == quantity)
+
+    def take(self, which: npt.NDArray[np.generic]) -> Residuals:
+        """Those of a mask or of indices."""
+        return Residuals(*(getattr(self, name)[which] for name in self.__slots__))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Comparison:
+    """Errors by quantity and range, and every residual behind them."""
+
+    checks: tuple[Check, ...]
+    residuals: Residuals
+
+
+def prefill_seconds(profile: Profile, batch: FloatArray, isl: FloatArray) -> FloatArray:
+    """Seconds to prefill ``batch`` prompts of ``isl`` tokens with nothing else to do: as one
+    iteration where the profile was measured on that, else in chunks of ``max_batch_tokens``."""
+    tokens, none = batch * isl, np.zeros(batch.shape)
+    once = measured_range(profile, none, none, tokens, tokens * isl / 2)
+    once |= tokens <= profile.max_batch_tokens
+    chunk = np.minimum(tokens, float(profile.max_batch_tokens))
+    full, rest = np.divmod(tokens, chunk)
+    chunked = full * iteration_s(profile, none, none, chunk, chunk * isl / 2)
+    chunked += iteration_s(profile, none, none, rest, rest * isl / 2)
+    return np.where(once, iteration_s(profile, none, none, tokens, tokens * isl / 2), chunked)
+
+
+class Waiting(Protocol):
+    """How requests wait in a served deployment, see ``fit_sweep.Waiting``."""
+
+    def ttft_s(
+        self,
+        prompt_s: FloatArray,
+        tbt_s: FloatArray,
+        osl: FloatArray,
+        users: FloatArray,
+        held: FloatArray,
+    ) -> FloatArray: ...
+
+
+def compare_with(
+    profile: Profile, rows: BenchmarkRows, against: str, waiting: Waiting | None = None
+) -> Comparison:
+    """What ``profile`` says of each row that it can say something about; ``against`` names the rows
+    in the checks. Rows must be of the profile's arrangement.
+
+    A batch gives its prefill time and TBT. A served row gives its TBT, with the mean iteration of
+    the steady state: b sequences decode (``rows.decoding``) while b isl / osl prompt tokens are
+    prefilled; and its TTFT where nothing can queue, at a concurrency of one. Above it much of TTFT
+    is waiting: it is compared where ``waiting`` says how long that is, as a quantity of its own.
+    """
+    found = [_prefill(profile, rows), _tbt(profile, rows), _served(profile, rows)]
+    found.append(_ttft(profile, rows))
+    if waiting is not None:
+        found.append(_served_ttft(profile, rows, waiting))
+    residuals = joined(found)
+    return Comparison(checks_of(residuals, against), residuals)
+
+
+def joined(parts: Sequence[Residuals]) -> Residuals:
+    """Residuals of several comparisons in one."""
+    return Residuals(
+        *(np.concatenate([getattr(p, name) for p in parts]) for name in Residuals.__slots__)
+    )
+
+
+def checks_of(residuals: Residuals, against: str) -> tuple[Check, ...]:
+    """One check per quantity, apart for what lies inside and beyond the measured range."""
+    checks = []
+    for quantity in QUANTITIES:
+        for inside in (True, False):
+            which = (residuals.quantity == quantity) & (residuals.inside == inside)
+            if which.any():
+                where = f"{against}, {INSIDE if inside else OUTSIDE}"
+                pair = residuals.measured_s[which], residuals.predicted_s[which]
+                checks.append(check(quantity, where, *pair))
+    return tuple(checks)
+
+
+def telling_check(checks: Sequence[Check]) -> Check | None:
+    """The one check that a profile is judged by: of the quantity that it predicts worst, each on
+    rows that the fit had not seen and inside the measured range, where there are such checks.
+
+    Fewer than ``FEW`` such rows are not preferred to what else there is, of which the worst counts.
+    TTFT while serving is left out: most of it is waiting.
+    """
+    judged = [one for one in checks if one.quantity != SERVED_TTFT] or list(checks)
+    told = []
+    for quantity in dict.fromkeys(one.quantity for one in judged):
+        of = [one for one in judged if one.quantity == quantity]
+        for words in (UNSEEN, INSIDE):
+            preferred = [one for one in of if words in one.against]
+            of = preferred if sum(one.rows for one in preferred) >= FEW else of
+        told.append(max(of, key=lambda one: one.mape))
+    told = [one for one in told if INSIDE in one.against] or told
+    return max(told, key=lambda one: one.mape, default=None)
+
+
+def stated_check(checks: Sequence[Check], spread: float, modelled: bool) -> Check | None:
+    """The one error that a profile states: of ``telling_check``, unless nothing was checked, or
+    the profile is modelled or was checked on fewer than ``FEW`` rows and the ``spread`` expected of
+    what it stands on is larger; then that spread, as a check of no rows.
+
+    The spread is a standard deviation of the error's logarithm; the mean size of a normal one is
+    0.8 of it. All of it is stated as the mean: it is of kernels, and not all errors are theirs.
+    """
+    told = telling_check(checks)
+    unsure = told is None or ((modelled or told.rows < FEW) and spread > told.mape)
+    if spread and unsure:
+        return Check("iteration time", EXPECTED, 0, spread, spread, 2 * spread, 0.0)
+    return told
+
+
+def stated_error(profile: Profile) -> Check | None:
+    """``stated_check`` of a profile."""
+    spread = float(getattr(profile, "spread", None) or 0.0)
+    return stated_check(profile.checks, spread, profile.provenance.kind == "modelled")
+
+
+def _entries(
+    quantity: str, which: BoolArray, size: FloatArray, measured: FloatArray, predicted: FloatArray,
+    inside: BoolArray,
+) -> Residuals:  # fmt: skip
+    row = np.flatnonzero(which).astype(np.int64)
+    return Residuals(np.full(row.size, quantity), row, size, measured, predicted, inside)
+
+
+def _prefill(profile: Profile, rows: BenchmarkRows) -> Residuals:
+    which = np.isfinite(rows.prefill_s) & np.isfinite(rows.tokens) & rows.whole
+    part, none = rows.take(which), np.zeros(int(which.sum()))
+    predicted = prefill_seconds(profile, part.batch, part.isl)
+    inside = measured_range(profile, none, none, part.tokens, part.tokens * part.isl / 2)
+    return _entries(PREFILL, which, part.tokens, part.prefill_s, predicted, inside)
+
+
+def _tbt(profile: Profile, rows: BenchmarkRows) -> Residuals:
+    which = np.isfinite(rows.tbt_s) & np.isfinite(rows.batch) & rows.whole
+    part, none = rows.take(which), np.zeros(int(which.sum()))
+    # rows of the WVA's columns do not say their lengths; the linear profile does not ask for them
+    context = part.batch * np.nan_to_num(part.context)
+    predicted = iteration_s(profile, part.batch, context, none, none)
+    inside = measured_range(profile, part.batch, context, none, none)
+    return _entries(TBT, which, part.batch, part.tbt_s, predicted, inside)
+
+
+def _served(profile: Profile, rows: BenchmarkRows) -> Residuals:
+    which = np.isfinite(rows.tbt_s) & np.isfinite(rows.concurrency) & np.isnan(rows.batch)
+    which &= np.isfinite(rows.isl) & (rows.osl >= 1)
+    part = rows.take(which)
+    load = _steady(part, part.decoding)
+    predicted = iteration_s(profile, *load)
+    inside = measured_range(profile, *load)
+    return _entries(SERVED_TBT, which, load[0], part.tbt_s, predicted, inside)
+
+
+def _steady(rows: BenchmarkRows, b: FloatArray) -> tuple[FloatArray, ...]:
+    """The mean iteration of served rows that decode ``b`` sequences."""
+    tokens = b * rows.isl / rows.osl
+    return b, b * (rows.isl + rows.osl / 2), tokens, tokens * rows.isl / 2
+
+
+def _ttft(profile: Profile, rows: BenchmarkRows) -> Residuals:
+    which = np.isfinite(rows.ttft_s) & (rows.concurrency <= 1) & np.isfinite(rows.isl)
+    part, none = rows.take(which), np.zeros(int(which.sum()))
+    predicted = prefill_seconds(profile, none + 1, part.isl)
+    inside = measured_range(profile, none, none, part.isl, part.isl**2 / 2)
+    return _entries(TTFT, which, part.isl, part.ttft_s, predicted, inside)
+
+
+def _served_ttft(profile: Profile, rows: BenchmarkRows, waiting: Waiting) -> Residuals:
+    which = np.isfinite(rows.ttft_s) & (rows.concurrency > 1) & np.isnan(rows.batch)
+    which &= np.isfinite(rows.isl) & (rows.osl >= 1)
+    part = rows.take(which)
+    room = max(profile.kv_capacity_tokens, 1) / (part.isl + part.osl)
+    held = np.minimum(part.concurrency, np.clip(np.floor(room), 1, profile.max_batch))
+    b = np.minimum(held, np.where(np.isfinite(part.decoding), part.decoding, np.inf))
+    prompt = prefill_seconds(profile, np.ones(b.size), part.isl)
+    load = _steady(part, b)
+    tbt = iteration_s(profile, *load)
+    predicted = waiting.ttft_s(prompt, tbt, part.osl, part.concurrency, held)
+    inside = measured_range(profile, *load)
+    return _entries(SERVED_TTFT, which, part.concurrency, part.ttft_s, predicted, inside)

@@ -1,0 +1,186 @@
+"""Least squares for the linear profile (methods.md C1), with what the rows leave open.
+
+A batch gives TBT = alpha + beta b and a prefill gamma + delta p for p tokens in the iteration. A
+served deployment gives both at once: in steady state every iteration decodes b sequences and
+prefills b isl / osl tokens, so TBT = alpha + beta b + delta b isl / osl, and gamma stays unseen.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.optimize import nnls
+from scipy.stats import t as student
+
+from simulation.errors import SimulationError
+from simulation.performance.fitting.rows import BenchmarkRows
+
+FloatArray = npt.NDArray[np.float64]
+
+CONFIDENCE = 0.95
+CONTEXT = 4096.0  # tokens of prompt and of output in the fits of TBT; C1 has no context term
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A fitted number and its 95% confidence interval."""
+
+    name: str
+    value: float
+    low: float
+    high: float
+    unit: str
+
+
+@dataclass(frozen=True, slots=True)
+class LinearFit:
+    """Parameters in seconds, the largest sizes they were fitted on, and sentences on what was
+    assumed; ``alpha, beta, gamma, delta`` in this order. ``tied``: to a modelled profile."""
+
+    parameters: tuple[Parameter, Parameter, Parameter, Parameter]
+    decodes: float
+    prefill_tokens: float
+    notes: tuple[str, ...] = ()
+    tied: bool = False
+
+    @property
+    def seconds(self) -> tuple[float, float, float, float]:
+        a, b, c, d = (p.value for p in self.parameters)
+        return a, b, c, d
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Line:
+    """Coefficients that are not negative, and their intervals."""
+
+    values: FloatArray
+    low: FloatArray
+    high: FloatArray
+
+
+def least_squares(design: FloatArray, seconds: FloatArray, groups: FloatArray) -> Line:
+    """Non-negative least squares; ``design`` of shape ``[rows, terms]``.
+
+    The intervals come from leaving out one group at a time, ``groups`` of shape ``[rows,
+    anything]``: repeats of one configuration say less about a slope than as many configurations
+    (the jackknife over clusters, CR3; Cameron and Miller 2015, with t of groups - 1 degrees of
+    freedom). NaN with fewer than two groups more than terms, or where one group carries a term.
+    """
+    scale = np.linalg.norm(design, axis=0)
+    if (scale == 0).any() or np.linalg.matrix_rank(design / scale) < design.shape[1]:
+        raise SimulationError(
+            "The rows do not differ enough in batch size or tokens to fit a slope; measure at "
+            "least two sizes of each."
+        )
+    values = nnls(design / scale, seconds)[0] / scale
+    _, group = np.unique(groups, axis=0, return_inverse=True)
+    group = group.ravel()
+    k, count = design.shape[1], int(group.max()) + 1
+    if count < k + 2:
+        nothing = np.full(k, np.nan)
+        return Line(values, nothing, nothing)
+    # sums per group, and the fit without each of them
+    squares = np.zeros((count, k, k))
+    products = np.zeros((count, k))
+    np.add.at(squares, group, design[:, :, None] * design[:, None, :])
+    np.add.at(products, group, design * seconds[:, None])
+    without = squares.sum(axis=0) - squares
+    if (np.linalg.matrix_rank(without / np.outer(scale, scale)) < k).any():
+        nothing = np.full(k, np.nan)  # one group carries a term alone
+        return Line(values, nothing, nothing)
+    left = np.linalg.solve(without, (products.sum(axis=0) - products)[:, :, None])[:, :, 0]
+    whole = np.linalg.solve(squares.sum(axis=0), products.sum(axis=0))
+    deviation = np.sqrt((count - 1) / count * ((left - whole) ** 2).sum(axis=0))
+    reach = student.ppf(0.5 + CONFIDENCE / 2, count - 1) * deviation
+    return Line(values, np.maximum(values - reach, 0.0), values + reach)
+
+
+def configurations(rows: BenchmarkRows) -> FloatArray:
+    """What repeats of one measurement share, shape ``[rows, 4]``."""
+    columns = (rows.batch, rows.isl, rows.osl, rows.concurrency)
+    return np.nan_to_num(np.column_stack(columns), nan=-1.0)
+
+
+def linear_fit(rows: BenchmarkRows, max_batch_tokens: float) -> LinearFit:
+    """C1 on the rows of one arrangement: TBT of prompts and outputs up to ``CONTEXT`` tokens,
+    prefill up to ``max_batch_tokens``, since longer prompts run in chunks."""
+    rows = rows.take(rows.whole)
+    lengths = np.fmax(rows.isl, rows.osl)
+    near = ~(lengths > CONTEXT)
+    decode = rows.take(np.isfinite(rows.tbt_s) & np.isfinite(rows.batch) & near)
+    prefill_s = np.where(
+        np.isfinite(rows.prefill_s), rows.prefill_s,
+        np.where(rows.concurrency <= 1, rows.ttft_s, np.nan),
+    )  # fmt: skip
+    tokens = np.where(np.isfinite(rows.tokens), rows.tokens, rows.isl)
+    first = np.isfinite(prefill_s) & (tokens <= max_batch_tokens)
+    served = served_rows(rows)
+    if not decode.rows:
+        if not served.rows:
+            raise SimulationError(
+                "A linear profile needs rows with the time between tokens and a batch or a "
+                "concurrency; there are none."
+            )
+        return _from_served(served)
+    ones = np.ones(decode.rows)
+    tbt = least_squares(np.column_stack([ones, decode.batch]), decode.tbt_s, configurations(decode))
+    if not first.any():
+        raise SimulationError(
+            "A linear profile needs prefill times of batches or prompts up to "
+            f"{max_batch_tokens:,.0f} tokens, or TTFT at a concurrency of one; there are none."
+        )
+    line = least_squares(
+        np.column_stack([np.ones(int(first.sum())), tokens[first]]),
+        prefill_s[first],
+        configurations(rows)[first],
+    )
+    return LinearFit(
+        (*_parameters(tbt, ("alpha", "beta")), *_parameters(line, ("gamma", "delta"))),
+        decodes=float(decode.batch.max()),
+        prefill_tokens=float(tokens[first].max()),
+    )
+
+
+def served_rows(rows: BenchmarkRows) -> BenchmarkRows:
+    """Rows of served deployments with all that the fit of their TBT asks for; of prompts and
+    outputs up to ``CONTEXT`` tokens where there are such."""
+    found = rows.take(
+        np.isfinite(rows.tbt_s) & np.isfinite(rows.concurrency) & np.isnan(rows.batch)
+        & np.isfinite(rows.isl) & (rows.osl >= 1)
+    )  # fmt: skip
+    near = np.fmax(found.isl, found.osl) <= CONTEXT
+    return found.take(near) if near.any() else found
+
+
+UNITS = {"alpha": "s", "beta": "s per sequence", "gamma": "s", "delta": "s per token"}
+
+
+def _parameters(line: Line, names: tuple[str, str]) -> tuple[Parameter, Parameter]:
+    first, second = (
+        Parameter(name, float(v), float(low), float(high), UNITS[name])
+        for name, v, low, high in zip(names, line.values, line.low, line.high, strict=True)
+    )
+    return first, second
+
+
+def _from_served(rows: BenchmarkRows) -> LinearFit:
+    b = rows.decoding
+    tokens = b * rows.isl / rows.osl
+    design = np.column_stack([np.ones(rows.rows), b, tokens])
+    line = least_squares(design, rows.tbt_s, configurations(rows))
+    alpha, beta, delta = (
+        Parameter(name, float(v), float(low), float(high), UNITS[name])
+        for name, v, low, high in zip(
+            ("alpha", "beta", "delta"), line.values, line.low, line.high, strict=True
+        )
+    )
+    gamma = Parameter("gamma", alpha.value, alpha.low, alpha.high, "s")
+    note = (
+        "Fitted to the TBT of served deployments, whose iterations decode and prefill; a prefill "
+        "alone was not seen, so gamma was taken equal to alpha."
+    )
+    return LinearFit(
+        (alpha, beta, gamma, delta), float(b.max()), float(tokens.max()), notes=(note,)
+    )

@@ -1,0 +1,207 @@
+"""What a deployment served at one prompt and output length over a range of load can tell.
+
+Such a sweep is what vLLM's and GuideLLM's benchmarks are run for most. Every iteration decodes b
+sequences and prefills b isl / osl tokens, in one proportion, so that TBT = alpha + s b has the
+slope s = beta + delta isl / osl, and nothing in it tells beta from delta. TTFT at the lowest load
+says how long one prompt takes, and nothing in it tells gamma from delta. What is missing is tied to
+a modelled profile of the same model and GPU: gamma and delta keep its proportion (one factor, by
+TTFT where hardly anything waits, else by the time between tokens as a whole), and beta is what that
+delta leaves of the slope.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.optimize import nnls
+from scipy.stats import norm
+
+from simulation.performance.fitting.compare import SERVED_TBT, compare_with
+from simulation.performance.fitting.fit_linear import (
+    CONFIDENCE,
+    UNITS,
+    LinearFit,
+    Parameter,
+    configurations,
+    least_squares,
+    served_rows,
+)
+from simulation.performance.fitting.rows import BenchmarkRows
+from simulation.performance.profile import Profile, iteration_s
+
+FloatArray = npt.NDArray[np.float64]
+
+APART = 1.25  # between the largest and least isl / osl, below which beta and delta are one slope
+LIGHT = 2.0  # requests in flight, above which TTFT says too much of how requests wait
+NEAR = 1.05  # times the lowest load: repeats of it
+SIZES = np.geomspace(64.0, 1.0, 24)  # of an iteration's token budget, where a prompt's line is read
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """How requests wait in a served deployment, from ``calibration.Calibration``: seconds from
+    arrival to the first iteration, and the share of the others whose prompts come first."""
+
+    start_s: float
+    order: float
+
+    def ttft_s(
+        self,
+        prompt_s: FloatArray,
+        tbt_s: FloatArray,
+        osl: FloatArray,
+        users: FloatArray,
+        held: FloatArray,
+    ) -> FloatArray:
+        """TTFT as in ``closed_loop``: the start, the iteration under way, one's own prompt and
+        those of a share of the others; ``held`` of the ``users`` have a place in the batch, the
+        rest wait for one by Little's law."""
+        ttft = self.before_s(tbt_s, held) + prompt_s * self.prompts(held)
+        wait: FloatArray = (ttft + (osl - 1.0) * tbt_s) * (users / held - 1.0)
+        return ttft + wait
+
+    def before_s(self, tbt_s: FloatArray, users: FloatArray) -> FloatArray:
+        """Seconds before the first prompt: none where one is alone, which TTFT under load jumps
+        from; between one and two in flight, as often as there is another."""
+        before: FloatArray = (self.start_s + tbt_s) * np.clip(users - 1.0, 0.0, 1.0)
+        return before
+
+    def prompts(self, users: FloatArray) -> FloatArray:
+        """How many prompts are computed up to one's first token, its own among them."""
+        count: FloatArray = 1.0 + self.order * (np.maximum(users, 1.0) - 1.0)
+        return count
+
+
+def is_sweep(rows: BenchmarkRows) -> bool:
+    """Whether a linear fit has served rows alone, all with nearly the same isl / osl."""
+    if (np.isfinite(rows.tbt_s) & np.isfinite(rows.batch)).any():
+        return False
+    served = served_rows(rows)
+    if not served.rows:
+        return False
+    ratio = served.isl / served.osl
+    return bool(ratio.max() < APART * ratio.min())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prompt:
+    """Seconds of one prompt alone, from TTFT at the lowest load; arrays over those rows.
+
+    ``high`` is TTFT itself, ``seconds`` without what the closed loop takes for waiting.
+    """
+
+    isl: FloatArray
+    seconds: FloatArray
+    high: FloatArray
+    load: float  # requests in flight
+    rows: npt.NDArray[np.int64]  # of the benchmark rows
+
+
+def prompt_alone(rows: BenchmarkRows, waiting: Waiting | None) -> Prompt | None:
+    """None where no served row says its TTFT at a load up to ``LIGHT``. With at most one request in
+    flight nothing waits; above, at most half of TTFT is taken for waiting, since only a model of it
+    says how much."""
+    known = np.isfinite(rows.ttft_s) & np.isfinite(rows.concurrency) & np.isfinite(rows.isl)
+    if not known.any():
+        return None
+    load = float(rows.concurrency[known].min())
+    if load > LIGHT:
+        return None
+    lowest = np.flatnonzero(known & (rows.concurrency <= max(NEAR * load, 1.0)))
+    part = rows.take(lowest)
+    ttft = part.ttft_s
+    seconds = ttft
+    if load > 1 and waiting is not None:
+        before = waiting.before_s(np.nan_to_num(part.tbt_s), part.concurrency)
+        seconds = np.maximum((ttft - before) / waiting.prompts(part.concurrency), ttft / 2)
+    return Prompt(part.isl, seconds, ttft, load, lowest)
+
+
+def prefill_line(base: Profile, budget: float) -> tuple[float, float]:
+    """gamma and delta in seconds of a profile's prefill iterations up to ``budget`` tokens, by the
+    least relative errors."""
+    tokens = budget / SIZES
+    none = np.zeros(tokens.shape)
+    seconds = iteration_s(base, none, none, tokens, tokens * tokens / 2)
+    gamma, delta = nnls(np.column_stack([1 / seconds, tokens / seconds]), np.ones(tokens.size))[0]
+    return float(gamma), float(delta)
+
+
+def sweep_fit(
+    rows: BenchmarkRows, base: Profile, budget: float, waiting: Waiting | None = None
+) -> LinearFit:
+    """C1 on a sweep (``is_sweep``) of one arrangement, tied to ``base``, a profile of the same.
+
+    Intervals: those of alpha and of the slope by the jackknife; of the prompt's time between what
+    the closed loop leaves of TTFT and TTFT itself, widened by the spread of ``base``.
+    """
+    served = served_rows(rows)
+    prompt = prompt_alone(rows, waiting)
+    batch = served.decoding
+    line = least_squares(
+        np.column_stack([np.ones(served.rows), batch]), served.tbt_s, configurations(served)
+    )
+    alpha, slope = line.values.tolist()
+    ratio = float(np.median(served.isl / served.osl))
+
+    gamma, delta = prefill_line(base, budget)
+    isl = float(np.median(served.isl if prompt is None else prompt.isl))
+    chunks = float(np.ceil(isl / budget))
+    if prompt is None:
+        found = compare_with(base, served, "").residuals.of(SERVED_TBT)
+        least = most = found.measured_s / found.predicted_s
+        what = f"No row has TTFT at up to {LIGHT:g} in flight: the time between tokens"
+    else:
+        modelled = np.ceil(prompt.isl / budget) * gamma + prompt.isl * delta
+        least, most = prompt.seconds / modelled, prompt.high / modelled
+        what = f"TTFT at {prompt.load:,.3g} in flight"
+    factor = float(np.median(least))
+    z = norm.ppf(0.5 + CONFIDENCE / 2)
+    spread = float(np.exp(z * (getattr(base, "spread", None) or 0.0)))
+    low, high = float(least.min()) / spread, float(most.max()) * spread
+    alone = factor * (chunks * gamma + isl * delta)
+
+    notes = [
+        "The rows have one proportion of isl to osl, in which the time between tokens cannot tell "
+        f"decodes (β) from the prompts among them (δ). {what} "
+        f"(measured) decides them together with a {base.kind} profile of {base.model} on "
+        f"{base.tp} x {base.gpu} (modelled): γ and δ are its own, times {factor:.2f}."
+    ]
+    if prompt is not None and prompt.load > 1:
+        share = float(np.median(1 - prompt.seconds / prompt.high))
+        notes.append(
+            f"No row has a single request in flight: {share:.0%} of TTFT at the lowest load was "
+            "taken for waiting, by the closed loop of estimates (modelled)."
+        )
+    first, tokens = factor * gamma, factor * delta
+    if first > alpha:  # an iteration of both would take more than was measured
+        first, tokens = alpha, (alone - chunks * alpha) / isl
+        notes.append(
+            f"γ is that of an iteration among decodes, {alpha * 1e3:.3g} ms, and not the "
+            f"{factor * gamma * 1e3:.3g} ms of that profile; the rest of a prompt's time is in δ."
+        )
+    whole = slope / ratio  # all of the slope
+    if tokens > whole:
+        first = min((alone - whole * isl) / chunks, alpha)
+        over = alone - chunks * first - whole * isl
+        notes.append(
+            f"δ is {whole * 1e3:.3g} ms per token, all that the time between tokens grows by, and "
+            f"not the {tokens * 1e3:.3g} ms of that profile"
+            + (f"; {over * 1e3:.3g} ms of a prompt are in no iteration and left out." if over > 0
+               else ".")
+        )  # fmt: skip
+        tokens = whole
+    beta = max(slope - tokens * ratio, 0.0)
+    ends = float(line.low[1]) - high * delta * ratio, float(line.high[1]) - low * delta * ratio
+    parameters = (
+        Parameter("alpha", alpha, float(line.low[0]), float(line.high[0]), UNITS["alpha"]),
+        Parameter("beta", beta, max(ends[0], 0.0), max(ends[1], beta), UNITS["beta"]),
+        Parameter("gamma", first, min(low * gamma, first), max(high * gamma, first),
+                  UNITS["gamma"]),
+        Parameter("delta", tokens, min(low * delta, tokens), max(high * delta, tokens),
+                  UNITS["delta"]),
+    )  # fmt: skip
+    largest = max(float((batch * served.isl / served.osl).max()), min(isl, budget))
+    return LinearFit(parameters, float(batch.max()), largest, notes=tuple(notes), tied=True)

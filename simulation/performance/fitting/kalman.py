@@ -1,0 +1,168 @@
+"""Online tuning of a linear profile from what a running service shows (methods.md C1).
+
+An extended Kalman filter (the WVA's tuner uses one too) on the logarithms of alpha, beta, gamma and
+delta, so that no parameter can leave the positive numbers and errors are relative:
+
+    state        x = (ln alpha, ln beta, ln gamma, ln delta)
+    process      x(t + dt) = x(t) + w,  w ~ N(0, drift^2 dt): a random walk
+    observation  z = h(x) + v,  v ~ N(0, (noise h(x))^2)
+                 h = max(alpha if b > 0, gamma if p > 0) + beta b + delta p
+
+An observation is the mean time of iterations that decoded ``b`` sequences and prefilled ``p``
+tokens: TBT of pure decodes has p = 0, a prefill alone b = 0, and under steady load b requests in
+flight with lengths isl and osl have p = b isl / osl. An observation further off than ``gate``
+standard deviations of what the filter expects is left out; after ``patience`` of them in a row the
+service is taken to have changed, and the filter opens up instead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from simulation.errors import SimulationError
+from simulation.performance.fitting.fit_linear import UNITS, Parameter
+from simulation.performance.linear import LinearProfile
+
+FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
+
+NAMES = ("alpha", "beta", "gamma", "delta")
+UNKNOWN = 3.0  # standard deviation of a logarithm: a factor of 20 either way
+Z95 = 1.959964  # standard deviations of a two-sided 95% interval
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """Assumptions of the filter, all relative to the parameters' or the observation's size."""
+
+    prior: float = 0.3  # standard deviation of the profile that it starts from
+    drift: float = 0.02  # standard deviation that a parameter gathers in an hour
+    noise: float = 0.05  # standard deviation of an observation
+    gate: float = 4.0  # standard deviations of an innovation
+    patience: int = 5  # observations in a row beyond the gate that mean a change
+    opening: float = 4.0  # then the standard deviations grow by this factor
+
+    def __post_init__(self) -> None:
+        for name in ("prior", "noise", "gate", "opening"):
+            if not getattr(self, name) > 0:
+                raise SimulationError(f"Tuning: {name} must be above 0.")
+        if not self.drift >= 0 or self.patience < 1:
+            raise SimulationError("Tuning: drift must be at least 0 and patience at least 1.")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Observations:
+    """Mean iteration times in order of time; arrays of shape ``[observations]``."""
+
+    at_s: FloatArray  # when, non-decreasing
+    decodes: FloatArray
+    prefill_tokens: FloatArray
+    seconds: FloatArray
+
+    def __post_init__(self) -> None:
+        arrays = [getattr(self, name) for name in self.__slots__]
+        if len({a.shape for a in arrays}) != 1 or arrays[0].ndim != 1:
+            raise SimulationError("Observations: the four arrays must have one length.")
+        if not all(np.isfinite(a).all() for a in arrays):
+            raise SimulationError("Observations: every value must be a finite number.")
+        if (np.diff(self.at_s) < 0).any():
+            raise SimulationError("Observations: times must not go back; sort them.")
+        if (self.seconds <= 0).any() or (self.decodes + self.prefill_tokens <= 0).any():
+            raise SimulationError(
+                "Observations: seconds, and decodes or prefill_tokens, must be above 0."
+            )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tuned:
+    """The profile after the last observation, and how it came about.
+
+    ``covariance`` ``[4, 4]`` is of the logarithms of alpha, beta, gamma, delta; ``history``
+    ``[observations, 4]`` holds the parameters after each observation; ``innovation`` is measured
+    over expected - 1 before it was used; ``used`` is False for those beyond the gate.
+    """
+
+    profile: LinearProfile
+    parameters: tuple[Parameter, ...]
+    covariance: FloatArray
+    history: FloatArray
+    innovation: FloatArray
+    used: BoolArray
+
+
+def tune(
+    profile: LinearProfile,
+    observations: Observations,
+    tuning: Tuning | None = None,
+    covariance: FloatArray | None = None,
+) -> Tuned:
+    """``profile`` after the observations. ``covariance`` continues an earlier ``Tuned``; without it
+    the profile is trusted as ``tuning.prior`` says. Its limits, provenance and checks are kept."""
+    tuning = tuning or Tuning()
+    start = np.array([profile.alpha_s, profile.beta_s, profile.gamma_s, profile.delta_s])
+    if (start <= 0).any():
+        zero = ", ".join(n for n, v in zip(NAMES, start, strict=True) if v <= 0)
+        raise SimulationError(
+            f"The profile of {profile.model} on {profile.gpu} cannot be tuned from {zero} = 0; "
+            "start from a small positive value."
+        )
+    x = np.log(start)
+    spread = np.eye(4) * tuning.prior**2 if covariance is None else covariance.copy()
+    count = observations.seconds.size
+    history, innovation = np.empty((count, 4)), np.empty(count)
+    used = np.zeros(count, np.bool_)
+    waited = np.diff(observations.at_s, prepend=observations.at_s[:1]) / 3600
+    missed = 0
+    for i in range(count):
+        b, p = observations.decodes[i], observations.prefill_tokens[i]
+        spread = _bounded(spread + np.eye(4) * tuning.drift**2 * waited[i])
+        expected, slope = _expected(np.exp(x), b, p)
+        off = observations.seconds[i] - expected
+        innovation[i] = off / expected
+        noise = (tuning.noise * expected) ** 2
+        variance = slope @ spread @ slope + noise
+        if off**2 > tuning.gate**2 * variance:
+            missed += 1
+            if missed < tuning.patience:
+                history[i] = np.exp(x)
+                continue
+            spread = _bounded(spread * tuning.opening**2)
+            variance = slope @ spread @ slope + noise
+        missed, used[i] = 0, True
+        gain = spread @ slope / variance
+        # no step beyond a factor e: the slope says nothing about what lies further away
+        x = x + np.clip(gain * off, -1.0, 1.0)
+        keep = np.eye(4) - np.outer(gain, slope)
+        spread = keep @ spread @ keep.T + np.outer(gain, gain) * noise  # Joseph: stays symmetric
+        history[i] = np.exp(x)
+    values, reach = np.exp(x), np.exp(Z95 * np.sqrt(np.diag(spread)))
+    alpha, beta, gamma, delta = values.tolist()
+    return Tuned(
+        replace(profile, alpha_s=alpha, beta_s=beta, gamma_s=gamma, delta_s=delta),
+        tuple(
+            Parameter(name, float(v), float(v / r), float(v * r), UNITS[name])
+            for name, v, r in zip(NAMES, values, reach, strict=True)
+        ),
+        spread,
+        history,
+        innovation,
+        used,
+    )
+
+
+def _bounded(spread: FloatArray) -> FloatArray:
+    """No standard deviation above ``UNKNOWN``: what is not seen for long is unknown, not more."""
+    shrink = np.minimum(1.0, UNKNOWN / np.sqrt(np.diag(spread)))
+    return np.asarray(spread * np.outer(shrink, shrink), np.float64)
+
+
+def _expected(parameters: FloatArray, b: float, p: float) -> tuple[float, FloatArray]:
+    """Seconds of an iteration, and their slope in the logarithms of the parameters."""
+    alpha, beta, gamma, delta = parameters
+    by_gamma = p > 0 and (b <= 0 or gamma > alpha)
+    base = gamma if by_gamma else alpha
+    slope = np.array([0.0 if by_gamma else alpha, beta * b, gamma if by_gamma else 0.0, delta * p])
+    return float(base + beta * b + delta * p), slope

@@ -1,0 +1,370 @@
+"""Tables of measured kernels of one GPU type, and how they are read between the measured points.
+
+Everything is interpolated in logarithms (a power law between neighbours), made monotone first, and
+never silently beyond the grid: past the last point time grows in proportion to the size, and
+``inside`` is false there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from simulation.performance.collectives import CollectiveTable, Line, line, monotone
+from simulation.performance.work import (
+    Attention,
+    Collective,
+    Elementwise,
+    Experts,
+    Gemm,
+    Iteration,
+    Operator,
+)
+
+FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
+# A product that much wider than any measured (an output head of 128,000 words) still counts as
+# measured: it is as many measured ones side by side.
+WIDER = 4
+Reading = tuple[FloatArray, BoolArray]  # seconds, and whether inside the measured grid
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KernelRows:
+    """Measured calls of one operator on one GPU: columns of shape ``[rows]``.
+
+    ``op`` and the names of ``columns`` are those of ``planner.ingest.kernel_files.own``. Rows of
+    one call by another implementation, between which an engine chooses, are a KernelRows of their own.
+    """
+
+    op: str
+    precision: str
+    columns: Mapping[str, FloatArray]
+    seconds: FloatArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Surface:
+    """Seconds over two ascending sizes, ``seconds[n, m]``; ``measured`` marks what was filled in.
+
+    A point missing between two others is read from them. A missing corner (large batch and long
+    context do not fit together) is the next smaller batch's time in proportion to the batch.
+    """
+
+    x: FloatArray
+    y: FloatArray
+    seconds: FloatArray
+    measured: BoolArray
+
+    def at(self, x: FloatArray, y: FloatArray) -> Reading:
+        i, u = _place(self.x, x)
+        j, v = _place(self.y, y)
+        logs = np.log(self.seconds)
+        i1, j1 = np.minimum(i + 1, self.x.size - 1), np.minimum(j + 1, self.y.size - 1)
+        low = logs[i, j] * (1 - v) + logs[i, j1] * v
+        high = logs[i1, j] * (1 - v) + logs[i1, j1] * v
+        seconds = np.exp(low * (1 - u) + high * u)
+        seconds = seconds * np.maximum(x / self.x[-1], 1.0) * np.maximum(y / self.y[-1], 1.0)
+        inside = (x >= self.x[0]) & (x <= self.x[-1]) & (y >= self.y[0]) & (y <= self.y[-1])
+        # A corner that takes no part (on a knot) need not have been measured.
+        for a, b, weight in (
+            (i, j, (1 - u) * (1 - v)),
+            (i, j1, (1 - u) * v),
+            (i1, j, u * (1 - v)),
+            (i1, j1, u * v),
+        ):
+            inside &= self.measured[a, b] | (weight < 1e-9)
+        return seconds, inside
+
+
+def _place(knots: FloatArray, at: FloatArray) -> tuple[npt.NDArray[np.intp], FloatArray]:
+    """Segment and position in it, in logarithms, clipped to the knots."""
+    if knots.size == 1:
+        return np.zeros(at.shape, np.intp), np.zeros(at.shape)
+    clipped = np.clip(at, knots[0], knots[-1])
+    i = np.clip(np.searchsorted(knots, clipped, side="right") - 1, 0, knots.size - 2)
+    logs = np.log(knots)
+    return i, (np.log(clipped) - logs[i]) / (logs[i + 1] - logs[i])
+
+
+def surface(x: FloatArray, y: FloatArray, seconds: FloatArray) -> Surface:
+    """The monotone surface through points in any order; of repeated points the last counts."""
+    xs, i = np.unique(x, return_inverse=True)
+    ys, j = np.unique(y, return_inverse=True)
+    table = np.full((xs.size, ys.size), np.nan)
+    table[i, j] = seconds
+    table = _between(_between(table, ys).T, xs).T
+    measured = np.isfinite(table)
+    for row in range(table.shape[0]):
+        missing = ~np.isfinite(table[row])
+        if row and missing.any():
+            table[row, missing] = table[row - 1, missing] * xs[row] / xs[row - 1]
+    for column in range(table.shape[1]):  # the first rows: in proportion to y
+        missing = ~np.isfinite(table[:, column])
+        if column and missing.any():
+            table[missing, column] = table[missing, column - 1] * ys[column] / ys[column - 1]
+    table = np.where(np.isfinite(table), table, np.nanmin(table))
+    return Surface(xs, ys, monotone(table), measured)
+
+
+def _between(table: FloatArray, knots: FloatArray) -> FloatArray:
+    """Missing values of each row that lie between two measured ones, from these."""
+    result = table.copy()
+    for row in result:
+        known = np.flatnonzero(np.isfinite(row))
+        if 1 < known.size < row.size:
+            inner = slice(known[0], known[-1] + 1)
+            logs = np.interp(np.log(knots[inner]), np.log(knots[known]), np.log(row[known]))
+            row[inner] = np.exp(logs)
+    return result
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GemmTable:
+    """Lines over rows m by (n, k). Other n and k are read between four measured neighbours."""
+
+    lines: Mapping[tuple[int, int], Line]
+    ns: FloatArray
+    ks: FloatArray
+
+    def at(self, m: FloatArray, n: int, k: int) -> Reading | None:
+        """Seconds of m x k times k x n; None if no neighbours were measured."""
+        exact = self.lines.get((n, k))
+        if exact is not None:
+            return exact.at(m), exact.inside(m)
+        (n0, n1), (k0, k1) = _around(self.ns, n), _around(self.ks, k)
+        corners = [self.lines.get((int(a), int(b))) for a in (n0, n1) for b in (k0, k1)]
+        if any(corner is None for corner in corners):
+            return None
+        values = [np.log(corner.at(m)) for corner in corners if corner is not None]
+        u, v = _share(n0, n1, n), _share(k0, k1, k)
+        low = values[0] * (1 - v) + values[1] * v
+        high = values[2] * (1 - v) + values[3] * v
+        beyond = max(n / n1, 1.0) * max(k / k1, 1.0)
+        inside = n0 <= n <= WIDER * n1 and k0 <= k <= k1
+        seconds = np.exp(low * (1 - u) + high * u) * beyond
+        return seconds, np.all([c.inside(m) for c in corners if c], axis=0) & inside
+
+
+def _heads(tables: Mapping[AttentionKey, Surface], operator: Attention) -> list[AttentionKey]:
+    """The measured attention of these dimensions, or the two with fewer and more query heads."""
+    fixed = (operator.kv_cache, operator.qk_dim)
+    known = sorted(k for k in tables if k[:2] == fixed and k[3] == operator.kv_heads)
+    below = [k for k in known if k[2] <= operator.heads]
+    above = [k for k in known if k[2] >= operator.heads]
+    return [below[-1], above[0]] if below and above else []
+
+
+def _around(knots: FloatArray, at: float) -> tuple[float, float]:
+    above = int(np.searchsorted(knots, at))
+    return float(knots[max(above - 1, 0)]), float(knots[min(above, knots.size - 1)])
+
+
+def _share(low: float, high: float, at: float) -> float:
+    if low == high:
+        return 0.0
+    return float(np.clip(np.log(at / low) / np.log(high / low), 0.0, 1.0))
+
+
+AttentionKey = tuple[str, int, int, int]  # precision of the KV cache, head dim, heads, kv heads
+ExpertsKey = tuple[str, int, int, int, int, int, int]  # precision, shape, top k, tp, ep
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Kernels:
+    """All measured kernels of one GPU type."""
+
+    gpu: str
+    source: str
+    gemm: Mapping[str, GemmTable] = field(default_factory=dict)
+    prefill: Mapping[AttentionKey, Surface] = field(default_factory=dict)  # sequences, tokens each
+    decode: Mapping[AttentionKey, Surface] = field(default_factory=dict)  # sequences, context
+    beside: Mapping[AttentionKey, Surface] = field(default_factory=dict)  # decode, among prompts
+    experts: Mapping[ExpertsKey, Line] = field(default_factory=dict)
+    elementwise: Mapping[tuple[int, int], Line] = field(default_factory=dict)  # read, written
+    collectives: CollectiveTable = field(default_factory=CollectiveTable)
+
+    def read(self, operator: Operator, it: Iteration) -> Reading | None:
+        """Seconds of one call and whether they were measured there; None: not measured at all."""
+        found = self._read(operator, it)
+        if found is None:
+            return None
+        busy = operator.rows(it) > 0
+        return np.where(busy, found[0], 0.0), found[1] | ~busy
+
+    def among_prompts(self) -> Kernels | None:
+        """The same where every call of attention also computes prompts; None: not measured."""
+        return replace(self, decode={**self.decode, **self.beside}) if self.beside else None
+
+    def _read(self, operator: Operator, it: Iteration) -> Reading | None:
+        rows = np.asarray(operator.rows(it))
+        if isinstance(operator, Gemm):
+            return self._gemm(operator, rows)
+        if isinstance(operator, Attention):
+            return self._attention(operator, rows, operator.keys(it))
+        if isinstance(operator, Collective):
+            message = np.asarray(operator.work(it).message_bytes)
+            return self.collectives.at(operator.kind, operator.gpus, message)
+        if isinstance(operator, Experts):
+            line = self._experts(operator)
+            return None if line is None else (line.at(rows), line.inside(rows))
+        if isinstance(operator, Elementwise):
+            found = self.elementwise.get((operator.read, operator.written))
+            return None if found is None else (found.at(rows), found.inside(rows))
+        return None
+
+    def _gemm(self, operator: Gemm, rows: FloatArray) -> Reading | None:
+        table = self.gemm.get(operator.precision)
+        if table is None or operator.matrices > 1:
+            return None
+        return table.at(rows, operator.n, operator.k)
+
+    def _attention(self, operator: Attention, rows: FloatArray, keys: FloatArray) -> Reading | None:
+        if operator.qk_dim != operator.v_dim:
+            return None
+        tables = self.decode if operator.axis == "decodes" else self.prefill
+        near = _heads(tables, operator)
+        if not near:
+            return None
+        if operator.axis == "decodes":
+            batch, length = rows, np.maximum(keys, 1.0)
+        else:
+            # A causal prompt of n tokens has n / 2 keys per token. A chunk that follows others has
+            # more keys than that: it is read as the one whole prompt with as many pairs.
+            length = np.maximum(2.0 * keys, 1.0)
+            whole = rows >= length
+            length = np.where(whole, length, np.sqrt(np.maximum(rows * length, 1.0)))
+            batch = np.where(whole, rows / length, 1.0)
+        low, high = near[0], near[-1]
+        (seconds, inside), (more, more_inside) = (tables[k].at(batch, length) for k in (low, high))
+        share = _share(low[2], high[2], operator.heads)
+        return seconds ** (1.0 - share) * more**share, inside & more_inside
+
+    def _experts(self, operator: Experts) -> Line | None:
+        if operator.dispatched:  # measured with all tokens on every GPU
+            return None
+        for precision in (operator.precision, f"{operator.precision}_block"):
+            key = (
+                precision,
+                operator.hidden,
+                operator.intermediate * operator.tp,
+                operator.experts,
+                operator.top_k,
+                operator.tp,
+                operator.ep,
+            )
+            if key in self.experts:
+                return self.experts[key]
+        return None
+
+
+def kernels(gpu: str, source: str, rows: Iterable[KernelRows]) -> Kernels:
+    """Tables from measured rows of one GPU type."""
+    everything = list(rows)
+    return Kernels(
+        gpu=gpu,
+        source=source,
+        gemm=_gemm_tables([r for r in everything if r.op == "gemm"]),
+        prefill=_attention([r for r in everything if r.op == "attention_prefill"], "isl"),
+        decode=_attention([r for r in everything if r.op == "attention_decode"], "context"),
+        beside=_attention(
+            [_medians(r) for r in everything if r.op == "attention_beside"], "context"
+        ),
+        experts=_experts([r for r in everything if r.op == "experts"]),
+        elementwise=_elementwise(
+            [r for r in everything if r.op in ("norm", "activation", "rope", "elementwise")]
+        ),
+        collectives=_collectives(everything),
+    )
+
+
+def _groups(columns: list[FloatArray]) -> dict[tuple[int, ...], npt.NDArray[np.intp]]:
+    """Row numbers by the whole-number values of ``columns``."""
+    if not columns[0].size:
+        return {}
+    keys, inverse = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
+    order = np.argsort(inverse.ravel(), kind="stable")
+    starts = np.searchsorted(inverse.ravel()[order], np.arange(1, len(keys)))
+    parts = np.split(order, starts)
+    return {tuple(int(v) for v in key): part for key, part in zip(keys, parts, strict=True)}
+
+
+def _merged(found: list[KernelRows], names: tuple[str, ...]) -> dict[str, KernelRows]:
+    """One KernelRows for each precision, with the columns ``names``."""
+    result = {}
+    for precision in sorted({rows.precision for rows in found}):
+        same = [rows for rows in found if rows.precision == precision]
+        columns = {name: np.concatenate([r.columns[name] for r in same]) for name in names}
+        seconds = np.concatenate([r.seconds for r in same])
+        result[precision] = KernelRows(same[0].op, precision, columns, seconds)
+    return result
+
+
+def _gemm_tables(found: list[KernelRows]) -> dict[str, GemmTable]:
+    tables = {}
+    for precision, rows in _merged(found, ("m", "n", "k")).items():
+        m, n, k = (rows.columns[c] for c in "mnk")
+        lines = {
+            (key[0], key[1]): line(m[part], rows.seconds[part])
+            for key, part in _groups([n, k]).items()
+        }
+        tables[precision] = GemmTable(lines, np.unique(n), np.unique(k))
+    return tables
+
+
+def _attention(found: list[KernelRows], length: str) -> dict[AttentionKey, Surface]:
+    """``length`` is isl for prompts (whole ones only) and context for decodes."""
+    tables = {}
+    names = ("head_dim", "heads", "kv_heads", "batch", "context")
+    for precision, rows in _merged(found, (*names, *({length} - set(names)))).items():
+        c = rows.columns
+        for key, part in _groups([c["head_dim"], c["heads"], c["kv_heads"]]).items():
+            use = part[c["context"][part] == 0] if length == "isl" else part
+            if use.size:
+                tables[(precision, key[0], key[1], key[2])] = surface(
+                    c["batch"][use], c[length][use], rows.seconds[use]
+                )
+    return tables
+
+
+def _medians(rows: KernelRows) -> KernelRows:
+    """One row for each number of sequences and context: the median over the chunks beside them."""
+    parts = list(_groups([rows.columns["batch"], rows.columns["context"]]).values())
+    first = [part[0] for part in parts]
+    seconds = np.array([np.median(rows.seconds[part]) for part in parts])
+    columns = {name: values[first] for name, values in rows.columns.items()}
+    return KernelRows(rows.op, rows.precision, columns, seconds)
+
+
+def _experts(found: list[KernelRows]) -> dict[ExpertsKey, Line]:
+    tables = {}
+    names = ("hidden", "intermediate", "experts", "top_k", "moe_tp", "moe_ep")
+    for precision, rows in _merged(found, ("tokens", *names)).items():
+        for key, part in _groups([rows.columns[name] for name in names]).items():
+            h, i, e, top, tp, ep = key
+            tables[(precision, h, i, e, top, tp, ep)] = line(
+                rows.columns["tokens"][part], rows.seconds[part]
+            )
+    return tables
+
+
+def _elementwise(found: list[KernelRows]) -> dict[tuple[int, int], Line]:
+    tables = {}
+    for rows in _merged(found, ("m", "n", "k")).values():
+        for key, part in _groups([rows.columns["k"], rows.columns["n"]]).items():
+            tables[(key[0], key[1])] = line(rows.columns["m"][part], rows.seconds[part])
+    return tables
+
+
+def _collectives(found: list[KernelRows]) -> CollectiveTable:
+    lines: dict[tuple[str, int], tuple[Line, ...]] = {}
+    for rows in found:
+        if rows.op not in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all"):
+            continue
+        for key, part in _groups([rows.columns["gpus"]]).items():
+            one = line(rows.columns["message_bytes"][part], rows.seconds[part])
+            lines[(rows.op, key[0])] = (*lines.get((rows.op, key[0]), ()), one)
+    return CollectiveTable(lines)

@@ -1,0 +1,131 @@
+"""What HeteroScale's controllers share: one count per service, both its pools moved together."""
+
+from __future__ import annotations
+
+from simulation.fleet import Fleet
+from simulation.policies.parts.endpoints import Endpoints, Service, initial_counts, services
+from simulation.policies.parts.ratio import Ratio
+from simulation.policies.parts.stability import OUT, Cooling, Stability
+from simulation.policy import Actions, FloatArray, IntArray, Observation
+
+PREFILL, DECODE = "prefill", "decode"
+
+
+class Coordinated:
+    """Decides how many instances of the role that ``drives`` a service should have; the other role
+    follows through the P/D ratio, in the same decision, so that one never grows without the other
+    (HeteroScale, section 3.3.2). Where instances do both, that count is all there is.
+
+    Beside that, counts that drifted apart (a fault, a pool at its limit) are brought back to the
+    ratio once they are further off than ``stability.theta_in``, by adding what is missing.
+    A subclass says what is ``wanted``; it is asked at every instant and acts when cooling allows.
+    """
+
+    wants_signals = True
+
+    def __init__(
+        self,
+        name: str,
+        drives: str,
+        stability: Stability | None = None,
+        ratio: Ratio | None = None,
+        interval_s: float = 60.0,
+    ) -> None:
+        self._name, self._drives, self._interval_s = name, drives, interval_s
+        self.stability = stability or Stability()
+        self.ratio = ratio or Ratio()
+        self._fleet: Fleet | None = None
+        self._ends: Endpoints | None = None
+        self.services: list[Service] = []
+        self.cooling = Cooling(0, self.stability)
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def interval_s(self) -> float:
+        return self._interval_s
+
+    def reset(self, fleet: Fleet) -> IntArray:
+        self._fleet, self._ends = fleet, Endpoints(fleet)
+        self.services = services(fleet)
+        self.cooling = Cooling(len(self.services), self.stability)
+        self.ratio.reset(fleet, self.services)
+        return initial_counts(fleet)
+
+    def decide(self, observation: Observation) -> Actions:
+        self.ratio.observe(observation, self.services)
+        present = observation.ready + observation.starting
+        targets = present.copy()
+        for i, service in enumerate(self.services):
+            pools = self.driving(service)
+            now = int(present[list(pools)].sum())
+            direction, wanted = self.wanted(i, observation)
+            if (wanted - now) * direction > 0 and self.cooling.allows(
+                i, direction, observation.time_s
+            ):
+                self._set(targets, i, service, wanted, direction)
+                if (targets != present)[list(service.pools)].any():
+                    self.cooling.acted(i, observation.time_s)
+            elif service.paired:
+                self._rebalance(targets, i, service)
+        return Actions(targets, soft_s=self.stability.soft_s)
+
+    def wanted(self, i: int, observation: Observation) -> tuple[int, int]:
+        """Direction (OUT, STAY, IN) for service ``i`` and how many instances the driving role
+        should have."""
+        raise NotImplementedError
+
+    def driving(self, service: Service) -> tuple[int, ...]:
+        return service.prefill if self._drives == PREFILL else service.decode
+
+    def _set(
+        self, targets: IntArray, i: int, service: Service, wanted: int, direction: int
+    ) -> None:
+        pools = self.driving(service)
+        self._reach(targets, pools, wanted)
+        if service.paired:
+            other, follows = self._follower(i, service, int(targets[list(pools)].sum()))
+            there = int(targets[list(other)].sum())
+            # With the driver, never against it: what it lacks or has over is left to rebalancing.
+            follows = max(follows, there) if direction == OUT else min(follows, there)
+            self._reach(targets, other, follows)
+
+    def _rebalance(self, targets: IntArray, i: int, service: Service) -> None:
+        for pools, follower in (
+            (service.prefill, self.ratio.decode_for),
+            (service.decode, self.ratio.prefill_for),
+        ):
+            other = service.decode if pools is service.prefill else service.prefill
+            leads, there = (int(targets[list(p)].sum()) for p in (pools, other))
+            if not leads:
+                continue
+            follows = follower(i, leads)
+            # Counts are whole: at 3 prefill to 1 decode, 7 prefill have 3 decode, for which there
+            # would be 9. What one instance less asks for is rounding, and no drift.
+            rounded = follower(i, leads - 1) if leads > 1 else 0
+            short = follows - there
+            if there <= rounded and short > max(1.0, self.stability.theta_in * follows):
+                self._reach(targets, other, follows)
+
+    def _follower(self, i: int, service: Service, drives: int) -> tuple[tuple[int, ...], int]:
+        if self._drives == PREFILL:
+            return service.decode, self.ratio.decode_for(i, drives)
+        return service.prefill, self.ratio.prefill_for(i, drives)
+
+    def _reach(self, targets: IntArray, pools: tuple[int, ...], wanted: int) -> None:
+        assert self._ends is not None, "reset comes first"
+        change = wanted - int(targets[list(pools)].sum())
+        if change:
+            self._ends.move(targets, pools, change)
+
+
+def pool_mean(values: FloatArray, ready: IntArray, pools: tuple[int, ...]) -> float:
+    """Mean over the ready instances of ``pools`` that have a value; NaN where none has."""
+    total, count = 0.0, 0
+    for p in pools:
+        if ready[p] > 0 and values[p] == values[p]:  # not NaN
+            total += float(values[p]) * int(ready[p])
+            count += int(ready[p])
+    return total / count if count else float("nan")

@@ -1,0 +1,127 @@
+"""Pools that scale as one: those of one model in one region that do the same work."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from simulation.fleet import Fleet, Pool
+from simulation.performance.profile import iteration_s
+from simulation.policy import FloatArray, IntArray, Observation
+
+MEAN_CONTEXT = 1_000  # tokens of a decode, at which pools are compared
+
+
+class Endpoints:
+    """The endpoints of a fleet: pools of one model, region, role and set of tiers.
+
+    ``pools[e]`` are the places of endpoint ``e``'s pools in the fleet, the cheapest per output
+    token first; ``of`` is the endpoint of each pool, shape ``[pools]``.
+    """
+
+    def __init__(self, fleet: Fleet) -> None:
+        groups: dict[tuple[str, str, str, tuple[str, ...] | None], list[int]] = {}
+        for p, pool in enumerate(fleet.pools):
+            groups.setdefault((pool.model, pool.region, pool.role, tiers_of(pool)), []).append(p)
+        self.keys = list(groups)
+        self.pools = [cheapest_first(fleet, pools) for pools in groups.values()]
+        self.of = np.zeros(len(fleet.pools), np.int64)
+        for e, pools in enumerate(self.pools):
+            self.of[list(pools)] = e
+        self._kv = np.array([pool.profile.kv_capacity_tokens for pool in fleet.pools], np.float64)
+        self._minimum = [pool.minimum for pool in fleet.pools]
+        self._maximum = [pool.maximum for pool in fleet.pools]
+
+    def __len__(self) -> int:
+        return len(self.pools)
+
+    def total(self, values: FloatArray | IntArray) -> FloatArray:
+        """Sums per endpoint of ``values`` per pool."""
+        return np.bincount(self.of, values, len(self.pools)).astype(np.float64, copy=False)
+
+    def utilisation(self, observation: Observation) -> FloatArray:
+        """Effective memory utilisation: KV in use over KV of all ready instances of the endpoint;
+        where none is ready, the largest its pools report (1 while requests wait for one)."""
+        room = observation.ready * self._kv
+        there = self.total(room)
+        used = self.total(room * observation.utilisation)
+        fullest = np.zeros(len(self.pools))
+        np.maximum.at(fullest, self.of, observation.utilisation)
+        out: FloatArray = np.where(there > 0, used / np.where(there > 0, there, 1.0), fullest)
+        return out
+
+    def move(self, targets: IntArray, pools: Sequence[int], change: int) -> int:
+        """Add ``change`` instances to ``targets`` in place, the cheapest of ``pools`` first, or
+        take them out, the dearest first, within each pool's limits; returns what was moved."""
+        left = change
+        for p in pools if change > 0 else reversed(pools):
+            now = int(targets[p])
+            wanted = now + left
+            reached = min(max(wanted, self._minimum[p]), self._maximum[p])
+            if (reached - now) * change <= 0:  # at its limit already, or beyond it
+                continue
+            targets[p] = reached
+            left -= reached - now
+            if not left:
+                break
+        return change - left
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """What one scaling decision moves: the pools of a model in a region that prefill and those that
+    decode. Where each instance does both they are the same."""
+
+    model: str
+    region: str
+    prefill: tuple[int, ...]
+    decode: tuple[int, ...]
+
+    @property
+    def paired(self) -> bool:
+        """Prefill and decode on instances of their own."""
+        return self.prefill != self.decode
+
+    @property
+    def pools(self) -> tuple[int, ...]:
+        return (*self.prefill, *self.decode) if self.paired else self.prefill
+
+
+def services(fleet: Fleet) -> list[Service]:
+    """Every service of the fleet, pools cheapest first. A model that has instances of both kinds in
+    a region is two services there."""
+    ends = Endpoints(fleet)
+    by_key = dict(zip(ends.keys, ends.pools, strict=True))
+    out = []
+    for (model, region, role, tiers), pools in by_key.items():
+        if role == "both":
+            out.append(Service(model, region, pools, pools))
+        elif role == "prefill":
+            decode = by_key.get((model, region, "decode", tiers))
+            if decode is None:  # decode pools that serve other tiers besides
+                decode = next(p for k, p in by_key.items() if k[:3] == (model, region, "decode"))
+            out.append(Service(model, region, pools, decode))
+    return out
+
+
+def tiers_of(pool: Pool) -> tuple[str, ...] | None:
+    """The tiers a pool serves; None: all."""
+    found: tuple[str, ...] | None = getattr(pool, "tiers", None)
+    return found
+
+
+def cheapest_first(fleet: Fleet, pools: Sequence[int]) -> tuple[int, ...]:
+    return tuple(sorted(pools, key=lambda p: _usd_per_token_rate(fleet.pools[p])))
+
+
+def initial_counts(fleet: Fleet) -> IntArray:
+    return np.array([pool.initial for pool in fleet.pools], np.int64)
+
+
+def _usd_per_token_rate(pool: Pool) -> float:
+    profile = pool.profile
+    batch = profile.max_batch
+    seconds = float(iteration_s(profile, batch, batch * MEAN_CONTEXT, 0, 0))
+    return pool.usd_per_gpu_hour * pool.gpus_per_instance * seconds / batch

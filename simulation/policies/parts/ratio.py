@@ -1,0 +1,109 @@
+"""How many prefill instances go with each decode instance (methods.md D2, D3, D8)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil
+
+import numpy as np
+
+from simulation.errors import SimulationError
+from simulation.fleet import Fleet
+from simulation.policies.parts.endpoints import Service
+from simulation.policies.parts.stability import ROUNDING
+from simulation.policy import FloatArray, Observation
+
+FIXED, OBSERVED = "fixed", "observed"
+WIDEST = 9.0  # of either role to one of the other: the range the source runs in production
+
+
+class Ratio:
+    """The P/D ratio in force, one per service.
+
+    ``fixed``: the source's way, the ratio that the fleet begins with or ``value``. ``observed``:
+    re-estimated from what passes (D8, the source's future work): prefill tokens/s over what one
+    prefill instance takes, against decode tokens/s over what one decode instance takes; smoothed
+    with a half-life, and taken over once it is ``tolerance`` off the one in force.
+    """
+
+    def __init__(
+        self,
+        kind: str = FIXED,
+        value: float | None = None,
+        *,
+        prefill_tps: float | Sequence[float] | FloatArray | None = None,
+        decode_tps: float | Sequence[float] | FloatArray | None = None,
+        half_life_s: float = 900.0,
+        tolerance: float = 0.1,
+    ) -> None:
+        if kind not in (FIXED, OBSERVED):
+            raise SimulationError(f"There is no P/D ratio {kind!r}; use {FIXED} or {OBSERVED}.")
+        if kind == OBSERVED and (prefill_tps is None or decode_tps is None):
+            raise SimulationError(
+                "An observed P/D ratio needs prefill_tps and decode_tps: what one instance of each "
+                "role takes."
+            )
+        if value is not None and not value > 0:
+            raise SimulationError("The P/D ratio must be above 0.")
+        self.kind = kind
+        self._value = value
+        self._each = (prefill_tps, decode_tps)
+        self._half_life_s, self._tolerance = half_life_s, tolerance
+        self._ratios: list[float] = []
+        self._smooth: list[tuple[float, float] | None] = []
+        self._takes: tuple[list[float], list[float]] = ([], [])
+        self._seen_s = 0.0
+
+    def reset(self, fleet: Fleet, services: Sequence[Service]) -> None:
+        initial = [pool.initial for pool in fleet.pools]
+        self._ratios = []
+        for service in services:
+            up, down = (
+                sum(initial[p] for p in pools) for pools in (service.prefill, service.decode)
+            )
+            begun = up / down if up and down else 1.0
+            self._ratios.append(begun if self._value is None else self._value)
+        self._smooth = [None] * len(services)
+        self._seen_s = 0.0
+        if self.kind == OBSERVED:
+            pools = len(fleet.pools)
+            prefill, decode = (
+                np.broadcast_to(np.asarray(each, np.float64), pools).tolist() for each in self._each
+            )
+            self._takes = (prefill, decode)
+
+    def observe(self, observation: Observation, services: Sequence[Service]) -> None:
+        """Take in what passed since the last instant; nothing to do for a fixed ratio."""
+        since, self._seen_s = observation.time_s - self._seen_s, observation.time_s
+        signals = observation.signals
+        if self.kind != OBSERVED or signals is None:
+            return
+        fading = 0.5 ** (since / self._half_life_s)
+        for i, service in enumerate(services):
+            if not service.paired:
+                continue
+            need_p = sum(signals.prefill_tps[p] / self._takes[0][p] for p in service.prefill)
+            need_d = sum(signals.decode_tps[p] / self._takes[1][p] for p in service.decode)
+            if not (np.isfinite(need_p) and np.isfinite(need_d)):
+                continue
+            old = self._smooth[i] or (need_p, need_d)
+            now = (
+                fading * old[0] + (1 - fading) * need_p,
+                fading * old[1] + (1 - fading) * need_d,
+            )
+            self._smooth[i] = now
+            if min(now) <= 0:
+                continue
+            estimate = min(max(now[0] / now[1], 1 / WIDEST), WIDEST)
+            if abs(estimate / self._ratios[i] - 1) > self._tolerance:
+                self._ratios[i] = estimate
+
+    def of(self, i: int) -> float:
+        """Prefill instances per decode instance of service ``i``."""
+        return self._ratios[i]
+
+    def prefill_for(self, i: int, decode: int) -> int:
+        return max(1, ceil(decode * self._ratios[i] - ROUNDING))
+
+    def decode_for(self, i: int, prefill: int) -> int:
+        return max(1, ceil(prefill / self._ratios[i] - ROUNDING))

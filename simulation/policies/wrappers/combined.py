@@ -1,0 +1,63 @@
+"""Proportional control as the driver, negative feedback as the safety layer (methods.md D3)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from simulation.fleet import Fleet
+from simulation.policies.feedback import Feedback
+from simulation.policies.proportional import Proportional
+from simulation.policy import Actions, IntArray, Observation
+
+
+class Combined:
+    """The driver's answer, except where latency is at risk: then instances that a safety layer asks
+    for are added if the driver asks for fewer, and none are taken away (HeteroScale, section 3.3.2:
+    "a safety mechanism rather than a primary scaling driver"). The safety layer never shrinks.
+
+    Cooling is counted from the last time that instances were added or taken out, whichever layer
+    had them so (T_last of Algorithms 2 and 3): what safety adds, the driver does not take back at
+    the next instant, when latency has come down and they have not even started.
+    """
+
+    wants_signals = True
+
+    def __init__(
+        self, driver: Proportional, safety: tuple[Feedback, ...], name: str = "heteroscale"
+    ) -> None:
+        self._driver, self._safety, self._name = driver, safety, name
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def interval_s(self) -> float:
+        return self._driver.interval_s
+
+    def reset(self, fleet: Fleet) -> IntArray:
+        counts = self._driver.reset(fleet)
+        for layer in self._safety:
+            layer.reset(fleet)
+            layer.cooling.share(self._driver.cooling)
+        return counts
+
+    def decide(self, observation: Observation) -> Actions:
+        last_s = self._driver.cooling.last_s
+        before = last_s.copy()
+        answer = self._driver.decide(observation)
+        present = observation.ready + observation.starting
+        targets = answer.targets.copy()
+        for layer in self._safety:
+            last_s[:] = before  # each layer decides on what was done, not on what another asks
+            asked = layer.decide(observation).targets
+            for service in layer.services:
+                at = list(service.pools)
+                if layer.at_risk(service, observation):
+                    targets[at] = np.maximum(targets[at], np.maximum(asked[at], present[at]))
+        last_s[:] = before
+        for i, service in enumerate(self._driver.services):
+            at = list(service.pools)
+            if (targets[at] != present[at]).any():
+                self._driver.cooling.acted(i, observation.time_s)
+        return Actions(targets, soft_s=answer.soft_s)

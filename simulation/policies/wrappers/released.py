@@ -1,0 +1,45 @@
+"""Any policy, with what becomes of the instances that it takes out (methods.md D4, E9)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from simulation.fleet import Fleet
+from simulation.policy import Actions, IntArray, Observation, ScalingPolicy, actions_of
+
+
+class Released:
+    """``policy``, whose scale-in can be undone for ``soft_s`` seconds, and whose instances go to
+    the spot pool where ``lend``, unless they are rented as spot themselves; what the policy asks
+    for itself comes first."""
+
+    def __init__(self, policy: ScalingPolicy, *, soft_s: float = 0.0, lend: bool = False) -> None:
+        self._policy = policy
+        self._soft_s = soft_s
+        self._lend = lend
+        self._spot = np.zeros(0, np.bool_)
+
+    @property
+    def name(self) -> str:
+        return self._policy.name
+
+    @property
+    def interval_s(self) -> float:
+        return self._policy.interval_s
+
+    @property
+    def wants_signals(self) -> bool:
+        return bool(getattr(self._policy, "wants_signals", False))
+
+    def reset(self, fleet: Fleet) -> IntArray:
+        self._spot = np.array([pool.spot for pool in fleet.pools], np.bool_)
+        return self._policy.reset(fleet)
+
+    def decide(self, observation: Observation) -> Actions:
+        asked = actions_of(self._policy.decide(observation))
+        lend = asked.lend
+        if lend is None and self._lend:
+            lend = ~self._spot if len(self._spot) else np.ones(len(asked.targets), np.bool_)
+        return replace(asked, soft_s=asked.soft_s or self._soft_s, lend=lend)

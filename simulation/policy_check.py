@@ -1,0 +1,245 @@
+"""A test harness for scaling policies: ``check`` replays small traces and holds a policy to the
+protocol of ``base``. For pytest, or by hand: it raises ``ProtocolBroken`` with what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+
+from simulation.engine import simulate
+from simulation.fleet import Fleet, KvLink, Pool, Region, Tier
+from simulation.performance.linear import LinearProfile
+from simulation.performance.specs import GpuSpec, Provenance
+from simulation.policies.wrappers.recording import Recording
+from simulation.policy import (
+    Actions,
+    Observation,
+    ScalingPolicy,
+    Signals,
+    actions_of,
+)
+from simulation.trace import Trace
+
+Factory = Callable[[], ScalingPolicy]
+ASSUMED = Provenance("assumed", "the policy harness")
+GPU = GpuSpec("gpu", 80e9, 100.0, 600.0, 400.0, ASSUMED)
+TIERS = (Tier("chat", ttft_s=1.0, tbt_s=0.1), Tier("night", e2e_s=3600.0, deferrable=True))
+WINDOW_S = 600.0
+
+
+class ProtocolBroken(AssertionError):
+    """A policy did what no policy may; the message says what, and where."""
+
+
+def check(make: Factory, *, fleets: tuple[str, ...] = ("one", "two", "split")) -> None:
+    """Hold the policies that ``make()`` returns to the protocol.
+
+    Checked on each of ``fleets`` (``one`` pool; ``two`` regions, one empty at first; ``split`` into
+    prefill and decode pools): every answer has one whole, finite count per pool, not negative; the
+    same observations give the same answers, from a fresh policy and after ``reset``; observations
+    are left as they were; empty pools and readings that are NaN are coped with; and a replay of a
+    burst, of silence and of a steady load loses no request. Raises ``ProtocolBroken``.
+    """
+    for name in fleets:
+        fleet = FLEETS[name]()
+        try:
+            _attributes(make())
+            _answers(make, fleet, name)
+            _replays(make, fleet, name)
+        except ProtocolBroken:
+            raise
+        except Exception as problem:  # whatever a policy raises is what its author must see
+            raise ProtocolBroken(f"On the fleet {name!r} it raised {problem!r}.") from problem
+
+
+def observations(fleet: Fleet) -> Iterator[Observation]:
+    """What a policy may meet: calm and busy instants, pools without instances, no reading at all,
+    signals left out."""
+    pools = len(fleet.pools)
+    rng = np.random.default_rng(11)
+    for i in range(40):
+        ready = rng.integers(0, 6, pools)
+        if i % 5 == 0:
+            ready[rng.integers(0, pools)] = 0
+        if i % 13 == 0:
+            ready[:] = 0
+        there = ready > 0
+        unknown = rng.random(pools) < 0.3
+
+        def reading(largest: float, unknown: np.ndarray = unknown) -> np.ndarray:
+            return np.where(unknown, np.nan, rng.uniform(0, largest, pools))
+
+        signals = Signals(
+            busy=np.where(there, rng.random(pools), np.nan),
+            sm_activity=np.where(there, rng.random(pools) / 2, np.nan),
+            prefill_tps=np.where(there, rng.uniform(0, 1e4, pools), 0.0),
+            decode_tps=np.where(there, rng.uniform(0, 1e4, pools), 0.0),
+            batch=np.where(there, rng.uniform(0, 8, pools), np.nan),
+            ttft_s=reading(3.0),
+            tbt_s=reading(0.3),
+            hit_rate=reading(1.0),
+            evicted_tps=rng.uniform(0, 1e3, pools),
+            preemptions=rng.integers(0, 30, pools),
+            failed=rng.integers(0, 2, pools),
+        )
+        yield Observation(
+            time_s=60.0 * (i + 1),
+            ready=ready.astype(np.int64),
+            starting=rng.integers(0, 3, pools),
+            draining=rng.integers(0, 2, pools),
+            utilisation=np.where(there, rng.random(pools), float(i % 2)),
+            waiting=rng.integers(0, 20, pools),
+            input_tps=rng.uniform(0, 1e4, pools),
+            signals=None if i % 7 == 3 else signals,
+            deferred=None if i % 7 == 5 else rng.integers(0, 50, pools),
+        )
+
+
+def _attributes(policy: ScalingPolicy) -> None:
+    if not isinstance(policy.name, str) or not policy.name:
+        raise ProtocolBroken("name must be a word.")
+    if not policy.interval_s > 0:
+        raise ProtocolBroken("interval_s must be above 0.")
+
+
+def _answers(make: Factory, fleet: Fleet, name: str) -> None:
+    policy, twin = make(), make()
+    asked = list(observations(fleet))
+    first = [_valid(policy.reset(fleet), fleet, name, 0.0)]
+    _valid(twin.reset(fleet), fleet, name, 0.0)
+    for one in asked:
+        before = _copy(one)
+        answer = policy.decide(one)
+        first.append(_valid(answer, fleet, name, one.time_s))
+        if not _same(before, one):
+            raise ProtocolBroken(
+                f"On the fleet {name!r} at {one.time_s:g} s it changed the observation; copy what "
+                "is to be changed."
+            )
+    for what, again in (("a second policy", twin), ("the same one after reset", policy)):
+        answers = [_valid(again.reset(fleet), fleet, name, 0.0)]
+        answers += [_valid(again.decide(one), fleet, name, one.time_s) for one in asked]
+        for at, (old, new) in enumerate(zip(first, answers, strict=True)):
+            if not np.array_equal(old.targets, new.targets):
+                raise ProtocolBroken(
+                    f"On the fleet {name!r} at answer {at} {what} wants {new.targets.tolist()} "
+                    f"where the first wanted {old.targets.tolist()}; reset must forget everything, "
+                    "and nothing may depend on chance."
+                )
+
+
+def _valid(answer: object, fleet: Fleet, name: str, time_s: float) -> Actions:
+    where = f"On the fleet {name!r} at {time_s:g} s"
+    if not isinstance(answer, np.ndarray | Actions):
+        raise ProtocolBroken(f"{where} it answered {answer!r}: give an array or Actions.")
+    actions = actions_of(answer)
+    pools = len(fleet.pools)
+    for field in fields(Actions):
+        value = getattr(actions, field.name)
+        if value is None or field.name == "soft_s":
+            continue
+        given = np.asarray(value)
+        if given.shape != (pools,):
+            raise ProtocolBroken(f"{where} {field.name} has shape {given.shape}, not ({pools},).")
+        if given.dtype == object or not np.isfinite(given.astype(float)).all():
+            raise ProtocolBroken(f"{where} {field.name} is not a finite number per pool.")
+        if (given.astype(float) < 0).any():
+            raise ProtocolBroken(f"{where} {field.name} is below 0: {given.tolist()}.")
+    if not np.issubdtype(np.asarray(actions.targets).dtype, np.integer):
+        raise ProtocolBroken(f"{where} targets are not whole numbers.")
+    if not actions.soft_s >= 0:
+        raise ProtocolBroken(f"{where} soft_s is below 0.")
+    return replace(actions, targets=np.array(actions.targets))
+
+
+def _replays(make: Factory, fleet: Fleet, name: str) -> None:
+    for kind, trace in (
+        ("burst", _trace(fleet, np.linspace(0, 20, 300))),
+        ("silence", _trace(fleet, np.zeros(0))),
+        ("steady load", _trace(fleet, np.arange(0, WINDOW_S, 0.5))),
+    ):
+        runs = [
+            simulate(trace, fleet, Recording(make(), signals=False), duration_s=WINDOW_S)
+            for _ in range(2)
+        ]
+        one, two = runs
+        if len(one.requests.outcome) != len(trace):
+            raise ProtocolBroken(f"A {kind} on the fleet {name!r} lost requests.")
+        if not (
+            np.array_equal(one.requests.outcome, two.requests.outcome)
+            and np.array_equal(one.series.ready, two.series.ready)
+        ):
+            raise ProtocolBroken(f"A {kind} on the fleet {name!r} came out differently twice.")
+
+
+def _copy(one: Observation) -> Observation:
+    changes: dict[str, Any] = {
+        f.name: value.copy()
+        for f in fields(Observation)
+        if isinstance(value := getattr(one, f.name), np.ndarray)
+    }
+    signals = one.signals and replace(
+        one.signals, **{f.name: getattr(one.signals, f.name).copy() for f in fields(Signals)}
+    )
+    return replace(one, **changes, signals=signals)
+
+
+def _same(a: Observation, b: Observation) -> bool:
+    pairs = [(getattr(a, f.name), getattr(b, f.name)) for f in fields(Observation)]
+    if a.signals is not None and b.signals is not None:
+        pairs += [(getattr(a.signals, f.name), getattr(b.signals, f.name)) for f in fields(Signals)]
+    return all(
+        np.array_equal(x, y, equal_nan=x.dtype.kind == "f")
+        for x, y in pairs
+        if isinstance(x, np.ndarray) and isinstance(y, np.ndarray)
+    )
+
+
+def _trace(fleet: Fleet, arrival_s: np.ndarray) -> Trace:
+    n = len(arrival_s)
+    at = np.arange(n)
+    models, regions = (tuple(dict.fromkeys(names)) for names in (
+        [pool.model for pool in fleet.pools], [region.name for region in fleet.regions]
+    ))  # fmt: skip
+    return Trace(
+        arrival_s=np.asarray(arrival_s, np.float64),
+        input_tokens=(64 + at % 7 * 32).astype(np.int32),
+        output_tokens=(8 + at % 5 * 4).astype(np.int32),
+        model=np.zeros(n, np.int16),
+        region=(at % len(regions)).astype(np.int16),
+        tier=(at % 4 == 3).astype(np.int16),
+        models=models,
+        regions=regions,
+        tiers=tuple(tier.name for tier in fleet.tiers),
+        start_s=0.0,
+        provenance="synthesised",
+    )
+
+
+def _pool(**changes: object) -> Pool:
+    profile = LinearProfile(
+        "m", "gpu", 1, 1 / 64, 1 / 1024, 1 / 64, 1 / 8192, 16, 512, 8192, ASSUMED
+    )
+    base = Pool("m", "east", profile, GPU, 2, 0, 8, 30.0, 2.0)
+    return replace(base, **changes)  # type: ignore[arg-type]
+
+
+def _fleet(*pools: Pool, regions: tuple[str, ...] = ("east",)) -> Fleet:
+    return Fleet(
+        tiers=TIERS,
+        regions=tuple(Region(name, 400.0, 1.2) for name in regions),
+        pools=pools,
+        latency_s=np.zeros((len(regions),) * 2),
+    )
+
+
+FLEETS: dict[str, Callable[[], Fleet]] = {
+    "one": lambda: _fleet(_pool()),
+    "two": lambda: _fleet(_pool(), _pool(region="west", initial=0), regions=("east", "west")),
+    "split": lambda: _fleet(
+        _pool(role="prefill", link=KvLink(1e5, 1e10)), _pool(role="decode", initial=3)
+    ),
+}

@@ -1,0 +1,104 @@
+"""The largest rate within a tier's SLO by the closed forms of ``batch_queue``, and what bounds it.
+
+A guess in milliseconds where ``capacity`` judges by simulation in tenths of a second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from simulation.errors import SimulationError
+from simulation.fleet import KvLink, Tier
+from simulation.performance.adjusted import adjusted
+from simulation.performance.profile import Profile
+from simulation.sizing.batch_queue import Evaluation, evaluate, saturated
+from simulation.sizing.workload import Workload
+
+PRECISION = 0.002  # relative, of the rate found
+NEARLY = 0.995  # of the saturated rate: beyond it a queue is too long to speak of
+TRICKLE = 1e-4  # of the saturated rate: requests hardly ever meet
+ROOMY = 1_000  # times the memory: the counterfactual that tells whether memory binds
+
+Evaluated = Callable[[float], Evaluation]  # at a rate
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sized:
+    """The largest rate, what bounds it (ttft, tbt, e2e, memory or throughput), and what happens at
+    that rate."""
+
+    max_rps: float
+    bound_by: str
+    at: Evaluation
+
+
+def size_pool(
+    profile: Profile,
+    workload: Workload,
+    tier: Tier,
+    *,
+    role: str = "both",
+    instances: int = 1,
+    link: KvLink | None = None,
+    senders: int = 1,
+    precision: float = PRECISION,
+    explain: bool = True,
+) -> Sized:
+    """Largest requests/s of a pool within ``tier``, to ``precision``; of the tier's limits those
+    count that the role has to do with. What bounds it is left open ("") without ``explain``.
+    Raises SimulationError where even a trickle misses."""
+    options = {"role": role, "instances": instances, "link": link, "senders": senders}
+
+    def at(rate: float) -> Evaluation:
+        return evaluate(profile, workload.at(rate), **options)  # type: ignore[arg-type]
+
+    def roomy(rate: float) -> Evaluation:
+        more = adjusted(profile, kv_capacity_tokens=ROOMY * profile.kv_capacity_tokens)
+        return evaluate(more, workload.at(rate), **options)  # type: ignore[arg-type]
+
+    most = saturated(profile, workload, **options)  # type: ignore[arg-type]
+    found = largest(at, tier, most, precision)
+    if found is None:
+        raise SimulationError(
+            f"{profile.model} on {profile.tp} x {profile.gpu} cannot meet tier {tier.name} even "
+            "at batch 1; use a faster profile or a looser limit."
+        )
+    low, high = found
+    if not explain:
+        return Sized(low, "", at(low))
+    bound = "throughput" if high >= NEARLY * most else most_missed(at(high), tier)
+    if roomy(1.02 * high).attained(tier) >= tier.attainment:
+        bound = "memory"
+    return Sized(low, bound, at(low))
+
+
+def largest(
+    at: Evaluated, tier: Tier, saturated_rps: float, precision: float = PRECISION
+) -> tuple[float, float] | None:
+    """The largest rate that meets ``tier``, and the smallest found that misses or is saturated;
+    None where even a trickle misses."""
+    low, high = TRICKLE * saturated_rps, NEARLY * saturated_rps
+    if at(low).attained(tier) < tier.attainment:
+        return None
+    if at(high).attained(tier) >= tier.attainment:
+        return high, high
+    while high - low > precision * high:
+        rate = (low + high) / 2
+        if at(rate).attained(tier) >= tier.attainment:
+            low = rate
+        else:
+            high = rate
+    return low, high
+
+
+def most_missed(found: Evaluation, tier: Tier) -> str:
+    """The limit that the most requests exceed."""
+    if not found.stable:
+        return "throughput"
+    missed = {
+        "ttft": 1.0 - found.ttft.within(tier.ttft_s),
+        "tbt": 1.0 - found.tbt.within(tier.tbt_s),
+        "e2e": 1.0 - found.e2e.within(tier.e2e_s),
+    }
+    return max(missed, key=lambda name: missed[name])

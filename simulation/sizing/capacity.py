@@ -1,0 +1,185 @@
+"""How much one instance carries: the largest request rate at which it still meets a tier's SLO."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from simulation.errors import SimulationError
+from simulation.fleet import KvLink, Tier
+from simulation.metrics import meets_slo
+from simulation.performance.adjusted import adjusted
+from simulation.performance.curves import linear
+from simulation.performance.profile import Profile
+from simulation.results import COMPLETED, RequestLog, SimulationResult
+from simulation.sizing.queueing import largest_rate
+from simulation.sizing.trial import Pools, Trial, pool_of, roomy
+
+Lengths = tuple[npt.ArrayLike, npt.ArrayLike]
+
+PRECISION = 0.01  # relative, of the rate found
+REQUESTS = 32_000  # simulated at each rate, and twice as many where these meet the tier
+TRICKLE = 1e-4  # of the saturated rate: requests hardly ever meet
+SENDERS = 16  # prefill instances before one decode instance
+INSTANT_S = 1e-6  # that they take
+HUGE = 1 << 30  # tokens that they have room for
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """What one instance carries at a tier's SLO."""
+
+    max_rps: float
+    input_tps: float  # input tokens/s at that rate
+    ttft_s: float  # that the tier's share of requests does not exceed, at that rate
+    tbt_s: float  # likewise; NaN when every answer has one token
+    bound_by: str  # ttft, tbt, e2e, memory or throughput
+    attainment: float  # X4, measured at that rate
+
+
+def capacity(
+    profile: Profile,
+    lengths: Lengths,
+    tier: Tier,
+    *,
+    seed: int = 0,
+    requests: int = REQUESTS,
+    burstiness: float = 1.0,
+    role: str = "both",
+    link: KvLink | None = None,
+    batching: str = "chunked",
+) -> Capacity:
+    """Largest rate at which one instance meets ``tier`` (X4), by simulation.
+
+    ``lengths`` is a sample of (input tokens, output tokens), drawn from jointly. Arrivals are
+    Poisson, or have gamma-distributed gaps of the squared coefficient of variation ``burstiness``.
+    The rate is found to within 1% by bisection over runs that share their random numbers: the same
+    requests, the same unit gaps, stretched. A second draw of twice as many has to meet the tier
+    too, so that one lucky draw near saturation does not set the size. It never exceeds the
+    saturated throughput, which is measured with an endless queue. A deferrable tier is sized as if
+    its requests had been released. Of a ``prefill`` instance only TTFT counts, of a ``decode`` one
+    only TBT, the way of the KV cache over ``link`` included. Raises ``SimulationError`` when even a
+    trickle misses the SLO.
+    """
+    pools, lengths, tier = _alone(profile, lengths, tier, role, link, batching)
+    trial = Trial(pools, lengths, tier, seed=seed, requests=requests, burstiness=burstiness)
+    saturated = trial.saturated_rps()
+    low, high = TRICKLE * saturated, saturated
+    at_low = trial.at(low)
+    if not trial.met(at_low):
+        raise SimulationError(_trickle_sentence(profile, trial.tier, at_low))
+    at_high = trial.at(high)
+    if trial.met(at_high) and trial.met_again(high):
+        freed = trial.saturated_rps(roomy(pools))
+        bound = "memory" if freed > (1.0 + 5 * PRECISION) * saturated else "throughput"
+        return _answer(trial, high, at_high, bound)
+    # The fluid model's limit is a good first guess of where the SLO breaks.
+    guess = largest_rate(profile, float(trial.isl.mean()), float(trial.osl.mean()))[0]
+    rate = guess if low < guess < high else (low + high) / 2
+    while high - low > PRECISION * high:
+        run = trial.at(rate)
+        if trial.met(run) and trial.met_again(rate):
+            low, at_low = rate, run
+        else:
+            high, at_high = rate, run
+        rate = (low + high) / 2
+    if trial.met(at_high):
+        at_high = trial.at(high, draw=1)
+    if trial.met(trial.at(high, roomy(pools))) and trial.met_again(high, roomy(pools)):
+        return _answer(trial, low, at_low, "memory")
+    return _answer(trial, low, at_low, most_missed(at_high.requests, trial.tier))
+
+
+def _alone(
+    profile: Profile,
+    lengths: Lengths,
+    tier: Tier,
+    role: str,
+    link: KvLink | None,
+    batching: str,
+) -> tuple[Pools, Lengths, Tier]:
+    """One instance in its role with nothing else in its way, and what of the requests and of the
+    tier has to do with it.
+
+    A prefill instance is done with a request at its first token, as with one-token answers. A
+    decode instance stands behind prefill instances that take no time and send over ``link``, each
+    over its own.
+    """
+    if role == "both":
+        return (pool_of(profile, batching=batching),), lengths, tier
+    if role == "prefill":
+        ones = np.ones(len(np.asarray(lengths[0])), np.int32)
+        only = replace(tier, tbt_s=None, e2e_s=None)
+        return (pool_of(profile, batching=batching),), (lengths[0], ones), only
+    ready = adjusted(
+        profile,
+        curve=linear(0.0, 0.0, INSTANT_S, 0.0),
+        max_batch_tokens=HUGE,
+        kv_capacity_tokens=HUGE,
+    )
+    sent = replace(link or KvLink(0.0, 1.0), shared_bytes_s=float("inf"))
+    pools = (
+        pool_of(ready, SENDERS, role="prefill", link=sent),
+        pool_of(profile, role="decode", batching=batching),
+    )
+    return pools, lengths, replace(tier, ttft_s=None, e2e_s=None)
+
+
+def _answer(trial: Trial, rate: float, run: SimulationResult, bound_by: str) -> Capacity:
+    log, tier = run.requests, trial.tier
+    return Capacity(
+        max_rps=rate,
+        input_tps=rate * float(trial.isl.mean()),
+        ttft_s=_quantile(log.ttft_s, tier.attainment),
+        tbt_s=_quantile(log.tbt_s, tier.attainment),
+        bound_by=bound_by,
+        attainment=float(meets_slo(run).mean()),
+    )
+
+
+def _quantile(values: npt.NDArray[np.float64], share: float) -> float:
+    known = values[np.isfinite(values)]
+    return float(np.quantile(known, share)) if len(known) else float("nan")
+
+
+def misses(log: RequestLog, tier: Tier) -> dict[str, tuple[float, float]]:
+    """By limit: the share of requests beyond it, and the limit."""
+    limits = {
+        "ttft": (log.ttft_s, tier.ttft_s),
+        "tbt": (log.tbt_s, tier.tbt_s),
+        "e2e": (log.e2e_s, tier.e2e_s),
+    }
+    return {
+        name: (float((values > limit).mean()), limit)
+        for name, (values, limit) in limits.items()
+        if limit is not None
+    }
+
+
+def most_missed(log: RequestLog, tier: Tier) -> str:
+    """The limit that the most requests exceed; throughput where none does."""
+    shares = misses(log, tier)
+    worst = max(shares, key=lambda name: shares[name][0], default="throughput")
+    return worst if shares and shares[worst][0] > 0 else "throughput"
+
+
+def _trickle_sentence(profile: Profile, tier: Tier, run: SimulationResult) -> str:
+    log = run.requests
+    name = most_missed(log, tier)
+    place = f"{profile.model} on {profile.tp} x {profile.gpu}"
+    if name == "throughput":
+        lost = float((log.outcome != COMPLETED).mean())
+        return (
+            f"{place} cannot meet tier {tier.name}: {lost:.1%} of requests need more than its "
+            f"{profile.kv_capacity_tokens} KV tokens; use more GPUs per instance."
+        )
+    values = {"ttft": log.ttft_s, "tbt": log.tbt_s, "e2e": log.e2e_s}[name]
+    limit = misses(log, tier)[name][1]
+    return (
+        f"{place} cannot meet tier {tier.name}'s {name.upper()} limit of {limit * 1000:.0f} ms "
+        f"even at batch 1: {tier.attainment:.0%} of requests take up to "
+        f"{_quantile(values, tier.attainment) * 1000:.0f} ms; use a faster profile or a looser "
+        "limit."
+    )

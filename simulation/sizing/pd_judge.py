@@ -1,0 +1,135 @@
+"""Prefill to decode by simulation of both pools: the judge of what ``pd_ratio`` finds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from simulation.fleet import KvLink
+from simulation.metrics import meets_slo
+from simulation.results import SimulationResult
+from simulation.sizing.capacity import misses
+from simulation.sizing.pd_ratio import PdService, Ratio, analytic, per_gpu
+from simulation.sizing.trial import Pools, Trial, pool_of, roomy
+
+PRECISION = 0.01  # relative, of a rate found
+REACH = 1.1  # from a guess up and down, until the SLO holds on one side and not on the other
+TRIES = 40  # steps of REACH
+REQUESTS = 12_000  # at each rate, and twice as many where these meet the tier
+FREE = 1e18  # bytes/s of a link that nobody waits for
+
+Told = Callable[[float], None]  # the share of the work that is done
+
+
+def simulated(
+    service: PdService, prefill: int, decode: int, *, seed: int = 0, requests: int = REQUESTS
+) -> Ratio:
+    """One ratio by simulation: the largest rate at which both pools together meet the tier, to 1%,
+    from the guess of the closed forms on; 0 where none was found."""
+    guess = analytic(service, prefill, decode)
+    pools = _pools(service, prefill, decode)
+    trial = Trial(
+        pools,
+        (service.workload.isl, service.workload.osl),
+        service.tier,
+        seed=seed,
+        requests=requests,
+        burstiness=service.workload.burstiness,
+    )
+
+    def holds(rate: float) -> bool:
+        return trial.met(trial.at(rate)) and trial.met_again(rate)
+
+    low = high = guess.max_rps if guess.max_rps > 0 else trial.saturated_rps() / 2
+    if holds(low):
+        for _ in range(TRIES):
+            low, high = high, high * REACH
+            if not holds(high):
+                break
+    else:
+        for _ in range(TRIES):
+            low, high = low / REACH, low
+            if holds(low):
+                break
+        else:
+            return replace(guess, max_rps=0.0, max_tps=0.0, bound_by="slo", side="")
+    while high - low > PRECISION * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    at = trial.at(low).requests
+    bound, side = _bound(trial, service, pools, high)
+    share = service.tier.attainment
+    return replace(
+        guess,
+        max_rps=low,
+        max_tps=low * service.tokens,
+        bound_by=bound,
+        side=side,
+        ttft_s=_quantile(at.ttft_s, share),
+        tbt_s=_quantile(at.tbt_s, share),
+    )
+
+
+def judged(
+    service: PdService,
+    found: list[Ratio],
+    *,
+    seed: int = 0,
+    requests: int = REQUESTS,
+    told: Told = lambda done: None,
+) -> list[Ratio]:
+    """The best of ``found`` (by the closed forms) and its neighbours by simulation, and further
+    towards the better side until the best of those simulated has simulated neighbours."""
+    rows = sorted(found, key=lambda ratio: ratio.prefill)
+    at = int(np.argmax([per_gpu(service, ratio) for ratio in rows]))
+    seen: dict[int, Ratio] = {}
+    while True:
+        for i in (at - 1, at, at + 1):
+            if 0 <= i < len(rows) and i not in seen:
+                told(min(0.9, len(seen) / 5))
+                seen[i] = simulated(
+                    service, rows[i].prefill, rows[i].decode, seed=seed, requests=requests
+                )
+        best = max(seen, key=lambda i: per_gpu(service, seen[i]))
+        if best == at:
+            return [seen[i] for i in sorted(seen)]
+        at = best
+
+
+def _pools(service: PdService, prefill: int, decode: int) -> Pools:
+    how = service.batching
+    return (
+        pool_of(service.prefill, prefill, role="prefill", link=service.link, batching=how),
+        pool_of(service.decode, decode, role="decode", batching=how),
+    )
+
+
+def _bound(trial: Trial, service: PdService, pools: Pools, rate: float) -> tuple[str, str]:
+    """What stands in the way at a rate that misses, and of which pool more would help."""
+    draw = 1 if trial.met(trial.at(rate)) else 0
+    run = trial.at(rate, draw=draw)
+    shares = misses(run.requests, service.tier)
+    bound = max(shares, key=lambda name: shares[name][0], default="throughput")
+    side = "prefill" if bound == "ttft" else "decode"
+    if not shares or shares[bound][0] == 0:
+        return "throughput", side
+    if side == "decode":
+        free = (replace(pools[0], link=KvLink(0.0, FREE)), pools[1])
+        if _holds(trial, rate, draw, free):
+            return "link", side
+    if _holds(trial, rate, draw, roomy(pools)):
+        return "memory", side
+    return bound, side
+
+
+def _holds(trial: Trial, rate: float, draw: int, pools: Pools) -> bool:
+    run: SimulationResult = trial.at(rate, pools, draw=draw)
+    return bool(meets_slo(run).mean() >= trial.tier.attainment)
+
+
+def _quantile(values: npt.NDArray[np.float64], share: float) -> float:
+    known = values[np.isfinite(values)]
+    return float(np.quantile(known, share)) if len(known) else float("nan")

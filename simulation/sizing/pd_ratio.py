@@ -1,0 +1,234 @@
+"""Prefill to decode (methods.md D2): what a service carries at every ratio of the two, and which is
+best.
+
+The closed forms of ``batch_queue`` find the largest rate of the prefill pool within the TTFT and
+that of the decode pool within the TBT, the way of the KV cache included; what the two carry
+together is the lesser, a little less where both are near their limits. Simulation of the real
+pools (``pd_judge``) then has the last word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from simulation.errors import SimulationError
+from simulation.fleet import KvLink, Tier
+from simulation.performance.profile import Profile
+from simulation.sizing.batch_queue import Evaluation, evaluate, transfer
+from simulation.sizing.batch_sizing import Sized, size_pool
+from simulation.sizing.spread import added
+from simulation.sizing.workload import Workload
+
+PRECISION = 0.01  # relative, of a rate
+JOINT = 6  # halvings where both pools are near their limits
+NEAR = 0.8  # of the lesser rate: no further down do they have to go
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PdService:
+    """One model apart: profiles of a prefill and of a decode instance (of one GPU type or of two),
+    what arrives, the tier, and the way between them."""
+
+    prefill: Profile
+    decode: Profile
+    workload: Workload
+    tier: Tier
+    link: KvLink
+    batching: str = "chunked"
+
+    @property
+    def tokens(self) -> float:
+        """Input and output tokens of a mean request."""
+        return self.workload.facts.mean_isl + self.workload.facts.mean_osl
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """What ``prefill`` and ``decode`` instances carry together within the SLO."""
+
+    prefill: int
+    decode: int
+    max_rps: float
+    max_tps: float  # input and output tokens/s at that rate
+    bound_by: str  # ttft, tbt, e2e, memory, link or throughput; slo: even a trickle misses
+    side: str  # prefill or decode: of which pool more would help
+    ttft_s: float  # that the tier's share of requests does not exceed, at that rate
+    tbt_s: float
+    transfer_s: float  # mean way of a KV cache, its wait for the link included
+
+    @property
+    def share(self) -> float:
+        """Of instances that prefill."""
+        return self.prefill / (self.prefill + self.decode)
+
+
+@dataclass(frozen=True, slots=True)
+class Best:
+    """The ratio that carries most per GPU, and by which share its neighbours carry less."""
+
+    ratio: Ratio
+    fewer_prefill: float | None  # lost with one instance moved to decode; None: there is no such
+    more_prefill: float | None
+
+
+def splits(instances: int) -> list[tuple[int, int]]:
+    """All ways to divide that many instances, each side at least one."""
+    if instances < 2:
+        raise SimulationError("Prefill and decode apart need at least 2 instances.")
+    return [(p, instances - p) for p in range(1, instances)]
+
+
+def splits_of_gpus(gpus: int, prefill: int, decode: int) -> list[tuple[int, int]]:
+    """All ways to use ``gpus`` of one type with instances of so many each, none to spare for
+    another decode instance."""
+    found = [(p, (gpus - p * prefill) // decode) for p in range(1, gpus // prefill + 1)]
+    found = [(p, d) for p, d in found if d >= 1]
+    if not found:
+        raise SimulationError(
+            f"{gpus} GPUs do not hold a prefill instance of {prefill} and a decode instance of "
+            f"{decode}; give more."
+        )
+    return found
+
+
+def ratios(service: PdService, pairs: Iterable[tuple[int, int]]) -> list[Ratio]:
+    """Every pair (prefill, decode instances) by the closed forms."""
+    return [analytic(service, p, d) for p, d in pairs]
+
+
+def analytic(service: PdService, prefill: int, decode: int) -> Ratio:
+    """One ratio by the closed forms; 0 requests/s where even a trickle misses the tier."""
+    try:
+        first = _sized(service, "prefill", prefill, prefill)
+        second = _sized(service, "decode", decode, prefill)
+    except SimulationError:
+        nan = float("nan")
+        return Ratio(prefill, decode, 0.0, 0.0, "slo", "", nan, nan, nan)
+    first_binds = first.max_rps <= second.max_rps
+    bound = first.bound_by if first_binds else second.bound_by
+    high = min(first.max_rps, second.max_rps)
+    if not first_binds and _link_binds(service, decode, high):
+        bound = "link"
+    rate, low = high, NEAR * high
+    for _ in range(JOINT):
+        if _together(service, prefill, decode, rate) >= service.tier.attainment:
+            low = rate
+        else:
+            high = rate
+        if low == high:
+            break
+        rate = (low + high) / 2
+    ttft, tbt = _evaluated(service, prefill, decode, low)
+    share = service.tier.attainment
+    return Ratio(
+        prefill=prefill,
+        decode=decode,
+        max_rps=low,
+        max_tps=low * service.tokens,
+        bound_by=bound,
+        side="prefill" if first_binds else "decode",
+        ttft_s=ttft.ttft.quantile(share),
+        tbt_s=tbt.tbt.quantile(share),
+        transfer_s=transfer(service.link, service.workload.at(low), prefill).mean,
+    )
+
+
+def _link_binds(service: PdService, decode: int, rate: float) -> bool:
+    """Whether the decode pool would carry more if KV caches took no time."""
+    arriving = service.workload.at((1.0 + 5 * PRECISION) * rate)
+    free = evaluate(service.decode, arriving, role="decode", instances=decode)
+    return free.attained(service.tier) >= service.tier.attainment
+
+
+def link_rps(service: PdService, prefill: int) -> float:
+    """Requests/s that the links of so many prefill instances carry."""
+    size = service.link.kv_bytes_per_token * service.workload.facts.mean_isl
+    if size == 0:
+        return float("inf")
+    return min(prefill * service.link.bytes_s, service.link.shared_bytes_s) / size
+
+
+def best_of(found: Sequence[Ratio], service: PdService) -> Best:
+    """The ratio that carries most per GPU; raises SimulationError where none carries anything."""
+    rows = sorted(found, key=lambda ratio: ratio.prefill)
+    worth = [per_gpu(service, ratio) for ratio in rows]
+    at = int(np.argmax(worth))
+    if worth[at] <= 0.0:
+        raise SimulationError(
+            f"No ratio of {service.prefill.model} meets tier {service.tier.name}, even at a "
+            "trickle; use faster profiles or looser limits."
+        )
+
+    def lost(other: int) -> float | None:
+        return 1.0 - worth[other] / worth[at] if 0 <= other < len(rows) else None
+
+    return Best(rows[at], lost(at - 1), lost(at + 1))
+
+
+def per_gpu(service: PdService, ratio: Ratio) -> float:
+    """Tokens/s of each GPU."""
+    gpus = ratio.prefill * service.prefill.tp + ratio.decode * service.decode.tp
+    return ratio.max_tps / gpus
+
+
+def best_split(service: PdService, instances: int) -> Ratio:
+    """The best ratio of so many instances by the closed forms, without looking at all: more prefill
+    instances carry more prompts and leave fewer to decode, so the best lies where they cross."""
+    low, high = 1, instances - 1
+    try:
+        while low < high:
+            middle = (low + high) // 2
+            first, second = (
+                _sized(service, role, n, middle, explain=False).max_rps
+                for role, n in (("prefill", middle), ("decode", instances - middle))
+            )
+            if first <= second:
+                low = middle + 1
+            else:
+                high = middle
+    except SimulationError:
+        return analytic(service, 1, instances - 1)
+    near = [analytic(service, p, instances - p) for p in (low - 1, low) if 1 <= p < instances]
+    return max(near, key=lambda ratio: ratio.max_tps)
+
+
+def _sized(
+    service: PdService, role: str, instances: int, senders: int, *, explain: bool = True
+) -> Sized:
+    return size_pool(
+        service.prefill if role == "prefill" else service.decode,
+        service.workload,
+        service.tier,
+        role=role,
+        instances=instances,
+        link=service.link if role == "decode" else None,
+        senders=senders,
+        precision=PRECISION / 2,
+        explain=explain,
+    )
+
+
+def _evaluated(
+    service: PdService, prefill: int, decode: int, rate: float
+) -> tuple[Evaluation, Evaluation]:
+    arriving = service.workload.at(rate)
+    return (
+        evaluate(service.prefill, arriving, role="prefill", instances=prefill),
+        evaluate(service.decode, arriving, role="decode", instances=decode, link=service.link,
+                 senders=prefill),
+    )  # fmt: skip
+
+
+def _together(service: PdService, prefill: int, decode: int, rate: float) -> float:
+    """Share of requests within every limit."""
+    first, second = _evaluated(service, prefill, decode, rate)
+    if not first.stable or not second.stable:
+        return 0.0
+    tier = service.tier
+    both = first.ttft.within(tier.ttft_s) * second.tbt.within(tier.tbt_s)
+    if tier.e2e_s is None:
+        return both
+    return min(both, added(first.ttft, second.e2e).within(tier.e2e_s))

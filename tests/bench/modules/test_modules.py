@@ -1,0 +1,171 @@
+"""Module-level scaling: speedup by hand, costs as printed, both algorithms, the optimum."""
+
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+
+from bench.modules.reduction import Assessment, Instance, memory_bytes, reduce
+from bench.modules.scale_up import algorithm1, optimum
+from bench.modules.speedup import ModuleProblem, runs, speedup
+from simulation.errors import SimulationError
+from simulation.provisioning.module_costs import MIB, acting_cost
+
+
+def cluster(layers=40, free=(0, 30, 30, 30), gamma=0.0, speed=None):
+    free = np.array(free, float)
+    return ModuleProblem(
+        home=np.zeros(layers, np.int64),
+        layer_bytes=1.0,
+        free_bytes=free,
+        vacancy=free / max(free.max(), 1),
+        speed=np.ones(free.size) if speed is None else np.array(speed, float),
+        gamma=gamma,
+    )
+
+
+def copies(layers, devices, *spans):
+    replicated = np.zeros((layers, devices), bool)
+    for first, last, device in spans:
+        replicated[first:last, device] = True
+    return replicated
+
+
+def test_thirty_of_forty_layers_twice_is_1_6():
+    # 40 / (10 + 30 / 2) (methods.md B2); the source measured 4.3 under load: queueing.
+    assert speedup(cluster(), copies(40, 4, (0, 30, 1))) == pytest.approx(1.6)
+
+
+def test_runs_pay_where_they_begin():
+    split = copies(40, 4, (0, 10, 1), (20, 40, 1), (5, 10, 2))
+    assert runs(split) == 3
+    # 10 layers alone, 25 twice, 5 three times: 10 + 12.5 + 5 / 3, and three runs at 0.5.
+    expected = 40 / (10 + 25 / 2 + 5 / 3 + 3 * 0.5)
+    assert speedup(cluster(gamma=0.5), split) == pytest.approx(expected)
+
+
+def test_a_slow_device_holds_its_layers_back():
+    slow = cluster(layers=2, free=(0, 2), speed=(1.0, 0.25))
+    both = copies(2, 2, (0, 2, 1))
+    assert speedup(slow, both) == pytest.approx(2 / (2 * 0.5 / 0.25))  # half the batch, a quarter
+    assert algorithm1(slow).replicated.sum() == 0  # of the speed: worse than alone
+
+
+def test_costs_are_those_of_the_table_between_and_beyond_its_rows():
+    layer = 605 * MIB
+    assert acting_cost("replicate", 1, layer).seconds == pytest.approx(0.2987)
+    assert acting_cost("migrate", 40, layer).seconds == pytest.approx(0.8138)
+    assert acting_cost("replicate", 15, layer).seconds == pytest.approx((0.3581 + 0.3826) / 2)
+    assert acting_cost("migrate", 20, layer).memory_bytes == pytest.approx(12659 * MIB)
+    assert acting_cost("migrate", 10, 2 * layer) == acting_cost("migrate", 20, layer)
+    assert acting_cost("replicate", 50, layer).seconds > 0.8938
+    with pytest.raises(SimulationError, match="replicate or migrate"):
+        acting_cost("delete", 1, layer)
+
+
+def test_algorithm_1_fills_the_devices_with_runs_when_coordination_is_cheap():
+    found = algorithm1(cluster(gamma=0.01))
+    assert found.replicated.sum(axis=0).tolist() == [0, 30, 30, 30]
+    assert runs(found.replicated) <= 6
+    assert found.speedup > 2.5
+
+
+def test_memory_is_never_over_capacity_and_speed_never_falls():
+    rng = np.random.default_rng(5)
+    for _ in range(40):
+        problem = cluster(
+            layers=int(rng.integers(4, 20)),
+            free=rng.uniform(0, 12, 4),
+            gamma=float(rng.choice([0.0, 0.05, 0.3, 2.0])),
+        )
+        for found in (algorithm1(problem), optimum(problem)):
+            assert (found.replicated.sum(axis=0) <= problem.room).all()
+            assert found.speedup >= 1.0
+            assert not found.replicated[:, 0].any()  # the home device holds the originals
+
+
+def test_the_optimum_is_the_best_of_all_replications():
+    rng = np.random.default_rng(11)
+    for _ in range(15):
+        problem = cluster(layers=5, free=(0, rng.integers(0, 5), rng.integers(0, 5)), gamma=0.2)
+        best = 1.0
+        for bits in product((False, True), repeat=10):
+            replicated = np.zeros((5, 3), bool)
+            replicated[:, 1:] = np.array(bits).reshape(5, 2)
+            if (replicated.sum(axis=0) <= problem.room).all():
+                best = max(best, speedup(problem, replicated))
+        found = optimum(problem)
+        assert found.speedup == pytest.approx(best)
+        assert found.gap == pytest.approx(0.0, abs=1e-6)
+        assert algorithm1(problem).speedup <= best + 1e-12
+
+
+def test_a_run_that_pays_only_as_a_whole_is_seen_by_the_optimum_alone():
+    dear = cluster(layers=10, free=(0, 10), gamma=0.8)  # one layer saves 0.5
+    assert algorithm1(dear).replicated.sum() == 0
+    found = optimum(dear)
+    assert found.replicated.sum() == 10
+    assert found.speedup == pytest.approx(10 / (5 + 0.8))
+
+
+def test_what_cannot_be_is_refused():
+    with pytest.raises(SimulationError, match="home"):
+        replace(cluster(), home=np.array([9]))
+    with pytest.raises(SimulationError, match="equal speed"):
+        optimum(cluster(layers=2, free=(0, 2), speed=(1.0, 0.5)))
+
+
+def instance(batch=15, devices=3):
+    home = np.zeros(4, np.int64)
+    return Instance(home, home.copy(), copies(4, devices), batch=batch, offloaded_bytes=0.0)
+
+
+def judge(capacity, kv_per_sequence=0.1, limit=99.0):
+    """Memory by hand; the limit holds while the batch is at most ``limit``."""
+
+    def assess(state):
+        used = memory_bytes(state, 1.0, kv_per_sequence)
+        used[0] -= state.offloaded_bytes
+        return Assessment(used - np.array(capacity, float), state.batch > limit)
+
+    return assess
+
+
+def test_memory_of_an_instance_by_hand():
+    state = replace(instance(), replicated=copies(4, 3, (1, 3, 2)))
+    # 4 layers of 1 and their KV of 15 x 0.1 on device 0, two copies on device 2: KV stays.
+    assert memory_bytes(state, 1.0, 0.1) == pytest.approx([4 + 6.0, 0, 2])
+
+
+def test_whole_layers_move_first_and_only_as_many_as_needed():
+    result = reduce(instance(), judge([6, 20, 3]), layer_bytes=1.0, kv_bytes=1.5)
+    assert [action.kind for action in result.actions] == ["migrate layer"] * 2
+    assert result.solved
+    assert np.bincount(result.state.home, minlength=3).tolist() == [2, 2, 0]
+    assert (result.state.kv_home == result.state.home).all()
+    assert all(action.cost.seconds > 0 for action in result.actions)
+
+
+def test_kv_moves_where_a_whole_layer_does_not_fit():
+    result = reduce(instance(), judge([9, 1.6, 0]), layer_bytes=1.0, kv_bytes=1.5)
+    assert [action.kind for action in result.actions] == ["migrate KV cache"]
+    assert result.solved
+
+
+def test_replicas_go_when_nothing_can_move_and_then_the_batch_shrinks():
+    crowded = replace(instance(), replicated=copies(4, 2, (0, 4, 1)))
+    result = reduce(crowded, judge([20, 2]), layer_bytes=1.0, kv_bytes=1.5)
+    assert [action.kind for action in result.actions] == ["evict replica"] * 2
+    assert result.solved
+    slow = reduce(instance(batch=23, devices=1), judge([99], limit=10), layer_bytes=1, kv_bytes=1)
+    assert [action.kind for action in slow.actions] == ["reduce batch"] * 3
+    assert slow.state.batch == 8 and slow.solved
+
+
+def test_weights_are_offloaded_last_and_a_hopeless_case_is_said():
+    tight = reduce(instance(batch=1, devices=1), judge([3]), layer_bytes=1.0, kv_bytes=0.1)
+    assert [action.kind for action in tight.actions] == ["offload"]
+    assert tight.solved and tight.state.offloaded_bytes == pytest.approx(1.4)
+    never = reduce(instance(batch=1, devices=1), judge([9], limit=0), layer_bytes=1.0, kv_bytes=0.1)
+    assert not never.solved

@@ -1,0 +1,172 @@
+"""The OpenAPI document, the page that shows it, and how errors look."""
+
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+from django.conf import settings
+from django.contrib.staticfiles import finders
+from django.core.management import call_command
+from django.urls import get_resolver
+
+from forecasting.errors import ForecastError
+from planner import errors
+from planner.api.errors import problem_handler
+from planner.api.schema import DOCUMENT
+from planner.scenario.build import build_hardware
+from planner.scenario.document import parse
+from simulation.errors import SimulationError
+from tests.planner.web.pages import signed_in
+
+HTTP = {"get", "post", "put", "patch", "delete"}
+
+
+@pytest.fixture(scope="module")
+def schema(tmp_path_factory):
+    path = tmp_path_factory.mktemp("schema") / "schema.json"
+    call_command("spectacular", "--validate", "--fail-on-warn", "--format=openapi-json", file=path)
+    return json.loads(path.read_text())
+
+
+def operations(schema):
+    return [
+        (path, method, operation)
+        for path, methods in schema["paths"].items()
+        for method, operation in methods.items()
+        if method in HTTP
+    ]
+
+
+def test_the_schema_is_valid_openapi_3_1(schema):
+    assert schema["openapi"].startswith("3.1")
+
+
+def test_every_address_is_in_the_schema(schema):
+    resolver = next(r for r in get_resolver().url_patterns if getattr(r, "namespace", "") == "api")
+    routes = {
+        re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", str(pattern.pattern))
+        for pattern in resolver.url_patterns
+        if pattern.name not in (None, "docs", "schema")
+    }
+    assert {path.removeprefix("/api/v1/") for path in schema["paths"]} == routes
+
+
+def test_every_operation_says_what_it_does_and_how_it_fails(schema):
+    for path, method, operation in operations(schema):
+        assert operation["summary"], path
+        for code, answer in operation["responses"].items():
+            if int(code) >= 400:
+                assert list(answer["content"]) == ["application/problem+json"], (path, method)
+        assert "401" in operation["responses"]
+
+
+def test_what_starts_work_takes_a_key_and_has_an_example(schema):
+    started = [o for o in operations(schema) if "202" in o[2]["responses"]]
+    assert len(started) == 12
+    for path, _, operation in started:
+        assert "Idempotency-Key" in [p["name"] for p in operation["parameters"]], path
+        assert "Location" in operation["responses"]["202"]["headers"]
+
+
+def test_the_scenario_shown_as_an_example_is_one():
+    assert build_hardware(parse(DOCUMENT))
+
+
+def test_the_schema_and_its_page_are_for_those_who_logged_in(stranger, reader):
+    assert stranger.get("/api/v1/schema/").status_code == 401
+    assert stranger.get("/api/v1/docs/").status_code == 302
+    given = reader.get("/api/v1/schema/")
+    assert given.status_code == 200
+    assert given["Content-Type"].startswith("application/vnd.oai.openapi")
+
+
+class Scripts(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.sources, self.inline, self.handlers = [], 0, []
+
+    def handle_starttag(self, tag, attrs):
+        given = dict(attrs)
+        self.handlers += [name for name in given if name.startswith("on")]
+        if tag == "script" and "src" not in given:
+            self.inline += 1
+        self.sources += [given[name] for name in ("src", "href") if name in given]
+
+
+def test_the_docs_page_needs_nothing_from_elsewhere_and_no_inline_script(viewer):
+    given = signed_in(viewer).get("/api/v1/docs/")
+    assert given.status_code == 200
+    assert "script-src 'self'" in given["Content-Security-Policy"]
+    page = Scripts()
+    page.feed(given.content.decode())
+    assert (page.inline, page.handlers) == (0, [])
+    static = [s for s in page.sources if s.startswith(f"/{settings.STATIC_URL.strip('/')}/")]
+    assert len(static) == 4
+    for source in static:
+        assert finders.find(source.removeprefix("/static/")), source
+    assert set(page.sources) - set(static) == {"/api/v1/schema/"}
+
+
+@pytest.mark.browser
+def test_the_docs_page_shows_the_operations(page, console, live_server, viewer):
+    session = signed_in(viewer).cookies[settings.SESSION_COOKIE_NAME].value
+    cookie = {"name": settings.SESSION_COOKIE_NAME, "value": session, "url": live_server.url}
+    page.context.add_cookies([cookie])
+    page.goto(f"{live_server.url}/api/v1/docs/")
+    page.get_by_text("Start a run of a scenario as it is now").wait_for()
+    assert not console
+
+
+def test_an_unknown_address_is_a_problem_and_names_the_one_meant(stranger, db):
+    for method in ("get", "post", "delete"):
+        given = getattr(stranger, method)("/api/v1/nothing/")
+        assert given.status_code == 404
+        assert given["Content-Type"] == "application/problem+json"
+    slash = stranger.post("/api/v1/runs", {}, format="json")
+    assert slash.status_code == 404
+    assert "/api/v1/runs/" in slash.json()["detail"]
+    assert "slash" not in stranger.get("/api/v1/nothing").json()["detail"]
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (errors.ScenarioError, 422),
+        (errors.IngestError, 422),
+        (errors.KeyReused, 422),
+        (errors.NotFound, 404),
+        (errors.NotReady, 409),
+        (errors.Outdated, 412),
+        (errors.Infeasible, 409),
+        (errors.NotAllowed, 403),
+        (errors.SolverFailed, 400),
+        (errors.PlannerError, 400),
+        (ForecastError, 422),
+        (SimulationError, 422),
+    ],
+)
+def test_every_expected_outcome_has_a_status_and_keeps_its_sentence(error, status):
+    given = problem_handler(error("Say what to do."), {})
+    body = json.loads(given.content)
+    assert (given.status_code, body["status"]) == (status, status)
+    assert body["detail"] == "Say what to do."
+    assert body["title"]
+
+
+def test_every_expected_outcome_is_mapped():
+    kinds = {errors.PlannerError, *errors.PlannerError.__subclasses__()}
+    for kind in kinds:
+        assert 400 <= problem_handler(kind("x"), {}).status_code < 500
+
+
+def test_a_bug_tells_nothing_of_itself_and_is_logged(api, monkeypatch, caplog):
+    def broken(*_):
+        raise RuntimeError("a secret of the program")
+
+    monkeypatch.setattr("planner.api.views.runs.run_get", broken)
+    given = api.get("/api/v1/runs/1/")
+    assert given.status_code == 500
+    assert given["Content-Type"] == "application/problem+json"
+    assert b"secret" not in given.content
+    assert "a secret of the program" in caplog.text

@@ -1,0 +1,416 @@
+"""The command line: one JSON object on stdout, sentences on stderr, exit codes that scripts use."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from django.core.management import call_command
+
+from planner.models import Run, Trace
+from tests.planner.studies.builders import DATA, ROOT
+
+pytestmark = pytest.mark.django_db
+
+SCENARIO = """\
+version: 1
+name: By hand
+models:
+  - {name: m, weight_gb: 16, kv_bytes_per_token: 131072, max_context: 131072}
+gpus:
+  - {name: G, memory_gb: 80, idle_w: 60, prefill_w: 400, decode_w: 250}
+profiles:
+  - {model: m, gpu: G, alpha_ms: 12, beta_ms: 0.15, gamma_ms: 12, delta_ms: 0.06}
+regions:
+  - {name: east, capacity: {G: 32}, usd_per_gpu_hour: {G: 2}, carbon_g_per_kwh: 400, pue: 1.2}
+tiers:
+  - {name: chat, ttft_ms: 1000, tbt_ms: 100}
+traffic:
+  sources:
+    - file: demand.csv
+      model: m
+      regions: {east: 1}
+      tiers: {chat: 1}
+      input_tokens: {mean: 400}
+      output_tokens: {mean: 30}
+fleet: {startup_s: 60}
+policies: [flat-peak, lt-i]
+forecast: {method: last-value}
+horizon: {period_s: 300, duration_s: 900}
+"""
+LATENCY = {"mean", "p50", "p95", "p99"}
+PLAN = {
+    "status", "objective", "fleet_cost", "bound", "gap", "solver", "build_seconds",
+    "solve_seconds", "decisions", "binding",
+}  # fmt: skip
+DECISION = {
+    "period", "model", "region", "gpu", "tp", "role", "market", "arrangement",
+    "current", "delta", "target",
+}  # fmt: skip
+POLICY = {
+    "arrived", "completed", "rejected", "unfinished", "gpu_hours", "instance_hours",
+    "wasted_gpu_hours", "donated_gpu_hours", "energy_kwh", "cost_usd", "carbon_kg", "ttft_ms",
+    "tbt_ms", "e2e_ms", "slo_attainment", "iterations", "wall_seconds", "peak_rss_mb",
+}  # fmt: skip
+FORECAST = {
+    "model", "region", "tier", "method", "order", "wape", "peak_wape", "mase", "coverage80",
+    "fit_seconds", "forecast",
+}  # fmt: skip
+
+
+def command(*words: Any) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of a command."""
+    out, err = StringIO(), StringIO()
+    try:
+        call_command(*(str(word) for word in words), stdout=out, stderr=err)
+    except SystemExit as stop:
+        return int(stop.code or 0), out.getvalue(), err.getvalue()
+    return 0, out.getvalue(), err.getvalue()
+
+
+def answer(*words: Any) -> dict[str, Any]:
+    code, out, err = command(*words, "--json")
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    assert isinstance(found, dict)
+    return found
+
+
+def problem(*words: Any, code: int = 2) -> str:
+    """The sentence of a command that cannot do what it was asked; stdout stays empty."""
+    for extra in ((), ("--json",)):
+        found, out, err = command(*words, *extra)
+        assert (found, out) == (code, ""), err
+    assert "Traceback" not in err
+    return err.strip()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    rows = [f"2024-05-13T00:{minute:02}:00Z,chat,{300 + 10 * minute}" for minute in range(60)]
+    (tmp_path / "demand.csv").write_text("time,series,requests\n" + "\n".join(rows) + "\n")
+    (tmp_path / "plan.yml").write_text(SCENARIO)
+    return tmp_path
+
+
+def write(folder: Path, old: str, new: str) -> Path:
+    assert old in SCENARIO
+    path = folder / "other.yml"
+    path.write_text(SCENARIO.replace(old, new))
+    return path
+
+
+# ingest
+
+
+def test_ingest_of_azure_2023_conversations() -> None:
+    path = DATA / "azure2023_conv.csv.gz"
+    if not path.exists():
+        pytest.skip("azure2023_conv.csv.gz is not in ../shared/data/traces")
+    found = answer("ingest", path)
+    rows = pl.read_csv(path)
+    assert (found["rows"], found["requests"], found["rejected"]) == (19366, 19366, 0)
+    assert found["start"].startswith("2023-11-16T18:15:46")
+    assert found["input_tokens"] == rows["ContextTokens"].sum()
+    assert found["output_tokens"] == rows["GeneratedTokens"].sum()
+    assert found["reject_reasons"] == {} and found["series"] == []
+    assert {"trace", "end", "seconds"} <= found.keys()
+
+
+def test_ingest_of_azure_2024_as_demand_and_again() -> None:
+    path = DATA / "azure2024_requests_10s.csv.gz"
+    if not path.exists():
+        pytest.skip("azure2024_requests_10s.csv.gz is not in ../shared/data/traces")
+    found = answer("ingest", path)
+    totals = {one["name"]: one["requests"] for one in found["series"]}
+    assert totals == {"code": 16_803_695, "conv": 27_303_999}
+    again = answer("ingest", path)
+    assert again["trace"] == found["trace"] and Trace.objects.count() == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "words", "says"),
+    [
+        ("", (), "empty"),
+        ("arrival,input_tokens,output_tokens\n", (), "no rows"),
+        ("arrival,input_tokens,output_tokens\n1,-5,3\n2,9,3\n", ("--strict",), "line 2"),
+        ("arrival,input_tokens,output_tokens\n1,5,3\n", ("--map", "arrival"), "--map arrival"),
+        ("arrival,input_tokens,output_tokens\n1,5,3\n", ("--map", "when=arrival"), "'when'"),
+    ],
+)
+def test_ingest_refuses_in_a_sentence(
+    tmp_path: Path, content: str, words: tuple[str, ...], says: str
+) -> None:
+    path = tmp_path / "bad.csv"
+    path.write_text(content)
+    message = problem("ingest", path, *words)
+    assert says in message and "\n" not in message
+
+
+def test_ingest_of_a_file_that_is_not_there(tmp_path: Path) -> None:
+    assert "nowhere.csv" in problem("ingest", tmp_path / "nowhere.csv")
+
+
+# forecast
+
+
+def test_forecast_of_a_file(folder: Path) -> None:
+    found = answer(
+        "forecast", folder / "demand.csv", "--bin", 60, "--horizon", 600, "--method", "last-value",
+        "--backtest", "--origins", 3,
+    )  # fmt: skip
+    (series,) = found["series"]
+    assert series.keys() >= FORECAST
+    assert series["forecast"] == [890.0] * 10  # the last bin: 300 + 10 * 59
+    assert 0 < series["wape"] < 0.1 and 0 <= series["coverage80"] <= 1
+
+
+def test_forecast_of_a_scenario(folder: Path) -> None:
+    found = answer("forecast", folder / "plan.yml")
+    (series,) = found["series"]
+    assert series.keys() >= FORECAST and series["model"] == "m"
+    assert len(series["forecast"]) == 15
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("demand.csv", "--bin", "0"), "--bin 0"),
+        (("demand.csv", "--horizon", "-5"), "--horizon -5"),
+        (("demand.csv", "--backtest", "--origins", "0"), "--origins 0"),
+        (("plan.yml", "--bin", "60"), "--bin is for a trace"),
+        (("plan.yml", "--backtest"), "--backtest is for a trace"),
+        (("missing.csv",), "missing.csv: there is no such file, and no trace of that name"),
+    ],
+)
+def test_forecast_refuses_in_a_sentence(folder: Path, words: tuple[str, ...], says: str) -> None:
+    assert says in problem("forecast", folder / words[0], *words[1:])
+
+
+# plan
+
+
+@pytest.mark.parametrize("solver", ["highs", "cbc"])
+def test_plan(folder: Path, solver: str) -> None:
+    found = answer("plan", folder / "plan.yml", "--solver", solver, "--gap", 0.001)
+    assert found.keys() >= PLAN
+    assert found["status"] == "optimal" and found["solver"] == solver
+    assert len(found["decisions"]) == 3
+    for decision in found["decisions"]:
+        assert decision.keys() == DECISION
+        assert decision["current"] + decision["delta"] == decision["target"]
+
+
+def test_a_plan_that_cannot_be_exits_3_with_the_conflict_in_words(folder: Path) -> None:
+    path = write(folder, "capacity: {G: 32}", "capacity: {G: 1}")
+    path.write_text(path.read_text().replace("mean: 400", "mean: 4000"))
+    code, out, err = command("plan", path, "--json")
+    assert code == 3
+    document = json.loads(out)
+    assert document["status"] == "infeasible" and document.keys() >= PLAN
+    assert document["conflict"] == err.strip()
+    assert "no feasible plan" in err and "east" in err and "Traceback" not in err
+    code, out, _ = command("plan", path)
+    assert (code, out) == (3, "")
+    assert Run.objects.latest("pk").state == Run.State.FAILED
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--gap", "-1"), "--gap -1: give a fraction"),
+        (("--gap", "1"), "--gap 1: give a fraction"),
+        (("--time-limit", "0"), "--time-limit 0"),
+    ],
+)
+def test_plan_refuses_options_that_make_no_sense(
+    folder: Path, words: tuple[str, ...], says: str
+) -> None:
+    assert says in problem("plan", folder / "plan.yml", *words)
+
+
+# simulate and compare
+
+
+def test_simulate_with_its_tables(folder: Path) -> None:
+    out = folder / "tables"
+    found = answer("simulate", folder / "plan.yml", "--policy", "lt-i", "--out", out)
+    assert found.keys() >= POLICY
+    assert all(found[name].keys() == LATENCY for name in ("ttft_ms", "tbt_ms", "e2e_ms"))
+    assert found["arrived"] == found["completed"] + found["rejected"] + found["unfinished"]
+    assert found["arrived"] == sum(300 + 10 * minute for minute in range(45, 60))
+    kept = {"demand", "series", "policies", "tiers", "groups", "requests"}
+    assert {path.name for path in out.iterdir()} == {
+        "result.json", *(f"{name}.parquet" for name in kept),
+    }  # fmt: skip
+    assert json.loads((out / "result.json").read_text()) == found
+    requests = pl.read_parquet(out / "requests.parquet")
+    assert requests.height == found["arrived"]
+    assert requests["met"].mean() == pytest.approx(found["slo_attainment"]["chat"])
+
+
+def test_seed_of_the_command_line_draws_other_requests(folder: Path) -> None:
+    first, same, other = (
+        answer("simulate", folder / "plan.yml", "--policy", "flat-peak", *seed)
+        for seed in ((), ("--seed", 0), ("--seed", 1))
+    )
+    assert first["ttft_ms"] == same["ttft_ms"] != other["ttft_ms"]
+
+
+def test_compare(folder: Path) -> None:
+    found = answer("compare", folder / "plan.yml")
+    assert sorted(found["policies"]) == ["flat-peak", "lt-i"] == found["baselines"]
+    assert sorted(found["ranking"]) == ["flat-peak", "lt-i"]
+    assert isinstance(found["warnings"], list)
+    for figures in found["policies"].values():
+        assert figures.keys() >= POLICY
+    some = answer("compare", folder / "plan.yml", "--policies", "reactive, flat-min")
+    assert some["baselines"] == ["reactive", "flat-min"]
+    assert sorted(some["policies"]) == ["flat-min", "reactive"]
+
+
+def test_words_for_people_have_the_figures(folder: Path) -> None:
+    for name in ("plan", "compare"):
+        code, out, err = command(name, folder / "plan.yml")
+        assert (code, err) == (0, "") and "$" in out
+    code, out, _ = command("simulate", folder / "plan.yml", "--policy", "flat-peak")
+    assert code == 0 and "arrived 12,300 = completed" in out
+
+
+def test_files_of_a_scenario_are_read_once(folder: Path) -> None:
+    for _ in range(2):
+        answer("forecast", folder / "plan.yml")
+    assert Trace.objects.count() == 1
+    (folder / "plan.yml").write_text(SCENARIO.replace("file: demand.csv", "trace: demand"))
+    assert answer("forecast", folder / "plan.yml")["series"]
+
+
+@pytest.mark.parametrize("name", ["plan", "compare", "forecast"])
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("startup_s: 60", "startup_sec: 60", "other.yml, line 21: fleet.startup_sec"),
+        ("mean: 400", "mean: -1", "other.yml, line 19: traffic.sources[0].input_tokens.mean"),
+        ("file: demand.csv", "file: nothing.csv", "nothing.csv"),
+        ("file: demand.csv", "trace: nothing", "nothing"),
+        ("period_s: 300", "period_s: 301", "horizon.period_s: 301 s"),
+        ("      input_tokens: {mean: 400}\n", "", "has no input tokens"),
+    ],
+)
+def test_a_bad_scenario_names_what_and_where(
+    folder: Path, name: str, old: str, new: str, says: str
+) -> None:
+    assert says in problem(name, write(folder, old, new))
+
+
+def test_a_scenario_that_is_no_text_or_not_there(folder: Path) -> None:
+    (folder / "binary.yml").write_bytes(b"\xff\xfe\x00\x81")
+    assert "not a text file" in problem("plan", folder / "binary.yml")
+    assert "no such file, and no scenario of that name" in problem("plan", folder / "none.yml")
+    assert "is a folder" in problem("plan", folder)
+    assert "no policy 'best'" in problem("compare", folder / "plan.yml", "--policies", "best")
+    assert "fleet.today" in problem("simulate", folder / "plan.yml", "--policy", "today")
+
+
+# export
+
+
+def test_exports_hold_the_figures_of_the_run(folder: Path) -> None:
+    found = answer("compare", folder / "plan.yml")
+    (folder / "answer.json").write_text(json.dumps(found))
+    plan = Path(
+        answer("export", folder / "answer.json", "--to", "csv", "--out", folder / "p.csv")["path"]
+    )
+    rows = list(csv.DictReader(plan.open(encoding="utf-8")))
+    decisions = found["plan"]["decisions"]
+    assert len(rows) == len(decisions)
+    for row, decision in zip(rows, decisions, strict=True):
+        assert row["period_start"] == decision["period"]
+        for name in ("model", "region", "gpu"):
+            assert row[name] == decision[name]
+        for name in ("tp", "current", "delta", "target"):
+            assert int(row[name]) == decision[name]
+    out = folder / "deep" / "policies.csv"
+    answer("export", found["run"], "--to", "csv", "--table", "policies", "--out", out)
+    for row in csv.DictReader(out.open(encoding="utf-8")):
+        figures = found["policies"][row["policy"]]
+        for name in ("gpu_hours", "cost_usd", "energy_kwh", "carbon_kg"):
+            assert float(row[name]) == figures[name]
+        assert int(row["arrived"]) == figures["arrived"]
+        assert (row["meets_slo"] == "true") == figures["meets_slo"]
+    whole = Path(answer("export", found["run"], "--to", "json", "--out", folder / "w.json")["path"])
+    assert json.loads(whole.read_text(encoding="utf-8"))["plan"] == found["plan"]
+
+
+def test_export_lands_in_the_present_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    run = answer("plan", folder / "plan.yml")["run"]
+    found = answer("export", run, "--to", "csv")
+    assert Path(found["path"]) == folder / f"run-{run}-plan.csv"
+    assert found["format"] == "csv" and Path(found["path"]).is_file()
+
+
+def test_export_refuses_in_a_sentence(folder: Path) -> None:
+    run = answer("forecast", folder / "plan.yml")["run"]
+    assert "pdf has not come yet; export to csv or json" in problem("export", run, "--to", "pdf")
+    assert "no table 'plan'" in problem("export", run, "--to", "csv", "--table", "plan")
+    assert "There is no run 99999" in problem("export", 99999, "--to", "csv")
+    assert "neither the number of a run nor a file" in problem("export", "x", "--to", "csv")
+    assert "cannot be written" in problem("export", run, "--to", "json", "--out", folder)
+    (folder / "bad.json").write_text("{\n oops")
+    assert "bad.json, line 2: not JSON" in problem("export", folder / "bad.json", "--to", "csv")
+    (folder / "none.json").write_text("{}")
+    assert "no 'run' in it" in problem("export", folder / "none.json", "--to", "csv")
+    command("plan", write(folder, "period_s: 300", "period_s: 301"))
+    failed = Run.objects.latest("pk").pk
+    assert "has no results; it is failed" in problem("export", failed, "--to", "csv")
+
+
+def test_provision_on_the_command_line() -> None:
+    example = ROOT / "docs/examples/first-plan.yml"
+    found = answer("provision", example, "--level", "all")
+    assert set(found["levels"]) == {"operator", "module", "model"}
+    keys = {"gpus", "energy_w", "memory_gb", "latency_ms", "slo_ms", "seconds", "gap"}
+    assert all(keys <= one.keys() for one in found["levels"].values())
+    assert set(found["savings"]) == {"operator", "module"}
+    _, out, _ = command("provision", example, "--level", "operator")
+    assert out.splitlines()[0] == provision_headline(example)
+    assert "requests/s" in out
+
+
+def provision_headline(example: Path) -> str:
+    return str(answer("provision", example, "--level", "operator")["headline"])
+
+
+# Of the program as a whole
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["estimate", "--model", "m", "--gpu", "G", "--isl", "1", "--osl", "1"],
+        ["size", "plan.yml", "--isl", "many", "--osl", "1"],
+        ["pd-ratio", "plan.yml"],
+        ["provision", "plan.yml", "--level", "layer"],
+        ["plan"],
+        ["simulate", "plan.yml", "--policy", "best"],
+    ],
+)
+def test_what_is_announced_or_misspelt_exits_2(words: list[str], tmp_path: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, ROOT / "manage.py", *words, "--json"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"HEADROOM_DATA_DIR": str(tmp_path)},
+    )
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert len(ran.stderr.strip().splitlines()) == 1, ran.stderr  # no usage: it is there by --help

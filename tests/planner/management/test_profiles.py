@@ -1,0 +1,69 @@
+"""bin/manage profiles: list, show, import."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+
+from tests.planner.web.test_hardware import HEAD, MEASURED
+
+pytestmark = pytest.mark.django_db
+
+
+def answered(*words: object) -> dict[str, Any]:
+    out = io.StringIO()
+    call_command("profiles", *map(str, words), "--json", stdout=out)
+    found: dict[str, Any] = json.loads(out.getvalue())
+    return found
+
+
+def refused(*words: object) -> str:
+    said = io.StringIO()
+    with pytest.raises(SystemExit) as stopped:
+        call_command("profiles", *map(str, words), stderr=said)
+    assert stopped.value.code == 2
+    return said.getvalue()
+
+
+@pytest.fixture
+def measured(tmp_path: Path) -> Path:
+    path = tmp_path / "bench.csv"
+    path.write_text(MEASURED)
+    return path
+
+
+def test_a_file_is_fitted_kept_listed_and_shown(measured: Path) -> None:
+    made = answered("import", measured, "--kind", "linear", "--name", "mine")
+    assert (made["version"], made["model"], made["gpu"]) == (1, "llama-3.1-8b", "H100-SXM")
+    assert made["parameters"]["beta"]["value"] == pytest.approx(0.5)
+    again = answered("import", measured, "--kind", "table", "--name", "mine")
+    assert again["versions"] == [2, 1]
+    assert answered("show", "mine", "--version", 1)["kind"] == "linear"
+    listed = answered("list", "--search", "mine")["profiles"]
+    assert [(one["name"], one["version"]) for one in listed] == [("mine", 2)]
+
+
+def test_which_rows_are_meant_must_be_said(tmp_path: Path, measured: Path) -> None:
+    two = tmp_path / "two.csv"
+    two.write_text(f"{MEASURED}llama-3.1-8b,H100-SXM,2,1,64,128,10,10\n")
+    said = refused("import", two, "--kind", "linear")
+    assert "2 arrangements" in said and "--tp" in said
+    assert answered("import", two, "--kind", "linear", "--tp", 1)["tp"] == 1
+    assert "there is no such file" in refused("import", tmp_path / "none.csv", "--kind", "table")
+    asked = ("import", "--kind", "linear", "--model", "m", "--gpu", "g")
+    assert "fitted to benchmark rows" in refused(*asked)
+    bad = tmp_path / "bad.csv"
+    bad.write_text(f"{HEAD}\nm,g,1,x,1,1,1,1\n")
+    assert "bad.csv, line 2" in refused("import", bad, "--kind", "table")
+    assert "there is no profile" in refused("show", "nobody").lower()
+
+
+def test_a_roofline_needs_no_file() -> None:
+    made = answered("import", "--kind", "roofline", "--model", "llama-3.1-8b", "--gpu", "L40S")
+    assert (made["kind"], made["provenance"]) == ("roofline", "modelled")
+    assert made["error"] is not None

@@ -1,0 +1,122 @@
+"""bin/manage size: the contract of its answer, its laws, and what it refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.planner.management.test_commands import SCENARIO, answer, command, problem
+from tests.planner.management.test_commands import folder as folder  # a fixture
+
+pytestmark = pytest.mark.django_db
+
+POOL = {"model", "gpu", "tp", "role", "max_rps", "ttft_ms", "tbt_ms", "bound_by"}
+LENGTHS = ("--isl", 400, "--osl", 30)
+SPEED = "alpha_ms: 12, beta_ms: 0.15, gamma_ms: 12, delta_ms: 0.06"
+
+
+def sized(folder: Path, old: str = "", new: str = "", *words: Any) -> dict[str, Any]:
+    """The one pool of the scenario with ``old`` replaced by ``new``."""
+    path = folder / "sized.yml"
+    path.write_text(SCENARIO.replace(old, new) if old else SCENARIO)
+    (pool,) = answer("size", path, *(words or LENGTHS))["pools"]
+    assert isinstance(pool, dict)
+    return pool
+
+
+def test_the_answer_has_the_keys_of_the_contract_and_its_provenance(folder: Path) -> None:
+    found = answer("size", folder / "plan.yml")
+    (pool,) = found["pools"]
+    assert pool.keys() >= POOL
+    assert (pool["model"], pool["gpu"], pool["tp"], pool["role"]) == ("m", "G", 1, "mixed")
+    assert pool["max_rps"] > 0 and pool["attainment"] >= 0.95
+    assert pool["ttft_ms"] <= 1000 and pool["tbt_ms"] <= 100
+    assert pool["provenance"] == {"kind": "assumed", "source": "scenario"}
+    assert pool["expected_error"] is None and "not checked" in pool["error_basis"]
+    assert pool["max_rps_if_slower"] is None and pool["max_rps_if_faster"] is None
+    assert "scenario's traffic" in found["sized_by"] and "simulation" in found["sized_by"]
+
+
+def test_lengths_given_replace_those_of_the_traffic(folder: Path) -> None:
+    found = answer("size", folder / "plan.yml", "--isl", 4000, "--osl", 30)
+    assert "4,000 input and 30 output tokens" in found["sized_by"]
+    (pool,) = found["pools"]
+    assert pool["input_tps"] == pytest.approx(4000 * pool["max_rps"])
+    assert pool["max_rps"] < sized(folder)["max_rps"]
+
+
+def test_without_limits_in_reach_throughput_binds(folder: Path) -> None:
+    """Prefill alone: an iteration of 2,048 tokens takes 12 + 0.06 * 2048 ms."""
+    pool = sized(folder, "ttft_ms: 1000, tbt_ms: 100", "e2e_ms: 86400000", "--isl", 512, "--osl", 1)
+    assert pool["bound_by"] == "throughput" and pool["tbt_ms"] is None
+    assert pool["max_rps"] == pytest.approx(4 / 0.13488, rel=0.01)
+
+
+def test_a_looser_limit_never_carries_less(folder: Path) -> None:
+    for old, values in (("ttft_ms: 1000", (150, 400, 1000, 5000)), ("tbt_ms: 100", (25, 40, 100))):
+        name = old.split(":")[0]
+        rates = [sized(folder, old, f"{name}: {value}")["max_rps"] for value in values]
+        assert rates == sorted(rates) and rates[0] < rates[-1]
+
+
+def test_a_faster_profile_never_carries_less(folder: Path) -> None:
+    faster = "alpha_ms: 9, beta_ms: 0.12, gamma_ms: 9, delta_ms: 0.04"
+    assert sized(folder, SPEED, faster)["max_rps"] > sized(folder)["max_rps"]
+
+
+def test_a_known_error_says_what_it_does_to_the_rate(folder: Path) -> None:
+    path = folder / "built-in.yml"
+    path.write_text(
+        "\n".join(
+            line
+            for line in SCENARIO.replace("model: m", "model: llama-3.1-8b").splitlines()
+            if "weight_gb" not in line and "memory_gb" not in line and line != "gpus:"
+        )
+        .replace("models:", "models: [llama-3.1-8b]")
+        .replace("gpu: G, " + SPEED, "gpu: H100-SXM, tp: 1")
+        .replace("{G:", "{H100-SXM:")
+    )
+    (pool,) = answer("size", path, *LENGTHS)["pools"]
+    assert 0 < pool["expected_error"] < 1
+    assert pool["max_rps_if_slower"] < pool["max_rps"] < pool["max_rps_if_faster"]
+    _, said, _ = command("size", path, *LENGTHS)
+    assert f"off by {pool['expected_error']:.1%}" in said and "if slower" in said
+
+
+def test_people_read_the_rate_its_bound_and_what_sized_it(folder: Path) -> None:
+    pool = sized(folder)
+    _, said, _ = command("size", folder / "sized.yml", *LENGTHS)
+    assert f"m on 1 x G: {pool['max_rps']:.3g} requests/s within chat" in said
+    assert f"bound by {pool['bound_by']}" in said
+    assert "its error is not known" in said and "sized by simulation" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--isl", "400"), "--osl is missing; give both"),
+        (("--osl", "30"), "--isl is missing; give both"),
+        (("--isl", "0", "--osl", "30"), "--isl 0: give 1 to"),
+        (("--isl", "400", "--osl", "-1"), "--osl -1: give 1 to"),
+        (("--isl", "131000", "--osl", "100"), "131,100 tokens, and the context of m is 131,072"),
+    ],
+)
+def test_lengths_that_make_no_sense_are_refused(
+    folder: Path, words: tuple[str, ...], says: str
+) -> None:
+    message = problem("size", folder / "plan.yml", *words)
+    assert says in message and "\n" not in message
+
+
+def test_limits_that_no_rate_meets_are_refused(folder: Path) -> None:
+    path = folder / "tight.yml"
+    path.write_text(SCENARIO.replace("ttft_ms: 1000", "ttft_ms: 20"))
+    message = problem("size", path, *LENGTHS)
+    assert "no GPU type of this scenario can serve m" in message
+    assert "TTFT limit of 20 ms even at batch 1" in message
+
+
+def test_a_scenario_that_is_not_there(folder: Path) -> None:
+    assert "no such file, and no scenario of that name" in problem("size", folder / "none.yml")

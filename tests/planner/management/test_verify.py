@@ -1,0 +1,40 @@
+"""bin/manage plan --verify, and the best P/D ratio on a plan of prefill and decode pools."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from django.urls import reverse
+
+from planner.models import Run, User
+from tests.planner.management.test_commands import answer, command
+from tests.planner.management.test_commands import folder as folder  # a fixture
+from tests.planner.web.pages import signed_in, text_of
+
+pytestmark = pytest.mark.django_db
+EXAMPLE = Path(__file__).parents[3] / "docs/examples/prefill-decode.yml"
+
+
+def test_a_plan_is_replayed_and_says_whether_it_holds(planner: User, folder: Path) -> None:
+    found = answer("plan", folder / "plan.yml", "--verify")
+    told = found["verification"]
+    assert told["outcome"] in ("agreed", "gave up", "no plan")
+    assert told["rounds"][0]["round"] == 1 and told["rounds"][0]["sizes"] == {"m": 1.0}
+    assert "verification" not in answer("plan", folder / "plan.yml")
+    run = Run.objects.filter(kind="plan").order_by("pk").first()
+    assert run is not None and run.options["verify"] is True
+    text = text_of(signed_in(planner).get(reverse("web:run", args=[run.pk])))
+    assert "Verified by simulation" in text and told["sentence"] in text
+    _, said, _ = command("plan", folder / "plan.yml", "--verify")
+    assert told["sentence"] in said
+
+
+def test_a_plan_of_prefill_and_decode_pools_states_the_best_ratio(planner: User) -> None:
+    found = answer("plan", EXAMPLE)
+    (row,) = found["pd_ratios"]
+    assert row["prefill"] + row["decode"] == row["instances"]
+    assert row["max_tps"] > 0
+    run = Run.objects.get(kind="plan")
+    text = text_of(signed_in(planner).get(reverse("web:run", args=[run.pk])))
+    assert f"{row['prefill']}P/{row['decode']}D" in text

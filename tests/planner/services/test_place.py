@@ -1,0 +1,118 @@
+"""bin/manage place, its page and its REST view: the same run on all three ways in."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.urls import reverse
+
+from planner.models import Run, User
+from planner.services.runs import run_create, run_execute
+from tests.planner.management.test_commands import SCENARIO, answer, command, problem
+from tests.planner.management.test_commands import folder as folder  # a fixture
+from tests.planner.web.pages import signed_in, text_of
+
+pytestmark = pytest.mark.django_db
+
+KEYS = {"units", "unplaced_units", "affinity_honoured", "split_units", "bandwidth_lost", "points"}
+TODAY = "fleet: {today: [{model: m, region: east, gpu: G, replicas: 9}], "
+
+
+@pytest.fixture
+def path(folder: Path) -> Path:
+    found = folder / "placed.yml"
+    assert "fleet: {" in SCENARIO
+    text = SCENARIO.replace("fleet: {", "serving: [{kv_transfer: {gb_s: 5}}]\n" + TODAY)
+    found.write_text(text)
+    return found
+
+
+def test_on_the_command_line(path: Path) -> None:
+    found = answer("place", path, "--ratio", "1:2")
+    assert found["methods"].keys() == {"blind", "algorithm4", "exact"}
+    assert all(one.keys() >= KEYS for one in found["methods"].values())
+    assert found["counts_from"] == "fleet.today, mixed pools as 1 prefill to 2 decode"
+    assert found["provenance"][0]["kind"] == "assumed"
+    _, out, _ = command("place", path, "--method", "exact", "--grow", 0)
+    assert "nothing is handed over" in out.splitlines()[0]
+    assert "Blind" not in out
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--ratio", "2"), "--ratio 2: give P:D, such as 1:2, both at least 1."),
+        (("--ratio", "0:1"), "both at least 1"),
+        (("--grow", "-1"), "--grow -1: give a share"),
+        (("--time-limit", "0"), "give up to 3600 seconds"),
+    ],
+)
+def test_bad_input_is_a_sentence(path: Path, words: tuple[str, ...], sentence: str) -> None:
+    assert sentence in problem("place", path, *words)
+
+
+@pytest.fixture
+def run(planner: User, path: Path) -> Run:
+    run = Run.objects.get(pk=answer("place", path, "--ratio", "1:2")["run"])
+    Run.objects.filter(pk=run.pk).update(owner=planner)
+    return run
+
+
+def page(planner: User, run: Run, **params: str) -> Any:
+    return signed_in(planner).get(reverse("web:run", args=[run.pk]), params)
+
+
+def test_the_page_says_what_the_document_says(planner: User, run: Run) -> None:
+    text = text_of(page(planner, run))
+    assert run.result["headline"] in text
+    for words in ("Blind to topology", "Algorithm 4", "Exact", "What requests notice", "S1 0"):
+        assert words in text
+    assert "new since the start" not in text
+    grown = text_of(page(planner, run, method="algorithm4", state="grown"))
+    assert "new since the start" in grown
+    # A choice that is not there falls back to the first.
+    assert "S1 0" in text_of(page(planner, run, method="x", state="y", region="z"))
+
+
+def test_the_heading_counts_the_region_that_is_drawn(planner: User, run: Run) -> None:
+    run.result["methods"]["exact"]["gpus"] += 1000  # of regions that are not drawn
+    run.save()
+    text = text_of(page(planner, run, method="exact"))
+    drawn = sum(int(used) for used in re.findall(r"S2 switch \d+ (\d+) of", text))
+    assert drawn and f": {drawn} GPUs in use" in text
+
+
+def test_the_tree_draws_every_instance(planner: User, run: Run) -> None:
+    html = page(planner, run, method="exact").content.decode()
+    drawn = html.split('<section class="place-s2">', 1)[1].count('<text class="place-letter"')
+    assert drawn == sum(one["instances"] for one in run.result["services"][0]["roles"]) == 9
+
+
+def test_htmx_gets_the_tree_alone(planner: User, run: Run) -> None:
+    address = reverse("web:run", args=[run.pk])
+    headers = {"HX-Request": "true", "HX-Target": "tree"}
+    found = signed_in(planner).get(address, {"state": "grown"}, headers=headers)
+    assert b"<html" not in found.content and b"place-s2" in found.content
+
+
+def test_large_networks_have_bars(planner: User, path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr("planner.web.pages.place.MANY", 1)
+    run = Run.objects.get(pk=answer("place", path, "--ratio", "1:2", "--grow", 0)["run"])
+    html = page(planner, run).content.decode()
+    assert "place-bar" in html and "place-node" not in html
+
+
+def test_a_plan_run_with_no_such_pools_fails_by_name(planner: User, path: Path) -> None:
+    document = path.read_text().replace("replicas: 9", "replicas: 1").replace("file:", "trace:")
+    run = run_create(
+        owner=planner,
+        kind=Run.Kind.PLACE,
+        document=document.replace("demand.csv", "nothing"),
+        name="x",
+        enqueue=False,
+    )
+    done = run_execute(run_id=run.pk)
+    assert done.state == Run.State.FAILED and "nothing" in done.problem

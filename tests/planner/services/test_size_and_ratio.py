@@ -1,0 +1,171 @@
+"""bin/manage pd-ratio, and sizes and ratios as runs: documents, pages without scripts, refusals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.urls import reverse
+from rest_framework.test import APIClient
+
+from planner.management.base import load_scenario
+from planner.models import Run, Scenario, User
+from planner.services.runs import run_create, run_execute
+from planner.services.scenarios import scenario_create
+from tests.planner.management.test_commands import SCENARIO, answer, command, problem
+from tests.planner.management.test_commands import folder as folder  # a fixture
+from tests.planner.web.pages import json_in, signed_in, text_of
+
+pytestmark = pytest.mark.django_db
+LINK = "\nserving:\n  - {kv_transfer: {gb_s: 50}}\n"
+
+
+@pytest.fixture
+def scenario(folder: Path) -> Path:
+    path = folder / "apart.yml"
+    path.write_text(SCENARIO + LINK)
+    return path
+
+
+def ran(owner: User, path: Path, kind: str, **options: Any) -> Run:
+    document, name = load_scenario(str(path), lambda *_: None)
+    run = run_create(
+        owner=owner, kind=kind, document=document, name=name, options=options, enqueue=False
+    )
+    return run_execute(run_id=run.pk, surface=True)
+
+
+def page(user: User, run: Run) -> Any:
+    return signed_in(user).get(reverse("web:run", args=[run.pk]))
+
+
+def test_ratios_on_the_command_line_and_on_their_page(planner: User, scenario: Path) -> None:
+    found = answer("pd-ratio", scenario, "--service", "m", "--instances", 4)
+    assert [(row["prefill"], row["decode"]) for row in found["ratios"]] == [(1, 3), (2, 2), (3, 1)]
+    assert found["ratios"][0].keys() >= {"prefill", "decode", "max_tps", "bound_by"}
+    best = found["best"]
+    assert best["max_tps"] == max(row["max_tps"] for row in found["ratios"])
+    simulated = [row for row in found["ratios"] if row["by"] == "simulation"]
+    assert best["max_tps"] in [row["max_tps"] for row in simulated]
+    assert abs(found["prediction_error"]) < 0.3
+    assert found["mixed"]["max_tps"] > 0
+    assert len(found["sensitivity"]["by_lengths"]) == len(found["sensitivity"]["isl"])
+    assert found["over_time"] and found["over_time"][0]["prefill"] >= 1
+    run = Run.objects.get(kind=Run.Kind.PD_RATIO)
+    shown = page(planner, run)
+    text = text_of(shown)
+    assert found["headline"] in text
+    assert f"{best['prefill']}P / {best['decode']}D" in text
+    for part in ("Margin", "Best ratio at other lengths", "Every ratio as a table", "1P/5D to 9P"):
+        assert part in text
+    drawn = json_in(shown, "ratios-data")
+    assert drawn["data"][0]["x"] == ["1P/3D", "2P/2D", "3P/1D"]
+    if found["mixed"]["max_tps"] >= best["max_tps"]:
+        assert found["headline"].startswith("Apart does not pay")
+
+
+def test_people_read_every_ratio(scenario: Path) -> None:
+    _, said, _ = command("pd-ratio", scenario, "--service", "m", "--instances", 3)
+    assert "<- best" in said and "lost beside the best" in said and "simulation" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--service", "nobody"), "--service nobody: the scenario has no model of that name"),
+        (("--service", "m", "--instances", "1"), "--instances 1: give 2 to 256"),
+        (("--service", "m", "--prefill", "Z"), "--prefill Z: m has no such pool; choose from G"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(scenario: Path, words: tuple[str, ...], says: str) -> None:
+    message = problem("pd-ratio", scenario, *words)
+    assert says in message and "\n" not in message
+
+
+def test_a_network_that_nobody_knows_is_asked_for(folder: Path) -> None:
+    message = problem("pd-ratio", folder / "plan.yml", "--service", "m")
+    assert "give kv_transfer.gb_s" in message
+
+
+def test_sizes_on_their_page(planner: User, folder: Path) -> None:
+    run = ran(planner, folder / "plan.yml", Run.Kind.SIZE, isl=400, osl=30)
+    (pool,) = run.result["pools"]
+    assert abs(pool["prediction_error"]) < 0.5 and pool["predicted_rps"] > 0
+    assert pool["latency_error"]["p95"] > pool["latency_error"]["median"] > 0
+    shown = page(planner, run)
+    text = text_of(shown)
+    assert "Most requests" in text and pool["arrangement"] in text and "Closed forms" in text
+    drawn = json_in(shown, "curve-1-TTFT-data")
+    names = [line["name"] for line in drawn["data"]]
+    assert names == ["p95, closed forms", "mean, closed forms", "limit", "the size, simulated"]
+    rising = drawn["data"][0]["y"]
+    assert rising == sorted(rising)
+
+
+def test_bursts_are_sized_for(folder: Path) -> None:
+    def rate(burstiness: str) -> float:
+        words = ("--isl", 400, "--osl", 30, "--burstiness", burstiness)
+        return float(answer("size", folder / "plan.yml", *words)["pools"][0]["max_rps"])
+
+    assert rate("8") < rate("poisson") <= rate("0.2")
+    message = problem("size", folder / "plan.yml", "--burstiness", "wild")
+    assert "--burstiness wild: give poisson, trace" in message
+
+
+def test_prefill_and_decode_columns_are_sized_in_their_role(scenario: Path) -> None:
+    text = scenario.read_text()
+    lines = text.splitlines()
+    at = next(i for i, line in enumerate(lines) if "alpha_ms" in line)
+    one = lines[at]
+    lines[at] = "\n".join(one.replace("}", f", role: {role}}}") for role in ("prefill", "decode"))
+    scenario.write_text("\n".join(lines) + "\n")
+    pools = answer("size", scenario, "--isl", 400, "--osl", 30)["pools"]
+    first, second = pools
+    assert (first["role"], second["role"]) == ("prefill", "decode")
+    assert first["bound_by"] in ("ttft", "throughput") and first["tbt_ms"] is None
+    assert second["bound_by"] in ("tbt", "throughput", "memory")
+    found = answer("pd-ratio", scenario, "--service", "m", "--instances", 3)
+    assert found["prefill"]["arrangement"] != found["decode"]["arrangement"]
+
+
+def test_the_pages_that_start_them(planner: User, viewer: User, folder: Path) -> None:
+    document, _ = load_scenario(str(folder / "plan.yml"), lambda *_: None)
+    kept: Scenario = scenario_create(owner=planner, document=document)
+    client = signed_in(planner)
+    for name, data, kind, options in (
+        ("size", {"scenario": kept.pk, "isl": "400", "osl": "30"}, "size", {"isl": 400, "osl": 30}),
+        (
+            "pd-ratio",
+            {"of": f"{kept.pk}:m", "instances": "4"},
+            "pd-ratio",
+            {"service": "m", "instances": 4},
+        ),
+    ):
+        url = reverse(f"web:{name}")
+        assert kept.name in client.get(url).content.decode()
+        started = client.post(url, data)
+        run = Run.objects.get(kind=kind)
+        assert started.status_code == 302 and run.options == options
+        assert kept.name in client.get(url).content.decode()
+        refused = client.post(url, {**data, "isl": "many", "instances": "9" * 5000})
+        text = refused.content.decode()
+        assert refused.status_code == 400 and "give a whole number from" in text
+        assert 'value="many"' in text or 'value="999' in text  # still in the form
+        assert signed_in(viewer).post(url, data).status_code == 403
+
+
+def test_the_api_starts_them(api: APIClient, planner: User, folder: Path) -> None:
+    document, _ = load_scenario(str(folder / "plan.yml"), lambda *_: None)
+    name = scenario_create(owner=planner, document=document).name
+    started = api.post("/api/v1/pd-ratio/", {"scenario": name, "service": "m"}, format="json")
+    assert started.status_code == 202
+    assert Run.objects.get(kind="pd-ratio").options == {"service": "m"}
+    started = api.post("/api/v1/size/", {"scenario": name, "isl": 5, "osl": 6}, format="json")
+    assert started.status_code == 202
+    for path, body in (
+        ("pd-ratio", {"scenario": name}),
+        ("pd-ratio", {"scenario": name, "service": "m", "instances": 1}),
+        ("size", {"scenario": name, "isl": 5}),
+    ):
+        assert api.post(f"/api/v1/{path}/", body, format="json").status_code in (400, 422)

@@ -1,0 +1,150 @@
+"""Small scenarios and stored traces, made by the product's own reader from a few lines of text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from planner.ingest import IngestOptions, ingest_file
+from planner.scenario.build import Hardware, build_hardware
+from planner.scenario.document import edit, parse
+from planner.scenario.schema import Scenario
+from planner.studies.sizing.sizing import Sizes
+from planner.studies.traffic.demand import Demand
+from planner.studies.traffic.sources import StoredTrace
+from planner.studies.traffic.traffic import Traffic, build_traffic
+from planner.studies.traffic.window import Window, resolve_window
+
+ROOT = Path(__file__).parents[3]
+DATA = ROOT / "../shared/data/traces"
+EPOCH = datetime(2024, 5, 13, tzinfo=UTC).timestamp()  # a Monday
+
+SCENARIO = """\
+version: 1
+name: Toy
+seed: 3
+models:
+  - {name: m, weight_gb: 16, kv_bytes_per_token: 131072, max_context: 131072}
+gpus:
+  - {name: G, memory_gb: 80, idle_w: 60, prefill_w: 400, decode_w: 250}
+profiles:
+  - {model: m, gpu: G, alpha_ms: 12, beta_ms: 0.15, gamma_ms: 12, delta_ms: 0.06}
+regions:
+  - {name: east, capacity: {G: 32}, usd_per_gpu_hour: {G: 2}, carbon_g_per_kwh: 400, pue: 1.2}
+tiers:
+  - {name: chat, ttft_ms: 1000, tbt_ms: 100}
+traffic:
+  sources:
+    - {trace: t, model: m, regions: {east: 1}, tiers: {chat: 1}}
+fleet: {startup_s: 60}
+policies: [flat-peak, lt-i]
+forecast: {method: last-value}
+"""
+WEST = {
+    "name": "west", "capacity": {"G": 32}, "usd_per_gpu_hour": {"G": 3},
+    "carbon_g_per_kwh": 300, "pue": 1.1,
+}  # fmt: skip
+
+
+def text(**changes: Any) -> str:
+    """SCENARIO with values at dotted paths changed, ``__`` standing for the dot."""
+    return edit(SCENARIO, {path.replace("__", "."): value for path, value in changes.items()})
+
+
+def scenario(**changes: Any) -> Scenario:
+    return parse(text(**changes))
+
+
+def source(**changes: Any) -> dict[str, Any]:
+    """The scenario's one source, changed; None removes a key."""
+    whole = {"trace": "t", "model": "m", "regions": {"east": 1}, "tiers": {"chat": 1}} | changes
+    return {key: value for key, value in whole.items() if value is not None}
+
+
+def ingested(path: Path, kind: str, store: Path, **options: Any) -> StoredTrace:
+    report = ingest_file(path, store, IngestOptions(**options))
+    assert report.kind == kind
+    return StoredTrace(path.name, kind, report.clock, store)
+
+
+def demand_file(
+    folder: Path,
+    series: dict[str, Sequence[float | None]],
+    *,
+    bin_s: float = 60.0,
+    start_s: float = EPOCH,
+    tokens: dict[str, dict[str, Sequence[float | None]]] | None = None,
+    name: str = "demand",
+    relative: bool = False,
+) -> StoredTrace:
+    """A demand file of these series; ``tokens`` maps a column to amounts by series."""
+    frames = []
+    for one, values in series.items():
+        count = len(values)
+        at = start_s + bin_s * np.arange(count)
+        when: Sequence[Any] = [
+            t if relative else datetime.fromtimestamp(t, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            for t in at
+        ]
+        amounts = {kind: by[one] for kind, by in (tokens or {}).items()} | {"requests": values}
+        columns = {kind: pl.Series(held, dtype=pl.Float64) for kind, held in amounts.items()}
+        frames.append(pl.DataFrame({"time": when, "series": [one] * count, **columns}))
+    path = folder / f"{name}.csv"
+    table = pl.concat(frames)
+    if table["requests"].null_count() == table.height:
+        table = table.drop("requests")
+    table.write_csv(path)
+    return ingested(path, "demand", folder / f"{name}.store", format="demand", bin_s=bin_s)
+
+
+def request_file(
+    folder: Path,
+    arrival_s: npt.ArrayLike,
+    *,
+    isl: npt.ArrayLike = 100,
+    osl: npt.ArrayLike = 10,
+    start_s: float = EPOCH,
+    name: str = "requests",
+    **labels: Any,
+) -> StoredTrace:
+    """A file of requests at ``start_s + arrival_s``; ``labels`` are columns of names."""
+    at = np.asarray(arrival_s, np.float64)
+    stamps = ((start_s + at) * 1e6).round().astype(np.int64)
+    when = pl.Series(stamps).cast(pl.Datetime("us", "UTC")).dt.strftime("%Y-%m-%dT%H:%M:%S%.6fZ")
+    lengths = {
+        "input_tokens": np.broadcast_to(np.asarray(isl), at.shape),
+        "output_tokens": np.broadcast_to(np.asarray(osl), at.shape),
+    }
+    path = folder / f"{name}.csv"
+    pl.DataFrame({"arrival": when, **lengths, **labels}).write_csv(path)
+    return ingested(path, "requests", folder / f"{name}.store", format="csv")
+
+
+def steady(rate_rps: float, seconds: float, seed: int = 0) -> npt.NDArray[np.float64]:
+    """Poisson arrivals, the first at 0 and the last at the very end."""
+    rng = np.random.default_rng(seed)
+    inner = np.sort(rng.uniform(0.0, seconds, int(rate_rps * seconds) - 2))
+    return np.concatenate([[0.0], inner, [seconds]])
+
+
+def sizes(hardware: Hardware, theta_tps: float = 1000.0) -> Sizes:
+    """Every arrangement that has a profile serves ``theta_tps``."""
+    theta = np.zeros((len(hardware.models), len(hardware.gpus)))
+    for m, g in hardware.profiles:
+        theta[m, g] = theta_tps
+    return Sizes(theta_tps=theta, capacity={}, notes=())
+
+
+def parts(one: Scenario, stored: StoredTrace) -> tuple[Hardware, Traffic, Window]:
+    traffic = build_traffic(one, {"t": stored})
+    return build_hardware(one), traffic, resolve_window(one, traffic.demand, traffic.clock)
+
+
+def by_key(demand: Demand) -> dict[tuple[str, str, str], int]:
+    return {(key.model, key.region, key.tier): i for i, key in enumerate(demand.keys)}

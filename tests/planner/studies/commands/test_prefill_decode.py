@@ -1,0 +1,113 @@
+"""Prefill and decode apart, end to end: sized by role, planned by stage, replayed together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from planner.scenario.schema import Scenario
+from planner.studies.commands import study
+from planner.studies.progress import silent
+from planner.studies.traffic.sources import StoredTrace
+from tests.planner.studies import builders as make
+from tests.planner.studies.commands.test_examples import carried_out
+
+SPEED = {"model": "m", "gpu": "G", "alpha_ms": 12, "beta_ms": 0.3, "gamma_ms": 12, "delta_ms": 0.06}
+MIXED, PREFILL, DECODE = (
+    SPEED | ({} if role == "mixed" else {"role": role}) for role in ("mixed", "prefill", "decode")
+)
+ROLES = {"mixed", "prefill", "decode"}
+
+
+def apart(*profiles: dict[str, Any], **changes: Any) -> Scenario:
+    given: dict[str, Any] = {
+        "profiles": list(profiles),
+        "tiers": [{"name": "chat", "ttft_ms": 400, "tbt_ms": 20, "percentile": 90}],
+        "serving": [{"kv_transfer": {"gb_s": 10}}],
+        "fleet": {"minimum": 0},
+        "traffic": {
+            "sources": [
+                make.source(input_tokens={"mean": 900, "cv": 0.3}, output_tokens={"mean": 60})
+            ]
+        },
+        "horizon": {"period_s": 300, "duration_s": 600},
+        "policies": ["flat-peak", "lt-i"],
+    }
+    return make.scenario(**(given | changes))
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> StoredTrace:
+    steady = np.full(40, 1500.0)
+    return make.demand_file(tmp_path_factory.mktemp("steady"), {"a": steady.tolist()})
+
+
+@pytest.fixture(scope="module")
+def whole(stored: StoredTrace) -> study.Outcome:
+    return study.compare(apart(PREFILL, DECODE), {"t": stored}, progress=silent)
+
+
+def targets(found: study.Outcome) -> dict[str, int]:
+    """Of the first period, by role."""
+    decisions = found.document["plan"]["decisions"]
+    first = decisions[0]["period"]
+    return {d["role"]: d["target"] for d in decisions if d["period"] == first}
+
+
+def test_each_stage_covers_the_demand_by_itself(whole: study.Outcome) -> None:
+    sized = {row["role"]: row for row in whole.document["capacity"]}
+    assert sized.keys() == {"prefill", "decode"}
+    assert sized["prefill"]["bound_by"] == "ttft" and sized["decode"]["bound_by"] == "tbt"
+    demand = whole.tables["plan"]["demand_tps"][0]
+    for role, count in targets(whole).items():
+        carried = sized[role]["input_tps"]
+        assert carried * count >= demand > carried * (count - 1)
+    carries = min(sized[role]["input_tps"] * n for role, n in targets(whole).items())
+    assert whole.tables["plan"]["capacity_tps"][0] == pytest.approx(carries)
+
+
+def test_requests_go_through_both_pools_and_none_is_lost(whole: study.Outcome) -> None:
+    figures = whole.document["policies"]["lt-i"]
+    assert figures["completed"] == figures["arrived"] == whole.document["requests"]
+    assert figures["meets_slo"]
+    minutes = whole.tables["replicas"].filter(pl.col("policy") == "lt-i")
+    by_role = {name: part for (name,), part in minutes.partition_by("role", as_dict=True).items()}
+    assert by_role.keys() == {"prefill", "decode"}
+    assert by_role["decode"]["input_tps"].sum() == 0
+    assert by_role["decode"]["output_tps"].sum() > by_role["prefill"]["output_tps"].sum() > 0
+    assert {name: set(part["ready"].round(6)) for name, part in by_role.items()} == {
+        name: {float(count)} for name, count in targets(whole).items()
+    }
+
+
+def test_the_plan_takes_what_costs_least_of_both_ways(stored: StoredTrace) -> None:
+    three = study.plan(apart(MIXED, PREFILL, DECODE), {"t": stored}, progress=silent)
+    usd = {}
+    for name, profiles in (("mixed", (MIXED,)), ("apart", (PREFILL, DECODE))):
+        one = study.plan(apart(*profiles), {"t": stored}, progress=silent)
+        usd[name] = one.document["fleet_cost"]
+    assert three.document["fleet_cost"] <= min(usd.values()) + 1e-9
+    assert targets(three).keys() == ROLES
+
+
+def test_two_variants_of_one_model_share_the_gpus_of_a_type(stored: StoredTrace) -> None:
+    fast = SPEED | {"tp": 2, "alpha_ms": 7, "beta_ms": 0.15, "gamma_ms": 7, "delta_ms": 0.03}
+    one = apart(MIXED, fast)
+    found = study.compare(one, {"t": stored}, progress=silent)
+    rows = found.document["plan"]["decisions"]
+    assert {row["arrangement"] for row in rows} == {"1 x G", "2 x G"}
+    gpus = found.tables["plan"].group_by("period_start").agg(pl.col("gpus").sum())["gpus"]
+    assert gpus.max() <= sum(region.capacity["G"] for region in one.regions)
+    pools = found.document["policies"]["lt-i"]["pools"]
+    assert {pool["gpus_per_instance"] for pool in pools} == {1, 2}
+
+
+def test_an_example_plans_prefill_and_decode(tmp_path: Path) -> None:
+    path = make.ROOT / "docs/examples/prefill-decode.yml"
+    found = carried_out(path, tmp_path)
+    held = {row["role"]: row["target"] for row in found["plan"]["decisions"]}
+    assert held["prefill"] > held["decode"] > 0 == held["mixed"]

@@ -1,0 +1,29 @@
+"""Data that more than one test reads; nothing here needs a database."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from planner.studies.traffic.sources import StoredTrace
+from tests.planner.studies.builders import DATA, ingested
+
+
+@pytest.fixture(scope="session")
+def azure_week(tmp_path_factory: pytest.TempPathFactory) -> StoredTrace:
+    """Azure 2024, both services, requests per 10 s."""
+    return _shared("azure2024_requests_10s.csv.gz", "demand", tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def azure_hour(tmp_path_factory: pytest.TempPathFactory) -> StoredTrace:
+    """Azure 2023 conversations, request by request."""
+    return _shared("azure2023_conv.csv.gz", "requests", tmp_path_factory)
+
+
+def _shared(name: str, kind: str, folders: pytest.TempPathFactory) -> StoredTrace:
+    path = Path(DATA) / name
+    if not path.exists():
+        pytest.skip(f"{name} is not in ../shared/data/traces")
+    return ingested(path, kind, folders.mktemp("azure") / "store")

@@ -1,0 +1,266 @@
+"""The rolling plan: hand-worked, causal, and played out early enough."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.errors import Infeasible
+from planner.optimizer.problem import OPTIMAL, ScalingPlan, Totals, WindowPlan
+from planner.studies.planning.planning import (
+    Planned,
+    flat_at_peak,
+    plan_window,
+    schedule,
+    scheduled_lending,
+)
+from planner.studies.progress import silent
+from planner.studies.results.documents import plan_document
+from planner.studies.traffic.window import Window
+from tests.planner.studies import builders as make
+
+LENGTHS = {"input_tokens": {"mean": 100}, "output_tokens": {"mean": 10}}
+TIERS = [
+    {"name": "chat", "ttft_ms": 1000},
+    {"name": "batch", "e2e_ms": 3_600_000, "deferrable": True},
+]
+
+
+def planned(
+    folder: Path, tps: npt.ArrayLike, current: int = 1, method: str | None = None, **changes: Any
+) -> tuple[Planned, Any]:
+    """Plan the last half of a file whose bins of 60 s hold ``tps`` input tokens a second."""
+    requests = (np.asarray(tps) * 60 / 100).tolist()
+    given = {"traffic": {"sources": [make.source(**LENGTHS)]}, "horizon": {"period_s": 300}}
+    one = make.scenario(**(given | changes))
+    hardware, traffic, window = make.parts(one, make.demand_file(folder, {"a": requests}))
+    return plan_window(
+        one,
+        hardware,
+        traffic,
+        window,
+        make.sizes(hardware),
+        current=np.full(hardware.minimum.shape, current),
+        progress=silent,
+        method=method,
+    ), (one, hardware, traffic, window)
+
+
+def test_two_periods_worked_by_hand(tmp_path: Path) -> None:
+    """1,500 then 3,500 tokens/s on instances of 1,000: 2 then 4. At $2 an hour, five minutes each
+    cost $1.00; three starts of a minute (from 1) another $0.10."""
+    tps = np.repeat([1000.0, 1000.0, 1500.0, 3500.0], 5)
+    found, (_, hardware, _, window) = planned(tmp_path, tps, method="perfect")
+    assert found.plan.target[:, 0, 0, 0].tolist() == [2, 4]
+    assert found.plan.demand_tps[:, 0, 0].tolist() == [1500, 3500]
+    document = plan_document(found.plan, hardware)
+    assert document["status"] == OPTIMAL
+    assert document["fleet_cost"] == pytest.approx(1.0)
+    assert document["objective"] == pytest.approx(1.1)
+    assert document["gap"] == pytest.approx(0.0, abs=1e-4)
+    moves = [(d["current"], d["delta"], d["target"]) for d in document["decisions"]]
+    assert moves == [(1, 1, 2), (2, 2, 4)]
+    assert window.period_starts_s.tolist() == [make.EPOCH + 600, make.EPOCH + 900]
+
+
+def test_peak_within_a_period_is_what_is_planned_for(tmp_path: Path) -> None:
+    tps = np.full(20, 500.0)
+    tps[13] = 2600
+    found, _ = planned(tmp_path, tps, method="perfect")
+    assert found.plan.target[:, 0, 0, 0].tolist() == [3, 1]
+
+
+def test_deferrable_load_adds_its_share_of_the_last_period(tmp_path: Path) -> None:
+    """E6: beta of the NIW load seen in the period before the decision, not of what comes."""
+    tps = np.repeat([3000.0, 1000.0, 2000.0, 4000.0], 5)
+    source = make.source(tiers={"chat": 0.5, "batch": 0.5}, **LENGTHS)
+    found, _ = planned(
+        tmp_path, tps, method="perfect", tiers=TIERS, traffic={"sources": [source]},
+        forecast={"niw_buffer": 0.1}, horizon={"period_s": 300, "lead_s": 0},
+    )  # fmt: skip
+    interactive, deferred = 0.5 * np.array([2000, 4000]), 0.5 * np.array([1000, 2000])
+    np.testing.assert_allclose(found.plan.demand_tps[:, 0, 0], interactive + 0.1 * deferred)
+
+
+def test_only_deferrable_traffic_is_planned_without_a_forecast(tmp_path: Path) -> None:
+    source = make.source(tiers={"batch": 1.0}, **LENGTHS)
+    found, _ = planned(tmp_path, np.full(20, 5000.0), tiers=TIERS, traffic={"sources": [source]})
+    assert found.forecasts == ()
+    np.testing.assert_allclose(found.plan.demand_tps, 500.0)
+
+
+def test_a_plan_that_cannot_be_names_the_period(tmp_path: Path) -> None:
+    tps = np.repeat([1000.0, 1000.0, 1500.0, 90_000.0], 5)
+    with pytest.raises(Infeasible, match=r"the period from 2024-05-13 00:15 UTC\. .*east"):
+        planned(tmp_path, tps, method="perfect")
+
+
+@pytest.mark.parametrize("method", ["last-value", "arima"])
+@pytest.mark.parametrize("lead_s", [0, 60, 420])
+def test_what_comes_after_a_decision_never_changes_it(
+    tmp_path: Path, method: str, lead_s: float
+) -> None:
+    rng = np.random.default_rng(1)
+    tps = 1500 + 400 * np.sin(np.arange(120) / 9) + rng.normal(0, 90, 120)
+    source = make.source(tiers={"chat": 0.7, "batch": 0.3}, **LENGTHS)
+    common: dict[str, Any] = {
+        "tiers": TIERS,
+        "traffic": {"sources": [source]},
+        "horizon": {"period_s": 600, "lead_s": lead_s, "duration_s": 3600},
+        "forecast": {"method": method},
+    }
+    before, (_, _, _, window) = planned(tmp_path, tps, **common)
+    origins = window.origins_s
+    assert (origins <= window.period_starts_s).all()
+    changed = 0
+    for cut in range(1, len(origins)):
+        bin_at = round((origins[cut] - make.EPOCH) / 60)
+        other = tps.copy()
+        other[bin_at:] *= 4
+        after, _ = planned(tmp_path, other, **common)
+        known = slice(0, cut + 1)
+        np.testing.assert_allclose(
+            after.plan.demand_tps[known], before.plan.demand_tps[known], rtol=1e-9
+        )
+        np.testing.assert_array_equal(after.plan.target[known], before.plan.target[known])
+        changed += int((after.plan.demand_tps != before.plan.demand_tps).any())
+    assert changed == len(origins) - 2  # after the last origin nothing is left to change
+    truth, _ = planned(tmp_path, tps, **common, method="perfect")
+    assert (truth.plan.demand_tps != before.plan.demand_tps).any()
+
+
+@settings(max_examples=12, deadline=None)
+@given(peaks=st.lists(st.integers(1, 30_000), min_size=2, max_size=2), seed=st.integers(0, 9))
+def test_flat_at_peak_covers_every_region_and_no_less_would(
+    tmp_path_factory: pytest.TempPathFactory, peaks: list[int], seed: int
+) -> None:
+    folder = tmp_path_factory.mktemp("peak")
+    rng = np.random.default_rng(seed)
+    shape = rng.uniform(0.1, 1.0, (2, 20))
+    shape[:, 14] = 1.0
+    tps = np.array(peaks)[:, None] * shape
+    tps[:, :10] *= 3  # before the window: not its peak
+    regions = [{**make.WEST, "name": "east"}, make.WEST]
+    series = {name: (tps[i] * 60 / 100).tolist() for i, name in enumerate(("a", "b"))}
+    sources = [
+        make.source(series="a", regions={"east": 1}, **LENGTHS),
+        make.source(series="b", regions={"west": 1}, **LENGTHS),
+    ]
+    one = make.scenario(
+        traffic={"sources": sources}, regions=regions, fleet={"startup_s": 60, "minimum": 0}
+    )
+    hardware, traffic, window = make.parts(one, make.demand_file(folder, series))
+    fleet, misfit = flat_at_peak(one, hardware, traffic, window, make.sizes(hardware))
+    counts = fleet[0, :, 0]
+    assert not misfit
+    top = traffic.demand.input_tokens[:, 10:].max(axis=1) / 60
+    assert counts.tolist() == np.ceil(top / 1000 - 1e-9).astype(int).tolist()
+
+
+# When a plan asks for what
+
+
+def plan_of(targets: list[int], period_s: float = 3600.0) -> ScalingPlan:
+    windows = [
+        WindowPlan(
+            OPTIMAL,
+            np.array([[[n]]]),
+            0.0,
+            0.0,
+            0.0,
+            0.0,
+            "highs",
+            0.0,
+            0.0,
+            (),
+            "",
+            Totals(0.0, 0.0, 0.0, 0.0, 0, 0),
+        )
+        for n in targets
+    ]
+    starts = make.EPOCH + period_s * np.arange(len(targets))
+    return ScalingPlan(
+        ("m",), ("east",), ("G",), np.ones((1, 1), int), starts, period_s,
+        np.array([[[1]]]), np.zeros((len(targets), 1, 1)), tuple(windows),
+    )  # fmt: skip
+
+
+def window_of(plan: ScalingPlan, lead_s: float, bin_s: float = 60.0) -> Window:
+    start = float(plan.period_start_s[0])
+    end = start + plan.period_s * len(plan.windows)
+    return Window(start, end, plan.period_s, lead_s, bin_s, ahead=False)
+
+
+def test_growth_is_asked_for_early_and_shrinking_waits() -> None:
+    plan = plan_of([2, 5, 3])
+    times, targets = schedule(plan, window_of(plan, 600))
+    assert times.tolist() == [0, 3000, 3600, 6600, 7200]
+    assert targets[:, 0, 0, 0].tolist() == [2, 5, 5, 5, 3]
+
+
+def test_what_the_plan_lends_is_back_before_the_period_that_wants_it() -> None:
+    plan = plan_of([5, 5, 3])
+    assert scheduled_lending(plan, window_of(plan, 600)) is None
+    lends = replace(plan, lent=np.array([3, 0, 1]).reshape(3, 1, 1, 1))
+    times, targets = schedule(lends, window_of(lends, 600))
+    lent = scheduled_lending(lends, window_of(lends, 600))
+    assert lent is not None and times.tolist() == [0, 3000, 3600, 6600, 7200]
+    assert targets[:, 0, 0, 0].tolist() == [5, 5, 5, 5, 3]
+    assert lent[:, 0, 0, 0].tolist() == [3, 0, 0, 0, 1]
+
+
+def test_without_a_lead_each_period_begins_with_its_own() -> None:
+    plan = plan_of([2, 5, 3])
+    times, targets = schedule(plan, window_of(plan, 0))
+    assert times.tolist() == [0, 3600, 7200]
+    assert targets[:, 0, 0, 0].tolist() == [2, 5, 3]
+
+
+def test_a_lead_of_several_periods_looks_that_far() -> None:
+    plan = plan_of([1, 1, 1, 4, 1], period_s=300)
+    times, targets = schedule(plan, window_of(plan, 600))
+    assert times.tolist() == [0, 300, 600, 900, 1200]
+    assert targets[:, 0, 0, 0].tolist() == [1, 4, 4, 4, 1]
+
+
+@given(
+    targets=st.lists(st.integers(0, 9), min_size=1, max_size=12),
+    lead_s=st.integers(0, 8000),
+    period_s=st.sampled_from([60.0, 300.0, 900.0, 3600.0]),
+)
+def test_every_period_has_its_instances_asked_for_a_lead_before_and_never_fewer(
+    targets: list[int], lead_s: float, period_s: float
+) -> None:
+    plan = plan_of(targets, period_s)
+    window = window_of(plan, lead_s)
+    times, steps = schedule(plan, window)
+    assert (np.diff(times) > 0).all() and times[0] == 0
+
+    def asked_at(moment: float) -> int:
+        return int(steps[np.searchsorted(times, moment, side="right") - 1, 0, 0, 0])
+
+    for p, target in enumerate(targets):
+        begin = p * period_s
+        for moment in (max(0.0, begin - lead_s), begin, begin + 0.999 * period_s):
+            assert asked_at(moment) >= target
+        later = [t for q, t in enumerate(targets) if q * period_s > begin]
+        assert asked_at(begin) <= max([target, *later])
+    for moment, step in zip(times, steps[:, 0, 0, 0], strict=True):
+        # Only what had been decided by then.
+        decided = window.origins_s - window.start_s <= moment + 1e-6
+        assert step <= max(t for t, known in zip(targets, decided, strict=True) if known)
+
+
+def test_the_plan_ahead_of_the_trace_is_decided_at_its_end() -> None:
+    plan = plan_of([2, 5])
+    window = replace(window_of(plan, 7200), ahead=True)
+    times, targets = schedule(plan, window)
+    assert times.tolist() == [0, 3600]
+    assert targets[:, 0, 0, 0].tolist() == [5, 5]

@@ -1,0 +1,79 @@
+"""The levels along a scenario's traffic: what they hold, on observation and on forecast."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from planner.errors import ScenarioError
+from planner.studies.commands import study
+from planner.studies.commands.provision import Asked, provision
+from planner.studies.progress import silent
+from planner.studies.traffic.sources import StoredTrace
+from tests.planner.studies import builders as make
+from tests.planner.studies.provisioning.test_provisioning import small
+
+HOUR = {"horizon": {"period_s": 1800, "duration_s": 1800}}
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> StoredTrace:
+    """Ninety minutes at 10 requests/s, then twenty minutes that rise to 40/s."""
+    rate = np.r_[np.full(90, 10.0), np.linspace(10.0, 40.0, 20)]
+    return make.demand_file(tmp_path_factory.mktemp("courses"), {"a": (60 * rate).tolist()})
+
+
+def course(
+    stored: StoredTrace, known: str, level: str = "operator", **changes: Any
+) -> study.Outcome:
+    asked = Asked(level=level, over_time=known)
+    return provision(small(**(HOUR | changes)), {"t": stored}, asked=asked, progress=silent)
+
+
+@pytest.fixture(scope="module")
+def observed(stored: StoredTrace) -> study.Outcome:
+    return course(stored, "observed")
+
+
+def test_totals_are_those_of_the_table(observed: study.Outcome) -> None:
+    found, rows = observed.document["over_time"], observed.tables["courses"]
+    assert found["windows"] == 180 and rows.height == 180 * 2 * 2
+    for pool in found["pools"]:
+        for level, one in pool["levels"].items():
+            mine = rows.filter(pl.col("phase") == pool["phase"], pl.col("level") == level)
+            assert mine["gpus"].sum() * 10 / 3600 == pytest.approx(one["gpu_hours"])
+            assert mine["memory_gb"].mean() == pytest.approx(one["memory_gb"])
+            met = mine.filter("met")["requests_s"].sum() / mine["requests_s"].sum()
+            assert met == pytest.approx(one["attainment"])
+            assert one["attainment"] >= 0.95
+    whole = found["levels"]["model"]["gpu_hours"]
+    saved = found["savings"]["operator"]["gpus"]
+    assert saved == pytest.approx(1 - found["levels"]["operator"]["gpu_hours"] / whole)
+
+
+def test_each_level_acts_at_its_own_speed(observed: study.Outcome) -> None:
+    levels = observed.document["over_time"]["pools"][0]["levels"]
+    assert levels["operator"]["acts_s"] < 1.0 < levels["model"]["acts_s"]
+    assert (levels["operator"]["every_s"], levels["model"]["every_s"]) == (10.0, 60.0)
+
+
+def test_a_forecast_that_repeats_the_last_minute_is_observation(stored: StoredTrace) -> None:
+    found = [
+        course(stored, known, "module", forecast={"method": "last-value"}).document["over_time"]
+        for known in ("observed", "forecast")
+    ]
+    assert found[1]["known"] == "a forecast by the minute (last-value)"
+    for seen, told in zip(found[0]["pools"], found[1]["pools"], strict=True):
+        one, two = seen["levels"]["module"], told["levels"]["module"]
+        # Only the first minute differs: observation has none before it and sees itself.
+        assert two["gpu_hours"] == pytest.approx(one["gpu_hours"], rel=0.1)
+        assert two["attainment"] >= 0.95
+
+
+def test_a_forecast_needs_history(stored: StoredTrace) -> None:
+    with pytest.raises(ScenarioError, match="plan on what was observed"):
+        course(stored, "forecast", horizon={"period_s": 300, "duration_s": 5700},
+               forecast={"method": "arima"})  # fmt: skip

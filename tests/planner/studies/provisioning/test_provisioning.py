@@ -1,0 +1,161 @@
+"""Below the replica on a scenario: the load, the limits, the totals, what is said of them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from planner.errors import Infeasible, ScenarioError
+from planner.scenario.build import build_hardware
+from planner.scenario.schema import Scenario
+from planner.studies.commands import study
+from planner.studies.commands.provision import Asked, provision
+from planner.studies.progress import silent
+from planner.studies.provisioning.load import limit_of, peak_hours
+from planner.studies.traffic.sources import StoredTrace
+from planner.studies.traffic.traffic import build_traffic
+from planner.studies.traffic.window import resolve_window
+from simulation.errors import SimulationError
+from tests.planner.studies import builders as make
+
+LENGTHS = {"input_tokens": {"mean": 1024}, "output_tokens": {"mean": 128}}
+BUILT_IN = {
+    "models": ["llama-3.1-8b"],
+    "gpus": [],
+    "profiles": [{"model": "llama-3.1-8b", "gpu": "A100-80GB", "tp": 1}],
+    "regions": [
+        {"name": "east", "capacity": {"A100-80GB": 64}, "usd_per_gpu_hour": {"A100-80GB": 2},
+         "carbon_g_per_kwh": 400, "pue": 1.2}
+    ],
+    "traffic": {"sources": [make.source(model="llama-3.1-8b", **LENGTHS)]},
+    "horizon": {"period_s": 3600, "duration_s": 7200},
+}  # fmt: skip
+
+
+def small(**changes: Any) -> Scenario:
+    return make.scenario(**(BUILT_IN | changes))
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> StoredTrace:
+    """Three hours of 10 requests/s, then two with a peak of 40/s in the middle of the last 90
+    minutes."""
+    rate = np.full(300, 10.0)
+    rate[225:285] = 40.0
+    return make.demand_file(tmp_path_factory.mktemp("peak"), {"a": (60 * rate).tolist()})
+
+
+@pytest.fixture(scope="module")
+def whole(stored: StoredTrace) -> study.Outcome:
+    return provision(small(), {"t": stored}, progress=silent)
+
+
+def test_the_load_is_that_of_the_busiest_hour_in_the_window(stored: StoredTrace) -> None:
+    scenario = small()
+    traffic = build_traffic(scenario, {"t": stored})
+    hardware = build_hardware(scenario)
+    window = resolve_window(scenario, traffic.demand, traffic.clock)
+    (peak,) = peak_hours(hardware, traffic, window).values()
+    assert peak.requests_s == pytest.approx(40.0)
+    assert peak.isl == pytest.approx(1024, rel=0.05)
+    assert peak.osl == pytest.approx(128, rel=0.05)
+    early = small(horizon={"period_s": 1800, "duration_s": 1800})
+    window = resolve_window(early, traffic.demand, traffic.clock)
+    (peak,) = peak_hours(hardware, traffic, window).values()
+    assert peak.requests_s == pytest.approx((15 * 40 + 15 * 10) / 30)
+
+
+def test_limits_are_the_strictest_of_the_interactive_tiers() -> None:
+    scenario = small(
+        tiers=[
+            {"name": "a", "ttft_ms": 1000},
+            {"name": "b", "ttft_ms": 500, "tbt_ms": 80},
+            {"name": "late", "e2e_ms": 1000, "ttft_ms": 10, "deferrable": True},
+        ],
+        traffic__sources=[make.source(model="llama-3.1-8b", tiers={"a": 0.5, "b": 0.5}, **LENGTHS)],
+    )
+    hardware = build_hardware(scenario)
+    assert limit_of(hardware, "prefill", {}).seconds == 0.5
+    assert limit_of(hardware, "decode", {}).source == "TBT of tier b"
+    bare = build_hardware(small(tiers=[{"name": "chat", "ttft_ms": 700}]))
+    assert "assumed" in limit_of(bare, "decode", {}).source
+
+
+def test_totals_are_the_sum_of_their_pools(whole: study.Outcome) -> None:
+    found = whole.document
+    json.dumps(found)
+    assert list(found["levels"]) == ["operator", "module", "model"]
+    assert [pool["phase"] for pool in found["pools"]] == ["prefill", "decode"]
+    for level, one in found["levels"].items():
+        parts = [pool["levels"][level] for pool in found["pools"]]
+        assert one["gpus"] == sum(part["gpus"] for part in parts)
+        assert one["energy_w"] == pytest.approx(sum(part["energy_w"] for part in parts))
+        assert one["latency_ms"] <= one["slo_ms"]
+        assert 0 <= one["gap"] < 1 and one["gap_of"] == "devices"
+        assert {"memory_gb", "seconds"} <= one.keys()
+    model, fine = found["levels"]["model"], found["levels"]["operator"]
+    assert fine["gpus"] <= model["gpus"]
+    assert found["savings"]["operator"]["gpus"] == pytest.approx(1 - fine["gpus"] / model["gpus"])
+    assert found["pays"] == any(saved["gpus"] > 0 for saved in found["savings"].values())
+
+
+def test_tables_tell_what_stands_where(whole: study.Outcome) -> None:
+    operators, devices, shards = (whole.tables[n] for n in ("operators", "devices", "shards"))
+    for pool in whole.document["pools"]:
+        for level, one in pool["levels"].items():
+            here = (pl.col("phase") == pool["phase"]) & (pl.col("level") == level)
+            rows = operators.filter(here)
+            if level == "model" or "replicas" in one:
+                assert rows["operator"].to_list() == ["whole model"]
+                continue
+            assert rows.filter("bottleneck")["operator"].to_list() == [one["bottleneck"]]
+            assert devices.filter(here).height == one["gpus"]
+            assert shards.filter(here)["shards"].sum() == rows["slots"].sum()
+            used = devices.filter(here)["memory_gb"].sum()
+            assert used == pytest.approx(one["memory_gb"])
+            assert shards.filter(here)["memory_gb"].sum() == pytest.approx(used)
+            assert devices.filter(here)["memory"].max() <= 1.0
+
+
+def test_one_level_and_the_exact_method(stored: StoredTrace) -> None:
+    found = provision(
+        small(), {"t": stored}, asked=Asked("operator", "exact"), progress=silent
+    ).document
+    assert list(found["levels"]) == ["operator"] and list(found["savings"]) == ["operator"]
+    assert all(pool["levels"]["operator"]["gap_slots"] in (0, None) for pool in found["pools"])
+    alone = provision(small(), {"t": stored}, asked=Asked("model"), progress=silent).document
+    assert alone["savings"] == {} and not alone["pays"]
+    with pytest.raises(SimulationError, match="use the exact method"):
+        provision(small(), {"t": stored}, asked=Asked("operator", "brute"), progress=silent)
+
+
+def test_what_does_not_pay_is_said_first(tmp_path: Any) -> None:
+    stored = make.demand_file(tmp_path, {"a": [6.0] * 300})
+    found = provision(small(), {"t": stored}, progress=silent).document
+    assert not found["pays"]
+    assert found["headline"].startswith("Provisioning below the replica does not pay here")
+    assert found["levels"]["operator"]["gpus"] == found["levels"]["model"]["gpus"]
+
+
+def test_what_cannot_be_is_said_with_the_reason(stored: StoredTrace) -> None:
+    with pytest.raises(Infeasible, match=r"one pass of 1,0\d\d tokens takes"):
+        provision(
+            small(tiers=[{"name": "chat", "ttft_ms": 1, "tbt_ms": 100}]),
+            {"t": stored},
+            progress=silent,
+        )
+    unknown = make.scenario(
+        traffic={"sources": [make.source(**LENGTHS)]}, horizon=BUILT_IN["horizon"]
+    )
+    with pytest.raises(ScenarioError, match="what m computes; give it by shape"):
+        provision(unknown, {"t": stored}, progress=silent)
+
+
+def test_a_window_without_interactive_requests_is_refused(tmp_path: Any) -> None:
+    stored = make.demand_file(tmp_path, {"a": [600.0] * 180 + [0.0] * 120})
+    with pytest.raises(ScenarioError, match="no request of an interactive tier"):
+        provision(small(), {"t": stored}, progress=silent)

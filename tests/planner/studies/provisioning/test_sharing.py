@@ -1,0 +1,74 @@
+"""Both phases and several models on common GPUs, and batches that take time to fill."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from planner.studies.commands.provision import Asked, provision
+from planner.studies.progress import silent
+from planner.studies.traffic.sources import StoredTrace
+from tests.planner.studies import builders as make
+from tests.planner.studies.provisioning.test_provisioning import LENGTHS, small
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> StoredTrace:
+    return make.demand_file(tmp_path_factory.mktemp("sharing"), {"a": [1200.0] * 300})
+
+
+def test_what_services_need_together_is_beside_what_they_need_apart(stored: StoredTrace) -> None:
+    found = provision(small(), {"t": stored}, asked=Asked("operator"), progress=silent).document
+    (one,) = found["sharing"]["services"]
+    assert one["ways"]["apart"]["gpus"] == sum(
+        min(level["gpus"] for level in pool["levels"].values()) for pool in found["pools"]
+    )
+    assert set(one["ways"]) <= {"apart", "together", "chunked_model", "chunked_operator"}
+    least = min(way["gpus"] for way in one["ways"].values())
+    assert one["ways"][one["best"]]["gpus"] == least
+    if "together" in one["ways"]:
+        assert one["ways"]["together"]["gpus"] < one["ways"]["apart"]["gpus"]
+    assert found["sharing"]["models"] == []
+
+
+def test_models_of_a_region_may_share_gpus(stored: StoredTrace) -> None:
+    sources = [make.source(model=m, scale=0.5, **LENGTHS) for m in ("llama-3.1-8b", "qwen2-7b")]
+    scenario = small(
+        models=["llama-3.1-8b", "qwen2-7b"],
+        profiles=[
+            {"model": m, "gpu": "A100-80GB", "tp": 1, "kind": "roofline"}
+            for m in ("llama-3.1-8b", "qwen2-7b")
+        ],
+        traffic={"sources": sources},
+    )
+    found = provision(scenario, {"t": stored}, asked=Asked("operator"), progress=silent).document
+    (shared,) = found["sharing"]["models"]
+    assert shared["models"] == ["llama-3.1-8b", "qwen2-7b"]
+    assert shared["gpus"] <= shared["gpus_apart"]
+
+
+def test_batches_that_fill_are_part_of_the_latency(tmp_path: Path) -> None:
+    slow = make.demand_file(tmp_path, {"a": [30.0] * 300})  # one request in two seconds
+    free, counted = (
+        provision(small(), {"t": slow}, asked=Asked("model", batch_wait=how), progress=silent)
+        for how in ("free", "counted")
+    )
+    notes = counted.document["notes"]
+    assert any("largest batch was chosen" in note for note in notes)
+    one = counted.document["pools"][0]["levels"]["model"]
+    assert one["batch"] == 1 and one["latency_ms"] <= one["slo_ms"]
+    assert "batches of at most 1" in one["method"]
+    assert counted.document["levels"]["model"]["gpus"] >= free.document["levels"]["model"]["gpus"]
+
+
+def test_gpus_of_one_stream_share_nothing(stored: StoredTrace) -> None:
+    many, one = (
+        provision(
+            small(), {"t": stored}, asked=Asked("module", single_stream=single), progress=silent
+        ).document
+        for single in (False, True)
+    )
+    assert "sharing" not in one
+    assert any("one stream" in note for note in one["notes"])
+    assert one["levels"]["module"]["gpus"] >= many["levels"]["module"]["gpus"]

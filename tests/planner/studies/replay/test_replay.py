@@ -1,0 +1,160 @@
+"""Policies on the same requests: what each fleet is, and what none may do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from planner.errors import ScenarioError
+from planner.scenario.schema.policies import policy_of
+from planner.studies.progress import silent
+from planner.studies.replay.flat import smallest_flat
+from planner.studies.replay.replay import Study, prepare, run_policy
+from planner.studies.sizing.sizing import size
+from simulation.engine import simulate
+from simulation.metrics import summarise
+from simulation.policies.flat import Flat
+from simulation.policies.scheduled import Scheduled
+from simulation.policies.wrappers.capped import WithinCapacity
+from tests.planner.studies import builders as make
+
+MODELS = [
+    {"name": n, "weight_gb": 16, "kv_bytes_per_token": 131072, "max_context": 8192}
+    for n in ("a", "b")
+]
+SPEED = {"gpu": "G", "alpha_ms": 12, "beta_ms": 0.3, "gamma_ms": 12, "delta_ms": 0.06}
+PROFILES = [{"model": n, **SPEED} for n in ("a", "b")]
+LENGTHS = {"input_tokens": {"mean": 800}, "output_tokens": {"mean": 40}}
+
+
+def study(folder: Path, **changes: Any) -> Study:
+    """Two models, two regions, twenty minutes replayed; ``b`` grows as ``a`` shrinks."""
+    up = np.linspace(300, 2700, 40).round()
+    series = {"a": up[::-1].tolist(), "b": up.tolist()}
+    sources = [
+        make.source(series=n, model=n, regions={"east": 0.6, "west": 0.4}, **LENGTHS)
+        for n in ("a", "b")
+    ]
+    east = {**make.WEST, "name": "east"}
+    given: dict[str, Any] = {
+        "models": MODELS, "profiles": PROFILES, "regions": [east, make.WEST],
+        "traffic": {"sources": sources}, "horizon": {"period_s": 300, "lead_s": 120},
+    }  # fmt: skip
+    one = make.scenario(**(given | changes))
+    stored = make.demand_file(folder, series)
+    hardware, traffic, window = make.parts(one, stored)
+    requests = traffic.requests(window.start_s, window.end_s, one.seed)
+    sizes = size(hardware, traffic, one.seed, silent)
+    return prepare(one, hardware, traffic, window, sizes, requests)
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Study:
+    return study(tmp_path_factory.mktemp("study"))
+
+
+@pytest.mark.parametrize(
+    "name", ["flat-peak", "flat-min", "reactive", "lt-i", "lt-i-last-value", "lt-i-perfect"]
+)
+def test_every_policy_sees_every_request_and_loses_none(shared: Study, name: str) -> None:
+    run = run_policy(shared, policy_of(name), seed=1, progress=silent)
+    figures = run.summary
+    assert figures.arrived == len(shared.trace) > 10_000
+    assert figures.arrived == figures.completed + figures.rejected + figures.unfinished
+    assert figures.duration_s == shared.window.duration_s
+    assert (run.plan is not None) == name.startswith("lt-i")
+
+
+@pytest.mark.parametrize("name", ["flat-peak", "flat-min"])
+def test_a_flat_fleet_is_as_large_as_what_it_is_charged_for(shared: Study, name: str) -> None:
+    found = run_policy(shared, policy_of(name), seed=1, progress=silent)
+    instances = sum(pool.initial for pool in found.fleet.pools)
+    hours = shared.window.duration_s / 3600
+    assert found.summary.instance_hours == pytest.approx(instances * hours, rel=1e-6)
+
+
+def test_smallest_flat_meets_every_tier_and_can_spare_no_instance(shared: Study) -> None:
+    counts = smallest_flat(shared, seed=1)
+    fleet = shared.hardware.fleet(shared.peak)
+
+    def meets(at: Any) -> bool:
+        result = simulate(
+            shared.trace, fleet, Flat(at), seed=1, duration_s=shared.window.duration_s
+        )
+        return all(summarise(result).met.values())
+
+    assert meets(counts)
+    low = np.array([pool.minimum for pool in fleet.pools])
+    spare = np.flatnonzero(counts > low)
+    assert len(spare)
+    for p in spare:
+        fewer = counts.copy()
+        fewer[p] -= 1
+        assert not meets(fewer)
+    assert counts.sum() <= shared.peak.sum()
+
+
+def held(run: Any) -> Any:
+    """GPUs in use per interval: [intervals]."""
+    series = run.series
+    each = np.array([pool.gpus_per_instance for pool in run.fleet.pools])
+    return each @ (series.ready + series.starting + series.draining)
+
+
+@pytest.mark.parametrize("name", ["reactive", "lt-i-perfect", "lt-i-last-value"])
+def test_models_that_share_gpus_never_hold_more_than_there_are(tmp_path: Path, name: str) -> None:
+    """One grows into what the other gives back; with a lead both would want the same GPUs."""
+    east = {**make.WEST, "name": "east", "capacity": {"G": 7}}
+    sources = [make.source(series=n, model=n, **LENGTHS) for n in ("a", "b")]
+    tight = study(tmp_path, regions=[east], traffic={"sources": sources})
+    most = int(tight.hardware.capacity_gpus[0, 0])
+    run = run_policy(tight, policy_of(name), seed=1, progress=silent)
+    assert held(run).max() <= most + 1e-6
+    assert held(run).max() > most - 3  # it was tight
+
+
+def test_growth_waits_until_the_other_has_drained(shared: Study) -> None:
+    fleet = shared.hardware.fleet(np.full(shared.peak.shape, 1) * [[[4], [0]], [[1], [0]]])
+    east = [p for p, pool in enumerate(fleet.pools) if pool.region == "east"]
+    swap = Scheduled([0.0, 300.0], [[4, 0, 1, 0], [1, 0, 4, 0]])
+    result = simulate(
+        shared.trace,
+        fleet,
+        WithinCapacity(swap, [(east, 5), ([p for p in range(4) if p not in east], 2)]),
+        duration_s=shared.window.duration_s,
+        interval_s=1.0,
+    )
+    series = result.series
+    used = (series.ready + series.starting + series.draining)[east].sum(axis=0)
+    assert used.max() <= 5 + 1e-9
+    assert series.ready[east, -1].tolist() == [1, 4]  # it does get there
+
+
+def test_todays_fleet_is_replayed_as_it_is(tmp_path: Path) -> None:
+    today = [
+        {"model": n, "region": "east", "gpu": "G", "replicas": 6 + i}
+        for i, n in enumerate(("a", "b"))
+    ]
+    one = study(tmp_path, fleet={"startup_s": 60, "today": today})
+    run = run_policy(one, policy_of("today"), seed=1, progress=silent)
+    hours = one.window.duration_s / 3600
+    assert run.summary.gpu_hours == pytest.approx(13 * hours)
+    np.testing.assert_array_equal(one.today.sum(axis=(0, 2)), [13, 0])
+
+
+def test_policies_without_what_they_need_are_refused(shared: Study) -> None:
+    with pytest.raises(ScenarioError, match=r"fleet\.today"):
+        run_policy(shared, policy_of("today"), seed=1, progress=silent)
+
+
+def test_parameters_of_a_policy_are_used(shared: Study) -> None:
+    calm = policy_of("reactive", scale_out_above=0.99, scale_in_below=0.0001)
+    eager = policy_of("reactive", scale_out_above=0.05, scale_in_below=0.01, cooldown_s=0)
+    hours = [
+        run_policy(shared, policy, seed=1, progress=silent).summary.gpu_hours
+        for policy in (calm, eager)
+    ]
+    assert hours[1] > hours[0]

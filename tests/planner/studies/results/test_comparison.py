@@ -1,0 +1,216 @@
+"""What the comparison says: who wins, against what, and what must not be overlooked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from planner.scenario.schema import POLICIES
+from planner.studies.replay.replay import PolicyRun
+from planner.studies.results.comparison import PolicyComparison, compare
+from simulation.fleet import Fleet, Pool, Region, Tier
+from simulation.metrics import Percentiles, Summary
+from simulation.performance.linear import LinearProfile
+from simulation.performance.specs import GpuSpec, Provenance
+
+KNOWN = Provenance("assumed", "test")
+PROFILE = LinearProfile("m", "G", 1, 0.01, 0.0, 0.01, 0.0, 8, 512, 10_000, KNOWN)
+POOL = Pool("m", "east", PROFILE, GpuSpec("G", 8e10, 1, 1, 1, KNOWN), 5, 0, 9, 0.0, 2.0)
+FLEET = Fleet(
+    tiers=(Tier("fast", ttft_s=1.0), Tier("slow", ttft_s=60.0, attainment=0.9)),
+    regions=(Region("east", 400.0, 1.2),),
+    pools=(POOL,),
+    latency_s=np.zeros((1, 1)),
+)
+NOTHING = Percentiles(None, None, None, None)
+
+
+def run(
+    name: str, usd: float, fast: float | None = 0.99, slow: float | None = 0.99, **more: Any
+) -> PolicyRun:
+    given = {
+        "policy": name, "seed": 0, "duration_s": 3600.0, "arrived": 1000, "completed": 1000,
+        "rejected": 0, "unfinished": 0, "reject_reasons": {}, "gpu_hours": usd / 2,
+        "instance_hours": usd / 2, "wasted_gpu_hours": 0.0, "donated_gpu_hours": 0.0,
+        "idle_gpu_hours": 0.0, "busy_gpu_hours": 0.0, "energy_kwh": usd,
+        "host_energy_kwh": 0.0, "cost_usd": usd,
+        "carbon_kg": usd, "input_tokens": 1, "output_tokens": 1, "ttft_ms": NOTHING,
+        "tbt_ms": NOTHING, "e2e_ms": NOTHING, "slo_attainment": {"fast": fast, "slow": slow},
+        "worst_hour": {"fast": None, "slow": None},
+        "met": {"fast": fast is None or fast >= 0.95, "slow": slow is None or slow >= 0.9},
+        "iterations": 1, "preemptions": 0, "outside_iterations": 0, "wall_seconds": 0.0,
+        "tiers": {}, "models": {}, "pools": (), "starts": {}, "failures": 0, "failed_starts": 0,
+        "retried": 0,
+    } | more  # fmt: skip
+    nothing = cast(Any, None)
+    label = POLICIES[cast(Any, name)]
+    return PolicyRun(name, label, Summary(**given), FLEET, nothing, None, nothing)
+
+
+def test_those_that_meet_every_tier_come_first_by_cost_then_the_rest_by_how_far_off() -> None:
+    found = compare(
+        [
+            run("reactive", 1, fast=0.5),
+            run("flat-peak", 30),
+            run("lt-i-last-value", 2, slow=0.85),
+            run("lt-i", 20),
+            run("flat-min", 25),
+        ]
+    )
+    assert found.ranking == ("lt-i", "flat-min", "flat-peak", "lt-i-last-value", "reactive")
+    assert found.run("lt-i").summary.cost_usd == 20
+
+
+def test_at_equal_cost_the_simpler_fleet_comes_first() -> None:
+    found = compare([run("lt-i", 10), run("flat-min", 10), run("flat-peak", 10.001)])
+    assert found.ranking == ("flat-peak", "flat-min", "lt-i")
+
+
+def test_what_is_said_of_plans_and_flat_fleets_holds_under_labels_and_for_every_plan() -> None:
+    def labelled(name: str, usd: float) -> PolicyRun:
+        return replace(run(name, usd), name=f"{name}:mine", label="Mine", kind=name)
+
+    found = compare([run("lt-h", 20), labelled("flat-min", 15), labelled("lt-i-perfect", 1)])
+    assert found.flat_wins and "mine, sized in hindsight" in found.warnings[0]
+    assert found.headline.startswith("Mine meets every tier at the least cost, sized in hindsight")
+    assert "$15.00" in found.headline  # not that of the policy which knew what came
+
+
+def test_a_flat_fleet_that_beats_the_plan_is_the_first_warning() -> None:
+    found = compare(
+        [run("lt-i", 20), run("flat-min", 15), run("flat-peak", 40), run("reactive", 1, fast=0.1)]
+    )
+    assert found.warnings[0] == (
+        "A flat fleet of 5 instances beats the plan: it meets every tier for $15.00 (smallest flat "
+        "fleet that meets the SLO, sized in hindsight); the plan costs $20.00."
+    )
+    assert found.warnings[1].startswith("Unified reactive misses fast (10.00% in time, 95% wanted)")
+    assert found.headline.startswith("Smallest flat fleet that meets the SLO meets every tier")
+    assert "sized in hindsight" in found.headline
+
+
+def test_a_tie_with_a_flat_fleet_is_said_without_a_price_twice() -> None:
+    found = compare([run("lt-i", 20), run("flat-peak", 20)])
+    assert found.warnings == (
+        "A flat fleet of 5 instances beats the plan: it meets every tier for $20.00 (flat at peak, "
+        "sized in hindsight), no more than the plan, and never moves.",
+    )
+
+
+def test_a_plan_that_misses_is_beaten_by_any_flat_fleet_that_meets() -> None:
+    found = compare([run("lt-i", 10, fast=0.94), run("today", 100)])
+    assert found.warnings[0].endswith(
+        "for $100.00 (today's fleet); the plan costs $10.00 and misses a tier."
+    )
+    assert "hindsight" not in found.warnings[0]
+
+
+def test_no_warning_where_the_plan_wins_or_the_flat_fleet_misses() -> None:
+    assert compare([run("lt-i", 10), run("flat-min", 15)]).warnings == ()
+    missing = compare([run("lt-i", 10), run("flat-min", 5, fast=0.2)])
+    assert not any("beats the plan" in words for words in missing.warnings)
+
+
+def test_a_perfect_forecast_is_a_bound_not_a_recommendation() -> None:
+    found = compare([run("lt-i-perfect", 5), run("lt-i", 10), run("flat-peak", 20)])
+    assert found.ranking[0] == "lt-i-perfect"
+    assert found.headline == (
+        "Planned (LT-I) meets every tier at the least cost: 5.0 GPU-hours for $10.00, "
+        "$10.00 (50%) less than flat at peak."
+    )
+
+
+@pytest.mark.parametrize("attainment", [0.95, 0.2])
+def test_a_cheaper_baseline_is_not_accused_of_missing_what_it_meets(attainment: float) -> None:
+    found = compare([run("lt-i-perfect", 5, fast=attainment), run("lt-i", 10)], "lt-i-perfect")
+    assert "$5.00 more than planned on a perfect forecast" in found.headline
+    assert ("misses a tier" in found.headline) == (attainment < 0.95)
+
+
+def test_when_none_meets_the_closest_is_named_with_what_it_lacks() -> None:
+    found = compare([run("lt-i", 10, fast=0.93), run("flat-peak", 20, fast=0.9499)])
+    assert found.ranking == ("flat-peak", "lt-i")
+    assert found.headline == (
+        "No policy meets every tier. Flat at peak comes closest, 0.01 points short; add capacity "
+        "or loosen a limit."
+    )
+    assert found.warnings[-1] == "Flat at peak misses fast (94.99% in time, 95% wanted)."
+
+
+@pytest.mark.parametrize(
+    ("names", "wanted", "chosen"),
+    [
+        (["lt-i", "flat-peak", "today"], None, "today"),
+        (["lt-i", "flat-peak"], None, "flat-peak"),
+        (["lt-i", "reactive"], None, "reactive"),
+        (["lt-i", "flat-peak", "today"], "lt-i", "lt-i"),
+        (["lt-i", "flat-peak"], "reactive", "flat-peak"),
+    ],
+)
+def test_baseline_is_the_one_asked_for_then_today_then_the_peak_then_the_dearest(
+    names: list[str], wanted: Any, chosen: str
+) -> None:
+    costs = {"lt-i": 1, "flat-peak": 3, "today": 2, "reactive": 4}
+    assert compare([run(name, costs[name]) for name in names], wanted).baseline == chosen
+
+
+def test_lost_requests_are_counted_with_their_reason() -> None:
+    lost = run(
+        "lt-i", 10, completed=990, rejected=7, unfinished=3,
+        reject_reasons={"longer than the model's context": 7},
+    )  # fmt: skip
+    assert compare([lost]).warnings == (
+        "Planned (LT-I): of 1,000 requests 7 were rejected (7 longer than the model's context) and "
+        "3 did not finish.",
+    )
+
+
+def test_iterations_beyond_what_profiles_were_measured_on_are_said() -> None:
+    few = run("lt-i", 10, iterations=1000, outside_iterations=9)
+    many = run("flat-peak", 20, iterations=1000, outside_iterations=120)
+    assert compare([few]).warnings == ()
+    assert compare([few, many]).warnings == (
+        f"{many.label}: 12% of iterations ran outside the rows their profiles were measured on; "
+        "their times are extrapolated.",
+    )
+
+
+def test_tiers_without_requests_are_neither_met_nor_missed_in_words() -> None:
+    found = compare([run("lt-i", 10, slow=None), run("flat-peak", 20, slow=None)])
+    assert isinstance(found, PolicyComparison)
+    assert found.ranking == ("lt-i", "flat-peak") and found.warnings == ()
+
+
+def test_free_fleets_are_compared_without_dividing_by_nothing() -> None:
+    found = compare([run("lt-i", 0), run("flat-peak", 0)])
+    assert found.headline.startswith("Flat at peak is the cheapest")
+    assert replace(found).baseline == "flat-peak"
+
+
+def test_a_window_without_requests_proves_nothing() -> None:
+    nothing = {"arrived": 0, "completed": 0, "fast": None, "slow": None}
+    found = compare([run("lt-i", 10, **nothing), run("flat-peak", 10, **nothing)])
+    assert found.headline.startswith("No request arrives in this window")
+    assert found.warnings == ()
+
+
+def test_a_baseline_that_was_not_run_is_told() -> None:
+    found = compare([run("lt-i", 10), run("flat-peak", 20)], "reactive")
+    assert found.warnings == ("reactive was not run, so savings count against flat at peak.",)
+
+
+def test_a_plan_that_never_moves_is_not_beaten_by_itself() -> None:
+    still = cast(Any, SimpleNamespace(target=np.full((24, 1, 1, 1), 2)))
+    moving = cast(Any, SimpleNamespace(target=np.arange(24).reshape(24, 1, 1, 1)))
+    flat, plan = run("flat-peak", 10), run("lt-i", 10)
+    found = compare([flat, replace(plan, plan=still)])
+    assert found.ranking[0] == "lt-i" and not found.flat_wins
+    assert found.warnings[0].startswith("The plan never moves")
+    found = compare([flat, replace(plan, plan=moving)])
+    assert found.ranking[0] == "flat-peak" and found.flat_wins
+    cheaper = compare([run("flat-min", 9), replace(plan, plan=still)])
+    assert cheaper.flat_wins and "beats the plan" in cheaper.warnings[0]

@@ -1,0 +1,31 @@
+"""A completed provisioning run of a kept scenario, for pages and REST views that show one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from planner.management.base import load_scenario
+from planner.models import Run, User
+from planner.services.runs import run_create, run_execute
+
+EXAMPLE = Path(__file__).parents[3] / "docs/examples/first-plan.yml"
+BUSY = ("scale: 2", "scale: 12")  # so that operators pay
+
+
+def provisioned(owner: User, tmp_path: Path, *, busy: bool = True, **options: Any) -> Run:
+    """``first-plan.yml`` provisioned at every level, at six times its traffic."""
+    text = EXAMPLE.read_text(encoding="utf-8")
+    path = tmp_path / "plan.yml"
+    path.write_text(text.replace(*BUSY) if busy else text, encoding="utf-8")
+    (tmp_path / "small-week.csv").write_bytes(EXAMPLE.with_name("small-week.csv").read_bytes())
+    document, name = load_scenario(str(path), lambda *_: None)
+    run = run_create(
+        owner=owner,
+        kind=Run.Kind.PROVISION,
+        document=document,
+        name=name,
+        options=options,
+        enqueue=False,
+    )
+    return run_execute(run_id=run.pk, surface=True)

@@ -1,0 +1,171 @@
+"""Who may see and change what, and what people read when something is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.core.cache import cache
+from django.test import Client
+from django.urls import reverse
+
+from planner.models import Run, Scenario, Trace, User
+from planner.web.forms.login import ATTEMPTS
+from planner.web.urls import urlpatterns
+from tests.planner.web.pages import signed_in, text_of
+
+OPEN = {"login", "logout"}
+WRITES = [
+    ("trace-upload", []), ("trace-delete", ["conv"]), ("scenario-new", []), ("scenario", [1]),
+    ("scenario-run", [1]), ("scenario-duplicate", [1]), ("scenario-delete", [1]),
+    ("run-cancel", [1]), ("run-delete", [1]),
+]  # fmt: skip
+SAMPLES = {"name": "conv", "pk": 1}
+
+
+def addresses() -> list[str]:
+    out = []
+    for pattern in urlpatterns:
+        if pattern.name not in OPEN:
+            names = pattern.pattern.converters
+            out.append(reverse(f"web:{pattern.name}", kwargs={n: SAMPLES[n] for n in names}))
+    return out
+
+
+@pytest.mark.parametrize("address", addresses())
+def test_strangers_are_sent_to_the_login(db: None, address: str) -> None:
+    for answer in (Client().get(address), Client().post(address)):
+        assert answer.status_code == 302
+        assert answer["Location"] == f"{reverse('web:login')}?next={address}"
+
+
+def test_passwords_cannot_be_guessed_at_speed(planner: User, viewer: User) -> None:
+    cache.clear()
+    login, right = reverse("web:login"), {"username": "pia", "password": "pia-secret"}
+    for _ in range(ATTEMPTS):
+        assert Client().post(login, right | {"password": "wrong"}).status_code == 200
+    refused = Client().post(login, right)
+    assert refused.status_code == 200 and "try again in a minute" in text_of(refused)
+    other = {"username": viewer.username, "password": f"{viewer.username}-secret"}
+    assert Client().post(login, other).status_code == 302
+    cache.clear()
+    assert Client().post(login, right).status_code == 302
+
+
+def test_a_login_leads_to_the_page_that_was_asked_for(planner: User) -> None:
+    client = Client()
+    login = reverse("web:login")
+    assert "How many replicas" in text_of(client.get(login))
+    fields = {"username": "pia", "password": "pia-secret", "next": "/runs/"}
+    assert client.post(login, fields)["Location"] == "/runs/"
+    assert client.get("/runs/").status_code == 200
+    client.post(reverse("web:logout"))
+    assert client.get("/runs/").status_code == 302
+
+
+def test_a_wrong_password_says_so(planner: User) -> None:
+    answer = Client().post(reverse("web:login"), {"username": "pia", "password": "guess"})
+    assert "correct username and password" in text_of(answer)
+
+
+@pytest.mark.parametrize(("name", "args"), WRITES)
+def test_viewers_change_nothing(
+    viewer: User, scenario: Scenario, trace: Trace, name: str, args: list[Any]
+) -> None:
+    Run.objects.create(kind=Run.Kind.COMPARE, name="one", pk=1)
+    Scenario.objects.filter(pk=scenario.pk).update(id=1)
+    before = (
+        list(Scenario.objects.values()),
+        list(Trace.objects.values()),
+        list(Run.objects.values()),
+    )
+    answer = signed_in(viewer).post(reverse(f"web:{name}", args=args), {"document": "version: 1"})
+    assert answer.status_code == 403
+    assert "role" in text_of(answer) or "Only the person" in text_of(answer)
+    after = (
+        list(Scenario.objects.values()),
+        list(Trace.objects.values()),
+        list(Run.objects.values()),
+    )
+    assert before == after
+
+
+def test_viewers_are_offered_no_changes(viewer: User, scenario: Scenario, trace: Trace) -> None:
+    client = signed_in(viewer)
+    for address in (reverse("web:scenario", args=[scenario.pk]), reverse("web:scenarios"), "/"):
+        page = text_of(client.get(address))
+        assert "Save" not in page
+        assert "Plan and compare" not in page
+        assert "New scenario" not in page
+
+
+def test_only_the_maker_or_an_admin_removes(
+    colleague: User, admin: User, scenario: Scenario
+) -> None:
+    address = reverse("web:scenario-delete", args=[scenario.pk])
+    answer = signed_in(colleague).post(address)
+    assert answer.status_code == 403
+    assert Scenario.objects.filter(pk=scenario.pk).exists()
+    assert signed_in(admin).post(address).status_code == 302
+    assert not Scenario.objects.filter(pk=scenario.pk).exists()
+
+
+@pytest.mark.parametrize("address", ["/runs/77/", "/scenarios/77/", "/traces/none/", "/nowhere/"])
+def test_what_is_not_there_is_a_page_of_ours(planner: User, address: str) -> None:
+    answer = signed_in(planner).get(address)
+    assert answer.status_code == 404
+    assert "Back to the start" in text_of(answer)
+
+
+@pytest.mark.parametrize(
+    ("name", "args"), [("scenario-run", [1]), ("run-cancel", [1]), ("trace-delete", ["conv"])]
+)
+def test_reading_never_changes(planner: User, name: str, args: list[Any]) -> None:
+    assert signed_in(planner).get(reverse(f"web:{name}", args=args)).status_code == 405
+
+
+def test_a_form_without_its_token_is_explained(planner: User) -> None:
+    client = Client(enforce_csrf_checks=True)
+    client.force_login(planner)
+    answer = client.post(reverse("web:token"))
+    assert answer.status_code == 403
+    assert "open too long" in text_of(answer)
+
+
+def test_the_token_page_makes_a_token_that_the_api_takes(planner: User) -> None:
+    client = signed_in(planner)
+    assert "no token yet" in text_of(client.get(reverse("web:token")))
+    client.post(reverse("web:token"))
+    first = planner.auth_token.key
+    assert first in text_of(client.get(reverse("web:token")))
+    client.post(reverse("web:token"))
+    planner.refresh_from_db()
+    assert User.objects.get(pk=planner.pk).auth_token.key != first
+
+
+def test_the_password_can_be_changed(planner: User) -> None:
+    client = signed_in(planner)
+    new = "a longer phrase 7"
+    fields = {"old_password": "pia-secret", "new_password1": new, "new_password2": new}
+    assert client.post(reverse("web:password-change"), fields)["Location"] == "/"
+    assert Client().login(username="pia", password=new)
+
+
+def test_pages_run_no_script_of_their_own(planner: User, scenario: Scenario) -> None:
+    """The policy allows only script files: nothing inline, no event attributes."""
+    client = signed_in(planner)
+    for address in ("/", "/traces/upload/", reverse("web:scenario", args=[scenario.pk])):
+        answer = client.get(address)
+        html = answer.content.decode()
+        assert "script-src 'self'" in answer["Content-Security-Policy"]
+        assert " onclick=" not in html and "javascript:" not in html
+        for tag in html.split("<script")[1:]:
+            head = tag.split(">")[0]
+            assert "src=" in head or 'type="application/json"' in head
+
+
+def test_scripts_of_a_page_left_open_are_told_to_load_it_again(db: None) -> None:
+    polled = Client().get("/activity/", headers={"HX-Request": "true"})
+    assert polled.status_code == 204 and polled["HX-Refresh"] == "true"
+    sent = Client().post("/traces/upload/", headers={"Accept": "application/json"})
+    assert sent.status_code == 403

@@ -1,0 +1,201 @@
+"""The scenario form says what the document says, and changes only what the user changed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.core.exceptions import ValidationError
+
+from planner.scenario.document import edit, outline, parse
+from planner.web.forms.document import (
+    LISTS,
+    look,
+    row_changes,
+    row_values,
+    study_changes,
+    study_values,
+    tidy,
+)
+from planner.web.forms.shares import SharesField
+from tests.planner.web.study import DOCUMENT
+
+EMPTY_SOURCE = dict.fromkeys(
+    ("series", "scale", "input_mean", "input_cv", "output_mean", "output_cv")
+)
+
+
+def cleaned(section: str, row: dict[str, Any]) -> dict[str, Any]:
+    """A row as its form cleans it: every field there, None or "" where nothing was given."""
+    fields = {
+        "regions": ("name", "gpu", "capacity", "usd_per_gpu_hour", "like"),
+        "tiers": ("name", "ttft_ms", "tbt_ms", "e2e_ms", "percentile", "deferrable"),
+        "sources": ("trace", "model", "regions", "tiers", *EMPTY_SOURCE),
+    }
+    return dict.fromkeys(fields.get(section, ())) | row
+
+
+def rows(data: dict[str, Any], section: str) -> list[dict[str, Any]]:
+    return [cleaned(section, row) for row in row_values(data)[section]]
+
+
+def test_a_form_that_is_not_touched_changes_nothing() -> None:
+    data = outline(DOCUMENT)
+    changes = study_changes(data, study_values(data))
+    for section in LISTS:
+        changes |= row_changes(data, section, rows(data, section))
+    assert changes == {}
+    assert edit(DOCUMENT, changes) == DOCUMENT
+
+
+def test_one_changed_number_leaves_every_other_line() -> None:
+    data = outline(DOCUMENT)
+    changes = study_changes(data, study_values(data) | {"period_min": 30})
+    before, after = DOCUMENT.splitlines(), edit(DOCUMENT, changes).splitlines()
+    assert changes == {"horizon.period_s": 1800}
+    assert [line for line in after if line not in before] == ["  period_s: 1800 # an hour"]
+
+
+def test_an_emptied_field_is_left_out_and_a_new_section_made() -> None:
+    data = outline(DOCUMENT)
+    changes = study_changes(data, study_values(data) | {"period_min": None, "epsilon": 0.9})
+    new = parse(edit(DOCUMENT, changes))
+    assert new.horizon.period_s is None
+    assert new.objective.epsilon == 0.9
+
+
+def test_a_region_keeps_the_facts_the_form_does_not_show() -> None:
+    data = outline(DOCUMENT)
+    changed = [{**rows(data, "regions")[0], "name": "east", "capacity": 8}]
+    extra = cleaned("regions", {"name": "west", "gpu": "A100-80GB", "capacity": 4, "at": None})
+    other = {**changed[0], "gpu": "H100-SXM", "capacity": 2, "usd_per_gpu_hour": None, "at": None}
+    (new,) = row_changes(data, "regions", [*changed, extra, other]).values()
+    assert new == [
+        {
+            "name": "east",
+            "capacity": {"A100-80GB": 8, "H100-SXM": 2},
+            "usd_per_gpu_hour": {"A100-80GB": 2.5},
+            "carbon_g_per_kwh": 300,
+        },
+        {"name": "west", "capacity": {"A100-80GB": 4}},
+    ]
+
+
+def test_models_follow_the_profiles_and_keep_what_they_say() -> None:
+    own = "models:\n  - {name: mine, weight_gb: 16, kv_bytes_per_token: 1000, max_context: 4096}"
+    text = DOCUMENT.replace("models: [llama-3.1-8b]", own).replace(
+        "model: llama-3.1-8b, gpu", "model: mine, gpu"
+    )
+    data = outline(text)
+    added = [*rows(data, "profiles"), {"at": None, "profile": "llama-2-70b|H100-SXM|8"}]
+    changes = row_changes(data, "profiles", added)
+    assert changes["profiles"][1] == {"model": "llama-2-70b", "gpu": "H100-SXM", "tp": 8}
+    assert [look(model, "name") or model for model in changes["models"]] == ["mine", "llama-2-70b"]
+    assert changes["models"][0]["max_context"] == 4096
+
+
+def test_removed_rows_are_gone_and_the_last_one_removes_the_key() -> None:
+    data = outline(DOCUMENT)
+    assert row_changes(data, "tiers", []) == {"tiers": None}
+
+
+LIST = """\
+version: 1
+tiers:
+  # Interactive ones first.
+  - {name: IW-F, ttft_ms: 1000} # fast
+  - {name: IW-N, ttft_ms: 60000} # a minute
+  - &last {name: NIW, e2e_ms: 1} # overnight
+other: *last
+"""
+
+
+@pytest.mark.parametrize("keep", [(0, 1, 2), (0, 2), (1, 2), (2,), (2, 0), ()])
+def test_rows_that_stay_keep_their_comments_and_layout(keep: tuple[int, ...]) -> None:
+    items = outline(LIST)["tiers"]
+    text = edit(LIST, {"tiers": [items[i] for i in keep]})
+    assert outline(text) == outline(LIST) | {"tiers": [items[i] for i in keep]}
+    if list(keep) == sorted(keep):
+        rows = LIST.splitlines()[3:6]
+        assert [row in text for row in rows[:2]] == [i in keep for i in range(2)]
+
+
+def test_a_row_that_changes_keeps_the_comments_of_the_others() -> None:
+    items = outline(LIST)["tiers"]
+    new = [items[0], {"name": "IW-N", "ttft_ms": 9}, items[2], {"name": "x", "e2e_ms": 2}]
+    text = edit(LIST, {"tiers": new})
+    assert "- {name: IW-F, ttft_ms: 1000} # fast" in text
+    assert "- {name: IW-N, ttft_ms: 9}     # a minute" in text
+    assert "# Interactive ones first." in text
+    assert "- {name: x, e2e_ms: 2}\n" in text
+    assert outline(text)["tiers"] == new
+
+
+def test_a_row_that_others_refer_to_is_not_changed_behind_them() -> None:
+    items = outline(LIST)["tiers"]
+    text = edit(LIST, {"tiers": [*items[:2], {"name": "NIW", "e2e_ms": 5}]})
+    assert outline(text)["other"] == {"name": "NIW", "e2e_ms": 1}
+
+
+def test_layouts_that_the_yaml_library_garbles_lose_comments_rather_than_meaning() -> None:
+    mixed = "version: 1\ntiers:\n  # First.\n  - {name: a} # fast\n  - name: b\n    ttft_ms: 6\n"
+    text = edit(mixed, {"seed": 3})
+    assert outline(text) == outline(mixed) | {"seed": 3}
+
+
+def test_a_count_of_none_is_kept() -> None:
+    today = {"model": "m", "region": "r", "gpu": "g", "replicas": 0, "minimum": None, "at": None}
+    (new,) = row_changes(outline(DOCUMENT), "today", [today]).values()
+    assert new == [{"model": "m", "region": "r", "gpu": "g", "replicas": 0}]
+
+
+def test_a_document_of_wrong_types_still_fills_the_form() -> None:
+    data = outline("version: 1\nregions: none\ntiers: {a: 1}\ntraffic: [1, 2]\nhorizon: soon\n")
+    assert study_values(data)["period_min"] is None
+    assert all(not found for found in row_values(data).values())
+
+
+@pytest.mark.parametrize(
+    ("written", "shares"),
+    [
+        ("us-east 60 %, us-west 40%", {"us-east": 0.6, "us-west": 0.4}),
+        ("a=0.25, b: 0.75", {"a": 0.25, "b": 0.75}),
+        ("everything", {"everything": 1.0}),
+        ("North America 100%", {"North America": 1.0}),
+        ("zone 1, zone 2 0.5", {"zone 1": 1.0, "zone 2": 0.5}),
+        ("zone 1 100 %", {"zone 1": 1.0}),
+        ("", {}),
+        ("a 33.3333 %", {"a": 0.333333}),
+    ],
+)
+def test_shares_are_read_as_people_write_them(written: str, shares: dict[str, float]) -> None:
+    field = SharesField(required=False)
+    assert field.clean(written) == shares
+    assert field.clean(field.prepare_value(shares)) == pytest.approx(shares)
+
+
+def test_minutes_come_back_as_the_seconds_they_were() -> None:
+    for seconds in (1, 7, 60, 100, 3600, 86_400, 0.5):
+        assert tidy(tidy(seconds / 60) * 60) == pytest.approx(seconds, abs=1e-4)
+
+
+def test_shares_longer_than_any_real_ones_are_refused() -> None:
+    with pytest.raises(ValidationError, match="edit longer ones as YAML"):
+        SharesField().clean("a =" + "1" * 100_000 + "x")
+
+
+def test_prefill_and_decode_profiles_are_told_apart() -> None:
+    text = """\
+version: 1
+models: [m]
+profiles:
+  - {model: m, gpu: G, tp: 4, kind: roofline, role: prefill} # first
+  - {model: m, gpu: G, tp: 4, kind: roofline, role: decode}
+"""
+    data = outline(text)
+    shown = rows(data, "profiles")
+    assert [row["profile"] for row in shown] == ["m|G|4|role:prefill", "m|G|4|role:decode"]
+    assert not row_changes(data, "profiles", shown)
+    found = row_changes(data, "profiles", [*shown, {"at": None, "profile": "m|H|8|role:decode"}])
+    assert found["profiles"][2] == {"model": "m", "gpu": "H", "tp": 8, "role": "decode"}
+    assert found["profiles"][:2] == data["profiles"]

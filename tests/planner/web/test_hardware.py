@@ -1,0 +1,328 @@
+"""Catalogue pages, own GPUs and models, profiles and calibration."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.test import Client
+from django.urls import reverse
+
+from planner.models import Calibration, OwnGpu, OwnModel, Profile, User
+from planner.scenario.document import edit, outline
+from planner.selectors.hardware import model_get
+from planner.services.calibrations import Reading, calibration_path
+from planner.services.estimates import estimate_one, estimate_sweep
+from planner.services.resolution import known_of
+from planner.services.scenarios import scenario_create, scenario_run
+from planner.web.forms.choices import names_of
+from planner.web.forms.document import row_changes
+from tests.planner.web.pages import json_in, signed_in, text_of
+from tests.planner.web.study import DOCUMENT as SCENARIO
+
+GPU = {
+    "name": "X100", "memory_gb": 96, "idle_w": 70, "prefill_w": 700, "decode_w": 450,
+    "bandwidth_gb_s": 3350, "bf16_tflops": 990, "kind": "published", "source": "its data sheet",
+}  # fmt: skip
+HEAD = "model,gpu,tp,batch,isl,osl,prefill_ms,tbt_ms"
+# exactly linear: prefill = 10 + 0.1 tokens ms, TBT = 20 + 0.5 batch ms
+ROWS = "\n".join(
+    f"llama-3.1-8b,H100-SXM,1,{b},{isl},128,{10 + 0.1 * b * isl},{20 + 0.5 * b}"
+    for b in (1, 2, 4, 8)
+    for isl in (64, 128, 256)
+)
+MEASURED = f"{HEAD}\n{ROWS}\n"
+
+
+@pytest.fixture
+def client(planner: User) -> Client:
+    return signed_in(planner)
+
+
+@pytest.fixture
+def calibration(planner: User, tmp_path: Path) -> Calibration:
+    path = tmp_path / "bench.csv"
+    path.write_text(MEASURED)
+    return calibration_path(user=planner, path=path, reading=Reading(), source="our cluster")
+
+
+def fit_fields(calibration: Calibration, **changes: object) -> dict[str, object]:
+    one = calibration.report["arrangements"][0]
+    return {
+        "rows": json.dumps([one["model"], one["gpu"], one["tp"]]),
+        "kind": "linear", "name": "mine", "model": "llama-3.1-8b", "gpu": "H100-SXM", "tp": 1,
+        "precision": "bf16", **changes,
+    }  # fmt: skip
+
+
+def test_a_gpu_that_idles_above_its_load_is_refused(client: Client) -> None:
+    answer = client.post(reverse("web:gpu-new"), GPU | {"idle_w": 460})
+    assert "decode_w is 450, below idle_w (460)" in text_of(answer)
+    answer = client.post(reverse("web:gpu-new"), GPU | {"tdp_w": 600})
+    assert "prefill_w is 700, above tdp_w (600)" in text_of(answer)
+    assert not OwnGpu.objects.exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["profiles", "calibrations", "calibration-new", "gpus", "models", "prices", "carbon",
+             "gpu-new", "model-new", "hardware-import"],
+)  # fmt: skip
+def test_every_page_shows(client: Client, name: str) -> None:
+    assert client.get(reverse(f"web:{name}")).status_code == 200
+
+
+def test_every_number_of_a_gpu_has_its_unit_and_provenance(client: Client) -> None:
+    page = text_of(client.get(reverse("web:gpu", args=["H100-SXM"])))
+    assert "Memory bandwidth" in page and "GB/s" in page and "TFLOP/s" in page
+    assert ("published" in page and "assumed" in page) or "measured" in page
+
+
+def test_a_search_answers_with_the_rows_alone(client: Client) -> None:
+    asked = {"HX-Request": "true", "HX-Target": "rows"}
+    part = client.get("/hardware/gpus/?search=h200", headers=asked)
+    assert "<html" not in part.content.decode()
+    assert "H200" in text_of(part) and "L40S" not in text_of(part)
+    none = text_of(client.get("/hardware/models/?search=nothing-like-it"))
+    assert "No model matches" in none
+
+
+def test_an_own_gpu_is_kept_shown_changed_and_removed(client: Client) -> None:
+    answer = client.post(reverse("web:gpu-new"), GPU)
+    assert answer.status_code == 302
+    page = text_of(client.get(answer["Location"]))
+    assert "96 GB" in page and "its data sheet" in page and "3,350 GB/s" in page
+    edited = client.post(reverse("web:gpu-edit", args=["X100"]), GPU | {"version": 1, "idle_w": 80})
+    assert edited.status_code == 302
+    assert OwnGpu.objects.get().facts["idle_w"] == 80
+    stale = client.post(reverse("web:gpu-edit", args=["X100"]), GPU | {"version": 1})
+    assert stale.status_code == 400 and "somebody else" in text_of(stale)
+    assert client.post(reverse("web:gpu-delete", args=["X100"])).status_code == 302
+    assert not OwnGpu.objects.exists()
+
+
+def test_what_is_wrong_with_a_gpu_is_said_at_its_field(client: Client) -> None:
+    page = client.post(reverse("web:gpu-new"), GPU | {"memory_gb": -1, "source": "x"})
+    assert page.status_code == 400 and "marked below" in text_of(page)
+    taken = client.post(reverse("web:gpu-new"), GPU | {"name": "H100-SXM"})
+    assert "built-in GPU" in text_of(taken)
+
+
+def test_models_and_gpus_come_from_a_file(client: Client) -> None:
+    text = "gpus:\n- {name: Y1, memory_gb: 24, idle_w: 10, prefill_w: 70, decode_w: 60}\n"
+    text += "models:\n- {name: m1, weight_gb: 8, kv_bytes_per_token: 1000, max_context: 4096}\n"
+    answer = client.post(reverse("web:hardware-import"), {"file": _file("own.yaml", text)})
+    assert answer.status_code == 302
+    assert OwnGpu.objects.get().source == "own.yaml" and OwnModel.objects.get().name == "m1"
+    page = text_of(client.get(reverse("web:model", args=["m1"])))
+    assert "8 GB" in page and "Y1" in page
+    broken = client.post(reverse("web:hardware-import"), {"file": _file("own.yaml", "gpus: [1]")})
+    assert broken.status_code == 400 and "gpus[0]" in text_of(broken)
+    assert OwnGpu.objects.count() == 1
+
+
+def test_measurements_are_previewed_fitted_and_judged(
+    client: Client, calibration: Calibration
+) -> None:
+    preview = text_of(client.get(reverse("web:calibration", args=[calibration.pk])))
+    assert "What was read" in preview and "llama-3.1-8b on 1 × H100-SXM (12 rows)" in preview
+    answer = client.post(
+        reverse("web:calibration", args=[calibration.pk]), fit_fields(calibration), follow=True
+    )
+    page = text_of(answer)
+    assert "mine, version 1, is made" in page and "our cluster" in page
+    assert "Prefill time" in page or "prefill time" in page
+    assert "alpha" in page and "20 ms" in page
+    points = json_in(answer, "residuals-1-data")["data"][1]
+    assert points["x"] == pytest.approx(points["y"], rel=1e-3)
+    version = Profile.objects.get().versions.get()
+    assert {check["quantity"] for check in version.checks} >= {"prefill time", "TBT"}
+    assert all(check["mape"] < 1e-6 for check in version.checks)
+
+
+def test_a_second_fit_is_a_second_version_and_the_first_stays(
+    client: Client, calibration: Calibration
+) -> None:
+    where = reverse("web:calibration", args=[calibration.pk])
+    client.post(where, fit_fields(calibration))
+    client.post(where, fit_fields(calibration, kind="table"))
+    versions = list(Profile.objects.get().versions.values_list("version", "kind"))
+    assert versions == [(2, "table"), (1, "linear")]
+    newest, first = (
+        text_of(client.get(f"/hardware/profiles/mine/{q}")) for q in ("", "?version=1")
+    )
+    assert "version 2 of 2" in newest and "version 1 of 2" in first
+    other = client.post(where, fit_fields(calibration, gpu="A100-80GB"))
+    assert "keep it under another name" in text_of(other)
+
+
+def test_a_profile_is_compared_with_rows_it_has_not_seen(
+    client: Client, calibration: Calibration
+) -> None:
+    fields = fit_fields(calibration)
+    client.post(reverse("web:calibration", args=[calibration.pk]), fields)
+    asked = {"rows": fields["rows"], "profile": "mine|1"}
+    page = client.get(reverse("web:calibration", args=[calibration.pk]), asked)
+    assert "mine, version 1 against these rows" in text_of(page)
+    assert Profile.objects.get().versions.count() == 1
+
+
+def test_readers_look_but_do_not_touch(viewer: User, calibration: Calibration) -> None:
+    reader = signed_in(viewer)
+    where = reverse("web:calibration", args=[calibration.pk])
+    assert reader.get(where).status_code == 200
+    assert "Fit a profile" not in text_of(reader.get(where))
+    assert reader.post(where, fit_fields(calibration)).status_code == 403
+    assert reader.post(reverse("web:gpu-new"), GPU).status_code == 403
+    assert reader.get(reverse("web:gpu-new")).status_code == 403
+
+
+def test_a_file_that_cannot_be_read_says_where(client: Client) -> None:
+    sent = {"file": _file("bench.csv", f"{HEAD}\nm,g,1,0,64,128,1,1\n")}
+    answer = client.post(
+        reverse("web:calibration-new"), sent, headers={"Accept": "application/json"}
+    )
+    assert answer.status_code == 400
+    assert "line 2" in answer.json()["problem"] and "batch" in answer.json()["problem"]
+
+
+def _file(name: str, text: str) -> SimpleUploadedFile:
+    return SimpleUploadedFile(name, text.encode())
+
+
+CONFIG = {
+    "model_type": "llama", "num_hidden_layers": 32, "hidden_size": 4096, "vocab_size": 128256,
+    "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 14336,
+    "max_position_embeddings": 131072, "tie_word_embeddings": False,
+}  # fmt: skip
+
+
+def test_a_model_comes_from_its_config_json(client: Client) -> None:
+    """The same shape as the built-in Llama-3.1-8B gives the same memory."""
+    sent = {"file": _file("config.json", json.dumps(CONFIG)), "name": "tuned-8b"}
+    answer = client.post(reverse("web:hardware-import"), sent)
+    assert answer.status_code == 302 and answer["Location"].endswith("/tuned-8b/")
+    held, known = model_get("tuned-8b").spec, model_get("llama-3.1-8b").spec
+    assert held.weight_bytes == known.weight_bytes
+    assert held.kv_bytes_per_token == known.kv_bytes_per_token
+    unnamed = client.post(
+        reverse("web:hardware-import"), {"file": _file("config.json", json.dumps(CONFIG))}
+    )
+    assert "give one" in text_of(unnamed)
+    cut = {key: value for key, value in CONFIG.items() if key != "vocab_size"}
+    missing = client.post(
+        reverse("web:hardware-import"),
+        {"file": _file("config.json", json.dumps(cut)), "name": "cut"},
+    )
+    assert missing.status_code == 400 and "vocab_size" in text_of(missing)
+
+
+def test_an_estimate_says_its_error_and_where_it_comes_from(client: Client) -> None:
+    asked = {"model": "llama-3.1-8b", "gpu": "H100-SXM", "tp": 1, "isl": 1024, "osl": 256,
+             "concurrency": 32}  # fmt: skip
+    answer = client.get(reverse("web:estimate"), asked)
+    page = text_of(answer)
+    for part in ("TTFT", "TBT", "tokens/s", "W", "GB", "±", "Expected error", "Modelled"):
+        assert part in page
+    loads = json_in(answer, "sweep-data")["data"][1]
+    assert loads["y"] == sorted(loads["y"])  # more in flight never gives less output
+    part = client.get(
+        reverse("web:estimate"), asked, headers={"HX-Request": "true", "HX-Target": "answer"}
+    )
+    assert "<html" not in part.content.decode()
+    refused = text_of(client.get(reverse("web:estimate"), asked | {"gpu": "abacus"}))
+    assert "abacus" in refused
+
+
+def test_a_sweep_is_of_one_deployment_whatever_was_left_out(client: Client) -> None:
+    row = {"model": "deepseek-v3", "gpu": "H200", "tp": 8, "isl": 4096, "osl": 1024,
+           "concurrency": 64, "mode": "disagg"}  # fmt: skip
+    one = estimate_one(row)
+    swept = dict(estimate_sweep(row, [16, 64, 256]))
+    assert {answer["gpus"] for answer in swept.values()} == {one["gpus"]}
+    for key in ("ttft_ms", "tbt_ms", "power_w"):
+        assert swept[64][key] == pytest.approx(one[key], rel=1e-9)
+    # beyond 128 in flight one worker is taken where the row does not say how many
+    assert estimate_one(row | {"concurrency": 256})["gpus"] < one["gpus"]
+
+
+def test_many_estimates_come_back_as_csv_in_their_order(client: Client) -> None:
+    rows = "model,gpu,tp,isl,osl,concurrency\nllama-3.1-8b,H100-SXM,1,512,64,4\n"
+    rows += "no-such-model,H100-SXM,1,512,64,4\nllama-3.1-8b,H100-SXM,1,512,64,8\n"
+    answer = client.post(reverse("web:estimate-rows"), {"file": _file("many.csv", rows)})
+    assert answer["Content-Disposition"] == 'attachment; filename="many-estimates.csv"'
+    table = pl.read_csv(answer.content)
+    assert table["refused"].is_null().to_list() == [True, False, True]
+    assert table["ttft_ms"][1] is None and table["batch"][2] == 8
+    assert "isl 512 is outside" in table["assumptions"][0]
+
+
+def test_an_own_gpu_and_model_are_estimated_too(client: Client) -> None:
+    gpu = GPU | {"link_gb_s": 450, "family": "hopper", "gpus_per_node": 8}
+    client.post(reverse("web:gpu-new"), gpu)
+    sent = {"file": _file("config.json", json.dumps(CONFIG)), "name": "tuned-8b"}
+    client.post(reverse("web:hardware-import"), sent)
+    asked = {"model": "tuned-8b", "gpu": "X100", "tp": 1, "isl": 512, "osl": 64, "concurrency": 8}
+    page = text_of(client.get(reverse("web:estimate"), asked))
+    assert "tuned-8b on 1 × X100" in page and "Expected error" in page
+
+
+def test_the_scenario_form_offers_kept_profiles_and_writes_them(
+    client: Client, calibration: Calibration, planner: User
+) -> None:
+    where = reverse("web:calibration", args=[calibration.pk])
+    client.post(where, fit_fields(calibration))
+    text = SCENARIO.replace("A100-80GB", "H100-SXM")
+    data = outline(text)
+    choices = dict(dict(names_of(data).profiles[1:])["llama-3.1-8b"])
+    key = "llama-3.1-8b|H100-SXM|1|mine|"
+    assert choices[key].endswith("(mine, newest version)")
+    changes = row_changes(data, "profiles", [{"at": 0, "profile": key}])
+    (row,) = changes["profiles"]
+    assert row == {"model": "llama-3.1-8b", "gpu": "H100-SXM", "tp": 1, "name": "mine"}
+    kept = scenario_create(owner=planner, document=edit(text, changes))
+    client.post(where, fit_fields(calibration, kind="table"))
+    run = scenario_run(scenario=kept, owner=planner, kind="plan")
+    client.post(where, fit_fields(calibration))
+    assert run.resolved["profiles"]["mine"]["version"] == 2  # the newest when it was made
+    profile = known_of(run.resolved).profiles["mine"]
+    assert (profile.kind, profile.gpu) == ("table", "H100-SXM")
+
+
+def test_observations_are_uploaded_and_the_next_version_shows_them(
+    client: Client, calibration: Calibration
+) -> None:
+    client.post(reverse("web:calibration", args=[calibration.pk]), fit_fields(calibration))
+    lines = [
+        f"{60 * i},{8 * (i % 3 + 1)},0,{1.1 * (0.020 + 0.004 * (i % 3 + 1))}" for i in range(40)
+    ]
+    lines.append("2400,8,0,0.5")  # nobody would believe that
+    text = "at_s,decodes,prefill_tokens,seconds\n" + "\n".join(lines)
+    where = reverse("web:profile-tune", args=["mine"])
+    page = text_of(client.post(where, {"file": _file("seen.csv", text)}, follow=True))
+    assert "mine, version 2, is made" in page and "seen.csv; from mine, version 1" in page
+    assert "1 observations were left out" in page
+    assert "observation 41, 8 decodes" in page  # among the outliers
+    bad = client.post(where, {"file": _file("seen.csv", "at_s,decodes\n1,2\n")})
+    assert bad.status_code == 400 and "row 1" in text_of(bad)
+
+
+def test_a_model_keeps_its_shape_when_its_form_is_saved(client: Client) -> None:
+    sent = {"file": _file("config.json", json.dumps(CONFIG)), "name": "tuned-8b"}
+    client.post(reverse("web:hardware-import"), sent)
+    before = model_get("tuned-8b").spec
+    address = reverse("web:model-edit", args=["tuned-8b"])
+    page = client.get(address).content.decode()
+    assert "Follows from its shape" in page
+    row = OwnModel.objects.get(name="tuned-8b")
+    saved = client.post(
+        address,
+        {"name": "tuned-8b", "kind": "measured", "source": "ours", "version": row.version,
+         "weight_gb": 1},
+    )  # fmt: skip
+    assert saved.status_code == 302, (saved.context["problem"], saved.context["form"].errors)
+    after = model_get("tuned-8b").spec
+    assert (after.shape, after.weight_bytes) == (before.shape, before.weight_bytes)
+    assert (after.provenance.kind, after.provenance.source) == ("measured", "ours")

@@ -1,0 +1,108 @@
+"""The results page by the minute, by group and by kind of hour."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+import pytest
+from django.http import HttpResponse
+from django.test import Client
+from django.urls import reverse
+
+from planner import storage
+from planner.models import Run, User
+from planner.selectors.runs import run_table
+from tests.planner.web.pages import json_in, signed_in, text_of
+from tests.planner.web.study import LABELS, POOLS, completed_run
+
+
+@pytest.fixture
+def client(planner: User) -> Client:
+    return signed_in(planner)
+
+
+@pytest.fixture
+def study(planner: User) -> Run:
+    return completed_run(planner)
+
+
+def part(client: Client, run: Run, name: str, **chosen: str) -> HttpResponse:
+    asked = {"part": name, **chosen}
+    headers = {"HX-Request": "true", "HX-Target": name}
+    return client.get(reverse("web:run", args=[run.pk]), asked, headers=headers)
+
+
+def lines(answer: HttpResponse, chart: str) -> dict[str, Any]:
+    return {line["name"]: line for line in json_in(answer, f"minute-{chart}-data")["data"]}
+
+
+def test_the_minutes_come_when_they_are_opened(client: Client, study: Run) -> None:
+    page = client.get(reverse("web:run", args=[study.pk])).content.decode()
+    assert "part=minutes" in page and "minute-states-data" not in page
+    answer = part(client, study, "minutes")
+    html = answer.content.decode()
+    assert "<html" not in html and html.index("minute-tokens") < html.index("<details")
+    assert html.index("<details") < html.index("minute-power")
+    assert "minute-requests" in html and "minute-shares" in html
+
+
+def test_all_pools_are_summed_and_one_can_be_chosen(client: Client, study: Run) -> None:
+    table = run_table(study, "replicas").filter(pl.col("policy") == "flat-peak")
+    both = lines(part(client, study, "minutes", policy="flat-peak"), "states")["Serving"]
+    assert max(both["y"]) == pytest.approx(table["ready"].max() * 2, abs=1e-3)
+    assert both["stackgroup"] == "one"
+    name = " / ".join(POOLS[1])
+    answer = part(client, study, "minutes", policy="flat-peak", pool=name)
+    one = lines(answer, "states")
+    assert max(one["Serving"]["y"]) == pytest.approx(max(both["y"]) / 2, abs=1e-3)
+    assert "Starting" not in one  # nothing started: no line
+    shares = lines(answer, "shares")
+    assert set(shares["Iterating"]["y"]) == {0.6} and set(shares["KV memory"]["y"]) == {0.5}
+    assert max(lines(answer, "power")["Power"]["y"]) == pytest.approx(
+        one["Serving"]["y"][0] / 2, abs=1e-3
+    )
+
+
+def test_pools_of_one_model_and_region_are_told_apart(client: Client, study: Run) -> None:
+    table = run_table(study, "replicas")
+    other = table.with_columns(arrangement=pl.lit("4 x A100-80GB, decode"), ready=pl.lit(1.0))
+    storage.tables_write(study.store, {"replicas": pl.concat([table, other])})
+    name = f"{' / '.join(POOLS[0])} / 4 x A100-80GB, decode"
+    answer = part(client, study, "minutes", policy="lt-i", pool=name)
+    assert f"<option selected>{name}</option>" in answer.content.decode()
+    assert set(lines(answer, "states")["Serving"]["y"]) == {1.0}
+
+
+def test_a_choice_that_is_not_there_falls_back(client: Client, study: Run) -> None:
+    page = text_of(part(client, study, "minutes", policy="none", pool="mars"))
+    assert "A value every 15 min" in page
+    rows = text_of(part(client, study, "groups", policy="none", tier="mars", model="<x>"))
+    assert "93.50" in rows and "<x>" not in rows
+
+
+def test_groups_are_filtered(client: Client, study: Run) -> None:
+    page = client.get(reverse("web:run", args=[study.pk])).content.decode()
+    table = page[page.index('id="group-table"') :].partition("</table>")[0]
+    assert table.count("<tr>") == 3 and "IW-F" in table and "IW-N" in table  # by tier at first
+    each = part(client, study, "groups", tier="IW-F", model="each", region="each")
+    body = each.content.decode().partition("<tbody>")[2]
+    assert body.count("<tr>") == len(POOLS) and body.count("97.00") == len(POOLS)
+    one = part(client, study, "groups", tier="all", model=POOLS[0][0], policy="today")
+    assert one.content.decode().partition("<tbody>")[2].count("<tr>") == 1
+
+
+def test_hours_by_kind_are_shown_with_their_sum(client: Client, study: Run) -> None:
+    page = text_of(client.get(reverse("web:run", args=[study.pk])))
+    where = page.index("Where the GPU-hours went")
+    row = page[page.index(LABELS["lt-i"], where) :]
+    assert row.startswith(f"{LABELS['lt-i']} 120 h 60.0 % 76 h 38.0 % 4 h 2.0 % 200 h")
+
+
+def test_older_runs_without_these_tables_still_show(client: Client, study: Run) -> None:
+    for name in ("groups", "replicas"):
+        (storage.folder(study.store) / f"{name}.parquet").unlink()
+    page = text_of(client.get(reverse("web:run", args=[study.pk])))
+    assert "Where the GPU-hours went" in page and "By the minute" not in page
+    assert part(client, study, "minutes").status_code == 200
+    assert part(client, study, "groups").status_code == 200

@@ -1,0 +1,83 @@
+"""What a plan's and a front's pages show beyond the decisions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from planner.models import Run, User
+from tests.planner.web.pages import json_in, signed_in, text_of
+from tests.planner.web.study import completed_run
+
+MORE: dict[str, Any] = {
+    "minimise": "carbon", "unit": "kg CO2", "periods": "all", "limited": "Exact",
+    "totals": {"usd": 1234.0, "gpu_hours": 456.0, "kwh": 78.0, "carbon_kg": 9.0, "starts": 12,
+               "stops": 11, "energy_basis": "drawn at the sized load"},
+    "conflicts": ["us-east needs 9 GPUs and has 7: add 2."],
+    "unserved": [{"tier": "slow", "model": "m", "input_tps": 1500.0, "input_tokens": 5.4e6,
+                  "periods": 3}],
+    "lent_gpu_hours": 17.0,
+    "rerouted": [{"from": "us-east", "to": "us-west", "input_tps": 800.0,
+                  "share": 0.25}],
+    "split": [{"model": "m", "region": "us-east", "arrangement": "1 x G", "role": "mixed",
+               "share": 0.4, "least": 0.3, "most": 0.5, "periods": 5}],
+    "worth": {"period": 0.0, "unit": "kg CO2", "objective_per_hour": 5.0, "rows": [
+        {"family": "capacity", "what": "1 more G in us-east", "step": 1.0, "unit": "GPUs",
+         "saves": 2.5, "doubt": 0.0, "per_unit": 2.5, "relaxation": 2.25, "basis": "again"},
+        {"family": "slo", "what": "TTFT limits 10% looser", "step": 100.0, "unit": "ms",
+         "saves": None, "doubt": 0.0, "per_unit": None, "relaxation": None, "basis": "again"},
+    ]},
+}  # fmt: skip
+
+
+@pytest.fixture
+def client(planner: User) -> Client:
+    return signed_in(planner)
+
+
+@pytest.fixture
+def study(planner: User) -> Run:
+    return completed_run(planner)
+
+
+def test_a_plan_shows_what_it_takes_splits_leaves_and_what_more_is_worth(
+    client: Client, study: Run
+) -> None:
+    study.result["plan"] |= MORE
+    study.save()
+    page = text_of(client.get(f"/runs/{study.pk}/"))
+    for said in (
+        "Not everything can be served", "us-east needs 9 GPUs and has 7: add 2.",
+        "chosen by Exact", "least carbon, all periods at once", "12 and 11", "17 GPU-hours",
+        "from us-east to us-west (25 %", "1 x G", "40 %", "What one more would be worth",
+        "1 more G in us-east", "no answer in time", "drawn at the sized load", "Fleet, carbon",
+    ):  # fmt: skip
+        assert said in page, said
+
+
+def test_a_plan_kept_before_these_shows_what_it_has(client: Client, study: Run) -> None:
+    page = text_of(client.get(f"/runs/{study.pk}/"))
+    assert "Fleet cost" in page
+    assert "What one more would be worth" not in page and "Not everything" not in page
+
+
+def test_a_front_shows_its_curve_and_where_it_bends(client: Client, study: Run) -> None:
+    points = [
+        {"first": first, "second": second, "first_bound": first - 1, "status": "optimal",
+         "cost": first, "gpu-hours": 3.0, "energy": 2.0, "carbon": second, "starts": 1,
+         "peak_instances": 4, "seconds": 0.1}
+        for first, second in ((50.0, 1.0), (20.0, 2.0), (10.0, 9.0))
+    ]  # fmt: skip
+    study.kind = Run.Kind.PARETO
+    study.result |= {"kind": "pareto", "of": ["cost", "carbon"], "units": ["$", "kg CO2"],
+                     "points": points, "knee": 1, "headline": "The curve bends."}  # fmt: skip
+    study.save()
+    answer = client.get(f"/runs/{study.pk}/")
+    page = text_of(answer)
+    assert "The curve bends." in page and "Cost against carbon" in page
+    assert page.count("bends here") == 1
+    figure = json_in(answer, "front-data")
+    assert figure["data"][1]["y"] == [50.0, 20.0, 10.0]
+    assert figure["data"][2]["x"] == [2.0]

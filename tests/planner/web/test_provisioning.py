@@ -1,0 +1,143 @@
+"""The page of a provisioning run without scripts, and its REST views: the same figures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.urls import reverse
+from rest_framework.test import APIClient
+
+from planner.models import Run, Scenario, User
+from planner.selectors.runs import run_tables
+from planner.services import provisioning
+from planner.services.calibrations import calibration_path
+from planner.web.pages.provision import columns
+from tests.planner.web.pages import signed_in, text_of
+from tests.planner.web.provision_study import provisioned
+
+
+@pytest.fixture
+def run(planner: User, tmp_path: Path) -> Run:
+    return provisioned(planner, tmp_path)
+
+
+def page(planner: User, run: Run, **params: str) -> str:
+    return text_of(signed_in(planner).get(reverse("web:run", args=[run.pk]), params))
+
+
+def test_the_page_says_what_the_document_says(planner: User, run: Run) -> None:
+    text = page(planner, run)
+    assert run.result["headline"] in text
+    for name in ("By operators", "By layers", "By whole replicas"):
+        assert name in text
+    for level in ("operator", "module", "model"):
+        assert "bottleneck" in page(planner, run, phase="prefill", level=level) or level == "model"
+    assert "Prompts in chunks among decodes, by whole replicas" in text
+    assert "Decode of llama-3.1-8b" in page(planner, run, phase="decode")
+    assert "Layers and their replicas" in page(planner, run, phase="prefill", level="module")
+    # A choice that is not there falls back to the first.
+    assert "Prefill of llama-3.1-8b" in page(planner, run, pool="nobody", phase="x", level="y")
+
+
+def test_a_graph_stands_in_the_order_it_runs() -> None:
+    def nodes(*pairs: tuple[str, str]) -> list[dict[str, str]]:
+        return [{"operator": name, "after": after} for name, after in pairs]
+
+    graph = nodes(("qkv", ""), ("encoder", ""), ("attention", "qkv encoder"), ("out", "attention"))
+    assert [len(column) for column in columns(graph)] == [2, 1, 1]
+    layers = nodes(("layers 1 to 4", ""), ("layers 5 to 8", "layers 1 to 4"),
+                   ("embedding and head", "layers 5 to 8"))  # fmt: skip
+    assert [len(column) for column in columns(layers)] == [1, 1, 1]
+
+
+def test_what_does_not_pay_is_the_first_sentence(planner: User, tmp_path: Path) -> None:
+    run = provisioned(planner, tmp_path, busy=False)
+    text = page(planner, run)
+    before, _, _ = text.partition("The levels on the same traffic")
+    assert "does not pay here" in before
+
+
+def test_parts_that_come_by_themselves(planner: User, run: Run) -> None:
+    for part, title in (("rate", "Savings by rate"), ("sensitivity", "Latency by length")):
+        assert title in page(planner, run, part=part, phase="prefill")
+    refused = signed_in(planner).get(reverse("web:run", args=[run.pk]), {"part": "colour"})
+    assert refused.status_code == 404
+
+
+def test_the_api_has_what_the_page_draws(api: APIClient, planner: User, run: Run) -> None:
+    base = f"/api/v1/runs/{run.pk}"
+    found = api.get(f"{base}/sensitivity/", {"phase": "decode"}).json()
+    assert "attention_decode" in found["operators"]
+    assert len(found["latency_by_share"]) == len(found["operators"])
+    swept = api.get(f"{base}/sweeps/rate/").json()
+    assert swept["by"] == "rate"
+    assert [row["at"] for row in swept["rows"]] == list(provisioning.RATES)
+    low = swept["rows"][0]
+    assert low["gpus"] == pytest.approx(1 - low["operator_gpus"] / low["model_gpus"])
+    assert api.get(f"{base}/sweeps/colour/").status_code == 404
+    assert api.get(f"{base}/sensitivity/", {"phase": "both"}).status_code == 400
+    assert api.get(f"{base}/sensitivity/", {"pool": "x / y / z"}).status_code == 404
+    assert api.get(f"{base}/results/").json()["levels"] == run.result["levels"]
+
+
+def test_other_runs_have_none_of_it(api: APIClient, planner: User, run: Run) -> None:
+    Run.objects.filter(pk=run.pk).update(kind="plan", result={"kind": "plan"})
+    answer = api.get(f"/api/v1/runs/{run.pk}/sensitivity/")
+    assert answer.status_code == 409
+    assert "did not provision" in answer.json()["detail"]
+
+
+def test_a_sweep_is_worked_out_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    pool: dict[str, Any] = run.result["pools"][0]
+    first = provisioning.savings_sweep(run, pool, "rate")
+
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError("worked out again")
+
+    monkeypatch.setattr(provisioning, "solve", never)
+    assert provisioning.savings_sweep(run, pool, "rate") == first
+
+
+def test_kernels_that_were_uploaded_are_used_and_named(planner: User, tmp_path: Path) -> None:
+    path = tmp_path / "kernels.csv"
+    rows = ["op,dtype,m,n,k,latency_us,gpu,source"]
+    rows += [f"gemm,bf16,{m},6144,4096,{40 + m / 3},A100-80GB,own" for m in (1, 64, 4096, 65536)]
+    path.write_text("\n".join(rows) + "\n", encoding="utf-8")
+    calibration = calibration_path(user=planner, path=path, source="our own harness")
+    run = provisioned(planner, tmp_path)
+    assert run.resolved["kernels"] == {"A100-80GB": [calibration.pk]}
+    said = [
+        one["source"] for one in run.result["provenance"] if "Seconds of operators" in one["what"]
+    ]
+    assert "our own harness" in said[0]
+    assert (
+        "our own harness"
+        in provisioning.operator_sensitivity(run, run.result["pools"][0])["provenance"]["source"]
+    )
+    assert "measured" in page(planner, run, phase="prefill", level="operator")
+
+
+def test_courses_window_by_window_are_on_the_page(planner: User, tmp_path: Path) -> None:
+    run = provisioned(planner, tmp_path, over_time="observed", level="operator")
+    text = page(planner, run, phase="decode")
+    assert "Window by window" in text and "planned on the interval before" in text
+    assert "courses" in run_tables(run)
+    for row in run.result["over_time"]["pools"]:
+        for level, one in row["levels"].items():
+            assert one["attainment"] >= 0.95 or one["headroom"] == pytest.approx(4.0), level
+
+
+def test_a_scenario_is_provisioned_again_with_other_options(planner: User, tmp_path: Path) -> None:
+    first = provisioned(planner, tmp_path)
+    scenario = Scenario.objects.create(name="kept", document=first.document, owner=planner)
+    Run.objects.filter(pk=first.pk).update(scenario=scenario)
+    assert "Provision again with other options" in page(planner, first)
+    asked = {"kind": "provision", "batch_wait": "counted", "images": "2", "single_stream": "on"}
+    where = reverse("web:scenario-run", args=[scenario.pk])
+    signed_in(planner).post(where, asked)
+    run = Run.objects.exclude(pk=first.pk).get(kind="provision")
+    assert run.options == {"batch_wait": "counted", "images": 2.0, "single_stream": True}
+    refused = signed_in(planner).post(where, asked | {"images": "-1"})
+    assert Run.objects.filter(kind="provision").count() == 2, refused.content

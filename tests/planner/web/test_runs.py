@@ -1,0 +1,307 @@
+"""A run from waiting to results, as the browser shows it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from datetime import timedelta
+from typing import Any
+
+import polars as pl
+import pytest
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+
+from planner import storage
+from planner.models import Run, User
+from planner.selectors.runs import run_table
+from planner.services.scenarios import scenario_create
+from tests.planner.web.pages import json_in, signed_in, text_of
+from tests.planner.web.study import DOCUMENT, LABELS, POOLS, completed_run
+
+
+@pytest.fixture
+def client(planner: User) -> Client:
+    return signed_in(planner)
+
+
+@pytest.fixture
+def study(planner: User) -> Run:
+    return completed_run(planner)
+
+
+def url(run: Run) -> str:
+    return reverse("web:run", args=[run.pk])
+
+
+def test_results_begin_with_the_warning_and_the_headline(client: Client, study: Run) -> None:
+    page = text_of(client.get(url(study)))
+    warning, headline = study.result["warnings"][0], study.result["headline"]
+    assert page.index(warning) < page.index(headline) < page.index("GPU-hours saved")
+    study.result["flat_wins"] = False  # then the warnings are the lesser news
+    study.save()
+    page = text_of(client.get(f"/runs/{study.pk}/"))
+    assert page.index(headline) < page.index(warning) < page.index("GPU-hours saved")
+
+
+def test_savings_are_against_the_baseline_of_the_run(client: Client, study: Run) -> None:
+    page = text_of(client.get(url(study)))
+    assert "200 GPU-h 50.0 % less 200 GPU-h instead of 400 GPU-h" in page
+    assert "$500 50.0 % less $500 instead of $1,000" in page
+    assert "80 kWh 50.0 % less" in page
+    assert "24 kg CO₂e 50.0 % less" in page
+    assert "80 kWh 20 kWh hosts" in page
+
+
+def test_the_user_chooses_policy_and_baseline(client: Client, study: Run) -> None:
+    answer = client.get(
+        url(study) + "?baseline=flat-peak&policy=today",
+        headers={"HX-Request": "true", "HX-Target": "savings"},
+    )
+    page = text_of(answer)
+    assert "<html" not in answer.content.decode()
+    assert "-80 GPU-h 25.0 % more 400 GPU-h instead of 320 GPU-h" in page
+
+
+def test_a_choice_that_is_not_there_falls_back(client: Client, study: Run) -> None:
+    page = text_of(client.get(url(study) + "?baseline=nonsense&policy=none&pool=mars"))
+    assert "200 GPU-h instead of 400 GPU-h" in page
+
+
+def test_each_saving_says_what_it_rests_on(client: Client, study: Run) -> None:
+    html = client.get(url(study)).content.decode()
+    cost = html[html.index('data-saving="cost_usd"') : html.index('data-saving="energy_kwh"')]
+    assert ">assumed<" in cost and "Price of A100-80GB in us-east: assumed, a guess" in cost
+
+
+def test_no_saving_claims_to_be_measured(client: Client, study: Run) -> None:
+    for fact in study.result["provenance"]:
+        fact["kind"] = "measured"
+    study.save()
+    html = client.get(url(study)).content.decode()
+    cards = html[html.index("data-saving") : html.index("replica-chart")]
+    assert cards.count(">modelled<") == 4 and ">measured<" not in cards
+
+
+def test_the_replica_chart_holds_what_was_simulated(client: Client, study: Run) -> None:
+    lines = {line["name"]: line for line in json_in(client.get(url(study)), "replica-data")["data"]}
+    table = run_table(study, "replicas").filter(pl.col("policy") == "lt-i")
+    total = table.group_by("time").agg(pl.col("ready").sum())["ready"]
+    planned = lines["Planned (LT-I)"]
+    assert planned["line"]["shape"] == "hv"
+    assert max(planned["y"]) == total.max() and min(planned["y"]) == total.min()
+    assert lines["Flat at peak"]["visible"] == "legendonly"
+    assert len(lines["Today's fleet"]["y"]) == 2  # a flat line needs its ends only
+
+
+def test_the_charts_can_show_one_model_and_region(client: Client, study: Run) -> None:
+    model, region = POOLS[1]
+    answer = client.get(
+        f"{url(study)}?pool={model} / {region}",
+        headers={"HX-Request": "true", "HX-Target": "charts"},
+    )
+    (demand,) = [
+        line for line in json_in(answer, "replica-data")["data"] if "Demand" in line["name"]
+    ]
+    both = json_in(client.get(url(study)), "replica-data")["data"][0]
+    assert max(demand["y"]) == pytest.approx(max(both["y"]) * 2 / 3)
+    forecast = {line["name"]: line for line in json_in(answer, "forecast-data")["data"]}
+    assert max(forecast["Actual"]["y"]) == max(demand["y"])
+
+
+def test_a_plan_says_what_the_error_of_its_profiles_does_to_it(client: Client, study: Run) -> None:
+    page = text_of(client.get(url(study)))
+    assert "± 12.0 % TBT, configurations left out of the fit 6 7 5" in page
+    assert "not known not checked against measurements 6 – –" in page
+
+
+def test_tables_of_the_page(client: Client, study: Run) -> None:
+    page = text_of(client.get(url(study)))
+    assert page.index("Planned (LT-I) $500") < page.index("Today's fleet baseline $1,000")
+    assert "met 97.00 %" in page and "missed 90.00 %" in page
+    assert "120,000 119,990 4 6 longer than the model's context: 4" in page
+    assert "The peak of us-east needs every replica it has. (5 of 24 periods)" in page
+    assert "llama-3.1-8b us-east A100-80GB 4 +2 6" in page
+    assert "TTFT (IW-F)" in page and "arima (2, 1, 1)" in page
+
+
+def test_every_table_downloads_as_csv(client: Client, study: Run) -> None:
+    for name in ("demand", "forecast", "replicas", "plan", "policies", "tiers"):
+        answer = client.get(reverse("web:run-table", args=[study.pk, name]))
+        assert answer["Content-Type"].startswith("text/csv")
+        assert f'filename="run-{study.pk}-two-pools-{name}.csv"' in answer["Content-Disposition"]
+        found = list(csv.DictReader(io.StringIO(answer.content.decode())))
+        table = run_table(study, name)
+        assert len(found) == table.height and list(found[0]) == table.columns
+    assert client.get(reverse("web:run-table", args=[study.pk, "nothing"])).status_code == 404
+
+
+def test_csv_times_carry_their_zone(client: Client, study: Run) -> None:
+    text = client.get(reverse("web:run-table", args=[study.pk, "demand"])).content.decode()
+    assert "2024-05-17T00:00:00Z" in text
+
+
+def test_the_result_downloads_as_json(client: Client, study: Run) -> None:
+    answer = client.get(reverse("web:run-result", args=[study.pk]))
+    assert json.loads(answer.content) == study.result
+
+
+@pytest.mark.parametrize("kind", ["forecast", "plan", "simulate"])
+def test_other_kinds_show_the_parts_they_have(client: Client, planner: User, kind: str) -> None:
+    kept = {
+        "forecast": ({"window", "forecast", "notes", "seconds"}, {"demand", "forecast"}),
+        "plan": ({"window", "forecast", "plan", "seconds"}, {"demand", "forecast", "plan"}),
+        "simulate": (
+            {"window", "policies", "ranking", "seconds"},
+            {"demand", "replicas", "policies", "tiers"},
+        ),
+    }[kind]
+    run = completed_run(planner)
+    run.kind = kind
+    run.result = {key: run.result[key] for key in kept[0]}
+    if kind == "simulate":
+        run.result["policies"] = {"lt-i": run.result["policies"]["lt-i"]}
+    run.save()
+    store = run_store(run)
+    for path in store.glob("*.parquet"):
+        if path.stem not in kept[1]:
+            path.unlink()
+    answer = client.get(url(run))
+    html = answer.content.decode()
+    assert answer.status_code == 200
+    assert ('id="replica-chart"' in html) == (kind != "forecast")
+    assert ('id="forecast-chart"' in html) == (kind != "simulate")
+    assert "data-saving" not in html  # nothing to compare with
+
+
+def run_store(run: Run) -> Any:
+    from planner import storage
+
+    return storage.folder(run.store)
+
+
+def test_a_forecast_of_a_trace_alone(client: Client, planner: User) -> None:
+    run = completed_run(planner)
+    store = run_store(run)
+    series = pl.read_parquet(store / "forecast.parquet").with_columns(unit=pl.lit("requests"))
+    for path in store.glob("*.parquet"):
+        path.unlink()
+    series.write_parquet(store / "series.parquet")
+    run.kind, run.result = Run.Kind.FORECAST, {"kind": "forecast", "series": [], "seconds": 1.0}
+    run.save()
+    figure = json_in(client.get(url(run)), "forecast-data")
+    assert figure["layout"]["yaxis"]["title"]["text"] == "requests per bin"
+
+
+def test_a_run_that_goes_on_is_asked_after_each_second(client: Client, planner: User) -> None:
+    run = Run.objects.create(
+        kind=Run.Kind.COMPARE, state=Run.State.RUNNING, name="Chat", progress=0.42, owner=planner,
+        stage="Planning <b>3</b>", log="10:00 begun", started_at=timezone.now(),
+    )  # fmt: skip
+    answer = client.get(url(run))
+    assert 'hx-trigger="every 1s"' in answer.content.decode()
+    assert "Planning <b>3</b>" in text_of(answer)  # as text, not as markup
+    part = client.get(url(run), headers={"HX-Request": "true", "HX-Target": "progress"})
+    assert 'aria-valuenow="42"' in part.content.decode() and "<html" not in part.content.decode()
+    Run.objects.filter(pk=run.pk).update(state=Run.State.COMPLETED)
+    part = client.get(url(run), headers={"HX-Request": "true", "HX-Target": "progress"})
+    assert part["HX-Refresh"] == "true"
+
+
+def test_ends_without_results_are_told_in_words(client: Client, planner: User) -> None:
+    said = {
+        Run.State.FAILED: "Region east has no GPUs; add some.",
+        Run.State.ERRORED: "An error of the program stopped this run",
+        Run.State.CANCELLED: "was cancelled",
+    }
+    for state, words in said.items():
+        problem = words if state != Run.State.CANCELLED else ""
+        run = Run.objects.create(
+            kind=Run.Kind.COMPARE, state=state, name="Chat", problem=problem,
+            traceback="Traceback: secret", finished_at=timezone.now(),
+        )  # fmt: skip
+        answer = client.get(url(run))
+        assert words in text_of(answer)
+        assert "every 1s" not in answer.content.decode()
+        assert "secret" not in answer.content.decode()
+        if state == Run.State.ERRORED:
+            assert f"run {run.pk}" in text_of(answer)
+
+
+def test_a_waiting_run_is_cancelled_once(client: Client, planner: User) -> None:
+    run = Run.objects.create(kind=Run.Kind.COMPARE, name="Chat", owner=planner)
+    cancel = reverse("web:run-cancel", args=[run.pk])
+    assert client.post(cancel)["Location"] == url(run)
+    run.refresh_from_db()
+    assert run.state == Run.State.CANCELLED
+    again = client.post(cancel)
+    assert again.status_code == 409 and "is over" in text_of(again)
+
+
+def test_home_shows_the_latest_study_and_asks_only_while_something_runs(
+    client: Client, study: Run
+) -> None:
+    answer = client.get("/")
+    page = text_of(answer)
+    assert study.result["headline"] in page and "200 GPU-h" in page
+    assert "every 2s" not in answer.content.decode()
+    names = [line["name"] for line in json_in(answer, "home-data")["data"]]
+    assert names == ["Demand (right axis)", LABELS["today"], LABELS["lt-i"]]
+    Run.objects.create(kind=Run.Kind.COMPARE, name="Chat")
+    assert "every 2s" in client.get("/").content.decode()
+
+
+def test_home_tells_newcomers_what_to_do(client: Client) -> None:
+    page = text_of(client.get("/"))
+    assert "1. Upload a trace" in page and "3. Plan and compare" in page
+
+
+def test_home_names_the_demo_run_for_scripts(client: Client, planner: User) -> None:
+    from planner.demo.scenario import DEMO_NAME
+
+    run = Run.objects.create(kind=Run.Kind.COMPARE, name=DEMO_NAME)
+    html = client.get("/").content.decode()
+    assert f'data-demo-run="pending" data-demo-results="{url(run)}"' in html
+
+
+def test_home_hints_at_a_missing_worker(client: Client) -> None:
+    run = Run.objects.create(kind=Run.Kind.COMPARE, name="Chat")
+    assert "is the worker running" not in text_of(client.get("/activity/"))
+    Run.objects.filter(pk=run.pk).update(created_at=timezone.now() - timedelta(minutes=2))
+    assert "is the worker running" in text_of(client.get("/activity/"))
+
+
+def test_pages_of_lists_take_a_fixed_number_of_queries(
+    client: Client, planner: User, django_assert_max_num_queries: Any
+) -> None:
+    for i in range(30):
+        Run.objects.create(kind=Run.Kind.COMPARE, name=f"Chat {i}", owner=planner)
+    for address in ("/", "/runs/", "/scenarios/", "/traces/"):
+        with django_assert_max_num_queries(14):
+            assert client.get(address).status_code == 200
+
+
+def test_every_request_is_kept_where_asked_for_and_taken_as_parquet(
+    client: Client, study: Run
+) -> None:
+    table = pl.DataFrame({"ttft_ms": [12.5, None], "met": [True, False]})
+    storage.tables_write(study.store, {"requests": table})
+    link = reverse("web:run-parquet", args=[study.pk, "requests"])
+    page = client.get(url(study)).content.decode()
+    assert f'href="{link}"' in page and "requests.csv" not in page
+    answer = client.get(link)
+    assert answer["Content-Type"] == "application/vnd.apache.parquet"
+    body = io.BytesIO(b"".join(answer.streaming_content))  # type: ignore[attr-defined]
+    assert pl.read_parquet(body).equals(table)
+    assert client.get(reverse("web:run-parquet", args=[study.pk, "none"])).status_code == 404
+
+
+def test_a_simulation_is_asked_for_with_its_requests(client: Client, planner: User) -> None:
+    kept = scenario_create(owner=planner, document=DOCUMENT)
+    start = reverse("web:scenario-run", args=[kept.pk]) + "?policy=flat-peak"
+    for given in ({"requests": "1"}, {}):
+        client.post(start, {"kind": "simulate", **given})
+        run = Run.objects.order_by("-pk")[0]
+        assert run.options == {"policy": "flat-peak"} | ({"requests": True} if given else {})

@@ -1,0 +1,222 @@
+"""The editor: a form and a text of the same document."""
+
+from __future__ import annotations
+
+import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.test import Client
+from django.urls import reverse
+
+from planner.models import Run, Scenario, Trace, User
+from planner.scenario.document import parse
+from planner.services.scenarios import scenario_create
+from tests.planner.web.pages import form_values, signed_in, text_of
+from tests.planner.web.study import DOCUMENT
+
+HTMX = {"HX-Request": "true", "HX-Target": "editor"}
+
+
+@pytest.fixture
+def client(planner: User) -> Client:
+    return signed_in(planner)
+
+
+@pytest.fixture
+def pools(planner: User) -> Scenario:
+    return scenario_create(owner=planner, document=DOCUMENT)
+
+
+def url(scenario: Scenario) -> str:
+    return reverse("web:scenario", args=[scenario.pk])
+
+
+def test_saving_the_form_as_it_is_keeps_every_character(client: Client, pools: Scenario) -> None:
+    values = form_values(client.get(url(pools)))
+    answer = client.post(url(pools), values | {"action": "save"})
+    assert answer["Location"] == url(pools)
+    pools.refresh_from_db()
+    assert pools.document == DOCUMENT and pools.version == 1
+
+
+def test_a_change_in_the_form_leaves_comments_alone(client: Client, pools: Scenario) -> None:
+    values = form_values(client.get(url(pools)))
+    values |= {"period_min": "30", "policies": ["flat-peak", "reactive", "lt-i"], "action": "save"}
+    assert client.post(url(pools), values).status_code == 302
+    pools.refresh_from_db()
+    assert "# Kept across edits." in pools.document
+    assert "period_s: 1800 # an hour" in pools.document
+    assert [p.name for p in parse(pools.document).policies] == ["flat-peak", "reactive", "lt-i"]
+    assert pools.version == 2
+
+
+def test_rows_are_added_and_removed(client: Client, pools: Scenario) -> None:
+    values = form_values(client.get(url(pools)))
+    grown = form_values(client.post(url(pools), values | {"action": "add-tiers"}))
+    assert grown["tiers-TOTAL_FORMS"] == ["2"]
+    grown |= {
+        "tiers-0-DELETE": "on",
+        "tiers-1-name": "NIW",
+        "tiers-1-e2e_ms": "3600000",
+        "sources-0-tiers": "NIW",
+        "action": "save",
+    }
+    assert client.post(url(pools), grown).status_code == 302
+    pools.refresh_from_db()
+    (tier,) = parse(pools.document).tiers
+    assert (tier.name, tier.e2e_ms, tier.ttft_ms) == ("NIW", 3_600_000, None)
+
+
+def test_an_empty_new_row_is_no_row(client: Client, pools: Scenario) -> None:
+    values = form_values(client.get(url(pools)))
+    grown = form_values(client.post(url(pools), values | {"action": "add-today"}))
+    assert client.post(url(pools), grown | {"action": "save"}).status_code == 302
+    pools.refresh_from_db()
+    assert pools.document == DOCUMENT
+
+
+def test_changes_not_saved_yet_travel_between_the_views(client: Client, pools: Scenario) -> None:
+    values = form_values(client.get(url(pools)))
+    answer = client.post(url(pools), values | {"seed": "9", "action": "yaml"}, headers=HTMX)
+    assert "<html" not in answer.content.decode()
+    text = form_values_of_part(answer)["document"][0]
+    assert parse(text).seed == 9 and "# the larger one" in text
+    back = client.post(
+        url(pools), {"mode": "yaml", "document": text, "action": "form"}, headers=HTMX
+    )
+    assert form_values_of_part(back)["seed"] == ["9"]
+    pools.refresh_from_db()
+    assert pools.document == DOCUMENT
+
+
+def form_values_of_part(answer: object) -> dict[str, list[str]]:
+    class Whole:
+        content = b'<div id="editor">' + answer.content  # type: ignore[attr-defined]
+
+    return form_values(Whole)
+
+
+def test_text_that_is_no_yaml_stays_text(client: Client, pools: Scenario) -> None:
+    broken = {"mode": "yaml", "document": "version: 1\nname: [", "action": "form"}
+    answer = client.post(url(pools), broken)
+    assert answer.status_code == 400
+    assert "line" in text_of(answer) and "not valid YAML" in text_of(answer)
+    assert 'id="document"' in answer.content.decode()
+
+
+def test_faults_in_the_text_are_told_by_line(client: Client, pools: Scenario) -> None:
+    wrong = DOCUMENT.replace("ttft_ms: 1000", "ttft_ms: soon")
+    answer = client.post(url(pools), {"mode": "yaml", "document": wrong, "action": "save"})
+    assert answer.status_code == 400
+    line = next(i for i, row in enumerate(wrong.splitlines(), 1) if "soon" in row)
+    assert f"line {line}: tiers[0].ttft_ms" in text_of(answer)
+    assert "soon" in form_values(answer)["document"][0]  # nothing typed is lost
+
+
+def test_faults_in_the_form_stand_beside_their_field(client: Client, pools: Scenario) -> None:
+    values = form_values(client.get(url(pools)))
+    values |= {"sources-0-model": "gpt-9", "tiers-0-name": "", "epsilon": "2", "action": "save"}
+    answer = client.post(url(pools), values)
+    html = answer.content.decode()
+    assert "Some fields need another look" in text_of(answer)
+    for field in ("id_tiers-0-name", "id_epsilon"):
+        row = html[html.index(f'id="{field}"') :][:400]
+        assert "invalid-feedback" in row
+    values |= {"tiers-0-name": "IW-F", "epsilon": "0.9"}
+    answer = client.post(url(pools), values)
+    html = answer.content.decode()
+    row = html[html.index('id="id_sources-0-model"') :][:400]
+    assert answer.status_code == 400
+    assert "is not in this scenario" in row
+    assert form_values(answer)["epsilon"] == ["0.9"]
+
+
+def test_two_people_do_not_overwrite_each_other(
+    client: Client, colleague: User, pools: Scenario
+) -> None:
+    mine = form_values(client.get(url(pools)))
+    theirs = form_values(signed_in(colleague).get(url(pools)))
+    assert client.post(url(pools), mine | {"seed": "1", "action": "save"}).status_code == 302
+    answer = signed_in(colleague).post(url(pools), theirs | {"seed": "2", "action": "save"})
+    assert answer.status_code == 409
+    assert "changed by somebody else" in text_of(answer)
+    pools.refresh_from_db()
+    assert parse(pools.document).seed == 1
+
+
+def test_save_and_run(client: Client, pools: Scenario) -> None:
+    values = form_values(client.get(url(pools)))
+    answer = client.post(url(pools), values | {"seed": "5", "action": "run"})
+    run = Run.objects.get()
+    assert answer["Location"] == reverse("web:run", args=[run.pk])
+    assert (run.kind, run.seed, run.state) == ("compare", 5, "pending")
+    assert run.document == Scenario.objects.get().document
+
+
+def test_each_kind_of_run_starts(client: Client, pools: Scenario) -> None:
+    start = reverse("web:scenario-run", args=[pools.pk])
+    for kind in ("compare", "forecast", "plan"):
+        client.post(start, {"kind": kind})
+    client.post(f"{start}?policy=reactive", {"kind": "simulate"})
+    assert [run.kind for run in Run.objects.order_by("pk")] == [
+        "compare", "forecast", "plan", "simulate",
+    ]  # fmt: skip
+    assert Run.objects.get(kind="simulate").options == {"policy": "reactive"}
+    assert client.post(start, {"kind": "ingest"}).status_code == 400
+
+
+def test_a_scenario_begins_from_a_trace(client: Client, trace: Trace) -> None:
+    page = client.get(reverse("web:scenario-new"))
+    assert "conv (19,366 requests)" in text_of(page)
+    new = f"{reverse('web:scenario-new')}?trace=conv"
+    values = form_values(client.get(new))
+    answer = client.post(new, values | {"name": "Mine", "action": "save"})
+    scenario = Scenario.objects.get()
+    assert answer["Location"] == url(scenario)
+    assert scenario.name == "Mine"
+    assert [source.trace for source in parse(scenario.document).traffic.sources] == ["conv"]
+
+
+def test_a_name_that_is_taken_is_refused_beside_the_field(
+    client: Client, trace: Trace, pools: Scenario
+) -> None:
+    new = f"{reverse('web:scenario-new')}?trace=conv"
+    values = form_values(client.get(new)) | {"name": pools.name, "action": "save"}
+    answer = client.post(new, values)
+    html = answer.content.decode()
+    assert answer.status_code == 400
+    assert "already; choose another name" in html[html.index('id="id_name"') :][:500]
+
+
+def test_a_file_opens_in_the_editor_and_comes_back_the_same(
+    client: Client, pools: Scenario
+) -> None:
+    down = client.get(reverse("web:scenario-download", args=[pools.pk]))
+    assert down.content.decode() == DOCUMENT
+    assert 'filename="two-pools.yaml"' in down["Content-Disposition"]
+    opened = client.post(
+        reverse("web:scenario-new"), {"file": SimpleUploadedFile("a.yaml", down.content)}
+    )
+    assert form_values(opened)["document"] == [DOCUMENT]
+    wrong = SimpleUploadedFile("a.yaml", b"\xff\xfe\x00\x01")
+    answer = client.post(reverse("web:scenario-new"), {"file": wrong})
+    assert answer.status_code == 400 and "not UTF-8" in text_of(answer)
+
+
+def test_copies_are_named_and_scenarios_removed(client: Client, pools: Scenario) -> None:
+    copy = reverse("web:scenario-duplicate", args=[pools.pk])
+    client.post(copy)
+    client.post(copy)
+    names = set(Scenario.objects.values_list("name", flat=True))
+    assert names == {"Two pools", "Two pools copy 1", "Two pools copy 2"}
+    client.post(reverse("web:scenario-delete", args=[pools.pk]))
+    assert not Scenario.objects.filter(pk=pools.pk).exists()
+
+
+def test_what_the_form_cannot_hold_is_shown_as_text(client: Client, planner: User) -> None:
+    tiers = "\n".join(f"  - {{name: T{i}, ttft_ms: 1000}}" for i in range(70))
+    many = DOCUMENT.replace("  - {name: IW-F, ttft_ms: 1000, tbt_ms: 100}", tiers)
+    scenario = scenario_create(owner=planner, document=many.replace("IW-F", "T0"))
+    answer = client.get(url(scenario))
+    assert answer.status_code == 200
+    assert "more than the 60 rows" in text_of(answer)
+    assert 'id="document"' in answer.content.decode()

@@ -1,0 +1,166 @@
+"""Traces: the upload, the account of what was read, the charts."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.test import Client
+from django.urls import reverse
+
+from planner.ingest import IngestOptions
+from planner.models import Run, Trace, User
+from planner.services.runs import run_execute
+from planner.services.traces import trace_ingest_path
+from tests.planner.web.pages import json_in, signed_in, text_of
+
+UPLOAD = "/traces/upload/"
+ROWS = "\n".join(f"2023-11-16 18:15:{s:02d}.0000000,{100 + s},{10 + s}" for s in range(60))
+AZURE = f"TIMESTAMP,ContextTokens,GeneratedTokens\n{ROWS}\n2023-11-16 18:20:00,-5,1\n"
+
+
+@pytest.fixture
+def client(planner: User) -> Client:
+    return signed_in(planner)
+
+
+def send(client: Client, data: bytes | str, name: str = "hour.csv", **fields: str) -> object:
+    """As upload.js sends it."""
+    content = data.encode() if isinstance(data, str) else data
+    return client.post(
+        UPLOAD,
+        {"file": SimpleUploadedFile(name, content), **fields},
+        headers={"Accept": "application/json"},
+    )
+
+
+def test_an_upload_is_kept_and_then_read(client: Client) -> None:
+    answer = send(client, AZURE)
+    assert answer.json() == {"url": "/traces/hour/"}
+    run = Run.objects.get()
+    assert (run.kind, run.state) == ("ingest", "pending")
+    waiting = client.get("/traces/hour/")
+    assert "Waiting" in text_of(waiting) and "every 1s" in waiting.content.decode()
+    assert run_execute(run_id=run.pk).problem == ""
+    done = client.get("/traces/hour/", headers={"HX-Request": "true"})
+    assert done["HX-Refresh"] == "true"
+
+
+def test_the_page_accounts_for_every_row(client: Client) -> None:
+    send(client, AZURE)
+    run_execute(run_id=Run.objects.get().pk)
+    page = text_of(client.get("/traces/hour/"))
+    assert "Read 61" in page and "Rejected 1" in page
+    assert "first in line 62" in page
+    assert "16 Nov 2023, 18:15 UTC" in page
+    assert "6,000 + " not in page and f"{sum(range(100, 160)):,}" in page
+    assert "Make a scenario from this trace" in page
+
+
+def test_the_charts_hold_every_request_and_token(client: Client) -> None:
+    send(client, AZURE)
+    run_execute(run_id=Run.objects.get().pk)
+    page = client.get("/traces/hour/")
+    for name, total in (("requests", 60), ("input_tokens", sum(range(100, 160)))):
+        (line,) = json_in(page, f"{name}-data")["data"]
+        assert sum(line["y"]) == pytest.approx(total)  # bins of one second
+        assert json_in(page, f"{name}-data")["layout"]["yaxis"]["title"]["text"].endswith("/s")
+
+
+def test_a_gap_in_a_demand_file_is_a_hole_in_its_line(
+    client: Client, planner: User, tmp_path: Path
+) -> None:
+    path = tmp_path / "bins.csv"
+    rows = [f"2024-05-01T00:{m:02d}:00Z,{m}" for m in range(20) if m != 7]
+    path.write_text("time,requests\n" + "\n".join(rows) + "\n")
+    trace_ingest_path(path=path, options=IngestOptions(), owner=planner)
+    (line,) = json_in(client.get("/traces/bins/"), "requests-data")["data"]
+    assert line["y"][7] is None and len(line["y"]) == 20
+    assert line["y"][6] == pytest.approx(6 / 60)
+
+
+def test_the_same_file_again_is_recognised(client: Client) -> None:
+    send(client, AZURE)
+    run_execute(run_id=Run.objects.get().pk)
+    answer = send(client, AZURE, name="other.csv")
+    assert answer.json() == {"url": "/traces/hour/"}
+    assert "here already, as hour" in text_of(client.get("/traces/hour/"))
+    assert Trace.objects.count() == Run.objects.count() == 1
+
+
+def test_a_browser_without_scripts_can_upload(client: Client) -> None:
+    file = SimpleUploadedFile("hour.csv", AZURE.encode())
+    assert client.post(UPLOAD, {"file": file})["Location"] == "/traces/hour/"
+    answer = client.post(UPLOAD, {"format": "auto"})
+    assert answer.status_code == 400 and "File: This field is required" in text_of(answer)
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"mapping": "arrival"}, "Line 1: write field=column"),
+        ({"mapping": "flavour=a"}, "no field 'flavour'"),
+        ({"mapping": "model=name", "model": "m"}, "give one of the two"),
+        ({"format": "xml"}, "xml is not one of the available choices"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_before_anything_is_kept(
+    client: Client, fields: dict[str, str], words: str
+) -> None:
+    answer = send(client, AZURE, **fields)
+    assert answer.status_code == 400 and words in answer.json()["problem"]
+    assert not Trace.objects.exists()
+
+
+def test_an_empty_file_is_refused_with_a_remedy(client: Client) -> None:
+    answer = send(client, b"")
+    assert answer.status_code == 400
+    assert answer.json()["problem"] == "File: The file is empty; export it again."
+
+
+def test_options_reach_the_reader(client: Client) -> None:
+    answer = send(
+        client, AZURE, format="csv", model="m", tier="t", strict="on",
+        mapping="arrival=TIMESTAMP\ninput_tokens = ContextTokens\noutput_tokens=GeneratedTokens",
+    )  # fmt: skip
+    assert answer.status_code == 200
+    options = Trace.objects.get().options
+    assert (options["format"], options["model"], options["region"]) == ("csv", "m", None)
+    assert options["strict"] is True
+    assert options["mapping"]["input_tokens"] == "ContextTokens"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"TIMESTAMP,ContextTokens,GeneratedTokens\n", gzip.compress(b"a,b\n" * 99)[:-9]],
+    ids=["empty", "header only", "truncated"],  # gzip writes the time: no id to meet by
+)
+def test_a_file_that_cannot_be_read_is_refused_in_a_sentence(client: Client, data: bytes) -> None:
+    answer = send(client, data, name="bad.csv.gz" if data[:2] == b"\x1f\x8b" else "bad.csv")
+    if answer.status_code == 400:  # seen before anything was kept
+        assert "empty" in answer.json()["problem"]
+        return
+    run = run_execute(run_id=Run.objects.get().pk)
+    assert run.state == Run.State.FAILED
+    page = text_of(client.get("/traces/bad/"))
+    assert "The file was refused" in page and run.problem in page
+    assert run.problem.endswith(".")
+
+
+def test_a_trace_is_removed_unless_a_scenario_needs_it(
+    client: Client, trace: Trace, scenario: object
+) -> None:
+    answer = client.post(reverse("web:trace-delete", args=[trace.name]))
+    assert answer.status_code == 409 and "used by scenario Chat" in text_of(answer)
+    Trace.objects.create(
+        name="spare", file_name="s.csv", sha256="d" * 64, bytes=1, owner=trace.owner
+    )
+    assert client.post(reverse("web:trace-delete", args=["spare"])).status_code == 302
+    assert not Trace.objects.filter(name="spare").exists()
+
+
+def test_the_list_shows_every_trace_and_its_state(client: Client, trace: Trace) -> None:
+    page = text_of(client.get("/traces/"))
+    assert "conv Ready Requests 19,366 18 May 2024, 00:00 UTC" in page

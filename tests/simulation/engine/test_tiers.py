@@ -1,0 +1,170 @@
+"""Pools for some tiers: silos and mixed pools, on fleets small enough to work out by hand."""
+
+import numpy as np
+import pytest
+
+from simulation.engine import entry, signals, simulate
+from simulation.engine.allocation import allocate, services
+from simulation.errors import SimulationError
+from simulation.fleet import KvLink, Routing, Tier
+from simulation.policies.flat import Flat
+from simulation.policies.scheduled import Scheduled
+from tests.simulation.builders import fleet, pool, profile, trace
+from tests.simulation.engine.reference import Instance, Job, serve
+
+SLOW = profile(alpha=1.0, beta=0.0, gamma=1.0, delta=0.0, kv=1000, max_batch=1, budget=1000)
+FAST, BATCH = Tier("fast"), Tier("batch")
+TIERS = ("fast", "batch")
+
+
+def tiered(*pools, **how):
+    return fleet(*pools, tiers=(FAST, BATCH), **how)
+
+
+def test_tiers_served_by_the_same_pools_are_one_service():
+    chiron = tiered(
+        pool(SLOW, tiers=("fast",)), pool(SLOW), pool(SLOW, tiers=("batch",)), pool(SLOW, model="x")
+    )
+    found = {(s.model, s.tiers): pools for s, pools in services(chiron).items()}
+    assert found == {
+        ("m", ("fast",)): (0, 1),
+        ("m", ("batch",)): (1, 2),
+        ("x", ("fast", "batch")): (3,),
+    }
+
+
+def test_silos_take_only_their_own_tier():
+    silos = tiered(pool(SLOW, tiers=("fast",)), pool(SLOW, tiers=("batch",)))
+    result = simulate(trace([0.0] * 4, 10, 5, tier=[0, 0, 0, 1], tiers=TIERS), silos, Flat([1, 1]))
+    # Three wait for one another in their silo while the other is idle from 5 s on.
+    assert result.requests.last_token_s.tolist() == [5.0, 10.0, 15.0, 5.0]
+    assert result.requests.pool.tolist() == [0, 0, 0, 1]
+
+
+def test_mixed_pool_serves_both_tiers_and_takes_the_overflow_of_each():
+    # Fewest tokens left decides: own pool first (lower number), then the mixed one.
+    mixed = tiered(pool(SLOW, tiers=("fast",)), pool(SLOW), pool(SLOW, tiers=("batch",)))
+    result = simulate(
+        trace([0.0] * 4, 10, 5, tier=[0, 0, 1, 1], tiers=TIERS), mixed, Flat([1, 1, 1])
+    )
+    assert result.requests.pool.tolist() == [0, 1, 2, 1]
+    assert result.requests.last_token_s.tolist() == [5.0, 5.0, 5.0, 10.0]
+
+
+def test_instance_of_a_mixed_pool_takes_what_waited_for_either_tier():
+    mixed = tiered(pool(SLOW, tiers=("fast",)), pool(SLOW, startup_s=0.0))
+    policy = Scheduled([0.0, 60.0], [[0, 0], [0, 1]])
+    result = simulate(
+        trace([0.0, 1.0], 10, 5, tier=[1, 0], tiers=TIERS), mixed, policy, duration_s=120.0
+    )
+    # Services in order of their pools: the fast tier's first.
+    assert result.requests.last_token_s.tolist() == [70.0, 65.0]
+
+
+def test_completion_in_a_mixed_pool_lets_in_deferred_requests_of_its_tier():
+    late = Tier("batch", deferrable=True)
+    mixed = fleet(pool(SLOW, tiers=("fast",)), pool(SLOW), tiers=(FAST, late))
+    result = simulate(
+        trace([0.0, 0.0, 0.0], 10, [1, 1, 3], tier=1, tiers=TIERS),
+        mixed,
+        Flat([1, 1]),
+        duration_s=120.0,
+    )
+    # Two at the control instant, the third when the first is done; the fast silo stays empty.
+    assert result.requests.pool.tolist() == [1, 1, 1]
+    assert result.requests.last_token_s.tolist() == [61.0, 62.0, 65.0]
+
+
+def test_tier_without_a_pool_is_rejected_with_its_reason():
+    only = tiered(pool(SLOW, tiers=("fast",)))
+    result = simulate(trace([0.0, 0.0], 10, 1, tier=[0, 1], tiers=TIERS), only, Flat([1]))
+    assert result.requests.outcome.tolist() == [0, 1]
+    assert result.reject_reasons == {"no pool of the model takes the tier": 1}
+
+
+def test_handed_over_requests_stay_with_pools_of_their_tier():
+    link = KvLink(1.0, 100.0)
+    pools = [pool(SLOW, role="prefill", link=link)]
+    pools += [pool(SLOW, role="decode", tiers=(tier,)) for tier in TIERS]
+    result = simulate(
+        trace([0.0, 0.0], 10, 3, tier=[1, 0], tiers=TIERS), tiered(*pools), Flat([1, 1, 1])
+    )
+    assert result.requests.pool.tolist() == [2, 1]
+    # First token at 1 s and 2 s, a tenth of a second on the link, two more tokens.
+    np.testing.assert_allclose(result.requests.last_token_s, [3.1, 4.1])
+
+
+def test_silos_are_fleets_of_their_own():
+    """A fleet of two silos gives every request what each silo alone would."""
+    rng = np.random.default_rng(7)
+    n = 400
+    arrivals = np.sort(rng.integers(0, 3000, n)) / 16
+    isl, osl = rng.integers(1, 60, n), rng.integers(1, 30, n)
+    tier = rng.integers(2, size=n)
+    prof = profile()
+    both = simulate(
+        trace(arrivals, isl, osl, tier=tier, tiers=TIERS),
+        tiered(pool(prof, tiers=("fast",)), pool(prof, tiers=("batch",))),
+        Flat([2, 1]),
+    )
+    for code, count in enumerate((2, 1)):
+        of = tier == code
+        jobs = [
+            Job(*row) for row in zip(arrivals[of], isl[of].tolist(), osl[of].tolist(), strict=True)
+        ]
+        serve([Instance(prof) for _ in range(count)], jobs)
+        np.testing.assert_array_equal(both.requests.last_token_s[of], [job.last for job in jobs])
+
+
+@pytest.mark.parametrize("tiers", [(), ("gold",)])
+def test_pools_name_tiers_of_the_fleet(tiers):
+    with pytest.raises(SimulationError, match="at least one of fast, batch"):
+        tiered(pool(SLOW, tiers=tiers))
+
+
+def test_prefill_pools_need_decode_pools_for_every_tier_they_take():
+    with pytest.raises(SimulationError, match="it takes tier batch, but no decode pool"):
+        tiered(
+            pool(SLOW, role="prefill", link=KvLink(1.0, 1.0)),
+            pool(SLOW, role="decode", tiers=("fast",)),
+        )
+
+
+def test_sums_since_the_last_instant_are_exact_in_the_middle_of_runs():
+    """A request of 10 prompt and 100 output tokens, one token a second from 1 s on."""
+    one = fleet(pool(profile(alpha=1.0, beta=0.0, gamma=1.0, delta=0.0, kv=1000, budget=10)))
+    s = allocate(trace([0.0], 10, 100), one, 120.0, 60.0)
+    entry.place(s, np.array([1]))
+    record, utilisation = s.pools[0], np.zeros(1)
+    entry.advance(s, 30.5, 1000)
+    entry.observe(s, 30.5, utilisation, True)
+    seen = {name: record[name] for name in signals.FIELDS}
+    assert seen == dict.fromkeys(signals.FIELDS, 0) | {
+        "ttft_sum": 1.0,
+        "ttft_n": 1,
+        "busy_s": 30.5,
+        "batch_s": 30.5,
+        "compute_s": 4.0,  # 40 tokens at ten a second
+        "computed": 10,
+        "given": 30,
+    }
+    signals.reset(s.pools)
+    entry.advance(s, 110.0, 1000)
+    entry.observe(s, 110.0, utilisation, True)
+    assert (record["given"], record["computed"], record["busy_s"]) == (70, 0, 69.5)
+    assert (record["tbt_sum"], record["tbt_n"]) == (1.0, 1)
+    assert s.series[:, 0].sum(axis=1)[[7, 8, 9]].tolist() == [100.0, 100.0, 10.0]
+
+
+def test_router_thresholds_see_the_pools_of_the_tier_alone():
+    """The silo of one tier is full, that of the other empty: only the first overflows."""
+    tiny = profile(alpha=1.0, beta=0.0, gamma=1.0, delta=0.0, kv=100, budget=200)
+    pools = [pool(tiny, region=r, tiers=(t,)) for r in "ab" for t in TIERS]
+    result = simulate(
+        trace(
+            [0.0, 1.5, 1.5], [80, 10, 10], [10, 2, 2], tier=[0, 0, 1], tiers=TIERS, regions=("a",)
+        ),
+        tiered(*pools, regions=("a", "b"), routing=Routing()),
+        Flat([1] * 4),
+    )
+    assert result.requests.pool.tolist() == [0, 2, 1]

@@ -1,0 +1,269 @@
+"""Laws of the closed loop, what deployments leave unsaid, and the errors on served deployments."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from planner import catalogue
+from planner.catalogue.efficiency import efficiencies
+from planner.catalogue.estimating import estimate_fit
+from simulation.errors import SimulationError
+from simulation.performance.estimate.arranging import Deployment, arrange
+from simulation.performance.estimate.calibration import Calibration
+from simulation.performance.estimate.closed_loop import demands, steady_state
+from simulation.performance.estimate.estimate import (
+    Estimate,
+    Refused,
+    estimate,
+    estimate_rows,
+    loop_of,
+    place,
+)
+from simulation.performance.graph import operator_graph
+from simulation.performance.specs import Arrangement
+from simulation.performance.work import iteration
+from tests.simulation.builders import DATA
+from tools.catalogue.fit_estimate import bounded, fit
+from tools.catalogue.served import SILICON, served
+
+KERNELS = efficiencies()
+CALIBRATION = estimate_fit().calibration
+LLAMA = Deployment(
+    catalogue.shape("llama-3.1-70b"),
+    catalogue.gpu("H100-SXM"),
+    Arrangement(tp=8, moe_tp=8),
+    isl=1024.0,
+    osl=256.0,
+    concurrency=32.0,
+)
+DEEPSEEK = replace(
+    LLAMA,
+    shape=catalogue.shape("deepseek-v3"),
+    gpu=catalogue.gpu("B200"),
+    decode=Arrangement(tp=8, moe_ep=8, weights="fp8"),
+)
+
+
+def one(deployment: Deployment, calibration: Calibration = CALIBRATION) -> Estimate:
+    return estimate(deployment, calibration, KERNELS)
+
+
+@pytest.mark.parametrize("base", [LLAMA, DEEPSEEK], ids=["dense", "experts"])
+def test_more_users_wait_longer_for_every_token_and_get_more_of_them_together(
+    base: Deployment,
+) -> None:
+    rows = [replace(base, concurrency=float(n)) for n in (1, 2, 4, 8, 16, 32, 64, 128, 256)]
+    found = estimate_rows(rows, CALIBRATION, KERNELS)
+    assert all(isinstance(row, Estimate) for row in found)
+    for field in ("tbt_s", "ttft_s", "tokens_per_s"):
+        assert (np.diff([getattr(row, field) for row in found]) > 0).all(), field
+
+
+@pytest.mark.parametrize("gpu", ["A100-80GB", "H100-SXM", "B200", "MI300X"])
+@pytest.mark.parametrize("users", [1.0, 64.0, 100_000.0])
+def test_littles_law_holds_with_and_without_a_full_memory(gpu: str, users: float) -> None:
+    given = replace(LLAMA, gpu=catalogue.gpu(gpu), concurrency=users)
+    found = one(given)
+    stay = found.ttft_s + (given.osl - 1.0) * found.tbt_s
+    assert found.tokens_per_s / given.osl * stay == pytest.approx(users)
+
+
+def test_users_beyond_what_memory_holds_wait_and_it_is_said() -> None:
+    some, many = (
+        one(replace(LLAMA, concurrency=10_000.0)),
+        one(replace(LLAMA, concurrency=20_000.0)),
+    )
+    assert many.batch == some.batch < 10_000
+    assert many.tbt_s == some.tbt_s
+    assert many.ttft_s > 1.9 * some.ttft_s
+    assert "the rest wait" in many.assumptions[-1]
+    room = LLAMA.gpu.memory_bytes
+    assert 0.8 * room < many.memory_bytes < room
+
+
+@pytest.mark.parametrize("split", [(8, 1), (4, 2), (2, 4)])
+def test_a_gpu_never_holds_more_than_its_memory(split: tuple[int, int]) -> None:
+    tp, pp = split
+    full = one(replace(LLAMA, decode=Arrangement(tp=tp, pp=pp), concurrency=100_000.0))
+    assert full.memory_bytes <= LLAMA.gpu.memory_bytes
+
+
+@pytest.mark.parametrize("field", ["bandwidth_bytes_s", "peak_flops", "link_bytes_s"])
+def test_a_faster_gpu_is_never_slower(field: str) -> None:
+    gpu = LLAMA.gpu
+    value = getattr(gpu, field)
+    twice = {k: 2 * v for k, v in value.items()} if field == "peak_flops" else 2 * value
+    slow, fast = one(LLAMA), one(replace(LLAMA, gpu=replace(gpu, name="twice", **{field: twice})))
+    assert fast.tbt_s < slow.tbt_s
+    assert fast.ttft_s < slow.ttft_s
+
+
+def test_tensor_parallelism_helps_a_large_batch() -> None:
+    times = [
+        one(replace(LLAMA, decode=Arrangement(tp=tp, moe_tp=tp), concurrency=64.0)).tbt_s
+        for tp in (2, 4, 8)
+    ]
+    assert times[0] > times[1] > times[2]
+
+
+def test_one_user_gets_what_an_iteration_takes() -> None:
+    """No one else's prompt, no queue: by hand from the demands of one decode and one prompt."""
+    plain = Calibration(
+        mix=1.0, iteration_s=0.0015, sequence_s=0.0005, start_s=0.01, eager_s=1e-12, order=1.0
+    )
+    given = replace(LLAMA, concurrency=1.0, osl=1e5, shape=replace(LLAMA.shape, max_context=10**6))
+    graph = operator_graph(given.shape, given.decode)
+    context = given.isl + given.osl / 2
+    decode = demands(graph, given.gpu, KERNELS, iteration(1.0, context))["busy"] + 0.002
+    isl = given.isl
+    prompt = demands(graph, given.gpu, KERNELS, iteration(0.0, 0.0, isl, isl**2 / 2))["busy"]
+    found = one(given, plain)
+    assert found.tbt_s == pytest.approx(decode + prompt / given.osl)
+    assert found.ttft_s == pytest.approx(0.01 + prompt + 0.0015 + decode)
+
+
+def test_apart_decode_sees_no_prompts() -> None:
+    short = replace(LLAMA, prefill=LLAMA.decode, prefill_workers=4.0, decode_workers=1.0)
+    together = replace(LLAMA, isl=short.isl)
+    assert one(short).tbt_s < one(together).tbt_s
+    assert one(short).gpus == 40.0
+    more = replace(short, prefill_workers=8.0)
+    assert one(more).tbt_s == one(short).tbt_s
+    assert one(more).ttft_s < one(short).ttft_s
+
+
+def test_rows_are_answered_as_alone_and_a_bad_one_stops_none() -> None:
+    small = replace(LLAMA, gpu=catalogue.gpu("L4"), decode=Arrangement())
+    rows = [LLAMA, small, DEEPSEEK, replace(LLAMA, engine="sglang"), LLAMA]
+    found = estimate_rows(rows, CALIBRATION, KERNELS)
+    assert isinstance(found[1], Refused)
+    assert "does not fit on 1 x L4" in found[1].reason
+    assert found[0] == found[4] == one(LLAMA)
+    assert found[2] == one(DEEPSEEK)
+    with pytest.raises(SimulationError, match="does not fit on 1 x L4"):
+        one(small)
+    assert estimate_rows([], CALIBRATION, KERNELS) == []
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ({"isl": 0.0}, "isl is 0"),
+        ({"concurrency": float("nan")}, "concurrency is nan"),
+        ({"osl": 1e9}, "takes 131072 tokens"),
+        ({"engine": "tgi"}, "Engine 'tgi' is unknown; use one of vllm, sglang, trtllm"),
+        ({"decode_workers": 0.5}, "decode_workers is 0.5"),
+    ],
+)
+def test_a_deployment_that_cannot_be_is_refused(wrong: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(SimulationError, match=sentence):
+        replace(LLAMA, **wrong)
+
+
+def test_what_is_given_is_kept_and_what_is_assumed_is_said() -> None:
+    said = replace(DEEPSEEK, prefill=DEEPSEEK.decode, prefill_workers=3.0, decode_workers=2.0)
+    kept = arrange(said)
+    assert (kept.decode, kept.prefill) == (said.decode, said.prefill)
+    assert (kept.prefill_workers, kept.decode_workers, kept.gpus) == (3.0, 2.0, 40.0)
+    assert kept.assumptions == ()
+    unsaid = replace(said, prefill_workers=None, decode_workers=None, engine="trtllm")
+    few, many = arrange(unsaid), arrange(replace(unsaid, concurrency=4096.0))
+    assert few.decode_workers == 4.0
+    assert few.decode == said.decode
+    assert (many.decode_workers, many.decode.attention_dp, many.decode.tp) == (1.0, 8, 1)
+    assert any("decode workers not given: 4 taken" in note for note in few.assumptions)
+
+
+def test_what_an_engine_would_do_in_another_way_is_said() -> None:
+    assert one(LLAMA).assumptions == ()
+    odd = replace(LLAMA, decode=Arrangement(tp=3, moe_tp=3))
+    assert "tp 3 does not divide the 64 attention heads" in one(odd).assumptions[0]
+    four_bits = replace(LLAMA, decode=replace(LLAMA.decode, weights="fp4"))
+    notes = {name: one(replace(four_bits, gpu=catalogue.gpu(name))).assumptions
+             for name in ("A100-80GB", "H100-SXM", "B200")}  # fmt: skip
+    assert "computed in bf16" in notes["A100-80GB"][0]
+    assert "computed in fp8" in notes["H100-SXM"][0]
+    assert notes["B200"] == ()
+
+
+def test_prefill_that_cannot_keep_up_bounds_what_is_served() -> None:
+    apart = replace(LLAMA, prefill=LLAMA.decode, prefill_workers=1.0, decode_workers=8.0, osl=64.0)
+    rows = [one(replace(apart, concurrency=float(n))) for n in (16, 64, 256, 1024, 4096, 16384)]
+    for few, many in itertools.pairwise(rows):
+        assert many.tokens_per_s >= few.tokens_per_s * (1 - 1e-9)
+    most = apart.osl / (rows[-1].prompt_s - CALIBRATION.iteration_s)
+    assert rows[-1].tokens_per_s <= most * (1 + 1e-9)
+
+
+def test_gpus_counted_twice_are_counted_once() -> None:
+    twice = replace(DEEPSEEK, decode=Arrangement(tp=64, moe_tp=8, moe_ep=8, weights="fp8"))
+    assert arrange(twice).decode == DEEPSEEK.decode
+    assert "64 GPUs taken as 8" in arrange(twice).assumptions[0]
+    across = replace(twice, gpu=catalogue.gpu("GB200"))  # a rack of NVLink has that many
+    assert "64 GPUs taken as 8" not in " ".join(arrange(across).assumptions)
+
+
+def test_more_collectives_between_nodes_take_longer() -> None:
+    near, far = replace(LLAMA.gpu), replace(LLAMA.gpu, name="small nodes", gpus_per_node=4)
+    assert one(replace(LLAMA, gpu=far)).tbt_s > one(replace(LLAMA, gpu=near)).tbt_s
+
+
+def test_the_fit_finds_back_a_calibration_from_what_it_predicts() -> None:
+    """Rows whose measurements are predictions of a known calibration; one in five wrong by 3x."""
+    if not (DATA / SILICON).exists():
+        pytest.skip(f"{SILICON} is not there")
+    rows = served(DATA, energy=False)
+    rows = rows.take(np.flatnonzero(~rows.unsure)[::7])
+    known = replace(Calibration(), split_decode=0.8, mix=0.8)
+    truth = steady_state(rows.loop, known)
+    broken = np.where(np.arange(rows.size) % 5 == 0, 3.0, 1.0)
+    made = replace(rows, tbt_s=truth.tbt_s * broken, ttft_s=truth.ttft_s)
+    found = fit(made)
+    again = steady_state(rows.loop, found)
+    assert np.median(np.abs(again.tbt_s / truth.tbt_s - 1.0)) < 0.05
+    assert np.median(np.abs(again.ttft_s / truth.ttft_s - 1.0)) < 0.05
+
+
+def test_an_error_pulls_no_further_than_a_bound() -> None:
+    assert bounded(np.array([0.01]), 0.7)[0] == pytest.approx(0.01, rel=1e-3)
+    assert bounded(np.array([100.0]), 0.7)[0] <= 0.7
+
+
+def test_vllm_spends_time_on_each_sequence_that_a_rank_decodes() -> None:
+    slower = replace(CALIBRATION, sequence_s=CALIBRATION.sequence_s + 1e-5)
+    (batch,) = loop_of([place(LLAMA)], KERNELS).batch
+    for engine, more in (("vllm", 1e-5 * batch), ("trtllm", 0.0)):
+        given = replace(LLAMA, engine=engine)
+        added = one(given, slower).decode_s - one(given).decode_s
+        assert added == pytest.approx(more, rel=1e-6, abs=1e-12)
+
+
+def test_served_deployments_are_met_as_the_catalogue_says() -> None:
+    """The shipped values on the rows they were fitted to: errors as in estimate.yaml."""
+    if not (DATA / SILICON).exists():
+        pytest.skip(f"{SILICON} is not there")
+    rows = served(DATA, energy=False)
+    assert rows.refused == ()
+    steady = steady_state(rows.loop, CALIBRATION)
+    for mode, apart in (("agg", False), ("disagg", True)):
+        kept = rows.loop.split == apart
+        shown = estimate_fit().errors[mode]["seen"]
+        tbt = np.median(np.abs(steady.tbt_s / rows.tbt_s - 1.0)[kept])
+        ttft = np.median(np.abs(steady.ttft_s / rows.ttft_s - 1.0)[kept])
+        assert tbt == pytest.approx(shown["tbt"], abs=0.002), mode
+        assert ttft == pytest.approx(shown["ttft"], abs=0.002), mode
+
+
+def test_the_loop_counts_sequences_per_worker() -> None:
+    given = replace(LLAMA, decode_workers=4.0)
+    loop = loop_of([place(given)], KERNELS)
+    assert loop.batch[0] == 8.0
+    assert one(given).gpus == 32.0
+    assert one(given).tokens_per_s == pytest.approx(
+        4.0 * one(replace(LLAMA, concurrency=8.0)).tokens_per_s
+    )

@@ -1,0 +1,112 @@
+"""Prefill to decode: laws of the ratios, the closed forms beside simulation of all of them."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from simulation.errors import SimulationError
+from simulation.fleet import KvLink, Tier
+from simulation.sizing.pd_judge import judged, simulated
+from simulation.sizing.pd_ratio import (
+    PdService,
+    analytic,
+    best_of,
+    best_split,
+    link_rps,
+    per_gpu,
+    ratios,
+    splits,
+    splits_of_gpus,
+)
+from simulation.sizing.workload import Workload
+from tests.simulation.builders import profile
+
+RNG = np.random.default_rng(0)
+ISL = np.clip(RNG.lognormal(7, 0.3, 2000), 1, 4000).astype(int)
+OSL = np.clip(RNG.lognormal(5, 0.3, 2000), 2, 1000).astype(int)
+SPEED = profile(
+    alpha=0.02, beta=2e-4, gamma=0.02, delta=6e-5, max_batch=256, budget=4096, kv=300_000, tp=2
+)
+SERVICE = PdService(
+    SPEED, SPEED, Workload(ISL, OSL), Tier("t", ttft_s=0.5, tbt_s=0.03), KvLink(1e5, 1e11)
+)
+
+
+def test_all_ways_to_divide():
+    assert splits(4) == [(1, 3), (2, 2), (3, 1)]
+    assert splits_of_gpus(8, 2, 1) == [(1, 6), (2, 4), (3, 2)]
+    with pytest.raises(SimulationError, match="at least 2"):
+        splits(1)
+    with pytest.raises(SimulationError, match="do not hold"):
+        splits_of_gpus(4, 4, 4)
+
+
+def test_the_curve_peaks_between_its_ends():
+    found = ratios(SERVICE, splits(8))
+    worth = [one.max_tps for one in found]
+    best = best_of(found, SERVICE)
+    assert worth[0] < best.ratio.max_tps > worth[-1]
+    assert best.fewer_prefill > 0 and best.more_prefill > 0
+    assert {one.side for one in found} == {"prefill", "decode"}
+    assert found[0].bound_by == "ttft" and found[-1].bound_by == "tbt"
+    assert best.ratio.ttft_s <= 0.5 and best.ratio.tbt_s <= 0.03
+    assert best_split(SERVICE, 8) == best.ratio
+
+
+def test_the_choice_is_that_of_simulating_every_ratio():
+    every = [simulated(SERVICE, p, d, requests=3000) for p, d in splits(5)]
+    seen = judged(SERVICE, ratios(SERVICE, splits(5)), requests=3000)
+    truth, found = best_of(every, SERVICE).ratio, best_of(seen, SERVICE).ratio
+    assert (found.prefill, found.decode) == (truth.prefill, truth.decode)
+    for one in every:
+        closed = analytic(SERVICE, one.prefill, one.decode)
+        assert closed.max_tps == pytest.approx(one.max_tps, rel=0.2)
+        assert (closed.side, closed.bound_by) == (one.side, one.bound_by)
+
+
+def test_more_instances_and_looser_limits_never_carry_less():
+    fewer, more, prefill = (analytic(SERVICE, *at).max_tps for at in ((3, 2), (3, 3), (4, 2)))
+    assert more >= 0.995 * fewer and prefill >= 0.995 * fewer
+    rates = [
+        best_split(replace(SERVICE, tier=Tier("t", ttft_s=t, tbt_s=0.03)), 6).max_tps
+        for t in (0.3, 0.5, 1.0)
+    ]
+    assert rates == sorted(rates)
+
+
+def test_longer_prompts_want_more_prefill_and_longer_answers_less():
+    def share(isl, osl):
+        work = Workload((ISL * isl).astype(int), np.maximum((OSL * osl).astype(int), 1))
+        return best_split(replace(SERVICE, workload=work), 12).share
+
+    assert share(0.25, 1) < share(1, 1) < share(2, 1)
+    assert share(1, 4) < share(1, 1) < share(1, 0.25)
+
+
+def test_a_slow_link_binds_and_costs():
+    slow = replace(SERVICE, link=KvLink(1e5, 2e8))
+    found = analytic(slow, 2, 4)
+    assert found.bound_by == "link" and found.side == "decode"
+    assert found.max_rps <= link_rps(slow, 2)
+    assert found.max_tps < analytic(SERVICE, 2, 4).max_tps
+    assert simulated(slow, 2, 4, requests=3000).bound_by == "link"
+
+
+def test_different_gpus_are_weighed_by_what_they_hold():
+    wide = profile(
+        alpha=0.02, beta=2e-4, gamma=0.02, delta=6e-5, max_batch=256, budget=4096, kv=300_000, tp=4
+    )
+    one, other = analytic(SERVICE, 3, 2), analytic(replace(SERVICE, decode=wide), 3, 2)
+    assert other.max_tps == one.max_tps
+    assert per_gpu(SERVICE, one) == pytest.approx(one.max_tps / 10)
+    assert per_gpu(replace(SERVICE, decode=wide), other) == pytest.approx(one.max_tps / 14)
+
+
+def test_limits_that_no_ratio_meets_are_told():
+    tight = replace(SERVICE, tier=Tier("t", ttft_s=0.01))
+    found = ratios(tight, splits(3))
+    assert [one.max_tps for one in found] == [0.0, 0.0]
+    assert found[0].bound_by == "slo"
+    with pytest.raises(SimulationError, match="No ratio"):
+        best_of(found, tight)

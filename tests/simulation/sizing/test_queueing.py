@@ -1,0 +1,97 @@
+"""Closed forms against their textbook definitions, and the fluid model against simulation."""
+
+from math import exp, factorial
+
+import numpy as np
+import pytest
+
+from simulation.engine import simulate
+from simulation.errors import SimulationError
+from simulation.policies.flat import Flat
+from simulation.sizing.queueing import (
+    erlang_b,
+    erlang_c,
+    largest_rate,
+    mmc_mean_wait,
+    mmc_wait_quantile,
+    smallest_stable_servers,
+    steady_state,
+)
+from tests.simulation.builders import fleet, pool, profile, trace
+
+
+@pytest.mark.parametrize(("servers", "load"), [(1, 0.5), (3, 2.0), (10, 9.5), (20, 4.0)])
+def test_erlang_by_definition(servers, load):
+    terms = [load**k / factorial(k) for k in range(servers + 1)]
+    assert erlang_b(servers, load) == pytest.approx(terms[-1] / sum(terms))
+    queued = terms[-1] * servers / (servers - load)
+    assert erlang_c(servers, load) == pytest.approx(queued / (sum(terms[:-1]) + queued))
+
+
+def test_erlang_is_stable_for_hundreds_of_servers():
+    assert 0 < erlang_c(900, 880.0) < 1
+    assert erlang_c(900, 100.0) == pytest.approx(0.0, abs=1e-12)
+
+
+def test_one_server_is_m_m_1():
+    assert mmc_mean_wait(1, 0.5, 1.0) == pytest.approx(1.0)
+    assert mmc_wait_quantile(1, 0.5, 1.0, 0.4) == 0.0
+    t = mmc_wait_quantile(1, 0.5, 1.0, 0.9)
+    assert 0.5 * exp(-0.5 * t) == pytest.approx(0.1)
+
+
+def test_overload_waits_for_ever():
+    assert mmc_mean_wait(2, 2.0, 1.0) == float("inf")
+    assert mmc_wait_quantile(2, 2.0, 1.0, 0.5) == float("inf")
+    assert erlang_c(2, 2.5) == 1.0
+    assert smallest_stable_servers(2.0, 1.0) == 3
+    assert smallest_stable_servers(1.9, 1.0) == 2
+
+
+def test_senseless_questions_are_refused():
+    with pytest.raises(SimulationError):
+        erlang_b(-1, 1.0)
+    with pytest.raises(SimulationError):
+        mmc_wait_quantile(1, 0.5, 1.0, 1.0)
+
+
+LARGE = {"alpha": 0.03, "beta": 1.5e-4, "gamma": 0.04, "delta": 1e-4}
+
+
+@pytest.mark.parametrize("rate", [1.0, 2.0, 4.0])
+def test_fluid_model_agrees_with_simulation(rate):
+    prof = profile(**LARGE, max_batch=512, budget=8192, kv=2_000_000)
+    n, isl, osl = 4000, 800, 200
+    arrivals = np.cumsum(np.random.default_rng(0).exponential(1 / rate, n))
+    result = simulate(trace(arrivals, isl, osl), fleet(pool(prof)), Flat([1]))
+    fluid = steady_state(prof, rate, isl, osl)
+    middle = slice(500, -500)
+    assert result.requests.tbt_s[middle].mean() == pytest.approx(fluid.iteration_s, rel=0.04)
+    used = result.series.utilisation[0, 10:-5].mean() * prof.kv_capacity_tokens
+    assert used == pytest.approx(fluid.kv_tokens, rel=0.08)
+
+
+def test_fluid_model_is_unstable_at_full_load():
+    prof = profile(alpha=0.03, beta=1e-3, gamma=0.03, delta=1e-4)
+    assert steady_state(prof, 4.0, 500, 201).load == pytest.approx(1.0)
+    assert steady_state(prof, 4.0, 500, 201).iteration_s == float("inf")
+
+
+@pytest.mark.parametrize(
+    ("change", "bound"),
+    [({"max_batch": 16}, "throughput"), ({"budget": 80}, "throughput"), ({"kv": 9000}, "memory")],
+)
+def test_largest_rate_sits_on_the_limit_that_binds(change, bound):
+    prof = profile(
+        **{**LARGE, "gamma": 0.03, "max_batch": 512, "budget": 8192, "kv": 2_000_000, **change}
+    )
+    rate, named = largest_rate(prof, 800, 200)
+    assert named == bound
+    at = steady_state(prof, rate, 800, 200)
+    share = {
+        "max_batch": at.batch / prof.max_batch,
+        "budget": (at.batch + at.prefill_tokens) / prof.max_batch_tokens,
+        "kv": at.kv_tokens / prof.kv_capacity_tokens,
+    }
+    assert share[next(iter(change))] == pytest.approx(1.0)
+    assert max(share.values()) == pytest.approx(1.0)

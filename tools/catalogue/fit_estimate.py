@@ -1,0 +1,256 @@
+"""Fit the calibration of estimates and write planner/catalogue/estimate.yaml.
+
+    python -m tools.catalogue.fit_estimate [--data DIR] [--check]
+
+The loss is robust (soft L1 of logarithms, width 0.2, bounded for measurements that nothing
+explains) with a pull towards what was assumed before. Factors on kernels are not fitted:
+cross-validation by model and by GPU type gets worse with them, since five models cannot tell twenty
+factors apart. Rows that repeat a
+measurement count once, and a group of rows (model, GPU, mode, engine, precision) by the square root
+of its size, so that the model measured most does not decide alone. Rows that may hide speculative
+decoding are taken for whichever of the two, with and without, lies nearer. ML.ENERGY's rows add 20
+models to what TBT is fitted to, and say what vLLM's host takes; errors are of aiconfigurator's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from scipy.optimize import least_squares
+
+from simulation.performance.estimate.calibration import ENGINES, Calibration
+from simulation.performance.estimate.closed_loop import steady_state
+from tools.catalogue.served import Served, served
+
+ROOT = Path(__file__).parents[2]
+DATA = ROOT / "../shared/data"
+TARGET = ROOT / "planner/catalogue/estimate.yaml"
+
+FloatArray = npt.NDArray[np.float64]
+Rows = npt.NDArray[np.int64]
+
+WIDTH = 0.2  # of the loss: below it errors count by their square, above by their size
+FARTHEST = 0.7  # logarithm of an error beyond which it pulls no further
+# Likewise of TTFT. Runs that count loading, and those that keep all users in step, lie apart from
+# the rest by factors; a mean of the two would be right for neither.
+TTFT_FARTHEST = 0.4
+ACCEPTED = 1.9  # tokens per iteration where decoding is speculative, before the fit
+TTFT_ONLY = ("start_s", "start", "eager_s", "order")
+# How far, in logarithms, a value may leave what was assumed before it costs as much as one row.
+FREEDOM = 0.5
+FREEDOMS = {
+    "unpacked": 0.3, "iteration_s": 0.3, "far_s": 0.7, "mix": 0.1, "split_decode": 0.15,
+    "start_s": 0.7, "eager_s": 1.0, "order": 0.2,
+    "sequence_s": 0.7,
+    **{f"mix.{engine}": 0.1 for engine in ENGINES},
+    **{f"start.{engine}": 0.3 for engine in ENGINES},
+    **{f"order.{engine}": 0.2 for engine in ENGINES},
+}  # fmt: skip
+
+
+def weights(rows: Served) -> FloatArray:
+    """Of each row in the loss, mean 1."""
+    keys = list(
+        zip(rows.shape, rows.gpu, rows.loop.split, rows.engine, rows.precision, strict=True)
+    )
+    size = Counter(keys)
+    weight = 1.0 / np.sqrt(np.maximum([size[key] for key in keys], 10.0))
+    return np.asarray(weight / weight.mean())
+
+
+def fit(rows: Served, assumed: Calibration | None = None) -> Calibration:
+    """The calibration that fits ``rows``: first what decides TBT, then what only TTFT depends on.
+
+    One after the other, since a wait that is not understood must not bend what an iteration takes.
+    """
+    once = rows.take(_first(rows))
+    base = assumed or Calibration()
+    return _fit_ttft(once, _fit_tbt(once, base))
+
+
+def _first(rows: Served) -> Rows:
+    """One row of each measurement."""
+    figures = np.column_stack([rows.tbt_s, np.nan_to_num(rows.ttft_s), rows.users])
+    return np.sort(np.unique(figures.round(9), axis=0, return_index=True)[1])
+
+
+def _fit_tbt(rows: Served, base: Calibration) -> Calibration:
+    names = [name for name in base.values() if not _of_ttft(name)]
+    start = np.log([*(base.values()[name] for name in names), ACCEPTED])
+    freedom = np.array([FREEDOMS.get(name, FREEDOM) for name in names] + [0.3])
+    scale = np.sqrt(weights(rows))
+    unsure = np.flatnonzero(rows.unsure)
+    drafting = rows.take(unsure).drafting
+
+    def residuals(x: FloatArray) -> FloatArray:
+        calibration = calibrated(base, names, x)
+        off = np.log(steady_state(rows.loop, calibration).tbt_s / rows.tbt_s)
+        if unsure.size:
+            per_step = steady_state(drafting, calibration).tbt_s / np.exp(x[-1])
+            other, plain = np.log(per_step / rows.tbt_s[unsure]), off[unsure]
+            off[unsure] = np.where(np.abs(other) + WIDTH / 2 < np.abs(plain), other, plain)
+        return np.concatenate([scale * bounded(off, FARTHEST), (x - start) / freedom])
+
+    found = least_squares(residuals, start, loss="soft_l1", f_scale=WIDTH, max_nfev=40)
+    return calibrated(base, names, found.x)
+
+
+def bounded(off: FloatArray, farthest: float) -> FloatArray:
+    """Errors that no parameter explains (a broken measurement) pull no further."""
+    return np.asarray(farthest * np.tanh(off / farthest))
+
+
+def _fit_ttft(rows: Served, base: Calibration) -> Calibration:
+    rows = rows.take(np.flatnonzero(~np.isnan(rows.ttft_s)))
+    names = [name for name in base.values() if _of_ttft(name)]
+    start = np.log([base.values()[name] for name in names])
+    freedom = np.array([FREEDOMS.get(name, FREEDOM) for name in names])
+    scale = np.sqrt(weights(rows))
+
+    def residuals(x: FloatArray) -> FloatArray:
+        steady = steady_state(rows.loop, calibrated(base, names, x))
+        off = np.log(steady.ttft_s / rows.ttft_s)
+        return np.concatenate([scale * bounded(off, TTFT_FARTHEST), (x - start) / freedom])
+
+    found = least_squares(residuals, start, loss="soft_l1", f_scale=WIDTH, max_nfev=40)
+    return calibrated(base, names, found.x)
+
+
+def _of_ttft(name: str) -> bool:
+    return name.split(".")[0] in TTFT_ONLY
+
+
+def calibrated(base: Calibration, names: list[str], x: FloatArray) -> Calibration:
+    """``base`` with the values of ``names``, whose logarithms are the first of ``x``."""
+    return base.with_values(
+        {name: float(value) for name, value in zip(names, np.exp(x), strict=False)}
+    )
+
+
+Fitter = Callable[[Served], Calibration]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Predicted:
+    """Seconds predicted for rows that the fit had not seen."""
+
+    tbt_s: FloatArray
+    ttft_s: FloatArray
+
+
+def held_out(rows: Served, groups: Mapping[str, tuple[Rows, Rows]], fitter: Fitter) -> Predicted:
+    """Predictions for the second rows of each group from a fit to the first."""
+    tbt, ttft = np.full(rows.size, np.nan), np.full(rows.size, np.nan)
+    for seen, unseen in groups.values():
+        calibration = fitter(rows.take(seen))
+        steady = steady_state(rows.take(unseen).loop, calibration)
+        tbt[unseen], ttft[unseen] = steady.tbt_s, steady.ttft_s
+    return Predicted(tbt, ttft)
+
+
+def without_model(rows: Served) -> dict[str, tuple[Rows, Rows]]:
+    return _leave_out(rows.shape)
+
+
+def without_gpu(rows: Served) -> dict[str, tuple[Rows, Rows]]:
+    return _leave_out(rows.gpu)
+
+
+def without_both(rows: Served) -> dict[str, tuple[Rows, Rows]]:
+    """Neither the model nor the GPU type of the rows that are scored was fitted."""
+    found = {}
+    for shape in np.unique(rows.shape):
+        for gpu in np.unique(rows.gpu[rows.shape == shape]):
+            same_shape, same_gpu = rows.shape == shape, rows.gpu == gpu
+            seen = np.flatnonzero(~same_shape & ~same_gpu)
+            found[f"{shape} on {gpu}"] = (seen, np.flatnonzero(same_shape & same_gpu))
+    return found
+
+
+def _leave_out(labels: npt.NDArray[np.str_]) -> dict[str, tuple[Rows, Rows]]:
+    return {
+        str(label): (np.flatnonzero(labels != label), np.flatnonzero(labels == label))
+        for label in np.unique(labels)
+    }
+
+
+BASES = {"seen": None, "model": without_model, "gpu": without_gpu, "both": without_both}
+Errors = dict[str, dict[str, dict[str, float]]]
+
+
+def errors(rows: Served, fitter: Fitter) -> Errors:
+    """Median absolute errors of the served rows by mode and by what the fit had seen."""
+    found: Errors = {"agg": {}, "disagg": {}}
+    every = np.arange(rows.size)
+    for basis, groups in BASES.items():
+        split = groups(rows) if groups else {"all": (every, every)}
+        scored = {k: v for k, v in split.items() if rows.silicon[v[1]].any()}
+        predicted = held_out(rows, scored, fitter)
+        for mode, apart in (("agg", False), ("disagg", True)):
+            kept = rows.silicon & (rows.loop.split == apart)
+            found[mode][basis] = {
+                "tbt": _median(predicted.tbt_s[kept] / rows.tbt_s[kept]),
+                "ttft": _median(predicted.ttft_s[kept] / rows.ttft_s[kept]),
+            }
+    return found
+
+
+def _median(ratio: FloatArray) -> float:
+    return float(np.median(np.abs(ratio - 1.0)))
+
+
+def document(rows: Served) -> str:
+    """The text of ``estimate.yaml``."""
+    silicon = rows.silicon
+    shown = [
+        "# Written by tools/catalogue/fit_estimate.py: how serving differs from kernels run alone",
+        "# (explained in simulation/performance/estimate/calibration.py), the median errors by",
+        "# mode and by what the fit that was scored had not seen, and what was measured.",
+        "source: >-",
+        f"  {silicon.sum()} served deployments of aiconfigurator silicon_sample.csv @ 095f58a",
+        f"  (Apache-2.0); TBT also to {(~silicon).sum()} runs of ML.ENERGY's leaderboard @ 0cd52da",
+        f"models: [{', '.join(sorted(set(rows.known[silicon])))}]",
+        f"gpus: [{', '.join(sorted(set(rows.gpu[silicon])))}]",
+        "ranges:",
+        *(
+            f"  {name}: [{values.min():g}, {values.max():g}]"
+            for name, values in (
+                ("isl", rows.loop.isl[silicon]),
+                ("osl", rows.loop.osl[silicon]),
+                ("concurrency", rows.users[silicon]),
+            )
+        ),
+        "errors:",
+    ]
+    for mode, by_basis in errors(rows, fit).items():
+        shown.append(f"  {mode}:")
+        for basis, figures in by_basis.items():
+            line = ", ".join(f"{name}: {value:.3f}" for name, value in figures.items())
+            shown.append(f"    {basis}: {{{line}}}")
+    shown.append("values:")
+    shown += [f"  {name}: {value:.4g}" for name, value in fit(rows).values().items()]
+    return "\n".join(shown) + "\n"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="Fit the calibration of estimates.")
+    parser.add_argument("--data", type=Path, default=DATA)
+    parser.add_argument("--check", action="store_true", help="compare with the file instead")
+    options = parser.parse_args(arguments)
+    text = document(served(options.data))
+    print(text)
+    if options.check:
+        return int(text != TARGET.read_text(encoding="utf-8"))
+    TARGET.write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,147 @@
+"""Fit power by load (simulation.performance.power) and write planner/catalogue/power.yaml.
+
+    python -m tools.catalogue.fit_power [--data DIR] [--check]
+
+Prints the parameters and their errors on models left out. ``--check`` writes nothing and exits 1
+when the file is not what the data give. Only parameters and errors are written: ML.ENERGY's
+leaderboard has no licence file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from ruamel.yaml import YAML
+
+from bench.accuracy import DATA
+from simulation.performance.power import PowerModel, share_of_tdp
+from simulation.performance.profile import Check, check
+from tools.catalogue.power_fit import NUISANCE, OWN, SHARED, fit, left_out, splitwise_model
+from tools.catalogue.power_rows import TASKS, mlenergy, splitwise
+
+TARGET = Path(__file__).parents[2] / "planner/catalogue/power.yaml"
+MLENERGY = (
+    "ML.ENERGY leaderboard @ 0cd52da (Chung et al., The ML.ENERGY Benchmark, NeurIPS Datasets and "
+    "Benchmarks 2025), vLLM in steady state; parameters fitted by tools/catalogue/fit_power.py"
+)
+SPLITWISE = (
+    "floor and memory: splitwise-sim data/perf_model.csv @ 8f99e7d (Patel et al., Splitwise, ISCA "
+    "2024), decodes of Llama-2-70B and BLOOM-176B; the rest: mean of the H100 and B200 fits"
+)
+DEFAULT = "mean of the H100-SXM and B200 parameters as shares of TDP, for GPU types never measured"
+HOST = (
+    "splitwise-sim configs/hardware_repo/skus and power model @ 8f99e7d: idle power of the server "
+    "less that of its GPUs, per GPU. Kept the same under load, so a lower bound"
+)
+SERVERS = {"a100-80gb": "A100-80GB", "h100-80gb": "H100-SXM"}
+
+
+def rounded(value: float, digits: int = 4) -> float:
+    return float(f"{value:.{digits}g}")
+
+
+def values(model: PowerModel, names: tuple[str, ...]) -> dict[str, float]:
+    return {name: rounded(getattr(model, name)) for name in names}
+
+
+def as_check(found: Check) -> dict[str, Any]:
+    return {
+        "against": found.against,
+        "rows": found.rows,
+        **{name: rounded(getattr(found, name), 3) for name in ("mape", "median", "p95", "bias")},
+    }
+
+
+def hosts(data: Path) -> dict[str, float]:
+    """Watts of a server beside its GPUs, per GPU."""
+    frame = pl.read_csv(data / "power/splitwise_power_model.csv")
+    return {
+        SERVERS[row["gpu"]]: rounded(row["server_idle_w"] / row["gpus_per_server"] - row["idle_w"])
+        for row in frame.iter_rows(named=True)
+    }
+
+
+def document(data: Path) -> dict[str, Any]:
+    """What the file holds."""
+    rows = mlenergy(data)
+    everything = np.ones(len(rows.share), bool)
+    found = fit(rows, everything)
+    share, _ = left_out(rows, rows.family)
+    gpus: list[dict[str, Any]] = []
+    for gpu, model in found.models.items():
+        mine = rows.gpu == gpu
+        error = check("power", "ML.ENERGY, models left out", rows.share[mine], share[mine])
+        gpus.append(
+            {"gpu": gpu, **values(model, OWN), "kind": "modelled", "source": MLENERGY}
+            | {"check": as_check(error)}
+        )
+    names, loads, measured = splitwise(data)
+    a100 = np.empty_like(measured)
+    for name in np.unique(names):
+        model = splitwise_model(found.default, loads, measured, names != name)
+        a100[names == name] = share_of_tdp(model, loads)[names == name]
+    error = check("power", "splitwise decodes, arrangements left out", measured, a100)
+    model = splitwise_model(found.default, loads, measured, np.ones(len(names), bool))
+    gpus.append(
+        {"gpu": "A100-80GB", **values(model, OWN), "kind": "modelled", "source": SPLITWISE}
+        | {"check": as_check(error)}
+    )
+    unseen = []
+    for gpu in found.models:
+        mine = rows.gpu == gpu
+        other = fit(rows, ~mine)
+        swapped = type(found)({gpu: other.default}, other.values, other.input_tokens)
+        unseen.append((rows.share[mine], swapped.predict(rows)[mine]))
+    error = check(
+        "power",
+        "ML.ENERGY, each GPU type by the other's parameters",
+        *(np.concatenate(part) for part in zip(*unseen, strict=True)),
+    )
+    default = {**values(found.default, OWN), "kind": "modelled", "source": DEFAULT}
+    tokens = dict(zip(TASKS, found.input_tokens.tolist(), strict=True))
+    watts = hosts(data)
+    return {
+        "shared": {**values(found.default, (*SHARED, "cap")), "kind": "modelled"}
+        | {"source": MLENERGY, "input_tokens": {n: rounded(tokens[n], 3) for n in NUISANCE}},
+        "gpus": gpus,
+        "default": default | {"check": as_check(error)},
+        "hosts": {
+            "gpus": watts,
+            "kind": "published",
+            "source": HOST,
+            "share_of_tdp": rounded((watts["A100-80GB"] / 400 + watts["H100-SXM"] / 700) / 2, 2),
+            "share_source": "mean of the two over the TDP of their GPUs, for all other GPU types",
+        },
+    }  # fmt: skip
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="tools.catalogue.fit_power", description=__doc__)
+    parser.add_argument("--data", type=Path, default=DATA)
+    parser.add_argument("--check", action="store_true", help="write nothing, compare")
+    options = parser.parse_args()
+    if not options.data.is_dir():
+        print(f"There is no data folder {options.data}: give --data DIR.", file=sys.stderr)
+        return 2
+    found = document(options.data)
+    yaml = YAML()
+    yaml.width = 100
+    yaml.dump(found, sys.stdout)
+    if options.check:
+        same = YAML(typ="safe").load(TARGET.read_text()) == found
+        print(f"{TARGET.name} is {'what' if same else 'NOT what'} the data give.")
+        return 0 if same else 1
+    with TARGET.open("w") as file:
+        file.write("# Written by tools/catalogue/fit_power.py from measured rows; do not edit.\n")
+        file.write("# Shares of TDP; the formula is in simulation/performance/power.py.\n")
+        yaml.dump(found, file)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

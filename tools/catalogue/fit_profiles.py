@@ -1,0 +1,304 @@
+"""Fit the built-in linear profiles (methods.md C1) and write planner/catalogue/profiles.yaml.
+
+    python -m tools.catalogue.fit_profiles [--data DIR] [--check]
+
+Prints every fit with its errors. ``--check`` writes nothing and exits 1 when the file is not what
+the data give. The measured rows stay where they are: only parameters, their confidence intervals
+and errors are written.
+
+What was not measured as it stands is carried over from what was, by a rule stated in its source and
+with the error of that rule where both sides were measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from ruamel.yaml import YAML
+
+from planner.catalogue import gpus, models
+from planner.catalogue.efficiency import efficiencies
+from simulation.performance.fitting.compare import (
+    FITTED,
+    QUANTITIES,
+    TBT,
+    checks_of,
+    compare_with,
+    joined,
+)
+from simulation.performance.fitting.fit import fit
+from simulation.performance.fitting.fit_linear import Parameter, configurations, least_squares
+from simulation.performance.linear import LinearProfile
+from simulation.performance.profile import Check
+from simulation.performance.roofline import roofline_profile
+from simulation.performance.specs import Arrangement, Provenance
+from tools.catalogue.profile_rows import (
+    MLENERGY,
+    Key,
+    Measured,
+    mlenergy,
+    sageserve,
+    silicon,
+    splitwise,
+)
+
+ROOT = Path(__file__).parents[2]
+DATA = ROOT / "../shared/data"
+TARGET = ROOT / "planner/catalogue/profiles.yaml"
+
+MAX_BATCH, CHUNK = 256, 2048
+LIMITS_SOURCE = (
+    "vLLM V1 API-server defaults on A100-class GPUs (vllm/engine/arg_utils.py: "
+    "max_num_batched_tokens 2048, max_num_seqs 256), used for H100 too, where its own are larger"
+)
+RULE = "rows of arrangements measured on both GPUs, by the same rule from H100"
+MOST = 105  # rows of an arrangement and quantity in the check of a rule, so that none decides it
+HERE = Provenance("measured", "tools.catalogue.fit_profiles")
+
+
+@dataclass(frozen=True)
+class Built:
+    """One profile of the catalogue; ``intervals`` are None where nothing was fitted."""
+
+    profile: LinearProfile
+    decode: Provenance
+    prefill: Provenance
+    intervals: tuple[tuple[float, float] | None, ...]  # of alpha, beta, gamma, delta, in seconds
+
+    @property
+    def key(self) -> Key:
+        return self.profile.model, self.profile.gpu, self.profile.tp
+
+    @property
+    def modelled(self) -> bool:
+        return self.provenance.kind == "modelled"
+
+    @property
+    def provenance(self) -> Provenance:
+        if self.decode == self.prefill:
+            return self.decode
+        same = self.decode.kind == self.prefill.kind
+        source = f"ITL: {self.decode.source}. Prefill: {self.prefill.source}"
+        return Provenance(self.decode.kind if same else "modelled", source)
+
+
+def modelled_spread(profile: LinearProfile) -> float:
+    """What a roofline of the same model and GPUs expects of itself: what is modelled in a profile
+    is not surer than that."""
+    shape, gpu = models()[profile.model].shape, gpus()[profile.gpu]
+    if shape is None:
+        return 0.0
+    limits = {"max_batch": MAX_BATCH, "max_batch_tokens": CHUNK, "kv_capacity_tokens": 1}
+    found = roofline_profile(shape, gpu, Arrangement(tp=profile.tp), efficiencies(), **limits)
+    return found.spread
+
+
+def interval(parameter: Parameter) -> tuple[float, float] | None:
+    return (parameter.low, parameter.high) if np.isfinite(parameter.high) else None
+
+
+def fitted(measured: Measured) -> Built:
+    """The rows' own fit; a prefill that was seen only beside decodes is modelled."""
+    found = fit(
+        "linear",
+        measured.rows,
+        max_batch=MAX_BATCH,
+        max_batch_tokens=CHUNK,
+        kv_capacity_tokens=1,
+        provenance=HERE,
+    )
+    assert isinstance(found.profile, LinearProfile)
+    return Built(
+        found.profile,
+        Provenance("measured", measured.decode),
+        Provenance("modelled" if found.notes else "measured", measured.prefill),
+        tuple(interval(p) for p in found.parameters),
+    )
+
+
+def ratios(data: Path) -> tuple[float, float]:
+    """Memory bandwidth and bf16 peak of an H100 SXM over those of an A100 SXM."""
+    specs = pl.read_csv(data / "profiles/gpu_specs.csv")
+    a100, h100 = (
+        specs.row(by_predicate=pl.col("system") == s, named=True) for s in ("a100_sxm", "h100_sxm")
+    )
+    bandwidth, flops = (h100[key] / a100[key] for key in ("mem_bw_bytes_s", "bf16_flops"))
+    return bandwidth, flops
+
+
+def to_a100(built: Built, data: Path) -> Built:
+    """An H100 profile on A100: what reads memory by the bandwidths, prefill tokens by the FLOPs."""
+    bandwidth, flops = ratios(data)
+    own = built.profile
+    of = f"{own.model} on {own.tp} x H100-SXM"
+    return Built(
+        replace(
+            own,
+            gpu="A100-80GB",
+            alpha_s=own.alpha_s * bandwidth,
+            beta_s=own.beta_s * bandwidth,
+            gamma_s=own.gamma_s * bandwidth,
+            delta_s=own.delta_s * flops,
+            checks=(),
+        ),
+        Provenance("modelled", f"ITL of {of}, times {bandwidth:.2f}, as memory bandwidths are"),
+        Provenance("modelled", f"prefill of {of}, tokens times {flops:.2f}, as bf16 peaks are"),
+        (None,) * 4,
+    )
+
+
+def rule_checks(
+    built: Sequence[Built], measured: Sequence[Measured], data: Path
+) -> tuple[Check, ...]:
+    """``to_a100`` against the A100 rows of every arrangement that was measured on both."""
+    h100 = {b.key: b for b in built if b.profile.gpu == "H100-SXM"}
+    found = []
+    for m in measured:
+        twin = h100.get((m.key[0], "H100-SXM", m.key[2]))
+        if twin is None or m.key[1] != "A100-80GB":
+            continue
+        residuals = compare_with(to_a100(twin, data).profile, m.rows, RULE).residuals
+        for quantity in QUANTITIES:
+            part = residuals.of(quantity)
+            found.append(
+                part.take(np.linspace(0, part.row.size - 1, MOST).astype(int))
+                if part.row.size > MOST
+                else part
+            )
+    return checks_of(joined(found), RULE)
+
+
+def carried_over(built: Sequence[Built], rule: tuple[Check, ...], data: Path) -> Iterator[Built]:
+    """Profiles that were not measured as they stand, each from one that was."""
+    on = {b.key: b for b in built}
+    small = to_a100(on["llama-3.1-8b", "H100-SXM", 1], data)
+    yield replace(small, profile=replace(small.profile, checks=rule))
+
+    rows = mlenergy(data, MAX_BATCH)
+    design = np.column_stack([np.ones(rows.rows), rows.batch])
+    line = least_squares(design, rows.tbt_s, configurations(rows))
+    (alpha, beta), most = line.values.tolist(), float(rows.batch.max())
+    for gpu in ("H100-SXM", "A100-80GB"):
+        twin = on["llama-2-70b", gpu, 4].profile
+        large = Built(
+            replace(
+                twin, model="llama-3.1-70b", gpu="H100-SXM", alpha_s=alpha, beta_s=beta,
+                fitted_decodes=most, checks=(),
+            ),
+            Provenance("measured", MLENERGY),
+            Provenance(
+                "modelled", f"prefill of llama-2-70b on 4 x {gpu}, whose layers have the same shape"
+            ),
+            (*zip(line.low.tolist(), line.high.tolist(), strict=True), None, None),
+        )  # fmt: skip
+        if gpu == "H100-SXM":
+            checks = compare_with(large.profile, rows, FITTED).checks
+            yield replace(large, profile=replace(large.profile, checks=checks))
+            continue
+        moved = to_a100(large, data)
+        yield replace(
+            moved,
+            prefill=large.prefill,
+            profile=replace(
+                moved.profile, gamma_s=twin.gamma_s, delta_s=twin.delta_s,
+                checks=tuple(c for c in rule if c.quantity == TBT),
+            ),
+        )  # fmt: skip
+
+
+def fit_all(data: Path = DATA) -> list[Built]:
+    """Every built-in profile, by model, GPU and TP."""
+    measured = [*splitwise(data), *sageserve(data), *silicon(data)]
+    own = []
+    for m in measured:
+        model, gpu, _ = m.key
+        rows = replace(m.rows, model=np.full(m.rows.rows, model), gpu=np.full(m.rows.rows, gpu))
+        own.append(fitted(replace(m, rows=rows)))
+    rule = rule_checks(own, measured, data)
+    return sorted([*own, *carried_over(own, rule, data)], key=lambda b: b.key)
+
+
+def rounded(value: float, digits: int = 5) -> float:
+    return float(f"{value:.{digits}g}")
+
+
+def as_document(built: Sequence[Built]) -> dict[str, Any]:
+    """The YAML document: parameters in ms, errors as fractions."""
+
+    def entry(b: Built) -> dict[str, Any]:
+        p = b.profile
+        parameters = {
+            "alpha_ms": p.alpha_s,
+            "beta_ms": p.beta_s,
+            "gamma_ms": p.gamma_s,
+            "delta_ms": p.delta_s,
+        }
+        intervals = zip(parameters, b.intervals, strict=True)
+        return {
+            "model": p.model,
+            "gpu": p.gpu,
+            "tp": p.tp,
+            **asdict(b.provenance),
+            **{name: rounded(value * 1e3) for name, value in parameters.items()},
+            "intervals": {n: [rounded(v * 1e3, 4) for v in i] for n, i in intervals if i},
+            "fitted_decodes": rounded(p.fitted_decodes),
+            "fitted_prefill_tokens": rounded(p.fitted_prefill_tokens),
+            "decode": asdict(b.decode),
+            "prefill": asdict(b.prefill),
+            **({"spread": rounded(modelled_spread(p), 3)} if b.modelled else {}),
+            "checks": [
+                {k: rounded(v, 3) if isinstance(v, float) else v for k, v in asdict(c).items()}
+                for c in p.checks
+            ],
+        }
+
+    limits = {"max_batch": MAX_BATCH, "max_batch_tokens": CHUNK}
+    source = {"kind": "assumed", "source": LIMITS_SOURCE}
+    return {"limits": limits | source, "profiles": [entry(b) for b in built]}
+
+
+def table(built: Sequence[Built]) -> str:
+    row = "{:<28} {:<18} {:>5} {:>7} {:>7} {:>7} {:>7}  {}"
+    lines = [row.format("profile", "quantity", "n", "MAPE", "median", "p95", "bias", "against")]
+    for b in built:
+        for c in b.profile.checks:
+            errors = (f"{v:.1%}" for v in (c.mape, c.median, c.p95, c.bias))
+            name = "{} {} x{}".format(*b.key)
+            lines.append(row.format(name, c.quantity, c.rows, *errors, c.against))
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="tools.catalogue.fit_profiles", description=__doc__)
+    parser.add_argument("--data", type=Path, default=DATA)
+    parser.add_argument("--check", action="store_true", help="write nothing, compare")
+    options = parser.parse_args()
+    if not options.data.is_dir():
+        print(f"There is no data folder {options.data}: give --data DIR.", file=sys.stderr)
+        return 2
+    built = fit_all(options.data)
+    print(table(built))
+    yaml = YAML()
+    yaml.width = 100
+    document = as_document(built)
+    if options.check:
+        same = YAML(typ="safe").load(TARGET.read_text()) == document
+        print(f"{TARGET.name} is {'what' if same else 'NOT what'} the data give.")
+        return 0 if same else 1
+    with TARGET.open("w") as file:
+        file.write(
+            "# Written by tools/catalogue/fit_profiles.py from measured rows; do not edit.\n"
+        )
+        yaml.dump(document, file)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,603 @@
+"""Measure the operators of a model's shape on your own GPU; needs PyTorch and nothing else.
+
+    python measure_gpu.py --shape llama-3.1-8b --out my-gpu.csv
+    python measure_gpu.py --config path/to/config.json --tp 1,2,4 --gpu H200 --out my-gpu.csv
+    python measure_gpu.py --shape tiny --device cpu --quick --out smoke.csv
+
+Copy this file to the machine with the GPU. It times GEMMs (QKV, output, gate-up, down, head),
+attention of prefill and decode, norms, activations, rotary embedding, experts, collectives when
+there are several GPUs, all alone; then pairs side by side on two streams; then, where the driver
+lets it, under shares of the multiprocessors. One row per measurement, in the columns that
+Headroom imports (planner/ingest/kernel_files/own.py).
+
+Times are CUDA events around one call, after warm-up, with the L2 cache flushed before each; the
+flush also hides the time to launch. The median of the repeats is written, and as ``spread`` the
+90th less the 10th percentile over it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+COLUMNS = (
+    "op", "dtype", "m", "n", "k", "batch", "isl", "context", "heads", "kv_heads", "head_dim",
+    "kv_dtype", "tokens", "hidden", "intermediate", "experts", "top_k", "moe_tp", "moe_ep", "gpus",
+    "message_bytes", "sm_share", "concurrent_with", "latency_us", "gpu", "source", "spread",
+)  # fmt: skip
+REPEATS, WARM_UP = 20, 3
+FLUSH_BYTES = 256 << 20  # more than any L2 cache
+LARGEST = 4 << 30  # bytes of operands of one call
+TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
+BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+LENGTHS = (128, 512, 1024, 2048, 4096, 8192)
+CONTEXTS = (128, 512, 1024, 2048, 4096, 8192, 16384, 32768)
+MESSAGES = tuple(1 << power for power in range(11, 29))  # 2 KiB to 256 MiB
+GROWING, CPU_LARGEST = ("m", "tokens", "isl", "context", "batch"), 512
+NO_TORCH = "PyTorch is not installed here: install it (pip install torch) and run this again."
+NO_CUDA = (
+    "PyTorch finds no CUDA GPU here: run this where there is one, or try it with --device cpu."
+)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What of a model's shape decides its operators."""
+
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    intermediate: int
+    vocab: int
+    gated: bool = True
+    experts: int = 0
+    top_k: int = 0
+    expert_intermediate: int = 0
+
+
+SHAPES = {
+    "tiny": Shape(64, 4, 2, 16, 128, 256, experts=4, top_k=2, expert_intermediate=32),
+    "llama-3.1-8b": Shape(4096, 32, 8, 128, 14336, 128256),
+    "llama-3.1-70b": Shape(8192, 64, 8, 128, 28672, 128256),
+    "qwen3-32b": Shape(5120, 64, 8, 128, 25600, 151936),
+    "qwen3-30b-a3b": Shape(2048, 32, 4, 128, 6144, 151936, True, 128, 8, 768),
+    "qwen3-235b-a22b": Shape(4096, 64, 4, 128, 12288, 151936, True, 128, 8, 1536),
+    "mixtral-8x7b": Shape(4096, 32, 8, 128, 14336, 32000, True, 8, 2, 14336),
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One operator to time: the columns that describe it."""
+
+    op: str
+    dtype: str
+    size: dict[str, int] = field(default_factory=dict)
+
+
+def shape_of(config: dict[str, Any]) -> Shape:
+    """The shape in a Hugging Face ``config.json``; raises ValueError on what it lacks."""
+    text = config.get("text_config") or config
+
+    def first(*names: str, default: int | None = None) -> int:
+        for name in names:
+            if isinstance(text.get(name), int):
+                return int(text[name])
+        if default is None:
+            raise ValueError(f"config.json has no {names[0]}: use the model's own, unchanged.")
+        return default
+
+    hidden = first("hidden_size", "n_embd")
+    heads = first("num_attention_heads", "n_head")
+    experts = first("num_experts", "n_routed_experts", "num_local_experts", default=0)
+    wide = first("intermediate_size", "n_inner", default=4 * hidden)
+    return Shape(
+        hidden=hidden,
+        heads=heads,
+        kv_heads=first("num_key_value_heads", default=heads),
+        head_dim=first("head_dim", default=hidden // heads),
+        intermediate=wide,
+        vocab=first("vocab_size"),
+        gated=str(text.get("hidden_act", "silu")) in ("silu", "swiglu", "gelu_pytorch_tanh"),
+        experts=experts,
+        top_k=first("num_experts_per_tok", "num_experts_per_token", default=1) if experts else 0,
+        expert_intermediate=first("moe_intermediate_size", default=wide) if experts else 0,
+    )
+
+
+def gemms(shape: Shape, tp: int) -> dict[str, tuple[int, int]]:
+    """n and k of the matrices on one of ``tp`` GPUs."""
+    heads, kv_heads = shape.heads // tp, max(shape.kv_heads // tp, 1)
+    inner = shape.intermediate // tp
+    return {
+        "qkv": ((heads + 2 * kv_heads) * shape.head_dim, shape.hidden),
+        "output": (shape.hidden, heads * shape.head_dim),
+        "gate_up": ((2 if shape.gated else 1) * inner, shape.hidden),
+        "down": (shape.hidden, inner),
+        "head": (shape.vocab // tp, shape.hidden),
+    }
+
+
+def cases(shape: Shape, tps: list[int], dtypes: list[str], quick: bool) -> list[Case]:
+    """Every operator to time alone, none twice."""
+    step = 4 if quick else 1
+    tokens, batches = TOKENS[:: 3 if quick else 1], BATCHES[::step]
+    lengths, contexts = LENGTHS[::step], CONTEXTS[::step]
+    found: dict[str, Case] = {}
+
+    def add(op: str, dtype: str, **size: int) -> None:
+        found.setdefault(f"{op} {dtype} {sorted(size.items())}", Case(op, dtype, size))
+
+    for tp in tps:
+        if shape.heads % tp:
+            raise ValueError(f"--tp {tp}: {shape.heads} heads cannot be split so; use a divisor.")
+        heads, kv_heads = shape.heads // tp, max(shape.kv_heads // tp, 1)
+        for dtype in dtypes:
+            for n, k in gemms(shape, tp).values():
+                for m in tokens:
+                    add("gemm", dtype, m=m, n=n, k=k)
+        at = {"heads": heads, "kv_heads": kv_heads, "head_dim": shape.head_dim}
+        for length in lengths:
+            for batch in (1, 4):
+                for context in (0, 4096):
+                    add("attention_prefill", "bf16", batch=batch, isl=length, context=context, **at)
+        for context in contexts:
+            for batch in batches:
+                if batch * context * kv_heads * shape.head_dim * 4 <= LARGEST:
+                    add("attention_decode", "bf16", batch=batch, isl=1, context=context, **at)
+        inner = shape.intermediate // tp
+        rope = (heads + kv_heads) * shape.head_dim
+        for m in tokens:
+            add("norm", "bf16", m=m, n=shape.hidden, k=shape.hidden)
+            add("activation", "bf16", m=m, n=inner, k=(2 if shape.gated else 1) * inner)
+            add("rope", "bf16", m=m, n=rope, k=rope)
+            if shape.experts:
+                add(
+                    "experts", "bf16", tokens=m, hidden=shape.hidden, moe_tp=tp, moe_ep=1,
+                    intermediate=shape.expert_intermediate, experts=shape.experts,
+                    top_k=shape.top_k,
+                )  # fmt: skip
+    return list(found.values())
+
+
+class Meter:
+    """Builds the call of a case and times it."""
+
+    def __init__(self, torch: Any, device: str) -> None:
+        self.torch, self.device = torch, device
+        self.cuda = device == "cuda"
+        flush = FLUSH_BYTES if self.cuda else 1 << 20
+        self.flush = torch.empty(flush, dtype=torch.int8, device=device)
+        self.second: Any = torch.cuda.Stream() if self.cuda else None
+        self.notes: dict[str, str] = {}
+
+    def tensor(self, *size: int) -> Any:
+        return self.torch.randn(*size, device=self.device, dtype=self.torch.bfloat16)
+
+    def call(self, case: Case) -> Callable[[], Any]:
+        """The operator's call on operands of its own."""
+        torch, size = self.torch, case.size
+        functional = torch.nn.functional
+        if case.op == "gemm":
+            return self._gemm(case)
+        if case.op.startswith("attention"):
+            return self._attention(case)
+        if case.op == "norm":
+            x, weight = self.tensor(size["m"], size["k"]), self.tensor(size["k"])
+            if hasattr(functional, "rms_norm"):
+                return lambda: functional.rms_norm(x, (size["k"],), weight)
+            return lambda: functional.layer_norm(x, (size["k"],), weight)
+        if case.op == "activation":
+            x = self.tensor(size["m"], size["k"])
+            if size["k"] == size["n"]:
+                return lambda: functional.gelu(x)
+            gate, up = x.chunk(2, dim=-1)
+            return self._graph(lambda: functional.silu(gate) * up)
+        if case.op == "rope":
+            x = self.tensor(size["m"], size["k"])
+            cos, sin = (
+                self.tensor(size["m"], size["k"] // 2),
+                self.tensor(size["m"], size["k"] // 2),
+            )
+
+            def rotate() -> Any:
+                a, b = x.chunk(2, dim=-1)
+                return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1)
+
+            return self._graph(rotate)
+        return self._experts(case)
+
+    def _gemm(self, case: Case) -> Callable[[], Any]:
+        torch, (m, n, k) = self.torch, (case.size[name] for name in "mnk")
+        a, b = self.tensor(m, k), self.tensor(n, k)
+        if case.dtype == "bf16":
+            return lambda: torch.nn.functional.linear(a, b)
+        eight = torch.float8_e4m3fn
+        a, b = a.to(eight), b.to(eight).t()
+        one = torch.ones((), device=self.device)
+        return lambda: torch._scaled_mm(a, b, scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
+
+    def _attention(self, case: Case) -> Callable[[], Any]:
+        torch, size = self.torch, case.size
+        keys = size["context"] + (size["isl"] if case.op == "attention_prefill" else 0)
+        q = self.tensor(size["batch"], size["heads"], size["isl"], size["head_dim"])
+        k, v = (self.tensor(size["batch"], size["kv_heads"], keys, size["head_dim"]) for _ in "kv")
+        try:
+            from flash_attn import flash_attn_func
+
+            q, k, v = (x.transpose(1, 2).contiguous() for x in (q, k, v))
+            self.notes.setdefault("attention", "flash-attn")
+            return lambda: flash_attn_func(q, k, v, causal=True)
+        except ImportError:
+            self.notes.setdefault("attention", "scaled_dot_product_attention")
+        attend = torch.nn.functional.scaled_dot_product_attention
+        grouped: dict[str, Any] = {}
+        if size["heads"] != size["kv_heads"]:
+            if "enable_gqa" in (attend.__doc__ or ""):
+                grouped["enable_gqa"] = True
+            else:
+                self.notes["heads"] = "KV heads repeated: this PyTorch has no grouped attention"
+                k, v = (x.repeat_interleave(size["heads"] // size["kv_heads"], 1) for x in (k, v))
+        if case.op == "attention_decode":
+            return lambda: attend(q, k, v, **grouped)
+        if not size["context"]:
+            return lambda: attend(q, k, v, is_causal=True, **grouped)
+        from torch.nn.attention.bias import causal_lower_right
+
+        mask = causal_lower_right(size["isl"], keys)
+        return lambda: attend(q, k, v, attn_mask=mask, **grouped)
+
+    def _experts(self, case: Case) -> Callable[[], Any]:
+        """Experts one after the other on evenly spread tokens, as one CUDA graph where it can be:
+        slower than a fused kernel, which PyTorch alone does not have."""
+        size = case.size
+        inner = max(size["intermediate"] // size["moe_tp"], 1)
+        routed = size["tokens"] * size["top_k"]
+        used = min(size["experts"], routed)
+        counts = [routed // used + (i < routed % used) for i in range(used)]
+        inputs = [self.tensor(count, size["hidden"]) for count in counts]
+        up = self.tensor(used, size["hidden"], 2 * inner)
+        down = self.tensor(used, inner, size["hidden"])
+        silu = self.torch.nn.functional.silu
+
+        def run() -> Any:
+            for i, x in enumerate(inputs):
+                gate, wide = (x @ up[i]).chunk(2, dim=-1)
+                (silu(gate) * wide) @ down[i]
+
+        return self._graph(run)
+
+    def _graph(self, run: Callable[[], Any]) -> Callable[[], Any]:
+        """``run`` without the time between its kernels' launches."""
+        if not self.cuda:
+            return run
+        torch = self.torch
+        side = torch.cuda.Stream()
+        with torch.cuda.stream(side):
+            run()
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            run()
+        return lambda: graph.replay()
+
+    def time(self, run: Callable[[], Any], beside: Callable[[], Any] | None = None) -> list[float]:
+        """Microseconds of each repeat; ``beside`` keeps a second stream busy meanwhile."""
+        torch, found = self.torch, []
+        for repeat in range(WARM_UP + REPEATS):
+            if not self.cuda:
+                self.flush.zero_()
+                start = time.perf_counter()
+                run()
+                micros = (time.perf_counter() - start) * 1e6
+            else:
+                before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+                self.flush.zero_()
+                if beside is not None:
+                    other = self._busy(beside)
+                before.record()
+                run()
+                after.record()
+                torch.cuda.synchronize()
+                micros = before.elapsed_time(after) * 1e3
+                # A call that outlasts its company was not side by side all the time.
+                if beside is not None and not other(after):
+                    continue
+            if repeat >= WARM_UP:
+                found.append(micros)
+        return found
+
+    def _busy(self, run: Callable[[], Any]) -> Callable[[Any], bool]:
+        torch, stream = self.torch, self.second
+        stream.wait_stream(torch.cuda.current_stream())
+        last = torch.cuda.Event(enable_timing=True)
+        with torch.cuda.stream(stream):
+            for _ in range(50):
+                run()
+            last.record()
+        return lambda after: bool(after.elapsed_time(last) >= 0)
+
+
+def row_of(case: Case, micros: list[float], **more: Any) -> dict[str, Any]:
+    """A row of the file, without what is the same in all."""
+    median = statistics.median(micros)
+    spread = 0.0
+    if len(micros) > 1:
+        deciles = statistics.quantiles(micros, n=10)
+        spread = (deciles[-1] - deciles[0]) / median
+    return {
+        "op": case.op,
+        "dtype": case.dtype,
+        **case.size,
+        **more,
+        "latency_us": round(median, 3),
+        "spread": round(spread, 4),
+    }
+
+
+def alone(meter: Meter, work: list[Case], **more: Any) -> Iterator[dict[str, Any]]:
+    """Rows of cases timed one by one; what cannot run here is named and left out."""
+    for done, case in enumerate(work):
+        try:
+            micros = meter.time(meter.call(case))
+        except (
+            RuntimeError,
+            NotImplementedError,
+            ImportError,
+            AttributeError,
+            ValueError,
+        ) as error:
+            why = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
+            meter.notes.setdefault(f"{case.op} {case.dtype}", f"left out: {why}")
+            continue
+        finally:
+            if done % 100 == 99:
+                print(f"{done + 1} of {len(work)}", file=sys.stderr)
+        yield row_of(case, micros, **more)
+
+
+def representatives(work: list[Case]) -> list[Case]:
+    """One large and one small case of each of the operators that may share a GPU."""
+    found = []
+    for op in ("gemm", "attention_prefill", "attention_decode"):
+        of_op = [case for case in work if case.op == op and case.dtype == "bf16"]
+        if of_op:
+            found += [of_op[len(of_op) // 3], of_op[-1]]
+    return found
+
+
+def side_by_side(meter: Meter, work: list[Case]) -> Iterator[dict[str, Any]]:
+    """Each operator on one stream while another runs over and over on a second one."""
+    few = representatives(work)
+    for case in few:
+        for other in few:
+            if other.op == case.op:
+                continue
+            try:
+                micros = meter.time(meter.call(case), meter.call(other))
+            except (RuntimeError, ImportError) as error:
+                meter.notes.setdefault("side by side", str(error).splitlines()[0][:120])
+                continue
+            if micros:
+                yield row_of(case, micros, concurrent_with=f"{other.op}:1")
+
+
+def green_context(torch: Any, share: float) -> Any:
+    """A context of some of the multiprocessors, or None where PyTorch offers none."""
+    try:
+        from torch.cuda.green_contexts import GreenContext
+
+        total = torch.cuda.get_device_properties(0).multi_processor_count
+        count = max(int(total * share) // 8 * 8, 8)  # groups of 8, as the driver divides them
+        return GreenContext.create(num_sms=count, device_id=0)
+    except (ImportError, AttributeError, RuntimeError):
+        return None
+
+
+def mps_runs() -> bool:
+    """Whether a CUDA MPS daemon takes this user's processes."""
+    folder = os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps")
+    return (Path(folder) / "control").exists()
+
+
+def under_shares(
+    meter: Meter, work: list[Case], shares: list[float], options: argparse.Namespace
+) -> Iterator[dict[str, Any]]:
+    """Representatives with only a share of the multiprocessors, by green context or by MPS."""
+    few = representatives(work)
+    for share in shares:
+        context = green_context(meter.torch, share)
+        if context is not None:
+            context.set_context()
+            try:
+                yield from alone(meter, few, sm_share=share)
+            finally:
+                context.pop_context()
+        elif mps_runs():
+            out = Path(f"{options.out}.share{share}")
+            environment = {**os.environ, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(int(share * 100))}
+            command = [sys.executable, __file__, *sys.argv[1:], "--child-share", str(share)]
+            subprocess.run([*command, "--out", str(out)], env=environment, check=True)
+            with out.open(newline="") as file:
+                yield from csv.DictReader(file)
+            out.unlink()
+        else:
+            meter.notes["sm_share"] = (
+                "not measured: this PyTorch has no green contexts and no CUDA MPS daemon runs "
+                "(start one with nvidia-cuda-mps-control -d)"
+            )
+            return
+
+
+def _collectives(rank: int, world: int, backend: str, port: int, sizes: Any, queue: Any) -> None:
+    """One of ``world`` processes: times collectives, the slowest rank counts."""
+    import torch
+    import torch.distributed as dist
+
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    device = "cuda" if backend == "nccl" else "cpu"
+    if device == "cuda":
+        torch.cuda.set_device(rank)
+    dist.init_process_group(backend, rank=rank, world_size=world)
+    meter = Meter(torch, device)
+    for size in sizes:
+        whole = torch.zeros(size // 2, dtype=torch.bfloat16, device=device)
+        part = torch.zeros(size // 2 // world, dtype=torch.bfloat16, device=device)
+        received = torch.empty_like(whole)
+        calls: dict[str, Callable[[], Any]] = {
+            "all_reduce": partial(dist.all_reduce, whole),
+            "all_gather": partial(dist.all_gather_into_tensor, whole, part),
+            "reduce_scatter": partial(dist.reduce_scatter_tensor, part, whole),
+            "all_to_all": partial(dist.all_to_all_single, received, whole),
+        }
+        for op, call in calls.items():
+            try:
+                micros = meter.time(call)
+            except (RuntimeError, NotImplementedError):
+                continue  # gloo has not all of them
+            slowest = torch.tensor(micros, dtype=torch.float64, device=device)
+            dist.all_reduce(slowest, dist.ReduceOp.MAX)
+            if rank == 0:
+                case = Case(op, "bf16", {"gpus": world, "message_bytes": size})
+                queue.put(row_of(case, slowest.tolist()))
+    dist.destroy_process_group()
+
+
+def collectives(torch: Any, device: str, quick: bool) -> Iterator[dict[str, Any]]:
+    """Rows for 2, 4, 8 ... of the GPUs here; of two processes on a CPU."""
+    count = torch.cuda.device_count() if device == "cuda" else 2
+    sizes = MESSAGES[:: 6 if quick else 1][: 2 if device == "cpu" else None]
+    worlds = [n for n in (2, 4, 8, 16) if n <= count]
+    for world in worlds:
+        context = torch.multiprocessing.get_context("spawn")
+        queue = context.Queue()
+        backend = "nccl" if device == "cuda" else "gloo"
+        arguments = (world, backend, 29500 + world, sizes, queue)
+        torch.multiprocessing.spawn(_collectives, arguments, nprocs=world)
+        while not queue.empty():
+            yield queue.get()
+
+
+def write(path: Path, rows: list[dict[str, Any]], gpu: str, source: str) -> None:
+    """The file, every row with what measured it."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, COLUMNS, extrasaction="ignore")
+        writer.writeheader()
+        for row in rows:
+            writer.writerow({**row, "gpu": gpu, "source": source})
+
+
+def versions(torch: Any, device: str) -> str:
+    """What measured: software and driver."""
+    parts = [f"tools/catalogue/measure_gpu.py, PyTorch {torch.__version__}"]
+    if device == "cuda":
+        parts.append(f"CUDA {torch.version.cuda}")
+        try:
+            query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+            found = subprocess.run(query, capture_output=True, text=True, check=True, timeout=30)
+            parts.append(f"driver {found.stdout.split()[0]}")
+        except (OSError, subprocess.SubprocessError, IndexError):
+            pass
+    return ", ".join(parts)
+
+
+def arguments(given: list[str] | None = None) -> argparse.Namespace:
+    text = (__doc__ or "").split("\n", 1)[0]
+    parser = argparse.ArgumentParser(prog="measure_gpu.py", description=text)
+    model = parser.add_mutually_exclusive_group(required=True)
+    model.add_argument("--config", type=Path, help="the model's config.json from Hugging Face")
+    model.add_argument("--shape", choices=SHAPES, help="a built-in shape")
+    parser.add_argument("--tp", default="1", help="tensor parallel sizes, for example 1,2,4")
+    parser.add_argument("--dtypes", default="bf16", help="of GEMMs: bf16 or bf16,fp8")
+    parser.add_argument("--out", type=Path, default=Path("operators.csv"))
+    parser.add_argument("--gpu", help="name of the GPU type in the catalogue; default: its own")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--quick", action="store_true", help="a few sizes of everything")
+    parser.add_argument("--sm-shares", default="0.25,0.5,0.75", help="or none")
+    parser.add_argument("--no-interference", action="store_true")
+    parser.add_argument("--no-collectives", action="store_true")
+    parser.add_argument("--list", action="store_true", help="count what would be measured, stop")
+    parser.add_argument("--child-share", type=float, help=argparse.SUPPRESS)
+    return parser.parse_args(given)
+
+
+def planned(options: argparse.Namespace) -> list[Case]:
+    """What to time alone; raises ValueError in one sentence."""
+    try:
+        tps = [int(part) for part in options.tp.split(",")]
+    except ValueError:
+        raise ValueError(f"--tp {options.tp}: give numbers, for example 1,2,4.") from None
+    dtypes = options.dtypes.split(",")
+    if set(dtypes) - {"bf16", "fp8"} or min(tps) < 1:
+        raise ValueError("--dtypes knows bf16 and fp8, --tp numbers from 1.")
+    if options.config is None:
+        return cases(SHAPES[options.shape], tps, dtypes, options.quick)
+    try:
+        config = json.loads(options.config.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{options.config} cannot be read as JSON: {error}") from None
+    if not isinstance(config, dict):
+        raise ValueError(f"{options.config} holds no JSON object: give a model's config.json.")
+    return cases(shape_of(config), tps, dtypes, options.quick)
+
+
+def measure(torch: Any, work: list[Case], options: argparse.Namespace) -> list[dict[str, Any]]:
+    """All rows; notes on what was left out go to stderr."""
+    meter, device = Meter(torch, options.device), options.device
+    if options.child_share is not None:
+        return list(alone(meter, representatives(work), sm_share=options.child_share))
+    if device == "cpu":  # to see that it runs
+        work = [c for c in work if max(c.size.get(name, 0) for name in GROWING) <= CPU_LARGEST]
+    rows = list(alone(meter, work))
+    if device == "cuda" and not options.no_interference:
+        rows += side_by_side(meter, work)
+    if device == "cuda" and options.sm_shares != "none":
+        shares = [float(part) for part in options.sm_shares.split(",")]
+        rows += under_shares(meter, work, shares, options)
+    if not options.no_collectives:
+        rows += collectives(torch, device, options.quick)
+    for what, note in meter.notes.items():
+        print(f"{what}: {note}", file=sys.stderr)
+    return rows
+
+
+def main(given: list[str] | None = None) -> int:
+    options = arguments(given)
+    try:
+        work = planned(options)
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    if options.list:
+        print(f"{len(work)} operators alone, {len({case.op for case in work})} kinds")
+        return 0
+    try:
+        import torch
+    except ImportError:
+        print(NO_TORCH, file=sys.stderr)
+        return 2
+    if options.device == "cuda" and not torch.cuda.is_available():
+        print(NO_CUDA, file=sys.stderr)
+        return 2
+    with torch.inference_mode():
+        rows = measure(torch, work, options)
+    name = torch.cuda.get_device_name(0) if options.device == "cuda" else "CPU"
+    write(options.out, rows, options.gpu or name, versions(torch, options.device))
+    print(f"{len(rows)} measurements in {options.out}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,146 @@
+"""Least squares of ``simulation.performance.power`` on measured shares of TDP."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+from scipy.optimize import least_squares
+
+from simulation.performance.power import Load, PowerModel, share_of_tdp
+from tools.catalogue.power_rows import TASKS, TEXT_TOKENS, PowerRows
+
+FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
+
+OWN = ("floor", "memory", "cache", "compute")  # of a GPU type; the others are shared
+SHARED = (
+    "memory_exponent", "compute_exponent", "prefill", "prefill_efficiency", "experts",
+    "block_experts", "attention_dp", "imbalance", "gap", "expert_bytes",
+)  # fmt: skip
+NUISANCE = ("sourcegraph-fim", "image-chat", "video-chat")  # ln of their input tokens
+
+# What is believed before the rows are seen, how far off that may be (a weak pull, PULL of a
+# standard deviation per residual), and the bounds.
+PRIOR = {
+    "floor": (0.25, 0.08, 0.1, 0.5),
+    "memory": (0.6, 0.3, 0.0, 3.0),
+    "cache": (0.6, 0.3, 0.0, 3.0),
+    "compute": (0.95, 0.5, 0.0, 5.0),
+    "memory_exponent": (0.6, 0.2, 0.3, 1.2),
+    "compute_exponent": (0.7, 0.2, 0.3, 1.2),
+    "prefill": (0.85, 0.1, 0.4, 1.0),
+    "prefill_efficiency": (0.45, 0.15, 0.15, 1.0),
+    "experts": (0.0, 0.05, -0.2, 0.3),
+    "block_experts": (0.15, 0.15, 0.0, 0.5),
+    "attention_dp": (0.2, 0.2, 0.0, 0.8),
+    "imbalance": (0.1, 0.15, 0.0, 0.6),
+    "gap": (0.0, 0.2, 0.0, 0.4),
+    "expert_bytes": (1.0, 0.2, 0.5, 1.5),
+    "sourcegraph-fim": (np.log(2300.0), 0.5, np.log(300.0), np.log(8000.0)),
+    "image-chat": (np.log(700.0), 0.5, np.log(100.0), np.log(8000.0)),
+    "video-chat": (np.log(2000.0), 0.5, np.log(100.0), np.log(8000.0)),
+}
+PULL = 0.3
+OUTLIER = 0.1  # relative error from which a row counts less
+
+
+@dataclass(frozen=True, slots=True)
+class PowerFit:
+    models: dict[str, PowerModel]  # by GPU type
+    values: FloatArray  # the parameters as a vector, to begin a neighbouring fit from
+    input_tokens: FloatArray  # by task
+
+    @property
+    def default(self) -> PowerModel:
+        """For a GPU type without rows: the mean of those with."""
+        models = list(self.models.values())
+        mean = [float(np.mean([getattr(m, name) for m in models])) for name in OWN]
+        floor, memory, cache, compute = mean
+        return replace(models[0], floor=floor, memory=memory, cache=cache, compute=compute)
+
+    def predict(self, rows: PowerRows, planned: bool = False) -> FloatArray:
+        return predicted(self.models, self.input_tokens, rows, planned)
+
+
+def predicted(
+    models: dict[str, PowerModel],
+    input_tokens: FloatArray,
+    rows: PowerRows,
+    planned: bool = False,
+) -> FloatArray:
+    at = rows.at(input_tokens, planned)
+    share = np.empty(len(rows.share))
+    for gpu, model in models.items():
+        mine = rows.gpu == gpu
+        share[mine] = share_of_tdp(model, take(at, mine))
+    return share
+
+
+def take(at: Load, rows: BoolArray) -> Load:
+    return Load(**{name: getattr(at, name)[rows] for name in Load.__slots__})
+
+
+def fit(rows: PowerRows, used: BoolArray, begin: FloatArray | None = None) -> PowerFit:
+    """The parameters from the rows that are ``used``; GPU types without one are left out."""
+    gpus = sorted(set(rows.gpu[used].tolist()))
+    names = [*(name for _ in gpus for name in OWN), *SHARED, *NUISANCE]
+    prior, spread, low, high = np.array([PRIOR[name] for name in names]).T
+
+    def unpack(values: FloatArray) -> tuple[dict[str, PowerModel], FloatArray]:
+        own = values[: len(gpus) * len(OWN)].reshape(len(gpus), len(OWN))
+        rest = values[len(gpus) * len(OWN) :]
+        shared = dict(zip(SHARED, rest.tolist(), strict=False))
+        models = {
+            gpu: PowerModel(**dict(zip(OWN, mine.tolist(), strict=True)), **shared)
+            for gpu, mine in zip(gpus, own, strict=True)
+        }
+        tokens = np.array([TEXT_TOKENS.get(name, 0.0) for name in TASKS])
+        tokens[[TASKS.index(name) for name in NUISANCE]] = np.exp(rest[len(SHARED) :])
+        return models, tokens
+
+    def residuals(values: FloatArray) -> FloatArray:
+        share = predicted(*unpack(values), rows)[used]
+        return np.concatenate([np.log(share / rows.share[used]), PULL * (values - prior) / spread])
+
+    start = prior if begin is None or len(begin) != len(prior) else begin
+    found = least_squares(
+        residuals, start, bounds=(low, high), loss="soft_l1", f_scale=OUTLIER, max_nfev=40
+    ).x
+    models, tokens = unpack(found)
+    return PowerFit(models, found, tokens)
+
+
+def splitwise_model(
+    default: PowerModel, loads: Load, share: FloatArray, used: BoolArray
+) -> PowerModel:
+    """``default`` with a floor and a slope of memory of its own, from decodes of small batches,
+    which tell nothing of the rest."""
+    prior = np.array([default.floor, default.memory])
+
+    def model(values: FloatArray) -> PowerModel:
+        return replace(default, floor=float(values[0]), memory=float(values[1]))
+
+    def residuals(values: FloatArray) -> FloatArray:
+        predicted = share_of_tdp(model(values), take(loads, used))
+        pull = PULL * (values - prior) / np.array([PRIOR["floor"][1], PRIOR["memory"][1]])
+        return np.concatenate([np.log(predicted / share[used]), pull])
+
+    bounds = ([0.1, 0.0], [0.5, 3.0])
+    return model(least_squares(residuals, prior, bounds=bounds, loss="soft_l1", f_scale=OUTLIER).x)
+
+
+def left_out(
+    rows: PowerRows, groups: npt.NDArray[np.str_], planned: bool = False
+) -> tuple[FloatArray, FloatArray]:
+    """Predictions of every group's rows by a fit on all others; also by roofline times."""
+    begin = fit(rows, np.ones(len(groups), bool)).values
+    given, blind = np.empty(len(groups)), np.full(len(groups), np.nan)
+    for group in np.unique(groups):
+        mine = groups == group
+        found = fit(rows, ~mine, begin)
+        given[mine] = found.predict(rows)[mine]
+        if planned:
+            blind[mine] = found.predict(rows, planned=True)[mine]
+    return given, blind

@@ -1,0 +1,193 @@
+"""Measured power as loads: ML.ENERGY's served models and splitwise's A100 runs.
+
+Input lengths are not in the ML.ENERGY rows. Loads are therefore kept for several input lengths, and
+read at the one of the row's task: of text tasks published, of code, image and video a fitted
+nuisance parameter of ``tools.catalogue.fit_power``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from planner import catalogue
+from planner.catalogue.efficiency import efficiencies
+from simulation.performance.graph import OperatorGraph, operator_graph
+from simulation.performance.power import Load, load
+from simulation.performance.roofline import estimated_s
+from simulation.performance.specs import Arrangement, GpuSpec
+from simulation.performance.work import iteration
+
+FloatArray = npt.NDArray[np.float64]
+Names = npt.NDArray[np.str_]
+
+MLENERGY = "power/mlenergy_llm_inference.csv"
+SPLITWISE = "profiles/splitwise_perf_model.csv"
+GPUS = {"H100": "H100-SXM", "B200": "B200"}
+PRECISION = {"bfloat16": "bf16", "fp8": "fp8", "mxfp4": "fp4"}
+TASKS = ("lm-arena-chat", "gpqa", "sourcegraph-fim", "image-chat", "video-chat")
+# Mean prompts of the first two tasks: ML.ENERGY blog, leaderboard v3.0 (2026-01-13), Qwen3-32B.
+TEXT_TOKENS = {"lm-arena-chat": 634.0, "gpqa": 224.0}
+GRID = np.array([100.0, 300.0, 600.0, 1000.0, 2000.0, 4000.0, 8000.0])  # input tokens
+
+# Re-releases and other precisions of one architecture are one model when models are left out.
+FAMILIES = {
+    "qwen3-235b": "Qwen3-235B", "qwen3-vl-235b": "Qwen3-235B",
+    "qwen3-30b": "Qwen3-30B-A3B", "qwen3-coder-30b": "Qwen3-30B-A3B",
+    "qwen3-omni-30b": "Qwen3-30B-A3B", "qwen3-vl-30b": "Qwen3-30B-A3B",
+    "qwen3-32b": "Qwen3-32B", "qwen3-vl-32b": "Qwen3-32B",
+    "qwen3-8b": "Qwen3-8B", "qwen3-vl-8b": "Qwen3-8B",
+    "llama-3.1-70b": "Llama-3-70B", "llama-3.3-70b": "Llama-3-70B",
+    "deepseek": "DeepSeek-V3", "nemotron-nano-12b": "Nemotron-Nano-12B",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PowerRows:
+    """Measured rows; ``loads`` has shape ``[rows, len(GRID)]``, everything else ``[rows]``."""
+
+    model: Names  # as published
+    family: Names
+    gpu: Names  # of the catalogue
+    task: npt.NDArray[np.int64]  # index of TASKS
+    weights: Names
+    batch: FloatArray
+    share: FloatArray  # measured watts per GPU over TDP
+    loads: Load
+    planned_s: FloatArray  # iteration time a roofline profile gives, [rows, len(GRID)]
+
+    def at(self, input_tokens: FloatArray, planned: bool = False) -> Load:
+        """The loads at the input tokens of each task, shape ``[len(TASKS)]``."""
+        wanted = input_tokens[self.task]
+        high = np.clip(np.searchsorted(GRID, wanted), 1, len(GRID) - 1)
+        part = (wanted - GRID[high - 1]) / (GRID[high] - GRID[high - 1])
+        rows = np.arange(len(wanted))
+
+        def read(values: FloatArray) -> FloatArray:
+            low = values[rows, high - 1]
+            return np.asarray(low + part * (values[rows, high] - low))
+
+        found = {f.name: read(getattr(self.loads, f.name)) for f in fields(Load)}
+        if planned:
+            found["seconds"] = read(self.planned_s)
+        return Load(**found)
+
+
+def family(model: str) -> str:
+    name = catalogue.model_name(model)
+    return next((group for start, group in FAMILIES.items() if name.startswith(start)), name)
+
+
+def block_scaled(model: str, precision: str, gpu: str) -> bool:
+    """Whether the expert kernel widens or rescales its weights.
+
+    Qwen's fp8 weights have a scale per block of 128 x 128 (``config.json``: weight_block_size),
+    which Triton's grouped GEMM applies; so have DeepSeek's, but ML.ENERGY ran them by FlashInfer's
+    (ml-energy/benchmark @ 60f99cc, configs/vllm/lm-arena-chat/deepseek-ai/DeepSeek-V3.1/B200/
+    monolithic.env.yaml: VLLM_USE_FLASHINFER_MOE_FP8). Llama 4's have one per channel. mxfp4 is
+    widened to 16 bits on Hopper; Blackwell multiplies 4 bits.
+    """
+    return (precision == "fp8" and "Qwen" in model) or (precision == "fp4" and gpu == "H100")
+
+
+def arrangement(row: dict[str, object], precision: str, routed: bool) -> Arrangement:
+    """vLLM's expert parallelism spans the tensor and data parallel GPUs of attention."""
+    gpus, copies = int(str(row["num_gpus"])), int(str(row["data_parallel"]))
+    if not routed:
+        return Arrangement(tp=gpus // copies, attention_dp=copies, weights=precision)
+    experts = int(str(row["expert_parallel"]))
+    return Arrangement(
+        tp=gpus // copies,
+        attention_dp=copies,
+        moe_tp=gpus // experts,
+        moe_ep=experts,
+        weights=precision,
+    )
+
+
+def steady(batch: float, output: float) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    """Mean iteration of a steady batch, for each input length of GRID."""
+    begun = batch / output  # requests whose prompt one iteration computes
+    return (
+        np.full(len(GRID), batch),
+        batch * (GRID + output / 2),
+        begun * GRID,
+        begun * GRID**2 / 2,
+    )
+
+
+def mlenergy(data: Path, planned: bool = False) -> PowerRows:
+    """All 838 rows; ``planned``: with the iteration times of roofline profiles too."""
+    frame = pl.read_csv(data / MLENERGY)
+    specs = {name: catalogue.gpu(known) for name, known in GPUS.items()}
+    graphs: dict[tuple[str, Arrangement], OperatorGraph] = {}
+    loads, times = [], []
+    for row in frame.iter_rows(named=True):
+        precision = PRECISION[row["weight_precision"]]
+        shape = catalogue.shape(row["model_id"])
+        where = arrangement(row, precision, shape.experts > 0)
+        graph = graphs.setdefault((shape.name, where), operator_graph(shape, where))
+        batch, gpu = float(row["avg_batch_size"]), specs[row["gpu_model"]]
+        at = steady(batch, float(row["avg_output_len"]))
+        seconds = batch / float(row["output_throughput_tokens_per_sec"])
+        scaled = block_scaled(row["model_id"], precision, row["gpu_model"])
+        loads.append(load(graph, gpu, seconds, *at, block_scaled=scaled))
+        times.append(roofline_s(graph, gpu, at) if planned else loads[-1].seconds)
+    names = frame["model_id"].to_numpy().astype(np.str_)
+    gpu_names = np.array([GPUS[name] for name in frame["gpu_model"]])
+    tdp = np.array([specs[name].tdp_w for name in frame["gpu_model"]], np.float64)
+    return PowerRows(
+        model=names,
+        family=np.array([family(name) for name in names]),
+        gpu=gpu_names,
+        task=np.array([TASKS.index(name) for name in frame["task"]]),
+        weights=np.array([PRECISION[p] for p in frame["weight_precision"]]),
+        batch=frame["avg_batch_size"].to_numpy().astype(np.float64),
+        share=frame["avg_power_watts_per_gpu"].to_numpy() / tdp,
+        loads=_stacked(loads),
+        planned_s=np.stack(times),
+    )
+
+
+def roofline_s(
+    graph: OperatorGraph,
+    gpu: GpuSpec,
+    at: tuple[FloatArray, FloatArray, FloatArray, FloatArray],
+) -> FloatArray:
+    """Iteration time from published facts and kernel efficiencies, as for an unmeasured model."""
+    it, factors = iteration(*at), efficiencies()
+    total = sum(
+        (operator.count * estimated_s(operator, it, gpu=gpu, efficiencies=factors))
+        for operator in graph.operators
+    )
+    return np.asarray(total, np.float64)
+
+
+def splitwise(data: Path) -> tuple[Names, Load, FloatArray]:
+    """Arrangement, load of a decode and measured mean share of TDP, of A100-80GB runs.
+
+    The mean is over a run of 128 output tokens; runs whose prompts are at most 2,048 tokens in all,
+    which leave the mean to decodes.
+    """
+    frame = pl.read_csv(data / SPLITWISE).filter(
+        (pl.col("average_power") > 0) & (pl.col("prompt_size") * pl.col("batch_size") <= 2048)
+    )
+    gpu = catalogue.gpu("A100-80GB")
+    names, loads = [], []
+    for row in frame.iter_rows(named=True):
+        tp, batch = int(row["tensor_parallel"]), float(row["batch_size"])
+        graph = operator_graph(catalogue.shape(row["model"]), Arrangement(tp=tp))
+        context = batch * (row["prompt_size"] + row["token_size"] / 2)
+        loads.append(load(graph, gpu, np.full(1, row["token_time"] / 1000), batch, context))
+        names.append(f"{row['model']} x{tp}")
+    stacked = _stacked(loads)
+    flat = Load(**{f.name: getattr(stacked, f.name)[:, 0] for f in fields(Load)})
+    return np.array(names), flat, frame["average_power"].to_numpy().astype(np.float64)
+
+
+def _stacked(loads: list[Load]) -> Load:
+    return Load(**{f.name: np.stack([getattr(x, f.name) for x in loads]) for f in fields(Load)})

@@ -1,0 +1,96 @@
+"""The measured rows behind the built-in linear profiles, by arrangement."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from planner.ingest.benchmarks import read_benchmarks
+from simulation.performance.fitting.rows import BenchmarkRows, benchmark_rows, join
+
+SPLITWISE = "splitwise-sim data/perf_model.csv @ 8f99e7d (MIT)"
+SAGESERVE = "SageServe data/Llama-3.x-tp-N.csv @ 0b95ca2 (MIT)"
+SAGESERVE_PREFILL = "SageServe data/llama-3.1-8B-tp-4-test.csv @ 0b95ca2 (MIT)"
+SILICON = "aiconfigurator systems/silicon_sample.csv @ 095f58a (Apache-2.0), TensorRT-LLM"
+MLENERGY = "ML.ENERGY leaderboard @ 0cd52da, H100, vLLM, median ITL"
+
+Key = tuple[str, str, int]  # model, GPU type, GPUs of one instance
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Rows of one arrangement and where each half of a profile comes from."""
+
+    key: Key
+    rows: BenchmarkRows
+    decode: str
+    prefill: str
+
+
+def splitwise(data: Path) -> Iterator[Measured]:
+    """Llama-2-70B and Bloom-176B. TP 2 is left out: little memory is left for its KV cache."""
+    models = {"llama2-70b": "llama-2-70b", "bloom-176b": "bloom-176b"}
+    gpus = {"a100-80gb": "A100-80GB", "h100-80gb": "H100-SXM"}  # not the power-capped one
+    found = read_benchmarks(data / "profiles/splitwise_perf_model.csv").rows
+    for (model, gpu, tp), rows in found.arrangements():
+        if gpu in gpus and tp >= 4:
+            yield Measured((models[model], gpus[gpu], tp), rows, SPLITWISE, SPLITWISE)
+
+
+def sageserve(data: Path) -> Iterator[Measured]:
+    """Llama 3 on A100; the prefill of 8B on four GPUs from a file of its own."""
+    models = {"Llama-3.1-8B": "llama-3.1-8b", "Llama-3.2-3B": "llama-3.2-3b"}
+    found = read_benchmarks(data / "profiles/sageserve_llama3_perf.csv").rows
+    for (raw, gpu, tp), rows in found.arrangements():
+        key, prefill = (models[raw], "A100-80GB", tp), SAGESERVE
+        if (raw, tp) == ("Llama-3.1-8B", 4):
+            path = data / "profiles/sageserve_llama31_8b_tp4_prefill.csv"
+            longer = read_benchmarks(path, model=raw, gpu=gpu, tp=tp).rows
+            nothing = np.full(rows.rows, np.nan)
+            rows = join([replace(rows, prefill_s=nothing, e2e_s=nothing), longer])
+            prefill = SAGESERVE_PREFILL
+        yield Measured(key, rows, SAGESERVE, prefill)
+
+
+def silicon(data: Path) -> Iterator[Measured]:
+    """Llama-3.1-8B on H100, served at fixed concurrencies."""
+    rows = pl.read_csv(data / "profiles/silicon_measured.csv.gz").filter(
+        model_path="meta-llama/Llama-3.1-8B-Instruct", system="h100_sxm"
+    )
+    for tp in (1, 2, 4):
+        part = rows.filter(tp_size=float(tp))
+        numbers = {
+            "tp": part["tp_size"].to_numpy(),
+            "isl": part["isl"].to_numpy(),
+            "osl": part["osl"].to_numpy(),
+            "concurrency": part["concurrency"].to_numpy(),
+            "tbt_s": part["silicon_tpot_ms"].to_numpy() / 1e3,
+        }
+        texts = {"model": ["llama-3.1-8b"] * part.height, "gpu": ["H100-SXM"] * part.height}
+        decode = f"{SILICON}, TPOT of mixed iterations"
+        prefill = f"{SILICON}, delta from TPOT of mixed iterations, gamma taken equal to alpha"
+        yield Measured(
+            ("llama-3.1-8b", "H100-SXM", tp), benchmark_rows(texts, numbers), decode, prefill
+        )
+
+
+def mlenergy(data: Path, max_batch: int) -> BenchmarkRows:
+    """TBT of Llama-3.1-70B on 4 x H100 by the batch that ran, up to ``max_batch``."""
+    rows = pl.read_csv(data / "power/mlenergy_llm_inference.csv").filter(
+        pl.col("model_id") == "meta-llama/Llama-3.1-70B-Instruct",
+        pl.col("gpu_model") == "H100",
+        pl.col("tensor_parallel") == 4,
+        pl.col("avg_batch_size") <= max_batch,
+    )
+    return benchmark_rows(
+        {"model": ["llama-3.1-70b"] * rows.height, "gpu": ["H100-SXM"] * rows.height},
+        {
+            "tp": np.full(rows.height, 4.0),
+            "batch": rows["avg_batch_size"].to_numpy(),
+            "tbt_s": rows["median_itl_ms"].to_numpy() / 1e3,
+        },
+    )

@@ -1,0 +1,180 @@
+"""Measured deployments in a closed loop: what estimates are fitted to and checked against.
+
+Two sources: aiconfigurator's served deployments (TTFT and TPOT), and ML.ENERGY's steady state of
+vLLM (time per output token of a batch; no TTFT, and no input lengths, so they are assumed). Models
+of one architecture and size are one ``shape``: DeepSeek-R1, V3 and V3.1 were trained differently
+and compute the same.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from planner.catalogue.efficiency import efficiencies
+from planner.errors import EXPECTED
+from planner.estimates.estimating import deployment
+from simulation.performance.efficiency import Efficiencies
+from simulation.performance.estimate.closed_loop import Loop
+from simulation.performance.estimate.estimate import demands_of, loop_of, place
+from simulation.performance.work import iteration
+
+FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
+Rows = npt.NDArray[np.int64]
+
+SILICON = "profiles/silicon_measured.csv.gz"
+ENERGY = "power/mlenergy_llm_inference.csv"
+# Input tokens of ML.ENERGY's tasks, which it does not give: typical of LMArena prompts and of GPQA
+# questions with their instructions. Text only: images and videos add unknown numbers of tokens.
+TASK_INPUT = {"lm-arena-chat": 300.0, "gpqa": 300.0}
+DRAFTED = 1.5  # tokens verified beside each sequence's own when decoding is speculative, assumed
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Served:
+    """Measured deployments as arrays of one length; ``ttft_s`` is nan where not measured."""
+
+    loop: Loop
+    drafting: Loop  # the same, were decoding speculative
+    tbt_s: FloatArray
+    ttft_s: FloatArray
+    shape: npt.NDArray[np.str_]
+    known: npt.NDArray[np.str_]  # the model's name in the catalogue
+    gpu: npt.NDArray[np.str_]
+    engine: npt.NDArray[np.str_]
+    precision: npt.NDArray[np.str_]
+    users: FloatArray
+    silicon: BoolArray
+    unsure: BoolArray  # may have been measured with speculative decoding, which is not said
+    copies: FloatArray  # rows with the same measured figures
+    refused: tuple[str, ...]
+
+    @property
+    def size(self) -> int:
+        return self.tbt_s.size
+
+    def take(self, rows: Rows) -> Served:
+        """Some of the rows."""
+        values: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
+        for name, value in values.items():
+            if isinstance(value, Loop):
+                values[name] = value.take(rows)
+            elif isinstance(value, np.ndarray):
+                values[name] = value[rows]
+        return Served(**values)
+
+
+def served(data: Path, energy: bool = True, factors: Efficiencies | None = None) -> Served:
+    """All measured deployments under ``data``, by the catalogue's factors of kernels or others."""
+    factors = factors or efficiencies()
+    rows = silicon_rows(data) + (energy_rows(data) if energy else [])
+    placed, kept, refused = [], [], []
+    for row in rows:
+        try:
+            placed.append(place(deployment(row["given"])))
+            kept.append(row)
+        except EXPECTED as problem:
+            refused.append(str(problem))
+    loop = loop_of(placed, factors)
+    extra = iteration(
+        loop.batch, loop.batch * (loop.isl + loop.osl / 2.0), DRAFTED * loop.batch, 0.0
+    )
+    drafting = demands_of([p.arranged.decode for p in placed], placed, factors, extra)
+    tbt = np.array([row["tbt_s"] for row in kept])
+    ttft = np.array([row["ttft_s"] for row in kept])
+    shape = np.array([_shape(p.deployment.shape.name) for p in placed])
+    figures = [
+        (round(a, 8), b if np.isnan(b) else round(b, 7)) for a, b in zip(tbt, ttft, strict=True)
+    ]
+    count = Counter(map(str, figures))
+    silicon = np.array([row["silicon"] for row in kept])
+    return Served(
+        loop=loop,
+        drafting=replace(loop, decode=drafting),
+        tbt_s=tbt,
+        ttft_s=ttft,
+        shape=shape,
+        known=np.array([p.deployment.shape.name for p in placed]),
+        gpu=np.array([p.deployment.gpu.name for p in placed]),
+        engine=np.array([p.deployment.engine for p in placed]),
+        precision=np.array([p.arranged.decode.weights for p in placed]),
+        users=loop.users,
+        silicon=silicon,
+        unsure=_unsure(shape, silicon, figures, kept),
+        copies=np.array([count[str(f)] for f in figures], np.float64),
+        refused=tuple(refused),
+    )
+
+
+def silicon_rows(data: Path) -> list[dict[str, Any]]:
+    """aiconfigurator's rows, with what was measured beside what is given."""
+    frame = pl.read_csv(data / SILICON, infer_schema_length=None)
+    rows = []
+    for row in frame.iter_rows(named=True):
+        given = {k: v for k, v in row.items() if not k.startswith("silicon_")}
+        given["model"] = given.pop("model_path")
+        rows.append(
+            {
+                "given": given,
+                "tbt_s": row["silicon_tpot_ms"] / 1e3,
+                "ttft_s": row["silicon_ttft_ms"] / 1e3,
+                "silicon": True,
+            }
+        )
+    return rows
+
+
+def energy_rows(data: Path) -> list[dict[str, Any]]:
+    """ML.ENERGY's text tasks: the time per token is the batch over the throughput."""
+    frame = pl.read_csv(data / ENERGY, infer_schema_length=None)
+    rows = []
+    for row in frame.iter_rows(named=True):
+        if row["task"] not in TASK_INPUT:
+            continue
+        gpus, spread = row["num_gpus"], row["data_parallel"] > 1
+        apart = row["expert_parallel"] > 1
+        given = {
+            "model": row["model_id"],
+            "gpu": row["gpu_model"],
+            "engine": "vllm",
+            "precision": row["weight_precision"],
+            "tp": 1 if spread else gpus,
+            "attention_dp": gpus if spread else 1,
+            "moe_tp": 1 if apart else gpus,
+            "moe_ep": gpus if apart else 1,
+            "isl": TASK_INPUT[row["task"]],
+            "osl": row["avg_output_len"],
+            "concurrency": max(1.0, row["avg_batch_size"]),
+        }
+        tbt = row["avg_batch_size"] / row["output_throughput_tokens_per_sec"]
+        rows.append({"given": given, "tbt_s": tbt, "ttft_s": np.nan, "silicon": False})
+    return rows
+
+
+def _shape(name: str) -> str:
+    """One name for all releases that compute the same."""
+    for stem in ("deepseek-v3", "deepseek-r1"):
+        if name.startswith(stem) and "3.2" not in name:
+            return "deepseek-v3"
+    for stem in ("llama-3.1-70b", "llama-3.3-70b"):
+        if name.startswith(stem):
+            return "llama-3-70b"
+    return name.replace("-thinking", "").replace("-instruct", "")
+
+
+def _unsure(
+    shape: npt.NDArray[np.str_], silicon: BoolArray, figures: list[Any], rows: list[dict[str, Any]]
+) -> BoolArray:
+    """Rows that may hide speculative decoding: of models that predict further tokens themselves,
+    unless the same measurement is also listed under DeepSeek-V3, as those without it are."""
+    measured = zip(figures, rows, silicon, strict=True)
+    plain = {f for f, row, served in measured if served and "V3" in row["given"]["model"]}
+    own = np.isin(shape, ["deepseek-v3", "qwen3.5-397b-a17b"]) & silicon
+    return np.asarray(own & ~np.array([f in plain for f in figures]))
