@@ -37,7 +37,8 @@ class KernelRows:
     """Measured calls of one operator on one GPU: columns of shape ``[rows]``.
 
     ``op`` and the names of ``columns`` are those of ``planner.ingest.kernel_files.own``. Rows of
-    one call by another implementation, between which an engine chooses, are a KernelRows of their own.
+    one call by another implementation, between which an engine chooses, are a KernelRows of their
+    own.
     """
 
     op: str
