@@ -20,7 +20,7 @@ from planner.catalogue import hardware
 from planner.catalogue.efficiency import efficiencies
 from planner.catalogue.estimating import estimate_fit
 from planner.ingest.kernel_files import read_kernels
-from simulation.engine import simulate
+from simulation.engine.run import simulate
 from simulation.performance.measured_kernels import Kernels, kernels
 from simulation.performance.memory import capacity_tokens
 from simulation.performance.operator import OperatorProfile, operator_profile

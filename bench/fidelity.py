@@ -28,7 +28,7 @@ from scipy.optimize import brentq
 from scipy.stats import t as student
 
 from bench import engines, reference
-from simulation.engine import simulate
+from simulation.engine.run import simulate
 from simulation.errors import SimulationError
 from simulation.performance.linear import LinearProfile
 from simulation.policies.flat import Flat

@@ -30,7 +30,8 @@ from typing import Any
 import numpy as np
 
 from bench import reference
-from simulation.engine import simulate, warm_up
+from simulation.engine.run import simulate
+from simulation.engine.warm import warm_up
 from simulation.errors import SimulationError
 from simulation.fleet import Fleet, Region, Routing, Tier
 from simulation.performance.linear import LinearProfile

@@ -37,7 +37,7 @@ from bench.ratios import pd_cases
 from planner.catalogue.efficiency import efficiencies
 from planner.catalogue.hardware import gpus, shape
 from planner.catalogue.load import profiles
-from simulation.engine import simulate
+from simulation.engine.run import simulate
 from simulation.errors import SimulationError
 from simulation.fleet import Fleet, Pool, Region, Tier
 from simulation.metrics import meets_slo

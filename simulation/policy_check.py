@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from simulation.engine import simulate
+from simulation.engine.run import simulate
 from simulation.fleet import Fleet, KvLink, Pool, Region, Tier
 from simulation.performance.linear import LinearProfile
 from simulation.performance.specs import GpuSpec, Provenance

@@ -42,7 +42,7 @@ from planner.studies.progress import silent
 from planner.studies.replay.policies import make_ready
 from planner.studies.replay.pressure import pressure_test
 from planner.studies.replay.replay import Study
-from simulation.engine import simulate
+from simulation.engine.run import simulate
 from simulation.fleet import Fleet
 from simulation.metrics import Summary, summarise
 from simulation.policies.wrappers.recording import Recording

@@ -1,6 +1,4 @@
-"""The event loop, batching and KV memory: the compiled hot path."""
+"""The event loop, batching and KV memory: the compiled hot path.
 
-from simulation.engine.run import simulate
-from simulation.engine.warm import warm_up
-
-__all__ = ["simulate", "warm_up"]
+Nothing is imported here: the fleet names the schedulers, and the engine's run takes a fleet.
+"""

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from simulation.engine import simulate
+from simulation.engine.run import simulate
 from simulation.errors import SimulationError
 from simulation.fleet import Fleet, KvLink, Pool, Region, Tier
 from simulation.metrics import meets_slo

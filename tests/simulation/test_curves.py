@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numba import njit
 
-from simulation.engine import simulate
+from simulation.engine.run import simulate
 from simulation.errors import SimulationError
 from simulation.performance.adjusted import adjusted, scaled
 from simulation.performance.curves import FOREVER, Part, decode_growth, grid, inside, linear

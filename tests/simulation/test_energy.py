@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from simulation.energy import busy_watts, pool_energy
-from simulation.engine import simulate
+from simulation.engine.run import simulate
 from simulation.metrics import summarise
 from simulation.performance.power import PowerAtLoad
 from simulation.policies.flat import Flat

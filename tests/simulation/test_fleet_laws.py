@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from simulation.engine import simulate
+from simulation.engine.run import simulate
 from simulation.faults import Crash, FailedStarts, RandomCrashes, RegionOutage, SlowInstance
 from simulation.fleet import BATCHING, KvLink, Tier
 from simulation.policy import Actions

@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 
 from simulation import invariants
-from simulation.engine import entry, simulate, warm_up
+from simulation.engine import entry
+from simulation.engine.run import simulate
 from simulation.engine.state import INSTANCE, POOL
+from simulation.engine.warm import warm_up
 from simulation.errors import InvariantViolated
 from simulation.fleet import Tier
 from simulation.metrics import meets_slo

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from simulation.engine import simulate
+from simulation.engine.run import simulate
 from simulation.fleet import Tier
 from simulation.metrics import attainment, meets_slo, summarise, tiers_met, worst_hour
 from simulation.policies.flat import Flat

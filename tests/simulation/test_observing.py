@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from simulation.engine import simulate
+from simulation.engine.run import simulate
 from simulation.fleet import KvLink, Tier
 from simulation.policies.flat import Flat
 from simulation.policies.wrappers.recording import Recording

@@ -5,7 +5,7 @@ import gzip
 import numpy as np
 import pytest
 
-from simulation.engine import simulate
+from simulation.engine.run import simulate
 from simulation.fleet import Tier
 from simulation.metrics import summarise
 from simulation.policies.flat import Flat

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from simulation.engine import simulate
+from simulation.engine.run import simulate
 from simulation.errors import SimulationError
 from simulation.faults import RegionOutage
 from simulation.fleet import KvLink

@@ -10,6 +10,6 @@ class Command(BaseCommand):
     requires_system_checks = ()
 
     def handle(self, *_: Any, **__: Any) -> None:
-        from simulation.engine import warm_up
+        from simulation.engine.warm import warm_up
 
         warm_up()

@@ -15,7 +15,7 @@ from planner.scenario.build import Hardware
 from planner.studies.placement.services import Placed
 from planner.studies.traffic.traffic import Traffic
 from planner.studies.traffic.window import Window
-from simulation.engine import simulate
+from simulation.engine.run import simulate
 from simulation.fleet import Fleet
 from simulation.metrics import summarise
 from simulation.policies.flat import Flat

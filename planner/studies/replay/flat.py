@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from planner.studies.progress import Progress, silent
 from planner.studies.replay.smallest import Meets, fewest, trimmed
-from simulation.engine import simulate
+from simulation.engine.run import simulate
 from simulation.fleet import Fleet
 from simulation.metrics import tiers_met
 from simulation.policies.flat import Flat

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from planner.errors import ScenarioError
 from planner.studies.pd.service import USUAL_INSTANCES, Columns, service_of, strictest_split
 from planner.studies.replay.flat import fleet_of
-from simulation.engine import simulate
+from simulation.engine.run import simulate
 from simulation.errors import SimulationError
 from simulation.fleet import Fleet
 from simulation.policies.flat import Flat

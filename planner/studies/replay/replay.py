@@ -21,7 +21,7 @@ from planner.studies.replay.policies import make_ready
 from planner.studies.sizing.sizing import Sizes
 from planner.studies.traffic.traffic import Traffic
 from planner.studies.traffic.window import Window
-from simulation.engine import simulate
+from simulation.engine.run import simulate
 from simulation.fleet import Fleet
 from simulation.metrics import Summary, summarise
 from simulation.policies.wrappers.released import Released

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from simulation.engine import simulate
+from simulation.engine.run import simulate
 from simulation.policies.flat import Flat
 from tests.simulation.builders import fleet, pool, profile, trace
 

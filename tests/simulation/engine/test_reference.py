@@ -7,7 +7,7 @@ only on curves, where the engine sums a series at once, is there rounding.
 import numpy as np
 import pytest
 
-from simulation.engine import simulate
+from simulation.engine.run import simulate
 from simulation.faults import Crash, SlowInstance
 from simulation.fleet import KvLink, Routing, Tier
 from simulation.performance.adjusted import adjusted

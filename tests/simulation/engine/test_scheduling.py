@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from simulation.engine import entry, simulate
+from simulation.engine import entry
 from simulation.engine.allocation import allocate
+from simulation.engine.run import simulate
 from simulation.errors import SimulationError
 from simulation.fleet import KvLink, Tier
 from simulation.policies.flat import Flat

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from simulation.engine import entry, signals, simulate
+from simulation.engine import entry, signals
 from simulation.engine.allocation import allocate, services
+from simulation.engine.run import simulate
 from simulation.errors import SimulationError
 from simulation.fleet import KvLink, Routing, Tier
 from simulation.policies.flat import Flat

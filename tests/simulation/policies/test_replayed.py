@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from simulation.engine import simulate
+from simulation.engine.run import simulate
 from simulation.fleet import KvLink, Tier
 from simulation.policies.feedback import Feedback
 from simulation.policies.flat import Flat

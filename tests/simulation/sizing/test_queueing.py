@@ -5,7 +5,7 @@ from math import exp, factorial
 import numpy as np
 import pytest
 
-from simulation.engine import simulate
+from simulation.engine.run import simulate
 from simulation.errors import SimulationError
 from simulation.policies.flat import Flat
 from simulation.sizing.queueing import (

@@ -11,7 +11,7 @@ import pytest
 from planner.studies.commands import study
 from planner.studies.progress import silent
 from planner.studies.replay.detail import ALL, Detail, detail_of
-from simulation.engine import simulate
+from simulation.engine.run import simulate
 from simulation.fleet import Fleet, KvLink, Pool, Region, Tier
 from simulation.metrics import summarise
 from simulation.performance.linear import LinearProfile

@@ -14,7 +14,7 @@ from planner.studies.progress import silent
 from planner.studies.replay.flat import smallest_flat
 from planner.studies.replay.replay import Study, prepare, run_policy
 from planner.studies.sizing.sizing import size
-from simulation.engine import simulate
+from simulation.engine.run import simulate
 from simulation.metrics import summarise
 from simulation.policies.flat import Flat
 from simulation.policies.scheduled import Scheduled
