@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from bench import reference
@@ -20,6 +19,7 @@ from planner.catalogue import hardware
 from planner.catalogue.efficiency import efficiencies
 from planner.catalogue.estimating import estimate_fit
 from planner.ingest.kernel_files import read_kernels
+from simulation.arrays import FloatArray
 from simulation.engine.run import simulate
 from simulation.performance.measured_kernels import Kernels, kernels
 from simulation.performance.memory import capacity_tokens
@@ -27,7 +27,6 @@ from simulation.performance.operator import OperatorProfile, operator_profile
 from simulation.performance.specs import Arrangement
 from simulation.policies.flat import Flat
 
-FloatArray = npt.NDArray[np.float64]
 TOKENS = 2048  # max_num_batched_tokens
 CONTEXT = 1024  # at which KV memory is counted; without windows it does not matter
 FILES = ("llmservingsim_v1_layers.csv.gz", "llmservingsim_v1_attention.parquet")

@@ -23,7 +23,6 @@ from math import exp, factorial, floor
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy.optimize import brentq
 from scipy.stats import t as student
 
@@ -34,7 +33,6 @@ from simulation.performance.linear import LinearProfile
 from simulation.policies.flat import Flat
 from simulation.sizing.queueing import mmc_mean_wait, mmc_wait_quantile
 
-FloatArray = npt.NDArray[np.float64]
 LOADS = (0.3, 0.7, 0.9)
 STEP = 1e-4  # of M/M/4, seconds of an iteration: service times are whole numbers of them
 TOKEN = 1e-6  # of M/M/1, seconds of a prompt token

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from simulation.arrays import FloatArray
 from simulation.errors import SimulationError
 from simulation.fleet import Fleet, KvLink, Pool, Region, Routing, Tier
 from simulation.performance.curves import Curve, Part, grid
@@ -27,7 +27,6 @@ KV_BYTES_PER_TOKEN = 2 * 2 * 80 * 8192  # no grouped-query saving
 KV_TOKENS = int((8 * 80e9 - 135e9) // KV_BYTES_PER_TOKEN)
 MIXED = 1.1
 DEFAULT, PENDING = Routing(), Routing(instance="least-pending", decode="least-memory")
-FloatArray = npt.NDArray[np.float64]
 
 
 def rows(scenario: str) -> pl.DataFrame:

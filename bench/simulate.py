@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 
 from bench import reference
+from simulation.arrays import Int32Array
 from simulation.engine.run import simulate
 from simulation.engine.warm import warm_up
 from simulation.errors import SimulationError
@@ -39,7 +40,7 @@ from simulation.policies.deferred import Deferred
 from simulation.policies.flat import Flat
 from simulation.policies.reactive import UnifiedReactive
 from simulation.policy import ScalingPolicy
-from simulation.trace import IntArray, PrefixBlocks, Trace
+from simulation.trace import PrefixBlocks, Trace
 
 RATE = 80.0
 WEEK_S = 7 * 86_400.0
@@ -90,7 +91,7 @@ def features() -> dict[str, Any]:
     }
 
 
-def _beginnings(isl: IntArray) -> PrefixBlocks:
+def _beginnings(isl: Int32Array) -> PrefixBlocks:
     """Blocks of 64 tokens: half of each prompt is one of 2,000 beginnings, few of them popular."""
     rng = np.random.default_rng(3)
     counts = -(-isl.astype(np.int64) // 64)

@@ -31,12 +31,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from bench.ratios import pd_cases
 from planner.catalogue.efficiency import efficiencies
 from planner.catalogue.hardware import gpus, shape
 from planner.catalogue.load import profiles
+from simulation.arrays import Int32Array
 from simulation.engine.run import simulate
 from simulation.errors import SimulationError
 from simulation.fleet import Fleet, Pool, Region, Tier
@@ -53,7 +53,7 @@ from simulation.sizing.capacity import capacity
 from simulation.sizing.workload import Workload
 from simulation.trace import Trace
 
-Lengths = tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]
+Lengths = tuple[Int32Array, Int32Array]
 Row = dict[str, Any]
 
 PRECISION = 0.005  # of the rate that the long simulations find
@@ -179,7 +179,7 @@ def largest_met(
 
 
 def _sample(isl: float, osl: float, spread: float, n: int, rng: np.random.Generator) -> Lengths:
-    def one(median: float, most: int) -> npt.NDArray[np.int32]:
+    def one(median: float, most: int) -> Int32Array:
         values = median * np.exp(spread * rng.standard_normal(n))
         return np.clip(np.rint(values), 1, most).astype(np.int32)
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from forecasting.demand import DemandSeries, FloatArray
+from forecasting.arrays import FloatArray
+from forecasting.demand import DemandSeries
 from forecasting.errors import ForecastError, SeriesTooShort
 from forecasting.forecast import Forecast, Forecaster
 

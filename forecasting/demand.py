@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
+from forecasting.arrays import FloatArray
 from forecasting.errors import ForecastError
-
-FloatArray = npt.NDArray[np.float64]
 
 REQUESTS = "requests"
 INPUT_TOKENS = "input_tokens"

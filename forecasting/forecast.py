@@ -7,7 +7,8 @@ from typing import Protocol, Self
 
 import numpy as np
 
-from forecasting.demand import DemandSeries, FloatArray, SeriesKey
+from forecasting.arrays import FloatArray
+from forecasting.demand import DemandSeries, SeriesKey
 from forecasting.errors import ForecastError
 
 QUANTILES = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95)

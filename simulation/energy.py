@@ -13,12 +13,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from simulation.arrays import FloatArray
 from simulation.fleet import HOURS, Region
 from simulation.results import SimulationResult
 
-FloatArray = npt.NDArray[np.float64]
 HOUR_S = 3600.0
 KWH_J = 3.6e6
 

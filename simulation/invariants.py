@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from simulation.arrays import BoolArray, FloatArray
 from simulation.engine.lifecycle import DRAINING, LENT, OFF, READY, STARTING, STATUSES
 from simulation.errors import InvariantViolated
 from simulation.results import COMPLETED, REJECTED, UNFINISHED, SimulationResult
@@ -109,7 +110,7 @@ def _hours(result: SimulationResult) -> None:
     _law(negative >= -TOLERANCE, "hours are negative")
 
 
-def _close(a: npt.NDArray[np.float64], b: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
+def _close(a: FloatArray, b: FloatArray) -> BoolArray:
     return np.isclose(a, b, rtol=TOLERANCE, atol=TOLERANCE)
 
 

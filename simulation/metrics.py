@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from simulation.arrays import BoolArray, FloatArray, IntArray
 from simulation.energy import pool_energy
 from simulation.fleet import Tier
 from simulation.results import (
@@ -21,7 +21,6 @@ from simulation.results import (
 
 HOUR_S = 3600.0
 HOUR_REQUESTS = 100  # of a tier, for its attainment in an hour to mean something
-BoolArray = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +257,7 @@ def _group(result: SimulationResult, rows: BoolArray, ok: BoolArray) -> GroupSum
     )
 
 
-def _percentiles(seconds: npt.NDArray[np.float64]) -> Percentiles:
+def _percentiles(seconds: FloatArray) -> Percentiles:
     known = seconds[np.isfinite(seconds)] * 1000.0
     if not len(known):
         return Percentiles(None, None, None, None)
@@ -300,5 +299,5 @@ def _pool(result: SimulationResult, p: int) -> PoolSummary:
     )
 
 
-def _starts(counts: npt.NDArray[np.int64]) -> dict[str, int]:
+def _starts(counts: IntArray) -> dict[str, int]:
     return {source: int(n) for source, n in zip(SOURCES, counts, strict=True)}

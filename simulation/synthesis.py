@@ -8,10 +8,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from simulation.arrays import FloatArray, Int32Array, IntArray
 from simulation.errors import SimulationError
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int32]
 
 MOST_TOKENS = 1_000_000  # of one request, where the caller names no limit
 
@@ -19,7 +17,7 @@ MOST_TOKENS = 1_000_000  # of one request, where the caller names no limit
 class Lengths(Protocol):
     """Where input and output lengths come from."""
 
-    def sample(self, n: int, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
+    def sample(self, n: int, rng: np.random.Generator) -> tuple[Int32Array, Int32Array]:
         """``n`` pairs of (input tokens, output tokens), each at least 1."""
         ...
 
@@ -43,7 +41,7 @@ class LengthDistribution:
         if not 1 <= self.minimum <= self.maximum:
             raise SimulationError("A length distribution needs 1 <= minimum <= maximum.")
 
-    def sample(self, n: int, rng: np.random.Generator) -> IntArray:
+    def sample(self, n: int, rng: np.random.Generator) -> Int32Array:
         """``n`` lengths in tokens."""
         variance = np.log1p(self.cv**2)  # of the logarithm
         drawn = rng.lognormal(np.log(self.mean) - variance / 2.0, np.sqrt(variance), n)
@@ -57,7 +55,7 @@ class IndependentLengths:
     input: LengthDistribution
     output: LengthDistribution
 
-    def sample(self, n: int, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
+    def sample(self, n: int, rng: np.random.Generator) -> tuple[Int32Array, Int32Array]:
         return self.input.sample(n, rng), self.output.sample(n, rng)
 
 
@@ -65,14 +63,14 @@ class IndependentLengths:
 class EmpiricalLengths:
     """Pairs of lengths as observed, drawn with replacement: what goes together stays together."""
 
-    input_tokens: IntArray
-    output_tokens: IntArray
+    input_tokens: Int32Array
+    output_tokens: Int32Array
 
     def __post_init__(self) -> None:
         if not len(self.input_tokens) or len(self.input_tokens) != len(self.output_tokens):
             raise SimulationError("Empirical lengths need as many inputs as outputs, at least one.")
 
-    def sample(self, n: int, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
+    def sample(self, n: int, rng: np.random.Generator) -> tuple[Int32Array, Int32Array]:
         rows = rng.integers(len(self.input_tokens), size=n)
         chosen = (np.asarray(column)[rows] for column in (self.input_tokens, self.output_tokens))
         isl, osl = (np.maximum(column, 1).astype(np.int32) for column in chosen)
@@ -88,7 +86,7 @@ def requests_from_bins(
     *,
     input_totals: npt.ArrayLike | None = None,
     output_totals: npt.ArrayLike | None = None,
-) -> tuple[FloatArray, IntArray, IntArray]:
+) -> tuple[FloatArray, Int32Array, Int32Array]:
     """``(arrival_s, input_tokens, output_tokens)`` of requests that reproduce ``counts`` exactly.
 
     ``counts`` has shape ``[bins]``, whole numbers; NaN is a gap and gives none. Bin ``i`` covers
@@ -120,12 +118,12 @@ def requests_from_bins(
 
 
 def _scaled(
-    lengths: IntArray,
-    bins: npt.NDArray[np.int64],
-    counts: npt.NDArray[np.int64],
+    lengths: Int32Array,
+    bins: IntArray,
+    counts: IntArray,
     totals: FloatArray,
     what: str,
-) -> IntArray:
+) -> Int32Array:
     """Lengths of at least 1 whose sum per bin is the total: 1 each, the rest in proportion."""
     if totals.shape != counts.shape:
         raise SimulationError(f"Give one {what} token total per bin.")

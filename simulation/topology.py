@@ -11,13 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from simulation.arrays import FloatArray, IntArray
 from simulation.errors import SimulationError
 from simulation.performance.specs import Provenance
-
-IntArray = npt.NDArray[np.int64]
-FloatArray = npt.NDArray[np.float64]
 
 # The lowest thing that two instances share, nearest first; APART is nothing at all.
 NODE, RACK, S1, S2, CENTRE, APART = range(6)

@@ -8,11 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from simulation.arrays import BoolArray, CodeArray, FloatArray, Int32Array, IntArray
 from simulation.errors import SimulationError
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int32]
-CodeArray = npt.NDArray[np.int16]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -20,8 +17,8 @@ class PrefixBlocks:
     """The blocks of every prompt, by ids that name a block and all before it: prompts share their
     first blocks as far as their ids agree (``hash_ids`` of Mooncake's traces)."""
 
-    start: npt.NDArray[np.int64]  # [requests + 1]: where each one's ids begin
-    ids: IntArray  # all of them, one request's after the other's, at least 0
+    start: IntArray  # [requests + 1]: where each one's ids begin
+    ids: Int32Array  # all of them, one request's after the other's, at least 0
     block_tokens: int = 512
 
     def __post_init__(self) -> None:
@@ -60,8 +57,8 @@ class Trace:
     """
 
     arrival_s: FloatArray  # seconds after start_s, not decreasing
-    input_tokens: IntArray  # ISL, at least 1
-    output_tokens: IntArray  # OSL, at least 1: the first comes out of the prefill
+    input_tokens: Int32Array  # ISL, at least 1
+    output_tokens: Int32Array  # OSL, at least 1: the first comes out of the prefill
     model: CodeArray
     region: CodeArray
     tier: CodeArray
@@ -105,7 +102,7 @@ class Trace:
     def duration_s(self) -> float:
         return float(self.arrival_s[-1]) if len(self) else 0.0
 
-    def rows(self, keep: slice | npt.NDArray[np.bool_]) -> Trace:
+    def rows(self, keep: slice | BoolArray) -> Trace:
         """The requests that ``keep`` picks, in the same order and on the same clock."""
         return replace(
             self,

@@ -17,13 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from simulation.arrays import FloatArray
 from simulation.performance.power import share_of_tdp
 from tools.catalogue.power_fit import fit, left_out, predicted, splitwise_model
 from tools.catalogue.power_rows import TASKS, PowerRows, mlenergy, splitwise
-
-FloatArray = npt.NDArray[np.float64]
 
 
 def summary(prefix: str, error: FloatArray) -> dict[str, Any]:

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from simulation.arrays import FloatArray
 from simulation.performance.estimate.calibration import Calibration
 from simulation.performance.estimate.closed_loop import steady_state
 from tools.catalogue.fit_estimate import (
@@ -33,7 +33,6 @@ from tools.catalogue.fit_estimate import (
 )
 from tools.catalogue.served import ENERGY, SILICON, Served, served
 
-FloatArray = npt.NDArray[np.float64]
 BANDS = (0, 8, 32, 128, 512, np.inf)  # of concurrency
 
 

@@ -29,7 +29,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from bench.experiments import svg
 from bench.experiments.sageserve import ARRIVALS, Day
@@ -42,14 +41,13 @@ from planner.studies.progress import silent
 from planner.studies.replay.policies import make_ready
 from planner.studies.replay.pressure import pressure_test
 from planner.studies.replay.replay import Study
+from simulation.arrays import FloatArray, IntArray
 from simulation.engine.run import simulate
 from simulation.fleet import Fleet
 from simulation.metrics import Summary, summarise
 from simulation.policies.wrappers.recording import Recording
 from simulation.results import SimulationResult
 
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 MODEL, GPU, TP = "qwen3-235b-a22b", "H20", 8
 ISL, OSL, TTFT_MS, TBT_MS = 3000, 350, 1000, 40  # service A, section 4.1
 UNIT = 16  # instances that the ratio is found for: nodes in section 4.1

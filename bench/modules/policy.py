@@ -19,18 +19,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from bench.modules.reduction import Assessment, Instance, reduce
 from bench.modules.scale_up import algorithm1
 from bench.modules.speedup import ModuleProblem, runs
+from simulation.arrays import FloatArray, IntArray
 from simulation.errors import SimulationError
 from simulation.fleet import Fleet
 from simulation.performance.profile import Profile, iteration_s
-from simulation.policy import Actions, IntArray, Observation
+from simulation.policy import Actions, Observation
 from simulation.provisioning.module_costs import THROUGHPUT_DISTURBANCE, acting_cost
 
-FloatArray = npt.NDArray[np.float64]
 READINGS = ("source", "split")
 CALM = 2  # instants without pressure until what moved comes home
 MARGIN = 1.25  # of what is needed, that home must hold before they do

@@ -12,13 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
+from simulation.arrays import BoolArray, FloatArray, IntArray
 from simulation.provisioning.module_costs import Cost, acting_cost
 
-BoolArray = npt.NDArray[np.bool_]
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 BATCH_STEP = 5  # section 4.2: "an appropriate step size (e.g., 5)"
 
 

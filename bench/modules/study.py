@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from bench.modules.policy import Layout, ModuleScaling
+from simulation.arrays import FloatArray, Int32Array
 from simulation.engine.run import simulate
 from simulation.errors import SimulationError
 from simulation.fleet import Fleet, Pool, Region, Tier
@@ -30,8 +30,6 @@ from simulation.provisioning.module_costs import INSTANCE_S
 from simulation.results import COMPLETED, OUT_OF_MEMORY, SimulationResult
 from simulation.trace import Trace
 
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int32]
 STEADY_S, FEWEST = 300.0, 1500  # that a rate is kept up, in seconds and in requests
 INTERVAL_S = 5.0  # between decisions
 START_S = sum(INSTANCE_S) / 2  # of a whole instance: the middle of what the source gives
@@ -52,8 +50,8 @@ class Setting:
     hidden_bytes: float  # of one token between layers
     link_bytes_s: float
     link_s: float  # of a message, whatever its size
-    isl: IntArray
-    osl: IntArray
+    isl: Int32Array
+    osl: Int32Array
     tier: Tier
     memory_share: float = 0.9
 

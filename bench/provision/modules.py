@@ -11,11 +11,11 @@ import sys
 from dataclasses import asdict
 
 import numpy as np
-import numpy.typing as npt
 
 from bench.modules.study import Deployment, Outcome, Setting, study, under
 from planner.catalogue import hardware
 from planner.catalogue.efficiency import efficiencies
+from simulation.arrays import FloatArray
 from simulation.fleet import Tier
 from simulation.performance.adjusted import adjusted
 from simulation.performance.memory import kv_bytes_per_token, weight_bytes
@@ -106,7 +106,7 @@ def everything() -> dict[str, object]:
 WAVE_RATE = (RATES[0] + RATES[-1]) / 2
 
 
-def wave_arrivals(seed: int = 0) -> npt.NDArray[np.float64]:
+def wave_arrivals(seed: int = 0) -> FloatArray:
     """Poisson arrivals whose rate rises from the least to the most and falls again."""
     rng = np.random.default_rng(seed)
     count = int(2 * RATES[-1] * WAVE_S)

@@ -7,13 +7,13 @@ from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from bench.accuracy.operators import aic_kernels
 from planner.catalogue import hardware
 from planner.catalogue.efficiency import efficiencies
 from planner.catalogue.power import power_model
+from simulation.arrays import FloatArray
 from simulation.performance.memory import MEMORY_SHARE
 from simulation.performance.operator import measured_s
 from simulation.performance.roofline import estimated_s
@@ -36,9 +36,9 @@ LIMITS = {"azure": {"prefill": 1.0, "decode": 0.05}, "mooncake": {"prefill": 5.0
 class Requests:
     """Arrivals (seconds from the first) and lengths of a trace."""
 
-    arrival_s: npt.NDArray[np.float64]
-    isl: npt.NDArray[np.float64]
-    osl: npt.NDArray[np.float64]
+    arrival_s: FloatArray
+    isl: FloatArray
+    osl: FloatArray
 
     @property
     def rate(self) -> float:

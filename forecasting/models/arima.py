@@ -10,7 +10,8 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 from threadpoolctl import threadpool_limits
 
-from forecasting.demand import DemandSeries, FloatArray
+from forecasting.arrays import FloatArray
+from forecasting.demand import DemandSeries
 from forecasting.errors import SeriesTooShort
 from forecasting.forecast import QUANTILES, Forecast
 from forecasting.models import harmonics

@@ -12,7 +12,7 @@ import numpy as np
 from statsmodels.tsa.arima.model import ARIMA
 from statsmodels.tsa.stattools import kpss
 
-from forecasting.demand import FloatArray
+from forecasting.arrays import FloatArray
 from forecasting.models.state_space import StateSpace
 
 Order = tuple[int, int, int]  # (p, d, q)

@@ -7,9 +7,9 @@ from time import perf_counter
 from typing import Self
 
 import numpy as np
-import numpy.typing as npt
 
-from forecasting.demand import DemandSeries, FloatArray
+from forecasting.arrays import FloatArray, IntArray
+from forecasting.demand import DemandSeries
 from forecasting.errors import ForecastError, SeriesTooShort
 from forecasting.forecast import QUANTILES, Forecast
 from forecasting.models.tail import Tail, check_steps, fitted
@@ -106,7 +106,7 @@ class _Season:
     tail: Tail
     bins_seen: int
     amount: FloatArray  # [season] last observed amount at each phase, NaN where never observed
-    seen_at: npt.NDArray[np.int64]  # [season] index of the bin it was observed in
+    seen_at: IntArray  # [season] index of the bin it was observed in
     errors: FloatArray  # [len(QUANTILES)] of one season ahead
     fit_seconds: float
 

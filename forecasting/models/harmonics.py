@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from forecasting.demand import FloatArray
+from forecasting.arrays import FloatArray
 
 DAY_S, WEEK_S = 86_400.0, 604_800.0
 AR_LAGS = 5  # a long autoregression stands in for the ARMA errors while harmonics are compared

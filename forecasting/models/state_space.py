@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from forecasting.demand import FloatArray
+from forecasting.arrays import FloatArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)

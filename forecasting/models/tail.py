@@ -7,7 +7,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from forecasting.demand import DemandSeries, FloatArray, SeriesKey
+from forecasting.arrays import FloatArray
+from forecasting.demand import DemandSeries, SeriesKey
 from forecasting.errors import ForecastError
 from forecasting.forecast import QUANTILES, Forecast
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-FloatArray = npt.NDArray[np.float64]
+from simulation.arrays import FloatArray
+
 DAY_HARMONICS, YEAR_HARMONICS = 4, 2
 DAYS = 365.25
 

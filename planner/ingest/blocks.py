@@ -6,12 +6,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from planner.errors import IngestError
-
-IntArray = npt.NDArray[np.int64]
-ByteArray = npt.NDArray[np.uint8]
+from simulation.arrays import BoolArray, ByteArray, IntArray
 
 MAX_RECORD_BYTES = 16 << 20
 _NEWLINE = 10
@@ -83,7 +80,7 @@ def record_ends(buffer: ByteArray, *, quoted: bool) -> IntArray:
     return newlines[outside_quotes(buffer, newlines)] if quoted else newlines
 
 
-def outside_quotes(buffer: ByteArray, positions: IntArray) -> npt.NDArray[np.bool_]:
+def outside_quotes(buffer: ByteArray, positions: IntArray) -> BoolArray:
     """Which of ``positions`` have an even number of double quotes before them."""
     quotes = np.flatnonzero(buffer == _QUOTE)
     if not quotes.size:
@@ -136,7 +133,7 @@ class Records:
         """The record, without its line end."""
         return self.data[self.start[index] : self.end[index]].decode("utf-8").rstrip("\r")
 
-    def keep(self, wanted: npt.NDArray[np.bool_]) -> Records:
+    def keep(self, wanted: BoolArray) -> Records:
         return Records(self.data, self.start[wanted], self.end[wanted], self.line[wanted])
 
     def joined(self) -> bytes:
@@ -177,7 +174,7 @@ def field_counts(found: Records, delimiter: str, *, quoted: bool) -> IntArray:
     )
 
 
-def misquoted(found: Records, delimiter: str) -> npt.NDArray[np.bool_]:
+def misquoted(found: Records, delimiter: str) -> BoolArray:
     """Records with a double quote that neither opens, closes nor is doubled within a quoted field
     (RFC 4180), shape ``[records]``."""
     buffer = np.frombuffer(found.data, np.uint8)

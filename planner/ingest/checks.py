@@ -5,17 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from planner.errors import IngestError
 from planner.ingest.clock import BLANK
 from planner.ingest.report import Reject
 from planner.ingest.rows import Fault
-
-BoolArray = npt.NDArray[np.bool_]
-IntArray = npt.NDArray[np.int64]
-FloatArray = npt.NDArray[np.float64]
+from simulation.arrays import BoolArray, FloatArray, IntArray
 
 SAMPLES = 3  # rows shown of each reason
 TEXT = 80

@@ -11,12 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from planner.errors import IngestError
-from planner.ingest.blocks import IntArray
 from planner.ingest.report import RELATIVE, UTC
+from simulation.arrays import BoolArray, FloatArray, IntArray
 
 MISSING = "time missing"
 UNREADABLE = "time not understood"
@@ -74,7 +73,7 @@ class Times:
     """``ns`` has shape ``[rows]`` (0 where refused); ``refused`` maps a reason to its rows."""
 
     ns: IntArray
-    refused: Mapping[str, npt.NDArray[np.bool_]]
+    refused: Mapping[str, BoolArray]
     offsets: frozenset[str]
 
 
@@ -151,9 +150,7 @@ def read(frame: pl.DataFrame, clock: Clock) -> Times:
     return _read_aware(series, clock) if clock.aware else _read_naive(series)
 
 
-def _times(
-    ns: pl.Series, refused: dict[str, npt.NDArray[np.bool_]], offsets: frozenset[str]
-) -> Times:
+def _times(ns: pl.Series, refused: dict[str, BoolArray], offsets: frozenset[str]) -> Times:
     return Times(ns.fill_null(0).to_numpy(), {k: v for k, v in refused.items() if v.any()}, offsets)
 
 
@@ -186,7 +183,7 @@ def _read_numbers(frame: pl.DataFrame, clock: Clock) -> Times:
     return _times(pl.Series(np.where(bad, 0, total)), refused, frozenset())
 
 
-def _scaled(series: pl.Series, number: npt.NDArray[np.float64], factor: int) -> IntArray:
+def _scaled(series: pl.Series, number: FloatArray, factor: int) -> IntArray:
     """``number * factor`` as integers, exact where the column holds whole numbers: epoch times in
     nanoseconds have more digits than a float."""
     exact = series.cast(pl.Int64, strict=False) if _exact(series) else None
@@ -229,7 +226,7 @@ def _read_aware(series: pl.Series, clock: Clock) -> Times:
 
 def _why(
     text: pl.Series, parsed: pl.Series, special: pl.Series, reason: str
-) -> dict[str, npt.NDArray[np.bool_]]:
+) -> dict[str, BoolArray]:
     """The reason of every row whose time was not read."""
     failed = parsed.is_null().to_numpy()
     missing = failed & _blank(text)
@@ -294,14 +291,14 @@ def _stripped(series: pl.Series) -> pl.Series:
     return _text(series).str.strip_chars()
 
 
-def _numbers(series: pl.Series) -> npt.NDArray[np.float64]:
+def _numbers(series: pl.Series) -> FloatArray:
     """Values as floats; NaN where there is no number."""
     if not series.dtype.is_numeric():
         series = _stripped(series)
     return series.cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy(writable=True)
 
 
-def _blank(series: pl.Series) -> npt.NDArray[np.bool_]:
+def _blank(series: pl.Series) -> BoolArray:
     """Rows whose value is absent: null, empty, or a word for it such as NaN."""
     text = _stripped(series)
     return (text.is_null() | text.str.to_lowercase().is_in(BLANK)).to_numpy()

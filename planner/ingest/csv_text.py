@@ -7,14 +7,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from planner.errors import IngestError
 from planner.ingest.blocks import Records, field_counts, misquoted
 from planner.ingest.names import check_names
 from planner.ingest.rows import Batch, Fault
+from simulation.arrays import BoolArray
 
 DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 WRONG_COUNT = "wrong number of fields"
@@ -87,9 +86,7 @@ def batch(found: Records, header: Header, columns: Sequence[str], name: str) -> 
     return Batch(_parse(found, header, columns, name), found.line, found.text, tuple(faults))
 
 
-def _set_apart(
-    found: Records, bad: npt.NDArray[np.bool_], reason: str, faults: list[Fault]
-) -> Records:
+def _set_apart(found: Records, bad: BoolArray, reason: str, faults: list[Fault]) -> Records:
     """The records that are not ``bad``; the others become a fault."""
     if not bad.any():
         return found

@@ -6,14 +6,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from planner.errors import IngestError
-from planner.ingest.blocks import IntArray
 from planner.ingest.rows import Fault
-
-FloatArray = npt.NDArray[np.float64]
+from simulation.arrays import BoolArray, FloatArray, IntArray
 
 AMOUNTS = ("requests", "input_tokens", "output_tokens", "total_tokens")
 MAX_BINS = 50_000_000  # of one file's grids together
@@ -79,7 +76,7 @@ def _share_off(times: Sequence[IntArray], width: int) -> float:
     return off / sum(ns.size for ns in times)
 
 
-def _off_grid(ns: IntArray, width: int) -> npt.NDArray[np.bool_]:
+def _off_grid(ns: IntArray, width: int) -> BoolArray:
     """Rows that do not lie where most do, modulo the width."""
     remainder = ns % width
     values, counts = np.unique(remainder, return_counts=True)

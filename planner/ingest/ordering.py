@@ -8,14 +8,13 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
+
+from simulation.arrays import FloatArray
 
 SAMPLE_ROWS = 4096  # of a part between two remembered arrivals
 RANGE_ROWS = 2_000_000  # sorted in memory at once, about
 _GROUP_ROWS = 65_536  # of a Parquet row group: what a range must read at least
-
-FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

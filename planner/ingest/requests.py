@@ -11,13 +11,13 @@ import polars as pl
 
 from planner.errors import IngestError
 from planner.ingest import clock
-from planner.ingest.blocks import IntArray
 from planner.ingest.checks import Names, Tally, first_reasons, labels, token_counts
 from planner.ingest.columns import RequestLayout
 from planner.ingest.options import LABELS, IngestOptions
 from planner.ingest.ordering import Part, put_in_order
 from planner.ingest.rows import Batch
 from planner.ingest.tables import Table
+from simulation.arrays import IntArray
 
 _DEFAULT_UNITS = {"burstgpt": "s", "mooncake": "ms"}
 _ZERO_OUTPUT = {"burstgpt": "failed request (0 response tokens)"}

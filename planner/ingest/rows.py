@@ -6,15 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
-from planner.ingest.blocks import IntArray
+from simulation.arrays import BoolArray, IntArray
 
 BAD_IDS = "hash_ids not a list of whole numbers"
 
 
-def holes(ids: pl.Series) -> npt.NDArray[np.bool_]:
+def holes(ids: pl.Series) -> BoolArray:
     """Rows whose list of ids has an element that is no id, shape ``[rows]``."""
     empty = ids.list.eval(pl.element().is_null()).list.any()
     return empty.fill_null(False).to_numpy()

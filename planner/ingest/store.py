@@ -22,10 +22,7 @@ from planner.errors import IngestError
 from planner.ingest.grid import AMOUNTS, Grid
 from planner.ingest.options import LABELS
 from planner.ingest.report import IngestReport
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int32]
-CodeArray = npt.NDArray[np.int16]
+from simulation.arrays import CodeArray, FloatArray, Int32Array, IntArray
 
 META = "meta.json"
 DEMAND = "demand.parquet"
@@ -46,16 +43,16 @@ class RequestColumns:
     clock: str  # report.UTC or report.RELATIVE
     provenance: str
     arrival_s: FloatArray | None
-    input_tokens: IntArray | None
-    output_tokens: IntArray | None
+    input_tokens: Int32Array | None
+    output_tokens: Int32Array | None
     model: CodeArray | None
     region: CodeArray | None
     tier: CodeArray | None
     models: tuple[str, ...]
     regions: tuple[str, ...]
     tiers: tuple[str, ...]
-    hash_ids: npt.NDArray[np.int64] | None  # of all requests, one after another
-    hash_offsets: npt.NDArray[np.int64] | None  # [requests + 1]: where each one's ids begin
+    hash_ids: IntArray | None  # of all requests, one after another
+    hash_offsets: IntArray | None  # [requests + 1]: where each one's ids begin
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -177,7 +174,7 @@ def _codes(values: pl.Series, names: tuple[str, ...]) -> tuple[CodeArray, tuple[
     return _frozen(codes.cast(pl.Int16).to_numpy()), names
 
 
-def _offsets(ids: pl.Series) -> npt.NDArray[np.int64]:
+def _offsets(ids: pl.Series) -> IntArray:
     lengths = ids.list.len().fill_null(0).to_numpy().astype(np.int64)
     return _frozen(np.concatenate(([0], np.cumsum(lengths))))
 

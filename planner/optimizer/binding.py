@@ -14,9 +14,10 @@ from planner.optimizer.figures import (
     spent,
 )
 from planner.optimizer.objective import BUDGET, CARBON, CHURN, caps, totals
-from planner.optimizer.problem import Binding, IntArray, PlanningProblem
+from planner.optimizer.problem import Binding, PlanningProblem
 from planner.optimizer.sides import Side, carried_tps, sides
 from planner.optimizer.words import amount, in_region, instances, on_gpu, share, tokens
+from simulation.arrays import IntArray
 
 
 def binding_constraints(problem: PlanningProblem, target: IntArray) -> tuple[Binding, ...]:

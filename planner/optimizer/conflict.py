@@ -22,9 +22,10 @@ from planner.optimizer.figures import (
 )
 from planner.optimizer.irreducible import conflicting_set
 from planner.optimizer.objective import caps
-from planner.optimizer.problem import FloatArray, IntArray, PlanningProblem
+from planner.optimizer.problem import PlanningProblem
 from planner.optimizer.sides import sides
 from planner.optimizer.words import amount, in_region, instances, listed, share, some, tokens
+from simulation.arrays import FloatArray, IntArray
 
 SUBSET_TYPES = 6  # of more GPU types only single ones and all together: subsets double with each
 

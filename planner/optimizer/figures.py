@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from planner.optimizer.objective import Cap, caps, price, start_price
-from planner.optimizer.problem import FloatArray, IntArray, PlanningProblem
+from planner.optimizer.problem import PlanningProblem
 from planner.optimizer.sides import carried_tps
+from simulation.arrays import FloatArray, IntArray
 
 TOLERANCE = 1e-6  # share of a demand that counts as served; solvers work to 1e-6 themselves
 

@@ -13,8 +13,9 @@ from planner.optimizer.figures import (
     local_need_tps,
 )
 from planner.optimizer.objective import price, start_price
-from planner.optimizer.problem import FloatArray, IntArray, PlanningProblem
+from planner.optimizer.problem import PlanningProblem
 from planner.optimizer.sides import carried_tps, sides
+from simulation.arrays import FloatArray, IntArray
 
 Place = tuple[int, int]  # r, g
 

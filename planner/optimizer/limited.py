@@ -28,10 +28,11 @@ from planner.optimizer.figures import (
 from planner.optimizer.greedy import cover
 from planner.optimizer.model import fleet_and_starts
 from planner.optimizer.objective import caps, price, start_price
-from planner.optimizer.problem import FEASIBLE, FloatArray, IntArray, PlanningProblem
+from planner.optimizer.problem import FEASIBLE, PlanningProblem
 from planner.optimizer.program import AT_LEAST, AT_MOST, Program
 from planner.optimizer.solvers import run_highs
 from planner.optimizer.validation import validate
+from simulation.arrays import FloatArray, IntArray
 
 EXACT, NONE, PRIORITY_EXHAUSTIVE, PRIORITY_ROUND_ROBIN, ROUND_ROBIN = POLICIES = (
     "Exact",

@@ -9,8 +9,9 @@ import pulp
 
 from planner.optimizer import constraints
 from planner.optimizer.objective import price, start_price
-from planner.optimizer.problem import FloatArray, PlanningProblem
+from planner.optimizer.problem import PlanningProblem
 from planner.optimizer.program import Program
+from simulation.arrays import FloatArray
 
 # Start costs are at least this share of the hourly price, so that of two plans that cost the same
 # the one that keeps what is running wins. ``true_bound`` takes the hair back out of the bound.

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.optimizer.problem import MEASURES, FloatArray, IntArray, PlanningProblem, Totals
+from planner.optimizer.problem import MEASURES, PlanningProblem, Totals
+from simulation.arrays import FloatArray, IntArray
 
 BUDGET, CARBON, CHURN = "budget", "carbon", "churn"
 

@@ -6,11 +6,8 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
-BoolArray = npt.NDArray[np.bool_]
+from simulation.arrays import BoolArray, FloatArray, IntArray
 
 BOTH, PREFILL, DECODE = 0, 1, 2  # what a column does of a request
 MEASURES = ("usd", "gpu_hours", "kwh", "kg")

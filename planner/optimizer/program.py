@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 import pulp
 
-from planner.optimizer.problem import IntArray, PlanningProblem
+from planner.optimizer.problem import PlanningProblem
 from planner.optimizer.sides import sides
+from simulation.arrays import IntArray
 
 Cell = tuple[int, int, int]  # l, r, g
 Terms = list[tuple[pulp.LpVariable, float]]

@@ -9,14 +9,9 @@ from functools import partial
 import numpy as np
 
 from planner.errors import ScenarioError
-from planner.optimizer.problem import (
-    INFEASIBLE,
-    FloatArray,
-    PlanningProblem,
-    ScalingPlan,
-    WindowPlan,
-)
+from planner.optimizer.problem import INFEASIBLE, PlanningProblem, ScalingPlan, WindowPlan
 from planner.optimizer.window import solve_window
+from simulation.arrays import FloatArray
 
 Rescue = Callable[[PlanningProblem, WindowPlan, int], WindowPlan]
 Solve = Callable[[PlanningProblem, int, Callable[[], None] | None], WindowPlan]

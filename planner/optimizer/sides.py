@@ -11,14 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.optimizer.problem import (
-    DECODE,
-    PREFILL,
-    BoolArray,
-    FloatArray,
-    IntArray,
-    PlanningProblem,
-)
+from planner.optimizer.problem import DECODE, PREFILL, PlanningProblem
+from simulation.arrays import BoolArray, FloatArray, IntArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -14,11 +14,12 @@ import numpy as np
 import pulp
 from scipy import sparse
 
-from planner.optimizer.problem import INFEASIBLE, IntArray
+from planner.optimizer.problem import INFEASIBLE
 from planner.optimizer.program import Program
 from planner.optimizer.solving.arrays import LinearProgram
 from planner.optimizer.solving.cbc import solve_on_cbc
 from planner.optimizer.solving.guarded import Solved, solve_program
+from simulation.arrays import IntArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)

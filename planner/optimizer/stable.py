@@ -10,9 +10,10 @@ import pulp
 from planner.optimizer.figures import fleet_usd, is_feasible, start_usd
 from planner.optimizer.model import start_cost
 from planner.optimizer.objective import price
-from planner.optimizer.problem import FEASIBLE, OPTIMAL, IntArray, PlanningProblem
+from planner.optimizer.problem import FEASIBLE, OPTIMAL, PlanningProblem
 from planner.optimizer.program import AT_MOST, Program
 from planner.optimizer.solvers import SOLVERS, Outcome
+from simulation.arrays import IntArray
 
 
 def fewest_changes(

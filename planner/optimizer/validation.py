@@ -8,6 +8,7 @@ import numpy.typing as npt
 from planner.errors import ScenarioError
 from planner.optimizer.objective import price
 from planner.optimizer.problem import DECODE, MEASURES, PlanningProblem
+from simulation.arrays import BoolArray
 
 AXES = {  # field -> its axes: l models, r regions, g columns, w windows, t rows of capacity
     "current": "lrg",
@@ -144,7 +145,7 @@ def _refuse(
     problem: PlanningProblem,
     field: str,
     values: npt.NDArray[np.generic],
-    wrong: npt.NDArray[np.bool_],
+    wrong: BoolArray,
     remedy: str,
 ) -> None:
     if not wrong.any():

@@ -15,17 +15,12 @@ from planner.optimizer.greedy import greedy_target
 from planner.optimizer.highs import now_and_then
 from planner.optimizer.model import build, true_bound
 from planner.optimizer.objective import price, start_price, totals
-from planner.optimizer.problem import (
-    INFEASIBLE,
-    TIMEOUT,
-    IntArray,
-    PlanningProblem,
-    WindowPlan,
-)
+from planner.optimizer.problem import INFEASIBLE, TIMEOUT, PlanningProblem, WindowPlan
 from planner.optimizer.sides import sides
 from planner.optimizer.solvers import SOLVERS, Outcome
 from planner.optimizer.stable import fewest_changes
 from planner.optimizer.validation import validate
+from simulation.arrays import IntArray
 
 AUTO, WHOLE, DECOMPOSED = METHODS = ("auto", "whole", "decomposed")
 # Models x regions x columns. Three seeded windows of a size to 1e-4, as one and decomposed:

@@ -16,9 +16,10 @@ from planner.optimizer.figures import by_row
 from planner.optimizer.highs import configured, load, run
 from planner.optimizer.model import build
 from planner.optimizer.objective import price
-from planner.optimizer.problem import FEASIBLE, OPTIMAL, IntArray, PlanningProblem, WindowPlan
+from planner.optimizer.problem import FEASIBLE, OPTIMAL, PlanningProblem, WindowPlan
 from planner.optimizer.solvers import as_arrays
 from planner.optimizer.window import solve_window
+from simulation.arrays import IntArray
 
 CAPACITY = "capacity"
 RELAX_S = 10.0  # at most, for a linear relaxation

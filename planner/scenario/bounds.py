@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from planner.errors import ScenarioError
 from planner.scenario.columns import ROLES, SHOWN, Column
 from planner.scenario.schema import Profile, Replicas, Scenario
+from simulation.arrays import FloatArray, IntArray
 from simulation.performance.profile import Profile as Speed
 
-IntArray = npt.NDArray[np.int64]
-FloatArray = npt.NDArray[np.float64]
 At = tuple[int, int]  # model, column
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from planner.scenario.bounds import bounds
 from planner.scenario.columns import (
@@ -28,13 +27,12 @@ from planner.scenario.power import host_of, power_at_load, power_facts
 from planner.scenario.schema import Fault, Profile, Scenario, Serving, Spot, Starts
 from planner.scenario.specs import gpu_of, model_of
 from planner.scenario.speeds import speed_of
+from simulation.arrays import BoolArray, FloatArray, IntArray
 from simulation.fleet import Fleet, KvLink, Pool, Region, Routing, Tier
 from simulation.performance.profile import Profile as Speed
 from simulation.performance.specs import GpuSpec, ModelSpec, Provenance
 from simulation.starting import Registration, StartUp
 
-IntArray = npt.NDArray[np.int64]
-FloatArray = npt.NDArray[np.float64]
 AFTER_PREFILL = {"fcfs": "fcfs", "edf": "fcfs", "pf": "pf", "dpa": "pf"}  # schedulers of decodes
 NO_SPOT = Spot(capacity=0)
 FAR_S = 0.030  # between regions that state no latency: continental, SageServe section 7.1 has < 0.5
@@ -115,7 +113,7 @@ class Hardware:
         return spot_name(name) if self.columns[g].spot else name
 
     @property
-    def spot(self) -> npt.NDArray[np.bool_]:
+    def spot(self) -> BoolArray:
         """Columns that may be taken back at short notice, ``[g]``."""
         return np.array([column.spot for column in self.columns], np.bool_)
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
+
+from simulation.arrays import FloatArray
 
 
 def times(start_s: float, step_s: float, count: int) -> pl.Series:
@@ -12,7 +13,7 @@ def times(start_s: float, step_s: float, count: int) -> pl.Series:
     return moments(start_s, step_s * np.arange(count, dtype=np.float64))
 
 
-def moments(start_s: float, after_s: npt.NDArray[np.float64]) -> pl.Series:
+def moments(start_s: float, after_s: FloatArray) -> pl.Series:
     """``after_s`` seconds after ``start_s``, to the microsecond: apart, since epoch seconds with a
     fraction would round it."""
     epoch_us = np.round(start_s * 1e6).astype(np.int64) + np.round(after_s * 1e6).astype(np.int64)

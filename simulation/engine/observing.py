@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from simulation.arrays import FloatArray
 from simulation.engine import entry, signals
 from simulation.engine.state import Array, State
-from simulation.policy import FloatArray, Observation, ScalingPolicy, Signals
+from simulation.policy import Observation, ScalingPolicy, Signals
 
 
 class Observer:

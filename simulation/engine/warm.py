@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from simulation.arrays import IntArray
 from simulation.engine.run import simulate
 from simulation.faults import Crash
 from simulation.fleet import Fleet, Pool, Region, Tier
 from simulation.performance.linear import LinearProfile
 from simulation.performance.specs import GpuSpec, Provenance
-from simulation.policy import Actions, IntArray, Observation
+from simulation.policy import Actions, Observation
 from simulation.trace import Trace
 
 

@@ -8,14 +8,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
+from simulation.arrays import BoolArray, FloatArray
 from simulation.performance.curves import ANY, Curve, Part, grid
 from simulation.performance.graph import OperatorGraph
 from simulation.performance.profile import Check
 from simulation.performance.specs import Provenance
 from simulation.performance.work import Iteration, Operator, iteration
 
-FloatArray = npt.NDArray[np.float64]
-BoolArray = npt.NDArray[np.bool_]
 Known = Callable[[Operator, Iteration], BoolArray]  # whether each call was measured
 Timing = Callable[[Operator, Iteration], FloatArray]  # seconds of one call for each iteration
 

@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from simulation.arrays import FloatArray
 from simulation.errors import SimulationError
 from simulation.performance.profile import Check
 from simulation.performance.specs import GpuSpec
@@ -32,7 +32,6 @@ from simulation.performance.work import (
     Work,
 )
 
-FloatArray = npt.NDArray[np.float64]
 KINDS = (
     "gemm",
     "attention_prefill",

@@ -15,8 +15,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
+from simulation.arrays import FloatArray
 from simulation.errors import SimulationError
 from simulation.performance.graph_attention import AttentionParts
 from simulation.performance.graph_parts import split
@@ -28,8 +28,6 @@ from simulation.performance.work import (
     Iteration,
     Operator,
 )
-
-FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)

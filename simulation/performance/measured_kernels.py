@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
+from simulation.arrays import BoolArray, FloatArray
 from simulation.performance.collectives import CollectiveTable, Line, line, monotone
 from simulation.performance.work import (
     Attention,
@@ -24,8 +25,6 @@ from simulation.performance.work import (
     Operator,
 )
 
-FloatArray = npt.NDArray[np.float64]
-BoolArray = npt.NDArray[np.bool_]
 # A product that much wider than any measured (an output head of 128,000 words) still counts as
 # measured: it is as many measured ones side by side.
 WIDER = 4

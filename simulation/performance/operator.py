@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 
+from simulation.arrays import BoolArray, FloatArray
 from simulation.performance.compiled_graph import GraphProfile, compile_graph
 from simulation.performance.efficiency import Efficiencies
 from simulation.performance.graph import OperatorGraph, operator_graph
@@ -23,8 +23,6 @@ from simulation.performance.roofline import estimated_s, spread_of
 from simulation.performance.specs import Arrangement, GpuSpec, ModelShape, Provenance
 from simulation.performance.work import Iteration, Operator, iteration
 
-FloatArray = npt.NDArray[np.float64]
-BoolArray = npt.NDArray[np.bool_]
 # Standard deviation of ln(sum of kernels / TPOT of served deployments), from the median error of
 # 0.083 over 527 of them on H100 (bench/accuracy/operators.py), divided by 0.6745.
 KERNEL_SPREAD = 0.12

@@ -29,13 +29,13 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from simulation.arrays import FloatArray
 from simulation.errors import SimulationError
 from simulation.performance.graph import OperatorGraph
 from simulation.performance.profile import Check
 from simulation.performance.specs import GpuSpec, Provenance
 from simulation.performance.work import Experts, iteration
 
-FloatArray = npt.NDArray[np.float64]
 SHARPNESS = 8.0  # of the smooth minimum: within 9% of the cap where both sides are equal
 # Kernel time over what the peaks allow, beyond which time counts as a gap; of a dozen tried, those
 # with the least error on model families left out.

@@ -18,12 +18,10 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from simulation.arrays import BoolArray, FloatArray
 from simulation.errors import SimulationError
 from simulation.performance.curves import Curve, evaluate, inside
 from simulation.performance.specs import Provenance
-
-FloatArray = npt.NDArray[np.float64]
-BoolArray = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-import numpy as np
-import numpy.typing as npt
-
+from simulation.arrays import FloatArray
 from simulation.performance.compiled_graph import GraphProfile, Timing, compile_graph
 from simulation.performance.curves import Curve
 from simulation.performance.efficiency import (
@@ -25,8 +23,6 @@ from simulation.performance.efficiency import (
 from simulation.performance.graph import OperatorGraph, operator_graph
 from simulation.performance.specs import Arrangement, GpuSpec, ModelShape, Provenance
 from simulation.performance.work import Iteration, Operator, iteration
-
-FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

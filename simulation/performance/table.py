@@ -23,14 +23,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from simulation.arrays import FloatArray
 from simulation.errors import SimulationError
 from simulation.performance.curves import ANY, Curve, Part, grid
 from simulation.performance.fitting.monotone import between, finer, isotonic, rising
 from simulation.performance.fitting.rows import BenchmarkRows
 from simulation.performance.profile import Check
 from simulation.performance.specs import Provenance
-
-FloatArray = npt.NDArray[np.float64]
 
 STEPS = 3  # knots added between two measured ones, for the cubics to show in a bilinear table
 NEAR = 2.0  # ratio of keys per token, or of context, within which a row speaks for its neighbours

@@ -15,9 +15,9 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from simulation.arrays import FloatArray
 from simulation.performance.specs import BYTES
 
-FloatArray = npt.NDArray[np.float64]
 Axis = Literal["tokens", "decodes", "prefill", "logits", "encoder"]
 ACTIVATION = 2.0  # bytes of an activation: 16 bits between operators, whatever the weights
 

@@ -13,12 +13,13 @@ from math import ceil
 
 import numpy as np
 
+from simulation.arrays import IntArray
 from simulation.fleet import Fleet
 from simulation.performance.profile import iteration_s
 from simulation.policies.parts.endpoints import Endpoints, cheapest_first, initial_counts
 from simulation.policies.parts.silos import BATCH, INTERACTIVE, kind_of
 from simulation.policies.parts.stability import ROUNDING
-from simulation.policy import Actions, IntArray, Observation
+from simulation.policy import Actions, Observation
 
 DAY_S = 86_400.0
 FULL = 0.9  # of the largest batch: its mean above that counts as full

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from simulation.arrays import BoolArray, FloatArray, IntArray
 from simulation.errors import SimulationError
 from simulation.fleet import Fleet
 from simulation.policies.parts.endpoints import Endpoints
-from simulation.policy import BoolArray, FloatArray, IntArray, Observation, check_columns
+from simulation.policy import Observation, check_columns
 
 ROUNDING_S = 1e-6
 

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from simulation.arrays import FloatArray, IntArray
 from simulation.errors import SimulationError
 from simulation.fleet import Fleet
 from simulation.policies.parts.coordinated import DECODE, PREFILL, Coordinated
 from simulation.policies.parts.endpoints import Service
 from simulation.policies.parts.ratio import Ratio
 from simulation.policies.parts.stability import IN, OUT, STAY, Stability, stepped
-from simulation.policy import FloatArray, IntArray, Observation
+from simulation.policy import Observation
 
 TTFT, TBT = "ttft", "tbt"
 

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from simulation.arrays import IntArray
 from simulation.errors import SimulationError
 from simulation.fleet import Fleet
-from simulation.policy import IntArray, Observation
+from simulation.policy import Observation
 
 
 class Flat:

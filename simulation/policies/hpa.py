@@ -13,11 +13,12 @@ from math import ceil
 
 import numpy as np
 
+from simulation.arrays import FloatArray, IntArray
 from simulation.errors import SimulationError
 from simulation.fleet import Fleet
 from simulation.policies.parts.endpoints import initial_counts
 from simulation.policies.parts.stability import ROUNDING
-from simulation.policy import FloatArray, IntArray, Observation
+from simulation.policy import Observation
 
 METRICS = ("memory", "gpu")  # KV memory in use; share of time an iteration runs
 

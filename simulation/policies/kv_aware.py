@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from simulation.arrays import IntArray
 from simulation.fleet import Fleet
 from simulation.policies.parts.coordinated import DECODE, Coordinated, pool_mean
 from simulation.policies.parts.endpoints import Service
@@ -17,7 +18,7 @@ from simulation.policies.parts.stability import (
     direction_of,
     stepped,
 )
-from simulation.policy import Actions, IntArray, Observation
+from simulation.policy import Actions, Observation
 
 
 class KvAware(Coordinated):

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from simulation.arrays import FloatArray, IntArray
 from simulation.errors import SimulationError
 from simulation.fleet import Fleet
-from simulation.policy import FloatArray, IntArray, Observation, check_columns
+from simulation.policy import Observation, check_columns
 
 DAY_S = 86_400.0
 

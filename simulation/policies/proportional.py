@@ -6,13 +6,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from simulation.arrays import FloatArray, IntArray
 from simulation.errors import SimulationError
 from simulation.fleet import Fleet
 from simulation.policies.parts.coordinated import DECODE, PREFILL, Coordinated, pool_mean
 from simulation.policies.parts.endpoints import Service
 from simulation.policies.parts.ratio import Ratio
 from simulation.policies.parts.stability import OUT, STAY, Stability, damped, direction_of
-from simulation.policy import FloatArray, IntArray, Observation, Signals
+from simulation.policy import Observation, Signals
 
 # Signal: which role it is read from and drives, and whether it adds up over instances (tokens/s)
 # or is a share of each one's time.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from simulation.arrays import IntArray
 from simulation.fleet import Fleet
 from simulation.policies.parts.endpoints import Endpoints, initial_counts
-from simulation.policy import IntArray, Observation
+from simulation.policy import Observation
 
 
 class UnifiedReactive:

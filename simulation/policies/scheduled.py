@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from simulation.arrays import FloatArray, IntArray
 from simulation.errors import SimulationError
 from simulation.fleet import Fleet
-from simulation.policy import Actions, FloatArray, IntArray, Observation, check_columns
+from simulation.policy import Actions, Observation, check_columns
 
 
 class Scheduled:

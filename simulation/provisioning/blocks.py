@@ -11,13 +11,12 @@ from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 
+from simulation.arrays import FloatArray, IntArray
 from simulation.provisioning.interference import Demand
 from simulation.provisioning.problem import OperatorProblem
 from simulation.provisioning.workload import PhaseProblem, pass_s
 
-FloatArray = npt.NDArray[np.float64]
 BLOCKS = 8  # runs of layers that an instance is cut into
 
 
@@ -88,7 +87,7 @@ def _named(first: int, end: int) -> str:
     return f"layer {end}" if end == first + 1 else f"layers {first + 1} to {end}"
 
 
-def _path(problem: OperatorProblem, group: npt.NDArray[np.int64]) -> FloatArray:
+def _path(problem: OperatorProblem, group: IntArray) -> FloatArray:
     """Critical path of the operators of ``group``, precedence through the others kept."""
     only = np.zeros_like(problem.latency_s)
     only[group] = problem.latency_s[group]

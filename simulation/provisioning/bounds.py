@@ -12,12 +12,11 @@ devices: the Lagrangian relaxation of the limit. The best of many w and y is tak
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from simulation.arrays import FloatArray
 from simulation.provisioning.interference import Demand
 from simulation.provisioning.problem import OperatorPlan, OperatorProblem, critical_path
 
-FloatArray = npt.NDArray[np.float64]
 WEIGHTS = (
     (1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0), (0.5, 0.5, 0.0), (0.5, 0.0, 0.5),
     (0.75, 0.25, 0.0), (0.25, 0.75, 0.0), (0.75, 0.0, 0.25), (0.25, 0.0, 0.75),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from simulation.arrays import FloatArray
 from simulation.errors import SimulationError
 from simulation.provisioning.kernels import enumerate_plans
 from simulation.provisioning.problem import (
-    FloatArray,
     OperatorPlan,
     OperatorProblem,
     evaluate,

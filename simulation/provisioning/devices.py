@@ -9,15 +9,13 @@ from __future__ import annotations
 from itertools import product
 
 import numpy as np
-import numpy.typing as npt
 
+from simulation.arrays import FloatArray, IntArray
 from simulation.errors import SimulationError
 from simulation.provisioning.interference import Demand
 from simulation.provisioning.placement import Placement, exact_placement
 from simulation.provisioning.problem import OperatorPlan, OperatorProblem, evaluate, sojourns
 
-IntArray = npt.NDArray[np.int64]
-FloatArray = npt.NDArray[np.float64]
 MOST = 2_000_000
 
 

@@ -5,17 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
+from simulation.arrays import FloatArray, IntArray
 from simulation.performance.efficiency import bandwidth_of, peak_flops
 from simulation.performance.power import Load, PowerModel
 from simulation.performance.power import watts as power_by_load
 from simulation.performance.specs import GpuSpec
 from simulation.performance.work import Experts, Iteration, Operator
 from simulation.provisioning.problem import OperatorPlan, OperatorProblem
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)

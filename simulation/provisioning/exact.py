@@ -15,15 +15,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from simulation.arrays import FloatArray, IntArray
 from simulation.provisioning.frontier import Frontier, frontiers
 from simulation.provisioning.kernels import join
 from simulation.provisioning.problem import OperatorPlan, OperatorProblem, evaluate
 from simulation.provisioning.program import solve_program
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -10,8 +10,8 @@ operators other than the bottleneck when it scales down, and exchanges slots bet
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from simulation.arrays import FloatArray, IntArray
 from simulation.provisioning.frontier import Frontier, frontiers
 from simulation.provisioning.kernels import improve
 from simulation.provisioning.problem import (
@@ -23,9 +23,6 @@ from simulation.provisioning.problem import (
     predecessors,
     sojourns,
 )
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 
 def algorithm1(

@@ -27,11 +27,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from simulation.arrays import FloatArray, IntArray
 from simulation.errors import SimulationError
 from simulation.performance.efficiency import KINDS
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 BANDWIDTH_SATURATES_AT = 0.4
 """Share of the SMs that can draw the full memory bandwidth. Assumed: a copy kernel on 108 SMs of an

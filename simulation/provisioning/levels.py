@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
+from simulation.arrays import FloatArray, IntArray
 from simulation.errors import SimulationError
 from simulation.provisioning.blocks import in_blocks, uniform
 from simulation.provisioning.bounds import at_least, fewest_conceivable, filled, plan_fills
@@ -28,8 +28,6 @@ from simulation.provisioning.problem import OperatorPlan, sojourns
 from simulation.provisioning.replicas import ReplicaPlan, watts_of, whole_replicas
 from simulation.provisioning.workload import PhaseProblem
 
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 LEVELS = ("operator", "module", "model")
 METHODS = ("greedy", "exact", "brute")
 FALLEN_BACK = {

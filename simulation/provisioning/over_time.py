@@ -17,8 +17,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import numpy.typing as npt
 
+from simulation.arrays import BoolArray, FloatArray, IntArray
 from simulation.errors import SimulationError
 from simulation.provisioning.energy import fleet_watts
 from simulation.provisioning.levels import Level, model_level, module_level, operator_level
@@ -28,9 +28,6 @@ from simulation.provisioning.replicas import latency_of, watts_of
 from simulation.provisioning.windows import STEP, Windows, keys_of, seen_before
 from simulation.provisioning.workload import PhaseProblem, Service, at_rate
 
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
-BoolArray = npt.NDArray[np.bool_]
 OPERATOR_ACTS_S = 0.5
 """Seconds until an operator replica serves: "sub-second" (introduction of the source)."""
 MODULE_ACTS_S = acting_cost("replicate", 40, 605 * 2.0**20).seconds

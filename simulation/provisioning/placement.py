@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from simulation.arrays import FloatArray, IntArray
 from simulation.errors import SimulationError
 from simulation.provisioning.interference import Demand, beside
 from simulation.provisioning.kernels import (
@@ -24,8 +24,6 @@ from simulation.provisioning.kernels import (
 )
 from simulation.provisioning.problem import OperatorPlan, OperatorProblem, order, predecessors
 
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 BUDGET = 20_000_000  # nodes that the exact placement may look at
 
 

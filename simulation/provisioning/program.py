@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import coo_array
 
+from simulation.arrays import FloatArray
 from simulation.errors import SimulationError
 from simulation.provisioning.frontier import Frontier
 from simulation.provisioning.problem import OperatorPlan, OperatorProblem, evaluate
-
-FloatArray = npt.NDArray[np.float64]
 
 
 def solve_program(problem: OperatorProblem, options: tuple[Frontier, ...]) -> OperatorPlan | None:

@@ -9,14 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from simulation.arrays import FloatArray
 from simulation.provisioning.energy import fleet_watts
 from simulation.provisioning.kernels import fill_sojourns
 from simulation.provisioning.workload import PhaseProblem
 from simulation.sizing.queueing import mmc_mean_wait
-
-FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)

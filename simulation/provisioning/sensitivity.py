@@ -8,12 +8,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from simulation.arrays import FloatArray, IntArray
 from simulation.performance.efficiency import KINDS
 from simulation.provisioning.interference import latency_at_share, measured_at_share
 from simulation.provisioning.workload import PhaseProblem, Service
 
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 SHARES = np.linspace(0.1, 1.0, 10)
 
 

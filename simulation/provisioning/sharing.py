@@ -18,13 +18,11 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
-import numpy.typing as npt
 
 from simulation.provisioning.levels import Level, model_level, operator_level
 from simulation.provisioning.placement import Placement, together
 from simulation.provisioning.workload import PhaseProblem, Service
 
-FloatArray = npt.NDArray[np.float64]
 FRACTIONS = (1.0, 0.8, 0.6)  # of its limit that a service is planned at
 MOST = 81  # combinations of fractions that are placed
 

@@ -5,16 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
+from simulation.arrays import FloatArray
 from simulation.performance.efficiency import Efficiencies
 from simulation.performance.measured_kernels import Kernels
 from simulation.performance.operator import measured_s
 from simulation.performance.roofline import estimated_s
 from simulation.performance.specs import GpuSpec
 from simulation.performance.work import Iteration, Operator
-
-FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

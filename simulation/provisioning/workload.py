@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from simulation.arrays import FloatArray, IntArray
 from simulation.errors import SimulationError
 from simulation.performance.efficiency import KINDS, bandwidth_of, kind_of, peak_flops
 from simulation.performance.graph import OperatorGraph, operator_graph
@@ -25,8 +25,6 @@ from simulation.provisioning.interference import Demand, InterferenceTable
 from simulation.provisioning.problem import OperatorProblem
 from simulation.provisioning.timing import OperatorTiming
 
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 Timing = Callable[[Operator, Iteration], FloatArray]
 Phase = Literal["prefill", "decode", "chunked"]  # chunked: iterations that do both
 

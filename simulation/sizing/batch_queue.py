@@ -30,9 +30,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import gammaincinv
 
+from simulation.arrays import FloatArray
 from simulation.errors import SimulationError
 from simulation.fleet import ROLES, KvLink, Tier
 from simulation.performance.profile import Profile, iteration_s
@@ -41,7 +41,6 @@ from simulation.sizing.prompt_queue import NEVER, QUARTERS, prompt_queue, prompt
 from simulation.sizing.spread import Spread, added, mixture, spread, thinned, unit_exponential
 from simulation.sizing.workload import Workload
 
-FloatArray = npt.NDArray[np.float64]
 KNOTS = 20  # numbers of sequences at which speeds are looked up
 NUMBERS = 14  # of sequences, and lengths of answers, that stand for all in the law of gaps
 SHARES = np.array([0.05, 0.2, 0.4, 0.6, 0.8, 0.92, 0.97, 0.99, 0.997])  # shares, of a gamma law

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from simulation.arrays import FloatArray
 from simulation.errors import SimulationError
 
-FloatArray = npt.NDArray[np.float64]
 LEAST = 0.02  # of a variance, so that clockwork does not divide by 0
 LARGEST = 650.0  # of a logarithm that still has an exponential
 

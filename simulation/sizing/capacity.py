@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from simulation.arrays import FloatArray
 from simulation.errors import SimulationError
 from simulation.fleet import KvLink, Tier
 from simulation.metrics import meets_slo
@@ -139,7 +140,7 @@ def _answer(trial: Trial, rate: float, run: SimulationResult, bound_by: str) -> 
     )
 
 
-def _quantile(values: npt.NDArray[np.float64], share: float) -> float:
+def _quantile(values: FloatArray, share: float) -> float:
     known = values[np.isfinite(values)]
     return float(np.quantile(known, share)) if len(known) else float("nan")
 

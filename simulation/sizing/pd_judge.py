@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
+from simulation.arrays import FloatArray
 from simulation.fleet import KvLink
 from simulation.metrics import meets_slo
 from simulation.results import SimulationResult
@@ -130,6 +130,6 @@ def _holds(trial: Trial, rate: float, draw: int, pools: Pools) -> bool:
     return bool(meets_slo(run).mean() >= trial.tier.attainment)
 
 
-def _quantile(values: npt.NDArray[np.float64], share: float) -> float:
+def _quantile(values: FloatArray, share: float) -> float:
     known = values[np.isfinite(values)]
     return float(np.quantile(known, share)) if len(known) else float("nan")

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from simulation.arrays import FloatArray
 from simulation.performance.profile import Profile, iteration_s
 from simulation.sizing.birth_death import Occupancy, occupancy
 from simulation.sizing.spread import Spread, added, spread, unit_exponential
 from simulation.sizing.workload import Workload
 
-FloatArray = npt.NDArray[np.float64]
 CROWD = 64  # prompts together that are looked at one by one
 NEVER = 1e-9  # a share of requests
 QUARTERS = (np.arange(4) + 0.5) / 4

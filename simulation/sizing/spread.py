@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-FloatArray = npt.NDArray[np.float64]
+from simulation.arrays import FloatArray
+
 TAIL = 28  # slices of an exponential wait
 ADDED = 96  # points of each of two times that are added
 DECADES = 3.5  # that they reach: the last begins at its 1 - 10**-3.5 quantile

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from simulation.arrays import FloatArray, Int32Array
 from simulation.engine.run import simulate
 from simulation.errors import SimulationError
 from simulation.fleet import Fleet, KvLink, Pool, Region, Tier
@@ -20,7 +21,6 @@ from simulation.results import COMPLETED, SimulationResult
 from simulation.sizing.workload import unit_arrivals
 from simulation.trace import Trace
 
-IntArray = npt.NDArray[np.int32]
 Pools = tuple[Pool, ...]
 
 SECOND = 4  # the stream of the second draw; 1 to 3 are the traffic's
@@ -77,11 +77,11 @@ class Trial:
         self.tier = replace(tier, deferrable=False)
 
     @property
-    def isl(self) -> IntArray:
+    def isl(self) -> Int32Array:
         return self.draws[0].isl
 
     @property
-    def osl(self) -> IntArray:
+    def osl(self) -> Int32Array:
         return self.draws[0].osl
 
     def at(self, rate: float, pools: Pools | None = None, *, draw: int = 0) -> SimulationResult:
@@ -112,9 +112,7 @@ class Trial:
             return float((b - a) / (last[b] - last[a]))
         return float(len(last) / last[-1])
 
-    def _run(
-        self, given: _Draw, arrival: npt.NDArray[np.float64], pools: Sequence[Pool]
-    ) -> SimulationResult:
+    def _run(self, given: _Draw, arrival: FloatArray, pools: Sequence[Pool]) -> SimulationResult:
         codes = np.zeros(len(arrival), np.int16)
         trace = Trace(
             arrival_s=arrival,
@@ -144,7 +142,7 @@ class _Draw:
     """Requests at one a second."""
 
     def __init__(
-        self, isl: IntArray, osl: IntArray, n: int, burstiness: float, rng: np.random.Generator
+        self, isl: Int32Array, osl: Int32Array, n: int, burstiness: float, rng: np.random.Generator
     ) -> None:
         rows = rng.integers(len(isl), size=n)
         self.isl, self.osl = isl[rows], osl[rows]

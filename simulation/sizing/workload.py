@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
+from simulation.arrays import FloatArray, Int32Array
 from simulation.errors import SimulationError
 
-FloatArray = npt.NDArray[np.float64]
 POINTS = 48  # lengths that stand for the whole sample in the closed forms
 
 
@@ -21,8 +20,8 @@ class Workload:
     Poisson, 0 for a clock, above 1 for bursts. Raises SimulationError on an empty sample.
     """
 
-    isl: npt.NDArray[np.int32]
-    osl: npt.NDArray[np.int32]
+    isl: Int32Array
+    osl: Int32Array
     rate: float = 0.0
     burstiness: float = 1.0
     facts: LengthFacts = field(init=False, repr=False)
@@ -62,7 +61,7 @@ class LengthFacts:
     osl_overlap: float  # integral of (1 - F)^2 over the mean (birth_death.occupancy)
 
 
-def _facts(isl: npt.NDArray[np.int32], osl: npt.NDArray[np.int32]) -> LengthFacts:
+def _facts(isl: Int32Array, osl: Int32Array) -> LengthFacts:
     x, y = isl.astype(np.float64), osl.astype(np.float64)
     gaps = y - 1.0
     context = (gaps * (x + y / 2.0)).sum() / gaps.sum() if gaps.any() else x.mean() + 1.0
@@ -98,7 +97,7 @@ def unit_arrivals(n: int, burstiness: float, rng: np.random.Generator) -> FloatA
     return np.cumsum(gaps)
 
 
-def _points(values: npt.NDArray[np.int32]) -> FloatArray:
+def _points(values: Int32Array) -> FloatArray:
     ordered = np.sort(values).astype(np.float64)
     parts = np.array_split(ordered, min(POINTS, len(ordered)))
     return np.array([part.mean() for part in parts])

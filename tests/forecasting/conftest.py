@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from forecasting.demand import REQUESTS, DemandSeries, FloatArray, SeriesKey
+from forecasting.arrays import FloatArray
+from forecasting.demand import REQUESTS, DemandSeries, SeriesKey
 
 Build = Callable[..., DemandSeries]
 

@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import least_squares
 
+from simulation.arrays import FloatArray
 from simulation.performance.estimate.calibration import ENGINES, Calibration
 from simulation.performance.estimate.closed_loop import steady_state
 from tools.catalogue.served import Served, served
@@ -33,7 +34,6 @@ ROOT = Path(__file__).parents[2]
 DATA = ROOT / "../shared/data"
 TARGET = ROOT / "planner/catalogue/estimate.yaml"
 
-FloatArray = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]
 
 WIDTH = 0.2  # of the loss: below it errors count by their square, above by their size

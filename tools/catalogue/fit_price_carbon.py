@@ -17,16 +17,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 from ruamel.yaml import YAML
 
 from planner.catalogue.cycle import design
+from simulation.arrays import FloatArray
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "../shared/data"
 FOLDER = ROOT / "planner/catalogue"
-FloatArray = npt.NDArray[np.float64]
 
 # GPU type of the data set and its memory (GB) there, to ours. Other memory is a mean over sizes or
 # a slice of a GPU, and left out. H100 without a form is taken as SXM.

@@ -5,14 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 from scipy.optimize import least_squares
 
+from simulation.arrays import BoolArray, FloatArray, TextArray
 from simulation.performance.power import Load, PowerModel, share_of_tdp
 from tools.catalogue.power_rows import TASKS, TEXT_TOKENS, PowerRows
-
-FloatArray = npt.NDArray[np.float64]
-BoolArray = npt.NDArray[np.bool_]
 
 OWN = ("floor", "memory", "cache", "compute")  # of a GPU type; the others are shared
 SHARED = (
@@ -132,7 +129,7 @@ def splitwise_model(
 
 
 def left_out(
-    rows: PowerRows, groups: npt.NDArray[np.str_], planned: bool = False
+    rows: PowerRows, groups: TextArray, planned: bool = False
 ) -> tuple[FloatArray, FloatArray]:
     """Predictions of every group's rows by a fit on all others; also by roofline times."""
     begin = fit(rows, np.ones(len(groups), bool)).values

@@ -16,13 +16,13 @@ import polars as pl
 
 from planner import catalogue
 from planner.catalogue.efficiency import efficiencies
+from simulation.arrays import FloatArray
 from simulation.performance.graph import OperatorGraph, operator_graph
 from simulation.performance.power import Load, load
 from simulation.performance.roofline import estimated_s
 from simulation.performance.specs import Arrangement, GpuSpec
 from simulation.performance.work import iteration
 
-FloatArray = npt.NDArray[np.float64]
 Names = npt.NDArray[np.str_]
 
 MLENERGY = "power/mlenergy_llm_inference.csv"

@@ -20,13 +20,12 @@ import polars as pl
 from planner.catalogue.efficiency import efficiencies
 from planner.errors import EXPECTED
 from planner.estimates.estimating import deployment
+from simulation.arrays import BoolArray, FloatArray
 from simulation.performance.efficiency import Efficiencies
 from simulation.performance.estimate.closed_loop import Loop
 from simulation.performance.estimate.estimate import demands_of, loop_of, place
 from simulation.performance.work import iteration
 
-FloatArray = npt.NDArray[np.float64]
-BoolArray = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.int64]
 
 SILICON = "profiles/silicon_measured.csv.gz"

@@ -12,15 +12,13 @@ import io
 import re
 
 import numpy as np
-import numpy.typing as npt
 
 from planner.errors import IngestError
 from planner.ingest.benchmarks import requests
 from planner.ingest.benchmarks.requests import arrival_column
 from planner.ingest.names import check_names, compact
+from simulation.arrays import FloatArray
 from simulation.performance.fitting.rows import BenchmarkRows, benchmark_rows
-
-FloatArray = npt.NDArray[np.float64]
 
 COLUMNS: dict[str, tuple[str, ...]] = {  # field to the names it is known by; the first documented
     "model": ("model", "modelname", "modelid"),

@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from planner.ingest.names import compact
+from simulation.arrays import FloatArray
 from simulation.performance.fitting.rows import BenchmarkRows, benchmark_rows
-
-FloatArray = npt.NDArray[np.float64]
 
 ARRIVAL = ("arrivals", "arrivalms", "arrivaltime", "arrivaltimes", "arrivaltimems")
 

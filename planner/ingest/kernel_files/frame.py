@@ -7,12 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from planner.errors import IngestError
-
-FloatArray = npt.NDArray[np.float64]
+from simulation.arrays import BoolArray, FloatArray, IntArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,14 +20,14 @@ class Frame:
     name: str
     unit: str  # what a row is called: line or row
     data: pl.DataFrame = field(repr=False)
-    lines: npt.NDArray[np.int64] = field(repr=False)
+    lines: IntArray = field(repr=False)
     set_aside: Counter[str] = field(default_factory=Counter)
 
     @property
     def source(self) -> str:
         return self.name
 
-    def only(self, mask: pl.Expr | npt.NDArray[np.bool_]) -> Frame:
+    def only(self, mask: pl.Expr | BoolArray) -> Frame:
         """Some of its rows."""
         if not isinstance(mask, pl.Expr):
             mask = pl.lit(pl.Series(mask))

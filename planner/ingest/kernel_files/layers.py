@@ -9,19 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from planner.catalogue.names import find_model, plain
 from planner.errors import IngestError
 from planner.ingest.kernel_files.frame import Frame
+from simulation.arrays import FloatArray
 from simulation.performance.graph import OperatorGraph, operator_graph
 from simulation.performance.graph_parts import split
 from simulation.performance.measured_kernels import KernelRows
 from simulation.performance.specs import Arrangement, ModelShape
 from simulation.performance.work import Elementwise, Experts, Gemm
 
-FloatArray = npt.NDArray[np.float64]
 Shapes = Mapping[str, ModelShape]
 ByGpu = dict[str, list[KernelRows]]
 GPUS = {

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 
-import numpy as np
-import numpy.typing as npt
-
+from simulation.arrays import FloatArray
 from simulation.performance.efficiency import COMPUTED_IN
 from simulation.performance.measured_kernels import KernelRows
 from simulation.performance.specs import GpuSpec
 
-FloatArray = npt.NDArray[np.float64]
 LIMIT = 0.02  # of a table's rows: above it the whole table is set aside
 
 

@@ -23,7 +23,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from planner.errors import IngestError
@@ -37,7 +36,6 @@ from simulation.errors import SimulationError
 from simulation.performance.measured_kernels import KernelRows
 from simulation.performance.specs import GpuSpec, ModelShape
 
-FloatArray = npt.NDArray[np.float64]
 LIMIT_BYTES = 1 << 30
 
 Shapes = Mapping[str, ModelShape]

@@ -12,13 +12,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from planner.optimizer.decomposition.covering import cheapest_cells
 from planner.optimizer.figures import global_need_tps, gpus_used, local_need_tps, spent
 from planner.optimizer.model import start_cost
 from planner.optimizer.objective import caps, price
-from planner.optimizer.problem import FloatArray, IntArray, PlanningProblem
+from planner.optimizer.problem import PlanningProblem
+from simulation.arrays import FloatArray, Int32Array, IntArray
 
 ROUNDING = 1e-9  # share of a demand below which a shortage is a matter of floating point
 
@@ -171,7 +171,7 @@ class Cells:
         )
         return Priced(bound, x, lowest, slope)
 
-    def cost(self, x: npt.NDArray[np.int32], cell: IntArray) -> FloatArray:
+    def cost(self, x: Int32Array, cell: IntArray) -> FloatArray:
         """US dollars per hour of each column, without prices, shape ``[n]``."""
         gpus = x.shape[1]
         usd, start = self.usd.reshape(-1, gpus)[cell], self.start.reshape(-1, gpus)[cell]
@@ -179,7 +179,7 @@ class Cells:
         cost: FloatArray = (usd * x + start * beyond).sum(axis=1)
         return cost
 
-    def taken(self, x: npt.NDArray[np.int32], cell: IntArray) -> FloatArray:
+    def taken(self, x: Int32Array, cell: IntArray) -> FloatArray:
         """What each column takes of each cap, shape ``[n, k]``."""
         k, gpus = len(self.cap_room), x.shape[1]
         beyond = np.maximum(0, x - self.running.reshape(-1, gpus)[cell])

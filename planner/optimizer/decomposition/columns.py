@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from planner.optimizer.decomposition.cells import ROUNDING, Cells, Priced, Prices
 from planner.optimizer.decomposition.covering import cells_within
-from planner.optimizer.problem import IntArray
+from simulation.arrays import BoolArray, Int32Array, IntArray
 
 EACH = 60  # columns of one cell, beyond which a range for each of its types takes their place
 
@@ -18,7 +17,7 @@ EACH = 60  # columns of one cell, beyond which a range for each of its types tak
 class Columns:
     """At least one for each cell, and more for most."""
 
-    x: npt.NDArray[np.int32]  # [n, g] instances beyond the minimums
+    x: Int32Array  # [n, g] instances beyond the minimums
     cell: IntArray  # [n] model * R + region, rising
 
     def __len__(self) -> int:
@@ -30,7 +29,7 @@ class Columns:
         unique = np.unique(np.column_stack([cell, x]), axis=0)
         return Columns(unique[:, 1:].astype(np.int32), unique[:, 0].astype(np.int64))
 
-    def only(self, which: npt.NDArray[np.bool_]) -> Columns:
+    def only(self, which: BoolArray) -> Columns:
         """Those chosen."""
         return Columns(self.x[which], self.cell[which])
 

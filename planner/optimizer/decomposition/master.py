@@ -11,15 +11,15 @@ from dataclasses import dataclass
 
 import highspy
 import numpy as np
-import numpy.typing as npt
 from scipy import sparse
 
 from planner.optimizer.decomposition.cells import Cells, Prices
 from planner.optimizer.decomposition.columns import Band, Boxes, Columns, no_boxes
 from planner.optimizer.highs import configured, load, run
-from planner.optimizer.problem import INFEASIBLE, FloatArray, IntArray
+from planner.optimizer.problem import INFEASIBLE
 from planner.optimizer.solving.arrays import LinearProgram
 from planner.optimizer.solving.guarded import solve_program
+from simulation.arrays import BoolArray, FloatArray, IntArray
 
 GUARD_FROM = 5_000  # columns; smaller programs keep HiGHS near its clock
 SHORTAGE_PRICE = 10.0  # times the dearest instance: what a row may be broken for while columns lack
@@ -31,7 +31,7 @@ class Relaxed:
 
     usd: float  # fixed cost included; with what broken rows were charged
     prices: Prices
-    used: npt.NDArray[np.bool_]  # [n] columns with a share above 0
+    used: BoolArray  # [n] columns with a share above 0
     broken: float  # how far rows had to be broken, in GPUs and instances
 
 
@@ -134,7 +134,7 @@ def combine(
 class _Raw:
     """One variable per type of a box for the running instances and one for those beyond."""
 
-    start: npt.NDArray[np.bool_]  # [v] whether it counts instances beyond those running
+    start: BoolArray  # [v] whether it counts instances beyond those running
     cell: IntArray  # [v]
     gpu: IntArray  # [v]
     low: IntArray  # [v]

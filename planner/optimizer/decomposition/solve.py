@@ -12,14 +12,9 @@ from planner.optimizer.decomposition.ascent import ascend
 from planner.optimizer.decomposition.cells import Cells, Priced, Prices
 from planner.optimizer.decomposition.columns import cheapest, widest
 from planner.optimizer.decomposition.master import Whole, combine, relax
-from planner.optimizer.problem import (
-    FEASIBLE,
-    INFEASIBLE,
-    OPTIMAL,
-    TIMEOUT,
-    IntArray,
-)
+from planner.optimizer.problem import FEASIBLE, INFEASIBLE, OPTIMAL, TIMEOUT
 from planner.optimizer.solvers import Outcome
+from simulation.arrays import IntArray
 
 ASCENT_SHARE, PRICING_SHARE = 0.25, 0.5  # of the time limit, by when those phases end
 ON_TIME = 0.9  # of the time left is told to HiGHS, which looks at the clock between long steps

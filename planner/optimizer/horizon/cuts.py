@@ -16,9 +16,9 @@ from scipy.spatial import ConvexHull, QhullError
 
 from planner.optimizer.figures import TOLERANCE, global_need_tps, local_need_tps
 from planner.optimizer.horizon.program import Draft, Entry
-from planner.optimizer.problem import FloatArray
 from planner.optimizer.sides import sides
 from planner.optimizer.solving.arrays import INF
+from simulation.arrays import FloatArray
 
 COLUMNS = 4  # of more the hull has too many points
 POINTS = 4_000

@@ -12,10 +12,11 @@ import numpy as np
 
 from planner.optimizer.figures import global_need_tps, local_need_tps
 from planner.optimizer.horizon.program import Draft, Entry, epsilon_share
-from planner.optimizer.problem import FloatArray, IntArray, PlanningProblem
+from planner.optimizer.problem import PlanningProblem
 from planner.optimizer.sides import sides
 from planner.optimizer.solving.arrays import INF, Words
 from planner.optimizer.words import amount, in_region, share, tokens
+from simulation.arrays import FloatArray, IntArray
 
 
 def balance(draft: Draft) -> None:

@@ -7,9 +7,10 @@ import numpy as np
 from planner.optimizer.horizon.problem import HorizonProblem
 from planner.optimizer.horizon.program import Draft, weighed
 from planner.optimizer.objective import per_hour, per_start
-from planner.optimizer.problem import MEASURES, FloatArray, IntArray, Totals
+from planner.optimizer.problem import MEASURES, Totals
 from planner.optimizer.sides import carried_tps
 from planner.optimizer.solving import LinearProgram
+from simulation.arrays import FloatArray, IntArray
 
 ROW_TOLERANCE = 1e-6  # of a row's bound, at least of 1
 

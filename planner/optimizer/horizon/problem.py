@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.errors import ScenarioError
-from planner.optimizer.problem import Binding, FloatArray, IntArray, PlanningProblem, Totals
+from planner.optimizer.problem import Binding, PlanningProblem, Totals
 from planner.optimizer.validation import validate
+from simulation.arrays import FloatArray, IntArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)

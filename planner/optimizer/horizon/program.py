@@ -10,9 +10,10 @@ import numpy.typing as npt
 from planner.optimizer.horizon.problem import HorizonProblem
 from planner.optimizer.model import STICKINESS
 from planner.optimizer.objective import per_hour, per_start
-from planner.optimizer.problem import MEASURES, FloatArray, IntArray, PlanningProblem
+from planner.optimizer.problem import MEASURES, PlanningProblem
 from planner.optimizer.sides import sides
 from planner.optimizer.solving import Builder
+from simulation.arrays import FloatArray, IntArray
 
 Entry = tuple[npt.ArrayLike, npt.ArrayLike, npt.ArrayLike]  # row, column, coefficient
 

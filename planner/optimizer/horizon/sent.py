@@ -6,8 +6,8 @@ import numpy as np
 from scipy.optimize import linprog
 
 from planner.optimizer.horizon.problem import HorizonProblem
-from planner.optimizer.problem import FloatArray, IntArray
 from planner.optimizer.sides import carried_tps
+from simulation.arrays import FloatArray, IntArray
 
 
 def rerouted(problem: HorizonProblem, serving: IntArray) -> FloatArray:

@@ -21,18 +21,11 @@ from planner.optimizer.horizon.problem import HorizonPlan, HorizonProblem, valid
 from planner.optimizer.horizon.program import Draft
 from planner.optimizer.horizon.sent import rerouted
 from planner.optimizer.model import STICKINESS
-from planner.optimizer.problem import (
-    FEASIBLE,
-    INFEASIBLE,
-    OPTIMAL,
-    TIMEOUT,
-    Binding,
-    FloatArray,
-    IntArray,
-)
+from planner.optimizer.problem import FEASIBLE, INFEASIBLE, OPTIMAL, TIMEOUT, Binding
 from planner.optimizer.sides import carried_tps
 from planner.optimizer.solving import LinearProgram, Solved, solve_program
 from planner.optimizer.solving.cbc import solve_on_cbc
+from simulation.arrays import FloatArray, IntArray
 
 BEGIN_SHARE = 0.4  # of the time limit, at most, for a plan to begin from
 BEGIN_FROM = 1_000  # variables

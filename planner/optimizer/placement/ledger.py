@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.optimizer.placement.problem import IntArray, Placement, PlacementProblem, Service
+from planner.optimizer.placement.problem import Placement, PlacementProblem, Service
+from simulation.arrays import IntArray
 
 Row = tuple[int, ...]  # of Placement.COLUMNS
 

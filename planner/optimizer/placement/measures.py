@@ -6,18 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from planner.optimizer.placement.problem import (
-    HIGH,
-    FloatArray,
-    IntArray,
-    Placement,
-    PlacementProblem,
-)
+from planner.optimizer.placement.problem import HIGH, Placement, PlacementProblem
+from simulation.arrays import BoolArray, FloatArray, IntArray
 from simulation.topology import CENTRE, KV_SHARE, NODE, S1, S2
-
-BoolArray = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,13 +14,10 @@ from functools import cached_property
 from itertools import product
 
 import numpy as np
-import numpy.typing as npt
 
 from planner.errors import ScenarioError
+from simulation.arrays import BoolArray, IntArray
 from simulation.topology import S1, S2, Topology
-
-IntArray = npt.NDArray[np.int64]
-FloatArray = npt.NDArray[np.float64]
 
 AFFINITIES = ("s1", "s2", "none")  # every unit under one S1 switch; one S2 switch; no constraint
 LOW, MEDIUM, HIGH = range(3)  # priority of an RDMA subgroup
@@ -171,7 +168,7 @@ class Placement:
         service, unit, role, replica, part, instance, node, gpus = table
         return cls(service, unit, role, replica, part, instance, node, gpus, unplaced)
 
-    def rows(self, which: npt.NDArray[np.bool_]) -> Placement:
+    def rows(self, which: BoolArray) -> Placement:
         return Placement.of_table([getattr(self, name)[which] for name in self.COLUMNS])
 
     def used(self, nodes: int) -> IntArray:
@@ -248,7 +245,7 @@ class PlacementProblem:
         return found
 
 
-def _mixed(tree: Topology, level: int) -> npt.NDArray[np.bool_]:
+def _mixed(tree: Topology, level: int) -> BoolArray:
     """Whether what there is at ``level`` has several GPU types under it."""
     under = tree.above(level)
     pairs = np.unique(np.stack([under, tree.gpu]), axis=1)

@@ -24,8 +24,9 @@ from planner.optimizer.highs import configured, load, run
 from planner.optimizer.placement.classes import Classes
 from planner.optimizer.placement.ledger import Block, blocks
 from planner.optimizer.placement.measures import Weights
-from planner.optimizer.placement.problem import IntArray, PlacementProblem
+from planner.optimizer.placement.problem import PlacementProblem
 from planner.optimizer.placement.room import Room
+from simulation.arrays import IntArray
 from simulation.topology import S1, S2
 
 # What a column stands for. unit: service, shape, alternative, class, 0; wide: the same with a

@@ -16,7 +16,8 @@ from itertools import pairwise
 import numpy as np
 
 from planner.optimizer.placement.ledger import Block
-from planner.optimizer.placement.problem import IntArray, PlacementProblem
+from planner.optimizer.placement.problem import PlacementProblem
+from simulation.arrays import IntArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -9,7 +9,7 @@ import highspy
 import numpy as np
 import numpy.typing as npt
 
-from planner.optimizer.problem import BoolArray, FloatArray, IntArray
+from simulation.arrays import BoolArray, FloatArray, IntArray
 
 INF = highspy.kHighsInf
 Words = Callable[[], str]

@@ -14,9 +14,10 @@ from pulp.apis.coin_api import pulp_cbc_path
 
 from planner.errors import SolverFailed
 from planner.optimizer.highs import configured, load
-from planner.optimizer.problem import FEASIBLE, INFEASIBLE, OPTIMAL, TIMEOUT, FloatArray
+from planner.optimizer.problem import FEASIBLE, INFEASIBLE, OPTIMAL, TIMEOUT
 from planner.optimizer.solving.arrays import LinearProgram
 from planner.optimizer.solving.guarded import GRACE_S, GRACE_SHARE, POLL_S, Solved
+from simulation.arrays import FloatArray
 
 TOLERANCE = 1e-5
 ROUNDING = 5e-4  # the log prints the bound to three decimals

@@ -20,8 +20,9 @@ import numpy as np
 
 from planner.errors import SolverFailed
 from planner.optimizer.highs import configured, load, run
-from planner.optimizer.problem import FEASIBLE, INFEASIBLE, OPTIMAL, TIMEOUT, FloatArray
+from planner.optimizer.problem import FEASIBLE, INFEASIBLE, OPTIMAL, TIMEOUT
 from planner.optimizer.solving.arrays import LinearProgram
+from simulation.arrays import FloatArray
 
 GUARD_FROM = 1_000  # variables; a process of its own takes about 0.2 s to start
 GRACE_S, GRACE_SHARE = 1.0, 0.1  # beyond the time limit, for the start and the last words

@@ -22,7 +22,7 @@ from planner.optimizer.placement import (
     place_exact,
     schedule,
 )
-from planner.optimizer.placement.problem import IntArray, joined
+from planner.optimizer.placement.problem import joined
 from planner.optimizer.placement.scale_in import have
 from planner.scenario.build import Hardware, build_hardware
 from planner.scenario.known import NOTHING, Known
@@ -38,6 +38,7 @@ from planner.studies.sizing.sizing import size
 from planner.studies.traffic.sources import StoredTrace
 from planner.studies.traffic.traffic import Traffic, build_traffic
 from planner.studies.traffic.window import Window, resolve_window, words_of
+from simulation.arrays import IntArray
 from simulation.performance.specs import Provenance
 
 METHODS = ("blind", "algorithm4", "exact")

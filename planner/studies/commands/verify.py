@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from planner.errors import Infeasible
 from planner.scenario.schema.policies import policy_of
@@ -15,8 +14,8 @@ from planner.studies.planning.planning import Planned, plan_window
 from planner.studies.progress import Progress, part
 from planner.studies.replay.detail import ALL
 from planner.studies.replay.replay import PolicyRun, Study, run_policy
+from simulation.arrays import FloatArray
 
-FloatArray = npt.NDArray[np.float64]
 Document = dict[str, Any]
 
 ROUNDS = 4  # of replay and plan, at most

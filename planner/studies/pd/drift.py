@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from planner.studies.progress import Progress
 from planner.studies.results.documents import clean
 from planner.studies.traffic.traffic import Traffic
+from simulation.arrays import FloatArray, Int32Array
 from simulation.errors import SimulationError
 from simulation.sizing.pd_ratio import PdService, Ratio, analytic, best_split
 from simulation.sizing.workload import Workload
@@ -86,9 +86,7 @@ def over_time(
     return rows
 
 
-def _windows(
-    traffic: Traffic, m: int
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def _windows(traffic: Traffic, m: int) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Starts of equal windows, and the mean ISL and OSL of a model's requests in each."""
     demand = traffic.demand
     rows = [i for i, key in enumerate(demand.keys) if key.model == traffic.models[m]]
@@ -108,7 +106,7 @@ def _scaled(workload: Workload, isl: float, osl: float) -> Workload:
     """Every length times a factor, at least one token; of many requests a part."""
     every = max(1, len(workload.isl) // SAMPLE)
 
-    def times(lengths: npt.NDArray[np.int32], factor: float) -> npt.NDArray[np.int32]:
+    def times(lengths: Int32Array, factor: float) -> Int32Array:
         return np.asarray(np.maximum(np.rint(lengths[::every] * factor), 1), np.int32)
 
     return Workload(

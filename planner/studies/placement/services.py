@@ -8,10 +8,10 @@ import numpy as np
 
 from planner.errors import ScenarioError
 from planner.optimizer.placement import Part, Role, Service
-from planner.optimizer.placement.problem import IntArray
 from planner.scenario.build import Hardware
 from planner.scenario.columns import SHOWN
 from planner.scenario.schema import PlacedService, Replicas, Scenario
+from simulation.arrays import IntArray
 
 
 @dataclass(frozen=True, slots=True)

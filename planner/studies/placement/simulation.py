@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from planner.optimizer.placement import Measures, service_share
-from planner.optimizer.placement.problem import IntArray, Placement
+from planner.optimizer.placement.problem import Placement
 from planner.optimizer.placement.scale_in import have
 from planner.scenario.build import Hardware
 from planner.studies.placement.services import Placed
 from planner.studies.traffic.traffic import Traffic
 from planner.studies.traffic.window import Window
+from simulation.arrays import IntArray
 from simulation.engine.run import simulate
 from simulation.fleet import Fleet
 from simulation.metrics import summarise

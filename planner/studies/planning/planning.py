@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from planner.optimizer import solve_window
 from planner.optimizer.problem import FEASIBLE, OPTIMAL, ScalingPlan
@@ -27,9 +26,8 @@ from planner.studies.traffic.forecasts import (
 )
 from planner.studies.traffic.traffic import Traffic
 from planner.studies.traffic.window import Window, words_of
+from simulation.arrays import BoolArray, FloatArray, IntArray
 
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 CONTROL_S = 60.0  # how often a plan in force looks at the clock
 
 
@@ -204,7 +202,7 @@ def scheduled_lending(plan: ScalingPlan, window: Window) -> IntArray | None:
     return _most(plan.target, wanted) - _most(plan.target - plan.lent, wanted)
 
 
-def _in_force(plan: ScalingPlan, window: Window) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
+def _in_force(plan: ScalingPlan, window: Window) -> tuple[FloatArray, BoolArray]:
     """Times at which what is asked for changes, and the periods it is asked for, ``[t, p]``."""
     starts = plan.period_start_s - window.start_s
     on_control = np.floor((starts - window.lead_s) / CONTROL_S + 1e-9) * CONTROL_S
@@ -214,7 +212,7 @@ def _in_force(plan: ScalingPlan, window: Window) -> tuple[FloatArray, npt.NDArra
     return times, (asked <= times[:, None]) & (times[:, None] < ends)
 
 
-def _most(counts: IntArray, wanted: npt.NDArray[np.bool_]) -> IntArray:
+def _most(counts: IntArray, wanted: BoolArray) -> IntArray:
     most: IntArray = np.where(wanted[..., None, None, None], counts, 0).max(axis=1)
     return most
 

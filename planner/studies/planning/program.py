@@ -6,17 +6,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from planner.optimizer.problem import PlanningProblem, Weights
 from planner.scenario.build import Hardware
 from planner.scenario.power import host_of, power_at_load
 from planner.scenario.schema import Objective, Scenario
 from planner.studies.sizing.sizing import Lengths, Sizes
+from simulation.arrays import FloatArray, IntArray
 from simulation.fleet import Region
 
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 HOUR_S = 3600.0
 NOTHING: dict[str, float] = {"usd": 0.0, "gpu_hours": 0.0, "kwh": 0.0, "kg": 0.0}
 MEASURE = {"cost": "usd", "gpu-hours": "gpu_hours", "energy": "kwh", "carbon": "kg"}

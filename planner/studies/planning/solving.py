@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from planner.errors import Infeasible
 from planner.optimizer import plan_sequence, serve_limited
@@ -27,8 +26,8 @@ from planner.scenario.build import Hardware
 from planner.scenario.schema import Scenario
 from planner.studies.progress import Progress
 from planner.studies.traffic.window import Window
+from simulation.arrays import FloatArray, IntArray
 
-FloatArray = npt.NDArray[np.float64]
 ALL = "all"  # periods in one program
 
 
@@ -197,7 +196,7 @@ def worth_of(scenario: Scenario, hardware: Hardware, tiers: tuple[str, ...]) -> 
 def _as_window(
     problem: PlanningProblem,
     failed: WindowPlan,
-    target: npt.NDArray[np.int64],
+    target: IntArray,
     conflict: str,
     bound: float,
     plan: HorizonPlan | None,

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy.stats import norm
 
 from planner.errors import PlannerError
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from planner.studies.replay.replay import Study
 
 Document = dict[str, Any]
-FloatArray = npt.NDArray[np.float64]
 LOOSER = 0.1  # of a limit: the move by which a millisecond is priced
 POINT = 0.01
 RESOLVE_S = 5.0  # at most, for each move

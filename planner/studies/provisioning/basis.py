@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from planner.catalogue.efficiency import efficiencies
+from simulation.arrays import FloatArray
 from simulation.provisioning.interference import BANDWIDTH_SATURATES_AT
 from simulation.provisioning.levels import Level
 from simulation.provisioning.workload import PhaseProblem
@@ -15,7 +15,6 @@ from simulation.provisioning.workload import PhaseProblem
 if TYPE_CHECKING:
     from planner.studies.commands.provision import Case
 
-FloatArray = npt.NDArray[np.float64]
 MEASURED, BEYOND, MIXED, MODELLED = (
     "measured", "beyond what was measured", "measured in part", "modelled",
 )  # fmt: skip

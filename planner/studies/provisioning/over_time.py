@@ -13,7 +13,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from forecasting.backtest import rolling_forecasts
@@ -27,6 +26,7 @@ from planner.studies.provisioning.problems import problem_of
 from planner.studies.traffic.forecasts import interactive
 from planner.studies.traffic.traffic import Traffic
 from planner.studies.traffic.window import Window
+from simulation.arrays import BoolArray, FloatArray
 from simulation.performance.memory import MEMORY_SHARE
 from simulation.provisioning.over_time import Course, acts_s, at_attainment
 from simulation.provisioning.windows import Windows, seen_before, windows_of
@@ -35,7 +35,6 @@ from simulation.trace import Trace
 if TYPE_CHECKING:
     from planner.studies.commands.provision import Case
 
-FloatArray = npt.NDArray[np.float64]
 OFF, OBSERVED, FORECAST = "off", "observed", "forecast"
 OVER_TIME = (OFF, OBSERVED, FORECAST)
 WINDOW_S, MINUTE_S = 10.0, 60.0
@@ -161,7 +160,7 @@ def _forecast(
     }
 
 
-def _of(trace: Trace, place: tuple[str, str], tiers: set[str]) -> npt.NDArray[np.bool_]:
+def _of(trace: Trace, place: tuple[str, str], tiers: set[str]) -> BoolArray:
     """Requests of a model and region in ``tiers``."""
     m, r = trace.models.index(place[0]), trace.regions.index(place[1])
     codes = [i for i, name in enumerate(trace.tiers) if name in tiers]

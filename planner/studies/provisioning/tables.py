@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from planner.scenario.build import Hardware
@@ -23,7 +22,6 @@ from simulation.provisioning.levels import FALLEN_BACK, LEVELS, Level, savings
 if TYPE_CHECKING:
     from planner.studies.commands.provision import Asked, Case
 
-FloatArray = npt.NDArray[np.float64]
 MODEL, OPERATOR, MODULE = "model", "operator", "module"
 WORDS = {OPERATOR: "by operators", MODULE: "by layers", MODEL: "by whole replicas"}
 WHAT = (("memory", "memory"), ("energy", "power"))

@@ -13,6 +13,7 @@ import polars as pl
 
 from planner.scenario.columns import SHOWN
 from planner.studies.plain import moments, times
+from simulation.arrays import FloatArray
 from simulation.energy import pool_energy
 from simulation.fleet import Pool
 from simulation.metrics import meets_slo
@@ -120,7 +121,7 @@ def groups_table(result: SimulationResult) -> pl.DataFrame:
     cell = np.ravel_multi_index((trace.tier, trace.model, trace.region), shape)
     cells = int(np.prod(shape))
 
-    def total(values: npt.NDArray[Any] | None = None) -> npt.NDArray[np.float64]:
+    def total(values: npt.NDArray[Any] | None = None) -> FloatArray:
         return np.bincount(cell, values, minlength=cells).reshape(shape).astype(np.float64)
 
     sums = {

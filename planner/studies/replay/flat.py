@@ -7,10 +7,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from planner.studies.progress import Progress, silent
 from planner.studies.replay.smallest import Meets, fewest, trimmed
+from simulation.arrays import BoolArray, IntArray
 from simulation.engine.run import simulate
 from simulation.fleet import Fleet
 from simulation.metrics import tiers_met
@@ -19,8 +19,6 @@ from simulation.trace import Trace
 
 if TYPE_CHECKING:
     from planner.studies.replay.replay import Study
-
-IntArray = npt.NDArray[np.int64]
 
 
 def smallest_flat(study: Study, *, seed: int, progress: Progress = silent) -> IntArray:
@@ -72,9 +70,7 @@ def _judge(
     return meets
 
 
-def _within_gpus(
-    study: Study, mine: npt.NDArray[np.bool_], base: IntArray, high: IntArray
-) -> IntArray:
+def _within_gpus(study: Study, mine: BoolArray, base: IntArray, high: IntArray) -> IntArray:
     """Most instances a model may hold, other models keeping their share of ``base``."""
     out, types = high.copy(), study.hardware.types
     places = [at for at, own in zip(study.hardware.pool_index, mine, strict=True) if own]

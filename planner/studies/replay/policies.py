@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from planner.errors import ScenarioError
 from planner.optimizer.problem import ScalingPlan
@@ -26,6 +25,7 @@ from planner.studies.progress import Progress, part
 from planner.studies.replay.flat import fleet_of, smallest_flat
 from planner.studies.replay.pressure import pressure_test
 from planner.studies.traffic.forecasts import by_model_and_region, interactive
+from simulation.arrays import BoolArray, IntArray
 from simulation.fleet import Fleet
 from simulation.policies.chiron import Chiron
 from simulation.policies.deferred import Deferred
@@ -47,8 +47,6 @@ from simulation.policy import ScalingPolicy
 if TYPE_CHECKING:
     from planner.studies.replay.replay import Study
 
-IntArray = npt.NDArray[np.int64]
-FloatArray = npt.NDArray[np.float64]
 METHODS = {"lt-i-last-value": "last-value", "lt-i-perfect": "perfect"}  # others: the scenario's
 PLANS = ("lt-i", "lt-u", "lt-ua")  # on the scenario's own forecast: one plan for all of them
 
@@ -178,7 +176,7 @@ def _periodic(at: Making, given: words.Periodic) -> Ready:
     return _on(at, policy, policy.reset(fleet_of(study, now)))
 
 
-def _about(study: Study, row: words.TimetableStep) -> npt.NDArray[np.bool_]:
+def _about(study: Study, row: words.TimetableStep) -> BoolArray:
     """Pools that a row of the timetable is about, ``[pools]``."""
     hardware = study.hardware
     return np.array(

@@ -9,11 +9,11 @@ from math import log
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from planner.errors import ScenarioError
 from planner.studies.pd.service import USUAL_INSTANCES, Columns, service_of, strictest_split
 from planner.studies.replay.flat import fleet_of
+from simulation.arrays import FloatArray, IntArray
 from simulation.engine.run import simulate
 from simulation.errors import SimulationError
 from simulation.fleet import Fleet
@@ -26,8 +26,6 @@ from simulation.trace import Trace
 if TYPE_CHECKING:
     from planner.studies.replay.replay import Study
 
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 REQUESTS = 4_000  # of one test
 WARM_UP = 0.2  # share of the test before anything is read
 READ = ("prefill_tps", "decode_tps", "busy", "sm_activity", "ttft_s", "tbt_s")

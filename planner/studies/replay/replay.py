@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from planner.errors import ScenarioError
 from planner.optimizer.problem import ScalingPlan
@@ -21,14 +20,13 @@ from planner.studies.replay.policies import make_ready
 from planner.studies.sizing.sizing import Sizes
 from planner.studies.traffic.traffic import Traffic
 from planner.studies.traffic.window import Window
+from simulation.arrays import IntArray
 from simulation.engine.run import simulate
 from simulation.fleet import Fleet
 from simulation.metrics import Summary, summarise
 from simulation.policies.wrappers.released import Released
 from simulation.results import PoolSeries
 from simulation.trace import Trace
-
-IntArray = npt.NDArray[np.int64]
 
 MAX_INTERVALS = 1440  # of the series kept per policy: by the minute for a day
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 
-IntArray = npt.NDArray[np.int64]
+from simulation.arrays import FloatArray, IntArray
+
 Meets = Callable[[IntArray], bool]
 
 
@@ -28,9 +28,7 @@ def fewest(meets: Meets, base: IntArray, low: IntArray, high: IntArray) -> IntAr
     return spread(good, base, low, high)
 
 
-def trimmed(
-    meets: Meets, counts: IntArray, low: IntArray, order: npt.NDArray[np.float64]
-) -> IntArray:
+def trimmed(meets: Meets, counts: IntArray, low: IntArray, order: FloatArray) -> IntArray:
     """``counts`` less single instances, smallest ``order`` first, until no more can be spared."""
     found, gone = counts, True
     while gone:

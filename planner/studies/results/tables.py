@@ -14,7 +14,7 @@ from planner.studies.plain import times
 from planner.studies.results.comparison import PolicyComparison
 from planner.studies.traffic.demand import Demand
 from planner.studies.traffic.forecasts import SeriesForecast
-from simulation.policy import FloatArray
+from simulation.arrays import FloatArray
 
 
 def demand_table(demand: Demand) -> pl.DataFrame:

@@ -6,18 +6,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from planner.errors import ScenarioError
 from planner.scenario.build import Hardware
 from planner.studies.progress import Progress
 from planner.studies.traffic.traffic import Traffic
+from simulation.arrays import FloatArray, Int32Array
 from simulation.errors import SimulationError
 from simulation.fleet import KvLink, Tier
 from simulation.performance.profile import Profile
 from simulation.sizing.capacity import Capacity, capacity
 
-Lengths = tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]  # ISL and OSL, drawn jointly
+Lengths = tuple[Int32Array, Int32Array]  # ISL and OSL, drawn jointly
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,7 +26,7 @@ class Sizes:
     where the model does not run; ``capacity`` has the figures behind it by (l, g), with the tier
     that set it."""
 
-    theta_tps: npt.NDArray[np.float64]
+    theta_tps: FloatArray
     capacity: dict[tuple[int, int], tuple[str, Capacity]]
     notes: tuple[str, ...]
 
@@ -138,7 +138,7 @@ def size_lengths(
     return Sizes(theta_tps=theta, capacity=found, notes=tuple(notes))
 
 
-def _whole(hardware: Hardware, theta: npt.NDArray[np.float64]) -> bool:
+def _whole(hardware: Hardware, theta: FloatArray) -> bool:
     """Whether prompts and answers of a model can both be served."""
     able = theta > 0
     return bool(able[hardware.stages != 2].any() and able[hardware.stages != 1].any())

@@ -5,16 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from forecasting.demand import SeriesKey
 from planner.ingest.store import DemandColumns
 from planner.scenario.schema import Lengths
 from planner.studies.traffic.demand import Demand
+from simulation.arrays import FloatArray
 from simulation.synthesis import IndependentLengths, LengthDistribution, requests_from_bins
 from simulation.trace import Trace
-
-FloatArray = npt.NDArray[np.float64]
 
 FILE_CV = 1.0  # spread of lengths around a file's own tokens per request (assumed)
 

@@ -6,12 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from forecasting.demand import INPUT_TOKENS, OUTPUT_TOKENS, REQUESTS, DemandSeries, SeriesKey
+from simulation.arrays import FloatArray, Int32Array
 from simulation.trace import Trace
-
-FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,7 +88,7 @@ def bin_demand(
         (trace.model[inside], trace.region[inside], trace.tier[inside], place[inside]), shape
     )
 
-    def counted(weights: npt.NDArray[np.int32] | None) -> FloatArray:
+    def counted(weights: Int32Array | None) -> FloatArray:
         flat = np.bincount(
             codes, None if weights is None else weights[inside], minlength=int(np.prod(shape))
         )

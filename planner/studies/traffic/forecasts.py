@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from forecasting.backtest import coverage, mase, peak_wape, rolling_forecasts, wape
 from forecasting.demand import INPUT_TOKENS, DemandSeries, SeriesKey
@@ -16,8 +15,8 @@ from planner.scenario.build import Hardware
 from planner.studies.progress import Progress
 from planner.studies.traffic.traffic import Traffic
 from planner.studies.traffic.window import Window
+from simulation.arrays import FloatArray
 
-FloatArray = npt.NDArray[np.float64]
 INTERACTIVE, DEFERRABLE = "interactive", "deferrable"  # tiers of a model and region, summed
 QUANTILES = (0.1, 0.9)
 

@@ -6,16 +6,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from planner.errors import ScenarioError
 from planner.ingest.store import DemandColumns, RequestColumns
 from planner.scenario.schema import Source
 from planner.studies.traffic.binned import BinnedSource
 from planner.studies.traffic.prefixes import blocks_of
+from simulation.arrays import CodeArray
 from simulation.trace import Trace
-
-CodeArray = npt.NDArray[np.int16]
 
 MAX_REQUESTS = 50_000_000  # replayed at once, a few hundred bytes each: all of Azure's 2024 week
 REPEAT_JITTER_S = 30.0  # scale above 1: a repeated request comes within this of the original

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from planner.errors import ScenarioError
 from planner.ingest.store import COLUMNS, read_demand, read_requests
@@ -21,9 +20,8 @@ from planner.studies.traffic.sources import (
     measured_source,
     span,
 )
+from simulation.arrays import Int32Array
 from simulation.trace import Trace
-
-IntArray = npt.NDArray[np.int32]
 
 MEASURED = "requests as measured"
 SYNTHESISED = "requests synthesised from bins"
@@ -57,7 +55,7 @@ class Traffic:
     notes: tuple[str, ...]
     measured: Trace  # sources that hold requests; empty where all are demand files
     binned: tuple[BinnedSource, ...]
-    lengths: tuple[tuple[IntArray, IntArray], ...]  # per model: ISL and OSL, drawn jointly
+    lengths: tuple[tuple[Int32Array, Int32Array], ...]  # per model: ISL and OSL, drawn jointly
 
     def requests(self, start_s: float, end_s: float, seed: int) -> Trace:
         """The requests arriving in ``[start_s, end_s)``, epoch seconds."""
@@ -241,7 +239,7 @@ def _sum(parts: list[Demand], edge_s: float, bin_s: float, bins: int) -> Demand:
 
 def _lengths(
     model: int, trace: Trace, binned: list[BinnedSource], rng: np.random.Generator
-) -> tuple[IntArray, IntArray]:
+) -> tuple[Int32Array, Int32Array]:
     """A sample of (ISL, OSL) of one model's requests, sources in proportion to their volume."""
     rows = np.flatnonzero(trace.model == model)
     mine = [source for source in binned if source.model == model]

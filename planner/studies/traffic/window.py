@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import numpy as np
-import numpy.typing as npt
 
 from planner.errors import ScenarioError
 from planner.scenario.schema import Scenario
 from planner.studies.traffic.demand import Demand
+from simulation.arrays import FloatArray
 
 HOUR_S = 3600.0
 DAY_S = 24 * HOUR_S
@@ -36,12 +36,12 @@ class Window:
         return self.end_s - self.start_s
 
     @property
-    def period_starts_s(self) -> npt.NDArray[np.float64]:
+    def period_starts_s(self) -> FloatArray:
         periods = round(self.duration_s / self.period_s)
         return np.asarray(self.start_s + self.period_s * np.arange(periods), np.float64)
 
     @property
-    def origins_s(self) -> npt.NDArray[np.float64]:
+    def origins_s(self) -> FloatArray:
         """When each period's decision is taken: its start less the lead, down to a bin edge.
 
         What came before that moment is known; nothing else is. Ahead of the trace it is the

@@ -24,8 +24,8 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from simulation.arrays import BoolArray, FloatArray, IntArray
 from simulation.performance.efficiency import (
     Efficiencies,
     kind_of,
@@ -38,7 +38,6 @@ from simulation.performance.graph import OperatorGraph
 from simulation.performance.specs import GpuSpec
 from simulation.performance.work import Collective, Experts, Iteration
 
-FloatArray = npt.NDArray[np.float64]
 Demands = Mapping[str, FloatArray]
 
 # Seconds of measured kernels, or counts, of one GPU's part of an iteration.
@@ -81,8 +80,8 @@ def overlapped(x: FloatArray, y: FloatArray) -> FloatArray:
 class Loop:
     """Deployments as arrays of one shape ``[n]``; sequences are counted per decode worker."""
 
-    engine: npt.NDArray[np.int64]  # index into ENGINES
-    split: npt.NDArray[np.bool_]  # prefill and decode on workers of their own
+    engine: IntArray  # index into ENGINES
+    split: BoolArray  # prefill and decode on workers of their own
     isl: FloatArray
     osl: FloatArray
     users: FloatArray  # concurrency of the deployment
@@ -94,7 +93,7 @@ class Loop:
     decode: Demands  # an iteration of ``batch`` decodes
     prefill: Demands  # an iteration of ``prefill_ranks`` prompts
 
-    def take(self, rows: npt.NDArray[np.int64]) -> Loop:
+    def take(self, rows: IntArray) -> Loop:
         """Some of the deployments."""
         values: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
         for name, value in values.items():

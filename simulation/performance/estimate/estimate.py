@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
+from simulation.arrays import FloatArray
 from simulation.errors import SimulationError
 from simulation.performance.efficiency import Efficiencies
 from simulation.performance.estimate.arranging import Arranged, Deployment, arrange
@@ -28,7 +28,6 @@ from simulation.performance.memory import (
 from simulation.performance.specs import Arrangement, GpuSpec, ModelShape
 from simulation.performance.work import Iteration, iteration
 
-FloatArray = npt.NDArray[np.float64]
 TIGHT_SHARE = 0.95  # of GPU memory, where an operator gives the engine all that can be given
 
 

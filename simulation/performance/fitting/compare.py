@@ -9,11 +9,9 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from simulation.arrays import BoolArray, FloatArray, IntArray, TextArray
 from simulation.performance.fitting.rows import BenchmarkRows
 from simulation.performance.profile import Check, Profile, check, iteration_s, measured_range
-
-FloatArray = npt.NDArray[np.float64]
-BoolArray = npt.NDArray[np.bool_]
 
 PREFILL, TBT, SERVED_TBT, TTFT = "prefill time", "TBT", "TBT while serving", "TTFT of one request"
 SERVED_TTFT = "TTFT while serving"  # rests on a model of waiting besides the profile
@@ -34,8 +32,8 @@ class Residuals:
     for TBT.
     """
 
-    quantity: npt.NDArray[np.str_]
-    row: npt.NDArray[np.int64]  # index into the rows
+    quantity: TextArray
+    row: IntArray  # index into the rows
     size: FloatArray
     measured_s: FloatArray
     predicted_s: FloatArray

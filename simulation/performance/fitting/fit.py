@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
+from simulation.arrays import FloatArray
 from simulation.errors import SimulationError
 from simulation.performance.adjusted import adjusted
 from simulation.performance.curves import DECODE, DENSE, GRID, Curve
@@ -41,8 +41,6 @@ from simulation.performance.linear import LinearProfile
 from simulation.performance.profile import Check, Profile
 from simulation.performance.specs import Provenance
 from simulation.performance.table import TableProfile, table_profile
-
-FloatArray = npt.NDArray[np.float64]
 
 KINDS = ("linear", "table", "operator", "roofline")
 

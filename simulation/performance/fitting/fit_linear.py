@@ -10,14 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from scipy.optimize import nnls
 from scipy.stats import t as student
 
+from simulation.arrays import FloatArray
 from simulation.errors import SimulationError
 from simulation.performance.fitting.rows import BenchmarkRows
-
-FloatArray = npt.NDArray[np.float64]
 
 CONFIDENCE = 0.95
 CONTEXT = 4096.0  # tokens of prompt and of output in the fits of TBT; C1 has no context term

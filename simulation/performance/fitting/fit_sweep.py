@@ -14,10 +14,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from scipy.optimize import nnls
 from scipy.stats import norm
 
+from simulation.arrays import FloatArray, IntArray
 from simulation.performance.fitting.compare import SERVED_TBT, compare_with
 from simulation.performance.fitting.fit_linear import (
     CONFIDENCE,
@@ -30,8 +30,6 @@ from simulation.performance.fitting.fit_linear import (
 )
 from simulation.performance.fitting.rows import BenchmarkRows
 from simulation.performance.profile import Profile, iteration_s
-
-FloatArray = npt.NDArray[np.float64]
 
 APART = 1.25  # between the largest and least isl / osl, below which beta and delta are one slope
 LIGHT = 2.0  # requests in flight, above which TTFT says too much of how requests wait
@@ -96,7 +94,7 @@ class Prompt:
     seconds: FloatArray
     high: FloatArray
     load: float  # requests in flight
-    rows: npt.NDArray[np.int64]  # of the benchmark rows
+    rows: IntArray  # of the benchmark rows
 
 
 def prompt_alone(rows: BenchmarkRows, waiting: Waiting | None) -> Prompt | None:

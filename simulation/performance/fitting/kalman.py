@@ -20,14 +20,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
+from simulation.arrays import BoolArray, FloatArray
 from simulation.errors import SimulationError
 from simulation.performance.fitting.fit_linear import UNITS, Parameter
 from simulation.performance.linear import LinearProfile
-
-FloatArray = npt.NDArray[np.float64]
-BoolArray = npt.NDArray[np.bool_]
 
 NAMES = ("alpha", "beta", "gamma", "delta")
 UNKNOWN = 3.0  # standard deviation of a logarithm: a factor of 20 either way

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 from scipy.interpolate import PchipInterpolator
 
-FloatArray = npt.NDArray[np.float64]
+from simulation.arrays import FloatArray
 
 
 def isotonic(values: FloatArray, weights: FloatArray) -> FloatArray:

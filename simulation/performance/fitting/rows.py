@@ -9,11 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from simulation.arrays import BoolArray, FloatArray, TextArray
 from simulation.errors import SimulationError
-
-FloatArray = npt.NDArray[np.float64]
-BoolArray = npt.NDArray[np.bool_]
-TextArray = npt.NDArray[np.str_]
 
 PARTS = 1.5  # times what one batch takes: above it, the batch cannot have been one batch
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from simulation.arrays import FloatArray, IntArray
 from simulation.fleet import Fleet
 from simulation.policies.parts.endpoints import Endpoints, Service, initial_counts, services
 from simulation.policies.parts.ratio import Ratio
 from simulation.policies.parts.stability import OUT, Cooling, Stability
-from simulation.policy import Actions, FloatArray, IntArray, Observation
+from simulation.policy import Actions, Observation
 
 PREFILL, DECODE = "prefill", "decode"
 

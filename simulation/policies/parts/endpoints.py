@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from simulation.arrays import FloatArray, IntArray
 from simulation.fleet import Fleet, Pool
 from simulation.performance.profile import iteration_s
-from simulation.policy import FloatArray, IntArray, Observation
+from simulation.policy import Observation
 
 MEAN_CONTEXT = 1_000  # tokens of a decode, at which pools are compared
 

@@ -7,11 +7,12 @@ from math import ceil
 
 import numpy as np
 
+from simulation.arrays import FloatArray
 from simulation.errors import SimulationError
 from simulation.fleet import Fleet
 from simulation.policies.parts.endpoints import Service
 from simulation.policies.parts.stability import ROUNDING
-from simulation.policy import FloatArray, Observation
+from simulation.policy import Observation
 
 FIXED, OBSERVED = "fixed", "observed"
 WIDEST = 9.0  # of either role to one of the other: the range the source runs in production

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from math import ceil, floor
 
 import numpy as np
-import numpy.typing as npt
+
+from simulation.arrays import FloatArray
 
 OUT, STAY, IN = 1, 0, -1
 ROUNDING = 1e-9  # a product that is whole but for its last bits counts as whole
@@ -53,7 +54,7 @@ class Cooling:
         self._last = other._last
 
     @property
-    def last_s(self) -> npt.NDArray[np.float64]:
+    def last_s(self) -> FloatArray:
         """When each service last acted, ``[services]``; -inf for never."""
         return self._last
 

@@ -8,16 +8,10 @@ from math import ceil
 
 import numpy as np
 
+from simulation.arrays import BoolArray, IntArray
 from simulation.fleet import Fleet
 from simulation.policies.parts.endpoints import services
-from simulation.policy import (
-    Actions,
-    BoolArray,
-    IntArray,
-    Observation,
-    ScalingPolicy,
-    actions_of,
-)
+from simulation.policy import Actions, Observation, ScalingPolicy, actions_of
 
 
 class WithinCapacity:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from simulation.arrays import IntArray
 from simulation.fleet import Fleet
 from simulation.policies.feedback import Feedback
 from simulation.policies.proportional import Proportional
-from simulation.policy import Actions, IntArray, Observation
+from simulation.policy import Actions, Observation
 
 
 class Combined:

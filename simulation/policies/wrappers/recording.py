@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from simulation.arrays import IntArray
 from simulation.fleet import Fleet
-from simulation.policy import Actions, IntArray, Observation, ScalingPolicy
+from simulation.policy import Actions, Observation, ScalingPolicy
 
 
 class Recording:

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from simulation.arrays import IntArray
 from simulation.fleet import Fleet
-from simulation.policy import Actions, IntArray, Observation, ScalingPolicy, actions_of
+from simulation.policy import Actions, Observation, ScalingPolicy, actions_of
 
 
 class Released:

@@ -20,6 +20,7 @@ from planner.studies.traffic.demand import Demand
 from planner.studies.traffic.sources import StoredTrace
 from planner.studies.traffic.traffic import Traffic, build_traffic
 from planner.studies.traffic.window import Window, resolve_window
+from simulation.arrays import FloatArray
 
 ROOT = Path(__file__).parents[3]
 DATA = ROOT / "../shared/data/traces"
@@ -126,7 +127,7 @@ def request_file(
     return ingested(path, "requests", folder / f"{name}.store", format="csv")
 
 
-def steady(rate_rps: float, seconds: float, seed: int = 0) -> npt.NDArray[np.float64]:
+def steady(rate_rps: float, seconds: float, seed: int = 0) -> FloatArray:
     """Poisson arrivals, the first at 0 and the last at the very end."""
     rng = np.random.default_rng(seed)
     inner = np.sort(rng.uniform(0.0, seconds, int(rate_rps * seconds) - 2))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from simulation.arrays import IntArray
 from simulation.fleet import Fleet
 from simulation.policies.wrappers.released import Released
-from simulation.policy import Actions, IntArray, Observation, actions_of
+from simulation.policy import Actions, Observation, actions_of
 from tests.simulation.policies.observed import seen
 
 TARGETS = np.array([2, 3])

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from planner.studies.replay.smallest import fewest, spread, trimmed
+from simulation.arrays import IntArray
 
-IntArray = npt.NDArray[np.int64]
 pools = st.lists(
     st.tuples(st.integers(0, 40), st.integers(0, 5), st.integers(0, 60)), min_size=1, max_size=6
 )
