@@ -23,10 +23,10 @@ from planner.catalogue.estimating import estimate_fit
 from simulation.performance.fitting.compare import SERVED_TBT, SERVED_TTFT, compare_with
 from simulation.performance.fitting.fit import fit
 from simulation.performance.fitting.fit_sweep import Waiting
-from simulation.performance.fitting.rows import BenchmarkRows, benchmark_rows
 from simulation.performance.memory import capacity_tokens
 from simulation.performance.profile import Profile
 from simulation.performance.roofline import roofline_profile
+from simulation.performance.rows import BenchmarkRows, benchmark_rows
 from simulation.performance.specs import Arrangement, Provenance
 from tools.catalogue.fit_profiles import CHUNK, DATA, MAX_BATCH
 

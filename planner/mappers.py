@@ -13,9 +13,9 @@ import polars as pl
 from planner.models import OwnGpu, OwnModel, ProfileVersion
 from simulation.performance.adjusted import AdjustedProfile
 from simulation.performance.curves import LINEAR, Curve
-from simulation.performance.fitting.rows import BenchmarkRows
 from simulation.performance.linear import LinearProfile
 from simulation.performance.profile import Check, Profile
+from simulation.performance.rows import BenchmarkRows
 from simulation.performance.specs import GpuSpec, ModelShape, ModelSpec, Provenance
 
 Facts = dict[str, Any]

@@ -18,9 +18,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench.accuracy import DATA
+from tools.catalogue import DATA
 
-MODULES = ("tables", "operators", "silicon", "families", "power", "speed")
+MODULES = {
+    name: f"bench.accuracy.{name}" for name in ("tables", "silicon", "families", "power", "speed")
+}
+MODULES["operators"] = "tools.catalogue.operator_checks"  # which fitting needs too
 
 
 def collect(names: list[str], data: Path) -> dict[str, Any]:
@@ -28,7 +31,7 @@ def collect(names: list[str], data: Path) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for name in names:
         start = time.perf_counter()
-        module = importlib.import_module(f"bench.accuracy.{name}")
+        module = importlib.import_module(MODULES[name])
         try:
             found = module.figures(data)
         except FileNotFoundError as error:

@@ -16,19 +16,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bench.accuracy.operators import aic_kernels
 from planner.catalogue import hardware
 from planner.catalogue.efficiency import efficiencies
 from planner.ingest.benchmarks import read_benchmarks
 from simulation.performance.fitting.compare import PREFILL, TBT, Residuals, compare_with, joined
 from simulation.performance.fitting.fit import linear_profile
 from simulation.performance.fitting.fit_linear import linear_fit
-from simulation.performance.fitting.rows import BenchmarkRows
 from simulation.performance.operator import operator_profile
 from simulation.performance.profile import Profile
 from simulation.performance.roofline import roofline_profile
+from simulation.performance.rows import BenchmarkRows
 from simulation.performance.specs import Arrangement, Provenance
 from simulation.performance.table import table_profile
+from tools.catalogue.operator_checks import aic_kernels
 
 SPLITS, SHARE, SEED = 10, 0.2, 20260101
 CHUNK = 2048.0  # prefill tokens of one iteration, in the linear profiles

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from bench.accuracy.operators import aic_kernels
 from planner.catalogue import hardware
 from planner.catalogue.efficiency import efficiencies
 from planner.catalogue.power import power_model
@@ -19,6 +18,7 @@ from simulation.performance.operator import measured_s
 from simulation.performance.roofline import estimated_s
 from simulation.provisioning.levels import Level, at_level, model_level
 from simulation.provisioning.workload import Phase, PhaseProblem, Service, Timing, phase_problem
+from tools.catalogue.operator_checks import aic_kernels
 
 DATA = Path(__file__).parents[2] / "../shared/data"
 MODELS = ("qwen2-7b", "llama-3-8b", "qwen2-57b-a14b", "llama-3.1-70b")

@@ -9,7 +9,7 @@ from planner import storage
 from planner.errors import NotFound
 from planner.mappers import rows_of
 from planner.models import Calibration
-from simulation.performance.fitting.rows import BenchmarkRows
+from simulation.performance.rows import BenchmarkRows
 
 ROWS = "rows"
 
@@ -26,7 +26,7 @@ def calibration_get(number: int) -> Calibration:
 
 
 def calibration_table(calibration: Calibration) -> pl.DataFrame:
-    """Its rows, the columns of simulation.performance.fitting.rows.BenchmarkRows."""
+    """Its rows, the columns of simulation.performance.rows.BenchmarkRows."""
     return storage.table_read(calibration.store, ROWS)
 
 

@@ -26,8 +26,8 @@ from simulation.performance.fitting.compare import Comparison, Residuals, compar
 from simulation.performance.fitting.fit import fit
 from simulation.performance.fitting.fit_linear import Parameter
 from simulation.performance.fitting.fit_sweep import Waiting, is_sweep
-from simulation.performance.fitting.rows import BenchmarkRows
 from simulation.performance.linear import kv_capacity_tokens
+from simulation.performance.rows import BenchmarkRows
 from simulation.performance.specs import Arrangement, Provenance
 
 KINDS = ("linear", "table", "operator", "roofline")

@@ -24,7 +24,7 @@ from simulation.performance.specs import Arrangement, GpuSpec, ModelShape, Prove
 from simulation.performance.work import Iteration, Operator, iteration
 
 # Standard deviation of ln(sum of kernels / TPOT of served deployments), from the median error of
-# 0.083 over 527 of them on H100 (bench/accuracy/operators.py), divided by 0.6745.
+# 0.083 over 527 of them on H100 (tools/catalogue/operator_checks.py), divided by 0.6745.
 KERNEL_SPREAD = 0.12
 
 

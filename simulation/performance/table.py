@@ -26,9 +26,9 @@ import numpy.typing as npt
 from simulation.arrays import FloatArray
 from simulation.errors import SimulationError
 from simulation.performance.curves import ANY, Curve, Part, grid
-from simulation.performance.fitting.monotone import between, finer, isotonic, rising
-from simulation.performance.fitting.rows import BenchmarkRows
+from simulation.performance.monotone import between, finer, isotonic, rising
 from simulation.performance.profile import Check
+from simulation.performance.rows import BenchmarkRows
 from simulation.performance.specs import Provenance
 
 STEPS = 3  # knots added between two measured ones, for the cubics to show in a bilinear table

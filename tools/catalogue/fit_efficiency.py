@@ -21,13 +21,13 @@ from pathlib import Path
 import numpy as np
 from scipy.optimize import least_squares
 
-from bench.accuracy import operators
 from planner.catalogue import hardware
 from planner.ingest.kernel_files import read_kernels
 from simulation.performance.efficiency import Efficiencies, Efficiency, combine
 from simulation.performance.measured_kernels import KernelRows, kernels
 from simulation.performance.profile import check
 from simulation.performance.specs import BYTES, GpuSpec
+from tools.catalogue import operator_checks
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "../shared/data/profiles"
@@ -270,7 +270,7 @@ def main() -> int:
             f"     rows: {e.rows}, source: '{e.source}'}}"
         )
     factors = Efficiencies(tuple(entries), across(fits))
-    rows = operators.tpot_rows(DATA.parent, factors)
+    rows = operator_checks.tpot_rows(DATA.parent, factors)
     lines.append("checks:")
     for model in sorted(rows["model_path"].unique()):
         part = rows.filter(rows["model_path"] == model)

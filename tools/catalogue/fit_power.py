@@ -18,9 +18,9 @@ import numpy as np
 import polars as pl
 from ruamel.yaml import YAML
 
-from bench.accuracy import DATA
 from simulation.performance.power import PowerModel, share_of_tdp
 from simulation.performance.profile import Check, check
+from tools.catalogue import DATA
 from tools.catalogue.power_fit import NUISANCE, OWN, SHARED, fit, left_out, splitwise_model
 from tools.catalogue.power_rows import TASKS, mlenergy, splitwise
 

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from planner.ingest.benchmarks import read_benchmarks
-from simulation.performance.fitting.rows import BenchmarkRows, benchmark_rows, join
+from simulation.performance.rows import BenchmarkRows, benchmark_rows, join
 
 SPLITWISE = "splitwise-sim data/perf_model.csv @ 8f99e7d (MIT)"
 SAGESERVE = "SageServe data/Llama-3.x-tp-N.csv @ 0b95ca2 (MIT)"

@@ -18,7 +18,7 @@ from planner.ingest.benchmarks import requests
 from planner.ingest.benchmarks.requests import arrival_column
 from planner.ingest.names import check_names, compact
 from simulation.arrays import FloatArray
-from simulation.performance.fitting.rows import BenchmarkRows, benchmark_rows
+from simulation.performance.rows import BenchmarkRows, benchmark_rows
 
 COLUMNS: dict[str, tuple[str, ...]] = {  # field to the names it is known by; the first documented
     "model": ("model", "modelname", "modelid"),

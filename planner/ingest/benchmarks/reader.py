@@ -15,7 +15,7 @@ from planner.ingest.benchmarks.csv_rows import csv_rows
 from planner.ingest.benchmarks.serving import guidellm, vllm
 from planner.ingest.options import IngestOptions
 from planner.ingest.source import Source, foreign
-from simulation.performance.fitting.rows import NUMBERS, BenchmarkRows
+from simulation.performance.rows import NUMBERS, BenchmarkRows
 
 BENCHMARK_FORMATS = ("auto", "vllm", "guidellm", "wva", "splitwise", "sageserve", "csv")
 MAX_BYTES = 200_000_000  # a JSON with every request of a long run; rows alone are far smaller

@@ -12,7 +12,7 @@ import numpy as np
 
 from planner.ingest.names import compact
 from simulation.arrays import FloatArray
-from simulation.performance.fitting.rows import BenchmarkRows, benchmark_rows
+from simulation.performance.rows import BenchmarkRows, benchmark_rows
 
 ARRIVAL = ("arrivals", "arrivalms", "arrivaltime", "arrivaltimes", "arrivaltimems")
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from planner.errors import IngestError
-from simulation.performance.fitting.rows import BenchmarkRows, benchmark_rows
+from simulation.performance.rows import BenchmarkRows, benchmark_rows
 
 Document = Mapping[str, Any]
 NAMES = {  # what people put into vLLM's --metadata KEY=VALUE and into rows of their own

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from simulation.arrays import BoolArray, FloatArray, IntArray, TextArray
-from simulation.performance.fitting.rows import BenchmarkRows
 from simulation.performance.profile import Check, Profile, check, iteration_s, measured_range
+from simulation.performance.rows import BenchmarkRows
 
 PREFILL, TBT, SERVED_TBT, TTFT = "prefill time", "TBT", "TBT while serving", "TTFT of one request"
 SERVED_TTFT = "TTFT while serving"  # rests on a model of waiting besides the profile

@@ -36,9 +36,9 @@ from simulation.performance.fitting.fit_linear import (
     linear_fit,
 )
 from simulation.performance.fitting.fit_sweep import Waiting, is_sweep, prompt_alone, sweep_fit
-from simulation.performance.fitting.rows import BenchmarkRows
 from simulation.performance.linear import LinearProfile
 from simulation.performance.profile import Check, Profile
+from simulation.performance.rows import BenchmarkRows
 from simulation.performance.specs import Provenance
 from simulation.performance.table import TableProfile, table_profile
 

@@ -15,7 +15,7 @@ from scipy.stats import t as student
 
 from simulation.arrays import FloatArray
 from simulation.errors import SimulationError
-from simulation.performance.fitting.rows import BenchmarkRows
+from simulation.performance.rows import BenchmarkRows
 
 CONFIDENCE = 0.95
 CONTEXT = 4096.0  # tokens of prompt and of output in the fits of TBT; C1 has no context term

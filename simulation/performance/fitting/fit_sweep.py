@@ -28,8 +28,8 @@ from simulation.performance.fitting.fit_linear import (
     least_squares,
     served_rows,
 )
-from simulation.performance.fitting.rows import BenchmarkRows
 from simulation.performance.profile import Profile, iteration_s
+from simulation.performance.rows import BenchmarkRows
 
 APART = 1.25  # between the largest and least isl / osl, below which beta and delta are one slope
 LIGHT = 2.0  # requests in flight, above which TTFT says too much of how requests wait

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.accuracy import operators
 from planner.catalogue import hardware
 from planner.catalogue.efficiency import efficiencies
 from simulation.performance.curves import evaluate
@@ -19,6 +18,7 @@ from simulation.performance.profile import iteration_s, measured_range
 from simulation.performance.roofline import ideal_curve, roofline_profile
 from simulation.performance.specs import Arrangement
 from tests.simulation.performance.test_roofline import LIMITS, random_iterations
+from tools.catalogue import operator_checks
 
 MEASURED = ("A100-80GB", "L40S", "H100-SXM", "H200", "B200")
 
@@ -58,7 +58,7 @@ def test_measured_profiles_never_beat_the_published_peaks(shared_data: Path, gpu
     """Sums of real kernels, no tolerance: weights and KV cache once at the full bandwidth, all
     operations at the full rate."""
     spec, amounts = hardware.gpu(gpu), random_iterations()
-    kernels = operators.aic_kernels(shared_data, gpu)
+    kernels = operator_checks.aic_kernels(shared_data, gpu)
     for model, where in (
         ("llama-3.1-8b", Arrangement()),
         ("qwen3-32b", Arrangement(tp=4)),
@@ -71,7 +71,7 @@ def test_measured_profiles_never_beat_the_published_peaks(shared_data: Path, gpu
 
 
 def test_an_operator_profile_of_h100_is_measured_and_says_so(shared_data: Path) -> None:
-    kernels = operators.aic_kernels(shared_data, "H100-SXM")
+    kernels = operator_checks.aic_kernels(shared_data, "H100-SXM")
     shape, gpu = hardware.shape("llama-3.1-8b"), hardware.gpu("H100-SXM")
     profile = operator_profile(shape, gpu, Arrangement(), kernels, efficiencies(), **LIMITS)
     assert profile.provenance.kind == "measured"
@@ -83,15 +83,15 @@ def test_an_operator_profile_of_h100_is_measured_and_says_so(shared_data: Path) 
 
 def test_uncalibrated_sums_of_kernels_stay_near_served_deployments(shared_data: Path) -> None:
     """The limit of the project; what it came to is in docs and in bin/bench accuracy."""
-    rows = operators.tpot_rows(shared_data)
+    rows = operator_checks.tpot_rows(shared_data)
     error = np.abs(rows["operator_ms"].to_numpy() / rows["silicon_tpot_ms"].to_numpy() - 1)
     assert rows.height == 527
     assert np.median(error) <= 0.15
 
 
 def test_the_shipped_errors_are_those_of_the_shipped_factors(shared_data: Path) -> None:
-    rows = operators.tpot_rows(shared_data)
-    for model in operators.MODELS:
+    rows = operator_checks.tpot_rows(shared_data)
+    for model in operator_checks.MODELS:
         (one,) = (c for c in efficiencies().checks if model.split("/")[-1] in c.against)
         part = rows.filter(rows["model_path"] == model)
         error = part["roofline_ms"].to_numpy() / part["silicon_tpot_ms"].to_numpy() - 1
@@ -100,4 +100,4 @@ def test_the_shipped_errors_are_those_of_the_shipped_factors(shared_data: Path) 
 
 
 def test_layers_left_out_are_predicted(shared_data: Path) -> None:
-    assert operators.iteration_error(shared_data) <= 0.03
+    assert operator_checks.iteration_error(shared_data) <= 0.03

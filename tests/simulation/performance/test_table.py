@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from planner.ingest.benchmarks import read_benchmarks
 from simulation.errors import SimulationError
 from simulation.performance.curves import evaluate, inside
-from simulation.performance.fitting.monotone import between, finer, isotonic, rising
-from simulation.performance.fitting.rows import benchmark_rows
+from simulation.performance.monotone import between, finer, isotonic, rising
 from simulation.performance.profile import Profile, iteration_s, measured_range
+from simulation.performance.rows import benchmark_rows
 from simulation.performance.specs import Provenance
 from simulation.performance.table import MIXED, table_curve, table_profile
 

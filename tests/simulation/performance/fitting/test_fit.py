@@ -17,9 +17,9 @@ from simulation.performance.fitting.compare import (
 )
 from simulation.performance.fitting.fit import CalibratedProfile, by_phase, fit
 from simulation.performance.fitting.fit_linear import least_squares, linear_fit
-from simulation.performance.fitting.rows import benchmark_rows, join
 from simulation.performance.linear import LinearProfile
 from simulation.performance.profile import Profile, measured_range
+from simulation.performance.rows import benchmark_rows, join
 from simulation.performance.specs import Provenance
 
 SOURCE = Provenance("measured", "test")

@@ -20,9 +20,9 @@ from simulation.performance.fitting.compare import (
 )
 from simulation.performance.fitting.fit import CalibratedProfile, by_phase, fit
 from simulation.performance.fitting.fit_sweep import Waiting, is_sweep, prompt_alone
-from simulation.performance.fitting.rows import benchmark_rows, join
 from simulation.performance.linear import LinearProfile
 from simulation.performance.profile import Check, check, iteration_s
+from simulation.performance.rows import benchmark_rows, join
 from simulation.performance.specs import Provenance
 
 SOURCE = Provenance("measured", "test")
