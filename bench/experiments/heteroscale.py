@@ -35,8 +35,8 @@ from bench.experiments.sageserve import ARRIVALS, Day
 from planner.scenario.document import parse
 from planner.scenario.known import NOTHING
 from planner.scenario.schema.policies import policy_of
-from planner.studies.commands.study import study_of
 from planner.studies.pd.service import Columns, strictest_split
+from planner.studies.preparing import study_of
 from planner.studies.progress import silent
 from planner.studies.replay.policies import make_ready
 from planner.studies.replay.pressure import pressure_test

@@ -36,8 +36,8 @@ from planner.ingest import IngestOptions, ingest_file
 from planner.scenario.document import parse
 from planner.scenario.known import NOTHING
 from planner.scenario.schema.policies import policy_of
-from planner.studies.commands.study import study_of
 from planner.studies.planning.planning import plan_window
+from planner.studies.preparing import study_of
 from planner.studies.progress import silent
 from planner.studies.replay import replay as played
 from planner.studies.replay.policies import PLANS

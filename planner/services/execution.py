@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, get_args
 
-import numpy as np
-
-from forecasting.demand import INPUT_TOKENS, REQUESTS, DemandSeries, SeriesKey
 from planner import storage
 from planner.errors import NotReady, RunCancelled, ScenarioError
-from planner.ingest.store import bin_requests, read_demand
 from planner.models import Run, Trace
 from planner.scenario.document import parse
 from planner.scenario.known import Known
@@ -20,20 +15,25 @@ from planner.selectors.traces import trace_ready
 from planner.services import traces
 from planner.services.provisioning import asked_of
 from planner.services.resolution import known_of
-from planner.studies.commands import study
-from planner.studies.commands.pareto import pareto
-from planner.studies.commands.pd_ratio import pd_ratio
-from planner.studies.commands.place import place
-from planner.studies.commands.provision import provision
-from planner.studies.commands.size import size_study
-from planner.studies.commands.study import Outcome, Traces
+from planner.studies.commands import (
+    compare,
+    forecast,
+    pareto,
+    pd_ratio,
+    place,
+    plan,
+    provision,
+    simulate,
+    size,
+)
+from planner.studies.outcome import Outcome, Traces
 from planner.studies.progress import Progress
+from planner.studies.traffic.series import trace_series
 from planner.studies.traffic.sources import StoredTrace
 
 Options = dict[str, Any]
 RUNS = "runs"
 OF_OBJECTIVE = ("solver", "gap", "time_limit_s", "minimise", "periods")
-LABEL_ALL = "all"  # a file that does not say the model, region or tier
 
 
 def run_body(*, run: Run, progress: Progress) -> dict[str, Any]:
@@ -53,8 +53,8 @@ def run_body(*, run: Run, progress: Progress) -> dict[str, Any]:
 def _outcome(run: Run, progress: Progress) -> Outcome:
     options = run.options
     if run.kind == Run.Kind.FORECAST and run.trace is not None:
-        return study.forecast_series(
-            trace_series(run.trace, float(options.get("bin_s", 900))),
+        return forecast.run_series(
+            trace_series(_trace_ready(run.trace), float(options.get("bin_s", 900))),
             horizon_s=float(options.get("horizon_s", 3600)),
             method=options.get("method", "auto"),
             origins=int(options.get("origins", 0)),
@@ -72,13 +72,13 @@ def _outcome(run: Run, progress: Progress) -> Outcome:
 def _forecast(
     scenario: Scenario, stored: Traces, options: Options, known: Known, progress: Progress
 ) -> Outcome:
-    return study.forecast(scenario, stored, known=known, progress=progress)
+    return forecast.run(scenario, stored, known=known, progress=progress)
 
 
 def _plan(
     scenario: Scenario, stored: Traces, options: Options, known: Known, progress: Progress
 ) -> Outcome:
-    return study.plan(
+    return plan.run(
         scenario,
         stored,
         verified=bool(options.get("verify")),
@@ -91,7 +91,7 @@ def _simulate(
     scenario: Scenario, stored: Traces, options: Options, known: Known, progress: Progress
 ) -> Outcome:
     policy = options.get("policy", "lt-i")
-    return study.simulate(
+    return simulate.run(
         scenario,
         stored,
         policy=policy,
@@ -105,7 +105,7 @@ def _simulate(
 def _compare(
     scenario: Scenario, stored: Traces, options: Options, known: Known, progress: Progress
 ) -> Outcome:
-    return study.compare(
+    return compare.run(
         scenario,
         stored,
         policies=options.get("policies", ()),
@@ -118,7 +118,7 @@ def _compare(
 def _provision(
     scenario: Scenario, stored: Traces, options: Options, known: Known, progress: Progress
 ) -> Outcome:
-    return provision(
+    return provision.run(
         scenario,
         stored,
         asked=asked_of(options),
@@ -132,7 +132,7 @@ def _place(
 ) -> Outcome:
     ratio = options.get("ratio")
     asked = ("method", "counts", "grow", "time_limit_s")
-    return place(
+    return place.run(
         scenario,
         stored,
         **{name: options[name] for name in asked if name in options},
@@ -145,7 +145,7 @@ def _place(
 def _size(
     scenario: Scenario, stored: Traces, options: Options, known: Known, progress: Progress
 ) -> Outcome:
-    return size_study(
+    return size.run(
         scenario,
         stored,
         isl=options.get("isl"),
@@ -160,7 +160,7 @@ def _pd_ratio(
     scenario: Scenario, stored: Traces, options: Options, known: Known, progress: Progress
 ) -> Outcome:
     names = ("instances", "prefill", "decode")
-    return pd_ratio(
+    return pd_ratio.run(
         scenario,
         stored,
         service=options.get("service", scenario.models[0].name),
@@ -174,7 +174,7 @@ def _pareto(
     scenario: Scenario, stored: Traces, options: Options, known: Known, progress: Progress
 ) -> Outcome:
     names = ("of", "points")
-    return pareto(
+    return pareto.run(
         scenario,
         stored,
         **{name: options[name] for name in names if name in options},
@@ -201,11 +201,11 @@ def with_options(scenario: Scenario, options: dict[str, Any]) -> Scenario:
     """The scenario with a run's own solver, gap, time limit and forecast method."""
     objective = {k: options[k] for k in OF_OBJECTIVE if k in options}
     methods = get_args(Forecast.model_fields["method"].annotation)  # provisioning has its own
-    forecast = {"method": options["method"]} if options.get("method") in methods else {}
+    method = {"method": options["method"]} if options.get("method") in methods else {}
     return Scenario.model_validate(
         scenario.model_dump()
         | {"objective": scenario.objective.model_dump() | objective}
-        | {"forecast": scenario.forecast.model_dump() | forecast}
+        | {"forecast": scenario.forecast.model_dump() | method}
     )
 
 
@@ -227,41 +227,11 @@ def stored_trace(trace: Trace) -> StoredTrace:
         name=trace.name,
         kind=trace.kind,
         clock=trace.report.get("clock", "utc"),
-        store=_folder(trace),
+        store=storage.folder(trace.store),
     )
 
 
-def trace_series(trace: Trace, bin_s: float) -> list[DemandSeries]:
-    """The demand of a trace as it came, without a scenario: requests per bin of every model,
-    region and tier its file names; input tokens where it counts only those."""
+def _trace_ready(trace: Trace) -> StoredTrace:
     if trace.state != Trace.State.READY:
         raise NotReady(f"Trace {trace.name} is not ready: {trace.problem or 'it is being read'}")
-    requests = trace.kind == Trace.Kind.REQUESTS
-    listed = bin_requests(_folder(trace), bin_s) if requests else read_demand(_folder(trace))
-    series = []
-    for columns in listed:
-        counted = not np.isnan(columns.requests).all()
-        values = columns.requests if counted else columns.input_tokens
-        if values is None:
-            values = columns.total_tokens
-        if values is None:
-            raise NotReady(f"Trace {trace.name} has neither requests nor tokens to forecast.")
-        # A request trace seldom begins and ends on an edge: its first and last bin are not whole.
-        edge = 1 if requests and len(values) > 2 else 0
-        one = DemandSeries(
-            SeriesKey(
-                columns.model or ("" if requests else columns.name) or LABEL_ALL,
-                columns.region or LABEL_ALL,
-                columns.tier or LABEL_ALL,
-            ),
-            columns.start_s + edge * columns.bin_s,
-            columns.bin_s,
-            values[edge : len(values) - edge],
-            REQUESTS if counted else INPUT_TOKENS,
-        )
-        series.append(one.resample(max(1, round(bin_s / one.bin_s)) * one.bin_s))
-    return series
-
-
-def _folder(trace: Trace) -> Path:
-    return storage.folder(trace.store)
+    return stored_trace(trace)

@@ -12,11 +12,12 @@ from planner.optimizer.horizon.front import FrontPoint, horizon_front, knee
 from planner.optimizer.problem import MEASURES
 from planner.scenario.known import NOTHING, Known
 from planner.scenario.schema import Scenario
-from planner.studies.commands.study import Outcome, Traces, frame, study_of
+from planner.studies.outcome import Outcome, Traces
 from planner.studies.planning.planning import plan_window
 from planner.studies.planning.program import MEASURE, UNITS
 from planner.studies.planning.program import problem as period_problem
 from planner.studies.planning.solving import Asked, together
+from planner.studies.preparing import frame, study_of
 from planner.studies.progress import Progress, part
 from planner.studies.traffic.window import words_of
 
@@ -43,7 +44,7 @@ def pair_of(given: str) -> tuple[str, str]:
     return names[0], names[1]
 
 
-def pareto(
+def run(
     scenario: Scenario,
     traces: Traces,
     *,

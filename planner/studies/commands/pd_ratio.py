@@ -10,7 +10,7 @@ from planner.errors import PlannerError
 from planner.scenario.build import Hardware, build_hardware
 from planner.scenario.known import NOTHING, Known
 from planner.scenario.schema import Scenario
-from planner.studies.commands.study import Outcome, Traces
+from planner.studies.outcome import Outcome, Traces
 from planner.studies.pd.drift import over_time, sensitivity
 from planner.studies.pd.service import (
     MOST_INSTANCES,
@@ -34,7 +34,7 @@ Document = dict[str, Any]
 PRODUCTION = "1P/5D to 9P/1D in HeteroScale's production (section 4.1)"
 
 
-def pd_ratio(
+def run(
     scenario: Scenario,
     traces: Traces,
     *,

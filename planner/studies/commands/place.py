@@ -28,7 +28,7 @@ from planner.scenario.build import Hardware, build_hardware
 from planner.scenario.known import NOTHING, Known
 from planner.scenario.schema import Scenario
 from planner.scenario.topology import kv_shares, topology_of
-from planner.studies.commands.study import Outcome
+from planner.studies.outcome import Outcome
 from planner.studies.placement import documents as doc
 from planner.studies.placement.services import Placed, apart, as_today, placed_services
 from planner.studies.placement.simulation import Load, busiest, placed_fleet, replayed
@@ -59,7 +59,7 @@ class State:
     bound: float | None = None
 
 
-def place(
+def run(
     scenario: Scenario,
     traces: dict[str, StoredTrace],
     *,

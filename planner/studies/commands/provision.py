@@ -16,7 +16,7 @@ from planner.errors import Infeasible, ScenarioError
 from planner.scenario.build import Hardware, build_hardware
 from planner.scenario.known import NOTHING, Known
 from planner.scenario.schema import Scenario
-from planner.studies.commands.study import Outcome
+from planner.studies.outcome import Outcome
 from planner.studies.progress import Progress, part
 from planner.studies.provisioning import over_time as courses
 from planner.studies.provisioning import sharing, tables
@@ -73,7 +73,7 @@ class Case:
     chosen: bool = False
 
 
-def provision(
+def run(
     scenario: Scenario,
     traces: dict[str, StoredTrace],
     *,

@@ -13,8 +13,8 @@ from planner.errors import PlannerError
 from planner.scenario.build import Hardware, build_hardware
 from planner.scenario.known import NOTHING, Known
 from planner.scenario.schema import Scenario
-from planner.studies.commands.profile_error import StatedError, slower_or_faster, stated_error
-from planner.studies.commands.study import Outcome, Traces
+from planner.studies.checks.profile_error import StatedError, slower_or_faster, stated_error
+from planner.studies.outcome import Outcome, Traces
 from planner.studies.progress import Progress, part
 from planner.studies.results.documents import capacity_document, clean
 from planner.studies.sizing.size_errors import expected
@@ -36,7 +36,7 @@ TRACE, POISSON = "trace", "poisson"
 POINTS = np.array([0.02, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.94, 0.97])
 
 
-def size_study(
+def run(
     scenario: Scenario,
     traces: Traces,
     *,

@@ -191,3 +191,12 @@ def tiers_table(comparison: PolicyComparison) -> pl.DataFrame:
 
 def _gaps_as_null(table: pl.DataFrame) -> pl.DataFrame:
     return table.fill_nan(None)
+
+
+def replayed_tables(comparison: PolicyComparison) -> dict[str, pl.DataFrame]:
+    return {
+        "replicas": replicas_table(comparison),
+        "policies": policies_table(comparison),
+        "tiers": tiers_table(comparison),
+        "groups": groups_table(comparison),
+    }

@@ -12,7 +12,7 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from planner.api.schema_hardware import CONFIG, DEPLOYMENT, GPU, MODEL
 from planner.models import OwnGpu, Profile, ProfileVersion
 from planner.selectors.profiles import profile_get
-from planner.studies.commands.profile_error import stated_error
+from planner.studies.checks.profile_error import stated_error
 from simulation.performance.profile import iteration_s
 from tests.planner.web.test_hardware import HEAD, MEASURED
 

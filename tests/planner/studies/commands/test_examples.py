@@ -9,7 +9,7 @@ import pytest
 
 from planner.ingest import IngestOptions, ingest_file
 from planner.scenario.document import parse, with_traces
-from planner.studies.commands import study
+from planner.studies.commands import compare
 from planner.studies.progress import silent
 from planner.studies.traffic.sources import StoredTrace
 from tests.planner.studies.builders import ROOT
@@ -35,7 +35,7 @@ def carried_out(path: Path, folder: Path) -> dict[str, Any]:
         names[index] = f"{index}-{file.name}"
         traces[names[index]] = StoredTrace(file.name, report.kind, report.clock, store)
     scenario = parse(with_traces(text, names), path.name)
-    return study.compare(scenario, traces, progress=silent).document
+    return compare.run(scenario, traces, progress=silent).document
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)

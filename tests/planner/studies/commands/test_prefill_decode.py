@@ -10,7 +10,8 @@ import polars as pl
 import pytest
 
 from planner.scenario.schema import Scenario
-from planner.studies.commands import study
+from planner.studies.commands import compare, plan
+from planner.studies.outcome import Outcome
 from planner.studies.progress import silent
 from planner.studies.traffic.sources import StoredTrace
 from tests.planner.studies import builders as make
@@ -47,18 +48,18 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> StoredTrace:
 
 
 @pytest.fixture(scope="module")
-def whole(stored: StoredTrace) -> study.Outcome:
-    return study.compare(apart(PREFILL, DECODE), {"t": stored}, progress=silent)
+def whole(stored: StoredTrace) -> Outcome:
+    return compare.run(apart(PREFILL, DECODE), {"t": stored}, progress=silent)
 
 
-def targets(found: study.Outcome) -> dict[str, int]:
+def targets(found: Outcome) -> dict[str, int]:
     """Of the first period, by role."""
     decisions = found.document["plan"]["decisions"]
     first = decisions[0]["period"]
     return {d["role"]: d["target"] for d in decisions if d["period"] == first}
 
 
-def test_each_stage_covers_the_demand_by_itself(whole: study.Outcome) -> None:
+def test_each_stage_covers_the_demand_by_itself(whole: Outcome) -> None:
     sized = {row["role"]: row for row in whole.document["capacity"]}
     assert sized.keys() == {"prefill", "decode"}
     assert sized["prefill"]["bound_by"] == "ttft" and sized["decode"]["bound_by"] == "tbt"
@@ -70,7 +71,7 @@ def test_each_stage_covers_the_demand_by_itself(whole: study.Outcome) -> None:
     assert whole.tables["plan"]["capacity_tps"][0] == pytest.approx(carries)
 
 
-def test_requests_go_through_both_pools_and_none_is_lost(whole: study.Outcome) -> None:
+def test_requests_go_through_both_pools_and_none_is_lost(whole: Outcome) -> None:
     figures = whole.document["policies"]["lt-i"]
     assert figures["completed"] == figures["arrived"] == whole.document["requests"]
     assert figures["meets_slo"]
@@ -85,10 +86,10 @@ def test_requests_go_through_both_pools_and_none_is_lost(whole: study.Outcome) -
 
 
 def test_the_plan_takes_what_costs_least_of_both_ways(stored: StoredTrace) -> None:
-    three = study.plan(apart(MIXED, PREFILL, DECODE), {"t": stored}, progress=silent)
+    three = plan.run(apart(MIXED, PREFILL, DECODE), {"t": stored}, progress=silent)
     usd = {}
     for name, profiles in (("mixed", (MIXED,)), ("apart", (PREFILL, DECODE))):
-        one = study.plan(apart(*profiles), {"t": stored}, progress=silent)
+        one = plan.run(apart(*profiles), {"t": stored}, progress=silent)
         usd[name] = one.document["fleet_cost"]
     assert three.document["fleet_cost"] <= min(usd.values()) + 1e-9
     assert targets(three).keys() == ROLES
@@ -97,7 +98,7 @@ def test_the_plan_takes_what_costs_least_of_both_ways(stored: StoredTrace) -> No
 def test_two_variants_of_one_model_share_the_gpus_of_a_type(stored: StoredTrace) -> None:
     fast = SPEED | {"tp": 2, "alpha_ms": 7, "beta_ms": 0.15, "gamma_ms": 7, "delta_ms": 0.03}
     one = apart(MIXED, fast)
-    found = study.compare(one, {"t": stored}, progress=silent)
+    found = compare.run(one, {"t": stored}, progress=silent)
     rows = found.document["plan"]["decisions"]
     assert {row["arrangement"] for row in rows} == {"1 x G", "2 x G"}
     gpus = found.tables["plan"].group_by("period_start").agg(pl.col("gpus").sum())["gpus"]

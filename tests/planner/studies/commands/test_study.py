@@ -14,7 +14,8 @@ from polars.testing import assert_frame_equal
 
 from planner.errors import ScenarioError
 from planner.scenario.schema import Scenario
-from planner.studies.commands import study
+from planner.studies.commands import compare, forecast, plan, simulate
+from planner.studies.outcome import Outcome
 from planner.studies.progress import silent
 from planner.studies.traffic.sources import StoredTrace
 from planner.studies.traffic.traffic import FORECAST
@@ -41,8 +42,8 @@ def small(**changes: Any) -> Scenario:
 
 
 @pytest.fixture(scope="module")
-def whole(stored: StoredTrace) -> study.Outcome:
-    return study.compare(small(), {"t": stored}, progress=silent)
+def whole(stored: StoredTrace) -> Outcome:
+    return compare.run(small(), {"t": stored}, progress=silent)
 
 
 def untimed(value: Any) -> Any:
@@ -55,22 +56,22 @@ def untimed(value: Any) -> Any:
     return [untimed(item) for item in value] if isinstance(value, list) else value
 
 
-def test_one_seed_gives_the_same_bytes_twice(whole: study.Outcome, stored: StoredTrace) -> None:
-    again = study.compare(small(), {"t": stored}, progress=silent)
+def test_one_seed_gives_the_same_bytes_twice(whole: Outcome, stored: StoredTrace) -> None:
+    again = compare.run(small(), {"t": stored}, progress=silent)
     assert json.dumps(untimed(again.document)) == json.dumps(untimed(whole.document))
     assert again.tables.keys() == whole.tables.keys()
     for name, table in whole.tables.items():
         assert_frame_equal(table, again.tables[name], check_exact=True)
 
 
-def test_another_seed_gives_other_requests(whole: study.Outcome, stored: StoredTrace) -> None:
-    other = study.compare(small(), {"t": stored}, policies=["flat-peak"], seed=8, progress=silent)
+def test_another_seed_gives_other_requests(whole: Outcome, stored: StoredTrace) -> None:
+    other = compare.run(small(), {"t": stored}, policies=["flat-peak"], seed=8, progress=silent)
     mine, theirs = (d.document["policies"]["flat-peak"] for d in (whole, other))
     assert mine["arrived"] == theirs["arrived"]  # counts of the file are kept
     assert mine["ttft_ms"] != theirs["ttft_ms"]
 
 
-def test_the_document_is_json_without_nan_and_says_all_it_must(whole: study.Outcome) -> None:
+def test_the_document_is_json_without_nan_and_says_all_it_must(whole: Outcome) -> None:
     document = json.loads(json.dumps(whole.document, allow_nan=False))
     assert {
         "kind", "scenario", "window", "forecast", "capacity", "plan", "policies", "baselines",
@@ -84,7 +85,7 @@ def test_the_document_is_json_without_nan_and_says_all_it_must(whole: study.Outc
     assert traffic["kind"] == "modelled"  # drawn, though their counts were measured
 
 
-def test_requests_are_accounted_for_in_every_policy(whole: study.Outcome) -> None:
+def test_requests_are_accounted_for_in_every_policy(whole: Outcome) -> None:
     arrived = {figures["arrived"] for figures in whole.document["policies"].values()}
     assert arrived == {whole.document["requests"]}
     for figures in whole.document["policies"].values():
@@ -98,7 +99,7 @@ def test_requests_are_accounted_for_in_every_policy(whole: study.Outcome) -> Non
         assert figures["cost_usd"] == pytest.approx(sum(pool["cost_usd"] for pool in pools))
 
 
-def test_tables_hold_what_the_document_says(whole: study.Outcome) -> None:
+def test_tables_hold_what_the_document_says(whole: Outcome) -> None:
     document, tables = whole.document, whole.tables
     assert set(tables) == {
         "demand", "forecast", "plan", "replicas", "policies", "tiers", "groups",
@@ -126,27 +127,27 @@ def test_tables_hold_what_the_document_says(whole: study.Outcome) -> None:
     assert hours == pytest.approx(document["policies"]["flat-peak"]["instance_hours"])
 
 
-def test_the_smallest_flat_fleet_is_never_dearer_than_the_peak(whole: study.Outcome) -> None:
+def test_the_smallest_flat_fleet_is_never_dearer_than_the_peak(whole: Outcome) -> None:
     peak, least = (whole.document["policies"][name] for name in ("flat-peak", "flat-min"))
     if peak["meets_slo"]:
         assert least["meets_slo"] and least["cost_usd"] <= peak["cost_usd"]
 
 
 def test_forecast_plan_and_simulate_are_the_parts_of_the_whole(
-    whole: study.Outcome, stored: StoredTrace
+    whole: Outcome, stored: StoredTrace
 ) -> None:
     one, traces = small(), {"t": stored}
-    forecast = study.forecast(one, traces, progress=silent)
-    plan = study.plan(one, traces, progress=silent)
-    simulated = study.simulate(one, traces, policy="lt-i", progress=silent)
+    forecasts = forecast.run(one, traces, progress=silent)
+    planned = plan.run(one, traces, progress=silent)
+    simulated = simulate.run(one, traces, policy="lt-i", progress=silent)
     expected = untimed(whole.document)
-    assert untimed(forecast.document["series"]) == expected["forecast"]["series"]
-    figures = untimed(plan.document["plan"])
+    assert untimed(forecasts.document["series"]) == expected["forecast"]["series"]
+    figures = untimed(planned.document["plan"])
     assert figures.pop("worth")["rows"]  # only where a plan is asked for: it solves again
     assert figures == expected["plan"]
-    assert plan.document["status"] == "optimal"
-    assert_frame_equal(plan.tables["plan"], whole.tables["plan"])
-    assert_frame_equal(forecast.tables["forecast"], whole.tables["forecast"])
+    assert planned.document["status"] == "optimal"
+    assert_frame_equal(planned.tables["plan"], whole.tables["plan"])
+    assert_frame_equal(forecasts.tables["forecast"], whole.tables["forecast"])
     figures = expected["policies"]["lt-i"]
     assert {name: untimed(simulated.document)[name] for name in figures} == figures
 
@@ -159,7 +160,7 @@ def test_progress_never_goes_back_and_stays_within_its_bounds(stored: StoredTrac
         seen.append(fraction)
         stages.append(stage)
 
-    study.compare(small(), {"t": stored}, progress=watch)
+    compare.run(small(), {"t": stored}, progress=watch)
     assert seen[0] >= 0 and seen[-1] <= 1 + 1e-9 and seen[-1] > 0.95
     assert (np.diff(seen) >= -1e-9).all()
     words = " / ".join(stages)
@@ -179,13 +180,13 @@ def test_a_study_stops_when_its_progress_says_so(stored: StoredTrace, at: float)
             raise Stopped
 
     with pytest.raises(Stopped):
-        study.compare(small(), {"t": stored}, progress=stop)
+        compare.run(small(), {"t": stored}, progress=stop)
 
 
 def test_gaps_in_the_window_are_said_first(tmp_path: Path) -> None:
     values: list[float | None] = [600.0] * 60
     values[45:48] = [None] * 3
-    found = study.compare(
+    found = compare.run(
         small(policies=["flat-peak"]), {"t": make.demand_file(tmp_path, {"a": values})},
         progress=silent,
     )  # fmt: skip
@@ -204,11 +205,11 @@ def test_only_deferrable_traffic_can_be_studied(stored: StoredTrace) -> None:
     ]
     source = make.source(tiers={"batch": 1}, **LENGTHS)
     one = small(tiers=tiers, traffic={"sources": [source]}, policies=["flat-peak", "lt-i"])
-    found = study.compare(one, {"t": stored}, progress=silent)
+    found = compare.run(one, {"t": stored}, progress=silent)
     assert found.tables["forecast"].height == 0
     assert found.document["policies"]["lt-i"]["arrived"] > 0
     with pytest.raises(ScenarioError, match="nothing to forecast"):
-        study.forecast(one, {"t": stored}, progress=silent)
+        forecast.run(one, {"t": stored}, progress=silent)
 
 
 def test_a_lead_longer_than_a_period_can_be_played_out(azure_hour: StoredTrace) -> None:
@@ -219,7 +220,7 @@ def test_a_lead_longer_than_a_period_can_be_played_out(azure_hour: StoredTrace) 
         policies=["lt-i"],
         forecast={"method": "last-value"},
     )
-    found = study.compare(one, {"t": azure_hour}, progress=silent)
+    found = compare.run(one, {"t": azure_hour}, progress=silent)
     window = found.document["window"]
     assert (window["lead_s"], window["period_s"]) == (600, 300)
     assert found.document["policies"]["lt-i"]["completed"] > 0
@@ -233,7 +234,7 @@ def test_the_day_after_azures_week_is_planned_on_its_forecast(azure_week: Stored
         forecast={"method": "arima"},
         policies=["flat-peak", "flat-min", "lt-i"],
     )
-    found = study.compare(one, {"t": azure_week}, progress=silent)
+    found = compare.run(one, {"t": azure_week}, progress=silent)
     window, forecast = found.document["window"], found.tables["forecast"]
     assert window["replay"] == FORECAST
     assert forecast["actual"].null_count() == forecast.height == 48
@@ -244,15 +245,15 @@ def test_the_day_after_azures_week_is_planned_on_its_forecast(azure_week: Stored
     tokens = replayed["input_tokens"] + 1631 * (replayed["arrived"] - replayed["completed"])
     assert tokens == pytest.approx(expected, rel=0.08)
     with pytest.raises(ScenarioError, match="lt-i-perfect"):
-        study.compare(one, {"t": azure_week}, policies=["lt-i-perfect"], progress=silent)
+        compare.run(one, {"t": azure_week}, policies=["lt-i-perfect"], progress=silent)
 
 
 def test_unknown_policies_are_refused_by_name(stored: StoredTrace) -> None:
     with pytest.raises(ScenarioError, match="no policy 'best'; choose from today, flat-peak"):
-        study.simulate(small(), {"t": stored}, policy="best", progress=silent)
+        simulate.run(small(), {"t": stored}, policy="best", progress=silent)
 
 
-def test_figures_are_finite_or_absent(whole: study.Outcome) -> None:
+def test_figures_are_finite_or_absent(whole: Outcome) -> None:
     def check(value: Any) -> None:
         if isinstance(value, dict | list):
             for item in value.values() if isinstance(value, dict) else value:

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from planner.errors import Infeasible, ScenarioError
-from planner.studies.commands.pareto import pair_of, pareto
-from planner.studies.commands.study import compare, plan
+from planner.studies.commands import compare, pareto, plan
+from planner.studies.commands.pareto import pair_of
 from planner.studies.progress import silent
 from planner.studies.traffic.sources import StoredTrace
 from tests.planner.studies.builders import WEST, demand_file, scenario, source
@@ -50,7 +50,7 @@ def asked(**changes: Any) -> Any:
 
 
 def planned(stored: dict[str, StoredTrace], **changes: Any) -> dict[str, Any]:
-    document = plan(asked(**changes), stored, progress=silent).document
+    document = plan.run(asked(**changes), stored, progress=silent).document
     found: dict[str, Any] = document["plan"]
     return found
 
@@ -153,7 +153,7 @@ def test_two_variants_split_the_load(stored: dict[str, StoredTrace]) -> None:
 
 
 def test_a_front_of_cost_and_carbon(stored: dict[str, StoredTrace]) -> None:
-    found = pareto(asked(), stored, of="carbon,cost", points=4, progress=silent).document
+    found = pareto.run(asked(), stored, of="carbon,cost", points=4, progress=silent).document
     assert found["of"] == ["carbon", "cost"]
     points = found["points"]
     assert all(a["second"] < b["second"] for a, b in itertools.pairwise(points))
@@ -206,9 +206,9 @@ def test_what_the_plan_lends_is_lent_in_its_replay(stored: dict[str, StoredTrace
         },
         policies=["lt-h"],
     )
-    document = compare(given, stored, progress=silent).document
+    document = compare.run(given, stored, progress=silent).document
     replayed = document["policies"]["lt-h"]["donated_gpu_hours"]
-    found = plan(given, stored, progress=silent).document["plan"]
+    found = plan.run(given, stored, progress=silent).document["plan"]
     assert found["lent_gpu_hours"] > 1
     # It drains first, and what the next period wants comes back before it.
     assert 0.8 * found["lent_gpu_hours"] < replayed <= found["lent_gpu_hours"] * 1.01

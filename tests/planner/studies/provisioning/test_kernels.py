@@ -12,7 +12,8 @@ from planner import catalogue
 from planner.errors import CatalogueError
 from planner.ingest.kernel_files import Sharing
 from planner.scenario.known import KernelSource, Known
-from planner.studies.commands.provision import Asked, provision, with_images
+from planner.studies.commands import provision
+from planner.studies.commands.provision import Asked, with_images
 from planner.studies.progress import silent
 from planner.studies.provisioning.problems import interference_table, measured_on, problem_of
 from planner.studies.traffic.sources import StoredTrace
@@ -49,7 +50,7 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> Known:
 
 
 def found(stored: StoredTrace, known: Known, **asked: Any) -> Any:
-    return provision(small(), {"t": stored}, asked=Asked(**asked), known=known, progress=silent)
+    return provision.run(small(), {"t": stored}, asked=Asked(**asked), known=known, progress=silent)
 
 
 def facts(document: dict[str, Any], what: str) -> dict[str, Any]:
@@ -117,7 +118,7 @@ def test_encoders_work_on_the_images_that_requests_bring(stored: StoredTrace) ->
     )  # fmt: skip
     seen = {}
     for images in (0.0, 2.0):
-        outcome = provision(
+        outcome = provision.run(
             scenario, {"t": stored}, asked=Asked(images=images), progress=silent
         )  # fmt: skip
         (prefill, _) = outcome.document["pools"]

@@ -9,8 +9,9 @@ import polars as pl
 import pytest
 
 from planner.errors import ScenarioError
-from planner.studies.commands import study
-from planner.studies.commands.provision import Asked, provision
+from planner.studies.commands import provision
+from planner.studies.commands.provision import Asked
+from planner.studies.outcome import Outcome
 from planner.studies.progress import silent
 from planner.studies.traffic.sources import StoredTrace
 from tests.planner.studies import builders as make
@@ -26,19 +27,17 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> StoredTrace:
     return make.demand_file(tmp_path_factory.mktemp("courses"), {"a": (60 * rate).tolist()})
 
 
-def course(
-    stored: StoredTrace, known: str, level: str = "operator", **changes: Any
-) -> study.Outcome:
+def course(stored: StoredTrace, known: str, level: str = "operator", **changes: Any) -> Outcome:
     asked = Asked(level=level, over_time=known)
-    return provision(small(**(HOUR | changes)), {"t": stored}, asked=asked, progress=silent)
+    return provision.run(small(**(HOUR | changes)), {"t": stored}, asked=asked, progress=silent)
 
 
 @pytest.fixture(scope="module")
-def observed(stored: StoredTrace) -> study.Outcome:
+def observed(stored: StoredTrace) -> Outcome:
     return course(stored, "observed")
 
 
-def test_totals_are_those_of_the_table(observed: study.Outcome) -> None:
+def test_totals_are_those_of_the_table(observed: Outcome) -> None:
     found, rows = observed.document["over_time"], observed.tables["courses"]
     assert found["windows"] == 180 and rows.height == 180 * 2 * 2
     for pool in found["pools"]:
@@ -54,7 +53,7 @@ def test_totals_are_those_of_the_table(observed: study.Outcome) -> None:
     assert saved == pytest.approx(1 - found["levels"]["operator"]["gpu_hours"] / whole)
 
 
-def test_each_level_acts_at_its_own_speed(observed: study.Outcome) -> None:
+def test_each_level_acts_at_its_own_speed(observed: Outcome) -> None:
     levels = observed.document["over_time"]["pools"][0]["levels"]
     assert levels["operator"]["acts_s"] < 1.0 < levels["model"]["acts_s"]
     assert (levels["operator"]["every_s"], levels["model"]["every_s"]) == (10.0, 60.0)

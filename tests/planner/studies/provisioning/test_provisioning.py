@@ -12,8 +12,9 @@ import pytest
 from planner.errors import Infeasible, ScenarioError
 from planner.scenario.build import build_hardware
 from planner.scenario.schema import Scenario
-from planner.studies.commands import study
-from planner.studies.commands.provision import Asked, provision
+from planner.studies.commands import provision
+from planner.studies.commands.provision import Asked
+from planner.studies.outcome import Outcome
 from planner.studies.progress import silent
 from planner.studies.provisioning.load import limit_of, peak_hours
 from planner.studies.traffic.sources import StoredTrace
@@ -50,8 +51,8 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> StoredTrace:
 
 
 @pytest.fixture(scope="module")
-def whole(stored: StoredTrace) -> study.Outcome:
-    return provision(small(), {"t": stored}, progress=silent)
+def whole(stored: StoredTrace) -> Outcome:
+    return provision.run(small(), {"t": stored}, progress=silent)
 
 
 def test_the_load_is_that_of_the_busiest_hour_in_the_window(stored: StoredTrace) -> None:
@@ -85,7 +86,7 @@ def test_limits_are_the_strictest_of_the_interactive_tiers() -> None:
     assert "assumed" in limit_of(bare, "decode", {}).source
 
 
-def test_totals_are_the_sum_of_their_pools(whole: study.Outcome) -> None:
+def test_totals_are_the_sum_of_their_pools(whole: Outcome) -> None:
     found = whole.document
     json.dumps(found)
     assert list(found["levels"]) == ["operator", "module", "model"]
@@ -103,7 +104,7 @@ def test_totals_are_the_sum_of_their_pools(whole: study.Outcome) -> None:
     assert found["pays"] == any(saved["gpus"] > 0 for saved in found["savings"].values())
 
 
-def test_tables_tell_what_stands_where(whole: study.Outcome) -> None:
+def test_tables_tell_what_stands_where(whole: Outcome) -> None:
     operators, devices, shards = (whole.tables[n] for n in ("operators", "devices", "shards"))
     for pool in whole.document["pools"]:
         for level, one in pool["levels"].items():
@@ -122,20 +123,20 @@ def test_tables_tell_what_stands_where(whole: study.Outcome) -> None:
 
 
 def test_one_level_and_the_exact_method(stored: StoredTrace) -> None:
-    found = provision(
+    found = provision.run(
         small(), {"t": stored}, asked=Asked("operator", "exact"), progress=silent
     ).document
     assert list(found["levels"]) == ["operator"] and list(found["savings"]) == ["operator"]
     assert all(pool["levels"]["operator"]["gap_slots"] in (0, None) for pool in found["pools"])
-    alone = provision(small(), {"t": stored}, asked=Asked("model"), progress=silent).document
+    alone = provision.run(small(), {"t": stored}, asked=Asked("model"), progress=silent).document
     assert alone["savings"] == {} and not alone["pays"]
     with pytest.raises(SimulationError, match="use the exact method"):
-        provision(small(), {"t": stored}, asked=Asked("operator", "brute"), progress=silent)
+        provision.run(small(), {"t": stored}, asked=Asked("operator", "brute"), progress=silent)
 
 
 def test_what_does_not_pay_is_said_first(tmp_path: Any) -> None:
     stored = make.demand_file(tmp_path, {"a": [6.0] * 300})
-    found = provision(small(), {"t": stored}, progress=silent).document
+    found = provision.run(small(), {"t": stored}, progress=silent).document
     assert not found["pays"]
     assert found["headline"].startswith("Provisioning below the replica does not pay here")
     assert found["levels"]["operator"]["gpus"] == found["levels"]["model"]["gpus"]
@@ -143,7 +144,7 @@ def test_what_does_not_pay_is_said_first(tmp_path: Any) -> None:
 
 def test_what_cannot_be_is_said_with_the_reason(stored: StoredTrace) -> None:
     with pytest.raises(Infeasible, match=r"one pass of 1,0\d\d tokens takes"):
-        provision(
+        provision.run(
             small(tiers=[{"name": "chat", "ttft_ms": 1, "tbt_ms": 100}]),
             {"t": stored},
             progress=silent,
@@ -152,10 +153,10 @@ def test_what_cannot_be_is_said_with_the_reason(stored: StoredTrace) -> None:
         traffic={"sources": [make.source(**LENGTHS)]}, horizon=BUILT_IN["horizon"]
     )
     with pytest.raises(ScenarioError, match="what m computes; give it by shape"):
-        provision(unknown, {"t": stored}, progress=silent)
+        provision.run(unknown, {"t": stored}, progress=silent)
 
 
 def test_a_window_without_interactive_requests_is_refused(tmp_path: Any) -> None:
     stored = make.demand_file(tmp_path, {"a": [600.0] * 180 + [0.0] * 120})
     with pytest.raises(ScenarioError, match="no request of an interactive tier"):
-        provision(small(), {"t": stored}, progress=silent)
+        provision.run(small(), {"t": stored}, progress=silent)

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from planner.studies.commands import study
+from planner.studies.commands import simulate
+from planner.studies.outcome import Outcome
 from planner.studies.progress import silent
 from planner.studies.traffic.sources import StoredTrace
 from tests.planner.studies import builders as make
@@ -27,7 +28,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> StoredTrace:
     return make.demand_file(tmp_path_factory.mktemp("wave"), {"a": wave.round().tolist()})
 
 
-def simulated(stored: StoredTrace, policy: str, **changes: Any) -> study.Outcome:
+def simulated(stored: StoredTrace, policy: str, **changes: Any) -> Outcome:
     one = make.scenario(
         profiles=[SLOW],
         policies=["flat-peak", {"name": "periodic", "timetable": TIMETABLE}],
@@ -35,7 +36,7 @@ def simulated(stored: StoredTrace, policy: str, **changes: Any) -> study.Outcome
         horizon={"period_s": 300, "duration_s": 1800},
         **changes,
     )
-    return study.simulate(one, {"t": stored}, policy=policy, progress=silent)
+    return simulate.run(one, {"t": stored}, policy=policy, progress=silent)
 
 
 def adds_up(found: dict[str, Any]) -> bool:

@@ -10,7 +10,7 @@ from typing import cast
 import polars as pl
 import pytest
 
-from planner.studies.commands.verify import AGREED, GAVE_UP, NO_PLAN, ROUNDS, misses, verify
+from planner.studies.checks.verify import AGREED, GAVE_UP, NO_PLAN, ROUNDS, misses, verify
 from planner.studies.planning.planning import Planned, plan_window
 from planner.studies.progress import silent
 from planner.studies.replay.detail import ALL

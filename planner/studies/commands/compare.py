@@ -1,0 +1,83 @@
+"""Forecast, plan, and every policy replayed side by side."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from planner.errors import Infeasible, ScenarioError
+from planner.scenario.known import NOTHING, Known
+from planner.scenario.schema import Scenario
+from planner.scenario.schema.policies import ALL, label_of
+from planner.studies.checks.profile_error import profile_errors
+from planner.studies.outcome import Outcome, Traces
+from planner.studies.pd.stated import stated_ratios
+from planner.studies.preparing import frame, plan_figures, planned_of, seeded, study_of
+from planner.studies.progress import Progress, part
+from planner.studies.replay.chosen import policies_chosen
+from planner.studies.replay.policies import PLANS
+from planner.studies.replay.replay import PolicyRun, run_policy
+from planner.studies.results import documents as doc
+from planner.studies.results import tables
+from planner.studies.results.comparison import compare
+from simulation.errors import SimulationError
+
+
+def run(
+    scenario: Scenario,
+    traces: Traces,
+    *,
+    policies: Sequence[str] = (),
+    seed: int | None = None,
+    known: Known = NOTHING,
+    progress: Progress,
+) -> Outcome:
+    """Forecast, plan, and replay every policy (the scenario's, or those named) side by side;
+    ``seed`` stands in for the scenario's."""
+    begun = time.perf_counter()
+    scenario = seeded(scenario, seed)
+    study = study_of(scenario, traces, known, part(progress, 0.0, 0.15))
+    chosen, left_out = policies_chosen(scenario, study, policies)
+    planned = planned_of(study, part(progress, 0.15, 0.3))
+    errors = profile_errors(study, planned, part(progress, 0.3, 0.4))
+    runs: list[PolicyRun] = []
+    for i, policy in enumerate(chosen):
+        step = 0.6 / len(chosen)
+        try:
+            runs.append(
+                run_policy(
+                    study,
+                    policy,
+                    seed=scenario.seed,
+                    progress=part(progress, 0.4 + step * i, 0.4 + step * (i + 1)),
+                    planned=planned if policy.name in PLANS else None,
+                )
+            )
+        except Infeasible as problem:  # of a yardstick; the plan itself has been made above
+            left_out.append(f"{label_of(policy)} is left out: {problem}")
+        except (ScenarioError, SimulationError) as problem:
+            if list(policies) != [ALL]:
+                raise
+            left_out.append(f"{label_of(policy)} is left out: {problem}")
+    if not runs:
+        raise Infeasible(" ".join(left_out))
+    comparison = compare(runs, scenario.objective.baseline, left_out)
+    figures = plan_figures(study, planned)
+    return Outcome(
+        {
+            "kind": "compare",
+            **frame(study),
+            "forecast": {"series": doc.forecast_document(planned.forecasts)},
+            "plan": figures,
+            "pd_ratios": stated_ratios(study.hardware, study.traffic.lengths),
+            "profile_error": errors,
+            **doc.comparison_document(comparison),
+            "seconds": time.perf_counter() - begun,
+        },
+        {
+            "demand": tables.demand_table(study.traffic.demand),
+            "forecast": tables.forecast_table(planned.forecasts),
+            "plan": tables.plan_table(planned.plan, study.hardware, study.sizes.theta_tps),
+            **tables.replayed_tables(comparison),
+        },
+    )

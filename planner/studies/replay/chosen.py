@@ -1,0 +1,57 @@
+"""The policies that a run is to replay, by the names it was given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from planner.errors import ScenarioError
+from planner.scenario.schema import Policy, Scenario
+from planner.scenario.schema.policies import ALL, SEPARATOR, label_of, policy_names, policy_of
+from planner.studies.replay.replay import Study, check_policy
+
+
+def policy_chosen(scenario: Scenario, name: str) -> Policy:
+    """The scenario's own policy of that name (with its label, where it has one) and its
+    parameters, else the built-in one."""
+    for tells in ("key", "name"):
+        own = next((row for row in scenario.policies if getattr(row, tells) == name), None)
+        if own is not None:
+            return own
+    if name not in policy_names():
+        labelled = [policy.key for policy in scenario.policies if SEPARATOR in policy.key]
+        choices = ", ".join([*labelled, *policy_names()])
+        raise ScenarioError(f"There is no policy {name!r}; choose from {choices}.")
+    return policy_of(name)
+
+
+def policies_chosen(
+    scenario: Scenario, study: Study, names: Sequence[str]
+) -> tuple[list[Policy], list[str]]:
+    """The policies to compare, today's fleet first where it is known, and a sentence for each that
+    was not asked for by name and cannot be run."""
+    everything = list(names) == [ALL]
+    chosen = [policy_chosen(scenario, name) for name in names if name != ALL]
+    if everything:
+        chosen = _every(scenario)
+    chosen = chosen or list(scenario.policies)
+    if study.hardware.today is not None and "today" not in {policy.name for policy in chosen}:
+        chosen.insert(0, policy_of("today"))
+    left_out, able = [], []
+    for policy in chosen:
+        try:
+            check_policy(study, policy.name)
+            able.append(policy)
+        except ScenarioError as problem:
+            if not everything:
+                raise
+            if policy.name != "today":  # nobody asked for what nobody described
+                left_out.append(f"{label_of(policy)} is left out: {problem}")
+    return able, left_out
+
+
+def _every(scenario: Scenario) -> list[Policy]:
+    """Every policy there is, those of the scenario with its parameters."""
+    own = {policy.name for policy in scenario.policies}
+    others = (policy_of(name) for name in policy_names() if name not in own)
+    order = {name: i for i, name in enumerate(policy_names())}
+    return sorted([*scenario.policies, *others], key=lambda policy: order[policy.name])
