@@ -59,11 +59,11 @@ def detail(request: Request, pk: int) -> HttpResponse:
     if run.kind == Run.Kind.PLACE:
         return _place(request, run)
     if run.kind == Run.Kind.SIZE:
-        return render(request, "web/size.html", size_context(run))
+        return render(request, "web/runs/size.html", size_context(run))
     if run.kind == Run.Kind.PD_RATIO:
-        return render(request, "web/pd_ratio.html", ratio_context(run))
+        return render(request, "web/runs/pd_ratio.html", ratio_context(run))
     if run.kind == Run.Kind.PARETO:
-        return render(request, "web/pareto.html", pareto.page_context(run))
+        return render(request, "web/runs/pareto.html", pareto.page_context(run))
     if request.htmx and (found := PARTS.get(request.GET.get("part", ""))):
         template, part_context = found
         return render(request, template, part_context(run, request.GET))
@@ -72,7 +72,7 @@ def detail(request: Request, pk: int) -> HttpResponse:
         return render(request, "web/_savings.html", context)
     if request.htmx and request.htmx.target == "charts":
         return render(request, "web/_charts.html", context)
-    return render(request, "web/results.html", context)
+    return render(request, "web/runs/results.html", context)
 
 
 def _provision(request: Request, run: Run) -> HttpResponse:
@@ -87,7 +87,7 @@ def _provision(request: Request, run: Run) -> HttpResponse:
     context = page_context(run, request.GET)
     if request.htmx and request.htmx.target == "pool":
         return render(request, "web/_provision_pool.html", context)
-    return render(request, "web/provision.html", context)
+    return render(request, "web/runs/provision.html", context)
 
 
 def _place(request: Request, run: Run) -> HttpResponse:
@@ -95,7 +95,7 @@ def _place(request: Request, run: Run) -> HttpResponse:
     context = placement.page_context(run, request.GET)
     if request.htmx and request.htmx.target == "tree":
         return render(request, "web/_place_tree.html", context)
-    return render(request, "web/place.html", context)
+    return render(request, "web/runs/place.html", context)
 
 
 @require_POST

@@ -29,7 +29,7 @@ NAME = 120  # characters
 def size(request: Request) -> HttpResponse:
     """What one replica of a scenario's models carries."""
     if request.method == "GET":
-        return _page(request, Run.Kind.SIZE, "web/size_new.html")
+        return _page(request, Run.Kind.SIZE, "web/runs/size_new.html")
     try:
         options: dict[str, Any] = {
             name: value
@@ -40,14 +40,14 @@ def size(request: Request) -> HttpResponse:
             options["burstiness"] = given[:20]
         return _start(request, request.POST.get("scenario", ""), Run.Kind.SIZE, options)
     except PlannerError as problem:
-        return _page(request, Run.Kind.SIZE, "web/size_new.html", problem)
+        return _page(request, Run.Kind.SIZE, "web/runs/size_new.html", problem)
 
 
 @require_http_methods(["GET", "POST"])
 def pd_ratio(request: Request) -> HttpResponse:
     """Prefill to decode of one model of a scenario."""
     if request.method == "GET":
-        return _page(request, Run.Kind.PD_RATIO, "web/pd_ratio_new.html")
+        return _page(request, Run.Kind.PD_RATIO, "web/runs/pd_ratio_new.html")
     scenario, _, service = request.POST.get("of", "").partition(":")
     options: dict[str, Any] = {"service": service[:NAME]}
     try:
@@ -55,7 +55,7 @@ def pd_ratio(request: Request) -> HttpResponse:
             options["instances"] = instances
         return _start(request, scenario, Run.Kind.PD_RATIO, options)
     except PlannerError as problem:
-        return _page(request, Run.Kind.PD_RATIO, "web/pd_ratio_new.html", problem)
+        return _page(request, Run.Kind.PD_RATIO, "web/runs/pd_ratio_new.html", problem)
 
 
 def _page(
