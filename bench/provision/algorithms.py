@@ -9,9 +9,11 @@ from functools import partial
 
 import numpy as np
 
+from bench.provision.algorithm1 import algorithm1
+from bench.provision.exact_placement import exact_placement
 from simulation.provisioning.exact import exact
-from simulation.provisioning.greedy import algorithm1, improved
-from simulation.provisioning.placement import algorithm2, exact_placement
+from simulation.provisioning.greedy import improved
+from simulation.provisioning.placement import algorithm2
 from simulation.provisioning.problem import OperatorProblem
 from tests.simulation.provisioning.cases import random_demand, random_problem
 

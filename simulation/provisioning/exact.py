@@ -18,9 +18,9 @@ import numpy as np
 
 from simulation.arrays import FloatArray, IntArray
 from simulation.provisioning.frontier import Frontier, frontiers
-from simulation.provisioning.kernels import join
 from simulation.provisioning.problem import OperatorPlan, OperatorProblem, evaluate
 from simulation.provisioning.program import solve_program
+from simulation.provisioning.sojourns import join
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,11 +68,11 @@ def _leaf(v: int, option: Frontier, budget: int) -> _Piece:
     return _Piece(latency=latency, taken=reach.astype(np.int64), operator=v)
 
 
-def _joined(one: _Piece, two: _Piece, branches: bool) -> _Piece:
-    best = np.full(one.latency.size, np.inf)
-    taken = np.zeros(one.latency.size, np.int64)
-    join(one.latency, two.latency, branches, best, taken)
-    return _Piece(latency=best, taken=taken, left=one, right=two)
+def _joined(left: _Piece, right: _Piece, branches: bool) -> _Piece:
+    best = np.full(left.latency.size, np.inf)
+    taken = np.zeros(left.latency.size, np.int64)
+    join(left.latency, right.latency, branches, best, taken)
+    return _Piece(latency=best, taken=taken, left=left, right=right)
 
 
 def _series_parallel(
@@ -133,8 +133,10 @@ def _merge_row(arcs: list[Arc], ends: set[int]) -> list[Arc]:
         if i in used or j in used:
             continue
         used |= {i, j}
-        (u, _, one), (_, v, two) = arcs[i], arcs[j]
-        piece = one if two is None else two if one is None else _joined(one, two, branches=False)
+        (u, _, left), (_, v, right) = arcs[i], arcs[j]
+        if left is not None and right is not None:
+            left = _joined(left, right, branches=False)
+        piece = right if left is None else left
         merged.append((u, v, piece))
     return [arc for i, arc in enumerate(arcs) if i not in used] + merged
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from simulation.arrays import FloatArray, IntArray
-from simulation.provisioning.kernels import fill_frontiers
-from simulation.provisioning.problem import OperatorProblem
+from simulation.provisioning.problem import OperatorProblem, operators_of
+from simulation.provisioning.sojourns import Choices, fill_frontiers
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,17 +32,9 @@ def frontiers(problem: OperatorProblem, least: IntArray | None = None) -> tuple[
     top = int(problem.parallel.max()) * most
     low = np.empty((count, top + 1))
     which = np.zeros((count, top + 1), np.int64)
-    fill_frontiers(
-        problem.latency_s,
-        problem.transfer_s,
-        problem.batches.astype(np.float64),
-        problem.parallel,
-        problem.rate,
-        most,
-        np.ones(problem.latency_s.shape, np.int64) if least is None else least,
-        low,
-        which,
-    )
+    if least is None:
+        least = np.ones(problem.latency_s.shape, np.int64)
+    fill_frontiers(operators_of(problem), most, np.ascontiguousarray(least), low, which)
     found = []
     for v in range(count):
         keep = np.flatnonzero(low[v, 1:] < low[v, :-1]) + 1
@@ -64,3 +57,12 @@ def priced(table: FloatArray, price: FloatArray, first: int = 0) -> Frontier:
     b, p, r = np.unravel_index(keep, table.shape)
     choice = np.stack([b, p + first, r + 1], axis=1).astype(np.int64)
     return Frontier(cost[keep], flat[keep], choice)
+
+
+def in_a_row(options: Sequence[Frontier]) -> Choices:
+    """The choices of all operators as compiled code reads them."""
+    return Choices(
+        np.r_[0, np.cumsum([option.slots.size for option in options])].astype(np.int64),
+        np.concatenate([option.slots for option in options]),
+        np.concatenate([option.sojourn_s for option in options]),
+    )

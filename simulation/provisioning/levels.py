@@ -22,7 +22,7 @@ from simulation.provisioning.brute import brute
 from simulation.provisioning.energy import fleet_watts
 from simulation.provisioning.exact import exact
 from simulation.provisioning.frontier import frontiers, priced
-from simulation.provisioning.greedy import algorithm1, improved
+from simulation.provisioning.greedy import improved
 from simulation.provisioning.placement import Placement, algorithm2
 from simulation.provisioning.problem import OperatorPlan, sojourns
 from simulation.provisioning.replicas import ReplicaPlan, watts_of, whole_replicas
@@ -105,7 +105,7 @@ def operator_level(
 
     ``greedy``: our greedy at several prices of memory, the plan of fewest devices after placement.
     ``exact``: the fewest slots, proven, then placed. ``brute``: the same by enumeration, for small
-    cases. ``printed`` and ``algorithm 1``: the source's.
+    cases.
     Of ``coarser``, levels of the same phase, one that needs fewer devices is returned instead.
     ``proofs`` adds the gap in slots and the bound on devices; ``quick`` tries fewer prices.
     """
@@ -125,10 +125,8 @@ def operator_level(
         plans += _by_price(phase, table, device_bytes, quick=quick)
     elif method == "exact":
         plans = [exact(problem, options)]
-    elif method == "brute":
-        plans = [brute(problem, table)]
     else:
-        plans = [algorithm1(problem, printed=method == "printed", table=table)]
+        plans = [brute(problem, table)]
     most = None if proofs else _fewest(coarser)
     best = _best_placed(phase, plans, device_bytes, shared=shared, most=most)
     if best is not None:
@@ -298,7 +296,7 @@ def _best_placed(
 
 
 def _fits(phase: PhaseProblem, plan: OperatorPlan, device_bytes: float) -> bool:
-    """Whether every replica fits a device: the printed algorithm does not look."""
+    """Whether every replica fits a device: enumeration does not look."""
     v = np.arange(len(phase.problem.names))
     b = np.searchsorted(phase.problem.batches, plan.batch)
     p = np.searchsorted(phase.problem.parallel, plan.parallel)

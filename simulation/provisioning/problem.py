@@ -14,7 +14,7 @@ import numpy as np
 
 from simulation.arrays import FloatArray, IntArray
 from simulation.errors import SimulationError
-from simulation.provisioning.kernels import chosen_sojourns, fill_sojourns
+from simulation.provisioning.sojourns import Graph, Operators, chosen_sojourns, fill_sojourns
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -119,13 +119,27 @@ def critical_path(problem: OperatorProblem, sojourn_s: FloatArray) -> tuple[floa
     return float(finish[last]), path[::-1]
 
 
-def predecessors(count: int, edges: tuple[tuple[int, int], ...]) -> tuple[IntArray, IntArray]:
-    """Operators before each: those of ``v`` are ``parents[offsets[v] : offsets[v + 1]]``."""
-    lists: list[list[int]] = [[] for _ in range(count)]
+def graph_of(count: int, edges: tuple[tuple[int, int], ...]) -> Graph:
+    """Precedence as compiled code reads it."""
+    before: list[list[int]] = [[] for _ in range(count)]
     for u, v in edges:
-        lists[v].append(u)
-    offsets = np.r_[0, np.cumsum([len(parents) for parents in lists])].astype(np.int64)
-    return offsets, np.array([u for parents in lists for u in parents], np.int64)
+        before[v].append(u)
+    return Graph(
+        np.array(order(count, edges), np.int64),
+        np.r_[0, np.cumsum([len(parents) for parents in before])].astype(np.int64),
+        np.array([u for parents in before for u in parents], np.int64),
+    )
+
+
+def operators_of(problem: OperatorProblem) -> Operators:
+    """The choices of ``problem`` as compiled code reads them."""
+    return Operators(
+        np.ascontiguousarray(problem.latency_s),
+        np.ascontiguousarray(problem.transfer_s),
+        problem.batches.astype(np.float64),
+        np.ascontiguousarray(problem.parallel),
+        float(problem.rate),
+    )
 
 
 def sojourns(problem: OperatorProblem) -> FloatArray:
@@ -133,11 +147,8 @@ def sojourns(problem: OperatorProblem) -> FloatArray:
 
     W is the mean wait of M/M/R (eqs. 1 and 2, with both terms of Erlang C in the denominator).
     """
-    shape = (*problem.latency_s.shape, problem.max_replicas)
-    out = np.empty(shape)
-    fill_sojourns(
-        problem.latency_s, problem.transfer_s, problem.batches.astype(np.float64), problem.rate, out
-    )
+    out = np.empty((*problem.latency_s.shape, problem.max_replicas))
+    fill_sojourns(operators_of(problem), out)
     return out
 
 

@@ -12,7 +12,8 @@ import numpy as np
 
 from simulation.arrays import FloatArray
 from simulation.provisioning.energy import fleet_watts
-from simulation.provisioning.kernels import fill_sojourns
+from simulation.provisioning.problem import operators_of
+from simulation.provisioning.sojourns import fill_sojourns
 from simulation.provisioning.workload import PhaseProblem
 from simulation.sizing.queueing import mmc_mean_wait
 
@@ -37,13 +38,11 @@ def whole_replicas(phase: PhaseProblem, device_bytes: float) -> ReplicaPlan | No
     """
     problem = phase.problem
     table = np.empty((1, *phase.replica_s.shape, problem.max_replicas))
-    fill_sojourns(
-        phase.replica_s[None],
-        np.zeros_like(phase.replica_s)[None],
-        problem.batches.astype(np.float64),
-        problem.rate,
-        table,
+    whole = operators_of(problem)._replace(
+        latency_s=np.ascontiguousarray(phase.replica_s)[None],
+        transfer_s=np.zeros((1, *phase.replica_s.shape)),
     )
+    fill_sojourns(whole, table)
     sojourn = table[0]
     replicas = np.arange(1, problem.max_replicas + 1)
     kept = phase.kept_bytes[None, :, None] / replicas

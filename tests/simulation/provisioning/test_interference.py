@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from bench.provision.exact_placement import exact_placement
 from simulation.errors import SimulationError
 from simulation.performance.efficiency import KINDS
 from simulation.provisioning.interference import (
@@ -15,7 +16,7 @@ from simulation.provisioning.interference import (
     measured_at_share,
 )
 from simulation.provisioning.levels import at_level, model_level
-from simulation.provisioning.placement import algorithm2, exact_placement, latency_at
+from simulation.provisioning.placement import algorithm2, latency_at
 from simulation.provisioning.problem import OperatorProblem, evaluate
 from simulation.provisioning.workload import phase_problem
 from tests.simulation.provisioning.test_workload import service, timing

@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from bench.provision.exact_placement import fewest_devices
 from simulation.errors import SimulationError
 from simulation.provisioning.blocks import in_blocks
 from simulation.provisioning.bounds import at_least, fewest_conceivable, filled, plan_fills
-from simulation.provisioning.devices import fewest_devices
 from simulation.provisioning.energy import PhasePower, Watts, fleet_watts, request_energy_j
 from simulation.provisioning.exact import exact
 from simulation.provisioning.frontier import frontiers, priced
@@ -31,7 +31,7 @@ def test_operators_never_need_more_devices_than_whole_replicas(phase, requests_s
     limit = 1.0 if phase == "prefill" else 0.08
     problem = phase_problem(service(phase, requests_s, limit), timing)
     whole = model_level(problem, DEVICE)
-    for method in ("greedy", "exact", "algorithm 1", "printed"):
+    for method in ("greedy", "exact"):
         fine = operator_level(problem, DEVICE, method=method, coarser=[whole] if whole else [])
         assert fine.devices <= whole.devices
         assert fine.latency_s <= limit

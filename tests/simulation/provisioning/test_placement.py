@@ -6,11 +6,11 @@ from itertools import product
 import numpy as np
 import pytest
 
+from bench.provision.exact_placement import exact_placement, fewest_devices
 from simulation.errors import SimulationError
-from simulation.provisioning.devices import fewest_devices
 from simulation.provisioning.exact import exact
 from simulation.provisioning.interference import Demand, latency_at_share
-from simulation.provisioning.placement import algorithm2, exact_placement
+from simulation.provisioning.placement import algorithm2
 from simulation.provisioning.problem import evaluate, sojourns
 from tests.simulation.provisioning.cases import by_hand, random_demand, random_problem
 

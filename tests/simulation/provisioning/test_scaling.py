@@ -5,11 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from bench.provision.algorithm1 import algorithm1, printed_sojourns
 from simulation.errors import SimulationError
 from simulation.provisioning.brute import brute
 from simulation.provisioning.exact import exact
 from simulation.provisioning.frontier import frontiers
-from simulation.provisioning.greedy import algorithm1, improved, printed_sojourns
+from simulation.provisioning.greedy import improved
 from simulation.provisioning.problem import critical_path, order, sojourns
 from simulation.sizing.queueing import mmc_mean_wait
 from tests.simulation.provisioning.cases import by_hand, random_problem

@@ -1,0 +1,118 @@
+"""Algorithm 1 of the source in two readings, which our greedy is measured against.
+
+``algorithm1`` follows the printed steps: it only ever touches the bottleneck of the critical path.
+With ``printed=True`` it also decides by the printed sojourn (requests at rate, served at b / T, and
+T / b instead of T: line 8), whose latency is not what a request sees; the plan it returns is judged
+by the true one, and may miss the limit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from simulation.arrays import FloatArray, IntArray
+from simulation.provisioning.problem import (
+    OperatorPlan,
+    OperatorProblem,
+    critical_path,
+    evaluate,
+    sojourns,
+)
+
+
+def algorithm1(
+    problem: OperatorProblem,
+    *,
+    printed: bool = False,
+    epsilon_s: float = 0.0,
+    parallel: int = 0,
+    table: FloatArray | None = None,
+) -> OperatorPlan | None:
+    """Algorithm 1 from parallelism index ``parallel``; None when it finds no stable start."""
+    table = sojourns(problem) if table is None else table
+    believed = printed_sojourns(problem) if printed else table
+    choice = _start(problem, believed, parallel)
+    if choice is None:
+        return None
+    everyone = np.arange(len(problem.names))
+    while True:
+        s = believed[everyone, choice[:, 0], choice[:, 1], choice[:, 2] - 1]
+        latency, path = critical_path(problem, s)
+        j = path[int(s[path].argmax())]
+        down = latency <= problem.slo_s - epsilon_s
+        if not down and latency <= problem.slo_s:
+            break
+        move = _move(problem, believed, choice, s, j, latency, down=down, printed=printed)
+        if move is None:
+            break
+        choice[j] = move
+    return evaluate(problem, "algorithm 1, printed" if printed else "algorithm 1", choice)
+
+
+def printed_sojourns(problem: OperatorProblem) -> FloatArray:
+    """Line 8 as printed: W of M/M/R with requests at rate and service b / T, plus T / b."""
+    sizes = problem.batches.astype(np.float64)[None, :, None]
+    per_request = replace(
+        problem,
+        batches=np.ones_like(problem.batches),
+        latency_s=problem.latency_s / sizes,
+    )
+    return sojourns(per_request)
+
+
+def _start(problem: OperatorProblem, table: FloatArray, parallel: int) -> IntArray | None:
+    """Lines 1 to 6: per operator the batch of least sojourn at its smallest stable replicas."""
+    choice = np.zeros((len(problem.names), 3), np.int64)
+    for v in range(len(problem.names)):
+        stable = np.isfinite(table[v, :, parallel, :])
+        if not stable.any():
+            return None
+        replicas = np.where(stable.any(axis=1), stable.argmax(axis=1), -1)
+        at_least = np.where(
+            replicas >= 0, table[v, np.arange(replicas.size), parallel, replicas], np.inf
+        )
+        b = int(at_least.argmin())
+        choice[v] = b, parallel, replicas[b] + 1
+    return choice
+
+
+def _move(
+    problem: OperatorProblem,
+    table: FloatArray,
+    choice: IntArray,
+    s: FloatArray,
+    j: int,
+    latency: float,
+    *,
+    down: bool,
+    printed: bool,
+) -> tuple[int, int, int] | None:
+    b, p, r = (int(x) for x in choice[j])
+    r = r - 1 if down else r + 1
+    if not 1 <= r <= problem.max_replicas:
+        return None
+    first = b if down else 0  # scaling down may only batch more
+    best: tuple[tuple[float, float], tuple[int, int, int]] | None = None
+    for i in range(first, problem.batches.size):
+        for k in range(problem.parallel.size):
+            mine = table[j, i, k, r - 1]
+            if not np.isfinite(mine):
+                continue
+            trial = s.copy()
+            trial[j] = mine
+            after, _ = critical_path(problem, trial)
+            slots = float(problem.parallel[k] * r)
+            if down:
+                gives = printed or slots < problem.parallel[p] * choice[j, 2]
+                if after > problem.slo_s or not gives:
+                    continue
+                key = (slots, after)
+            else:
+                if after >= latency:
+                    continue
+                key = (after, slots)
+            if best is None or key < best[0]:
+                best = key, (i, k, r)
+    return None if best is None else best[1]
