@@ -40,7 +40,7 @@ from planner.studies.preparing import study_of
 from planner.studies.progress import silent
 from planner.studies.replay.policies import make_ready
 from planner.studies.replay.pressure import pressure_test
-from planner.studies.replay.replay import Study
+from planner.studies.values import Study
 from simulation.arrays import FloatArray, IntArray
 from simulation.engine.run import simulate
 from simulation.fleet import Fleet

@@ -42,6 +42,7 @@ from planner.studies.progress import silent
 from planner.studies.replay import replay as played
 from planner.studies.replay.policies import PLANS
 from planner.studies.traffic.sources import StoredTrace
+from planner.studies.values import PolicyRun, Study
 from simulation.performance.linear import LinearProfile
 
 TRACES = Path(__file__).parents[2] / "../shared/data/traces"
@@ -145,7 +146,7 @@ class Day:
         interactive: float = 0.75,
         scheduler: str = "fcfs",
         grouped_query: bool = False,
-    ) -> played.Study:
+    ) -> Study:
         most = max(3, round(20 * self.scale))
         scenario = parse(
             json.dumps(
@@ -241,7 +242,7 @@ def strategies(
     return out
 
 
-def against_reactive(one: played.Study) -> dict[str, Any]:
+def against_reactive(one: Study) -> dict[str, Any]:
     ours = {name: _figures(_ran(one, name)) for name in ("reactive", "lt-ua")}
     saved = 1 - ours["lt-ua"]["instance_hours"] / ours["reactive"]["instance_hours"]
     return {**ours, "saved": saved}
@@ -257,13 +258,13 @@ def schedulers(day: Day) -> dict[str, Any]:
     return out
 
 
-def _ran(one: played.Study, name: str, planned: Any = None, **given: float) -> played.PolicyRun:
+def _ran(one: Study, name: str, planned: Any = None, **given: float) -> PolicyRun:
     return played.run_policy(
         one, policy_of(name, **given), seed=1, progress=silent, planned=planned
     )
 
 
-def _figures(ran: played.PolicyRun) -> dict[str, Any]:
+def _figures(ran: PolicyRun) -> dict[str, Any]:
     summary = ran.summary
     gpus = ran.fleet.pools[0].gpus_per_instance
     return {

@@ -11,12 +11,13 @@ from planner.studies.outcome import Traces
 from planner.studies.planning.figures import plan_more
 from planner.studies.planning.planning import Planned, plan_window
 from planner.studies.progress import Progress, part
-from planner.studies.replay.replay import Study, prepare
+from planner.studies.replay.replay import prepare
 from planner.studies.results import documents as doc
 from planner.studies.sizing.sizing import size
 from planner.studies.traffic.ahead import requests_ahead
 from planner.studies.traffic.traffic import Traffic, build_traffic
 from planner.studies.traffic.window import Window, resolve_window
+from planner.studies.values import Study
 
 
 def seeded(scenario: Scenario, seed: int | None) -> Scenario:

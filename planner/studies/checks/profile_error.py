@@ -11,8 +11,8 @@ from planner.errors import Infeasible, ScenarioError, SolverFailed
 from planner.optimizer.problem import ScalingPlan
 from planner.studies.planning.planning import Planned, plan_load
 from planner.studies.progress import Progress, part
-from planner.studies.replay.replay import Study
 from planner.studies.sizing.sizing import size
+from planner.studies.values import Study
 from simulation.performance.adjusted import scaled
 from simulation.performance.fitting.compare import stated_error as stated
 from simulation.performance.profile import Profile

@@ -13,7 +13,8 @@ from planner.scenario.schema.policies import policy_of
 from planner.studies.planning.planning import Planned, plan_window
 from planner.studies.progress import Progress, part
 from planner.studies.replay.detail import ALL
-from planner.studies.replay.replay import PolicyRun, Study, run_policy
+from planner.studies.replay.replay import run_policy
+from planner.studies.values import PolicyRun, Study
 from simulation.arrays import FloatArray
 
 Document = dict[str, Any]
@@ -124,7 +125,7 @@ def misses(study: Study, run: PolicyRun) -> list[Document]:
 
 def _corrected(study: Study, factor: FloatArray) -> Study:
     theta = study.sizes.theta_tps * factor[:, None]
-    return replace(study, sizes=replace(study.sizes, theta_tps=theta), kept={})
+    return replace(study, sizes=replace(study.sizes, theta_tps=theta))
 
 
 def _round(

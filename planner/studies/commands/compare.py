@@ -16,10 +16,12 @@ from planner.studies.preparing import frame, plan_figures, planned_of, seeded, s
 from planner.studies.progress import Progress, part
 from planner.studies.replay.chosen import policies_chosen
 from planner.studies.replay.policies import PLANS
-from planner.studies.replay.replay import PolicyRun, run_policy
+from planner.studies.replay.pressure import PressureTests
+from planner.studies.replay.replay import run_policy
 from planner.studies.results import documents as doc
 from planner.studies.results import tables
 from planner.studies.results.comparison import compare
+from planner.studies.values import PolicyRun
 from simulation.errors import SimulationError
 
 
@@ -41,6 +43,7 @@ def run(
     planned = planned_of(study, part(progress, 0.15, 0.3))
     errors = profile_errors(study, planned, part(progress, 0.3, 0.4))
     runs: list[PolicyRun] = []
+    tests = PressureTests(study)
     for i, policy in enumerate(chosen):
         step = 0.6 / len(chosen)
         try:
@@ -51,6 +54,7 @@ def run(
                     seed=scenario.seed,
                     progress=part(progress, 0.4 + step * i, 0.4 + step * (i + 1)),
                     planned=planned if policy.name in PLANS else None,
+                    tests=tests,
                 )
             )
         except Infeasible as problem:  # of a yardstick; the plan itself has been made above

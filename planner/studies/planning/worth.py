@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from scipy.stats import norm
@@ -16,11 +16,9 @@ from planner.studies.planning.planning import Planned
 from planner.studies.planning.program import charged_in, problem
 from planner.studies.progress import Progress, part
 from planner.studies.sizing.sizing import size
+from planner.studies.values import Study
 from simulation.errors import SimulationError
 from simulation.fleet import Tier
-
-if TYPE_CHECKING:
-    from planner.studies.replay.replay import Study
 
 Document = dict[str, Any]
 LOOSER = 0.1  # of a limit: the move by which a millisecond is priced

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from planner.errors import ScenarioError
 from planner.scenario.schema import Policy, Scenario
 from planner.scenario.schema.policies import ALL, SEPARATOR, label_of, policy_names, policy_of
-from planner.studies.replay.replay import Study, check_policy
+from planner.studies.replay.replay import check_policy
+from planner.studies.values import Study
 
 
 def policy_chosen(scenario: Scenario, name: str) -> Policy:

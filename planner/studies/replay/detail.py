@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
@@ -13,6 +12,7 @@ import polars as pl
 
 from planner.scenario.columns import SHOWN
 from planner.studies.plain import moments, times
+from planner.studies.values import Detail
 from simulation.arrays import FloatArray
 from simulation.energy import pool_energy
 from simulation.fleet import Pool
@@ -24,16 +24,6 @@ ALL = "all"  # of a group: every tier, model or region together
 GROUPED = ("tier", "model", "region")
 LATENCIES = ("ttft_ms", "tbt_ms", "e2e_ms")
 PERCENTILES = (50, 95, 99)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Detail:
-    """``minutes`` has a row per interval and pool, ``groups`` one per tier, model and home region
-    with each of them also together, ``requests`` one per request, None where not asked for."""
-
-    minutes: pl.DataFrame
-    groups: pl.DataFrame
-    requests: pl.DataFrame | None
 
 
 def detail_of(result: SimulationResult, labels: Sequence[str], *, requests: bool) -> Detail:

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from planner.studies.progress import Progress, silent
 from planner.studies.replay.smallest import Meets, fewest, trimmed
+from planner.studies.values import Study
 from simulation.arrays import BoolArray, IntArray
 from simulation.engine.run import simulate
 from simulation.fleet import Fleet
 from simulation.metrics import tiers_met
 from simulation.policies.flat import Flat
 from simulation.trace import Trace
-
-if TYPE_CHECKING:
-    from planner.studies.replay.replay import Study
 
 
 def smallest_flat(study: Study, *, seed: int, progress: Progress = silent) -> IntArray:
@@ -36,7 +33,7 @@ def smallest_flat(study: Study, *, seed: int, progress: Progress = silent) -> In
         progress(0.8 * m / len(names), f"Searching the smallest flat fleet for {name}")
         mine = np.array([at[0] == m for at in study.hardware.pool_index])
         requests = study.trace.rows(study.trace.model == m)
-        whole = fleet_of(study, base)
+        whole = study.fleet(base)
         fleet = Fleet(
             tiers=whole.tiers,
             regions=whole.regions,
@@ -49,7 +46,7 @@ def smallest_flat(study: Study, *, seed: int, progress: Progress = silent) -> In
         low = np.array([pool.minimum for pool in fleet.pools], np.int64)
         high = np.array([pool.maximum for pool in fleet.pools], np.int64)
         counts[mine] = fewest(meets, base[mine], low, _within_gpus(study, mine, base, high))
-    whole = fleet_of(study, counts)
+    whole = study.fleet(counts)
     least = np.array([pool.minimum for pool in whole.pools], np.int64)
     usd = np.array([pool.usd_per_gpu_hour * pool.gpus_per_instance for pool in whole.pools])
     return trimmed(
@@ -83,10 +80,3 @@ def _within_gpus(study: Study, mine: BoolArray, base: IntArray, high: IntArray) 
         free = int(study.hardware.capacity_gpus[r, types[g]]) - others
         out[i] = max(0, min(int(high[i]), free // study.hardware.profiles[m, g].tp))
     return out
-
-
-def fleet_of(study: Study, counts: IntArray) -> Fleet:
-    initial = np.zeros(study.hardware.minimum.shape, np.int64)
-    for at, count in zip(study.hardware.pool_index, counts, strict=True):
-        initial[at] = count
-    return study.hardware.fleet(initial)

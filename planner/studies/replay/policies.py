@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -22,9 +22,10 @@ from planner.studies.planning.planning import (
     scheduled_lending,
 )
 from planner.studies.progress import Progress, part
-from planner.studies.replay.flat import fleet_of, smallest_flat
-from planner.studies.replay.pressure import pressure_test
+from planner.studies.replay.flat import smallest_flat
+from planner.studies.replay.pressure import PressureTests
 from planner.studies.traffic.forecasts import by_model_and_region, interactive
+from planner.studies.values import Study
 from simulation.arrays import BoolArray, IntArray
 from simulation.fleet import Fleet
 from simulation.policies.chiron import Chiron
@@ -43,9 +44,6 @@ from simulation.policies.scheduled import Scheduled
 from simulation.policies.wrappers.capped import WithinCapacity
 from simulation.policies.wrappers.combined import Combined
 from simulation.policy import ScalingPolicy
-
-if TYPE_CHECKING:
-    from planner.studies.replay.replay import Study
 
 METHODS = {"lt-i-last-value": "last-value", "lt-i-perfect": "perfect"}  # others: the scenario's
 PLANS = ("lt-i", "lt-u", "lt-ua")  # on the scenario's own forecast: one plan for all of them
@@ -71,6 +69,7 @@ class Making:
     seed: int
     progress: Progress
     given: Planned | None
+    tests: PressureTests
 
     def planned(self, name: str) -> Planned:
         """The plan that a policy follows, made here where it was not handed in."""
@@ -91,12 +90,18 @@ class Making:
 
 
 def make_ready(
-    study: Study, policy: Policy, *, seed: int, progress: Progress, planned: Planned | None = None
+    study: Study,
+    policy: Policy,
+    *,
+    seed: int,
+    progress: Progress,
+    planned: Planned | None = None,
+    tests: PressureTests | None = None,
 ) -> Ready:
     """The policy that ``policy`` describes, on this study's fleet. Raises ScenarioError or
     SimulationError in one sentence where the study lacks what the policy needs."""
     build = BUILDERS[type(policy)]
-    return build(Making(study, seed, progress, planned), policy)
+    return build(Making(study, seed, progress, planned, tests or PressureTests(study)), policy)
 
 
 def _fixed(at: Making, given: words.FixedFleet) -> Ready:
@@ -105,7 +110,7 @@ def _fixed(at: Making, given: words.FixedFleet) -> Ready:
     if given.name == "flat-min":
         counts = smallest_flat(study, seed=at.seed, progress=part(at.progress, 0.0, 0.9))
         after = 0.9
-    fleet = fleet_of(study, counts)
+    fleet = study.fleet(counts)
     if given.name == "today":  # as it is, also where that is below the scenario's minimum
         lowest = (replace(pool, minimum=min(pool.minimum, pool.initial)) for pool in fleet.pools)
         fleet = replace(fleet, pools=tuple(lowest))
@@ -173,7 +178,7 @@ def _periodic(at: Making, given: words.Periodic) -> Ready:
         offset_s=study.window.start_s % DAY_S,
         name=given.key,
     )
-    return _on(at, policy, policy.reset(fleet_of(study, now)))
+    return _on(at, policy, policy.reset(study.fleet(now)))
 
 
 def _about(study: Study, row: words.TimetableStep) -> BoolArray:
@@ -231,7 +236,7 @@ def _reactive(at: Making, given: words.Reactive) -> Ready:
 
 
 def _siloed(at: Making, given: words.Siloed) -> Ready:
-    whole = fleet_of(at.study, at.study.pools(at.study.today))
+    whole = at.study.fleet(at.study.pools(at.study.today))
     fleet, whence = siloed(whole, given.batch_share)
     policy = UnifiedReactive(**_thresholds(given), name=given.key)
     return Ready(_within(at.study, policy, whence), fleet, whence)
@@ -240,7 +245,7 @@ def _siloed(at: Making, given: words.Siloed) -> Ready:
 def _chiron(at: Making, given: words.Chiron) -> Ready:
     """Its start scaled down, where need be, to the GPUs that there are."""
     study = at.study
-    whole = fleet_of(study, study.pools(study.today))
+    whole = study.fleet(study.pools(study.today))
     asked = np.array([given.interactive, given.mixed, given.batch]) * given.scale
     for share in np.linspace(1.0, 0.0, 101):
         start = np.maximum(np.round(asked * share), [1, 0, 0]).astype(int).tolist()
@@ -315,7 +320,7 @@ def _own(at: Making, given: words.Own) -> Ready:
 def _driver(
     at: Making, given: words.Proportional | words.HeteroScale, signal: str, target: float | None
 ) -> Proportional:
-    shown = pressure_test(at.study, given.ratio).of(signal) if target is None else target
+    shown = at.tests.at(given.ratio).of(signal) if target is None else target
     return Proportional(signal, shown, **_steady(at, given), name=given.key)
 
 
@@ -347,7 +352,7 @@ def _steady(at: Making, given: Any) -> dict[str, Any]:
 
 def _ratio(at: Making, given: Any) -> Ratio:
     if given.ratio == OBSERVED:
-        tested = pressure_test(at.study, OBSERVED)
+        tested = at.tests.at(OBSERVED)
         return Ratio(
             OBSERVED,
             prefill_tps=tested.of("prefill-tps"),
@@ -372,7 +377,7 @@ def _from_today(at: Making, policy: ScalingPolicy) -> Ready:
 
 def _on(at: Making, policy: ScalingPolicy, counts: IntArray) -> Ready:
     whence = range(len(counts))
-    return Ready(_within(at.study, policy, whence), fleet_of(at.study, counts), whence)
+    return Ready(_within(at.study, policy, whence), at.study.fleet(counts), whence)
 
 
 def _within(study: Study, policy: ScalingPolicy, whence: Sequence[int]) -> WithinCapacity:

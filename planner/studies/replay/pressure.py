@@ -6,13 +6,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import log
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from planner.errors import ScenarioError
 from planner.studies.pd.service import USUAL_INSTANCES, Columns, service_of, strictest_split
-from planner.studies.replay.flat import fleet_of
+from planner.studies.random_streams import Stream, generator
+from planner.studies.values import Study
 from simulation.arrays import FloatArray, IntArray
 from simulation.engine.run import simulate
 from simulation.errors import SimulationError
@@ -22,9 +22,6 @@ from simulation.policies.parts.ratio import FIXED, OBSERVED
 from simulation.policies.wrappers.recording import Recording
 from simulation.sizing.pd_ratio import analytic, splits
 from simulation.trace import Trace
-
-if TYPE_CHECKING:
-    from planner.studies.replay.replay import Study
 
 REQUESTS = 4_000  # of one test
 WARM_UP = 0.2  # share of the test before anything is read
@@ -58,19 +55,24 @@ class Pressure:
         return np.where(there, values, values[there].mean())
 
 
+class PressureTests:
+    """The tests of one study, each made when it is first asked for."""
+
+    def __init__(self, study: Study) -> None:
+        self._study = study
+        self._made: dict[str | float, Pressure] = {}
+
+    def at(self, ratio: str | float = FIXED) -> Pressure:
+        if ratio not in self._made:
+            self._made[ratio] = pressure_test(self._study, ratio)
+        return self._made[ratio]
+
+
 def pressure_test(study: Study, ratio: str | float = FIXED) -> Pressure:
     """One instance of each pool under Poisson arrivals of the model's own lengths at the rate it
     was sized for. Where prefill and decode are apart, both at once (up to USUAL_INSTANCES of them,
     no more than run today) at the rate they carry together: at the fleet's ratio where ``ratio`` is
     ``fixed``, at the best (D2) where it is ``observed``, else at the number it is."""
-    tests = study.kept.setdefault("pressure", {})
-    if ratio not in tests:
-        tests[ratio] = _test(study, ratio)
-    found: Pressure = tests[ratio]
-    return found
-
-
-def _test(study: Study, ratio: str | float) -> Pressure:
     index = study.hardware.pool_index
     out = {name: np.full(len(index), np.nan) for name in READ}
     tested: dict[tuple[int, ...], dict[str, FloatArray]] = {}
@@ -142,10 +144,10 @@ def _readings(
     index = study.hardware.pool_index
     m = index[group[0]][0]
     isl, osl = study.traffic.lengths[m]
-    rng = np.random.default_rng([study.scenario.seed, 7])
+    rng = generator(study.scenario.seed, Stream.PRESSURE)
     drawn = rng.integers(0, len(isl), REQUESTS)
     arrival = np.cumsum(rng.exponential(1 / rate, REQUESTS))
-    whole = fleet_of(study, np.zeros(len(index), np.int64))
+    whole = study.fleet(np.zeros(len(index), np.int64))
     pools = tuple(
         replace(whole.pools[p], initial=int(n), minimum=0, maximum=max(int(n), 1), tiers=None)
         for p, n in zip(group, counts, strict=True)

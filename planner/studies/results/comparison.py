@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from planner.studies.replay.replay import PolicyRun
-from planner.studies.results.curation import Recommendation, kind_of, recommend
+from planner.studies.results.curation import Recommendation, recommend
+from planner.studies.values import PolicyRun
 
 HINDSIGHT = ("flat-peak", "flat-min", "lt-i-perfect")  # know what came; nobody can run them ahead
 FLAT = ("today", "flat-peak", "flat-min")
@@ -85,13 +85,13 @@ def _rank(run: PolicyRun) -> tuple[bool, float, float, int, str]:
     that takes hindsight, and last one that moves."""
     missing = 0.0 if run.meets_slo else shortfall(run)
     order = ["today", "still", *FLAT]
-    name = "still" if _never_moves(run) else kind_of(run)
+    name = "still" if _never_moves(run) else run.kind
     simplest = order.index(name) if name in order else len(order)
     return (not run.meets_slo, missing, round(run.summary.cost_usd, 2), simplest, run.name)
 
 
 def _headline(by_name: dict[str, PolicyRun], ranking: tuple[str, ...], baseline: str) -> str:
-    doable = [name for name in ranking if kind_of(by_name[name]) != "lt-i-perfect"]
+    doable = [name for name in ranking if by_name[name].kind != "lt-i-perfect"]
     best = by_name[doable[0] if doable else ranking[0]]
     base = by_name[baseline]
     if not any(run.summary.arrived for run in by_name.values()):
@@ -101,7 +101,7 @@ def _headline(by_name: dict[str, PolicyRun], ranking: tuple[str, ...], baseline:
             f"No policy meets every tier. {best.label} comes closest, "
             f"{shortfall(best) * 100:.2g} points short; add capacity or loosen a limit."
         )
-    hindsight = ", sized in hindsight" if kind_of(best) in HINDSIGHT else ""
+    hindsight = ", sized in hindsight" if best.kind in HINDSIGHT else ""
     spent = f"{hours(best.summary.gpu_hours)} GPU-hours for ${amount(best.summary.cost_usd)}"
     if best.name == baseline:
         return f"{best.label} is the cheapest that meets every tier{hindsight}: {spent}."
@@ -120,7 +120,7 @@ def _headline(by_name: dict[str, PolicyRun], ranking: tuple[str, ...], baseline:
 def _planned(by_name: dict[str, PolicyRun]) -> PolicyRun | None:
     """The run that sentences call the plan; of several of one kind the best."""
     runs = sorted(by_name.values(), key=_rank)
-    return next((run for kind in PLANNED for run in runs if kind_of(run) == kind), None)
+    return next((run for kind in PLANNED for run in runs if run.kind == kind), None)
 
 
 def _never_moves(run: PolicyRun) -> bool:
@@ -137,7 +137,7 @@ def _flat_wins(by_name: dict[str, PolicyRun]) -> list[str]:
     better = [
         run
         for run in by_name.values()
-        if kind_of(run) in FLAT
+        if run.kind in FLAT
         and run.meets_slo
         and (
             not planned.meets_slo
@@ -150,7 +150,7 @@ def _flat_wins(by_name: dict[str, PolicyRun]) -> list[str]:
     flat = min(better, key=lambda run: run.summary.cost_usd)
     instances = sum(pool.initial for pool in flat.fleet.pools)
     mine, theirs = amount(flat.summary.cost_usd), amount(planned.summary.cost_usd)
-    hindsight = ", sized in hindsight" if kind_of(flat) in HINDSIGHT else ""
+    hindsight = ", sized in hindsight" if flat.kind in HINDSIGHT else ""
     what = (
         f"A flat fleet of {instances:,} instance{'s' * (instances != 1)} beats the plan: it meets "
         f"every tier for ${mine} "

@@ -8,12 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from planner.scenario.schema.policies import POLICIES
-
-if TYPE_CHECKING:
-    from planner.studies.replay.replay import PolicyRun
+from planner.studies.values import PolicyRun
 
 TIE = 0.01  # results within this share of the best are as good
 CLAIRVOYANT = ("lt-i-perfect",)
@@ -64,7 +61,7 @@ def recommend(
 ) -> tuple[Recommendation, ...]:
     """One recommendation per objective, among the policies that meet every tier; where none does,
     among those whose worst tier falls short least. ``lt-i-perfect`` cannot be run and is none."""
-    able = [run for run in runs if kind_of(run) not in CLAIRVOYANT]
+    able = [run for run in runs if run.kind not in CLAIRVOYANT]
     if not able or not any(run.summary.arrived for run in able):
         return ()
     meeting = [run for run in able if run.meets_slo]
@@ -76,11 +73,6 @@ def recommend(
         if valued:
             found.append(_choose(objective, valued, bool(meeting), len(able)))
     return tuple(found)
-
-
-def kind_of(run: PolicyRun) -> str:
-    """The policy's name, without a label."""
-    return run.kind or run.name
 
 
 def _choose(
@@ -101,11 +93,11 @@ def _choose(
         second, other = min(((v, r) for v, r in valued if r is not run), key=lambda pair: pair[0])
         if value > 0 and second > value * (1 + TIE):
             why += f"; next is {other.label}, {second / value - 1:.0%} more"
-    if kind_of(run) in HINDSIGHT:
+    if run.kind in HINDSIGHT:
         why += "; sized in hindsight"
     return Recommendation(objective.name, run.name, run.label, value, objective.unit, f"{why}.")
 
 
 def _complexity(run: PolicyRun) -> tuple[int, str]:
     order = {name: i for i, name in enumerate((*SIMPLEST, *POLICIES))}
-    return order.get(kind_of(run), len(order)), run.name
+    return order.get(run.kind, len(order)), run.name

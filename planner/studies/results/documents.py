@@ -14,12 +14,12 @@ from typing import Any
 
 from planner.optimizer.problem import FEASIBLE, OPTIMAL, ScalingPlan
 from planner.scenario.build import Hardware
-from planner.studies.replay.replay import PolicyRun, Study
 from planner.studies.results.comparison import PolicyComparison
 from planner.studies.sizing.sizing import Sizes
 from planner.studies.traffic.forecasts import SeriesForecast
 from planner.studies.traffic.traffic import FORECAST, MEASURED, Traffic
 from planner.studies.traffic.window import Window
+from planner.studies.values import PolicyRun, Study
 
 Document = dict[str, Any]
 

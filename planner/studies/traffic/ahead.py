@@ -8,6 +8,7 @@ from forecasting.demand import REQUESTS
 from forecasting.errors import SeriesTooShort
 from forecasting.selection import forecaster
 from planner.scenario.schema import Scenario
+from planner.studies.random_streams import Stream, generator
 from planner.studies.traffic.sources import check_requests
 from planner.studies.traffic.traffic import FORECAST, Traffic, merge
 from planner.studies.traffic.window import Window
@@ -20,7 +21,7 @@ def requests_ahead(
 ) -> tuple[Trace, tuple[str, ...]]:
     """Poisson arrivals at the forecast mean of every model x region x tier, lengths drawn from
     the model's own requests; with a note for every series too short for the method."""
-    rng = np.random.default_rng([scenario.seed, 2])
+    rng = generator(scenario.seed, Stream.AHEAD)
     bins = round(window.duration_s / window.bin_s)
     pieces: list[Trace] = []
     notes: list[str] = []

@@ -10,6 +10,7 @@ import numpy as np
 from planner.errors import ScenarioError
 from planner.ingest.store import COLUMNS, read_demand, read_requests
 from planner.scenario.schema import Scenario
+from planner.studies.random_streams import Stream, generator
 from planner.studies.traffic.binned import BinnedSource
 from planner.studies.traffic.demand import Demand, bin_demand
 from planner.studies.traffic.prefixes import joined
@@ -59,7 +60,7 @@ class Traffic:
 
     def requests(self, start_s: float, end_s: float, seed: int) -> Trace:
         """The requests arriving in ``[start_s, end_s)``, epoch seconds."""
-        rng = np.random.default_rng([seed, 1])
+        rng = generator(seed, Stream.REQUESTS)
         parts = [self.measured.window(start_s, end_s)]
         expected = sum(source.expected(start_s, end_s) for source in self.binned)
         check_requests(len(parts[0]) + expected, "traffic.sources", "scale or horizon.duration_s")
@@ -74,8 +75,7 @@ def build_traffic(scenario: Scenario, traces: dict[str, StoredTrace]) -> Traffic
     regions = tuple(region.name for region in scenario.regions)
     tiers = tuple(tier.name for tier in scenario.tiers)
     shell = _nothing(models, regions, tiers)
-    # Streams are told apart by 1, 2, 3; 0 would be the plain seed's own, which sizing draws from.
-    rng = np.random.default_rng([scenario.seed, 3])
+    rng = generator(scenario.seed, Stream.SOURCES)
     measured: list[Measured] = []
     binned: list[BinnedSource] = []
     notes: list[str] = []

@@ -14,7 +14,7 @@ from planner.studies.checks.verify import AGREED, GAVE_UP, NO_PLAN, ROUNDS, miss
 from planner.studies.planning.planning import Planned, plan_window
 from planner.studies.progress import silent
 from planner.studies.replay.detail import ALL
-from planner.studies.replay.replay import PolicyRun, Study
+from planner.studies.values import PolicyRun, Study
 from simulation.fleet import Tier
 from tests.planner.studies.replay.test_replay import study
 
@@ -40,7 +40,7 @@ def planned(shared: Study) -> Planned:
 def hopeful(shared: Study, factor: float) -> Study:
     """Sizes that an instance cannot carry."""
     sizes = replace(shared.sizes, theta_tps=factor * shared.sizes.theta_tps)
-    return replace(shared, sizes=sizes, kept={})
+    return replace(shared, sizes=sizes)
 
 
 def test_sizes_that_are_too_hopeful_are_corrected_until_the_replay_agrees(shared: Study) -> None:

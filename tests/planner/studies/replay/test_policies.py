@@ -13,9 +13,10 @@ from planner.scenario.schema import POLICIES, policies
 from planner.scenario.schema.policies import policy_of
 from planner.studies.progress import silent
 from planner.studies.replay.policies import BUILDERS, make_ready
-from planner.studies.replay.pressure import pressure_test
-from planner.studies.replay.replay import Study, prepare, run_policy
+from planner.studies.replay.pressure import PressureTests, pressure_test
+from planner.studies.replay.replay import prepare, run_policy
 from planner.studies.sizing.sizing import size
+from planner.studies.values import Study
 from simulation.errors import SimulationError
 from tests.planner.studies import builders as make
 
@@ -119,14 +120,15 @@ def test_coordinated_control_keeps_the_ratio(apart: Study) -> None:
 
 
 def test_the_pressure_test_reads_what_one_instance_was_sized_for(mixed: Study) -> None:
-    found = pressure_test(mixed)
+    found = pressure_test(mixed, "fixed")
     theta = float(mixed.sizes.theta_tps[0, 0])
     isl, osl = mixed.traffic.lengths[0]
     assert found.of("prefill-tps")[0] == pytest.approx(theta, rel=0.1)
     assert found.of("decode-tps")[0] == pytest.approx(theta * osl.mean() / isl.mean(), rel=0.1)
     assert 0.3 < found.of("decode-gpu")[0] <= 1
     assert 0 < found.of("prefill-sm")[0] <= found.of("prefill-gpu")[0]
-    assert pressure_test(mixed) is found  # once for all policies
+    tests = PressureTests(mixed)
+    assert tests.at("fixed") is tests.at("fixed")  # once for all policies
 
 
 def test_prefill_and_decode_are_pressed_together_in_their_ratio(apart: Study) -> None:

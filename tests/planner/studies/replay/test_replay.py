@@ -12,8 +12,9 @@ from planner.errors import ScenarioError
 from planner.scenario.schema.policies import policy_of
 from planner.studies.progress import silent
 from planner.studies.replay.flat import smallest_flat
-from planner.studies.replay.replay import Study, prepare, run_policy
+from planner.studies.replay.replay import prepare, run_policy
 from planner.studies.sizing.sizing import size
+from planner.studies.values import Study
 from simulation.engine.run import simulate
 from simulation.metrics import summarise
 from simulation.policies.flat import Flat

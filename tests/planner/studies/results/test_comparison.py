@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from planner.scenario.schema import POLICIES
-from planner.studies.replay.replay import PolicyRun
 from planner.studies.results.comparison import PolicyComparison, compare
+from planner.studies.values import PolicyRun
 from simulation.fleet import Fleet, Pool, Region, Tier
 from simulation.metrics import Percentiles, Summary
 from simulation.performance.linear import LinearProfile
@@ -72,7 +72,7 @@ def test_at_equal_cost_the_simpler_fleet_comes_first() -> None:
 
 def test_what_is_said_of_plans_and_flat_fleets_holds_under_labels_and_for_every_plan() -> None:
     def labelled(name: str, usd: float) -> PolicyRun:
-        return replace(run(name, usd), name=f"{name}:mine", label="Mine", kind=name)
+        return replace(run(name, usd), name=f"{name}:mine", label="Mine")
 
     found = compare([run("lt-h", 20), labelled("flat-min", 15), labelled("lt-i-perfect", 1)])
     assert found.flat_wins and "mine, sized in hindsight" in found.warnings[0]

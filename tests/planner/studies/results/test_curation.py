@@ -62,7 +62,7 @@ def test_nothing_to_choose_without_requests_or_alternatives():
 
 
 def test_labels_are_told_apart_by_their_kind():
-    one = replace(run("reactive", 10), name="reactive:Calm", label="Calm", kind="reactive")
+    one = replace(run("reactive", 10), name="reactive:Calm", label="Calm")
     found = chosen(one, run("lt-ua", 9.99))
     assert (found.policy, found.label) == ("reactive:Calm", "Calm")
 

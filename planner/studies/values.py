@@ -1,0 +1,84 @@
+"""What the steps of a study hand to each other: the study itself, and a policy's outcome on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from planner.optimizer.problem import ScalingPlan
+from planner.scenario.build import Hardware
+from planner.scenario.schema import Scenario
+from planner.scenario.schema.policies import SEPARATOR
+from planner.studies.sizing.sizing import Sizes
+from planner.studies.traffic.traffic import Traffic
+from planner.studies.traffic.window import Window
+from simulation.arrays import IntArray
+from simulation.fleet import Fleet
+from simulation.metrics import Summary
+from simulation.results import PoolSeries
+from simulation.trace import Trace
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Study:
+    """What all policies of one scenario share."""
+
+    scenario: Scenario
+    hardware: Hardware
+    traffic: Traffic
+    window: Window
+    sizes: Sizes
+    trace: Trace  # the requests of the window
+    peak: IntArray  # [l, r, g] the flat fleet at peak
+    misfit: str  # why that does not cover the peak, "" where it does
+
+    @property
+    def today(self) -> IntArray:
+        """What runs now; where the scenario does not say, a flat fleet at peak is assumed."""
+        return self.peak if self.hardware.today is None else self.hardware.today
+
+    def pools(self, counts: IntArray) -> IntArray:
+        """``[..., l, r, g]`` to ``[..., pools]``."""
+        index = tuple(np.array(self.hardware.pool_index).T)
+        return np.asarray(counts[(..., *index)])
+
+    def fleet(self, counts: IntArray) -> Fleet:
+        """The fleet that begins with ``counts`` ``[pools]``."""
+        initial = np.zeros(self.hardware.minimum.shape, np.int64)
+        for place, count in zip(self.hardware.pool_index, counts, strict=True):
+            initial[place] = count
+        return self.hardware.fleet(initial)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Detail:
+    """``minutes`` has a row per interval and pool, ``groups`` one per tier, model and home region
+    with each of them also together, ``requests`` one per request, None where not asked for."""
+
+    minutes: pl.DataFrame
+    groups: pl.DataFrame
+    requests: pl.DataFrame | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PolicyRun:
+    """One policy's outcome."""
+
+    name: str  # with its label, where it has one
+    label: str
+    summary: Summary
+    fleet: Fleet
+    series: PoolSeries
+    plan: ScalingPlan | None  # of the planned ones
+    detail: Detail
+
+    @property
+    def kind(self) -> str:
+        """The policy's name without a label."""
+        return self.name.partition(SEPARATOR)[0]
+
+    @property
+    def meets_slo(self) -> bool:
+        return all(self.summary.met.values())
