@@ -12,6 +12,7 @@ from rest_framework.filters import OrderingFilter
 from rest_framework.pagination import PageNumberPagination
 from rest_framework.request import Request
 
+from planner.ingest import FORMATS
 from planner.models import Run, Scenario, Trace
 
 
@@ -85,9 +86,7 @@ class TraceFilter(filters.FilterSet):  # type: ignore[misc]
     name = filters.CharFilter(lookup_expr="icontains", label="Part of the name")
     kind = filters.ChoiceFilter(choices=Trace.Kind.choices)
     state = filters.ChoiceFilter(choices=Trace.State.choices)
-    format = filters.CharFilter(
-        label="As detected or given: azure, burstgpt, mooncake, csv, demand"
-    )
+    format = filters.CharFilter(label=f"As detected or given: {', '.join(FORMATS)}")
 
     class Meta:
         model = Trace

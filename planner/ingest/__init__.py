@@ -5,7 +5,8 @@ Knows files, not Django. Read in this order: ``reader`` (the entry point), ``sou
 ``requests`` and ``demand`` (the two kinds of file), ``store`` (what is kept, and reading it back).
 """
 
-from planner.ingest.options import DEMAND_FIELDS, FORMATS, REQUEST_FIELDS, IngestOptions
+from planner.ingest.formats import FORMATS
+from planner.ingest.options import IngestOptions
 from planner.ingest.reader import ingest_file
 from planner.ingest.report import IngestReport, Reject, SeriesReport
 from planner.ingest.source import sha256_file
@@ -20,9 +21,7 @@ from planner.ingest.store import (
 )
 
 __all__ = [
-    "DEMAND_FIELDS",
     "FORMATS",
-    "REQUEST_FIELDS",
     "DemandColumns",
     "IngestOptions",
     "IngestReport",

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from planner.errors import IngestError
 from planner.ingest.clock import UNITS_NS
 from planner.ingest.names import SYNONYMS, compact
-from planner.ingest.options import DEMAND_FIELDS, LABELS, REQUEST_FIELDS, IngestOptions
+from planner.ingest.options import LABELS, IngestOptions
 
 _LISTED = 20  # columns named in a sentence
 _COARSE = ("minute", "hourindex", "hour", "day")  # of no use where there is a finer time
@@ -43,56 +43,41 @@ class DemandLayout:
     labels: Mapping[str, str]  # series, model, region, tier
     note: str = ""  # what a reader must know of the columns, as a sentence
 
+    @property
+    def columns(self) -> Mapping[str, str]:
+        """Field to column, several joined the way a mapping names them."""
+        fields: dict[str, list[str]] = {}
+        for source in self.sources:
+            for field, column in (("time", "+".join(source.time)), *source.amounts.items()):
+                if column not in fields.setdefault(field, []):
+                    fields[field].append(column)
+        return {field: ",".join(columns) for field, columns in fields.items()} | dict(self.labels)
+
 
 @dataclass(frozen=True, slots=True)
 class RequestLayout:
     """Where a request file keeps its fields."""
 
-    format: str
     arrival: tuple[str, ...]
     arrival_unit: str | None
     fields: Mapping[str, str]  # input_tokens, output_tokens and what there is of the others
 
+    @property
+    def columns(self) -> Mapping[str, str]:
+        """Field to column, several joined the way a mapping names them."""
+        return {"arrival": "+".join(self.arrival), **self.fields}
 
-def detect_format(columns: Sequence[str], *, jsonl: bool) -> str:
-    """One of options.FORMATS but "auto", from the names of the columns."""
+
+def counts_per_bin(columns: Sequence[str]) -> bool:
+    """Whether these are the columns of a demand file."""
     names = {compact(column) for column in columns}
-    if {"timestamp", "contexttokens", "generatedtokens"} <= names:
-        return "azure"
-    if {"timestamp", "requesttokens", "responsetokens"} <= names:
-        return "burstgpt"
-    if jsonl and {"timestamp", "inputlength", "outputlength"} <= names:
-        return "mooncake"
     counted = {*SYNONYMS["requests"], *SYNONYMS["rate"]} & names
     if counted or any(_WIDE["requests"].match(column) for column in columns):
-        return "demand"
+        return True
     per_request = all(
         set(SYNONYMS[field]) & names for field in ("arrival", "input_tokens", "output_tokens")
     )
-    return "demand" if set(SYNONYMS["total_tokens"]) & names and not per_request else "csv"
-
-
-def choose_format(columns: Sequence[str], options: IngestOptions, *, jsonl: bool) -> str:
-    """The caller's format; else what the mapping implies; else what the columns look like.
-
-    Raises IngestError when a field is mapped that files of that format do not have.
-    """
-    mapped = set(options.mapping)
-    if options.format != "auto":
-        chosen = options.format
-    elif mapped & (set(DEMAND_FIELDS) - set(REQUEST_FIELDS)):
-        chosen = "demand"
-    elif "arrival" in mapped:
-        chosen = "csv"
-    else:
-        chosen = detect_format(columns, jsonl=jsonl)
-    fields = DEMAND_FIELDS if chosen == "demand" else REQUEST_FIELDS
-    if strange := mapped.difference(fields):
-        raise IngestError(
-            f"The field {min(strange)} does not belong to a file of format {chosen}; map only "
-            f"{', '.join(fields)}."
-        )
-    return chosen
+    return bool(set(SYNONYMS["total_tokens"]) & names) and not per_request
 
 
 def _listed(columns: Sequence[str]) -> str:
@@ -104,8 +89,15 @@ def _listed(columns: Sequence[str]) -> str:
 class _Resolver:
     """Finds columns by the caller's mapping first and by well-known names second."""
 
-    def __init__(self, columns: Sequence[str], options: IngestOptions, name: str) -> None:
+    def __init__(
+        self,
+        columns: Sequence[str],
+        options: IngestOptions,
+        name: str,
+        known: Mapping[str, str] | None = None,
+    ) -> None:
         self.columns, self.mapping, self.name = columns, options.mapping, name
+        self._of_format = known or {}
         self._by_compact: dict[str, str] = {}
         for column in columns:
             self._by_compact.setdefault(compact(column), column)
@@ -113,7 +105,12 @@ class _Resolver:
     def one(self, field: str) -> str | None:
         if field in self.mapping:
             return self.exact(field, self.mapping[field])
-        return self._known(SYNONYMS[field])
+        return self._known(self._names(field))
+
+    def _names(self, field: str) -> tuple[str, ...]:
+        """The names a column of ``field`` may have, those of the file's format first."""
+        own = self._of_format.get(field)
+        return (own, *SYNONYMS[field]) if own else SYNONYMS[field]
 
     def exact(self, field: str, column: str) -> str:
         if column in self.columns:
@@ -129,7 +126,7 @@ class _Resolver:
             if field == "time" and (pair := self._pair()):
                 return pair, None
             column = (
-                self._known(SYNONYMS[field])
+                self._known(self._names(field))
                 or next((c for c in self.columns if "timestamp" in compact(c)), None)
                 or (self._known(_COARSE) if field == "time" else None)
             )
@@ -161,10 +158,13 @@ class _Resolver:
 
 
 def request_layout(
-    columns: Sequence[str], options: IngestOptions, name: str, format_: str
+    columns: Sequence[str], options: IngestOptions, name: str, known: Mapping[str, str]
 ) -> RequestLayout:
-    """Columns of a request file; raises IngestError naming the field that has none."""
-    find = _Resolver(columns, options, name)
+    """Columns of a request file, by field those that its format is ``known`` to have first.
+
+    Raises IngestError naming the field that has none.
+    """
+    find = _Resolver(columns, options, name, known)
     arrival, unit = find.time("arrival")
     fields: dict[str, str] = {}
     for field in ("input_tokens", "output_tokens"):
@@ -178,7 +178,7 @@ def request_layout(
         column = find.one(field)
         if column is not None:
             fields[field] = column
-    return RequestLayout(format_, arrival, unit, fields)
+    return RequestLayout(arrival, unit, fields)
 
 
 def demand_layout(columns: Sequence[str], options: IngestOptions, name: str) -> DemandLayout:
@@ -240,18 +240,6 @@ def _wide(find: _Resolver, time: tuple[str, ...], unit: str | None) -> tuple[Amo
         rates = frozenset(f for f, c in amounts.items() if _PER_SECOND.search(c))
         sources.append(Amounts(prefix, time, unit, amounts, rates))
     return tuple(sources)
-
-
-def layout_columns(layout: DemandLayout | RequestLayout) -> Mapping[str, str]:
-    """Field to column, several joined the way a mapping names them."""
-    if isinstance(layout, RequestLayout):
-        return {"arrival": "+".join(layout.arrival), **layout.fields}
-    fields: dict[str, list[str]] = {}
-    for source in layout.sources:
-        for field, column in (("time", "+".join(source.time)), *source.amounts.items()):
-            if column not in fields.setdefault(field, []):
-                fields[field].append(column)
-    return {field: ",".join(columns) for field, columns in fields.items()} | dict(layout.labels)
 
 
 _AZURE_WEEK = DemandLayout(

@@ -5,75 +5,51 @@ The file's cells are held in memory (a few tens of bytes each), since a grid nee
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import polars as pl
 
 from planner.errors import IngestError
 from planner.ingest import clock
-from planner.ingest.checks import Names, Tally, amounts, first_reasons, labels
-from planner.ingest.columns import Amounts, DemandLayout
+from planner.ingest.checks import Names, amounts, first_reasons, labels
+from planner.ingest.columns import Amounts, DemandLayout, demand_layout
 from planner.ingest.grid import AMOUNTS, MAX_BINS, Grid, bin_width, lay_out
-from planner.ingest.options import LABELS, IngestOptions
+from planner.ingest.options import LABELS
+from planner.ingest.reading import Content, Reading
+from planner.ingest.report import SeriesReport, moment, whole
 from planner.ingest.requests import clock_notes
 from planner.ingest.rows import Batch, Fault
 from planner.ingest.source import base_name
-from planner.ingest.tables import Table
+from planner.ingest.store import write_demand
 
 MAX_CELLS = 20_000_000
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class DemandFound:
-    """What a demand file held."""
+def read_demand_file(reading: Reading) -> Content:
+    """Every series of a file of amounts per bin on its grid.
 
-    rows: int
-    clock: clock.Clock
-    grids: tuple[Grid, ...]  # one per series, in order of appearance
-    bin_ns: int
-    names: dict[str, Names]
-    notes: tuple[str, ...]
-
-
-def read_demand_file(
-    table: Table,
-    layout: DemandLayout,
-    options: IngestOptions,
-    name: str,
-    tally: Tally,
-    on_batch: Callable[[], None],
-) -> DemandFound:
-    """Every series of a demand file on its grid.
-
-    Raises IngestError when no row is accepted, when rows contradict each other, when no bin width
-    can be found, or at the first refused row of a strict reading.
+    Raises IngestError also when rows contradict each other or no bin width can be found.
     """
-    reader = _Reader(table, layout, options, name, tally)
-    for batch in table.batches(reader.columns):
+    layout = demand_layout(reading.table.columns, reading.options, reading.name)
+    reader = _Reader(reading, layout)
+    for batch in reading.table.batches(reader.columns):
         reader.take(batch)
-        on_batch()
-    tally.require_some(reader.rows)
+        reading.on_batch()
+    reading.tally.require_some(reader.rows)
     return reader.finish()
 
 
 class _Reader:
-    def __init__(
-        self,
-        table: Table,
-        layout: DemandLayout,
-        options: IngestOptions,
-        name: str,
-        tally: Tally,
-    ) -> None:
-        self._layout, self._options, self._name, self._tally = layout, options, name, tally
-        self._unit = table.unit
+    def __init__(self, reading: Reading, layout: DemandLayout) -> None:
+        self._reading, self._layout = reading, layout
         self._clocks = {
-            source.time: clock.decide(table.probe, source.time, source.time_unit, name=name)
+            source.time: clock.decide(
+                reading.table.probe, source.time, source.time_unit, name=reading.name
+            )
             for source in layout.sources
         }
-        self.names = {label: Names(label, name) for label in LABELS}
+        self.names = {label: Names(label, reading.name) for label in LABELS}
         self.columns = list(
             dict.fromkeys(
                 [
@@ -103,8 +79,8 @@ class _Reader:
             batch.text,
         )
         for fault in (*batch.faults, *faults):
-            self._tally.add(fault)
-        self._tally.close_batch()
+            self._reading.tally.add(fault)
+        self._reading.tally.close_batch()
         self.rows += batch.lines.size + sum(fault.lines.size for fault in batch.faults)
         keep = np.arange(frame.height) if bad is None else np.flatnonzero(~bad)
         if not keep.size:
@@ -132,15 +108,39 @@ class _Reader:
             self._cells += keep.size
         if self._cells > MAX_CELLS:
             raise IngestError(
-                f"{self._name} has more than {MAX_CELLS:,} bins; sum them over wider bins or split "
-                "the file by series."
+                f"{self._reading.name} has more than {MAX_CELLS:,} bins; sum them over wider bins "
+                "or split the file by series."
             )
 
-    def finish(self) -> DemandFound:
-        options = self._options
+    def finish(self) -> Content:
+        grids, width_ns = self._grids()
+        write_demand(self._reading.folder, grids)
+        for grid in grids:
+            for label, names in self.names.items():
+                names.add(pl.Series([grid.identity[label]], dtype=pl.String))
+        when = next(iter(self._clocks.values()))
+        return Content(
+            kind="demand",
+            rows=self.rows,
+            requests=_sum(grids, "requests"),
+            clock=when,
+            start_ns=min(grid.start_ns for grid in grids),
+            end_ns=max(grid.end_ns for grid in grids),
+            input_tokens=_sum(grids, "input_tokens"),
+            output_tokens=_sum(grids, "output_tokens"),
+            names=self.names,
+            columns=self._layout.columns,
+            notes=self._notes(),
+            series=tuple(_series(grid, when.kind) for grid in grids),
+            bin_s=whole(width_ns / 1e9),
+        )
+
+    def _grids(self) -> tuple[list[Grid], int]:
+        """One per series, in order of appearance, and the width of their bins in ns."""
+        options, name = self._reading.options, self._reading.name
         table = pl.concat(self._frames)
         groups = table.partition_by(["source", *_KEYS], maintain_order=True)
-        width = bin_width([group["ns"].to_numpy() for group in groups], self._name, options.bin_s)
+        width = bin_width([group["ns"].to_numpy() for group in groups], name, options.bin_s)
         grids: list[Grid] = []
         late: dict[int, Fault] = {}  # by line: several series of one row fail together
         for group in groups:
@@ -149,8 +149,8 @@ class _Reader:
                 group,
                 self._identity(group, source),
                 width,
-                self._name,
-                self._unit,
+                name,
+                self._reading.table.unit,
                 room=MAX_BINS - sum(done.bins for done in grids),
                 zero=options.missing == "zero",
                 rates=source.rates,
@@ -159,19 +159,11 @@ class _Reader:
             for fault in faults:
                 late |= {line: fault for line in fault.lines.tolist() if line not in late}
         for fault in dict.fromkeys(late.values()):
-            self._tally.add(fault.only([late[line] is fault for line in fault.lines.tolist()]))
-        self._tally.close_batch()
-        for grid in grids:
-            for label, names in self.names.items():
-                names.add(pl.Series([grid.identity[label]], dtype=pl.String))
-        return DemandFound(
-            rows=self.rows,
-            clock=next(iter(self._clocks.values())),
-            grids=tuple(grids),
-            bin_ns=width,
-            names=self.names,
-            notes=self._notes(),
-        )
+            self._reading.tally.add(
+                fault.only([late[line] is fault for line in fault.lines.tolist()])
+            )
+        self._reading.tally.close_batch()
+        return grids, width
 
     def _identity(self, group: pl.DataFrame, source: Amounts) -> Mapping[str, str | None]:
         """Name and labels of a series."""
@@ -179,8 +171,8 @@ class _Reader:
         parts = [own["series"], *(own[label] for label in LABELS), source.name]
         name = " / ".join(part for part in parts if part)
         return {
-            "name": name or base_name(self._name),
-            **{label: self._options.constant(label) or own[label] for label in LABELS},
+            "name": name or base_name(self._reading.name),
+            **{label: self._reading.options.constant(label) or own[label] for label in LABELS},
         }
 
     def _notes(self) -> tuple[str, ...]:
@@ -198,6 +190,26 @@ class _Reader:
 
 
 _KEYS = ("series", *LABELS)
+
+
+def _series(grid: Grid, kind: str) -> SeriesReport:
+    return SeriesReport(
+        name=str(grid.identity["name"]),
+        bins=grid.bins,
+        requests=_sum((grid,), "requests"),
+        gaps=grid.gaps,
+        bin_s=whole(grid.bin_ns / 1e9),
+        start=moment(grid.start_ns, kind),
+        end=moment(grid.end_ns, kind),
+        input_tokens=_sum((grid,), "input_tokens"),
+        output_tokens=_sum((grid,), "output_tokens"),
+        **{label: grid.identity[label] for label in LABELS},
+    )
+
+
+def _sum(grids: Sequence[Grid], field: str) -> float | None:
+    known = [total for grid in grids if (total := grid.total(field)) is not None]
+    return whole(sum(known)) if known else None
 
 
 def _blank(rows: int) -> pl.Series:

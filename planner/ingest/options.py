@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 from planner.errors import IngestError
 
-FORMATS = ("auto", "azure", "burstgpt", "mooncake", "csv", "demand")
+AUTO = "auto"  # the format is found out from the columns
 REQUEST_FIELDS = (
     "arrival",
     "input_tokens",
@@ -39,6 +40,20 @@ INT32_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
+class Offered:
+    """How browser, API and command line offer an option of one name to a person."""
+
+    label: str  # of a form's field
+    help: str
+    choices: Mapping[str, str] = field(default_factory=dict)  # value to words, the default first
+    switch: bool = False
+
+
+def _offered(default: Any, label: str, help: str, **more: Any) -> Any:
+    return field(default=default, metadata={"offered": Offered(label, help, **more)})
+
+
+@dataclass(frozen=True, slots=True)
 class IngestOptions:
     """How to read one file; the defaults detect everything.
 
@@ -48,13 +63,25 @@ class IngestOptions:
     """
 
     name: str = ""  # the file's own name where it is stored under another
-    format: str = "auto"  # one of FORMATS
+    format: str = _offered(
+        AUTO, "Format", "What the file is; found out from its columns unless it is said."
+    )
     mapping: Mapping[str, str] = field(default_factory=dict)
-    model: str | None = None  # label for every row of a file without such a column
-    region: str | None = None
-    tier: str | None = None
-    strict: bool = False  # refuse the file at its first rejected row
-    missing: str = "gap"  # a bin the demand file does not list: "gap" (unknown) or "zero"
+    model: str | None = _offered(None, "Model of every row", "Model of every row.")
+    region: str | None = _offered(None, "Region of every row", "Home region of every row.")
+    tier: str | None = _offered(None, "Tier of every row", "Service tier of every row.")
+    missing: str = _offered(
+        "gap",
+        "Bins a demand file leaves out are",
+        "What a bin is that a demand file leaves out: a gap (not known) or zero.",
+        choices={"gap": "a gap: not known", "zero": "zero: nothing arrived"},
+    )
+    strict: bool = _offered(
+        False,
+        "Strict: refuse the file at its first bad row instead of counting it",
+        "Refuse the file at its first rejected row.",
+        switch=True,
+    )
     bin_s: float | None = None  # bin width of a demand file; None: found in its times
     max_bytes: int = 10 * GB  # size on disk, checked before reading
     max_expanded_bytes: int = 50 * GB  # size after decompression
@@ -62,10 +89,6 @@ class IngestOptions:
     chunk_bytes: int = CHUNK_BYTES  # read at a time; sets memory, never the result
 
     def __post_init__(self) -> None:
-        if self.format not in FORMATS:
-            raise IngestError(
-                f"There is no format {self.format!r}; choose one of {', '.join(FORMATS)}."
-            )
         if self.missing not in ("gap", "zero"):
             raise IngestError(
                 f"missing must be 'gap' or 'zero', not {self.missing!r}: what a bin that the file "
@@ -80,9 +103,9 @@ class IngestOptions:
             raise IngestError(f"max_tokens must be between 1 and {INT32_MAX}.")
         if self.chunk_bytes < 1:
             raise IngestError("chunk_bytes must be at least 1.")
-        fields = {ALIASES.get(name, name): column for name, column in self.mapping.items()}
+        mapping = {ALIASES.get(name, name): column for name, column in self.mapping.items()}
         known = set(REQUEST_FIELDS) | set(DEMAND_FIELDS)
-        for name, column in fields.items():
+        for name, column in mapping.items():
             if name not in known:
                 raise IngestError(
                     f"There is no field {name!r} to map a column to; request files have "
@@ -95,8 +118,37 @@ class IngestOptions:
                     f"{name} is given both as a column ({column}) and as a fixed name "
                     f"({self.constant(name)}); give one of the two."
                 )
-        object.__setattr__(self, "mapping", fields)
+        object.__setattr__(self, "mapping", mapping)
 
     def constant(self, label: str) -> str | None:
         """The fixed name given for ``model``, ``region`` or ``tier``."""
         return {"model": self.model, "region": self.region, "tier": self.tier}[label] or None
+
+    @classmethod
+    def of(
+        cls, name: str, chosen: Mapping[str, Any], mapping: Mapping[str, str] | None
+    ) -> IngestOptions:
+        """For the file ``name`` what was ``chosen`` of OFFERED; blank or absent: the default."""
+        values = {option: chosen[option] for option in OFFERED if chosen.get(option)}
+        return cls(name=name, mapping=mapping or {}, **values)
+
+
+OFFERED: Mapping[str, Offered] = {
+    option.name: option.metadata["offered"] for option in fields(IngestOptions) if option.metadata
+}
+
+
+def column_mapping(pairs: Iterable[str], called: str = "") -> dict[str, str]:
+    """Column by field from texts such as ``arrival=created``; raises IngestError, in which a text
+    is what it is ``called`` where it was written."""
+    mapping: dict[str, str] = {}
+    for pair in pairs:
+        name, equals, column = (part.strip() for part in pair.partition("="))
+        if not (name and equals and column):
+            raise IngestError(
+                f"{called}{pair}: write field=column, for example arrival=created_at."
+            )
+        if name in mapping:
+            raise IngestError(f"{name} is mapped twice; keep one.")
+        mapping[name] = column
+    return mapping

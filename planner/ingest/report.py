@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
+from datetime import UTC as UTC_ZONE
+from datetime import datetime
 from typing import Any
 
 UTC = "utc"  # times are on the calendar
@@ -47,7 +49,7 @@ class IngestReport:
 
     trace: str  # the file's name
     kind: str  # "requests" or "demand"
-    format: str  # one of options.FORMATS but "auto"
+    format: str  # one of formats.FORMATS
     rows: int
     requests: float | None  # accepted requests, or the sum over a demand file; None: not counted
     rejected: int
@@ -100,3 +102,11 @@ class IngestReport:
 def whole(amount: float) -> float:
     """``amount`` as an int when it is one, so that counts print as counts."""
     return int(amount) if float(amount).is_integer() else float(amount)
+
+
+def moment(ns: int, kind: str) -> str:
+    """``2023-11-16T18:15:46Z`` (whole seconds, rounded down), or ``+3600s`` from the origin."""
+    if kind == UTC:
+        when = datetime.fromtimestamp(ns // 1_000_000_000, tz=UTC_ZONE)
+        return when.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return f"+{ns / 1e9:.3f}".rstrip("0").rstrip(".") + "s"

@@ -2,40 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 import polars as pl
 
 from planner.errors import IngestError
 from planner.ingest import clock
-from planner.ingest.checks import Names, Tally, first_reasons, labels, token_counts
-from planner.ingest.columns import RequestLayout
-from planner.ingest.options import LABELS, IngestOptions
+from planner.ingest.checks import Names, first_reasons, labels, token_counts
+from planner.ingest.columns import RequestLayout, request_layout
+from planner.ingest.options import LABELS
 from planner.ingest.ordering import Part, put_in_order
+from planner.ingest.reading import Content, Reading
 from planner.ingest.rows import Batch
-from planner.ingest.tables import Table
+from planner.ingest.store import REQUESTS
 from simulation.arrays import IntArray
-
-_DEFAULT_UNITS = {"burstgpt": "s", "mooncake": "ms"}
-_ZERO_OUTPUT = {"burstgpt": "failed request (0 response tokens)"}
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class RequestsFound:
-    """What a request file held; times in ns since the epoch or the trace's origin."""
-
-    rows: int
-    accepted: int
-    clock: clock.Clock
-    start_ns: int
-    end_ns: int
-    input_tokens: int
-    output_tokens: int
-    names: dict[str, Names]
-    notes: tuple[str, ...]
 
 
 @dataclass(slots=True)
@@ -52,54 +34,34 @@ class _Totals:
     offsets: set[str] = field(default_factory=set)
 
 
-def read_request_file(
-    table: Table,
-    layout: RequestLayout,
-    options: IngestOptions,
-    name: str,
-    tally: Tally,
-    folder: Path,
-    on_batch: Callable[[], None],
-) -> RequestsFound:
-    """Reads ``table`` into ``folder`` (part-00000.parquet and on), in order of arrival.
-
-    Raises IngestError when no row is accepted, or at the first refused row of a strict reading.
-    """
-    if "hash_ids" in layout.fields and table.kind == "csv":
+def read_request_file(reading: Reading) -> Content:
+    """One row per request, into part-00000.parquet and on in order of arrival."""
+    table, format = reading.table, reading.format
+    layout = request_layout(table.columns, reading.options, reading.name, format.columns)
+    ids = layout.fields.get("hash_ids")
+    if ids is not None and table.kind == "csv":
         raise IngestError(
-            f"{name}: hash_ids are lists, which CSV cannot hold; give them as JSON lines or "
-            "Parquet."
+            f"{reading.name}: hash_ids are lists, which CSV cannot hold; give them as JSON lines "
+            "or Parquet."
         )
     when = clock.decide(
-        table.probe,
-        layout.arrival,
-        layout.arrival_unit,
-        name=name,
-        default=_DEFAULT_UNITS.get(layout.format, ""),
+        table.probe, layout.arrival, layout.arrival_unit, name=reading.name, default=format.unit
     )
-    reader = _Reader(layout, options, when, name, tally, folder)
+    reader = _Reader(reading, layout, when)
     columns = list(dict.fromkeys([*when.columns, *reader.columns]))
-    for batch in table.batches(columns, ids=layout.fields.get("hash_ids")):
+    for batch in table.batches(columns, ids=ids):
         reader.take(batch)
-        on_batch()
-    tally.require_some(reader.totals.rows)
-    return reader.finish(on_batch)
+        reading.on_batch()
+    reading.tally.require_some(reader.totals.rows)
+    return reader.finish()
 
 
 class _Reader:
-    def __init__(
-        self,
-        layout: RequestLayout,
-        options: IngestOptions,
-        when: clock.Clock,
-        name: str,
-        tally: Tally,
-        folder: Path,
-    ) -> None:
-        self._layout, self._options, self._clock = layout, options, when
-        self._tally, self._folder = tally, folder
-        self._zero = _ZERO_OUTPUT.get(layout.format, "no output tokens")
-        self.names = {label: Names(label, name) for label in LABELS}
+    def __init__(self, reading: Reading, layout: RequestLayout, when: clock.Clock) -> None:
+        self._reading, self._layout, self._clock = reading, layout, when
+        self._folder = reading.folder / REQUESTS
+        self._folder.mkdir()
+        self.names = {label: Names(label, reading.name) for label in LABELS}
         self.columns = [c for f, c in layout.fields.items() if f != "hash_ids"]
         self.totals = _Totals()
 
@@ -107,18 +69,21 @@ class _Reader:
         """Check one batch and write what is accepted as one part."""
         totals, frame = self.totals, batch.frame
         times = clock.read(frame, self._clock)
-        limit = self._options.max_tokens
+        limit = self._reading.options.max_tokens
         fields = self._layout.fields
         given, bad_in = token_counts(
             frame[fields["input_tokens"]], "input tokens", limit, "input tokens zero"
         )
         made, bad_out = token_counts(
-            frame[fields["output_tokens"]], "output tokens", limit, self._zero
+            frame[fields["output_tokens"]],
+            "output tokens",
+            limit,
+            self._reading.format.no_output,
         )
         bad, faults = first_reasons([times.refused, bad_in, bad_out], batch.lines, batch.text)
         for fault in (*batch.faults, *faults):
-            self._tally.add(fault)
-        self._tally.close_batch()
+            self._reading.tally.add(fault)
+        self._reading.tally.close_batch()
         totals.rows += batch.lines.size + sum(fault.lines.size for fault in batch.faults)
         totals.offsets |= times.offsets
         ns = times.ns
@@ -129,13 +94,7 @@ class _Reader:
             totals.output_tokens += int(made.sum())
             self._write(ns, given, made, frame)
 
-    def _write(
-        self,
-        ns: IntArray,
-        given: IntArray,
-        made: IntArray,
-        frame: pl.DataFrame,
-    ) -> None:
+    def _write(self, ns: IntArray, given: IntArray, made: IntArray, frame: pl.DataFrame) -> None:
         totals = self.totals
         if not totals.accepted:
             totals.first_ns = totals.start_ns = totals.latest_ns = int(ns[0])
@@ -160,7 +119,7 @@ class _Reader:
         totals.parts.append(Part.write(part, self._folder, len(totals.parts)))
 
     def _label(self, label: str, frame: pl.DataFrame) -> pl.Series:
-        constant = self._options.constant(label)
+        constant = self._reading.options.constant(label)
         column = self._layout.fields.get(label)
         if constant is not None or column is None:
             values = pl.Series(label, [constant], dtype=pl.String)
@@ -171,19 +130,21 @@ class _Reader:
         self.names[label].add(values)
         return values.alias(label)
 
-    def finish(self, on_range: Callable[[], None]) -> RequestsFound:
+    def finish(self) -> Content:
         totals = self.totals
         shift_s = (totals.start_ns - totals.first_ns) / 1e9
-        put_in_order(totals.parts, self._folder, shift_s, on_range=on_range)
-        return RequestsFound(
+        put_in_order(totals.parts, self._folder, shift_s, on_range=self._reading.on_batch)
+        return Content(
+            kind="requests",
             rows=totals.rows,
-            accepted=totals.accepted,
+            requests=totals.accepted,
             clock=self._clock,
             start_ns=totals.start_ns,
             end_ns=totals.latest_ns,
             input_tokens=totals.input_tokens,
             output_tokens=totals.output_tokens,
             names=self.names,
+            columns=self._layout.columns,
             notes=self._notes(),
         )
 

@@ -18,6 +18,7 @@ from planner.ingest.options import GB, IngestOptions
 
 EXTENSIONS = (".csv", ".jsonl", ".parquet")
 COMPRESSED = (".gz", ".zst")
+KINDS_OF_FILE = f"{', '.join(EXTENSIONS)}, each also {' or '.join(COMPRESSED)}"
 GZIP, ZSTD, PLAIN = "gzip", "zstd", "none"
 PARQUET_MAGIC = b"PAR1"
 

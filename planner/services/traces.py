@@ -6,7 +6,7 @@ import hashlib
 import json
 import uuid
 from collections.abc import Callable, Iterable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from django.utils.text import slugify
 from planner import storage
 from planner.errors import IngestError, NotAllowed, NotReady, PlannerError
 from planner.ingest import IngestOptions, IngestReport, ingest_file, sha256_file
+from planner.ingest.source import base_name
 from planner.models import Run, Scenario, Trace, User
 from planner.scenario import document as text
 from planner.services import runs
@@ -224,10 +225,10 @@ def _trace_register(
     *, owner: User | None, file_name: str, sha256: str, size: int, options: IngestOptions
 ) -> tuple[Trace, bool]:
     """The row for these bytes read in this way, and whether it was made now."""
-    given = json.loads(json.dumps(asdict(options), default=str))
+    document = asdict(options)
     # How a file is read is part of what it is: another mapping makes another trace of it.
-    reading = {k: v for k, v in given.items() if k not in ("name",)}
-    if reading != {k: v for k, v in _defaults().items() if k != "name"}:
+    reading = {name: value for name, value in document.items() if name != "name"}
+    if replace(options, name="") != IngestOptions():
         sha256 = hashlib.sha256((sha256 + json.dumps(reading, sort_keys=True)).encode()).hexdigest()
     known = Trace.objects.filter(sha256=sha256).exclude(state=Trace.State.REFUSED)
     if trace := known.first():
@@ -238,7 +239,7 @@ def _trace_register(
             file_name=file_name[:255],
             sha256=sha256,
             bytes=size,
-            options=given,
+            options=document,
             owner=owner,
         )
         # Uniqueness is the database's to say: somebody may save the same at this very moment.
@@ -254,16 +255,8 @@ def _trace_register(
     raise NotReady(f"{file_name} could not be named, too many are coming in at once; try again.")
 
 
-def _defaults() -> dict[str, Any]:
-    defaults: dict[str, Any] = json.loads(json.dumps(asdict(IngestOptions()), default=str))
-    return defaults
-
-
 def _free_name(file_name: str) -> str:
-    stem = file_name
-    for suffix in (".gz", ".zst", ".csv", ".jsonl", ".parquet", ".tsv", ".txt"):
-        stem = stem.removesuffix(suffix)
-    base = slugify(stem.replace(".", "-"))[:100] or "trace"
+    base = slugify(base_name(file_name.replace("/", "")).replace(".", "-"))[:100] or "trace"
     taken = set(Trace.objects.filter(name__startswith=base).values_list("name", flat=True))
     name, n = base, 2
     while name in taken:

@@ -9,8 +9,10 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from planner.api.serializers.strict import FiniteField, StrictSerializer
-from planner.errors import ScenarioError
-from planner.ingest.options import FORMATS, IngestOptions
+from planner.errors import IngestError, ScenarioError
+from planner.ingest.formats import OFFERED
+from planner.ingest.options import IngestOptions, Offered, column_mapping
+from planner.ingest.source import KINDS_OF_FILE
 from planner.models import Run
 from planner.scenario.schema import Forecast, Objective
 from planner.scenario.schema.policies import ALL, known_policy, policy_names
@@ -248,47 +250,37 @@ class UploadRequest(StrictSerializer):
 
     file = BytesField(
         max_length=255,
-        help_text=".csv, .jsonl or .parquet, each also .gz or .zst.",
+        help_text=f"{KINDS_OF_FILE}.",
         error_messages={"empty": "The file is empty; export it again."},
     )
-    format = serializers.ChoiceField(FORMATS, default="auto")
     map = serializers.ListField(
         child=serializers.CharField(max_length=200),
         required=False,
         help_text="Columns by field, each FIELD=COLUMN; repeat it for several.",
     )
-    model = serializers.CharField(max_length=80, required=False, help_text="Label of every row.")
-    region = serializers.CharField(max_length=80, required=False, help_text="Label of every row.")
-    tier = serializers.CharField(max_length=80, required=False, help_text="Label of every row.")
-    strict = serializers.BooleanField(
-        default=False, help_text="Refuse the file at its first rejected row."
-    )
+
+    def get_fields(self) -> dict[str, Any]:
+        return super().get_fields() | {name: _offered(option) for name, option in OFFERED.items()}
 
     def validate_map(self, value: list[str]) -> dict[str, str]:
-        pairs: dict[str, str] = {}
-        for item in value:
-            field, equals, column = item.partition("=")
-            if not equals or not field.strip() or not column.strip():
-                raise serializers.ValidationError(
-                    f"{item!r} is not FIELD=COLUMN, such as arrival=created_at."
-                )
-            if field.strip() in pairs:
-                raise serializers.ValidationError(f"{field.strip()} is mapped twice; keep one.")
-            pairs[field.strip()] = column.strip()
-        return pairs
+        try:
+            return column_mapping(value)
+        except IngestError as problem:
+            raise serializers.ValidationError(str(problem)) from None
 
     def options(self) -> IngestOptions:
         """Raises IngestError where the parts contradict one another."""
-        given: dict[str, Any] = self.validated_data
-        return IngestOptions(
-            name=given["file"].name,
-            format=given["format"],
-            mapping=given.get("map", {}),
-            model=given.get("model"),
-            region=given.get("region"),
-            tier=given.get("tier"),
-            strict=given["strict"],
-        )
+        chosen: dict[str, Any] = self.validated_data
+        return IngestOptions.of(chosen["file"].name, chosen, chosen.get("map"))
+
+
+def _offered(option: Offered) -> serializers.Field[Any, Any, Any, Any]:
+    if option.switch:
+        return serializers.BooleanField(default=False, help_text=option.help)
+    if option.choices:
+        choices = list(option.choices)
+        return serializers.ChoiceField(choices, default=choices[0], help_text=option.help)
+    return serializers.CharField(max_length=80, required=False, help_text=option.help)
 
 
 class ScenarioGiven(StrictSerializer):

@@ -7,9 +7,10 @@ from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
-from planner.errors import IngestError
 from planner.ingest import IngestOptions
-from planner.ingest.options import FORMATS
+from planner.ingest.formats import OFFERED
+from planner.ingest.options import column_mapping
+from planner.ingest.source import KINDS_OF_FILE
 from planner.management.base import HeadroomCommand
 from planner.services.traces import trace_ingest_path
 
@@ -19,38 +20,22 @@ class Command(HeadroomCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         super().add_arguments(parser)
-        parser.add_argument("file", type=Path, help=".csv, .jsonl or .parquet, also .gz and .zst")
-        parser.add_argument("--format", default="auto", choices=FORMATS)
+        parser.add_argument("file", type=Path, help=KINDS_OF_FILE)
         parser.add_argument(
             "--map", action="append", default=[], metavar="field=column", help="e.g. arrival=ts"
         )
-        parser.add_argument("--model", help="model of every request, where the file has none")
-        parser.add_argument("--region", help="home region, likewise")
-        parser.add_argument("--tier", help="service tier, likewise")
-        parser.add_argument(
-            "--strict", action="store_true", help="refuse the file at its first bad row"
-        )
+        for name, option in OFFERED.items():
+            kind: dict[str, Any] = {"choices": list(option.choices)} if option.choices else {}
+            if option.switch:
+                kind = {"action": "store_true"}
+            parser.add_argument(f"--{name}", help=option.help, **kind)
 
     def answer(self, options: dict[str, Any]) -> dict[str, Any]:
         begun = time.perf_counter()
         path: Path = options["file"]
-        mapping = {}
-        for pair in options["map"]:
-            field, equals, column = pair.partition("=")
-            if not (field and equals and column):
-                raise IngestError(f"--map {pair}: write field=column, e.g. --map arrival=ts.")
-            mapping[field] = column
         trace = trace_ingest_path(
             path=path,
-            options=IngestOptions(
-                name=path.name,
-                format=options["format"],
-                mapping=mapping,
-                model=options["model"],
-                region=options["region"],
-                tier=options["tier"],
-                strict=options["strict"],
-            ),
+            options=IngestOptions.of(path.name, options, column_mapping(options["map"], "--map ")),
             progress=lambda done: self.progress(done, f"Reading {path.name}"),
         )
         report: dict[str, Any] = trace.report | {"trace": trace.name, "file": path.name}
@@ -71,7 +56,7 @@ class Command(HeadroomCommand):
             )
         lines += [f"  rejected {n:,}: {why}" for why, n in answer["reject_reasons"].items()]
         lines += [
-            f"  series {one['name']}: {one['bins']:,} bins, {one['requests'] or 0:,.0f} requests"
-            for one in answer["series"]
+            f"  series {each['name']}: {each['bins']:,} bins, {each['requests'] or 0:,.0f} requests"
+            for each in answer["series"]
         ]
         return "\n".join(lines + [f"  {note}" for note in answer["notes"]])

@@ -97,6 +97,14 @@ def test_options_reach_the_reader(upload, api):
     assert (report["rows"], report["models"], report["input_tokens"]) == (1, ["mine"], 5)
 
 
+@pytest.mark.parametrize(("fields", "gaps"), [({}, 1), ({"missing": "zero"}, 0)])
+def test_bins_a_demand_file_leaves_out_are_gaps_or_zero_as_is_said(upload, api, fields, gaps):
+    upload_ = upload("time,requests\n0,1\n900,2\n2700,4\n", "d.csv", format="demand", **fields)
+    assert run_execute(run_id=upload_.json()["run"]["id"]).state == "completed"
+    (series,) = api.get(f"{URL}d/").json()["report"]["series"]
+    assert (series["bins"], series["gaps"]) == (4, gaps)
+
+
 def test_another_reading_of_the_file_is_another_trace(upload, ready):
     given = upload(model="mine")
     assert given.status_code == 202
@@ -108,6 +116,7 @@ def test_another_reading_of_the_file_is_another_trace(upload, ready):
     ("fields", "field"),
     [
         ({"format": "excel"}, "format"),
+        ({"missing": "maybe"}, "missing"),
         ({"map": "arrival"}, "map"),
         ({"map": "=x"}, "map"),
         ({"map": ["arrival=a", "arrival=b"]}, "map"),

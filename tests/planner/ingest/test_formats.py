@@ -5,14 +5,21 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
 
-from planner.ingest import IngestOptions, ingest_file, read_demand, read_requests
+from planner.ingest import FORMATS, IngestOptions, ingest_file, read_demand, read_requests
 
+GUIDE = Path(__file__).parents[3] / "docs" / "guide.md"
 AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_the_guide_tells_of_every_format(name):
+    assert f"| `{name}` | {FORMATS[name].words} |\n" in GUIDE.read_text(encoding="utf-8")
 
 
 def test_azure_2023_without_offset_is_taken_as_utc(ingest, store):

@@ -155,6 +155,14 @@ def test_ingest_refuses_in_a_sentence(
     assert says in message and "\n" not in message
 
 
+@pytest.mark.parametrize(("words", "gaps"), [((), 1), (("--missing", "zero"), 0)])
+def test_ingest_takes_bins_left_out_as_is_said(tmp_path: Path, words: Any, gaps: int) -> None:
+    path = tmp_path / "d.csv"
+    path.write_text("time,requests\n0,1\n900,2\n2700,4\n")
+    (series,) = answer("ingest", path, *words)["series"]
+    assert (series["bins"], series["requests"], series["gaps"]) == (4, 7, gaps)
+
+
 def test_ingest_of_a_file_that_is_not_there(tmp_path: Path) -> None:
     assert "nowhere.csv" in problem("ingest", tmp_path / "nowhere.csv")
 

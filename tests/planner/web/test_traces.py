@@ -100,7 +100,7 @@ def test_a_browser_without_scripts_can_upload(client: Client) -> None:
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"mapping": "arrival"}, "Line 1: write field=column"),
+        ({"mapping": "arrival"}, "Line arrival: write field=column"),
         ({"mapping": "flavour=a"}, "no field 'flavour'"),
         ({"mapping": "model=name", "model": "m"}, "give one of the two"),
         ({"format": "xml"}, "xml is not one of the available choices"),
