@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -108,7 +107,7 @@ class Summary:
     e2e_ms: Percentiles
     slo_attainment: dict[str, float | None]  # by tier
     worst_hour: dict[str, float | None]  # by tier, attainment in its worst hour
-    met: dict[str, bool]  # by tier; a tier without requests is met
+    slo_met: dict[str, bool]  # by tier; a tier without requests is met
     iterations: int
     preemptions: int
     outside_iterations: int  # outside what the pools' profiles were measured on
@@ -120,12 +119,6 @@ class Summary:
     tiers: dict[str, GroupSummary]
     models: dict[str, dict[str, GroupSummary]]  # by model, then home region
     pools: tuple[PoolSummary, ...]
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain dicts, lists and numbers, ready for JSON."""
-        out = asdict(self)
-        out["pools"] = list(out["pools"])
-        return out
 
 
 def meets_slo(result: SimulationResult) -> BoolArray:
@@ -223,7 +216,7 @@ def summarise(result: SimulationResult) -> Summary:
         e2e_ms=whole.e2e_ms,
         slo_attainment={name: group.attainment for name, group in tiers.items()},
         worst_hour=worst_hour(result),
-        met=tiers_met(result),
+        slo_met=tiers_met(result),
         iterations=int(result.totals.iterations.sum()),
         preemptions=int(result.totals.preemptions.sum()),
         outside_iterations=int(result.totals.outside.sum()),

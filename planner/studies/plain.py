@@ -1,11 +1,77 @@
-"""Seconds of the core as the UTC datetimes of tables."""
+"""Values of the core as plain data: JSON without NaN, and the UTC datetimes of tables."""
 
 from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from datetime import UTC, datetime
+from enum import Enum
+from typing import Any
 
 import numpy as np
 import polars as pl
 
 from simulation.arrays import FloatArray
+
+KEY, MERGED, OPTIONAL, COLUMNS = "key", "merged", "optional", "columns"  # of a field's metadata
+
+
+def as_json(value: Any) -> Any:
+    """``value`` as JSON has it: what could not be computed (NaN, infinity) is None, a datetime text
+    in UTC to the second, a dataclass its fields by name.
+
+    A field's metadata may say otherwise: ``key`` another name, ``columns`` the table whose columns
+    its rows have (planner.studies.columns), ``merged`` that its keys stand among those of the
+    whole, ``optional`` that None leaves it out.
+    """
+    match value:
+        case None | bool() | str():
+            return value
+        case Enum():
+            return value.value
+        case int():
+            return int(value)
+        case float():
+            return clean(float(value))
+        case datetime():
+            return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        case np.generic() | np.ndarray():
+            return as_json(value.tolist())
+        case Mapping():
+            return {str(key): as_json(item) for key, item in value.items()}
+        case list() | tuple():
+            return [as_json(item) for item in value]
+    if is_dataclass(value):
+        return _fields(value)
+    raise TypeError(f"{type(value).__name__} has no JSON")
+
+
+def _fields(whole: Any) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for field in fields(whole):
+        value, how = getattr(whole, field.name), field.metadata
+        if value is None and OPTIONAL in how:
+            continue
+        plain = how[COLUMNS].json(value) if COLUMNS in how else as_json(value)
+        if MERGED in how:
+            out |= plain or {}
+        else:
+            out[how.get(KEY, field.name)] = plain
+    return out
+
+
+def clean(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def milliseconds(seconds: float | None) -> float | None:
+    return None if seconds is None else clean(1000 * float(seconds))
+
+
+def moment(epoch_s: float) -> datetime:
+    """To the second."""
+    return datetime.fromtimestamp(round(epoch_s), UTC)
 
 
 def times(start_s: float, step_s: float, count: int) -> pl.Series:

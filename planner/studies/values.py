@@ -81,4 +81,4 @@ class PolicyRun:
 
     @property
     def meets_slo(self) -> bool:
-        return all(self.summary.met.values())
+        return all(self.summary.slo_met.values())

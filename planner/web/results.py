@@ -9,11 +9,12 @@ from typing import Any
 
 import polars as pl
 
+from planner.exports.policies import hour_table, policy_table, request_table, start_table
 from planner.models import Run
 from planner.selectors.runs import run_result, run_table, run_tables
 from planner.selectors.savings import MEASURES, savings
+from planner.templatetags.headroom import percent
 from planner.web import charts
-from simulation.results import SOURCES
 
 PLANNED = ("lt-i", "lt-h", "lt-i-last-value", "lt-i-perfect")
 ALL = ""  # the choice "all models and regions"
@@ -26,7 +27,6 @@ RESTS_ON = {
     "carbon_kg": ("carbon", "power", "pue"),
 }
 ASSUMED = "assumed"
-HOURS = (("busy", "Busy"), ("idle", "Idle"), ("wasted", "Starting"), ("donated", "Lent as spot"))
 HOURS_NOTE = (
     "Busy: an iteration runs. Idle: up, and nothing to do. Starting: asked for and not serving "
     "yet, which burns GPU time. These three are paid for; hours lent as spot come beside them."
@@ -196,37 +196,25 @@ def tables_context(run: Run, names: list[str], result: dict[str, Any]) -> dict[s
     """Rows of the tables on the page."""
     policies = policies_in_order(result)
     ranking = [name for name in result.get("ranking") or [] if name in policies]
-    rows = [(name, policies[name]) for name in dict.fromkeys([*ranking, *policies])]
-    timed = [figures for _, figures in rows if "idle_gpu_hours" in figures]
-    kinds = [kind for kind in HOURS if any(figures[f"{kind[0]}_gpu_hours"] for figures in timed)]
+    order = dict.fromkeys([*ranking, *policies])
+    rows = [(name, policies[name]["label"], policies[name]) for name in order]
     tiers = run_table(run, "tiers").to_dicts() if "tiers" in names else []
     decisions = (result.get("plan") or {}).get("decisions") or []
     first = min((decision["period"] for decision in decisions), default=None)
     return {
-        "policy_rows": rows,
-        "hour_kinds": kinds,
-        "hour_rows": [hours_of(figures, kinds) for figures in timed],
+        "policy_table": policy_table(
+            rows,
+            list(dict.fromkeys(row["tier"] for row in tiers)),
+            {row["tier"]: f"target {percent(row['target'], 0)}" for row in tiers},
+        ),
+        "request_table": request_table(rows),
+        "start_table": start_table(rows),
+        "hour_table": hour_table(rows),
         "hour_note": HOURS_NOTE,
-        "start_sources": SOURCES,
-        "start_rows": [
-            figures
-            for _, figures in rows
-            if any((figures.get("starts") or {}).values()) or figures.get("failures")
-        ],
-        "tier_names": list(dict.fromkeys(row["tier"] for row in tiers)),
-        "tier_targets": {row["tier"]: row["target"] for row in tiers},
         "next_period": first,
         "next_decisions": [row for row in decisions if row["period"] == first],
         "periods": len({row["period"] for row in decisions}),
     }
-
-
-def hours_of(figures: dict[str, Any], kinds: list[tuple[str, str]]) -> dict[str, Any]:
-    """The GPU-hours of one policy by kind, each with its share of all."""
-    parts = [figures[f"{kind}_gpu_hours"] for kind, _ in kinds]
-    every = figures["gpu_hours"] + figures["donated_gpu_hours"]
-    shares = [{"hours": hours, "share": hours / every if every else None} for hours in parts]
-    return {"label": figures["label"], "parts": shares, "all": every}
 
 
 def headline_context(run: Run) -> dict[str, Any]:

@@ -6,9 +6,9 @@ from argparse import ArgumentParser
 from typing import Any
 
 from planner.errors import PlannerError
+from planner.exports.policies import policy_words
 from planner.management.base import RunCommand
 from planner.management.commands.plan import error_words
-from planner.management.commands.simulate import policy_words
 from planner.models import Run
 from planner.scenario.schema.policies import ALL, known_policy, policy_names
 
@@ -35,6 +35,6 @@ class Command(RunCommand):
 
     def words(self, answer: dict[str, Any]) -> str:
         rows = [answer["headline"], *(f"! {warning}" for warning in answer["warnings"]), ""]
-        rows += [policy_words(answer["policies"][name]) for name in answer["ranking"]]
+        rows += policy_words(answer, answer["ranking"])
         rows += [f"Take {one['label']} for {one['reason']}" for one in answer["recommendations"]]
         return "\n".join(rows + [error_words(row) for row in answer["profile_error"]])

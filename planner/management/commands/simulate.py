@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from planner import storage
+from planner.exports.policies import policy_words
 from planner.management.base import RunCommand
 from planner.models import Run
 from planner.scenario.schema.policies import known_policy, policy_names
@@ -54,7 +55,7 @@ class Command(RunCommand):
         return answer
 
     def words(self, answer: dict[str, Any]) -> str:
-        return policy_words(answer)
+        return "\n".join(policy_words(answer, answer["ranking"]))
 
 
 def policy_key(given: str) -> str:
@@ -63,44 +64,3 @@ def policy_key(given: str) -> str:
             f"there is no policy {given!r}; choose from {', '.join(policy_names())}."
         )
     return given
-
-
-def policy_words(figures: dict[str, Any]) -> str:
-    """One policy's figures in a few lines."""
-    attained = ", ".join(
-        f"{tier} {'no requests' if share is None else f'{share:.2%}'}"
-        + ("" if figures["slo_met"][tier] else " MISSED")
-        for tier, share in figures["slo_attainment"].items()
-    )
-    p95 = ", ".join(
-        f"{name} p95 {figures[key]['p95']:,.0f} ms"
-        for name, key in (("TTFT", "ttft_ms"), ("TBT", "tbt_ms"), ("E2E", "e2e_ms"))
-        if figures[key]["p95"] is not None
-    )
-    begun = [f"{count:,} from {source}" for source, count in figures["starts"].items() if count]
-    begun += [
-        f"{figures[key]:,} {what}"
-        for key, what in (
-            ("failed_starts", "failed starts"),
-            ("failures", "replicas lost"),
-            ("retried", "requests begun again"),
-        )
-        if figures[key]
-    ]
-    lent = figures["donated_gpu_hours"]
-    lines = [f"  {lent:,.1f} GPU-hours lent as spot, beside the others"] if lent else []
-    lines += [f"  starts: {', '.join(begun)}"] if begun else []
-    return "\n".join(
-        [
-            f"{figures['label']}: arrived {figures['arrived']:,} = completed "
-            f"{figures['completed']:,} + rejected {figures['rejected']:,} + unfinished "
-            f"{figures['unfinished']:,}",
-            f"  {figures['gpu_hours']:,.1f} GPU-hours ({figures['wasted_gpu_hours']:,.1f} wasted), "
-            f"${figures['cost_usd']:,.2f}, {figures['energy_kwh']:,.1f} kWh "
-            f"({figures['host_energy_kwh']:,.1f} hosts), "
-            f"{figures['carbon_kg']:,.1f} kg CO2e",
-            f"  in time: {attained}",
-            f"  {p95}",
-            *lines,
-        ]
-    )

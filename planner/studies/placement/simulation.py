@@ -13,6 +13,7 @@ from planner.optimizer.placement.problem import Placement
 from planner.optimizer.placement.scale_in import have
 from planner.scenario.build import Hardware
 from planner.studies.placement.services import Placed
+from planner.studies.plain import as_json
 from planner.studies.traffic.traffic import Traffic
 from planner.studies.traffic.window import Window
 from simulation.arrays import IntArray
@@ -87,13 +88,15 @@ def placed_fleet(
     return replace(fleet, pools=tuple(pools)), counts[index]
 
 
+FIGURES = (
+    "arrived", "completed", "rejected", "unfinished", "ttft_ms", "tbt_ms", "e2e_ms",
+    "slo_attainment",
+)  # fmt: skip
+
+
 def replayed(fleet: Fleet, counts: IntArray, load: Load, seed: int) -> dict[str, Any]:
     """TTFT, TBT and E2E (ms) and SLO attainment of a flat fleet on ``load``."""
     result = simulate(load.trace, fleet, Flat(counts), seed=seed, duration_s=load.duration_s)
     summary = summarise(result)
-    figures = summary.as_dict()
-    return {
-        **{name: figures[name] for name in ("arrived", "completed", "rejected", "unfinished")},
-        **{name: figures[name] for name in ("ttft_ms", "tbt_ms", "e2e_ms", "slo_attainment")},
-        "met": figures["met"],
-    }
+    figures = {name: as_json(getattr(summary, name)) for name in FIGURES}
+    return figures | {"met": summary.slo_met}

@@ -199,7 +199,7 @@ def _misses(runs: Sequence[PolicyRun]) -> list[str]:
         missed = [
             f"{tier} ({attainment:.2%} in time, {targets[tier] * 100:g}% wanted)"
             for tier, attainment in run.summary.slo_attainment.items()
-            if attainment is not None and not run.summary.met[tier]
+            if attainment is not None and not run.summary.slo_met[tier]
         ]
         if missed:
             out.append(f"{run.label} misses {', '.join(missed)}.")

@@ -6,7 +6,6 @@ NaN never leaves here: what could not be computed is None.
 from __future__ import annotations
 
 import math
-import resource
 from collections.abc import Iterable
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -15,6 +14,7 @@ from typing import Any
 from planner.optimizer.problem import FEASIBLE, OPTIMAL, ScalingPlan
 from planner.scenario.build import Hardware
 from planner.studies.results.comparison import PolicyComparison
+from planner.studies.results.figures import POLICIES
 from planner.studies.sizing.sizing import Sizes
 from planner.studies.traffic.forecasts import SeriesForecast
 from planner.studies.traffic.traffic import FORECAST, MEASURED, Traffic
@@ -27,11 +27,6 @@ Document = dict[str, Any]
 def moment(epoch_s: float) -> str:
     """ISO 8601 in UTC, to the second."""
     return datetime.fromtimestamp(round(epoch_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def peak_rss_mb() -> float:
-    """Largest resident memory of this process so far, MB of 10^6 bytes."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
 
 
 def window_document(window: Window, traffic: Traffic) -> Document:
@@ -145,14 +140,7 @@ def _binding(plan: ScalingPlan) -> list[Document]:
 
 
 def policy_document(run: PolicyRun) -> Document:
-    figures = cleaned(run.summary.as_dict())
-    figures["slo_met"] = figures.pop("met")
-    return {
-        "label": run.label,
-        **figures,
-        "meets_slo": run.meets_slo,
-        "peak_rss_mb": peak_rss_mb(),
-    }
+    return POLICIES.row(run)
 
 
 def comparison_document(comparison: PolicyComparison) -> Document:

@@ -12,6 +12,7 @@ from planner.optimizer.problem import ScalingPlan
 from planner.scenario.build import Hardware
 from planner.studies.plain import times
 from planner.studies.results.comparison import PolicyComparison
+from planner.studies.results.figures import policies_table, tiers_table
 from planner.studies.traffic.demand import Demand
 from planner.studies.traffic.forecasts import SeriesForecast
 from simulation.arrays import FloatArray
@@ -129,64 +130,6 @@ def _by_policy(tables: Sequence[tuple[str, pl.DataFrame]]) -> pl.DataFrame:
     return pl.concat(
         table.select(pl.lit(policy).alias("policy"), pl.all()) for policy, table in tables
     )
-
-
-def policies_table(comparison: PolicyComparison) -> pl.DataFrame:
-    rows = []
-    for run in comparison.runs:
-        s = run.summary
-        rows.append(
-            {
-                "policy": run.name,
-                "label": run.label,
-                "gpu_hours": s.gpu_hours,
-                "instance_hours": s.instance_hours,
-                "wasted_gpu_hours": s.wasted_gpu_hours,
-                "donated_gpu_hours": s.donated_gpu_hours,
-                "idle_gpu_hours": s.idle_gpu_hours,
-                "busy_gpu_hours": s.busy_gpu_hours,
-                "starts": sum(s.starts.values()),
-                "failures": s.failures,
-                "failed_starts": s.failed_starts,
-                "retried": s.retried,
-                "energy_kwh": s.energy_kwh,
-                "gpu_energy_kwh": s.energy_kwh - s.host_energy_kwh,
-                "host_energy_kwh": s.host_energy_kwh,
-                "cost_usd": s.cost_usd,
-                "carbon_kg": s.carbon_kg,
-                "arrived": s.arrived,
-                "completed": s.completed,
-                "rejected": s.rejected,
-                "unfinished": s.unfinished,
-                "ttft_ms_p95": s.ttft_ms.p95,
-                "tbt_ms_p95": s.tbt_ms.p95,
-                "e2e_ms_p95": s.e2e_ms.p95,
-                "meets_slo": run.meets_slo,
-            }
-        )
-    return pl.DataFrame(rows)
-
-
-def tiers_table(comparison: PolicyComparison) -> pl.DataFrame:
-    rows = []
-    for run in comparison.runs:
-        targets = {tier.name: tier.attainment for tier in run.fleet.tiers}
-        for name, group in run.summary.tiers.items():
-            rows.append(
-                {
-                    "policy": run.name,
-                    "tier": name,
-                    "arrived": group.arrived,
-                    "attainment": group.attainment,
-                    "worst_hour_attainment": run.summary.worst_hour[name],
-                    "target": targets[name],
-                    "met": run.summary.met[name],
-                    "ttft_ms_p95": group.ttft_ms.p95,
-                    "tbt_ms_p95": group.tbt_ms.p95,
-                    "e2e_ms_p95": group.e2e_ms.p95,
-                }
-            )
-    return pl.DataFrame(rows, infer_schema_length=None)
 
 
 def _gaps_as_null(table: pl.DataFrame) -> pl.DataFrame:

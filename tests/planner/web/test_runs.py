@@ -52,7 +52,7 @@ def test_savings_are_against_the_baseline_of_the_run(client: Client, study: Run)
     assert "$500 50.0 % less $500 instead of $1,000" in page
     assert "80 kWh 50.0 % less" in page
     assert "24 kg CO₂e 50.0 % less" in page
-    assert "80 kWh 20 kWh hosts" in page
+    assert "80 kWh 20 kWh 24 kg" in page  # of it hosts, then carbon
 
 
 def test_the_user_chooses_policy_and_baseline(client: Client, study: Run) -> None:

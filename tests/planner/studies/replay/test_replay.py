@@ -85,7 +85,7 @@ def test_smallest_flat_meets_every_tier_and_can_spare_no_instance(shared: Study)
         result = simulate(
             shared.trace, fleet, Flat(at), seed=1, duration_s=shared.window.duration_s
         )
-        return all(summarise(result).met.values())
+        return all(summarise(result).slo_met.values())
 
     assert meets(counts)
     low = np.array([pool.minimum for pool in fleet.pools])

@@ -41,7 +41,7 @@ def run(
         "carbon_kg": usd, "input_tokens": 1, "output_tokens": 1, "ttft_ms": NOTHING,
         "tbt_ms": NOTHING, "e2e_ms": NOTHING, "slo_attainment": {"fast": fast, "slow": slow},
         "worst_hour": {"fast": None, "slow": None},
-        "met": {"fast": fast is None or fast >= 0.95, "slow": slow is None or slow >= 0.9},
+        "slo_met": {"fast": fast is None or fast >= 0.95, "slow": slow is None or slow >= 0.9},
         "iterations": 1, "preemptions": 0, "outside_iterations": 0, "wall_seconds": 0.0,
         "tiers": {}, "models": {}, "pools": (), "starts": {}, "failures": 0, "failed_starts": 0,
         "retried": 0,

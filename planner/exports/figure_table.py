@@ -1,0 +1,133 @@
+"""Rows of results as a table of a page or a terminal: heads and cells of the columns it shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from planner.studies.columns import REASONS, SHARE, TEXT, Column, Columns
+from planner.templatetags.headroom import figure, milliseconds, percent
+
+Row = Mapping[str, Any]
+WRITTEN = {"h": "h", "kWh": "kWh", "kg CO2e": "kg", "$": "$"}  # behind or before a figure
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    text: str
+    small: tuple[str, ...] = ()  # lines below it
+    numeric: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    text: str
+    small: str = ""  # below it
+    met: bool | None = None  # with a sign for whether a target is met
+    numeric: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A row of the table: what it is about, and its cells."""
+
+    name: str
+    label: str
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FigureTable:
+    heads: tuple[Head, ...]
+    lines: tuple[Line, ...]
+
+
+def figure_table(
+    columns: Columns,
+    table: str,
+    rows: Iterable[tuple[str, str, Row]],
+    *,
+    spread: Mapping[str, Sequence[str]] | None = None,
+    notes: Mapping[str, str] | None = None,
+) -> FigureTable:
+    """``table`` of the page: a line per row, which comes with its name and its label.
+
+    A column that ``spread`` names has a value by key and is shown once per key, with the key in its
+    head and the key's note below.
+    """
+    groups: list[tuple[list[Column], str]] = []
+    for column in columns.on(table):
+        if column.below:
+            groups[-1][0].append(column)  # a key shares the list of columns with the others
+        elif spread is None or column.name not in spread:
+            groups.append(([column], ""))
+        else:
+            shared = [column]
+            groups += [(shared, key) for key in spread[column.name]]
+    heads = tuple(
+        Head(
+            first.heads[table].format(key),
+            tuple(filter(None, ((notes or {}).get(key, ""), *(c.heads[table] for c in below)))),
+            not _is_words(first),
+        )
+        for (first, *below), key in groups
+    )
+    lines = tuple(
+        Line(name, label, tuple(_cell(group, key, row) for group, key in groups))
+        for name, label, row in rows
+    )
+    return FigureTable(heads, lines)
+
+
+def _cell(group: Sequence[Column], key: str, row: Row) -> Cell:
+    first, *below = group
+    value = _value(first, key, row)
+    flags = row.get(first.sign) if first.sign and value is not None else None
+    small = [(column, _value(column, key, row)) for column in below]
+    return Cell(
+        shown(value, first.unit, 2),
+        ", ".join(shown(figure, column.unit) for column, figure in small if figure is not None),
+        flags.get(key) if flags else None,
+        not _is_words(first),
+    )
+
+
+def _value(column: Column, key: str, row: Row) -> Any:
+    value = row.get(column.name)
+    part = key or (column.parts[0] if column.parts else "")
+    return (value or {}).get(part) if part else value
+
+
+def _is_words(column: Column) -> bool:
+    return column.unit in (TEXT, REASONS)
+
+
+def shown(value: Any, unit: str, places: int = 1) -> str:
+    """A value of a column as people read it."""
+    if unit == REASONS:
+        return (
+            "; ".join(f"{key}: {figure(count)}" for key, count in (value or {}).items()) or "none"
+        )
+    if unit == "ms":
+        return milliseconds(value)
+    if unit == SHARE:
+        return percent(value, places)
+    return str(value) if unit == TEXT else figure(value, WRITTEN.get(unit, ""))
+
+
+def text_table(table: FigureTable, first: str) -> list[str]:
+    """The lines of a table on a terminal; what is missed says so."""
+    rows = [[first, *(_joined(head.text, ", ".join(head.small)) for head in table.heads)]]
+    for line in table.lines:
+        missed = (" MISSED" if cell.met is False else "" for cell in line.cells)
+        texts = (_joined(cell.text, cell.small) for cell in line.cells)
+        rows.append([line.label, *(text + sign for text, sign in zip(texts, missed, strict=True))])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    sides = ["<", *(">" if head.numeric else "<" for head in table.heads)]
+    layout = "  ".join(f"{{:{side}{width}}}" for side, width in zip(sides, widths, strict=True))
+    return [layout.format(*row).rstrip() for row in rows]
+
+
+def _joined(text: str, small: str) -> str:
+    return f"{text} ({small})" if small else text

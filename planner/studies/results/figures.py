@@ -1,0 +1,169 @@
+"""The figures of a policy, and of a tier under it: what they are and where they are shown.
+
+A figure that a simulation has to count is a field of ``Summary``; any other is computed here.
+"""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Iterator
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any
+
+import polars as pl
+
+from planner.studies.columns import (
+    COUNT,
+    FLAG,
+    HOURS,
+    KG,
+    KWH,
+    MS,
+    NUMBER,
+    REASONS,
+    SECONDS,
+    SHARE,
+    TEXT,
+    USD,
+    Column,
+    Columns,
+)
+from planner.studies.results.comparison import PolicyComparison
+from planner.studies.values import PolicyRun
+from simulation.metrics import GroupSummary
+
+TAIL = ("p95",)
+POLICY_TABLE, HOUR_TABLE, START_TABLE, REQUEST_TABLE = "policies", "hours", "starts", "requests"
+
+
+@dataclass(frozen=True, slots=True)
+class TierFigures:
+    """One tier under one policy."""
+
+    policy: str
+    tier: str
+    group: GroupSummary
+    worst_hour: float | None
+    target: float
+    slo_met: bool
+
+
+def tiers_of(run: PolicyRun) -> Iterator[TierFigures]:
+    targets = {tier.name: tier.attainment for tier in run.fleet.tiers}
+    summary = run.summary
+    for name, group in summary.tiers.items():
+        yield TierFigures(
+            run.name, name, group, summary.worst_hour[name], targets[name], summary.slo_met[name]
+        )
+
+
+def _grouped(name: str, unit: str, help: str, **more: Any) -> Column:
+    return Column(name, unit, help, attrgetter(f"group.{name}"), **more)
+
+
+def _counted(name: str, unit: str, help: str, on: str = "", head: str = "", **more: Any) -> Column:
+    heads = {on: head} if on else {}
+    return Column(name, unit, help, attrgetter(f"summary.{name}"), **({"heads": heads} | more))
+
+
+TIERS = Columns(
+    (
+        Column("policy", TEXT, "as the comparison names it"),
+        Column("tier", TEXT, "its name"),
+        _grouped("arrived", COUNT, "requests"),
+        _grouped("completed", COUNT, "of them", flat=False),
+        _grouped("rejected", COUNT, "of them", flat=False),
+        _grouped("unfinished", COUNT, "of them", flat=False),
+        _grouped("attainment", SHARE, "of arrived requests, those within every limit"),
+        Column(
+            "worst_hour", SHARE, "attainment in the worst hour of at least 100 requests",
+            once="worst_hour_attainment",
+        ),
+        Column("target", SHARE, "of attainment"),
+        Column("slo_met", FLAG, "whether attainment reaches its target", once="met"),
+        _grouped("input_tokens", COUNT, "of completed requests", flat=False),
+        _grouped("output_tokens", COUNT, "of completed requests", flat=False),
+        _grouped("ttft_ms", MS, "time to first token: mean, p50, p95, p99", parts=TAIL),
+        _grouped("tbt_ms", MS, "mean time between tokens of a request", parts=TAIL),
+        _grouped("e2e_ms", MS, "end to end", parts=TAIL),
+    )
+)  # fmt: skip
+POLICIES = Columns(
+    (
+        Column("policy", TEXT, "as the comparison names it", attrgetter("name")),
+        Column("label", TEXT, "as people call it"),
+        _counted("seed", NUMBER, "of the replay", flat=False),
+        _counted("duration_s", SECONDS, "of the window", flat=False),
+        _counted("cost_usd", USD, "of every instance that is starting, ready or draining",
+                 POLICY_TABLE, "Cost"),
+        _counted("busy_gpu_hours", HOURS, "an iteration runs", HOUR_TABLE, "Busy"),
+        _counted("idle_gpu_hours", HOURS, "up, and nothing to do", HOUR_TABLE, "Idle"),
+        _counted("gpu_hours", HOURS, "busy + idle + wasted", POLICY_TABLE, "GPU-hours"),
+        _counted("wasted_gpu_hours", HOURS, "starting",
+                 heads={POLICY_TABLE: "of it wasted", HOUR_TABLE: "Starting"}, below=True),
+        _counted("instance_hours", HOURS, "of whole instances"),
+        _counted("donated_gpu_hours", HOURS, "lent as spot, beside gpu_hours",
+                 HOUR_TABLE, "Lent as spot"),
+        _counted("energy_kwh", KWH, "gpu_energy_kwh + host_energy_kwh, with PUE",
+                 POLICY_TABLE, "Energy"),
+        _counted("host_energy_kwh", KWH, "of the servers around the GPUs, with PUE",
+                 POLICY_TABLE, "of it hosts", below=True),
+        Column("gpu_energy_kwh", KWH, "of the GPUs, with PUE",
+               lambda run: run.summary.energy_kwh - run.summary.host_energy_kwh),
+        _counted("carbon_kg", KG, "of that energy", POLICY_TABLE, "Carbon"),
+        _counted("arrived", COUNT, "requests: completed + rejected + unfinished",
+                 REQUEST_TABLE, "Arrived"),
+        _counted("completed", COUNT, "requests", REQUEST_TABLE, "Completed"),
+        _counted("rejected", COUNT, "requests", REQUEST_TABLE, "Rejected"),
+        _counted("unfinished", COUNT, "requests", REQUEST_TABLE, "Unfinished"),
+        _counted("reject_reasons", REASONS, "of requests", REQUEST_TABLE, "Why rejected",
+                 flat=False),
+        _counted("input_tokens", COUNT, "of completed requests", flat=False),
+        _counted("output_tokens", COUNT, "of completed requests", flat=False),
+        _counted("slo_attainment", SHARE, "by tier, of the requests that arrived",
+                 POLICY_TABLE, "{}", flat=False, sign="slo_met"),
+        _counted("worst_hour", SHARE, "by tier, in its worst hour of at least 100 requests",
+                 POLICY_TABLE, "worst hour", flat=False, below=True),
+        _counted("ttft_ms", MS, "time to first token: mean, p50, p95, p99",
+                 POLICY_TABLE, "TTFT p95", parts=TAIL),
+        _counted("tbt_ms", MS, "mean time between tokens of a request",
+                 POLICY_TABLE, "TBT p95", parts=TAIL),
+        _counted("e2e_ms", MS, "end to end", POLICY_TABLE, "E2E p95", parts=TAIL),
+        _counted("slo_met", FLAG, "by tier, whether attainment reaches its target", flat=False),
+        Column("meets_slo", FLAG, "whether every tier is met"),
+        _counted("starts", COUNT, "by where the instance came from", START_TABLE, "From {}",
+                 flat=False),
+        Column("starts_total", COUNT, "of all of these",
+               lambda run: sum(run.summary.starts.values()), once="starts"),
+        _counted("failed_starts", COUNT, "of instances", START_TABLE, "Failed starts"),
+        _counted("failures", COUNT, "instances lost to faults", START_TABLE, "Replicas lost"),
+        _counted("retried", COUNT, "requests that began again as an instance was lost",
+                 START_TABLE, "Requests begun again"),
+        _counted("iterations", COUNT, "of all instances", flat=False),
+        _counted("preemptions", COUNT, "of sequences, for want of KV memory", flat=False),
+        _counted("outside_iterations", COUNT, "outside the rows the profiles were measured on",
+                 flat=False),
+        _counted("wall_seconds", SECONDS, "that the replay took", flat=False),
+        Column("peak_rss_mb", NUMBER, "largest memory of the process so far, MB",
+               lambda run: peak_rss_mb(), flat=False),
+        Column("tiers", TEXT, "by tier: the columns of `tiers`",
+               lambda run: {tier.tier: TIERS.row(tier) for tier in tiers_of(run)}, flat=False),
+        _counted("models", TEXT, "by model and home region: counts, attainment and latencies",
+                 flat=False),
+        _counted("pools", TEXT, "a row per pool: hours, energy, cost, starts", flat=False),
+    )
+)  # fmt: skip
+
+
+def peak_rss_mb() -> float:
+    """Largest resident memory of this process so far, MB of 10^6 bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
+
+
+def policies_table(comparison: PolicyComparison) -> pl.DataFrame:
+    return POLICIES.table(comparison.runs)
+
+
+def tiers_table(comparison: PolicyComparison) -> pl.DataFrame:
+    return TIERS.table(tier for run in comparison.runs for tier in tiers_of(run))

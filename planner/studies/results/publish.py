@@ -1,0 +1,35 @@
+"""Write the columns of docs/results.md: ``python -m planner.studies.results.publish``."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from planner.studies.columns import Column, Columns
+from planner.studies.results.figures import POLICIES, TIERS
+
+PATH = Path(__file__).parents[3] / "docs" / "results.md"
+TABLES = {"policies": POLICIES, "tiers": TIERS}
+
+
+def with_columns(text: str) -> str:
+    """The text with what stands between the marks of each table written anew."""
+    for name, columns in TABLES.items():
+        mark = rf"(<!-- columns of {name} -->\n).*?(<!-- end -->)"
+        text = re.sub(mark, rf"\g<1>{_described(columns)}\g<2>", text, flags=re.DOTALL)
+    return text
+
+
+def _described(columns: Columns) -> str:
+    head = "| key | unit | in the table | what it says |\n| --- | --- | --- | --- |\n"
+    return head + "".join(
+        f"| `{c.name}` | {c.unit} | {_names(c)} | {c.help} |\n" for c in columns.columns
+    )
+
+
+def _names(column: Column) -> str:
+    return ", ".join(f"`{name}`" for name in column.cells({}))
+
+
+if __name__ == "__main__":
+    PATH.write_text(with_columns(PATH.read_text(encoding="utf-8")), encoding="utf-8")

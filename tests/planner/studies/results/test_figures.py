@@ -1,0 +1,63 @@
+"""The figures of a policy: one declaration, so that JSON, tables, pages and docs agree."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from planner.studies.columns import Column
+from planner.studies.results import publish
+from planner.studies.results.comparison import compare
+from planner.studies.results.figures import POLICIES, TIERS, policies_table, tiers_table
+from simulation.metrics import GroupSummary, Percentiles
+from tests.planner.studies.results.test_comparison import NOTHING, run
+
+FAST = GroupSummary(9, 8, 1, 0, 0.9, 800, 90, Percentiles(1.0, 2.0, 3.0, 4.0), NOTHING, NOTHING)
+
+
+@pytest.fixture
+def policy():
+    return run(
+        "lt-i", 20, fast=0.9, starts={"spot": 2, "local weights": 3}, host_energy_kwh=6.0,
+        tiers={"fast": FAST}, worst_hour={"fast": 0.8, "slow": None},
+    )  # fmt: skip
+
+
+def test_starts_are_by_source_and_their_sum_has_a_name_of_its_own(policy):
+    row, table = POLICIES.row(policy), policies_table(compare([policy])).row(0, named=True)
+    assert row["starts"] == {"spot": 2, "local weights": 3}
+    assert row["starts_total"] == table["starts_total"] == table["starts"] == 5
+
+
+def test_whether_a_tier_is_met_has_one_name(policy):
+    row, table = POLICIES.row(policy), tiers_table(compare([policy])).row(0, named=True)
+    tier = row["tiers"]["fast"]
+    assert row["slo_met"]["fast"] is tier["slo_met"] is table["slo_met"] is table["met"] is False
+    assert tier["worst_hour"] == table["worst_hour"] == table["worst_hour_attainment"] == 0.8
+    assert tier["target"] == table["target"] == 0.95
+
+
+def test_energy_of_the_gpus_is_in_both(policy):
+    row, table = POLICIES.row(policy), policies_table(compare([policy])).row(0, named=True)
+    assert row["gpu_energy_kwh"] == table["gpu_energy_kwh"] == 14.0
+
+
+@pytest.mark.parametrize(("columns", "make"), [(POLICIES, policies_table), (TIERS, tiers_table)])
+def test_what_a_table_holds_is_what_the_json_says(policy, columns, make):
+    table = make(compare([policy])).row(0, named=True)
+    row = POLICIES.row(policy) if columns is POLICIES else POLICIES.row(policy)["tiers"]["fast"]
+    assert columns.cells(json.loads(json.dumps(row, allow_nan=False))) == table
+
+
+def test_a_column_of_parts_has_them_in_tables_alone():
+    column = Column("ttft_ms", "ms", "", parts=("p95",))
+    assert column.cells({"ttft_ms": {"mean": 1.0, "p95": 3.0}}) == {"ttft_ms_p95": 3.0}
+    assert column.cells({}) == {"ttft_ms_p95": None}
+    assert Column("pools", "text", "", flat=False).cells({"pools": []}) == {}
+
+
+def test_the_docs_list_the_columns():
+    text = publish.PATH.read_text(encoding="utf-8")
+    assert publish.with_columns(text) == text
+    assert "| `cost_usd` | $ | `cost_usd` |" in text
