@@ -14,7 +14,7 @@ from planner.models import Run
 from planner.selectors.runs import run_result, run_table, run_tables
 from planner.selectors.savings import MEASURES, savings
 from planner.templatetags.headroom import percent
-from planner.web import charts
+from planner.web.charts.over_time import forecast_figure, replica_figure
 
 PLANNED = ("lt-i", "lt-h", "lt-i-last-value", "lt-i-perfect")
 ALL = ""  # the choice "all models and regions"
@@ -126,7 +126,7 @@ def charts_context(
     chosen = pools.get(pool)
     out: dict[str, Any] = {"pools": pools, "pool": pool if chosen else ALL}
     if steps is not None:
-        out["replica_figure"] = charts.replica_figure(
+        out["replica_figure"] = replica_figure(
             steps,
             demand_lines(run, names, context["window"]),
             labels=labels,
@@ -135,9 +135,7 @@ def charts_context(
             clock=clock,
         )
     if forecast is not None and not forecast.is_empty():
-        out["forecast_figure"] = charts.forecast_figure(
-            forecast, pool=chosen, clock=clock, unit=unit
-        )
+        out["forecast_figure"] = forecast_figure(forecast, pool=chosen, clock=clock, unit=unit)
     return out
 
 
@@ -227,7 +225,7 @@ def headline_context(run: Run) -> dict[str, Any]:
     steps, labels = replica_steps(run, names, context["policies"])
     if steps is not None:
         chosen = [context["policy"], context["baseline"]]
-        context["replica_figure"] = charts.replica_figure(
+        context["replica_figure"] = replica_figure(
             steps,
             demand_lines(run, names, window),
             labels={name: labels[name] for name in labels if name in chosen},

@@ -6,16 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import plotly.graph_objects as go
 import polars as pl
 
 from planner.models import Run
 from planner.selectors.runs import run_result, run_table, run_tables
-from planner.web import charts
+from planner.web.charts.figure import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, Figure, figure, line
+from planner.web.charts.over_time import axis_title, thin, times, whole_ticks
 from planner.web.results import default_policy, policies_in_order
 
 POOL = ("model", "region", "arrangement")
-STEP = {"shape": "hv"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,59 +60,59 @@ CHARTS = (
     Chart(
         "states", "Replicas by state", "replicas", "Means over the interval.",
         (
-            total("ready", "Serving", charts.BLUE),
-            total("starting", "Starting", charts.ORANGE),
+            total("ready", "Serving", BLUE),
+            total("starting", "Starting", ORANGE),
             total(
-                "draining", "Draining", charts.GREY,
+                "draining", "Draining", GREY,
                 "Draining replicas finish what they have and take no more.",
             ),
-            total("lent", "Lent as spot", charts.GREEN),
+            total("lent", "Lent as spot", GREEN),
         ),
         stacked=True,
     ),
     Chart(
         "tokens", "Tokens per second", "tokens/s", "Prompt tokens computed and tokens given out.",
         (
-            total("input_tps", "In", charts.BLUE),
-            total("output_tps", "Out", charts.ORANGE),
+            total("input_tps", "In", BLUE),
+            total("output_tps", "Out", ORANGE),
         ),
     ),
     Chart(
         "requests", "Requests there", "requests", "",
         (
             total(
-                "waiting", "Waiting", charts.RED,
+                "waiting", "Waiting", RED,
                 "Waiting at a replica, at the end of the interval.",
             ),
             total(
-                "held", "Held back", charts.ORANGE,
+                "held", "Held back", ORANGE,
                 "Held back: at the router, with no replica up, or in the queue of what may wait.",
             ),
-            Line("batch", "In batches", charts.BLUE, IN_BATCHES, "In batches on average over it."),
+            Line("batch", "In batches", BLUE, IN_BATCHES, "In batches on average over it."),
         ),
     ),
     Chart(
         "shares", "How busy they are", "share", "Of serving replicas:",
         (
             Line(
-                "busy", "Iterating", charts.BLUE, ITERATING,
+                "busy", "Iterating", BLUE, ITERATING,
                 "the share of time with an iteration running;",
             ),
-            mean_over("utilisation", "ready", "KV memory", charts.ORANGE, "of KV memory in use;",
+            mean_over("utilisation", "ready", "KV memory", ORANGE, "of KV memory in use;",
                       "solid"),
             mean_over(
-                "sm_activity", "ready", "SMs", charts.GREEN,
+                "sm_activity", "ready", "SMs", GREEN,
                 "of time their SMs compute, modelled by what a full iteration of prompts takes;",
                 "dash",
             ),
-            mean_over("hit_rate", "input_tps", "Prefix cache", charts.PURPLE,
+            mean_over("hit_rate", "input_tps", "Prefix cache", PURPLE,
                       "of prompt tokens found in the prefix cache.", "dot"),
         ),
         hover="%{y:.1%}",
     ),
     Chart(
         "power", "Power", "kW", "GPUs and the servers around them, cooling included (modelled).",
-        (total("power_kw", "Power", charts.BLUE),),
+        (total("power_kw", "Power", BLUE),),
     ),
 )  # fmt: skip
 FIRST = ("states", "tokens")  # shown at once; the others are folded
@@ -143,7 +142,7 @@ def minutes_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
         "minute_pools": list(choices),
         "minute_pool": pool if chosen else "",
         "minute_step_s": _step_s(table),
-        "minute_charts": drawn(table, clock),
+        "minute_charts": minute_charts(table, clock),
     }
 
 
@@ -161,9 +160,9 @@ def pool_choices(table: pl.DataFrame) -> dict[str, dict[str, str]]:
     return choices
 
 
-def drawn(table: pl.DataFrame, clock: str) -> list[dict[str, Any]]:
+def minute_charts(table: pl.DataFrame, clock: str) -> list[dict[str, Any]]:
     """Every chart with data, as the template wants it."""
-    found = []
+    shown = []
     for chart in CHARTS:
         lines = [line for line in chart.lines if line.column in table.columns]
         rows = table.group_by("time").agg(line.value.alias(line.name) for line in lines)
@@ -171,14 +170,14 @@ def drawn(table: pl.DataFrame, clock: str) -> list[dict[str, Any]]:
         names = [n for n in names if n in _always(chart) or (rows[n].fill_null(0.0) != 0).any()]
         if not names:
             continue
-        rows = charts.thin(rows.sort("time").select("time", *names), "time", *names)
-        kept = [line for line in lines if line.name in names]
-        figure = _figure(chart, kept, rows, clock)
-        found.append(
-            {"name": chart.name, "title": chart.title, "note": _note(chart, kept), "figure": figure,
-             "first": chart.name in FIRST, "label": f"{chart.title} over time, {chart.unit}"}
+        rows = thin(rows.sort("time").select("time", *names), "time", *names)
+        drawn = [course for course in lines if course.name in names]
+        shown.append(
+            {"name": chart.name, "title": chart.title, "note": _note(chart, drawn),
+             "figure": _figure(chart, drawn, rows, clock), "first": chart.name in FIRST,
+             "label": f"{chart.title} over time, {chart.unit}"}
         )  # fmt: skip
-    return found
+    return shown
 
 
 def _note(chart: Chart, lines: list[Line]) -> str:
@@ -191,29 +190,25 @@ def _always(chart: Chart) -> tuple[str, ...]:
     return (chart.lines[0].name,)
 
 
-def _figure(chart: Chart, lines: list[Line], rows: pl.DataFrame, clock: str) -> charts.Figure:
-    at = charts.times(rows, "time", clock)
+def _figure(chart: Chart, lines: list[Line], rows: pl.DataFrame, clock: str) -> Figure:
+    moments = times(rows, "time", clock)
     area = {"stackgroup": "one"} if chart.stacked else {}
+    hover = chart.hover if chart.unit == "share" else f"{chart.hover} {chart.unit}"
     traces = [
-        go.Scatter(
-            x=at,
-            y=rows[line.name].round(4).to_list(),
-            name=line.name,
-            line={"color": line.colour, "dash": line.dash, "width": 1.5} | STEP,
-            hovertemplate=f"{chart.hover} {chart.unit}" if chart.unit != "share" else chart.hover,
-            **area,
+        line(
+            moments, rows[course.name].round(4), course.name, course.colour, dash=course.dash,
+            width=1.5, line_shape="hv", hover=hover, **area,
         )
-        for line in lines
-    ]
-    figure = charts.figure(
-        traces, height=260, x=charts.axis_title(clock), y=chart.unit, showlegend=len(lines) > 1
-    )
-    most = rows.select(pl.sum_horizontal(line.name for line in lines).max()).item() or 0.0
-    if chart.stacked and most <= charts.FEW_REPLICAS:
-        figure["layout"]["yaxis"]["dtick"] = 1
-    if chart.unit == "share":
-        figure["layout"]["yaxis"]["tickformat"] = ".0%"
-    return figure
+        for course in lines
+    ]  # fmt: skip
+    axis: dict[str, Any] = {"tickformat": ".0%"} if chart.unit == "share" else {}
+    if chart.stacked:
+        total = rows.select(pl.sum_horizontal(course.name for course in lines).max()).item()
+        axis |= whole_ticks(total or 0.0)
+    return figure(
+        traces, height=260, x=axis_title(clock), y=chart.unit, together=True, yaxis=axis,
+        showlegend=len(lines) > 1,
+    )  # fmt: skip
 
 
 def _step_s(table: pl.DataFrame) -> float | None:

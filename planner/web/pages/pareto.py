@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import plotly.graph_objects as go
-
 from planner.models import Run
 from planner.selectors.runs import run_result, run_tables
-from planner.web import charts
+from planner.web.charts.figure import BLUE, GREY, ORANGE, Figure, figure, line, points
 
 UNITS = {"cost": "$", "gpu-hours": "GPU-h", "energy": "kWh", "carbon": "kg CO₂e"}
 
@@ -34,47 +32,27 @@ def page_context(run: Run) -> dict[str, Any]:
     }
 
 
-def front_figure(result: dict[str, Any]) -> charts.Figure:
+def front_figure(result: dict[str, Any]) -> Figure:
     """The first objective over the second, what is proven below it, and the knee."""
     first, second = result["of"]
-    points, bend = result["points"], result.get("knee")
-    x = [point["second"] for point in points]
+    plans, bend = result["points"], result.get("knee")
+    x = [plan["second"] for plan in plans]
+    y = [plan["first"] for plan in plans]
+    bounds = [plan["first_bound"] for plan in plans]
     hover = f"%{{x:,.4~g}} {UNITS[second]}, %{{y:,.4~g}} {UNITS[first]}"
-    drawn = [
-        go.Scatter(
-            x=x,
-            y=[point["first_bound"] for point in points],
-            name="No plan is below",
-            line={"color": charts.GREY, "width": 1, "dash": "dot"},
-            hovertemplate=hover,
-        ),
-        go.Scatter(
-            x=x,
-            y=[point["first"] for point in points],
-            name="Plans",
-            line={"color": charts.BLUE, "width": 2},
-            marker={"size": 8},
-            hovertemplate=hover,
-        ),
+    traces = [
+        line(x, bounds, "No plan is below", GREY, width=1, dash="dot", hover=hover),
+        line(x, y, "Plans", BLUE, mode="lines+markers", marker_size=8, hover=hover),
     ]
     if bend is not None:
-        drawn.append(
-            go.Scatter(
-                x=[x[bend]],
-                y=[points[bend]["first"]],
-                name="Where the curve bends",
-                marker={"size": 14, "color": charts.ORANGE, "symbol": "diamond"},
-                hovertemplate=hover,
+        traces.append(
+            points(
+                [x[bend]], [y[bend]], "Where the curve bends", ORANGE,
+                size=14, symbol="diamond", hover=hover,
             )
-        )
-    chart = charts.figure(
-        drawn,
-        height=380,
+        )  # fmt: skip
+    return figure(
+        traces, height=380, yaxis={"rangemode": "normal"},
         x=f"{second}, {UNITS[second]} over the window",
         y=f"{first}, {UNITS[first]} over the window",
-    )
-    for trace in chart["data"][1:]:
-        trace["mode"] = "lines+markers"
-    chart["layout"]["yaxis"]["rangemode"] = "normal"
-    chart["layout"]["hovermode"] = "closest"
-    return chart
+    )  # fmt: skip

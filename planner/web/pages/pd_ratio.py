@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-import plotly.graph_objects as go
-
 from planner.models import Run
 from planner.selectors.runs import run_result, run_tables
-from planner.web.charts import BLUE, GREEN, GREY, ORANGE, RED, SKY, Figure, axis_title
-from planner.web.pages.provision_figures import drawn
+from planner.web.charts.figure import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    RED,
+    SKY,
+    Figure,
+    figure,
+    line,
+    points,
+)
+from planner.web.charts.over_time import axis_title
 
 BOUNDS = {
     "ttft": (BLUE, "circle"),
@@ -51,83 +60,59 @@ def curve_figure(result: dict[str, Any]) -> Figure:
     """Tokens/s at every ratio (HeteroScale, figure 4), points by what bounds, the best marked."""
     rows, best = result["ratios"], result["best"]
     names = [f"{row['prefill']}P/{row['decode']}D" for row in rows]
-    shown: list[Any] = [
-        go.Scatter(
-            x=names,
-            y=[row["max_tps"] for row in rows],
-            mode="lines",
-            line={"color": GREY, "width": 1.5},
-            showlegend=False,
-            hoverinfo="skip",
-        )
-    ]
+    rates = [row["max_tps"] for row in rows]
+    traces = [line(names, rates, "", GREY, width=1.5, showlegend=False, hoverinfo="skip")]
     for bound, (colour, symbol) in BOUNDS.items():
-        mine = [i for i, row in enumerate(rows) if row["bound_by"] == bound]
-        if not mine:
+        bounded = [i for i, row in enumerate(rows) if row["bound_by"] == bound]
+        if not bounded:
             continue
         label = bound.upper() if bound in ("ttft", "tbt", "e2e") else bound
-        shown.append(
-            go.Scatter(
-                x=[names[i] for i in mine],
-                y=[rows[i]["max_tps"] for i in mine],
-                mode="markers",
-                name=f"bound by {label}",
-                marker={"color": colour, "symbol": symbol, "size": 9},
-                customdata=[rows[i]["by"] for i in mine],
-                hovertemplate="%{x}: %{y:,.0f} tokens/s, %{customdata}<extra></extra>",
+        traces.append(
+            points(
+                [names[i] for i in bounded], [rates[i] for i in bounded], f"bound by {label}",
+                colour, symbol=symbol, customdata=[rows[i]["by"] for i in bounded],
+                hover="%{x}: %{y:,.0f} tokens/s, %{customdata}<extra></extra>",
             )
+        )  # fmt: skip
+    traces.append(
+        points(
+            [f"{best['prefill']}P/{best['decode']}D"], [best["max_tps"]], "best", RED,
+            symbol="circle-open", size=18, marker_line_width=2, hoverinfo="skip",
         )
-    shown.append(
-        go.Scatter(
-            x=[f"{best['prefill']}P/{best['decode']}D"],
-            y=[best["max_tps"]],
-            mode="markers",
-            name="best",
-            marker={"color": RED, "symbol": "circle-open", "size": 18, "line": {"width": 2}},
-            hoverinfo="skip",
-        )
-    )
+    )  # fmt: skip
     mixed = result["mixed"]
     if mixed and mixed["max_tps"] > 0:
-        shown.append(
-            go.Scatter(
-                x=[names[0], names[-1]],
-                y=[mixed["max_tps"]] * 2,
-                mode="lines",
-                name="as many mixed instances",
-                line={"color": GREEN, "width": 1.5, "dash": "dash"},
-                hovertemplate="%{y:,.0f} tokens/s<extra></extra>",
+        traces.append(
+            line(
+                [names[0], names[-1]], [mixed["max_tps"]] * 2, "as many mixed instances", GREEN,
+                width=1.5, dash="dash", hover="%{y:,.0f} tokens/s<extra></extra>",
             )
-        )
+        )  # fmt: skip
     order = {"categoryorder": "array", "categoryarray": names}
-    return drawn(shown, height=380, x="prefill / decode instances", y="tokens/s", xaxis=order)
+    return figure(traces, height=380, x="prefill / decode instances", y="tokens/s", xaxis=order)
 
 
 def drift_figure(result: dict[str, Any]) -> Figure:
     """Prefill instances of the best ratio by window, beside those of the ratio that is kept."""
     rows = [row for row in result["over_time"] if row["prefill"]]
-    at = [row["start"].rstrip("Z") for row in rows]
-    line = go.Scatter(
-        x=at,
-        y=[row["prefill"] for row in rows],
-        mode="lines+markers",
-        name="best in the window",
-        line={"color": BLUE, "width": 2, "shape": "hv"},
-        customdata=[[row["decode"], row["isl"], row["osl"]] for row in rows],
-        hovertemplate="%{y}P/%{customdata[0]}D at ISL %{customdata[1]:,.0f}, OSL "
-        "%{customdata[2]:,.0f}<extra></extra>",
-    )
-    kept = go.Scatter(
-        x=[at[0], at[-1]] if at else [],
-        y=[result["best"]["prefill"]] * (2 if at else 0),
-        mode="lines",
-        name="best of all",
-        line={"color": GREY, "width": 1.5, "dash": "dash"},
-    )
-    top = {"range": [0, result["instances"]]}
-    return drawn(
-        [line, kept], height=300, x=axis_title(result.get("clock", "utc")), y="prefill instances",
-        yaxis=top,
+    moments = [row["start"].rstrip("Z") for row in rows]
+    kept = [result["best"]["prefill"]] * 2 if moments else []
+    traces = [
+        line(
+            moments, [row["prefill"] for row in rows], "best in the window", BLUE,
+            mode="lines+markers", line_shape="hv",
+            customdata=[[row["decode"], row["isl"], row["osl"]] for row in rows],
+            hover="%{y}P/%{customdata[0]}D at ISL %{customdata[1]:,.0f}, OSL "
+            "%{customdata[2]:,.0f}<extra></extra>",
+        ),
+        line(
+            [moments[0], moments[-1]] if moments else [], kept, "best of all", GREY,
+            width=1.5, dash="dash", hover="%{x}, %{y}",
+        ),
+    ]  # fmt: skip
+    return figure(
+        traces, height=300, x=axis_title(result.get("clock", "utc")), y="prefill instances",
+        yaxis={"range": [0, result["instances"]]},
     )  # fmt: skip
 
 

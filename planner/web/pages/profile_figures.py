@@ -5,10 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import plotly.graph_objects as go
 import polars as pl
 
-from planner.web.charts import BLUE, GREEN, GREY, MAX_POINTS, ORANGE, PALETTE, Figure, figure
+from planner.web.charts.figure import (
+    BLUE,
+    DASHES,
+    GREEN,
+    GREY,
+    LOGARITHMIC,
+    MAX_POINTS,
+    ORANGE,
+    PALETTE,
+    Figure,
+    figure,
+    line,
+    points,
+)
 from simulation.performance.curves import DECODE
 from simulation.performance.profile import Profile, iteration_s, measured_range
 
@@ -16,83 +28,75 @@ CONTEXTS = (512, 2048, 8192)  # tokens of a decoding sequence
 KEYS = (0, 4096, 16384)  # tokens before the chunk
 SAMPLES = 60
 TOKENS = 8192  # of a prefill iteration, where the profile does not end before
-DASHES = ("solid", "dash", "dot")
-DOT_COLOURS = {False: BLUE, True: ORANGE}
+WIDE = 30.0  # what spans more than this many times is drawn on a logarithmic axis
 
 
 def decode_figure(profile: Profile, height: int = 320) -> Figure:
     """Milliseconds between tokens over the sequences that decode together."""
     batch = np.unique(np.round(np.geomspace(1, max(2, profile.max_batch), SAMPLES)))
-    drawn = []
+    traces = []
     known = not _same(profile, batch)  # a linear profile does not know the context: one line
     for i, context in enumerate(_contexts(profile) if known else CONTEXTS[:1]):
         took = iteration_s(profile, batch, batch * context, 0, 0) * 1000
         measured = measured_range(profile, batch, batch * context, 0, 0)
         label = f"{context:,} tokens of context" if known else "any context"
-        drawn += _line(batch, took, measured, label, i)
-    return figure(drawn, height=height, x="sequences decoding", y="ms per iteration")
+        traces += _lines(batch, took, measured, label, i)
+    return figure(
+        traces, height=height, x="sequences decoding", y="ms per iteration", together=True
+    )
 
 
 def prefill_figure(profile: Profile, height: int = 320) -> Figure:
     """Milliseconds of an iteration that only computes prompt tokens."""
     most = max(2, min(TOKENS, profile.max_batch_tokens))
     tokens = np.unique(np.round(np.geomspace(16 if most > 16 else 1, most, SAMPLES)))
-    drawn = []
+    traces = []
     for i, before in enumerate(KEYS):
         pairs = tokens * (before + tokens / 2)
         took = iteration_s(profile, 0, 0, tokens, pairs) * 1000
         measured = measured_range(profile, 0, 0, tokens, pairs)
         label = f"after {before:,} tokens" if before else "at the beginning of a prompt"
-        drawn += _line(tokens, took, measured, label, i)
+        traces += _lines(tokens, took, measured, label, i)
         far = iteration_s(profile, 0, 0, tokens[-1], tokens[-1] * 1e4)
         if np.isclose(far, took[-1] / 1000):
             break
-    return figure(drawn, height=height, x="prompt tokens of the iteration", y="ms per iteration")
+    return figure(
+        traces, height=height, x="prompt tokens of the iteration", y="ms per iteration",
+        together=True,
+    )  # fmt: skip
 
 
 def residual_figures(residuals: pl.DataFrame, height: int = 340) -> list[tuple[str, Figure]]:
     """Per quantity: predicted over measured, and the line on which they would agree."""
-    found = []
+    figures = []
     for (quantity,), rows in residuals.partition_by("quantity", as_dict=True).items():
         shown = rows if rows.height <= MAX_POINTS else rows.sample(MAX_POINTS, seed=0)
         unit = str(rows["unit"][0])
         both = np.concatenate([rows["measured"].to_numpy(), rows["predicted"].to_numpy()])
         ends = [float(both.min()), float(both.max())]
-        drawn: list[Any] = [
-            go.Scatter(
-                x=ends, y=ends, name="exact", line={"color": GREY, "dash": "dot", "width": 1}
-            )
-        ]
-        for outlier, label in ((False, "rows"), (True, "outliers")):
+        traces: list[Any] = [line(ends, ends, "exact", GREY, dash="dot", width=1)]
+        for outlier, label, colour, symbol in (
+            (False, "rows", BLUE, "circle"),
+            (True, "outliers", ORANGE, "x"),
+        ):
             part = shown.filter(pl.col("outlier") == outlier)
             if part.is_empty():
                 continue
-            drawn.append(
-                go.Scatter(
-                    x=_round(part["measured"]),
-                    y=_round(part["predicted"]),
-                    text=part["label"].to_list(),
-                    name=label,
-                    marker={
-                        "color": DOT_COLOURS[outlier],
-                        "size": 6,
-                        "symbol": "x" if outlier else "circle",
-                        "opacity": 0.7,
-                    },
-                    hovertemplate=f"%{{text}}<br>measured %{{x:,.4~g}} {unit}, "
+            traces.append(
+                points(
+                    _round(part["measured"]), _round(part["predicted"]), label, colour,
+                    symbol=symbol, size=6, marker_opacity=0.7, text=part["label"].to_list(),
+                    hover=f"%{{text}}<br>measured %{{x:,.4~g}} {unit}, "
                     f"predicted %{{y:,.4~g}} {unit}",
                 )
-            )
-        chart = figure(drawn, height=height, x=f"measured, {unit}", y=f"predicted, {unit}")
-        for trace in chart["data"][1:]:
-            trace["mode"] = "markers"
-        chart["layout"]["hovermode"] = "closest"
-        if ends[0] > 0 and ends[1] / ends[0] > 30:
-            for axis in ("xaxis", "yaxis"):
-                chart["layout"][axis] |= {"type": "log", "dtick": 1}
-                chart["layout"][axis].pop("rangemode", None)
-        found.append((str(quantity), chart))
-    return found
+            )  # fmt: skip
+        axis = LOGARITHMIC if ends[0] > 0 and ends[1] / ends[0] > WIDE else {}
+        chart = figure(
+            traces, height=height, x=f"measured, {unit}", y=f"predicted, {unit}",
+            xaxis=axis, yaxis=axis,
+        )  # fmt: skip
+        figures.append((str(quantity), chart))
+    return figures
 
 
 def sweep_figure(
@@ -101,66 +105,39 @@ def sweep_figure(
     height: int = 300,
 ) -> Figure:
     """Answers over concurrency; ``lines`` has name, unit, values and axis (y or y2)."""
-    drawn = []
-    for i, (name, unit, values, axis) in enumerate(lines):
-        drawn.append(
-            go.Scatter(
-                x=concurrency,
-                y=[None if v is None else float(f"{v:.5g}") for v in values],
-                name=f"{name}, {unit}",
-                yaxis=axis,
-                line={"color": (BLUE, ORANGE, GREEN)[i % 3], "dash": DASHES[i % 3], "width": 2},
-                hovertemplate=f"%{{y:,.4~g}} {unit}",
-            )
+    traces = [
+        line(
+            concurrency, [None if v is None else float(f"{v:.5g}") for v in values],
+            f"{name}, {unit}", (BLUE, ORANGE, GREEN)[i % 3], dash=DASHES[i % 3], yaxis=axis,
+            hover=f"%{{y:,.4~g}} {unit}",
         )
-    right = next((unit for _, unit, _, axis in lines if axis == "y2"), "")
-    second = {
-        "title": {"text": right},
-        "overlaying": "y",
-        "side": "right",
-        "showgrid": False,
-        "rangemode": "tozero",
-        "automargin": True,
-        "tickmode": "auto",
-    }
-    left = next((unit for _, unit, _, axis in lines if axis == "y"), "")
-    chart = figure(drawn, height=height, x="requests in flight", y=left, yaxis2=second)
-    if concurrency and max(concurrency) / max(1.0, min(concurrency)) > 30:
-        chart["layout"]["xaxis"]["type"] = "log"
+        for i, (name, unit, values, axis) in enumerate(lines)
+    ]  # fmt: skip
+    left, right = (
+        next((unit for _, unit, _, axis in lines if axis == side), "") for side in ("y", "y2")
+    )
+    wide = concurrency and max(concurrency) / max(1.0, min(concurrency)) > WIDE
     known = [v for _, _, values, axis in lines if axis == "y" for v in values if v]
-    if known and min(known) > 0 and max(known) / min(known) > 30:
+    apart = known and min(known) > 0 and max(known) / min(known) > WIDE
+    return figure(
+        traces, height=height, x="requests in flight", y=left, right=right, together=True,
+        xaxis={"type": "log"} if wide else {},
         # what waits takes seconds, what does not milliseconds: both are to be read
-        chart["layout"]["yaxis"] |= {"type": "log", "dtick": "D2"}
-        chart["layout"]["yaxis"].pop("rangemode", None)
-    return chart
+        yaxis=LOGARITHMIC | {"dtick": "D2"} if apart else {},
+    )  # fmt: skip
 
 
-def _line(x: Any, y: Any, measured: Any, label: str, i: int) -> list[Any]:
+def _lines(x: Any, y: Any, measured: Any, label: str, i: int) -> list[Any]:
     """A line, thin and dotted where the profile goes beyond what was measured."""
-    style = {"color": PALETTE[i], "width": 2.0}
-    inside = np.where(measured, y, np.nan)
-    drawn = []
+    inside = _clean(np.where(measured, y, np.nan))
+    colour, hover = PALETTE[i], "%{y:,.4~g} ms"
+    lines = []
     if not measured.all():
-        drawn.append(
-            go.Scatter(
-                x=x.tolist(),
-                y=_clean(y),
-                name=f"{label}, beyond measurements",
-                line={"color": PALETTE[i], "width": 1.0, "dash": "dot"},
-                hovertemplate="%{y:,.4~g} ms",
-            )
-        )
+        beyond = f"{label}, beyond measurements"
+        lines.append(line(x.tolist(), _clean(y), beyond, colour, width=1, dash="dot", hover=hover))
     if measured.any():
-        drawn.append(
-            go.Scatter(
-                x=x.tolist(),
-                y=_clean(inside),
-                name=label,
-                line=style,
-                hovertemplate="%{y:,.4~g} ms",
-            )
-        )
-    return drawn
+        lines.append(line(x.tolist(), inside, label, colour, hover=hover))
+    return lines
 
 
 def _contexts(profile: Profile) -> tuple[int, ...]:

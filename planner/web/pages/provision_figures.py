@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
 import polars as pl
 
-from planner.web.charts import BLUE, GREEN, GREY, ORANGE, PALETTE, Figure
+from planner.web.charts.figure import (
+    BLUE,
+    DASHES,
+    GREEN,
+    GREY,
+    LOGARITHMIC,
+    ORANGE,
+    PALETTE,
+    Figure,
+    figure,
+    line,
+    points,
+)
 
 COLOURS = (*PALETTE, "#F0E442", "#44AA99", "#882255", "#999933", "#AA4499", "#6699CC")
 MANY = 60  # devices: more bars cannot be told apart
@@ -28,24 +38,6 @@ SOURCE: dict[str, dict[str, list[tuple[Any, float]]]] = {
     },
 }
 AXES = {"length": "prompt tokens", "rate": "requests/s", "size": "model"}
-
-
-def drawn(traces: Sequence[Any], *, height: int, x: str, y: str, **layout: Any) -> Figure:
-    """Traces of any kind with the margins of the other charts."""
-    chart = go.Figure(data=list(traces))
-    axes = {name: layout.pop(name, {}) for name in ("xaxis", "yaxis")}
-    chart.update_layout(
-        template=None,
-        height=height,
-        margin={"l": 56, "r": 16, "t": 8, "b": 40},
-        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
-        xaxis={"title": {"text": x}, "showgrid": False, "automargin": True} | axes["xaxis"],
-        yaxis={"title": {"text": y}, "rangemode": "tozero", "automargin": True} | axes["yaxis"],
-        **layout,
-    )
-    plain: Figure = json.loads(chart.to_json())
-    plain["layout"].pop("template", None)
-    return plain
 
 
 def memory_figure(shards: pl.DataFrame, room_gb: float, height: int = 350) -> Figure:
@@ -67,8 +59,8 @@ def memory_figure(shards: pl.DataFrame, room_gb: float, height: int = 350) -> Fi
             )
         )
     last = int(shown["device"].max() or 0) + 1  # type: ignore[arg-type]
-    bars.append(_line([0.4, last + 0.6], [room_gb, room_gb], "memory there is", GREY, "dash"))
-    return drawn(
+    bars.append(line([0.4, last + 0.6], [room_gb] * 2, "memory there is", GREY, dash="dash"))
+    return figure(
         bars, height=height, x="GPU", y="GB", barmode="stack", bargap=0.15,
         xaxis={"dtick": 1} if last <= 12 else {},
     )  # fmt: skip
@@ -91,7 +83,7 @@ def load_figure(devices: pl.DataFrame, height: int = 350) -> Figure:
             ("bandwidth", "memory bandwidth", ORANGE),
         )
     ]
-    return drawn(
+    return figure(
         bars, height=height, x="GPU", y="% in use", barmode="group",
         xaxis={"dtick": 1} if len(x) <= 12 else {}, yaxis={"range": [0, 100]},
     )  # fmt: skip
@@ -104,7 +96,7 @@ def strip_figure(shards: pl.DataFrame, order: list[str], height: int = 350) -> F
     grid = np.zeros((rows, len(order)))
     for row in shards.filter(pl.col("device") < rows).iter_rows(named=True):
         grid[row["device"], order.index(row["operator"])] = row["shards"]
-    map_ = go.Heatmap(
+    cells = go.Heatmap(
         z=grid.tolist(),
         x=order,
         y=[f"GPU {d + 1}" for d in range(rows)],
@@ -116,10 +108,7 @@ def strip_figure(shards: pl.DataFrame, order: list[str], height: int = 350) -> F
         ygap=3,
         hovertemplate="%{x} on %{y}: %{z:.0f}<extra></extra>",
     )
-    return drawn(
-        [map_], height=max(height, 120 + 22 * rows), x="", y="",
-        yaxis={"autorange": "reversed"}, hovermode="closest",
-    )  # fmt: skip
+    return figure([cells], height=max(height, 120 + 22 * rows), yaxis={"autorange": "reversed"})
 
 
 def response_figures(found: dict[str, Any]) -> list[tuple[str, str, Figure]]:
@@ -147,15 +136,11 @@ def response_figures(found: dict[str, Any]) -> list[tuple[str, str, Figure]]:
         values = np.asarray(found[key]) * scale.get(key, 1.0)
         most = np.argsort(-values.max(axis=1), kind="stable")[:SHOWN]
         lines = [
-            _line(found[axis], values[v].tolist(), names[v].replace("_", " "), COLOURS[i],
-                  ("solid", "dash", "dot", "dashdot")[i % 4])
+            line(found[axis], values[v], names[v].replace("_", " "), COLOURS[i], dash=DASHES[i % 4])
             for i, v in enumerate(sorted(most))
-        ]  # fmt: skip
-        layout: dict[str, Any] = {}
-        if logarithmic:
-            layout["xaxis"] = {"type": "log", "dtick": 1}
-        chart = drawn(lines, height=350, x=x, y=unit, hovermode="closest", **layout)
-        out.append((title, unit, chart))
+        ]
+        scaled = LOGARITHMIC if logarithmic else {}
+        out.append((title, unit, figure(lines, height=350, x=x, y=unit, xaxis=scaled)))
     return out
 
 
@@ -164,26 +149,19 @@ def sweep_figure(found: dict[str, Any], height: int = 350) -> Figure:
     by = found["by"]
     rows = [row for row in found["rows"] if "gpus" in row]
     traces: list[Any] = []
-    for (measure, name, colour), dash in zip(MEASURES, ("solid", "dash", "dot"), strict=True):
+    for (measure, name, colour), dash in zip(MEASURES, DASHES, strict=False):
         traces.append(
-            _line([row["at"] for row in rows], [round(100 * row[measure], 2) for row in rows],
-                  name, colour, dash, mode="lines+markers")
+            line([row["at"] for row in rows], [round(100 * row[measure], 2) for row in rows],
+                 name, colour, dash=dash, mode="lines+markers")
         )  # fmt: skip
-        theirs = SOURCE[by][measure]
+        source = SOURCE[by][measure]
         traces.append(
-            go.Scatter(
-                x=[at for at, _ in theirs],
-                y=[100 * share for _, share in theirs],
-                name=f"{name}, the source",
-                mode="markers",
-                marker={"color": colour, "symbol": "x", "size": 9},
-                hovertemplate="%{x}: %{y:.3~g} %<extra>" + name + ", the source</extra>",
-            )
-        )
-    axis: dict[str, Any] = {} if by == "size" else {"type": "log", "dtick": 1}
-    return drawn(
-        traces, height=height, x=AXES[by], y="% saved against whole replicas", xaxis=axis,
-        yaxis={"rangemode": "normal", "zeroline": True}, hovermode="closest",
+            points([x for x, _ in source], [100 * share for _, share in source],
+                   f"{name}, the source", colour, symbol="x", hover="%{x}: %{y:.3~g} %")
+        )  # fmt: skip
+    return figure(
+        traces, height=height, x=AXES[by], y="% saved against whole replicas",
+        xaxis={} if by == "size" else LOGARITHMIC, yaxis={"rangemode": "normal", "zeroline": True},
     )  # fmt: skip
 
 
@@ -194,7 +172,7 @@ def course_figure(courses: pl.DataFrame, height: int = 350) -> Figure:
     hours = (pl.col("time_s") - start) / 3600
     end = float(courses["time_s"].max() or 0.0) - float(start)  # type: ignore[arg-type]
     stretch = max(end / STRETCHES, 1.0)
-    found = (
+    course = (
         courses.with_columns(((pl.col("time_s") - start) / stretch).floor().alias("stretch"))
         .group_by("level", "stretch")
         .agg(hours.first().alias("hours"), pl.col("gpus").max(), pl.col("requests_s").mean())
@@ -205,32 +183,17 @@ def course_figure(courses: pl.DataFrame, height: int = 350) -> Figure:
         ("model", "whole replicas", GREY), ("module", "layers", ORANGE),
         ("operator", "operators", BLUE),
     ):  # fmt: skip
-        rows = found.filter(pl.col("level") == level)
+        rows = course.filter(pl.col("level") == level)
         if rows.is_empty():
             continue
-        line = _line(rows["hours"].round(4).to_list(), rows["gpus"].to_list(), name, colour)
-        line.update(line_shape="hv", hovertemplate="%{y} GPUs at %{x:.2f} h<extra>" + name)
-        lines.append(line)
-    load = found.filter(pl.col("level") == "model")
-    rate = _line(
-        load["hours"].round(4).to_list(), load["requests_s"].round(3).to_list(), "requests/s",
-        GREEN, "dot",
+        lines.append(
+            line(rows["hours"].round(4), rows["gpus"], name, colour, line_shape="hv",
+                 hover="%{y} GPUs at %{x:.2f} h")
+        )  # fmt: skip
+    load = course.filter(pl.col("level") == "model")
+    rate = line(load["hours"].round(4), load["requests_s"].round(3), "requests/s", GREEN,
+                dash="dot", yaxis="y2")  # fmt: skip
+    return figure(
+        [*lines, rate], height=height, x="hours", y="GPUs", right="requests/s",
+        yaxis2={"tickformat": ",.0f"},
     )  # fmt: skip
-    rate.update(yaxis="y2")
-    return drawn(
-        [*lines, rate], height=height, x="hours", y="GPUs", hovermode="closest",
-        yaxis2={"overlaying": "y", "side": "right", "rangemode": "tozero", "showgrid": False,
-                "title": {"text": "requests/s"}, "automargin": True,
-                "tickformat": ",.0f", "tickmode": "auto"},
-    )  # fmt: skip
-
-
-def _line(x: Any, y: Any, name: str, colour: str, dash: str = "solid", mode: str = "lines") -> Any:
-    return go.Scatter(
-        x=list(x),
-        y=list(y),
-        name=name,
-        mode=mode,
-        line={"color": colour, "dash": dash, "width": 2},
-        hovertemplate="%{x}: %{y:,.4~g}<extra>" + name + "</extra>",
-    )

@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.templatetags.headroom import digits, duration, figure, percent, when
-from planner.web.charts import (
-    MAX_POINTS,
-    PALETTE,
+from planner.web.charts.figure import MAX_POINTS, PALETTE
+from planner.web.charts.over_time import (
     POLICY_LINES,
     forecast_figure,
     rate_figure,

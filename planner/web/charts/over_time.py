@@ -1,27 +1,32 @@
-"""Figures of the pages: tables in, Plotly figures as plain data out.
-
-Colours of text and grid are left to the page's theme (static/js/charts.js). Series colours are
-those of Okabe and Ito (2008), which people with the common colour blindnesses tell apart; line
-styles differ as well.
-"""
+"""What goes on along time: replicas, forecasts and rates."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
-import plotly.graph_objects as go
 import polars as pl
 
-Figure = dict[str, Any]
+from planner.web.charts.figure import (
+    BLUE,
+    FEW_REPLICAS,
+    GREEN,
+    GREY,
+    MAX_POINTS,
+    ORANGE,
+    PALETTE,
+    PURPLE,
+    RED,
+    SKY,
+    Figure,
+    figure,
+    line,
+)
 
-BLUE, ORANGE, GREEN, RED = "#0072B2", "#E69F00", "#009E73", "#D55E00"
-PURPLE, SKY, GREY = "#CC79A7", "#56B4E9", "#8A8F98"
-PALETTE = (BLUE, ORANGE, GREEN, PURPLE, SKY, RED, GREY)
 BAND = "rgba(86, 180, 233, 0.25)"
 AREA = "rgba(138, 143, 152, 0.18)"
 
+MAX_LINES = 6  # of a trace: more cannot be told apart
 POLICY_LINES: dict[str, tuple[str, str, float]] = {  # colour, dash, width
     "lt-i": (BLUE, "solid", 2.5),
     "lt-h": (PURPLE, "longdash", 2.0),
@@ -33,29 +38,6 @@ POLICY_LINES: dict[str, tuple[str, str, float]] = {  # colour, dash, width
     "lt-i-perfect": (SKY, "solid", 1.5),
 }
 MAX_LINES = 6  # of a trace: more cannot be told apart
-MAX_POINTS = 2000  # per line: more than a screen has pixels
-
-
-FEW_REPLICAS = 6  # up to here every whole number has a tick
-
-
-def figure(traces: Sequence[Any], *, height: int, y: str, x: str = "", **layout: Any) -> Figure:
-    """Traces with the axes and margins that all charts share, as plain data for JSON."""
-    drawn = go.Figure(data=list(traces))
-    drawn.update_traces(mode="lines")
-    drawn.update_layout(
-        template=None,
-        height=height,
-        margin={"l": 56, "r": 16, "t": 8, "b": 40},
-        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0, "traceorder": "normal"},
-        hovermode="x unified",
-        xaxis={"title": {"text": x}, "showgrid": False, "automargin": True},
-        yaxis={"title": {"text": y}, "rangemode": "tozero", "automargin": True},
-        **layout,
-    )
-    plain: Figure = json.loads(drawn.to_json())
-    plain["layout"].pop("template", None)
-    return plain
 
 
 def times(table: pl.DataFrame, column: str, clock: str) -> list[Any]:
@@ -68,6 +50,11 @@ def times(table: pl.DataFrame, column: str, clock: str) -> list[Any]:
 
 def axis_title(clock: str) -> str:
     return "hours since the trace began" if clock == "relative" else "UTC"
+
+
+def whole_ticks(most: float) -> dict[str, int]:
+    """Of an axis of replicas: there is no half replica to point at."""
+    return {"dtick": 1} if most <= FEW_REPLICAS else {}
 
 
 def steps(table: pl.DataFrame, time: str, value: str) -> pl.DataFrame:
@@ -118,49 +105,32 @@ def replica_figure(
     counts = (
         pool_rows(replicas, pool).group_by("policy", "time").agg(pl.col("ready").sum().round(3))
     )
-    drawn: list[Any] = []
+    lines: list[Any] = []
     if demand is not None and not demand.is_empty():
         load = thin(_load(demand, pool, "input_tps"), "time", "input_tps")
-        drawn.append(
-            go.Scatter(
-                x=times(load, "time", clock),
-                y=load["input_tps"].round(2).to_list(),
-                name="Demand (right axis)",
-                yaxis="y2",
-                line={"color": GREY, "width": 1},
-                fill="tozeroy",
-                fillcolor=AREA,
-                hovertemplate="%{y:,.0f} input tokens/s",
+        lines.append(
+            line(
+                times(load, "time", clock), load["input_tps"].round(2), "Demand (right axis)", GREY,
+                width=1, yaxis="y2", fill="tozeroy", fillcolor=AREA,
+                hover="%{y:,.0f} input tokens/s",
             )
-        )
+        )  # fmt: skip
     for name, label in labels.items():
-        line = steps(counts.filter(pl.col("policy") == name), "time", "ready")
-        if line.is_empty():
+        rows = steps(counts.filter(pl.col("policy") == name), "time", "ready")
+        if rows.is_empty():
             continue
-        colour, dash, width = POLICY_LINES.get(name, (PALETTE[len(drawn) % 7], "solid", 1.5))
-        drawn.append(
-            go.Scatter(
-                x=times(line, "time", clock),
-                y=line["ready"].to_list(),
-                name=label,
-                line={"shape": "hv", "color": colour, "dash": dash, "width": width},
-                visible=True if name in shown else "legendonly",
-                hovertemplate="%{y:,.1~f} replicas",
+        colour, dash, width = POLICY_LINES.get(name, (PALETTE[len(lines) % 7], "solid", 1.5))
+        lines.append(
+            line(
+                times(rows, "time", clock), rows["ready"], label, colour, dash=dash, width=width,
+                line_shape="hv", visible=True if name in shown else "legendonly",
+                hover="%{y:,.1~f} replicas",
             )
-        )
-    second = {
-        "title": {"text": "input tokens/s"},
-        "overlaying": "y",
-        "tickmode": "auto",
-        "side": "right",
-        "showgrid": False,
-        "rangemode": "tozero",
-        "automargin": True,
-    }
-    chart = figure(drawn, height=height, x=axis_title(clock), y="replicas ready", yaxis2=second)
-    if max(counts["ready"].to_list(), default=0.0) <= FEW_REPLICAS:
-        chart["layout"]["yaxis"]["dtick"] = 1  # there is no half replica to point at
-    return chart
+        )  # fmt: skip
+    return figure(
+        lines, height=height, x=axis_title(clock), y="replicas ready", right="input tokens/s",
+        together=True, yaxis=whole_ticks(max(counts["ready"].to_list(), default=0.0)),
+    )  # fmt: skip
 
 
 def forecast_figure(
@@ -172,30 +142,21 @@ def forecast_figure(
     height: int = 360,
 ) -> Figure:
     """Demand as it came, the mean forecast and its 10 to 90 % band, all in ``unit``."""
-    line = thin(
-        _load(forecast, pool, "actual", "mean", "p10", "p90"),
-        "time", "actual", "mean", "p10", "p90",
-    )  # fmt: skip
-    at = times(line, "time", clock)
+    columns = ("actual", "mean", "p10", "p90")
+    rows = thin(_load(forecast, pool, *columns), "time", *columns)
+    moments = times(rows, "time", clock)
 
-    def drawn(column: str, name: str, **style: Any) -> Any:
-        return go.Scatter(x=at, y=line[column].round(2).to_list(), name=name, **style)
+    def course(column: str, name: str, colour: str, width: float, **style: Any) -> Any:
+        hover = f"%{{y:,.4~g}} {unit}"
+        return line(moments, rows[column].round(2), name, colour, width=width, hover=hover, **style)
 
-    hover = f"%{{y:,.4~g}} {unit}"
-    return figure(
-        [
-            drawn("p90", "90 %", line={"width": 0}, showlegend=False, hovertemplate=hover),
-            drawn(
-                "p10", "10 to 90 % band", line={"width": 0}, fill="tonexty", fillcolor=BAND,
-                hovertemplate=hover,
-            ),
-            drawn("mean", "Forecast", line={"color": BLUE, "width": 2}, hovertemplate=hover),
-            drawn("actual", "Actual", line={"color": ORANGE, "width": 1.5}, hovertemplate=hover),
-        ],
-        height=height,
-        x=axis_title(clock),
-        y=unit,
-    )  # fmt: skip
+    lines = [
+        course("p90", "90 %", SKY, 0, showlegend=False),
+        course("p10", "10 to 90 % band", SKY, 0, fill="tonexty", fillcolor=BAND),
+        course("mean", "Forecast", BLUE, 2),
+        course("actual", "Actual", ORANGE, 1.5),
+    ]
+    return figure(lines, height=height, x=axis_title(clock), y=unit, together=True)
 
 
 def rate_figure(rates: pl.DataFrame, *, unit: str, clock: str, height: int = 300) -> Figure:
@@ -203,21 +164,17 @@ def rate_figure(rates: pl.DataFrame, *, unit: str, clock: str, height: int = 300
 
     Of many series the largest are drawn, and the others as their sum.
     """
-    drawn = []
-    rates = _largest(rates)
-    by_name = rates.sort("series", "time").partition_by("series", as_dict=True)
-    for i, ((name,), rows) in enumerate(by_name.items()):
-        line = thin(rows, "time", "per_s")
-        drawn.append(
-            go.Scatter(
-                x=times(line, "time", clock),
-                y=line["per_s"].round(4).to_list(),
-                name=str(name),
-                line={"color": PALETTE[i % len(PALETTE)], "width": 1.2},
-                hovertemplate=f"%{{y:,.4~g}} {unit}",
+    lines = []
+    by_name = _largest(rates).sort("series", "time").partition_by("series", as_dict=True)
+    for i, ((name,), table) in enumerate(by_name.items()):
+        rows, colour = thin(table, "time", "per_s"), PALETTE[i % len(PALETTE)]
+        lines.append(
+            line(
+                times(rows, "time", clock), rows["per_s"].round(4), str(name), colour, width=1.2,
+                hover=f"%{{y:,.4~g}} {unit}",
             )
-        )
-    return figure(drawn, height=height, x=axis_title(clock), y=unit, showlegend=True)
+        )  # fmt: skip
+    return figure(lines, height=height, x=axis_title(clock), y=unit, together=True, showlegend=True)
 
 
 def _largest(rates: pl.DataFrame) -> pl.DataFrame:

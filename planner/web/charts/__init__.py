@@ -1,0 +1,1 @@
+"""Figures of the pages: tables in, Plotly figures as plain data out."""

@@ -1,0 +1,105 @@
+"""What all figures share: colours, lines, points, axes and margins.
+
+Colours of text and grid are left to the page's theme (static/js/charts.js). Series colours are
+those of Okabe and Ito (2008), which people with the common colour blindnesses tell apart; line
+styles differ as well.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import plotly.graph_objects as go
+
+Figure = dict[str, Any]
+
+BLUE, ORANGE, GREEN, RED = "#0072B2", "#E69F00", "#009E73", "#D55E00"
+PURPLE, SKY, GREY = "#CC79A7", "#56B4E9", "#8A8F98"
+PALETTE = (BLUE, ORANGE, GREEN, PURPLE, SKY, RED, GREY)
+DASHES = ("solid", "dash", "dot", "dashdot")
+
+MAX_POINTS = 2000  # per line: more than a screen has pixels
+FEW_REPLICAS = 6  # up to here every whole number has a tick
+
+LOGARITHMIC = {"type": "log", "dtick": 1, "rangemode": "normal"}
+_AXIS = {"rangemode": "tozero", "automargin": True}
+_RIGHT = {"overlaying": "y", "side": "right", "showgrid": False, "tickmode": "auto"} | _AXIS
+
+
+def line(
+    x: Iterable[Any],
+    y: Iterable[Any],
+    name: str,
+    colour: str,
+    *,
+    dash: str = "solid",
+    width: float = 2.0,
+    mode: str = "lines",
+    hover: str = "%{x}: %{y:,.4~g}",
+    **style: Any,
+) -> Any:
+    """A line of a figure; ``style`` is Plotly's, such as ``line_shape`` or ``visible``."""
+    look = {"color": colour, "dash": dash, "width": width}
+    return go.Scatter(
+        x=list(x), y=list(y), name=name, mode=mode, line=look, hovertemplate=hover, **style
+    )
+
+
+def points(
+    x: Iterable[Any],
+    y: Iterable[Any],
+    name: str,
+    colour: str,
+    *,
+    symbol: str = "circle",
+    size: float = 9,
+    hover: str = "%{x}: %{y:,.4~g}",
+    **style: Any,
+) -> Any:
+    """Points of a figure without a line between them."""
+    look = {"color": colour, "symbol": symbol, "size": size}
+    return go.Scatter(
+        x=list(x), y=list(y), name=name, mode="markers", marker=look, hovertemplate=hover, **style
+    )
+
+
+def figure(
+    traces: Sequence[Any],
+    *,
+    height: int,
+    x: str = "",
+    y: str = "",
+    right: str = "",
+    together: bool = False,
+    **layout: Any,
+) -> Figure:
+    """Traces with the axes and margins of all charts, as plain data for JSON.
+
+    ``x``, ``y`` and ``right`` are the axes' titles; ``xaxis``, ``yaxis`` and ``yaxis2`` of
+    ``layout`` say what is special about them. ``together``: pointing at a moment tells of every
+    line there.
+    """
+    axes = {
+        "xaxis": {"title": {"text": x}, "showgrid": False, "automargin": True},
+        "yaxis": {"title": {"text": y}} | _AXIS,
+    }
+    if right:
+        axes["yaxis2"] = {"title": {"text": right}} | _RIGHT
+    legend = {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0}
+    if together:
+        legend["traceorder"] = "normal"
+        layout["hovermode"] = "x unified"
+    chart = go.Figure(data=list(traces))
+    chart.update_layout(
+        template=None,
+        height=height,
+        margin={"l": 56, "r": 16, "t": 8, "b": 40},
+        legend=legend,
+        **{name: axis | layout.pop(name, {}) for name, axis in axes.items()},
+        **layout,
+    )
+    plain: Figure = json.loads(chart.to_json())
+    plain["layout"].pop("template", None)
+    return plain
