@@ -1,7 +1,7 @@
 """Why no plan meets every demand within every limit, in words with figures and a remedy.
 
 The checks run from the plainest cause to the subtlest; each is a proof of infeasibility by itself.
-What none of them sees is left to the minimal conflicting set of ``irreducible``.
+What none of them sees is left to the minimal conflicting set of ``program.conflict``.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from planner.optimizer.figures import (
     local_served_tps,
     spent,
 )
-from planner.optimizer.irreducible import conflicting_set
 from planner.optimizer.objective import caps
-from planner.optimizer.problem import PlanningProblem
+from planner.optimizer.problem import PlanningProblem, alone
+from planner.optimizer.program.conflict import conflicting_set
 from planner.optimizer.sides import sides
 from planner.optimizer.words import amount, in_region, instances, listed, share, some, tokens
 from simulation.arrays import FloatArray, IntArray
@@ -35,7 +35,7 @@ def explain(problem: PlanningProblem) -> str:
     for check in (_unservable, _minimums, _local_shortage, _global_shortage, _maximums):
         for sentence in check(problem):
             return sentence
-    return conflicting_set(problem)
+    return conflicting_set(alone(problem))
 
 
 def uncovered(problem: PlanningProblem, target: IntArray) -> str:

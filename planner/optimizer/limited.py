@@ -1,36 +1,31 @@
 """Limited mode: what to serve where capacity cannot serve everything (methods.md C4).
 
-Four greedy policies, as the Workload Variant Autoscaler names them (seed 002, future work), and the
-exact program beside them. A workload is a model's own need in one region, or what its joint peak
-asks for beyond those; its worth is the model's ``weight``, and models of equal weight form a
-priority group.
+Four greedy policies, as the Workload Variant Autoscaler names them (seed 002, future work); beside
+them stands ``Exact``, the program of ``solve_horizon`` with a ``priority``. A workload is a model's
+own need in one region, or what its joint peak asks for beyond those; its worth is the model's
+``weight``, and models of equal weight form a priority group.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from time import perf_counter
 
 import numpy as np
-import pulp
 
-from planner.errors import ScenarioError, SolverFailed
-from planner.optimizer import constraints
+from planner.errors import ScenarioError
 from planner.optimizer.figures import (
     TOLERANCE,
     global_need_tps,
     gpus_used,
     local_need_tps,
     local_served_tps,
+    spent,
 )
 from planner.optimizer.greedy import cover
-from planner.optimizer.model import fleet_and_starts
 from planner.optimizer.objective import caps, price, start_price
-from planner.optimizer.problem import FEASIBLE, PlanningProblem
-from planner.optimizer.program import AT_LEAST, AT_MOST, Program
-from planner.optimizer.solvers import run_highs
+from planner.optimizer.problem import PlanningProblem
 from planner.optimizer.validation import validate
 from simulation.arrays import FloatArray, IntArray
 
@@ -41,28 +36,17 @@ EXACT, NONE, PRIORITY_EXHAUSTIVE, PRIORITY_ROUND_ROBIN, ROUND_ROBIN = POLICIES =
     "PriorityRoundRobin",
     "RoundRobin",
 )
-LIMITS = (  # what holds however little is served
-    constraints.sides,
-    constraints.capacity,
-    constraints.minimum,
-    constraints.maximum,
-    constraints.starts,
-    constraints.caps,
-)
+GREEDY = POLICIES[1:]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LimitedPlan:
     """What is held and what is left unserved."""
 
-    policy: str
-    status: str  # of the exact policy: optimal or feasible; greedy ones are feasible
     target: IntArray  # [l, r, g]
     unserved_tps: FloatArray  # [l, r] of each region's own need
     unserved_joint_tps: FloatArray  # [l] of the joint peak beyond those
     unserved_worth: float  # weight x tokens/s, over both
-    bound: float  # no plan leaves less worth unserved; 0 where nothing was proven
-    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,45 +57,30 @@ class _Workload:
     need: float  # tokens/s
 
 
-def serve_limited(
-    problem: PlanningProblem,
-    weight: FloatArray,
-    *,
-    policy: str = EXACT,
-    gap: float = 1e-6,
-    time_limit_s: float = 30.0,
-    check: Callable[[], None] = lambda: None,
-) -> LimitedPlan:
+def serve_limited(problem: PlanningProblem, weight: FloatArray, policy: str) -> LimitedPlan:
     """Serve what capacity allows, by ``weight[l]``: the worth of a token/s of each model, above 0.
 
-    ``Exact`` leaves the least worth unserved and, of those plans, is the cheapest. The greedy ones
-    take workloads by falling weight, then need: ``None`` serves each whole or not at all;
-    ``PriorityExhaustive`` each as far as capacity goes before the next; ``PriorityRoundRobin``
+    The policies take workloads by falling weight, then need: ``None`` serves each whole or not at
+    all; ``PriorityExhaustive`` each as far as capacity goes before the next; ``PriorityRoundRobin``
     one instance each in turn within a priority group before the next group; ``RoundRobin`` one
     instance each in turn over all. Minimums are held in any case.
     Raises ``ScenarioError`` for input that makes no sense, minimums that do not fit included.
     """
     validate(problem)
-    if policy not in POLICIES:
-        raise ScenarioError(f"Policy {policy!r} is not known: use one of {', '.join(POLICIES)}.")
+    if policy not in GREEDY:
+        raise ScenarioError(f"Policy {policy!r} is not known: use one of {', '.join(GREEDY)}.")
     if weight.shape != (len(problem.models),) or not np.all(np.isfinite(weight) & (weight > 0)):
         raise ScenarioError("weight must hold one number above 0 for every model.")
     if np.any(gpus_used(problem, problem.minimum) > problem.capacity_gpus):
         raise ScenarioError("The minimums take more GPUs than there are: lower one of them.")
-    began = perf_counter()
-    if policy == EXACT:
-        status, target, bound = _exact(problem, weight, gap, time_limit_s, check)
-    elif np.isfinite(problem.churn):
+    if np.isfinite(problem.churn):
         raise ScenarioError("The greedy policies know no limit on changes: use Exact.")
-    elif not _within_caps(problem, problem.minimum):
+    if not _within_caps(problem, problem.minimum):
         raise ScenarioError("The minimums take more than the budget or carbon cap: raise it.")
-    else:
-        status, target, bound = FEASIBLE, _greedy(problem, weight, policy), 0.0
+    target = _greedy(problem, weight, policy)
     local, joint = unserved(problem, target)
-    worth = float(weight @ (local.sum(axis=1) + joint))
     target.setflags(write=False)
-    seconds = perf_counter() - began
-    return LimitedPlan(policy, status, target, local, joint, worth, min(bound, worth), seconds)
+    return LimitedPlan(target, local, joint, float(weight @ (local.sum(axis=1) + joint)))
 
 
 def unserved(problem: PlanningProblem, target: IntArray) -> tuple[FloatArray, FloatArray]:
@@ -121,66 +90,6 @@ def unserved(problem: PlanningProblem, target: IntArray) -> tuple[FloatArray, Fl
     local = np.where(served < need * (1 - TOLERANCE), need - served, 0.0)
     missing = peak - served.sum(axis=1) - local.sum(axis=1)
     return local, np.where(missing > TOLERANCE * peak, missing, 0.0)
-
-
-def _exact(
-    problem: PlanningProblem,
-    weight: FloatArray,
-    gap: float,
-    time_limit_s: float,
-    check: Callable[[], None],
-) -> tuple[str, IntArray, float]:
-    """Least worth unserved, then least cost at that."""
-    until = perf_counter() + time_limit_s
-    program = Program.of(problem)
-    for family in LIMITS:
-        family(program)
-    worth, unit = _elastic_coverage(program, weight)
-    program.lp.setObjective(worth)
-    first = run_highs(program, gap=gap, time_limit_s=time_limit_s / 2, check=check)
-    if first.target is None:
-        raise SolverFailed("HiGHS found no plan in time: allow more, or use a greedy policy.")
-    local, joint = unserved(problem, first.target)
-    least = float(weight @ (local.sum(axis=1) + joint)) / unit
-    limit = least + TOLERANCE * max(1.0, least)
-    program.lp.addConstraint(pulp.LpConstraint(worth, AT_MOST, "worth", limit))
-    fleet_and_starts(program)
-    left = max(0.1, until - perf_counter())
-    second = run_highs(program, gap=gap, time_limit_s=left, check=check)
-    target = first.target if second.target is None else second.target
-    return first.status, target, max(0.0, first.bound) * unit
-
-
-def _elastic_coverage(
-    program: Program, weight: FloatArray
-) -> tuple[pulp.LpAffineExpression, float]:
-    """Coverage that may fall short at the price of its worth, and the unit that worth is in.
-
-    local:  sum_g theta x + u[l,r] >= need[l,r]
-    joint:  sum_rg theta x + sum_r u[l,r] + v[l] >= peak[l]
-    """
-    problem = program.problem
-    need, peak = local_need_tps(problem), global_need_tps(problem)
-    serving = program.serving()
-    unit = max(float(weight @ peak) / 1000, np.finfo(float).tiny)
-    worth: list[tuple[pulp.LpVariable, float]] = []
-    for model in range(len(problem.models)):
-        joint: list[tuple[pulp.LpVariable, float]] = []
-        for region in range(len(problem.regions)):
-            row = serving[model, region]
-            joint += row
-            if need[model, region] <= 0:
-                continue
-            short = program.lp.add_variable(f"u_{model}_{region}", 0, float(need[model, region]))
-            program.add(
-                f"local_{model}_{region}", [*row, (short, 1.0)], AT_LEAST, need[model, region]
-            )
-            joint.append((short, 1.0))
-            worth.append((short, float(weight[model]) / unit))
-        short = program.lp.add_variable(f"v_{model}", 0, float(peak[model]))
-        program.add(f"global_{model}", [*joint, (short, 1.0)], AT_LEAST, peak[model])
-        worth.append((short, float(weight[model]) / unit))
-    return pulp.LpAffineExpression(worth), unit
 
 
 def _greedy(problem: PlanningProblem, weight: FloatArray, policy: str) -> IntArray:
@@ -224,12 +133,7 @@ def _greedy(problem: PlanningProblem, weight: FloatArray, policy: str) -> IntArr
 
 
 def _within_caps(problem: PlanningProblem, target: IntArray) -> bool:
-    started = np.maximum(0, target - problem.current)
-    return all(
-        float((cap.per_instance * target).sum() + (cap.per_start * started).sum())
-        <= cap.limit * (1 + TOLERANCE)
-        for cap in caps(problem)
-    )
+    return all(spent(problem, target, cap) <= cap.limit * (1 + TOLERANCE) for cap in caps(problem))
 
 
 def by_tier(

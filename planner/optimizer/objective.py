@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +11,9 @@ from planner.optimizer.problem import MEASURES, PlanningProblem, Totals
 from simulation.arrays import FloatArray, IntArray
 
 BUDGET, CARBON, CHURN = "budget", "carbon", "churn"
+# Start costs are at least this share of the hourly price, so that of two plans that cost the same
+# the one that keeps what is running wins. ``true_bound`` takes the hair back out of the bound.
+STICKINESS = 1e-6
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,6 +60,25 @@ def price(problem: PlanningProblem) -> FloatArray:
 def start_price(problem: PlanningProblem) -> FloatArray:
     """What the objective charges for a start, ``[l, r, g]``."""
     return _weighted(problem, per_start)
+
+
+def start_cost(problem: PlanningProblem) -> FloatArray:
+    """What a start adds to the objective: at least the hair of STICKINESS, ``[l, r, g]``."""
+    return np.maximum(start_price(problem), STICKINESS * price(problem))
+
+
+def true_bound(windows: Sequence[PlanningProblem], bound: float) -> float:
+    """Lower bound on the true cost from one on the program's objective.
+
+    The objective adds at most hair * usd * starts <= hair * fleet to the true cost, so true cost
+    >= objective / (1 + hair); hair is 0 where every start costs STICKINESS of a price or more.
+    """
+    cheapest = STICKINESS
+    for window in windows:
+        hourly, start = price(window), start_price(window)
+        priced = hourly > 0
+        cheapest = float((start[priced] / hourly[priced]).min(initial=cheapest))
+    return max(0.0, bound) / (1.0 + STICKINESS - cheapest)
 
 
 def caps(problem: PlanningProblem) -> tuple[Cap, ...]:

@@ -1,4 +1,5 @@
-"""The planning problem of one decision window and the plan that answers it (methods.md E7)."""
+"""Planning problems of one decision window and of several periods together, and their plans
+(methods.md E7, E9)."""
 
 from __future__ import annotations
 
@@ -151,3 +152,116 @@ class ScalingPlan:
     def target(self) -> IntArray:
         """Instances per period, shape ``[p, l, r, g]``."""
         return np.stack([window.target for window in self.windows])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HorizonProblem:
+    """A window for every period and what joins them.
+
+    Axes: ``p`` periods, ``k`` tiers, ``l`` models, ``r`` regions, ``g`` columns, ``w`` bins.
+    Prices, carbon intensities, limits and demands may differ by period; theta, sizes and columns
+    may not.
+    ``windows[0].current`` is the present fleet, the others' ``current`` is not looked at. Limits in
+    a window (budget, carbon, churn) are of that period, those here of all periods together.
+    """
+
+    windows: tuple[PlanningProblem, ...]  # [p]
+    period_s: float
+    names: tuple[str, ...] = ()  # [p] as in "the period from 14:00"; left out: "period 1"
+    # Whole periods from asking for an instance to its serving: it is paid and takes up its GPUs
+    # while it starts. What remains of a start-up is in start_usd.
+    lead: int = 0
+    lend_usd: FloatArray | None = None  # [l, r, g] what lending an instance earns in an hour
+    # [r, r] share of a region's demand (row) that may be served in another (column) at the moment
+    # of the joint peak; None: any, within epsilon.
+    reroute: FloatArray | None = None
+    budget_usd: float = math.inf
+    carbon_kg: float = math.inf
+    churn: float = math.inf  # instances started and stopped
+    tiers: tuple[str, ...] = ()  # [k]
+    tier_tps: FloatArray | None = None  # [k, p, l, r, w], adding up to the windows' demand
+    # [k, l] worth of a token/s of each tier and model: with it some demand may stay unserved where
+    # capacity is short, the least worth possible.
+    priority: FloatArray | None = None
+
+    @property
+    def hours(self) -> float:
+        """Of one period."""
+        return self.period_s / 3600
+
+    @property
+    def first(self) -> PlanningProblem:
+        """The window with the present fleet, and what does not change."""
+        return self.windows[0]
+
+    @property
+    def demand(self) -> FloatArray:
+        """By tier, ``[k, p, l, r, w]``; one tier where they are not told apart."""
+        if self.tier_tps is not None:
+            return self.tier_tps
+        return np.stack([window.demand_tps for window in self.windows])[None]
+
+    @property
+    def own_demand(self) -> FloatArray:
+        """What of a tier's own peak a region must serve itself, ``[k, p, l, r]``."""
+        epsilon = np.array([window.epsilon for window in self.windows])
+        own: FloatArray = self.demand.max(axis=4) * epsilon[None, :, None, None]
+        return own
+
+    @property
+    def joint_demand(self) -> FloatArray:
+        """The peak of a tier in all regions together, ``[k, p, l]``."""
+        joint: FloatArray = self.demand.sum(axis=3).max(axis=3)
+        return joint
+
+    def name(self, period: int) -> str:
+        """Of a period, for sentences."""
+        return self.names[period] if self.names else f"period {period + 1}"
+
+    def within(self, period: int) -> str:
+        """`` in period 2``; nothing for a single period without a name."""
+        alone = len(self.windows) == 1 and not self.names
+        return "" if alone else f" in {self.name(period)}"
+
+    def changes(self, target: IntArray) -> IntArray:
+        """Instances more (above 0) or fewer than the period before, ``[p, l, r, g]``."""
+        before = np.concatenate([self.first.current[None], target[:-1]])
+        more: IntArray = target - before
+        return more
+
+    def asked_for(self, target: IntArray) -> IntArray:
+        """Instances asked for in each period so that they are up in time, ``[p, l, r, g]``."""
+        up = np.maximum(0, self.changes(target))
+        asked = np.zeros_like(up)
+        asked[: len(up) - self.lead] = up[self.lead :]
+        return asked
+
+
+def alone(window: PlanningProblem) -> HorizonProblem:
+    """A window by itself: a horizon of one period, whose figures by the hour are its own."""
+    return HorizonProblem((window,), 3600.0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HorizonPlan:
+    """The answer. Money is in what the weights charge, of all periods together.
+
+    Without an answer of the solver's the targets are those of the greedy plan, period by period.
+    """
+
+    status: str
+    target: IntArray  # [p, l, r, g] instances up, lent ones included
+    lent: IntArray  # [p, l, r, g] of these
+    asked: IntArray  # [p, l, r, g] asked for in the period; they serve ``lead`` periods later
+    rerouted_tps: FloatArray  # [p, r, r] from home (row) to where served, at the joint peak
+    unserved_tps: FloatArray  # [p, k, l]
+    objective: float
+    fleet: float  # of it, for instances that are up
+    bound: float  # no plan costs less
+    gap: float  # (objective - bound) / fleet
+    solver: str
+    build_seconds: float
+    solve_seconds: float
+    totals: tuple[Totals, ...]  # [p] taken in each period
+    binding: tuple[Binding, ...]
+    conflict: str  # why there is none, or what happened to the solver; "" otherwise

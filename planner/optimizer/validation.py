@@ -7,8 +7,8 @@ import numpy.typing as npt
 
 from planner.errors import ScenarioError
 from planner.optimizer.objective import price
-from planner.optimizer.problem import DECODE, MEASURES, PlanningProblem
-from simulation.arrays import BoolArray
+from planner.optimizer.problem import DECODE, MEASURES, HorizonProblem, PlanningProblem
+from simulation.arrays import BoolArray, FloatArray
 
 AXES = {  # field -> its axes: l models, r regions, g columns, w windows, t rows of capacity
     "current": "lrg",
@@ -37,28 +37,80 @@ def validate(problem: PlanningProblem) -> None:
         raise ScenarioError(
             f"epsilon is {problem.epsilon}: the share served locally must be above 0, at most 1."
         )
-    for field, axes in AXES.items():
-        values: npt.NDArray[np.generic] = getattr(problem, field)
+    for field, axes in (AXES | OPTIONAL).items():
+        values: npt.NDArray[np.generic] | None = getattr(problem, field)
+        if values is None:
+            continue
         _check_shape(problem, field, axes, values)
-        whole = np.issubdtype(values.dtype, np.integer)
-        if field in WHOLE and not whole:
+        if field in WHOLE and not np.issubdtype(values.dtype, np.integer):
             raise ScenarioError(f"{field} must hold whole numbers, not {values.dtype}.")
         _refuse(problem, field, values, ~np.isfinite(values.astype(float)), "give a number")
         _refuse(problem, field, values, values.astype(float) < 0, "give 0 or more")
-    _check_optional(problem)
+    _check_columns(problem)
+    _check_objective(problem)
     _check_sense(problem)
 
 
-def _check_optional(problem: PlanningProblem) -> None:
-    for field, axes in OPTIONAL.items():
-        values: npt.NDArray[np.generic] | None = getattr(problem, field)
-        if values is not None:
-            _check_shape(problem, field, axes, values)
-            if field in WHOLE and not np.issubdtype(values.dtype, np.integer):
-                raise ScenarioError(f"{field} must hold whole numbers, not {values.dtype}.")
-            _refuse(problem, field, values, ~np.isfinite(values.astype(float)), "give a number")
-            _refuse(problem, field, values, values.astype(float) < 0, "give 0 or more")
-    _check_columns(problem)
+def validate_horizon(problem: HorizonProblem) -> None:
+    """Raise ``ScenarioError`` for what cannot be planned, naming it."""
+    if not problem.windows:
+        raise ScenarioError("There is no period to plan: give a horizon of one period or more.")
+    first = problem.first
+    for period, window in enumerate(problem.windows):
+        validate(window)
+        same = (window.models, window.regions, window.gpus) == (
+            *(first.models, first.regions, first.gpus),
+        )
+        fixed = ("theta_tps", "gpus_per_instance", "types", "stages", "spot")
+        if not same or any(
+            not np.array_equal(getattr(window, field), getattr(first, field)) for field in fixed
+        ):
+            raise ScenarioError(
+                f"Every period must have the same models, regions and columns, unlike "
+                f"{problem.name(period)}."
+            )
+    if not problem.period_s > 0:
+        raise ScenarioError(f"A period lasts {problem.period_s} s: give more than 0.")
+    if problem.names and len(problem.names) != len(problem.windows):
+        raise ScenarioError("names must hold one name for every period.")
+    if problem.lead < 0:
+        raise ScenarioError(f"The lead is {problem.lead} periods: give 0 or more.")
+    for field in ("budget_usd", "carbon_kg", "churn"):
+        if not getattr(problem, field) >= 0:
+            raise ScenarioError(f"{field} is {getattr(problem, field)}: give 0 or more.")
+    _check_arrays(problem)
+
+
+def _check_arrays(problem: HorizonProblem) -> None:
+    first, periods = problem.first, len(problem.windows)
+    regions = len(first.regions)
+    shapes: dict[str, tuple[int, ...]] = {
+        "lend_usd": first.current.shape,
+        "reroute": (regions, regions),
+        "priority": (len(problem.demand), len(first.models)),
+    }
+    for field, shape in shapes.items():
+        values: FloatArray | None = getattr(problem, field)
+        if values is None:
+            continue
+        if values.shape != shape:
+            raise ScenarioError(f"{field} has shape {values.shape}, not {shape}.")
+        if not np.all(np.isfinite(values) & (values >= 0)):
+            raise ScenarioError(f"{field} must hold numbers of 0 or more.")
+    if problem.priority is not None and not np.all(problem.priority > 0):
+        raise ScenarioError("priority must hold one number above 0 for every tier and model.")
+    if problem.tier_tps is not None:
+        if problem.tier_tps.shape[:2] != (max(1, len(problem.tiers)), periods):
+            raise ScenarioError("tier_tps must hold the demand of every tier and period.")
+        total = problem.tier_tps.sum(axis=0)
+        for period, window in enumerate(problem.windows):
+            if total[period].shape != window.demand_tps.shape or not np.allclose(
+                total[period], window.demand_tps, rtol=1e-6, atol=1e-6
+            ):
+                raise ScenarioError("tier_tps must add up to the demand of every period.")
+
+
+def _check_objective(problem: PlanningProblem) -> None:
     for measure in MEASURES:
         weight = getattr(problem.weights, measure)
         if not (np.isfinite(weight) and weight >= 0):

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from time import perf_counter
+
+import numpy as np
 
 from planner.errors import ScenarioError, SolverFailed
 from planner.optimizer.binding import binding_constraints
 from planner.optimizer.conflict import explain, uncovered
-from planner.optimizer.decomposition import Cells, compiled, decompose
+from planner.optimizer.decomposition import Cells, Outcome, compiled, decompose
 from planner.optimizer.figures import fleet_usd, is_feasible, start_usd
 from planner.optimizer.greedy import greedy_target
 from planner.optimizer.highs import now_and_then
-from planner.optimizer.model import build, true_bound
-from planner.optimizer.objective import price, start_price, totals
-from planner.optimizer.problem import INFEASIBLE, TIMEOUT, PlanningProblem, WindowPlan
+from planner.optimizer.objective import price, start_price, totals, true_bound
+from planner.optimizer.problem import INFEASIBLE, TIMEOUT, PlanningProblem, WindowPlan, alone
+from planner.optimizer.program.search import SOLVERS, STABLE_SHARE, Search
 from planner.optimizer.sides import sides
-from planner.optimizer.solvers import SOLVERS, Outcome
-from planner.optimizer.stable import fewest_changes
+from planner.optimizer.solving import Solved
 from planner.optimizer.validation import validate
 from simulation.arrays import IntArray
 
@@ -28,7 +30,6 @@ AUTO, WHOLE, DECOMPOSED = METHODS = ("auto", "whole", "decomposed")
 # 9 x 10 x 5 13 and 6.
 DECOMPOSE_FROM = 60
 STABLE_BELOW = 100  # pairs of model and region that are also looked through for fewer changes
-STABLE_SHARE = 0.2  # of the time limit, at most, for fewer changes at the same cost
 LEAST_S = 0.1  # left for the whole program when the decomposition took all the time
 
 
@@ -88,8 +89,8 @@ def solve_window(
             check=now_and_then(check) if check else lambda: None,
         )
     except SolverFailed as failed:
-        said = str(failed).rstrip(".").partition(":")[0]
-        outcome = Outcome(TIMEOUT, None, 0.0, f"gave no answer ({said})")
+        reason = str(failed).rstrip(".").partition(":")[0]
+        outcome = Outcome(TIMEOUT, None, 0.0, f"gave no answer ({reason})")
         build_seconds, solve_seconds = 0.0, perf_counter() - began
 
     target = greedy_target(problem) if outcome.target is None else outcome.target
@@ -131,15 +132,20 @@ def _whole(
 ) -> tuple[Outcome, float, float]:
     """The program as one: outcome, seconds to build, seconds to solve."""
     began = perf_counter()
-    program = build(problem)
+    search = Search.of(
+        alone(problem), solver=solver, gap=gap, time_limit_s=time_limit_s, check=check
+    )
     built = perf_counter()
-    outcome = SOLVERS[solver](program, gap=gap, time_limit_s=time_limit_s, check=check)
-    left = min(time_limit_s - (perf_counter() - built), STABLE_SHARE * time_limit_s)
-    if stable and left > 0:
-        outcome = fewest_changes(
-            program, outcome, solver=solver, gap=gap, time_limit_s=left, check=check
-        )
-    return outcome, built - began, perf_counter() - built
+    solved = search.best(stable=stable)
+    return _outcome(search, solved), built - began, perf_counter() - built
+
+
+def _outcome(search: Search, solved: Solved) -> Outcome:
+    bound = solved.bound if np.isfinite(solved.bound) else 0.0
+    target = None
+    if solved.values is not None:
+        target = search.draft.spread(solved.values, search.draft.x)[0]
+    return Outcome(solved.status, target, bound, solved.died)
 
 
 def _decomposed(
@@ -162,10 +168,13 @@ def _decomposed(
     solved = perf_counter()
     if outcome is not None:
         left = min(time_limit_s - (solved - built), STABLE_SHARE * time_limit_s)
-        if stable and cells.need.size < STABLE_BELOW and left > 0:
-            outcome = fewest_changes(
-                build(problem), outcome, solver=solver, gap=gap, time_limit_s=left, check=check
+        if stable and cells.need.size < STABLE_BELOW and left > 0 and outcome.target is not None:
+            search = Search.of(
+                alone(problem), solver=solver, gap=gap, time_limit_s=left, check=check
             )
+            values = search.draft.values_of(outcome.target[None])
+            near = search.fewer_changes(Solved(outcome.status, values, outcome.bound))
+            outcome = replace(_outcome(search, near), bound=outcome.bound)
             solved = perf_counter()
         return outcome, built - began, solved - built
     left = max(LEAST_S, time_limit_s - (solved - began))
@@ -191,5 +200,5 @@ def _certificate(
     """Objective, bound and gap = (objective - bound) / fleet cost of ``target``."""
     fleet = fleet_usd(problem, target)
     objective = fleet + start_usd(problem, target)
-    bound = min(objective, true_bound(problem, program_bound))
+    bound = min(objective, true_bound((problem,), program_bound))
     return objective, bound, (objective - bound) / fleet if fleet > 0 else 0.0

@@ -14,10 +14,9 @@ import numpy as np
 
 from planner.optimizer.figures import by_row
 from planner.optimizer.highs import configured, load, run
-from planner.optimizer.model import build
 from planner.optimizer.objective import price
-from planner.optimizer.problem import FEASIBLE, OPTIMAL, PlanningProblem, WindowPlan
-from planner.optimizer.solvers import as_arrays
+from planner.optimizer.problem import FEASIBLE, OPTIMAL, PlanningProblem, WindowPlan, alone
+from planner.optimizer.program.search import drafted
 from planner.optimizer.window import solve_window
 from simulation.arrays import IntArray
 
@@ -124,17 +123,15 @@ def _relaxed(
 ) -> tuple[float | None, np.ndarray]:
     """The linear relaxation's optimum, None without one, and what a GPU more is worth to it,
     ``[r, t]``."""
-    program, duals = build(problem), np.zeros(problem.capacity_gpus.shape)
-    if not program.lp.numVariables():
+    draft, duals = drafted(alone(problem), cuts=False), np.zeros(problem.capacity_gpus.shape)
+    if not draft.builder.count:
         return None, duals
-    names = [row.name for row in program.lp.constraints()]
     highs = configured(time_limit_s=RELAX_S)
-    load(highs, as_arrays(program).highs(relaxed=True))
+    load(highs, draft.builder.program().highs(relaxed=True))
     run(highs, check)
     if highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
         return None, duals
-    for name, dual in zip(names, highs.getSolution().row_dual, strict=True):
-        family, *at = name.split("_")
-        if family == "capacity":
-            duals[int(at[0]), int(at[1])] = max(0.0, -dual)
+    family = next(family for family in draft.builder.families if family.name == CAPACITY)
+    rows = np.array(highs.getSolution().row_dual)[family.first : family.beyond]
+    duals = np.maximum(0.0, -rows).reshape(duals.shape)
     return float(highs.getInfo().objective_function_value), duals

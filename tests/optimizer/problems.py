@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from planner.optimizer.problem import PlanningProblem, Weights
+from planner.optimizer.horizon import HorizonPlan, solve_horizon
+from planner.optimizer.limited import unserved
+from planner.optimizer.problem import PlanningProblem, Weights, alone
 
 
 def problem(**changes: Any) -> PlanningProblem:
@@ -167,3 +169,10 @@ def best_by_counting(problem: PlanningProblem) -> float | None:
         + problem.weights.kg * kg
     )
     return float(cost[feasible].min())
+
+
+def serve_exactly(problem: PlanningProblem, weight: np.ndarray) -> tuple[HorizonPlan, float]:
+    """The plan that leaves the least worth unserved, and how much by its target."""
+    plan = solve_horizon(replace(alone(problem), priority=weight[None]), gap=0.0)
+    local, joint = unserved(problem, plan.target[0])
+    return plan, float(weight @ (local.sum(axis=1) + joint))

@@ -7,8 +7,8 @@ import pytest
 
 from planner.optimizer import solve_window
 from planner.optimizer.conflict import _subsets, uncovered
-from planner.optimizer.irreducible import conflicting_set, minimal
-from planner.optimizer.problem import INFEASIBLE, TIMEOUT
+from planner.optimizer.problem import INFEASIBLE, TIMEOUT, alone
+from planner.optimizer.program.conflict import conflicting_set, minimal
 from tests.optimizer.problems import best_by_counting, problem, random_problem
 
 ONLY_ONE_GPU_TYPE = np.array([[1000.0, 0.0], [0.0, 1500.0]])
@@ -110,7 +110,7 @@ def test_limits_that_clash_only_for_whole_instances():
         epsilon=1.0,
     )
     assert solve_window(clash).conflict.startswith("us-east needs at least 4 GPUs")
-    assert conflicting_set(clash).startswith(
+    assert conflicting_set(alone(clash)).startswith(
         "These cannot all hold with whole instances (fractions of one would do): 1,500 tokens/s of "
         "small in us-east (100% of its peak), 1,500 tokens/s of large in us-east (100% of its "
         "peak), 2 A100 in us-east and 1 H100 in us-east; relax any one of them"
@@ -121,7 +121,7 @@ def test_limits_that_clash_only_for_whole_instances():
     "seed", [s for s in range(60) if best_by_counting(random_problem(s)) is None]
 )
 def test_every_infeasible_instance_has_a_minimal_conflicting_set(seed):
-    assert conflicting_set(random_problem(seed)).startswith("These cannot all hold")
+    assert conflicting_set(alone(random_problem(seed))).startswith("These cannot all hold")
 
 
 def test_deletion_filter_finds_a_minimal_set():

@@ -13,8 +13,7 @@ from planner.optimizer import solve_window
 from planner.optimizer.figures import is_feasible
 from planner.optimizer.horizon import solve_horizon
 from planner.optimizer.problem import FEASIBLE, OPTIMAL, TIMEOUT
-from planner.optimizer.solving import Builder, solve_program
-from planner.optimizer.solving.cbc import solve_on_cbc
+from planner.optimizer.solving import Builder, solve_on_cbc, solve_program
 from tests.optimizer.horizon.toys import steps
 from tests.optimizer.test_decomposition import middling
 

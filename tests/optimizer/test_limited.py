@@ -9,11 +9,9 @@ import pytest
 from planner.errors import ScenarioError
 from planner.optimizer.figures import gpus_used, is_feasible
 from planner.optimizer.horizon import HorizonProblem, solve_horizon
-from planner.optimizer.limited import POLICIES, by_tier, serve_limited, unserved
-from planner.optimizer.problem import OPTIMAL, PlanningProblem
-from tests.optimizer.problems import every_fleet, problem, random_problem
-
-GREEDY = POLICIES[1:]
+from planner.optimizer.limited import GREEDY, by_tier, serve_limited, unserved
+from planner.optimizer.problem import INFEASIBLE, OPTIMAL, PlanningProblem
+from tests.optimizer.problems import every_fleet, problem, random_problem, serve_exactly
 
 
 def one_region(*, capacity, need=(4, 4, 4)):
@@ -43,38 +41,41 @@ def one_region(*, capacity, need=(4, 4, 4)):
         ("PriorityExhaustive", [3, 4, 0]),
         ("PriorityRoundRobin", [2, 4, 1]),  # a and c are one group, a is the larger
         ("RoundRobin", [2, 3, 2]),  # b has the first turn, its worth counts no further
-        ("Exact", [3, 4, 0]),
     ],
 )
 def test_each_policy_by_hand(policy, held):
     """Seven GPUs; b is worth 9, a and c 1 each; a needs 5, b 4 and c 3 instances."""
     scarce = one_region(capacity=7, need=(5, 4, 3))
-    plan = serve_limited(scarce, np.array([1.0, 9.0, 1.0]), policy=policy)
-    if policy == "Exact":  # which of a and c it serves makes no difference
-        assert plan.target[1, 0, 0] == 4
-        assert plan.target.sum() == 7
-        assert plan.unserved_worth == pytest.approx(500.0)
-    else:
-        assert plan.target.ravel().tolist() == held
+    plan = serve_limited(scarce, np.array([1.0, 9.0, 1.0]), policy)
+    assert plan.target.ravel().tolist() == held
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+def test_exact_by_hand():
+    """Which of a and c it serves makes no difference."""
+    plan, worth = serve_exactly(one_region(capacity=7, need=(5, 4, 3)), np.array([1.0, 9.0, 1.0]))
+    assert plan.target[0, 1, 0, 0] == 4
+    assert plan.target.sum() == 7
+    assert worth == pytest.approx(500.0)
+
+
+@pytest.mark.parametrize("policy", GREEDY)
 @pytest.mark.parametrize("seed", range(40))
 def test_limits_hold_and_exact_leaves_least(seed, policy):
     instance = random_problem(seed)
     weight = np.random.default_rng(seed).choice([1.0, 2.0, 5.0], 2)
     if np.any(gpus_used(instance, instance.minimum) > instance.capacity_gpus):
         with pytest.raises(ScenarioError, match="minimums"):
-            serve_limited(instance, weight, policy=policy)
+            serve_limited(instance, weight, policy)
+        assert serve_exactly(instance, weight)[0].status == INFEASIBLE
         return
-    plan = serve_limited(instance, weight, policy=policy)
-    assert np.all(plan.target >= instance.minimum)
-    assert np.all(plan.target <= instance.maximum)
-    assert np.all(gpus_used(instance, plan.target) <= instance.capacity_gpus)
+    plan = serve_limited(instance, weight, policy)
+    exact, least = serve_exactly(instance, weight)
+    for target in (plan.target, exact.target[0]):
+        assert np.all(target >= instance.minimum)
+        assert np.all(target <= instance.maximum)
+        assert np.all(gpus_used(instance, target) <= instance.capacity_gpus)
     assert (plan.unserved_worth == 0) == is_feasible(instance, plan.target)
-    exact = serve_limited(instance, weight)
-    assert exact.unserved_worth <= plan.unserved_worth * (1 + 1e-5) + 1e-6
-    assert exact.bound <= exact.unserved_worth
+    assert least <= plan.unserved_worth * (1 + 1e-5) + 1e-6
 
 
 @pytest.mark.parametrize("seed", range(25))
@@ -90,32 +91,33 @@ def test_exact_equals_counting(seed):
     short = np.maximum(0.0, need - served).sum(axis=2)
     joint = instance.demand_tps.sum(axis=1).max(axis=1) - served.sum(axis=2)
     worth = (weight * (short + np.maximum(0.0, joint - short))).sum(axis=1)
-    plan = serve_limited(instance, weight, gap=0.0)
+    plan, left = serve_exactly(instance, weight)
+    target = plan.target[0]
     assert plan.status == OPTIMAL
-    assert plan.unserved_worth == pytest.approx(worth.min(), rel=1e-5, abs=1e-2)
-    assert plan.bound <= worth.min() * (1 + 1e-6) + 1e-6
+    assert left == pytest.approx(worth.min(), rel=1e-5, abs=1e-2)
     starts = np.maximum(0, fleets[fits] - instance.current)
     cost = (instance.usd_per_hour * fleets[fits] + instance.start_usd * starts).sum(axis=(1, 2, 3))
     cheapest = cost[worth <= worth.min() * (1 + 1e-6) + 1e-6].min()
     mine = (
-        instance.usd_per_hour * plan.target
-        + instance.start_usd * np.maximum(0, plan.target - instance.current)
+        instance.usd_per_hour * target
+        + instance.start_usd * np.maximum(0, target - instance.current)
     ).sum()
     assert mine <= cheapest * (1 + 1e-5)
 
 
 def test_with_room_for_all_nothing_is_left():
-    for policy in POLICIES:
-        plan = serve_limited(problem(), np.array([1.0, 2.0]), policy=policy)
+    weight = np.array([1.0, 2.0])
+    for policy in GREEDY:
+        plan = serve_limited(problem(), weight, policy)
         assert plan.unserved_worth == 0.0
         assert is_feasible(problem(), plan.target)
+    exact, left = serve_exactly(problem(), weight)
+    assert left == 0.0
+    assert is_feasible(problem(), exact.target[0])
 
 
 def test_more_capacity_never_leaves_more():
-    left = [
-        serve_limited(one_region(capacity=n), np.array([1.0, 2.0, 3.0])).unserved_worth
-        for n in range(14)
-    ]
+    left = [serve_exactly(one_region(capacity=n), np.array([1.0, 2.0, 3.0]))[1] for n in range(14)]
     assert all(a >= b for a, b in itertools.pairwise(left))
     assert left[0] == pytest.approx(2400.0)
     assert left[-1] == 0.0
@@ -138,7 +140,7 @@ def test_what_is_unserved_counts_no_token_twice():
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"policy": "Fair"}, "use one of Exact, None"),
+        ({"policy": "Fair"}, "use one of None, Priority"),
         ({"policy": "RoundRobin", "churn": 10.0}, "use Exact"),
         ({"weight": np.array([1.0])}, "one number above 0 for every model"),
         ({"weight": np.array([1.0, 0.0])}, "one number above 0 for every model"),
@@ -148,7 +150,7 @@ def test_what_makes_no_sense_is_refused(options, says):
     limits = {k: v for k, v in options.items() if k == "churn"}
     weight = options.get("weight", np.ones(2))
     with pytest.raises(ScenarioError, match=says):
-        serve_limited(problem(**limits), weight, policy=options.get("policy", "Exact"))
+        serve_limited(problem(**limits), weight, options.get("policy", "None"))
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -170,7 +172,7 @@ def test_exact_leaves_no_more_worth_than_greedy_with_tiers_and_caps(seed):
     )
     exact = float((solve_horizon(one, gap=1e-6).unserved_tps[0] * worth).sum())
     for policy in GREEDY:
-        plan = serve_limited(instance, worth.max(axis=0), policy=policy)
+        plan = serve_limited(instance, worth.max(axis=0), policy)
         spent = (instance.usd_per_hour * plan.target).sum() + (
             instance.start_usd * np.maximum(0, plan.target - instance.current)
         ).sum()

@@ -8,6 +8,6 @@ rows every model and region is a small covering problem of its own. Read ``cells
 
 from planner.optimizer.decomposition.cells import Cells
 from planner.optimizer.decomposition.covering import compiled
-from planner.optimizer.decomposition.solve import decompose
+from planner.optimizer.decomposition.solve import Outcome, decompose
 
-__all__ = ["Cells", "compiled", "decompose"]
+__all__ = ["Cells", "Outcome", "compiled", "decompose"]

@@ -15,8 +15,7 @@ import numpy as np
 
 from planner.optimizer.decomposition.covering import cheapest_cells
 from planner.optimizer.figures import global_need_tps, gpus_used, local_need_tps, spent
-from planner.optimizer.model import start_cost
-from planner.optimizer.objective import caps, price
+from planner.optimizer.objective import caps, price, start_cost
 from planner.optimizer.problem import PlanningProblem
 from simulation.arrays import FloatArray, Int32Array, IntArray
 

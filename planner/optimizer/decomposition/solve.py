@@ -13,7 +13,6 @@ from planner.optimizer.decomposition.cells import Cells, Priced, Prices
 from planner.optimizer.decomposition.columns import cheapest, widest
 from planner.optimizer.decomposition.master import Whole, combine, relax
 from planner.optimizer.problem import FEASIBLE, INFEASIBLE, OPTIMAL, TIMEOUT
-from planner.optimizer.solvers import Outcome
 from simulation.arrays import IntArray
 
 ASCENT_SHARE, PRICING_SHARE = 0.25, 0.5  # of the time limit, by when those phases end
@@ -24,6 +23,16 @@ BROKEN = 1e-6  # GPUs or instances: more than this is a broken row
 DEAREST = 1e4  # times the usual price of a broken row, beyond which nothing is proven
 FEW, MANY = 4, 40  # columns per cell: for prices and a first plan; for closing a gap
 BAND, NARROW = 1.0, 0.05  # of a cell's mean cost: the widest band to start from, and a narrow one
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Outcome:
+    """What was proven: ``target`` is None unless the status is optimal or feasible."""
+
+    status: str
+    target: IntArray | None  # [l, r, g]
+    bound: float  # lower bound on the objective; 0 where nothing was proven
+    died: str = ""  # how the solver ended where it should not have, in words
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,10 +1,10 @@
 """All periods at once: what a window by itself cannot weigh (methods.md E7, E9; ours beyond one).
 
-Read ``problem`` for what is asked, ``program`` and ``families`` for the integer program built as
-arrays, ``solve`` for how it is solved and what happens when time runs out.
+Read ``solve`` for how the program is solved and what happens when time runs out, ``begin`` for the
+plans it begins from and ``front`` for two objectives at once.
 """
 
-from planner.optimizer.horizon.problem import HorizonPlan, HorizonProblem
 from planner.optimizer.horizon.solve import solve_horizon
+from planner.optimizer.problem import HorizonPlan, HorizonProblem
 
 __all__ = ["HorizonPlan", "HorizonProblem", "solve_horizon"]

@@ -10,8 +10,7 @@ import numpy as np
 
 from planner.optimizer.decomposition import compiled
 from planner.optimizer.greedy import greedy_target
-from planner.optimizer.horizon.problem import HorizonProblem
-from planner.optimizer.problem import FEASIBLE, OPTIMAL, PlanningProblem
+from planner.optimizer.problem import FEASIBLE, OPTIMAL, HorizonProblem, PlanningProblem
 from planner.optimizer.sides import sides
 from planner.optimizer.window import AUTO, DECOMPOSED, solve_window
 from simulation.arrays import IntArray

@@ -9,11 +9,21 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from planner.errors import ScenarioError
-from planner.optimizer.horizon.problem import HorizonPlan, HorizonProblem
 from planner.optimizer.horizon.solve import solve_horizon
 from planner.optimizer.objective import per_hour
-from planner.optimizer.pareto import CAPPED, NOTHING, SLACK, TIE
-from planner.optimizer.problem import FEASIBLE, MEASURES, OPTIMAL, Weights
+from planner.optimizer.problem import (
+    FEASIBLE,
+    MEASURES,
+    OPTIMAL,
+    HorizonPlan,
+    HorizonProblem,
+    Weights,
+)
+
+NOTHING = dict.fromkeys(MEASURES, 0.0)
+CAPPED = {"usd": "budget_usd", "kg": "carbon_kg"}
+SLACK = 1e-6  # share by which a cap is widened, since solvers keep rows to a tolerance
+TIE = 1e-4  # weight of the capped measure, so that of equal plans the better one is found
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +49,10 @@ def horizon_front(
 ) -> tuple[FrontPoint, ...]:
     """The least of measure ``first`` at ``points`` levels of ``second`` over all periods.
 
-    As ``pareto_front`` of a window: epsilon constraints, ``second`` is usd or kg, rising in it,
-    plans that another beats in both left out, empty where there is no plan. ``time_limit_s`` is for
+    Epsilon constraints (Haimes, Lasdon and Wismer 1971), which find the plans that no weighting
+    can; ``second`` is usd or kg, ``first`` any other of usd, gpu_hours, kwh and kg. Rising in
+    ``second``; plans that another one beats in both are left out. Empty where there is no plan, or
+    none within time. Caps of the problem hold; its weights do not count. ``time_limit_s`` is for
     each plan; ``progress`` is asked between and during them, and what it raises ends the front.
     """
     if first not in MEASURES or second not in CAPPED or first == second:
@@ -80,7 +92,7 @@ def horizon_front(
     if lean is None or cheap is None:
         return ()
     levels = np.linspace(_total(lean, second), _total(cheap, second), points)
-    plans = [lean, cheap, *(least(first, second, float(level)) for level in levels[:-1])]
+    plans = [cheap, *(least(first, second, float(level)) for level in levels[:-1])]
     found = sorted(
         (point(plan) for plan in plans if plan is not None), key=lambda p: (p.second, p.first)
     )

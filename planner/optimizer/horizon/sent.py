@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.optimize import linprog
 
-from planner.optimizer.horizon.problem import HorizonProblem
+from planner.optimizer.problem import HorizonProblem
 from planner.optimizer.sides import carried_tps
 from simulation.arrays import FloatArray, IntArray
 

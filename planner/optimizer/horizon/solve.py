@@ -13,25 +13,20 @@ from planner.optimizer.binding import binding_constraints
 from planner.optimizer.figures import global_need_tps
 from planner.optimizer.highs import now_and_then
 from planner.optimizer.horizon.begin import greedy_plan, period_by_period
-from planner.optimizer.horizon.conflict import conflict_in_words
-from planner.optimizer.horizon.cuts import whole_covers
-from planner.optimizer.horizon.families import FAMILIES, changes_of
-from planner.optimizer.horizon.figures import asked_for, costs, keeps, totals, values_of
-from planner.optimizer.horizon.problem import HorizonPlan, HorizonProblem, validate_horizon
-from planner.optimizer.horizon.program import Draft
+from planner.optimizer.horizon.figures import costs, totals
 from planner.optimizer.horizon.sent import rerouted
-from planner.optimizer.model import STICKINESS
-from planner.optimizer.problem import FEASIBLE, INFEASIBLE, OPTIMAL, TIMEOUT, Binding
+from planner.optimizer.objective import STICKINESS, true_bound
+from planner.optimizer.problem import INFEASIBLE, Binding, HorizonPlan, HorizonProblem
+from planner.optimizer.program.conflict import conflicting_set
+from planner.optimizer.program.search import SOLVERS, Search
+from planner.optimizer.program.variables import Draft
 from planner.optimizer.sides import carried_tps
-from planner.optimizer.solving import LinearProgram, Solved, solve_program
-from planner.optimizer.solving.cbc import solve_on_cbc
+from planner.optimizer.solving import Solved
+from planner.optimizer.validation import validate_horizon
 from simulation.arrays import FloatArray, IntArray
 
 BEGIN_SHARE = 0.4  # of the time limit, at most, for a plan to begin from
-BEGIN_FROM = 1_000  # variables
-STABLE_SHARE = 0.2  # of the time limit, at most, for fewer changes at the same cost
-WORTH_SLACK = 1e-6
-SOLVERS = ("highs", "cbc")
+BEGIN_FROM = 700  # variables
 
 
 def solve_horizon(
@@ -61,138 +56,39 @@ def solve_horizon(
     if check:
         check()
     began = perf_counter()
-    draft = Draft.of(problem)
-    for family in FAMILIES:
-        family(draft)
-    plain = draft.builder.program()
-    whole_covers(draft)
-    program = draft.builder.program()
+    search = Search.of(problem, solver=solver, gap=gap, time_limit_s=time_limit_s, check=ask)
     built = perf_counter()
-    run = _Run(draft, program, solver, gap, built + time_limit_s, time_limit_s, ask)
-    solved = run.limited() if problem.priority is not None else run.cheapest(run.begin())
-    if stable and solved.values is not None and gap > 0:
-        solved = run.fewer_changes(solved)
+    solved = search.best(_begin(search), stable=stable)
     seconds = built - began, perf_counter() - built
-    conflict = conflict_in_words(draft, plain) if solved.status == INFEASIBLE else ""
-    return _plan(draft, solved, solver, seconds, conflict)
+    return _plan(search.draft, solved, solver, seconds)
 
 
-class _Run:
-    """One program, its solver and its clock."""
-
-    def __init__(
-        self,
-        draft: Draft,
-        program: LinearProgram,
-        solver: str,
-        gap: float,
-        until: float,
-        limit_s: float,
-        check: Callable[[], None],
-    ) -> None:
-        self.draft, self.program = draft, program
-        self.solver, self.gap = solver, gap
-        self.until, self.limit_s, self.check = until, limit_s, check
-
-    def begin(self) -> FloatArray | None:
-        """A plan to begin from, where the program is large enough to need one."""
-        draft = self.draft
-        if len(self.program.cost) < BEGIN_FROM or draft.problem.reroute is not None:
-            return None
-        target = period_by_period(
-            draft.problem, time_limit_s=BEGIN_SHARE * self.limit_s, check=self.check
-        )
-        if target is None:
-            return None
-        values = values_of(draft, target, np.zeros_like(target), len(self.program.cost))
-        return values if keeps(self.program, values) else None
-
-    def cheapest(self, start: FloatArray | None) -> Solved:
-        """Least cost; ``start`` counts as found."""
-        solved = self._solve(self.program, start, self.until - perf_counter())
-        if solved.status == TIMEOUT and start is not None:
-            return replace(solved, status=FEASIBLE, values=start)
-        return solved
-
-    def limited(self) -> Solved:
-        """Least worth unserved, then least cost at that."""
-        draft, problem = self.draft, self.draft.problem
-        worth = np.zeros(len(self.program.cost))
-        if draft.short is not None and draft.beyond is not None and problem.priority is not None:
-            regions = len(problem.first.regions)
-            per_pair = np.repeat(problem.priority, regions, axis=1)  # [k, l * r]
-            worth[draft.short] = per_pair[:, None, :] * problem.hours
-            worth[draft.beyond] = problem.priority[:, None, :] * problem.hours
-        most = np.where(np.isfinite(self.program.upper), self.program.upper, 0.0)
-        unit = max(1e-12, float(worth @ most) / 1e4)
-        first = self._solve(
-            replace(self.program, cost=worth / unit), None, (self.until - perf_counter()) / 2
-        )
-        if first.values is None:
-            return first
-        least = float(worth @ first.values) / unit
-        limit = least + WORTH_SLACK * max(1.0, least)
-        self.program = with_row(self.program, worth / unit, limit)
-        second = self._solve(self.program, first.values, self.until - perf_counter())
-        found = first.values if second.values is None else second.values
-        proven = OPTIMAL if {first.status, second.status} == {OPTIMAL} else FEASIBLE
-        return Solved(proven, found, second.bound, second.died)
-
-    def fewer_changes(self, solved: Solved) -> Solved:
-        """Of the plans no dearer than the gap allows, one with the fewest starts and stops; of
-        these, one that is cheap."""
-        program, values = self.program, solved.values
-        left = min(self.until - perf_counter(), STABLE_SHARE * self.limit_s)
-        if values is None or left <= 0:
-            return solved
-        cost = float(program.cost @ values)
-        bound = solved.bound if np.isfinite(solved.bound) else cost
-        allowed = max(cost, bound + self.gap * abs(bound))
-        scale = max(1e-12, abs(allowed))
-        fewest = program.cost / scale
-        fewest[changes_of(self.draft)] += 1.0
-        capped = with_row(program, program.cost / scale, allowed / scale * (1 + 1e-9))
-        again = self._solve(replace(capped, cost=fewest), values, left)
-        if again.values is None:
-            return solved
-        if float(fewest @ again.values) >= float(fewest @ values):
-            return solved
-        return replace(solved, values=again.values)
-
-    def _solve(self, program: LinearProgram, start: FloatArray | None, left: float) -> Solved:
-        if self.solver == "cbc":
-            return solve_on_cbc(
-                program, gap=self.gap, time_limit_s=max(0.05, left), check=self.check
-            )
-        return solve_program(
-            program, gap=self.gap, time_limit_s=max(0.05, left), check=self.check, start=start
-        )
-
-
-def with_row(program: LinearProgram, row: FloatArray, limit: float) -> LinearProgram:
-    """``program`` with  row x <= limit  added."""
-    at = np.flatnonzero(row)
-    return replace(
-        program,
-        begins=np.append(program.begins, program.begins[-1] + len(at)),
-        columns=np.concatenate([program.columns, at]),
-        values=np.concatenate([program.values, row[at]]),
-        row_lower=np.append(program.row_lower, -np.inf),
-        row_upper=np.append(program.row_upper, limit),
+def _begin(search: Search) -> FloatArray | None:
+    """A plan to begin from, where the program is large enough to need one: each period by itself
+    in a part of the time."""
+    problem = search.draft.problem
+    unfit = problem.reroute is not None or problem.priority is not None
+    if unfit or len(search.program.cost) < BEGIN_FROM:
+        return None
+    target = period_by_period(
+        problem, time_limit_s=BEGIN_SHARE * search.limit_s, check=search.check
     )
+    if target is None:
+        return None
+    values = search.draft.values_of(target)
+    return values if search.program.keeps(values) else None
 
 
-def _plan(
-    draft: Draft, solved: Solved, solver: str, seconds: tuple[float, float], conflict: str
-) -> HorizonPlan:
+def _plan(draft: Draft, solved: Solved, solver: str, seconds: tuple[float, float]) -> HorizonPlan:
     problem, values = draft.problem, solved.values
     if values is None:
         target = greedy_plan(problem)
         lent = np.zeros_like(target)
         short = _missing(problem, target)
     else:
-        target, lent = draft.spread(values, draft.x), _lent(draft, values)
+        target, lent = draft.spread(values, draft.x), draft.spread(values, draft.lent)
         short = _unserved(draft, values)
+    conflict = conflicting_set(problem) if solved.status == INFEASIBLE else ""
     if values is None and not conflict:
         how = solved.died or "found no plan in its time"
         conflict = (
@@ -200,18 +96,18 @@ def _plan(
             "good it is: allow more time, or try the other solver."
         )
     objective, fleet = costs(problem, target, lent)
-    # The program adds a hair to starts that cost nothing, less than this share of the fleet.
-    hair = STICKINESS * fleet
-    bound = min(objective, max(0.0, solved.bound - hair)) if values is not None else 0.0
-    if problem.lend_usd is not None and values is not None:
-        bound = min(objective, solved.bound - hair)
+    bound = 0.0
+    if values is not None and problem.lend_usd is None:
+        bound = min(objective, true_bound(problem.windows, solved.bound))
+    elif values is not None:  # what is lent may earn more than the rest costs
+        bound = min(objective, solved.bound - STICKINESS * fleet)
     for array in (target, lent):
         array.setflags(write=False)
     return HorizonPlan(
         status=solved.status,
         target=target,
         lent=lent,
-        asked=asked_for(problem, target),
+        asked=problem.asked_for(target),
         rerouted_tps=rerouted(problem, target - lent),
         unserved_tps=short,
         objective=objective,
@@ -225,12 +121,6 @@ def _plan(
         binding=() if conflict else _binding(problem, target, lent),
         conflict=conflict,
     )
-
-
-def _lent(draft: Draft, values: FloatArray) -> IntArray:
-    if draft.lent is None:
-        return np.zeros((len(draft.x), *draft.problem.first.current.shape), np.int64)
-    return draft.spread(values, draft.lent)
 
 
 def _unserved(draft: Draft, values: FloatArray) -> FloatArray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import highspy
 import numpy as np
@@ -12,7 +12,19 @@ import numpy.typing as npt
 from simulation.arrays import BoolArray, FloatArray, IntArray
 
 INF = highspy.kHighsInf
-Words = Callable[[], str]
+KEPT = 1e-5  # of a row's bound, at least of 1: what counts as within it
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Rows ``first`` to ``beyond`` (without) of a program."""
+
+    name: str
+    first: int
+    beyond: int
+    # What row i of the family (from 0) asks, where rows may be in conflict; None for those that
+    # only say what variables mean.
+    words: Callable[[int], str] | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,10 +56,38 @@ class LinearProgram:
             lp.integrality_ = [kinds[int(one)] for one in self.whole]
         return lp
 
+    def with_row(self, row: FloatArray, limit: float) -> LinearProgram:
+        """This program with  row x <= limit  added."""
+        present = np.flatnonzero(row)
+        return replace(
+            self,
+            begins=np.append(self.begins, self.begins[-1] + len(present)),
+            columns=np.concatenate([self.columns, present]),
+            values=np.concatenate([self.values, row[present]]),
+            row_lower=np.append(self.row_lower, -np.inf),
+            row_upper=np.append(self.row_upper, limit),
+        )
+
+    def keeps(self, values: FloatArray) -> bool:
+        """Whether ``values`` keep every row and bound, to ``KEPT`` of each, at least of 1."""
+        pairs = (
+            (self.activity(values), self.row_lower, self.row_upper),
+            (values, self.lower, self.upper),
+        )
+        return all(
+            bool(np.all(held >= low - _slack(low)) and np.all(held <= high + _slack(high)))
+            for held, low, high in pairs
+        )
+
     def activity(self, x: FloatArray) -> FloatArray:
         """``A x``, shape ``[m]``."""
         row = np.repeat(np.arange(len(self.row_lower)), np.diff(self.begins))
         return np.bincount(row, self.values * x[self.columns], len(self.row_lower)).astype(float)
+
+
+def _slack(bound: FloatArray) -> FloatArray:
+    finite = np.where(np.isfinite(bound), np.abs(bound), 0.0)
+    return KEPT * np.maximum(1.0, finite)
 
 
 @dataclass(slots=True)
@@ -59,8 +99,7 @@ class Builder:
     )
     _entries: list[tuple[IntArray, IntArray, FloatArray]] = field(default_factory=list)
     _bounds: list[tuple[FloatArray, FloatArray]] = field(default_factory=list)
-    words: dict[int, Words] = field(default_factory=dict)  # of rows that may be in conflict
-    families: list[tuple[str, int, int]] = field(default_factory=list)  # name, first row, beyond
+    families: list[Family] = field(default_factory=list)
     count: int = 0  # variables so far
     rows: int = 0
 
@@ -79,6 +118,19 @@ class Builder:
         self.count += count
         return np.arange(self.count - count, self.count)
 
+    def grid(
+        self,
+        shape: tuple[int, ...],
+        *,
+        cost: npt.ArrayLike = 0.0,
+        upper: npt.ArrayLike = INF,
+        whole: bool = False,
+    ) -> IntArray:
+        """Variables of 0 or more by ``shape``, which ``cost`` and ``upper`` broadcast to."""
+        flat = [np.broadcast_to(np.asarray(a, float), shape).ravel() for a in (cost, upper)]
+        count = int(np.prod(shape))
+        return self.variables(count, cost=flat[0], upper=flat[1], whole=whole).reshape(shape)
+
     def add(
         self,
         family: str,
@@ -86,21 +138,15 @@ class Builder:
         lower: npt.ArrayLike,
         upper: npt.ArrayLike,
         count: int,
-        words: Callable[[int], Words] | None = None,
+        words: Callable[[int], str] | None = None,
     ) -> None:
-        """Add ``count`` rows; ``entries`` are (row from 0, column, coefficient), broadcast.
-
-        ``words`` says what row i asks, for rows that may be in conflict; without it a row only
-        says what variables mean.
-        """
+        """Add ``count`` rows; ``entries`` are (row from 0, column, coefficient), broadcast."""
         for row, column, value in entries:
             at, of, by = np.broadcast_arrays(row, column, np.asarray(value, float))
             self._entries.append((at.ravel() + self.rows, of.ravel(), by.ravel()))
         both = tuple(np.broadcast_to(np.asarray(a, float), count) for a in (lower, upper))
         self._bounds.append((both[0], both[1]))
-        if words is not None:
-            self.words |= {self.rows + row: words(row) for row in range(count)}
-        self.families.append((family, self.rows, self.rows + count))
+        self.families.append(Family(family, self.rows, self.rows + count, words))
         self.rows += count
 
     def program(self) -> LinearProgram:

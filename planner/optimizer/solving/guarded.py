@@ -10,10 +10,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import highspy
 import numpy as np
@@ -65,19 +65,18 @@ def solve_program(
         given |= {"gap": gap, "time_limit_s": max(0.01, time_limit_s), "outside": outside}
         given["start"] = np.empty(0) if start is None else start
         np.savez(folder / "problem.npz", **given)
-        died = _watched(folder, time_limit_s * (1 + GRACE_SHARE) + GRACE_S, check)
+        code = f"import runpy; runpy.run_path({str(CHILD)!r})['solve']({name!r})"
+        died = watched([sys.executable, "-c", code], time_limit_s, check, subprocess.DEVNULL)
         return _read(folder, died)
 
 
-def _watched(folder: Path, limit_s: float, check: Callable[[], None]) -> str:
-    """Run the child to its end, the deadline's or the user's; how it died, "" where it did not."""
-    code = f"import runpy; runpy.run_path({str(CHILD)!r})['solve']({str(folder)!r})"
-    until = time.perf_counter() + limit_s
-    process = subprocess.Popen(  # noqa: S603 - our own file, and a folder of ours
-        [sys.executable, "-c", code],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
+def watched(
+    command: Sequence[str], limit_s: float, check: Callable[[], None], output: int | IO[str]
+) -> str:
+    """Run ``command`` to its end, the limit's or the user's; how it died, "" where it did not."""
+    until = time.perf_counter() + limit_s * (1 + GRACE_SHARE) + GRACE_S
+    process = subprocess.Popen(  # noqa: S603 - our own file or the CBC that PuLP brings
+        command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.DEVNULL
     )
     try:
         while process.poll() is None:

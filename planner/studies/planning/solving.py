@@ -73,12 +73,7 @@ def plan_apart(
                 return replace(failed, conflict=plan.conflict)
             short[period] = plan.unserved_tps[0]
             return _as_window(one, failed, plan.target[0], failed.conflict, plan.bound, plan)
-        found = serve_limited(
-            problem,
-            worth.max(axis=0),
-            policy=objective.limited or EXACT,
-            time_limit_s=objective.time_limit_s,
-        )
+        found = serve_limited(problem, worth.max(axis=0), objective.limited or EXACT)
         asked_for = problem.demand_tps[None] if tiers is None else tiers[:, period]
         short[period] = by_tier(
             found.unserved_tps, found.unserved_joint_tps, asked_for, problem.epsilon, worth

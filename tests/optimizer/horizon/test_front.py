@@ -64,7 +64,12 @@ def test_the_knee_is_where_the_curve_bends():
 
 @pytest.mark.parametrize(
     ("first", "second", "points", "says"),
-    [("usd", "usd", 3, "two measures"), ("usd", "kwh", 3, "two measures"), ("kg", "usd", 1, "2 p")],
+    [
+        ("usd", "usd", 3, "two measures"),
+        ("usd", "kwh", 3, "two measures"),
+        ("latency", "usd", 3, "two measures"),
+        ("kg", "usd", 1, "2 points or more"),
+    ],
 )
 def test_what_makes_no_sense_is_refused(first, second, points, says):
     with pytest.raises(ScenarioError, match=says):

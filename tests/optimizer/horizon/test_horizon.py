@@ -9,8 +9,8 @@ from scipy.optimize import linprog
 
 from planner.errors import RunCancelled, ScenarioError
 from planner.optimizer.horizon import solve_horizon
-from planner.optimizer.horizon.cuts import facets
 from planner.optimizer.problem import INFEASIBLE, OPTIMAL
+from planner.optimizer.program.cuts import facets
 from tests.optimizer.horizon.toys import best_by_counting, random_horizon, steps
 
 SEEDS = range(80)

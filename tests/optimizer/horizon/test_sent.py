@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from planner.optimizer.horizon.problem import HorizonProblem
 from planner.optimizer.horizon.sent import rerouted
+from planner.optimizer.problem import HorizonProblem
 from tests.optimizer.problems import problem
 
 

@@ -1,4 +1,4 @@
-"""Fronts of two objectives against every fleet there is."""
+"""The front of a single period against every fleet there is."""
 
 import itertools
 from dataclasses import replace
@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner.errors import ScenarioError
-from planner.optimizer import pareto_front
 from planner.optimizer.figures import is_feasible
+from planner.optimizer.horizon.front import horizon_front
+from planner.optimizer.problem import alone
 from tests.optimizer.problems import (
     best_by_counting,
     every_fleet,
@@ -41,7 +41,7 @@ def counted(instance):
 @pytest.mark.parametrize("seed", FEASIBLE[:6])
 def test_every_point_is_the_least_at_its_level(seed):
     usd, kg = counted(metered(seed))
-    front = pareto_front(metered(seed), "usd", "kg", points=6, gap=0.0)
+    front = horizon_front(alone(metered(seed)), "usd", "kg", points=6, gap=0.0)
     assert front[-1].first == pytest.approx(usd.min(), rel=2e-4)
     assert front[0].second == pytest.approx(kg.min(), rel=2e-4)
     for at in front:
@@ -56,18 +56,4 @@ def test_every_point_is_the_least_at_its_level(seed):
 
 def test_a_front_without_a_plan_is_empty():
     hopeless = problem(demand_tps=problem().demand_tps * 1000)
-    assert pareto_front(hopeless, "gpu_hours", "usd") == ()
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "points", "says"),
-    [
-        ("usd", "usd", 3, "two measures"),
-        ("usd", "kwh", 3, "two measures"),
-        ("latency", "usd", 3, "two measures"),
-        ("kg", "usd", 1, "2 points or more"),
-    ],
-)
-def test_what_makes_no_sense_is_refused(first, second, points, says):
-    with pytest.raises(ScenarioError, match=says):
-        pareto_front(problem(), first, second, points=points)
+    assert horizon_front(alone(hopeless), "gpu_hours", "usd") == ()

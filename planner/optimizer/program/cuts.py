@@ -15,7 +15,7 @@ import numpy as np
 from scipy.spatial import ConvexHull, QhullError
 
 from planner.optimizer.figures import TOLERANCE, global_need_tps, local_need_tps
-from planner.optimizer.horizon.program import Draft, Entry
+from planner.optimizer.program.variables import Draft, Entry
 from planner.optimizer.sides import sides
 from planner.optimizer.solving.arrays import INF
 from simulation.arrays import FloatArray

@@ -1,0 +1,109 @@
+"""A minimal set of demands and limits that cannot hold together, by a deletion filter.
+
+Chinneck, Feasibility and Infeasibility in Optimization (2008), section 6.2, over rows of the
+program: first with fractions of instances allowed (an LP), else with whole ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from time import perf_counter
+from typing import TypeVar
+
+import highspy
+import numpy as np
+
+from planner.optimizer.highs import configured, load
+from planner.optimizer.problem import HorizonProblem
+from planner.optimizer.program.search import drafted
+from planner.optimizer.solving import LinearProgram
+from planner.optimizer.words import some
+
+LP_BUDGET_S, WHOLE_BUDGET_S = 20.0, 20.0  # time for the filter; what is left unfiltered stays in
+TEST_S = 2.0  # for one test; undecided counts as feasible
+INFEASIBLE = (  # without an objective nothing is unbounded
+    highspy.HighsModelStatus.kInfeasible,
+    highspy.HighsModelStatus.kUnboundedOrInfeasible,
+)
+Row = TypeVar("Row")
+
+
+def conflicting_set(problem: HorizonProblem) -> str:
+    """The sentence for a minimal conflicting set of an infeasible ``problem``."""
+    draft = drafted(problem, cuts=False)
+    program, joint = draft.builder.program(), set()
+    words: dict[int, tuple[Callable[[int], str], int]] = {}
+    for family in draft.builder.families:
+        if family.words is not None:
+            rows = range(family.first, family.beyond)
+            words |= {row: (family.words, row - family.first) for row in rows}
+            joint |= set(rows) if family.name == "global" else set()
+    # Joint demands are tried for deletion first, so that the set names a region where it can; then
+    # limits before demands, and late periods before early ones.
+    order = sorted(words, key=lambda row: (row not in joint, -row))
+    fractions = _Rows(program, order, relaxed=True)
+    if fractions.infeasible(order):
+        members, whole = minimal(order, fractions.infeasible, LP_BUDGET_S), ""
+    else:
+        integer = _Rows(program, order, relaxed=False)
+        members = minimal(order, integer.infeasible, WHOLE_BUDGET_S)
+        whole = " with whole instances (fractions of one would do)"
+    told = some([words[row][0](words[row][1]) for row in sorted(members)])
+    lead = problem.lead
+    periods = "a period" if lead == 1 else f"{lead} periods"
+    late = f", given that an instance serves no sooner than {periods} after it is asked for"
+    return (
+        f"These cannot all hold{whole}{late if lead else ''}: {told}; relax any one of them: add "
+        "GPUs, plan for less demand, lower epsilon, or change the limits named."
+    )
+
+
+def minimal(
+    rows: Sequence[Row], infeasible: Callable[[Sequence[Row]], bool], budget_s: float
+) -> list[Row]:
+    """Delete rows, in halving chunks, while the rest stays infeasible; minimal if time allows.
+
+    ``infeasible`` must be monotone: a superset of an infeasible set is infeasible.
+    """
+    needed, size, began = list(rows), max(1, len(rows) // 2), perf_counter()
+    while True:
+        tried = 0
+        while tried < len(needed):
+            if perf_counter() - began > budget_s:
+                return needed
+            trial = needed[:tried] + needed[tried + size :]
+            if infeasible(trial):
+                needed = trial
+            else:
+                tried += size
+        if size == 1:
+            return needed
+        size //= 2
+
+
+class _Rows:
+    """A program without objective on one HiGHS object, whose ``rows`` can be switched off by
+    freeing their bounds."""
+
+    def __init__(self, program: LinearProgram, rows: Sequence[int], *, relaxed: bool) -> None:
+        self._program, self._rows = program, frozenset(rows)
+        self._off: set[int] = set()
+        self._highs = configured(time_limit_s=LP_BUDGET_S + WHOLE_BUDGET_S)
+        lp = program.highs(relaxed=relaxed)
+        lp.col_cost_ = np.zeros(len(program.cost))
+        load(self._highs, lp)
+
+    def infeasible(self, rows: Sequence[int]) -> bool:
+        """Whether ``rows``, with those that only say what variables mean, are proven to have no
+        solution."""
+        off = set(self._rows.difference(rows))
+        for row in off - self._off:
+            self._highs.changeRowBounds(row, -highspy.kHighsInf, highspy.kHighsInf)
+        for row in self._off - off:
+            lower, upper = self._program.row_lower[row], self._program.row_upper[row]
+            self._highs.changeRowBounds(row, lower, upper)
+        self._off = off
+        # HiGHS counts the limit from the first run of the object, not from this one.
+        self._highs.setOptionValue("time_limit", self._highs.getRunTime() + TEST_S)
+        self._highs.run()
+        return self._highs.getModelStatus() in INFEASIBLE

@@ -1,0 +1,247 @@
+"""The constraint families of the program, one function each, with their words for a conflict.
+
+Symbols of seed 004, section 5: theta capacity of an instance in input tokens/s, rho demand,
+epsilon the local share. p is the period, w its bins; x is what is up (the source's n + delta), d
+what is lent of it, s what is asked for, u and v what stays unserved of a region's own need and of
+the joint peak beyond. Where there are several sides, ``served`` stands for sum_g theta (x - d).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from planner.optimizer.figures import global_need_tps, local_need_tps
+from planner.optimizer.objective import BUDGET, CARBON, CHURN
+from planner.optimizer.problem import PlanningProblem
+from planner.optimizer.program.variables import Draft, Entry
+from planner.optimizer.sides import sides
+from planner.optimizer.solving.arrays import INF
+from planner.optimizer.words import amount, in_region, instances, on_gpu, share, tokens
+from simulation.arrays import FloatArray, IntArray
+
+CAP_NAMES = {BUDGET: "the budget", CARBON: "the carbon cap", CHURN: "the limit"}
+
+
+def starts(draft: Draft) -> None:
+    """x[p] - x[p-1]  <=  s[p-lead]   for every p and cell, with x[-1] the present fleet."""
+    rows = np.arange(len(draft.model))
+    for period in range(len(draft.x)):
+        entries: list[Entry] = [(rows, draft.x[period], 1.0)]
+        if period:
+            entries.append((rows, draft.x[period - 1], -1.0))
+        if period >= draft.problem.lead:
+            entries.append((rows, draft.starts[period - draft.problem.lead], -1.0))
+        before = np.zeros(len(rows)) if period else draft.problem.first.current[draft.cell]
+        draft.builder.add("starts", entries, -INF, before, len(rows))
+
+
+def all_sides(draft: Draft) -> None:
+    """sum_{g in side} theta (x - d)  >=  share served   for every side, p, l, r.
+
+    Only where there is more than one side (prefill and decode, owned and spot).
+    """
+    if draft.served is None:
+        return
+    every = np.arange(draft.pairs)
+    for side in sides(draft.problem.first):
+        inside = draft.theta * side.columns[draft.column]
+        for period in range(len(draft.x)):
+            entries = draft.up(period, draft.pair, inside)
+            entries.append((every, draft.served[period], -side.share))
+            draft.builder.add("side", entries, 0.0, INF, draft.pairs)
+
+
+def local_coverage(draft: Draft) -> None:
+    """sum_g theta (x - d) + sum_k u  >=  epsilon max_w rho[p,l,r,w]   for every p, l, r."""
+    every = np.arange(draft.pairs)
+    for period, window in enumerate(draft.problem.windows):
+        need = local_need_tps(window).ravel()
+        entries = draft.serving(period, every)
+        if draft.short is not None:
+            entries += [(every, tier[period], 1.0) for tier in draft.short]
+        words = partial(_own, window, draft.problem.within(period))
+        draft.builder.add("local", entries, need, INF, draft.pairs, words)
+
+
+def global_coverage(draft: Draft) -> None:
+    """sum_r sum_g theta (x - d) + sum_k (sum_r u + v)  >=  max_w sum_r rho   for every p, l."""
+    models, model_of = np.arange(len(draft.problem.first.models)), draft.model_of_pair
+    for period, window in enumerate(draft.problem.windows):
+        entries = draft.serving(period, model_of)
+        if draft.short is not None and draft.beyond is not None:
+            entries += [(model_of, tier[period], 1.0) for tier in draft.short]
+            entries += [(models, tier[period], 1.0) for tier in draft.beyond]
+        words = partial(_joint, window, draft.problem.within(period))
+        draft.builder.add("global", entries, global_need_tps(window), INF, len(models), words)
+
+
+def capacity(draft: Draft) -> None:
+    """sum_{l, g of t} gpus_per_instance (x[p] + what is starting)  <=  capacity_gpus[r,t]   for
+    every p, r, t. Ours, not the source's."""
+    for period, window in enumerate(draft.problem.windows):
+        row = draft.region * window.capacity_gpus.shape[1] + window.rows[draft.column]
+        size = window.gpus_per_instance[draft.model, draft.column]
+        entries: list[Entry] = [(row, draft.x[period], size)]
+        entries += draft.starting(period, row, size)
+        held, words = window.capacity_gpus, partial(_held, window, draft.problem.within(period))
+        draft.builder.add("capacity", entries, -INF, held.ravel(), held.size, words)
+
+
+def lending(draft: Draft) -> None:
+    """d[p]  <=  x[p]   for every p and cell."""
+    if draft.lent is not None:
+        rows = np.arange(draft.lent.size)
+        entries: list[Entry] = [(rows, draft.x.ravel(), 1.0), (rows, draft.lent.ravel(), -1.0)]
+        draft.builder.add("lending", entries, 0.0, INF, len(rows))
+
+
+def minimum(draft: Draft) -> None:
+    """x[p] - d[p]  >=  minimum[p,l,r,g]   wherever the minimum is above 0 (E2).
+
+    Before ``lead`` no more can be asked for than is up now.
+    """
+    for period, window in enumerate(draft.problem.windows):
+        least = window.minimum[draft.cell]
+        if period < draft.problem.lead:
+            least = np.minimum(least, draft.problem.first.current[draft.cell])
+        cells = np.flatnonzero(least > 0)
+        rows = np.arange(len(cells))
+        entries: list[Entry] = [(rows, draft.x[period, cells], 1.0)]
+        if draft.lent is not None:
+            entries.append((rows, draft.lent[period, cells], -1.0))
+        words = partial(_bound, draft, "at least", least, cells, draft.problem.within(period))
+        draft.builder.add("minimum", entries, least[cells], INF, len(cells), words)
+
+
+def maximum(draft: Draft) -> None:
+    """x[p]  <=  maximum[p,l,r,g]   wherever capacity alone would allow more (E2)."""
+    for period, window in enumerate(draft.problem.windows):
+        most, room = window.maximum[draft.cell], window.room[draft.region, draft.column]
+        cells = np.flatnonzero(most * window.gpus_per_instance[draft.model, draft.column] < room)
+        entries: list[Entry] = [(np.arange(len(cells)), draft.x[period, cells], 1.0)]
+        words = partial(_bound, draft, "at most", most, cells, draft.problem.within(period))
+        draft.builder.add("maximum", entries, -INF, most[cells], len(cells), words)
+
+
+def tiers(draft: Draft) -> None:
+    """sum_r u[k,p,l,r] + v[k,p,l]  <=  what there is of the tier   for every k, p, l."""
+    if draft.short is None or draft.beyond is None:
+        return
+    models, model_of = np.arange(len(draft.problem.first.models)), draft.model_of_pair
+    most = np.maximum(draft.problem.own_demand.sum(axis=3), draft.problem.joint_demand)
+    for tier, period in np.ndindex(most.shape[:2]):
+        entries: list[Entry] = [(model_of, draft.short[tier, period], 1.0)]
+        entries.append((models, draft.beyond[tier, period], 1.0))
+        draft.builder.add("tiers", entries, -INF, most[tier, period], len(models))
+
+
+def rerouting(draft: Draft) -> None:
+    """f[i,j]  <=  reroute[i,j] rho[l,i,w*], sum_j f[i,j] + u  >=  rho[l,i,w*], sum_i f[i,j]  <=
+    what region j serves, at the moment w* of each model's joint peak."""
+    problem = draft.problem
+    if problem.reroute is None:
+        return
+    models, regions = len(problem.first.models), len(problem.first.regions)
+    pair = np.arange(draft.pairs)
+    model, region = np.divmod(pair, regions)
+    for period, window in enumerate(problem.windows):
+        peak = window.demand_tps.sum(axis=1).argmax(axis=1)
+        rho = window.demand_tps[np.arange(models), :, peak].ravel()  # [l * r]
+        shares = problem.reroute[region] + np.eye(regions)[region]  # [l * r, j]
+        flow = draft.builder.grid(shares.shape, upper=np.minimum(1.0, shares) * rho[:, None])
+        entries: list[Entry] = [(pair[:, None], flow, 1.0)]
+        if draft.short is not None and draft.beyond is not None:
+            entries += [(pair, tier[period], 1.0) for tier in draft.short]
+            entries += [(pair, tier[period][model], 1.0) for tier in draft.beyond]
+        words = partial(_homes, window, problem.within(period), rho)
+        draft.builder.add("reroute", entries, rho, INF, draft.pairs, words)
+        into = model[:, None] * regions + np.arange(regions)
+        entries = [(into, flow, -1.0), *draft.serving(period, pair)]
+        draft.builder.add("side", entries, 0.0, INF, draft.pairs)
+
+
+def caps(draft: Draft) -> None:
+    """sum a x[p] + sum b s[p]  <=  limit   of money and of carbon, in an hour of every period and
+    over all of them; starts + stops  <=  churn   likewise."""
+    problem = draft.problem
+    for family, field, measure in (
+        (BUDGET, "budget_usd", "usd"),
+        (CARBON, "carbon_kg", "kg"),
+        (CHURN, "churn", None),
+    ):
+        everything: list[Entry] = []
+        constant, total = 0.0, getattr(problem, field)
+        for period, window in enumerate(problem.windows):
+            entries, more = draft.takes(period, measure) if measure else [], 0.0
+            if measure is None:
+                entries, more = draft.changed(period)
+            limit = getattr(window, field)
+            if np.isfinite(limit):
+                words = partial(_cap, family, limit, problem.within(period))
+                draft.builder.add(family, entries, -INF, limit - more, 1, words)
+            hours = problem.hours if measure else 1.0
+            everything += [(row, of, np.asarray(by, float) * hours) for row, of, by in entries]
+            constant += more
+        if np.isfinite(total):
+            words = partial(_over_all, family, total)
+            draft.builder.add(family, everything, -INF, total - constant, 1, words)
+
+
+FAMILIES = (
+    all_sides,
+    local_coverage,
+    global_coverage,
+    capacity,
+    lending,
+    minimum,
+    maximum,
+    starts,
+    tiers,
+    rerouting,
+    caps,
+)
+
+
+def _held(window: PlanningProblem, within: str, row: int) -> str:
+    region, kind = divmod(row, window.capacity_gpus.shape[1])
+    held = int(window.capacity_gpus[region, kind])
+    return f"{held:,} {window.row_names[kind]} in {window.regions[region]}{within}"
+
+
+def _own(window: PlanningProblem, within: str, row: int) -> str:
+    model, region = divmod(row, len(window.regions))
+    need = tokens(local_need_tps(window)[model, region])
+    where = in_region(window, model, region)
+    return f"{need} of {where} ({share(window.epsilon)} of its peak){within}"
+
+
+def _joint(window: PlanningProblem, within: str, row: int) -> str:
+    need = tokens(global_need_tps(window)[row])
+    return f"{need} of {window.models[row]} in all regions{within}"
+
+
+def _homes(window: PlanningProblem, within: str, rho: FloatArray, row: int) -> str:
+    where = in_region(window, *divmod(row, len(window.regions)))
+    return f"{tokens(rho[row])} from {where}, served there or where it may be sent{within}"
+
+
+def _bound(
+    draft: Draft, least_or_most: str, limit: IntArray, cells: IntArray, within: str, row: int
+) -> str:
+    cell = cells[row]
+    where = on_gpu(
+        draft.problem.first,
+        int(draft.model[cell]), int(draft.region[cell]), int(draft.column[cell]),
+    )  # fmt: skip
+    return f"{least_or_most} {instances(int(limit[cell]))} of {where}{within}"
+
+
+def _cap(family: str, limit: float, within: str, row: int) -> str:
+    return f"{CAP_NAMES[family]} of {amount(family, limit)}{within}"
+
+
+def _over_all(family: str, limit: float, row: int) -> str:
+    most = amount(family, limit).removesuffix("/h")
+    return f"{most} at most over all periods"

@@ -1,0 +1,163 @@
+"""The program's variables as arrays, and how rows refer to them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.optimizer.objective import per_hour, per_start, price, start_cost
+from planner.optimizer.problem import HorizonProblem
+from planner.optimizer.sides import carried_tps, sides
+from planner.optimizer.solving import Builder
+from simulation.arrays import FloatArray, IntArray
+
+Entry = tuple[npt.ArrayLike, npt.ArrayLike, npt.ArrayLike]  # row, column, coefficient
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Draft:
+    """Variables by period and cell. A cell is a model, region and column that can run it."""
+
+    problem: HorizonProblem
+    builder: Builder
+    model: IntArray  # [n]
+    region: IntArray  # [n]
+    column: IntArray  # [n]
+    x: IntArray  # [p, n] whole: instances up
+    starts: IntArray  # [p, n] asked for; they are up ``lead`` periods later
+    lent: IntArray | None  # [p, n] whole; None without lending
+    served: IntArray | None  # [p, l * r] tokens/s that every side carries; None with one side
+    short: IntArray | None  # [k, p, l * r] own need left unserved; None where all must be served
+    beyond: IntArray | None  # [k, p, l] of the joint peak, more than that
+
+    @classmethod
+    def of(cls, problem: HorizonProblem) -> Draft:
+        """Variables and what they cost, without rows.
+
+        Minimise  sum_p hours (price x[p] + start_cost s[p] - earnings d[p]),  what starts being
+        paid from when it is asked for. This is the fleet form of E7: the seed's objective counts
+        what is added to the present fleet and so differs by a constant.
+
+        x  <=  floor(capacity_gpus[r,t] / gpus_per_instance[l,g]), which capacity implies: as a
+        bound it lets HiGHS prove 0.2% instead of 0.4% on the 50x50x10 instance in 20 s.
+        """
+        first, periods = problem.first, len(problem.windows)
+        models, regions = len(first.models), len(first.regions)
+        able, region = np.meshgrid(
+            np.flatnonzero((first.theta_tps > 0).ravel()), np.arange(regions), indexing="ij"
+        )
+        model, column = np.divmod(able.ravel(), len(first.gpus))
+        cell = (model, region.ravel(), column)
+        size = np.maximum(1, first.gpus_per_instance)[:, None, :]
+        hours, builder, shape = problem.hours, Builder(), (periods, len(model))
+        hourly, once, fits = np.zeros((3, *shape))
+        for period, window in enumerate(problem.windows):
+            hourly[period], once[period] = price(window)[cell], start_cost(window)[cell]
+            fits[period] = (window.room[None] // size)[cell]
+        for period in range(periods):
+            once[period] += hourly[period : period + problem.lead].sum(axis=0)
+        in_time = np.arange(periods)[:, None] < periods - problem.lead
+        x = builder.grid(shape, cost=hourly * hours, upper=fits, whole=True)
+        starts = builder.grid(
+            shape, cost=once * hours, upper=np.where(in_time, np.inf, 0.0), whole=True
+        )
+        lent = served = short = beyond = None
+        if problem.lend_usd is not None:
+            earns = problem.lend_usd[cell] * first.weights.usd * hours
+            lent = builder.grid(
+                shape, cost=-earns, upper=np.where(earns > 0, np.inf, 0.0), whole=True
+            )
+        if len(sides(first)) > 1:
+            served = builder.grid((periods, models * regions))
+        if problem.priority is not None:
+            own = problem.own_demand.reshape(len(problem.demand), periods, -1)
+            short = builder.grid(own.shape, upper=own)
+            beyond = builder.grid(problem.joint_demand.shape, upper=problem.joint_demand)
+        return cls(problem, builder, *cell, x, starts, lent, served, short, beyond)
+
+    @property
+    def cell(self) -> tuple[IntArray, IntArray, IntArray]:
+        """Model, region and column of each cell, ``[n]`` each: an index into ``[l, r, g]``."""
+        return self.model, self.region, self.column
+
+    @property
+    def pairs(self) -> int:
+        """Of model and region."""
+        return len(self.problem.first.models) * len(self.problem.first.regions)
+
+    @property
+    def pair(self) -> IntArray:
+        """Of each cell, ``[n]``."""
+        return self.model * len(self.problem.first.regions) + self.region
+
+    @property
+    def model_of_pair(self) -> IntArray:
+        """Of each pair of model and region, ``[l * r]``."""
+        return np.arange(self.pairs) // len(self.problem.first.regions)
+
+    @property
+    def theta(self) -> FloatArray:
+        """Of each cell, ``[n]``."""
+        theta: FloatArray = self.problem.first.theta_tps[self.model, self.column]
+        return theta
+
+    def up(self, period: int, row: npt.ArrayLike, by: npt.ArrayLike) -> list[Entry]:
+        """``by`` for every instance that serves (up and not lent)."""
+        entries: list[Entry] = [(row, self.x[period], by)]
+        if self.lent is not None:
+            entries.append((row, self.lent[period], -np.asarray(by, float)))
+        return entries
+
+    def serving(self, period: int, row: IntArray) -> list[Entry]:
+        """Tokens/s served, ``row`` being that of each pair of model and region."""
+        if self.served is not None:
+            return [(row, self.served[period], 1.0)]
+        return self.up(period, row[self.pair], self.theta)
+
+    def starting(self, period: int, row: npt.ArrayLike, by: npt.ArrayLike) -> list[Entry]:
+        """``by`` for every instance that is asked for and not yet up."""
+        asked = range(max(0, period - self.problem.lead + 1), period + 1)
+        return [(row, self.starts[at], by) for at in asked] if self.problem.lead else []
+
+    def takes(self, period: int, measure: str) -> list[Entry]:
+        """What the period takes of a measure in an hour, in row 0."""
+        window = self.problem.windows[period]
+        hourly, once = per_hour(window, measure)[self.cell], per_start(window, measure)[self.cell]
+        entries: list[Entry] = [(0, self.x[period], hourly), (0, self.starts[period], once)]
+        entries += self.starting(period, 0, hourly)
+        if measure == "usd" and self.lent is not None and self.problem.lend_usd is not None:
+            entries.append((0, self.lent[period], -self.problem.lend_usd[self.cell]))
+        return entries
+
+    def changed(self, period: int) -> tuple[list[Entry], float]:
+        """Starts and stops of the period in row 0, and what to add to them: stops are
+        x[p-1] + starts - x[p]."""
+        entries: list[Entry] = [(0, self.x[period], -1.0)]
+        if period >= self.problem.lead:
+            entries.append((0, self.starts[period - self.problem.lead], 2.0))
+        if period:
+            return [*entries, (0, self.x[period - 1], 1.0)], 0.0
+        return entries, float(self.problem.first.current.sum())
+
+    def spread(self, values: FloatArray, of: IntArray | None) -> IntArray:
+        """Values of the variables ``of`` ``[p, n]`` as whole numbers by ``[p, l, r, g]``."""
+        out = np.zeros((len(self.x), *self.problem.first.current.shape), np.int64)
+        if of is not None:
+            out[(slice(None), *self.cell)] = np.rint(values[of])
+        return out
+
+    def values_of(self, target: IntArray, lent: IntArray | None = None) -> FloatArray:
+        """The variables at a plan ``[p, l, r, g]``; what is unserved or sent elsewhere is left at
+        0."""
+        values, cell = np.zeros(self.builder.count), (slice(None), *self.cell)
+        serving = target if lent is None else target - lent
+        values[self.x] = target[cell]
+        values[self.starts] = self.problem.asked_for(target)[cell]
+        if self.lent is not None:
+            values[self.lent] = (target - serving)[cell]
+        if self.served is not None:
+            for period, of in enumerate(self.served):
+                values[of] = carried_tps(self.problem.first, serving[period]).min(axis=0).ravel()
+        return values

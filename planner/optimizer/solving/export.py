@@ -1,0 +1,49 @@
+"""A program of arrays as PuLP's model, which writes ``.mps`` and ``.lp``: what CBC reads."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pulp
+
+from planner.optimizer.solving.arrays import LinearProgram
+
+
+def as_pulp(program: LinearProgram) -> pulp.LpProblem:
+    """The same program; variable ``i`` is called ``xi``, row ``i`` ``ri``, and where it is bounded
+    on both sides by different numbers ``ri_least`` and ``ri_most``."""
+    lp = pulp.LpProblem("plan", pulp.LpMinimize)
+    parts = zip(program.lower.tolist(), program.upper.tolist(), program.whole, strict=True)
+    x = [
+        lp.add_variable(
+            f"x{i}",
+            None if low == -np.inf else low,
+            None if high == np.inf else high,
+            pulp.LpInteger if whole else pulp.LpContinuous,
+        )
+        for i, (low, high, whole) in enumerate(parts)
+    ]
+    costs = zip(x, program.cost.tolist(), strict=True)
+    lp.setObjective(pulp.LpAffineExpression([(v, cost) for v, cost in costs if cost]))
+    columns, values = program.columns.tolist(), program.values.tolist()
+    limits = zip(program.row_lower.tolist(), program.row_upper.tolist(), strict=True)
+    for i, ((first, beyond), (low, high)) in enumerate(
+        zip(pairwise(program.begins.tolist()), limits, strict=True)
+    ):
+        terms = [(x[columns[at]], values[at]) for at in range(first, beyond)]
+        if low == high:
+            senses = [(pulp.LpConstraintEQ, low, "")]
+        else:
+            both = low > -np.inf and high < np.inf
+            senses = [
+                (pulp.LpConstraintGE, low, "_least" if both else ""),
+                (pulp.LpConstraintLE, high, "_most" if both else ""),
+            ]
+        for sense, limit, suffix in senses:
+            if np.isfinite(limit):
+                row = pulp.LpConstraint(
+                    pulp.LpAffineExpression(terms), sense, f"r{i}{suffix}", limit
+                )
+                lp.addConstraint(row)
+    return lp
