@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from simulation.arrays import BoolArray, FloatArray, IntArray
-from simulation.errors import SimulationError
 from simulation.fleet import Fleet
 
 
@@ -61,15 +60,6 @@ class Actions:
     kv_share: FloatArray | None = None  # of its KV memory that an instance may use from now on
 
 
-def check_columns(name: str, what: str, counts: IntArray, fleet: Fleet) -> None:
-    """Raise SimulationError unless a policy's timetable ``counts`` has a column per pool."""
-    if counts.shape[1] != len(fleet.pools):
-        raise SimulationError(
-            f"Policy {name!r} has {what} for {counts.shape[1]} pools, the fleet has "
-            f"{len(fleet.pools)}; give one column per pool."
-        )
-
-
 def actions_of(answer: IntArray | Actions) -> Actions:
     """What a policy answered, as actions."""
     return answer if isinstance(answer, Actions) else Actions(answer)
@@ -78,11 +68,9 @@ def actions_of(answer: IntArray | Actions) -> Actions:
 class ScalingPolicy(Protocol):
     """Called every ``interval_s``; holds its own state, told to start afresh by ``reset``."""
 
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def interval_s(self) -> float: ...
+    name: str
+    interval_s: float
+    wants_signals: bool = False  # whether observations are to carry ``signals``
 
     def reset(self, fleet: Fleet) -> IntArray:
         """Forget everything; return the instances wanted ready at time 0, shape ``[pools]``."""

@@ -10,7 +10,7 @@ from simulation.faults import Crash
 from simulation.fleet import Fleet, Pool, Region, Tier
 from simulation.performance.linear import LinearProfile
 from simulation.performance.specs import GpuSpec, Provenance
-from simulation.policy import Actions, Observation
+from simulation.policy import Actions, Observation, ScalingPolicy
 from simulation.trace import Trace
 
 
@@ -32,7 +32,7 @@ def warm_up() -> float:
     return simulate(trace, fleet, _Everything(), duration_s=3.0).wall_seconds
 
 
-class _Everything:
+class _Everything(ScalingPolicy):
     """Asks for all that a policy may ask for."""
 
     name = "everything"

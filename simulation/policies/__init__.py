@@ -1,1 +1,1 @@
-"""Scaling policies, one per file, behind the protocol in ``base``."""
+"""Scaling policies, one per file, behind the protocol in ``simulation.policy``."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import ceil
 
 import numpy as np
@@ -19,14 +20,15 @@ from simulation.performance.profile import iteration_s
 from simulation.policies.parts.endpoints import Endpoints, cheapest_first, initial_counts
 from simulation.policies.parts.silos import BATCH, INTERACTIVE, kind_of
 from simulation.policies.parts.stability import ROUNDING
-from simulation.policy import Actions, Observation
+from simulation.policy import Actions, Observation, ScalingPolicy
 
 DAY_S = 86_400.0
 FULL = 0.9  # of the largest batch: its mean above that counts as full
 GROUP_S = 300.0  # batch requests queued within so long of each other are one group
 
 
-class Chiron:
+@dataclass(eq=False)
+class Chiron(ScalingPolicy):
     """For a fleet of interactive, mixed and batch pools (``silos.chiron_fleet``).
 
     Local: the largest batch of each pool grows while backpressure, the larger of observed over
@@ -44,28 +46,13 @@ class Chiron:
 
     wants_signals = True
 
-    def __init__(
-        self,
-        lengths: tuple[float, float] | Sequence[tuple[float, float]],
-        theta: float = 0.6,
-        grow: float = 1.1,
-        shrink: float = 0.8,
-        tune_batch: bool = True,
-        interval_s: float = 15.0,
-        name: str = "chiron",
-    ) -> None:
-        self._lengths, self._theta = lengths, theta
-        self._grow, self._shrink, self._tune = grow, shrink, tune_batch
-        self._interval_s, self._name = interval_s, name
-        self._fleet: Fleet | None = None
-
-    @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def interval_s(self) -> float:
-        return self._interval_s
+    lengths: tuple[float, float] | Sequence[tuple[float, float]]
+    theta: float = 0.6
+    grow: float = 1.1
+    shrink: float = 0.8
+    tune_batch: bool = True
+    interval_s: float = 15.0
+    name: str = "chiron"
 
     def reset(self, fleet: Fleet) -> IntArray:
         self._fleet, self._ends = fleet, Endpoints(fleet)
@@ -90,18 +77,17 @@ class Chiron:
         limits = [limit for t in batch_tiers for limit in (t.e2e_s, t.ttft_s) if limit is not None]
         self._deadline_s = min(limits, default=DAY_S)
         self._isl, self._osl = np.broadcast_to(
-            np.asarray(self._lengths, np.float64), (len(fleet.pools), 2)
+            np.asarray(self.lengths, np.float64), (len(fleet.pools), 2)
         ).T
         return initial_counts(fleet)
 
     def decide(self, observation: Observation) -> Actions:
-        assert self._fleet is not None, "reset comes first"
         targets = observation.ready + observation.starting
         for own, mixed in self._places.values():
             self._interactive(targets, own, mixed, observation)
         for model, pools in self._batch.items():
             self._batches(targets, model, pools, observation)
-        return Actions(targets, max_batch=self._tuned(observation) if self._tune else None)
+        return Actions(targets, max_batch=self._tuned(observation) if self.tune_batch else None)
 
     def _interactive(
         self,
@@ -118,7 +104,7 @@ class Chiron:
             return
         busy = np.nan_to_num(observation.signals.busy[at])
         running = float((busy * observation.ready[at]).sum())
-        wanted = max(1, ceil(running / self._theta - ROUNDING))
+        wanted = max(1, ceil(running / self.theta - ROUNDING))
         if wanted > present:
             self._ends.move(targets, own or mixed, wanted - present)
         elif wanted < present and not self._ends.move(targets, own, -1):
@@ -142,7 +128,7 @@ class Chiron:
         ahead, wanted = 0.0, 1
         for queued_s, count in queue:
             ahead += count
-            left = max(queued_s + self._deadline_s - now, self._interval_s)
+            left = max(queued_s + self._deadline_s - now, self.interval_s)
             wanted = max(wanted, ceil(ahead / (rate * left) - ROUNDING))
         if wanted > present:
             self._ends.move(targets, pools, wanted - present)
@@ -166,7 +152,6 @@ class Chiron:
     def _requests_s(self, p: int) -> float:
         """Requests/s of one instance with its batch full: each takes its prefill alone, and its
         output tokens shared with the batch."""
-        assert self._fleet is not None
         profile = self._fleet.pools[p].profile
         isl, osl = float(self._isl[p]), float(self._osl[p])
         fits = profile.kv_capacity_tokens / (isl + osl)
@@ -186,7 +171,7 @@ class Chiron:
                 slower = np.where(full & (now > 0), self._throughput / now, 0.0)
             pressure = np.maximum(late, slower)
             seen = (observation.ready > 0) & (signals.decode_tps > 0)
-            factor = np.where(pressure < 1, self._grow, np.where(pressure > 1, self._shrink, 1.0))
+            factor = np.where(pressure < 1, self.grow, np.where(pressure > 1, self.shrink, 1.0))
             self._sizes = np.where(
                 seen, np.clip(self._sizes * factor, 1.0, self._largest), self._sizes
             )

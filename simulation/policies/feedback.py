@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -11,13 +13,15 @@ from simulation.errors import SimulationError
 from simulation.fleet import Fleet
 from simulation.policies.parts.coordinated import DECODE, PREFILL, Coordinated
 from simulation.policies.parts.endpoints import Service
-from simulation.policies.parts.ratio import Ratio
-from simulation.policies.parts.stability import IN, OUT, STAY, Stability, stepped
+from simulation.policies.parts.stability import IN, OUT, STAY, stepped
 from simulation.policy import Observation
 
-TTFT, TBT = "ttft", "tbt"
+Latency = Literal["ttft", "tbt"]
+TTFT: Latency = "ttft"
+TBT: Latency = "tbt"
 
 
+@dataclass(eq=False)
 class Feedback(Coordinated):
     """Fixed steps: 20% more from ``alpha_out`` times the target latency on, 10% more from
     ``beta_out`` on, 5% fewer at ``gamma_in`` times or below.
@@ -31,39 +35,33 @@ class Feedback(Coordinated):
     ready count as beyond every limit.
     """
 
-    def __init__(
-        self,
-        signal: str,
-        target_s: float | Sequence[float] | FloatArray | None = None,
-        *,
-        alpha_out: float = 1.0,
-        beta_out: float = 0.8,
-        gamma_in: float = 0.5,
-        urgent: float = 1.2,
-        moderate: float = 1.1,
-        shrink: float = 0.95,
-        stability: Stability | None = None,
-        ratio: Ratio | None = None,
-        interval_s: float = 60.0,
-        name: str | None = None,
-    ) -> None:
-        if signal not in (TTFT, TBT):
-            raise SimulationError(f"There is no latency {signal!r}; use {TTFT} or {TBT}.")
-        if not 0 <= gamma_in < beta_out <= alpha_out:
+    signal: Latency
+    target_s: float | Sequence[float] | FloatArray | None = None
+    _: KW_ONLY
+    alpha_out: float = 1.0
+    beta_out: float = 0.8
+    gamma_in: float = 0.5
+    urgent: float = 1.2
+    moderate: float = 1.1
+    shrink: float = 0.95
+
+    def __post_init__(self) -> None:
+        if self.signal not in (TTFT, TBT):
+            raise SimulationError(f"There is no latency {self.signal!r}; use {TTFT} or {TBT}.")
+        if not 0 <= self.gamma_in < self.beta_out <= self.alpha_out:
             raise SimulationError("Latency thresholds must be gamma_in < beta_out <= alpha_out.")
-        drives = PREFILL if signal == TTFT else DECODE
-        super().__init__(name or f"{signal}-feedback", drives, stability, ratio, interval_s)
-        self._signal, self._given = signal, target_s
-        self._alpha, self._beta, self._gamma = alpha_out, beta_out, gamma_in
-        self._urgent, self._moderate, self._shrink = urgent, moderate, shrink
-        self._target: FloatArray = np.zeros(0)
+        self.name = self.name or f"{self.signal}-feedback"
+
+    @property
+    def drives(self) -> str:
+        return PREFILL if self.signal == TTFT else DECODE
 
     def reset(self, fleet: Fleet) -> IntArray:
         counts = super().reset(fleet)
-        given = self._given
+        given = self.target_s
         if given is None:
             limits = [
-                tier.ttft_s if self._signal == TTFT else tier.tbt_s
+                tier.ttft_s if self.signal == TTFT else tier.tbt_s
                 for tier in fleet.tiers
                 if not tier.deferrable
             ]
@@ -71,7 +69,7 @@ class Feedback(Coordinated):
         if given is None:
             raise SimulationError(
                 f"Policy {self.name!r} needs a target: no interactive tier limits its "
-                f"{self._signal.upper()}."
+                f"{self.signal.upper()}."
             )
         self._target = np.broadcast_to(np.asarray(given, np.float64), len(fleet.pools))
         return counts
@@ -82,18 +80,18 @@ class Feedback(Coordinated):
         present = int((observation.ready + observation.starting)[at].sum())
         level = self.level(service, observation)
         if not present:
-            return (OUT, 1) if level >= self._alpha else (STAY, 0)
-        if level >= self._alpha:
-            return OUT, stepped(present, self._urgent)
-        if level >= self._beta:
-            return OUT, stepped(present, self._moderate)
-        if level <= self._gamma:
-            return IN, max(1, stepped(present, self._shrink))
+            return (OUT, 1) if level >= self.alpha_out else (STAY, 0)
+        if level >= self.alpha_out:
+            return OUT, stepped(present, self.urgent)
+        if level >= self.beta_out:
+            return OUT, stepped(present, self.moderate)
+        if level <= self.gamma_in:
+            return IN, max(1, stepped(present, self.shrink))
         return STAY, present
 
     def at_risk(self, service: Service, observation: Observation) -> bool:
         """Latency where the steps out begin: nothing should be taken away."""
-        return self.level(service, observation) >= self._beta
+        return self.level(service, observation) >= self.beta_out
 
     def level(self, service: Service, observation: Observation) -> float:
         """Latency over its target, the largest of the service's pools; NaN where unknown."""
@@ -104,7 +102,7 @@ class Feedback(Coordinated):
         if observation.signals is None:
             return float("nan")
         signals = observation.signals
-        latency = signals.ttft_s if self._signal == TTFT else signals.tbt_s
+        latency = signals.ttft_s if self.signal == TTFT else signals.tbt_s
         seen = (latency / self._target)[at]
         seen = seen[~np.isnan(seen)]
         if len(seen):

@@ -9,7 +9,9 @@ and 4 instances per 15 s; default target 80%.
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 from math import ceil
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -18,12 +20,13 @@ from simulation.errors import SimulationError
 from simulation.fleet import Fleet
 from simulation.policies.parts.endpoints import initial_counts
 from simulation.policies.parts.stability import ROUNDING
-from simulation.policy import Observation
+from simulation.policy import Observation, ScalingPolicy
 
-METRICS = ("memory", "gpu")  # KV memory in use; share of time an iteration runs
+Metric = Literal["memory", "gpu"]  # KV memory in use; share of time an iteration runs
 
 
-class Hpa:
+@dataclass(eq=False)
+class Hpa(ScalingPolicy):
     """Each pool by itself, as an autoscaler object per deployment does; in a service with prefill
     and decode pools that is the uncoordinated scaling that D warns of.
 
@@ -31,38 +34,22 @@ class Hpa:
     they do not, as the controller does with pods that are not ready.
     """
 
-    def __init__(
-        self,
-        target: float = 0.8,
-        metric: str = "memory",
-        tolerance: float = 0.1,
-        stabilisation_s: float = 300.0,
-        scale_up_factor: float = 1.0,
-        scale_up_instances: int = 4,
-        interval_s: float = 15.0,
-        name: str = "hpa",
-    ) -> None:
-        if metric not in METRICS:
-            raise SimulationError(f"There is no metric {metric!r}; use {', '.join(METRICS)}.")
-        if not target > 0:
+    metric: Metric = "memory"
+    target: float = 0.8
+    tolerance: float = 0.1
+    stabilisation_s: float = 300.0
+    scale_up_factor: float = 1.0
+    scale_up_instances: int = 4
+    interval_s: float = 15.0
+    name: str = "hpa"
+
+    def __post_init__(self) -> None:
+        if self.metric not in get_args(Metric):
+            metrics = ", ".join(get_args(Metric))
+            raise SimulationError(f"There is no metric {self.metric!r}; use {metrics}.")
+        if not self.target > 0:
             raise SimulationError("The target utilisation must be above 0.")
-        self._target, self._metric, self._tolerance = target, metric, tolerance
-        self._stabilisation_s = stabilisation_s
-        self._factor, self._instances = scale_up_factor, scale_up_instances
-        self._interval_s, self._name = interval_s, name
-        self._recent: list[deque[tuple[float, int]]] = []
-
-    @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def interval_s(self) -> float:
-        return self._interval_s
-
-    @property
-    def wants_signals(self) -> bool:
-        return self._metric == "gpu"
+        self.wants_signals = self.metric == "gpu"
 
     def reset(self, fleet: Fleet) -> IntArray:
         counts = initial_counts(fleet)
@@ -82,7 +69,7 @@ class Hpa:
         return targets
 
     def _values(self, observation: Observation) -> FloatArray:
-        if self._metric == "memory":
+        if self.metric == "memory":
             return observation.utilisation
         if observation.signals is None:
             return np.full(len(observation.ready), np.nan)
@@ -92,24 +79,25 @@ class Hpa:
         present = ready + starting
         if not np.isfinite(value) or not ready:
             return present
-        ratio = value / self._target
+        ratio = value / self.target
         if starting and ratio > 1:  # with what is coming counted as idle
-            ratio = value * ready / present / self._target
-            if ratio <= 1 + self._tolerance + ROUNDING:
+            ratio = value * ready / present / self.target
+            if ratio <= 1 + self.tolerance + ROUNDING:
                 return present
             return max(present, ceil(ratio * present - ROUNDING))
-        if abs(ratio - 1) <= self._tolerance + ROUNDING:
+        if abs(ratio - 1) <= self.tolerance + ROUNDING:
             return present
         return ceil(ratio * ready - ROUNDING)
 
     def _stabilised(self, p: int, time_s: float, present: int, wanted: int) -> int:
         recent = self._recent[p]
         recent.append((time_s, wanted))
-        while recent[0][0] < time_s - self._stabilisation_s:
+        while recent[0][0] < time_s - self.stabilisation_s:
             recent.popleft()
         if wanted > present:
             # A limit per 15 s; with a longer interval so many of them have gone by.
-            windows = max(1.0, self._interval_s / 15.0)
-            most = max(present * (1 + self._factor) ** windows, present + self._instances * windows)
+            windows = max(1.0, self.interval_s / 15.0)
+            by_factor = present * (1 + self.scale_up_factor) ** windows
+            most = max(by_factor, present + self.scale_up_instances * windows)
             return min(wanted, int(most))
         return min(present, max(count for _, count in recent))

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from simulation.arrays import IntArray
 from simulation.fleet import Fleet
-from simulation.policies.parts.coordinated import DECODE, Coordinated, pool_mean
+from simulation.policies.parts.coordinated import Coordinated, pool_mean
 from simulation.policies.parts.endpoints import Service
-from simulation.policies.parts.ratio import Ratio
 from simulation.policies.parts.stability import (
     IN,
     OUT,
     STAY,
-    Stability,
     damped,
     direction_of,
     stepped,
@@ -21,6 +21,7 @@ from simulation.policies.parts.stability import (
 from simulation.policy import Actions, Observation
 
 
+@dataclass(eq=False)
 class KvAware(Coordinated):
     """Three signs of KV memory running short, none of which depends on model or GPU:
 
@@ -36,29 +37,17 @@ class KvAware(Coordinated):
     The rules and their values are ours; the source names the signals only.
     """
 
-    def __init__(
-        self,
-        target: float = 0.7,
-        preemptions_per_min: float = 1.0,
-        evicted_share: float = 0.5,
-        hit_drop: float = 0.1,
-        memory_s: float = 3600.0,
-        step: float = 1.1,
-        stability: Stability | None = None,
-        ratio: Ratio | None = None,
-        interval_s: float = 60.0,
-        name: str = "kv-aware",
-    ) -> None:
-        super().__init__(name, DECODE, stability, ratio, interval_s)
-        self._target, self._step = target, step
-        self._preemptions, self._evicted, self._drop = preemptions_per_min, evicted_share, hit_drop
-        self._memory_s = memory_s
-        self._best: list[tuple[float, float]] = []  # hit rate and when, per service
-        self._seen_s = 0.0
-        self._since_s = interval_s
+    target: float = 0.7
+    preemptions_per_min: float = 1.0
+    evicted_share: float = 0.5
+    hit_drop: float = 0.1
+    memory_s: float = 3600.0
+    step: float = 1.1
+    name: str = "kv-aware"
 
     def reset(self, fleet: Fleet) -> IntArray:
         counts = super().reset(fleet)
+        # Hit rate and when, per service
         self._best = [(0.0, 0.0)] * len(self.services)
         self._seen_s = 0.0
         return counts
@@ -78,10 +67,10 @@ class KvAware(Coordinated):
             calls = not present and bool(observation.waiting[list(service.pools)].any())
             return (OUT, 1) if calls else (STAY, present)
         pressure = pool_mean(observation.utilisation, observation.ready, pools)
-        expected = ready * pressure / self._target
+        expected = ready * pressure / self.target
         starved = self._starved(i, service, observation)
         if starved and not observation.starting[at].any():
-            expected = max(expected, float(stepped(present, self._step)))
+            expected = max(expected, float(stepped(present, self.step)))
             return OUT, max(present + 1, damped(expected, present, self.stability.damping))
         direction = direction_of(expected, present, self.stability)
         if direction == IN and starved:
@@ -95,7 +84,7 @@ class KvAware(Coordinated):
         at = list(service.pools)
         ready = max(int(observation.ready[at].sum()), 1)
         per_min = float(signals.preemptions[at].sum()) / ready / self._since_s * 60
-        return per_min > self._preemptions or self._thrashing(i, service, observation)
+        return per_min > self.preemptions_per_min or self._thrashing(i, service, observation)
 
     def _thrashing(self, i: int, service: Service, observation: Observation) -> bool:
         signals = observation.signals
@@ -104,9 +93,9 @@ class KvAware(Coordinated):
         if not np.isfinite(hit):
             return False
         best, when = self._best[i]
-        if hit >= best or observation.time_s - when > self._memory_s:
+        if hit >= best or observation.time_s - when > self.memory_s:
             self._best[i] = (hit, observation.time_s)
             return False
         at = list(service.prefill)
         evicted, computed = signals.evicted_tps[at].sum(), signals.prefill_tps[at].sum()
-        return bool(evicted > self._evicted * computed and hit < best - self._drop)
+        return bool(evicted > self.evicted_share * computed and hit < best - self.hit_drop)

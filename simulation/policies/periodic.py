@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from simulation.arrays import FloatArray, IntArray
+from simulation.arrays import IntArray
 from simulation.errors import SimulationError
 from simulation.fleet import Fleet
-from simulation.policy import Observation, check_columns
+from simulation.policies.parts.steps import Counts, Steps, Times
+from simulation.policy import Observation, ScalingPolicy
 
 DAY_S = 86_400.0
 
 
-class Periodic:
+@dataclass(eq=False)
+class Periodic(ScalingPolicy):
     """From ``times_s[i]`` seconds after the start of every ``day_s`` on, ``counts[i]`` instances.
 
     ``times_s`` has shape ``[steps]``, must increase and lie in ``[0, day_s)``; ``counts`` has shape
@@ -23,50 +25,31 @@ class Periodic:
     once, or what was learnt from the day before.
     """
 
-    def __init__(
-        self,
-        times_s: Sequence[float] | FloatArray,
-        counts: Sequence[Sequence[int]] | IntArray,
-        *,
-        offset_s: float = 0.0,
-        day_s: float = DAY_S,
-        interval_s: float = 60.0,
-        name: str = "periodic",
-    ) -> None:
-        self._times_s = np.array(times_s, np.float64)
-        self._counts = np.array(counts, np.int64)
-        self._offset_s, self._day_s = offset_s, day_s
-        self._interval_s, self._name = interval_s, name
-        if (
-            self._counts.ndim != 2
-            or len(self._counts) != len(self._times_s)
-            or not len(self._counts)
-        ):
-            raise SimulationError(f"Policy {name!r}: counts must be steps by pools.")
-        inside = (self._times_s >= 0) & (self._times_s < day_s)
-        if np.any(np.diff(self._times_s) <= 0) or not inside.all():
+    times_s: Times
+    counts: Counts
+    offset_s: float = 0.0
+    day_s: float = DAY_S
+    interval_s: float = 60.0
+    name: str = "periodic"
+
+    def __post_init__(self) -> None:
+        self._steps = Steps(self.name, "counts", self.times_s, self.counts)
+        times_s = self._steps.times_s
+        if not len(times_s) or not np.all((times_s >= 0) & (times_s < self.day_s)):
             raise SimulationError(
-                f"Policy {name!r}: times_s must increase and lie within a day of {day_s:g} s."
+                f"Policy {self.name!r}: times_s must lie within a day of {self.day_s:g} s, and "
+                "there must be one."
             )
 
-    @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def interval_s(self) -> float:
-        return self._interval_s
-
     def reset(self, fleet: Fleet) -> IntArray:
-        check_columns(self._name, "counts", self._counts, fleet)
+        self._steps.reset(fleet)
         return self._at(0.0)
 
     def decide(self, observation: Observation) -> IntArray:
         return self._at(observation.time_s)
 
     def _at(self, time_s: float) -> IntArray:
-        of_day = (time_s + self._offset_s) % self._day_s
-        # Index -1 before the first step: the last one of the day before.
-        step = int(np.searchsorted(self._times_s, of_day, side="right")) - 1
-        counts: IntArray = self._counts[step].copy()
+        # Step -1, before the first: the last one of the day before.
+        step = self._steps.step((time_s + self.offset_s) % self.day_s)
+        counts: IntArray = self._steps.counts[step].copy()
         return counts

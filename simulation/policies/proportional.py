@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -11,22 +13,41 @@ from simulation.errors import SimulationError
 from simulation.fleet import Fleet
 from simulation.policies.parts.coordinated import DECODE, PREFILL, Coordinated, pool_mean
 from simulation.policies.parts.endpoints import Service
-from simulation.policies.parts.ratio import Ratio
-from simulation.policies.parts.stability import OUT, STAY, Stability, damped, direction_of
+from simulation.policies.parts.stability import OUT, STAY, damped, direction_of
 from simulation.policy import Observation, Signals
 
-# Signal: which role it is read from and drives, and whether it adds up over instances (tokens/s)
-# or is a share of each one's time.
-SIGNALS = {
-    "decode-tps": (DECODE, True),
-    "prefill-tps": (PREFILL, True),  # tokens the prefix cache missed
-    "prefill-gpu": (PREFILL, False),
-    "prefill-sm": (PREFILL, False),
-    "decode-gpu": (DECODE, False),
-    "decode-sm": (DECODE, False),
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """What proportional control goes by: the role that it is read from and drives, which reading
+    of ``Signals``, and whether that adds up over instances or is a share of each one's time."""
+
+    drives: str
+    reading: Literal["decode_tps", "prefill_tps", "busy", "sm_activity"]
+
+    @property
+    def adds_up(self) -> bool:
+        return self.reading.endswith("_tps")
+
+    def of(self, signals: Signals) -> FloatArray:
+        values: FloatArray = getattr(signals, self.reading)
+        return values
+
+
+SignalName = Literal[
+    "decode-tps", "prefill-tps", "prefill-gpu", "prefill-sm", "decode-gpu", "decode-sm"
+]
+SIGNALS: dict[SignalName, Signal] = {
+    "decode-tps": Signal(DECODE, "decode_tps"),
+    "prefill-tps": Signal(PREFILL, "prefill_tps"),  # tokens the prefix cache missed
+    "prefill-gpu": Signal(PREFILL, "busy"),
+    "prefill-sm": Signal(PREFILL, "sm_activity"),
+    "decode-gpu": Signal(DECODE, "busy"),
+    "decode-sm": Signal(DECODE, "sm_activity"),
 }
 
 
+@dataclass(eq=False)
 class Proportional(Coordinated):
     """``expected = instances * metric per instance / target per instance``, and the other role
     through the P/D ratio.
@@ -38,24 +59,20 @@ class Proportional(Coordinated):
     both, prefill and decode GPU (and SM) are one and the same reading.
     """
 
-    def __init__(
-        self,
-        signal: str,
-        target: float | Sequence[float] | FloatArray,
-        stability: Stability | None = None,
-        ratio: Ratio | None = None,
-        interval_s: float = 60.0,
-        name: str | None = None,
-    ) -> None:
-        if signal not in SIGNALS:
-            raise SimulationError(f"There is no signal {signal!r}; use {', '.join(SIGNALS)}.")
-        drives, self._adds_up = SIGNALS[signal]
-        super().__init__(name or signal, drives, stability, ratio, interval_s)
-        self._signal = signal
-        self._given = np.asarray(target, np.float64)
+    signal: SignalName
+    target: float | Sequence[float] | FloatArray
+
+    def __post_init__(self) -> None:
+        if self.signal not in SIGNALS:
+            raise SimulationError(f"There is no signal {self.signal!r}; use {', '.join(SIGNALS)}.")
+        self.name = self.name or self.signal
+        self._given = np.asarray(self.target, np.float64)
         if self._given.ndim > 1 or not np.all(self._given > 0):
             raise SimulationError(f"Policy {self.name!r}: every target must be above 0.")
-        self._target = self._given
+
+    @property
+    def drives(self) -> str:
+        return SIGNALS[self.signal].drives
 
     def reset(self, fleet: Fleet) -> IntArray:
         counts = super().reset(fleet)
@@ -87,20 +104,11 @@ class Proportional(Coordinated):
         pools = self.driving(service)
         if observation.signals is None:
             return float("nan")
-        values = self._values(observation.signals)
-        if self._adds_up:
+        signal = SIGNALS[self.signal]
+        values = signal.of(observation.signals)
+        if signal.adds_up:
             # Pools of other speeds in instances of the mean target, weighted by what is ready.
             each = pool_mean(self._target, observation.ready, pools)
             return float(np.nansum(values[list(pools)])) / each
         share = pool_mean(values / self._target, observation.ready, pools)
         return share * int(observation.ready[list(pools)].sum())
-
-    def _values(self, signals: Signals) -> FloatArray:
-        return {
-            "decode-tps": signals.decode_tps,
-            "prefill-tps": signals.prefill_tps,
-            "prefill-gpu": signals.busy,
-            "decode-gpu": signals.busy,
-            "prefill-sm": signals.sm_activity,
-            "decode-sm": signals.sm_activity,
-        }[self._signal]

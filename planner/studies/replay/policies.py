@@ -30,7 +30,7 @@ from simulation.arrays import BoolArray, IntArray
 from simulation.fleet import Fleet
 from simulation.policies.chiron import Chiron
 from simulation.policies.deferred import Deferred
-from simulation.policies.feedback import TBT, TTFT, Feedback
+from simulation.policies.feedback import TBT, TTFT, Feedback, Latency
 from simulation.policies.flat import Flat
 from simulation.policies.hpa import Hpa
 from simulation.policies.kv_aware import KvAware
@@ -38,7 +38,7 @@ from simulation.policies.parts.ratio import FIXED, OBSERVED, Ratio
 from simulation.policies.parts.silos import chiron_fleet, siloed
 from simulation.policies.parts.stability import Stability
 from simulation.policies.periodic import DAY_S, Periodic
-from simulation.policies.proportional import Proportional
+from simulation.policies.proportional import Proportional, SignalName
 from simulation.policies.reactive import UnifiedReactive
 from simulation.policies.scheduled import Scheduled
 from simulation.policies.wrappers.capped import WithinCapacity
@@ -318,7 +318,10 @@ def _own(at: Making, given: words.Own) -> Ready:
 
 
 def _driver(
-    at: Making, given: words.Proportional | words.HeteroScale, signal: str, target: float | None
+    at: Making,
+    given: words.Proportional | words.HeteroScale,
+    signal: SignalName,
+    target: float | None,
 ) -> Proportional:
     shown = at.tests.at(given.ratio).of(signal) if target is None else target
     return Proportional(signal, shown, **_steady(at, given), name=given.key)
@@ -327,7 +330,7 @@ def _driver(
 def _layer(
     at: Making,
     given: words.Feedback | words.HeteroScale,
-    signal: str,
+    signal: Latency,
     target_s: float | None,
     key: str,
 ) -> Feedback:
@@ -364,8 +367,8 @@ def _ratio(at: Making, given: Any) -> Ratio:
 
 def _thresholds(given: Any) -> dict[str, Any]:
     return {
-        "scale_out": given.scale_out_above,
-        "scale_in": given.scale_in_below,
+        "scale_out_above": given.scale_out_above,
+        "scale_in_below": given.scale_in_below,
         "cooldown_s": given.cooldown_s,
         "interval_s": given.interval_s,
     }

@@ -19,6 +19,7 @@ from simulation.errors import SimulationError
 from simulation.fleet import Fleet
 from simulation.policies.flat import Flat
 from simulation.policies.parts.ratio import FIXED, OBSERVED
+from simulation.policies.proportional import SIGNALS, SignalName
 from simulation.policies.wrappers.recording import Recording
 from simulation.sizing.pd_ratio import analytic, splits
 from simulation.trace import Trace
@@ -26,14 +27,6 @@ from simulation.trace import Trace
 REQUESTS = 4_000  # of one test
 WARM_UP = 0.2  # share of the test before anything is read
 READ = ("prefill_tps", "decode_tps", "busy", "sm_activity", "ttft_s", "tbt_s")
-SIGNALS = {
-    "prefill-tps": "prefill_tps",
-    "decode-tps": "decode_tps",
-    "prefill-gpu": "busy",
-    "decode-gpu": "busy",
-    "prefill-sm": "sm_activity",
-    "decode-sm": "sm_activity",
-}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,10 +36,10 @@ class Pressure:
 
     readings: dict[str, FloatArray]
 
-    def of(self, signal: str) -> FloatArray:
+    def of(self, signal: SignalName) -> FloatArray:
         """Targets per pool for one of the proportional signals, with the mean of the others where
         a pool has none; raises ScenarioError where nothing was read."""
-        values = self.readings[SIGNALS[signal]]
+        values = self.readings[SIGNALS[signal].reading]
         there = values > 0
         if not there.any():
             raise ScenarioError(

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from simulation.arrays import FloatArray, IntArray
 from simulation.fleet import Fleet
 from simulation.policies.parts.endpoints import Endpoints, Service, initial_counts, services
 from simulation.policies.parts.ratio import Ratio
 from simulation.policies.parts.stability import OUT, Cooling, Stability
-from simulation.policy import Actions, Observation
+from simulation.policy import Actions, Observation, ScalingPolicy
 
 PREFILL, DECODE = "prefill", "decode"
 
 
-class Coordinated:
-    """Decides how many instances of the role that ``drives`` a service should have; the other role
+@dataclass(eq=False, kw_only=True)
+class Coordinated(ScalingPolicy):
+    """Decides how many instances of the role it ``drives`` a service should have; the other role
     follows through the P/D ratio, in the same decision, so that one never grows without the other
     (HeteroScale, section 3.3.2). Where instances do both, that count is all there is.
 
@@ -24,32 +27,18 @@ class Coordinated:
 
     wants_signals = True
 
-    def __init__(
-        self,
-        name: str,
-        drives: str,
-        stability: Stability | None = None,
-        ratio: Ratio | None = None,
-        interval_s: float = 60.0,
-    ) -> None:
-        self._name, self._drives, self._interval_s = name, drives, interval_s
-        self.stability = stability or Stability()
-        self.ratio = ratio or Ratio()
-        self._fleet: Fleet | None = None
-        self._ends: Endpoints | None = None
-        self.services: list[Service] = []
-        self.cooling = Cooling(0, self.stability)
+    stability: Stability = field(default_factory=Stability)
+    ratio: Ratio = field(default_factory=Ratio)
+    interval_s: float = 60.0
+    name: str = ""
 
     @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def interval_s(self) -> float:
-        return self._interval_s
+    def drives(self) -> str:
+        """The role whose count is decided: PREFILL or DECODE."""
+        return DECODE
 
     def reset(self, fleet: Fleet) -> IntArray:
-        self._fleet, self._ends = fleet, Endpoints(fleet)
+        self._ends = Endpoints(fleet)
         self.services = services(fleet)
         self.cooling = Cooling(len(self.services), self.stability)
         self.ratio.reset(fleet, self.services)
@@ -79,7 +68,7 @@ class Coordinated:
         raise NotImplementedError
 
     def driving(self, service: Service) -> tuple[int, ...]:
-        return service.prefill if self._drives == PREFILL else service.decode
+        return service.prefill if self.drives == PREFILL else service.decode
 
     def _set(
         self, targets: IntArray, i: int, service: Service, wanted: int, direction: int
@@ -111,12 +100,11 @@ class Coordinated:
                 self._reach(targets, other, follows)
 
     def _follower(self, i: int, service: Service, drives: int) -> tuple[tuple[int, ...], int]:
-        if self._drives == PREFILL:
+        if self.drives == PREFILL:
             return service.decode, self.ratio.decode_for(i, drives)
         return service.prefill, self.ratio.prefill_for(i, drives)
 
     def _reach(self, targets: IntArray, pools: tuple[int, ...], wanted: int) -> None:
-        assert self._ends is not None, "reset comes first"
         change = wanted - int(targets[list(pools)].sum())
         if change:
             self._ends.move(targets, pools, change)

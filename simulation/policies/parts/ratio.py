@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from math import ceil
 
 import numpy as np
@@ -18,6 +19,7 @@ FIXED, OBSERVED = "fixed", "observed"
 WIDEST = 9.0  # of either role to one of the other: the range the source runs in production
 
 
+@dataclass(eq=False)
 class Ratio:
     """The P/D ratio in force, one per service.
 
@@ -27,51 +29,44 @@ class Ratio:
     with a half-life, and taken over once it is ``tolerance`` off the one in force.
     """
 
-    def __init__(
-        self,
-        kind: str = FIXED,
-        value: float | None = None,
-        *,
-        prefill_tps: float | Sequence[float] | FloatArray | None = None,
-        decode_tps: float | Sequence[float] | FloatArray | None = None,
-        half_life_s: float = 900.0,
-        tolerance: float = 0.1,
-    ) -> None:
-        if kind not in (FIXED, OBSERVED):
-            raise SimulationError(f"There is no P/D ratio {kind!r}; use {FIXED} or {OBSERVED}.")
-        if kind == OBSERVED and (prefill_tps is None or decode_tps is None):
+    kind: str = FIXED
+    value: float | None = None
+    _: KW_ONLY
+    prefill_tps: float | Sequence[float] | FloatArray | None = None
+    decode_tps: float | Sequence[float] | FloatArray | None = None
+    half_life_s: float = 900.0
+    tolerance: float = 0.1
+
+    def __post_init__(self) -> None:
+        if self.kind not in (FIXED, OBSERVED):
+            raise SimulationError(
+                f"There is no P/D ratio {self.kind!r}; use {FIXED} or {OBSERVED}."
+            )
+        if self.kind == OBSERVED and (self.prefill_tps is None or self.decode_tps is None):
             raise SimulationError(
                 "An observed P/D ratio needs prefill_tps and decode_tps: what one instance of each "
                 "role takes."
             )
-        if value is not None and not value > 0:
+        if self.value is not None and not self.value > 0:
             raise SimulationError("The P/D ratio must be above 0.")
-        self.kind = kind
-        self._value = value
-        self._each = (prefill_tps, decode_tps)
-        self._half_life_s, self._tolerance = half_life_s, tolerance
-        self._ratios: list[float] = []
-        self._smooth: list[tuple[float, float] | None] = []
-        self._takes: tuple[list[float], list[float]] = ([], [])
-        self._seen_s = 0.0
 
     def reset(self, fleet: Fleet, services: Sequence[Service]) -> None:
         initial = [pool.initial for pool in fleet.pools]
-        self._ratios = []
+        self._ratios: list[float] = []
         for service in services:
             up, down = (
                 sum(initial[p] for p in pools) for pools in (service.prefill, service.decode)
             )
             begun = up / down if up and down else 1.0
-            self._ratios.append(begun if self._value is None else self._value)
-        self._smooth = [None] * len(services)
+            self._ratios.append(begun if self.value is None else self.value)
+        self._smooth: list[tuple[float, float] | None] = [None] * len(services)
         self._seen_s = 0.0
         if self.kind == OBSERVED:
             pools = len(fleet.pools)
-            prefill, decode = (
-                np.broadcast_to(np.asarray(each, np.float64), pools).tolist() for each in self._each
+            self._takes = tuple(
+                np.broadcast_to(np.asarray(each, np.float64), pools).tolist()
+                for each in (self.prefill_tps, self.decode_tps)
             )
-            self._takes = (prefill, decode)
 
     def observe(self, observation: Observation, services: Sequence[Service]) -> None:
         """Take in what passed since the last instant; nothing to do for a fixed ratio."""
@@ -79,7 +74,7 @@ class Ratio:
         signals = observation.signals
         if self.kind != OBSERVED or signals is None:
             return
-        fading = 0.5 ** (since / self._half_life_s)
+        fading = 0.5 ** (since / self.half_life_s)
         for i, service in enumerate(services):
             if not service.paired:
                 continue
@@ -96,7 +91,7 @@ class Ratio:
             if min(now) <= 0:
                 continue
             estimate = min(max(now[0] / now[1], 1 / WIDEST), WIDEST)
-            if abs(estimate / self._ratios[i] - 1) > self._tolerance:
+            if abs(estimate / self._ratios[i] - 1) > self.tolerance:
                 self._ratios[i] = estimate
 
     def of(self, i: int) -> float:

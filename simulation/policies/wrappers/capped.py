@@ -11,10 +11,11 @@ import numpy as np
 from simulation.arrays import BoolArray, IntArray
 from simulation.fleet import Fleet
 from simulation.policies.parts.endpoints import services
+from simulation.policies.wrappers.wrapper import Wrapper
 from simulation.policy import Actions, Observation, ScalingPolicy, actions_of
 
 
-class WithinCapacity:
+class WithinCapacity(Wrapper):
     """``policy``, with growth taken back where a group of pools would pass its GPUs.
 
     ``groups`` holds (indices of pools, GPUs they share). What is up stays up: only instances asked
@@ -26,29 +27,17 @@ class WithinCapacity:
     """
 
     def __init__(self, policy: ScalingPolicy, groups: Sequence[tuple[Sequence[int], int]]) -> None:
-        self._policy = policy
+        super().__init__(policy)
         self._groups = [(list(pools), gpus) for pools, gpus in groups]
         self._gpus_each = np.zeros(0, np.int64)
         self._may_take = np.zeros((0, 0), np.bool_)
         self._paired: list[list[int]] = []
 
-    @property
-    def name(self) -> str:
-        return self._policy.name
-
-    @property
-    def interval_s(self) -> float:
-        return self._policy.interval_s
-
-    @property
-    def wants_signals(self) -> bool:
-        return bool(getattr(self._policy, "wants_signals", False))
-
     def reset(self, fleet: Fleet) -> IntArray:
         self._gpus_each = np.array([pool.gpus_per_instance for pool in fleet.pools], np.int64)
         self._may_take = _may_take(fleet)
         self._paired = [list(one.pools) for one in services(fleet) if one.paired]
-        return self._policy.reset(fleet)
+        return super().reset(fleet)
 
     def decide(self, observation: Observation) -> Actions:
         asked = actions_of(self._policy.decide(observation))

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from simulation.arrays import IntArray
 from simulation.fleet import Fleet
 from simulation.policies.feedback import Feedback
 from simulation.policies.proportional import Proportional
-from simulation.policy import Actions, Observation
+from simulation.policy import Actions, Observation, ScalingPolicy
 
 
-class Combined:
+@dataclass(eq=False)
+class Combined(ScalingPolicy):
     """The driver's answer, except where latency is at risk: then instances that a safety layer asks
     for are added if the driver asks for fewer, and none are taken away (HeteroScale, section 3.3.2:
     "a safety mechanism rather than a primary scaling driver"). The safety layer never shrinks.
@@ -23,33 +26,27 @@ class Combined:
 
     wants_signals = True
 
-    def __init__(
-        self, driver: Proportional, safety: tuple[Feedback, ...], name: str = "heteroscale"
-    ) -> None:
-        self._driver, self._safety, self._name = driver, safety, name
+    driver: Proportional
+    safety: tuple[Feedback, ...]
+    name: str = "heteroscale"
 
-    @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def interval_s(self) -> float:
-        return self._driver.interval_s
+    def __post_init__(self) -> None:
+        self.interval_s = self.driver.interval_s
 
     def reset(self, fleet: Fleet) -> IntArray:
-        counts = self._driver.reset(fleet)
-        for layer in self._safety:
+        counts = self.driver.reset(fleet)
+        for layer in self.safety:
             layer.reset(fleet)
-            layer.cooling.share(self._driver.cooling)
+            layer.cooling.share(self.driver.cooling)
         return counts
 
     def decide(self, observation: Observation) -> Actions:
-        last_s = self._driver.cooling.last_s
+        last_s = self.driver.cooling.last_s
         before = last_s.copy()
-        answer = self._driver.decide(observation)
+        answer = self.driver.decide(observation)
         present = observation.ready + observation.starting
         targets = answer.targets.copy()
-        for layer in self._safety:
+        for layer in self.safety:
             last_s[:] = before  # each layer decides on what was done, not on what another asks
             asked = layer.decide(observation).targets
             for service in layer.services:
@@ -57,8 +54,8 @@ class Combined:
                 if layer.at_risk(service, observation):
                     targets[at] = np.maximum(targets[at], np.maximum(asked[at], present[at]))
         last_s[:] = before
-        for i, service in enumerate(self._driver.services):
+        for i, service in enumerate(self.driver.services):
             at = list(service.pools)
             if (targets[at] != present[at]).any():
-                self._driver.cooling.acted(i, observation.time_s)
+                self.driver.cooling.acted(i, observation.time_s)
         return Actions(targets, soft_s=answer.soft_s)

@@ -4,29 +4,22 @@ from __future__ import annotations
 
 from simulation.arrays import IntArray
 from simulation.fleet import Fleet
+from simulation.policies.wrappers.wrapper import Wrapper
 from simulation.policy import Actions, Observation, ScalingPolicy
 
 
-class Recording:
+class Recording(Wrapper):
     """``policy``, unchanged, with everything it was shown in ``seen``; ``signals`` asks for those
     also where the policy does not."""
 
     def __init__(self, policy: ScalingPolicy, signals: bool = True) -> None:
-        self._policy = policy
-        self.wants_signals = signals or bool(getattr(policy, "wants_signals", False))
+        super().__init__(policy)
+        self.wants_signals |= signals
         self.seen: list[Observation] = []
-
-    @property
-    def name(self) -> str:
-        return self._policy.name
-
-    @property
-    def interval_s(self) -> float:
-        return self._policy.interval_s
 
     def reset(self, fleet: Fleet) -> IntArray:
         self.seen = []
-        return self._policy.reset(fleet)
+        return super().reset(fleet)
 
     def decide(self, observation: Observation) -> IntArray | Actions:
         self.seen.append(observation)

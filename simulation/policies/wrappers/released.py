@@ -8,35 +8,24 @@ import numpy as np
 
 from simulation.arrays import IntArray
 from simulation.fleet import Fleet
+from simulation.policies.wrappers.wrapper import Wrapper
 from simulation.policy import Actions, Observation, ScalingPolicy, actions_of
 
 
-class Released:
+class Released(Wrapper):
     """``policy``, whose scale-in can be undone for ``soft_s`` seconds, and whose instances go to
     the spot pool where ``lend``, unless they are rented as spot themselves; what the policy asks
     for itself comes first."""
 
     def __init__(self, policy: ScalingPolicy, *, soft_s: float = 0.0, lend: bool = False) -> None:
-        self._policy = policy
+        super().__init__(policy)
         self._soft_s = soft_s
         self._lend = lend
         self._spot = np.zeros(0, np.bool_)
 
-    @property
-    def name(self) -> str:
-        return self._policy.name
-
-    @property
-    def interval_s(self) -> float:
-        return self._policy.interval_s
-
-    @property
-    def wants_signals(self) -> bool:
-        return bool(getattr(self._policy, "wants_signals", False))
-
     def reset(self, fleet: Fleet) -> IntArray:
         self._spot = np.array([pool.spot for pool in fleet.pools], np.bool_)
-        return self._policy.reset(fleet)
+        return super().reset(fleet)
 
     def decide(self, observation: Observation) -> Actions:
         asked = actions_of(self._policy.decide(observation))

@@ -41,38 +41,40 @@ def asked(policy, *given, **more):
     [(400, 4), (440, 4), (441, 5), (330, 4), (319, 4), (300, 3), (800, 8), (1000, 10), (1, 1)],
 )
 def test_throughput_over_target_per_instance(tps, wanted):
-    policy = ready(Proportional("decode-tps", 100.0, AT_ONCE), fleet(pool(initial=4)))
+    policy = ready(Proportional("decode-tps", 100.0, stability=AT_ONCE), fleet(pool(initial=4)))
     assert asked(policy, 60.0, 4, decode_tps=tps) == [wanted]
 
 
 def test_instances_on_their_way_are_not_asked_for_again():
-    policy = ready(Proportional("decode-tps", 100.0, AT_ONCE), fleet(pool(initial=4)))
+    policy = ready(Proportional("decode-tps", 100.0, stability=AT_ONCE), fleet(pool(initial=4)))
     assert asked(policy, 60.0, 4, starting=4, decode_tps=800) == [8]
 
 
 @pytest.mark.parametrize("signal", SIGNALS)
 def test_each_signal_drives_both_pools_through_the_ratio(signal):
-    policy = ready(Proportional(signal, 0.5 if "tps" not in signal else 50.0, AT_ONCE), split())
+    policy = ready(
+        Proportional(signal, 0.5 if "tps" not in signal else 50.0, stability=AT_ONCE), split()
+    )
     shown = {"busy": 1.0, "sm_activity": 1.0}
-    total = 200.0 if SIGNALS[signal][0] == "prefill" else 400.0
+    total = 200.0 if SIGNALS[signal].drives == "prefill" else 400.0
     shown |= {"prefill_tps": [total, 0], "decode_tps": [0, total]}
     assert asked(policy, 60.0, [2, 4], **shown) == [4, 8]
 
 
 def test_ratio_rounds_up_and_a_shrinking_service_keeps_it():
-    policy = ready(Proportional("decode-tps", 100.0, AT_ONCE), split(2, 6))
+    policy = ready(Proportional("decode-tps", 100.0, stability=AT_ONCE), split(2, 6))
     assert asked(policy, 60.0, [2, 6], decode_tps=[0, 700]) == [3, 7]  # 7/3 rounded up
     assert asked(policy, 120.0, [3, 7], decode_tps=[0, 300]) == [1, 3]
 
 
 def test_missing_prefill_instances_are_brought_back():
-    policy = ready(Proportional("decode-tps", 100.0, AT_ONCE), split(4, 4))
+    policy = ready(Proportional("decode-tps", 100.0, stability=AT_ONCE), split(4, 4))
     assert asked(policy, 60.0, [1, 4], decode_tps=[0, 400]) == [4, 4]  # three were lost
     assert asked(policy, 120.0, [3, 4], decode_tps=[0, 400]) == [3, 4]  # one off is rounding
 
 
 def test_what_rounding_leaves_is_no_drift():
-    policy = ready(Proportional("prefill-tps", 100.0, AT_ONCE), split(9, 3))
+    policy = ready(Proportional("prefill-tps", 100.0, stability=AT_ONCE), split(9, 3))
     # Seven prefill need three decode, for whom there could be nine.
     assert asked(policy, 60.0, [9, 3], prefill_tps=[700, 0]) == [7, 3]
     assert asked(policy, 120.0, [7, 3], prefill_tps=[700, 0]) == [7, 3]
@@ -81,7 +83,7 @@ def test_what_rounding_leaves_is_no_drift():
 
 def test_cooling_by_direction_and_hysteresis():
     how = Stability(theta_out=0.1, theta_in=0.3, cool_out_s=100.0, cool_in_s=300.0)
-    policy = ready(Proportional("decode-tps", 100.0, how), fleet(pool(initial=10)))
+    policy = ready(Proportional("decode-tps", 100.0, stability=how), fleet(pool(initial=10)))
     assert asked(policy, 60.0, 10, decode_tps=1200) == [12]
     assert asked(policy, 120.0, 12, decode_tps=1500) == [12]  # 60 s after: too early
     assert asked(policy, 160.0, 12, decode_tps=1500) == [15]
@@ -92,7 +94,7 @@ def test_cooling_by_direction_and_hysteresis():
 
 def test_dampening_goes_part_of_the_way_and_soft_scale_in_is_passed_on():
     how = Stability(cool_out_s=0, cool_in_s=0, damping=0.5, soft_s=120.0)
-    policy = ready(Proportional("decode-tps", 100.0, how), fleet(pool(initial=10)))
+    policy = ready(Proportional("decode-tps", 100.0, stability=how), fleet(pool(initial=10)))
     answer = policy.decide(seen(60.0, 10, decode_tps=2000))
     assert answer.targets.tolist() == [15] and answer.soft_s == 120.0
     assert asked(policy, 120.0, 10, decode_tps=400) == [7]
@@ -101,7 +103,8 @@ def test_dampening_goes_part_of_the_way_and_soft_scale_in_is_passed_on():
 
 def test_targets_by_pool_weigh_what_is_ready():
     policy = ready(
-        Proportional("decode-tps", [100.0, 200.0], AT_ONCE), fleet(pool(usd=1), pool(usd=2))
+        Proportional("decode-tps", [100.0, 200.0], stability=AT_ONCE),
+        fleet(pool(usd=1), pool(usd=2)),
     )
     # 600 tokens/s over (2 x 100 + 2 x 200) / 4 = 150 each: 4 instances, as they are.
     assert asked(policy, 60.0, [2, 2], decode_tps=[200, 400]) == [2, 2]
@@ -113,7 +116,7 @@ def test_targets_by_pool_weigh_what_is_ready():
 def test_a_ratio_that_follows_the_traffic():
     """One prefill instance takes 1000 tokens/s, one decode instance 100."""
     ratio = Ratio("observed", prefill_tps=1000.0, decode_tps=100.0, half_life_s=60.0)
-    policy = ready(Proportional("decode-tps", 100.0, AT_ONCE, ratio), split(2, 4))
+    policy = ready(Proportional("decode-tps", 100.0, stability=AT_ONCE, ratio=ratio), split(2, 4))
     assert asked(policy, 60.0, [2, 4], prefill_tps=[2000, 0], decode_tps=[0, 400]) == [2, 4]
     assert ratio.of(0) == 0.5
     # Prompts get longer: 4 instances' worth of prefill for 4 of decode.
@@ -164,7 +167,7 @@ def test_feedback_without_a_reading():
 def test_safety_layer_only_adds():
     def both():
         how = {"stability": AT_ONCE}
-        driver = Proportional("decode-tps", 100.0, AT_ONCE)
+        driver = Proportional("decode-tps", 100.0, stability=AT_ONCE)
         policy = Combined(driver, (Feedback("ttft", **how), Feedback("tbt", **how)))
         return ready(policy, fleet(pool(initial=10), tiers=[CHAT]))
 
@@ -178,7 +181,10 @@ def test_safety_layer_only_adds():
 
 def test_what_safety_adds_stays_for_the_drivers_wait():
     how = Stability(cool_out_s=0.0, cool_in_s=300.0)
-    driver, layer = Proportional("decode-tps", 100.0, how), Feedback("ttft", 1.0, stability=how)
+    driver, layer = (
+        Proportional("decode-tps", 100.0, stability=how),
+        Feedback("ttft", 1.0, stability=how),
+    )
     policy = ready(Combined(driver, (layer,)), fleet(pool(initial=10)))
     assert asked(policy, 60.0, 10, decode_tps=1000, ttft_s=1.2) == [12]
     calm = {"starting": 2, "decode_tps": 500, "ttft_s": 0.2}
@@ -234,7 +240,7 @@ def test_constant_load_settles_from_either_side(start):
 
 def test_more_load_never_means_fewer_instances():
     for make in (
-        lambda: Proportional("prefill-tps", 100.0, AT_ONCE),
+        lambda: Proportional("prefill-tps", 100.0, stability=AT_ONCE),
         lambda: Feedback("ttft", stability=AT_ONCE),
         lambda: KvAware(stability=AT_ONCE),
     ):

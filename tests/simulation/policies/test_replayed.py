@@ -99,7 +99,7 @@ def test_soft_scale_in_spares_starts_after_a_dip():
     wasted = {}
     for soft_s in (0.0, 300.0):
         how = Stability(cool_out_s=0.0, cool_in_s=0.0, soft_s=soft_s)
-        policy = Proportional("decode-tps", 80.0, how, interval_s=30.0)
+        policy = Proportional("decode-tps", 80.0, stability=how, interval_s=30.0)
         whole = fleet(pool(FAST, initial=5, startup_s=60.0), tiers=[CHAT])
         result = simulate(dip, whole, policy, duration_s=1320.0)
         wasted[soft_s] = float(result.totals.starting_s.sum())

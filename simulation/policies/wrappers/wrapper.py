@@ -1,0 +1,21 @@
+"""What wrappers of a policy share."""
+
+from __future__ import annotations
+
+from simulation.arrays import IntArray
+from simulation.fleet import Fleet
+from simulation.policy import ScalingPolicy
+
+
+class Wrapper(ScalingPolicy):
+    """``policy`` under its own name and at its own interval; a subclass changes what it answers."""
+
+    def __init__(self, policy: ScalingPolicy) -> None:
+        self._policy = policy
+        self.name = policy.name
+        self.interval_s = policy.interval_s
+        # A class of the operator's own may leave it out.
+        self.wants_signals = bool(getattr(policy, "wants_signals", False))
+
+    def reset(self, fleet: Fleet) -> IntArray:
+        return self._policy.reset(fleet)
