@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,7 +17,8 @@ import pytest
 from tests.programs import CHROMIUM, find_program
 
 ROOT = Path(__file__).parents[1]
-WORKER_STARTS_WITHIN_S = 60.0
+WORKER_STARTS_WITHIN_S = 180.0  # on a machine that has much else to do
+WAITS_S = 60  # for what a page is to show, likewise
 CHROMIUM_ARGUMENTS = [
     "--headless",
     "--no-sandbox",  # containers and root have none
@@ -92,20 +94,61 @@ def _database_url() -> str:
     return urlsplit(os.environ["DATABASE_URL"])._replace(path=f"/{name}").geturl()
 
 
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
-    """The system's Chromium, driven by Playwright."""
-    from playwright.sync_api import sync_playwright
+class Chromium:
+    """The system's Chromium, driven by Playwright, and started again where a test has lost it."""
 
-    chromium = find_program(*CHROMIUM)
-    if chromium is None:
+    def __init__(self, executable: str) -> None:
+        self._executable = executable
+        self._driver: Any = None
+        self._running: Any = None
+
+    def context(self) -> Any:
+        """A fresh window without cookies."""
+        from playwright.sync_api import Error
+
+        for last in (False, True):
+            try:
+                if self._running is None:
+                    self._start()
+                return self._running.new_context(
+                    viewport={"width": 1280, "height": 900}, accept_downloads=True
+                )
+            except Error:
+                self.stop()
+                if last:
+                    raise
+        raise AssertionError("unreachable")
+
+    def _start(self) -> None:
+        from playwright.sync_api import sync_playwright
+
+        self._driver = sync_playwright().start()
+        self._running = self._driver.chromium.launch(
+            executable_path=self._executable, args=CHROMIUM_ARGUMENTS
+        )
+
+    def stop(self) -> None:
+        """What has been lost cannot be closed either."""
+        for end in (self._running and self._running.close, self._driver and self._driver.stop):
+            if end:
+                with suppress(Exception):
+                    end()
+        self._driver = self._running = None
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Chromium]:
+    executable = find_program(*CHROMIUM)
+    if executable is None:
         pytest.skip("Chromium is not installed")
+    from playwright.sync_api import expect
+
+    expect.set_options(timeout=WAITS_S * 1000)
     # Playwright keeps an event loop in this thread, in which Django would refuse the database.
     os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"
-    with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=chromium, args=CHROMIUM_ARGUMENTS)
-        yield running
-        running.close()
+    chromium = Chromium(executable)
+    yield chromium
+    chromium.stop()
     del os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"]
 
 
@@ -116,19 +159,20 @@ def console() -> list[str]:
 
 
 @pytest.fixture
-def page(browser: Any, console: list[str], request: pytest.FixtureRequest) -> Iterator[Any]:
-    """A fresh page without cookies; its picture is kept in var/ when the test fails."""
-    context = browser.new_context(viewport={"width": 1280, "height": 900}, accept_downloads=True)
-    context.set_default_timeout(15_000)  # ms
+def page(chromium: Chromium, console: list[str], request: pytest.FixtureRequest) -> Iterator[Any]:
+    """A fresh page; its picture is kept in var/ when the test fails."""
+    context = chromium.context()
+    context.set_default_timeout(WAITS_S * 1000)
     page = context.new_page()
     page.on("console", lambda said: console.append(said.text) if said.type == "error" else None)
     page.on("pageerror", lambda error: console.append(str(error)))
     yield page
-    if getattr(request.node, "failed", False):
-        pictures = ROOT / "var" / "failed-tests"
-        pictures.mkdir(parents=True, exist_ok=True)
-        page.screenshot(path=pictures / f"{request.node.name}.png", full_page=True)
-    context.close()
+    with suppress(Exception):  # a lost browser fails the test that lost it, and no other
+        if getattr(request.node, "failed", False):
+            pictures = ROOT / "var" / "failed-tests"
+            pictures.mkdir(parents=True, exist_ok=True)
+            page.screenshot(path=pictures / f"{request.node.name}.png", full_page=True)
+        context.close()
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -21,7 +21,7 @@ SIDEWAYS = "document.documentElement.scrollWidth - window.innerWidth"
 
 def drawn(site: Any) -> None:
     """Wait for every chart; polling a script would be refused by the site's own policy."""
-    expect(site.locator("[data-figure]:not([data-drawn])")).to_have_count(0, timeout=20_000)
+    expect(site.locator("[data-figure]:not([data-drawn])")).to_have_count(0, timeout=60_000)
 
 
 @pytest.fixture

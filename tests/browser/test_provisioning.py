@@ -43,6 +43,6 @@ def test_the_graph_the_devices_and_what_they_depend_on(
     expect(site.locator("#strip-chart")).to_be_visible()
     site.set_viewport_size(PHONE)
     site.reload()
-    expect(site.locator("#strip-chart[data-drawn]")).to_have_count(1, timeout=20_000)
+    expect(site.locator("#strip-chart[data-drawn]")).to_have_count(1, timeout=60_000)
     assert site.evaluate(SIDEWAYS) <= 0
     assert console == []
