@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.programs import CHROMIUM, find_program
+from tests.shared import DATA, missed, shared
 
 ROOT = Path(__file__).parents[1]
 WORKER_STARTS_WITHIN_S = 180.0  # on a machine that has much else to do
@@ -34,10 +35,7 @@ CHROMIUM_ARGUMENTS = [
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """The folder of real data beside the checkout."""
-    folder = (ROOT / "../shared/data").resolve()
-    if not folder.is_dir():
-        pytest.skip("the real data of ../shared/data is not here")
-    return folder
+    return shared(DATA)
 
 
 @pytest.fixture
@@ -186,3 +184,9 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
     """Name bytes by their argument: compressed ones hold a time, so processes would not agree."""
     return argname if isinstance(val, bytes) else None
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    skipped = terminalreporter.stats.get("skipped", [])
+    if told := missed(str(report.longrepr) for report in skipped):
+        terminalreporter.write_line(told, yellow=True)

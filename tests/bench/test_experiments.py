@@ -11,6 +11,7 @@ import pytest
 
 from bench.experiments import heteroscale, sageserve, svg
 from bench.experiments.sageserve import ARRIVALS, HISTORY_DAYS, Day
+from tests.shared import shared
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -33,8 +34,7 @@ def test_bars_stand_on_the_axis_in_proportion() -> None:
 
 
 def test_the_day_is_the_busiest_that_has_days_before_it(tmp_path: Path) -> None:
-    if not ARRIVALS.exists():
-        pytest.skip(f"real data absent: {ARRIVALS.name}")
+    shared(ARRIVALS)
     day = Day(tmp_path, 0.5)
     assert str(day.date) == "2024-05-16"
     assert HISTORY_DAYS == 3 and day.isl["mean"] > day.osl["mean"] > 50
@@ -48,8 +48,7 @@ def test_every_figure_of_theirs_has_one_of_ours_beside_it() -> None:
 
 
 def test_heteroscales_pieces_on_two_hours_of_little_traffic(tmp_path: Path) -> None:
-    if not ARRIVALS.exists():
-        pytest.skip(f"real data absent: {ARRIVALS.name}")
+    shared(ARRIVALS)
     one = heteroscale.service(Day(tmp_path, 0.1), (6.0, 8.0))
     peak = heteroscale.load_of(one.study, 900.0).max()
     assert one.flat[0] == np.ceil(one.flat[1] * one.ratio - 1e-9)

@@ -3,14 +3,13 @@
 import numpy as np
 import pytest
 
-from bench import reference
 from bench.fidelity import md1_wait_quantile, queueing, splitwise
+from tests.shared import SHARED, shared
 
 
 @pytest.mark.parametrize("scenario", ["mixed_azure_conv", "pd_azure_conv"])
 def test_requests_end_when_splitwise_sim_says(scenario):
-    if not (reference.SHARED / "reference").exists():
-        pytest.skip("reference files absent: shared/reference")
+    shared(SHARED / "reference")
     for row in splitwise(scenario):
         assert row["median_request_error"] < 0.002
         assert max(row["p50_error"], row["p95_error"]) < 0.002

@@ -5,6 +5,7 @@ import pytest
 
 from bench.provision import algorithms, savings
 from bench.provision.services import Requests, trace
+from tests.shared import TRACES, shared
 from tests.simulation.provisioning.cases import random_demand, random_problem
 
 
@@ -59,10 +60,7 @@ def test_claims_are_read_off_the_rows():
 
 
 def test_azure_2023_is_read_with_its_rate():
-    from bench.provision.services import DATA
-
-    if not (DATA / "traces/azure2023_conv.csv.gz").exists():
-        pytest.skip("azure2023_conv.csv.gz is not in ../shared/data/traces")
+    shared(TRACES / "azure2023_conv.csv.gz")
     found = trace("azure")
     assert found.arrival_s.size == 19_366
     assert found.rate == pytest.approx(5.53, rel=0.01)

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.shared import TRACES, shared
+
 pytestmark = [pytest.mark.browser, pytest.mark.e2e]
 
 MINUTE = 60_000  # ms
@@ -15,12 +17,9 @@ MEASURES = ("gpu_hours", "cost_usd", "energy_kwh", "carbon_kg", "arrived", "comp
 
 
 def test_upload_plan_and_download(
-    site: Any, live_server: Any, celery_worker_process: Any, shared_data: Path, console: list[str]
+    site: Any, live_server: Any, celery_worker_process: Any, console: list[str]
 ) -> None:
-    week = shared_data / "traces" / "azure2024_requests_10s.csv.gz"
-    if not week.exists():
-        pytest.skip(f"{week.name} is not in the shared data")
-    upload(site, live_server, week)
+    upload(site, live_server, shared(TRACES / "azure2024_requests_10s.csv.gz"))
     run = study(site)
 
     savings = {

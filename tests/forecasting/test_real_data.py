@@ -1,7 +1,6 @@
 """Azure's 2024 week: two services, counted in ten-second bins (README of the shared data)."""
 
 from datetime import datetime
-from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -10,15 +9,12 @@ import pytest
 from forecasting.backtest import backtest
 from forecasting.demand import REQUESTS, DemandSeries, SeriesKey
 from forecasting.selection import forecaster
-
-FILE = Path(__file__).parents[2] / "../shared/data/traces/azure2024_requests_10s.csv.gz"
+from tests.shared import TRACES, shared
 
 
 @pytest.fixture(scope="module")
 def azure():
-    if not FILE.exists():
-        pytest.skip(f"{FILE.name} is not here: put the shared data beside the repository")
-    table = pl.read_csv(FILE)
+    table = pl.read_csv(shared(TRACES / "azure2024_requests_10s.csv.gz"))
 
     def load(service):
         rows = table.filter(pl.col("service") == service)

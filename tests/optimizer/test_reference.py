@@ -1,21 +1,15 @@
 """The public reference instances: both solvers, and their published optimum where there is one."""
 
-from pathlib import Path
-
 import pytest
 
 from bench.plan import load_instance
 from planner.optimizer import solve_window
 from planner.optimizer.figures import is_feasible
-
-INSTANCES = Path(__file__).parents[2] / "../shared/reference/plan_instances"
+from tests.shared import INSTANCES, shared
 
 
 def reference(name):
-    path = INSTANCES / f"{name}.npz"
-    if not path.exists():
-        pytest.skip(f"reference instance {name} is not beside the repository")
-    return load_instance(path)
+    return load_instance(shared(INSTANCES / f"{name}.npz"))
 
 
 @pytest.mark.parametrize("name", ["4x3x1_0", "4x3x1_1", "4x3x1_2"])

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
-import pytest
 
 from simulation.fleet import Fleet, Pool, Region, Routing, Tier
 from simulation.performance.linear import LinearProfile
@@ -15,7 +12,6 @@ from simulation.trace import PrefixBlocks, Trace
 SOURCE = Provenance("assumed", "test")
 GPU = GpuSpec("gpu", 80e9, 100.0, 600.0, 400.0, SOURCE)
 TIER = Tier("t")
-DATA = Path(__file__).parents[2] / "../shared/data"
 
 
 def profile(
@@ -108,11 +104,3 @@ def trace(
         provenance="synthesised for a test",
         blocks=blocks,
     )
-
-
-def shared(name: str) -> Path:
-    """A file of the shared real data, or a skipped test that says which one is missing."""
-    path = DATA / name
-    if not path.exists():
-        pytest.skip(f"real data absent: shared/data/{name}")
-    return path

@@ -10,12 +10,13 @@ from simulation.fleet import Tier
 from simulation.metrics import summarise
 from simulation.policies.flat import Flat
 from simulation.policies.reactive import UnifiedReactive
-from tests.simulation.builders import fleet, pool, profile, shared, trace
+from tests.shared import DATA, shared
+from tests.simulation.builders import fleet, pool, profile, trace
 
 
 @pytest.fixture(scope="module")
 def conversation():
-    with gzip.open(shared("traces/azure2023_conv.csv.gz"), "rt") as lines:
+    with gzip.open(shared(DATA / "traces/azure2023_conv.csv.gz"), "rt") as lines:
         next(lines)
         rows = [line.split(",") for line in lines]
     times = np.array([row[0].strip()[:26].replace(" ", "T") for row in rows], "datetime64[us]")

@@ -12,15 +12,13 @@ from planner import catalogue
 from planner.catalogue.facts import KINDS
 from simulation.performance.memory import MEMORY_SHARE, kv_capacity_tokens
 from simulation.performance.profile import measured_range
+from tests.shared import DATA, needs_shared
 from tools.catalogue.fit_profiles import as_document, fit_all
 
 ROOT = Path(__file__).parents[3]
-DATA = ROOT / "../shared/data"
 FOLDER = ROOT / "planner/catalogue"
 
-needs_data = pytest.mark.skipif(
-    not DATA.is_dir(), reason="the measured data are not beside the repository"
-)
+needs_data = needs_shared(DATA)
 
 
 def shipped(name):

@@ -2,7 +2,6 @@
 
 import csv
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -14,11 +13,9 @@ from simulation.performance.graph import operator_graph
 from simulation.performance.memory import gpu_weight_bytes, kv_bytes_per_token
 from simulation.performance.parameters import active_parameters, parameters
 from simulation.performance.specs import Arrangement
+from tests.shared import DATA, needs_shared
 
-DATA = Path(__file__).parents[3] / "../shared/data"
-needs_data = pytest.mark.skipif(
-    not DATA.is_dir(), reason="the measured data are not beside the repository"
-)
+needs_data = needs_shared(DATA)
 WANTED_GPUS = [
     "A100-40GB", "A100-80GB", "H100-SXM", "H100-PCIe", "H100-NVL", "H200", "B200", "B300", "GB200",
     "GB300", "H20", "L20", "L40S", "L4", "A10", "A30", "A40", "RTX-PRO-6000", "RTX-4090", "MI300X",

@@ -3,7 +3,6 @@
 import csv
 import gzip
 import json
-from pathlib import Path
 from statistics import fmean, median
 
 import pytest
@@ -13,12 +12,10 @@ from planner import catalogue
 from planner.catalogue.carbon import HOURS, hourly, hourly_of_csv
 from planner.catalogue.files import read
 from planner.errors import CatalogueError
+from tests.shared import DATA, needs_shared
 from tools.catalogue.fit_price_carbon import documents
 
-DATA = Path(__file__).parents[3] / "../shared/data"
-needs_data = pytest.mark.skipif(
-    not DATA.is_dir(), reason="the measured data are not beside the repository"
-)
+needs_data = needs_shared(DATA)
 
 
 def rows(path):

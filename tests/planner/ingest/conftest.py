@@ -11,9 +11,9 @@ import pytest
 import zstandard
 
 from planner.ingest import IngestOptions, IngestReport, ingest_file
+from tests import shared as oracles
 
 AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
-DATA = Path(__file__).parents[3] / "../shared/data/traces"
 
 Ingest = Callable[..., IngestReport]
 
@@ -42,12 +42,5 @@ def ingest(tmp_path: Path, store: Path) -> Ingest:
 
 @pytest.fixture
 def shared() -> Callable[[str], Path]:
-    """A file of the shared data; the test is skipped where it is absent."""
-
-    def find(name: str) -> Path:
-        path = DATA / name
-        if not path.exists():
-            pytest.skip(f"the shared data file {name} is not there")
-        return path
-
-    return find
+    """A trace of the shared data; the test is skipped where it is absent."""
+    return lambda name: oracles.shared(oracles.TRACES / name)

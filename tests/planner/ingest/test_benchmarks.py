@@ -2,7 +2,6 @@
 
 import gzip
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,11 +9,9 @@ import zstandard
 
 from planner.errors import IngestError
 from planner.ingest.benchmarks import read_benchmarks
+from tests.shared import PROFILES, needs_shared
 
-DATA = Path(__file__).parents[3] / "../shared/data/profiles"
-needs_data = pytest.mark.skipif(
-    not DATA.is_dir(), reason="the measured data are not beside the repository"
-)
+needs_data = needs_shared(PROFILES)
 
 # benchmarks/benchmark_serving.py of 2024 ("request_goodput:" with its colon), no concurrency limit
 VLLM_OLD = {
@@ -148,7 +145,7 @@ def test_plain_csv_in_any_unit(read):
 
 @needs_data
 def test_the_published_tables_read_as_what_they_are():
-    splitwise = read_benchmarks(DATA / "splitwise_perf_model.csv")
+    splitwise = read_benchmarks(PROFILES / "splitwise_perf_model.csv")
     assert (splitwise.format, splitwise.rows.rows) == ("splitwise", 1260)
     assert splitwise.rows.tbt_s.min() > 0.02  # llama2-70b: 28 ms at best
     assert splitwise.rows.tbt_s.max() < 0.2
@@ -160,12 +157,12 @@ def test_the_published_tables_read_as_what_they_are():
     # asked for 8,192 tokens, most engines stopped far earlier
     asked = splitwise.rows.osl == 8192
     assert np.median(splitwise.rows.generated[asked]) < 1000
-    sageserve = read_benchmarks(DATA / "sageserve_llama3_perf.csv")
+    sageserve = read_benchmarks(PROFILES / "sageserve_llama3_perf.csv")
     assert (sageserve.format, sageserve.rows.rows) == ("sageserve", 400)
     assert 0.003 < np.median(sageserve.rows.tbt_s) < 0.02  # 3B and 8B models
     assert np.isnan(sageserve.rows.prefill_s[sageserve.rows.batch > 1]).all()
     assert sageserve.rows.whole.all()
-    prefill = read_benchmarks(DATA / "sageserve_llama31_8b_tp4_prefill.csv", tp=4)
+    prefill = read_benchmarks(PROFILES / "sageserve_llama31_8b_tp4_prefill.csv", tp=4)
     assert (prefill.rows.batch == 1).all()
     assert prefill.rows.rows == 2715
 
@@ -243,7 +240,7 @@ def test_fitted_parameters_are_no_measurements(tmp_path):
 
 @needs_data
 def test_the_log_of_requests_of_vllm_runs():
-    rows = read_benchmarks(DATA / "llmservingsim_vllm_measured_requests.csv").rows
+    rows = read_benchmarks(PROFILES / "llmservingsim_vllm_measured_requests.csv").rows
     assert rows.rows == 4
     assert (rows.decoding <= rows.concurrency).all()
 

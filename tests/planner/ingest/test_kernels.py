@@ -15,8 +15,8 @@ from planner.errors import IngestError
 from planner.ingest.kernel_files import KernelFile, kernel_format, read_kernels
 from simulation.performance.measured_kernels import KernelRows, kernels
 from simulation.performance.specs import ModelShape
+from tests.shared import PROFILES, shared
 
-PROFILES = Path(__file__).parents[3] / "../shared/data/profiles"
 MAX_UPLOAD_BYTES = 50_000_000  # of planner.services.calibrations
 TINY = ModelShape("tiny", 2, 512, 1000, 8, 4, 64, 2048, 4096)
 
@@ -245,9 +245,7 @@ def test_a_size_that_is_none_is_said(tmp_path: Path, column: str, value: str) ->
     "llmservingsim_v1_attention.parquet",
 ])  # fmt: skip
 def test_every_published_file_can_be_uploaded(name: str) -> None:
-    path = PROFILES / name
-    if not path.exists():
-        pytest.skip(f"needs ../shared/data/profiles/{name}")
+    path = shared(PROFILES / name)
     shapes = {known: hardware.shape(known) for known in hardware.models()}
     file = read_kernels(path, shapes=shapes, gpus=hardware.gpus(), max_bytes=MAX_UPLOAD_BYTES)
     assert file.format == kernel_format(path, name, MAX_UPLOAD_BYTES)

@@ -16,7 +16,8 @@ import pytest
 from django.core.management import call_command
 
 from planner.models import Run, Trace
-from tests.planner.studies.builders import DATA, ROOT
+from tests.planner.studies.builders import ROOT
+from tests.shared import TRACES, shared
 
 pytestmark = pytest.mark.django_db
 
@@ -112,9 +113,7 @@ def write(folder: Path, old: str, new: str) -> Path:
 
 
 def test_ingest_of_azure_2023_conversations() -> None:
-    path = DATA / "azure2023_conv.csv.gz"
-    if not path.exists():
-        pytest.skip("azure2023_conv.csv.gz is not in ../shared/data/traces")
+    path = shared(TRACES / "azure2023_conv.csv.gz")
     found = answer("ingest", path)
     rows = pl.read_csv(path)
     assert (found["rows"], found["requests"], found["rejected"]) == (19366, 19366, 0)
@@ -126,9 +125,7 @@ def test_ingest_of_azure_2023_conversations() -> None:
 
 
 def test_ingest_of_azure_2024_as_demand_and_again() -> None:
-    path = DATA / "azure2024_requests_10s.csv.gz"
-    if not path.exists():
-        pytest.skip("azure2024_requests_10s.csv.gz is not in ../shared/data/traces")
+    path = shared(TRACES / "azure2024_requests_10s.csv.gz")
     found = answer("ingest", path)
     totals = {one["name"]: one["requests"] for one in found["series"]}
     assert totals == {"code": 16_803_695, "conv": 27_303_999}

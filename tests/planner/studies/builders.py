@@ -23,7 +23,6 @@ from planner.studies.traffic.window import Window, resolve_window
 from simulation.arrays import FloatArray
 
 ROOT = Path(__file__).parents[3]
-DATA = ROOT / "../shared/data/traces"
 EPOCH = datetime(2024, 5, 13, tzinfo=UTC).timestamp()  # a Monday
 
 SCENARIO = """\

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from planner.studies.traffic.sources import StoredTrace
-from tests.planner.studies.builders import DATA, ingested
+from tests.planner.studies.builders import ingested
+from tests.shared import TRACES, shared
 
 
 @pytest.fixture(scope="session")
@@ -23,7 +22,4 @@ def azure_hour(tmp_path_factory: pytest.TempPathFactory) -> StoredTrace:
 
 
 def _shared(name: str, kind: str, folders: pytest.TempPathFactory) -> StoredTrace:
-    path = Path(DATA) / name
-    if not path.exists():
-        pytest.skip(f"{name} is not in ../shared/data/traces")
-    return ingested(path, kind, folders.mktemp("azure") / "store")
+    return ingested(shared(TRACES / name), kind, folders.mktemp("azure") / "store")

@@ -11,7 +11,8 @@ from simulation.errors import SimulationError
 from simulation.fleet import KvLink, Routing
 from simulation.policies.flat import Flat
 from simulation.trace import PrefixBlocks
-from tests.simulation.builders import fleet, pool, profile, shared, trace
+from tests.shared import DATA, shared
+from tests.simulation.builders import fleet, pool, profile, trace
 
 
 def replay(prof, arrival, isl, osl, lists, block=16, count=1, routing=None, **how):
@@ -151,7 +152,7 @@ def test_blocks_are_checked_and_follow_their_requests():
 
 @pytest.fixture(scope="module")
 def mooncake():
-    with gzip.open(shared("traces/mooncake_conversation.jsonl.gz"), "rt") as lines:
+    with gzip.open(shared(DATA / "traces/mooncake_conversation.jsonl.gz"), "rt") as lines:
         rows = [json.loads(line) for line in lines]
     lists = [row["hash_ids"] for row in rows]
     at, isl, osl = (

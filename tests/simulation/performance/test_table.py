@@ -1,7 +1,5 @@
 """Table profiles: worked by hand, monotone, and honest about what was not measured."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -15,8 +13,8 @@ from simulation.performance.profile import Profile, iteration_s, measured_range
 from simulation.performance.rows import benchmark_rows
 from simulation.performance.specs import Provenance
 from simulation.performance.table import MIXED, table_curve, table_profile
+from tests.shared import PROFILES, needs_shared
 
-DATA = Path(__file__).parents[3] / "../shared/data/profiles"
 SOURCE = Provenance("measured", "test")
 
 
@@ -190,9 +188,9 @@ def test_both_files_give_one_profile_for_the_same_measurements(tmp_path):
     assert curves[0].values == pytest.approx(curves[1].values, rel=1e-9)
 
 
-@pytest.mark.skipif(not DATA.is_dir(), reason="the measured data are not beside the repository")
+@needs_shared(PROFILES)
 def test_real_rows_come_back_from_their_table():
-    found = read_benchmarks(DATA / "splitwise_perf_model.csv").rows
+    found = read_benchmarks(PROFILES / "splitwise_perf_model.csv").rows
     for (model, gpu, tp), part in found.arrangements():
         profile = table_profile(part, kv_capacity_tokens=1, provenance=SOURCE)
         assert isinstance(profile, Profile)

@@ -13,6 +13,7 @@ from planner.studies.commands import compare
 from planner.studies.progress import silent
 from planner.studies.traffic.sources import StoredTrace
 from tests.planner.studies.builders import ROOT
+from tests.shared import shared
 
 EXAMPLES = sorted((ROOT / "docs/examples").glob("*.yml"))
 
@@ -27,9 +28,7 @@ def carried_out(path: Path, folder: Path) -> dict[str, Any]:
     traces, names = {}, {}
     for index, source in enumerate(parse(text, path.name).traffic.sources):
         assert source.file is not None, "an example brings its own traffic"
-        file = path.parent / source.file
-        if not file.exists():
-            pytest.skip(f"{source.file} is not there")
+        file = shared(path.parent / source.file)
         store = folder / str(index)
         report = ingest_file(file, store, IngestOptions(name=file.name))
         names[index] = f"{index}-{file.name}"

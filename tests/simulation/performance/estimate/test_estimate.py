@@ -27,7 +27,7 @@ from simulation.performance.estimate.estimate import (
 from simulation.performance.graph import operator_graph
 from simulation.performance.specs import Arrangement
 from simulation.performance.work import iteration
-from tests.simulation.builders import DATA
+from tests.shared import DATA, shared
 from tools.catalogue.fit_estimate import bounded, fit
 from tools.catalogue.served import SILICON, served
 
@@ -215,8 +215,7 @@ def test_more_collectives_between_nodes_take_longer() -> None:
 
 def test_the_fit_finds_back_a_calibration_from_what_it_predicts() -> None:
     """Rows whose measurements are predictions of a known calibration; one in five wrong by 3x."""
-    if not (DATA / SILICON).exists():
-        pytest.skip(f"{SILICON} is not there")
+    shared(DATA / SILICON)
     rows = served(DATA, energy=False)
     rows = rows.take(np.flatnonzero(~rows.unsure)[::7])
     known = replace(Calibration(), split_decode=0.8, mix=0.8)
@@ -245,8 +244,7 @@ def test_vllm_spends_time_on_each_sequence_that_a_rank_decodes() -> None:
 
 def test_served_deployments_are_met_as_the_catalogue_says() -> None:
     """The shipped values on the rows they were fitted to: errors as in estimate.yaml."""
-    if not (DATA / SILICON).exists():
-        pytest.skip(f"{SILICON} is not there")
+    shared(DATA / SILICON)
     rows = served(DATA, energy=False)
     assert rows.refused == ()
     steady = steady_state(rows.loop, CALIBRATION)
