@@ -72,7 +72,7 @@ def compared(phase: PhaseProblem) -> dict[str, float]:
         "model_gpus": whole.devices,
         "operator_gpus": fine.devices,
         "least_gpus": fine.least_devices or 0,
-        **savings(whole, fine),
+        **asdict(savings(whole, fine)),
     }
 
 

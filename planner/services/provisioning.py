@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 import numpy as np
 from django.core.cache import cache
 
-from planner.catalogue import hardware
+from planner.catalogue.hardware import shape
 from planner.errors import NotFound, NotReady
 from planner.models import Run
 from planner.scenario.build import build_hardware
@@ -19,8 +19,8 @@ from planner.scenario.document import parse
 from planner.selectors.runs import run_result
 from planner.services.resolution import known_of
 from planner.studies.commands.provision import Asked
+from planner.studies.plain import as_json
 from planner.studies.provisioning.problems import Measured, measured_on, problem_of, solve
-from planner.studies.results import documents as doc
 from planner.version import code_version
 from simulation.provisioning.levels import savings
 from simulation.provisioning.sensitivity import sensitivity
@@ -41,19 +41,31 @@ def asked_of(options: dict[str, Any]) -> Asked:
 
 
 def pool_named(result: dict[str, Any], name: str, phase: str) -> dict[str, Any]:
-    """The pool ``model / region / gpu`` of a result in a phase; the first where both are empty."""
-    pools = result.get("pools") or []
+    """The pool of a name (see ``pool_names``) in a phase; the first where both are empty."""
+    pools: list[dict[str, Any]] = result.get("pools") or []
     if result.get("kind") != "provision" or not pools:
         raise NotReady("This run did not provision below the replica; start one that does.")
-    for pool in pools:
-        if (not name or pool_name(pool) == name) and (not phase or pool["phase"] == phase):
-            found: dict[str, Any] = pool
-            return found
-    known = ", ".join(dict.fromkeys(pool_name(pool) for pool in pools))
+    names = pool_names(pools)
+    for pool, own in zip(pools, names, strict=True):
+        if name in ("", own, _plain_name(pool)) and phase in ("", pool["phase"]):
+            return pool
+    known = ", ".join(dict.fromkeys(names))
     raise NotFound(f"There is no {phase} pool {name!r} in this run; there are: {known}.")
 
 
-def pool_name(pool: dict[str, Any]) -> str:
+def pool_names(pools: list[dict[str, Any]]) -> list[str]:
+    """``model / region / gpu`` of each, and its precision where only that tells two apart."""
+    weights: dict[str, set[str]] = {}
+    for pool in pools:
+        weights.setdefault(_plain_name(pool), set()).add(pool["weights"])
+    names = []
+    for pool in pools:
+        name = _plain_name(pool)
+        names.append(f"{name} / {pool['weights']}" if len(weights[name]) > 1 else name)
+    return names
+
+
+def _plain_name(pool: dict[str, Any]) -> str:
     return f"{pool['model']} / {pool['region']} / {pool['gpu']}"
 
 
@@ -62,20 +74,18 @@ def operator_sensitivity(run: Run, pool: dict[str, Any]) -> dict[str, Any]:
 
     def work() -> dict[str, Any]:
         service, measured = service_of(run, pool)
-        found = sensitivity(
+        responses = sensitivity(
             service,
             lambda s: problem_of(s, pool["weights"], measured=measured),
             lengths=LENGTHS,
             rates=np.unique([*RATES, round(service.requests_s, 1)]),
         )
         arrays = {
-            name: getattr(found, name) for name in found.__dataclass_fields__ if name != "names"
+            field.name: np.round(getattr(responses, field.name), 6).tolist()
+            for field in fields(responses)
+            if field.name != "names"
         }
-        return {
-            "operators": list(found.names),
-            **{name: np.asarray(values).round(6).tolist() for name, values in arrays.items()},
-            "provenance": _basis(measured),
-        }
+        return {"operators": list(responses.names), **arrays, "provenance": _basis(measured)}
 
     return _kept(run, pool, "sensitivity", work)
 
@@ -92,30 +102,25 @@ def savings_sweep(run: Run, pool: dict[str, Any], by: str) -> dict[str, Any]:
         if by == "rate":
             points = [(rate, replace(service, requests_s=float(rate))) for rate in RATES]
         elif by == "size":
-            points = [(name, replace(service, shape=hardware.shape(name))) for name in FAMILY]
+            points = [(name, replace(service, shape=shape(name))) for name in FAMILY]
         else:
             points = [(n, _at_length(service, n, pool["weights"], measured)) for n in LENGTHS]
+        rules = replace(
+            asked_of(run.options).rules, levels=("operator",), method="greedy", proofs=False
+        )
         rows = []
-        for at, one in points:
-            _, levels = solve(
-                one,
-                pool["weights"],
-                ("operator",),
-                "greedy",
-                proofs=False,
-                measured=measured,
-                batch_wait=asked_of(run.options).batch_wait,
-                shared=not asked_of(run.options).single_stream,
-            )
-            row: dict[str, Any] = {"at": at, "slo_ms": one.slo_s * 1e3}
+        for at, varied in points:
+            _, levels = solve(varied, pool["weights"], rules, measured)
+            row: dict[str, Any] = {"at": at, "slo_ms": varied.slo_s * 1e3}
             if "model" in levels and "operator" in levels:
                 whole, fine = levels["model"], levels["operator"]
                 row |= {"model_gpus": whole.devices, "operator_gpus": fine.devices}
-                row |= savings(whole, fine)
+                row |= asdict(savings(whole, fine))
             rows.append(row)
         return {"by": by, "rows": rows}
 
-    return doc.cleaned(_kept(run, pool, by, work))  # type: ignore[no-any-return]
+    answer: dict[str, Any] = as_json(_kept(run, pool, by, work))
+    return answer
 
 
 def _basis(measured: Measured) -> dict[str, str]:
@@ -133,17 +138,17 @@ def _basis(measured: Measured) -> dict[str, str]:
 
 def _at_length(service: Service, tokens: int, weights: str, measured: Measured) -> Service:
     """Prompts of ``tokens``; the limit grows to three lone passes on one GPU where it is less."""
-    one = replace(service, isl=float(tokens))
-    alone = float(problem_of(one, weights, measured=measured).problem.latency_s[:, 0, 0].sum())
-    return replace(one, slo_s=max(service.slo_s, LIMIT_MULTIPLE * alone))
+    varied = replace(service, isl=float(tokens))
+    alone = float(problem_of(varied, weights, measured=measured).problem.latency_s[:, 0, 0].sum())
+    return replace(varied, slo_s=max(service.slo_s, LIMIT_MULTIPLE * alone))
 
 
 def service_of(run: Run, pool: dict[str, Any]) -> tuple[Service, Measured]:
     """The service of a pool as the run had it, and what was measured on its GPU type."""
     known, asked = known_of(run.resolved), asked_of(run.options)
-    found = build_hardware(parse(run.document, run.name), known)
-    model = next(one for one in found.models if one.name == pool["model"])
-    gpu = next(one for one in found.gpus if one.name == pool["gpu"])
+    hardware = build_hardware(parse(run.document, run.name), known)
+    model = next(model for model in hardware.models if model.name == pool["model"])
+    gpu = next(gpu for gpu in hardware.gpus if gpu.name == pool["gpu"])
     assert model.shape is not None
     images = float(pool.get("images") or 0.0)
     service = Service(
@@ -170,11 +175,11 @@ def _kept(
         [what, code_version(), run.document, run.resolved, run.options, load], sort_keys=True
     )
     key = f"provisioning-{hashlib.sha256(told.encode()).hexdigest()}"
-    found: dict[str, Any] | None = cache.get(key)
-    if found is None:
-        found = work()
-        cache.set(key, found, KEPT_S)
-    return found
+    answer: dict[str, Any] | None = cache.get(key)
+    if answer is None:
+        answer = work()
+        cache.set(key, answer, KEPT_S)
+    return answer
 
 
 def results_pool(run: Run, name: str, phase: str) -> dict[str, Any]:

@@ -92,29 +92,3 @@ def _path(problem: OperatorProblem, group: IntArray) -> FloatArray:
     only = np.zeros_like(problem.latency_s)
     only[group] = problem.latency_s[group]
     return pass_s(only, problem.edges)
-
-
-def uniform(phase: PhaseProblem, b: int, p: int) -> PhaseProblem:
-    """``phase`` with the batch and parallelism of these indices only."""
-    i, j = slice(b, b + 1), slice(p, p + 1)
-    problem, demand = phase.problem, phase.demand
-    kept = None if demand.kept_bytes is None else demand.kept_bytes[:, j]
-    return replace(
-        phase,
-        problem=replace(
-            problem,
-            batches=problem.batches[i],
-            parallel=problem.parallel[j],
-            latency_s=problem.latency_s[:, i, j],
-            transfer_s=problem.transfer_s[:, i, j],
-        ),
-        demand=replace(
-            demand,
-            memory_bytes=demand.memory_bytes[:, i, j],
-            compute=demand.compute[:, i, j],
-            bandwidth=demand.bandwidth[:, i, j],
-            kept_bytes=kept,
-        ),
-        power=replace(phase.power, above_w=phase.power.above_w[:, i, j]),
-        measured=phase.measured[:, :, i, j],
-    )

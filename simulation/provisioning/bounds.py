@@ -70,21 +70,19 @@ def filled(problem: OperatorProblem, demand: Demand, device_bytes: float) -> Flo
     if demand.kept_bytes is not None:
         held = held + demand.kept_bytes[:, None, :]
     needs = (shards * held / device_bytes, busy * demand.compute, busy * demand.bandwidth)
-    return np.asarray(np.maximum.reduce([one.sum(axis=0) for one in needs]))
+    return np.asarray(np.maximum.reduce([need.sum(axis=0) for need in needs]))
 
 
 def plan_fills(
     problem: OperatorProblem, demand: Demand, plan: OperatorPlan, device_bytes: float
 ) -> float:
     """The same of one plan with its replicas: no placement of it needs fewer devices."""
-    v = np.arange(len(problem.names))
-    b = np.searchsorted(problem.batches, plan.batch)
-    p = np.searchsorted(problem.parallel, plan.parallel)
+    chosen = problem.chosen(plan.batch, plan.parallel)
     shards = plan.parallel * plan.replicas
-    busy = problem.rate / plan.batch * problem.latency_s[v, b, p] * plan.parallel
-    held = shards * demand.shard_bytes(v, b, p, plan.replicas)
-    needs = (held / device_bytes, busy * demand.compute[v, b, p], busy * demand.bandwidth[v, b, p])
-    return max(float(one.sum()) for one in needs)
+    busy = problem.rate / plan.batch * problem.latency_s[chosen] * plan.parallel
+    held = shards * demand.shard_bytes(*chosen, plan.replicas)
+    needs = (held / device_bytes, busy * demand.compute[chosen], busy * demand.bandwidth[chosen])
+    return max(float(need.sum()) for need in needs)
 
 
 def at_least(fills: float) -> int:

@@ -12,15 +12,7 @@ from simulation.performance.power import Load, PowerModel
 from simulation.performance.power import watts as power_by_load
 from simulation.performance.specs import GpuSpec
 from simulation.performance.work import Experts, Iteration, Operator
-from simulation.provisioning.problem import OperatorPlan, OperatorProblem
-
-
-@dataclass(frozen=True, slots=True)
-class Watts:
-    """A GPU in one phase: what it draws without work, and how much more when busy."""
-
-    idle_w: float
-    dynamic_w: float
+from simulation.provisioning.problem import OperatorProblem
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,22 +24,10 @@ class PhasePower:
     above_w: FloatArray  # [V, B, P] more while the operator runs
 
 
-def watts(gpu: GpuSpec, phase: str) -> Watts:
-    """The two coefficients of eq. 9 from the GPU's measured or published power."""
+def dynamic_w(gpu: GpuSpec, phase: str) -> float:
+    """Watts beyond idle of a busy GPU (eq. 9), from its measured or published power."""
     active = gpu.prefill_w if phase == "prefill" else gpu.decode_w
-    return Watts(gpu.idle_w, max(active - gpu.idle_w, 0.0))
-
-
-def request_energy_j(problem: OperatorProblem, plan: OperatorPlan, power: Watts) -> float:
-    """E of eq. 9, summed over operators, per request: idle power of P x R GPUs for W + T, dynamic
-    power of the P GPUs that work for T, both shared by the batch."""
-    v = np.arange(len(problem.names))
-    b = np.searchsorted(problem.batches, plan.batch)
-    p = np.searchsorted(problem.parallel, plan.parallel)
-    busy_s = problem.latency_s[v, b, p]
-    stays_s = plan.sojourn_s - problem.transfer_s[v, b, p]
-    idle = power.idle_w * plan.parallel * plan.replicas * stays_s
-    return float(((idle + power.dynamic_w * plan.parallel * busy_s) / plan.batch).sum())
+    return max(active - gpu.idle_w, 0.0)
 
 
 def operator_watts(
@@ -80,8 +60,8 @@ def fleet_watts(
     problem: OperatorProblem,
     power: PhasePower,
     devices: int,
-    batch: IntArray,
-    parallel: IntArray,
+    batch: IntArray | int,
+    parallel: IntArray | int,
 ) -> float:
     """Watts of ``devices`` GPUs that run the load of ``problem``, servers not included: what eq. 9
     comes to when devices, not slots, are paid for.
@@ -89,15 +69,11 @@ def fleet_watts(
     A device draws ``idle_w`` always, ``floor_w`` while anything runs on it, and above that what
     each operator on it adds; operators that run beside each other share the floor.
     """
-    at = (
-        np.arange(len(problem.names)),
-        np.searchsorted(problem.batches, batch),
-        np.searchsorted(problem.parallel, parallel),
-    )
-    busy = problem.rate / batch * problem.latency_s[at] * parallel  # GPUs' worth of time
+    chosen = problem.chosen(batch, parallel)
+    busy = problem.rate / batch * problem.latency_s[chosen] * parallel  # GPUs' worth of time
     running = min(float(busy.sum()), float(devices))
     return float(
         devices * power.idle_w
         + running * (power.floor_w - power.idle_w)
-        + (busy * power.above_w[at]).sum()
+        + (busy * power.above_w[chosen]).sum()
     )

@@ -9,14 +9,14 @@ given: it takes that one's plan where nothing smaller is found, and says so.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from simulation.arrays import FloatArray, IntArray
 from simulation.errors import SimulationError
-from simulation.provisioning.blocks import in_blocks, uniform
+from simulation.provisioning.blocks import in_blocks
 from simulation.provisioning.bounds import at_least, fewest_conceivable, filled, plan_fills
 from simulation.provisioning.brute import brute
 from simulation.provisioning.energy import fleet_watts
@@ -26,7 +26,7 @@ from simulation.provisioning.greedy import improved
 from simulation.provisioning.placement import Placement, algorithm2
 from simulation.provisioning.problem import OperatorPlan, sojourns
 from simulation.provisioning.replicas import ReplicaPlan, watts_of, whole_replicas
-from simulation.provisioning.workload import PhaseProblem
+from simulation.provisioning.workload import PhaseProblem, some_choices
 
 LEVELS = ("operator", "module", "model")
 METHODS = ("greedy", "exact", "brute")
@@ -37,6 +37,17 @@ FALLEN_BACK = {
 MEMORY_PRICES = (0.0, 0.25, 1.0, 4.0)
 """Weights of memory against load in the price of a choice; the best placed plan is kept."""
 EVEN = 0.02  # of power: plans on as many devices that differ by no more are told apart by memory
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Runs of layers at the batch and parallelism of these indices."""
+
+    b: int
+    p: int
+
+    def __call__(self, phase: PhaseProblem) -> PhaseProblem:
+        return _uniform(in_blocks(phase), self.b, self.p)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,7 +68,11 @@ class Level:
     plan: OperatorPlan | None = None
     placement: Placement | None = None
     replicas: ReplicaPlan | None = None
-    cut: Callable[[PhaseProblem], PhaseProblem] | None = None  # a phase as ``plan`` sees it
+    cut: Cut | None = None  # of a level in runs of layers
+
+    def seen(self, phase: PhaseProblem) -> PhaseProblem:
+        """``phase`` as the plan sees it: in runs of layers where it is one of those."""
+        return phase if self.cut is None else self.cut(phase)
 
     @property
     def gap_devices(self) -> float | None:
@@ -131,7 +146,7 @@ def operator_level(
     best = _best_placed(phase, plans, device_bytes, shared=shared, most=most)
     if best is not None:
         by = ", by devices" if method == "greedy" else ""
-        best = replace(best, method=f"{best.method}{by}", cut=_whole)
+        best = replace(best, method=f"{best.method}{by}")
     seconds = time.perf_counter() - begun
     if proofs and best is not None and best.plan is not None and table is not None:
         fewest = exact(problem, options)
@@ -175,7 +190,7 @@ def module_level(
             continue
         if most is not None and at_least(float(fills[b, p])) > most:
             break  # none that follow needs fewer
-        one = uniform(cut, b, p)
+        one = _uniform(cut, b, p)
         least = fewest_replicas(one, device_bytes)
         options = frontiers(one.problem, least)
         if any(not option.slots.size for option in options):
@@ -213,19 +228,8 @@ def _least(level: str, own: Level | None, coarser: Sequence[Level]) -> Level | N
     return replace(best, level=level, method=FALLEN_BACK[stands_as], gap_slots=None)
 
 
-def _whole(phase: PhaseProblem) -> PhaseProblem:
-    return phase
-
-
-@dataclass(frozen=True, slots=True)
-class Cut:
-    """Runs of layers at the batch and parallelism of these indices."""
-
-    b: int
-    p: int
-
-    def __call__(self, phase: PhaseProblem) -> PhaseProblem:
-        return uniform(in_blocks(phase), self.b, self.p)
+def _uniform(phase: PhaseProblem, b: int, p: int) -> PhaseProblem:
+    return some_choices(phase, slice(b, b + 1), slice(p, p + 1))
 
 
 def fewest_replicas(phase: PhaseProblem, device_bytes: float) -> IntArray:
@@ -297,10 +301,8 @@ def _best_placed(
 
 def _fits(phase: PhaseProblem, plan: OperatorPlan, device_bytes: float) -> bool:
     """Whether every replica fits a device: enumeration does not look."""
-    v = np.arange(len(phase.problem.names))
-    b = np.searchsorted(phase.problem.batches, plan.batch)
-    p = np.searchsorted(phase.problem.parallel, plan.parallel)
-    return bool((phase.demand.shard_bytes(v, b, p, plan.replicas) <= device_bytes).all())
+    chosen = phase.problem.chosen(plan.batch, plan.parallel)
+    return bool((phase.demand.shard_bytes(*chosen, plan.replicas) <= device_bytes).all())
 
 
 def _fewest(levels: Sequence[Level]) -> int | None:
@@ -359,10 +361,21 @@ def at_level(
     return finer(phase, device_bytes, method=method, shared=shared, coarser=coarser, proofs=proofs)
 
 
-def savings(model: Level, fine: Level) -> dict[str, float]:
-    """Shares saved by ``fine`` against ``model``: devices, power and memory; negative: it costs."""
-    return {
-        "gpus": 1.0 - fine.devices / model.devices,
-        "energy": 1.0 - fine.power_w / model.power_w,
-        "memory": 1.0 - fine.memory_bytes / model.memory_bytes,
-    }
+@dataclass(frozen=True, slots=True)
+class Savings:
+    """Shares saved against whole replicas; negative: it costs. None against nothing."""
+
+    gpus: float | None
+    energy: float | None
+    memory: float | None
+
+
+def saved(whole: Sequence[float], fine: Sequence[float]) -> Savings:
+    """``fine`` against ``whole``, each GPUs, energy and memory in whatever unit."""
+    return Savings(*(1.0 - f / w if w else None for w, f in zip(whole, fine, strict=True)))
+
+
+def savings(model: Level, fine: Level) -> Savings:
+    """Devices, power and memory of ``fine`` against ``model``."""
+    whole, own = ((level.devices, level.power_w, level.memory_bytes) for level in (model, fine))
+    return saved(whole, own)

@@ -21,10 +21,10 @@ import numpy as np
 from simulation.arrays import BoolArray, FloatArray, IntArray
 from simulation.errors import SimulationError
 from simulation.provisioning.energy import fleet_watts
-from simulation.provisioning.levels import Level, model_level, module_level, operator_level
+from simulation.provisioning.levels import Cut, Level, model_level, module_level, operator_level
 from simulation.provisioning.module_costs import acting_cost
 from simulation.provisioning.placement import latency_at
-from simulation.provisioning.replicas import latency_of, watts_of
+from simulation.provisioning.replicas import latency_of
 from simulation.provisioning.windows import STEP, Windows, keys_of, seen_before
 from simulation.provisioning.workload import PhaseProblem, Service, at_rate
 
@@ -79,7 +79,7 @@ class _Book:
         self.problems: dict[Key, PhaseProblem] = {}
         self.plans: dict[tuple[str, Key], Level | None] = {}
         self.outcomes: dict[tuple[str, Key, Key], tuple[bool, float]] = {}
-        self.cuts: dict[tuple[Callable[[PhaseProblem], PhaseProblem], Key], PhaseProblem] = {}
+        self.cuts: dict[tuple[Cut, Key], PhaseProblem] = {}
 
     def problem(self, key: Key) -> PhaseProblem:
         """The rate scales what is in flight; only the length changes any latency."""
@@ -117,17 +117,16 @@ class _Book:
         if at not in self.outcomes:
             plan = self.plan(level, planned)
             assert plan is not None
-            self.outcomes[at] = _under(self.problem(real), plan, self.cut(plan, real))
+            self.outcomes[at] = _under(self.seen(plan, real), plan)
         return self.outcomes[at]
 
-    def cut(self, plan: Level, real: Key) -> PhaseProblem | None:
+    def seen(self, plan: Level, real: Key) -> PhaseProblem:
         """The load of ``real`` as the operators or runs of layers of ``plan`` see it."""
         if plan.cut is None:
-            return None
-        at = plan.cut, real
-        if at not in self.cuts:
-            self.cuts[at] = plan.cut(self.problem(real))
-        return self.cuts[at]
+            return self.problem(real)
+        if (plan.cut, real) not in self.cuts:
+            self.cuts[plan.cut, real] = plan.cut(self.problem(real))
+        return self.cuts[plan.cut, real]
 
 
 def over_time(
@@ -257,19 +256,19 @@ def _course(
     return Course(level, size, power, memory, met, refused, windows.requests_s, headroom)
 
 
-def _under(phase: PhaseProblem, level: Level, cut: PhaseProblem | None) -> tuple[bool, float]:
-    """Whether a plan keeps the limit under the real load of a window, and the watts of its GPUs;
-    beyond what they can do they draw what they draw when full. ``cut``: see ``_Book.cut``."""
-    problem, most = phase.problem, phase.service.gpu.tdp_w
-    if level.placement is not None and level.plan is not None and cut is not None:
-        latency = latency_at(cut.problem, cut.demand, level.plan, level.placement)
-        drawn = fleet_watts(
-            cut.problem, cut.power, level.devices, level.plan.batch, level.plan.parallel
-        )
+def _under(phase: PhaseProblem, level: Level) -> tuple[bool, float]:
+    """Whether a plan keeps the limit under the real load of a window (as it sees it), and the watts
+    of its GPUs; beyond what they can do they draw what they draw when full."""
+    most = phase.service.gpu.tdp_w
+    plan = level.plan or level.replicas
+    assert plan is not None
+    if level.plan is not None and level.placement is not None:
+        latency = latency_at(phase.problem, phase.demand, level.plan, level.placement)
     else:
         assert level.replicas is not None
-        latency, drawn = latency_of(phase, level.replicas), watts_of(phase, level.replicas)
-    return latency <= problem.slo_s, min(drawn, level.devices * most) if most else drawn
+        latency = latency_of(phase, level.replicas)
+    drawn = fleet_watts(phase.problem, phase.power, level.devices, plan.batch, plan.parallel)
+    return latency <= phase.problem.slo_s, min(drawn, level.devices * most) if most else drawn
 
 
 def _keys(rows: IntArray) -> list[Key]:

@@ -152,10 +152,7 @@ def too_big(problem: OperatorProblem, plan: Plan, device_bytes: float) -> str:
 
 def plan_of(problem: OperatorProblem, demand: Demand, plan: OperatorPlan) -> Plan:
     """``plan`` as compiled code reads it."""
-    count = len(problem.names)
-    b = np.searchsorted(problem.batches, plan.batch)
-    p = np.searchsorted(problem.parallel, plan.parallel)
-    chosen = (np.arange(count), b, p)
+    count, chosen = len(problem.names), problem.chosen(plan.batch, plan.parallel)
     rate = problem.rate / plan.batch
     compute, bandwidth = demand.compute[chosen], demand.bandwidth[chosen]
     return Plan(

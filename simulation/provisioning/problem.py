@@ -46,6 +46,14 @@ class OperatorProblem:
             raise SimulationError("Rate, limit and the most replicas must be positive.")
         order(len(self.names), self.edges)
 
+    def chosen(
+        self, batch: IntArray | int, parallel: IntArray | int
+    ) -> tuple[IntArray, IntArray, IntArray]:
+        """The indices ``[V]`` of these batches and parallelisms in arrays ``[V, B, P]``."""
+        every = np.arange(len(self.names))
+        b, p = np.searchsorted(self.batches, batch), np.searchsorted(self.parallel, parallel)
+        return every, np.broadcast_to(b, every.shape), np.broadcast_to(p, every.shape)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OperatorPlan:

@@ -88,6 +88,4 @@ def latency_of(phase: PhaseProblem, plan: ReplicaPlan) -> float:
 
 def watts_of(phase: PhaseProblem, plan: ReplicaPlan) -> float:
     """Watts of ``plan`` under the load of ``phase``."""
-    everyone = np.ones(len(phase.problem.names), np.int64)
-    batch, parallel = plan.batch * everyone, plan.parallel * everyone
-    return fleet_watts(phase.problem, phase.power, plan.devices, batch, parallel)
+    return fleet_watts(phase.problem, phase.power, plan.devices, plan.batch, plan.parallel)

@@ -21,7 +21,7 @@ import numpy as np
 
 from simulation.provisioning.levels import Level, model_level, operator_level
 from simulation.provisioning.placement import Placement, together
-from simulation.provisioning.workload import PhaseProblem, Service
+from simulation.provisioning.workload import PhaseProblem, Service, some_choices
 
 FRACTIONS = (1.0, 0.8, 0.6)  # of its limit that a service is planned at
 MOST = 81  # combinations of fractions that are placed
@@ -131,7 +131,7 @@ def chunked(phase: PhaseProblem, device_bytes: float) -> Chunked:
     batch = None
     for b, size in enumerate(phase.problem.batches):
         limit = min(service.slo_s, service.ttft_s * float(size) / service.osl)
-        one = at_batch(phase, b, limit)
+        one = some_choices(phase, slice(b, b + 1), slo_s=limit)
         whole = model_level(one, device_bytes)
         if whole is not None and (model is None or _less(whole, model)):
             model, batch = whole, int(size)
@@ -142,37 +142,6 @@ def chunked(phase: PhaseProblem, device_bytes: float) -> Chunked:
             operator = fine
     tokens = None if batch is None else batch * service.isl / service.osl
     return Chunked(model, operator, batch, tokens)
-
-
-def at_batch(phase: PhaseProblem, b: int, slo_s: float) -> PhaseProblem:
-    """``phase`` with the batch of index ``b`` for all operators, within another limit."""
-    i = slice(b, b + 1)
-    return up_to_batch(phase, i, slo_s)
-
-
-def up_to_batch(phase: PhaseProblem, batches: slice, slo_s: float) -> PhaseProblem:
-    """``phase`` with some of its batches, within another limit."""
-    problem, demand = phase.problem, phase.demand
-    return replace(
-        phase,
-        problem=replace(
-            problem,
-            batches=problem.batches[batches],
-            latency_s=problem.latency_s[:, batches],
-            transfer_s=problem.transfer_s[:, batches],
-            slo_s=slo_s,
-        ),
-        demand=replace(
-            demand,
-            memory_bytes=demand.memory_bytes[:, batches],
-            compute=demand.compute[:, batches],
-            bandwidth=demand.bandwidth[:, batches],
-        ),
-        replica_s=phase.replica_s[batches],
-        replica_bytes=phase.replica_bytes[batches],
-        power=replace(phase.power, above_w=phase.power.above_w[:, batches]),
-        measured=phase.measured[:, :, batches],
-    )
 
 
 def filled(
@@ -190,7 +159,7 @@ def filled(
         left = phase.problem.slo_s - wait
         if left <= 0:
             break
-        level = plan(up_to_batch(phase, slice(0, b + 1), left))
+        level = plan(some_choices(phase, slice(0, b + 1), slo_s=left))
         if level is not None and (best is None or _less(level, best[0])):
             shown = replace(level, latency_s=level.latency_s + wait, slo_s=phase.problem.slo_s)
             best = shown, int(size), wait

@@ -20,12 +20,13 @@ from simulation.performance.graph import OperatorGraph, operator_graph
 from simulation.performance.power import PowerModel
 from simulation.performance.specs import Arrangement, GpuSpec, ModelShape
 from simulation.performance.work import Attention, Collective, Iteration, Operator, iteration
-from simulation.provisioning.energy import PhasePower, operator_watts, watts
+from simulation.provisioning.energy import PhasePower, dynamic_w, operator_watts
 from simulation.provisioning.interference import Demand, InterferenceTable
 from simulation.provisioning.problem import OperatorProblem
 from simulation.provisioning.timing import OperatorTiming
 
 Timing = Callable[[Operator, Iteration], FloatArray]
+EVERY = slice(None)
 Phase = Literal["prefill", "decode", "chunked"]  # chunked: iterations that do both
 
 
@@ -165,7 +166,7 @@ def phase_problem(
                 latency[owner, :, j] += collective.count * seconds
                 _read(measured[:, owner, :, j], collective.count * seconds, timing, collective, it)
     if power is None:
-        active = watts(service.gpu, service.phase).dynamic_w * np.maximum(compute, bandwidth)
+        active = dynamic_w(service.gpu, service.phase) * np.maximum(compute, bandwidth)
     problem = OperatorProblem(
         names=names,
         edges=_edges(graphs[0], names),
@@ -217,6 +218,41 @@ def at_rate(phase: PhaseProblem, requests_s: float) -> PhaseProblem:
         problem=replace(phase.problem, rate=service.rate),
         demand=replace(phase.demand, kept_bytes=kept),
         kept_bytes=phase.kept_bytes * grown,
+    )
+
+
+def some_choices(
+    phase: PhaseProblem,
+    batches: slice,
+    parallel: slice = EVERY,
+    *,
+    slo_s: float | None = None,
+) -> PhaseProblem:
+    """``phase`` with some of its batches and parallelisms, within another limit where given."""
+    problem, demand, some = phase.problem, phase.demand, (slice(None), batches, parallel)
+    kept = None if demand.kept_bytes is None else demand.kept_bytes[:, parallel]
+    return replace(
+        phase,
+        problem=replace(
+            problem,
+            batches=problem.batches[batches],
+            parallel=problem.parallel[parallel],
+            latency_s=problem.latency_s[some],
+            transfer_s=problem.transfer_s[some],
+            slo_s=problem.slo_s if slo_s is None else slo_s,
+        ),
+        demand=replace(
+            demand,
+            memory_bytes=demand.memory_bytes[some],
+            compute=demand.compute[some],
+            bandwidth=demand.bandwidth[some],
+            kept_bytes=kept,
+        ),
+        replica_s=phase.replica_s[batches, parallel],
+        replica_bytes=phase.replica_bytes[batches, parallel],
+        kept_bytes=phase.kept_bytes[parallel],
+        power=replace(phase.power, above_w=phase.power.above_w[some]),
+        measured=phase.measured[:, *some],
     )
 
 

@@ -8,29 +8,48 @@ whole replicas cost least.
 
 from __future__ import annotations
 
-import math
 import time
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
 
-from planner.errors import Infeasible, ScenarioError
-from planner.scenario.build import Hardware, build_hardware
+from planner.errors import Infeasible
+from planner.scenario.build import build_hardware
 from planner.scenario.known import NOTHING, Known
 from planner.scenario.schema import Scenario
-from planner.studies.outcome import Outcome
+from planner.studies.facts import Fact, facts_of
+from planner.studies.outcome import Outcome, Traces
+from planner.studies.plain import OPTIONAL, as_json
 from planner.studies.progress import Progress, part
-from planner.studies.provisioning import over_time as courses
-from planner.studies.provisioning import sharing, tables
-from planner.studies.provisioning.load import Limit, Peak, limit_of, peak_hours
-from planner.studies.provisioning.problems import AUTO, FREE, Measured, measured_on, solve
-from planner.studies.traffic.sources import StoredTrace
+from planner.studies.provisioning import basis, figures, over_time, sharing
+from planner.studies.provisioning.cases import (
+    PHASES,
+    Images,
+    choose,
+    solved,
+    unknown_models,
+    variants,
+)
+from planner.studies.provisioning.load import limit_of, peak_hours
+from planner.studies.provisioning.over_time import OFF, Following
+from planner.studies.provisioning.problems import AUTO, COUNTED, FREE, Rules, measured_on
+from planner.studies.provisioning.tables import tables_of
+from planner.studies.provisioning.values import MODEL, OPERATOR, Case, Sentences
+from planner.studies.results import documents as doc
 from planner.studies.traffic.traffic import build_traffic
 from planner.studies.traffic.window import resolve_window
-from simulation.provisioning.levels import LEVELS, Level
-from simulation.provisioning.workload import Phase, PhaseProblem, Service
+from simulation.provisioning.levels import LEVELS, Savings
 
-PHASES: tuple[Phase, ...] = ("prefill", "decode")
 IMAGE_TOKENS = 1024.0
 """Patches of an image that an encoder reads: 448 x 448 pixels in patches of 14 (assumed)."""
+
+
+FILLING = {
+    FREE: "How long a batch takes to fill is not in the latency, as in the source; count it with "
+    "the option batch wait.",
+    COUNTED: "The time that batches take to fill is in the latency (half of it on average), and "
+    "the largest batch was chosen with each plan.",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,37 +64,41 @@ class Asked:
     image_tokens: float = IMAGE_TOKENS  # that the encoder reads per image
     single_stream: bool = False  # GPUs that cannot run several streams: nothing extra beside others
     batch_wait: str = FREE  # or counted: the time that batches take to fill
-    over_time: str = courses.OFF  # or what plans of windows are made from: observed, forecast
+    over_time: str = OFF  # or what plans of windows are made from: observed, forecast
 
     @property
     def levels(self) -> tuple[str, ...]:
         return LEVELS if self.level == "all" else (self.level,)
 
+    @property
+    def rules(self) -> Rules:
+        return Rules(self.levels, self.method, self.batch_wait, shared=not self.single_stream)
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Case:
-    """One phase of one model in one region on one GPU type, at every level that was asked for.
 
-    ``chosen``: in the totals. ``levels`` is empty where no number of replicas meets the limit.
-    """
+@dataclass(frozen=True, slots=True)
+class ProvisionResult:
+    """What ``bin/manage provision --json`` prints."""
 
-    model: str
-    region: str
-    gpu: str
-    phase: Phase
-    service: Service
-    limit: Limit
-    weights: str
-    problem: PhaseProblem
-    levels: dict[str, Level]
-    usd_per_hour: float
-    measured: Measured
-    chosen: bool = False
+    kind: str
+    scenario: str
+    method: str
+    headline: str
+    pays: bool
+    warnings: tuple[str, ...]
+    levels: dict[str, figures.Total]
+    savings: dict[str, Savings]
+    pools: tuple[figures.PoolFigures, ...]
+    window: Any
+    provenance: tuple[Fact, ...]
+    notes: tuple[str, ...]
+    sharing: sharing.SharedGpus | None = field(metadata={OPTIONAL: True})
+    over_time: over_time.OverTime | None = field(metadata={OPTIONAL: True})
+    seconds: float
 
 
 def run(
     scenario: Scenario,
-    traces: dict[str, StoredTrace],
+    traces: Traces,
     *,
     asked: Asked | None = None,
     known: Known = NOTHING,
@@ -89,133 +112,114 @@ def run(
     traffic = build_traffic(scenario, traces)
     window = resolve_window(scenario, traffic.demand, traffic.clock)
     peaks = peak_hours(hardware, traffic, window)
-    limits = {phase: limit_of(hardware, phase, peaks) for phase in PHASES}
-    if not peaks:
-        raise ScenarioError("traffic: no request of an interactive tier falls into the window.")
-    pools = [(m, r, g) for m, r, g in hardware.pool_index if (m, r) in peaks]
-    unknown = [hardware.models[m].name for m, _ in peaks if hardware.models[m].shape is None]
-    pools = [(m, r, g) for m, r, g in pools if hardware.models[m].shape is not None]
-    if not pools:
-        raise ScenarioError(
-            "models: provisioning below the replica needs to know what "
-            f"{' and '.join(dict.fromkeys(unknown))} computes; give it by shape or config instead "
-            "of weight_gb, or use a built-in model."
+    to_solve = variants(hardware, peaks)
+    share = 0.85 if asked.over_time == OFF else 0.3
+    cases = choose(
+        solved(
+            hardware,
+            to_solve,
+            {phase: limit_of(hardware, phase, peaks) for phase in PHASES},
+            measured_on(
+                known,
+                [variant.gpu.name for variant in to_solve],
+                timing=asked.kernels,
+                interference=asked.interference,
+            ),
+            asked.rules,
+            Images(asked.images, asked.image_tokens),
+            part(progress, 0.1, 0.1 + share),
         )
-    measured = measured_on(
-        known,
-        [hardware.gpus[g].name for _, _, g in pools],
-        timing=asked.kernels,
-        interference=asked.interference,
     )
-    share = 0.85 if asked.over_time == courses.OFF else 0.3
-    cases: list[Case] = []
-    for done, (m, r, g) in enumerate(pools):
-        name = f"{hardware.models[m].name} on {hardware.gpus[g].name}"
-        progress(0.1 + share * done / len(pools), f"Provisioning {name}")
-        of_gpu = measured[hardware.gpus[g].name]
-        for phase in PHASES:
-            service, weights = service_of(scenario, hardware, m, g, phase, peaks[m, r], limits)
-            service = with_images(service, asked)
-            problem, levels = solve(
-                service, weights, asked.levels, asked.method, measured=of_gpu,
-                batch_wait=asked.batch_wait, shared=not asked.single_stream,
-            )  # fmt: skip
-            cases.append(
-                Case(
-                    hardware.models[m].name, hardware.regions[r].name, hardware.gpus[g].name, phase,
-                    service, limits[phase], weights, problem, levels,
-                    float(hardware.usd_per_gpu_hour[r, g]), of_gpu,
-                )
-            )  # fmt: skip
-    cases = choose(cases)
-    if not any(case.chosen for case in cases):
+    chosen = [case for case in cases if case.chosen]
+    if not chosen:
         raise Infeasible(
             "No model meets its limits on any GPU type, whatever the granularity: "
-            + " ".join(tables.refusals(cases))
+            + " ".join(figures.refusals(cases))
         )
-    document = tables.document(
-        scenario, hardware, traffic, window, cases, asked, dict.fromkeys(unknown)
-    )
-    if "operator" in asked.levels and not asked.single_stream:
+    tables = tables_of(cases)
+    shared = courses = None
+    shared_words = course_words = Sentences()
+    if OPERATOR in asked.levels and not asked.single_stream:
         progress(0.1 + share, "Placing services together")
-        document["sharing"] = sharing.document([case for case in cases if case.chosen])
-        lost, won = sharing.words(document["sharing"])
-        document["warnings"] = [*lost, *document["warnings"]]
-        document["notes"] = [*won, *document["notes"]]
-    found = {
-        "operators": tables.operators_table(cases),
-        "devices": tables.devices_table(cases),
-        "shards": tables.shards_table(cases),
-    }
-    if asked.over_time != courses.OFF:
+        shared = sharing.on_common_gpus(chosen)
+        shared_words = sharing.sentences(shared)
+    if asked.over_time != OFF:
+        start_s, end_s = window.observed_s
         method = scenario.forecast.method
-        journeys = courses.journeys(
-            [case for case in cases if case.chosen],
-            hardware,
-            traffic,
-            window,
-            levels=(*[level for level in asked.levels if level != "model"], "model"),
+        following = Following(
+            hardware=hardware,
+            traffic=traffic,
+            start_s=start_s,
+            end_s=end_s,
+            levels=(*[level for level in asked.levels if level != MODEL], MODEL),
             known=asked.over_time,
-            method=courses.METHOD if method == "auto" else method,
+            method=over_time.METHOD if method == "auto" else method,
             startup_s=scenario.fleet.startup_s,
             seed=scenario.seed,
-            progress=part(progress, 0.45, 0.95),
         )
-        document["over_time"] = courses.document(journeys, scenario.fleet.startup_s)
-        lost, won = courses.words(document["over_time"])
-        document["warnings"] = [*document["warnings"], *lost]
-        document["notes"] = [*won, *document["notes"]]
-        end_s = window.start_s if window.ahead else window.end_s
-        found["courses"] = courses.table(journeys, end_s - window.duration_s)
-    return Outcome({**document, "seconds": time.perf_counter() - begun}, found)
-
-
-def service_of(
-    scenario: Scenario,
-    hardware: Hardware,
-    m: int,
-    g: int,
-    phase: Phase,
-    peak: Peak,
-    limits: dict[Phase, Limit],
-) -> tuple[Service, str]:
-    """The phase under its peak, and the precision of its weights."""
-    model, gpu = hardware.models[m], hardware.gpus[g]
-    assert model.shape is not None  # left out before
-    section = next(s for s in scenario.profiles if (s.model, s.gpu) == (model.name, gpu.name))
-    service = Service(
-        shape=model.shape,
-        gpu=gpu,
-        phase=phase,
-        requests_s=peak.requests_s,
-        isl=peak.isl,
-        osl=peak.osl,
-        slo_s=limits[phase].seconds,
-    )
-    return service, section.precision
-
-
-def with_images(service: Service, asked: Asked) -> Service:
-    """``service`` with what its requests bring for the encoder, where its model has one."""
-    if not service.shape.encoder or not asked.images:
-        return service
-    return replace(service, images=asked.images, image_tokens=asked.images * asked.image_tokens)
-
-
-def choose(cases: list[Case]) -> list[Case]:
-    """Per model and region the GPU type that whole replicas cost least on, all phases feasible."""
-    cost: dict[tuple[str, str], dict[str, float]] = {}
-    for case in cases:
-        by_gpu = cost.setdefault((case.model, case.region), {})
-        whole = case.levels.get("model") or next(iter(case.levels.values()), None)
-        price = whole.devices * case.usd_per_hour if whole else float("inf")
-        by_gpu[case.gpu] = by_gpu.get(case.gpu, 0.0) + price
-    best = {place: min(by_gpu, key=lambda gpu: by_gpu[gpu]) for place, by_gpu in cost.items()}
-    return [
-        replace(
-            case,
-            chosen=best[case.model, case.region] == case.gpu
-            and math.isfinite(cost[case.model, case.region][case.gpu]),
-        )
-        for case in cases
+        journeys = over_time.journeys(chosen, following, part(progress, 0.45, 0.95))
+        courses = over_time.figures(journeys, following.startup_s)
+        course_words = over_time.sentences(courses)
+        tables["courses"] = over_time.table(journeys, start_s)
+    totals = {level: figures.total(chosen, level) for level in (*asked.levels, MODEL)}
+    saved = figures.total_savings(totals)
+    notes = [
+        *_notes(asked, cases, unknown_models(hardware, peaks)),
+        *traffic.notes,
     ]
+    provenance = facts_of(
+        fact for fact in hardware.provenance if not fact[0].startswith("Speed of")
+    )
+    result = ProvisionResult(
+        kind="provision",
+        scenario=scenario.name,
+        method=asked.method,
+        headline=figures.headline(totals, saved),
+        pays=figures.pays(saved),
+        warnings=(*shared_words.lost, *figures.without_savings(saved), *course_words.lost),
+        levels={level: totals[level] for level in asked.levels},
+        savings=saved,
+        pools=tuple(figures.pool_figures(case) for case in cases),
+        window=doc.window_document(window, traffic),
+        provenance=(*provenance, *basis.facts(chosen)),
+        notes=(*course_words.won, *shared_words.won, *dict.fromkeys(notes)),
+        sharing=shared,
+        over_time=courses,
+        seconds=time.perf_counter() - begun,
+    )
+    return Outcome(as_json(result), tables)
+
+
+def _notes(asked: Asked, cases: list[Case], unknown: tuple[str, ...]) -> Iterator[str]:
+    yield (
+        "The load is that of the busiest hour of the window, interactive tiers together, in the "
+        "region where requests arise; limits are kept by the mean latency of queueing (M/M/R), "
+        "not by a percentile."
+    )
+    yield (
+        "In the levels prefill and decode stand on devices of their own; what they need together "
+        "is beside them."
+    )
+    yield FILLING[asked.batch_wait]
+    if asked.single_stream:
+        yield "GPUs run one stream (as asked): extra replicas stand on GPUs of their own."
+    for name in unknown:
+        yield (
+            f"{name} is left out: its memory is known but not what it computes; give it by shape "
+            "or config."
+        )
+    chosen = [case for case in cases if case.chosen]
+    encoders = dict.fromkeys(case.model for case in chosen if case.service.shape.encoder)
+    if encoders and not asked.images:
+        yield (
+            f"Requests of {' and '.join(encoders)} bring no images (the default), so the encoder "
+            "is not provisioned; give images per request to add it."
+        )
+    elif encoders:
+        yield (
+            f"Each request of {' and '.join(encoders)} brings {asked.images:g} images of "
+            f"{asked.image_tokens:,.0f} tokens for the encoder (as asked); what the language model "
+            "reads of them is among the input tokens of the trace."
+        )
+    yield from figures.fallen(chosen)
+    yield from figures.refusals(cases)

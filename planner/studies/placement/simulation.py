@@ -39,10 +39,8 @@ class Load:
 def busiest(traffic: Traffic, window: Window, seed: int) -> Load | None:
     """The busiest hour of the window (of the one before where it is ahead of the trace), or its
     first part where that has more than MOST_REQUESTS; None where nothing arrives."""
-    end_s = window.start_s if window.ahead else window.end_s
     demand = traffic.demand
-    edges = demand.start_s + demand.bin_s * np.arange(demand.bins)
-    inside = np.flatnonzero((edges > end_s - window.duration_s - 1e-6) & (edges < end_s - 1e-6))
+    inside = np.flatnonzero(demand.inside(*window.observed_s))
     if not len(inside):
         return None
     amounts = np.nan_to_num(demand.requests[:, inside]).sum(axis=0)
@@ -52,7 +50,7 @@ def busiest(traffic: Traffic, window: Window, seed: int) -> Load | None:
     at = int(over.argmax())
     if over[at] <= 0:
         return None
-    start_s, span = float(edges[inside[at]]), width * demand.bin_s
+    start_s, span = float(demand.edges_s[inside[at]]), width * demand.bin_s
     duration = min(span, float(np.ceil(span * MOST_REQUESTS / over[at])))
     return Load(traffic.requests(start_s, start_s + duration, seed), duration, start_s)
 

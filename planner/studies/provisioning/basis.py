@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
 from planner.catalogue.efficiency import efficiencies
+from planner.catalogue.power import power_model
+from planner.scenario.power import power_facts
+from planner.studies.facts import Fact, facts_of
+from planner.studies.provisioning.values import Case, groups
 from simulation.arrays import FloatArray
+from simulation.performance.graph import operator_graph
+from simulation.performance.power import PowerAtLoad
+from simulation.performance.specs import Arrangement
 from simulation.provisioning.interference import BANDWIDTH_SATURATES_AT
 from simulation.provisioning.levels import Level
 from simulation.provisioning.workload import PhaseProblem
 
-if TYPE_CHECKING:
-    from planner.studies.commands.provision import Case
-
 MEASURED, BEYOND, MIXED, MODELLED = (
     "measured", "beyond what was measured", "measured in part", "modelled",
 )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Shares of a pass by what they rest on; they add up to 1."""
+
+    measured: float
+    beyond: float
+    modelled: float
 
 
 def word(shares: FloatArray) -> str:
@@ -32,84 +46,63 @@ def word(shares: FloatArray) -> str:
 
 def shares(phase: PhaseProblem, level: Level) -> FloatArray:
     """Shares of the time of one pass of a plan that were measured and lie beyond, ``[2]``."""
-    if level.plan is not None:
-        cut = level.cut(phase) if level.cut else phase
-        batch, parallel = level.plan.batch, level.plan.parallel
-    else:
-        assert level.replicas is not None
-        cut = phase
-        batch = np.full(len(phase.problem.names), level.replicas.batch)
-        parallel = np.full(len(phase.problem.names), level.replicas.parallel)
-    at = (
-        np.arange(len(cut.problem.names)),
-        np.searchsorted(cut.problem.batches, batch),
-        np.searchsorted(cut.problem.parallel, parallel),
-    )
-    seconds = cut.problem.latency_s[at]
-    return np.asarray((cut.measured[:, *at] * seconds).sum(axis=1) / seconds.sum())
+    plan, seen = level.plan or level.replicas, level.seen(phase)
+    assert plan is not None
+    chosen = seen.problem.chosen(plan.batch, plan.parallel)
+    seconds = seen.problem.latency_s[chosen]
+    return np.asarray((seen.measured[:, *chosen] * seconds).sum(axis=1) / seconds.sum())
 
 
-def timing(phase: PhaseProblem, level: Level) -> dict[str, float]:
-    """Shares of a pass by what they rest on; they add up to 1."""
+def timing(phase: PhaseProblem, level: Level) -> Timing:
     inside, beyond = (float(share) for share in shares(phase, level))
-    return {"measured": inside, "beyond": beyond, "modelled": max(0.0, 1.0 - inside - beyond)}
+    return Timing(inside, beyond, max(0.0, 1.0 - inside - beyond))
 
 
-def timing_facts(cases: list[Case]) -> list[dict[str, Any]]:
-    """Provenance of seconds by GPU type."""
-    found = []
+def facts(cases: list[Case]) -> Iterator[Fact]:
+    """Power of each GPU type by load, what seconds of its operators rest on, and what they do to
+    each other."""
+    by_gpu = groups(cases, lambda case: case.gpu)
+    for own in by_gpu:
+        gpu, shape = own[-1].service.gpu, own[-1].service.shape
+        if gpu.tdp_w:
+            load = PowerAtLoad(power_model(gpu), gpu, operator_graph(shape, Arrangement()))
+            of_gpu = facts_of(power_facts(gpu, load))
+            yield from (fact for fact in of_gpu if "Server" not in fact.what)
+    yield from map(_timing_fact, by_gpu)
+    yield from map(_interference_fact, by_gpu)
+
+
+def _timing_fact(cases: list[Case]) -> Fact:
     errors = "; ".join(
         f"error {check.mape:.0%} on {check.rows} rows ({check.against})"
         for check in efficiencies().checks
     )
     modelled = f"published peaks times the shares of them that measured kernels reach; {errors}"
-    for gpu, mine in _by_gpu(cases).items():
-        kernels = mine[0].measured.kernels
-        what = f"Seconds of operators on {gpu}"
-        if kernels is None:
-            found.append({"what": what, "kind": "modelled", "source": modelled})
-            continue
-        read = np.mean(
-            [shares(case.problem, one) for case in mine for one in case.levels.values()], axis=0
-        )
-        source = f"kernels from {kernels.source}: {read[0]:.0%} of the time of a pass"
-        if read[1] >= 0.005:
-            source += f", {read[1]:.0%} beyond the sizes that were measured"
-        kind = "measured" if read[0] > 0.5 else "modelled"
-        found.append({"what": what, "kind": kind, "source": f"{source}; the rest: {modelled}"})
-    return found
+    kernels, what = cases[0].measured.kernels, f"Seconds of operators on {cases[0].gpu}"
+    if kernels is None:
+        return Fact(what, "modelled", modelled)
+    read = np.mean(
+        [shares(case.problem, level) for case in cases for level in case.levels.values()], axis=0
+    )
+    source = f"kernels from {kernels.source}: {read[0]:.0%} of the time of a pass"
+    if read[1] >= 0.005:
+        source += f", {read[1]:.0%} beyond the sizes that were measured"
+    kind = "measured" if read[0] > 0.5 else "modelled"
+    return Fact(what, kind, f"{source}; the rest: {modelled}")
 
 
-def interference_facts(cases: list[Case]) -> list[dict[str, Any]]:
-    """Provenance of what operators on one GPU do to each other, by GPU type."""
+def _interference_fact(cases: list[Case]) -> Fact:
     physical = (
         "arithmetic and memory bandwidth are divided by use (roofline shares times the time each "
         "operator runs), not measured; a share of the SMs draws all bandwidth from "
         f"{BANDWIDTH_SATURATES_AT:.0%} on (assumed)"
     )
-    found = []
-    for gpu, mine in _by_gpu(cases).items():
-        table, what = mine[0].measured.interference, f"Interference on a shared {gpu}"
-        if table is None:
-            found.append({"what": what, "kind": "modelled", "source": physical})
-            continue
-        pairs = ", ".join(
-            f"{one.replace('_', ' ')} beside {other.replace('_', ' ')} {times:.2f} times"
-            for (one, other), times in sorted(table.pairs.items())
-        )
-        found.append(
-            {
-                "what": what,
-                "kind": "measured",
-                "source": f"{table.source}: {pairs or 'shares of the SMs alone'}; other pairs: "
-                f"{physical}",
-            }
-        )
-    return found
-
-
-def _by_gpu(cases: list[Case]) -> dict[str, list[Case]]:
-    found: dict[str, list[Case]] = {}
-    for case in cases:
-        found.setdefault(case.gpu, []).append(case)
-    return found
+    table, what = cases[0].measured.interference, f"Interference on a shared {cases[0].gpu}"
+    if table is None:
+        return Fact(what, "modelled", physical)
+    pairs = ", ".join(
+        f"{slowed.replace('_', ' ')} beside {other.replace('_', ' ')} {times:.2f} times"
+        for (slowed, other), times in sorted(table.pairs.items())
+    )
+    source = f"{table.source}: {pairs or 'shares of the SMs alone'}; other pairs: {physical}"
+    return Fact(what, "measured", source)

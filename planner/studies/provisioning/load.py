@@ -38,11 +38,9 @@ def peak_hours(hardware: Hardware, traffic: Traffic, window: Window) -> dict[tup
     """By (model, region) with any: the mean rate and lengths of the busiest hour of the window
     (ahead of the trace, of the window before), interactive tiers together, where requests arise."""
     demand, tiers = traffic.demand, interactive(hardware)
-    end_s = window.start_s if window.ahead else window.end_s
-    edges = demand.start_s + demand.bin_s * np.arange(demand.bins)
-    inside = (edges > end_s - window.duration_s - 1e-6) & (edges < end_s - 1e-6)
+    inside = demand.inside(*window.observed_s)
     width = max(1, min(int(inside.sum()), round(HOUR_S / demand.bin_s)))
-    found = {}
+    peaks = {}
     for m, model in enumerate(hardware.models):
         for r, region in enumerate(hardware.regions):
             rows = [
@@ -64,11 +62,11 @@ def peak_hours(hardware: Hardware, traffic: Traffic, window: Window) -> dict[tup
             over = sums[:, width:] - sums[:, :-width]
             counted = bins[width:] - bins[:-width]
             rate = over[0] / np.maximum(counted, 1) / demand.bin_s
-            at = int(rate.argmax()) if rate.size else -1
-            if at >= 0 and rate[at] > 0:
-                requests, inputs, outputs = over[:, at]
-                found[m, r] = Peak(float(rate[at]), inputs / requests, max(1.0, outputs / requests))
-    return found
+            most = float(rate.max(initial=0.0))
+            if most > 0:
+                requests, inputs, outputs = over[:, int(rate.argmax())]
+                peaks[m, r] = Peak(most, inputs / requests, max(1.0, outputs / requests))
+    return peaks
 
 
 def limit_of(hardware: Hardware, phase: Phase, peaks: dict[tuple[int, int], Peak]) -> Limit:
@@ -77,17 +75,19 @@ def limit_of(hardware: Hardware, phase: Phase, peaks: dict[tuple[int, int], Peak
     A tier with a limit on the whole request alone leaves half of it to each phase (assumed).
     """
     name = "TTFT" if phase == "prefill" else "TBT"
-    found: list[Limit] = []
+    limits: list[Limit] = []
     longest = max((peak.osl for peak in peaks.values()), default=1.0)
     for tier in hardware.tiers:
         if tier.deferrable:
             continue
         own = tier.ttft_s if phase == "prefill" else tier.tbt_s
         if own is not None:
-            found.append(Limit(own, f"{name} of tier {tier.name}"))
+            limits.append(Limit(own, f"{name} of tier {tier.name}"))
         elif tier.e2e_s is not None:
             half = tier.e2e_s / 2 / (1.0 if phase == "prefill" else longest)
-            found.append(Limit(half, f"half of the end-to-end limit of tier {tier.name} (assumed)"))
-    if not found:
+            limits.append(
+                Limit(half, f"half of the end-to-end limit of tier {tier.name} (assumed)")
+            )
+    if not limits:
         return Limit(ASSUMED_SLO_S[phase], f"no tier bounds {name}; assumed")
-    return min(found, key=lambda limit: limit.seconds)
+    return min(limits, key=lambda limit: limit.seconds)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -58,32 +57,32 @@ def measured_on(
     shapes |= {name: spec.shape for name, spec in known.models.items()}
     specs = {name: catalogue.gpu(name) for name in catalogue.gpus()} | dict(known.gpus)
     files: dict[Path, KernelFile] = {}
-    found = {}
+    measured = {}
     for gpu in dict.fromkeys(gpus):
-        mine = []
-        for kept in known.kernels.get(gpu, ()):
-            if not kept.path.exists():
+        uploads = known.kernels.get(gpu, ())
+        for upload in uploads:
+            if not upload.path.exists():
                 raise CatalogueError(
-                    f"The measured kernels of {kept.name} have been removed since; start the run "
+                    f"The measured kernels of {upload.name} have been removed since; start the run "
                     "again."
                 )
-            if kept.path not in files:
-                files[kept.path] = read_kernels(
-                    kept.path,
+            if upload.path not in files:
+                files[upload.path] = read_kernels(
+                    upload.path,
                     shapes={name: shape for name, shape in shapes.items() if shape is not None},
                     gpus=specs,
-                    name=kept.name,
-                    format=kept.format,
+                    name=upload.name,
+                    format=upload.format,
                 )
-            mine.append((kept.source, files[kept.path]))
-        rows = [row for _, file in mine for row in file.by_gpu.get(gpu, [])]
-        source = "; ".join(source for source, _ in mine)
-        sharing = [one for _, file in mine for one in file.sharing if one.gpu == gpu]
-        found[gpu] = Measured(
+        of_gpu = [files[upload.path] for upload in uploads]
+        rows = [row for file in of_gpu for row in file.by_gpu.get(gpu, [])]
+        source = "; ".join(upload.source for upload in uploads)
+        sharing = [row for file in of_gpu for row in file.sharing if row.gpu == gpu]
+        measured[gpu] = Measured(
             kernels(gpu, source, rows) if rows and timing == AUTO else None,
             interference_table(gpu, source, sharing) if sharing and interference == AUTO else None,
         )
-    return found
+    return measured
 
 
 def interference_table(gpu: str, source: str, sharing: Sequence[Sharing]) -> InterferenceTable:
@@ -91,14 +90,14 @@ def interference_table(gpu: str, source: str, sharing: Sequence[Sharing]) -> Int
     precisions and, of a kind, its operators together (median)."""
     beside: dict[tuple[str, str], list[tuple[float, float]]] = {}
     alone: dict[str, dict[float, list[float]]] = {}
-    for one in sharing:
-        kind = KIND_OF.get(one.op, one.op)
-        if one.concurrent_with:
-            other = one.concurrent_with.partition(":")[0]
+    for row in sharing:
+        kind = KIND_OF.get(row.op, row.op)
+        if row.concurrent_with:
+            other = row.concurrent_with.partition(":")[0]
             pair = kind, KIND_OF.get(other, other)
-            beside.setdefault(pair, []).append((abs(one.sm_share - EVEN_SHARE), one.slowdown))
+            beside.setdefault(pair, []).append((abs(row.sm_share - EVEN_SHARE), row.slowdown))
         else:
-            alone.setdefault(kind, {}).setdefault(one.sm_share, []).append(one.slowdown)
+            alone.setdefault(kind, {}).setdefault(row.sm_share, []).append(row.slowdown)
     pairs = {}
     for pair, rows in beside.items():
         nearest = min(off for off, _ in rows)
@@ -113,71 +112,67 @@ def interference_table(gpu: str, source: str, sharing: Sequence[Sharing]) -> Int
     return InterferenceTable(gpu, source, pairs, shares)
 
 
-def solve(
-    service: Service,
-    weights: str,
-    wanted: Sequence[str],
-    method: str,
-    *,
-    proofs: bool = True,
-    measured: Measured = NOTHING_MEASURED,
-    batch_wait: str = FREE,
-    shared: bool = True,
-) -> tuple[PhaseProblem, dict[str, Level]]:
-    """The levels of one service; none where whole replicas cannot meet the limit either.
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How levels are worked out.
 
     ``batch_wait`` counted: the largest batch is chosen together with each plan, for the time that
     batches take to fill (``sharing.filled``). ``shared`` False: a GPU runs one stream.
     """
+
+    levels: tuple[str, ...]
+    method: str = "greedy"
+    batch_wait: str = FREE
+    shared: bool = True
+    proofs: bool = True
+
+
+def solve(
+    service: Service, weights: str, rules: Rules, measured: Measured = NOTHING_MEASURED
+) -> tuple[PhaseProblem, dict[str, Level]]:
+    """The levels of one service; none where whole replicas cannot meet the limit either."""
     room = MEMORY_SHARE * service.gpu.memory_bytes
-    found: dict[str, Level] = {}
+    levels: dict[str, Level] = {}
     for most in REPLICAS:
         phase = problem_of(service, weights, max_replicas=most, measured=measured)
-        if batch_wait == FREE:
-            found = _chain(phase, room, wanted, method, proofs, shared)
+        if rules.batch_wait == FREE:
+            levels = _chain(phase, room, rules)
         else:
-            found = {}
-            for level in dict.fromkeys((*wanted, "model")):
-                chain = partial(
-                    _chain, room=room, wanted=(level,), method=method, proofs=False, shared=shared
-                )
-                best = filled(phase, lambda one, c=chain, n=level: c(one).get(n))  # type: ignore[misc]
+            levels = {}
+            for name in dict.fromkeys((*rules.levels, "model")):
+                alone = replace(rules, levels=(name,), proofs=False)
+                best = filled(phase, lambda some, a=alone: _chain(some, room, a).get(*a.levels))  # type: ignore[misc]
                 if best is not None:
-                    said = f"{best[0].method}, batches of at most {best[1]}"
-                    found[level] = replace(best[0], method=said)
-        if "model" in found:
+                    level, batch, _ = best
+                    method = f"{level.method}, batches of at most {batch}"
+                    levels[name] = replace(level, method=method)
+        if "model" in levels:
             break
-    return phase, {level: found[level] for level in LEVELS if level in found}
+    return phase, {name: levels[name] for name in LEVELS if name in levels}
 
 
-def _chain(
-    phase: PhaseProblem,
-    room: float,
-    wanted: Sequence[str],
-    method: str,
-    proofs: bool,
-    shared: bool,
-) -> dict[str, Level]:
+def _chain(phase: PhaseProblem, room: float, rules: Rules) -> dict[str, Level]:
     """The levels from the coarsest on. What a coarser one needs is a plan of the finer ones too, so
     each is the least of its own and of those; runs of layers are planned for operators even where
     nobody asked for them."""
     whole = model_level(phase, room)
-    found = {} if whole is None else {"model": whole}
-    coarser = list(found.values())
-    for level in ("module", "operator"):
-        if level in wanted:
-            one = at_level(
-                level, phase, room, method=method, shared=shared, coarser=coarser, proofs=proofs
-            )
-        elif level == "module" and "operator" in wanted:
-            one = module_level(phase, room, shared=shared, coarser=coarser)
+    levels = {} if whole is None else {"model": whole}
+    coarser = list(levels.values())
+    for name in ("module", "operator"):
+        if name in rules.levels:
+            level = at_level(
+                name, phase, room, method=rules.method, shared=rules.shared, coarser=coarser,
+                proofs=rules.proofs,
+            )  # fmt: skip
+        elif name == "module" and "operator" in rules.levels:
+            level = module_level(phase, room, shared=rules.shared, coarser=coarser)
         else:
             continue
-        if one is not None:
-            coarser.append(one)
-            if level in wanted:
-                found[level] = one
-    return found
+        if level is not None:
+            coarser.append(level)
+            if name in rules.levels:
+                levels[name] = level
+    return levels
 
 
 def problem_of(

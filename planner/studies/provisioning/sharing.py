@@ -3,144 +3,168 @@ decodes, and several models on the same devices."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
 
 from planner.studies.provisioning.problems import REPLICAS, problem_of
+from planner.studies.provisioning.values import Case, Sentences, groups
 from simulation.performance.memory import MEMORY_SHARE
 from simulation.provisioning.levels import Level
 from simulation.provisioning.sharing import Chunked, chunked, chunked_service, placed_together
 
-if TYPE_CHECKING:
-    from planner.studies.commands.provision import Case
-
 APART, TOGETHER, CHUNKED_MODEL, CHUNKED_OPERATOR = (
     "apart", "together", "chunked_model", "chunked_operator",
 )  # fmt: skip
+HOW = {
+    TOGETHER: "prefill and decode by operators on common GPUs",
+    CHUNKED_MODEL: "whole replicas that compute prompts in chunks among decodes",
+    CHUNKED_OPERATOR: "operators that compute prompts in chunks among decodes",
+}
 
 
-def document(cases: list[Case]) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class SharingWay:
+    """What both phases need in one way."""
+
+    gpus: int
+    energy_w: float
+    memory_gb: float
+
+
+@dataclass(frozen=True, slots=True)
+class SharedService:
+    """Both phases of one model in one region, up to four ways; ``best`` needs fewest GPUs, of as
+    many the least power, the simplest first where both are even."""
+
+    model: str
+    region: str
+    gpu: str
+    ways: dict[str, SharingWay]
+    best: str
+    chunk_tokens: float | None
+    chunk_batch: int | None
+
+    @property
+    def where(self) -> str:
+        return f"{self.model} in {self.region} on {self.gpu}"
+
+
+@dataclass(frozen=True, slots=True)
+class SharedModels:
+    """All models of a region on one GPU type: the best of each apart, and together."""
+
+    region: str
+    gpu: str
+    models: tuple[str, ...]
+    gpus_apart: int
+    gpus: int
+    energy_w_apart: float
+    energy_w: float
+    memory_gb: float
+
+
+@dataclass(frozen=True, slots=True)
+class SharedGpus:
     """Per model and region both phases, then the models of a region that chose the same GPUs."""
-    services = [_service(pair) for pair in _by(cases, "model", "region", "gpu")]
-    models = [
-        _models(group)
-        for group in _by(cases, "region", "gpu")
-        if len({case.model for case in group}) > 1
-    ]
-    return {"services": [one for one in services if one], "models": models}
+
+    services: tuple[SharedService, ...]
+    models: tuple[SharedModels, ...]
 
 
-def _by(cases: list[Case], *keys: str) -> list[list[Case]]:
-    found: dict[tuple[str, ...], list[Case]] = {}
-    for case in cases:
-        found.setdefault(tuple(getattr(case, key) for key in keys), []).append(case)
-    return list(found.values())
-
-
-def _least(case: Case) -> Level:
-    return min(case.levels.values(), key=lambda one: (one.devices, one.power_w))
-
-
-def _service(pair: list[Case]) -> dict[str, Any] | None:
-    """Both phases of one model in one region, four ways; ``best`` needs fewest GPUs, of as many
-    the least power, the simplest first where both are even."""
-    by_phase = {case.phase: case for case in pair}
-    if set(by_phase) != {"prefill", "decode"}:
-        return None
-    prefill, decode = by_phase["prefill"], by_phase["decode"]
-    room = MEMORY_SHARE * prefill.service.gpu.memory_bytes
-    shared = placed_together(
-        [prefill.problem, decode.problem], [_least(prefill), _least(decode)], room
+def on_common_gpus(cases: list[Case]) -> SharedGpus:
+    both = groups(cases, lambda case: (case.model, case.region, case.gpu))
+    beside = groups(cases, lambda case: (case.region, case.gpu))
+    return SharedGpus(
+        services=tuple(_service(*pair) for pair in both if len(pair) == 2),
+        models=tuple(_models(group) for group in beside if len({case.model for case in group}) > 1),
     )
-    both = _chunked(prefill, decode, room)
-    ways: dict[str, Any] = {
-        APART: {
-            "gpus": shared.devices_apart,
-            "energy_w": sum(level.power_w for level in shared.apart),
-            "memory_gb": sum(level.memory_bytes for level in shared.apart) / 1e9,
-        }
+
+
+def _service(prefill: Case, decode: Case) -> SharedService:
+    room = MEMORY_SHARE * prefill.service.gpu.memory_bytes
+    shared = placed_together([prefill.problem, decode.problem], [prefill.least, decode.least], room)
+    chunks = _chunked(prefill, decode, room)
+    ways = {
+        APART: SharingWay(
+            shared.devices_apart,
+            sum(level.power_w for level in shared.apart),
+            sum(level.memory_bytes for level in shared.apart) / 1e9,
+        )
     }
     if shared.placement is not None:
-        ways[TOGETHER] = {
-            "gpus": shared.devices,
-            "energy_w": shared.power_w,
-            "memory_gb": shared.memory_bytes / 1e9,
-        }
-    for name, level in ((CHUNKED_MODEL, both.model), (CHUNKED_OPERATOR, both.operator)):
-        if level is not None:
-            ways[name] = {
-                "gpus": level.devices,
-                "energy_w": level.power_w,
-                "memory_gb": level.memory_bytes / 1e9,
-            }
-    best = min(ways, key=lambda name: (ways[name]["gpus"], round(ways[name]["energy_w"], 6)))
-    return {
-        "model": prefill.model,
-        "region": prefill.region,
-        "gpu": prefill.gpu,
-        "ways": ways,
-        "best": best,
-        "chunk_tokens": both.chunk_tokens,
-        "chunk_batch": both.batch,
-    }
+        ways[TOGETHER] = SharingWay(shared.devices, shared.power_w, shared.memory_bytes / 1e9)
+    if chunks.model is not None:
+        ways[CHUNKED_MODEL] = _alone(chunks.model)
+    if chunks.operator is not None:
+        ways[CHUNKED_OPERATOR] = _alone(chunks.operator)
+    return SharedService(
+        model=prefill.model,
+        region=prefill.region,
+        gpu=prefill.gpu,
+        ways=ways,
+        best=min(ways, key=lambda name: (ways[name].gpus, round(ways[name].energy_w, 6))),
+        chunk_tokens=chunks.chunk_tokens,
+        chunk_batch=chunks.batch,
+    )
+
+
+def _alone(level: Level) -> SharingWay:
+    return SharingWay(level.devices, level.power_w, level.memory_bytes / 1e9)
 
 
 def _chunked(prefill: Case, decode: Case, room: float) -> Chunked:
     service = chunked_service(prefill.service, decode.service)
     of = partial(problem_of, service, prefill.weights, measured=prefill.measured)
     for most in REPLICAS:
-        found = chunked(of(max_replicas=most), room)
-        if found.model is not None:
+        least = chunked(of(max_replicas=most), room)
+        if least.model is not None:
             break
-    return found
+    return least
 
 
-def _models(group: list[Case]) -> dict[str, Any]:
-    """All models of a region on one GPU type: the best of each apart, and together."""
+def _models(group: list[Case]) -> SharedModels:
     room = MEMORY_SHARE * group[0].service.gpu.memory_bytes
-    apart = [_least(case) for case in group]
+    apart = [case.least for case in group]
     shared = placed_together([case.problem for case in group], apart, room)
-    return {
-        "region": group[0].region,
-        "gpu": group[0].gpu,
-        "models": list(dict.fromkeys(case.model for case in group)),
-        "gpus_apart": shared.devices_apart,
-        "gpus": shared.devices,
-        "energy_w_apart": sum(level.power_w for level in apart),
-        "energy_w": shared.power_w,
-        "memory_gb": shared.memory_bytes / 1e9,
-    }
+    return SharedModels(
+        region=group[0].region,
+        gpu=group[0].gpu,
+        models=tuple(dict.fromkeys(case.model for case in group)),
+        gpus_apart=shared.devices_apart,
+        gpus=shared.devices,
+        energy_w_apart=sum(level.power_w for level in apart),
+        energy_w=shared.power_w,
+        memory_gb=shared.memory_bytes / 1e9,
+    )
 
 
-def words(found: dict[str, Any]) -> tuple[list[str], list[str]]:
-    """What does not pay, to be said first, and what does."""
-    lost: list[str] = []
-    won: list[str] = []
-    how = {
-        TOGETHER: "prefill and decode by operators on common GPUs",
-        CHUNKED_MODEL: "whole replicas that compute prompts in chunks among decodes",
-        CHUNKED_OPERATOR: "operators that compute prompts in chunks among decodes",
-    }
-    for one in found["services"]:
-        apart, best = one["ways"][APART], one["ways"][one["best"]]
-        where = f"{one['model']} in {one['region']} on {one['gpu']}"
-        if best["gpus"] < apart["gpus"]:
-            won.append(
-                f"{where}: {how[one['best']]} need {best['gpus']} GPUs, phases apart "
-                f"{apart['gpus']}."
+def sentences(shared: SharedGpus) -> Sentences:
+    return Sentences(tuple(_beaten(shared)), tuple(_better(shared)))
+
+
+def _beaten(shared: SharedGpus) -> Iterator[str]:
+    for service in shared.services:
+        apart, best = service.ways[APART], service.ways[service.best]
+        if service.best == CHUNKED_MODEL and best.gpus < apart.gpus:
+            yield (
+                f"{service.where}: provisioning below the replica is beaten by whole replicas that "
+                f"compute prompts in chunks among decodes, on {best.gpus} GPUs instead of "
+                f"{apart.gpus}."
             )
-            chunk = one["ways"].get(CHUNKED_MODEL)
-            if one["best"] == CHUNKED_MODEL and chunk is not None:
-                lost.append(
-                    f"{where}: provisioning below the replica is beaten by whole replicas that "
-                    f"compute prompts in chunks among decodes, on {chunk['gpus']} GPUs instead of "
-                    f"{apart['gpus']}."
-                )
-    for one in found["models"]:
-        names = " and ".join(one["models"])
-        if one["gpus"] < one["gpus_apart"]:
-            won.append(
-                f"{names} in {one['region']} on common {one['gpu']} need {one['gpus']} GPUs, apart "
-                f"{one['gpus_apart']}."
+
+
+def _better(shared: SharedGpus) -> Iterator[str]:
+    for service in shared.services:
+        apart, best = service.ways[APART], service.ways[service.best]
+        if best.gpus < apart.gpus:
+            yield (
+                f"{service.where}: {HOW[service.best]} need {best.gpus} GPUs, phases apart "
+                f"{apart.gpus}."
             )
-    return lost, won
+    for group in shared.models:
+        if group.gpus < group.gpus_apart:
+            yield (
+                f"{' and '.join(group.models)} in {group.region} on common {group.gpu} need "
+                f"{group.gpus} GPUs, apart {group.gpus_apart}."
+            )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from forecasting.demand import INPUT_TOKENS, OUTPUT_TOKENS, REQUESTS, DemandSeries, SeriesKey
-from simulation.arrays import FloatArray, Int32Array
+from simulation.arrays import BoolArray, FloatArray, Int32Array
 from simulation.trace import Trace
 
 
@@ -37,11 +37,18 @@ class Demand:
     def end_s(self) -> float:
         return self.start_s + self.bins * self.bin_s
 
+    @property
+    def edges_s(self) -> FloatArray:
+        """Where each bin begins."""
+        return np.asarray(self.start_s + self.bin_s * np.arange(self.bins), np.float64)
+
+    def inside(self, start_s: float, end_s: float) -> BoolArray:
+        """Which bins begin within ``[start_s, end_s)``."""
+        return np.asarray((self.edges_s > start_s - 1e-6) & (self.edges_s < end_s - 1e-6))
+
     def gaps(self, start_s: float, end_s: float) -> int:
         """Bins within ``[start_s, end_s)`` of which something was not observed."""
-        edges = self.start_s + self.bin_s * np.arange(self.bins)
-        inside = (edges > start_s - 1e-6) & (edges < end_s - 1e-6)
-        return int(np.isnan(self.requests[:, inside]).any(axis=0).sum())
+        return int(np.isnan(self.requests[:, self.inside(start_s, end_s)]).any(axis=0).sum())
 
     def series(self, index: int, unit: str = REQUESTS) -> DemandSeries:
         """One key's demand in ``unit``, gaps before its first observation left out."""

@@ -36,6 +36,12 @@ class Window:
         return self.end_s - self.start_s
 
     @property
+    def observed_s(self) -> tuple[float, float]:
+        """The window, or where it is ahead of the trace the stretch as long before it."""
+        end_s = self.start_s if self.ahead else self.end_s
+        return end_s - self.duration_s, end_s
+
+    @property
     def period_starts_s(self) -> FloatArray:
         periods = round(self.duration_s / self.period_s)
         return np.asarray(self.start_s + self.period_s * np.arange(periods), np.float64)

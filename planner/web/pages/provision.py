@@ -13,6 +13,7 @@ from planner.services import provisioning as service
 from planner.web.forms.provisioning import ProvisionForm
 from planner.web.pages import provision_figures as figures
 
+KEYS = ("model", "region", "gpu", "phase", "weights")  # of a pool
 LEVELS = ("operator", "module", "model")
 LABELS = {"operator": "By operators", "module": "By layers", "model": "By whole replicas"}
 WAYS = {
@@ -44,26 +45,23 @@ def page_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
 def pool_context(run: Run, result: dict[str, Any], params: Mapping[str, str]) -> dict[str, Any]:
     """One pool in one phase at one level."""
     pools = sorted(result["pools"], key=lambda pool: not pool["chosen"])
-    names = list(dict.fromkeys(service.pool_name(pool) for pool in pools))
-    name = params.get("pool", "")
-    phases = [pool["phase"] for pool in pools if service.pool_name(pool) == (name or names[0])]
-    phase = params.get("phase", "")
-    pool = service.pool_named(
-        {**result, "pools": pools}, name if name in names else names[0],
-        phase if phase in phases else "",
-    )  # fmt: skip
-    held = [level for level in LEVELS if level in pool["levels"]]
-    level = params.get("level", "")
-    level = level if level in held else held[0] if held else ""
+    by_name: dict[str, dict[str, dict[str, Any]]] = {}
+    for pool, name in zip(pools, service.pool_names(pools), strict=True):
+        by_name.setdefault(name, {})[pool["phase"]] = pool
+    name = _one_of(list(by_name), params.get("pool", ""))
+    phase = _one_of(list(by_name[name]), params.get("phase", ""))
+    pool = by_name[name][phase]
+    planned = [level for level in LEVELS if level in pool["levels"]]
+    level = _one_of(planned, params.get("level", "")) if planned else ""
     context: dict[str, Any] = {
         "pool": pool,
-        "pool_name": service.pool_name(pool),
-        "pool_names": names,
-        "phase": pool["phase"],
+        "pool_name": name,
+        "pool_names": list(by_name),
+        "phase": phase,
         "phases": ("prefill", "decode"),
         "level": level,
-        "level_choices": [(one, LABELS[one]) for one in held],
-        "pool_levels": [(LABELS[one], one, pool["levels"][one]) for one in held],
+        "level_choices": [(level, LABELS[level]) for level in planned],
+        "pool_levels": [(LABELS[level], level, pool["levels"][level]) for level in planned],
     }
     if level:
         context |= plan_context(run, pool, level)
@@ -74,49 +72,50 @@ def pool_context(run: Run, result: dict[str, Any], params: Mapping[str, str]) ->
     return context
 
 
-def sharing_context(found: dict[str, Any], pool: dict[str, Any]) -> dict[str, Any]:
+def _one_of(known: list[str], name: str) -> str:
+    return name if name in known else known[0]
+
+
+def sharing_context(sharing: dict[str, Any], pool: dict[str, Any]) -> dict[str, Any]:
     """Both phases of the pool's model, apart and on common GPUs."""
-    keys = ("model", "region", "gpu")
-    mine = [one for one in found["services"] if all(one[key] == pool[key] for key in keys)]
-    if not mine:
+    services = [row for row in sharing["services"] if _of_pool(row, pool)]
+    if not services:
         return {}
-    (one,) = mine
+    (shared,) = services
     return {
-        "ways": [(WAYS[name], name, way) for name, way in one["ways"].items()],
-        "best_way": one["best"],
-        "chunk_tokens": one["chunk_tokens"],
+        "ways": [(WAYS[name], name, way) for name, way in shared["ways"].items()],
+        "best_way": shared["best"],
+        "chunk_tokens": shared["chunk_tokens"],
         "shared_models": [
             group
-            for group in found["models"]
+            for group in sharing["models"]
             if group["region"] == pool["region"] and pool["model"] in group["models"]
         ],
     }
 
 
-def course_context(run: Run, found: dict[str, Any], pool: dict[str, Any]) -> dict[str, Any]:
+def course_context(run: Run, over_time: dict[str, Any], pool: dict[str, Any]) -> dict[str, Any]:
     """The pool window by window: a row per level, and what each held along the traffic."""
-    mine = next(
-        one
-        for one in found["pools"]
-        if all(one[key] == pool[key] for key in ("model", "region", "gpu", "phase"))
-    )
-    courses = run_table(run, "courses")
-    for name in ("model", "region", "gpu", "phase"):
-        courses = courses.filter(pl.col(name) == pool[name])
+    own = next(row for row in over_time["pools"] if _of_pool(row, pool))
+    levels = own["levels"]
     return {
-        "over_time": found,
-        "course_levels": [
-            (LABELS[one], one, mine["levels"][one]) for one in LEVELS if one in mine["levels"]
-        ],
-        "course_savings": mine["savings"],
-        "course_figure": figures.course_figure(courses),
+        "over_time": over_time,
+        "course_levels": [(LABELS[name], name, levels[name]) for name in LEVELS if name in levels],
+        "course_savings": own["savings"],
+        "course_figure": figures.course_figure(_rows(run, "courses", pool)),
     }
+
+
+def _of_pool(row: dict[str, Any], pool: dict[str, Any]) -> bool:
+    return all(row[key] == pool[key] for key in KEYS if key in row)
 
 
 def plan_context(run: Run, pool: dict[str, Any], level: str) -> dict[str, Any]:
     """The operators of a plan in the order of the graph, and its devices."""
-    operators = _rows(run, "operators", pool, level)
-    devices, shards = (_rows(run, name, pool, level) for name in ("devices", "shards"))
+    operators, devices, shards = (
+        _rows(run, name, pool).filter(pl.col("level") == level)
+        for name in ("operators", "devices", "shards")
+    )
     most = max(operators["slots"].to_list(), default=1)
     nodes = [row | {"share": row["slots"] / most} for row in operators.to_dicts()]
     context: dict[str, Any] = {"columns": columns(nodes), "nodes": nodes}
@@ -143,24 +142,23 @@ def columns(nodes: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
         depth[node["operator"]] = 1 + max(before, default=-1)
     if nodes and not any(node["after"] for node in nodes):
         return [[node] for node in nodes]
-    found: list[list[dict[str, Any]]] = [[] for _ in range(1 + max(depth.values(), default=-1))]
-    for node in nodes:
-        found[depth[node["operator"]]].append(node)
-    return found
+    return [
+        [node for node in nodes if depth[node["operator"]] == place]
+        for place in range(1 + max(depth.values(), default=-1))
+    ]
 
 
 def sensitivity_context(run: Run, pool: dict[str, Any]) -> dict[str, Any]:
-    found = service.operator_sensitivity(run, pool)
-    return {"pool": pool, "responses": figures.response_figures(found)}
+    responses = service.operator_sensitivity(run, pool)
+    return {"pool": pool, "responses": figures.response_figures(responses)}
 
 
 def sweep_context(run: Run, pool: dict[str, Any], by: str) -> dict[str, Any]:
-    found = service.savings_sweep(run, pool, by)
-    return {"pool": pool, "by": by, "sweep": found, "sweep_figure": figures.sweep_figure(found)}
+    sweep = service.savings_sweep(run, pool, by)
+    return {"pool": pool, "by": by, "sweep": sweep, "sweep_figure": figures.sweep_figure(sweep)}
 
 
-def _rows(run: Run, table: str, pool: dict[str, Any], level: str) -> pl.DataFrame:
-    found = run_table(run, table)
-    for name in ("model", "region", "gpu", "phase"):
-        found = found.filter(pl.col(name) == pool[name])
-    return found.filter(pl.col("level") == level)
+def _rows(run: Run, table: str, pool: dict[str, Any]) -> pl.DataFrame:
+    """Of one pool; a run of before has no precisions in its tables, and courses have none."""
+    rows = run_table(run, table)
+    return rows.filter(pl.col(name) == pool[name] for name in KEYS if name in rows.columns)

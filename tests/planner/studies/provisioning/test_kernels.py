@@ -13,8 +13,9 @@ from planner.errors import CatalogueError
 from planner.ingest.kernel_files import Sharing
 from planner.scenario.known import KernelSource, Known
 from planner.studies.commands import provision
-from planner.studies.commands.provision import Asked, with_images
+from planner.studies.commands.provision import IMAGE_TOKENS, Asked
 from planner.studies.progress import silent
+from planner.studies.provisioning.cases import Images
 from planner.studies.provisioning.problems import interference_table, measured_on, problem_of
 from planner.studies.traffic.sources import StoredTrace
 from simulation.provisioning.workload import Service
@@ -133,7 +134,7 @@ def test_encoders_work_on_the_images_that_requests_bring(stored: StoredTrace) ->
 def test_only_an_encoder_looks_at_images() -> None:
     def names(model: str, images: float) -> set[str]:
         service = Service(catalogue.shape(model), catalogue.gpu(GPU), "prefill", 5.0, 1024, 1, 2.0)
-        phase = problem_of(with_images(service, Asked(images=images)), "bf16")
+        phase = problem_of(Images(images, IMAGE_TOKENS).on(service), "bf16")
         return {name for name in phase.problem.names if name.startswith("encoder_")}
 
     assert "encoder_attention_prefill" in names("qwen2.5-vl-7b", 2.0)

@@ -134,6 +134,36 @@ def test_one_level_and_the_exact_method(stored: StoredTrace) -> None:
         provision.run(small(), {"t": stored}, asked=Asked("operator", "brute"), progress=silent)
 
 
+def test_every_precision_on_a_gpu_type_stands_for_itself(stored: StoredTrace) -> None:
+    profile: dict[str, Any] = {"model": "llama-3.1-8b", "gpu": "H100-SXM", "kind": "roofline"}
+    found = provision.run(
+        small(
+            profiles=[
+                profile | {"tp": 1, "precision": "bf16"},
+                profile | {"tp": 1, "precision": "fp8", "role": "prefill"},
+                profile | {"tp": 2, "precision": "fp8", "role": "decode"},
+            ],
+            regions=[
+                {"name": "east", "capacity": {"H100-SXM": 64}, "usd_per_gpu_hour": {"H100-SXM": 3},
+                 "carbon_g_per_kwh": 400, "pue": 1.2}
+            ],
+        ),
+        {"t": stored},
+        asked=Asked("model"),
+        progress=silent,
+    ).document  # fmt: skip
+    pools = found["pools"]
+    assert [(pool["weights"], pool["phase"]) for pool in pools] == [
+        ("bf16", "prefill"), ("bf16", "decode"), ("fp8", "prefill"), ("fp8", "decode"),
+    ]  # fmt: skip
+    memory = [pool["levels"]["model"]["memory_gb"] for pool in pools]
+    assert memory[2] < memory[0] and memory[3] < memory[1]
+    chosen = [pool for pool in pools if pool["chosen"]]
+    assert len(chosen) == 2 and len({pool["weights"] for pool in chosen}) == 1
+    gpus = sum(pool["levels"]["model"]["gpus"] for pool in chosen)
+    assert found["levels"]["model"]["gpus"] == gpus
+
+
 def test_what_does_not_pay_is_said_first(tmp_path: Any) -> None:
     stored = make.demand_file(tmp_path, {"a": [6.0] * 300})
     found = provision.run(small(), {"t": stored}, progress=silent).document

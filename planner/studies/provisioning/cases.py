@@ -1,0 +1,138 @@
+"""Every model of a scenario where it has requests, on every GPU type it has a profile for, solved
+in both phases, and the GPU type to choose of them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from planner.errors import ScenarioError
+from planner.scenario.build import Hardware
+from planner.studies.progress import Progress
+from planner.studies.provisioning.load import Limit, Peak
+from planner.studies.provisioning.problems import Measured, Rules, solve
+from planner.studies.provisioning.values import MODEL, Case
+from simulation.performance.specs import GpuSpec
+from simulation.provisioning.workload import Phase, Service
+
+PHASES: tuple[Phase, ...] = ("prefill", "decode")
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A model in a region on a GPU type in a precision, whatever the roles and markets of its
+    pools there: ``usd_per_hour`` is the least of them."""
+
+    m: int
+    r: int
+    gpu: GpuSpec
+    weights: str
+    usd_per_hour: float
+    peak: Peak
+
+
+@dataclass(frozen=True, slots=True)
+class Images:
+    """What requests of models with an encoder bring for it."""
+
+    each: float  # images of a request
+    tokens: float  # that the encoder reads of one
+
+    def on(self, service: Service) -> Service:
+        """``service`` with them, where its model has an encoder."""
+        if not service.shape.encoder or not self.each:
+            return service
+        return replace(service, images=self.each, image_tokens=self.each * self.tokens)
+
+
+def unknown_models(hardware: Hardware, peaks: dict[tuple[int, int], Peak]) -> tuple[str, ...]:
+    """Models with requests of which nobody said what they compute."""
+    names = [hardware.models[m].name for m, _ in peaks if hardware.models[m].shape is None]
+    return tuple(dict.fromkeys(names))
+
+
+def variants(hardware: Hardware, peaks: dict[tuple[int, int], Peak]) -> tuple[Variant, ...]:
+    """What there is to provision; raises ScenarioError where nothing is."""
+    if not peaks:
+        raise ScenarioError("traffic: no request of an interactive tier falls into the window.")
+    cheapest: dict[tuple[int, int, str, str], Variant] = {}
+    for m, r, g in hardware.pool_index:
+        if (m, r) not in peaks or hardware.models[m].shape is None:
+            continue
+        gpu, weights = hardware.gpus[g], hardware.sections[m, g].precision
+        price = float(hardware.usd_per_gpu_hour[r, g])
+        key = (m, r, gpu.name, weights)
+        if key not in cheapest or price < cheapest[key].usd_per_hour:
+            cheapest[key] = Variant(m, r, gpu, weights, price, peaks[m, r])
+    if not cheapest:
+        raise ScenarioError(
+            "models: provisioning below the replica needs to know what "
+            f"{' and '.join(unknown_models(hardware, peaks))} computes; give it by shape or config "
+            "instead of weight_gb, or use a built-in model."
+        )
+    return tuple(cheapest.values())
+
+
+def solved(
+    hardware: Hardware,
+    variants: tuple[Variant, ...],
+    limits: dict[Phase, Limit],
+    measured: dict[str, Measured],
+    rules: Rules,
+    images: Images,
+    progress: Progress,
+) -> list[Case]:
+    """Both phases of each variant under its peak."""
+    cases = []
+    for done, variant in enumerate(variants):
+        model, gpu = hardware.models[variant.m], variant.gpu
+        progress(done / len(variants), f"Provisioning {model.name} on {gpu.name}")
+        peak = variant.peak
+        assert model.shape is not None  # see variants
+        for phase, limit in limits.items():
+            service = images.on(
+                Service(
+                    shape=model.shape,
+                    gpu=gpu,
+                    phase=phase,
+                    requests_s=peak.requests_s,
+                    isl=peak.isl,
+                    osl=peak.osl,
+                    slo_s=limit.seconds,
+                )
+            )
+            problem, levels = solve(service, variant.weights, rules, measured[gpu.name])
+            cases.append(
+                Case(
+                    model=model.name,
+                    region=hardware.regions[variant.r].name,
+                    gpu=gpu.name,
+                    phase=phase,
+                    service=service,
+                    limit=limit,
+                    weights=variant.weights,
+                    problem=problem,
+                    levels=levels,
+                    usd_per_hour=variant.usd_per_hour,
+                    measured=measured[gpu.name],
+                )
+            )
+    return cases
+
+
+def choose(cases: list[Case]) -> list[Case]:
+    """Per model and region the GPU type and precision that whole replicas cost least on, all phases
+    feasible."""
+    cost: dict[tuple[str, str], dict[tuple[str, str], float]] = {}
+    for case in cases:
+        on = cost.setdefault((case.model, case.region), {})
+        whole = case.levels.get(MODEL) or next(iter(case.levels.values()), None)
+        price = whole.devices * case.usd_per_hour if whole else math.inf
+        on[case.gpu, case.weights] = on.get((case.gpu, case.weights), 0.0) + price
+
+    def chosen(case: Case) -> bool:
+        on = cost[case.model, case.region]
+        best = min(on, key=lambda variant: on[variant])
+        return best == (case.gpu, case.weights) and math.isfinite(on[best])
+
+    return [replace(case, chosen=chosen(case)) for case in cases]

@@ -1,0 +1,220 @@
+"""The levels of a provisioning run in figures and sentences: each phase, and all together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from planner.studies.plain import OPTIONAL
+from planner.studies.provisioning import basis
+from planner.studies.provisioning.values import MODEL, WORDS, Case
+from simulation.provisioning.levels import FALLEN_BACK, Level, Savings, saved, savings
+
+WHAT = (("memory", "memory"), ("energy", "power"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Needs:
+    """What a level needs; ``gap`` to a proven bound on GPUs, None where there is none."""
+
+    gpus: int
+    energy_w: float
+    memory_gb: float
+    latency_ms: float
+    slo_ms: float
+    seconds: float  # that planning took
+    gap: float | None
+    gap_of: str = "devices"
+    least_gpus: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Total(Needs):
+    """Of the chosen pools; latency and limit are those of the phase nearest to its limit."""
+
+    tightest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LevelFigures(Needs):
+    """One phase at one level: whole replicas, or a plan with its slowest part."""
+
+    gap_slots: float | None
+    method: str
+    timing: basis.Timing
+    replicas: int | None = field(default=None, metadata={OPTIONAL: True})
+    batch: int | None = field(default=None, metadata={OPTIONAL: True})
+    parallel: int | None = field(default=None, metadata={OPTIONAL: True})
+    bottleneck: str | None = field(default=None, metadata={OPTIONAL: True})
+
+
+@dataclass(frozen=True, slots=True)
+class PoolFigures:
+    """One phase of one model in one region on one GPU type, beside its load."""
+
+    model: str
+    region: str
+    gpu: str
+    phase: str
+    chosen: bool
+    requests_s: float
+    isl: float
+    osl: float
+    slo_ms: float
+    slo_source: str
+    weights: str
+    images: float
+    image_tokens: float
+    levels: dict[str, LevelFigures]
+    savings: dict[str, Savings]
+
+
+def total(cases: list[Case], name: str) -> Total:
+    """Sums over the chosen pools; a pool without the level stands as whole replicas do."""
+    levels = [case.levels.get(name) or case.levels[MODEL] for case in cases]
+    nearest = max(range(len(levels)), key=lambda i: levels[i].latency_s / levels[i].slo_s)
+    near, level = cases[nearest], levels[nearest]
+    gpus = sum(level.devices for level in levels)
+    bounds = [
+        min(level.least_devices, level.devices)
+        for level in levels
+        if level.least_devices is not None
+    ]
+    least = sum(bounds) if len(bounds) == len(levels) else None
+    return Total(
+        gpus=gpus,
+        energy_w=sum(level.power_w for level in levels),
+        memory_gb=sum(level.memory_bytes for level in levels) / 1e9,
+        latency_ms=level.latency_s * 1e3,
+        slo_ms=level.slo_s * 1e3,
+        seconds=sum(level.seconds for level in levels),
+        gap=None if least is None else (gpus - least) / gpus,
+        least_gpus=least,
+        tightest=f"{near.phase} of {near.model} in {near.region}",
+    )
+
+
+def total_savings(totals: Mapping[str, Total]) -> dict[str, Savings]:
+    """Of each finer level against whole replicas."""
+    amounts = {name: (own.gpus, own.energy_w, own.memory_gb) for name, own in totals.items()}
+    whole = amounts.pop(MODEL)
+    return {name: saved(whole, own) for name, own in amounts.items()}
+
+
+def pool_figures(case: Case) -> PoolFigures:
+    service, whole = case.service, case.levels.get(MODEL)
+    images = service.image_tokens and service.images
+    return PoolFigures(
+        model=case.model,
+        region=case.region,
+        gpu=case.gpu,
+        phase=case.phase,
+        chosen=case.chosen,
+        requests_s=service.requests_s,
+        isl=service.isl,
+        osl=service.osl,
+        slo_ms=service.slo_s * 1e3,
+        slo_source=case.limit.source,
+        weights=case.weights,
+        images=images,
+        image_tokens=images and service.image_tokens / images,
+        levels={name: level_figures(case, level) for name, level in case.levels.items()},
+        savings={
+            name: savings(whole, level)
+            for name, level in case.levels.items()
+            if whole is not None and name != MODEL
+        },
+    )
+
+
+def level_figures(case: Case, level: Level) -> LevelFigures:
+    whole, bottleneck = level.replicas, None
+    if whole is None and level.plan is not None:
+        slowest = int(level.plan.sojourn_s.argmax())
+        bottleneck = level.seen(case.problem).problem.names[slowest]
+    return LevelFigures(
+        gpus=level.devices,
+        energy_w=level.power_w,
+        memory_gb=level.memory_bytes / 1e9,
+        latency_ms=level.latency_s * 1e3,
+        slo_ms=level.slo_s * 1e3,
+        seconds=level.seconds,
+        gap=level.gap_devices,
+        least_gpus=level.least_devices,
+        gap_slots=level.gap_slots,
+        method=level.method,
+        timing=basis.timing(case.problem, level),
+        replicas=None if whole is None else whole.replicas,
+        batch=None if whole is None else whole.batch,
+        parallel=None if whole is None else whole.parallel,
+        bottleneck=bottleneck,
+    )
+
+
+def headline(totals: Mapping[str, Total], saved: Mapping[str, Savings]) -> str:
+    whole = totals[MODEL]
+    if not saved:
+        return f"Whole replicas need {whole.gpus} GPUs."
+    best = min(saved, key=lambda name: (totals[name].gpus, totals[name].energy_w))
+    fewer, share = saved[best].gpus or 0.0, saved[best]
+    if not pays(saved):
+        shares = [(getattr(share, key) or 0.0, name) for key, name in WHAT]
+        what = [f"{_percent(part)} {name}" for part, name in shares if abs(part) >= 0.005]
+        also = f" (it takes {' and '.join(what)})" if what else ""
+        return (
+            f"Provisioning below the replica does not pay here: whole replicas need {whole.gpus} "
+            f"GPUs, and {WORDS[best]} it is as many{also}."
+        )
+    return (
+        f"{WORDS[best].capitalize()} {totals[best].gpus} GPUs do what whole replicas need "
+        f"{whole.gpus} for: {fewer:.0%} fewer, {_percent(share.energy)} power and "
+        f"{_percent(share.memory)} memory."
+    )
+
+
+def pays(saved: Mapping[str, Savings]) -> bool:
+    """Whether a finer level saves GPUs."""
+    return any((share.gpus or 0.0) > 0 for share in saved.values())
+
+
+def without_savings(saved: Mapping[str, Savings]) -> list[str]:
+    """Where one finer level pays, those that do not."""
+    return [
+        f"{WORDS[name].capitalize()} nothing is saved in GPUs here."
+        for name, share in saved.items()
+        if pays(saved) and (share.gpus or 0.0) <= 0
+    ]
+
+
+def _percent(saving: float | None) -> str:
+    if saving is None or abs(saving) < 0.005:
+        return "as much"
+    return f"{abs(saving):.0%} {'less' if saving > 0 else 'more'}"
+
+
+def fallen(cases: list[Case]) -> list[str]:
+    """Where a finer level stands as whole replicas do."""
+    return [
+        f"{case.model} in {case.region} on {case.gpu}: {WORDS[name]} nothing finer needs fewer "
+        f"GPUs in {case.phase}, so it stands {level.method.partition(':')[0]} do."
+        for case in cases
+        for name, level in case.levels.items()
+        if name != MODEL and level.method.startswith(tuple(FALLEN_BACK.values()))
+    ]
+
+
+def refusals(cases: list[Case]) -> list[str]:
+    """A sentence per phase that cannot be kept on a GPU type at any count."""
+    return [
+        f"{case.phase.capitalize()} of {case.model} in {case.region} does not keep "
+        f"{case.service.slo_s * 1e3:,.0f} ms on {case.gpu} by whole replicas: {_why_not(case)}."
+        for case in cases
+        if MODEL not in case.levels
+    ]
+
+
+def _why_not(case: Case) -> str:
+    fastest = float(case.problem.replica_s.min())
+    if fastest > case.service.slo_s:
+        return f"one pass of {case.service.isl:,.0f} tokens takes {fastest * 1e3:,.0f} ms at best"
+    return "no number of replicas is enough within memory and limit"

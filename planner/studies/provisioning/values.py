@@ -1,0 +1,58 @@
+"""What is provisioned: a phase of a model on a GPU type, and its levels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from planner.studies.provisioning.load import Limit
+from planner.studies.provisioning.problems import Measured
+from simulation.provisioning.levels import Level
+from simulation.provisioning.workload import Phase, PhaseProblem, Service
+
+MODEL, OPERATOR, MODULE = "model", "operator", "module"
+WORDS = {OPERATOR: "by operators", MODULE: "by layers", MODEL: "by whole replicas"}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Case:
+    """One phase of one model in one region on one GPU type in one precision, at every level that
+    was asked for.
+
+    ``chosen``: in the totals. ``levels`` is empty where no number of replicas meets the limit.
+    """
+
+    model: str
+    region: str
+    gpu: str
+    phase: Phase
+    service: Service
+    limit: Limit
+    weights: str
+    problem: PhaseProblem
+    levels: dict[str, Level]
+    usd_per_hour: float
+    measured: Measured
+    chosen: bool = False
+
+    @property
+    def least(self) -> Level:
+        """The level that needs fewest devices, of as many the least power."""
+        return min(self.levels.values(), key=lambda level: (level.devices, level.power_w))
+
+
+@dataclass(frozen=True, slots=True)
+class Sentences:
+    """What does not pay, to be said first, and what does."""
+
+    lost: tuple[str, ...] = ()
+    won: tuple[str, ...] = ()
+
+
+def groups(cases: Iterable[Case], key: Callable[[Case], Any]) -> list[list[Case]]:
+    """The cases of each ``key``, in their order."""
+    by_key: dict[Any, list[Case]] = {}
+    for case in cases:
+        by_key.setdefault(key(case), []).append(case)
+    return list(by_key.values())
