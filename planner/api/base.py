@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 from django.conf import settings
 from django.utils.decorators import method_decorator
@@ -14,6 +14,7 @@ from rest_framework.permissions import IsAuthenticated
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.reverse import reverse
+from rest_framework.serializers import BaseSerializer
 from rest_framework.views import APIView
 
 from planner.errors import Outdated
@@ -21,6 +22,7 @@ from planner.models import OwnGpu, OwnModel, Run, Scenario, User
 
 KEY_HEADER = "Idempotency-Key"
 KEY_CHARACTERS = 120
+Checked = TypeVar("Checked", bound=BaseSerializer[Any])
 Versioned = Scenario | OwnGpu | OwnModel
 
 
@@ -51,6 +53,18 @@ class ApiView(APIView):
         multipart = (request.content_type or "").startswith("multipart/")
         if length > limit and not multipart:
             raise TooLarge(f"The body has {length:,} bytes; {limit:,} are allowed here.")
+
+
+def checked(body: Checked) -> Checked:
+    """A serializer of what was sent, found valid."""
+    body.is_valid(raise_exception=True)
+    return body
+
+
+def valid(body: BaseSerializer[Any]) -> dict[str, Any]:
+    """The values of a serializer of what was sent."""
+    values: dict[str, Any] = checked(body).validated_data
+    return values
 
 
 def idempotency_key(request: Request) -> str:

@@ -11,6 +11,8 @@ from rest_framework.exceptions import ValidationError
 from rest_framework.filters import OrderingFilter
 from rest_framework.pagination import PageNumberPagination
 from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
 
 from planner.ingest import FORMATS
 from planner.models import Run, Scenario, Trace
@@ -20,6 +22,13 @@ class Pages(PageNumberPagination):
     page_size = 50
     page_size_query_param = "page_size"
     max_page_size = 500
+
+
+def paged(view: APIView, rows: list[Any], item: Any, context: dict[str, Any]) -> Response:
+    """A page of a list that is in memory."""
+    pages = Pages()
+    page = pages.paginate_queryset(rows, view.request, view=view)
+    return pages.get_paginated_response(item(page, many=True, context=context).data)
 
 
 class StrictFilter(DjangoFilterBackend):  # type: ignore[misc]  # it has no types

@@ -1,14 +1,15 @@
 from __future__ import annotations
 
 from django.contrib.auth import authenticate
+from drf_spectacular.utils import OpenApiResponse
 from rest_framework import exceptions, status
 from rest_framework.authtoken.models import Token
 from rest_framework.parsers import FormParser, JSONParser
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from planner.api import schema
-from planner.api.base import ApiView
+from planner.api.base import ApiView, valid
+from planner.api.schema import JSON, operation
 from planner.api.serializers.accounts import Login, Me, TokenGiven
 from planner.api.throttling import AddressThrottle, NameThrottle
 
@@ -22,11 +23,15 @@ class LoginView(ApiView):
     def get_authenticate_header(self, request: Request) -> str:
         return "Token"  # makes a wrong password 401, as no authentication class is asked
 
-    @schema.login
+    @operation(
+        {200: TokenGiven}, 400, 401, 429,
+        request={JSON: Login, "application/x-www-form-urlencoded": Login}, auth=[],
+        examples={"Log in": {"username": "demo", "password": "your password"}},
+    )  # fmt: skip
     def post(self, request: Request) -> Response:
-        given = Login(data=request.data)
-        given.is_valid(raise_exception=True)
-        user = authenticate(request, **given.validated_data)
+        """Log in: a token for your name and password."""
+        given = valid(Login(data=request.data))
+        user = authenticate(request, **given)
         if user is None:
             raise exceptions.AuthenticationFailed("The user name or the password is wrong.")
         token, _ = Token.objects.get_or_create(user=user)
@@ -34,13 +39,15 @@ class LoginView(ApiView):
 
 
 class MeView(ApiView):
-    @schema.me
+    @operation({200: Me})
     def get(self, request: Request) -> Response:
+        """Who you are and what you may do."""
         return Response(Me(self.user).data)
 
 
 class MyTokenView(ApiView):
-    @schema.token_delete
+    @operation({204: OpenApiResponse(description="It no longer works.")})
     def delete(self, request: Request) -> Response:
+        """Take back your token."""
         Token.objects.filter(user=self.user).delete()
         return Response(status=status.HTTP_204_NO_CONTENT)

@@ -6,16 +6,22 @@ import csv
 import io
 from typing import Any
 
+from drf_spectacular.utils import OpenApiResponse
 from rest_framework.parsers import BaseParser, JSONParser
 from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from planner.api import schema_hardware as schema
-from planner.api.base import ApiView
+from planner.api.base import ApiView, valid
+from planner.api.examples import DEPLOYMENT
 from planner.api.renderers import CsvRenderer
-from planner.api.serializers.estimates import EstimateRequest, RowsRequest
-from planner.api.views.hardware import valid
+from planner.api.schema import CSV, JSON, operation
+from planner.api.serializers.estimates import (
+    EstimateAnswer,
+    EstimateRequest,
+    EstimateRows,
+    RowsRequest,
+)
 from planner.errors import IngestError
 from planner.exports.estimates import answer_table
 from planner.services import estimates
@@ -44,8 +50,15 @@ class CsvRows(BaseParser):
 
 
 class EstimateView(ApiView):
-    @schema.estimate
+    @operation(
+        {200: EstimateAnswer}, 400, 413, 415, 422,
+        request=EstimateRequest, examples={"One instance": DEPLOYMENT},
+    )  # fmt: skip
     def post(self, request: Request) -> Response:
+        """Estimate one deployment.
+
+        TTFT, TBT, throughput, power, memory in steady state, and the error to expect.
+        """
         return Response(estimates.estimate_one(valid(EstimateRequest(data=request.data))))
 
 
@@ -53,8 +66,17 @@ class EstimateRowsView(ApiView):
     parser_classes = [JSONParser, CsvRows]
     renderer_classes = [JSONRenderer, CsvRenderer]
 
-    @schema.estimate_rows
+    @operation(
+        {(200, JSON): OpenApiResponse(EstimateRows, "The answers."), (200, CSV): str},
+        400, 413, 415, 422,
+        request={JSON: RowsRequest, CSV: str},
+        examples={"Two": {"rows": [DEPLOYMENT, DEPLOYMENT | {"concurrency": 64}]}},
+    )  # fmt: skip
     def post(self, request: Request) -> Response:
+        """Estimate many deployments.
+
+        JSON or CSV in, JSON or (`Accept: text/csv`) CSV out, in the same order.
+        """
         rows = valid(RowsRequest(data=request.data))["rows"]
         answers = estimates.estimate_many(rows)
         if request.accepted_renderer.format == "csv":

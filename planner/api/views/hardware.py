@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 from rest_framework import status
 from rest_framework.parsers import MultiPartParser
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from planner.api import schema_hardware as schema
-from planner.api.base import ApiView, state_tag, version_held
-from planner.api.filters import Pages
+from planner.api.base import ApiView, checked, state_tag, valid, version_held
+from planner.api.examples import CONFIG, GPU, MODEL
+from planner.api.filters import paged
+from planner.api.schema import LOCATION, F, operation, removal
 from planner.api.serializers.hardware import (
     CarbonItem,
     FileRequest,
@@ -31,67 +33,157 @@ from planner.selectors import hardware as known
 from planner.services import hardware, imports
 
 USUAL_GPU = "H100-SXM"
+MODELS = {"By its memory": MODEL, "By its config.json": CONFIG}
+REFUSALS = (400, 403, 404, 409, 412, 413, 415, 422)  # of what is kept
 
 
-class GpuListView(ApiView):
-    @schema.gpu_list
+def listing(item: Any, search: Any = Search, **more: Any) -> Callable[[F], F]:
+    return operation({200: item(many=True)}, 400, 404, parameters=[search], **more)
+
+
+class EntryView(ApiView):
+    """A GPU type or model, built in or one's own."""
+
+    request_class: ClassVar[Any]  # serializer of what is sent
+    item_class: ClassVar[Any]  # serializer of the entry
+
+    def answer(self, name: str, code: int = status.HTTP_200_OK) -> Response:
+        """The entry; one's own with the ETag that If-Match takes, built-in ones with one of their
+        bytes."""
+        entry = self.entry(name)
+        body = self.item_class(entry, context={"request": self.request, **self.context()}).data
+        headers = {"ETag": state_tag(entry.row, self.request)} if entry.row else {}
+        if code == status.HTTP_201_CREATED:
+            headers["Location"] = body["links"]["self"]
+        return Response(body, code, headers=headers)
+
+    def keep(self, row: Any = None) -> Response:
+        """What was sent, as a new entry or in the place of ``row``."""
+        sent = checked(self.request_class(data=self.request.data))
+        values = sent.validated_data
+        saved = self.save(
+            row,
+            values["name"],
+            sent.given(),
+            user=self.user,
+            source=values.get("source", ""),
+            kind=values["kind"],
+            version=version_held(self.request, row) if row else None,
+        )
+        return self.answer(saved.name, status.HTTP_200_OK if row else status.HTTP_201_CREATED)
+
+    def context(self) -> dict[str, Any]:
+        return {}
+
+    def entry(self, name: str) -> Any:
+        raise NotImplementedError
+
+    def save(self, row: Any, name: str, facts: dict[str, Any], **more: Any) -> Any:
+        raise NotImplementedError
+
+
+class GpuEntry(EntryView):
+    request_class, item_class = GpuRequest, GpuItem
+
+    def entry(self, name: str) -> Any:
+        return known.gpu_get(name)
+
+    def save(self, row: Any, name: str, facts: dict[str, Any], **more: Any) -> Any:
+        return hardware.gpu_save(gpu=row, name=name, given=facts, **more)
+
+
+class ModelEntry(EntryView):
+    request_class, item_class = ModelRequest, ModelDetail
+
+    def context(self) -> dict[str, Any]:
+        gpus = [entry.spec for entry in known.gpus_list()]
+        return {"gpu": known.gpu_get(USUAL_GPU).spec, "gpus": gpus}
+
+    def entry(self, name: str) -> Any:
+        return known.model_get(name)
+
+    def save(self, row: Any, name: str, facts: dict[str, Any], **more: Any) -> Any:
+        config = facts.pop("config", None)
+        if config is not None and facts:
+            raise CatalogueError(
+                f"Model {name}: its memory follows from config; leave out {', '.join(facts)}."
+            )
+        spec = imports.model_of_config(name, config) if config is not None else None
+        return hardware.model_save(model=row, name=name, given=facts, spec=spec, **more)
+
+
+class GpuListView(GpuEntry):
+    @listing(GpuItem, operation_id="hardware_gpus:_list")
     def get(self, request: Request) -> Response:
-        asked = valid(Search(data=request.query_params))
-        entries = known.gpus_list(asked.get("search", ""))
-        return paged(self, entries, GpuItem, {"request": request})
+        """GPUs: built-in types and your own."""
+        search = valid(Search(data=request.query_params)).get("search", "")
+        return paged(self, known.gpus_list(search), GpuItem, {"request": request})
 
-    @schema.gpu_post
+    @operation(
+        {201: GpuItem}, *REFUSALS,
+        request=GpuRequest, parameters=[LOCATION], examples={"A GPU": GPU},
+    )  # fmt: skip
     def post(self, request: Request) -> Response:
-        given = GpuRequest(data=request.data)
-        given.is_valid(raise_exception=True)
-        return _gpu(request, _keep_gpu(self, given, None), status.HTTP_201_CREATED)
+        """Describe a GPU of your own."""
+        return self.keep()
 
 
-class GpuView(ApiView):
-    @schema.gpu_get
+class GpuView(GpuEntry):
+    @operation({200: GpuItem}, 400, 404)
     def get(self, request: Request, name: str) -> Response:
-        return _gpu(request, name)
+        """One GPU type with the source of each figure."""
+        return self.answer(name)
 
-    @schema.gpu_put
+    @operation({200: GpuItem}, *REFUSALS, request=GpuRequest, examples={"A GPU": GPU})
     def put(self, request: Request, name: str) -> Response:
-        given = GpuRequest(data=request.data)
-        given.is_valid(raise_exception=True)
-        return _gpu(request, _keep_gpu(self, given, known.own_gpu_get(name)))
+        """Replace a GPU of your own."""
+        return self.keep(known.own_gpu_get(name))
 
-    @schema.gpu_delete
+    @removal
     def delete(self, request: Request, name: str) -> Response:
+        """Remove a GPU of your own.
+
+        Refused while something names it.
+        """
         hardware.gpu_delete(gpu=known.own_gpu_get(name), user=self.user)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 
-class ModelListView(ApiView):
-    @schema.model_list
+class ModelListView(ModelEntry):
+    @listing(ModelItem, ModelSearch, operation_id="hardware_models_list")
     def get(self, request: Request) -> Response:
+        """Models and what they take of a GPU's memory."""
         asked = valid(ModelSearch(data=request.query_params))
         gpu = known.gpu_get(asked.get("gpu") or USUAL_GPU).spec
         entries = known.models_list(asked.get("search", ""))
         return paged(self, entries, ModelItem, {"request": request, "gpu": gpu})
 
-    @schema.model_post
+    @operation(
+        {201: ModelDetail}, *REFUSALS,
+        request=ModelRequest, parameters=[LOCATION], examples=MODELS,
+    )  # fmt: skip
     def post(self, request: Request) -> Response:
-        given = ModelRequest(data=request.data)
-        given.is_valid(raise_exception=True)
-        return _model(request, _keep_model(self, given, None), status.HTTP_201_CREATED)
+        """Describe a model of your own."""
+        return self.keep()
 
 
-class ModelView(ApiView):
-    @schema.model_get
+class ModelView(ModelEntry):
+    @operation({200: ModelDetail}, 400, 404)
     def get(self, request: Request, name: str) -> Response:
-        return _model(request, name)
+        """One model, its shape and where it fits."""
+        return self.answer(name)
 
-    @schema.model_put
+    @operation({200: ModelDetail}, *REFUSALS, request=ModelRequest, examples=MODELS)
     def put(self, request: Request, name: str) -> Response:
-        given = ModelRequest(data=request.data)
-        given.is_valid(raise_exception=True)
-        return _model(request, _keep_model(self, given, known.own_model_get(name)))
+        """Replace a model of your own."""
+        return self.keep(known.own_model_get(name))
 
-    @schema.model_delete
+    @removal
     def delete(self, request: Request, name: str) -> Response:
+        """Remove a model of your own.
+
+        Refused while something names it.
+        """
         hardware.model_delete(model=known.own_model_get(name), user=self.user)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
@@ -99,102 +191,41 @@ class ModelView(ApiView):
 class HardwareFileView(ApiView):
     parser_classes = [MultiPartParser]
 
-    @schema.hardware_file
+    @operation(
+        {201: HardwareAdded}, 400, 403, 412, 413, 415, 422,
+        request={"multipart/form-data": FileRequest},
+    )  # fmt: skip
     def post(self, request: Request) -> Response:
-        given = valid(FileRequest(data=request.data))
-        file = given["file"]
-        kept = imports.hardware_import(
+        """GPUs and models from a file.
+
+        YAML with `gpus` and `models`, or one `config.json`; all is kept or nothing.
+        """
+        sent = valid(FileRequest(data=request.data))
+        file = sent["file"]
+        rows = imports.hardware_import(
             user=self.user,
             data=file.read(imports.MAX_BYTES + 1),
             file_name=file.name,
-            name=given.get("name", ""),
+            name=sent.get("name", ""),
         )
         added = {
-            "gpus": [row.name for row in kept if isinstance(row, OwnGpu)],
-            "models": [row.name for row in kept if not isinstance(row, OwnGpu)],
+            "gpus": [row.name for row in rows if isinstance(row, OwnGpu)],
+            "models": [row.name for row in rows if not isinstance(row, OwnGpu)],
         }
         return Response(HardwareAdded(added).data, status.HTTP_201_CREATED)
 
 
 class PriceListView(ApiView):
-    @schema.price_list
+    @listing(PriceItem, operation_id="hardware_prices_list")
     def get(self, request: Request) -> Response:
-        asked = valid(Search(data=request.query_params))
-        return paged(self, known.prices_list(asked.get("search", "")), PriceItem, {})
+        """Prices by provider, region and GPU."""
+        search = valid(Search(data=request.query_params)).get("search", "")
+        return paged(self, known.prices_list(search), PriceItem, {})
 
 
 class CarbonListView(ApiView):
-    @schema.carbon_list
+    @listing(CarbonItem, operation_id="hardware_carbon_list")
     def get(self, request: Request) -> Response:
-        asked = valid(Search(data=request.query_params))
-        return paged(self, known.carbon_list(asked.get("search", "")), CarbonItem, {})
-
-
-def valid(given: Any) -> dict[str, Any]:
-    given.is_valid(raise_exception=True)
-    found: dict[str, Any] = given.validated_data
-    return found
-
-
-def paged(view: ApiView, rows: list[Any], item: Any, context: dict[str, Any]) -> Response:
-    """A page of a list that is in memory."""
-    pages = Pages()
-    page = pages.paginate_queryset(rows, view.request, view=view)
-    return pages.get_paginated_response(item(page, many=True, context=context).data)
-
-
-def _keep_gpu(view: ApiView, given: GpuRequest, row: OwnGpu | None) -> str:
-    said = given.validated_data
-    kept = hardware.gpu_save(
-        user=view.user,
-        name=said["name"],
-        given=given.given(),
-        source=said.get("source", ""),
-        kind=said["kind"],
-        gpu=row,
-        version=version_held(view.request, row) if row else None,
-    )
-    return kept.name
-
-
-def _keep_model(view: ApiView, given: ModelRequest, row: Any) -> str:
-    said, facts = given.validated_data, given.given()
-    config = facts.pop("config", None)
-    if config is not None and facts:
-        raise CatalogueError(
-            f"Model {said['name']}: its memory follows from config; leave out {', '.join(facts)}."
-        )
-    kept = hardware.model_save(
-        user=view.user,
-        name=said["name"],
-        given=facts,
-        spec=imports.model_of_config(said["name"], config) if config is not None else None,
-        source=said.get("source", ""),
-        kind=said["kind"],
-        model=row,
-        version=version_held(view.request, row) if row else None,
-    )
-    return kept.name
-
-
-def _gpu(request: Request, name: str, code: int = status.HTTP_200_OK) -> Response:
-    entry = known.gpu_get(name)
-    body = GpuItem(entry, context={"request": request}).data
-    return Response(body, code, headers=_headers(request, entry, body, code))
-
-
-def _model(request: Request, name: str, code: int = status.HTTP_200_OK) -> Response:
-    entry = known.model_get(name)
-    gpus = [one.spec for one in known.gpus_list()]
-    usual = known.gpu_get(USUAL_GPU).spec
-    context = {"request": request, "gpu": usual, "gpus": gpus}
-    body = ModelDetail(entry, context=context).data
-    return Response(body, code, headers=_headers(request, entry, body, code))
-
-
-def _headers(request: Request, entry: Any, body: Any, code: int) -> dict[str, str]:
-    """Own things carry the ETag that If-Match takes; built-in ones one of their bytes."""
-    headers = {"ETag": state_tag(entry.row, request)} if entry.row else {}
-    if code == status.HTTP_201_CREATED:
-        headers["Location"] = body["links"]["self"]
-    return headers
+        """Carbon of the grid and PUE by region."""
+        search = valid(Search(data=request.query_params)).get("search", "")
+        return paged(self, known.carbon_list(search), CarbonItem, {})

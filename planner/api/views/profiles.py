@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from rest_framework import generics, status
@@ -11,27 +12,30 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.reverse import reverse
 
-from planner.api import schema_hardware as schema
-from planner.api.base import ApiView, idempotency_key
-from planner.api.filters import Pages
+from planner.api.base import ApiView, checked, idempotency_key, valid
+from planner.api.examples import COMPARED, COMPUTED, FIT, OBSERVED
+from planner.api.filters import Pages, paged
 from planner.api.renderers import CsvRenderer, table_rows
+from planner.api.schema import CSV, JSON, KEY, LOCATION, F, operation, removal
 from planner.api.serializers.hardware import Search
 from planner.api.serializers.profiles import (
     CalibrationDetail,
     CalibrationItem,
+    Checks,
     CompareAsked,
+    Compared,
     ComputeRequest,
     FitRequest,
     MeasurementsRequest,
     ObservationsRequest,
     ProfileDetail,
     ProfileItem,
+    Residuals,
     ResidualsAsked,
     VersionAsked,
     VersionItem,
     check_documents,
 )
-from planner.api.views.hardware import paged, valid
 from planner.errors import NotAllowed, NotReady
 from planner.models import Calibration, ProfileVersion
 from planner.selectors import profiles as known
@@ -45,31 +49,48 @@ PREVIEW_ROWS = 20
 JSON_ROWS = 1000
 
 
+def new_version(request: Any, example: dict[str, Any]) -> Callable[[F], F]:
+    """What makes a version of a profile at once; safe to repeat with a key."""
+    return operation(
+        {201: ProfileDetail}, 400, 403, 404, 409, 413, 415, 422,
+        request=request, parameters=[KEY, LOCATION], examples={"For instance": example},
+    )  # fmt: skip
+
+
 class ProfileListView(ApiView):
-    @schema.profile_list
+    @operation(
+        {200: ProfileItem(many=True)}, 400, 404,
+        operation_id="profiles_profiles:_list", parameters=[Search],
+    )  # fmt: skip
     def get(self, request: Request) -> Response:
+        """Profiles: built-in ones and those fitted here."""
         asked = valid(Search(data=request.query_params))
         rows = known.profiles_list(asked.get("search", ""))
         return paged(self, rows, ProfileItem, {"request": request})
 
-    @schema.profile_post
+    @new_version(ComputeRequest, COMPUTED)
     def post(self, request: Request) -> Response:
-        given = ComputeRequest(data=request.data)
-        given.is_valid(raise_exception=True)
+        """Make an operator or roofline profile."""
+        given = checked(ComputeRequest(data=request.data))
         key = idempotency_key(request)
         version = profile_compute(user=self.user, wanted=given.wanted(), idempotency_key=key)
         return _made(version, request)
 
 
 class ProfileView(ApiView):
-    @schema.profile_get
+    @operation({200: ProfileDetail}, 400, 404, parameters=[VersionAsked])
     def get(self, request: Request, name: str) -> Response:
+        """One profile, the newest version or the one asked for."""
         asked = valid(VersionAsked(data=request.query_params))
         one = known.profile_get(name, asked.get("version"))
         return Response(ProfileDetail(one, context={"request": request}).data)
 
-    @schema.profile_delete
+    @removal
     def delete(self, request: Request, name: str) -> Response:
+        """Remove a profile with all its versions.
+
+        Refused while a scenario or a going run rests on it.
+        """
         one = known.profile_get(name)
         if one.row is None:
             raise NotReady(f"{name} is built in and stays.")
@@ -78,15 +99,17 @@ class ProfileView(ApiView):
 
 
 class ProfileVersionsView(ApiView):
-    @schema.profile_versions
+    @operation({200: VersionItem(many=True)}, 400, 404, operation_id="profiles_versions_list")
     def get(self, request: Request, name: str) -> Response:
+        """Versions of a profile, newest first."""
         known.profile_get(name)
         return paged(self, known.profile_versions(name), VersionItem, {"request": request})
 
 
 class ProfileChecksView(ApiView):
-    @schema.profile_checks
+    @operation({200: Checks}, 400, 404, parameters=[VersionAsked])
     def get(self, request: Request, name: str) -> Response:
+        """What a profile was checked against, and its errors."""
         asked = valid(VersionAsked(data=request.query_params))
         one = known.profile_get(name, asked.get("version"))
         checks = check_documents(one.checks)
@@ -96,8 +119,12 @@ class ProfileChecksView(ApiView):
 class ProfileResidualsView(ApiView):
     renderer_classes = [JSONRenderer, CsvRenderer]
 
-    @schema.profile_residuals
+    @operation({(200, JSON): Residuals, (200, CSV): str}, 400, 404, parameters=[ResidualsAsked])
     def get(self, request: Request, name: str) -> Response:
+        """Measured beside predicted, row by row.
+
+        `Accept: text/csv` or `?format=csv` gives CSV. Empty for built-in profiles.
+        """
         asked = valid(ResidualsAsked(data=request.query_params))
         one = known.profile_get(name, asked.get("version"))
         table = known.profile_residuals(one)
@@ -118,16 +145,23 @@ class CalibrationListView(ApiView, generics.ListAPIView[Calibration]):
     def get_queryset(self) -> Any:
         return calibrations_list()
 
-    @schema.calibration_list
+    @operation({200: CalibrationItem(many=True)}, 400)
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """Uploaded measurements."""
         return self.list(request, *args, **kwargs)
 
-    @schema.calibration_post
+    @operation(
+        {201: CalibrationDetail}, 400, 403, 413, 415, 422,
+        request={"multipart/form-data": MeasurementsRequest}, parameters=[KEY, LOCATION],
+    )  # fmt: skip
     def post(self, request: Request) -> Response:
+        """Upload measurements.
+
+        JSON of vLLM's benchmark or of GuideLLM, a CSV of rows, or measured kernels.
+        """
         if not self.user.may_plan:  # before the body is read, which may be large
             raise NotAllowed("Your role may not upload; ask an admin for the planner role.")
-        given = MeasurementsRequest(data=request.data)
-        given.is_valid(raise_exception=True)
+        given = checked(MeasurementsRequest(data=request.data))
         file = given.validated_data["file"]
         kept = calibrations.calibration_upload(
             user=self.user,
@@ -143,21 +177,26 @@ class CalibrationListView(ApiView, generics.ListAPIView[Calibration]):
 
 
 class CalibrationView(ApiView):
-    @schema.calibration_get
+    @operation({200: CalibrationDetail}, 400, 404)
     def get(self, request: Request, number: int) -> Response:
+        """Uploaded measurements with their first rows."""
         return Response(_calibration(calibration_get(number), request))
 
-    @schema.calibration_delete
+    @removal
     def delete(self, request: Request, number: int) -> Response:
+        """Remove uploaded measurements.
+
+        Profiles that were fitted to them stay.
+        """
         calibrations.calibration_delete(calibration=calibration_get(number), user=self.user)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 
 class CalibrationFitsView(ApiView):
-    @schema.calibration_fit
+    @new_version(FitRequest, FIT)
     def post(self, request: Request, number: int) -> Response:
-        given = FitRequest(data=request.data)
-        given.is_valid(raise_exception=True)
+        """Fit a profile to uploaded measurements."""
+        given = checked(FitRequest(data=request.data))
         version = profile_fit(
             user=self.user,
             calibration=calibration_get(number),
@@ -168,8 +207,15 @@ class CalibrationFitsView(ApiView):
 
 
 class CalibrationComparisonsView(ApiView):
-    @schema.calibration_compare
+    @operation(
+        {200: Compared}, 400, 404, 413, 415, 422,
+        request=CompareAsked, examples={"For instance": COMPARED},
+    )  # fmt: skip
     def post(self, request: Request, number: int) -> Response:
+        """Compare a profile with uploaded measurements.
+
+        Nothing is changed.
+        """
         asked = valid(CompareAsked(data=request.data))
         compared, table = profile_compare(
             profile_name=asked["profile"],
@@ -184,8 +230,13 @@ class CalibrationComparisonsView(ApiView):
 
 
 class ObservationsView(ApiView):
-    @schema.observations
+    @new_version(ObservationsRequest, OBSERVED)
     def post(self, request: Request) -> Response:
+        """Tune a profile by observations of a running service.
+
+        An extended Kalman filter moves the parameters of a linear profile; the outcome is its next
+        version.
+        """
         asked = valid(ObservationsRequest(data=request.data))
         version = profile_tune(
             user=self.user,

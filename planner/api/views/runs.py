@@ -5,17 +5,26 @@ from typing import Any
 from django.db.models import QuerySet
 from django.http import FileResponse
 from django.http.response import HttpResponseBase
+from drf_spectacular.types import OpenApiTypes
 from rest_framework import exceptions, generics, status
 from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.reverse import reverse
 
-from planner.api import schema
-from planner.api.base import ApiView
+from planner.api.base import ApiView, valid
 from planner.api.filters import Pages, RunFilter, StrictFilter, StrictOrdering
 from planner.api.renderers import CsvRenderer, ParquetRenderer, table_rows
-from planner.api.serializers.runs import PoolAsked, RowsAsked, RunDetail, RunItem, SavingsAsked
+from planner.api.schema import CSV, JSON, operation, removal
+from planner.api.serializers.runs import (
+    PoolAsked,
+    RowsAsked,
+    RunDetail,
+    RunItem,
+    SavingsAsked,
+    TableNames,
+    TableRows,
+)
 from planner.errors import NotReady
 from planner.exports import CSV_ROWS, PARQUET
 from planner.models import Run
@@ -45,44 +54,59 @@ class RunListView(ApiView, generics.ListAPIView[Run]):
     def get_queryset(self) -> QuerySet[Run]:
         return runs_list()
 
-    @schema.run_list
+    @operation({200: RunItem(many=True)}, 400)
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """Runs."""
         return self.list(request, *args, **kwargs)
 
 
 class RunView(ApiView):
-    @schema.run_get
+    @operation({200: RunDetail}, 404)
     def get(self, request: Request, run_id: int) -> Response:
+        """One run: poll it until its state is completed, failed, errored or cancelled."""
         return _answer(run_get(run_id), request)
 
-    @schema.run_delete
+    @removal
     def delete(self, request: Request, run_id: int) -> Response:
+        """Remove a run that is over, and its results."""
         run_delete(run=run_get(run_id), user=self.user)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 
 class RunCancelView(ApiView):
-    @schema.run_cancel
+    @operation({200: RunDetail}, 403, 404, 409, request=None)
     def post(self, request: Request, run_id: int) -> Response:
+        """Stop a run.
+
+        At once if it waits, else at its next report of progress.
+        """
         return _answer(run_cancel(run=run_get(run_id), user=self.user), request)
 
 
 class RunResultsView(ApiView):
-    @schema.run_results
+    @operation({200: OpenApiTypes.OBJECT}, 404, 409)
     def get(self, request: Request, run_id: int) -> Response:
+        """Figures of a completed run.
+
+        The same keys as the command of the run's kind prints with `--json`.
+        """
         return Response(run_result(run_get(run_id)))
 
 
 class RunSavingsView(ApiView):
-    @schema.run_savings
+    @operation({200: OpenApiTypes.OBJECT}, 400, 404, 409, parameters=[SavingsAsked])
     def get(self, request: Request, run_id: int) -> Response:
-        asked = SavingsAsked(data=request.query_params)
-        asked.is_valid(raise_exception=True)
+        """Savings of each policy against a baseline.
+
+        By policy and measure (gpu_hours, cost_usd, energy_kwh, carbon_kg): `value`, `baseline`,
+        `saved` and `fraction` of the baseline; a negative saving is a loss.
+        """
+        asked = valid(SavingsAsked(data=request.query_params))
         result = run_result(run_get(run_id))
         policies = result.get("policies", {})
         if not policies:
             raise NotReady(f"Run {run_id} simulated no policies; compare a scenario for savings.")
-        baseline = asked.validated_data.get("baseline") or result["baseline"]
+        baseline = asked.get("baseline") or result["baseline"]
         if baseline not in policies:
             there_are = ", ".join(policies)
             raise exceptions.ValidationError(
@@ -92,30 +116,40 @@ class RunSavingsView(ApiView):
 
 
 class RunSensitivityView(ApiView):
-    @schema.run_sensitivity
+    @operation({200: OpenApiTypes.OBJECT}, 400, 404, 409, parameters=[PoolAsked])
     def get(self, request: Request, run_id: int) -> Response:
+        """How the operators of a provisioning run respond to length, batch, rate and GPU share.
+
+        Of one pool and phase, batch 1 and one GPU where nothing else is said; arrays by operator.
+        Worked out on the first request (seconds) and kept.
+        """
         run, pool = _pool(request, run_id)
         return Response(operator_sensitivity(run, pool))
 
 
 class RunSweepView(ApiView):
-    @schema.run_sweep
+    @operation({200: OpenApiTypes.OBJECT}, 400, 404, 409, parameters=[PoolAsked])
     def get(self, request: Request, run_id: int, by: str) -> Response:
+        """Savings of operators against whole replicas by length, rate or size of the model.
+
+        `by` is length, rate or size. Rows with `model_gpus`, `operator_gpus` and the shares saved,
+        `gpus`, `energy` and `memory`; without them where no plan keeps the limit.
+        """
         run, pool = _pool(request, run_id)
         return Response(savings_sweep(run, pool, by))
 
 
 def _pool(request: Request, run_id: int) -> tuple[Run, dict[str, Any]]:
-    asked = PoolAsked(data=request.query_params)
-    asked.is_valid(raise_exception=True)
+    asked = valid(PoolAsked(data=request.query_params))
     run = run_get(run_id)
-    given = asked.validated_data
+    given = asked
     return run, results_pool(run, given.get("pool", ""), given.get("phase", ""))
 
 
 class RunTablesView(ApiView):
-    @schema.run_tables
+    @operation({200: TableNames}, 404, 409)
     def get(self, request: Request, run_id: int) -> Response:
+        """Names of the tables of a completed run."""
         run = run_get(run_id)
         run_result(run)  # says why there are none
         names = run_tables(run)
@@ -131,12 +165,20 @@ class RunTablesView(ApiView):
 class RunTableView(ApiView):
     renderer_classes = [JSONRenderer, CsvRenderer, ParquetRenderer]
 
-    @schema.run_table
+    @operation(
+        {(200, JSON): TableRows, (200, CSV): str, (200, PARQUET): OpenApiTypes.BINARY},
+        400, 404, 409,
+        operation_id="runs_table_retrieve", parameters=[RowsAsked],
+    )  # fmt: skip
     def get(self, request: Request, run_id: int, table: str) -> HttpResponseBase:
-        given = RowsAsked(data=request.query_params)
-        given.is_valid(raise_exception=True)
+        """Rows of a table, as JSON, CSV or Parquet.
+
+        `Accept: text/csv` or `?format=csv` gives CSV, `?format=parquet` the whole table as a
+        Parquet file: the way for `requests`, which has a row per request of the replay.
+        """
+        given = valid(RowsAsked(data=request.query_params))
         run, form = run_get(run_id), request.accepted_renderer.format
-        offset, limit = given.validated_data["offset"], given.validated_data.get("limit")
+        offset, limit = given["offset"], given.get("limit")
         total = run_table_rows(run, table)
         name = f"run-{run_id}-{table}.{form}"
         if form == "parquet":

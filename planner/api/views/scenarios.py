@@ -9,11 +9,11 @@ from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from planner.api import schema
-from planner.api.base import ApiView, idempotency_key, started, state_tag, version_held
+from planner.api.base import ApiView, idempotency_key, started, state_tag, valid, version_held
 from planner.api.filters import Pages, ScenarioFilter, StrictFilter, StrictOrdering
 from planner.api.parsers import TextYamlParser, YamlParser
 from planner.api.renderers import TextYamlRenderer, YamlRenderer
+from planner.api.schema import DOCUMENT, JSON, LOCATION, YAML, operation, removal, run_started
 from planner.api.serializers.options import RunRequest
 from planner.api.serializers.runs import RunDetail
 from planner.api.serializers.scenarios import (
@@ -32,6 +32,10 @@ from planner.services.scenarios import (
     scenario_update,
 )
 
+FILE = {JSON: DocumentRequest, YAML: str, "text/yaml": str}
+AS_FILE = {(200, JSON): ScenarioDetail, (200, YAML): str}
+EXAMPLE = {"A scenario file": DOCUMENT}
+
 
 class ScenarioListView(ApiView, generics.ListAPIView[Scenario]):
     parser_classes = [JSONParser, YamlParser, TextYamlParser]
@@ -44,15 +48,19 @@ class ScenarioListView(ApiView, generics.ListAPIView[Scenario]):
     def get_queryset(self) -> QuerySet[Scenario]:
         return scenarios_list().defer("document")
 
-    @schema.scenario_list
+    @operation({200: ScenarioItem(many=True)}, 400)
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """Scenarios."""
         return self.list(request, *args, **kwargs)
 
-    @schema.scenario_post
+    @operation(
+        {201: ScenarioDetail}, 400, 403, 413, 415, 422,
+        request=FILE, parameters=[LOCATION], examples=EXAMPLE, example_type=YAML,
+    )  # fmt: skip
     def post(self, request: Request) -> Response:
-        given = DocumentRequest(data=request.data)
-        given.is_valid(raise_exception=True)
-        scenario = scenario_create(owner=self.user, **given.validated_data)
+        """Keep a new scenario."""
+        given = valid(DocumentRequest(data=request.data))
+        scenario = scenario_create(owner=self.user, **given)
         response = _answer(scenario, request, status.HTTP_201_CREATED)
         response["Location"] = response.data["links"]["self"]
         return response
@@ -62,24 +70,38 @@ class ScenarioView(ApiView):
     parser_classes = [JSONParser, YamlParser, TextYamlParser]
     renderer_classes = [JSONRenderer, YamlRenderer, TextYamlRenderer]
 
-    @schema.scenario_get
+    @operation(AS_FILE, 404)
     def get(self, request: Request, scenario: str) -> Response:
+        """One scenario, or its file.
+
+        By id or name. `Accept: application/yaml` gives the file as it was written.
+        """
         return _answer(scenario_get(scenario), request)
 
-    @schema.scenario_put
+    @operation(
+        AS_FILE, 400, 403, 404, 412, 413, 415, 422,
+        request=FILE, examples=EXAMPLE, example_type=YAML,
+    )  # fmt: skip
     def put(self, request: Request, scenario: str) -> Response:
-        given = DocumentRequest(data=request.data)
-        given.is_valid(raise_exception=True)
-        return self._save(request, scenario, given.validated_data)
+        """Replace a scenario."""
+        given = valid(DocumentRequest(data=request.data))
+        return self._save(request, scenario, given)
 
-    @schema.scenario_patch
+    @operation(
+        AS_FILE, 400, 403, 404, 412, 413, 415, 422, request=FILE | {JSON: ChangeRequest},
+        examples={"Plan every quarter of an hour": {"changes": {"horizon.period_s": 900}}},
+    )  # fmt: skip
     def patch(self, request: Request, scenario: str) -> Response:
-        given = ChangeRequest(data=request.data)
-        given.is_valid(raise_exception=True)
-        return self._save(request, scenario, given.validated_data)
+        """Change values of a scenario, its comments kept."""
+        given = valid(ChangeRequest(data=request.data))
+        return self._save(request, scenario, given)
 
-    @schema.scenario_delete
+    @removal
     def delete(self, request: Request, scenario: str) -> Response:
+        """Remove a scenario.
+
+        Its runs keep the scenario as they were given it.
+        """
         scenario_delete(scenario=scenario_get(scenario), user=self.user)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
@@ -92,15 +114,21 @@ class ScenarioView(ApiView):
 
 
 class ScenarioRunsView(ApiView):
-    @schema.scenario_run
+    @run_started(
+        request=RunRequest,
+        examples={
+            "Compare": {"kind": "compare"},
+            "Simulate": {"kind": "simulate", "options": {"policy": "lt-i"}},
+        },
+    )
     def post(self, request: Request, scenario: str) -> Response:
-        given = RunRequest(data=request.data)
-        given.is_valid(raise_exception=True)
+        """Start a run of a scenario as it is now."""
+        given = valid(RunRequest(data=request.data))
         run = scenario_run(
             scenario=scenario_get(scenario),
             owner=self.user,
             idempotency_key=idempotency_key(request),
-            **given.validated_data,
+            **given,
         )
         return started(run, RunDetail(run, context={"request": request}).data, request)
 

@@ -3,15 +3,16 @@ from __future__ import annotations
 from typing import Any
 
 from django.db.models import QuerySet
+from drf_spectacular.utils import OpenApiResponse
 from rest_framework import exceptions, generics, status
 from rest_framework.parsers import MultiPartParser
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from planner.api import schema
-from planner.api.base import ApiView, idempotency_key, started
+from planner.api.base import ApiView, checked, idempotency_key, started, valid
 from planner.api.filters import Pages, StrictFilter, StrictOrdering, TraceFilter
 from planner.api.renderers import AcceptOnly
+from planner.api.schema import KEY, LOCATION, operation, removal
 from planner.api.serializers.options import UploadRequest
 from planner.api.serializers.traces import Demand, DemandAsked, TraceDetail, TraceItem, UploadDone
 from planner.errors import NotAllowed
@@ -28,12 +29,23 @@ class Upload(ApiView):
 
     parser_classes = [MultiPartParser]
 
-    @schema.upload
+    @operation(
+        {
+            202: OpenApiResponse(UploadDone, "Being read."),
+            200: OpenApiResponse(UploadDone, "Known and ready."),
+        },
+        400, 403, 413, 415, 422,
+        request={"multipart/form-data": UploadRequest}, parameters=[KEY, LOCATION],
+    )  # fmt: skip
     def post(self, request: Request) -> Response:
+        """Upload a trace or demand file.
+
+        The file is read in the background: poll the run in Location. A file that is there already,
+        read in the same way, is recognised and answered with 200.
+        """
         if not self.user.may_plan:  # before the body is read, which may be large
             raise NotAllowed("Your role may not upload; ask an admin for the planner role.")
-        given = UploadRequest(data=request.data)
-        given.is_valid(raise_exception=True)
+        given = checked(UploadRequest(data=request.data))
         file = given.validated_data["file"]
         trace, run, new = trace_upload(
             owner=self.user,
@@ -64,29 +76,38 @@ class TraceListView(Upload, generics.ListAPIView[Trace]):
     def get_queryset(self) -> QuerySet[Trace]:
         return traces_list().defer("report", "options")
 
-    @schema.trace_list
+    @operation({200: TraceItem(many=True)}, 400)
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """Traces."""
         return self.list(request, *args, **kwargs)
 
 
 class TraceView(ApiView):
-    @schema.trace_get
+    @operation({200: TraceDetail}, 404)
     def get(self, request: Request, name: str) -> Response:
+        """One trace with the report of its reading.
+
+        By name or id.
+        """
         return Response(TraceDetail(trace_get(name), context={"request": request}).data)
 
-    @schema.trace_delete
+    @removal
     def delete(self, request: Request, name: str) -> Response:
+        """Remove a trace.
+
+        Refused while a scenario draws on it or it is being read.
+        """
         trace_delete(trace=trace_get(name), user=self.user)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 
 class TraceDemandView(ApiView):
-    @schema.trace_demand
+    @operation({200: Demand}, 400, 404, 409, parameters=[DemandAsked])
     def get(self, request: Request, name: str) -> Response:
-        given = DemandAsked(data=request.query_params)
-        given.is_valid(raise_exception=True)
+        """Demand of a trace per bin, by model, region and tier."""
+        given = valid(DemandAsked(data=request.query_params))
         trace = trace_ready(name)
-        bin_s = given.validated_data.get("bin_s")
+        bin_s = given.get("bin_s")
         if bin_s and trace.kind == Trace.Kind.DEMAND:
             raise exceptions.ValidationError(
                 {"bin_s": f"{trace.name} is a demand file and comes in its own bins; leave it out."}

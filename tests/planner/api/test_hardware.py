@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 
-from planner.api.schema_hardware import CONFIG, DEPLOYMENT, GPU, MODEL
+from planner.api.examples import CONFIG, DEPLOYMENT, GPU, MODEL
 from planner.models import OwnGpu, Profile, ProfileVersion
 from planner.selectors.profiles import profile_get
 from planner.studies.checks.profile_error import stated_error
