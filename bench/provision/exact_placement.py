@@ -15,7 +15,6 @@ import numpy as np
 from simulation.arrays import FloatArray, IntArray
 from simulation.compiled import cached_kernel, source_stamp
 from simulation.errors import SimulationError
-from simulation.provisioning import packing, sojourns
 from simulation.provisioning.interference import Demand
 from simulation.provisioning.packing import Plan, fits, no_devices, placed_latency, put, scratch
 from simulation.provisioning.placement import (
@@ -136,7 +135,7 @@ def _entry(stamp: int) -> Any:
     return place_exactly
 
 
-_place_exactly = _entry(source_stamp(packing, sojourns))
+_place_exactly = _entry(source_stamp("compiled.py", "provisioning/*.py"))
 
 
 def fewest_devices(

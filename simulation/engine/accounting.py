@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from simulation.compiled import kernel, outlined
+from simulation.compiled import kernel
 from simulation.engine.lifecycle import LENT, OFF, READY, STARTING
 from simulation.engine.progress import iteration_end, iterations_done
 from simulation.engine.state import (
@@ -39,29 +39,9 @@ def _held(instance: Any, t: float) -> float:
     return float(instance.kv * x + instance.decodes * climbed)
 
 
-class Books(NamedTuple):
-    """What accounting needs of the state."""
-
-    clock: Any
-    instances: Any
-    pools: Any
-    series: Any
-
-
 @kernel
 def settle(s: Any, slot: int, t: float) -> None:
     """Count what the instance did since it was last settled, up to ``t`` or the window's end."""
-    _settle(Books(s.clock, s.instances, s.pools, s.series), slot, t)
-
-
-@kernel
-def count_tokens(s: Any, slot: int, t: float, decoded: int, first_tokens: int) -> None:
-    """Tokens of the run that ended at ``t``: prefilled, and given out at each iteration's end."""
-    _count_tokens(Books(s.clock, s.instances, s.pools, s.series), slot, t, decoded, first_tokens)
-
-
-@outlined
-def _settle(s: Any, slot: int, t: float) -> None:
     instance, clock = s.instances[slot], s.clock[0]
     start, end = instance.settled, min(t, clock.duration)
     if end <= start:
@@ -117,11 +97,12 @@ def add_tokens(s: Any, row: int, pool: int, t: float, tokens: float) -> None:
 @kernel
 def count_arrival(s: Any, pool: int, t: float, tokens: int) -> None:
     """Input tokens of a request that arrived at an instance of a pool at ``t``."""
-    add_tokens(Books(s.clock, s.instances, s.pools, s.series), S_ARRIVED, pool, t, tokens)
+    add_tokens(s, S_ARRIVED, pool, t, tokens)
 
 
-@outlined
-def _count_tokens(s: Any, slot: int, t: float, decoded: int, first_tokens: int) -> None:
+@kernel
+def count_tokens(s: Any, slot: int, t: float, decoded: int, first_tokens: int) -> None:
+    """Tokens of the run that ended at ``t``: prefilled, and given out at each iteration's end."""
     instance, clock = s.instances[slot], s.clock[0]
     pool = s.pools[instance.pool]
     pool.computed += instance.chunk

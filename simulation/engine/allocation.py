@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from simulation.arrays import Array
 from simulation.engine.heaps import REQUEST_BITS
 from simulation.engine.prefix import allocate_caches
 from simulation.engine.ranking import NEVER
 from simulation.engine.scheduling import SCHEDULERS
-from simulation.engine.state import CLOCK, INSTANCE, POOL, REQUEST, ROWS, Array, State
+from simulation.engine.state import CLOCK, INSTANCE, POOL, REQUEST, ROWS, State
 from simulation.errors import SimulationError
 from simulation.faults import failing_starts
 from simulation.fleet import BATCHING, ROUTERS, WHEN_FULL, Fleet, Pool, Tier

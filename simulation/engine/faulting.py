@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from simulation.compiled import kernel, outlined
+from simulation.compiled import kernel
 from simulation.engine.accounting import count_tokens, settle
 from simulation.engine.batching import lose
 from simulation.engine.heaps import batch_at
@@ -66,7 +66,7 @@ def _cut_run(s: Any, slot: int, t: float) -> None:
     instance.k = instance.chunk = instance.told = 0
 
 
-@outlined
+@kernel
 def lose_instance(s: Any, slot: int, t: float) -> None:
     """An instance that starts, serves or drains is lost; its requests wait at the router."""
     instance = s.instances[slot]
@@ -158,7 +158,7 @@ def _lose_region(s: Any, region: int, t: float) -> None:
             _begin_again(s, r)
     for service in range(s.router_queue.shape[0]):
         r = s.router_queue[service, 0]
-        s.router_queue[service, :] = -1
+        s.router_queue[service, 0] = s.router_queue[service, 1] = -1
         while r >= 0:
             request = s.requests[r]
             following = request.next

@@ -5,35 +5,18 @@
 - requests on the wire by (time of delivery, request).
 
 A sift compares what lies side by side and looks at no record of a request or an instance, of which
-there are too many for the processor's caches. The first two are called from many places and do
-much, so they are compiled once, not inlined, and handed only the arrays that they need.
+there are too many for the processor's caches.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from simulation.compiled import kernel, outlined
+from simulation.compiled import kernel
 
 REQUEST_BITS = 28  # the 35 above them count iterations of an instance: decades of any real engine
-
-
-class Batches(NamedTuple):
-    """What the heaps of decoding requests need of the state."""
-
-    instances: Any
-    batch: Any
-
-
-class Events(NamedTuple):
-    """What the heap of instances needs of the state."""
-
-    clock: Any
-    event_time: Any
-    event_slot: Any
-    event_place: Any
 
 
 # --- decoding requests of one instance -----------------------------------------------------------
@@ -42,7 +25,9 @@ class Events(NamedTuple):
 @kernel
 def batch_push(s: Any, slot: int, finish: int, r: int) -> None:
     """Request ``r`` starts decoding and ends with iteration ``finish`` of its instance."""
-    _batch_push(Batches(s.instances, s.batch), slot, (finish << REQUEST_BITS) | r)
+    instance = s.instances[slot]
+    _batch_up(s, slot, instance.decodes, (finish << REQUEST_BITS) | r)
+    instance.decodes += 1
 
 
 @kernel
@@ -55,7 +40,7 @@ def batch_first(s: Any, slot: int) -> int:
 def batch_pop(s: Any, slot: int) -> int:
     """The request that ends first decodes no more."""
     r = s.batch[slot, 0] & ((1 << REQUEST_BITS) - 1)
-    _batch_remove(Batches(s.instances, s.batch), slot, 0)
+    _batch_remove(s, slot, 0)
     return int(r)
 
 
@@ -68,15 +53,13 @@ def batch_at(s: Any, slot: int, i: int) -> tuple[int, int]:
 @kernel
 def batch_finish(s: Any, slot: int, r: int) -> int:
     """The iteration that will end request ``r``."""
-    at = _batch_place(Batches(s.instances, s.batch), slot, r)
-    return int(s.batch[slot, at] >> REQUEST_BITS)
+    return int(s.batch[slot, _batch_place(s, slot, r)] >> REQUEST_BITS)
 
 
 @kernel
 def batch_remove(s: Any, slot: int, r: int) -> None:
     """Request ``r`` decodes no more."""
-    part = Batches(s.instances, s.batch)
-    _batch_remove(part, slot, _batch_place(part, slot, r))
+    _batch_remove(s, slot, _batch_place(s, slot, r))
 
 
 @kernel
@@ -91,14 +74,7 @@ def _batch_up(s: Any, slot: int, i: int, key: int) -> None:
     s.batch[slot, i] = key
 
 
-@outlined
-def _batch_push(s: Any, slot: int, key: int) -> None:
-    instance = s.instances[slot]
-    _batch_up(s, slot, instance.decodes, key)
-    instance.decodes += 1
-
-
-@outlined
+@kernel
 def _batch_place(s: Any, slot: int, r: int) -> int:
     """Looked for: only preemption asks, and keeping places would cost every sift a record."""
     for i in range(s.instances[slot].decodes):
@@ -107,7 +83,7 @@ def _batch_place(s: Any, slot: int, r: int) -> int:
     return -1
 
 
-@outlined
+@kernel
 def _batch_remove(s: Any, slot: int, i: int) -> None:
     instance = s.instances[slot]
     instance.decodes -= 1
@@ -175,11 +151,6 @@ def _event_move(s: Any, i: int, time: float, slot: int) -> None:
 @kernel
 def schedule(s: Any, slot: int, when: float) -> None:
     """Set the next event of an instance; inf takes it out of the heap."""
-    _schedule(Events(s.clock, s.event_time, s.event_slot, s.event_place), slot, when)
-
-
-@outlined
-def _schedule(s: Any, slot: int, when: float) -> None:
     clock = s.clock[0]
     i = s.event_place[slot]
     if when == np.inf:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from simulation.compiled import kernel, outlined
+from simulation.compiled import kernel
 from simulation.engine.batching import begin_run, finish_run, sent
 from simulation.engine.heaps import delivery_pop, delivery_push
 from simulation.engine.lifecycle import DRAINING, STARTING
@@ -84,11 +84,11 @@ def _deliver(s: Any, r: int, t: float) -> None:
         _route(s, r, t)
 
 
-@outlined
+@kernel
 def flush_router(s: Any, model: int, t: float) -> None:
     """Route the requests that waited for a ready instance of ``model`` anywhere, oldest first."""
     r = s.router_queue[model, 0]
-    s.router_queue[model, :] = -1
+    s.router_queue[model, 0] = s.router_queue[model, 1] = -1
     while r >= 0:
         following = s.requests[r].next
         s.router_waiting[model, s.requests[r].home] -= 1

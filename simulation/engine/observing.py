@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from simulation.arrays import FloatArray
+from simulation.arrays import Array, FloatArray
 from simulation.engine import entry, signals
-from simulation.engine.state import Array, State
+from simulation.engine.state import State
 from simulation.policy import Observation, ScalingPolicy, Signals
 
 

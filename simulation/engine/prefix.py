@@ -13,47 +13,16 @@ requests hold, ``idle`` blocks come on top and never take it past the capacity (
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from simulation.compiled import kernel, outlined
+from simulation.arrays import Array
+from simulation.compiled import kernel
+from simulation.engine.state import CACHE, NODE
 from simulation.errors import SimulationError
 
-Array = npt.NDArray[Any]
-
-CACHE = np.dtype(
-    [
-        ("idle", "i4"),  # blocks that nobody holds
-        ("oldest", "i4"),  # of them, -1: none
-        ("newest", "i4"),
-        ("free", "i4"),  # first record not in use, chained
-    ]
-)
-NODE = np.dtype(
-    [
-        ("id", "i4"),
-        ("users", "i4"),  # running requests that hold it
-        ("chain", "i4"),  # next in its bucket, or in the list of free ones
-        ("newer", "i4"),  # neighbours by age, while nobody holds it
-        ("older", "i4"),
-    ]
-)
 MOST_BLOCKS = 200_000_000  # 28 bytes each
-
-
-class Prefixes(NamedTuple):
-    """What the caches need of the state."""
-
-    requests: Any
-    instances: Any
-    pools: Any
-    caches: Any  # CACHE[S]
-    nodes: Any  # NODE: those of an instance side by side
-    buckets: Any  # int32: first node of each, -1 none; likewise
-    prefix_start: Any  # int64[n + 1]: where a request's ids begin ...
-    prefix_ids: Any  # int32: ... here
 
 
 def allocate_caches(pools: Array, slots: int, block_tokens: int) -> tuple[Array, Array, Array]:
@@ -79,68 +48,15 @@ def allocate_caches(pools: Array, slots: int, block_tokens: int) -> tuple[Array,
 
 
 @kernel
-def _part(s: Any) -> Any:
-    return Prefixes(
-        s.requests,
-        s.instances,
-        s.pools,
-        s.caches,
-        s.nodes,
-        s.buckets,
-        s.prefix_start,
-        s.prefix_ids,
-    )
-
-
-@kernel
 def clear(s: Any, slot: int) -> None:
     """An instance begins with an empty cache."""
-    if s.pools[s.instances[slot].pool].blocks > 0:
-        _clear(_part(s), slot)
-
-
-@kernel
-def longest(s: Any, slot: int, r: int) -> tuple[int, int]:
-    """Leading blocks of a prompt that are cached, and how many of them somebody holds."""
-    found, held = _longest(_part(s), slot, r)
-    return int(found), int(held)
-
-
-@kernel
-def hold(s: Any, slot: int, r: int, blocks: int) -> None:
-    """A request admitted with its first ``blocks`` cached holds them."""
-    _hold(_part(s), slot, r, blocks)
-
-
-@kernel
-def keep(s: Any, slot: int, r: int, tokens: int) -> None:
-    """The whole blocks among the first ``tokens`` of a prompt are computed: others may use them."""
-    _keep(_part(s), slot, r, tokens)
-
-
-@kernel
-def release(s: Any, slot: int, r: int, tokens: int) -> None:
-    """A request leaves memory; it had so many tokens, its blocks among them."""
-    if s.requests[r].held > 0:
-        _release(_part(s), slot, r, tokens)
-    else:
-        s.instances[slot].kv -= tokens
-
-
-@kernel
-def trim(s: Any, slot: int, kv: int) -> None:
-    """Evict what does not fit beside ``kv`` tokens held."""
-    pool = s.pools[s.instances[slot].pool]
-    if pool.blocks > 0 and s.caches[slot].idle * pool.block_tokens > pool.usable - kv:
-        _trim(_part(s), slot, kv)
-
-
-@outlined
-def _clear(s: Any, slot: int) -> None:
     pool, cache = s.pools[s.instances[slot].pool], s.caches[slot]
+    if pool.blocks == 0:
+        return
     i = slot - pool.first
     first = pool.first_bucket + i * pool.buckets
-    s.buckets[first : first + pool.buckets] = -1
+    for bucket in range(first, first + pool.buckets):
+        s.buckets[bucket] = -1
     first = pool.first_node + i * pool.blocks
     for node in range(first, first + pool.blocks):
         s.nodes[node].chain = node + 1
@@ -150,22 +66,8 @@ def _clear(s: Any, slot: int) -> None:
 
 
 @kernel
-def _bucket(s: Any, slot: int, block: int) -> int:
-    pool = s.pools[s.instances[slot].pool]
-    place = ((block * 2_654_435_761) >> 15) & (pool.buckets - 1)
-    return int(pool.first_bucket + (slot - pool.first) * pool.buckets + place)
-
-
-@kernel
-def _find(s: Any, slot: int, block: int) -> int:
-    node = s.buckets[_bucket(s, slot, block)]
-    while node >= 0 and s.nodes[node].id != block:
-        node = s.nodes[node].chain
-    return int(node)
-
-
-@outlined
-def _longest(s: Any, slot: int, r: int) -> tuple[int, int]:
+def longest(s: Any, slot: int, r: int) -> tuple[int, int]:
+    """Leading blocks of a prompt that are cached, and how many of them somebody holds."""
     request, size = s.requests[r], s.pools[s.instances[slot].pool].block_tokens
     first = s.prefix_start[r]
     most = min(request.isl // size, (request.isl + request.generated - 1) // size)
@@ -181,25 +83,8 @@ def _longest(s: Any, slot: int, r: int) -> tuple[int, int]:
 
 
 @kernel
-def _take(s: Any, slot: int, node: int) -> int:
-    """One more request holds a block; how many held it before."""
-    block, cache = s.nodes[node], s.caches[slot]
-    if block.users == 0:
-        if block.older >= 0:
-            s.nodes[block.older].newer = block.newer
-        else:
-            cache.oldest = block.newer
-        if block.newer >= 0:
-            s.nodes[block.newer].older = block.older
-        else:
-            cache.newest = block.older
-        cache.idle -= 1
-    block.users += 1
-    return int(block.users - 1)
-
-
-@outlined
-def _hold(s: Any, slot: int, r: int, blocks: int) -> None:
+def hold(s: Any, slot: int, r: int, blocks: int) -> None:
+    """A request admitted with its first ``blocks`` cached holds them."""
     first = s.prefix_start[r]
     size = s.pools[s.instances[slot].pool].block_tokens
     for i in range(blocks):
@@ -208,8 +93,9 @@ def _hold(s: Any, slot: int, r: int, blocks: int) -> None:
     s.requests[r].held = blocks
 
 
-@outlined
-def _keep(s: Any, slot: int, r: int, tokens: int) -> None:
+@kernel
+def keep(s: Any, slot: int, r: int, tokens: int) -> None:
+    """The whole blocks among the first ``tokens`` of a prompt are computed: others may use them."""
     request, instance, cache = s.requests[r], s.instances[slot], s.caches[slot]
     size = s.pools[instance.pool].block_tokens
     first = s.prefix_start[r]
@@ -231,7 +117,57 @@ def _keep(s: Any, slot: int, r: int, tokens: int) -> None:
     request.held = max(request.held, most)
 
 
-@outlined
+@kernel
+def release(s: Any, slot: int, r: int, tokens: int) -> None:
+    """A request leaves memory; it had so many tokens, its blocks among them."""
+    if s.requests[r].held > 0:
+        _release(s, slot, r, tokens)
+    else:
+        s.instances[slot].kv -= tokens
+
+
+@kernel
+def trim(s: Any, slot: int, kv: int) -> None:
+    """Evict what does not fit beside ``kv`` tokens held."""
+    pool = s.pools[s.instances[slot].pool]
+    if pool.blocks > 0 and s.caches[slot].idle * pool.block_tokens > pool.usable - kv:
+        _trim(s, slot, kv)
+
+
+@kernel
+def _bucket(s: Any, slot: int, block: int) -> int:
+    pool = s.pools[s.instances[slot].pool]
+    place = ((block * 2_654_435_761) >> 15) & (pool.buckets - 1)
+    return int(pool.first_bucket + (slot - pool.first) * pool.buckets + place)
+
+
+@kernel
+def _find(s: Any, slot: int, block: int) -> int:
+    node = s.buckets[_bucket(s, slot, block)]
+    while node >= 0 and s.nodes[node].id != block:
+        node = s.nodes[node].chain
+    return int(node)
+
+
+@kernel
+def _take(s: Any, slot: int, node: int) -> int:
+    """One more request holds a block; how many held it before."""
+    block, cache = s.nodes[node], s.caches[slot]
+    if block.users == 0:
+        if block.older >= 0:
+            s.nodes[block.older].newer = block.newer
+        else:
+            cache.oldest = block.newer
+        if block.newer >= 0:
+            s.nodes[block.newer].older = block.older
+        else:
+            cache.newest = block.older
+        cache.idle -= 1
+    block.users += 1
+    return int(block.users - 1)
+
+
+@kernel
 def _release(s: Any, slot: int, r: int, tokens: int) -> None:
     request, instance, cache = s.requests[r], s.instances[slot], s.caches[slot]
     size = s.pools[instance.pool].block_tokens
@@ -253,7 +189,7 @@ def _release(s: Any, slot: int, r: int, tokens: int) -> None:
     request.held = 0
 
 
-@outlined
+@kernel
 def _trim(s: Any, slot: int, kv: int) -> None:
     pool, cache = s.pools[s.instances[slot].pool], s.caches[slot]
     while cache.idle > 0 and cache.idle * pool.block_tokens > pool.usable - kv:

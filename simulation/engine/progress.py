@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from simulation.compiled import kernel, outlined
+from simulation.compiled import kernel
 
 
 @kernel
@@ -20,7 +20,7 @@ def iteration_end(instance: Any, j: int) -> float:
     return float(instance.t0 + (j * instance.dt + 0.5 * instance.growth * j * (j - 1)))
 
 
-@outlined
+@kernel
 def _root(dt: float, growth: float, x: float, most: float) -> int:
     """j of growth j (j - 1) / 2 + dt j = x, in the form that does not cancel."""
     half = dt - 0.5 * growth

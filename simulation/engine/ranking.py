@@ -9,31 +9,15 @@ instances lie, which mostly decides on which side of a threshold they are.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from simulation.compiled import kernel, outlined
+from simulation.compiled import kernel
 from simulation.engine.lifecycle import READY
 from simulation.engine.progress import iterations_done
 
 NEVER = 1 << 62  # the bound of an instance that takes no requests
-
-
-class Ranks(NamedTuple):
-    """What ranking needs of the state."""
-
-    instances: Any
-    pools: Any
-    ranking: Any  # int64: the trees of all pools, root at ``pool.tree + 1``
-    endpoint_start: Any
-    endpoint_pools: Any
-
-
-@kernel
-def ranks(s: Any) -> Any:
-    """The part of the state that ranking needs."""
-    return Ranks(s.instances, s.pools, s.ranking, s.endpoint_start, s.endpoint_pools)
 
 
 @kernel
@@ -51,11 +35,6 @@ def _key(router: int, instance: Any, done: int) -> int:
 @kernel
 def rank(s: Any, slot: int) -> None:
     """Put an instance in its place after anything about it but the time has changed."""
-    _rank(ranks(s), slot)
-
-
-@outlined
-def _rank(s: Any, slot: int) -> None:
     instance = s.instances[slot]
     pool = s.pools[instance.pool]
     low, high, bound = 0, 0, NEVER
@@ -111,7 +90,7 @@ def _best(s: Any, p: int, t: float) -> tuple[int, int]:
         node += 1
 
 
-@outlined
+@kernel
 def best_of_endpoint(s: Any, endpoint: int, t: float, need: int) -> int:
     """The instance that the router takes over all pools of an endpoint, among those that can ever
     hold ``need`` tokens; -1: none."""
@@ -141,7 +120,7 @@ def pool_used(s: Any, p: int, t: float) -> int:
     return int(used)
 
 
-@outlined
+@kernel
 def endpoint_used(s: Any, endpoint: int, t: float) -> float:
     """Effective memory utilisation of an endpoint's ready instances; 1 without any."""
     used, capacity = 0, 0
@@ -166,17 +145,19 @@ def _between(s: Any, endpoint: int) -> tuple[float, float]:
     return low / capacity, high / capacity
 
 
-@outlined
+@kernel
 def least_used(s: Any, order: Any, first: int, t: float, need: int) -> tuple[int, int]:
     """``(region, instance)`` of the endpoint with the least memory utilisation, the earlier in
     ``order`` (regions) of several, among those with an instance for ``need`` tokens; endpoints
     count from ``first``. Instances are looked at only where the limits do not decide."""
     region, instance, ceiling = -1, -1, np.inf
-    for r in order:
+    for i in range(order.shape[0]):
+        r = order[i]
         if best_of_endpoint(s, first + r, t, need) >= 0:
             ceiling = min(ceiling, _between(s, first + r)[1])
     least = -1.0  # of the region found, not known yet
-    for r in order:
+    for i in range(order.shape[0]):
+        r = order[i]
         low = _between(s, first + r)[0]
         if low > ceiling or (least >= 0.0 and low >= least):
             continue
@@ -194,7 +175,7 @@ def least_used(s: Any, order: Any, first: int, t: float, need: int) -> tuple[int
     return region, instance
 
 
-@outlined
+@kernel
 def is_below(s: Any, endpoint: int, t: float, threshold: float) -> bool:
     """Whether ``endpoint_used`` is below ``threshold``."""
     low, high, capacity = 0, 0, 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from simulation.arrays import Array
 from simulation.engine.state import (
     S_ARRIVED,
     S_BATCH,
@@ -19,7 +20,6 @@ from simulation.engine.state import (
     S_OUTPUT,
     S_READY,
     S_STARTING,
-    Array,
     State,
 )
 from simulation.results import REASONS, PoolSeries, PoolTotals, RequestLog

@@ -7,9 +7,9 @@ instant asked about: also which cached blocks have had to make room since it beg
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
-from simulation.compiled import kernel, outlined
+from simulation.compiled import kernel
 from simulation.engine.prefix import longest, trim
 from simulation.engine.progress import iterations_done
 from simulation.engine.ranking import (
@@ -18,50 +18,10 @@ from simulation.engine.ranking import (
     is_below,
     least_used,
     pool_used,
-    ranks,
 )
 from simulation.fleet import ROUTERS
 
 PREFIX_AWARE = ROUTERS.index("prefix-aware")
-
-
-class Choice(NamedTuple):
-    """What choosing an instance needs of the state."""
-
-    clock: Any
-    requests: Any
-    instances: Any
-    pools: Any
-    ranking: Any
-    endpoint_start: Any
-    endpoint_pools: Any
-    latency: Any
-    region_order: Any
-    caches: Any
-    nodes: Any
-    buckets: Any
-    prefix_start: Any
-    prefix_ids: Any
-
-
-@kernel
-def _part(s: Any) -> Any:
-    return Choice(
-        s.clock,
-        s.requests,
-        s.instances,
-        s.pools,
-        s.ranking,
-        s.endpoint_start,
-        s.endpoint_pools,
-        s.latency,
-        s.region_order,
-        s.caches,
-        s.nodes,
-        s.buckets,
-        s.prefix_start,
-        s.prefix_ids,
-    )
 
 
 @kernel
@@ -72,10 +32,10 @@ def _best(s: Any, endpoint: int, t: float, r: int) -> int:
     if s.pools[s.endpoint_pools[first]].router == PREFIX_AWARE:
         return int(_best_by_prefix(s, endpoint, t, r))
     need = s.requests[r].isl + s.requests[r].osl
-    return int(best_of_endpoint(ranks(s), endpoint, t, need))
+    return int(best_of_endpoint(s, endpoint, t, need))
 
 
-@outlined
+@kernel
 def _best_by_prefix(s: Any, endpoint: int, t: float, r: int) -> int:
     """The instance with the fewest prompt tokens to compute before the first token of request
     ``r``, then with the fewest remaining tokens, then the lowest; -1: none. The tree of pending
@@ -117,29 +77,18 @@ def _best_by_prefix(s: Any, endpoint: int, t: float, r: int) -> int:
 def choose_instance(s: Any, model: int, region: int, t: float, r: int) -> int:
     """The instance that the router takes over all pools of an endpoint for request ``r``, among
     those that can ever hold it; -1: none."""
-    return int(_choose_instance(_part(s), model * s.latency.shape[0] + region, t, r))
-
-
-@outlined
-def _choose_instance(s: Any, endpoint: int, t: float, r: int) -> int:
-    return int(_best(s, endpoint, t, r))
+    return int(_best(s, model * s.latency.shape[0] + region, t, r))
 
 
 @kernel
 def choose_region(s: Any, model: int, home: int, t: float, r: int) -> tuple[int, int]:
     """``(region, instance)``: home first, then by latency from home, the first region under the
     threshold, else the least utilised; (-1, -1) when none has a ready instance."""
-    region, slot = _choose_region(_part(s), model, home, t, r)
-    return int(region), int(slot)
-
-
-@outlined
-def _choose_region(s: Any, model: int, home: int, t: float, r: int) -> tuple[int, int]:
     regions = s.latency.shape[0]
     for i in range(regions):
         candidate = s.region_order[home, i]
         endpoint = model * regions + candidate
-        if regions > 1 and not is_below(ranks(s), endpoint, t, s.clock[0].region_threshold):
+        if regions > 1 and not is_below(s, endpoint, t, s.clock[0].region_threshold):
             continue
         slot = _best(s, endpoint, t, r)
         if slot >= 0:
@@ -147,7 +96,7 @@ def _choose_region(s: Any, model: int, home: int, t: float, r: int) -> tuple[int
     if regions == 1:
         return -1, -1
     need = s.requests[r].isl + s.requests[r].osl
-    region, slot = least_used(ranks(s), s.region_order[home], model * regions, t, need)
+    region, slot = least_used(s, s.region_order[home], model * regions, t, need)
     return region, _best(s, model * regions + region, t, r) if slot >= 0 else -1
 
 
@@ -155,9 +104,9 @@ def _choose_region(s: Any, model: int, home: int, t: float, r: int) -> tuple[int
 def releases(s: Any, model: int, region: int, t: float) -> int:
     """How many deferred requests an endpoint takes when it signals."""
     endpoint = model * s.latency.shape[0] + region
-    if is_below(ranks(s), endpoint, t, s.clock[0].release_two_below):
+    if is_below(s, endpoint, t, s.clock[0].release_two_below):
         return 2
-    return 1 if is_below(ranks(s), endpoint, t, s.clock[0].release_one_below) else 0
+    return 1 if is_below(s, endpoint, t, s.clock[0].release_one_below) else 0
 
 
 @kernel
@@ -165,4 +114,4 @@ def pool_utilisation(s: Any, t: float, out: Any) -> None:
     """Effective memory utilisation of every pool into ``out[pools]``; 0 without ready instances."""
     for p in range(s.pools.shape[0]):
         capacity = s.pools[p].ready * s.pools[p].kv_capacity
-        out[p] = pool_used(ranks(s), p, t) / capacity if capacity > 0 else 0.0
+        out[p] = pool_used(s, p, t) / capacity if capacity > 0 else 0.0

@@ -9,11 +9,12 @@ from dataclasses import replace
 import numpy as np
 
 from simulation import invariants
+from simulation.arrays import Array
 from simulation.engine import acting, entry, reporting
 from simulation.engine.allocation import allocate
 from simulation.engine.clockwork import Clockwork
 from simulation.engine.observing import Observer, router_pools
-from simulation.engine.state import Array, State
+from simulation.engine.state import State
 from simulation.errors import SimulationError
 from simulation.faults import plan
 from simulation.fleet import Fleet

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from simulation.compiled import kernel, outlined
+from simulation.compiled import kernel
 from simulation.engine.accounting import settle
 from simulation.engine.heaps import schedule
 from simulation.engine.lifecycle import DRAINING, LENT, OFF, READY, STARTING
@@ -96,7 +96,7 @@ def switch_off(s: Any, slot: int, t: float) -> None:
     rank(s, slot)
 
 
-@outlined
+@kernel
 def start(s: Any, p: int, t: float) -> None:
     """One instance more: what was lent out first, then another model's, then a new one."""
     pool = s.pools[p]
@@ -234,7 +234,7 @@ def _numbers(
     return a, b
 
 
-@outlined
+@kernel
 def register(s: Any, group: int, t: float) -> None:
     """Started instances of a model and region become ready by the ratio of prefill to decode."""
     ready = [0, 0]

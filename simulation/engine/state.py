@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Annotated, Any, get_type_hints
 
 import numpy as np
-import numpy.typing as npt
+from numba.extending import typeof_impl
 
-from simulation.compiled import borrow, kernel
-
-Array = npt.NDArray[Any]
+from simulation.arrays import Array
+from simulation.engine.tables import Layout, Tables, handle
 
 # Rows of State.series, each [pools, intervals]
 (
@@ -199,6 +199,27 @@ POOL = np.dtype(
     align=True,
 )
 
+CACHE = np.dtype(
+    [
+        ("idle", "i4"),  # blocks that nobody holds
+        ("oldest", "i4"),  # of them, -1: none
+        ("newest", "i4"),
+        ("free", "i4"),  # first record not in use, chained
+    ],
+    align=True,
+)
+
+NODE = np.dtype(
+    [
+        ("id", "i4"),
+        ("users", "i4"),  # running requests that hold it
+        ("chain", "i4"),  # next in its bucket, or in the list of free ones
+        ("newer", "i4"),  # neighbours by age, while nobody holds it
+        ("older", "i4"),
+    ],
+    align=True,
+)
+
 CLOCK = np.dtype(
     [
         ("arrival", "i8"),  # next request of the trace
@@ -220,86 +241,67 @@ CLOCK = np.dtype(
 )
 
 
-class State(NamedTuple):
-    """Everything compiled code works on. Shapes: n requests, S slots, P pools, M services (see
-    ``services``), R regions, T tiers. An endpoint is a service in a region."""
+@dataclass(frozen=True, slots=True, eq=False)
+class State:
+    """Everything compiled code works on, by ``handle``. Shapes: n requests, S slots, P pools, M
+    services (see ``services``), R regions, T tiers. An endpoint is a service in a region."""
 
-    clock: Array  # CLOCK[1]
-    requests: Array  # REQUEST[n]
-    instances: Array  # INSTANCE[S], those of a pool side by side
-    pools: Array  # POOL[P]
-    curves: Array  # float64[different curves, longest]: Curve.values, padded
-    series: Array  # float64[ROWS, P, intervals], instance-seconds or tokens
-    batch: Array  # int64[S, batch]: per instance a heap of finish numbers and whose they are
-    queues: Array  # int32[S, Q, 2]: head and tail of its waiting requests, see engine.waiting
-    ranking: Array  # int64: see simulation.engine.ranking
-    event_time: Array  # float64[S]: heap of instances by next event ...
-    event_slot: Array  # int32[S]: ... whose it is ...
-    event_place: Array  # int32[S]: ... and where an instance is in it, -1: nowhere
-    delivery_time: Array  # float64[n]: heap of requests on the wire
-    delivery_request: Array  # int64[n]
-    latency: Array  # float64[R, R]
-    region_order: Array  # int64[R, R]: regions by latency from home, home first
-    endpoint_start: Array  # int64[M * R + 1]: pools of (service, region) ...
-    endpoint_pools: Array  # int64: ... lie here, a pool once for each of its services
-    pool_services: Array  # int64: the services of pools
-    handover: Array  # int64[M, 2]: service after the first token, and where it starts again
-    router_queue: Array  # int64[M, 2]: head, tail of requests without a ready instance
-    router_waiting: Array  # int64[M, R]: how many of them, by home
-    deferred: Array  # int64[M, T, 2]: head, tail of the NIW queues
-    deferred_count: Array  # int64[M]
-    deferred_home: Array  # int64[M, R]: likewise, by home
-    deferrable: Array  # bool[T]
-    priority_after: Array  # float64[T]
-    started: Array  # int64[P, 4]: starts by source (engine.starting)
-    start_fails: Array  # bool[P, STARTS or 0]: which starts fail
-    tier_rank: Array  # int64[T]: 0 for the strictest TTFT limit
-    tier_limit: Array  # float64[T]: that limit in seconds
-    caches: Array  # see simulation.engine.prefix
-    nodes: Array
-    buckets: Array
-    prefix_start: Array  # int64[n + 1]; as in Trace.blocks
-    prefix_ids: Array  # int32
+    clock: Annotated[Array, CLOCK, "1"]
+    requests: Annotated[Array, REQUEST, "n"]
+    instances: Annotated[Array, INSTANCE, "S"]  # those of a pool side by side
+    pools: Annotated[Array, POOL, "P"]
+    curves: Annotated[Array, "f8", "curves, longest"]  # Curve.values of different ones, padded
+    series: Annotated[Array, "f8", "ROWS, P, intervals"]  # instance-seconds or tokens
+    batch: Annotated[Array, "i8", "S, batch"]  # heaps of finish numbers and whose they are
+    queues: Annotated[Array, "i4", "S, queues, 2"]  # head, tail of who waits: engine.waiting
+    ranking: Annotated[Array, "i8", "nodes"]  # see engine.ranking
+    event_time: Annotated[Array, "f8", "S"]  # heap of instances by next event ...
+    event_slot: Annotated[Array, "i4", "S"]  # ... whose it is ...
+    event_place: Annotated[Array, "i4", "S"]  # ... and where an instance is in it, -1: nowhere
+    delivery_time: Annotated[Array, "f8", "n"]  # heap of requests on the wire
+    delivery_request: Annotated[Array, "i8", "n"]
+    latency: Annotated[Array, "f8", "R, R"]
+    region_order: Annotated[Array, "i8", "R, R"]  # regions by latency from home, home first
+    endpoint_start: Annotated[Array, "i8", "M * R + 1"]  # pools of (service, region) ...
+    endpoint_pools: Annotated[Array, "i8", "sum"]  # ... lie here, one once for each of its services
+    pool_services: Annotated[Array, "i8", "sum"]  # the services of pools
+    handover: Annotated[Array, "i8", "M, 2"]  # service after the first token, where it starts again
+    router_queue: Annotated[Array, "i8", "M, 2"]  # head, tail of requests without an instance
+    router_waiting: Annotated[Array, "i8", "M, R"]  # how many of them, by home
+    deferred: Annotated[Array, "i8", "M, T, 2"]  # head, tail of the NIW queues
+    deferred_count: Annotated[Array, "i8", "M"]
+    deferred_home: Annotated[Array, "i8", "M, R"]  # likewise, by home
+    deferrable: Annotated[Array, "?", "T"]
+    priority_after: Annotated[Array, "f8", "T"]
+    started: Annotated[Array, "i8", "P, 4"]  # starts by source (engine.starts)
+    start_fails: Annotated[Array, "?", "P, STARTS"]  # which starts fail; [P, 0]: none
+    tier_rank: Annotated[Array, "i8", "T"]  # 0 for the strictest TTFT limit
+    tier_limit: Annotated[Array, "f8", "T"]  # that limit in seconds
+    caches: Annotated[Array, CACHE, "S"]  # see engine.prefix
+    nodes: Annotated[Array, NODE, "nodes"]
+    buckets: Annotated[Array, "i4", "buckets"]
+    prefix_start: Annotated[Array, "i8", "n + 1"]  # as in Trace.blocks
+    prefix_ids: Annotated[Array, "i4", "ids"]
+    handle: Array = field(init=False)
+
+    def __post_init__(self) -> None:
+        arrays = {name: getattr(self, name) for name in LAYOUT}
+        object.__setattr__(self, "handle", handle(LAYOUT, arrays))
+
+    @property
+    def address(self) -> int:
+        """By which compiled code knows it (``engine.tables``)."""
+        return int(self.handle.ctypes.data)
 
 
-@kernel
-def borrowed(s: Any) -> Any:
-    """The state without ownership of its arrays (``simulation.compiled.borrow``)."""
-    return State(
-        borrow(s.clock),
-        borrow(s.requests),
-        borrow(s.instances),
-        borrow(s.pools),
-        borrow(s.curves),
-        borrow(s.series),
-        borrow(s.batch),
-        borrow(s.queues),
-        borrow(s.ranking),
-        borrow(s.event_time),
-        borrow(s.event_slot),
-        borrow(s.event_place),
-        borrow(s.delivery_time),
-        borrow(s.delivery_request),
-        borrow(s.latency),
-        borrow(s.region_order),
-        borrow(s.endpoint_start),
-        borrow(s.endpoint_pools),
-        borrow(s.pool_services),
-        borrow(s.handover),
-        borrow(s.router_queue),
-        borrow(s.router_waiting),
-        borrow(s.deferred),
-        borrow(s.deferred_count),
-        borrow(s.deferred_home),
-        borrow(s.deferrable),
-        borrow(s.priority_after),
-        borrow(s.started),
-        borrow(s.start_fails),
-        borrow(s.tier_rank),
-        borrow(s.tier_limit),
-        borrow(s.caches),
-        borrow(s.nodes),
-        borrow(s.buckets),
-        borrow(s.prefix_start),
-        borrow(s.prefix_ids),
-    )
+LAYOUT: Layout = {
+    name: (np.dtype(kind.__metadata__[0]), kind.__metadata__[1].count(",") + 1)
+    for name, kind in get_type_hints(State, include_extras=True).items()
+    if name != "handle"
+}
+TABLES = Tables("State", LAYOUT)
+
+
+@typeof_impl.register(State)
+def _typeof(state: State, _: Any) -> Tables:
+    return TABLES

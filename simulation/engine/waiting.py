@@ -7,32 +7,16 @@ once they have expired, so that the heads of all queues decide.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from simulation.compiled import kernel, outlined
+from simulation.compiled import kernel
 from simulation.engine.accounting import count_arrival, settle
 from simulation.engine.heaps import schedule
 from simulation.engine.progress import iteration_end, iterations_done
 from simulation.engine.ranking import rank
 from simulation.engine.scheduling import DPA, FCFS, next_change, standing
-
-
-class Queues(NamedTuple):
-    """What choosing the next request needs of the state."""
-
-    requests: Any
-    instances: Any
-    pools: Any
-    queues: Any  # int32[S, queues, 2]: head and tail, -1 none
-    tier_rank: Any
-    tier_limit: Any
-
-
-@kernel
-def _part(s: Any) -> Any:
-    return Queues(s.requests, s.instances, s.pools, s.queues, s.tier_rank, s.tier_limit)
 
 
 @kernel
@@ -94,10 +78,10 @@ def next_queue(s: Any, slot: int, t: float) -> int:
     """The queue whose head is next; some request waits."""
     if s.pools[s.instances[slot].pool].scheduler == FCFS:
         return 0 if s.queues[slot, 0, 0] >= 0 else int(s.queues.shape[1] - 1)
-    return int(_next_queue(_part(s), slot, t))
+    return int(_next_queue(s, slot, t))
 
 
-@outlined
+@kernel
 def _next_queue(s: Any, slot: int, t: float) -> int:
     pool = s.pools[s.instances[slot].pool]
     best, best_class, best_value = s.queues.shape[1] - 1, 9, 0.0
@@ -120,7 +104,7 @@ def _next_queue(s: Any, slot: int, t: float) -> int:
     return int(best)
 
 
-@outlined
+@kernel
 def _order_changes(s: Any, slot: int, t: float) -> float:
     """The earliest instant at which another waiting request may be next, without anything new."""
     pool = s.pools[s.instances[slot].pool]
@@ -143,7 +127,7 @@ def steps_in_order(s: Any, slot: int, t: float) -> int:
     pool = s.pools[instance.pool]
     if pool.scheduler != DPA or instance.waiting == 0 or instance.running >= pool.max_batch:
         return int(instance.k)
-    return int(iterations_done(instance, _order_changes(_part(s), slot, t)) + 1)
+    return int(iterations_done(instance, _order_changes(s, slot, t)) + 1)
 
 
 @kernel
@@ -155,53 +139,9 @@ def interrupt(s: Any, slot: int, t: float) -> None:
         schedule(s, slot, iteration_end(instance, instance.k))
 
 
-class Arrivals(NamedTuple):
-    """What the arrival of a request at an instance needs of the state."""
-
-    clock: Any
-    requests: Any
-    instances: Any
-    pools: Any
-    series: Any
-    queues: Any
-    ranking: Any
-    event_time: Any
-    event_slot: Any
-    event_place: Any
-    endpoint_start: Any
-    endpoint_pools: Any
-    deferrable: Any
-    priority_after: Any
-    tier_rank: Any
-    tier_limit: Any
-
-
 @kernel
 def enqueue(s: Any, slot: int, r: int, t: float) -> None:
     """A routed request arrives at its instance and joins at the next iteration boundary."""
-    part = Arrivals(
-        s.clock,
-        s.requests,
-        s.instances,
-        s.pools,
-        s.series,
-        s.queues,
-        s.ranking,
-        s.event_time,
-        s.event_slot,
-        s.event_place,
-        s.endpoint_start,
-        s.endpoint_pools,
-        s.deferrable,
-        s.priority_after,
-        s.tier_rank,
-        s.tier_limit,
-    )
-    _enqueue(part, slot, r, t)
-
-
-@outlined
-def _enqueue(s: Any, slot: int, r: int, t: float) -> None:
     instance, request = s.instances[slot], s.requests[r]
     pool = s.pools[instance.pool]
     q = _queue_of(s, slot, r, t)

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from simulation.compiled import cached_kernel, kernel, outlined
+from simulation.compiled import cached_kernel, kernel
 from simulation.errors import SimulationError
 
 FloatArray = npt.NDArray[np.float64]
@@ -169,7 +169,7 @@ def _part(values: Any, place: int, x: float, y: float) -> float:
     return float(low + u * (high - low))
 
 
-@outlined
+@kernel
 def _grid_seconds(values: Any, b: float, c: float, p: float, a: float) -> float:
     total = 0.0
     if b > 0 and p > 0 and values[2] > 0:
@@ -214,7 +214,7 @@ def _limits(values: Any, place: int, x: float) -> tuple[float, float]:
     )
 
 
-@outlined
+@kernel
 def _grid_growth(values: Any, b: float, c: float) -> tuple[float, int]:
     first, n, m = int(values[DECODE]), int(values[DECODE + 1]), int(values[DECODE + 2])
     at = c / b
@@ -266,7 +266,7 @@ def _covered(values: Any, place: int, x: float, y: float) -> bool:
     return bool(low <= y and y <= high)
 
 
-@outlined
+@kernel
 def _grid_measured(values: Any, b: float, c: float, p: float, a: float) -> bool:
     if b > 0 and p > 0 and values[2] > 0:
         return bool(_covered(values, PREFILL, p + b, a / p))

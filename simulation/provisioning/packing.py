@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from simulation.compiled import cached_kernel, kernel, outlined, source_stamp
-from simulation.provisioning import sojourns
+from simulation.compiled import cached_kernel, kernel, source_stamp
 from simulation.provisioning.sojourns import Graph, longest_path, sojourn
 
 
@@ -95,7 +94,7 @@ def slowdown_at(devices: Devices, d: int, v: int, plan: Plan) -> float:
     return float(max(1.0, more))
 
 
-@outlined
+@kernel
 def placed_latency(plan: Plan, where: Any, devices: Devices, room: Scratch) -> float:
     """Critical path with every placed replica slowed by what shares its devices; inf: unstable.
 
@@ -132,7 +131,7 @@ def fits(devices: Devices, d: int, v: int, plan: Plan, capacity: float) -> bool:
     )
 
 
-@outlined
+@kernel
 def _judge(plan: Plan, where: Any, count: int) -> Any:
     """What ``count`` devices hold and do, slowdowns ``[V]``, and the latency of the plan."""
     devices, room = no_devices(count, plan), scratch(plan.rate.size)
@@ -142,7 +141,7 @@ def _judge(plan: Plan, where: Any, count: int) -> Any:
     return devices, room.slowdown, latency
 
 
-@outlined
+@kernel
 def _place_greedily(
     plan: Plan, replicas: Replicas, capacity: float, slo: float, shared: bool, where: Any
 ) -> int:
@@ -221,4 +220,4 @@ def _entries(stamp: int) -> tuple[Callable[..., Any], ...]:
     return judge, place_greedily
 
 
-judge, place_greedily = _entries(source_stamp(sojourns))
+judge, place_greedily = _entries(source_stamp("compiled.py", "provisioning/*.py"))

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from simulation.compiled import cached_kernel, kernel, outlined
+from simulation.compiled import cached_kernel, kernel
 
 UP_STEPS = 3  # frontier points looked ahead when one operator gives slots to another
 
@@ -131,7 +131,7 @@ def fill_frontiers(given: Any, replicas: int, least: Any, low: Any, which: Any) 
                         s += 1
 
 
-@outlined
+@kernel
 def longest_path(s: Any, graph: Graph, ends: Any) -> float:
     """Critical path of sojourns ``s``; ``ends`` is room for ``[V]`` numbers."""
     longest = 0.0
@@ -156,7 +156,7 @@ def join(left: Any, right: Any, branches: bool, best: Any, taken: Any) -> None:
                 taken[total] = k
 
 
-@outlined
+@kernel
 def _cheapest(
     u: int, pick: int, choices: Choices, s: Any, slo: float, graph: Graph, ends: Any
 ) -> int:

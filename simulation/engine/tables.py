@@ -1,0 +1,217 @@
+"""How compiled code is handed the arrays of a state: all at once, by one pointer.
+
+A numba array is a structure of ten numbers that owns memory, and forty of them at every call cost
+more than what is called. ``Tables`` are the address of a list of addresses and shapes (``handle``),
+from where ``s.name`` is read when it is needed. A ``Table`` owns nothing and lies in memory as C
+has it: an element is a record, read and written in place, or a number; with fewer indices than
+dimensions it is a table again. Indices are not wrapped around: -1 is nowhere.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.core.typing.templates import (
+    AbstractTemplate,
+    AttributeTemplate,
+    infer_getattr,
+    infer_global,
+    signature,
+)
+from numba.extending import (
+    NativeValue,
+    lower_builtin,
+    lower_getattr_generic,
+    models,
+    register_model,
+    unbox,
+)
+from numba.np.numpy_support import from_dtype
+
+Array = npt.NDArray[Any]
+Layout = Mapping[str, tuple[np.dtype[Any], int]]
+"""What arrays consist of, and how many dimensions they have, by name."""
+
+_WORD = ir.IntType(64)
+
+
+def handle(layout: Layout, arrays: Mapping[str, Array]) -> npt.NDArray[np.uint64]:
+    """Addresses and shapes of arrays, which must outlive it."""
+    words: list[int] = []
+    for name, (dtype, dimensions) in layout.items():
+        array = arrays[name]
+        if (array.dtype, array.ndim, array.flags.c_contiguous) != (dtype, dimensions, True):
+            raise TypeError(f"State.{name} must be {dtype} in {dimensions} dimensions, as C has it")
+        words += [array.ctypes.data, *array.shape]
+    return np.array(words, np.uint64)
+
+
+class Record(types.Record):
+    """Numba's, by a short name: types are compared and written out by their names."""
+
+    def __init__(self, name: str, dtype: np.dtype[Any]) -> None:
+        like = from_dtype(dtype)
+        fields = [(field, about._asdict()) for field, about in like.fields.items()]
+        super().__init__(fields, like.size, like.aligned)
+        self.name = f"Record({name})"
+
+
+class Table(types.Type):
+    def __init__(self, item: types.Type, item_bytes: int, ndim: int) -> None:
+        super().__init__(f"Table({item}, {ndim})")
+        self.item, self.item_bytes, self.ndim = item, item_bytes, ndim
+
+    def element(self, index: Any) -> Any:
+        """The type of what stands at ``index``; None where it is no index of this table."""
+        indices = _indices(index)
+        left = self.ndim - len(indices)
+        if left < 0 or not indices or not all(isinstance(i, types.Integer) for i in indices):
+            return None
+        return Table(self.item, self.item_bytes, left) if left else self.item
+
+
+class Tables(types.Type):
+    def __init__(self, name: str, layout: Layout) -> None:
+        super().__init__(f"Tables({name})")
+        self.tables: dict[str, tuple[Table, int]] = {}  # and where its words begin
+        words = 0
+        for field, (dtype, ndim) in layout.items():
+            item = Record(field, dtype) if dtype.fields else from_dtype(dtype)
+            self.tables[field] = Table(item, dtype.itemsize, ndim), words
+            words += 1 + ndim
+
+
+register_model(Record)(models.RecordModel)
+register_model(Tables)(models.OpaqueModel)
+
+
+@register_model(Table)
+class _TableModel(models.StructModel):
+    def __init__(self, manager: Any, kind: Table) -> None:
+        shape = types.UniTuple(types.intp, kind.ndim)
+        super().__init__(manager, kind, [("data", types.voidptr), ("shape", shape)])
+
+
+@unbox(Tables)
+def _unbox(kind: Tables, state: Any, c: Any) -> Any:
+    address = c.pyapi.object_getattr_string(state, "address")
+    value = c.pyapi.long_as_voidptr(address)
+    c.pyapi.decref(address)
+    return NativeValue(value)
+
+
+# --- s.name, table.shape -------------------------------------------------------------------------
+
+
+@infer_getattr
+class _TablesAttributes(AttributeTemplate):
+    key = Tables
+
+    def generic_resolve(self, kind: Any, name: str) -> Any:  # type: ignore[override]
+        return kind.tables[name][0] if name in kind.tables else None
+
+
+@lower_getattr_generic(Tables)
+def _get_table(context: Any, builder: Any, kind: Tables, value: Any, name: str) -> Any:
+    table, first = kind.tables[name]
+    words = builder.bitcast(value, _WORD.as_pointer())
+
+    def word(i: int) -> Any:
+        loaded = builder.load(builder.gep(words, [_WORD(first + i)], inbounds=True))
+        loaded.set_metadata("invariant.load", builder.module.add_metadata([]))  # while any runs
+        return loaded
+
+    data = builder.inttoptr(word(0), cgutils.voidptr_t)
+    return _make(context, builder, table, data, [word(1 + i) for i in range(table.ndim)])
+
+
+@infer_getattr
+class _TableAttributes(AttributeTemplate):
+    key = Table
+
+    def resolve_shape(self, kind: Table) -> Any:
+        return types.UniTuple(types.intp, kind.ndim)
+
+
+@lower_getattr_generic(Table)
+def _get_shape(context: Any, builder: Any, kind: Table, value: Any, name: str) -> Any:
+    return cgutils.create_struct_proxy(kind)(context, builder, value).shape
+
+
+def _make(context: Any, builder: Any, kind: Table, data: Any, shape: list[Any]) -> Any:
+    table = cgutils.create_struct_proxy(kind)(context, builder)
+    table.data, table.shape = data, cgutils.pack_array(builder, shape)
+    return table._getvalue()
+
+
+# --- table[i], table[i, j] -----------------------------------------------------------------------
+
+
+@infer_global(operator.getitem)
+class _GetItem(AbstractTemplate):
+    def generic(self, args: Any, kws: Any) -> Any:
+        table, index = args
+        element = table.element(index) if isinstance(table, Table) else None
+        return None if element is None else signature(element, table, index)
+
+
+@infer_global(operator.setitem)
+class _SetItem(AbstractTemplate):
+    def generic(self, args: Any, kws: Any) -> Any:
+        table, index, _ = args
+        if isinstance(table, Table) and table.element(index) == table.item:
+            return signature(types.none, table, index, table.item)
+        return None
+
+
+def _get_item(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    data, shape = _at(context, builder, sig, args)
+    if shape:
+        return _make(context, builder, sig.return_type, data, shape)
+    kind = sig.return_type
+    return context.unpack_value(builder, kind, _pointer(context, builder, kind, data))
+
+
+def _set_item(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    data, _ = _at(context, builder, sig, args)
+    kind = sig.args[2]
+    context.pack_value(builder, kind, args[2], _pointer(context, builder, kind, data))
+    return context.get_dummy_value()
+
+
+for _index in (types.Integer, types.BaseTuple):
+    lower_builtin(operator.getitem, Table, _index)(_get_item)
+    lower_builtin(operator.setitem, Table, _index, types.Any)(_set_item)
+
+
+def _at(context: Any, builder: Any, sig: Any, args: Any) -> tuple[Any, list[Any]]:
+    """The address of an element, and the lengths of the dimensions it still has."""
+    kind, index = sig.args[:2]
+    table = cgutils.create_struct_proxy(kind)(context, builder, args[0])
+    shape = cgutils.unpack_tuple(builder, table.shape)
+    values = [args[1]]
+    if isinstance(index, types.BaseTuple):
+        values = cgutils.unpack_tuple(builder, args[1])
+    offset = _WORD(0)
+    for length, integer, value in zip(shape, _indices(index), values, strict=False):
+        value = context.cast(builder, value, integer, types.intp)
+        offset = builder.add(builder.mul(offset, length), value)
+    left = shape[len(values) :]
+    for length in [*left, _WORD(kind.item_bytes)]:
+        offset = builder.mul(offset, length)
+    return builder.gep(table.data, [offset], inbounds=True), left
+
+
+def _indices(index: Any) -> Sequence[Any]:
+    return index.types if hasattr(index, "types") else (index,)
+
+
+def _pointer(context: Any, builder: Any, kind: Any, data: Any) -> Any:
+    return builder.bitcast(data, context.get_data_type(kind).as_pointer())
