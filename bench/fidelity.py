@@ -19,7 +19,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from math import exp, factorial, floor
+from math import exp, factorial, floor, log
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,7 @@ from simulation.engine.run import simulate
 from simulation.errors import SimulationError
 from simulation.performance.linear import LinearProfile
 from simulation.policies.flat import Flat
-from simulation.sizing.queueing import mmc_mean_wait, mmc_wait_quantile
+from simulation.sizing.queueing import erlang_c, mmc_mean_wait
 
 LOADS = (0.3, 0.7, 0.9)
 STEP = 1e-4  # of M/M/4, seconds of an iteration: service times are whole numbers of them
@@ -94,6 +94,22 @@ def _waits(system: str, rate: float, seed: int, n: int) -> tuple[float, float]:
     first = STEP if system == "M/M/4" else lengths[0] * TOKEN
     waits = result.requests.ttft_s - first
     return float(waits.mean()), float(np.quantile(waits, 0.95))
+
+
+def mmc_wait_quantile(servers: int, rate: float, service_s: float, p: float) -> float:
+    """The wait in seconds that a share ``p`` of arrivals does not exceed in M/M/c.
+
+    P(W > t) = C exp(-(c - a) t / service_s).
+    """
+    if not 0 <= p < 1:
+        raise ValueError("A quantile of the wait needs 0 <= p < 1.")
+    load = rate * service_s
+    if load >= servers:
+        return float("inf")
+    waits = erlang_c(servers, load)
+    if waits <= 1.0 - p:
+        return 0.0
+    return log(waits / (1.0 - p)) * service_s / (servers - load)
 
 
 def md1_wait_quantile(load: float, p: float) -> float:

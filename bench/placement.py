@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from bench.topologies import random_topology
 from planner.optimizer.placement import (
     Part,
     Placement,
@@ -32,7 +33,6 @@ from planner.optimizer.placement import (
     place_exact,
     schedule,
 )
-from simulation.topology import random_topology
 
 METHODS = ("blind", "algorithm4", "exact")
 SERVICES = 10

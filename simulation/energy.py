@@ -53,11 +53,6 @@ def pool_energy(result: SimulationResult, p: int) -> PoolEnergy:
     return PoolEnergy(mean, power, gpu, host, carbon_kg(gpu + host, region, result))
 
 
-def busy_watts(result: SimulationResult, p: int) -> float:
-    """Per GPU, mean over the time that instances of pool ``p`` ran iterations."""
-    return pool_energy(result, p).busy_w
-
-
 def _busy_watts(result: SimulationResult, p: int) -> FloatArray:
     """Per GPU while an iteration runs, shape [intervals]."""
     pool, totals, series = result.fleet.pools[p], result.totals, result.series

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from simulation.arrays import BoolArray, FloatArray
 from simulation.performance.curves import ANY, Curve, Part, grid
@@ -55,16 +54,6 @@ class GraphProfile:
     timing: Timing = field(repr=False)
     spread: float  # standard deviation of ln(predicted / measured) expected of an iteration
     checks: tuple[Check, ...] = ()
-
-    def operator_s(self, it: Iteration) -> dict[str, FloatArray]:
-        """Seconds of an iteration by operator, over all its layers."""
-        return {o.name: o.count * self.timing(o, it) for o in self.graph.operators}
-
-    def encoder_s(self, tokens: npt.ArrayLike, tokens_per_image: npt.ArrayLike) -> FloatArray:
-        """Seconds that the vision encoder takes for image tokens; it is not part of the curve."""
-        seen = np.asarray(tokens, np.float64)
-        it = iteration(encoder_tokens=seen, encoder_pairs=seen * np.asarray(tokens_per_image))
-        return _total(self.graph.operators, ("encoder",), it, self.timing)
 
 
 def compile_graph(

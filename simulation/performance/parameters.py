@@ -54,14 +54,6 @@ def parameters(shape: ModelShape, tp: int = 1) -> Parameters:
     )
 
 
-def active_parameters(shape: ModelShape) -> float:
-    """Parameters that a token of text passes: its experts, no embedding table, no encoder."""
-    parts = parameters(shape)
-    share = shape.experts_per_token / shape.experts if shape.experts else 0
-    head = parts.head or parts.embedding
-    return parts.attention + parts.feed_forward + share * parts.experts + parts.router + head
-
-
 def feed_forward_layers(shape: ModelShape) -> tuple[int, int]:
     """Layers with a mixture of experts, and with a dense feed-forward part."""
     layers = shape.layers if shape.ffn_layers is None else shape.ffn_layers

@@ -207,35 +207,6 @@ class PowerAtLoad:
         )
         return watts(self.model, self.gpu, at)
 
-    def joules_per_token(
-        self, seconds: npt.ArrayLike, decodes: npt.ArrayLike, decode_context: npt.ArrayLike
-    ) -> FloatArray:
-        """Of pure decode, all GPUs of the instance together: W x GPUs x s / sequences."""
-        power = self.watts(seconds, decodes, decode_context) * self.graph.arrangement.gpus
-        return np.asarray(power * np.asarray(seconds) / np.asarray(decodes, np.float64))
-
-    def joules_per_request(
-        self,
-        input_tokens: float,
-        output_tokens: float,
-        seconds: float,
-        decodes: float,
-    ) -> float:
-        """Of one request in a steady batch of ``decodes``, ``seconds`` the mean iteration.
-
-        Every iteration then ends ``decodes / output_tokens`` requests and prefills their inputs, so
-        the request's energy is that of ``output_tokens / decodes`` iterations.
-        """
-        done = decodes / output_tokens
-        power = self.watts(
-            seconds,
-            decodes,
-            decodes * (input_tokens + output_tokens / 2),
-            done * input_tokens,
-            done * input_tokens**2 / 2,
-        )
-        return float(power) * self.graph.arrangement.gpus * seconds / done
-
 
 def _peaks(graph: OperatorGraph, gpu: GpuSpec) -> tuple[float, float]:
     """Bandwidth, and the FLOP/s of the weights' precision; 4-bit weights are widened to 16."""

@@ -1,8 +1,7 @@
 """Profiles of what was never measured: published peaks, and the share of them that kernels reach.
 
 ``roofline_profile`` uses efficiency factors calibrated on measured kernels of the same or the
-nearest family; ``ideal_curve`` is the bound itself, every operator at the published peak and no
-launch costs, which no measurement can beat.
+nearest family.
 """
 
 from __future__ import annotations
@@ -12,10 +11,8 @@ from functools import partial
 
 from simulation.arrays import FloatArray
 from simulation.performance.compiled_graph import GraphProfile, Timing, compile_graph
-from simulation.performance.curves import Curve
 from simulation.performance.efficiency import (
     Efficiencies,
-    bound_s,
     kind_of,
     modelled_s,
     precision_of,
@@ -102,13 +99,3 @@ def spread_of(
         total += seconds
         weighted += seconds * efficiencies.spread(entry, gpu.family)
     return weighted / total
-
-
-def ideal_s(operator: Operator, it: Iteration, gpu: GpuSpec) -> FloatArray:
-    """The least seconds one call of ``operator`` can take on ``gpu``."""
-    return bound_s(operator, operator.work(it), gpu)
-
-
-def ideal_curve(shape: ModelShape, gpu: GpuSpec, arrangement: Arrangement) -> Curve:
-    """The roofline bound of an iteration: the published peaks, all of them reached."""
-    return compile_graph(operator_graph(shape, arrangement), partial(ideal_s, gpu=gpu))

@@ -81,19 +81,6 @@ def splits(instances: int) -> list[tuple[int, int]]:
     return [(p, instances - p) for p in range(1, instances)]
 
 
-def splits_of_gpus(gpus: int, prefill: int, decode: int) -> list[tuple[int, int]]:
-    """All ways to use ``gpus`` of one type with instances of so many each, none to spare for
-    another decode instance."""
-    found = [(p, (gpus - p * prefill) // decode) for p in range(1, gpus // prefill + 1)]
-    found = [(p, d) for p, d in found if d >= 1]
-    if not found:
-        raise SimulationError(
-            f"{gpus} GPUs do not hold a prefill instance of {prefill} and a decode instance of "
-            f"{decode}; give more."
-        )
-    return found
-
-
 def ratios(service: PdService, pairs: Iterable[tuple[int, int]]) -> list[Ratio]:
     """Every pair (prefill, decode instances) by the closed forms."""
     return [analytic(service, p, d) for p, d in pairs]
@@ -141,14 +128,6 @@ def _link_binds(service: PdService, decode: int, rate: float) -> bool:
     arriving = service.workload.at((1.0 + 5 * PRECISION) * rate)
     free = evaluate(service.decode, arriving, role="decode", instances=decode)
     return free.attained(service.tier) >= service.tier.attainment
-
-
-def link_rps(service: PdService, prefill: int) -> float:
-    """Requests/s that the links of so many prefill instances carry."""
-    size = service.link.kv_bytes_per_token * service.workload.facts.mean_isl
-    if size == 0:
-        return float("inf")
-    return min(prefill * service.link.bytes_s, service.link.shared_bytes_s) / size
 
 
 def best_of(found: Sequence[Ratio], service: PdService) -> Best:

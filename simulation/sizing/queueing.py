@@ -43,27 +43,6 @@ def mmc_mean_wait(servers: int, rate: float, service_s: float) -> float:
     return erlang_c(servers, load) * service_s / (servers - load)
 
 
-def mmc_wait_quantile(servers: int, rate: float, service_s: float, p: float) -> float:
-    """The wait in seconds that a share ``p`` of arrivals does not exceed in M/M/c.
-
-    P(W > t) = C exp(-(c - a) t / service_s).
-    """
-    if not 0 <= p < 1:
-        raise SimulationError("A quantile of the wait needs 0 <= p < 1.")
-    load = rate * service_s
-    if load >= servers:
-        return float("inf")
-    waits = erlang_c(servers, load)
-    if waits <= 1.0 - p:
-        return 0.0
-    return float(np.log(waits / (1.0 - p)) * service_s / (servers - load))
-
-
-def smallest_stable_servers(rate: float, service_s: float) -> int:
-    """Fewest servers whose queue does not grow without end: the first integer above the load."""
-    return int(np.floor(rate * service_s)) + 1
-
-
 @dataclass(frozen=True, slots=True)
 class SteadyState:
     """One instance in the fluid model of ``steady_state``; inf where it is not stable."""

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from simulation.energy import busy_watts, pool_energy
+from simulation.energy import pool_energy
 from simulation.engine.run import simulate
 from simulation.metrics import summarise
 from simulation.performance.power import PowerAtLoad
@@ -38,7 +38,7 @@ def test_power_at_load_is_that_of_the_mean_iteration():
     # and 9 tokens given, which attend to 10 + 9 / 2 tokens.
     result = run([replace(pool(ONE), power=AT_LOAD)])
     watts = float(AT_LOAD.watts(10 / 9, 1.0, 14.5, 10 / 9, 50 / 9))
-    assert busy_watts(result, 0) == pytest.approx(watts)
+    assert pool_energy(result, 0).busy_w == pytest.approx(watts)
     joules = 3590 * 100.0 + 10 * watts  # idle power is the pool's GPU's
     assert summarise(result).energy_kwh == pytest.approx(1.25 * joules / 3.6e6)
 
@@ -49,10 +49,10 @@ def test_a_fuller_batch_draws_more_and_spends_less_per_token():
     quick = profile(alpha=0.01, beta=0.0, gamma=0.02, delta=0.0, kv=4000, max_batch=4, budget=1000)
     alone = run([replace(pool(quick), power=AT_LOAD)])
     four = run([replace(pool(quick), power=AT_LOAD)], arrivals=(0.0, 0.0, 0.0, 0.0))
-    assert busy_watts(four, 0) > busy_watts(alone, 0)
+    assert pool_energy(four, 0).busy_w > pool_energy(alone, 0).busy_w
     assert four.series.output_tokens.sum() == 4 * alone.series.output_tokens.sum()
     busy = [float((r.totals.prefill_s + r.totals.decode_s)[0]) for r in (alone, four)]
-    assert busy_watts(four, 0) * busy[1] / 4 < busy_watts(alone, 0) * busy[0]
+    assert pool_energy(four, 0).busy_w * busy[1] / 4 < pool_energy(alone, 0).busy_w * busy[0]
 
 
 def test_energy_by_interval_adds_up_also_when_the_last_is_short():

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from bench.fidelity import mmc_wait_quantile
 from simulation import invariants
 from simulation.engine import entry
 from simulation.engine.run import simulate
@@ -13,7 +14,7 @@ from simulation.fleet import Tier
 from simulation.metrics import meets_slo
 from simulation.policies.flat import Flat
 from simulation.policies.reactive import UnifiedReactive
-from simulation.sizing.queueing import mmc_mean_wait, mmc_wait_quantile
+from simulation.sizing.queueing import mmc_mean_wait
 from tests.simulation.builders import fleet, pool, profile, trace
 
 

@@ -61,15 +61,9 @@ def test_slower_iterations_draw_less():
 def test_energy_per_token_falls_with_the_batch():
     # Iterations that take what reading and computing takes: alpha + beta b.
     batch = np.arange(1.0, 512.0)
-    joules = power().joules_per_token(0.010 + 20e-6 * batch, batch, 500 * batch)
+    seconds = 0.010 + 20e-6 * batch
+    joules = power().watts(seconds, batch, 500 * batch) * seconds / batch
     assert (np.diff(joules) < 0).all()
-
-
-def test_energy_of_a_request_is_watts_times_time_over_requests():
-    # 16 sequences of 100 + 200 tokens in iterations of 20 ms: 16 / 200 requests end in each.
-    at = power(where=Arrangement(tp=2))
-    w = float(at.watts(0.02, 16.0, 16 * 200.0, 8.0, 16 / 200 * 100**2 / 2))
-    assert at.joules_per_request(100, 200, 0.02, 16) == pytest.approx(w * 2 * 0.02 * 200 / 16)
 
 
 def test_formula_by_hand():

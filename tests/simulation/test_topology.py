@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from bench.topologies import random_topology
 from simulation.errors import SimulationError
 from simulation.topology import (
     APART,
@@ -15,7 +16,6 @@ from simulation.topology import (
     Shape,
     Topology,
     build_topology,
-    random_topology,
 )
 
 

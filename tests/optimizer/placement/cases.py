@@ -2,8 +2,9 @@
 
 import numpy as np
 
+from bench.topologies import random_topology
 from planner.optimizer.placement import Part, PlacementProblem, Role, Service
-from simulation.topology import Shape, build_topology, random_topology
+from simulation.topology import Shape, build_topology
 
 SIZES = (1, 2, 4, 8)
 

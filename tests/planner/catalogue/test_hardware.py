@@ -11,9 +11,10 @@ from planner.catalogue.names import aliases, plain
 from planner.errors import CatalogueError
 from simulation.performance.graph import operator_graph
 from simulation.performance.memory import gpu_weight_bytes, kv_bytes_per_token
-from simulation.performance.parameters import active_parameters, parameters
+from simulation.performance.parameters import parameters
 from simulation.performance.specs import Arrangement
 from tests.shared import DATA, needs_shared
+from tests.simulation.performance.oracles import active_parameters
 
 needs_data = needs_shared(DATA)
 WANTED_GPUS = [

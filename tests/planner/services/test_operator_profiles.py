@@ -15,8 +15,9 @@ from simulation.performance.graph import operator_graph
 from simulation.performance.memory import gpu_weight_bytes
 from simulation.performance.operator import operator_profile
 from simulation.performance.profile import iteration_s, measured_range
-from simulation.performance.roofline import ideal_curve, roofline_profile
+from simulation.performance.roofline import roofline_profile
 from simulation.performance.specs import Arrangement
+from tests.simulation.performance.oracles import ideal_curve
 from tests.simulation.performance.test_roofline import LIMITS, random_iterations
 from tools.catalogue import operator_checks
 

@@ -24,8 +24,9 @@ from simulation.performance.memory import (
     minimum_tp,
     weight_bytes,
 )
-from simulation.performance.parameters import active_parameters, parameters
+from simulation.performance.parameters import parameters
 from simulation.performance.specs import Arrangement, GpuSpec, ModelShape, ModelSpec, Provenance
+from tests.simulation.performance.oracles import active_parameters
 
 SOURCE = Provenance("published", "config.json")
 

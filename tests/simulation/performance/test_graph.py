@@ -10,9 +10,10 @@ import pytest
 from simulation.errors import SimulationError
 from simulation.performance.graph import OperatorGraph, operator_graph
 from simulation.performance.memory import gpu_weight_bytes
-from simulation.performance.parameters import active_parameters, parameters
+from simulation.performance.parameters import parameters
 from simulation.performance.specs import Arrangement, ModelShape
 from simulation.performance.work import Attention, Experts, iteration
+from tests.simulation.performance.oracles import active_parameters
 
 MIB, GIGA = 2**20, 1e9
 LLAMA_13B = ModelShape("llama-13b", 40, 5120, 32000, 40, 40, 128, 13824, 2048)

@@ -15,9 +15,10 @@ from simulation.performance.graph import operator_graph
 from simulation.performance.measured_kernels import KernelRows, kernels
 from simulation.performance.operator import KERNEL_SPREAD, operator_profile
 from simulation.performance.profile import Profile, iteration_s, measured_range
-from simulation.performance.roofline import ideal_curve, roofline_profile
+from simulation.performance.roofline import roofline_profile
 from simulation.performance.specs import Arrangement, GpuSpec, ModelShape, Provenance
 from simulation.performance.work import iteration
+from tests.simulation.performance.oracles import encoder_s, ideal_curve, operator_s
 from tests.simulation.performance.test_graph import DEEPSEEK, HYBRID, LLAMA_8B, MIXTRAL, VISION
 
 GPU = GpuSpec(
@@ -83,11 +84,11 @@ def test_the_curve_is_the_sum_over_the_operators(shape: ModelShape, where: Arran
     """At knots exactly; where both decodes and prompts run, the output head is read once."""
     profile = roofline_profile(shape, GPU, where, FACTORS, overhead_s=1e-3, **LIMITS)
     for amounts in ((64.0, 64 * 2048.0, 0.0, 0.0), (0.0, 0.0, 1024.0, 1024 * 512.0)):
-        parts = profile.operator_s(iteration(*amounts))
+        parts = operator_s(profile, iteration(*amounts))
         total = sum(float(part) for part in parts.values()) + 1e-3
         assert float(iteration_s(profile, *amounts)) == pytest.approx(total, rel=1e-9)
     between = (61.0, 61 * 2500.0, 0.0, 0.0)
-    parts = profile.operator_s(iteration(*between))
+    parts = operator_s(profile, iteration(*between))
     total = sum(float(part) for part in parts.values()) + 1e-3
     assert float(iteration_s(profile, *between)) == pytest.approx(total, rel=0.02)
 
@@ -96,8 +97,8 @@ def test_the_encoder_is_timed_apart() -> None:
     seen = roofline_profile(VISION, GPU, Arrangement(), FACTORS, **LIMITS)
     blind = roofline_profile(replace(VISION, encoder=None), GPU, Arrangement(), FACTORS, **LIMITS)
     np.testing.assert_array_equal(seen.curve.values, blind.curve.values)
-    assert float(seen.encoder_s(4096.0, 1024.0)) > float(seen.encoder_s(1024.0, 1024.0)) > 0
-    assert float(blind.encoder_s(4096.0, 1024.0)) == 0
+    assert encoder_s(seen, 4096.0, 1024.0) > encoder_s(seen, 1024.0, 1024.0) > 0
+    assert encoder_s(blind, 4096.0, 1024.0) == 0
 
 
 def test_a_family_without_measurements_states_a_wider_spread() -> None:
@@ -163,7 +164,7 @@ def test_an_operator_profile_sums_its_kernels_and_knows_their_range() -> None:
     table = kernels("Test", "made up", synthetic(1.0))
     profile = operator_profile(LLAMA_8B, GPU, Arrangement(), table, FACTORS, **LIMITS)
     it = iteration(32.0, 32 * 1000.0)
-    parts = profile.operator_s(it)
+    parts = operator_s(profile, it)
     assert float(parts["output_projection"]) == pytest.approx(32 * 2e-12 * 4096 * 4096, rel=1e-6)
     assert float(parts["attention_decode"]) == pytest.approx(32 * 4e-9 * 32 * 1000, rel=1e-6)
     assert profile.kind == "operator"

@@ -1,6 +1,6 @@
 """Closed forms against their textbook definitions, and the fluid model against simulation."""
 
-from math import exp, factorial
+from math import factorial
 
 import numpy as np
 import pytest
@@ -13,8 +13,6 @@ from simulation.sizing.queueing import (
     erlang_c,
     largest_rate,
     mmc_mean_wait,
-    mmc_wait_quantile,
-    smallest_stable_servers,
     steady_state,
 )
 from tests.simulation.builders import fleet, pool, profile, trace
@@ -35,24 +33,16 @@ def test_erlang_is_stable_for_hundreds_of_servers():
 
 def test_one_server_is_m_m_1():
     assert mmc_mean_wait(1, 0.5, 1.0) == pytest.approx(1.0)
-    assert mmc_wait_quantile(1, 0.5, 1.0, 0.4) == 0.0
-    t = mmc_wait_quantile(1, 0.5, 1.0, 0.9)
-    assert 0.5 * exp(-0.5 * t) == pytest.approx(0.1)
 
 
 def test_overload_waits_for_ever():
     assert mmc_mean_wait(2, 2.0, 1.0) == float("inf")
-    assert mmc_wait_quantile(2, 2.0, 1.0, 0.5) == float("inf")
     assert erlang_c(2, 2.5) == 1.0
-    assert smallest_stable_servers(2.0, 1.0) == 3
-    assert smallest_stable_servers(1.9, 1.0) == 2
 
 
 def test_senseless_questions_are_refused():
     with pytest.raises(SimulationError):
         erlang_b(-1, 1.0)
-    with pytest.raises(SimulationError):
-        mmc_wait_quantile(1, 0.5, 1.0, 1.0)
 
 
 LARGE = {"alpha": 0.03, "beta": 1.5e-4, "gamma": 0.04, "delta": 1e-4}
