@@ -14,7 +14,7 @@ from typing import Any
 
 import polars as pl
 
-from planner.studies.plain import COLUMNS, as_json
+from planner.studies.plain import as_json
 
 Row = dict[str, Any]  # as JSON, by name of column
 
@@ -80,8 +80,3 @@ class Columns:
         """Objects as a flat table."""
         flat = [self.cells(self.row(item)) for item in items]
         return pl.DataFrame(flat, infer_schema_length=None)
-
-
-def rows(columns: Columns) -> Any:
-    """A field of a result whose objects are rows of these columns."""
-    return field(metadata={COLUMNS: columns})

@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 
+from planner.studies.plain import as_json
 from planner.studies.traffic.sources import StoredTrace
 
 Traces = dict[str, StoredTrace]
@@ -15,7 +16,13 @@ REQUESTS = "requests"  # the table of every request, too long for a page or a CS
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outcome:
-    """What a run keeps: figures as a document, arrays as tables."""
+    """What a run keeps: figures as the frozen result of its kind, arrays as tables."""
 
-    document: dict[str, Any]
+    result: Any
     tables: dict[str, pl.DataFrame]
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The result as JSON, for the edge."""
+        plain: dict[str, Any] = as_json(self.result)
+        return plain

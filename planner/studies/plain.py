@@ -70,7 +70,7 @@ def milliseconds(seconds: float | None) -> float | None:
 
 
 def moment(epoch_s: float) -> datetime:
-    """To the second."""
+    """In UTC, to the second."""
     return datetime.fromtimestamp(round(epoch_s), UTC)
 
 

@@ -17,7 +17,7 @@ from simulation.performance.adjusted import scaled
 from simulation.performance.fitting.compare import stated_error as stated
 from simulation.performance.profile import Profile
 
-Document = dict[str, Any]
+UNCHECKED = "not checked against measurements"
 HALF = 0.5  # above it, faster by as much would be no time at all: the inverse of slower instead
 
 
@@ -38,36 +38,47 @@ def stated_error(profile: Profile) -> StatedError | None:
     return StatedError(found.mape, f"{found.quantity}, {found.against}")
 
 
-def profile_errors(study: Study, planned: Planned, progress: Progress) -> list[Document]:
-    """Per profile: its error, and the largest number of replicas that the plan asks for at any
-    time, over all regions; also if every profile were slower, or faster, by its own error.
+@dataclass(frozen=True, slots=True)
+class ProfileError:
+    """A profile's error, and the most replicas that the plan asks for at any time over all regions:
+    as it is, and with every profile slower, or faster, by its own error."""
 
-    ``replicas_if_slower`` and ``replicas_if_faster`` are None where no error is known, or where no
-    plan is feasible then, which ``note`` says.
-    """
+    model: str
+    gpu: str
+    tp: int
+    arrangement: str
+    kind: str
+    error: float | None
+    basis: str
+    replicas: int
+    replicas_if_slower: int | None
+    replicas_if_faster: int | None
+    note: str
+
+
+def profile_errors(study: Study, planned: Planned, progress: Progress) -> tuple[ProfileError, ...]:
+    """Of every profile; what is asked for if slower or faster is None where no error is known, or
+    where no plan is feasible then, which ``note`` says."""
     errors = {at: stated_error(p) for at, p in study.hardware.profiles.items()}
     slower, why_slower = _again(study, planned, errors, +1, part(progress, 0.0, 0.5))
     faster, why_faster = _again(study, planned, errors, -1, part(progress, 0.5, 1.0))
     now = _peaks(planned.plan)
-    rows = []
-    for (m, g), profile in study.hardware.profiles.items():
-        error = errors[m, g]
-        rows.append(
-            {
-                "model": profile.model,
-                "gpu": profile.gpu,
-                "tp": profile.tp,
-                "arrangement": study.hardware.arrangement(m, g),
-                "kind": profile.kind,
-                "error": error.value if error else None,
-                "basis": error.basis if error else "not checked against measurements",
-                "replicas": int(now[m, g]),
-                "replicas_if_slower": _count(slower, (m, g), error),
-                "replicas_if_faster": _count(faster, (m, g), error),
-                "note": why_slower or why_faster,
-            }
+    return tuple(
+        ProfileError(
+            profile.model,
+            profile.gpu,
+            profile.tp,
+            study.hardware.arrangement(*at),
+            profile.kind,
+            error=error.value if (error := errors[at]) else None,
+            basis=error.basis if error else UNCHECKED,
+            replicas=int(now[at]),
+            replicas_if_slower=_count(slower, at, error),
+            replicas_if_faster=_count(faster, at, error),
+            note=why_slower or why_faster,
         )
-    return rows
+        for at, profile in study.hardware.profiles.items()
+    )
 
 
 def _again(

@@ -4,7 +4,6 @@ again by what it fell short and planned again, until both agree."""
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -17,13 +16,44 @@ from planner.studies.replay.replay import run_policy
 from planner.studies.values import PolicyRun, Study
 from simulation.arrays import FloatArray
 
-Document = dict[str, Any]
-
 ROUNDS = 4  # of replay and plan, at most
 EQUAL = 0.002  # points of attainment that count as met (methods.md X4: 0.2)
 LEAST_STEP, MOST_STEP = 0.03, 0.25  # of a size, taken off in one round
 FEW = 100  # requests of a tier and model in a region: fewer say little about attainment
 AGREED, GAVE_UP, NO_PLAN = "agreed", "gave up", "no plan"
+
+
+@dataclass(frozen=True, slots=True)
+class Miss:
+    """A model and home region that fall short of a tier."""
+
+    model: str
+    region: str
+    tier: str
+    attainment: float
+    target: float
+    short: float
+    arrived: int
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """A replay: with which sizes, what it attained, where it fell short."""
+
+    round: int
+    sizes: dict[str, float]  # of each model, as a share of what was sized at first
+    attainment: dict[str, float | None]
+    gpu_hours: float
+    cost_usd: float
+    missed: tuple[Miss, ...]
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    outcome: str
+    rounds: tuple[Round, ...]
+    sentence: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,15 +64,12 @@ class Verified:
     study: Study
     planned: Planned
     run: PolicyRun
-    rounds: tuple[Document, ...]
+    rounds: tuple[Round, ...]
     outcome: str
 
-    def document(self) -> Document:
-        return {
-            "outcome": self.outcome,
-            "rounds": list(self.rounds),
-            "sentence": _sentence(self),
-        }
+    @property
+    def told(self) -> Verification:
+        return Verification(self.outcome, self.rounds, _sentence(self))
 
 
 def verify(
@@ -61,7 +88,7 @@ def verify(
     with the corrected sizes the last feasible one stands, and ``outcome`` says so.
     """
     factor = np.ones(len(study.hardware.models))
-    told: list[Document] = []
+    told: list[Round] = []
     for i in range(max(1, rounds)):
         step = part(progress, i / rounds, (i + 1) / rounds)
         run = run_policy(
@@ -74,9 +101,9 @@ def verify(
         if i + 1 == max(1, rounds):
             break
         before = factor.copy()
-        for row in missed:
-            m = [model.name for model in study.hardware.models].index(row["model"])
-            less = float(np.clip(2.0 * row["short"], LEAST_STEP, MOST_STEP))
+        for miss in missed:
+            m = [model.name for model in study.hardware.models].index(miss.model)
+            less = float(np.clip(2.0 * miss.short, LEAST_STEP, MOST_STEP))
             factor[m] = min(factor[m], before[m] * (1.0 - less))
         corrected = _corrected(study, factor / before)
         try:
@@ -90,13 +117,14 @@ def verify(
                 progress=part(step, 0.7, 1.0),
             )
         except Infeasible as problem:
-            told[-1]["note"] = f"With the sizes that this asks for there is no plan: {problem}"
+            note = f"With the sizes that this asks for there is no plan: {problem}"
+            told[-1] = replace(told[-1], note=note)
             return Verified(study, planned, run, tuple(told), NO_PLAN)
         study, planned = corrected, again
     return Verified(study, planned, run, tuple(told), GAVE_UP)
 
 
-def misses(study: Study, run: PolicyRun) -> list[Document]:
+def misses(study: Study, run: PolicyRun) -> tuple[Miss, ...]:
     """Where an interactive tier that is missed falls short, by model and home region, most first;
     of several tiers the one that is shortest there. Empty only where every tier is met: places with
     few requests count where no others fall short."""
@@ -107,20 +135,24 @@ def misses(study: Study, run: PolicyRun) -> list[Document]:
         and (share := run.summary.slo_attainment.get(tier.name)) is not None
         and share < tier.attainment - EQUAL
     }
-    rows = [
-        {
-            **{name: row[name] for name in ("model", "region", "tier", "attainment")},
-            "target": limits[row["tier"]],
-            "short": limits[row["tier"]] - row["attainment"],
-            "arrived": row["arrived"],
-        }
-        for row in run.detail.groups.iter_rows(named=True)
-        if row["tier"] in limits and ALL not in (row["model"], row["region"])
+    rows = (row for row in run.detail.groups.iter_rows(named=True) if row["tier"] in limits)
+    short = [
+        Miss(
+            row["model"],
+            row["region"],
+            row["tier"],
+            row["attainment"],
+            target=limits[row["tier"]],
+            short=limits[row["tier"]] - row["attainment"],
+            arrived=row["arrived"],
+        )
+        for row in rows
+        if ALL not in (row["model"], row["region"])
     ]
-    short = sorted((row for row in rows if row["short"] > EQUAL), key=lambda row: -row["short"])
-    told = [row for row in short if row["arrived"] >= FEW] or short
-    places = dict.fromkeys((row["model"], row["region"]) for row in told)
-    return [next(row for row in told if (row["model"], row["region"]) == place) for place in places]
+    short = sorted((m for m in short if m.short > EQUAL), key=lambda miss: -miss.short)
+    many = [miss for miss in short if miss.arrived >= FEW] or short
+    first = {(miss.model, miss.region): miss for miss in reversed(many)}
+    return tuple(miss for miss in many if first[miss.model, miss.region] is miss)
 
 
 def _corrected(study: Study, factor: FloatArray) -> Study:
@@ -129,20 +161,17 @@ def _corrected(study: Study, factor: FloatArray) -> Study:
 
 
 def _round(
-    number: int, factor: FloatArray, missed: list[Document], run: PolicyRun, study: Study
-) -> Document:
-    return {
-        "round": number,
-        "sizes": {
-            model.name: float(share)
-            for model, share in zip(study.hardware.models, factor, strict=True)
-        },
-        "attainment": dict(run.summary.slo_attainment),
-        "gpu_hours": run.summary.gpu_hours,
-        "cost_usd": run.summary.cost_usd,
-        "missed": missed,
-        "note": "",
-    }
+    number: int, factor: FloatArray, missed: tuple[Miss, ...], run: PolicyRun, study: Study
+) -> Round:
+    models = [model.name for model in study.hardware.models]
+    return Round(
+        number,
+        sizes=dict(zip(models, factor.tolist(), strict=True)),
+        attainment=run.summary.slo_attainment,
+        gpu_hours=run.summary.gpu_hours,
+        cost_usd=run.summary.cost_usd,
+        missed=missed,
+    )
 
 
 def _sentence(found: Verified) -> str:
@@ -151,15 +180,15 @@ def _sentence(found: Verified) -> str:
     if found.outcome == AGREED and count == 1:
         return "Replayed request by request, the plan meets every tier as it is."
     if found.outcome == AGREED:
-        more = last["gpu_hours"] / first["gpu_hours"] - 1.0 if first["gpu_hours"] else 0.0
+        more = last.gpu_hours / first.gpu_hours - 1.0 if first.gpu_hours else 0.0
         return (
             f"The first plan missed a tier in the replay; with sizes corrected in {count - 1} "
             f"round{'s' if count > 2 else ''} the plan meets every tier, at {more:+.1%} GPU-hours."
         )
-    worst = last["missed"][0]
+    worst = last.missed[0]
     missed = (
-        f"{worst['model']} in {worst['region']} meets the limits of {worst['tier']} for "
-        f"{worst['attainment']:.1%} of requests against {worst['target']:.1%}"
+        f"{worst.model} in {worst.region} meets the limits of {worst.tier} for "
+        f"{worst.attainment:.1%} of requests against {worst.target:.1%}"
     )
     if found.outcome == NO_PLAN:
         return f"In the replay {missed}, and no plan is feasible with the sizes that asks for."

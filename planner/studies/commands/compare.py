@@ -4,25 +4,40 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from planner.errors import Infeasible, ScenarioError
 from planner.scenario.known import NOTHING, Known
 from planner.scenario.schema import Scenario
 from planner.scenario.schema.policies import ALL, label_of
-from planner.studies.checks.profile_error import profile_errors
+from planner.studies.checks.profile_error import ProfileError, profile_errors
 from planner.studies.outcome import Outcome, Traces
-from planner.studies.pd.stated import stated_ratios
-from planner.studies.preparing import frame, plan_figures, planned_of, seeded, study_of
+from planner.studies.pd.stated import StatedRatio, stated_ratios
+from planner.studies.plain import MERGED
+from planner.studies.planning.figures import PlanFigures, plan_figures
+from planner.studies.preparing import planned_of, seeded, study_of
 from planner.studies.progress import Progress, part
 from planner.studies.replay.chosen import policies_chosen
 from planner.studies.replay.policies import PLANS
 from planner.studies.replay.pressure import PressureTests
 from planner.studies.replay.replay import run_policy
-from planner.studies.results import documents as doc
 from planner.studies.results import tables
-from planner.studies.results.comparison import compare
+from planner.studies.results.comparison import PolicyComparison, compare
+from planner.studies.results.frame import Forecasts, Frame, frame_of
 from planner.studies.values import PolicyRun
 from simulation.errors import SimulationError
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class CompareResult:
+    kind: str = "compare"
+    frame: Frame = field(metadata={MERGED: True})
+    forecast: Forecasts
+    plan: PlanFigures
+    pd_ratios: tuple[StatedRatio, ...]
+    profile_error: tuple[ProfileError, ...]
+    comparison: PolicyComparison = field(metadata={MERGED: True})
+    seconds: float
 
 
 def run(
@@ -66,22 +81,15 @@ def run(
     if not runs:
         raise Infeasible(" ".join(left_out))
     comparison = compare(runs, scenario.objective.baseline, left_out)
-    figures = plan_figures(study, planned)
     return Outcome(
-        {
-            "kind": "compare",
-            **frame(study),
-            "forecast": {"series": doc.forecast_document(planned.forecasts)},
-            "plan": figures,
-            "pd_ratios": stated_ratios(study.hardware, study.traffic.lengths),
-            "profile_error": errors,
-            **doc.comparison_document(comparison),
-            "seconds": time.perf_counter() - begun,
-        },
-        {
-            "demand": tables.demand_table(study.traffic.demand),
-            "forecast": tables.forecast_table(planned.forecasts),
-            "plan": tables.plan_table(planned.plan, study.hardware, study.sizes.theta_tps),
-            **tables.replayed_tables(comparison),
-        },
+        CompareResult(
+            frame=frame_of(study),
+            forecast=Forecasts(planned.forecasts),
+            plan=plan_figures(study, planned.plan),
+            pd_ratios=stated_ratios(study.hardware, study.traffic.lengths),
+            profile_error=errors,
+            comparison=comparison,
+            seconds=time.perf_counter() - begun,
+        ),
+        tables.planned_tables(study, planned) | tables.replayed_tables(comparison),
     )

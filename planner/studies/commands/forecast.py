@@ -4,25 +4,78 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import partial
+from operator import attrgetter
 
 from forecasting.backtest import backtest
 from forecasting.demand import DemandSeries
+from forecasting.forecast import Forecast
 from forecasting.selection import forecaster
 from planner.errors import ScenarioError
 from planner.scenario.build import build_hardware
 from planner.scenario.known import NOTHING, Known
 from planner.scenario.schema import Scenario
+from planner.studies.columns import SECONDS, TEXT, Column
 from planner.studies.outcome import Outcome, Traces
-from planner.studies.preparing import gaps_noted
+from planner.studies.plain import COLUMNS, moment
 from planner.studies.progress import Progress, part
-from planner.studies.results import documents as doc
 from planner.studies.results import tables
-from planner.studies.traffic.forecasts import forecast_window
+from planner.studies.results.frame import (
+    SERIES,
+    Forecasts,
+    WindowFacts,
+    gaps_noted,
+    series_columns,
+    window_facts,
+)
+from planner.studies.traffic.forecasts import SeriesForecast, forecast_window
 from planner.studies.traffic.traffic import build_traffic
 from planner.studies.traffic.window import resolve_window
 
 MAX_STEPS = 10_000  # bins forecast ahead of one series
+ERRORS = ("wape", "peak_wape", "mase", "coverage80")
+AHEAD = series_columns(
+    "ahead.",
+    attrgetter("ahead.unit"),
+    Column("bin_s", SECONDS, "of a bin", attrgetter("ahead.bin_s")),
+    Column("start", TEXT, "of the forecast", lambda row: moment(row.ahead.start_s)),
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Timed(Forecasts):
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class ForecastResult:
+    """What the plan of a scenario would stand on."""
+
+    kind: str = "forecast"
+    scenario: str
+    window: WindowFacts
+    series: tuple[SeriesForecast, ...] = field(metadata={COLUMNS: SERIES})
+    forecast: Timed
+    notes: tuple[str, ...]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SeriesAhead:
+    """What follows a series, amounts of its unit per bin, and the errors of a backtest."""
+
+    ahead: Forecast
+    errors: dict[str, float | None]
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class SeriesResult:
+    """What comes after a trace."""
+
+    kind: str = "forecast"
+    series: tuple[SeriesAhead, ...] = field(metadata={COLUMNS: AHEAD})
+    seconds: float
 
 
 def run(
@@ -34,7 +87,7 @@ def run(
     progress(0.0, "Reading the traffic")
     traffic = build_traffic(scenario, traces)
     window = resolve_window(scenario, traffic.demand, traffic.clock)
-    found = forecast_window(
+    forecasts = forecast_window(
         hardware,
         traffic,
         window,
@@ -42,23 +95,21 @@ def run(
         quantile=scenario.forecast.quantile,
         progress=part(progress, 0.1, 1.0),
     )
-    if not found:
+    if not forecasts:
         raise ScenarioError("traffic: no interactive tier has any demand; nothing to forecast.")
     seconds = time.perf_counter() - begun
-    series = doc.forecast_document(found)
     return Outcome(
-        {
-            "kind": "forecast",
-            "scenario": scenario.name,
-            "window": doc.window_document(window, traffic),
-            "series": series,
-            "forecast": {"series": series, "seconds": seconds},
-            "notes": [*gaps_noted(traffic, window), *traffic.notes],
-            "seconds": seconds,
-        },
+        ForecastResult(
+            scenario=scenario.name,
+            window=window_facts(window, traffic),
+            series=forecasts,
+            forecast=Timed(forecasts, seconds),
+            notes=(*gaps_noted(traffic, window), *traffic.notes),
+            seconds=seconds,
+        ),
         {
             "demand": tables.demand_table(traffic.demand),
-            "forecast": tables.forecast_table(found),
+            "forecast": tables.forecast_table(forecasts),
         },
     )
 
@@ -74,7 +125,8 @@ def run_series(
     """Forecast what follows each series, with the errors of a backtest over its last ``origins``
     (0: none)."""
     begun = time.perf_counter()
-    listed, rows = [], []
+    listed: list[SeriesAhead] = []
+    rows = []
     for i, one in enumerate(series):
         progress(i / len(series), f"Forecasting {one.key}")
         steps = max(1, round(horizon_s / one.bin_s))
@@ -85,28 +137,14 @@ def run_series(
             )
         fitted = forecaster(method, horizon_bins=steps).fit(one)
         ahead = fitted.predict(steps)
-        errors: dict[str, float | None] = dict.fromkeys(("wape", "peak_wape", "mase", "coverage80"))
+        errors: dict[str, float | None] = dict.fromkeys(ERRORS)
         if origins:
             make = partial(forecaster, method, horizon_bins=steps)
             tested = backtest(one, make, steps, origins)
-            errors = {name: doc.clean(getattr(tested, name)) for name in errors}
+            errors = {name: getattr(tested, name) for name in ERRORS}
         rows.append((one, ahead.mean, ahead.quantile(0.1), ahead.quantile(0.9)))
-        listed.append(
-            {
-                "model": one.key.model,
-                "region": one.key.region,
-                "tier": one.key.tier,
-                "method": ahead.method,
-                "order": ahead.order,
-                "unit": one.unit,
-                "bin_s": one.bin_s,
-                "start": doc.moment(ahead.start_s),
-                **errors,
-                "fit_seconds": ahead.fit_seconds,
-                "forecast": [doc.clean(amount) for amount in ahead.mean.tolist()],
-            }
-        )
+        listed.append(SeriesAhead(ahead, errors))
     return Outcome(
-        {"kind": "forecast", "series": listed, "seconds": time.perf_counter() - begun},
+        SeriesResult(series=tuple(listed), seconds=time.perf_counter() - begun),
         {"series": tables.series_table(rows)},
     )

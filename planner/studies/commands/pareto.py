@@ -3,29 +3,62 @@
 from __future__ import annotations
 
 import time
-from typing import Any
-
-import polars as pl
+from dataclasses import dataclass, field
+from functools import partial
+from operator import attrgetter
 
 from planner.errors import Infeasible, ScenarioError
 from planner.optimizer.horizon.front import FrontPoint, horizon_front, knee
-from planner.optimizer.problem import MEASURES
 from planner.scenario.known import NOTHING, Known
 from planner.scenario.schema import Scenario
+from planner.studies.columns import COUNT, NUMBER, SECONDS, TEXT, Column, Columns
 from planner.studies.outcome import Outcome, Traces
+from planner.studies.plain import COLUMNS, MERGED
 from planner.studies.planning.planning import plan_window
 from planner.studies.planning.program import MEASURE, UNITS
 from planner.studies.planning.program import problem as period_problem
 from planner.studies.planning.solving import Asked, together
-from planner.studies.preparing import frame, study_of
+from planner.studies.preparing import study_of
 from planner.studies.progress import Progress, part
+from planner.studies.results.frame import Frame, frame_of
 from planner.studies.traffic.window import words_of
 
-Document = dict[str, Any]
 POINTS, MOST_POINTS = 9, 25
 GAP, RESOLVE_S = 1e-3, 10.0  # of each point, unless the scenario allows less
 NAMES = tuple(MEASURE)  # cost, gpu-hours, energy, carbon
 CAPPED = ("cost", "carbon")  # one of the two must be one of these: the other is minimised under it
+
+
+def _total(measure: str, point: FrontPoint) -> float:
+    return float(sum(getattr(period, measure) for period in point.plan.totals))
+
+
+FRONT = Columns(
+    (
+        Column("first", NUMBER, "of the first objective, over the window"),
+        Column("second", NUMBER, "of the second"),
+        Column("first_bound", NUMBER, "no plan has less of the first at that much of the second"),
+        Column("status", TEXT, "of the plan", attrgetter("plan.status")),
+        *(Column(name, NUMBER, UNITS[measure], partial(_total, measure))
+          for name, measure in MEASURE.items()),
+        Column("starts", COUNT, "of instances", lambda point: int(_total("starts", point))),
+        Column("peak_instances", COUNT, "at a time, over all regions",
+               lambda point: point.plan.target.sum(axis=(1, 2, 3)).max()),
+        Column("seconds", SECONDS, "of the solver", attrgetter("plan.solve_seconds")),
+    )
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class ParetoResult:
+    kind: str = "pareto"
+    frame: Frame = field(metadata={MERGED: True})
+    of: tuple[str, str]
+    units: tuple[str, str]
+    points: tuple[FrontPoint, ...] = field(metadata={COLUMNS: FRONT})
+    knee: int | None
+    headline: str
+    seconds: float
 
 
 def pair_of(given: str) -> tuple[str, str]:
@@ -89,35 +122,19 @@ def run(
     )
     if not front:
         raise Infeasible("There is no plan for either objective; run plan to see what conflicts.")
-    best = knee([(one.first, one.second) for one in front])
-    rows = [_row(one) for one in front]
+    best = knee([(point.first, point.second) for point in front])
     return Outcome(
-        {
-            "kind": "pareto",
-            **frame(study),
-            "of": [first, second],
-            "units": [UNITS[MEASURE[first]], UNITS[MEASURE[second]]],
-            "points": rows,
-            "knee": best,
-            "headline": _headline(first, second, front, best),
-            "seconds": time.perf_counter() - begun,
-        },
-        {"front": pl.DataFrame(rows)},
+        ParetoResult(
+            frame=frame_of(study),
+            of=(first, second),
+            units=(UNITS[MEASURE[first]], UNITS[MEASURE[second]]),
+            points=front,
+            knee=best,
+            headline=_headline(first, second, front, best),
+            seconds=time.perf_counter() - begun,
+        ),
+        {"front": FRONT.table(front)},
     )
-
-
-def _row(one: FrontPoint) -> Document:
-    totals = {m: sum(getattr(period, m) for period in one.plan.totals) for m in MEASURES}
-    return {
-        "first": one.first,
-        "second": one.second,
-        "first_bound": one.first_bound,
-        "status": one.plan.status,
-        **{name: totals[measure] for name, measure in MEASURE.items()},
-        "starts": sum(period.starts for period in one.plan.totals),
-        "peak_instances": int(one.plan.target.sum(axis=(1, 2, 3)).max()),
-        "seconds": one.plan.solve_seconds,
-    }
 
 
 def _headline(first: str, second: str, front: tuple[FrontPoint, ...], best: int | None) -> str:

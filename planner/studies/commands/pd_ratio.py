@@ -2,36 +2,72 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import polars as pl
+from dataclasses import dataclass, field
 
 from planner.errors import PlannerError
 from planner.scenario.build import Hardware, build_hardware
 from planner.scenario.known import NOTHING, Known
 from planner.scenario.schema import Scenario
+from planner.studies.facts import Fact, facts_of
 from planner.studies.outcome import Outcome, Traces
-from planner.studies.pd.drift import over_time, sensitivity
+from planner.studies.pd.drift import Drift, Sensitivity, over_time, sensitivity
+from planner.studies.pd.figures import (
+    PAIRS,
+    RATIOS,
+    JudgedRatio,
+    Limits,
+    Mixed,
+    Pair,
+    PdPool,
+)
 from planner.studies.pd.service import (
     MOST_INSTANCES,
-    Columns,
     model_index,
     pairs_of,
     strictest_split,
     usual_instances,
 )
-from planner.studies.pd.stated import best_document, milliseconds
+from planner.studies.pd.stated import BEST
+from planner.studies.plain import COLUMNS, milliseconds
 from planner.studies.progress import Progress, part
-from planner.studies.results.documents import moment
 from planner.studies.sizing.sizing import Lengths
 from planner.studies.traffic.traffic import build_traffic
 from simulation.errors import SimulationError
 from simulation.sizing.capacity import capacity
 from simulation.sizing.pd_judge import REQUESTS, judged
-from simulation.sizing.pd_ratio import Best, PdService, Ratio, best_of, ratios, splits
+from simulation.sizing.pd_ratio import Best, Ratio, best_of, ratios, splits
 
-Document = dict[str, Any]
 PRODUCTION = "1P/5D to 9P/1D in HeteroScale's production (section 4.1)"
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class PdRatioResult:
+    kind: str = "pd-ratio"
+    scenario: str
+    service: str
+    tier: str
+    percentile: float
+    limits: Limits
+    instances: int
+    isl: float
+    osl: float
+    prefill: PdPool
+    decode: PdPool
+    link_gb_s: float
+    kv_mb: float
+    ratios: tuple[JudgedRatio, ...] = field(metadata={COLUMNS: RATIOS})
+    best: Best = field(metadata={COLUMNS: BEST})
+    mixed: Mixed | None
+    headline: str
+    prediction_error: float | None
+    judged_by: str
+    pairs: tuple[Pair, ...] = field(metadata={COLUMNS: PAIRS})
+    sensitivity: Sensitivity
+    over_time: tuple[Drift, ...]
+    clock: str
+    production_range: str = PRODUCTION
+    provenance: tuple[Fact, ...]
+    notes: tuple[str, ...]
 
 
 def run(
@@ -60,7 +96,8 @@ def run(
     pairs, notes = _pairs(
         hardware, m, lengths, instances, (prefill, decode), part(progress, 0.05, 0.3)
     )
-    columns, given, count = pairs[0]["columns"], pairs[0]["service"], pairs[0]["instances"]
+    pair = pairs[0]
+    given, count = pair.service, pair.instances
     progress(0.3, "Every ratio by closed forms")
     found = ratios(given, splits(count))
     simulate = part(progress, 0.4, 0.75)
@@ -68,51 +105,47 @@ def run(
         given, found, seed=scenario.seed, told=lambda done: simulate(done, "Simulating the best")
     )
     best = best_of(seen, given)
-    mixed = _mixed(hardware, m, columns, given, count, scenario.seed)
+    mixed = _mixed(pair, scenario.seed)
     progress(0.78, "What moves the ratio")
     moved = sensitivity(given, count, part(progress, 0.78, 0.92))
     drift = over_time(traffic, m, given, count, best.ratio, part(progress, 0.92, 1.0))
-    rows = _rows(found, seen, given)
-    errors = [row["prediction_error"] for row in rows if row["prediction_error"] is not None]
-    document = {
-        "kind": "pd-ratio",
-        "scenario": scenario.name,
-        "service": service,
-        "tier": given.tier.name,
-        "percentile": 100 * given.tier.attainment,
-        "limits": {
-            "ttft_ms": milliseconds(given.tier.ttft_s),
-            "tbt_ms": milliseconds(given.tier.tbt_s),
-            "e2e_ms": milliseconds(given.tier.e2e_s),
-        },
-        "instances": count,
-        "isl": given.workload.facts.mean_isl,
-        "osl": given.workload.facts.mean_osl,
-        "prefill": _pool(hardware, m, columns.prefill),
-        "decode": _pool(hardware, m, columns.decode),
-        "link_gb_s": given.link.bytes_s / 1e9,
-        "kv_mb": given.link.kv_bytes_per_token * given.workload.facts.mean_isl / 1e6,
-        "ratios": rows,
-        "best": best_document(best, given),
-        "mixed": mixed,
-        "headline": _headline(best, mixed, service, count),
-        "prediction_error": max(errors, key=abs) if errors else None,
-        "judged_by": f"closed forms for every ratio; simulation of both pools, {REQUESTS:,} and "
+    simulated = {(ratio.prefill, ratio.decode): ratio for ratio in seen}
+    rows = tuple(
+        JudgedRatio(closed, simulated.get((closed.prefill, closed.decode))) for closed in found
+    )
+    errors = [row.prediction_error for row in rows if row.prediction_error is not None]
+    result = PdRatioResult(
+        scenario=scenario.name,
+        service=service,
+        tier=given.tier.name,
+        percentile=100 * given.tier.attainment,
+        limits=Limits(
+            milliseconds(given.tier.ttft_s),
+            milliseconds(given.tier.tbt_s),
+            milliseconds(given.tier.e2e_s),
+        ),
+        instances=count,
+        isl=given.workload.facts.mean_isl,
+        osl=given.workload.facts.mean_osl,
+        prefill=_pool(hardware, m, pair.columns.prefill),
+        decode=_pool(hardware, m, pair.columns.decode),
+        link_gb_s=given.link.bytes_s / 1e9,
+        kv_mb=given.link.kv_bytes_per_token * given.workload.facts.mean_isl / 1e6,
+        ratios=rows,
+        best=best,
+        mixed=mixed,
+        headline=_headline(best.ratio, mixed, service, count),
+        prediction_error=max(errors, key=abs) if errors else None,
+        judged_by=f"closed forms for every ratio; simulation of both pools, {REQUESTS:,} and "
         f"again {2 * REQUESTS:,} Poisson arrivals at each rate, for the best and those beside it",
-        "pairs": [
-            {k: v for k, v in pair.items() if k not in ("columns", "service")} for pair in pairs
-        ],
-        "sensitivity": moved,
-        "over_time": [row | {"start": moment(row["start"])} for row in drift],
-        "clock": traffic.clock,
-        "production_range": PRODUCTION,
-        "provenance": [
-            {"what": what, "kind": source.kind, "source": source.source}
-            for what, source in hardware.provenance
-        ],
-        "notes": [*notes, *traffic.notes],
-    }
-    return Outcome(document, {"ratios": pl.DataFrame(rows, infer_schema_length=None)})
+        pairs=tuple(pairs),
+        sensitivity=moved,
+        over_time=drift,
+        clock=traffic.clock,
+        provenance=facts_of(hardware.provenance),
+        notes=(*notes, *traffic.notes),
+    )
+    return Outcome(result, {"ratios": RATIOS.table(rows)})
 
 
 def _pairs(
@@ -122,7 +155,7 @@ def _pairs(
     instances: int | None,
     names: tuple[str, str],
     progress: Progress,
-) -> tuple[list[Document], list[str]]:
+) -> tuple[list[Pair], list[str]]:
     """Pairs of columns with their best ratio by closed forms, most tokens per dollar first."""
     if instances is not None and not 2 <= instances <= MOST_INSTANCES:
         raise PlannerError(f"--instances {instances}: give 2 to {MOST_INSTANCES}.")
@@ -136,7 +169,7 @@ def _pairs(
                 f"{', '.join(told)}."
             )
         pairs = kept
-    rows: list[Document] = []
+    rows: list[Pair] = []
     notes: list[str] = []
     for done, columns in enumerate(pairs):
         progress(done / len(pairs), "Pairs of GPU types")
@@ -146,95 +179,47 @@ def _pairs(
         except SimulationError as problem:
             notes.append(f"Left out: {problem}.")
             continue
-        usd = sum(
-            n * hardware.profiles[m, g].tp * float(hardware.usd_per_gpu_hour[:, g].min())
-            for n, g in ((best.prefill, columns.prefill), (best.decode, columns.decode))
-        )
-        rows.append(
-            {
-                "columns": columns,
-                "service": service,
-                "instances": count,
-                "prefill_on": hardware.columns[columns.prefill].label,
-                "decode_on": hardware.columns[columns.decode].label,
-                "prefill": best.prefill,
-                "decode": best.decode,
-                "max_tps": best.max_tps,
-                "usd_per_hour": usd,
-                "usd_per_million_tokens": 1e6 * usd / (3600 * best.max_tps),
-            }
-        )
+        rows.append(Pair(hardware, columns, service, count, best))
     if not rows:
         raise SimulationError(f"{hardware.models[m].name}: {notes[0].removeprefix('Left out: ')}")
-    return sorted(rows, key=lambda row: float(row["usd_per_million_tokens"])), notes
+    return sorted(rows, key=lambda pair: pair.usd_per_million_tokens), notes
 
 
 def _named(hardware: Hardware, g: int, name: str) -> bool:
     return not name or name in (hardware.columns[g].label, hardware.gpus[g].name)
 
 
-def _mixed(
-    hardware: Hardware, m: int, columns: Columns, service: PdService, count: int, seed: int
-) -> Document | None:
+def _mixed(pair: Pair, seed: int) -> Mixed | None:
     """The same GPUs with every instance doing both, by simulation of one; None where prefill and
     decode stand on different arrangements."""
+    service = pair.service
     if service.prefill.gpu != service.decode.gpu or service.prefill.tp != service.decode.tp:
         return None
     lengths = (service.workload.isl, service.workload.osl)
     try:
         one = capacity(service.decode, lengths, service.tier, seed=seed, batching=service.batching)
     except SimulationError as problem:
-        return {"max_tps": 0.0, "max_rps": 0.0, "bound_by": "slo", "note": str(problem)}
-    rate = count * one.max_rps
-    tokens = rate * service.tokens
-    return {"max_tps": tokens, "max_rps": rate, "bound_by": one.bound_by, "note": ""}
+        return Mixed(0.0, 0.0, "slo", str(problem))
+    rate = pair.instances * one.max_rps
+    return Mixed(rate * service.tokens, rate, one.bound_by)
 
 
-def _rows(found: list[Ratio], seen: list[Ratio], service: PdService) -> list[Document]:
-    """By ratio what closed forms say, replaced by what simulation says where it was run."""
-    by_simulation = {(one.prefill, one.decode): one for one in seen}
-    rows = []
-    for closed in found:
-        simulated = by_simulation.get((closed.prefill, closed.decode))
-        one = simulated or closed
-        rows.append(
-            {
-                "prefill": one.prefill,
-                "decode": one.decode,
-                "max_tps": one.max_tps,
-                "max_rps": one.max_rps,
-                "bound_by": one.bound_by,
-                "side": one.side,
-                "ttft_ms": milliseconds(one.ttft_s),
-                "tbt_ms": milliseconds(one.tbt_s),
-                "transfer_ms": milliseconds(one.transfer_s),
-                "by": "simulation" if simulated else "closed forms",
-                "closed_tps": closed.max_tps,
-                "prediction_error": closed.max_tps / one.max_tps - 1.0
-                if simulated and one.max_tps > 0
-                else None,
-            }
-        )
-    return rows
-
-
-def _headline(best: Best, mixed: Document | None, service: str, count: int) -> str:
-    ratio = best.ratio
+def _headline(ratio: Ratio, mixed: Mixed | None, service: str, count: int) -> str:
     first = (
         f"{ratio.prefill} prefill to {ratio.decode} decode carries most of {count} instances of "
         f"{service}: {ratio.max_tps:,.0f} tokens/s, bound by {_words(ratio.bound_by)}."
     )
     if mixed is None:
         return first
-    if mixed["max_tps"] >= ratio.max_tps:
+    if mixed.max_tps >= ratio.max_tps:
         return (
-            f"Apart does not pay here: {count} mixed instances carry {mixed['max_tps']:,.0f} "
+            f"Apart does not pay here: {count} mixed instances carry {mixed.max_tps:,.0f} "
             f"tokens/s within the same limits, the best ratio {ratio.prefill}P/{ratio.decode}D "
             f"{ratio.max_tps:,.0f}."
         )
-    if mixed["max_tps"] == 0:
+    if mixed.max_tps == 0:
         return f"{first} Mixed instances meet the limits at no rate."
-    more = ratio.max_tps / mixed["max_tps"] - 1.0
+    more = ratio.max_tps / mixed.max_tps - 1.0
     return f"{first} That is {more:.0%} more than as many mixed instances."
 
 
@@ -242,13 +227,13 @@ def _words(bound: str) -> str:
     return bound.upper() if bound in ("ttft", "tbt", "e2e", "slo") else bound
 
 
-def _pool(hardware: Hardware, m: int, g: int) -> Document:
+def _pool(hardware: Hardware, m: int, g: int) -> PdPool:
     profile = hardware.profiles[m, g]
-    return {
-        "gpu": hardware.gpus[g].name,
-        "tp": profile.tp,
-        "arrangement": hardware.arrangement(m, g),
-        "profile": profile.kind,
-        "provenance": profile.provenance.kind,
-        "source": profile.provenance.source,
-    }
+    return PdPool(
+        hardware.gpus[g].name,
+        profile.tp,
+        hardware.arrangement(m, g),
+        profile.kind,
+        profile.provenance.kind,
+        profile.provenance.source,
+    )

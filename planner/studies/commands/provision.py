@@ -11,7 +11,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 from planner.errors import Infeasible
 from planner.scenario.build import build_hardware
@@ -19,7 +18,7 @@ from planner.scenario.known import NOTHING, Known
 from planner.scenario.schema import Scenario
 from planner.studies.facts import Fact, facts_of
 from planner.studies.outcome import Outcome, Traces
-from planner.studies.plain import OPTIONAL, as_json
+from planner.studies.plain import OPTIONAL
 from planner.studies.progress import Progress, part
 from planner.studies.provisioning import basis, figures, over_time, sharing
 from planner.studies.provisioning.cases import (
@@ -35,7 +34,7 @@ from planner.studies.provisioning.over_time import OFF, Following
 from planner.studies.provisioning.problems import AUTO, COUNTED, FREE, Rules, measured_on
 from planner.studies.provisioning.tables import tables_of
 from planner.studies.provisioning.values import MODEL, OPERATOR, Case, Sentences
-from planner.studies.results import documents as doc
+from planner.studies.results.frame import WindowFacts, window_facts
 from planner.studies.traffic.traffic import build_traffic
 from planner.studies.traffic.window import resolve_window
 from simulation.provisioning.levels import LEVELS, Savings
@@ -88,7 +87,7 @@ class ProvisionResult:
     levels: dict[str, figures.Total]
     savings: dict[str, Savings]
     pools: tuple[figures.PoolFigures, ...]
-    window: Any
+    window: WindowFacts
     provenance: tuple[Fact, ...]
     notes: tuple[str, ...]
     sharing: sharing.SharedGpus | None = field(metadata={OPTIONAL: True})
@@ -180,14 +179,14 @@ def run(
         levels={level: totals[level] for level in asked.levels},
         savings=saved,
         pools=tuple(figures.pool_figures(case) for case in cases),
-        window=doc.window_document(window, traffic),
+        window=window_facts(window, traffic),
         provenance=(*provenance, *basis.facts(chosen)),
         notes=(*course_words.won, *shared_words.won, *dict.fromkeys(notes)),
         sharing=shared,
         over_time=courses,
         seconds=time.perf_counter() - begun,
     )
-    return Outcome(as_json(result), tables)
+    return Outcome(result, tables)
 
 
 def _notes(asked: Asked, cases: list[Case], unknown: tuple[str, ...]) -> Iterator[str]:

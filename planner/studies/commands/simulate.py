@@ -3,17 +3,34 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass, field
 
 from planner.scenario.known import NOTHING, Known
 from planner.scenario.schema import Scenario
 from planner.studies.outcome import REQUESTS, Outcome, Traces
-from planner.studies.preparing import frame, seeded, study_of
+from planner.studies.plain import COLUMNS, MERGED
+from planner.studies.preparing import seeded, study_of
 from planner.studies.progress import Progress, part
 from planner.studies.replay.chosen import policy_chosen
 from planner.studies.replay.replay import run_policy
-from planner.studies.results import documents as doc
 from planner.studies.results import tables
-from planner.studies.results.comparison import compare
+from planner.studies.results.comparison import PolicyComparison, compare
+from planner.studies.results.figures import POLICIES
+from planner.studies.results.frame import Frame, frame_of
+from planner.studies.values import PolicyRun
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class SimulateResult:
+    """The policy's figures stand at the top, for scripts, and under ``policies`` as in a
+    comparison."""
+
+    kind: str = "simulate"
+    frame: Frame = field(metadata={MERGED: True})
+    figures: PolicyRun = field(metadata={COLUMNS: POLICIES, MERGED: True})
+    comparison: PolicyComparison = field(metadata={MERGED: True})
+    headline: str
+    seconds: float
 
 
 def run(
@@ -39,19 +56,18 @@ def run(
         requests=requests,
     )
     comparison = compare([replay])
+    requests_table = replay.detail.requests
     return Outcome(
-        {
-            "kind": "simulate",
-            "policy": replay.name,
-            **frame(study),
-            **doc.policy_document(replay),
-            **doc.comparison_document(comparison),
-            "headline": f"{replay.label}: {replay.summary.gpu_hours:,.1f} GPU-hours.",
-            "seconds": time.perf_counter() - begun,
-        },
+        SimulateResult(
+            frame=frame_of(study),
+            figures=replay,
+            comparison=comparison,
+            headline=f"{replay.label}: {replay.summary.gpu_hours:,.1f} GPU-hours.",
+            seconds=time.perf_counter() - begun,
+        ),
         {
             "demand": tables.demand_table(study.traffic.demand),
             **tables.replayed_tables(comparison),
-            **({} if replay.detail.requests is None else {REQUESTS: replay.detail.requests}),
+            **({} if requests_table is None else {REQUESTS: requests_table}),
         },
     )

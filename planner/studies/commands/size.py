@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import polars as pl
@@ -13,27 +12,91 @@ from planner.errors import PlannerError
 from planner.scenario.build import Hardware, build_hardware
 from planner.scenario.known import NOTHING, Known
 from planner.scenario.schema import Scenario
-from planner.studies.checks.profile_error import StatedError, slower_or_faster, stated_error
+from planner.studies.checks.profile_error import (
+    UNCHECKED,
+    StatedError,
+    slower_or_faster,
+    stated_error,
+)
+from planner.studies.facts import Fact, facts_of
 from planner.studies.outcome import Outcome, Traces
+from planner.studies.plain import MERGED, as_json, milliseconds
 from planner.studies.progress import Progress, part
-from planner.studies.results.documents import capacity_document, clean
-from planner.studies.sizing.size_errors import expected
+from planner.studies.results.frame import SizedReplica, sized_replicas
+from planner.studies.sizing.size_errors import SizeError, expected
 from planner.studies.sizing.sizing import Lengths, column_sized, size_lengths
 from planner.studies.traffic.traffic import Traffic, build_traffic
 from simulation.errors import SimulationError
 from simulation.fleet import Tier
+from simulation.performance.specs import Provenance
 from simulation.sizing.batch_queue import evaluate, saturated
 from simulation.sizing.batch_sizing import size_pool
 from simulation.sizing.capacity import PRECISION, REQUESTS, SENDERS
 from simulation.sizing.workload import Workload, local_burstiness
 
-Document = dict[str, Any]
 At = tuple[int, int]  # model, column
 
 MOST_TOKENS = 10_000_000  # of a prompt or an answer
 MOST_BURSTY = 100.0
 TRACE, POISSON = "trace", "poisson"
 POINTS = np.array([0.02, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.94, 0.97])
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedForms:
+    """What closed forms say at the size, and of it."""
+
+    load: float  # of what it could serve with queues without end
+    wait_ms: float | None
+    e2e_ms: float | None
+    e2e_mean_ms: float | None
+    utilisation: float
+    predicted_rps: float | None
+    prediction_error: float | None
+    latency_error: SizeError
+
+
+@dataclass(frozen=True, slots=True)
+class CurvePoint:
+    """What closed forms say at a rate; percentiles are the tier's."""
+
+    rate: float
+    load: float
+    ttft_mean_ms: float | None
+    ttft_ms: float | None
+    tbt_mean_ms: float | None
+    tbt_ms: float | None
+    e2e_ms: float | None
+    wait_mean_ms: float | None
+    utilisation: float
+    batch: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SizedPool:
+    sized: SizedReplica = field(metadata={MERGED: True})
+    percentile: float
+    ttft_limit_ms: float | None
+    tbt_limit_ms: float | None
+    attainment: float
+    burstiness: float
+    profile: str
+    provenance: Provenance
+    expected_error: float | None
+    error_basis: str
+    closed: ClosedForms = field(metadata={MERGED: True})
+    again: dict[str, float | None] = field(metadata={MERGED: True})  # if slower, and if faster
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SizeResult:
+    kind: str = "size"
+    scenario: str
+    pools: tuple[SizedPool, ...]
+    sized_by: str
+    size_error: SizeError
+    provenance: tuple[Fact, ...]
+    notes: tuple[str, ...]
 
 
 def run(
@@ -78,107 +141,98 @@ def run(
     errors = {at: stated_error(hardware.profiles[at]) for at in sizes.capacity}
     again = _again(hardware, lengths, errors, scv, scenario.seed, part(progress, 0.4, 0.95))
     pools, curves = [], []
-    rows = capacity_document(sizes, hardware)
-    for (at, (tier, found)), row in zip(sizes.capacity.items(), rows, strict=True):
-        error, source = errors[at], row.pop("source")
+    for at, sized in zip(sizes.capacity, sized_replicas(sizes, hardware), strict=True):
+        tier = next(tier for tier in hardware.tiers if tier.name == sized.tier)
         work = Workload(*lengths[at[0]], burstiness=scv[at[0]])
-        predicted, curve = _predicted(hardware, at, tier, work, found.max_rps)
-        name = {key: row[key] for key in ("model", "arrangement", "role")}
-        curves += [name | point for point in curve]
-        limits = next(one for one in hardware.tiers if one.name == tier)
+        closed, curve = _closed_forms(hardware, at, tier, work, sized.max_rps)
+        replica = sized.replica
+        name = {"model": replica.model, "arrangement": replica.arrangement, "role": replica.role}
+        curves += [name | as_json(point) for point in curve]
+        profile, error = hardware.profiles[at], errors[at]
         pools.append(
-            {
-                **row,
-                "percentile": 100 * limits.attainment,
-                "ttft_limit_ms": None if limits.ttft_s is None else 1000 * limits.ttft_s,
-                "tbt_limit_ms": None if limits.tbt_s is None else 1000 * limits.tbt_s,
-                "attainment": found.attainment,
-                "burstiness": scv[at[0]],
-                "profile": hardware.profiles[at].kind,
-                "provenance": {"kind": row["provenance"], "source": source},
-                "expected_error": error.value if error else None,
-                "error_basis": error.basis if error else "not checked against measurements",
-                **predicted,
-                **again[at],
-            }
+            SizedPool(
+                sized=sized,
+                percentile=100 * tier.attainment,
+                ttft_limit_ms=milliseconds(tier.ttft_s),
+                tbt_limit_ms=milliseconds(tier.tbt_s),
+                attainment=sizes.capacity[at][1].attainment,
+                burstiness=scv[at[0]],
+                profile=profile.kind,
+                provenance=profile.provenance,
+                expected_error=error.value if error else None,
+                error_basis=error.basis if error else UNCHECKED,
+                closed=closed,
+                again=again[at],
+            )
         )
     said = "Poisson arrivals" if burstiness == POISSON else "arrivals (gaps gamma-distributed)"
     return Outcome(
-        {
-            "kind": "size",
-            "scenario": scenario.name,
-            "pools": pools,
-            "sized_by": f"simulation of one replica request by request: {REQUESTS:,} and again "
+        SizeResult(
+            scenario=scenario.name,
+            pools=tuple(pools),
+            sized_by=f"simulation of one replica request by request: {REQUESTS:,} and again "
             f"{2 * REQUESTS:,} {said}, {drawn}; the largest rate that meets the tier in both, to "
             f"within {PRECISION:.0%}",
-            "size_error": expected("simulation", 0.0).document(),
-            "provenance": [
-                {"what": what, "kind": source.kind, "source": source.source}
-                for what, source in hardware.provenance
-            ],
-            "notes": [*notes, *sizes.notes],
-        },
+            size_error=expected("simulation", 0.0),
+            provenance=facts_of(hardware.provenance),
+            notes=(*notes, *sizes.notes),
+        ),
         {"curve": pl.DataFrame(curves, infer_schema_length=None)},
     )
 
 
-def _predicted(
-    hardware: Hardware, at: At, tier: str, work: Workload, max_rps: float
-) -> tuple[Document, list[Document]]:
+def _closed_forms(
+    hardware: Hardware, at: At, tier: Tier, work: Workload, max_rps: float
+) -> tuple[ClosedForms, list[CurvePoint]]:
     """What the closed forms say of the size and at that rate, and over all rates; None where they
     find no rate."""
-    limits = next(one for one in hardware.tiers if one.name == tier)
     role, profile = hardware.columns[at[1]].role, hardware.profiles[at]
     link = next((link for (m, _), link in hardware.links.items() if m == at[0]), None)
     way = {"role": role, "link": link if role == "decode" else None, "senders": SENDERS}
     most = saturated(profile, work, **way)  # type: ignore[arg-type]
-    share = limits.attainment
+    share = tier.attainment
     curve = []
     for load in POINTS:
         seen = evaluate(profile, work.at(load * most), **way)  # type: ignore[arg-type]
         if seen.stable:
             curve.append(
-                {
-                    "rate": float(load * most),
-                    "load": float(load),
-                    "ttft_mean_ms": _ms(seen.ttft.mean if len(seen.ttft.values) else np.nan),
-                    "ttft_ms": _ms(seen.ttft.quantile(share)),
-                    "tbt_mean_ms": _ms(seen.tbt.mean if len(seen.tbt.values) else np.nan),
-                    "tbt_ms": _ms(seen.tbt.quantile(share)),
-                    "e2e_ms": _ms(seen.e2e.quantile(share)),
-                    "wait_mean_ms": _ms(seen.wait.mean),
-                    "utilisation": seen.utilisation,
-                    "batch": seen.batch,
-                }
+                CurvePoint(
+                    rate=float(load * most),
+                    load=float(load),
+                    ttft_mean_ms=milliseconds(seen.ttft.mean) if len(seen.ttft.values) else None,
+                    ttft_ms=milliseconds(seen.ttft.quantile(share)),
+                    tbt_mean_ms=milliseconds(seen.tbt.mean) if len(seen.tbt.values) else None,
+                    tbt_ms=milliseconds(seen.tbt.quantile(share)),
+                    e2e_ms=milliseconds(seen.e2e.quantile(share)),
+                    wait_mean_ms=milliseconds(seen.wait.mean),
+                    utilisation=seen.utilisation,
+                    batch=seen.batch,
+                )
             )
     seen = evaluate(profile, work.at(min(max_rps, 0.999 * most)), **way)  # type: ignore[arg-type]
-    only = limits if role == "both" else _of_role(limits, role)
+    only = tier if role == "both" else _of_role(tier, role)
     try:
         guess = size_pool(profile, work, only, **way).max_rps  # type: ignore[arg-type]
     except SimulationError:
         guess = None
     load = max_rps / most
-    document = {
-        "load": clean(load),
-        "wait_ms": _ms(seen.wait.mean),
-        "e2e_ms": _ms(seen.e2e.quantile(share)),
-        "e2e_mean_ms": _ms(seen.e2e.mean),
-        "utilisation": seen.utilisation,
-        "predicted_rps": guess,
-        "prediction_error": guess / max_rps - 1.0 if guess and max_rps else None,
-        "latency_error": expected("latency", load).document(),
-    }
-    return document, curve
+    closed = ClosedForms(
+        load=load,
+        wait_ms=milliseconds(seen.wait.mean),
+        e2e_ms=milliseconds(seen.e2e.quantile(share)),
+        e2e_mean_ms=milliseconds(seen.e2e.mean),
+        utilisation=seen.utilisation,
+        predicted_rps=guess,
+        prediction_error=guess / max_rps - 1.0 if guess and max_rps else None,
+        latency_error=expected("latency", load),
+    )
+    return closed, curve
 
 
 def _of_role(tier: Tier, role: str) -> Tier:
     if role == "prefill":
         return replace(tier, tbt_s=None, e2e_s=None)
     return replace(tier, ttft_s=None, e2e_s=None)
-
-
-def _ms(seconds: float) -> float | None:
-    return clean(float(seconds) * 1000)
 
 
 def _given(isl: int | None, osl: int | None) -> tuple[int, int] | None:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from datetime import datetime
 
 import numpy as np
 
+from planner.studies.plain import milliseconds, moment
 from planner.studies.progress import Progress
-from planner.studies.results.documents import clean
 from planner.studies.traffic.traffic import Traffic
 from simulation.arrays import FloatArray, Int32Array
 from simulation.errors import SimulationError
 from simulation.sizing.pd_ratio import PdService, Ratio, analytic, best_split
 from simulation.sizing.workload import Workload
 
-Document = dict[str, Any]
 FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)  # of the lengths
 LIMITS = (0.5, 1.0, 2.0)  # of TTFT and TBT
 WINDOWS = 24  # at most, of a trace
@@ -23,9 +22,43 @@ FEW = 20  # requests of a window: fewer say nothing about lengths
 SAMPLE = 2_000  # requests that stand for a service where its lengths are changed
 
 
-def sensitivity(service: PdService, instances: int, progress: Progress) -> Document:
-    """The best ratio with other lengths and other limits, by closed forms; 0 prefill instances
-    where no ratio meets the tier."""
+@dataclass(frozen=True, slots=True)
+class Split:
+    """The best ratio; 0 prefill instances where none meets the tier."""
+
+    prefill: int = 0
+    decode: int = 0
+    max_tps: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sensitivity:
+    """The best ratio at other mean lengths, and at other limits."""
+
+    isl: tuple[float, ...]
+    osl: tuple[float, ...]
+    by_lengths: tuple[tuple[Split, ...], ...]  # [isl][osl]
+    ttft_ms: tuple[float | None, ...]
+    tbt_ms: tuple[float | None, ...]
+    by_limits: tuple[tuple[Split, ...], ...]  # [ttft][tbt]
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """A window of the traffic: its mean lengths, its best ratio, what the ratio that is kept all
+    the time loses against it."""
+
+    start: datetime
+    isl: float
+    osl: float
+    prefill: int
+    decode: int
+    max_tps: float
+    kept_loses: float | None
+
+
+def sensitivity(service: PdService, instances: int, progress: Progress) -> Sensitivity:
+    """The best ratio with other lengths and other limits, by closed forms."""
     total = len(FACTORS) ** 2 + len(LIMITS) ** 2
     base = replace(service, workload=_scaled(service.workload, 1.0, 1.0))
 
@@ -36,28 +69,28 @@ def sensitivity(service: PdService, instances: int, progress: Progress) -> Docum
     for i, isl in enumerate(FACTORS):
         told(i * len(FACTORS))
         lengths.append(
-            [
+            tuple(
                 _best(replace(base, workload=_scaled(base.workload, isl, osl)), instances)
                 for osl in FACTORS
-            ]
+            )
         )
     for i, ttft in enumerate(LIMITS):
         told(len(FACTORS) ** 2 + i * len(LIMITS))
-        limits.append([_best(_limited(base, ttft, tbt), instances) for tbt in LIMITS])
+        limits.append(tuple(_best(_limited(base, ttft, tbt), instances) for tbt in LIMITS))
     facts = service.workload.facts
-    return {
-        "isl": [facts.mean_isl * factor for factor in FACTORS],
-        "osl": [facts.mean_osl * factor for factor in FACTORS],
-        "by_lengths": lengths,  # [isl][osl]
-        "ttft_ms": _scales(service.tier.ttft_s),
-        "tbt_ms": _scales(service.tier.tbt_s),
-        "by_limits": limits,  # [ttft][tbt]
-    }
+    return Sensitivity(
+        isl=tuple(facts.mean_isl * factor for factor in FACTORS),
+        osl=tuple(facts.mean_osl * factor for factor in FACTORS),
+        by_lengths=tuple(lengths),
+        ttft_ms=_scales(service.tier.ttft_s),
+        tbt_ms=_scales(service.tier.tbt_s),
+        by_limits=tuple(limits),
+    )
 
 
 def over_time(
     traffic: Traffic, m: int, service: PdService, instances: int, kept: Ratio, progress: Progress
-) -> list[Document]:
+) -> tuple[Drift, ...]:
     """By window of the traffic: its mean lengths, its best ratio by closed forms, and what the
     ratio ``kept`` all the time loses against it."""
     starts, isl, osl = _windows(traffic, m)
@@ -68,22 +101,20 @@ def over_time(
             continue
         work = _scaled(service.workload, isl[i] / facts.mean_isl, osl[i] / facts.mean_osl)
         then = replace(service, workload=work)
-        best = best_split(then, instances)
-        fixed = analytic(then, kept.prefill, kept.decode)
+        best, fixed = _best(then, instances), analytic(then, kept.prefill, kept.decode)
+        loses = max(0.0, 1.0 - fixed.max_tps / best.max_tps) if best.prefill else None
         rows.append(
-            {
-                "start": float(start),
-                "isl": float(isl[i]),
-                "osl": float(osl[i]),
-                "prefill": best.prefill if best.max_tps > 0 else 0,
-                "decode": best.decode if best.max_tps > 0 else 0,
-                "max_tps": best.max_tps,
-                "kept_loses": max(0.0, 1.0 - fixed.max_tps / best.max_tps)
-                if best.max_tps > 0
-                else None,
-            }
+            Drift(
+                moment(start),
+                float(isl[i]),
+                float(osl[i]),
+                best.prefill,
+                best.decode,
+                best.max_tps,
+                loses,
+            )
         )
-    return rows
+    return tuple(rows)
 
 
 def _windows(traffic: Traffic, m: int) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -126,15 +157,14 @@ def _limited(service: PdService, ttft: float, tbt: float) -> PdService:
     )
 
 
-def _best(service: PdService, instances: int) -> Document:
+def _best(service: PdService, instances: int) -> Split:
     try:
         best = best_split(service, instances)
     except SimulationError:
-        return {"prefill": 0, "decode": 0, "max_tps": 0.0}
-    if best.max_tps <= 0:
-        return {"prefill": 0, "decode": 0, "max_tps": 0.0}
-    return {"prefill": best.prefill, "decode": best.decode, "max_tps": best.max_tps}
+        return Split()
+    return Split(best.prefill, best.decode, best.max_tps) if best.max_tps > 0 else Split()
 
 
-def _scales(limit_s: float | None) -> list[float | None]:
-    return [None if limit_s is None else clean(1000 * limit_s * factor) for factor in LIMITS]
+def _scales(limit_s: float | None) -> tuple[float | None, ...]:
+    limit_ms = milliseconds(limit_s)
+    return tuple(None if limit_ms is None else limit_ms * factor for factor in LIMITS)

@@ -21,7 +21,7 @@ USUAL_INSTANCES = 16  # at most, where nobody says how many: 16 nodes in HeteroS
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
+class PairColumns:
     """The columns of one model that prefill and that decode."""
 
     prefill: int
@@ -39,7 +39,7 @@ def model_index(hardware: Hardware, service: str) -> int:
     return names.index(service)
 
 
-def pairs_of(hardware: Hardware, m: int) -> list[Columns]:
+def pairs_of(hardware: Hardware, m: int) -> list[PairColumns]:
     """Prefill and decode columns of a model that go together: those with such roles; where it has
     none, every GPU type for both, and any two for one each."""
     mine = [g for model, g in hardware.profiles if model == m]
@@ -47,7 +47,7 @@ def pairs_of(hardware: Hardware, m: int) -> list[Columns]:
     second = [g for g in mine if hardware.columns[g].role == "decode"]
     if not (first and second):
         first = second = [g for g in mine if hardware.columns[g].role == "both"]
-    return [Columns(p, d) for p in first for d in second]
+    return [PairColumns(p, d) for p in first for d in second]
 
 
 def link_of(hardware: Hardware, m: int, g: int) -> KvLink:
@@ -73,7 +73,7 @@ def link_of(hardware: Hardware, m: int, g: int) -> KvLink:
 
 
 def service_of(
-    hardware: Hardware, m: int, columns: Columns, lengths: Lengths, tier: Tier
+    hardware: Hardware, m: int, columns: PairColumns, lengths: Lengths, tier: Tier
 ) -> PdService:
     return PdService(
         prefill=hardware.profiles[m, columns.prefill],
@@ -85,7 +85,7 @@ def service_of(
     )
 
 
-def usual_instances(hardware: Hardware, m: int, columns: Columns) -> int:
+def usual_instances(hardware: Hardware, m: int, columns: PairColumns) -> int:
     """As many as the best provided region holds, at most USUAL_INSTANCES."""
     tp = max(hardware.profiles[m, g].tp for g in (columns.prefill, columns.decode))
     types = hardware.types[[columns.prefill, columns.decode]]
@@ -94,7 +94,7 @@ def usual_instances(hardware: Hardware, m: int, columns: Columns) -> int:
 
 
 def strictest_split(
-    hardware: Hardware, m: int, columns: Columns, lengths: Lengths, instances: int
+    hardware: Hardware, m: int, columns: PairColumns, lengths: Lengths, instances: int
 ) -> tuple[PdService, Ratio]:
     """The interactive tier at which the best ratio carries least, and that ratio, by closed forms;
     raises SimulationError where no ratio carries anything."""

@@ -2,61 +2,74 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from operator import attrgetter
 
 from planner.scenario.build import Hardware
+from planner.studies.columns import COUNT, MS, NUMBER, SHARE, TEXT, Column, Columns
 from planner.studies.pd.service import pairs_of, strictest_split, usual_instances
-from planner.studies.results.documents import clean
+from planner.studies.plain import COLUMNS, MERGED, OPTIONAL, milliseconds
 from planner.studies.sizing.sizing import Lengths
 from simulation.errors import SimulationError
-from simulation.sizing.pd_ratio import Best, PdService, best_of, ratios, splits
+from simulation.sizing.pd_ratio import Best, best_of, ratios, splits
 
-Document = dict[str, Any]
+BEST = Columns(
+    (
+        Column("prefill", COUNT, "instances", attrgetter("ratio.prefill")),
+        Column("decode", COUNT, "instances", attrgetter("ratio.decode")),
+        Column("max_tps", NUMBER, "tokens/s within the limits", attrgetter("ratio.max_tps")),
+        Column("max_rps", NUMBER, "requests/s", attrgetter("ratio.max_rps")),
+        Column("bound_by", TEXT, "what limits it", attrgetter("ratio.bound_by")),
+        Column("ttft_ms", MS, "there", lambda best: milliseconds(best.ratio.ttft_s)),
+        Column("tbt_ms", MS, "there", lambda best: milliseconds(best.ratio.tbt_s)),
+        Column(
+            "transfer_ms", MS, "of a KV cache", lambda best: milliseconds(best.ratio.transfer_s)
+        ),
+        Column("lost_with_fewer_prefill", SHARE, "beside it", attrgetter("fewer_prefill")),
+        Column("lost_with_more_prefill", SHARE, "beside it", attrgetter("more_prefill")),
+    )
+)
 
 
-def stated_ratios(hardware: Hardware, lengths: Sequence[Lengths]) -> list[Document]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatedRatio:
+    """Of one model's pair of pools: the best ratio and the tier it is for, or in ``note`` why there
+    is none."""
+
+    model: str
+    prefill_on: str
+    decode_on: str
+    instances: int
+    by: str = "closed forms"
+    tier: str | None = field(default=None, metadata={OPTIONAL: True})
+    best: Best | None = field(default=None, metadata={COLUMNS: BEST, MERGED: True, OPTIONAL: True})
+    note: str | None = field(default=None, metadata={OPTIONAL: True})
+
+
+def stated_ratios(hardware: Hardware, lengths: Sequence[Lengths]) -> tuple[StatedRatio, ...]:
     """For the results of a plan: of every model with prefill and decode pools, the best ratio by
-    closed forms, of the same number of instances as ``pd_ratio`` takes; ``note`` where none."""
-    stated = []
-    for m, model in enumerate(hardware.models):
-        pairs = [
-            pair for pair in pairs_of(hardware, m)
-            if hardware.columns[pair.prefill].role == "prefill"
-        ]  # fmt: skip
-        for columns in pairs:
-            count = usual_instances(hardware, m, columns)
-            row: Document = {
-                "model": model.name,
-                "prefill_on": hardware.columns[columns.prefill].label,
-                "decode_on": hardware.columns[columns.decode].label,
-                "instances": count,
-                "by": "closed forms",
-            }
-            try:
-                service, _ = strictest_split(hardware, m, columns, lengths[m], count)
-                best = best_of(ratios(service, splits(count)), service)
-            except SimulationError as problem:
-                stated.append(row | {"note": str(problem)})
-                continue
-            stated.append(row | {"tier": service.tier.name} | best_document(best, service))
-    return stated
+    closed forms, of the same number of instances as ``pd_ratio`` takes."""
+    return tuple(
+        ratio for m in range(len(hardware.models)) for ratio in _of_model(hardware, m, lengths[m])
+    )
 
 
-def best_document(best: Best, service: PdService) -> Document:
-    return {
-        "prefill": best.ratio.prefill,
-        "decode": best.ratio.decode,
-        "max_tps": best.ratio.max_tps,
-        "max_rps": best.ratio.max_rps,
-        "bound_by": best.ratio.bound_by,
-        "ttft_ms": milliseconds(best.ratio.ttft_s),
-        "tbt_ms": milliseconds(best.ratio.tbt_s),
-        "transfer_ms": milliseconds(best.ratio.transfer_s),
-        "lost_with_fewer_prefill": best.fewer_prefill,
-        "lost_with_more_prefill": best.more_prefill,
-    }
-
-
-def milliseconds(seconds: float | None) -> float | None:
-    return None if seconds is None else clean(1000 * seconds)
+def _of_model(hardware: Hardware, m: int, lengths: Lengths) -> Iterator[StatedRatio]:
+    for columns in pairs_of(hardware, m):
+        if hardware.columns[columns.prefill].role != "prefill":
+            continue
+        count = usual_instances(hardware, m, columns)
+        stated = StatedRatio(
+            model=hardware.models[m].name,
+            prefill_on=hardware.columns[columns.prefill].label,
+            decode_on=hardware.columns[columns.decode].label,
+            instances=count,
+        )
+        try:
+            service, _ = strictest_split(hardware, m, columns, lengths, count)
+            best = best_of(ratios(service, splits(count)), service)
+        except SimulationError as problem:
+            yield replace(stated, note=str(problem))
+        else:
+            yield replace(stated, tier=service.tier.name, best=best)

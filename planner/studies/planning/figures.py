@@ -1,56 +1,198 @@
-"""What a plan's document says beside its figures: what it minimises, splits, lends and leaves."""
+"""What results say of a plan: figures, decisions, limits, what it splits, lends and leaves."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import datetime
 
 import numpy as np
 
 from planner.optimizer.problem import FEASIBLE, OPTIMAL, TIMEOUT, ScalingPlan
 from planner.scenario.build import Hardware
-from planner.scenario.schema import Scenario
+from planner.studies.plain import KEY, MERGED, OPTIONAL, moment
 from planner.studies.planning.program import charged_in
+from planner.studies.planning.worth import PlanWorth
+from planner.studies.replicas import Replica, replica_of
 from planner.studies.sizing.sizing import Sizes
+from planner.studies.values import Study
 
-Document = dict[str, Any]
 ENERGY = (
     "every instance drawing all the time what it draws at the load it is sized for, host and PUE "
     "included (assumed; the simulation counts what is really drawn)"
 )
 
 
-def plan_more(plan: ScalingPlan, hardware: Hardware, scenario: Scenario, sizes: Sizes) -> Document:
-    """Keys to join to ``plan_document``'s; money, GPU-hours, energy and carbon are of the whole
-    window."""
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """How many replicas to have in a period, where and of what."""
+
+    period: datetime
+    region: str
+    replica: Replica = field(metadata={MERGED: True})
+    current: int
+    delta: int
+    target: int
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A constraint without slack, in how many periods, in the words of the first."""
+
+    family: str
+    where: str
+    sentence: str
+    periods: int
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What the plan takes over the whole window."""
+
+    usd: float
+    gpu_hours: float
+    kwh: float
+    carbon_kg: float
+    starts: int
+    stops: int
+    energy_basis: str = ENERGY
+
+
+@dataclass(frozen=True, slots=True)
+class Unserved:
+    """What is left of a tier and model: the most at a time, and the sum."""
+
+    tier: str
+    model: str
+    input_tps: float
+    input_tokens: float
+    periods: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rerouted:
+    """From a home region to where served, at the joint peaks: the largest of all periods, and the
+    largest share of what the home region asks for at its models' peaks."""
+
+    home: str = field(metadata={KEY: "from"})
+    to: str
+    input_tps: float
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A variant's share of a model's load in a region: its mean and range over the periods that
+    have several."""
+
+    model: str
+    region: str
+    arrangement: str
+    role: str
+    share: float
+    least: float
+    most: float
+    periods: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlanFigures:
+    """A plan over all its periods; money is of the whole window, and each period's bound holds for
+    the fleet that the one before left."""
+
+    status: str
+    objective: float
+    fleet_cost: float
+    bound: float
+    gap: float  # of fleet cost
+    solver: str
+    build_seconds: float
+    solve_seconds: float
+    decisions: tuple[Decision, ...]
+    binding: tuple[Limit, ...]
+    minimise: str
+    unit: str
+    periods: str
+    totals: Taken
+    conflicts: tuple[str, ...]
+    limited: str
+    unserved: tuple[Unserved, ...]
+    lent_gpu_hours: float | None
+    rerouted: tuple[Rerouted, ...]
+    split: tuple[Split, ...]
+    worth: PlanWorth | None = field(
+        default=None, metadata={OPTIONAL: True}
+    )  # where a plan was asked for
+
+
+def plan_figures(study: Study, plan: ScalingPlan, worth: PlanWorth | None = None) -> PlanFigures:
+    hardware, chosen = study.hardware, study.scenario.objective
     hours = plan.period_s / 3600
-    taken = [window.totals for window in plan.windows]
-    statuses = {window.status for window in plan.windows}
-    status = next((s for s in (TIMEOUT, FEASIBLE) if s in statuses), OPTIMAL)
-    objective = scenario.objective
-    return {
-        "status": status,
-        "minimise": "weighted" if objective.weights else objective.minimise,
-        "unit": charged_in(objective),
-        "periods": "all" if plan.together else "one",
-        "totals": {
-            "usd": sum(one.usd for one in taken) * hours,
-            "gpu_hours": sum(one.gpu_hours for one in taken) * hours,
-            "kwh": sum(one.kwh for one in taken) * hours,
-            "carbon_kg": sum(one.kg for one in taken) * hours,
-            "starts": sum(one.starts for one in taken),
-            "stops": sum(one.stops for one in taken),
-            "energy_basis": ENERGY,
-        },
-        "conflicts": list(dict.fromkeys(one.conflict for one in plan.windows if one.conflict)),
-        "limited": plan.policy,
-        "unserved": _unserved(plan),
-        "lent_gpu_hours": _lent(plan, hours),
-        "rerouted": _rerouted(plan),
-        "split": load_split(plan, hardware, sizes),
-    }
+    windows, taken = plan.windows, [window.totals for window in plan.windows]
+    fleet_cost = sum(window.fleet_usd for window in windows) * hours
+    objective = sum(window.objective_usd for window in windows) * hours
+    bound = sum(window.bound_usd for window in windows) * hours
+    statuses = {window.status for window in windows}
+    return PlanFigures(
+        status=next((s for s in (TIMEOUT, FEASIBLE) if s in statuses), OPTIMAL),
+        objective=objective,
+        fleet_cost=fleet_cost,
+        bound=bound,
+        gap=(objective - bound) / fleet_cost if fleet_cost else 0.0,
+        solver=windows[0].solver,
+        build_seconds=sum(window.build_seconds for window in windows),
+        solve_seconds=sum(window.solve_seconds for window in windows),
+        decisions=decisions(plan, hardware),
+        binding=_binding(plan),
+        minimise="weighted" if chosen.weights else chosen.minimise,
+        unit=charged_in(chosen),
+        periods="all" if plan.together else "one",
+        totals=Taken(
+            usd=sum(totals.usd for totals in taken) * hours,
+            gpu_hours=sum(totals.gpu_hours for totals in taken) * hours,
+            kwh=sum(totals.kwh for totals in taken) * hours,
+            carbon_kg=sum(totals.kg for totals in taken) * hours,
+            starts=sum(totals.starts for totals in taken),
+            stops=sum(totals.stops for totals in taken),
+        ),
+        conflicts=tuple(dict.fromkeys(window.conflict for window in windows if window.conflict)),
+        limited=plan.policy,
+        unserved=_unserved(plan),
+        lent_gpu_hours=_lent(plan, hours),
+        rerouted=_rerouted(plan),
+        split=load_split(plan, hardware, study.sizes),
+        worth=worth,
+    )
 
 
-def load_split(plan: ScalingPlan, hardware: Hardware, sizes: Sizes) -> list[Document]:
+def decisions(plan: ScalingPlan, hardware: Hardware) -> tuple[Decision, ...]:
+    """By period, and within it by pool of the hardware."""
+    target = plan.target
+    before = np.concatenate([plan.initial[None], target[:-1]])
+    replicas = {(m, g): replica_of(hardware, m, g) for m, _, g in hardware.pool_index}
+    return tuple(
+        Decision(
+            period=moment(start_s),
+            region=plan.regions[r],
+            replica=replicas[m, g],
+            current=int(before[p, m, r, g]),
+            delta=int(target[p, m, r, g] - before[p, m, r, g]),
+            target=int(target[p, m, r, g]),
+        )
+        for p, start_s in enumerate(plan.period_start_s)
+        for m, r, g in hardware.pool_index
+    )
+
+
+def _binding(plan: ScalingPlan) -> tuple[Limit, ...]:
+    """Over all periods, each constraint once, the most frequent first."""
+    binding = [bound for window in plan.windows for bound in window.binding]
+    first = {(bound.family, bound.where): bound for bound in reversed(binding)}
+    periods = Counter((bound.family, bound.where) for bound in binding)  # in order of appearance
+    return tuple(Limit(*key, first[key].sentence, count) for key, count in periods.most_common())
+
+
+def load_split(plan: ScalingPlan, hardware: Hardware, sizes: Sizes) -> tuple[Split, ...]:
     """How each model's load is split in a region between variants that run at the same time: every
     one's share of what they carry together, on the mean of the periods that have several (C5).
 
@@ -68,40 +210,37 @@ def load_split(plan: ScalingPlan, hardware: Hardware, sizes: Sizes) -> list[Docu
                     continue
                 shares = carried[several] / carried[several].sum(axis=1, keepdims=True)
                 out += [
-                    {
-                        "model": model,
-                        "region": region,
-                        "arrangement": hardware.arrangement(m, int(g)),
-                        "role": hardware.role(int(g)),
-                        "share": float(shares[:, g].mean()),
-                        "least": float(shares[:, g].min()),
-                        "most": float(shares[:, g].max()),
-                        "periods": int(several.sum()),
-                    }
+                    Split(
+                        model=model,
+                        region=region,
+                        arrangement=hardware.arrangement(m, int(g)),
+                        role=hardware.role(int(g)),
+                        share=float(shares[:, g].mean()),
+                        least=float(shares[:, g].min()),
+                        most=float(shares[:, g].max()),
+                        periods=int(several.sum()),
+                    )
                     for g in np.flatnonzero(shares.any(axis=0))
                 ]
-    return out
+    return tuple(out)
 
 
-def _unserved(plan: ScalingPlan) -> list[Document]:
+def _unserved(plan: ScalingPlan) -> tuple[Unserved, ...]:
     """By tier and model, over the periods in which any is left."""
     if plan.unserved_tps is None:
-        return []
-    rows = []
-    for k, tier in enumerate(plan.tiers):
-        for m, model in enumerate(plan.models):
-            left = plan.unserved_tps[:, k, m]
-            if left.any():
-                rows.append(
-                    {
-                        "tier": tier,
-                        "model": model,
-                        "input_tps": float(left.max()),
-                        "input_tokens": float(left.sum() * plan.period_s),
-                        "periods": int((left > 0).sum()),
-                    }
-                )
-    return rows
+        return ()
+    return tuple(
+        Unserved(
+            tier,
+            model,
+            input_tps=float(left.max()),
+            input_tokens=float(left.sum() * plan.period_s),
+            periods=int((left > 0).sum()),
+        )
+        for k, tier in enumerate(plan.tiers)
+        for m, model in enumerate(plan.models)
+        if (left := plan.unserved_tps[:, k, m]).any()
+    )
 
 
 def _lent(plan: ScalingPlan, hours: float) -> float | None:
@@ -110,22 +249,20 @@ def _lent(plan: ScalingPlan, hours: float) -> float | None:
     return float((plan.lent * plan.gpus_per_instance[None, :, None, :]).sum() * hours)
 
 
-def _rerouted(plan: ScalingPlan) -> list[Document]:
-    """From home region to where served, at the joint peaks: the largest of all periods, and the
-    largest share of what the home region asks for at its models' peaks."""
+def _rerouted(plan: ScalingPlan) -> tuple[Rerouted, ...]:
     if plan.rerouted_tps is None:
-        return []
+        return ()
     most = plan.rerouted_tps.max(axis=0)
     asked = plan.demand_tps.sum(axis=1)[:, :, None]  # [p, home, 1]
     share = np.divide(
         plan.rerouted_tps, asked, out=np.zeros_like(plan.rerouted_tps), where=asked > 0
     ).max(axis=0)
-    return [
-        {
-            "from": plan.regions[home],
-            "to": plan.regions[other],
-            "input_tps": float(most[home, other]),
-            "share": float(share[home, other]),
-        }
+    return tuple(
+        Rerouted(
+            plan.regions[home],
+            plan.regions[other],
+            input_tps=float(most[home, other]),
+            share=float(share[home, other]),
+        )
         for home, other in np.argwhere(most > 0)
-    ]
+    )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ from planner.errors import PlannerError
 from planner.optimizer import solve_window
 from planner.optimizer.problem import FEASIBLE, OPTIMAL, PlanningProblem, WindowPlan
 from planner.optimizer.worth import Worth, again, worth_of_capacity
+from planner.studies.columns import NUMBER, TEXT, Column, Columns
+from planner.studies.plain import COLUMNS
 from planner.studies.planning.planning import Planned
 from planner.studies.planning.program import charged_in, problem
 from planner.studies.progress import Progress, part
@@ -20,13 +23,38 @@ from planner.studies.values import Study
 from simulation.errors import SimulationError
 from simulation.fleet import Tier
 
-Document = dict[str, Any]
 LOOSER = 0.1  # of a limit: the move by which a millisecond is priced
 POINT = 0.01
 RESOLVE_S = 5.0  # at most, for each move
 TEN_TO_NINETY = 2 * float(norm.ppf(0.9))  # standard deviations between the 10% and 90% quantiles
 RE_SOLVED = "planned again with the limit moved"
 LIMITS = {"ttft_s": "TTFT", "tbt_s": "TBT"}
+
+
+WORTH = Columns(
+    (
+        Column("family", TEXT, "of limits"),
+        Column("what", TEXT, "is moved"),
+        Column("step", NUMBER, "by how much"),
+        Column("unit", TEXT, "of the step"),
+        Column("saves", NUMBER, "an hour, of what the objective charges"),
+        Column("doubt", NUMBER, "half the width within which that is proven"),
+        Column("per_unit", NUMBER, "saved per unit of the step",
+               lambda row: None if row.saves is None else row.saves / row.step),
+        Column("relaxation", NUMBER, "the same by the linear relaxation", attrgetter("relaxed")),
+        Column("basis", TEXT, "how it was found", lambda row: RE_SOLVED),
+    )
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class PlanWorth:
+    """Of the dearest period: what it takes an hour, and what moving each limit would save."""
+
+    period: float
+    unit: str
+    objective_per_hour: float
+    rows: tuple[Worth, ...] = field(metadata={COLUMNS: WORTH})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,7 +67,7 @@ class _At:
     options: dict[str, object]
 
 
-def worth_document(study: Study, planned: Planned, progress: Progress) -> Document | None:
+def worth_of(study: Study, planned: Planned, progress: Progress) -> PlanWorth | None:
     """The dearest period's plan made again with one thing moved at a time: capacity that is used
     up, every tier's TTFT and TBT, the quantile. None where that period has no plan by itself, or
     where ``reroute`` limits what may be sent."""
@@ -51,22 +79,22 @@ def worth_document(study: Study, planned: Planned, progress: Progress) -> Docume
     progress(0.1, "What more GPUs would be worth")
     objective = study.scenario.objective
     limit = min(RESOLVE_S, objective.time_limit_s)
-    rows = list(
+    moved = list(
         worth_of_capacity(
             at.problem, at.plan, solver=objective.solver, gap=objective.gap, time_limit_s=limit
         )
     )
-    for done, field in enumerate(LIMITS):
-        row = _looser(study, at, field, part(progress, 0.2 + 0.35 * done, 0.55 + 0.35 * done))
-        rows += [row] if row else []
+    for done, limit_name in enumerate(LIMITS):
+        row = _looser(study, at, limit_name, part(progress, 0.2 + 0.35 * done, 0.55 + 0.35 * done))
+        moved += [row] if row else []
     quantile = _quantile(study, planned, at)
-    rows += [quantile] if quantile else []
-    return {
-        "period": float(planned.plan.period_start_s[at.period]),
-        "unit": charged_in(objective),
-        "objective_per_hour": at.plan.objective_usd,
-        "rows": [_row(one) for one in rows],
-    }
+    moved += [quantile] if quantile else []
+    return PlanWorth(
+        period=float(planned.plan.period_start_s[at.period]),
+        unit=charged_in(objective),
+        objective_per_hour=at.plan.objective_usd,
+        rows=tuple(moved),
+    )
 
 
 def _dearest(study: Study, planned: Planned) -> _At | None:
@@ -154,17 +182,3 @@ def _quantile(study: Study, planned: Planned, at: _At) -> Worth | None:
         options=at.options,
         before=at.problem,
     )
-
-
-def _row(one: Worth) -> Document:
-    return {
-        "family": one.family,
-        "what": one.what,
-        "step": one.step,
-        "unit": one.unit,
-        "saves": one.saves,
-        "doubt": one.doubt,
-        "per_unit": None if one.saves is None else one.saves / one.step,
-        "relaxation": one.relaxed,
-        "basis": RE_SOLVED,
-    }

@@ -10,7 +10,7 @@ from math import log
 import numpy as np
 
 from planner.errors import ScenarioError
-from planner.studies.pd.service import USUAL_INSTANCES, Columns, service_of, strictest_split
+from planner.studies.pd.service import USUAL_INSTANCES, PairColumns, service_of, strictest_split
 from planner.studies.random_streams import Stream, generator
 from planner.studies.values import Study
 from simulation.arrays import FloatArray, IntArray
@@ -108,7 +108,7 @@ def _unit(study: Study, group: list[int], ratio: str | float) -> tuple[IntArray,
     mean = float(study.traffic.lengths[m][0].mean())
     if len(group) == 1:
         return np.ones(1, np.int64), float(each[0]) / mean
-    columns = Columns(*(index[p][2] for p in group))
+    columns = PairColumns(*(index[p][2] for p in group))
     lengths = study.traffic.lengths[m]
     try:
         if ratio == OBSERVED:

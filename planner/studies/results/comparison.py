@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from planner.studies.plain import COLUMNS, MERGED
 from planner.studies.results.curation import Recommendation, recommend
+from planner.studies.results.figures import ByName
 from planner.studies.values import PolicyRun
 
 HINDSIGHT = ("flat-peak", "flat-min", "lt-i-perfect")  # know what came; nobody can run them ahead
@@ -20,7 +22,7 @@ class PolicyComparison:
     """Policies side by side; ``ranking`` is best first: those that meet every tier by cost, then
     the others by how far their worst tier falls short."""
 
-    runs: tuple[PolicyRun, ...]
+    runs: tuple[PolicyRun, ...] = field(metadata={COLUMNS: ByName, MERGED: True})
     ranking: tuple[str, ...]
     baseline: str
     headline: str

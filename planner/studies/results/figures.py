@@ -6,7 +6,7 @@ A figure that a simulation has to count is a field of ``Summary``; any other is 
 from __future__ import annotations
 
 import resource
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
@@ -28,8 +28,8 @@ from planner.studies.columns import (
     USD,
     Column,
     Columns,
+    Row,
 )
-from planner.studies.results.comparison import PolicyComparison
 from planner.studies.values import PolicyRun
 from simulation.metrics import GroupSummary
 
@@ -161,9 +161,18 @@ def peak_rss_mb() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
 
 
-def policies_table(comparison: PolicyComparison) -> pl.DataFrame:
-    return POLICIES.table(comparison.runs)
+class ByName:
+    """How a comparison's runs stand in its JSON: figures by policy, and their order."""
+
+    @staticmethod
+    def json(runs: Sequence[PolicyRun]) -> Row:
+        policies = {run.name: POLICIES.row(run) for run in runs}
+        return {"policies": policies, "baselines": list(policies)}
 
 
-def tiers_table(comparison: PolicyComparison) -> pl.DataFrame:
-    return TIERS.table(tier for run in comparison.runs for tier in tiers_of(run))
+def policies_table(runs: Sequence[PolicyRun]) -> pl.DataFrame:
+    return POLICIES.table(runs)
+
+
+def tiers_table(runs: Sequence[PolicyRun]) -> pl.DataFrame:
+    return TIERS.table(tier for run in runs for tier in tiers_of(run))

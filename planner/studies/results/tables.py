@@ -11,11 +11,16 @@ from forecasting.demand import DemandSeries
 from planner.optimizer.problem import ScalingPlan
 from planner.scenario.build import Hardware
 from planner.studies.plain import times
+from planner.studies.planning.figures import decisions
+from planner.studies.planning.planning import Planned
 from planner.studies.results.comparison import PolicyComparison
 from planner.studies.results.figures import policies_table, tiers_table
 from planner.studies.traffic.demand import Demand
 from planner.studies.traffic.forecasts import SeriesForecast
+from planner.studies.values import Study
 from simulation.arrays import FloatArray
+
+REPLICA = ("gpu", "tp", "role", "market", "arrangement")
 
 
 def demand_table(demand: Demand) -> pl.DataFrame:
@@ -87,33 +92,25 @@ def series_table(
 
 
 def plan_table(plan: ScalingPlan, hardware: Hardware, theta_tps: FloatArray) -> pl.DataFrame:
-    """One row per period, model, region and arrangement of GPUs."""
-    targets = plan.target
-    before = np.concatenate([plan.initial[None], targets[:-1]])
-    rows = []
-    for p, start_s in enumerate(plan.period_start_s):
-        for m, r, g in hardware.pool_index:
-            target, current = int(targets[p, m, r, g]), int(before[p, m, r, g])
-            tp = hardware.profiles[m, g].tp
-            rows.append(
-                {
-                    "period_start": round(start_s * 1e6),
-                    "model": plan.models[m],
-                    "region": plan.regions[r],
-                    "gpu": hardware.gpus[g].name,
-                    "tp": tp,
-                    "role": hardware.role(g),
-                    "market": hardware.market(g),
-                    "arrangement": hardware.arrangement(m, g),
-                    "current": current,
-                    "delta": target - current,
-                    "target": target,
-                    "gpus": target * tp,
-                    "demand_tps": float(plan.demand_tps[p, m, r]),
-                    "capacity_tps": hardware.carries(targets[p, m, r], theta_tps[m]),
-                }
-            )
-    return pl.DataFrame(rows).with_columns(pl.col("period_start").cast(pl.Datetime("us", "UTC")))
+    """One row per decision, with the GPUs it takes, and the demand and what its model's instances
+    carry in the region."""
+    places = [(p, m, r) for p in range(len(plan.windows)) for m, r, _ in hardware.pool_index]
+    rows = [
+        {
+            "period_start": decision.period,
+            "model": decision.replica.model,
+            "region": decision.region,
+            **{name: getattr(decision.replica, name) for name in REPLICA},
+            "current": decision.current,
+            "delta": decision.delta,
+            "target": decision.target,
+            "gpus": decision.target * decision.replica.tp,
+            "demand_tps": float(plan.demand_tps[p, m, r]),
+            "capacity_tps": hardware.carries(plan.windows[p].target[m, r], theta_tps[m]),
+        }
+        for decision, (p, m, r) in zip(decisions(plan, hardware), places, strict=True)
+    ]
+    return pl.DataFrame(rows)
 
 
 def replicas_table(comparison: PolicyComparison) -> pl.DataFrame:
@@ -136,10 +133,18 @@ def _gaps_as_null(table: pl.DataFrame) -> pl.DataFrame:
     return table.fill_nan(None)
 
 
+def planned_tables(study: Study, planned: Planned) -> dict[str, pl.DataFrame]:
+    return {
+        "demand": demand_table(study.traffic.demand),
+        "forecast": forecast_table(planned.forecasts),
+        "plan": plan_table(planned.plan, study.hardware, study.sizes.theta_tps),
+    }
+
+
 def replayed_tables(comparison: PolicyComparison) -> dict[str, pl.DataFrame]:
     return {
         "replicas": replicas_table(comparison),
-        "policies": policies_table(comparison),
-        "tiers": tiers_table(comparison),
+        "policies": policies_table(comparison.runs),
+        "tiers": tiers_table(comparison.runs),
         "groups": groups_table(comparison),
     }

@@ -4,7 +4,6 @@ these figures): what stands beside a size."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 BASIS = "bin/bench sizing, 180 random cases, against 100,000 requests of other seeds"
 
@@ -17,15 +16,7 @@ class SizeError:
     median: float
     p95: float
     loads: str  # of what the replica could serve
-
-    def document(self) -> dict[str, Any]:
-        return {
-            "quantity": self.quantity,
-            "median": self.median,
-            "p95": self.p95,
-            "loads": self.loads,
-            "basis": BASIS,
-        }
+    basis: str = BASIS
 
 
 SIMULATION = SizeError("largest rate, by simulation", 0.009, 0.039, "all")

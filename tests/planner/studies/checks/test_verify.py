@@ -47,18 +47,18 @@ def test_sizes_that_are_too_hopeful_are_corrected_until_the_replay_agrees(shared
     wrong = hopeful(shared, 1.6)
     found = verify(wrong, planned(wrong), seed=1, progress=silent, rounds=8)
     first, last = found.rounds[0], found.rounds[-1]
-    assert first["missed"] and len(found.rounds) > 1
+    assert first.missed and len(found.rounds) > 1
     assert found.outcome in (AGREED, GAVE_UP)
-    assert last["gpu_hours"] > first["gpu_hours"]
-    worst = [max((row["short"] for row in one["missed"]), default=0.0) for one in found.rounds]
+    assert last.gpu_hours > first.gpu_hours
+    worst = [max((row.short for row in one.missed), default=0.0) for one in found.rounds]
     assert worst[-1] < worst[0]
     assert (found.study.sizes.theta_tps < wrong.sizes.theta_tps).any()
     for before, after in zip(found.rounds[:-1], found.rounds[1:], strict=True):
-        for row in before["missed"]:
-            assert after["sizes"][row["model"]] < before["sizes"][row["model"]]
+        for row in before.missed:
+            assert after.sizes[row.model] < before.sizes[row.model]
     if found.outcome == AGREED:
         assert not misses(found.study, found.run)
-        assert "meets every tier" in found.document()["sentence"]
+        assert "meets every tier" in found.told.sentence
 
 
 def test_a_plan_that_holds_is_left_as_it_is(shared: Study) -> None:
@@ -67,7 +67,7 @@ def test_a_plan_that_holds_is_left_as_it_is(shared: Study) -> None:
     found = verify(easy, plan, seed=1, progress=silent)
     assert found.outcome == AGREED and len(found.rounds) == 1
     assert found.planned is plan and found.study is easy
-    assert "as it is" in found.document()["sentence"]
+    assert "as it is" in found.told.sentence
 
 
 def test_what_sizes_cannot_mend_is_said(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_what_sizes_cannot_mend_is_said(tmp_path: Path) -> None:
     found = verify(replace(wrong, hardware=hardware), plan, seed=1, progress=silent, rounds=2)
     assert found.outcome in (NO_PLAN, GAVE_UP)
     assert len(found.rounds) <= ROUNDS
-    assert "%" in found.document()["sentence"]
+    assert "%" in found.told.sentence
 
 
 def test_a_tier_of_few_requests_is_missed_though_nearly_all_requests_are_met() -> None:
@@ -100,4 +100,4 @@ def test_a_tier_of_few_requests_is_missed_though_nearly_all_requests_are_met() -
     )
     asked = SimpleNamespace(hardware=SimpleNamespace(tiers=tiers))
     (row,) = misses(cast(Study, asked), cast(PolicyRun, run))
-    assert (row["tier"], row["short"], row["arrived"]) == ("strict", 0.9, 10)
+    assert (row.tier, row.short, row.arrived) == ("strict", 0.9, 10)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from planner.errors import Infeasible
 from planner.optimizer.problem import OPTIMAL, ScalingPlan, Totals, WindowPlan
+from planner.studies.planning.figures import plan_figures
 from planner.studies.planning.planning import (
     Planned,
     flat_at_peak,
@@ -22,8 +24,8 @@ from planner.studies.planning.planning import (
     scheduled_lending,
 )
 from planner.studies.progress import silent
-from planner.studies.results.documents import plan_document
 from planner.studies.traffic.window import Window
+from planner.studies.values import Study
 from tests.planner.studies import builders as make
 
 LENGTHS = {"input_tokens": {"mean": 100}, "output_tokens": {"mean": 10}}
@@ -57,15 +59,16 @@ def test_two_periods_worked_by_hand(tmp_path: Path) -> None:
     """1,500 then 3,500 tokens/s on instances of 1,000: 2 then 4. At $2 an hour, five minutes each
     cost $1.00; three starts of a minute (from 1) another $0.10."""
     tps = np.repeat([1000.0, 1000.0, 1500.0, 3500.0], 5)
-    found, (_, hardware, _, window) = planned(tmp_path, tps, method="perfect")
+    found, (one, hardware, _, window) = planned(tmp_path, tps, method="perfect")
     assert found.plan.target[:, 0, 0, 0].tolist() == [2, 4]
     assert found.plan.demand_tps[:, 0, 0].tolist() == [1500, 3500]
-    document = plan_document(found.plan, hardware)
-    assert document["status"] == OPTIMAL
-    assert document["fleet_cost"] == pytest.approx(1.0)
-    assert document["objective"] == pytest.approx(1.1)
-    assert document["gap"] == pytest.approx(0.0, abs=1e-4)
-    moves = [(d["current"], d["delta"], d["target"]) for d in document["decisions"]]
+    study = SimpleNamespace(hardware=hardware, scenario=one, sizes=make.sizes(hardware))
+    figures = plan_figures(cast(Study, study), found.plan)
+    assert figures.status == OPTIMAL
+    assert figures.fleet_cost == pytest.approx(1.0)
+    assert figures.objective == pytest.approx(1.1)
+    assert figures.gap == pytest.approx(0.0, abs=1e-4)
+    moves = [(row.current, row.delta, row.target) for row in figures.decisions]
     assert moves == [(1, 1, 2), (2, 2, 4)]
     assert window.period_starts_s.tolist() == [make.EPOCH + 600, make.EPOCH + 900]
 

@@ -8,7 +8,6 @@ import pytest
 
 from planner.studies.columns import Column
 from planner.studies.results import publish
-from planner.studies.results.comparison import compare
 from planner.studies.results.figures import POLICIES, TIERS, policies_table, tiers_table
 from simulation.metrics import GroupSummary, Percentiles
 from tests.planner.studies.results.test_comparison import NOTHING, run
@@ -25,13 +24,13 @@ def policy():
 
 
 def test_starts_are_by_source_and_their_sum_has_a_name_of_its_own(policy):
-    row, table = POLICIES.row(policy), policies_table(compare([policy])).row(0, named=True)
+    row, table = POLICIES.row(policy), policies_table([policy]).row(0, named=True)
     assert row["starts"] == {"spot": 2, "local weights": 3}
     assert row["starts_total"] == table["starts_total"] == table["starts"] == 5
 
 
 def test_whether_a_tier_is_met_has_one_name(policy):
-    row, table = POLICIES.row(policy), tiers_table(compare([policy])).row(0, named=True)
+    row, table = POLICIES.row(policy), tiers_table([policy]).row(0, named=True)
     tier = row["tiers"]["fast"]
     assert row["slo_met"]["fast"] is tier["slo_met"] is table["slo_met"] is table["met"] is False
     assert tier["worst_hour"] == table["worst_hour"] == table["worst_hour_attainment"] == 0.8
@@ -39,13 +38,13 @@ def test_whether_a_tier_is_met_has_one_name(policy):
 
 
 def test_energy_of_the_gpus_is_in_both(policy):
-    row, table = POLICIES.row(policy), policies_table(compare([policy])).row(0, named=True)
+    row, table = POLICIES.row(policy), policies_table([policy]).row(0, named=True)
     assert row["gpu_energy_kwh"] == table["gpu_energy_kwh"] == 14.0
 
 
 @pytest.mark.parametrize(("columns", "make"), [(POLICIES, policies_table), (TIERS, tiers_table)])
 def test_what_a_table_holds_is_what_the_json_says(policy, columns, make):
-    table = make(compare([policy])).row(0, named=True)
+    table = make([policy]).row(0, named=True)
     row = POLICIES.row(policy) if columns is POLICIES else POLICIES.row(policy)["tiers"]["fast"]
     assert columns.cells(json.loads(json.dumps(row, allow_nan=False))) == table
 

@@ -1,0 +1,114 @@
+"""What results say of ratios of prefill to decode, and of the pools they are made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from operator import attrgetter
+
+from planner.scenario.build import Hardware
+from planner.studies.columns import COUNT, NUMBER, SHARE, TEXT, USD, Column, Columns
+from planner.studies.pd.service import PairColumns
+from planner.studies.pd.stated import BEST
+from simulation.sizing.pd_ratio import PdService, Ratio
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class JudgedRatio:
+    """A ratio by closed forms, and by simulation where it was run, which then counts."""
+
+    closed: Ratio
+    simulated: Ratio | None
+
+    @property
+    def ratio(self) -> Ratio:
+        return self.simulated or self.closed
+
+    @property
+    def prediction_error(self) -> float | None:
+        """Of the closed forms."""
+        if self.simulated is None or self.simulated.max_tps <= 0:
+            return None
+        return self.closed.max_tps / self.simulated.max_tps - 1.0
+
+
+RATIOS = Columns(
+    (
+        *BEST.columns[:5],  # those of a ratio by itself
+        Column("side", TEXT, "of which more would help", attrgetter("ratio.side")),
+        *BEST.columns[5:8],
+        Column("by", TEXT, "which it is judged",
+               lambda row: "simulation" if row.simulated else "closed forms"),
+        Column("closed_tps", NUMBER, "tokens/s by closed forms", attrgetter("closed.max_tps")),
+        Column("prediction_error", SHARE, "of closed forms, where simulation was run"),
+    )
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pair:
+    """Columns that prefill and decode, and their best ratio by closed forms."""
+
+    hardware: Hardware
+    columns: PairColumns
+    service: PdService
+    instances: int
+    best: Ratio
+
+    @property
+    def usd_per_hour(self) -> float:
+        sides = ((self.best.prefill, self.columns.prefill), (self.best.decode, self.columns.decode))
+        prices, profiles = (
+            self.hardware.usd_per_gpu_hour,
+            (self.service.prefill, self.service.decode),
+        )
+        return sum(
+            n * profile.tp * float(prices[:, g].min())
+            for (n, g), profile in zip(sides, profiles, strict=True)
+        )
+
+    @property
+    def usd_per_million_tokens(self) -> float:
+        return 1e6 * self.usd_per_hour / (3600 * self.best.max_tps)
+
+
+PAIRS = Columns(
+    (
+        Column("instances", COUNT, "in all"),
+        Column("prefill_on", TEXT, "GPUs",
+               lambda pair: pair.hardware.columns[pair.columns.prefill].label),
+        Column("decode_on", TEXT, "GPUs",
+               lambda pair: pair.hardware.columns[pair.columns.decode].label),
+        Column("prefill", COUNT, "instances of the best ratio", attrgetter("best.prefill")),
+        Column("decode", COUNT, "instances of it", attrgetter("best.decode")),
+        Column("max_tps", NUMBER, "tokens/s that it carries", attrgetter("best.max_tps")),
+        Column("usd_per_hour", USD, "of it"),
+        Column("usd_per_million_tokens", USD, "of it"),
+    )
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    ttft_ms: float | None
+    tbt_ms: float | None
+    e2e_ms: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class PdPool:
+    gpu: str
+    tp: int
+    arrangement: str
+    profile: str
+    provenance: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mixed:
+    """What as many instances carry that do both."""
+
+    max_tps: float
+    max_rps: float
+    bound_by: str
+    note: str = ""

@@ -1,0 +1,30 @@
+"""What one replica is, as every table of results says it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from planner.scenario.build import Hardware
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """A model on a column of the hardware; ``arrangement`` names its GPUs in words."""
+
+    model: str
+    gpu: str
+    tp: int
+    role: str  # mixed, prefill or decode
+    market: str  # owned or spot
+    arrangement: str
+
+
+def replica_of(hardware: Hardware, m: int, g: int) -> Replica:
+    return Replica(
+        hardware.models[m].name,
+        hardware.gpus[g].name,
+        hardware.profiles[m, g].tp,
+        hardware.role(g),
+        hardware.market(g),
+        hardware.arrangement(m, g),
+    )

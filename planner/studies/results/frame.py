@@ -1,0 +1,178 @@
+"""What every result says of what it rests on: window, forecasts, sizes, where figures come from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from operator import attrgetter
+from typing import Any
+
+from planner.scenario.build import Hardware
+from planner.studies.columns import NUMBER, SECONDS, SHARE, TEXT, Column, Columns
+from planner.studies.facts import Fact, facts_of
+from planner.studies.plain import COLUMNS, MERGED, milliseconds, moment
+from planner.studies.replicas import Replica, replica_of
+from planner.studies.sizing.sizing import Sizes
+from planner.studies.traffic.forecasts import SeriesForecast
+from planner.studies.traffic.traffic import FORECAST, MEASURED, Traffic
+from planner.studies.traffic.window import Window
+from planner.studies.values import Study
+from simulation.sizing.capacity import Capacity
+
+
+def series_columns(forecast: str, unit: Callable[[Any], str], *more: Column) -> Columns:
+    """Of rows whose forecast is the attribute ``forecast`` ("" for the row itself), with the errors
+    of a backtest beside it."""
+
+    def of(name: str) -> Callable[[Any], Any]:
+        return attrgetter(forecast + name)
+
+    return Columns(
+        (
+            Column("model", TEXT, "its name", of("key.model")),
+            Column("region", TEXT, "its home", of("key.region")),
+            Column("tier", TEXT, "its name, or interactive for all of these", of("key.tier")),
+            Column("method", TEXT, "of the forecaster", of("method")),
+            Column("order", TEXT, "of the model it fitted", of("order")),
+            Column("unit", TEXT, "of amounts", unit),
+            Column("wape", SHARE, "of demand: absolute errors", lambda row: row.errors["wape"]),
+            Column(
+                "peak_wape", SHARE, "of each period's peak", lambda row: row.errors["peak_wape"]
+            ),
+            Column("mase", NUMBER, "errors over the last season's", lambda row: row.errors["mase"]),
+            Column(
+                "coverage80", SHARE, "of bins in the band", lambda row: row.errors["coverage80"]
+            ),
+            Column("fit_seconds", SECONDS, "that fitting took", of("fit_seconds")),
+            Column("forecast", NUMBER, "mean by bin", of("mean")),
+            *more,
+        )
+    )
+
+
+SERIES = series_columns("", lambda row: "input_tokens")
+
+
+@dataclass(frozen=True, slots=True)
+class WindowFacts:
+    start: datetime
+    end: datetime
+    period_s: float
+    bin_s: float
+    lead_s: float
+    clock: str
+    replay: str  # what requests the window is replayed on
+
+
+@dataclass(frozen=True, slots=True)
+class SizedReplica:
+    """What one replica carries at the tier that bounds it."""
+
+    replica: Replica = field(metadata={MERGED: True})
+    max_rps: float
+    input_tps: float
+    ttft_ms: float | None
+    tbt_ms: float | None
+    bound_by: str
+    tier: str
+    provenance: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    scenario: str
+    window: WindowFacts
+    capacity: tuple[SizedReplica, ...]
+    provenance: tuple[Fact, ...]
+    notes: tuple[str, ...]
+    requests: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Forecasts:
+    series: tuple[SeriesForecast, ...] = field(metadata={COLUMNS: SERIES})
+
+
+def frame_of(study: Study) -> Frame:
+    return Frame(
+        scenario=study.scenario.name,
+        window=window_facts(study.window, study.traffic),
+        capacity=sized_replicas(study.sizes, study.hardware),
+        provenance=provenance_of(study),
+        notes=(
+            *gaps_noted(study.traffic, study.window),
+            *([study.misfit] if study.misfit else []),
+            "Planned policies begin the window with their first fleet up, as if the plan had been "
+            "followed before; reactive scaling begins with today's fleet.",
+            *study.traffic.notes,
+            *study.sizes.notes,
+        ),
+        requests=len(study.trace),
+    )
+
+
+def window_facts(window: Window, traffic: Traffic) -> WindowFacts:
+    return WindowFacts(
+        moment(window.start_s),
+        moment(window.end_s),
+        window.period_s,
+        window.bin_s,
+        window.lead_s,
+        traffic.clock,
+        replay_of(window, traffic),
+    )
+
+
+def replay_of(window: Window, traffic: Traffic) -> str:
+    return FORECAST if window.ahead else traffic.replay
+
+
+def gaps_noted(traffic: Traffic, window: Window) -> list[str]:
+    gaps = traffic.demand.gaps(window.start_s, window.end_s)
+    if not gaps:
+        return []
+    return [
+        f"{gaps} of the {round(window.duration_s / window.bin_s)} bins of the window were not "
+        "observed in full: what came then is neither replayed nor in any figure."
+    ]
+
+
+def sized_replicas(sizes: Sizes, hardware: Hardware) -> tuple[SizedReplica, ...]:
+    return tuple(
+        _sized(hardware, m, g, tier, capacity)
+        for (m, g), (tier, capacity) in sizes.capacity.items()
+    )
+
+
+def _sized(hardware: Hardware, m: int, g: int, tier: str, capacity: Capacity) -> SizedReplica:
+    source = hardware.profiles[m, g].provenance
+    return SizedReplica(
+        replica=replica_of(hardware, m, g),
+        max_rps=capacity.max_rps,
+        input_tps=capacity.input_tps,
+        ttft_ms=milliseconds(capacity.ttft_s),
+        tbt_ms=milliseconds(capacity.tbt_s),
+        bound_by=capacity.bound_by,
+        tier=tier,
+        provenance=source.kind,
+        source=source.source,
+    )
+
+
+def provenance_of(study: Study) -> tuple[Fact, ...]:
+    replay = replay_of(study.window, study.traffic)
+    known = [Fact("Traffic", "measured" if replay == MEASURED else "modelled", replay)]
+    if study.hardware.today is None:
+        stands_in = "the scenario does not say; a flat fleet at peak stands in"
+        known.append(Fact("Today's fleet", "assumed", stands_in))
+    return (
+        *facts_of(study.hardware.provenance),
+        *known,
+        Fact(
+            "Replicas, latencies, GPU-hours, energy, cost, carbon",
+            "modelled",
+            "request-level simulation on the facts above",
+        ),
+    )
