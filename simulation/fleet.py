@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from simulation.engine.scheduling import SCHEDULERS
 from simulation.errors import SimulationError
 from simulation.faults import Fault, check_faults
 from simulation.performance.power import PowerAtLoad
@@ -82,7 +81,7 @@ class Pool:
     power: PowerAtLoad | None = None  # None: the GPU's watts while it prefills and decodes
     host_w: float = 0.0  # of the server beside the GPU boards, per GPU, all the time
     prefix_cache: bool = False  # keep the blocks of prompts that are done, least recently used go
-    scheduler: str = "fcfs"  # of scheduling.SCHEDULERS
+    scheduler: str = "fcfs"  # of SCHEDULERS
     tau_n_s: float = 10.0  # DPA: expired longer than this goes first
     tau_p_s: float = 0.5  # DPA: urgent from so long before the deadline
     when_full: str = "preempt"  # of WHEN_FULL: what happens as KV memory runs out while decoding
@@ -115,6 +114,7 @@ ROLES = ("both", "prefill", "decode")
 BATCHING = ("chunked", "whole", "alone")
 # preempt: the request admitted last is computed again later. fail: it is given up and counted.
 WHEN_FULL = ("preempt", "fail")
+SCHEDULERS = ("fcfs", "edf", "pf", "dpa")  # numbered so in engine.scheduling
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from simulation.arrays import BoolArray, FloatArray
-from simulation.engine.lifecycle import DRAINING, LENT, OFF, READY, STARTING, STATUSES
 from simulation.errors import InvariantViolated
+from simulation.lifecycle import DRAINING, LENT, OFF, READY, STARTING, STATUSES
 from simulation.results import COMPLETED, REJECTED, UNFINISHED, SimulationResult
 
 # Sums of millions of durations, in seconds relative to the whole.

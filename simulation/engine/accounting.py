@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from simulation.compiled import kernel
-from simulation.engine.lifecycle import LENT, OFF, READY, STARTING
 from simulation.engine.progress import iteration_end, iterations_done
 from simulation.engine.state import (
     S_ARRIVED,
@@ -22,6 +21,7 @@ from simulation.engine.state import (
     S_READY,
     S_STARTING,
 )
+from simulation.lifecycle import LENT, OFF, READY, STARTING
 
 
 @kernel

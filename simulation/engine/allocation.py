@@ -12,11 +12,10 @@ from simulation.arrays import Array
 from simulation.engine.heaps import REQUEST_BITS
 from simulation.engine.prefix import allocate_caches
 from simulation.engine.ranking import NEVER
-from simulation.engine.scheduling import SCHEDULERS
 from simulation.engine.state import CLOCK, INSTANCE, POOL, REQUEST, ROWS, State
 from simulation.errors import SimulationError
 from simulation.faults import failing_starts
-from simulation.fleet import BATCHING, ROUTERS, WHEN_FULL, Fleet, Pool, Tier
+from simulation.fleet import BATCHING, ROUTERS, SCHEDULERS, WHEN_FULL, Fleet, Pool, Tier
 from simulation.performance.profile import iteration_s
 from simulation.results import (
     BEYOND_CONTEXT,

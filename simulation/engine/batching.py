@@ -36,7 +36,6 @@ from simulation.engine.heaps import (
     delivery_push,
     schedule,
 )
-from simulation.engine.lifecycle import DRAINING, READY
 from simulation.engine.prefix import hold, keep, longest, release, trim
 from simulation.engine.progress import iteration_end
 from simulation.engine.ranking import rank
@@ -44,6 +43,7 @@ from simulation.engine.starts import retire
 from simulation.engine.state import S_HIT, S_LOOKED_UP
 from simulation.engine.waiting import next_queue, prepend, steps_in_order, take_head
 from simulation.fleet import BATCHING, WHEN_FULL
+from simulation.lifecycle import DRAINING, READY
 from simulation.performance.curves import decode_growth, iteration_seconds, measured
 from simulation.results import COMPLETED, OUT_OF_MEMORY, REASONS, REJECTED
 

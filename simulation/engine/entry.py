@@ -22,6 +22,7 @@ SOURCES = (
     "engine/*.py",
     "faults.py",
     "fleet.py",
+    "lifecycle.py",
     "performance/curves.py",
     "results.py",
 )

@@ -13,13 +13,13 @@ from simulation.compiled import kernel
 from simulation.engine.accounting import count_tokens, settle
 from simulation.engine.batching import lose
 from simulation.engine.heaps import batch_at
-from simulation.engine.lifecycle import DRAINING, LENT, OFF, READY, STARTING
 from simulation.engine.loop import append, flush_router
 from simulation.engine.progress import iteration_end, iterations_done
 from simulation.engine.ranking import rank
 from simulation.engine.starts import FROM_LOCAL, FROM_SPOT, register, switch_off
 from simulation.engine.waiting import interrupt, take_head
 from simulation.faults import CRASH, MEND, OUTAGE, RESTORE, SLOW
+from simulation.lifecycle import DRAINING, LENT, OFF, READY, STARTING
 from simulation.results import INSTANCE_FAILED, REASONS
 
 FAILED = REASONS.index(INSTANCE_FAILED)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from simulation.compiled import kernel
-from simulation.engine.lifecycle import OFF, STARTING
 from simulation.engine.ranking import rank
 from simulation.engine.waiting import interrupt
+from simulation.lifecycle import OFF, STARTING
 
 
 @kernel

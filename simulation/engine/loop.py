@@ -13,10 +13,10 @@ import numpy as np
 from simulation.compiled import kernel
 from simulation.engine.batching import begin_run, finish_run, sent
 from simulation.engine.heaps import delivery_pop, delivery_push
-from simulation.engine.lifecycle import DRAINING, STARTING
 from simulation.engine.routing import choose_instance, choose_region, releases
 from simulation.engine.starts import retire, started
 from simulation.engine.waiting import enqueue, has_low, promote_aged
+from simulation.lifecycle import DRAINING, STARTING
 from simulation.results import REJECTED
 
 

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from simulation.compiled import kernel
-from simulation.engine.lifecycle import READY
 from simulation.engine.progress import iterations_done
+from simulation.lifecycle import READY
 
 NEVER = 1 << 62  # the bound of an instance that takes no requests
 

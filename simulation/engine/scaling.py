@@ -9,7 +9,6 @@ import numpy as np
 from simulation.compiled import kernel
 from simulation.engine.accounting import settle
 from simulation.engine.heaps import schedule
-from simulation.engine.lifecycle import DRAINING, OFF, READY, STARTING
 from simulation.engine.loop import flush_opened
 from simulation.engine.progress import iterations_done
 from simulation.engine.ranking import rank
@@ -22,6 +21,7 @@ from simulation.engine.starts import (
     take_off_lent,
 )
 from simulation.engine.waiting import interrupt
+from simulation.lifecycle import DRAINING, OFF, READY, STARTING
 
 
 @kernel

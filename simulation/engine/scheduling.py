@@ -19,8 +19,7 @@ from __future__ import annotations
 
 from simulation.compiled import kernel
 
-SCHEDULERS = ("fcfs", "edf", "pf", "dpa")
-FCFS, EDF, PF, DPA = range(4)
+FCFS, EDF, PF, DPA = range(4)  # places in fleet.SCHEDULERS
 
 
 @kernel

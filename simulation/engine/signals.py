@@ -10,8 +10,8 @@ from typing import Any
 
 from simulation.compiled import kernel
 from simulation.engine.accounting import settle
-from simulation.engine.lifecycle import LENT, OFF
 from simulation.engine.progress import iterations_done
+from simulation.lifecycle import LENT, OFF
 
 FIELDS = (
     "ttft_sum",

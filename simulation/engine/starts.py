@@ -9,9 +9,9 @@ import numpy as np
 from simulation.compiled import kernel
 from simulation.engine.accounting import settle
 from simulation.engine.heaps import schedule
-from simulation.engine.lifecycle import DRAINING, LENT, OFF, READY, STARTING
 from simulation.engine.prefix import clear
 from simulation.engine.ranking import rank
+from simulation.lifecycle import DRAINING, LENT, OFF, READY, STARTING
 
 # Where a start took its instance from: spot of the same model, spot of another, a new one with
 # weights on its host, a new one that fetches them.

@@ -116,7 +116,7 @@ POOL = np.dtype(
         ("buckets", "i8"),  # of an instance, a power of two
         ("first_node", "i8"),  # those of its instances in State.nodes begin here ...
         ("first_bucket", "i8"),  # ... and in State.buckets here
-        ("scheduler", "i8"),  # place in scheduling.SCHEDULERS
+        ("scheduler", "i8"),  # place in fleet.SCHEDULERS
         ("tau_n", "f8"),
         ("tau_p", "f8"),
         ("when_full", "i8"),  # place in fleet.WHEN_FULL
