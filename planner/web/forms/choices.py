@@ -9,7 +9,8 @@ from planner import catalogue
 from planner.models import Trace
 from planner.selectors.profiles import profiles_list
 from planner.selectors.traces import traces_list
-from planner.web.forms.document import APART, profile_key, rows_of
+from planner.web.forms.document import rows_of
+from planner.web.forms.profile_choice import ProfileChoice
 
 Choices = list[tuple[str, Any]]
 WIDTHS = {  # of an arrangement, and what they are called
@@ -36,29 +37,21 @@ class Names:
 
 def names_of(data: dict[str, Any]) -> Names:
     """What the form of the document ``data`` offers."""
-    built_in = [{"model": m, "gpu": g, "tp": tp} for m, g, tp in sorted(catalogue.profiles())]
     own = rows_of(data, "profiles")
     kept = [
-        {"model": one.model, "gpu": one.gpu, "tp": one.tp, "name": one.name}
-        for one in profiles_list()
-        if one.own
+        ProfileChoice(profile.model, profile.gpu, profile.tp, profile.name)
+        for profile in profiles_list()
+        if profile.own
     ]
-    groups: dict[str, dict[str, str]] = {}
-    for row in [*own, *kept, *built_in]:
-        label = f"{row.get('model')} on {row.get('gpu')} × {row.get('tp', 1)}"
-        if row.get("name"):
-            version = f", version {row['version']}" if row.get("version") else ", newest version"
-            label += f" ({row['name']}{version})"
-        elif row.get("kind") == "roofline":
-            label += " (roofline)"
-        if row.get("role") in APART:
-            label += f", {row['role']}"
-        groups.setdefault(str(row.get("model")), {})[profile_key(row)] = label
+    built_in = [ProfileChoice(*key) for key in sorted(catalogue.profiles())]
+    labels = {ProfileChoice.of(row): _label(row) for row in own}
+    for choice in [*kept, *built_in]:
+        labels.setdefault(choice, choice.label)
+    groups: dict[str, list[tuple[str, str]]] = {}
+    for choice, label in labels.items():
+        groups.setdefault(choice.model, []).append((choice.encode(), label))
     return Names(
-        profiles=[
-            ("", "choose"),
-            *((model, list(kinds.items())) for model, kinds in groups.items()),
-        ],
+        profiles=[("", "choose"), *groups.items()],
         models=_unique(row.get("model") for row in own),
         gpus=_unique(row.get("gpu") for row in own),
         regions=_unique(row.get("name") for row in rows_of(data, "regions")),
@@ -66,6 +59,13 @@ def names_of(data: dict[str, Any]) -> Names:
         tiers=_unique(row.get("name") for row in rows_of(data, "tiers")),
         traces=list(traces_list().filter(state=Trace.State.READY).values_list("name", flat=True)),
     )
+
+
+def _label(row: dict[str, Any]) -> str:
+    """Of a profile that the scenario itself has."""
+    choice = ProfileChoice.of(row)
+    roofline = " (roofline)" if row.get("kind") == "roofline" and not choice.name else ""
+    return f"{choice.label}{roofline}" + (f", {choice.role}" if choice.role else "")
 
 
 def _unique(names: Any) -> list[str]:

@@ -12,6 +12,7 @@ from planner.errors import ScenarioError
 from planner.scenario import document as yaml
 from planner.web.forms import document as mapping
 from planner.web.forms.choices import Names, names_of
+from planner.web.forms.fields import SCALARS
 from planner.web.forms.scenario import FORMSETS, RowSet, StudyForm
 from planner.web.forms.widgets import dress
 
@@ -87,9 +88,9 @@ class Editor:
         return self.sections[section].kept()
 
     def _placed(self, path: str, words: str) -> bool:
-        for field, dotted, _ in mapping.SCALARS:
-            if path == dotted:
-                self.study.add_error(field, ValidationError(words))
+        for name, scalar in SCALARS.items():
+            if path == scalar.path:
+                self.study.add_error(name, ValidationError(words))
                 return True
         match = _SECTION.match(path)
         if match is None:
@@ -108,6 +109,6 @@ class Editor:
         rows, kept = self.sections[section], self._kept(section)
         if section == "regions":  # several rows may be one region
             names = list(dict.fromkeys(row["name"] for _, row in kept))
-            found = [i for i, row in kept if index < len(names) and row["name"] == names[index]]
-            return rows.forms[found[0]] if found else None
+            parts = [i for i, row in kept if index < len(names) and row["name"] == names[index]]
+            return rows.forms[parts[0]] if parts else None
         return rows.forms[kept[index][0]] if index < len(kept) else None

@@ -1,131 +1,51 @@
-"""The fields of the scenario form; planner.web.forms.document maps them to the YAML and back.
-
-A field left empty is left out of the document, which then has the default of the schema.
-"""
+"""The forms of a scenario: what it has once, and its rows; planner.web.forms.document maps them to
+the YAML and back."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast, get_args
+from typing import Any, cast
 
 from django import forms
-from django.core.validators import RegexValidator
 from django.forms import BaseFormSet, formset_factory
 
-from planner.scenario.schema import Forecast, Objective, Scenario, Tier
 from planner.scenario.schema.policies import policy_groups
+from planner.web.forms.fields import SCALARS, WIDE, schema_field
+from planner.web.forms.profile_choice import ProfileField
 from planner.web.forms.shares import SharesField
 from planner.web.forms.widgets import dress
-
-DEFAULT = Scenario.model_fields["fleet"].default
-
-PROFILE_KEY = r"^[^|]+\|[^|]+\|\d{1,4}(\|[^|]+\|\d{0,6})?(\|role:(prefill|decode))?$"
-
-
-def _number(
-    label: str, default: Any = None, *, whole: bool = False, required: bool = False, **limits: Any
-) -> forms.Field:
-    attrs = {
-        "placeholder": f"{default:g}" if isinstance(default, float) else str(default or ""),
-        "step": "any",
-    }
-    kind, widget = (
-        (forms.IntegerField, forms.NumberInput({**attrs, "step": "1"}))
-        if whole
-        else (forms.FloatField, forms.NumberInput(attrs))
-    )
-    return kind(label=label, required=required, widget=widget, **limits)
-
-
-def _choice(label: str, values: tuple[str, ...], default: str | None) -> forms.Field:
-    first = f"{default} (default)" if default else "default"
-    return forms.ChoiceField(
-        label=label, required=False, choices=[("", first), *((v, v) for v in values)]
-    )
-
-
-WIDE = {"data-wide": ""}  # more room in a table of rows
-
-
-def _text(
-    label: str, options: str = "", *, required: bool = True, wide: bool = False
-) -> forms.Field:
-    """A name; ``options`` is the id of a datalist with those that the scenario has."""
-    attrs = ({"list": options} if options else {}) | (WIDE if wide else {})
-    return forms.CharField(
-        label=label, max_length=80, required=required, widget=forms.TextInput(attrs)
-    )
-
-
-def _literals(section: Any, field: str) -> tuple[str, ...]:
-    return get_args(section.model_fields[field].annotation)
 
 
 def _policies() -> list[tuple[str, str]]:
     return [(name, label) for _, rows in policy_groups() for name, label, _ in rows]
 
 
-OBJECTIVE_FIELDS = (
-    "minimise",
-    "periods",
-    "gap",
-    "limited",
-    "usd_per_hour",
-    "carbon_kg_per_hour",
-    "changes_per_period",
-    "lend_share",
-    "limit_usd",
-    "limit_carbon_kg",
-    "limit_changes",
-)
-LIMITED = ("Exact", "None", "PriorityExhaustive", "PriorityRoundRobin", "RoundRobin")
-
-
 class StudyForm(forms.Form):
     """All that a scenario has once."""
 
-    name = forms.CharField(max_length=120, label="Name")
     description = forms.CharField(
         required=False, label="Description", widget=forms.Textarea(attrs={"rows": 2})
     )
     start = forms.CharField(
         required=False,
-        label="Begins (UTC)",
+        label=SCALARS["start"].label,
         widget=forms.TextInput(attrs={"placeholder": "2024-05-18T00:00:00Z"}),
         help_text="Left empty: the last day of a long trace, or the last half of a short one.",
     )
-    duration_h = _number("Lasts, hours", min_value=0)
-    period_min = _number("Decide every, min", 60, min_value=0)
-    lead_min = _number("Ahead by, min", min_value=0)
-    bin_s = _number("Demand bins, s", min_value=0)
-    seed = _number("Seed", 0, whole=True, min_value=0)
-    startup_min = _number("A replica starts in, minutes", DEFAULT.startup_s / 60, min_value=0)
-    minimum = _number("At least, per model and region", DEFAULT.minimum, whole=True, min_value=0)
     policies = forms.MultipleChoiceField(
         choices=lambda: _policies(), widget=forms.CheckboxSelectMultiple, label="Policies"
     )
-    method = _choice(
-        "Method", _literals(Forecast, "method"), Forecast.model_fields["method"].default
-    )
-    quantile = _number("Plan for the quantile", "mean", min_value=0, max_value=1)
-    epsilon = _number(
-        "Served in its own region", Objective.model_fields["epsilon"].default, min_value=0,
-        max_value=1,
-    )  # fmt: skip
-    solver = _choice(
-        "Solver", _literals(Objective, "solver"), Objective.model_fields["solver"].default
-    )
-    time_limit_s = _number(
-        "Solver's time, seconds", Objective.model_fields["time_limit_s"].default, min_value=0
-    )
     baseline = forms.ChoiceField(
-        label="Savings are against",
+        label=SCALARS["baseline"].label,
         required=False,
         choices=lambda: [("", "today's fleet, or flat at peak"), *_policies()],
     )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        for name, scalar in SCALARS.items():
+            self.fields.setdefault(name, scalar.field())
+        self.fields["name"].required = True
         named = self.initial.get("baseline")
         field = cast(forms.ChoiceField, self.fields["baseline"])
         choices = list(cast(list[tuple[str, str]], field.choices))
@@ -140,24 +60,10 @@ class StudyForm(forms.Form):
             for title, rows in policy_groups()
         ]
 
-    minimise = _choice("Minimise", _literals(Objective, "minimise"), "cost")
-    periods = _choice("Periods", _literals(Objective, "periods"), "one")
-    gap = _number(
-        "Gap that is good enough", Objective.model_fields["gap"].default, min_value=0, max_value=1
-    )
-    lend_share = _number("Lending earns, share of the price", "none", min_value=0, max_value=1)
-    limited = _choice("Where not all can be served", LIMITED, "no plan")
-    usd_per_hour = _number("At most, $ per hour", "no limit", min_value=0)
-    carbon_kg_per_hour = _number("At most, kg CO₂ per hour", "no limit", min_value=0)
-    changes_per_period = _number("Starts and stops per period", "no limit", min_value=0)
-    limit_usd = _number("At most, $ in all", "no limit", min_value=0)
-    limit_carbon_kg = _number("At most, kg CO₂ in all", "no limit", min_value=0)
-    limit_changes = _number("Starts and stops in all", "no limit", min_value=0)
-
     @property
     def of_objective(self) -> list[forms.BoundField]:
         """The fields under "Limits and objective"."""
-        return [self[name] for name in OBJECTIVE_FIELDS]
+        return [self[name] for name, scalar in SCALARS.items() if scalar.folded]
 
     @property
     def objective_is_set(self) -> bool:
@@ -180,52 +86,54 @@ class Row(forms.Form):
 
 
 class ProfileRow(Row):
-    profile = forms.CharField(
-        label="Model, GPU and tensor parallelism",
-        widget=forms.Select,
-        validators=[RegexValidator(PROFILE_KEY)],
-    )
+    profile = ProfileField(label="Model, GPU and tensor parallelism")
 
 
 class RegionRow(Row):
-    name = _text("Region", "region-names")
-    gpu = _text("GPU", "gpu-names")
-    capacity = _number("GPUs", whole=True, required=True, min_value=0)
-    usd_per_gpu_hour = _number("Price, $ per GPU-hour", "built-in", min_value=0)
-    like = _text("Price, carbon and PUE as in", "built-in-regions", required=False)
+    name = schema_field("regions.name", "Region", options="region-names")
+    gpu = schema_field("regions.name", "GPU", options="gpu-names")
+    capacity = schema_field("regions.capacity", "GPUs", required=True)
+    usd_per_gpu_hour = schema_field(
+        "regions.usd_per_gpu_hour", "Price, $ per GPU-hour", empty="built-in"
+    )
+    like = schema_field("regions.like", "Price, carbon and PUE as in", options="built-in-regions")
 
 
 class TierRow(Row):
-    name = _text("Tier")
-    ttft_ms = _number("TTFT, ms", min_value=0)
-    tbt_ms = _number("TBT, ms", min_value=0)
-    e2e_ms = _number("E2E, ms", min_value=0)
-    percentile = _number(
-        "Percentile", Tier.model_fields["percentile"].default, min_value=0, max_value=100
-    )
-    deferrable = forms.BooleanField(required=False, label="May wait")
+    name = schema_field("tiers.name", "Tier")
+    ttft_ms = schema_field("tiers.ttft_ms", "TTFT, ms")
+    tbt_ms = schema_field("tiers.tbt_ms", "TBT, ms")
+    e2e_ms = schema_field("tiers.e2e_ms", "E2E, ms")
+    percentile = schema_field("tiers.percentile", "Percentile")
+    deferrable = schema_field("tiers.deferrable", "May wait")
 
 
 class SourceRow(Row):
-    trace = _text("Trace", "trace-names", required=False, wide=True)
-    series = _text("Series", required=False)
-    model = _text("Model", "model-names", required=False, wide=True)
+    trace = schema_field("traffic.sources.trace", "Trace", options="trace-names", wide=True)
+    series = schema_field("traffic.sources.series", "Series")
+    model = schema_field("traffic.sources.model", "Model", options="model-names", wide=True)
     regions = SharesField(required=False, label="Regions", widget=forms.TextInput(WIDE))
     tiers = SharesField(required=False, label="Tiers", widget=forms.TextInput(WIDE))
-    scale = _number("Scale", 1, min_value=0)
-    input_mean = _number("Input tokens, mean", "of the file", min_value=0)
-    input_cv = _number("spread (CV)", 1, min_value=0)
-    output_mean = _number("Output tokens, mean", "of the file", min_value=0)
-    output_cv = _number("spread (CV)", 1, min_value=0)
+    scale = schema_field("traffic.sources.scale", "Scale")
+    input_mean = schema_field(
+        "traffic.sources.input_tokens.mean", "Input tokens, mean", empty="of the file",
+        required=False,
+    )  # fmt: skip
+    input_cv = schema_field("traffic.sources.input_tokens.cv", "spread (CV)")
+    output_mean = schema_field(
+        "traffic.sources.output_tokens.mean", "Output tokens, mean", empty="of the file",
+        required=False,
+    )  # fmt: skip
+    output_cv = schema_field("traffic.sources.output_tokens.cv", "spread (CV)")
 
 
 class TodayRow(Row):
-    model = _text("Model", "model-names", wide=True)
-    region = _text("Region", "region-names")
-    gpu = _text("GPU", "gpu-names")
-    replicas = _number("Replicas", whole=True, required=True, min_value=0)
-    minimum = _number("At least", 0, whole=True, min_value=0)
-    maximum = _number("At most", whole=True, min_value=0)
+    model = schema_field("fleet.today.model", "Model", options="model-names", wide=True)
+    region = schema_field("fleet.today.region", "Region", options="region-names")
+    gpu = schema_field("fleet.today.gpu", "GPU", options="gpu-names")
+    replicas = schema_field("fleet.today.replicas", "Replicas")
+    minimum = schema_field("fleet.today.minimum", "At least")
+    maximum = schema_field("fleet.today.maximum", "At most")
 
 
 ROWS: dict[str, type[Row]] = {

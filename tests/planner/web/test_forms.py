@@ -15,8 +15,9 @@ from planner.web.forms.document import (
     row_values,
     study_changes,
     study_values,
-    tidy,
 )
+from planner.web.forms.fields import SCALARS, tidy
+from planner.web.forms.profile_choice import ProfileChoice, ProfileField
 from planner.web.forms.shares import SharesField
 from tests.planner.web.study import DOCUMENT
 
@@ -87,7 +88,10 @@ def test_models_follow_the_profiles_and_keep_what_they_say() -> None:
         "model: llama-3.1-8b, gpu", "model: mine, gpu"
     )
     data = outline(text)
-    added = [*rows(data, "profiles"), {"at": None, "profile": "llama-2-70b|H100-SXM|8"}]
+    added = [
+        *rows(data, "profiles"),
+        {"at": None, "profile": ProfileChoice("llama-2-70b", "H100-SXM", 8)},
+    ]
     changes = row_changes(data, "profiles", added)
     assert changes["profiles"][1] == {"model": "llama-2-70b", "gpu": "H100-SXM", "tp": 8}
     assert [look(model, "name") or model for model in changes["models"]] == ["mine", "llama-2-70b"]
@@ -194,8 +198,42 @@ profiles:
 """
     data = outline(text)
     shown = rows(data, "profiles")
-    assert [row["profile"] for row in shown] == ["m|G|4|role:prefill", "m|G|4|role:decode"]
+    assert [row["profile"].role for row in shown] == ["prefill", "decode"]
     assert not row_changes(data, "profiles", shown)
-    found = row_changes(data, "profiles", [*shown, {"at": None, "profile": "m|H|8|role:decode"}])
+    added = {"at": None, "profile": ProfileChoice("m", "H", 8, role="decode")}
+    found = row_changes(data, "profiles", [*shown, added])
     assert found["profiles"][2] == {"model": "m", "gpu": "H", "tp": 8, "role": "decode"}
     assert found["profiles"][:2] == data["profiles"]
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        ProfileChoice("llama-3.1-8b", "A100-80GB"),
+        ProfileChoice("a/b: c&d=|", "H100 SXM", 8, "mine & yours", 3),
+        ProfileChoice("m", "G", 4, role="prefill"),
+        ProfileChoice("m", "G", 4, name="kept", role="decode"),
+    ],
+)
+def test_a_choice_of_a_profile_comes_back_as_it_went(choice: ProfileChoice) -> None:
+    field = ProfileField()
+    assert field.clean(field.prepare_value(choice)) == choice
+    assert ProfileChoice.of(choice.row()) == choice
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["m|G|4", "model=m", "model=m&gpu=G&tp=x", "model=m&gpu=G&role=both", "model=m&gpu=G&a=1"],
+)
+def test_a_choice_that_no_list_has_is_refused(text: str) -> None:
+    with pytest.raises(ValidationError, match="Choose one of the list"):
+        ProfileField().clean(text)
+
+
+def test_every_scalar_of_the_form_has_its_kind_and_limits_from_the_schema() -> None:
+    fields = {name: scalar.field() for name, scalar in SCALARS.items()}
+    epsilon, period = fields["epsilon"], fields["period_min"]
+    assert (epsilon.min_value, epsilon.max_value) == (0, 1)  # type: ignore[attr-defined]
+    assert period.max_value == 366 * 1440  # type: ignore[attr-defined]
+    assert fields["startup_min"].widget.attrs["placeholder"] == "10"
+    assert [value for value, _ in fields["solver"].choices] == ["", "highs", "cbc"]  # type: ignore[attr-defined]

@@ -20,6 +20,7 @@ from planner.services.resolution import known_of
 from planner.services.scenarios import scenario_create, scenario_run
 from planner.web.forms.choices import names_of
 from planner.web.forms.document import row_changes
+from planner.web.forms.profile_choice import ProfileChoice
 from tests.planner.web.pages import json_in, signed_in, text_of
 from tests.planner.web.study import DOCUMENT as SCENARIO
 
@@ -277,9 +278,9 @@ def test_the_scenario_form_offers_kept_profiles_and_writes_them(
     text = SCENARIO.replace("A100-80GB", "H100-SXM")
     data = outline(text)
     choices = dict(dict(names_of(data).profiles[1:])["llama-3.1-8b"])
-    key = "llama-3.1-8b|H100-SXM|1|mine|"
-    assert choices[key].endswith("(mine, newest version)")
-    changes = row_changes(data, "profiles", [{"at": 0, "profile": key}])
+    choice = ProfileChoice("llama-3.1-8b", "H100-SXM", 1, "mine")
+    assert choices[choice.encode()].endswith("(mine, newest version)")
+    changes = row_changes(data, "profiles", [{"at": 0, "profile": choice}])
     (row,) = changes["profiles"]
     assert row == {"model": "llama-3.1-8b", "gpu": "H100-SXM", "tp": 1, "name": "mine"}
     kept = scenario_create(owner=planner, document=edit(text, changes))

@@ -1,0 +1,157 @@
+"""Fields of the scenario form, made from the scenario's schema: kind, limits, choices and default.
+
+A field left empty is left out of the document, which then has the default of the schema.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from django import forms
+
+from planner.scenario.schema import Scenario
+
+Facts = dict[str, Any]
+WIDE = {"data-wide": ""}  # more room in a table of rows
+
+
+def schema_field(
+    path: str,
+    label: str,
+    *,
+    per: float = 1,
+    empty: str = "",
+    options: str = "",
+    wide: bool = False,
+    required: bool | None = None,
+) -> forms.Field:
+    """The field for the value at ``path`` of a scenario, in units of ``per`` of the document's.
+
+    ``empty`` says what it means to leave it empty where the schema's default does not; ``options``
+    is the id of a datalist with the names that the scenario has.
+    """
+    facts, needed = facts_at(path)
+    required = needed if required is None else required
+    default = facts.get("default")
+    if "enum" in facts:
+        first = f"{empty or default} (default)"
+        choices = [("", first), *((value, value) for value in facts["enum"])]
+        return forms.ChoiceField(label=label, required=required, choices=choices)
+    attrs = WIDE if wide else {}
+    if facts["type"] == "boolean":
+        return forms.BooleanField(label=label, required=False)
+    if facts["type"] == "string":
+        widget = forms.TextInput(attrs | ({"list": options} if options else {}))
+        most = facts.get("maxLength", 80)
+        return forms.CharField(label=label, required=required, max_length=most, widget=widget)
+    whole = facts["type"] == "integer"
+    attrs |= {"placeholder": empty or (f"{default / per:g}" if default else "")}
+    least = facts.get("minimum", facts.get("exclusiveMinimum"))
+    most = facts.get("maximum", facts.get("exclusiveMaximum"))
+    kind: Any = forms.IntegerField if whole else forms.FloatField
+    field: forms.Field = kind(
+        label=label,
+        required=required,
+        min_value=None if least is None else tidy(least / per),
+        max_value=None if most is None else tidy(most / per),
+        widget=forms.NumberInput(attrs | {"step": "1" if whole else "any"}),
+    )
+    return field
+
+
+def tidy(value: float) -> float:
+    """Without the dust of a division, and whole where it is."""
+    value = round(value, 6)
+    return int(value) if float(value).is_integer() else value
+
+
+def facts_at(path: str) -> tuple[Facts, bool]:
+    """JSON Schema of the value at a dotted path, through lists to their rows, and whether it must
+    be there."""
+    facts, required = _schema(), False
+    for key in path.split("."):
+        if facts.get("type") == "array":
+            facts = _plain(facts["items"])
+        required = key in facts.get("required", ())
+        facts = _plain(facts["properties"][key])
+    return facts, required
+
+
+@cache
+def _schema() -> Facts:
+    return Scenario.model_json_schema()
+
+
+def _plain(facts: Facts) -> Facts:
+    """What a reference, an optional value or a mapping by name holds."""
+    if "$ref" in facts:
+        return _plain(_schema()["$defs"][facts["$ref"].rpartition("/")[2]])
+    if "anyOf" in facts:
+        return facts | _plain(facts["anyOf"][0])
+    if "patternProperties" in facts:
+        return _plain(next(iter(facts["patternProperties"].values())))
+    return facts
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """A value that a scenario has once: where it stands, and how the form asks for it."""
+
+    path: str
+    label: str
+    per: float | None = None  # the document's units per form unit
+    empty: str = ""
+    folded: bool = False  # under "Limits and objective"
+
+    def field(self) -> forms.Field:
+        return schema_field(self.path, self.label, per=self.per or 1, empty=self.empty)
+
+
+HOUR, MINUTE = 3600, 60
+NONE = "no limit"
+SCALARS: dict[str, Scalar] = {
+    "name": Scalar("name", "Name"),
+    "description": Scalar("description", "Description"),
+    "start": Scalar("horizon.start", "Begins (UTC)"),
+    "duration_h": Scalar("horizon.duration_s", "Lasts, hours", HOUR),
+    "period_min": Scalar("horizon.period_s", "Decide every, min", MINUTE, "60"),
+    "lead_min": Scalar("horizon.lead_s", "Ahead by, min", MINUTE),
+    "bin_s": Scalar("traffic.bin_s", "Demand bins, s", 1),
+    "seed": Scalar("seed", "Seed"),
+    "startup_min": Scalar("fleet.startup_s", "A replica starts in, minutes", MINUTE),
+    "minimum": Scalar("fleet.minimum", "At least, per model and region"),
+    "method": Scalar("forecast.method", "Method"),
+    "quantile": Scalar("forecast.quantile", "Plan for the quantile", empty="mean"),
+    "epsilon": Scalar("objective.epsilon", "Served in its own region"),
+    "solver": Scalar("objective.solver", "Solver"),
+    "time_limit_s": Scalar("objective.time_limit_s", "Solver's time, seconds"),
+    "baseline": Scalar("objective.baseline", "Savings are against"),
+    "minimise": Scalar("objective.minimise", "Minimise", folded=True),
+    "periods": Scalar("objective.periods", "Periods", folded=True),
+    "gap": Scalar("objective.gap", "Gap that is good enough", folded=True),
+    "limited": Scalar(
+        "objective.limited", "Where not all can be served", empty="no plan", folded=True
+    ),
+    "usd_per_hour": Scalar(
+        "objective.limits.usd_per_hour", "At most, $ per hour", empty=NONE, folded=True
+    ),
+    "carbon_kg_per_hour": Scalar(
+        "objective.limits.carbon_kg_per_hour", "At most, kg CO₂ per hour", empty=NONE, folded=True
+    ),
+    "changes_per_period": Scalar(
+        "objective.limits.changes_per_period", "Starts and stops per period", empty=NONE,
+        folded=True,
+    ),
+    "lend_share": Scalar(
+        "objective.lend_share", "Lending earns, share of the price", empty="none", folded=True
+    ),
+    "limit_usd": Scalar("objective.limits.usd", "At most, $ in all", empty=NONE, folded=True),
+    "limit_carbon_kg": Scalar(
+        "objective.limits.carbon_kg", "At most, kg CO₂ in all", empty=NONE, folded=True
+    ),
+    "limit_changes": Scalar(
+        "objective.limits.changes", "Starts and stops in all", empty=NONE, folded=True
+    ),
+}  # fmt: skip

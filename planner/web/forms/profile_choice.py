@@ -1,0 +1,84 @@
+"""One line of the form's select of profiles: a deployment, and the profile kept for it if any."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+from urllib.parse import parse_qsl, urlencode
+
+from django import forms
+
+APART = ("prefill", "decode")  # roles with a profile of their own
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileChoice:
+    """What tells the choices apart; ``name`` and ``version`` of one that is kept here."""
+
+    model: str
+    gpu: str
+    tp: int = 1
+    name: str = ""
+    version: int | None = None  # None: the newest
+    role: str = ""  # of one for prefill or decode alone
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> ProfileChoice:
+        """The choice that a row of the document's profiles is."""
+        tp, version = row.get("tp"), row.get("version") if row.get("name") else None
+        return cls(
+            model=str(row.get("model")),
+            gpu=str(row.get("gpu")),
+            tp=tp if isinstance(tp, int) else 1,
+            name=str(row.get("name") or ""),
+            version=version if isinstance(version, int) and version else None,
+            role=row["role"] if row.get("role") in APART else "",
+        )
+
+    def row(self) -> dict[str, Any]:
+        """It as a row of the document."""
+        return {key: value for key, value in asdict(self).items() if value}
+
+    def encode(self) -> str:
+        return urlencode(self.row())
+
+    @classmethod
+    def decode(cls, text: str) -> ProfileChoice:
+        """The choice that ``encode`` wrote; ValueError for anything else."""
+        parts: dict[str, Any] = dict(parse_qsl(text, strict_parsing=True))
+        for key in ("tp", "version"):
+            if key in parts:
+                parts[key] = int(parts[key])
+        try:
+            choice = cls(**parts)
+        except TypeError as error:  # a part is missing or unknown
+            raise ValueError(str(error)) from None
+        if choice.role not in ("", *APART):
+            raise ValueError(choice.role)
+        return choice
+
+    @property
+    def label(self) -> str:
+        text = f"{self.model} on {self.gpu} × {self.tp}"
+        if self.name:
+            version = f"version {self.version}" if self.version else "newest version"
+            text += f" ({self.name}, {version})"
+        return text
+
+
+class ProfileField(forms.Field):
+    """A select whose values are ``ProfileChoice``s; its widget is given the choices by the form."""
+
+    widget = forms.Select
+
+    def to_python(self, value: Any) -> ProfileChoice | None:
+        if not value:
+            return None
+        try:
+            return ProfileChoice.decode(value)
+        except ValueError:
+            raise forms.ValidationError("Choose one of the list.") from None
+
+    def prepare_value(self, value: Any) -> Any:
+        return value.encode() if isinstance(value, ProfileChoice) else value
