@@ -40,6 +40,8 @@ FORBIDDEN = {
     "planner/studies": (*WEB, *APPLICATION),
     "planner/scenario": (*WEB, *APPLICATION),
     "planner/catalogue": (*WEB, *APPLICATION),
+    "planner/profiles": (*WEB, *APPLICATION),
+    "planner/estimates": (*WEB, *APPLICATION),
 }
 # What must have no circle, imports for type checkers and inside functions counted.
 PRODUCT = ("forecasting", "simulation", "planner", "bench", "tools")

@@ -215,7 +215,7 @@ SPECTACULAR_SETTINGS = {
         "Solver": "planner.api.serializers.options.SOLVERS",
         "ForecastMethod": "planner.api.serializers.options.METHODS",
         "ProvenanceKind": "planner.catalogue.facts.KINDS",
-        "ComputedKind": "planner.services.computed.COMPUTED",
+        "ComputedKind": "planner.profiles.spec.COMPUTED",
         "ProfileKind": "planner.models.profile.ProfileVersion.Kind",
         "CalibrationKind": "planner.models.profile.Calibration.Kind",
         "Precision": "planner.api.serializers.profiles.PRECISIONS",

@@ -10,8 +10,9 @@ from django.urls import reverse
 from playwright.sync_api import expect
 
 from planner.models import Profile, User
+from planner.profiles.spec import ProfileSpec
 from planner.services.calibrations import calibration_path
-from planner.services.fits import Wanted, profile_fit
+from planner.services.fits import profile_fit
 from tests.browser.test_pages import PHONE, SIDEWAYS, drawn
 
 pytestmark = pytest.mark.browser
@@ -71,8 +72,10 @@ def addresses(planner: User, tmp_path: Path) -> list[str]:
     path.write_text(MEASURED)
     calibration = calibration_path(user=planner, path=path)
     for kind in ("table", "linear"):
-        wanted = Wanted("next door", kind, "llama-3.1-8b", "H100-SXM", 1, "our-llama", "our-h100")
-        profile_fit(user=planner, calibration=calibration, wanted=wanted)
+        spec = ProfileSpec(
+            "next door", kind, "llama-3.1-8b", "H100-SXM", 1, "our-llama", "our-h100"
+        )
+        profile_fit(user=planner, calibration=calibration, spec=spec)
     plain = ("profiles", "calibrations", "calibration-new", "gpus", "models", "prices", "carbon",
              "gpu-new", "model-new", "hardware-import", "estimate")  # fmt: skip
     asked = "?model=llama-3.1-8b&gpu=H100-SXM&tp=1&isl=1024&osl=256&concurrency=32"

@@ -11,11 +11,10 @@ from planner.api.serializers.hardware import ProvenanceField
 from planner.api.serializers.options import BytesField
 from planner.api.serializers.strict import FiniteField, StrictSerializer
 from planner.models import Calibration, ProfileVersion
+from planner.profiles.spec import COMPUTED, KINDS, ProfileSpec
+from planner.profiles.tuning import MAX_OBSERVATIONS
 from planner.selectors.profiles import KnownProfile
 from planner.services.calibrations import CALIBRATION_FORMATS, Reading
-from planner.services.computed import COMPUTED
-from planner.services.fits import KINDS, Wanted
-from planner.services.tuning import MAX_OBSERVATIONS
 from simulation.performance.specs import BYTES
 
 PRECISIONS = tuple(BYTES)
@@ -257,9 +256,9 @@ class ComputeRequest(StrictSerializer):
     max_batch_tokens = serializers.IntegerField(min_value=1, max_value=10**7, required=False)
     kv_capacity_tokens = serializers.IntegerField(min_value=1, max_value=10**9, required=False)
 
-    def wanted(self) -> Wanted:
+    def spec(self) -> ProfileSpec:
         said = dict(self.validated_data)
-        return Wanted(**(said | {"kernels": tuple(said["kernels"])}))
+        return ProfileSpec(**(said | {"kernels": tuple(said["kernels"])}))
 
 
 class FitRequest(ComputeRequest):

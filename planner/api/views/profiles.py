@@ -73,7 +73,7 @@ class ProfileListView(ApiView):
         """Make an operator or roofline profile."""
         given = checked(ComputeRequest(data=request.data))
         key = idempotency_key(request)
-        version = profile_compute(user=self.user, wanted=given.wanted(), idempotency_key=key)
+        version = profile_compute(user=self.user, spec=given.spec(), idempotency_key=key)
         return _made(version, request)
 
 
@@ -200,7 +200,7 @@ class CalibrationFitsView(ApiView):
         version = profile_fit(
             user=self.user,
             calibration=calibration_get(number),
-            wanted=given.wanted(),
+            spec=given.spec(),
             idempotency_key=idempotency_key(request),
         )
         return _made(version, request)

@@ -11,10 +11,10 @@ from planner import catalogue
 from planner.errors import CatalogueError, PlannerError
 from planner.management.base import HeadroomCommand
 from planner.models import Calibration
+from planner.profiles.spec import COMPUTED, KINDS, ProfileSpec
 from planner.selectors.profiles import KnownProfile, profile_get, profile_versions, profiles_list
 from planner.services.calibrations import CALIBRATION_FORMATS, Reading, calibration_path
-from planner.services.computed import COMPUTED
-from planner.services.fits import KINDS, Wanted, profile_compute, profile_fit
+from planner.services.fits import profile_compute, profile_fit
 
 
 class Command(HeadroomCommand):
@@ -90,11 +90,11 @@ class Command(HeadroomCommand):
             raise PlannerError(
                 f"A {options['kind']} profile is fitted to benchmark rows; name a file{held}."
             )
-        wanted = _wanted(options, rows[0] if rows else None, tuple(one.pk for one in kernels))
+        spec = _spec(options, rows[0] if rows else None, tuple(one.pk for one in kernels))
         if rows:
-            version = profile_fit(user=None, calibration=rows[0], wanted=wanted)
+            version = profile_fit(user=None, calibration=rows[0], spec=spec)
         else:
-            version = profile_compute(user=None, wanted=wanted)
+            version = profile_compute(user=None, spec=spec)
         asked = {"action": "show", "name": version.profile.name, "profile_version": version.version}
         return self.answer(asked)
 
@@ -116,7 +116,9 @@ def profile_document(one: KnownProfile) -> dict[str, Any]:
     }
 
 
-def _wanted(options: dict[str, Any], rows: Calibration | None, kernels: tuple[int, ...]) -> Wanted:
+def _spec(
+    options: dict[str, Any], rows: Calibration | None, kernels: tuple[int, ...]
+) -> ProfileSpec:
     """What to make, from the options and, where they are silent, the only arrangement in the
     file."""
     given = {key: options[key] for key in ("model", "gpu", "tp") if options[key]}
@@ -141,7 +143,7 @@ def _wanted(options: dict[str, Any], rows: Calibration | None, kernels: tuple[in
             raise PlannerError(f"--{what} is missing; name it.")
     name = options["name"] or f"{model} {gpu} tp{tp}".replace("/", "-")
     limits = ("max_batch", "max_batch_tokens", "kv_capacity_tokens")
-    return Wanted(
+    return ProfileSpec(
         name=name,
         kind=options["kind"],
         model=model,

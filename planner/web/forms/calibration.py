@@ -8,8 +8,8 @@ from typing import Any
 from django import forms
 
 from planner.ingest.benchmarks import BENCHMARK_FORMATS
+from planner.profiles.spec import KINDS, ProfileSpec
 from planner.services.calibrations import KERNELS, Reading
-from planner.services.fits import KINDS, Wanted
 from planner.web.forms.choices import WIDTHS
 from planner.web.forms.widgets import dress
 from simulation.performance.specs import BYTES
@@ -130,11 +130,11 @@ class FitForm(_RowsForm):
         super().__init__(*args, **kwargs)
         self.fields["kernels"].choices = kernels  # type: ignore[attr-defined]
 
-    def wanted(self) -> Wanted:
+    def spec(self) -> ProfileSpec:
         said = self.cleaned_data
         model, gpu, _ = json.loads(said["rows"])
         keys = ("name", "kind", "model", "gpu", "tp", "precision", *LIMITS)
-        return Wanted(
+        return ProfileSpec(
             rows_model=model,
             rows_gpu=gpu,
             kernels=tuple(int(pk) for pk in said["kernels"]),
@@ -172,12 +172,12 @@ class ComputedForm(forms.Form):
     def limits(self) -> list[Any]:
         return [self[limit] for limit in LIMITS]
 
-    def wanted(self) -> Wanted:
+    def spec(self) -> ProfileSpec:
         said = self.cleaned_data
         keys = ("name", "kind", "model", "gpu", "precision", "kv_precision", *LIMITS)
         given: dict[str, Any] = {key: said[key] for key in keys}
         given |= {width: said[width] or 1 for width in WIDTHS}
-        return Wanted(kernels=tuple(int(pk) for pk in said["kernels"]), **given)
+        return ProfileSpec(kernels=tuple(int(pk) for pk in said["kernels"]), **given)
 
 
 class CompareForm(_RowsForm):

@@ -101,7 +101,7 @@ def _fit(request: Request, calibration: Calibration) -> HttpResponse:
     problem = ""
     if form.is_valid():
         try:
-            version = profile_fit(user=request.user, calibration=calibration, wanted=form.wanted())
+            version = profile_fit(user=request.user, calibration=calibration, spec=form.spec())
         except EXPECTED as error:
             problem = str(error)
         else:

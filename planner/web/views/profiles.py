@@ -13,10 +13,11 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from planner.errors import EXPECTED, IngestError
 from planner.exports import csv_text
 from planner.models import ProfileVersion
+from planner.profiles.tuning import MAX_FILE_BYTES, observations_of_file
 from planner.selectors import profiles as known
 from planner.services import profiles
 from planner.services.fits import profile_compute
-from planner.services.tuning import MAX_FILE_BYTES, observations_of_file, profile_tune
+from planner.services.tuning import profile_tune
 from planner.web.errors import planners_only
 from planner.web.forms.calibration import ComputedForm
 from planner.web.listings import choice_names, kernel_choices
@@ -67,7 +68,7 @@ def new(request: Request) -> HttpResponse:
         form = ComputedForm(request.POST, kernels=choices)
         if form.is_valid():
             try:
-                version = profile_compute(user=request.user, wanted=form.wanted())
+                version = profile_compute(user=request.user, spec=form.spec())
             except EXPECTED as error:
                 problem = str(error)
             else:

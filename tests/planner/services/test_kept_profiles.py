@@ -11,9 +11,10 @@ import pytest
 from planner.errors import CatalogueError, ScenarioError
 from planner.ingest import IngestOptions
 from planner.models import Run, Scenario, User
+from planner.profiles.spec import ProfileSpec
 from planner.selectors.runs import run_result
 from planner.services.calibrations import calibration_path
-from planner.services.fits import Wanted, profile_fit
+from planner.services.fits import profile_fit
 from planner.services.hardware import gpu_save, model_save
 from planner.services.profiles import profile_delete
 from planner.services.runs import run_execute
@@ -68,8 +69,8 @@ def fitted(user: User, folder: Path, slower: float) -> None:
     path = folder / f"bench-{slower:g}.csv"
     path.write_text(rows(slower, seed=1))
     calibration = calibration_path(user=user, path=path)
-    wanted = Wanted("ours", "linear", "our-model", "our-gpu", 1, "our-model", "our-gpu")
-    profile_fit(user=user, calibration=calibration, wanted=wanted)
+    spec = ProfileSpec("ours", "linear", "our-model", "our-gpu", 1, "our-model", "our-gpu")
+    profile_fit(user=user, calibration=calibration, spec=spec)
 
 
 @pytest.fixture

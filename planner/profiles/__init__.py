@@ -1,0 +1,1 @@
+"""From measurements to profiles, on plain data: services keep what comes of it as rows."""

@@ -1,0 +1,107 @@
+"""What is said of a fitted profile: its parameters, its range, and each measurement beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from simulation.arrays import BoolArray, FloatArray
+from simulation.performance.fitting.compare import Residuals
+from simulation.performance.fitting.fit_linear import Parameter
+from simulation.performance.rows import BenchmarkRows
+
+MILLI = ("s", "s per sequence", "s per token")  # units that are read better in thousandths
+
+
+def residual_table(residuals: Residuals, rows: BenchmarkRows) -> pl.DataFrame:
+    """Of every measurement of the rows."""
+    return beside(
+        residuals.quantity.tolist(),
+        [_label(rows, int(i)) for i in residuals.row],
+        residuals.measured_s,
+        residuals.predicted_s,
+        inside=residuals.inside,
+        outlier=residuals.outlier,
+    )
+
+
+def beside(
+    quantity: Sequence[str] | str,
+    labels: Sequence[str],
+    measured_s: FloatArray,
+    predicted_s: FloatArray,
+    *,
+    inside: BoolArray | bool = True,
+    outlier: BoolArray,
+) -> pl.DataFrame:
+    """What was measured beside what is predicted, in the columns that
+    planner.selectors.profiles.profile_residuals gives."""
+    rows = len(labels)
+    return pl.DataFrame(
+        {
+            "quantity": [quantity] * rows if isinstance(quantity, str) else quantity,
+            "unit": ["ms"] * rows,
+            "label": labels,
+            "measured": measured_s * 1000,
+            "predicted": predicted_s * 1000,
+            "error": predicted_s / measured_s - 1,
+            "inside": np.broadcast_to(inside, rows),
+            "outlier": outlier,
+        }
+    )
+
+
+def parameter_documents(parameters: Iterable[Parameter]) -> dict[str, dict[str, Any]]:
+    """Value and 95% interval by name, in units that people read."""
+    documents = {}
+    for p in parameters:
+        scale, unit = (1000, f"m{p.unit}") if p.unit in MILLI else (1, p.unit)
+        known = np.isfinite(p.low) and np.isfinite(p.high)
+        documents[p.name] = {
+            "value": p.value * scale,
+            "low": p.low * scale if known else None,
+            "high": p.high * scale if known else None,
+            "unit": unit,
+        }
+    return documents
+
+
+def range_words(columns: Iterable[tuple[FloatArray, str]]) -> str:
+    """What columns of numbers cover, each with what it counts."""
+    parts = []
+    for values, what in columns:
+        known = values[np.isfinite(values)]
+        if known.size:
+            low, high = known.min(), known.max()
+            span = f"{low:,.0f}" if low == high else f"{low:,.0f} to {high:,.0f}"
+            parts.append(f"{span} {what}")
+    return ", ".join(parts)
+
+
+def range_of(rows: BenchmarkRows) -> str:
+    """What benchmark rows cover, in words."""
+    return range_words(
+        (
+            (rows.batch, "sequences in a batch"),
+            (rows.concurrency, "requests in flight"),
+            (rows.isl, "input tokens"),
+            (rows.osl, "output tokens"),
+        )
+    )
+
+
+def _label(rows: BenchmarkRows, i: int) -> str:
+    """What a row is, for people who look for it in their file."""
+    parts = [f"row {i + 1}"]
+    for values, what in (
+        (rows.batch, "batch"),
+        (rows.concurrency, "concurrency"),
+        (rows.isl, "isl"),
+        (rows.osl, "osl"),
+    ):
+        if np.isfinite(values[i]):
+            parts.append(f"{what} {values[i]:,.0f}")
+    return ", ".join(parts)
