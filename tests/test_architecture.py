@@ -38,6 +38,7 @@ FORBIDDEN = {
     "planner/optimizer": (*WEB, *APPLICATION),
     "planner/ingest": (*WEB, *APPLICATION),
     "planner/studies": (*WEB, *APPLICATION),
+    "planner/policies": (*WEB, *APPLICATION),
     "planner/scenario": (*WEB, *APPLICATION),
     "planner/catalogue": (*WEB, *APPLICATION),
     "planner/profiles": (*WEB, *APPLICATION),

@@ -15,3 +15,104 @@ def test_a_copy_of_the_tree_stands_by_itself(tmp_path: Path) -> None:
         f"a toy {tree.root / 'planner' / 'toy.py'}\n"
     )
     assert tree.touched == {"planner/toy.py"}
+
+
+EVEN_RULE = '''"""Whole pairs of instances."""
+
+from dataclasses import dataclass
+
+from simulation.arrays import IntArray
+from simulation.fleet import Fleet
+from simulation.policies.parts.endpoints import initial_counts
+from simulation.policy import Observation, ScalingPolicy
+
+
+@dataclass(eq=False)
+class Even(ScalingPolicy):
+    """What the fleet begins with, rounded up to a multiple of ``pair``."""
+
+    pair: int = 2
+    interval_s: float = 60.0
+    name: str = "even"
+
+    def reset(self, fleet: Fleet) -> IntArray:
+        self._counts = -(-initial_counts(fleet) // self.pair) * self.pair
+        return self._counts.copy()
+
+    def decide(self, observation: Observation) -> IntArray:
+        return self._counts.copy()
+'''
+EVEN_WORDS = '''"""Whole pairs of instances."""
+
+from typing import ClassVar, Literal
+
+from planner.policies.base import Group, Interval, Policy, Traits
+from planner.policies.making import Making, Ready
+from planner.sections import Count
+from simulation.policies.even import Even as Rule
+
+
+class Even(Policy):
+    """Whole pairs of instances."""
+
+    kinds: ClassVar = {
+        "even": Traits("In pairs", "Rounded up to pairs.", Group.REACTIVE, complexity=3)
+    }
+
+    name: Literal["even"]
+    pair: Count = Rule.pair
+    interval_s: Interval = Rule.interval_s
+
+    def ready(self, making: Making) -> Ready:
+        return making.from_today(Rule(**self.arguments, name=self.key))
+'''
+EVEN_TEST = """from simulation.policies.even import Even
+from simulation.policy_check import check
+
+
+def test_pairs():
+    check(Even, fleets=("one",))
+"""
+EVEN_COMPARED = """
+import os, tempfile
+from pathlib import Path
+os.environ["DJANGO_SETTINGS_MODULE"] = "planner.config.settings"
+import django; django.setup()
+from planner.policies.choice import policy_of
+from planner.scenario.publish import SCHEMA_PATH, schema_text
+from planner.studies.commands.compare import run
+from planner.studies.progress import silent
+from planner.web.forms.scenario import StudyForm
+from tests.planner.policies import test_registry as declared
+from tests.planner.studies import builders as make
+
+assert policy_of("even").pair == 2
+assert ("even", "In pairs") in list(StudyForm().fields["policies"].choices)
+assert SCHEMA_PATH.read_text() == schema_text()
+declared.test_every_policy_is_shown_once_under_its_group()
+declared.test_the_page_has_every_policy_and_every_parameter()
+lengths = {"input_tokens": {"mean": 800}, "output_tokens": {"mean": 40}}
+scenario = make.scenario(
+    policies=["flat-peak", {"name": "even", "pair": 5}],
+    traffic={"sources": [make.source(**lengths)]},
+    horizon={"period_s": 300, "duration_s": 900},
+)
+stored = make.demand_file(Path(tempfile.mkdtemp()), {"a": [900 + 90 * (i % 9) for i in range(60)]})
+document = run(scenario, {"t": stored}, progress=silent).document
+even = document["policies"]["even"]
+print(document["baselines"], even["label"], round(even["instance_hours"] / 0.25 % 5, 6))
+"""
+
+
+def test_a_policy(tmp_path: Path) -> None:
+    tree = copy_of_the_tree(tmp_path)
+    tree.write("simulation/policies/even.py", EVEN_RULE)
+    tree.write("planner/policies/builtin/even.py", EVEN_WORDS)
+    tree.write("tests/simulation/policies/test_even.py", EVEN_TEST)
+    page = "docs/policies.md"
+    tree.patch(page, "\n| `lt-h` |", "\n| `even` | whole pairs | a toy |\n| `lt-h` |")
+    tree.patch(page, "\n| `siloed` | those", "\n| `even` | `pair` 2 |\n| `siloed` | those")
+    tree.generate("docs/scenario.schema.json", "planner.scenario.publish")
+    assert len(tree.touched) == 5
+    assert "1 passed" in tree.pytest("tests/simulation/policies/test_even.py")
+    assert tree.run(EVEN_COMPARED).splitlines()[-1] == "['flat-peak', 'even'] In pairs 0.0"

@@ -32,13 +32,13 @@ import numpy as np
 
 from bench.experiments import svg
 from bench.experiments.sageserve import ARRIVALS, Day
+from planner.policies.choice import policy_of
 from planner.scenario.document import parse
 from planner.scenario.known import NOTHING
-from planner.scenario.schema.policies import policy_of
 from planner.studies.pd.service import Columns, strictest_split
 from planner.studies.preparing import study_of
 from planner.studies.progress import silent
-from planner.studies.replay.policies import make_ready
+from planner.studies.replay.making import making_of
 from planner.studies.replay.pressure import pressure_test
 from planner.studies.values import Study
 from simulation.arrays import FloatArray, IntArray
@@ -339,7 +339,7 @@ def replayed(
     one: Service, name: str, **given: Any
 ) -> tuple[dict[str, Any], list[float], SimulationResult]:
     """Figures of one policy, its instances by ``STEP_S``, and all that came out."""
-    ready = make_ready(one.study, policy_of(name, **given), seed=1, progress=silent)
+    ready = policy_of(name, **given).ready(making_of(one.study, seed=1, progress=silent))
     recording = Recording(ready.policy, signals=False)
     result = simulate(
         one.study.trace, ready.fleet, recording, seed=1, duration_s=one.study.window.duration_s

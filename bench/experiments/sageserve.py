@@ -33,18 +33,18 @@ import polars as pl
 from bench.experiments import svg
 from planner import catalogue
 from planner.ingest import IngestOptions, ingest_file
+from planner.policies.choice import policy_of
 from planner.scenario.document import parse
 from planner.scenario.known import NOTHING
-from planner.scenario.schema.policies import policy_of
 from planner.studies.planning.planning import plan_window
 from planner.studies.preparing import study_of
 from planner.studies.progress import silent
 from planner.studies.replay import replay as played
-from planner.studies.replay.policies import PLANS
 from planner.studies.traffic.sources import StoredTrace
 from planner.studies.values import PolicyRun, Study
 from simulation.performance.linear import LinearProfile
 
+OWN_PLAN = ("lt-i", "lt-u", "lt-ua")  # on the scenario's own forecast
 TRACES = Path(__file__).parents[2] / "../shared/data/traces"
 ARRIVALS = TRACES / "azure2024_requests_10s.csv.gz"
 # As the source's simulator has it (splitwise-sim, ../shared/reference/README.md): weights of 135 GB
@@ -103,7 +103,7 @@ def run(folder: Path, scale: float, only: list[str]) -> dict[str, Any]:
         },
         "a100": lambda: against_reactive(whole.study(gpu="A100-80GB")),
         "grouped_query": lambda: against_reactive(whole.study(grouped_query=True)),
-        "bursts": lambda: strategies(Day(folder, scale, bursts=8.0), {}, PLANS),
+        "bursts": lambda: strategies(Day(folder, scale, bursts=8.0), {}, OWN_PLAN),
         "schedulers": lambda: schedulers(whole),
     }
     for name, part in parts.items():
@@ -234,7 +234,7 @@ def strategies(
     by_hour = found.setdefault("by_hour", {})
     for name in dict.fromkeys(("reactive", *names)):
         given = {"scale": day.scale} if name == "chiron" else {}
-        ran = _ran(one, name, planned if name in PLANS else None, **given)
+        ran = _ran(one, name, planned, **given)
         out[name] = _figures(ran)
         up = (ran.series.ready + ran.series.starting + ran.series.draining).sum(axis=0)
         by_hour[name] = up.reshape(96, -1).mean(axis=1).tolist()  # quarters of an hour

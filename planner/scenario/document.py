@@ -12,10 +12,10 @@ from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from planner.errors import ScenarioError
+from planner.policies.choice import TAGS
 from planner.scenario.references import references
 from planner.scenario.schema import Scenario
 from planner.scenario.schema.faults import FAULT_KINDS
-from planner.scenario.schema.policies import TAGS
 
 MAX_CHARACTERS = 250_000  # a few seconds to read
 MAX_VALUES = 200_000  # with aliases written out: a few lines of them can stand for billions

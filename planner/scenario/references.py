@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from planner.policies.own import policy_names
 from planner.scenario.faults import fault_problems
 from planner.scenario.plan_names import plan_problems
 from planner.scenario.schema import Scenario
-from planner.scenario.schema.policies import policy_names
 
 TELLS_APART = (
     "model", "gpu", "role", "tp", "pp", "attention_dp", "moe_tp", "moe_ep", "precision",

@@ -13,6 +13,7 @@ from forecasting.models.arima import MIN_OBSERVED
 from planner import catalogue
 from planner.errors import NotReady
 from planner.models import Scenario, Trace
+from planner.policies.choice import USUAL
 from planner.scenario.document import dump_mapping, parse
 
 MODEL = "llama-3.1-8b"
@@ -52,7 +53,7 @@ def scenario_draft(trace: Trace) -> str:
         ],
         "traffic": {"sources": _sources(trace, model)},
         "fleet": {"startup_s": STARTUP_S},
-        "policies": ["flat-peak", "flat-min", "reactive", "lt-i"],
+        "policies": list(USUAL),
     }
     _fit_window(data, trace)
     document = dump_mapping(data)

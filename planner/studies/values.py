@@ -8,9 +8,10 @@ import numpy as np
 import polars as pl
 
 from planner.optimizer.problem import ScalingPlan
+from planner.policies.base import Traits
+from planner.policies.registry import traits_of
 from planner.scenario.build import Hardware
 from planner.scenario.schema import Scenario
-from planner.scenario.schema.policies import SEPARATOR
 from planner.studies.sizing.sizing import Sizes
 from planner.studies.traffic.traffic import Traffic
 from planner.studies.traffic.window import Window
@@ -75,9 +76,9 @@ class PolicyRun:
     detail: Detail
 
     @property
-    def kind(self) -> str:
-        """The policy's name without a label."""
-        return self.name.partition(SEPARATOR)[0]
+    def traits(self) -> Traits:
+        """Of its policy."""
+        return traits_of(self.name)
 
     @property
     def meets_slo(self) -> bool:

@@ -11,12 +11,12 @@ import polars as pl
 
 from planner.exports.policies import hour_table, policy_table, request_table, start_table
 from planner.models import Run
+from planner.policies.registry import the_plan, traits_of
 from planner.selectors.runs import run_result, run_table, run_tables
 from planner.selectors.savings import MEASURES, savings
 from planner.templatetags.headroom import percent
 from planner.web.charts.over_time import forecast_figure, replica_figure
 
-PLANNED = ("lt-i", "lt-h", "lt-i-last-value", "lt-i-perfect")
 ALL = ""  # the choice "all models and regions"
 
 # What a measure rests on, as words of the provenance table.
@@ -94,10 +94,12 @@ def savings_context(result: dict[str, Any], params: Mapping[str, str]) -> dict[s
 
 
 def default_policy(result: dict[str, Any]) -> str:
-    """The plan where there is one, else the best of those that were compared."""
+    """The plan that the sentences mean, else the best of those that can be run."""
     policies = policies_in_order(result)
-    order = [*PLANNED, *(result.get("ranking") or []), *policies]
-    return next((name for name in order if name in policies), "")
+    ranking = [name for name in result.get("ranking") or [] if name in policies]
+    best_first = dict.fromkeys([*ranking, *policies])
+    able = [name for name in best_first if not traits_of(name).clairvoyant]
+    return the_plan(best_first) or next(iter([*able, *best_first]), "")
 
 
 def rests_on(result: dict[str, Any], measure: str) -> dict[str, Any]:

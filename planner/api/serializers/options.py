@@ -14,8 +14,9 @@ from planner.ingest.formats import OFFERED
 from planner.ingest.options import IngestOptions, Offered, column_mapping
 from planner.ingest.source import KINDS_OF_FILE
 from planner.models import Run
+from planner.policies.choice import ALL, known_policy
+from planner.policies.own import policy_names
 from planner.scenario.schema import Forecast, Objective
-from planner.scenario.schema.policies import ALL, known_policy, policy_names
 from planner.studies.commands.pareto import MOST_POINTS, pair_of
 from planner.studies.commands.place import COUNTS
 from planner.studies.commands.place import METHODS as METHODS_PLACING

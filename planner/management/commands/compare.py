@@ -10,7 +10,8 @@ from planner.exports.policies import policy_words
 from planner.management.base import RunCommand
 from planner.management.commands.plan import error_words
 from planner.models import Run
-from planner.scenario.schema.policies import ALL, known_policy, policy_names
+from planner.policies.choice import ALL, known_policy
+from planner.policies.own import policy_names
 
 
 class Command(RunCommand):

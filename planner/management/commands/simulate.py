@@ -12,7 +12,8 @@ from planner import storage
 from planner.exports.policies import policy_words
 from planner.management.base import RunCommand
 from planner.models import Run
-from planner.scenario.schema.policies import known_policy, policy_names
+from planner.policies.choice import known_policy
+from planner.policies.own import policy_names
 
 OUT_NAMES = {"replicas.parquet": "series.parquet"}
 

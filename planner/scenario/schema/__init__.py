@@ -11,25 +11,18 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
+from planner.policies.choice import USUAL, AnyPolicy, policy_of
 from planner.scenario.schema.faults import Fault
 from planner.scenario.schema.fleet import Fleet, Replicas, Starts
 from planner.scenario.schema.hardware import Gpu, Model, Profile, Shape
 from planner.scenario.schema.places import Region, Spot
 from planner.scenario.schema.planning import Forecast, Horizon, Objective
-from planner.scenario.schema.policies import (
-    POLICIES,
-    AnyPolicy,
-    Policy,
-    PolicyName,
-    policy_of,
-)
 from planner.scenario.schema.serving import KvTransfer, Routing, Serving
 from planner.scenario.schema.topology import PlacedService, Placement, Topology
 from planner.scenario.schema.traffic import Lengths, Source, Tier, Traffic
-from planner.scenario.schema.types import Section, named
+from planner.sections import Section, named
 
 __all__ = [
-    "POLICIES",
     "Fault",
     "Fleet",
     "Forecast",
@@ -41,8 +34,6 @@ __all__ = [
     "Objective",
     "PlacedService",
     "Placement",
-    "Policy",
-    "PolicyName",
     "Profile",
     "Region",
     "Replicas",
@@ -82,12 +73,7 @@ class Scenario(Section):
     faults: Annotated[list[Fault], Field(max_length=1000)] = []
     policies: Annotated[
         list[Annotated[AnyPolicy, BeforeValidator(named)]], Field(min_length=1, max_length=100)
-    ] = [
-        policy_of("flat-peak"),
-        policy_of("flat-min"),
-        policy_of("reactive"),
-        policy_of("lt-i"),
-    ]
+    ] = [policy_of(name) for name in USUAL]
     forecast: Forecast = Forecast()
     objective: Objective = Objective()
     horizon: Horizon = Horizon()

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from planner.scenario.schema.types import Count, Name, Role, Section
+from planner.sections import Count, Name, Role, Section
 
 At = Annotated[float, Field(ge=0, le=366 * 86_400)]
 

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from planner.scenario.schema.serving import Routing
-from planner.scenario.schema.types import (
+from planner.sections import (
     Count,
     Delay,
     Name,

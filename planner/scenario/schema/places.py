@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from planner.scenario.schema.topology import Topology
-from planner.scenario.schema.types import (
+from planner.sections import (
     Count,
     Grams,
     LatencyMs,

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from planner.scenario.schema.types import (
+from planner.sections import (
     Buffer,
     Delay,
     Name,

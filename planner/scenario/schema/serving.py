@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import model_validator
 
-from planner.scenario.schema.types import Delay, Name, PeakGb, Section, Share
+from planner.sections import Delay, Name, PeakGb, Section, Share
 
 
 class KvTransfer(Section):

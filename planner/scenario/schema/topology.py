@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from planner.scenario.schema.types import Name, Section, Share
+from planner.sections import Name, Section, Share
 
 Parts = Annotated[int, Field(ge=1, le=10_000)]
 

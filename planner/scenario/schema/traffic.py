@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from planner.scenario.schema.types import (
+from planner.sections import (
     BinS,
     Milliseconds,
     Name,

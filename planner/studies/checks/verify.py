@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from planner.errors import Infeasible
-from planner.scenario.schema.policies import policy_of
+from planner.policies.choice import policy_of
 from planner.studies.planning.planning import Planned, plan_window
 from planner.studies.progress import Progress, part
 from planner.studies.replay.detail import ALL

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from planner.errors import Infeasible, ScenarioError
+from planner.policies.choice import ALL
 from planner.scenario.known import NOTHING, Known
 from planner.scenario.schema import Scenario
-from planner.scenario.schema.policies import ALL, label_of
 from planner.studies.checks.profile_error import ProfileError, profile_errors
 from planner.studies.outcome import Outcome, Traces
 from planner.studies.pd.stated import StatedRatio, stated_ratios
@@ -18,7 +18,6 @@ from planner.studies.planning.figures import PlanFigures, plan_figures
 from planner.studies.preparing import planned_of, seeded, study_of
 from planner.studies.progress import Progress, part
 from planner.studies.replay.chosen import policies_chosen
-from planner.studies.replay.policies import PLANS
 from planner.studies.replay.pressure import PressureTests
 from planner.studies.replay.replay import run_policy
 from planner.studies.results import tables
@@ -68,16 +67,16 @@ def run(
                     policy,
                     seed=scenario.seed,
                     progress=part(progress, 0.4 + step * i, 0.4 + step * (i + 1)),
-                    planned=planned if policy.name in PLANS else None,
+                    planned=planned,
                     tests=tests,
                 )
             )
         except Infeasible as problem:  # of a yardstick; the plan itself has been made above
-            left_out.append(f"{label_of(policy)} is left out: {problem}")
+            left_out.append(f"{policy.title} is left out: {problem}")
         except (ScenarioError, SimulationError) as problem:
             if list(policies) != [ALL]:
                 raise
-            left_out.append(f"{label_of(policy)} is left out: {problem}")
+            left_out.append(f"{policy.title} is left out: {problem}")
     if not runs:
         raise Infeasible(" ".join(left_out))
     comparison = compare(runs, scenario.objective.baseline, left_out)

@@ -27,8 +27,9 @@ from planner.studies.traffic.forecasts import (
 from planner.studies.traffic.traffic import Traffic
 from planner.studies.traffic.window import Window, words_of
 from simulation.arrays import BoolArray, FloatArray, IntArray
+from simulation.policies.scheduled import Scheduled
 
-CONTROL_S = 60.0  # how often a plan in force looks at the clock
+CONTROL_S = Scheduled.interval_s  # how often a plan in force looks at the clock
 
 
 @dataclass(frozen=True, slots=True, eq=False)

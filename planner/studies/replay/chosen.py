@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from planner.errors import ScenarioError
-from planner.scenario.schema import Policy, Scenario
-from planner.scenario.schema.policies import ALL, SEPARATOR, label_of, policy_names, policy_of
+from planner.policies.base import SEPARATOR, Policy
+from planner.policies.choice import ALL, policy_of
+from planner.policies.own import policy_names
+from planner.scenario.schema import Scenario
 from planner.studies.replay.replay import check_policy
 from planner.studies.values import Study
 
@@ -46,7 +48,7 @@ def policies_chosen(
             if not everything:
                 raise
             if policy.name != "today":  # nobody asked for what nobody described
-                left_out.append(f"{label_of(policy)} is left out: {problem}")
+                left_out.append(f"{policy.title} is left out: {problem}")
     return able, left_out
 
 

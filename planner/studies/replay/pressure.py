@@ -4,12 +4,12 @@ carry together. Those readings are the targets of proportional control."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import log
 
 import numpy as np
 
-from planner.errors import ScenarioError
+from planner.policies.making import Pressure
 from planner.studies.pd.service import USUAL_INSTANCES, PairColumns, service_of, strictest_split
 from planner.studies.random_streams import Stream, generator
 from planner.studies.values import Study
@@ -19,7 +19,6 @@ from simulation.errors import SimulationError
 from simulation.fleet import Fleet
 from simulation.policies.flat import Flat
 from simulation.policies.parts.ratio import FIXED, OBSERVED
-from simulation.policies.proportional import SIGNALS, SignalName
 from simulation.policies.wrappers.recording import Recording
 from simulation.sizing.pd_ratio import analytic, splits
 from simulation.trace import Trace
@@ -27,25 +26,6 @@ from simulation.trace import Trace
 REQUESTS = 4_000  # of one test
 WARM_UP = 0.2  # share of the test before anything is read
 READ = ("prefill_tps", "decode_tps", "busy", "sm_activity", "ttft_s", "tbt_s")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Pressure:
-    """Readings of one instance at its rate, by signal, shape ``[pools]``; NaN where a pool does not
-    run or was not reached."""
-
-    readings: dict[str, FloatArray]
-
-    def of(self, signal: SignalName) -> FloatArray:
-        """Targets per pool for one of the proportional signals, with the mean of the others where
-        a pool has none; raises ScenarioError where nothing was read."""
-        values = self.readings[SIGNALS[signal].reading]
-        there = values > 0
-        if not there.any():
-            raise ScenarioError(
-                f"policies: the pressure test read no {signal}; give the policy a target."
-            )
-        return np.where(there, values, values[there].mean())
 
 
 class PressureTests:

@@ -7,14 +7,15 @@ from dataclasses import replace
 import numpy as np
 
 from planner.errors import ScenarioError
+from planner.policies.base import Policy
+from planner.policies.registry import traits_of
 from planner.scenario.build import Hardware
 from planner.scenario.faults import faults_of
-from planner.scenario.schema import Policy, Scenario
-from planner.scenario.schema.policies import label_of
+from planner.scenario.schema import Scenario
 from planner.studies.planning.planning import Planned, flat_at_peak
 from planner.studies.progress import Progress, part
 from planner.studies.replay.detail import detail_of
-from planner.studies.replay.policies import make_ready
+from planner.studies.replay.making import making_of
 from planner.studies.replay.pressure import PressureTests
 from planner.studies.sizing.sizing import Sizes
 from planner.studies.traffic.traffic import Traffic
@@ -53,8 +54,8 @@ def run_policy(
     """Replay one policy. ``planned`` and ``tests`` save planning and testing again what the caller
     has already, with ``requests`` a row per request is kept."""
     check_policy(study, policy.name)
-    label = label_of(policy)
-    ready = make_ready(study, policy, seed=seed, progress=progress, planned=planned, tests=tests)
+    making = making_of(study, seed=seed, progress=progress, planned=planned, tests=tests)
+    ready = policy.ready(making)
     fleet = replace(ready.fleet, faults=faults_of(study.hardware.faults, ready.fleet.pools))
     given = study.scenario.fleet.scale_in
     chosen = Released(ready.policy, soft_s=given.soft_s, lend=given.lend)
@@ -67,21 +68,22 @@ def run_policy(
         seed=seed,
         duration_s=study.window.duration_s,
         interval_s=interval,
-        progress=lambda done: run(done, f"Replaying: {label}"),
+        progress=lambda done: run(done, f"Replaying: {policy.title}"),
     )
     arranged = [study.hardware.arrangement(m, g) for m, _, g in study.hardware.pool_index]
     labels = [arranged[p] for p in ready.whence]
     detail = detail_of(result, labels, requests=requests)
     summary = summarise(result)
-    return PolicyRun(policy.key, label, summary, fleet, result.series, ready.plan, detail)
+    return PolicyRun(policy.key, policy.title, summary, fleet, result.series, ready.plan, detail)
 
 
 def check_policy(study: Study, name: str) -> None:
     """Raise ScenarioError where the study does not have what the policy needs."""
-    if name == "today" and study.hardware.today is None:
-        raise ScenarioError("policies: 'today' needs fleet.today to say what runs today.")
-    if name == "lt-i-perfect" and study.window.ahead:
+    traits = traits_of(name)
+    if traits.needs_today and study.hardware.today is None:
+        raise ScenarioError(f"policies: {name!r} needs fleet.today to say what runs today.")
+    if traits.clairvoyant and study.window.ahead:
         raise ScenarioError(
-            "policies: 'lt-i-perfect' is told what came, which nobody knows of a window after the "
+            f"policies: {name!r} is told what came, which nobody knows of a window after the "
             "traffic; leave it out, or choose a horizon.start within the traffic."
         )

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from planner.policies.registry import the_plan
 from planner.studies.plain import COLUMNS, MERGED
 from planner.studies.results.curation import Recommendation, recommend
 from planner.studies.results.figures import ByName
 from planner.studies.values import PolicyRun
 
-HINDSIGHT = ("flat-peak", "flat-min", "lt-i-perfect")  # know what came; nobody can run them ahead
-FLAT = ("today", "flat-peak", "flat-min")
+MOVES = 100  # after every fleet that does not
 EQUAL_SLO = 0.002  # attainment within this of each other counts as equal
 BEYOND = 0.01  # share of iterations outside the measured range from which on it is said
-PLANNED = ("lt-i", "lt-h", "lt-u", "lt-ua", "lt-i-last-value")  # the first is "the plan"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,14 +85,19 @@ def _rank(run: PolicyRun) -> tuple[bool, float, float, int, str]:
     """At equal cost the simpler fleet comes first: today's, a plan that never moves, a flat one
     that takes hindsight, and last one that moves."""
     missing = 0.0 if run.meets_slo else shortfall(run)
-    order = ["today", "still", *FLAT]
-    name = "still" if _never_moves(run) else run.kind
-    simplest = order.index(name) if name in order else len(order)
-    return (not run.meets_slo, missing, round(run.summary.cost_usd, 2), simplest, run.name)
+    return (not run.meets_slo, missing, round(run.summary.cost_usd, 2), _stirs(run), run.name)
+
+
+def _stirs(run: PolicyRun) -> int:
+    if _never_moves(run):
+        return 1
+    if not run.traits.flat:
+        return MOVES
+    return 1 + run.traits.complexity if run.traits.hindsight else 0
 
 
 def _headline(by_name: dict[str, PolicyRun], ranking: tuple[str, ...], baseline: str) -> str:
-    doable = [name for name in ranking if by_name[name].kind != "lt-i-perfect"]
+    doable = [name for name in ranking if not by_name[name].traits.clairvoyant]
     best = by_name[doable[0] if doable else ranking[0]]
     base = by_name[baseline]
     if not any(run.summary.arrived for run in by_name.values()):
@@ -103,7 +107,7 @@ def _headline(by_name: dict[str, PolicyRun], ranking: tuple[str, ...], baseline:
             f"No policy meets every tier. {best.label} comes closest, "
             f"{shortfall(best) * 100:.2g} points short; add capacity or loosen a limit."
         )
-    hindsight = ", sized in hindsight" if best.kind in HINDSIGHT else ""
+    hindsight = ", sized in hindsight" if best.traits.knows_what_came else ""
     spent = f"{hours(best.summary.gpu_hours)} GPU-hours for ${amount(best.summary.cost_usd)}"
     if best.name == baseline:
         return f"{best.label} is the cheapest that meets every tier{hindsight}: {spent}."
@@ -121,8 +125,8 @@ def _headline(by_name: dict[str, PolicyRun], ranking: tuple[str, ...], baseline:
 
 def _planned(by_name: dict[str, PolicyRun]) -> PolicyRun | None:
     """The run that sentences call the plan; of several of one kind the best."""
-    runs = sorted(by_name.values(), key=_rank)
-    return next((run for kind in PLANNED for run in runs if run.kind == kind), None)
+    name = the_plan(run.name for run in sorted(by_name.values(), key=_rank))
+    return None if name is None else by_name[name]
 
 
 def _never_moves(run: PolicyRun) -> bool:
@@ -139,7 +143,7 @@ def _flat_wins(by_name: dict[str, PolicyRun]) -> list[str]:
     better = [
         run
         for run in by_name.values()
-        if run.kind in FLAT
+        if run.traits.flat
         and run.meets_slo
         and (
             not planned.meets_slo
@@ -152,7 +156,7 @@ def _flat_wins(by_name: dict[str, PolicyRun]) -> list[str]:
     flat = min(better, key=lambda run: run.summary.cost_usd)
     instances = sum(pool.initial for pool in flat.fleet.pools)
     mine, theirs = amount(flat.summary.cost_usd), amount(planned.summary.cost_usd)
-    hindsight = ", sized in hindsight" if flat.kind in HINDSIGHT else ""
+    hindsight = ", sized in hindsight" if flat.traits.knows_what_came else ""
     what = (
         f"A flat fleet of {instances:,} instance{'s' * (instances != 1)} beats the plan: it meets "
         f"every tier for ${mine} "

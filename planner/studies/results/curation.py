@@ -9,20 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from planner.scenario.schema.policies import POLICIES
+from planner.policies.registry import simplicity
 from planner.studies.values import PolicyRun
 
 TIE = 0.01  # results within this share of the best are as good
-CLAIRVOYANT = ("lt-i-perfect",)
-HINDSIGHT = ("flat-peak", "flat-min")
-# Fewer moving parts first: fixed fleets, clocks, one threshold, then what needs more readings,
-# a forecast and a solver, and last several controllers at once.
-SIMPLEST = (
-    "today", "flat-peak", "flat-min", "periodic", "reactive", "siloed", "hpa", "kv-aware",
-    "decode-tps", "prefill-tps", "prefill-gpu", "prefill-sm", "decode-gpu", "decode-sm",
-    "ttft-feedback", "tbt-feedback", "heteroscale", "lt-i-last-value", "lt-i", "lt-h", "lt-u",
-    "lt-ua", "chiron",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +50,8 @@ def recommend(
     runs: Sequence[PolicyRun], shortfall: Callable[[PolicyRun], float]
 ) -> tuple[Recommendation, ...]:
     """One recommendation per objective, among the policies that meet every tier; where none does,
-    among those whose worst tier falls short least. ``lt-i-perfect`` cannot be run and is none."""
-    able = [run for run in runs if run.kind not in CLAIRVOYANT]
+    among those whose worst tier falls short least. What nobody can run is none."""
+    able = [run for run in runs if not run.traits.clairvoyant]
     if not able or not any(run.summary.arrived for run in able):
         return ()
     meeting = [run for run in able if run.meets_slo]
@@ -93,11 +83,10 @@ def _choose(
         second, other = min(((v, r) for v, r in valued if r is not run), key=lambda pair: pair[0])
         if value > 0 and second > value * (1 + TIE):
             why += f"; next is {other.label}, {second / value - 1:.0%} more"
-    if run.kind in HINDSIGHT:
+    if run.traits.hindsight:
         why += "; sized in hindsight"
     return Recommendation(objective.name, run.name, run.label, value, objective.unit, f"{why}.")
 
 
-def _complexity(run: PolicyRun) -> tuple[int, str]:
-    order = {name: i for i, name in enumerate((*SIMPLEST, *POLICIES))}
-    return order.get(run.kind, len(order)), run.name
+def _complexity(run: PolicyRun) -> tuple[tuple[int, int], str]:
+    return simplicity(run.name), run.name

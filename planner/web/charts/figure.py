@@ -17,7 +17,16 @@ Figure = dict[str, Any]
 
 BLUE, ORANGE, GREEN, RED = "#0072B2", "#E69F00", "#009E73", "#D55E00"
 PURPLE, SKY, GREY = "#CC79A7", "#56B4E9", "#8A8F98"
-PALETTE = (BLUE, ORANGE, GREEN, PURPLE, SKY, RED, GREY)
+COLOURS = {
+    "blue": BLUE,
+    "orange": ORANGE,
+    "green": GREEN,
+    "purple": PURPLE,
+    "sky": SKY,
+    "red": RED,
+    "grey": GREY,
+}
+PALETTE = tuple(COLOURS.values())
 DASHES = ("solid", "dash", "dot", "dashdot")
 
 MAX_POINTS = 2000  # per line: more than a screen has pixels

@@ -7,16 +7,15 @@ from typing import Any
 
 import polars as pl
 
+from planner.policies.registry import TRAITS
 from planner.web.charts.figure import (
     BLUE,
+    COLOURS,
     FEW_REPLICAS,
-    GREEN,
     GREY,
     MAX_POINTS,
     ORANGE,
     PALETTE,
-    PURPLE,
-    RED,
     SKY,
     Figure,
     figure,
@@ -26,16 +25,10 @@ from planner.web.charts.figure import (
 BAND = "rgba(86, 180, 233, 0.25)"
 AREA = "rgba(138, 143, 152, 0.18)"
 
-MAX_LINES = 6  # of a trace: more cannot be told apart
 POLICY_LINES: dict[str, tuple[str, str, float]] = {  # colour, dash, width
-    "lt-i": (BLUE, "solid", 2.5),
-    "lt-h": (PURPLE, "longdash", 2.0),
-    "today": (RED, "dash", 1.5),
-    "flat-peak": (GREY, "dash", 1.5),
-    "flat-min": (ORANGE, "dot", 1.5),
-    "reactive": (GREEN, "solid", 1.5),
-    "lt-i-last-value": (PURPLE, "dashdot", 1.5),
-    "lt-i-perfect": (SKY, "solid", 1.5),
+    name: (COLOURS[style.colour], style.dash, style.width)
+    for name, traits in TRAITS.items()
+    if (style := traits.style)
 }
 MAX_LINES = 6  # of a trace: more cannot be told apart
 

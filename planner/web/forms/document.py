@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from planner.policies.choice import USUAL
 from planner.web.forms.fields import SCALARS, tidy
 from planner.web.forms.profile_choice import ProfileChoice
 
@@ -18,7 +19,6 @@ LISTS = {
     "sources": "traffic.sources",
     "today": "fleet.today",
 }
-DEFAULT_POLICIES = ("flat-peak", "flat-min", "reactive", "lt-i")
 
 
 def look(data: Any, dotted: str) -> Any:
@@ -54,7 +54,7 @@ def study_values(data: Row) -> Row:
         values[name] = value
     # Boxes are for the one of each name that has no label; rows with a label are kept as they are.
     policies = [row.get("name") for row in rows_of(data, "policies") if not row.get("label")]
-    return values | {"policies": policies or list(DEFAULT_POLICIES)}
+    return values | {"policies": policies or list(USUAL)}
 
 
 def row_values(data: Row) -> dict[str, list[Row]]:

@@ -9,7 +9,7 @@ from typing import Any, cast
 from django import forms
 from django.forms import BaseFormSet, formset_factory
 
-from planner.scenario.schema.policies import policy_groups
+from planner.policies.choice import policy_groups
 from planner.web.forms.fields import SCALARS, WIDE, schema_field
 from planner.web.forms.profile_choice import ProfileField
 from planner.web.forms.shares import SharesField

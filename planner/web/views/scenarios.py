@@ -14,8 +14,8 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from planner.errors import Outdated, PlannerError, ScenarioError
 from planner.models import Run, Scenario, Trace
+from planner.policies.choice import known_policy, policy_groups
 from planner.scenario import document as yaml
-from planner.scenario.schema.policies import known_policy, policy_groups
 from planner.selectors.runs import runs_list
 from planner.selectors.scenarios import scenario_get, scenarios_list
 from planner.selectors.traces import trace_get, traces_list

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from planner.errors import ScenarioError
-from planner.scenario.schema import POLICIES, policies
-from planner.scenario.schema.policies import policy_of
+from planner.policies.choice import policy_of
+from planner.policies.registry import POLICIES
 from planner.studies.progress import silent
-from planner.studies.replay.policies import BUILDERS, make_ready
+from planner.studies.replay.making import making_of
 from planner.studies.replay.pressure import PressureTests, pressure_test
 from planner.studies.replay.replay import prepare, run_policy
 from planner.studies.sizing.sizing import size
@@ -105,7 +105,7 @@ def test_chirons_start_shrinks_to_the_gpus_there_are(
     region = {"name": "east", "capacity": {"G": gpus}, "usd_per_gpu_hour": {"G": 2},
               "carbon_g_per_kwh": 400, "pue": 1.2}  # fmt: skip
     one = study(tmp_path, series=[60] * 120, regions=[region])
-    ready = make_ready(one, policy_of("chiron"), seed=1, progress=silent)
+    ready = policy_of("chiron").ready(making_of(one, seed=1, progress=silent))
     assert [pool.initial for pool in ready.fleet.pools] == start
 
 
@@ -231,15 +231,8 @@ def test_an_operators_own_policy(
         played(mixed, "steady")
 
 
-def test_the_table_is_complete() -> None:
-    assert set(BUILDERS) == set(policies._TYPES.values()) | {policies.Own}
-    shown = [name for _, group in policies.GROUPS for name in group]
-    assert sorted(shown) == sorted(POLICIES)
-
-
 def test_what_is_made_can_be_made_again(mixed: Study) -> None:
     """The same words make a policy of their own each time: no state is shared."""
-    ready = [
-        make_ready(mixed, policy_of("chiron"), seed=1, progress=silent).policy for _ in range(2)
-    ]
+    making = making_of(mixed, seed=1, progress=silent)
+    ready = [policy_of("chiron").ready(making).policy for _ in range(2)]
     assert ready[0] is not ready[1]

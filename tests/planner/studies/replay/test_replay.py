@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from planner.errors import ScenarioError
-from planner.scenario.schema.policies import policy_of
+from planner.policies.choice import policy_of
 from planner.studies.progress import silent
 from planner.studies.replay.flat import smallest_flat
 from planner.studies.replay.replay import prepare, run_policy

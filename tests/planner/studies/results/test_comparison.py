@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from planner.scenario.schema import POLICIES
+from planner.policies.registry import POLICIES
 from planner.studies.results.comparison import PolicyComparison, compare
 from planner.studies.values import PolicyRun
 from simulation.fleet import Fleet, Pool, Region, Tier
@@ -47,7 +47,7 @@ def run(
         "retried": 0,
     } | more  # fmt: skip
     nothing = cast(Any, None)
-    label = POLICIES[cast(Any, name)]
+    label = POLICIES[name]
     return PolicyRun(name, label, Summary(**given), FLEET, nothing, None, nothing)
 
 

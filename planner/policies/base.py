@@ -1,0 +1,99 @@
+"""What every policy says of itself: its words in a scenario, its traits, and how it is made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field
+
+from planner.policies.making import Making, Plan, Ready
+from planner.sections import Name, Section
+
+Factor = Annotated[float, Field(ge=0, le=1000)]
+Above = Annotated[float, Field(gt=0, le=1000)]
+Interval = Annotated[float, Field(ge=1, le=86_400)]  # s between looks
+Step = Annotated[float, Field(ge=1, le=10)]  # times as many instances
+SEPARATOR = ":"  # between a policy's name and its label
+
+
+class Group(StrEnum):
+    """Under which title lists show it, in their order."""
+
+    FIXED = "Fixed"
+    REACTIVE = "Reactive"
+    PLANNED = "Planned on a forecast"
+    COORDINATED = "Coordinated prefill and decode"
+    OWN = "This installation's own"
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """Its line in charts: a colour of their palette, a dash of Plotly's, a width."""
+
+    colour: str
+    dash: str = "solid"
+    width: float = 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What pages, comparisons and recommendations need to know of a policy."""
+
+    label: str  # what tables show
+    line: str  # on it, in lists
+    group: Group
+    # Moving parts: fixed fleets first, then clocks, one threshold, more readings, a forecast and a
+    # solver, and several controllers at once. Of equals the simplest is recommended.
+    complexity: int
+    plan: Plan | None = None  # that it follows
+    flat: bool = False  # the same fleet all the time
+    hindsight: bool = False  # sized knowing what came
+    clairvoyant: bool = False  # told what came, so that nobody can run it
+    needs_today: bool = False  # a scenario that says what runs now
+    style: Style | None = None
+
+    @property
+    def knows_what_came(self) -> bool:
+        return self.hindsight or self.clairvoyant
+
+    @property
+    def place(self) -> tuple[int, bool, int]:
+        """By group; in it those on the scenario's own forecast first, and the simple ones."""
+        other = self.plan is not None and self.plan.method is not None
+        return list(Group).index(self.group), other, self.complexity
+
+
+class Policy(Section):
+    """A policy with its parameters. A subclass has its names as a Literal, the traits of each in
+    ``kinds``, and its parameters with the defaults of its class in ``simulation.policies``."""
+
+    kinds: ClassVar[dict[str, Traits]] = {}
+
+    label: Name | None = None  # tells several of one name apart, and is what tables show
+    name: str
+
+    @property
+    def key(self) -> str:
+        """What tells it apart in a comparison."""
+        return self.name if self.label is None else f"{self.name}{SEPARATOR}{self.label}"
+
+    @property
+    def traits(self) -> Traits:
+        return self.kinds[self.name]
+
+    @property
+    def title(self) -> str:
+        """What tables show."""
+        return self.label or self.traits.label
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Its parameters: as given, else by default."""
+        return {k: v for k, v in self.model_dump().items() if k not in ("name", "label")}
+
+    def ready(self, making: Making) -> Ready:
+        """The policy on the fleet it begins with. Raises ScenarioError or SimulationError in one
+        sentence where the study lacks what it needs."""
+        raise NotImplementedError

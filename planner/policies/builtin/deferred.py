@@ -1,0 +1,72 @@
+"""A plan, reached as utilisation asks for it (methods.md E8: LT-U and LT-UA)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from planner.policies.base import Above, Factor, Group, Traits
+from planner.policies.builtin.reactive import Thresholds
+from planner.policies.making import Making, Plan, Ready
+from planner.sections import Share
+from simulation.policies.deferred import Deferred as Rule
+
+
+class _Deferred(Thresholds):
+    def deferred(self, making: Making, *, compares: bool) -> Ready:
+        """``compares`` what arrives with the forecast that the plan was made for."""
+        assert self.traits.plan is not None
+        timetable = making.planned(self.traits.plan)
+        policy = Rule(
+            timetable.times_s,
+            timetable.targets,
+            period_s=making.period_s,
+            forecast_tps=timetable.forecast_tps if compares else None,
+            name=self.key,
+            **self.arguments,
+        )
+        return replace(making.on(policy, timetable.start), plan=timetable.plan, after=0.5)
+
+
+class LtU(_Deferred):
+    """The plan, reached as utilisation asks for it."""
+
+    kinds: ClassVar = {
+        "lt-u": Traits(
+            "Planned, by utilisation (LT-U)",
+            "The plan's count, as utilisation asks for it.",
+            Group.PLANNED,
+            complexity=23,
+            plan=Plan(),
+        )
+    }
+
+    name: Literal["lt-u"]
+
+    def ready(self, making: Making) -> Ready:
+        return self.deferred(making, compares=False)
+
+
+class LtUa(_Deferred):
+    """LT-U that passes the plan late in a period where the forecast is far off."""
+
+    kinds: ClassVar = {
+        "lt-ua": Traits(
+            "Planned, by utilisation and load (LT-UA)",
+            "As LT-U, past the plan where the forecast is far off.",
+            Group.PLANNED,
+            complexity=24,
+            plan=Plan(),
+        )
+    }
+
+    name: Literal["lt-ua"]
+    last_share: Share = Rule.last_share  # of a period: 20 minutes of an hour
+    underestimated: Above = Rule.underestimated
+    overestimated: Factor = Rule.overestimated
+    observed_s: Annotated[float, Field(gt=0, le=86_400)] = Rule.observed_s
+
+    def ready(self, making: Making) -> Ready:
+        return self.deferred(making, compares=True)

@@ -1,0 +1,38 @@
+"""Negative feedback on one latency (methods.md D3; HeteroScale, Algorithm 3)."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from planner.policies.base import Group, Traits
+from planner.policies.builtin.coordinated import Latencies
+from planner.policies.making import Making, Ready
+from planner.sections import Milliseconds
+from simulation.policies.feedback import TBT, TTFT
+
+
+class Feedback(Latencies):
+    """Algorithm 3 on one latency."""
+
+    kinds: ClassVar = {
+        "ttft-feedback": Traits(
+            "Feedback on TTFT",
+            "Fixed steps by time to first token.",
+            Group.COORDINATED,
+            complexity=16,
+        ),
+        "tbt-feedback": Traits(
+            "Feedback on TBT",
+            "Fixed steps by time between tokens.",
+            Group.COORDINATED,
+            complexity=17,
+        ),
+    }
+
+    name: Literal["ttft-feedback", "tbt-feedback"]
+    target_ms: Milliseconds | None = None  # left out: the tightest limit of the interactive tiers
+
+    def ready(self, making: Making) -> Ready:
+        signal = TTFT if self.name == "ttft-feedback" else TBT
+        target_s = None if self.target_ms is None else self.target_ms / 1000
+        return making.from_today(self.layer(making, signal, target_s))

@@ -1,0 +1,58 @@
+"""The same fleet all the time: as it is, or sized in hindsight (methods.md X1)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar, Literal
+
+from planner.policies.base import Group, Policy, Style, Traits
+from planner.policies.making import Making, Ready
+from simulation.policies.flat import Flat
+
+
+class FixedFleet(Policy):
+    """The same fleet all the time."""
+
+    kinds: ClassVar = {
+        "today": Traits(
+            "Today's fleet",
+            "What runs now, all the time.",
+            Group.FIXED,
+            complexity=0,
+            flat=True,
+            needs_today=True,
+            style=Style("red", "dash"),
+        ),
+        "flat-peak": Traits(
+            "Flat at peak",
+            "Sized in hindsight for the peak of the window.",
+            Group.FIXED,
+            complexity=1,
+            flat=True,
+            hindsight=True,
+            style=Style("grey", "dash"),
+        ),
+        "flat-min": Traits(
+            "Smallest flat fleet that meets the SLO",
+            "Searched by replay: what any policy has to beat.",
+            Group.FIXED,
+            complexity=2,
+            flat=True,
+            hindsight=True,
+            style=Style("orange", "dot"),
+        ),
+    }
+
+    name: Literal["today", "flat-peak", "flat-min"]
+
+    def ready(self, making: Making) -> Ready:
+        searched = self.name == "flat-min"
+        counts = making.smallest() if searched else making.peak
+        if self.traits.needs_today:
+            counts = making.today
+        fleet = making.fleet(counts)
+        if self.traits.needs_today:  # as it is, also where that is below the scenario's minimum
+            least = (replace(pool, minimum=min(pool.minimum, pool.initial)) for pool in fleet.pools)
+            fleet = replace(fleet, pools=tuple(least))
+        policy = Flat(counts, name=self.key)
+        return Ready(policy, fleet, range(len(counts)), after=0.9 if searched else 0.0)

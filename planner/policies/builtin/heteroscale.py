@@ -1,0 +1,39 @@
+"""Proportional control drives, latency is the safety layer (methods.md D3; HeteroScale 3.3.2)."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from planner.policies.base import Group, Traits
+from planner.policies.builtin.coordinated import Latencies, Tps
+from planner.policies.making import Making, Ready
+from simulation.policies.feedback import TBT, TTFT
+from simulation.policies.proportional import SignalName
+from simulation.policies.wrappers.combined import Combined
+
+
+class HeteroScale(Latencies):
+    """Algorithm 2 as the driver, Algorithm 3 as the safety layer."""
+
+    kinds: ClassVar = {
+        "heteroscale": Traits(
+            "Decode TPS with latency as safety (HeteroScale)",
+            "Decode TPS drives, latency only ever adds.",
+            Group.COORDINATED,
+            complexity=18,
+        )
+    }
+
+    name: Literal["heteroscale"]
+    signal: SignalName = "decode-tps"
+    target: Tps | None = None
+
+    def ready(self, making: Making) -> Ready:
+        tiers = [tier for tier in making.tiers if not tier.deferrable]
+        limited = {
+            TTFT: any(tier.ttft_s is not None for tier in tiers),
+            TBT: any(tier.tbt_s is not None for tier in tiers),
+        }
+        layers = tuple(self.layer(making, latency) for latency, given in limited.items() if given)
+        driver = self.driver(making, self.signal, self.target)
+        return making.from_today(Combined(driver, layers, name=self.key))

@@ -1,0 +1,44 @@
+"""Scaling on what the KV cache says (methods.md D8)."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from planner.policies.base import Factor, Group, Step, Traits
+from planner.policies.builtin.coordinated import Steady
+from planner.policies.making import Making, Ready
+from planner.sections import Delay, Share
+from simulation.policies.kv_aware import KvAware as Rule
+
+
+class KvAware(Steady):
+    """KV memory, preemptions, and a prefix cache that loses what it held."""
+
+    kinds: ClassVar = {
+        "kv-aware": Traits(
+            "KV-cache-aware",
+            "KV memory, preemptions and cache evictions.",
+            Group.REACTIVE,
+            complexity=14,
+        )
+    }
+
+    name: Literal["kv-aware"]
+    target: Share = Rule.target
+    preemptions_per_min: Factor = Rule.preemptions_per_min
+    evicted_share: Factor = Rule.evicted_share
+    hit_drop: Share = Rule.hit_drop
+    memory_s: Delay = Rule.memory_s
+    step: Step = Rule.step
+
+    def ready(self, making: Making) -> Ready:
+        policy = Rule(
+            target=self.target,
+            preemptions_per_min=self.preemptions_per_min,
+            evicted_share=self.evicted_share,
+            hit_drop=self.hit_drop,
+            memory_s=self.memory_s,
+            step=self.step,
+            **self.steady(making),
+        )
+        return making.from_today(policy)

@@ -1,0 +1,63 @@
+"""A plan, followed at once (methods.md E8, LT-I)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar, Literal
+
+from planner.policies.base import Group, Policy, Style, Traits
+from planner.policies.making import Making, Plan, Ready, Timetable
+from simulation.policies.scheduled import Scheduled
+
+
+class Planned(Policy):
+    """The plan, followed at once (LT-I); lt-h is the plan of all periods together."""
+
+    kinds: ClassVar = {
+        "lt-i": Traits(
+            "Planned (LT-I)",
+            "The plan's count, at once.",
+            Group.PLANNED,
+            complexity=21,
+            plan=Plan(),
+            style=Style("blue", width=2.5),
+        ),
+        "lt-h": Traits(
+            "Planned, all periods at once (LT-H)",
+            "The same, of all periods in one program, on one forecast.",
+            Group.PLANNED,
+            complexity=22,
+            plan=Plan(periods="all"),
+            style=Style("purple", "longdash", 2.0),
+        ),
+        "lt-i-last-value": Traits(
+            "Planned on last value",
+            "The plan, had the last period been repeated.",
+            Group.PLANNED,
+            complexity=20,
+            plan=Plan("last-value"),
+            style=Style("purple", "dashdot"),
+        ),
+        "lt-i-perfect": Traits(
+            "Planned on a perfect forecast",
+            "The plan, had the future been known.",
+            Group.PLANNED,
+            complexity=31,
+            plan=Plan("perfect"),
+            clairvoyant=True,
+            style=Style("sky"),
+        ),
+    }
+
+    name: Literal["lt-i", "lt-h", "lt-i-last-value", "lt-i-perfect"]
+
+    def ready(self, making: Making) -> Ready:
+        assert self.traits.plan is not None
+        timetable = making.planned(self.traits.plan)
+        return replace(followed(making, timetable, self.key), plan=timetable.plan)
+
+
+def followed(making: Making, timetable: Timetable, key: str) -> Ready:
+    """By the clock, from the timetable's own start on."""
+    policy = Scheduled(timetable.times_s, timetable.targets, name=key, lent=timetable.lent)
+    return replace(making.on(policy, timetable.start), after=0.5)

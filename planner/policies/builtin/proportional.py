@@ -1,0 +1,43 @@
+"""Proportional control on one of six signals (methods.md D3; HeteroScale, Algorithm 2)."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Self
+
+from pydantic import model_validator
+
+from planner.policies.base import Group, Traits
+from planner.policies.builtin.coordinated import Steady, Tps
+from planner.policies.making import Making, Ready
+from simulation.policies.proportional import SIGNALS, SignalName
+
+LINES: dict[SignalName, tuple[str, str]] = {
+    "decode-tps": ("decode TPS", "Output tokens a second over what one instance gives."),
+    "prefill-tps": ("prefill TPS", "Prompt tokens computed a second over what one takes."),
+    "prefill-gpu": ("prefill GPU use", "Share of time prefill instances run."),
+    "prefill-sm": ("prefill SM activity", "Share of time their SMs compute."),
+    "decode-gpu": ("decode GPU use", "Share of time decode instances run; says little of load."),
+    "decode-sm": ("decode SM activity", "Share of time their SMs compute; says little of load."),
+}
+
+
+class Proportional(Steady):
+    """Algorithm 2 on one signal."""
+
+    kinds: ClassVar = {
+        name: Traits(f"Proportional to {signal}", line, Group.COORDINATED, complexity=15)
+        for name, (signal, line) in LINES.items()
+    }
+
+    name: SignalName
+    # Of one instance, tokens/s or a share of its time; left out: what a pressure test shows.
+    target: Tps | None = None
+
+    @model_validator(mode="after")
+    def _share(self) -> Self:
+        if self.target is not None and not SIGNALS[self.name].adds_up and self.target > 1:
+            raise ValueError("target of a GPU signal is a share of time, at most 1")
+        return self
+
+    def ready(self, making: Making) -> Ready:
+        return making.from_today(self.driver(making, self.name, self.target))

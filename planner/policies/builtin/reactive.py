@@ -1,0 +1,68 @@
+"""Thresholds on memory utilisation (methods.md E8): one pool for all tiers, or silos."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal, Self
+
+from pydantic import model_validator
+
+from planner.policies.base import Group, Interval, Policy, Style, Traits
+from planner.policies.making import Making, Ready
+from planner.sections import Delay, Share
+from simulation.policies.parts.silos import BATCH_SHARE, siloed
+from simulation.policies.reactive import UnifiedReactive as Rule
+
+
+class Thresholds(Policy):
+    """When utilisation asks for more or fewer instances."""
+
+    scale_out_above: Share = Rule.scale_out_above  # effective memory utilisation
+    scale_in_below: Share = Rule.scale_in_below
+    cooldown_s: Delay = Rule.cooldown_s
+    interval_s: Interval = Rule.interval_s
+
+    @model_validator(mode="after")
+    def _apart(self) -> Self:
+        if self.scale_in_below >= self.scale_out_above:
+            raise ValueError("scale_in_below must be below scale_out_above")
+        return self
+
+
+class Reactive(Thresholds):
+    """One pool for all tiers, scaled by its memory utilisation."""
+
+    kinds: ClassVar = {
+        "reactive": Traits(
+            "Unified reactive",
+            "70% out, 30% in, one pool for all tiers.",
+            Group.REACTIVE,
+            complexity=11,
+            style=Style("green"),
+        )
+    }
+
+    name: Literal["reactive"]
+
+    def ready(self, making: Making) -> Ready:
+        return making.from_today(Rule(**self.arguments, name=self.key))
+
+
+class Siloed(Thresholds):
+    """Interactive and deferrable tiers on instances of their own."""
+
+    kinds: ClassVar = {
+        "siloed": Traits(
+            "Siloed reactive",
+            "70% out, 30% in, interactive and deferrable tiers apart.",
+            Group.REACTIVE,
+            complexity=12,
+        )
+    }
+
+    name: Literal["siloed"]
+    batch_share: Share = BATCH_SHARE
+
+    def ready(self, making: Making) -> Ready:
+        rule = self.arguments
+        fleet, whence = siloed(making.fleet(making.today), rule.pop("batch_share"))
+        return making.cut(Rule(**rule, name=self.key), fleet, whence)

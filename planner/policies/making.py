@@ -1,0 +1,121 @@
+"""What a study has at hand for a policy, and what a policy makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.errors import ScenarioError
+from planner.optimizer.problem import ScalingPlan
+from simulation.arrays import FloatArray, IntArray
+from simulation.fleet import Fleet, Tier
+from simulation.policies.proportional import SIGNALS, SignalName
+from simulation.policies.wrappers.capped import WithinCapacity
+from simulation.policy import ScalingPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A plan to follow: on which forecast, and of one period at a time or all together; None: as
+    the scenario says."""
+
+    method: str | None = None
+    periods: str | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Timetable:
+    """A plan by the clock: from ``times_s`` on ``targets`` ``[t, pools]``, of which ``lent`` are
+    lent out. It begins with ``start`` ``[pools]`` up; ``forecast_tps`` ``[periods, pools]`` is the
+    load it was made for, of the pool's model in its region."""
+
+    plan: ScalingPlan
+    times_s: FloatArray
+    targets: IntArray
+    lent: IntArray | None
+    start: IntArray
+    forecast_tps: FloatArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pressure:
+    """Readings of one instance at its rate, by field of ``Signals``, shape ``[pools]``; NaN where a
+    pool does not run or was not reached."""
+
+    readings: dict[str, FloatArray]
+
+    def of(self, signal: SignalName) -> FloatArray:
+        """Targets per pool for one of the proportional signals, with the mean of the others where
+        a pool has none; raises ScenarioError where nothing was read."""
+        values = self.readings[SIGNALS[signal].reading]
+        there = values > 0
+        if not there.any():
+            raise ScenarioError(
+                f"policies: the pressure test read no {signal}; give the policy a target."
+            )
+        return np.where(there, values, values[there].mean())
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What a pool is, in names."""
+
+    model: str
+    region: str
+    gpu: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ready:
+    """A policy with the fleet it begins with; ``whence`` is the pool of the scenario's fleet that
+    each of ``fleet`` came from, ``plan`` what it shows to follow, ``after`` the share of the work
+    that is done."""
+
+    policy: ScalingPolicy
+    fleet: Fleet
+    whence: Sequence[int]
+    plan: ScalingPlan | None = None
+    after: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Making:
+    """The study that a policy is made on; what takes long is made when it is asked for."""
+
+    today: IntArray  # [pools] what runs now
+    peak: IntArray  # [pools] the flat fleet at peak
+    places: tuple[Place, ...]  # [pools]
+    lengths: tuple[tuple[float, float], ...]  # [pools] mean tokens of the model's requests, in, out
+    tiers: tuple[Tier, ...]
+    gpus: tuple[tuple[tuple[int, ...], int], ...]  # pools that share GPUs, and how many
+    start_s: float  # of the window, epoch seconds
+    period_s: float
+    fleet: Callable[[IntArray], Fleet]  # that begins with counts [pools]
+    smallest: Callable[[], IntArray]  # [pools] the smallest flat fleet that meets every tier
+    planned: Callable[[Plan], Timetable]
+    day_before: Callable[[], Timetable]  # planned for what came at the same times of the last day
+    pressure: Callable[[str | float], Pressure]  # what an instance shows, at a P/D ratio
+
+    def from_today(self, policy: ScalingPolicy) -> Ready:
+        """On what runs now."""
+        return self.on(policy, self.today)
+
+    def on(self, policy: ScalingPolicy, counts: IntArray) -> Ready:
+        return self.cut(policy, self.fleet(counts), range(len(counts)))
+
+    def cut(self, policy: ScalingPolicy, fleet: Fleet, whence: Sequence[int]) -> Ready:
+        """On pools cut out of the scenario's; it stays within the GPUs that they share."""
+        return Ready(WithinCapacity(policy, self._shared(whence)), fleet, whence)
+
+    def fits(self, fleet: Fleet, whence: Sequence[int]) -> bool:
+        """Whether the GPUs that there are hold what the fleet begins with."""
+        each = np.array([pool.initial * pool.gpus_per_instance for pool in fleet.pools])
+        return all(int(each[pools].sum()) <= gpus for pools, gpus in self._shared(whence))
+
+    def _shared(self, whence: Sequence[int]) -> list[tuple[list[int], int]]:
+        return [
+            ([p for p, source in enumerate(whence) if source in pools], gpus)
+            for pools, gpus in self.gpus
+        ]

@@ -1,0 +1,90 @@
+"""Policies of the operator's own, by name: only classes that the installation lists may be loaded.
+
+``HEADROOM_POLICIES`` in the environment holds ``name=package.module:Class``, several separated by
+commas. A scenario says the name and parameters; it never says what code to run.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from importlib import import_module
+from typing import Annotated, Any
+
+from pydantic import Field, field_validator
+
+from planner.errors import ScenarioError
+from planner.policies.base import Policy, Traits
+from planner.policies.making import Making, Ready
+from planner.policies.registry import POLICIES, traits_of
+from planner.sections import Name
+
+SETTING = "HEADROOM_POLICIES"
+ENTRY = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)=((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*:[A-Za-z_]\w*)")
+
+
+def own_policies() -> dict[str, str]:
+    """Dotted path by name; raises ScenarioError where the setting cannot be read."""
+    listed = [part.strip() for part in os.environ.get(SETTING, "").split(",") if part.strip()]
+    paths: dict[str, str] = {}
+    for entry in listed:
+        match = ENTRY.fullmatch(entry)
+        if match is None or match[1] in paths:
+            raise ScenarioError(
+                f"{SETTING}: {entry!r} is not name=package.module:Class, each name once; "
+                "correct it in the environment of web and worker."
+            )
+        paths[match[1]] = match[2]
+    return paths
+
+
+def policy_names() -> list[str]:
+    """Names of every policy there is here, the operator's own last."""
+    return [*POLICIES, *own_policies()]
+
+
+class Own(Policy):
+    """A class that the operator of this installation lists."""
+
+    name: Name
+    parameters: Annotated[dict[Name, bool | int | float | str], Field(max_length=100)] = {}
+
+    @field_validator("name")
+    @classmethod
+    def _listed(cls, name: str) -> str:
+        if name not in own_policies():
+            raise ValueError(f"there is no such policy; choose from {', '.join(policy_names())}")
+        return name
+
+    @property
+    def traits(self) -> Traits:
+        return traits_of(self.name)
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        return dict(self.parameters)
+
+    def ready(self, making: Making) -> Ready:
+        make = _loaded(self.name)
+        try:
+            policy = make(**self.arguments)
+        except (TypeError, ValueError) as problem:
+            raise ScenarioError(
+                f"policies: {self.key!r} does not take these parameters: {problem}."
+            ) from None
+        return making.from_today(policy)
+
+
+def _loaded(name: str) -> Callable[..., Any]:
+    """The class listed under ``name``; raises ScenarioError where it cannot be imported."""
+    path = own_policies()[name]
+    module, _, attribute = path.partition(":")
+    try:
+        listed: Callable[..., Any] = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError) as problem:
+        raise ScenarioError(
+            f"{SETTING}: {name!r} cannot be loaded from {path} ({problem}); correct the path, or "
+            "install the package where the worker runs."
+        ) from None
+    return listed

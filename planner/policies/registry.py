@@ -1,0 +1,57 @@
+"""Every policy there is: those of ``builtin``, found there, and what is asked of them by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import get_args
+
+from planner.policies import builtin
+from planner.policies.base import SEPARATOR, Group, Policy, Traits
+
+MOST_COMPLEX = 1_000  # nobody knows what an operator's own class does
+
+
+def _found() -> Iterator[tuple[str, type[Policy]]]:
+    """Names with their types, as the files declare them."""
+    for file in iter_modules(builtin.__path__):
+        for kind in vars(import_module(f"{builtin.__name__}.{file.name}")).values():
+            if isinstance(kind, type) and issubclass(kind, Policy) and "kinds" in vars(kind):
+                names = get_args(kind.model_fields["name"].annotation)
+                assert names == tuple(kind.kinds), f"{kind.__name__}: traits of each name, in order"
+                yield from ((name, kind) for name in names)
+
+
+def _ordered() -> dict[str, type[Policy]]:
+    types = dict(_found())
+    return {name: types[name] for name in sorted(types, key=lambda n: types[n].kinds[n].place)}
+
+
+TYPES: dict[str, type[Policy]] = _ordered()
+TRAITS: dict[str, Traits] = {name: kind.kinds[name] for name, kind in TYPES.items()}
+POLICIES: dict[str, str] = {name: traits.label for name, traits in TRAITS.items()}
+
+
+def traits_of(key: str) -> Traits:
+    """By name, with or without a label; of an operator's own class little is known."""
+    name = name_of(key)
+    return TRAITS.get(name, Traits(name, "", Group.OWN, MOST_COMPLEX))
+
+
+def simplicity(key: str) -> tuple[int, int]:
+    """The fewer moving parts the smaller; of equals as lists have them."""
+    name = name_of(key)
+    return traits_of(key).complexity, list(TRAITS).index(name) if name in TRAITS else len(TRAITS)
+
+
+def name_of(key: str) -> str:
+    """The policy's name, without a label."""
+    return key.partition(SEPARATOR)[0]
+
+
+def the_plan(keys: Iterable[str]) -> str | None:
+    """Which of ``keys``, best first, is meant where figures and sentences say "the plan"."""
+    first = {name_of(key): key for key in reversed(list(keys))}
+    plans = (name for name, traits in TRAITS.items() if traits.plan and not traits.clairvoyant)
+    return next((first[name] for name in plans if name in first), None)

@@ -1,0 +1,144 @@
+"""What a study has at hand for the policies that are made on it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from planner.errors import ScenarioError
+from planner.optimizer.problem import ScalingPlan
+from planner.policies.making import Making, Place, Plan, Timetable
+from planner.studies.planning.planning import (
+    Planned,
+    plan_load,
+    plan_window,
+    schedule,
+    scheduled_lending,
+)
+from planner.studies.progress import Progress, part
+from planner.studies.replay.flat import smallest_flat
+from planner.studies.replay.pressure import PressureTests
+from planner.studies.traffic.forecasts import by_model_and_region, interactive
+from planner.studies.traffic.window import DAY_S
+from planner.studies.values import Study
+from simulation.arrays import FloatArray
+
+
+def making_of(
+    study: Study,
+    *,
+    seed: int,
+    progress: Progress,
+    planned: Planned | None = None,
+    tests: PressureTests | None = None,
+) -> Making:
+    """``planned``, on the scenario's own forecast, and ``tests`` save making them again."""
+    tests = tests or PressureTests(study)
+    planning = part(progress, 0.0, 0.5)
+
+    def timetable(plan: Plan) -> Timetable:
+        own = planned if plan == Plan() else None
+        made = own or _planned(study, plan, planning)
+        return _timetable(study, made.plan, made.load_tps)
+
+    return Making(
+        today=study.pools(study.today),
+        peak=study.pools(study.peak),
+        places=_places(study),
+        lengths=_mean_lengths(study),
+        tiers=study.hardware.tiers,
+        gpus=_shared_gpus(study),
+        start_s=study.window.start_s,
+        period_s=study.window.period_s,
+        fleet=study.fleet,
+        smallest=lambda: smallest_flat(study, seed=seed, progress=part(progress, 0.0, 0.9)),
+        planned=timetable,
+        day_before=lambda: _timetable(study, *_day_before(study, planning)),
+        pressure=tests.at,
+    )
+
+
+def _places(study: Study) -> tuple[Place, ...]:
+    hardware = study.hardware
+    return tuple(
+        Place(hardware.models[m].name, hardware.regions[r].name, hardware.gpus[g].name)
+        for m, r, g in hardware.pool_index
+    )
+
+
+def _mean_lengths(study: Study) -> tuple[tuple[float, float], ...]:
+    means = [(float(isl.mean()), float(osl.mean())) for isl, osl in study.traffic.lengths]
+    return tuple(means[m] for m, _, _ in study.hardware.pool_index)
+
+
+def _shared_gpus(study: Study) -> tuple[tuple[tuple[int, ...], int], ...]:
+    """Pools by region and GPU type, with the GPUs they share."""
+    groups: dict[tuple[int, int], list[int]] = {}
+    types = study.hardware.types
+    for p, (_, r, g) in enumerate(study.hardware.pool_index):
+        groups.setdefault((r, int(types[g])), []).append(p)
+    return tuple(
+        (tuple(pools), int(study.hardware.capacity_gpus[place])) for place, pools in groups.items()
+    )
+
+
+def _planned(study: Study, plan: Plan, progress: Progress) -> Planned:
+    return plan_window(
+        study.scenario,
+        study.hardware,
+        study.traffic,
+        study.window,
+        study.sizes,
+        current=study.today,
+        progress=progress,
+        method=plan.method,
+        periods=plan.periods,
+    )
+
+
+def _timetable(study: Study, plan: ScalingPlan, load_tps: FloatArray) -> Timetable:
+    """``load_tps`` ``[p, l, r, w]`` is what the plan was made for."""
+    times_s, targets = schedule(plan, study.window)
+    lent = scheduled_lending(plan, study.window)
+    m, r, _ = np.array(study.hardware.pool_index).T
+    return Timetable(
+        plan=plan,
+        times_s=times_s,
+        targets=study.pools(targets),
+        lent=None if lent is None else study.pools(lent),
+        start=study.pools(plan.target[0]),
+        forecast_tps=load_tps.max(axis=3)[:, m, r],
+    )
+
+
+def _day_before(study: Study, progress: Progress) -> tuple[ScalingPlan, FloatArray]:
+    """The plan for what came at the same times of the last day before each period that is known,
+    and that load ``[p, l, r, w]``."""
+    window, demand = study.window, study.traffic.demand
+    load = np.zeros((len(window.period_starts_s), *study.today.shape[:2], window.bins_per_period))
+    deferrable = {tier.name for tier in study.hardware.tiers if tier.deferrable}
+    buffer = study.scenario.forecast.niw_buffer
+    for tiers, weight in ((interactive(study.hardware), 1.0), (deferrable, buffer)):
+        for (m, r), series in by_model_and_region(study.traffic, tiers):
+            for p, (start, known) in enumerate(
+                zip(window.period_starts_s, window.origins_s, strict=True)
+            ):
+                begin = start - DAY_S * np.ceil((start + window.period_s - known) / DAY_S)
+                if begin < demand.start_s:
+                    raise ScenarioError(
+                        "policies: 'periodic' goes by the day before, and the traffic has none "
+                        "before the window; give it a timetable, or choose a later horizon.start."
+                    )
+                rate = series.window(begin, begin + window.period_s).rate()
+                most = np.nanmax(rate) if np.any(~np.isnan(rate)) else 0.0
+                load[p, m, r] += weight * np.where(np.isnan(rate), most, rate)
+    plan = plan_load(
+        study.scenario,
+        study.hardware,
+        window,
+        study.sizes,
+        load,
+        current=study.today,
+        progress=progress,
+        clock=study.traffic.clock,
+    )
+    return plan, load

@@ -1,0 +1,57 @@
+"""What a policy says of itself is what pages, comparisons and the documentation go by."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from planner.policies.base import Group
+from planner.policies.choice import policy_groups, policy_of
+from planner.policies.registry import POLICIES, TRAITS, simplicity, the_plan
+
+PAGE = Path(__file__).parents[3] / "docs" / "policies.md"
+
+
+def section(title: str) -> str:
+    """The text under a heading of the page."""
+    return PAGE.read_text(encoding="utf-8").split(f"\n## {title}\n")[1].split("\n## ")[0]
+
+
+def test_every_policy_is_shown_once_under_its_group() -> None:
+    shown = [name for _, rows in policy_groups() for name, _, _ in rows]
+    assert shown == list(POLICIES) == list(TRAITS)
+    assert [title for title, _ in policy_groups()] == [group.value for group in Group][:-1]
+    assert all(traits.line.endswith(".") for traits in TRAITS.values())
+
+
+def test_the_simple_come_before_those_with_more_parts() -> None:
+    order = sorted(POLICIES, key=simplicity)
+    assert order[:4] == ["today", "flat-peak", "flat-min", "periodic"]
+    for simple, complicated in (("reactive", "hpa"), ("kv-aware", "decode-tps"), ("lt-i", "lt-u"),
+                                ("decode-tps", "prefill-tps"), ("lt-ua", "chiron")):  # fmt: skip
+        assert order.index(simple) < order.index(complicated)
+    assert simplicity("an operator's own") > simplicity(order[-1])
+
+
+@pytest.mark.parametrize(
+    ("ranking", "plan"),
+    [
+        (["flat-min", "lt-u", "lt-i"], "lt-i"),
+        (["lt-i-last-value", "lt-u"], "lt-u"),
+        (["lt-i-last-value", "lt-ua:Late", "lt-ua"], "lt-ua:Late"),
+        (["lt-h:Mine", "lt-i-perfect"], "lt-h:Mine"),
+        (["lt-i-perfect", "reactive"], None),  # nobody can run it
+    ],
+)
+def test_one_of_those_compared_is_the_plan(ranking: list[str], plan: str | None) -> None:
+    assert the_plan(ranking) == plan
+
+
+def test_the_page_has_every_policy_and_every_parameter() -> None:
+    rows = [row.split("|")[1] for row in section("What there is").splitlines() if "| `" in row]
+    assert sorted(re.findall(r"`([^`]+)`", "".join(rows))) == sorted(POLICIES)
+    told = set(re.findall(r"`([^`]+)`", section("What they can be told")))
+    words = {word for name in POLICIES for word in policy_of(name).arguments}
+    assert words <= told, f"docs/policies.md says nothing of {sorted(words - told)}"
