@@ -116,3 +116,56 @@ def test_a_policy(tmp_path: Path) -> None:
     assert len(tree.touched) == 5
     assert "1 passed" in tree.pytest("tests/simulation/policies/test_even.py")
     assert tree.run(EVEN_COMPARED).splitlines()[-1] == "['flat-peak', 'even'] In pairs 0.0"
+
+
+TOY_FORMAT = """        Format(
+            name="toylog",
+            title="Toy log (CSV)",
+            words="Toy log: When, Asked, Told; times in hours",
+            read=read_request_file,
+            columns={"arrival": "when", "input_tokens": "asked", "output_tokens": "told"},
+            unit="h",
+            no_output="nothing was told",
+        ),
+        CSV,
+        DEMAND,
+"""
+TOY_FORMAT_TEST = """
+
+def test_toylog_counts_hours_and_names_what_failed(ingest):
+    report = ingest("When,Asked,Told,Model\\n0.5,10,20,m\\n1.5,30,0,m\\n2.5,1,2,n\\n")
+    assert (report.format, report.kind, report.end) == ("toylog", "requests", "+9000s")
+    assert report.reject_reasons == {"nothing was told": 1}
+    assert (report.input_tokens, report.models) == (11, ("m", "n"))
+"""
+TOY_FORMAT_AT_EVERY_DOOR = """
+import os
+os.environ["DJANGO_SETTINGS_MODULE"] = "planner.config.settings"
+import django
+django.setup()
+from argparse import ArgumentParser
+from planner.api.serializers.options import UploadRequest
+from planner.management.commands.ingest import Command
+from planner.web.forms.upload import UploadForm
+print(dict(UploadForm().fields["format"].choices)["toylog"])
+print(UploadRequest().fields["format"].choices["toylog"])
+parser = ArgumentParser()
+Command().add_arguments(parser)
+print(parser.parse_args(["x.csv", "--format", "toylog"]).format)
+"""
+
+
+def test_a_file_format(tmp_path: Path) -> None:
+    tree = copy_of_the_tree(tmp_path)
+    tree.patch("planner/ingest/formats.py", "        CSV,\n        DEMAND,\n", TOY_FORMAT)
+    tree.patch(
+        "docs/guide.md",
+        "| `csv` | any columns",
+        "| `toylog` | Toy log: When, Asked, Told; times in hours |\n| `csv` | any columns",
+    )
+    tests = "tests/planner/ingest/test_formats.py"
+    last = '\n\n@pytest.mark.parametrize("name", FORMATS)\n'
+    tree.patch(tests, last, TOY_FORMAT_TEST + last)
+    assert len(tree.touched) <= 4
+    assert "passed" in tree.pytest("--confcutdir=tests/planner/ingest", tests, "-k", "toylog")
+    assert tree.run(TOY_FORMAT_AT_EVERY_DOOR).splitlines() == ["Toy log (CSV)", "toylog", "toylog"]
