@@ -4,6 +4,9 @@ Everything in EXPECTED ends as a sentence in the browser, problem+json in the AP
 command line; anything else is a bug and keeps its traceback.
 """
 
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
 from forecasting.errors import ForecastError
 from simulation.errors import SimulationError
 
@@ -19,6 +22,38 @@ class ScenarioError(PlannerError):
     """The scenario is not valid; the message names the line and field."""
 
     title = "The scenario is not valid"
+
+
+SHOWN = 40  # characters of a value that is refused
+
+
+class OptionFault(NamedTuple):
+    """What is wrong with one option of a run; ``value`` is empty where none was given. ``path``:
+    with its place in a list, such as ``policies.0``."""
+
+    name: str
+    value: str
+    remedy: str
+    path: str
+
+
+class OptionsRefused(PlannerError):
+    """Options that the kind of run does not know, or that are not within their limits."""
+
+    title = "The options are not valid"
+
+    def __init__(self, message: str, faults: Sequence[OptionFault] = ()) -> None:
+        super().__init__(message)
+        self.faults = tuple(faults)
+
+    @classmethod
+    def of(
+        cls, faults: Sequence[OptionFault], called: Callable[[str], str] = str
+    ) -> "OptionsRefused":
+        """``called``: what an option is named where this is read."""
+        named = (f"{called(f.name)} {f.value[:SHOWN]}".strip() for f in faults)
+        sentences = (f"{name}: {f.remedy}." for name, f in zip(named, faults, strict=True))
+        return cls(" ".join(sentences), faults)
 
 
 class IngestError(PlannerError):

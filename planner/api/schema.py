@@ -158,31 +158,29 @@ def run_started(**more: Any) -> Callable[[F], F]:
     )  # fmt: skip
 
 
-def _verb(request: Any, summary: str, **values: Any) -> Any:
-    """A class decorator for the views of /forecast/ to /compare/."""
+# By kind of run: what its verb does, and options of an example.
+VERBS: dict[str, tuple[str, dict[str, Any]]] = {
+    "forecast": ("Forecast demand", {"method": "arima"}),
+    "plan": ("Plan replicas", {"solver": "highs", "gap": 0.001}),
+    "simulate": ("Replay the traffic under one policy", {"policy": "lt-i"}),
+    "compare": ("Plan, replay and compare policies", {}),
+    "provision": ("Provision by operators, layers and whole replicas", {"level": "all"}),
+    "size": ("Size one replica of each model and GPU type", {"isl": 3000, "osl": 350}),
+    "pd-ratio": (
+        "Find the ratio of prefill to decode instances of a service",
+        {"service": "llama-3.1-70b", "instances": 16},
+    ),
+    "place": ("Place instances in the network, with and without its topology", {"grow": 0.5}),
+    "pareto": ("Plans between two objectives", {"of": "cost,carbon", "points": 9}),
+}
+
+
+def verb(kind: str) -> Any:
+    """A class decorator for the view of a kind of run: /forecast/ to /compare/."""
+    summary, values = VERBS[kind]
     examples = {
         "A kept scenario": {"scenario": "Chat in one region", **values},
         "A scenario for this run only": {"document": DOCUMENT, **values},
     }
-    started = run_started(summary=summary, request=request, examples=examples)
-    return extend_schema_view(post=started)
-
-
-forecast = _verb(options.ForecastRequest, "Forecast demand", method="arima")
-plan = _verb(options.PlanRequest, "Plan replicas", solver="highs", gap=0.001)
-simulate = _verb(options.SimulateRequest, "Replay the traffic under one policy", policy="lt-i")
-compare = _verb(options.CompareRequest, "Plan, replay and compare policies")
-provision = _verb(
-    options.ProvisionRequest, "Provision by operators, layers and whole replicas", level="all"
-)
-size = _verb(options.SizeRequest, "Size one replica of each model and GPU type", isl=3000, osl=350)
-pd_ratio = _verb(
-    options.PdRatioRequest,
-    "Find the ratio of prefill to decode instances of a service",
-    service="llama-3.1-70b",
-    instances=16,
-)
-place = _verb(
-    options.PlaceRequest, "Place instances in the network, with and without its topology", grow=0.5
-)
-pareto = _verb(options.ParetoRequest, "Plans between two objectives", of="cost,carbon", points=9)
+    request = options.REQUESTS[kind]
+    return extend_schema_view(post=run_started(summary=summary, request=request, examples=examples))

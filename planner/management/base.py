@@ -6,12 +6,13 @@ import json
 import sys
 from argparse import ArgumentParser
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from planner.errors import EXPECTED, Infeasible, NotFound, PlannerError
 from planner.ingest import IngestOptions
+from planner.management.options import add_options, options_said
 from planner.models import Run, Trace
 from planner.optimizer.problem import INFEASIBLE
 from planner.scenario import document as text
@@ -19,6 +20,7 @@ from planner.selectors.scenarios import scenario_get
 from planner.selectors.traces import trace_get
 from planner.services import runs
 from planner.services.traces import trace_ingest_path
+from planner.studies.kinds import KINDS
 
 
 class HeadroomCommand(BaseCommand):
@@ -71,23 +73,25 @@ class HeadroomCommand(BaseCommand):
 class RunCommand(HeadroomCommand):
     """A command that is a run: the same row, life cycle and results as in browser and API."""
 
-    kind = ""
+    kind: ClassVar[str]
+    leave_out: ClassVar[tuple[str, ...]] = ()  # options that have no flag of their own
+    alone: ClassVar[dict[str, str]] = {}  # what an option's flag stands for without a value
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         super().add_arguments(parser)
         parser.add_argument("scenario", help="scenario file (YAML), or a stored one's name or id")
-
-    def run_options(self, options: dict[str, Any]) -> dict[str, Any]:
-        return {}
+        declared = KINDS[self.kind].options
+        add_options(parser, declared, leave_out=self.leave_out, alone=self.alone)
 
     def answer(self, options: dict[str, Any]) -> dict[str, Any]:
+        chosen = options_said(KINDS[self.kind].options, options)
         document, name = load_scenario(options["scenario"], self.progress)
         run = runs.run_create(
             owner=None,
             kind=self.kind,
             document=document,
             name=name,
-            options=self.run_options(options),
+            options=chosen,
             enqueue=False,
         )
         return execute(run, self.progress)

@@ -18,7 +18,8 @@ from planner.scenario.build import build_hardware
 from planner.scenario.document import parse
 from planner.selectors.runs import run_result
 from planner.services.resolution import known_of
-from planner.studies.commands.provision import Asked
+from planner.studies.commands.provision import Options
+from planner.studies.options import options_of
 from planner.studies.plain import as_json
 from planner.studies.provisioning.problems import Measured, measured_on, problem_of, solve
 from planner.version import code_version
@@ -32,12 +33,6 @@ RATES = (5, 10, 20, 40, 80, 160)
 FAMILY = ("qwen2-0.5b", "qwen2-1.5b", "qwen2-7b", "qwen2-72b")
 SWEEPS = ("length", "rate", "size")
 LIMIT_MULTIPLE = 3.0  # of a lone pass on one GPU, where prompts of the sweep outgrow the limit
-
-
-def asked_of(options: dict[str, Any]) -> Asked:
-    """What a run's options ask for; a plain run's are empty."""
-    known = Asked.__dataclass_fields__
-    return Asked(**{name: value for name, value in options.items() if name in known})
 
 
 def pool_named(result: dict[str, Any], name: str, phase: str) -> dict[str, Any]:
@@ -106,7 +101,10 @@ def savings_sweep(run: Run, pool: dict[str, Any], by: str) -> dict[str, Any]:
         else:
             points = [(n, _at_length(service, n, pool["weights"], measured)) for n in LENGTHS]
         rules = replace(
-            asked_of(run.options).rules, levels=("operator",), method="greedy", proofs=False
+            options_of(Options, run.options).rules,
+            levels=("operator",),
+            method="greedy",
+            proofs=False,
         )
         rows = []
         for at, varied in points:
@@ -145,7 +143,7 @@ def _at_length(service: Service, tokens: int, weights: str, measured: Measured) 
 
 def service_of(run: Run, pool: dict[str, Any]) -> tuple[Service, Measured]:
     """The service of a pool as the run had it, and what was measured on its GPU type."""
-    known, asked = known_of(run.resolved), asked_of(run.options)
+    known, options = known_of(run.resolved), options_of(Options, run.options)
     hardware = build_hardware(parse(run.document, run.name), known)
     model = next(model for model in hardware.models if model.name == pool["model"])
     gpu = next(gpu for gpu in hardware.gpus if gpu.name == pool["gpu"])
@@ -162,7 +160,9 @@ def service_of(run: Run, pool: dict[str, Any]) -> tuple[Service, Measured]:
         image_tokens=images * float(pool.get("image_tokens") or 0.0),
         images=images or 1.0,
     )
-    measured = measured_on(known, [gpu.name], timing=asked.kernels, interference=asked.interference)
+    measured = measured_on(
+        known, [gpu.name], timing=options.kernels, interference=options.interference
+    )
     return service, measured[gpu.name]
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -28,8 +29,9 @@ from simulation.provisioning.problem import OperatorPlan, sojourns
 from simulation.provisioning.replicas import ReplicaPlan, watts_of, whole_replicas
 from simulation.provisioning.workload import PhaseProblem, some_choices
 
-LEVELS = ("operator", "module", "model")
-METHODS = ("greedy", "exact", "brute")
+LevelName = Literal["operator", "module", "model"]
+LEVELS: tuple[LevelName, ...] = get_args(LevelName)
+Method = Literal["greedy", "exact", "brute"]
 FALLEN_BACK = {
     "model": "as whole replicas: nothing finer is less",
     "module": "as runs of layers: nothing finer is less",

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
-from forecasting.selection import METHODS
 from planner.errors import PlannerError
 from planner.management.base import HeadroomCommand, execute, load_scenario, load_trace
+from planner.management.options import add_options, flag_of, options_said
 from planner.models import Run, Scenario
 from planner.services import runs
+from planner.studies.commands.forecast import Options, TraceOptions
 
 
 class Command(HeadroomCommand):
@@ -20,29 +20,22 @@ class Command(HeadroomCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         super().add_arguments(parser)
         parser.add_argument("source", help="file, stored trace, or scenario file")
-        parser.add_argument("--bin", type=float, help="seconds per bin; left out: 900")
-        parser.add_argument("--horizon", type=float, help="seconds ahead; left out: 3600")
-        parser.add_argument(
-            "--method", default="auto", choices=[m for m in METHODS if m != "perfect"]
-        )
+        add_options(parser, TraceOptions, leave_out=("origins",))
         parser.add_argument("--backtest", action="store_true", help="errors over past origins")
         parser.add_argument("--origins", type=int, default=24, help="origins of the backtest")
 
     def answer(self, options: dict[str, Any]) -> dict[str, Any]:
         source = options["source"]
-        for name in ("bin", "horizon"):
-            if options[name] is not None and not 0 < options[name] < math.inf:
-                raise PlannerError(
-                    f"--{name} {options[name]:g}: give a positive number of seconds."
-                )
         if options["origins"] < 1:
             raise PlannerError(f"--origins {options['origins']}: give 1 or more.")
+        origins = options["origins"] if options["backtest"] else None
         scenario = Path(source).suffix in (".yml", ".yaml")
         if scenario or Scenario.objects.filter(name=source).exists():
-            for name in ("bin", "horizon", "backtest"):
+            for name in ("bin_s", "horizon_s", "backtest"):
                 if options[name]:
                     raise PlannerError(
-                        f"--{name} is for a trace; a scenario says it in traffic.bin_s and horizon."
+                        f"{flag_of(name)} is for a trace; a scenario says it in traffic.bin_s and "
+                        "horizon."
                     )
             document, name = load_scenario(source, self.progress)
             run = runs.run_create(
@@ -50,7 +43,7 @@ class Command(HeadroomCommand):
                 kind=Run.Kind.FORECAST,
                 document=document,
                 name=name,
-                options={} if options["method"] == "auto" else {"method": options["method"]},
+                options=options_said(Options, options),
                 enqueue=False,
             )
             return execute(run, self.progress)
@@ -58,12 +51,7 @@ class Command(HeadroomCommand):
             owner=None,
             kind=Run.Kind.FORECAST,
             trace=load_trace(source, self.progress),
-            options={
-                "bin_s": options["bin"] or 900.0,
-                "horizon_s": options["horizon"] or 3600.0,
-                "method": options["method"],
-                "origins": options["origins"] if options["backtest"] else 0,
-            },
+            options=options_said(TraceOptions, options | {"origins": origins}),
             enqueue=False,
         )
         return execute(run, self.progress)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser
 from typing import Any
 
 from planner.management.base import RunCommand
 from planner.models import Run
-from planner.studies.commands.pareto import NAMES, POINTS
 
 
 class Command(RunCommand):
@@ -16,16 +14,6 @@ class Command(RunCommand):
         "a whole plan. Exits 3 where there is none."
     )
     kind = Run.Kind.PARETO
-
-    def add_arguments(self, parser: ArgumentParser) -> None:
-        super().add_arguments(parser)
-        parser.add_argument(
-            "--of", default="cost,carbon", help=f"two of {', '.join(NAMES)}; default cost,carbon"
-        )
-        parser.add_argument("--points", type=int, default=POINTS, help=f"default {POINTS}")
-
-    def run_options(self, options: dict[str, Any]) -> dict[str, Any]:
-        return {"of": options["of"], "points": options["points"]}
 
     def words(self, answer: dict[str, Any]) -> str:
         first, second = answer["of"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser
 from typing import Any
 
 from planner.management.base import RunCommand
@@ -14,23 +13,6 @@ class Command(RunCommand):
         "The ratio of prefill to decode instances that carries most of a service within its SLOs."
     )
     kind = Run.Kind.PD_RATIO
-
-    def add_arguments(self, parser: ArgumentParser) -> None:
-        super().add_arguments(parser)
-        parser.add_argument("--service", required=True, help="a model of the scenario")
-        parser.add_argument(
-            "--instances",
-            type=int,
-            help="prefill and decode together; default: as many as fit, at most 16",
-        )
-        parser.add_argument(
-            "--prefill", help="GPU type to prefill on; default: the best per dollar"
-        )
-        parser.add_argument("--decode", help="GPU type to decode on; default: the best per dollar")
-
-    def run_options(self, options: dict[str, Any]) -> dict[str, Any]:
-        names = ("service", "instances", "prefill", "decode")
-        return {name: options[name] for name in names if options[name] is not None}
 
     def words(self, answer: dict[str, Any]) -> str:
         line = "{:>7} {:>6} {:>12} {:>10}  {:<10} {:>9} {:>9}  {}".format

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser
 from typing import Any
 
-from planner.errors import PlannerError
 from planner.management.base import RunCommand
 from planner.models import Run
-from planner.studies.commands.place import COUNTS, METHODS
-
-MOST_GROWTH = 100.0
+from planner.studies.commands.place import METHODS
 
 
 class Command(RunCommand):
@@ -19,40 +15,6 @@ class Command(RunCommand):
         "placement and a baseline that ignores topology, with what each does to requests."
     )
     kind = Run.Kind.PLACE
-
-    def add_arguments(self, parser: ArgumentParser) -> None:
-        super().add_arguments(parser)
-        parser.add_argument("--method", choices=[*METHODS, "all"], default="all")
-        parser.add_argument(
-            "--counts",
-            choices=COUNTS,
-            help="what to place: today's fleet, the plan's largest or last period; left out: "
-            "today's where the scenario has it, else the largest",
-        )
-        parser.add_argument(
-            "--ratio", help="P:D, such as 1:2: place mixed pools as prefill and decode apart"
-        )
-        parser.add_argument(
-            "--grow", type=float, help="then scale out by this share and in again; default 0.5"
-        )
-        parser.add_argument("--time-limit", type=float, help="seconds of the exact method")
-
-    def run_options(self, options: dict[str, Any]) -> dict[str, Any]:
-        given = {
-            "method": options["method"],
-            "counts": options["counts"],
-            "ratio": options["ratio"],
-            "grow": options["grow"],
-            "time_limit_s": options["time_limit"],
-        }
-        if given["ratio"] is not None:
-            given["ratio"] = ratio_of(given["ratio"])
-        if given["grow"] is not None and not 0 <= given["grow"] <= MOST_GROWTH:
-            raise PlannerError(f"--grow {given['grow']:g}: give a share from 0 to {MOST_GROWTH:g}.")
-        limit = given["time_limit_s"]
-        if limit is not None and not 0 < limit <= 3600:
-            raise PlannerError(f"--time-limit {limit:g}: give up to 3600 seconds.")
-        return {name: value for name, value in given.items() if value is not None}
 
     def words(self, answer: dict[str, Any]) -> str:
         rows = [answer["headline"], *answer["warnings"]]
@@ -88,11 +50,3 @@ class Command(RunCommand):
         if answer["simulation"]["words"]:
             rows.append(f"simulated, {answer['simulation']['words']}")
         return "\n".join(rows + [f"note: {note}" for note in answer["notes"]])
-
-
-def ratio_of(text: str) -> list[int]:
-    """[P, D] of "P:D"."""
-    left, colon, right = text.partition(":")
-    if not (colon and left.isdecimal() and right.isdecimal() and int(left) and int(right)):
-        raise PlannerError(f"--ratio {text}: give P:D, such as 1:2, both at least 1.")
-    return [int(left), int(right)]

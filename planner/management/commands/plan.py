@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser
 from typing import Any
 
-from planner.errors import PlannerError
 from planner.management.base import RunCommand
 from planner.models import Run
 
@@ -13,37 +11,6 @@ from planner.models import Run
 class Command(RunCommand):
     help = "Plan replica counts for a scenario. Exits 3 with the conflict where none is feasible."
     kind = Run.Kind.PLAN
-
-    def add_arguments(self, parser: ArgumentParser) -> None:
-        super().add_arguments(parser)
-        parser.add_argument("--solver", choices=["highs", "cbc"])
-        parser.add_argument("--gap", type=float, help="of fleet cost, a fraction")
-        parser.add_argument("--time-limit", type=float, help="seconds per period")
-        parser.add_argument("--minimise", choices=["cost", "gpu-hours", "energy", "carbon"])
-        parser.add_argument(
-            "--periods", choices=["one", "all"], help="one after the other, or all in one program"
-        )
-
-        parser.add_argument(
-            "--verify",
-            action="store_true",
-            help="replay the plan, and correct sizes and plan again until both agree",
-        )
-
-    def run_options(self, options: dict[str, Any]) -> dict[str, Any]:
-        if options["gap"] is not None and not 0 <= options["gap"] < 1:
-            raise PlannerError(f"--gap {options['gap']:g}: give a fraction from 0 to below 1.")
-        if options["time_limit"] is not None and options["time_limit"] <= 0:
-            raise PlannerError(f"--time-limit {options['time_limit']:g}: give positive seconds.")
-        given = {
-            "solver": options["solver"],
-            "gap": options["gap"],
-            "time_limit_s": options["time_limit"],
-            "minimise": options["minimise"],
-            "periods": options["periods"],
-            "verify": options["verify"] or None,
-        }
-        return {name: value for name, value in given.items() if value is not None}
 
     def words(self, answer: dict[str, Any]) -> str:
         unit = answer["unit"]

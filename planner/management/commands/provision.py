@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, ArgumentTypeError
 from typing import Any
 
 from planner.management.base import RunCommand
 from planner.models import Run
-from planner.studies.commands.provision import IMAGE_TOKENS, Asked
-from planner.studies.provisioning.over_time import OBSERVED, OFF, OVER_TIME
-from planner.studies.provisioning.problems import AUTO, BATCH_WAITS, FREE, SOURCES
-from simulation.provisioning.levels import LEVELS, METHODS
+from planner.studies.provisioning.over_time import OBSERVED
 
 WAYS = {
     "apart": "apart",
@@ -20,81 +16,13 @@ WAYS = {
 }
 
 
-def quantity(text: str) -> float:
-    """A number of at least 0."""
-    value = float(text)
-    if not 0 <= value < float("inf"):
-        raise ArgumentTypeError("must be a number of at least 0")
-    return value
-
-
 class Command(RunCommand):
     help = (
         "Provision a scenario below the replica: GPUs, power and memory by operators, by layers "
         "and by whole replicas, for the busiest hour of its window."
     )
     kind = Run.Kind.PROVISION
-
-    def add_arguments(self, parser: ArgumentParser) -> None:
-        super().add_arguments(parser)
-        parser.add_argument("--level", choices=[*LEVELS, "all"], default="all")
-        parser.add_argument(
-            "--method",
-            choices=METHODS,
-            default="greedy",
-            help="exact: fewest slots, proven, then placed; brute: by enumeration, small cases",
-        )
-
-        parser.add_argument(
-            "--kernels",
-            choices=SOURCES,
-            default=AUTO,
-            help="auto: measured kernels that were uploaded for the GPU, else efficiency factors",
-        )
-        parser.add_argument(
-            "--interference",
-            choices=SOURCES,
-            default=AUTO,
-            help="auto: measured slowdowns of those files, else the stated physical model",
-        )
-        parser.add_argument(
-            "--images",
-            type=quantity,
-            default=0.0,
-            metavar="N",
-            help="images per request of models with an encoder; default: %(default)g",
-        )
-        parser.add_argument(
-            "--image-tokens",
-            type=quantity,
-            default=IMAGE_TOKENS,
-            metavar="N",
-            help="patches that the encoder reads per image; default: %(default)g (assumed)",
-        )
-        parser.add_argument(
-            "--single-stream",
-            action="store_true",
-            help="GPUs run one stream at a time: extra replicas stand beside nothing",
-        )
-        parser.add_argument(
-            "--batch-wait",
-            choices=BATCH_WAITS,
-            default=FREE,
-            help="counted: the time that batches take to fill is part of the latency, and the "
-            "largest batch is chosen with the plan; the source leaves it out",
-        )
-        parser.add_argument(
-            "--over-time",
-            nargs="?",
-            choices=OVER_TIME,
-            const=OBSERVED,
-            default=OFF,
-            help="also window by window along the traffic, on what was observed (default) or on a "
-            "forecast by the minute",
-        )
-
-    def run_options(self, options: dict[str, Any]) -> dict[str, Any]:
-        return {name: options[name] for name in Asked.__dataclass_fields__}
+    alone = {"over_time": OBSERVED}
 
     def words(self, answer: dict[str, Any]) -> str:
         rows = [answer["headline"], *answer["warnings"]]

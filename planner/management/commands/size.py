@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser
 from typing import Any
 
 from planner.management.base import RunCommand
@@ -12,21 +11,6 @@ from planner.models import Run
 class Command(RunCommand):
     help = "Size one replica of each model on each GPU type: the largest rate within the SLOs."
     kind = Run.Kind.SIZE
-
-    def add_arguments(self, parser: ArgumentParser) -> None:
-        super().add_arguments(parser)
-        parser.add_argument("--isl", type=int, help="input tokens of all requests, with --osl")
-        parser.add_argument("--osl", type=int, help="output tokens of all requests, with --isl")
-        parser.add_argument(
-            "--burstiness",
-            default="poisson",
-            help="of arrivals: poisson (default), trace (as in the scenario's own), or the squared "
-            "coefficient of variation of the times between them",
-        )
-
-    def run_options(self, options: dict[str, Any]) -> dict[str, Any]:
-        names = ("isl", "osl", "burstiness")
-        return {name: options[name] for name in names if options[name] is not None}
 
     def words(self, answer: dict[str, Any]) -> str:
         rows = [line for pool in answer["pools"] for line in _lines(pool)]

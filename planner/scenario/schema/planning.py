@@ -19,12 +19,18 @@ from planner.sections import (
 Weight = Annotated[float, Field(ge=0, le=1_000_000)]
 Above0 = Annotated[float, Field(gt=0, le=1_000_000)]
 Limit = Annotated[float, Field(ge=0, le=1e12)]
+Method = Literal["auto", "arima", "last-value", "seasonal-naive"]
+Minimise = Literal["cost", "gpu-hours", "energy", "carbon"]
+Periods = Literal["one", "all"]
+Solver = Literal["highs", "cbc"]
+Gap = Annotated[float, Field(ge=0, le=1)]  # of fleet cost
+TimeLimit = Annotated[float, Field(gt=0, le=3600)]  # s
 
 
 class Forecast(Section):
     """How demand is forecast."""
 
-    method: Literal["auto", "arima", "last-value", "seasonal-naive"] = "arima"
+    method: Method = "arima"
     quantile: Quantile | None = None  # left out: the mean, as the source
     # By interactive tier, where some are to be planned for more surely than others.
     quantiles: dict[Name, Quantile] = {}
@@ -71,7 +77,7 @@ class Limits(Section):
 class Objective(Section):
     """What the plan minimises, within what limits, and how hard the solver tries."""
 
-    minimise: Literal["cost", "gpu-hours", "energy", "carbon"] = "cost"
+    minimise: Minimise = "cost"
     weights: ObjectiveWeights | None = None  # in place of minimise
     limits: Limits = Limits()
     # Where not all can be served within capacity and limits: how to choose. Left out: no plan.
@@ -81,7 +87,7 @@ class Objective(Section):
     priorities: Priorities = Priorities()
     # one: each period from the one before on the forecast of that moment (E7). all: the whole
     # window at once, on what is known before it.
-    periods: Literal["one", "all"] = "one"
+    periods: Periods = "one"
     # Of its price, what lending an instance for a period earns (E9); needs periods: all.
     lend_share: Annotated[float, Field(ge=0, le=1)] | None = None
     epsilon: Share = 0.8  # share of a region's peak served in the region
@@ -90,9 +96,9 @@ class Objective(Section):
     reroute: dict[Name, dict[Name, Annotated[float, Field(ge=0, le=1)]]] | None = None
     # Of what a model is served with in a region, at most this rests on spot instances (assumed).
     spot_share: Annotated[float, Field(ge=0, le=1)] = 0.5
-    solver: Literal["highs", "cbc"] = "highs"
-    gap: Annotated[float, Field(ge=0, le=1)] = 1e-4  # of fleet cost
-    time_limit_s: Annotated[float, Field(gt=0, le=3600)] = 30.0
+    solver: Solver = "highs"
+    gap: Gap = 1e-4
+    time_limit_s: TimeLimit = 30.0
     # Savings are counted against it (a policy's name, with its label name:label); left out: today
     # or flat-peak.
     baseline: Annotated[str, Field(min_length=1, max_length=161)] | None = None

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
+
+from pydantic import Field
 
 from planner.errors import Infeasible, ScenarioError
 from planner.policies.choice import ALL
 from planner.scenario.known import NOTHING, Known
 from planner.scenario.schema import Scenario
 from planner.studies.checks.profile_error import ProfileError, profile_errors
+from planner.studies.options import PolicyKeyOrAll, RunOptions, Seed
 from planner.studies.outcome import Outcome, Traces
 from planner.studies.pd.stated import StatedRatio, stated_ratios
 from planner.studies.plain import MERGED
@@ -25,6 +27,17 @@ from planner.studies.results.comparison import PolicyComparison, compare
 from planner.studies.results.frame import Forecasts, Frame, frame_of
 from planner.studies.values import PolicyRun
 from simulation.errors import SimulationError
+
+
+class Options(RunOptions):
+    policies: tuple[PolicyKeyOrAll, ...] = Field(
+        (),
+        title="Policies",
+        min_length=1,
+        max_length=100,
+        description="Left out: the scenario's policies; all by itself: every policy there is.",
+    )
+    seed: Seed | None = Field(None, title="Seed", description="Left out: the scenario's seed.")
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -42,18 +55,16 @@ class CompareResult:
 def run(
     scenario: Scenario,
     traces: Traces,
+    options: Options,
     *,
-    policies: Sequence[str] = (),
-    seed: int | None = None,
     known: Known = NOTHING,
     progress: Progress,
 ) -> Outcome:
-    """Forecast, plan, and replay every policy (the scenario's, or those named) side by side;
-    ``seed`` stands in for the scenario's."""
+    """Forecast, plan, and replay every policy (the scenario's, or those named) side by side."""
     begun = time.perf_counter()
-    scenario = seeded(scenario, seed)
+    scenario = seeded(scenario, options.seed)
     study = study_of(scenario, traces, known, part(progress, 0.0, 0.15))
-    chosen, left_out = policies_chosen(scenario, study, policies)
+    chosen, left_out = policies_chosen(scenario, study, options.policies)
     planned = planned_of(study, part(progress, 0.15, 0.3))
     errors = profile_errors(study, planned, part(progress, 0.3, 0.4))
     runs: list[PolicyRun] = []
@@ -74,7 +85,7 @@ def run(
         except Infeasible as problem:  # of a yardstick; the plan itself has been made above
             left_out.append(f"{policy.title} is left out: {problem}")
         except (ScenarioError, SimulationError) as problem:
-            if list(policies) != [ALL]:
+            if list(options.policies) != [ALL]:
                 raise
             left_out.append(f"{policy.title} is left out: {problem}")
     if not runs:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
 
+from pydantic import Field
+
 from forecasting.backtest import backtest
 from forecasting.demand import DemandSeries
 from forecasting.forecast import Forecast
@@ -16,7 +18,10 @@ from planner.errors import ScenarioError
 from planner.scenario.build import build_hardware
 from planner.scenario.known import NOTHING, Known
 from planner.scenario.schema import Scenario
+from planner.scenario.schema.planning import Method
+from planner.sections import BinS
 from planner.studies.columns import SECONDS, TEXT, Column
+from planner.studies.options import RunOptions
 from planner.studies.outcome import Outcome, Traces
 from planner.studies.plain import COLUMNS, moment
 from planner.studies.progress import Progress, part
@@ -41,6 +46,32 @@ AHEAD = series_columns(
     Column("bin_s", SECONDS, "of a bin", attrgetter("ahead.bin_s")),
     Column("start", TEXT, "of the forecast", lambda row: moment(row.ahead.start_s)),
 )
+YEAR_S = 366 * 86_400.0
+
+
+class Options(RunOptions):
+    """Of the forecast that a plan of a scenario would stand on."""
+
+    method: Method | None = Field(
+        None, title="Method", description="Left out: the scenario's forecast.method."
+    )
+
+
+class TraceOptions(Options):
+    """Of what comes after a trace alone, where no scenario says it; a method left out is chosen."""
+
+    bin_s: BinS = Field(900.0, title="Seconds per bin", description="Trace: 900.")
+    horizon_s: float = Field(
+        3600.0, title="Seconds ahead", gt=0, le=YEAR_S, description="Trace: 3600."
+    )
+    origins: int = Field(
+        0,
+        title="Origins",
+        ge=0,
+        le=1000,
+        description="Trace: past moments to forecast from for the errors of each method; 0 for "
+        "none.",
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,7 +110,12 @@ class SeriesResult:
 
 
 def run(
-    scenario: Scenario, traces: Traces, *, known: Known = NOTHING, progress: Progress
+    scenario: Scenario,
+    traces: Traces,
+    options: Options,
+    *,
+    known: Known = NOTHING,
+    progress: Progress,
 ) -> Outcome:
     """The forecast a plan of this scenario would stand on, period by period, with its errors."""
     begun = time.perf_counter()
@@ -91,7 +127,7 @@ def run(
         hardware,
         traffic,
         window,
-        method=scenario.forecast.method,
+        method=options.method or scenario.forecast.method,
         quantile=scenario.forecast.quantile,
         progress=part(progress, 0.1, 1.0),
     )
@@ -115,32 +151,28 @@ def run(
 
 
 def run_series(
-    series: Sequence[DemandSeries],
-    *,
-    horizon_s: float,
-    method: str,
-    origins: int,
-    progress: Progress,
+    series: Sequence[DemandSeries], options: TraceOptions, *, progress: Progress
 ) -> Outcome:
-    """Forecast what follows each series, with the errors of a backtest over its last ``origins``
-    (0: none)."""
+    """Forecast what follows each series, with the errors of a backtest over its last origins."""
+    method = options.method or "auto"
     begun = time.perf_counter()
     listed: list[SeriesAhead] = []
     rows = []
     for i, one in enumerate(series):
         progress(i / len(series), f"Forecasting {one.key}")
-        steps = max(1, round(horizon_s / one.bin_s))
+        steps = max(1, round(options.horizon_s / one.bin_s))
         if steps > MAX_STEPS:
             raise ScenarioError(
-                f"{one.key}: a horizon of {horizon_s:g} s is {steps:,} bins of {one.bin_s:g} s and "
-                f"{MAX_STEPS:,} are allowed; choose a shorter horizon or wider bins."
+                f"{one.key}: a horizon of {options.horizon_s:g} s is {steps:,} bins of "
+                f"{one.bin_s:g} s and {MAX_STEPS:,} are allowed; choose a shorter horizon or wider "
+                "bins."
             )
         fitted = forecaster(method, horizon_bins=steps).fit(one)
         ahead = fitted.predict(steps)
         errors: dict[str, float | None] = dict.fromkeys(ERRORS)
-        if origins:
+        if options.origins:
             make = partial(forecaster, method, horizon_bins=steps)
-            tested = backtest(one, make, steps, origins)
+            tested = backtest(one, make, steps, options.origins)
             errors = {name: getattr(tested, name) for name in ERRORS}
         rows.append((one, ahead.mean, ahead.quantile(0.1), ahead.quantile(0.9)))
         listed.append(SeriesAhead(ahead, errors))

@@ -7,11 +7,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
 
-from planner.errors import Infeasible, ScenarioError
+from pydantic import Field, field_validator
+
+from planner.errors import Infeasible
 from planner.optimizer.horizon.front import FrontPoint, horizon_front, knee
 from planner.scenario.known import NOTHING, Known
 from planner.scenario.schema import Scenario
 from planner.studies.columns import COUNT, NUMBER, SECONDS, TEXT, Column, Columns
+from planner.studies.options import RunOptions
 from planner.studies.outcome import Outcome, Traces
 from planner.studies.plain import COLUMNS, MERGED
 from planner.studies.planning.planning import plan_window
@@ -61,37 +64,48 @@ class ParetoResult:
     seconds: float
 
 
-def pair_of(given: str) -> tuple[str, str]:
-    """``cost,carbon`` to the two names, the one that is capped last; raises ScenarioError."""
-    names = [name.strip() for name in given.split(",")]
+def pair_of(pair: str) -> tuple[str, str]:
+    """``cost,carbon`` to the two names, the one that is capped last; raises ValueError."""
+    names = [name.strip() for name in pair.split(",")]
     wrong = [name for name in names if name not in NAMES]
     if wrong or len(names) != 2 or names[0] == names[1]:
-        raise ScenarioError(
-            f"of: {given!r} is not two different ones of {', '.join(NAMES)}; give such as "
-            "cost,carbon."
-        )
+        raise ValueError(f"give two different ones of {', '.join(NAMES)}, such as cost,carbon")
     if names[1] not in CAPPED:
         names.reverse()
     if names[1] not in CAPPED:
-        raise ScenarioError(f"of: one of the two must be {' or '.join(CAPPED)}.")
+        raise ValueError(f"one of the two must be {' or '.join(CAPPED)}")
     return names[0], names[1]
+
+
+class Options(RunOptions):
+    of: str = Field(
+        "cost,carbon",
+        title="Objectives",
+        max_length=40,
+        description=f"Two of {', '.join(NAMES)}, with a comma; left out: cost,carbon.",
+    )
+    points: int = Field(
+        POINTS, title="Points", ge=2, le=MOST_POINTS, description=f"Left out: {POINTS}."
+    )
+
+    @field_validator("of")
+    @classmethod
+    def _pair(cls, value: str) -> str:
+        return ",".join(pair_of(value))
 
 
 def run(
     scenario: Scenario,
     traces: Traces,
+    options: Options,
     *,
-    of: str = "cost,carbon",
-    points: int = POINTS,
     known: Known = NOTHING,
     progress: Progress,
 ) -> Outcome:
-    """The least of the first objective at ``points`` levels of the second, over all periods at
+    """The least of the first objective at so many levels of the second, over all periods at
     once; raises Infeasible where there is no plan."""
     begun = time.perf_counter()
-    first, second = pair_of(of)
-    if not 2 <= points <= MOST_POINTS:
-        raise ScenarioError(f"points: a front has 2 to {MOST_POINTS}, not {points}.")
+    first, second = pair_of(options.of)
     study = study_of(scenario, traces, known, part(progress, 0.0, 0.3))
     planned = plan_window(
         scenario, study.hardware, study.traffic, study.window, study.sizes,
@@ -112,7 +126,7 @@ def run(
         together(scenario, study.hardware, asked),
         MEASURE[first],
         MEASURE[second],
-        points=points,
+        points=options.points,
         solver=objective.solver,
         gap=max(GAP, objective.gap),
         time_limit_s=min(RESOLVE_S, objective.time_limit_s),

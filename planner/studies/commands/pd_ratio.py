@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from pydantic import Field
+
 from planner.errors import PlannerError
 from planner.scenario.build import Hardware, build_hardware
 from planner.scenario.known import NOTHING, Known
 from planner.scenario.schema import Scenario
 from planner.studies.facts import Fact, facts_of
+from planner.studies.options import RunOptions
 from planner.studies.outcome import Outcome, Traces
 from planner.studies.pd.drift import Drift, Sensitivity, over_time, sensitivity
 from planner.studies.pd.figures import (
@@ -38,6 +41,26 @@ from simulation.sizing.pd_judge import REQUESTS, judged
 from simulation.sizing.pd_ratio import Best, Ratio, best_of, ratios, splits
 
 PRODUCTION = "1P/5D to 9P/1D in HeteroScale's production (section 4.1)"
+
+
+class Options(RunOptions):
+    service: str = Field(title="Service", max_length=120, description="A model of the scenario.")
+    instances: int | None = Field(
+        None,
+        title="Instances, prefill and decode together",
+        ge=2,
+        le=MOST_INSTANCES,
+        description="Prefill and decode together. Left out: as many as fit, at most 16.",
+    )
+    prefill: str = Field(
+        "",
+        title="Prefill on",
+        max_length=120,
+        description="GPU type to prefill on. Left out: the best per dollar.",
+    )
+    decode: str = Field(
+        "", title="Decode on", max_length=120, description="GPU type to decode on. Likewise."
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -73,29 +96,22 @@ class PdRatioResult:
 def run(
     scenario: Scenario,
     traces: Traces,
+    options: Options,
     *,
-    service: str,
-    instances: int | None = None,
-    prefill: str = "",
-    decode: str = "",
     known: Known = NOTHING,
     progress: Progress,
 ) -> Outcome:
     """All ratios of prefill to decode instances of a model, by the keys of the contract.
 
-    ``instances`` in all (by default as many as fit, at most 16); ``prefill`` and ``decode`` name
-    GPU types where the model has several, else the pair that carries most per dollar is taken.
     Every ratio by closed forms; the best, its neighbours and whatever lies uphill by simulation.
     Raises PlannerError or SimulationError saying what is wrong.
     """
     hardware = build_hardware(scenario, known)
-    m = model_index(hardware, service)
+    m = model_index(hardware, options.service)
     progress(0.0, "Reading the traffic")
     traffic = build_traffic(scenario, traces)
     lengths = traffic.lengths[m]
-    pairs, notes = _pairs(
-        hardware, m, lengths, instances, (prefill, decode), part(progress, 0.05, 0.3)
-    )
+    pairs, notes = _pairs(hardware, m, lengths, options, part(progress, 0.05, 0.3))
     pair = pairs[0]
     given, count = pair.service, pair.instances
     progress(0.3, "Every ratio by closed forms")
@@ -116,7 +132,7 @@ def run(
     errors = [row.prediction_error for row in rows if row.prediction_error is not None]
     result = PdRatioResult(
         scenario=scenario.name,
-        service=service,
+        service=options.service,
         tier=given.tier.name,
         percentile=100 * given.tier.attainment,
         limits=Limits(
@@ -134,7 +150,7 @@ def run(
         ratios=rows,
         best=best,
         mixed=mixed,
-        headline=_headline(best.ratio, mixed, service, count),
+        headline=_headline(best.ratio, mixed, options.service, count),
         prediction_error=max(errors, key=abs) if errors else None,
         judged_by=f"closed forms for every ratio; simulation of both pools, {REQUESTS:,} and "
         f"again {2 * REQUESTS:,} Poisson arrivals at each rate, for the best and those beside it",
@@ -152,15 +168,12 @@ def _pairs(
     hardware: Hardware,
     m: int,
     lengths: Lengths,
-    instances: int | None,
-    names: tuple[str, str],
+    options: Options,
     progress: Progress,
 ) -> tuple[list[Pair], list[str]]:
     """Pairs of columns with their best ratio by closed forms, most tokens per dollar first."""
-    if instances is not None and not 2 <= instances <= MOST_INSTANCES:
-        raise PlannerError(f"--instances {instances}: give 2 to {MOST_INSTANCES}.")
     pairs = pairs_of(hardware, m)
-    for side, name in zip(("prefill", "decode"), names, strict=True):
+    for side, name in (("prefill", options.prefill), ("decode", options.decode)):
         kept = [one for one in pairs if _named(hardware, getattr(one, side), name)]
         if not kept:
             told = sorted({hardware.columns[getattr(one, side)].label for one in pairs})
@@ -173,7 +186,7 @@ def _pairs(
     notes: list[str] = []
     for done, columns in enumerate(pairs):
         progress(done / len(pairs), "Pairs of GPU types")
-        count = instances or usual_instances(hardware, m, columns)
+        count = options.instances or usual_instances(hardware, m, columns)
         try:
             service, best = strictest_split(hardware, m, columns, lengths, count)
         except SimulationError as problem:

@@ -7,9 +7,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
+from pydantic import Field
 
 from planner.errors import ScenarioError
 from planner.optimizer.placement import (
@@ -27,24 +28,52 @@ from planner.optimizer.placement.scale_in import have
 from planner.scenario.build import Hardware, build_hardware
 from planner.scenario.known import NOTHING, Known
 from planner.scenario.schema import Scenario
+from planner.scenario.schema.planning import TimeLimit
 from planner.scenario.topology import kv_shares, topology_of
-from planner.studies.outcome import Outcome
+from planner.studies.options import RunOptions
+from planner.studies.outcome import Outcome, Traces
 from planner.studies.placement import documents as doc
 from planner.studies.placement.services import Placed, apart, as_today, placed_services
 from planner.studies.placement.simulation import Load, busiest, placed_fleet, replayed
 from planner.studies.planning.planning import plan_window
 from planner.studies.progress import Progress, part
 from planner.studies.sizing.sizing import size
-from planner.studies.traffic.sources import StoredTrace
 from planner.studies.traffic.traffic import Traffic, build_traffic
 from planner.studies.traffic.window import Window, resolve_window, words_of
 from simulation.arrays import IntArray
 from simulation.performance.specs import Provenance
 
-METHODS = ("blind", "algorithm4", "exact")
-COUNTS = ("today", "peak", "last")  # what runs today; the plan's largest period; its last
+Method = Literal["blind", "algorithm4", "exact"]
+METHODS: tuple[str, ...] = get_args(Method)
+Counts = Literal["today", "peak", "last"]  # what runs today; the plan's largest period; its last
+Instances = Annotated[int, Field(ge=1, le=10_000)]
 MOST_GPUS = 100_000  # of a scenario's regions
-TIME_LIMIT_S = 10.0
+
+
+class Options(RunOptions):
+    method: Literal[Method, "all"] = Field("all", title="Method", description="Left out: all.")
+    counts: Counts | None = Field(
+        None,
+        title="What to place",
+        description="Today's fleet, the plan's largest or last period; left out: today's where the "
+        "scenario has it, else the largest.",
+    )
+    ratio: tuple[Instances, Instances] | None = Field(
+        None,
+        title="Ratio",
+        description="Prefill and decode instances: mixed pools are placed apart in this ratio.",
+        json_schema_extra={"give": "P:D, such as 1:2, both at least 1"},
+    )
+    grow: float = Field(
+        0.5,
+        title="Grow by",
+        ge=0,
+        le=100,
+        description="Then scale out by this share and in again; left out: 0.5, 0: do not.",
+    )
+    time_limit_s: TimeLimit = Field(
+        10.0, title="Time limit", description="Seconds of the exact method; left out: 10."
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,23 +90,19 @@ class State:
 
 def run(
     scenario: Scenario,
-    traces: dict[str, StoredTrace],
+    traces: Traces,
+    options: Options,
     *,
-    method: str = "all",
-    counts: str | None = None,
-    ratio: tuple[int, int] | None = None,
-    grow: float = 0.5,
-    time_limit_s: float = TIME_LIMIT_S,
     known: Known = NOTHING,
     progress: Progress,
 ) -> Outcome:
-    """Place the instances of today's fleet or of the plan, then ``grow`` more of each (a share of
-    what there is; 0: none), then take them in again, with each of METHODS or all.
+    """Place the instances of today's fleet or of the plan, then more of each, then take them in
+    again, with one method or all.
 
-    ``ratio``: mixed pools are placed as prefill and decode apart in that ratio. What prefill and
-    decode apart lose in KV bandwidth is replayed on the busiest hour. Raises ScenarioError,
-    Infeasible where there is no plan.
+    What prefill and decode apart lose in KV bandwidth is replayed on the busiest hour. Raises
+    ScenarioError, Infeasible where there is no plan.
     """
+    ratio = options.ratio
     begun = time.perf_counter()
     hardware = build_hardware(scenario, known)
     if hardware.capacity_gpus.sum() > MOST_GPUS:
@@ -89,7 +114,7 @@ def run(
     traffic = build_traffic(scenario, traces)
     window = resolve_window(scenario, traffic.demand, traffic.clock)
     have_now, source = _counts(
-        scenario, hardware, traffic, window, counts, part(progress, 0.0, 0.5)
+        scenario, hardware, traffic, window, options.counts, part(progress, 0.0, 0.5)
     )
     if ratio is not None:
         scenario = apart(scenario, ratio, as_today(hardware, have_now))
@@ -102,7 +127,7 @@ def run(
     shares = kv_shares(scenario, facts)
     placed = placed_services(scenario, hardware, have_now)
     problem = PlacementProblem(topology, tuple(one.service for one in placed))
-    methods = METHODS if method == "all" else (method,)
+    methods = METHODS if options.method == "all" else (options.method,)
     states: dict[str, dict[str, State]] = {}
     for i, name in enumerate(methods):
         here = part(progress, 0.5 + 0.3 * i / len(methods), 0.5 + 0.3 * (i + 1) / len(methods))
@@ -112,10 +137,10 @@ def run(
             name,
             seed=scenario.seed,
             shares=shares,
-            limit_s=time_limit_s,
+            limit_s=options.time_limit_s,
             alive=partial(here, 0.5, f"Placing: {doc.LABELS[name]}"),
         )
-        states[name] = _states(problem, solve, shares, grow)
+        states[name] = _states(problem, solve, shares, options.grow)
     load = busiest(traffic, window, scenario.seed)
     simulated = _simulated(hardware, placed, states, load, scenario.seed, part(progress, 0.8, 1.0))
     document = doc.placement_document(

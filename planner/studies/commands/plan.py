@@ -5,10 +5,15 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
+from pydantic import Field, ValidationError
+
+from planner.errors import ScenarioError
 from planner.scenario.known import NOTHING, Known
 from planner.scenario.schema import Scenario
+from planner.scenario.schema.planning import Gap, Minimise, Objective, Periods, Solver, TimeLimit
 from planner.studies.checks.profile_error import ProfileError, profile_errors
 from planner.studies.checks.verify import Verification, verify
+from planner.studies.options import RunOptions
 from planner.studies.outcome import Outcome, Traces
 from planner.studies.pd.stated import StatedRatio, stated_ratios
 from planner.studies.plain import MERGED, OPTIONAL
@@ -35,21 +40,44 @@ class PlanResult:
     seconds: float
 
 
+class Options(RunOptions):
+    """Left out: the scenario's objective."""
+
+    solver: Solver | None = Field(
+        None, title="Solver", description="Left out, like the others: the scenario's objective."
+    )
+    gap: Gap | None = Field(None, title="Gap", description="Of fleet cost, a fraction.")
+    time_limit_s: TimeLimit | None = Field(
+        None, title="Time limit", description="Seconds per period."
+    )
+    verify: bool = Field(
+        False,
+        title="Verified by simulation",
+        description="Replay the plan and correct sizes until both agree; left out: no.",
+    )
+    minimise: Minimise | None = Field(
+        None, title="Minimise", description="What the plan has least of."
+    )
+    periods: Periods | None = Field(
+        None, title="Periods", description="one after the other, or all in one program."
+    )
+
+
 def run(
     scenario: Scenario,
     traces: Traces,
+    options: Options,
     *,
-    verified: bool = False,
     known: Known = NOTHING,
     progress: Progress,
 ) -> Outcome:
-    """Replicas over time; raises Infeasible with the conflict in words. ``verified`` replays the
-    plan and corrects sizes until both agree (planner.studies.checks.verify)."""
+    """Replicas over time; raises Infeasible with the conflict in words."""
     begun = time.perf_counter()
+    scenario = with_objective(scenario, options)
     study = study_of(scenario, traces, known, part(progress, 0.0, 0.4))
-    planned = planned_of(study, part(progress, 0.4, 0.5 if verified else 0.7))
+    planned = planned_of(study, part(progress, 0.4, 0.5 if options.verify else 0.7))
     verification = None
-    if verified:
+    if options.verify:
         found = verify(study, planned, seed=scenario.seed, progress=part(progress, 0.5, 0.7))
         study, planned, verification = found.study, found.planned, found.told
     errors = profile_errors(study, planned, part(progress, 0.7, 0.85))
@@ -68,3 +96,13 @@ def run(
         ),
         tables.planned_tables(study, planned),
     )
+
+
+def with_objective(scenario: Scenario, options: Options) -> Scenario:
+    """``scenario`` with what the options say in place of its own objective."""
+    stated = options.model_dump(exclude={"verify"}, exclude_none=True)
+    try:
+        objective = Objective.model_validate(scenario.objective.model_dump() | stated)
+    except ValidationError as error:  # the scenario's own limits do not go with what is asked for
+        raise ScenarioError(f"objective: {error.errors()[0]['msg']}.") from None
+    return scenario.model_copy(update={"objective": objective})

@@ -11,12 +11,16 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Literal
+
+from pydantic import Field
 
 from planner.errors import Infeasible
 from planner.scenario.build import build_hardware
 from planner.scenario.known import NOTHING, Known
 from planner.scenario.schema import Scenario
 from planner.studies.facts import Fact, facts_of
+from planner.studies.options import RunOptions
 from planner.studies.outcome import Outcome, Traces
 from planner.studies.plain import OPTIONAL
 from planner.studies.progress import Progress, part
@@ -30,14 +34,21 @@ from planner.studies.provisioning.cases import (
     variants,
 )
 from planner.studies.provisioning.load import limit_of, peak_hours
-from planner.studies.provisioning.over_time import OFF, Following
-from planner.studies.provisioning.problems import AUTO, COUNTED, FREE, Rules, measured_on
+from planner.studies.provisioning.over_time import OFF, Following, PlannedOn
+from planner.studies.provisioning.problems import (
+    COUNTED,
+    FREE,
+    BatchWait,
+    Rules,
+    Source,
+    measured_on,
+)
 from planner.studies.provisioning.tables import tables_of
 from planner.studies.provisioning.values import MODEL, OPERATOR, Case, Sentences
 from planner.studies.results.frame import WindowFacts, window_facts
 from planner.studies.traffic.traffic import build_traffic
 from planner.studies.traffic.window import resolve_window
-from simulation.provisioning.levels import LEVELS, Savings
+from simulation.provisioning.levels import LEVELS, LevelName, Method, Savings
 
 IMAGE_TOKENS = 1024.0
 """Patches of an image that an encoder reads: 448 x 448 pixels in patches of 14 (assumed)."""
@@ -51,19 +62,56 @@ FILLING = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What a run was asked for."""
-
-    level: str = "all"
-    method: str = "greedy"
-    kernels: str = AUTO  # or modelled: leave out kernels that were imported
-    interference: str = AUTO  # or modelled
-    images: float = 0.0  # per request, of models with an encoder
-    image_tokens: float = IMAGE_TOKENS  # that the encoder reads per image
-    single_stream: bool = False  # GPUs that cannot run several streams: nothing extra beside others
-    batch_wait: str = FREE  # or counted: the time that batches take to fill
-    over_time: str = OFF  # or what plans of windows are made from: observed, forecast
+class Options(RunOptions):
+    over_time: PlannedOn = Field(
+        "off",
+        title="Load",
+        description="Left out: off. Also window by window along the traffic, plans made on what "
+        "was observed before or on a forecast by the minute.",
+    )
+    level: Literal[LevelName, "all"] = Field("all", title="Level", description="Left out: all.")
+    method: Method = Field(
+        "greedy",
+        title="Method",
+        description="Left out: greedy. exact: fewest slots, proven; brute: by enumeration, small "
+        "cases only.",
+    )
+    kernels: Source = Field(
+        "auto",
+        title="Seconds of operators",
+        description="Left out: auto, measured kernels that were uploaded for the GPU, else "
+        "efficiency factors.",
+    )
+    interference: Source = Field(
+        "auto",
+        title="Interference",
+        description="Left out: auto, measured slowdowns of those files, else the physical model.",
+    )
+    batch_wait: BatchWait = Field(
+        "free",
+        title="Batches that fill",
+        description="Left out: free, as in the source. counted: the time that batches take to "
+        "fill is part of the latency, and the largest batch is chosen with the plan.",
+    )
+    images: float = Field(
+        0.0,
+        title="Images per request",
+        ge=0,
+        le=1e6,
+        description="Per request, of models with an encoder; 0.",
+    )
+    image_tokens: float = Field(
+        IMAGE_TOKENS,
+        title="Encoder tokens per image",
+        ge=1,
+        le=1e6,
+        description=f"That the encoder reads per image; {IMAGE_TOKENS:g} (assumed).",
+    )
+    single_stream: bool = Field(
+        False,
+        title="GPUs run one stream",
+        description="GPUs run one stream at a time: extra replicas stand beside nothing.",
+    )
 
     @property
     def levels(self) -> tuple[str, ...]:
@@ -98,21 +146,20 @@ class ProvisionResult:
 def run(
     scenario: Scenario,
     traces: Traces,
+    options: Options,
     *,
-    asked: Asked | None = None,
     known: Known = NOTHING,
     progress: Progress,
 ) -> Outcome:
     """The levels side by side; raises Infeasible where no pool can meet its limits at all."""
     begun = time.perf_counter()
-    asked = asked or Asked()
     hardware = build_hardware(scenario, known)
     progress(0.0, "Reading the traffic")
     traffic = build_traffic(scenario, traces)
     window = resolve_window(scenario, traffic.demand, traffic.clock)
     peaks = peak_hours(hardware, traffic, window)
     to_solve = variants(hardware, peaks)
-    share = 0.85 if asked.over_time == OFF else 0.3
+    share = 0.85 if options.over_time == OFF else 0.3
     cases = choose(
         solved(
             hardware,
@@ -121,11 +168,11 @@ def run(
             measured_on(
                 known,
                 [variant.gpu.name for variant in to_solve],
-                timing=asked.kernels,
-                interference=asked.interference,
+                timing=options.kernels,
+                interference=options.interference,
             ),
-            asked.rules,
-            Images(asked.images, asked.image_tokens),
+            options.rules,
+            Images(options.images, options.image_tokens),
             part(progress, 0.1, 0.1 + share),
         )
     )
@@ -138,11 +185,11 @@ def run(
     tables = tables_of(cases)
     shared = courses = None
     shared_words = course_words = Sentences()
-    if OPERATOR in asked.levels and not asked.single_stream:
+    if OPERATOR in options.levels and not options.single_stream:
         progress(0.1 + share, "Placing services together")
         shared = sharing.on_common_gpus(chosen)
         shared_words = sharing.sentences(shared)
-    if asked.over_time != OFF:
+    if options.over_time != OFF:
         start_s, end_s = window.observed_s
         method = scenario.forecast.method
         following = Following(
@@ -150,8 +197,8 @@ def run(
             traffic=traffic,
             start_s=start_s,
             end_s=end_s,
-            levels=(*[level for level in asked.levels if level != MODEL], MODEL),
-            known=asked.over_time,
+            levels=(*[level for level in options.levels if level != MODEL], MODEL),
+            known=options.over_time,
             method=over_time.METHOD if method == "auto" else method,
             startup_s=scenario.fleet.startup_s,
             seed=scenario.seed,
@@ -160,10 +207,10 @@ def run(
         courses = over_time.figures(journeys, following.startup_s)
         course_words = over_time.sentences(courses)
         tables["courses"] = over_time.table(journeys, start_s)
-    totals = {level: figures.total(chosen, level) for level in (*asked.levels, MODEL)}
+    totals = {level: figures.total(chosen, level) for level in (*options.levels, MODEL)}
     saved = figures.total_savings(totals)
     notes = [
-        *_notes(asked, cases, unknown_models(hardware, peaks)),
+        *_notes(options, cases, unknown_models(hardware, peaks)),
         *traffic.notes,
     ]
     provenance = facts_of(
@@ -172,11 +219,11 @@ def run(
     result = ProvisionResult(
         kind="provision",
         scenario=scenario.name,
-        method=asked.method,
+        method=options.method,
         headline=figures.headline(totals, saved),
         pays=figures.pays(saved),
         warnings=(*shared_words.lost, *figures.without_savings(saved), *course_words.lost),
-        levels={level: totals[level] for level in asked.levels},
+        levels={level: totals[level] for level in options.levels},
         savings=saved,
         pools=tuple(figures.pool_figures(case) for case in cases),
         window=window_facts(window, traffic),
@@ -189,7 +236,7 @@ def run(
     return Outcome(result, tables)
 
 
-def _notes(asked: Asked, cases: list[Case], unknown: tuple[str, ...]) -> Iterator[str]:
+def _notes(options: Options, cases: list[Case], unknown: tuple[str, ...]) -> Iterator[str]:
     yield (
         "The load is that of the busiest hour of the window, interactive tiers together, in the "
         "region where requests arise; limits are kept by the mean latency of queueing (M/M/R), "
@@ -199,8 +246,8 @@ def _notes(asked: Asked, cases: list[Case], unknown: tuple[str, ...]) -> Iterato
         "In the levels prefill and decode stand on devices of their own; what they need together "
         "is beside them."
     )
-    yield FILLING[asked.batch_wait]
-    if asked.single_stream:
+    yield FILLING[options.batch_wait]
+    if options.single_stream:
         yield "GPUs run one stream (as asked): extra replicas stand on GPUs of their own."
     for name in unknown:
         yield (
@@ -209,16 +256,16 @@ def _notes(asked: Asked, cases: list[Case], unknown: tuple[str, ...]) -> Iterato
         )
     chosen = [case for case in cases if case.chosen]
     encoders = dict.fromkeys(case.model for case in chosen if case.service.shape.encoder)
-    if encoders and not asked.images:
+    if encoders and not options.images:
         yield (
             f"Requests of {' and '.join(encoders)} bring no images (the default), so the encoder "
             "is not provisioned; give images per request to add it."
         )
     elif encoders:
         yield (
-            f"Each request of {' and '.join(encoders)} brings {asked.images:g} images of "
-            f"{asked.image_tokens:,.0f} tokens for the encoder (as asked); what the language model "
-            "reads of them is among the input tokens of the trace."
+            f"Each request of {' and '.join(encoders)} brings {options.images:g} images of "
+            f"{options.image_tokens:,.0f} tokens for the encoder (as asked); what the language "
+            "model reads of them is among the input tokens of the trace."
         )
     yield from figures.fallen(chosen)
     yield from figures.refusals(cases)

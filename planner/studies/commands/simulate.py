@@ -5,8 +5,11 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
+from pydantic import Field
+
 from planner.scenario.known import NOTHING, Known
 from planner.scenario.schema import Scenario
+from planner.studies.options import PolicyKey, RunOptions, Seed
 from planner.studies.outcome import REQUESTS, Outcome, Traces
 from planner.studies.plain import COLUMNS, MERGED
 from planner.studies.preparing import seeded, study_of
@@ -33,27 +36,36 @@ class SimulateResult:
     seconds: float
 
 
+class Options(RunOptions):
+    policy: PolicyKey = Field(
+        title="Policy", description="As in a scenario; with a label, name:label."
+    )
+    seed: Seed | None = Field(None, title="Seed", description="Left out: the scenario's seed.")
+    requests: bool = Field(
+        False,
+        title="Keep every request",
+        description="Keep a table with a row per request; left out: no.",
+    )
+
+
 def run(
     scenario: Scenario,
     traces: Traces,
+    options: Options,
     *,
-    policy: str,
-    seed: int | None = None,
-    requests: bool = False,
     known: Known = NOTHING,
     progress: Progress,
 ) -> Outcome:
-    """One policy replayed on the scenario's requests; ``seed`` stands in for the scenario's, with
-    ``requests`` a table has a row per request."""
+    """One policy replayed on the scenario's requests."""
     begun = time.perf_counter()
-    scenario = seeded(scenario, seed)
+    scenario = seeded(scenario, options.seed)
     study = study_of(scenario, traces, known, part(progress, 0.0, 0.3))
     replay = run_policy(
         study,
-        policy_chosen(scenario, policy),
+        policy_chosen(scenario, options.policy),
         seed=scenario.seed,
         progress=part(progress, 0.3, 1.0),
-        requests=requests,
+        requests=options.requests,
     )
     comparison = compare([replay])
     requests_table = replay.detail.requests

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import polars as pl
+from pydantic import Field, ValidationInfo, field_validator
 
 from planner.errors import PlannerError
 from planner.scenario.build import Hardware, build_hardware
@@ -19,6 +20,7 @@ from planner.studies.checks.profile_error import (
     stated_error,
 )
 from planner.studies.facts import Fact, facts_of
+from planner.studies.options import RunOptions
 from planner.studies.outcome import Outcome, Traces
 from planner.studies.plain import MERGED, as_json, milliseconds
 from planner.studies.progress import Progress, part
@@ -40,6 +42,68 @@ MOST_TOKENS = 10_000_000  # of a prompt or an answer
 MOST_BURSTY = 100.0
 TRACE, POISSON = "trace", "poisson"
 POINTS = np.array([0.02, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.94, 0.97])
+
+
+class Options(RunOptions):
+    isl: int | None = Field(
+        None,
+        title="Input tokens",
+        ge=1,
+        le=MOST_TOKENS,
+        description="Input tokens of all requests, with osl. Left out: as in the traffic.",
+    )
+    osl: int | None = Field(
+        None,
+        title="Output tokens",
+        ge=1,
+        le=MOST_TOKENS,
+        validate_default=True,
+        description="Output tokens, with isl.",
+    )
+    burstiness: str = Field(
+        POISSON,
+        title="Arrivals",
+        max_length=20,
+        description="poisson (left out), trace, or the squared coefficient of variation of the "
+        "times between arrivals.",
+    )
+
+    @field_validator("osl")
+    @classmethod
+    def _both(cls, osl: int | None, info: ValidationInfo) -> int | None:
+        if "isl" in info.data and (info.data["isl"] is None) != (osl is None):
+            missing = "isl" if osl else "osl"
+            raise ValueError(
+                f"{missing} is missing; give both, or neither for the lengths of the scenario's "
+                "traffic"
+            )
+        return osl
+
+    @field_validator("burstiness")
+    @classmethod
+    def _known(cls, burstiness: str) -> str:
+        variation_of(burstiness)
+        return burstiness
+
+    @property
+    def lengths(self) -> tuple[int, int] | None:
+        """Of all requests; None for those of the traffic."""
+        return None if self.isl is None or self.osl is None else (self.isl, self.osl)
+
+
+def variation_of(burstiness: str) -> float | None:
+    """The squared coefficient of variation; None for that of the trace. Raises ValueError."""
+    if burstiness in (TRACE, POISSON):
+        return None if burstiness == TRACE else 1.0
+    try:
+        value = float(burstiness)
+    except ValueError:
+        value = np.nan
+    if not 0 <= value <= MOST_BURSTY:
+        raise ValueError(
+            f"give poisson, trace, or a squared coefficient of variation from 0 to {MOST_BURSTY:g}"
+        )
+    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +166,8 @@ class SizeResult:
 def run(
     scenario: Scenario,
     traces: Traces,
+    options: Options,
     *,
-    isl: int | None = None,
-    osl: int | None = None,
-    burstiness: str = POISSON,
     known: Known = NOTHING,
     progress: Progress,
 ) -> Outcome:
@@ -113,14 +175,11 @@ def run(
     (interfaces.md), and what it would be if the profile were slower or faster by its own error;
     table ``curve``: TTFT and TBT against the rate by the closed forms.
 
-    Lengths are those of the scenario's traffic, or with ``isl`` and ``osl`` (both or neither) the
-    same for all requests. ``burstiness`` is ``poisson``, ``trace`` (that of each model's own
-    arrivals) or a squared coefficient of variation of the gaps. Raises PlannerError saying what is
-    wrong, ScenarioError too where a model meets a tier nowhere.
+    Raises PlannerError saying what is wrong, ScenarioError too where a model meets a tier nowhere.
     """
-    given = _given(isl, osl)
+    given = options.lengths
     hardware = build_hardware(scenario, known)
-    asked = _burstiness(burstiness)
+    asked = variation_of(options.burstiness)
     progress(0.0, "Reading the traffic")
     notes: list[str] = []
     lengths: Sequence[Lengths]
@@ -165,14 +224,15 @@ def run(
                 again=again[at],
             )
         )
-    said = "Poisson arrivals" if burstiness == POISSON else "arrivals (gaps gamma-distributed)"
+    poisson = options.burstiness == POISSON
+    arrivals = "Poisson arrivals" if poisson else "arrivals (gaps gamma-distributed)"
     return Outcome(
         SizeResult(
             scenario=scenario.name,
             pools=tuple(pools),
             sized_by=f"simulation of one replica request by request: {REQUESTS:,} and again "
-            f"{2 * REQUESTS:,} {said}, {drawn}; the largest rate that meets the tier in both, to "
-            f"within {PRECISION:.0%}",
+            f"{2 * REQUESTS:,} {arrivals}, {drawn}; the largest rate that meets the tier in both, "
+            f"to within {PRECISION:.0%}",
             size_error=expected("simulation", 0.0),
             provenance=facts_of(hardware.provenance),
             notes=(*notes, *sizes.notes),
@@ -235,21 +295,6 @@ def _of_role(tier: Tier, role: str) -> Tier:
     return replace(tier, ttft_s=None, e2e_s=None)
 
 
-def _given(isl: int | None, osl: int | None) -> tuple[int, int] | None:
-    if isl is None and osl is None:
-        return None
-    if isl is None or osl is None:
-        missing, other = ("isl", "osl") if isl is None else ("osl", "isl")
-        raise PlannerError(
-            f"--{missing} is missing; give both, or leave out --{other} for the lengths of the "
-            "scenario's traffic."
-        )
-    for option, value in (("isl", isl), ("osl", osl)):
-        if not 1 <= value <= MOST_TOKENS:
-            raise PlannerError(f"--{option} {value}: give 1 to {MOST_TOKENS:,} tokens.")
-    return isl, osl
-
-
 def _check_context(hardware: Hardware, given: tuple[int, int]) -> None:
     for model in hardware.models:
         if sum(given) > model.max_context:
@@ -285,24 +330,6 @@ def _again(
                     rate = 0.0
             found[m, g][f"max_rps_if_{word}"] = rate
     return found
-
-
-def _burstiness(given: str) -> float | None:
-    """As a number; None for that of the trace."""
-    if given == TRACE:
-        return None
-    if given == POISSON:
-        return 1.0
-    try:
-        value = float(given)
-    except ValueError:
-        value = np.nan
-    if not 0 <= value <= MOST_BURSTY:
-        raise PlannerError(
-            f"--burstiness {given}: give poisson, trace, or a squared coefficient of variation "
-            f"from 0 to {MOST_BURSTY:g}."
-        )
-    return value
 
 
 def _of_trace(traffic: Traffic, m: int, notes: list[str]) -> float:

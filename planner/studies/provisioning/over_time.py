@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
@@ -35,7 +35,7 @@ from simulation.provisioning.windows import Windows, seen_before, windows_of
 from simulation.trace import Trace
 
 OFF, OBSERVED, FORECAST = "off", "observed", "forecast"
-OVER_TIME = (OFF, OBSERVED, FORECAST)
+PlannedOn = Literal["off", "observed", "forecast"]
 WINDOW_S, MINUTE_S = 10.0, 60.0
 EVERY = {OPERATOR: 1, MODULE: 6, MODEL: 6}  # windows that a plan stands for
 ATTAINMENT = 0.95

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -29,9 +30,10 @@ BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)
 PARALLEL = (1, 2, 4, 8)
 REPLICAS = (64, 512)  # most of one operator; the second where the first are too few
 FREE, COUNTED = "free", "counted"  # the time that batches take to fill
-BATCH_WAITS = (FREE, COUNTED)
+BatchWait = Literal["free", "counted"]
 AUTO, MODELLED = "auto", "modelled"
-SOURCES = (AUTO, MODELLED)
+Source = Literal["auto", "modelled"]
+SOURCES: tuple[Source, ...] = get_args(Source)
 EVEN_SHARE = 0.5  # of two operators side by side; of several measured splits the nearest counts
 # The kernels of a file by the kinds that efficiency factors and interference go by.
 KIND_OF = {"norm": "elementwise", "activation": "elementwise", "rope": "elementwise"}

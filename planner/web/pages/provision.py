@@ -10,7 +10,8 @@ import polars as pl
 from planner.models import Run
 from planner.selectors.runs import run_result, run_table, run_tables
 from planner.services import provisioning as service
-from planner.web.forms.provisioning import ProvisionForm
+from planner.studies.commands.provision import Options
+from planner.web.forms.options import OptionsForm
 from planner.web.pages import provision_figures as figures
 
 KEYS = ("model", "region", "gpu", "phase", "weights")  # of a pool
@@ -37,7 +38,7 @@ def page_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
         "clock": window.get("clock", "utc"),
         "levels": [(LABELS[name], name, levels[name]) for name in LEVELS if name in levels],
         "savings": result.get("savings") or {},
-        "form": ProvisionForm(initial=run.options),
+        "form": OptionsForm(Options, without=("level",), initial=run.options),
         **pool_context(run, result, params),
     }
 

@@ -14,30 +14,21 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from planner.errors import Outdated, PlannerError, ScenarioError
 from planner.models import Run, Scenario, Trace
-from planner.policies.choice import known_policy, policy_groups
+from planner.policies.choice import policy_groups
 from planner.scenario import document as yaml
 from planner.selectors.runs import runs_list
 from planner.selectors.scenarios import scenario_get, scenarios_list
 from planner.selectors.traces import trace_get, traces_list
 from planner.services import scenarios
 from planner.services.drafts import scenario_draft
+from planner.studies.kinds import KINDS
 from planner.web.errors import planners_only, require_planner
 from planner.web.forms.editor import Editor
-from planner.web.forms.provisioning import ProvisionForm
+from planner.web.forms.options import options_posted
 from planner.web.paging import paged
 from planner.web.request import Request
 
 FORM, YAML = "form", "yaml"
-KINDS = (
-    Run.Kind.COMPARE,
-    Run.Kind.FORECAST,
-    Run.Kind.PLAN,
-    Run.Kind.SIMULATE,
-    Run.Kind.PROVISION,
-    Run.Kind.PLACE,
-    Run.Kind.PARETO,
-    Run.Kind.SIZE,
-)
 MAX_BYTES = 4 * yaml.MAX_CHARACTERS  # of an uploaded file: UTF-8 has at most four per character
 
 
@@ -118,18 +109,9 @@ def run(request: Request, pk: int) -> HttpResponse:
     kind = request.POST.get("kind", Run.Kind.COMPARE)
     if kind not in KINDS:
         raise PlannerError(f"There is no kind of run {kind!r}; choose from {', '.join(KINDS)}.")
-    policy = request.GET.get("policy", "")
-    options: dict[str, Any] = {}
-    if kind == Run.Kind.SIMULATE and known_policy(policy):
-        options = {"policy": policy} | ({"requests": True} if "requests" in request.POST else {})
-    if kind == Run.Kind.PLAN and "verify" in request.GET:
-        options = {"verify": True}
-    if kind == Run.Kind.PROVISION:
-        form = ProvisionForm(request.POST)
-        if not form.is_valid():
-            field, errors = next(iter(form.errors.items()))
-            raise PlannerError(f"{form.fields[field].label}: {errors[0]}")
-        options = form.options()
+    posted = request.POST.copy()
+    posted.update(request.GET)  # buttons of one form differ by their address
+    options = options_posted(KINDS[kind].options, posted)
     return _start(request, scenario_get(str(pk)), kind, options)
 
 

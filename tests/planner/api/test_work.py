@@ -9,7 +9,7 @@ VERBS = {
     "forecast": {"method": "seasonal-naive"},
     "plan": {"solver": "cbc", "gap": 0.01, "time_limit_s": 5},
     "simulate": {"policy": "lt-i", "seed": 3},
-    "compare": {"policies": ["flat-peak", "lt-i"]},
+    "compare": {"policies": ["flat-peak", "lt-i"], "seed": 5},
     "provision": {"level": "operator", "method": "exact"},
     "place": {"method": "exact", "ratio": [1, 2], "grow": 0.25},
     "pareto": {"of": "energy,cost", "points": 3},

@@ -231,9 +231,10 @@ def test_a_plan_that_cannot_be_exits_3_with_the_conflict_in_words(folder: Path) 
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("--gap", "-1"), "--gap -1: give a fraction"),
-        (("--gap", "1"), "--gap 1: give a fraction"),
-        (("--time-limit", "0"), "--time-limit 0"),
+        (("--gap", "-1"), "--gap -1: give a number from 0 to 1."),
+        (("--gap", "1.5"), "--gap 1.5: give a number from 0 to 1."),
+        (("--time-limit", "0"), "--time-limit 0: give a number above 0, up to 3,600."),
+        (("--time-limit", "4000"), "--time-limit 4000: give"),
     ],
 )
 def test_plan_refuses_options_that_make_no_sense(

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from django.urls import reverse
 
+from planner.errors import Infeasible
 from planner.models import Run, User
+from planner.scenario.schema import Objective, Scenario
 from planner.services.runs import run_create, run_execute
 from tests.planner.management.test_commands import SCENARIO, answer, command, problem
 from tests.planner.management.test_commands import folder as folder  # a fixture
@@ -46,12 +48,28 @@ def test_on_the_command_line(path: Path) -> None:
     [
         (("--ratio", "2"), "--ratio 2: give P:D, such as 1:2, both at least 1."),
         (("--ratio", "0:1"), "both at least 1"),
-        (("--grow", "-1"), "--grow -1: give a share"),
-        (("--time-limit", "0"), "give up to 3600 seconds"),
+        (("--grow", "-1"), "--grow -1: give a number from 0 to 100."),
+        (("--time-limit", "0"), "--time-limit 0: give a number above 0, up to 3,600."),
     ],
 )
 def test_bad_input_is_a_sentence(path: Path, words: tuple[str, ...], sentence: str) -> None:
     assert sentence in problem("place", path, *words)
+
+
+def test_the_time_limit_is_not_that_of_the_plan_before_it(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned: list[Scenario] = []
+
+    def plan_window(scenario: Scenario, *args: Any, **more: Any) -> None:
+        planned.append(scenario)
+        raise Infeasible("far enough")
+
+    monkeypatch.setattr("planner.studies.commands.place.size", lambda *args: None)
+    monkeypatch.setattr("planner.studies.commands.place.plan_window", plan_window)
+    code, _, err = command("place", path, "--counts", "peak", "--time-limit", "1.5")
+    assert (code, err.strip()) == (3, "far enough")
+    assert planned[0].objective.time_limit_s == Objective().time_limit_s
 
 
 @pytest.fixture

@@ -277,3 +277,12 @@ def test_want_of_memory_is_told_in_a_sentence(run, monkeypatch):
     body(monkeypatch, fill)
     ended = runs.run_execute(run_id=run.pk)
     assert ended.state == State.FAILED and "choose a shorter window" in ended.problem
+
+
+def test_options_that_the_kind_does_not_know_end_a_run_in_words(run):
+    """A row may be older than the program, or written by another."""
+    now_is(run, kind=Run.Kind.PROVISION, options={"method": "arima", "seed": 1})
+    over = runs.run_execute(run_id=run.pk)
+    assert over.state == State.FAILED
+    assert "method arima: choose from greedy, exact, brute." in over.problem
+    assert "seed: this is not known here" in over.problem

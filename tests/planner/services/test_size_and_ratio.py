@@ -74,7 +74,10 @@ def test_people_read_every_ratio(scenario: Path) -> None:
     ("words", "says"),
     [
         (("--service", "nobody"), "--service nobody: the scenario has no model of that name"),
-        (("--service", "m", "--instances", "1"), "--instances 1: give 2 to 256"),
+        (
+            ("--service", "m", "--instances", "1"),
+            "--instances 1: give a whole number from 2 to 256.",
+        ),
         (("--service", "m", "--prefill", "Z"), "--prefill Z: m has no such pool; choose from G"),
     ],
 )

@@ -69,7 +69,7 @@ def test_the_error_is_that_of_rows_not_seen_inside_the_range() -> None:
 
 def test_slower_profiles_need_more_replicas_and_faster_ones_fewer(stored: StoredTrace) -> None:
     known = Known(profiles={"mine": profile(seen(0.4, f"{LEFT_OUT}, {INSIDE}"))})
-    outcome = plan.run(kept(), {"t": stored}, known=known, progress=silent)
+    outcome = plan.run(kept(), {"t": stored}, plan.Options(), known=known, progress=silent)
     (row,) = outcome.document["profile_error"]
     assert (row["model"], row["gpu"], row["tp"], row["error"]) == ("m", "G", 1, 0.4)
     assert row["replicas"] == max(d["target"] for d in outcome.document["decisions"])
@@ -78,7 +78,7 @@ def test_slower_profiles_need_more_replicas_and_faster_ones_fewer(stored: Stored
 
 def test_an_unknown_error_is_said_and_nothing_is_planned_again(stored: StoredTrace) -> None:
     known = Known(profiles={"mine": profile()})
-    outcome = plan.run(kept(), {"t": stored}, known=known, progress=silent)
+    outcome = plan.run(kept(), {"t": stored}, plan.Options(), known=known, progress=silent)
     (row,) = outcome.document["profile_error"]
     assert row["error"] is None
     assert row["replicas_if_slower"] is None
@@ -89,7 +89,9 @@ def test_no_plan_when_slower_is_no_failure(stored: StoredTrace) -> None:
     """A profile four times slower cannot keep the limit: that is said, the plan stands."""
     known = Known(profiles={"mine": profile(seen(9.0, f"{LEFT_OUT}, {INSIDE}"))})
     tiers = [{"name": "chat", "ttft_ms": 400, "tbt_ms": 40}]
-    outcome = plan.run(kept(tiers=tiers), {"t": stored}, known=known, progress=silent)
+    outcome = plan.run(
+        kept(tiers=tiers), {"t": stored}, plan.Options(), known=known, progress=silent
+    )
     (row,) = outcome.document["profile_error"]
     assert row["replicas_if_slower"] is None
     assert "slower" in row["note"]
@@ -98,10 +100,16 @@ def test_no_plan_when_slower_is_no_failure(stored: StoredTrace) -> None:
 
 def test_a_profile_that_is_not_kept_here_is_named(stored: StoredTrace) -> None:
     with pytest.raises(ScenarioError, match="'mine' is kept in no database"):
-        plan.run(kept(), {"t": stored}, progress=silent)
+        plan.run(kept(), {"t": stored}, plan.Options(), progress=silent)
 
 
 def test_a_kept_profile_of_another_gpu_is_refused(stored: StoredTrace, tmp_path: Path) -> None:
     other = kept(profiles=[{"model": "m", "gpu": "G", "tp": 2, "name": "mine"}])
     with pytest.raises(ScenarioError, match="mine is of m on 1 x G"):
-        plan.run(other, {"t": stored}, known=Known(profiles={"mine": profile()}), progress=silent)
+        plan.run(
+            other,
+            {"t": stored},
+            plan.Options(),
+            known=Known(profiles={"mine": profile()}),
+            progress=silent,
+        )

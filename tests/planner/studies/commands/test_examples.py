@@ -34,7 +34,7 @@ def carried_out(path: Path, folder: Path) -> dict[str, Any]:
         names[index] = f"{index}-{file.name}"
         traces[names[index]] = StoredTrace(file.name, report.kind, report.clock, store)
     scenario = parse(with_traces(text, names), path.name)
-    return compare.run(scenario, traces, progress=silent).document
+    return compare.run(scenario, traces, compare.Options(), progress=silent).document
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)

@@ -49,7 +49,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> StoredTrace:
 
 @pytest.fixture(scope="module")
 def whole(stored: StoredTrace) -> Outcome:
-    return compare.run(apart(PREFILL, DECODE), {"t": stored}, progress=silent)
+    return compare.run(apart(PREFILL, DECODE), {"t": stored}, compare.Options(), progress=silent)
 
 
 def targets(found: Outcome) -> dict[str, int]:
@@ -86,10 +86,10 @@ def test_requests_go_through_both_pools_and_none_is_lost(whole: Outcome) -> None
 
 
 def test_the_plan_takes_what_costs_least_of_both_ways(stored: StoredTrace) -> None:
-    three = plan.run(apart(MIXED, PREFILL, DECODE), {"t": stored}, progress=silent)
+    three = plan.run(apart(MIXED, PREFILL, DECODE), {"t": stored}, plan.Options(), progress=silent)
     usd = {}
     for name, profiles in (("mixed", (MIXED,)), ("apart", (PREFILL, DECODE))):
-        one = plan.run(apart(*profiles), {"t": stored}, progress=silent)
+        one = plan.run(apart(*profiles), {"t": stored}, plan.Options(), progress=silent)
         usd[name] = one.document["fleet_cost"]
     assert three.document["fleet_cost"] <= min(usd.values()) + 1e-9
     assert targets(three).keys() == ROLES
@@ -98,7 +98,7 @@ def test_the_plan_takes_what_costs_least_of_both_ways(stored: StoredTrace) -> No
 def test_two_variants_of_one_model_share_the_gpus_of_a_type(stored: StoredTrace) -> None:
     fast = SPEED | {"tp": 2, "alpha_ms": 7, "beta_ms": 0.15, "gamma_ms": 7, "delta_ms": 0.03}
     one = apart(MIXED, fast)
-    found = compare.run(one, {"t": stored}, progress=silent)
+    found = compare.run(one, {"t": stored}, compare.Options(), progress=silent)
     rows = found.document["plan"]["decisions"]
     assert {row["arrangement"] for row in rows} == {"1 x G", "2 x G"}
     gpus = found.tables["plan"].group_by("period_start").agg(pl.col("gpus").sum())["gpus"]

@@ -43,7 +43,7 @@ def small(**changes: Any) -> Scenario:
 
 @pytest.fixture(scope="module")
 def whole(stored: StoredTrace) -> Outcome:
-    return compare.run(small(), {"t": stored}, progress=silent)
+    return compare.run(small(), {"t": stored}, compare.Options(), progress=silent)
 
 
 def untimed(value: Any) -> Any:
@@ -57,7 +57,7 @@ def untimed(value: Any) -> Any:
 
 
 def test_one_seed_gives_the_same_bytes_twice(whole: Outcome, stored: StoredTrace) -> None:
-    again = compare.run(small(), {"t": stored}, progress=silent)
+    again = compare.run(small(), {"t": stored}, compare.Options(), progress=silent)
     assert json.dumps(untimed(again.document)) == json.dumps(untimed(whole.document))
     assert again.tables.keys() == whole.tables.keys()
     for name, table in whole.tables.items():
@@ -65,7 +65,9 @@ def test_one_seed_gives_the_same_bytes_twice(whole: Outcome, stored: StoredTrace
 
 
 def test_another_seed_gives_other_requests(whole: Outcome, stored: StoredTrace) -> None:
-    other = compare.run(small(), {"t": stored}, policies=["flat-peak"], seed=8, progress=silent)
+    other = compare.run(
+        small(), {"t": stored}, compare.Options(policies=["flat-peak"], seed=8), progress=silent
+    )
     mine, theirs = (d.document["policies"]["flat-peak"] for d in (whole, other))
     assert mine["arrived"] == theirs["arrived"]  # counts of the file are kept
     assert mine["ttft_ms"] != theirs["ttft_ms"]
@@ -137,9 +139,9 @@ def test_forecast_plan_and_simulate_are_the_parts_of_the_whole(
     whole: Outcome, stored: StoredTrace
 ) -> None:
     one, traces = small(), {"t": stored}
-    forecasts = forecast.run(one, traces, progress=silent)
-    planned = plan.run(one, traces, progress=silent)
-    simulated = simulate.run(one, traces, policy="lt-i", progress=silent)
+    forecasts = forecast.run(one, traces, forecast.Options(), progress=silent)
+    planned = plan.run(one, traces, plan.Options(), progress=silent)
+    simulated = simulate.run(one, traces, simulate.Options(policy="lt-i"), progress=silent)
     expected = untimed(whole.document)
     assert untimed(forecasts.document["series"]) == expected["forecast"]["series"]
     figures = untimed(planned.document["plan"])
@@ -160,7 +162,7 @@ def test_progress_never_goes_back_and_stays_within_its_bounds(stored: StoredTrac
         seen.append(fraction)
         stages.append(stage)
 
-    compare.run(small(), {"t": stored}, progress=watch)
+    compare.run(small(), {"t": stored}, compare.Options(), progress=watch)
     assert seen[0] >= 0 and seen[-1] <= 1 + 1e-9 and seen[-1] > 0.95
     assert (np.diff(seen) >= -1e-9).all()
     words = " / ".join(stages)
@@ -180,16 +182,18 @@ def test_a_study_stops_when_its_progress_says_so(stored: StoredTrace, at: float)
             raise Stopped
 
     with pytest.raises(Stopped):
-        compare.run(small(), {"t": stored}, progress=stop)
+        compare.run(small(), {"t": stored}, compare.Options(), progress=stop)
 
 
 def test_gaps_in_the_window_are_said_first(tmp_path: Path) -> None:
     values: list[float | None] = [600.0] * 60
     values[45:48] = [None] * 3
     found = compare.run(
-        small(policies=["flat-peak"]), {"t": make.demand_file(tmp_path, {"a": values})},
+        small(policies=["flat-peak"]),
+        {"t": make.demand_file(tmp_path, {"a": values})},
+        compare.Options(),
         progress=silent,
-    )  # fmt: skip
+    )
     assert found.document["notes"][0] == (
         "3 of the 20 bins of the window were not observed in full: what came then is neither "
         "replayed nor in any figure."
@@ -205,11 +209,11 @@ def test_only_deferrable_traffic_can_be_studied(stored: StoredTrace) -> None:
     ]
     source = make.source(tiers={"batch": 1}, **LENGTHS)
     one = small(tiers=tiers, traffic={"sources": [source]}, policies=["flat-peak", "lt-i"])
-    found = compare.run(one, {"t": stored}, progress=silent)
+    found = compare.run(one, {"t": stored}, compare.Options(), progress=silent)
     assert found.tables["forecast"].height == 0
     assert found.document["policies"]["lt-i"]["arrived"] > 0
     with pytest.raises(ScenarioError, match="nothing to forecast"):
-        forecast.run(one, {"t": stored}, progress=silent)
+        forecast.run(one, {"t": stored}, forecast.Options(), progress=silent)
 
 
 def test_a_lead_longer_than_a_period_can_be_played_out(azure_hour: StoredTrace) -> None:
@@ -220,7 +224,7 @@ def test_a_lead_longer_than_a_period_can_be_played_out(azure_hour: StoredTrace) 
         policies=["lt-i"],
         forecast={"method": "last-value"},
     )
-    found = compare.run(one, {"t": azure_hour}, progress=silent)
+    found = compare.run(one, {"t": azure_hour}, compare.Options(), progress=silent)
     window = found.document["window"]
     assert (window["lead_s"], window["period_s"]) == (600, 300)
     assert found.document["policies"]["lt-i"]["completed"] > 0
@@ -234,7 +238,7 @@ def test_the_day_after_azures_week_is_planned_on_its_forecast(azure_week: Stored
         forecast={"method": "arima"},
         policies=["flat-peak", "flat-min", "lt-i"],
     )
-    found = compare.run(one, {"t": azure_week}, progress=silent)
+    found = compare.run(one, {"t": azure_week}, compare.Options(), progress=silent)
     window, forecast = found.document["window"], found.tables["forecast"]
     assert window["replay"] == FORECAST
     assert forecast["actual"].null_count() == forecast.height == 48
@@ -245,12 +249,14 @@ def test_the_day_after_azures_week_is_planned_on_its_forecast(azure_week: Stored
     tokens = replayed["input_tokens"] + 1631 * (replayed["arrived"] - replayed["completed"])
     assert tokens == pytest.approx(expected, rel=0.08)
     with pytest.raises(ScenarioError, match="lt-i-perfect"):
-        compare.run(one, {"t": azure_week}, policies=["lt-i-perfect"], progress=silent)
+        compare.run(
+            one, {"t": azure_week}, compare.Options(policies=["lt-i-perfect"]), progress=silent
+        )
 
 
 def test_unknown_policies_are_refused_by_name(stored: StoredTrace) -> None:
-    with pytest.raises(ScenarioError, match="no policy 'best'; choose from today, flat-peak"):
-        simulate.run(small(), {"t": stored}, policy="best", progress=silent)
+    with pytest.raises(ScenarioError, match="no policy 'lt-i:best'; choose from today, flat-peak"):
+        simulate.run(small(), {"t": stored}, simulate.Options(policy="lt-i:best"), progress=silent)
 
 
 def test_figures_are_finite_or_absent(whole: Outcome) -> None:

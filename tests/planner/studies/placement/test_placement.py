@@ -67,7 +67,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> StoredTrace:
 
 @pytest.fixture(scope="module")
 def found(stored: StoredTrace) -> dict[str, Any]:
-    outcome = place.run(disaggregated(), {"t": stored}, progress=silent)
+    outcome = place.run(disaggregated(), {"t": stored}, place.Options(), progress=silent)
     return {**outcome.document, "tables": outcome.tables}
 
 
@@ -134,7 +134,9 @@ def test_growing_and_shrinking_are_kept_as_moments(found: dict[str, Any]) -> Non
 def test_what_does_not_fit_is_named(stored: StoredTrace) -> None:
     today = [row("prefill", "G", 6), row("decode", "H", 24)]
     scenario = disaggregated(fleet={"minimum": 0, "today": today})
-    document = place.run(scenario, {"t": stored}, method="algorithm4", progress=silent).document
+    document = place.run(
+        scenario, {"t": stored}, place.Options(method="algorithm4"), progress=silent
+    ).document
     grown = document["methods"]["algorithm4"]["grown"]
     assert grown["unplaced_units"] > 0
     assert "H needed" in grown["unplaced"][0]["reason"]
@@ -148,12 +150,14 @@ def test_mixed_pools_apart_by_a_ratio(stored: StoredTrace) -> None:
         serving=[{"kv_transfer": {"gb_s": 5}}],
         fleet={"today": [{"model": "m", "region": "east", "gpu": "G", "replicas": 9}]},
     )
-    plain = place.run(mixed, {"t": stored}, method="algorithm4", grow=0, progress=silent).document
+    plain = place.run(
+        mixed, {"t": stored}, place.Options(method="algorithm4", grow=0), progress=silent
+    ).document
     assert plain["methods"]["algorithm4"]["affinity_honoured"] is None
     assert plain["methods"]["algorithm4"]["simulated"] is None
     assert "nothing is handed over" in plain["headline"]
     document = place.run(
-        mixed, {"t": stored}, method="algorithm4", ratio=(1, 2), progress=silent
+        mixed, {"t": stored}, place.Options(method="algorithm4", ratio=(1, 2)), progress=silent
     ).document
     roles = document["services"][0]["roles"]
     assert [(one["role"], one["instances"]) for one in roles] == [("prefill", 3), ("decode", 6)]
@@ -167,11 +171,13 @@ def test_without_today_the_plan_says_how_many(stored: StoredTrace) -> None:
     scenario = make.scenario(
         regions=[MIXED_REGION], traffic=TRAFFIC, horizon={"period_s": 300, "duration_s": 600}
     )
-    document = place.run(scenario, {"t": stored}, method="blind", grow=0, progress=silent).document
+    document = place.run(
+        scenario, {"t": stored}, place.Options(method="blind", grow=0), progress=silent
+    ).document
     assert document["counts_from"].startswith("the plan's largest period, from 2024-05-13")
     assert document["methods"]["blind"]["units"] > 0
     with pytest.raises(ScenarioError, match=r"fleet\.today: the scenario does not say"):
-        place.run(scenario, {"t": stored}, counts="today", progress=silent)
+        place.run(scenario, {"t": stored}, place.Options(counts="today"), progress=silent)
 
 
 def services(**rules: Any) -> Any:
@@ -251,5 +257,5 @@ def test_what_requests_do_not_notice_is_said_first(tmp_path: Path) -> None:
     """The simple alternative is said first where requests do not notice."""
     stored = make.demand_file(tmp_path, {"a": [20.0] * 40})
     scenario = disaggregated(serving=[{"kv_transfer": {"gb_s": 400}}])
-    document = place.run(scenario, {"t": stored}, grow=0, progress=silent).document
+    document = place.run(scenario, {"t": stored}, place.Options(grow=0), progress=silent).document
     assert document["warnings"][0].startswith("Requests do not notice the difference")

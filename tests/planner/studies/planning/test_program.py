@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from planner.errors import Infeasible, ScenarioError
+from planner.errors import Infeasible, OptionsRefused, ScenarioError
 from planner.studies.commands import compare, pareto, plan
 from planner.studies.commands.pareto import pair_of
+from planner.studies.options import options_of
 from planner.studies.progress import silent
 from planner.studies.traffic.sources import StoredTrace
 from tests.planner.studies.builders import WEST, demand_file, scenario, source
@@ -50,7 +51,7 @@ def asked(**changes: Any) -> Any:
 
 
 def planned(stored: dict[str, StoredTrace], **changes: Any) -> dict[str, Any]:
-    document = plan.run(asked(**changes), stored, progress=silent).document
+    document = plan.run(asked(**changes), stored, plan.Options(), progress=silent).document
     found: dict[str, Any] = document["plan"]
     return found
 
@@ -153,7 +154,9 @@ def test_two_variants_split_the_load(stored: dict[str, StoredTrace]) -> None:
 
 
 def test_a_front_of_cost_and_carbon(stored: dict[str, StoredTrace]) -> None:
-    found = pareto.run(asked(), stored, of="carbon,cost", points=4, progress=silent).document
+    found = pareto.run(
+        asked(), stored, pareto.Options(of="carbon,cost", points=4), progress=silent
+    ).document
     assert found["of"] == ["carbon", "cost"]
     points = found["points"]
     assert all(a["second"] < b["second"] for a, b in itertools.pairwise(points))
@@ -173,8 +176,8 @@ def test_the_capped_one_comes_last(given: str, pair: tuple[str, str]) -> None:
 
 @pytest.mark.parametrize("given", ["cost", "cost,cost", "cost,latency", "energy,gpu-hours"])
 def test_pairs_that_make_no_front_are_refused(given: str) -> None:
-    with pytest.raises(ScenarioError, match="of:"):
-        pair_of(given)
+    with pytest.raises(OptionsRefused, match=f"of {given}: (give two|one of the two)"):
+        options_of(pareto.Options, {"of": given})
 
 
 @pytest.mark.parametrize(
@@ -206,9 +209,9 @@ def test_what_the_plan_lends_is_lent_in_its_replay(stored: dict[str, StoredTrace
         },
         policies=["lt-h"],
     )
-    document = compare.run(given, stored, progress=silent).document
+    document = compare.run(given, stored, compare.Options(), progress=silent).document
     replayed = document["policies"]["lt-h"]["donated_gpu_hours"]
-    found = plan.run(given, stored, progress=silent).document["plan"]
+    found = plan.run(given, stored, plan.Options(), progress=silent).document["plan"]
     assert found["lent_gpu_hours"] > 1
     # It drains first, and what the next period wants comes back before it.
     assert 0.8 * found["lent_gpu_hours"] < replayed <= found["lent_gpu_hours"] * 1.01

@@ -13,7 +13,7 @@ from planner.errors import CatalogueError
 from planner.ingest.kernel_files import Sharing
 from planner.scenario.known import KernelSource, Known
 from planner.studies.commands import provision
-from planner.studies.commands.provision import IMAGE_TOKENS, Asked
+from planner.studies.commands.provision import IMAGE_TOKENS, Options
 from planner.studies.progress import silent
 from planner.studies.provisioning.cases import Images
 from planner.studies.provisioning.problems import interference_table, measured_on, problem_of
@@ -51,7 +51,7 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> Known:
 
 
 def found(stored: StoredTrace, known: Known, **asked: Any) -> Any:
-    return provision.run(small(), {"t": stored}, asked=Asked(**asked), known=known, progress=silent)
+    return provision.run(small(), {"t": stored}, Options(**asked), known=known, progress=silent)
 
 
 def facts(document: dict[str, Any], what: str) -> dict[str, Any]:
@@ -119,9 +119,7 @@ def test_encoders_work_on_the_images_that_requests_bring(stored: StoredTrace) ->
     )  # fmt: skip
     seen = {}
     for images in (0.0, 2.0):
-        outcome = provision.run(
-            scenario, {"t": stored}, asked=Asked(images=images), progress=silent
-        )  # fmt: skip
+        outcome = provision.run(scenario, {"t": stored}, Options(images=images), progress=silent)
         (prefill, _) = outcome.document["pools"]
         assert prefill["images"] == images
         seen[images] = prefill["levels"]["operator"]["gpus"]

@@ -10,7 +10,7 @@ import pytest
 
 from planner.errors import ScenarioError
 from planner.studies.commands import provision
-from planner.studies.commands.provision import Asked
+from planner.studies.commands.provision import Options
 from planner.studies.outcome import Outcome
 from planner.studies.progress import silent
 from planner.studies.traffic.sources import StoredTrace
@@ -28,8 +28,8 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> StoredTrace:
 
 
 def course(stored: StoredTrace, known: str, level: str = "operator", **changes: Any) -> Outcome:
-    asked = Asked(level=level, over_time=known)
-    return provision.run(small(**(HOUR | changes)), {"t": stored}, asked=asked, progress=silent)
+    asked = Options(level=level, over_time=known)
+    return provision.run(small(**(HOUR | changes)), {"t": stored}, asked, progress=silent)
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from planner.errors import Infeasible, ScenarioError
 from planner.scenario.build import build_hardware
 from planner.scenario.schema import Scenario
 from planner.studies.commands import provision
-from planner.studies.commands.provision import Asked
+from planner.studies.commands.provision import Options
 from planner.studies.outcome import Outcome
 from planner.studies.progress import silent
 from planner.studies.provisioning.load import limit_of, peak_hours
@@ -52,7 +52,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> StoredTrace:
 
 @pytest.fixture(scope="module")
 def whole(stored: StoredTrace) -> Outcome:
-    return provision.run(small(), {"t": stored}, progress=silent)
+    return provision.run(small(), {"t": stored}, provision.Options(), progress=silent)
 
 
 def test_the_load_is_that_of_the_busiest_hour_in_the_window(stored: StoredTrace) -> None:
@@ -124,20 +124,21 @@ def test_tables_tell_what_stands_where(whole: Outcome) -> None:
 
 def test_one_level_and_the_exact_method(stored: StoredTrace) -> None:
     found = provision.run(
-        small(), {"t": stored}, asked=Asked("operator", "exact"), progress=silent
+        small(), {"t": stored}, Options(level="operator", method="exact"), progress=silent
     ).document
     assert list(found["levels"]) == ["operator"] and list(found["savings"]) == ["operator"]
     assert all(pool["levels"]["operator"]["gap_slots"] in (0, None) for pool in found["pools"])
-    alone = provision.run(small(), {"t": stored}, asked=Asked("model"), progress=silent).document
+    alone = provision.run(small(), {"t": stored}, Options(level="model"), progress=silent).document
     assert alone["savings"] == {} and not alone["pays"]
     with pytest.raises(SimulationError, match="use the exact method"):
-        provision.run(small(), {"t": stored}, asked=Asked("operator", "brute"), progress=silent)
+        provision.run(
+            small(), {"t": stored}, Options(level="operator", method="brute"), progress=silent
+        )
 
 
 def test_every_precision_on_a_gpu_type_stands_for_itself(stored: StoredTrace) -> None:
     profile: dict[str, Any] = {"model": "llama-3.1-8b", "gpu": "H100-SXM", "kind": "roofline"}
-    found = provision.run(
-        small(
+    found = provision.run(small(
             profiles=[
                 profile | {"tp": 1, "precision": "bf16"},
                 profile | {"tp": 1, "precision": "fp8", "role": "prefill"},
@@ -147,11 +148,7 @@ def test_every_precision_on_a_gpu_type_stands_for_itself(stored: StoredTrace) ->
                 {"name": "east", "capacity": {"H100-SXM": 64}, "usd_per_gpu_hour": {"H100-SXM": 3},
                  "carbon_g_per_kwh": 400, "pue": 1.2}
             ],
-        ),
-        {"t": stored},
-        asked=Asked("model"),
-        progress=silent,
-    ).document  # fmt: skip
+        ), {"t": stored}, Options(level="model"), progress=silent).document  # fmt: skip
     pools = found["pools"]
     assert [(pool["weights"], pool["phase"]) for pool in pools] == [
         ("bf16", "prefill"), ("bf16", "decode"), ("fp8", "prefill"), ("fp8", "decode"),
@@ -166,7 +163,7 @@ def test_every_precision_on_a_gpu_type_stands_for_itself(stored: StoredTrace) ->
 
 def test_what_does_not_pay_is_said_first(tmp_path: Any) -> None:
     stored = make.demand_file(tmp_path, {"a": [6.0] * 300})
-    found = provision.run(small(), {"t": stored}, progress=silent).document
+    found = provision.run(small(), {"t": stored}, provision.Options(), progress=silent).document
     assert not found["pays"]
     assert found["headline"].startswith("Provisioning below the replica does not pay here")
     assert found["levels"]["operator"]["gpus"] == found["levels"]["model"]["gpus"]
@@ -177,16 +174,17 @@ def test_what_cannot_be_is_said_with_the_reason(stored: StoredTrace) -> None:
         provision.run(
             small(tiers=[{"name": "chat", "ttft_ms": 1, "tbt_ms": 100}]),
             {"t": stored},
+            provision.Options(),
             progress=silent,
         )
     unknown = make.scenario(
         traffic={"sources": [make.source(**LENGTHS)]}, horizon=BUILT_IN["horizon"]
     )
     with pytest.raises(ScenarioError, match="what m computes; give it by shape"):
-        provision.run(unknown, {"t": stored}, progress=silent)
+        provision.run(unknown, {"t": stored}, provision.Options(), progress=silent)
 
 
 def test_a_window_without_interactive_requests_is_refused(tmp_path: Any) -> None:
     stored = make.demand_file(tmp_path, {"a": [600.0] * 180 + [0.0] * 120})
     with pytest.raises(ScenarioError, match="no request of an interactive tier"):
-        provision.run(small(), {"t": stored}, progress=silent)
+        provision.run(small(), {"t": stored}, provision.Options(), progress=silent)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from planner.studies.commands import provision
-from planner.studies.commands.provision import Asked
+from planner.studies.commands.provision import Options
 from planner.studies.progress import silent
 from planner.studies.traffic.sources import StoredTrace
 from tests.planner.studies import builders as make
@@ -20,7 +20,9 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> StoredTrace:
 
 
 def test_what_services_need_together_is_beside_what_they_need_apart(stored: StoredTrace) -> None:
-    found = provision.run(small(), {"t": stored}, asked=Asked("operator"), progress=silent).document
+    found = provision.run(
+        small(), {"t": stored}, Options(level="operator"), progress=silent
+    ).document
     (one,) = found["sharing"]["services"]
     assert one["ways"]["apart"]["gpus"] == sum(
         min(level["gpus"] for level in pool["levels"].values()) for pool in found["pools"]
@@ -44,7 +46,7 @@ def test_models_of_a_region_may_share_gpus(stored: StoredTrace) -> None:
         traffic={"sources": sources},
     )
     found = provision.run(
-        scenario, {"t": stored}, asked=Asked("operator"), progress=silent
+        scenario, {"t": stored}, Options(level="operator"), progress=silent
     ).document
     (shared,) = found["sharing"]["models"]
     assert shared["models"] == ["llama-3.1-8b", "qwen2-7b"]
@@ -54,7 +56,7 @@ def test_models_of_a_region_may_share_gpus(stored: StoredTrace) -> None:
 def test_batches_that_fill_are_part_of_the_latency(tmp_path: Path) -> None:
     slow = make.demand_file(tmp_path, {"a": [30.0] * 300})  # one request in two seconds
     free, counted = (
-        provision.run(small(), {"t": slow}, asked=Asked("model", batch_wait=how), progress=silent)
+        provision.run(small(), {"t": slow}, Options(level="model", batch_wait=how), progress=silent)
         for how in ("free", "counted")
     )
     notes = counted.document["notes"]
@@ -68,7 +70,7 @@ def test_batches_that_fill_are_part_of_the_latency(tmp_path: Path) -> None:
 def test_gpus_of_one_stream_share_nothing(stored: StoredTrace) -> None:
     many, one = (
         provision.run(
-            small(), {"t": stored}, asked=Asked("module", single_stream=single), progress=silent
+            small(), {"t": stored}, Options(level="module", single_stream=single), progress=silent
         ).document
         for single in (False, True)
     )

@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from planner.studies.commands.simulate import Options
 from planner.studies.commands.simulate import run as replayed
 from planner.studies.progress import silent
 from planner.studies.replay.detail import ALL, Detail, detail_of
@@ -127,9 +128,11 @@ def test_intervals_add_up_to_the_totals(result: SimulationResult, detail: Detail
 def test_a_run_keeps_requests_only_where_they_are_asked_for(tmp_path: Path) -> None:
     stored = make.request_file(tmp_path, make.steady(0.5, 600), isl=100, osl=10)
     one = make.scenario(policies=["flat-peak"], horizon={"duration_s": 300})
-    found = replayed(one, {"t": stored}, policy="flat-peak", requests=True, progress=silent)
+    found = replayed(
+        one, {"t": stored}, Options(policy="flat-peak", requests=True), progress=silent
+    )
     requests = found.tables["requests"]
     assert requests.height == found.document["arrived"]
     assert (requests["outcome"] == "completed").sum() == found.document["completed"]
-    again = replayed(one, {"t": stored}, policy="flat-peak", progress=silent)
+    again = replayed(one, {"t": stored}, Options(policy="flat-peak"), progress=silent)
     assert "requests" not in again.tables

@@ -36,7 +36,7 @@ def simulated(stored: StoredTrace, policy: str, **changes: Any) -> Outcome:
         horizon={"period_s": 300, "duration_s": 1800},
         **changes,
     )
-    return simulate.run(one, {"t": stored}, policy=policy, progress=silent)
+    return simulate.run(one, {"t": stored}, simulate.Options(policy=policy), progress=silent)
 
 
 def adds_up(found: dict[str, Any]) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from planner.policies.registry import POLICIES
+from planner.studies.commands.compare import Options
 from planner.studies.commands.compare import run as compare_scenario
 from planner.studies.progress import silent
 from planner.studies.results.comparison import compare
@@ -78,7 +79,7 @@ def everything(tmp_path_factory):
         traffic={"sources": [make.source(input_tokens={"mean": 800}, output_tokens={"mean": 40})]},
         horizon={"period_s": 300, "duration_s": 900},
     )
-    return compare_scenario(one, {"t": stored}, policies=["all"], progress=silent).document
+    return compare_scenario(one, {"t": stored}, Options(policies=["all"]), progress=silent).document
 
 
 def test_all_replays_every_policy_there_is_and_says_what_it_left_out(everything):

@@ -1,0 +1,58 @@
+"""Options of a kind of run as arguments of its command."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from collections.abc import Mapping
+from typing import Any
+
+from planner.errors import OptionsRefused
+from planner.studies.options import RunOptions, options_in, options_of
+
+
+def flag_of(name: str) -> str:
+    """``--time-limit`` of ``time_limit_s``: seconds are said in the help."""
+    return "--" + name.removesuffix("_s").replace("_", "-")
+
+
+def add_options(
+    parser: ArgumentParser,
+    declared: type[RunOptions],
+    *,
+    leave_out: tuple[str, ...] = (),
+    alone: Mapping[str, str] | None = None,
+) -> None:
+    """An argument per option, but for those of ``leave_out``; ``alone``: what an option's flag
+    stands for without a value."""
+    for name, option in options_in(declared).items():
+        if name in leave_out:
+            continue
+        words: dict[str, Any] = {"dest": name, "help": option.help.replace("%", "%%")}
+        if option.type == "boolean":
+            words |= {"action": "store_true", "default": None}
+        elif option.choices:
+            words |= {"choices": option.choices, "required": option.required}
+        else:
+            words |= {"metavar": name.upper(), "required": option.required}
+        if alone and name in alone:
+            words |= {"nargs": "?", "const": alone[name]}
+        parser.add_argument(flag_of(name), **words)
+
+
+def options_said(declared: type[RunOptions], words: Mapping[str, Any]) -> dict[str, Any]:
+    """What was said on the command line, checked; a refusal speaks of flags. A list is written
+    with commas, so many numbers with colons."""
+    values = {}
+    for name, option in options_in(declared).items():
+        if (value := words.get(name)) is None:
+            continue
+        if option.many:
+            mark = ":" if option.fewest == option.largest else ","
+            value = [part.strip() for part in value.split(mark) if part.strip()]
+        if value != []:
+            values[name] = value
+    try:
+        return options_of(declared, values).given()
+    except OptionsRefused as refused:
+        faults = [f._replace(value=str(words.get(f.name) or f.value)) for f in refused.faults]
+        raise OptionsRefused.of(faults, flag_of) from None

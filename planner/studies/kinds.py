@@ -1,0 +1,61 @@
+"""Every kind of run that works on a scenario: its options and what it does.
+
+The file of a kind in ``commands`` has its name, with ``_`` for ``-``, as have its page, its
+template and its command.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+from planner.scenario.known import Known
+from planner.scenario.schema import Scenario
+from planner.studies.commands import (
+    compare,
+    forecast,
+    pareto,
+    pd_ratio,
+    place,
+    plan,
+    provision,
+    simulate,
+    size,
+)
+from planner.studies.options import RunOptions
+from planner.studies.outcome import Outcome, Traces
+from planner.studies.progress import Progress
+
+T = TypeVar("T", bound=RunOptions)
+T_contra = TypeVar("T_contra", bound=RunOptions, contravariant=True)
+
+
+class Body(Protocol[T_contra]):
+    def __call__(
+        self,
+        scenario: Scenario,
+        traces: Traces,
+        options: T_contra,
+        *,
+        known: Known,
+        progress: Progress,
+    ) -> Outcome: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Kind(Generic[T]):
+    options: type[T]
+    run: Body[T]
+
+
+KINDS: dict[str, Kind[Any]] = {
+    "forecast": Kind(forecast.Options, forecast.run),
+    "plan": Kind(plan.Options, plan.run),
+    "simulate": Kind(simulate.Options, simulate.run),
+    "compare": Kind(compare.Options, compare.run),
+    "provision": Kind(provision.Options, provision.run),
+    "size": Kind(size.Options, size.run),
+    "pd-ratio": Kind(pd_ratio.Options, pd_ratio.run),
+    "pareto": Kind(pareto.Options, pareto.run),
+    "place": Kind(place.Options, place.run),
+}

@@ -1,0 +1,83 @@
+"""Options of a kind of run as a form: shown field by field, checked by the declaration itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.http import QueryDict
+
+from planner.errors import OptionsRefused
+from planner.studies.options import Option, RunOptions, options_in, options_of
+
+LABELS = {  # of choices; others are shown as they are
+    "auto": "measured where there is any",
+    "modelled": "modelled alone",
+    "free": "left out, as in the source",
+    "counted": "part of the latency",
+    "off": "the busiest hour alone",
+    "observed": "also over time, on what was observed",
+    "forecast": "also over time, on a forecast by the minute",
+    "greedy": "greedy, by GPUs after placement",
+    "exact": "exact in slots, then placed",
+    "brute": "by enumeration, small cases",
+}
+
+
+class _Number(forms.NumberInput):
+    """1024, not 1024.0."""
+
+    def format_value(self, value: Any) -> str | None:
+        return f"{value:.12g}" if isinstance(value, float) else super().format_value(value)
+
+
+class OptionsForm(forms.Form):
+    """All options that ``declared`` has but those of ``without``; empty: left out."""
+
+    def __init__(
+        self, declared: type[RunOptions], *, without: tuple[str, ...] = (), **more: Any
+    ) -> None:
+        super().__init__(**more)
+        for name, option in options_in(declared).items():
+            if name not in without:
+                self.fields[name] = _field(option)
+
+
+def _field(option: Option) -> forms.Field:
+    words: dict[str, Any] = {"label": option.label, "required": False, "initial": option.default}
+    if option.type == "boolean":
+        return forms.BooleanField(
+            widget=forms.CheckboxInput(attrs={"class": "form-check-input"}), **words
+        )
+    if option.choices:
+        choices = [(value, LABELS.get(value, value)) for value in option.choices]
+        return forms.ChoiceField(
+            choices=choices, widget=forms.Select(attrs={"class": "form-select"}), **words
+        )
+    attributes = {"class": "form-control"}
+    if option.default is None:
+        attributes["placeholder"] = option.help.partition("eft out: ")[2].rstrip(".")
+    if option.type == "string":
+        return forms.CharField(widget=forms.TextInput(attrs=attributes), **words)
+    number: Any = forms.IntegerField if option.type == "integer" else forms.FloatField
+    field: forms.Field = number(
+        widget=_Number(attrs=attributes), min_value=option.least, max_value=option.most, **words
+    )
+    return field
+
+
+def options_posted(declared: type[RunOptions], posted: QueryDict, **more: str) -> dict[str, Any]:
+    """The kind's options among what was posted, as its run keeps them; a refusal speaks of labels.
+
+    ``more``: those that the page sends in its own way.
+    """
+    known = options_in(declared)
+    values: dict[str, Any] = {
+        name: posted.getlist(name) if option.many else str(posted[name]).strip()
+        for name, option in known.items()
+        if str(posted.get(name, "")).strip()
+    }
+    try:
+        return options_of(declared, values | more).given()
+    except OptionsRefused as refused:
+        raise OptionsRefused.of(refused.faults, lambda name: known[name].label) from None
