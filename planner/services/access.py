@@ -6,12 +6,12 @@ from planner.errors import NotAllowed
 from planner.models import User
 
 
-def check_may_plan(user: User | None) -> None:
+def check_may_plan(user: User | None, refusal: str = "only read") -> None:
     """Raise NotAllowed for people who only read; the command line has no user and may."""
     if user is not None and not user.may_plan:
-        raise NotAllowed("Your role may only read; ask an admin for the planner role.")
+        raise NotAllowed(f"Your role may {refusal}; ask an admin for the planner role.")
 
 
-def check_may_remove(user: User, owner_id: int | None, what: str) -> None:
+def check_may_remove(user: User, owner_id: int | None, what: str, made: str = "made") -> None:
     if not user.may_remove(owner_id):
-        raise NotAllowed(f"Only the person who made {what} or an admin may remove it.")
+        raise NotAllowed(f"Only the person who {made} {what} or an admin may remove it.")

@@ -25,13 +25,13 @@ from planner import storage
 from planner.errors import (
     EXPECTED,
     KeyReused,
-    NotAllowed,
     NotReady,
     RunCancelled,
     ScenarioError,
 )
 from planner.models import Run, Scenario, Trace, User
 from planner.scenario.document import parse
+from planner.services.access import check_may_plan, check_may_remove
 from planner.services.resolution import resolve_scenario
 from planner.version import code_version
 
@@ -201,8 +201,7 @@ def run_execute(*, run_id: int, observer: Progress | None = None, surface: bool 
 
 def run_cancel(*, run: Run, user: User) -> Run:
     """Stop a run: at once if no worker has it, else at its next report of progress."""
-    if not user.may_plan:
-        raise NotAllowed("Your role may not cancel runs; ask an admin for the planner role.")
+    check_may_plan(user, "not cancel runs")
     now = timezone.now()
     cancelled = Run.objects.filter(pk=run.pk, state=Run.State.PENDING).update(
         state=Run.State.CANCELLED, finished_at=now, stage="Cancelled", cancel_requested=True
@@ -218,8 +217,7 @@ def run_cancel(*, run: Run, user: User) -> Run:
 
 def run_delete(*, run: Run, user: User) -> None:
     """Remove a finished run and its arrays."""
-    if not user.may_remove(run.owner_id):
-        raise NotAllowed("Only the person who started this run or an admin may remove it.")
+    check_may_remove(user, run.owner_id, "this run", "started")
     if not run.finished:
         raise NotReady(f"Run {run.pk} is still going; cancel it first.")
     store = run.store

@@ -6,15 +6,16 @@ from typing import Any
 
 from django.db import IntegrityError, transaction
 
-from planner.errors import NotAllowed, NotFound, NotReady, Outdated, PlannerError, ScenarioError
+from planner.errors import NotFound, NotReady, Outdated, PlannerError, ScenarioError
 from planner.models import Run, Scenario, User
 from planner.scenario import document as text
 from planner.services import runs
+from planner.services.access import check_may_plan, check_may_remove
 
 
 def scenario_create(*, owner: User | None, document: str) -> Scenario:
     """Keep a new scenario under the name its document gives; raises ScenarioError."""
-    _check_role(owner)
+    check_may_plan(owner)
     return _save(Scenario(owner=owner), document)
 
 
@@ -23,7 +24,7 @@ def scenario_update(
 ) -> Scenario:
     """Replace the document. ``version`` is what the user had before them: if somebody saved in
     between, nothing is overwritten."""
-    _check_role(user)
+    check_may_plan(user)
     with transaction.atomic():
         held = Scenario.objects.select_for_update().filter(pk=scenario.pk).first()
         if held is None:
@@ -52,8 +53,7 @@ def scenario_edit(
 
 
 def scenario_delete(*, scenario: Scenario, user: User) -> None:
-    if not user.may_remove(scenario.owner_id):
-        raise NotAllowed("Only the person who made this scenario or an admin may remove it.")
+    check_may_remove(user, scenario.owner_id, "this scenario")
     if scenario.runs.filter(state__in=[Run.State.PENDING, Run.State.RUNNING]).exists():
         raise NotReady(f"{scenario.name} has a run going; cancel it first.")
     scenario.delete()
@@ -68,7 +68,7 @@ def scenario_run(
     idempotency_key: str = "",
 ) -> Run:
     """Start a run of the scenario as it is now."""
-    _check_role(owner)
+    check_may_plan(owner)
     if kind == Run.Kind.INGEST:
         raise PlannerError("An ingest run begins with an upload, not with a scenario.")
     parsed = text.parse(scenario.document, scenario.name)
@@ -91,7 +91,7 @@ def document_run(
     idempotency_key: str = "",
 ) -> Run:
     """Start a run of a scenario that is not kept: the run alone holds its document."""
-    _check_role(owner)
+    check_may_plan(owner)
     parsed = text.parse(document)
     return runs.run_create(
         owner=owner,
@@ -121,8 +121,3 @@ def _save(scenario: Scenario, document: str) -> Scenario:
             "choose another name."
         ) from None
     return scenario
-
-
-def _check_role(user: User | None) -> None:
-    if user is not None and not user.may_plan:
-        raise NotAllowed("Your role may only read; ask an admin for the planner role.")

@@ -16,12 +16,13 @@ from django.db import IntegrityError, transaction
 from django.utils.text import slugify
 
 from planner import storage
-from planner.errors import IngestError, NotAllowed, NotReady, PlannerError
+from planner.errors import IngestError, NotReady, PlannerError
 from planner.ingest import IngestOptions, IngestReport, ingest_file, sha256_file
 from planner.ingest.source import base_name
 from planner.models import Run, Scenario, Trace, User
 from planner.scenario import document as text
 from planner.services import runs
+from planner.services.access import check_may_plan, check_may_remove
 
 UPLOADS = "uploads"
 TRACES = "traces"
@@ -43,8 +44,7 @@ def trace_upload(
     its run) and whether it is new. The same bytes read with the same options are recognised and not
     read again.
     """
-    if not owner.may_plan:
-        raise NotAllowed("Your role may not upload; ask an admin for the planner role.")
+    check_may_plan(owner, "not upload")
     kept = storage.folder(f"{UPLOADS}/{uuid.uuid4().hex}")
     kept.parent.mkdir(parents=True, exist_ok=True)
     digest, size = hashlib.sha256(), 0
@@ -104,8 +104,7 @@ def trace_run(
     idempotency_key: str = "",
 ) -> Run:
     """Start a run on the trace as it came, without a scenario."""
-    if not owner.may_plan:
-        raise NotAllowed("Your role may only read; ask an admin for the planner role.")
+    check_may_plan(owner)
     if kind != Run.Kind.FORECAST:
         raise PlannerError("A trace alone can only be forecast; name it in a scenario for more.")
     return runs.run_create(
@@ -187,8 +186,7 @@ def trace_read(
 
 def trace_delete(*, trace: Trace, user: User) -> None:
     """Remove a trace no scenario speaks of."""
-    if not user.may_remove(trace.owner_id):
-        raise NotAllowed("Only the person who uploaded this trace or an admin may remove it.")
+    check_may_remove(user, trace.owner_id, "this trace", "uploaded")
     if trace.runs.filter(kind=Run.Kind.INGEST, state__in=GOING).exists():
         raise NotReady(f"Trace {trace.name} is still being read; cancel its run first.")
     going = [run.document for run in Run.objects.filter(state__in=GOING) if run.document]

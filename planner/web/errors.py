@@ -12,6 +12,7 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import render
 
 from planner.errors import EXPECTED, NotAllowed, NotFound, NotReady
+from planner.services.access import check_may_plan
 from planner.web.request import Request
 
 View = Callable[..., HttpResponseBase]
@@ -62,8 +63,7 @@ def _signed_out(request: HttpRequest) -> HttpResponse | None:
 
 def require_planner(request: Request) -> None:
     """Raise NotAllowed for people whose role only reads."""
-    if not request.user.may_plan:
-        raise NotAllowed("Your role may only read; ask an admin for the planner role.")
+    check_may_plan(request.user)
 
 
 def planners_only(view: View) -> View:

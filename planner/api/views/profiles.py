@@ -36,11 +36,12 @@ from planner.api.serializers.profiles import (
     VersionItem,
     check_documents,
 )
-from planner.errors import NotAllowed, NotReady
+from planner.errors import NotReady
 from planner.models import Calibration, ProfileVersion
 from planner.selectors import profiles as known
 from planner.selectors.calibrations import calibration_get, calibration_table, calibrations_list
 from planner.services import calibrations
+from planner.services.access import check_may_plan
 from planner.services.fits import profile_compare, profile_compute, profile_fit
 from planner.services.profiles import profile_delete
 from planner.services.tuning import profile_tune
@@ -159,8 +160,7 @@ class CalibrationListView(ApiView, generics.ListAPIView[Calibration]):
 
         JSON of vLLM's benchmark or of GuideLLM, a CSV of rows, or measured kernels.
         """
-        if not self.user.may_plan:  # before the body is read, which may be large
-            raise NotAllowed("Your role may not upload; ask an admin for the planner role.")
+        check_may_plan(self.user, "not upload")  # before the body is read, which may be large
         given = checked(MeasurementsRequest(data=request.data))
         file = given.validated_data["file"]
         kept = calibrations.calibration_upload(

@@ -15,9 +15,9 @@ from planner.api.renderers import AcceptOnly
 from planner.api.schema import KEY, LOCATION, operation, removal
 from planner.api.serializers.options import UploadRequest
 from planner.api.serializers.traces import Demand, DemandAsked, TraceDetail, TraceItem, UploadDone
-from planner.errors import NotAllowed
 from planner.models import Trace
 from planner.selectors.traces import trace_demand, trace_get, trace_ready, traces_list
+from planner.services.access import check_may_plan
 from planner.services.traces import trace_delete, trace_upload
 
 BIN_S = 900.0  # where no other width is asked for
@@ -43,8 +43,7 @@ class Upload(ApiView):
         The file is read in the background: poll the run in Location. A file that is there already,
         read in the same way, is recognised and answered with 200.
         """
-        if not self.user.may_plan:  # before the body is read, which may be large
-            raise NotAllowed("Your role may not upload; ask an admin for the planner role.")
+        check_may_plan(self.user, "not upload")  # before the body is read, which may be large
         given = checked(UploadRequest(data=request.data))
         file = given.validated_data["file"]
         trace, run, new = trace_upload(

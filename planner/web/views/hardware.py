@@ -12,11 +12,11 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from planner import catalogue
 from planner.catalogue import own
-from planner.errors import PlannerError
 from planner.selectors import hardware as known
 from planner.selectors.memory import memory_of, placements
 from planner.selectors.profiles import profiles_list
 from planner.services import hardware, imports
+from planner.web.answers import attempt, refused
 from planner.web.errors import planners_only
 from planner.web.forms.hardware import GpuForm, ImportForm, ModelForm
 from planner.web.paging import paged
@@ -116,24 +116,11 @@ def add_file(request: Request) -> HttpResponse:
     if request.method != "POST":
         return render(request, "web/hardware_import.html", {"form": ImportForm()})
     form = ImportForm(request.POST, request.FILES)
-    problem = ""
-    if form.is_valid():
-        file = form.cleaned_data["file"]
-        try:
-            kept = imports.hardware_import(
-                user=request.user,
-                data=file.read(imports.MAX_BYTES + 1),
-                file_name=file.name,
-                name=form.cleaned_data["name"],
-            )
-        except PlannerError as error:
-            problem = str(error)
-        else:
-            names = ", ".join(row.name for row in kept)
-            messages.success(request, f"Taken over: {names}.")
-            return redirect(_place(kept[0]), kept[0].name)
-    context = {"form": form, "problem": problem}
-    return render(request, "web/hardware_import.html", context, status=400)
+    rows, problem = attempt(form, lambda: _taken_over(request, form))
+    if rows is None:
+        return refused(request, "web/hardware_import.html", form, problem)
+    messages.success(request, f"Taken over: {', '.join(row.name for row in rows)}.")
+    return redirect(_place(rows[0]), rows[0].name)
 
 
 @require_POST
@@ -188,30 +175,36 @@ def _place(row: Any) -> str:
 def _edit(
     request: Request, row: Any, form_class: Any, shown: dict[str, Any], what: str, **fixed: Any
 ) -> HttpResponse:
-    own_facts = {"name": row.name, "kind": row.kind, "source": row.source} if row else {}
-    problem = ""
-    if request.method == "POST":
-        form = form_class(request.POST, initial=shown | own_facts)
-        if form.is_valid():
-            version = request.POST.get("version", "")
-            try:
-                kept = (hardware.gpu_save if what == "gpu" else hardware.model_save)(
-                    user=request.user,
-                    name=form.cleaned_data["name"],
-                    given=form.given(),
-                    source=form.cleaned_data["source"],
-                    kind=form.cleaned_data["kind"],
-                    version=int(version) if version.isdecimal() else None,
-                    **{what: row},
-                    **fixed,
-                )
-            except PlannerError as error:
-                problem = str(error)
-            else:
-                messages.success(request, f"{kept.name} is saved.")
-                return redirect(f"web:{what}", kept.name)
-    else:
-        form = form_class(initial=shown | own_facts)
+    facts = shown | ({"name": row.name, "kind": row.kind, "source": row.source} if row else {})
+    form = form_class(request.POST if request.method == "POST" else None, initial=facts)
+    kept, problem = attempt(form, lambda: _save(request, row, form, what, **fixed))
+    if kept is not None:
+        messages.success(request, f"{kept.name} is saved.")
+        return redirect(f"web:{what}", kept.name)
     context = {"form": form, "row": row, "what": what, "problem": problem}
     status = 400 if request.method == "POST" else 200
     return render(request, "web/hardware_edit.html", context, status=status)
+
+
+def _save(request: Request, row: Any, form: Any, what: str, **fixed: Any) -> Any:
+    version = request.POST.get("version", "")
+    return (hardware.gpu_save if what == "gpu" else hardware.model_save)(
+        user=request.user,
+        name=form.cleaned_data["name"],
+        given=form.given(),
+        source=form.cleaned_data["source"],
+        kind=form.cleaned_data["kind"],
+        version=int(version) if version.isdecimal() else None,
+        **{what: row},
+        **fixed,
+    )
+
+
+def _taken_over(request: Request, form: ImportForm) -> list[Any]:
+    file = form.cleaned_data["file"]
+    return imports.hardware_import(
+        user=request.user,
+        data=file.read(imports.MAX_BYTES + 1),
+        file_name=file.name,
+        name=form.cleaned_data["name"],
+    )

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import polars as pl
 from django.contrib import messages
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from planner.errors import EXPECTED, IngestError
+from planner.errors import IngestError
 from planner.exports import csv_text
 from planner.models import ProfileVersion
 from planner.profiles.tuning import MAX_FILE_BYTES, observations_of_file
@@ -18,16 +15,12 @@ from planner.selectors import profiles as known
 from planner.services import profiles
 from planner.services.fits import profile_compute
 from planner.services.tuning import profile_tune
+from planner.web.answers import attempt
 from planner.web.errors import planners_only
 from planner.web.forms.calibration import ComputedForm
 from planner.web.listings import choice_names, kernel_choices
-from planner.web.pages.profile_figures import decode_figure, prefill_figure, residual_figures
+from planner.web.pages.profile import page_context
 from planner.web.request import Request
-from simulation.performance.fitting.compare import stated_check
-from simulation.performance.fitting.fit_linear import UNITS
-from simulation.performance.profile import Check, Profile
-
-SHOWN_OUTLIERS = 20
 
 
 @require_safe
@@ -43,19 +36,7 @@ def listing(request: Request) -> HttpResponse:
 def detail(request: Request, name: str) -> HttpResponse:
     """One profile in the version asked for, with what it was checked against."""
     one = known.profile_get(name, _number(request.GET.get("version", "")))
-    residuals = known.profile_residuals(one)
-    context = {
-        "one": one,
-        "versions": versions(name),
-        "parameters": parameters(one),
-        "limits": limits(one.profile),
-        "decode_figure": decode_figure(one.profile),
-        "prefill_figure": prefill_figure(one.profile),
-        "residual_figures": residual_figures(residuals),
-        "outliers": outliers(residuals),
-        "residual_rows": residuals.height,
-    }
-    return render(request, "web/profile.html", context)
+    return render(request, "web/profile.html", page_context(one))
 
 
 @require_http_methods(["GET", "POST"])
@@ -63,24 +44,20 @@ def detail(request: Request, name: str) -> HttpResponse:
 def new(request: Request) -> HttpResponse:
     """An operator or roofline profile, which no benchmark row is needed for."""
     choices = kernel_choices()
-    problem = ""
+    problem, status = "", 200
     if request.method == "POST":
         form = ComputedForm(request.POST, kernels=choices)
-        if form.is_valid():
-            try:
-                version = profile_compute(user=request.user, spec=form.spec())
-            except EXPECTED as error:
-                problem = str(error)
-            else:
-                name, number = version.profile.name, version.version
-                messages.success(request, f"{name}, version {number}, is made.")
-                return redirect("web:profile", name)
+        version, problem = attempt(
+            form, lambda: profile_compute(user=request.user, spec=form.spec())
+        )
+        if version is not None:
+            return _made(request, version)
+        status = 400
     else:
         chosen = request.GET.getlist("kernels")
         kind = "operator" if chosen else "roofline"
         form = ComputedForm(initial={"kind": kind, "kernels": chosen}, kernels=choices)
     context = {"form": form, "problem": problem, **choice_names()}
-    status = 400 if request.method == "POST" else 200
     return render(request, "web/profile_new.html", context, status=status)
 
 
@@ -106,8 +83,7 @@ def tune(request: Request, name: str) -> HttpResponse:
         keep_as=request.POST.get("keep_as", ""),
         source=file.name or "",
     )
-    messages.success(request, f"{version.profile.name}, version {version.version}, is made.")
-    return redirect("web:profile", version.profile.name)
+    return _made(request, version)
 
 
 @require_POST
@@ -121,36 +97,9 @@ def delete(request: Request, name: str) -> HttpResponse:
     return redirect("web:profiles")
 
 
-def versions(name: str) -> list[ProfileVersion]:
-    """Every version with the check that it is judged by as ``telling``."""
-    rows = known.profile_versions(name)
-    for row in rows:
-        row.telling = stated_check(  # type: ignore[attr-defined]
-            [Check(**check) for check in row.checks],
-            float(row.report.get("spread") or 0.0),
-            row.provenance == "modelled",
-        )
-    return rows
-
-
-def parameters(one: known.KnownProfile) -> list[tuple[str, Any]]:
-    """In the order of the formula: PostgreSQL keeps no order of keys."""
-    order = {name: i for i, name in enumerate(UNITS)}
-    return sorted(one.parameters.items(), key=lambda pair: (order.get(pair[0], 9), pair[0]))
-
-
-def limits(profile: Profile) -> list[tuple[str, float, str]]:
-    return [
-        ("Sequences in a batch", profile.max_batch, ""),
-        ("Tokens of an iteration", profile.max_batch_tokens, "tokens"),
-        ("KV cache", profile.kv_capacity_tokens, "tokens"),
-    ]
-
-
-def outliers(residuals: pl.DataFrame) -> list[dict[str, Any]]:
-    """The rows furthest off, worst first."""
-    off = residuals.filter(pl.col("outlier")).sort(pl.col("error").abs(), descending=True)
-    return off.head(SHOWN_OUTLIERS).to_dicts()
+def _made(request: Request, version: ProfileVersion) -> HttpResponse:
+    messages.success(request, f"{version.profile.name}, version {version.version}, is made.")
+    return redirect("web:profile", version.profile.name)
 
 
 def _number(text: str) -> int | None:

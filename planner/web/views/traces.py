@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from django.contrib import messages
-from django.http import HttpResponse, JsonResponse
+from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from planner.errors import PlannerError
 from planner.models import Run, Trace
 from planner.selectors.traces import trace_get, traces_list
 from planner.services import traces
+from planner.web.answers import attempt, go, refused
 from planner.web.errors import planners_only
 from planner.web.forms.upload import UploadForm
 from planner.web.pages.demand import trace_figures
@@ -32,18 +32,13 @@ def upload(request: Request) -> HttpResponse:
     if request.method != "POST":
         return render(request, "web/trace_upload.html", {"form": UploadForm()})
     form = UploadForm(request.POST, request.FILES)
-    try:
-        if not form.is_valid():
-            return _refuse(request, form, "")
-        file = form.cleaned_data["file"]
-        trace, _, new = traces.trace_upload(
-            owner=request.user, chunks=file.chunks(), file_name=file.name, options=form.options()
-        )
-    except PlannerError as problem:
-        return _refuse(request, form, str(problem))
+    kept, problem = attempt(form, lambda: _keep(request, form))
+    if kept is None:
+        return refused(request, "web/trace_upload.html", form, problem)
+    trace, _, new = kept
     if not new:
         messages.info(request, f"This file is here already, as {trace.name}; nothing was read.")
-    return _go(request, reverse("web:trace", args=[trace.name]))
+    return go(request, reverse("web:trace", args=[trace.name]))
 
 
 @require_safe
@@ -69,20 +64,8 @@ def delete(request: Request, name: str) -> HttpResponse:
     return redirect("web:traces")
 
 
-def _go(request: Request, url: str) -> HttpResponse:
-    return JsonResponse({"url": url}) if _scripted(request) else redirect(url)
-
-
-def _refuse(request: Request, form: UploadForm, problem: str) -> HttpResponse:
-    if _scripted(request):
-        faults = [
-            f"{form[name].label}: {' '.join(map(str, said))}" for name, said in form.errors.items()
-        ]
-        return JsonResponse({"problem": "\n".join(faults) or problem}, status=400)
-    context = {"form": form, "problem": problem}
-    return render(request, "web/trace_upload.html", context, status=400)
-
-
-def _scripted(request: Request) -> bool:
-    """Asked by upload.js; browsers themselves accept anything, so it must be said exactly."""
-    return request.headers.get("Accept") == "application/json"
+def _keep(request: Request, form: UploadForm) -> tuple[Trace, Run | None, bool]:
+    file = form.cleaned_data["file"]
+    return traces.trace_upload(
+        owner=request.user, chunks=file.chunks(), file_name=file.name, options=form.options()
+    )

@@ -1,5 +1,8 @@
 """What each role may do, in one table."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from planner.models import User
@@ -31,3 +34,13 @@ def test_a_superuser_may_everything_whatever_the_role():
 
 def test_who_is_new_only_reads(db):
     assert User.objects.create_user("new").role == Role.VIEWER
+
+
+def test_roles_are_asked_for_in_one_place() -> None:
+    planner = Path(__file__).parents[3] / "planner"
+    asking = {
+        path.relative_to(planner).as_posix()
+        for path in planner.rglob("*.py")
+        if re.search(r"\.may_(plan|remove)\b", path.read_text(encoding="utf-8"))
+    }
+    assert asking == {"models/user.py", "services/access.py"}

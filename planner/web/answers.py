@@ -1,0 +1,47 @@
+"""How pages answer a form: what came of it, or what was wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from django import forms
+from django.http import HttpResponse, JsonResponse
+from django.shortcuts import redirect, render
+
+from planner.errors import EXPECTED
+from planner.web.request import Request
+
+T = TypeVar("T")
+
+
+def attempt(form: forms.Form, save: Callable[[], T]) -> tuple[T | None, str]:
+    """What ``save`` made of a valid form, or the sentence that says why it could not."""
+    if not form.is_valid():
+        return None, ""
+    try:
+        return save(), ""
+    except EXPECTED as problem:
+        return None, str(problem)
+
+
+def go(request: Request, url: str) -> HttpResponse:
+    return JsonResponse({"url": url}) if _scripted(request) else redirect(url)
+
+
+def refused(
+    request: Request, template: str, form: forms.Form, problem: str, **context: Any
+) -> HttpResponse:
+    """The form again with what was wrong; to upload.js the sentences alone."""
+    if _scripted(request):
+        faults = [
+            f"{form[name].label}: {' '.join(map(str, errors))}"
+            for name, errors in form.errors.items()
+        ]
+        return JsonResponse({"problem": "\n".join(faults) or problem}, status=400)
+    return render(request, template, {"form": form, "problem": problem, **context}, status=400)
+
+
+def _scripted(request: Request) -> bool:
+    """Asked by upload.js; browsers themselves accept anything, so it must be said exactly."""
+    return request.headers.get("Accept") == "application/json"

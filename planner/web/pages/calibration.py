@@ -1,0 +1,82 @@
+"""The page of uploaded measurements: its first rows, and what its forms begin with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import polars as pl
+
+from planner import catalogue
+from planner.errors import CatalogueError, PlannerError
+from planner.models import Calibration
+from planner.selectors.calibrations import calibration_table
+from planner.web.forms.calibration import CompareForm, FitForm, arrangement_key
+from planner.web.listings import choice_names, kernel_choices, profile_choices
+
+PREVIEW_ROWS = 12
+UNITS = {"isl": "tokens", "osl": "tokens", "throughput": "tokens/s", "power_share": "of TDP"}
+SECONDS = "_s"  # ends the names of times, which are shown in ms
+
+
+def page_context(calibration: Calibration) -> dict[str, Any]:
+    return {
+        "calibration": calibration,
+        "report": calibration.report,
+        **preview(calibration_table(calibration)),
+        "fit": fit_form(calibration),
+        "compare": compare_form(calibration),
+        "benchmark": calibration.kind == Calibration.Kind.BENCHMARK,
+        **choice_names(),
+    }
+
+
+def preview(table: pl.DataFrame) -> dict[str, Any]:
+    """Columns that hold something, each with its unit, and the first rows of them."""
+    filled = [name for name in table.columns if any(table[name].drop_nulls().to_list())]
+    rows = table.head(PREVIEW_ROWS).select(
+        pl.col(name) * (1000 if name.endswith(SECONDS) else 1)
+        if table[name].dtype.is_numeric()
+        else pl.col(name)
+        for name in filled
+    )
+    columns = [
+        (name.removesuffix(SECONDS), "ms" if name.endswith(SECONDS) else UNITS.get(name, ""))
+        for name in filled
+    ]
+    return {"columns": columns, "rows": rows.rows()}
+
+
+def fit_form(calibration: Calibration, posted: Any = None) -> FitForm:
+    """As posted, else filled in for the first arrangement of the rows."""
+    arrangements = calibration.report.get("arrangements", [])
+    first = suggested(arrangements[0]) if arrangements else {}
+    return FitForm(posted, initial=first, arrangements=arrangements, kernels=kernel_choices())
+
+
+def compare_form(calibration: Calibration, asked: Any = None) -> CompareForm:
+    arrangements = calibration.report.get("arrangements", [])
+    return CompareForm(asked, arrangements=arrangements, profiles=profile_choices())
+
+
+def suggested(arrangement: dict[str, Any]) -> dict[str, Any]:
+    """A profile of an arrangement, under the catalogue's names where it has them."""
+    model = _catalogued(catalogue.model_name, arrangement["model"])
+    gpu = _catalogued(catalogue.gpu_name, arrangement["gpu"])
+    tp = arrangement["tp"] or 1
+    name = " ".join(part for part in (model, gpu, f"tp{tp}") if part)
+    return {
+        "rows": arrangement_key(arrangement),
+        "model": model,
+        "gpu": gpu,
+        "tp": tp,
+        "precision": arrangement["precision"] or "bf16",
+        "name": name.replace("/", "-").replace(":", "-")[:80],
+    }
+
+
+def _catalogued(find: Callable[[str], str], name: str) -> str:
+    try:
+        return str(find(name)) if name else ""
+    except (CatalogueError, PlannerError):
+        return name

@@ -1,0 +1,66 @@
+"""The page of a profile: its parameters and limits, its versions, and where it is off."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+
+from planner.models import ProfileVersion
+from planner.selectors import profiles as known
+from planner.web.pages.profile_figures import decode_figure, prefill_figure, residual_figures
+from simulation.performance.fitting.compare import stated_check
+from simulation.performance.fitting.fit_linear import UNITS
+from simulation.performance.profile import Check, Profile
+
+SHOWN_OUTLIERS = 20
+
+
+def page_context(one: known.KnownProfile) -> dict[str, Any]:
+    residuals = known.profile_residuals(one)
+    return {
+        "one": one,
+        "versions": versions(one.name),
+        "parameters": parameters(one),
+        "limits": limits(one.profile),
+        "decode_figure": decode_figure(one.profile),
+        "prefill_figure": prefill_figure(one.profile),
+        "residual_figures": residual_figures(residuals),
+        "outliers": outliers(residuals),
+        "residual_rows": residuals.height,
+    }
+
+
+def versions(name: str) -> list[tuple[ProfileVersion, Check | None]]:
+    """Every version with the check that it is judged by."""
+    return [
+        (
+            row,
+            stated_check(
+                [Check(**check) for check in row.checks],
+                float(row.report.get("spread") or 0.0),
+                row.provenance == "modelled",
+            ),
+        )
+        for row in known.profile_versions(name)
+    ]
+
+
+def parameters(one: known.KnownProfile) -> list[tuple[str, Any]]:
+    """In the order of the formula: PostgreSQL keeps no order of keys."""
+    order = {name: i for i, name in enumerate(UNITS)}
+    return sorted(one.parameters.items(), key=lambda pair: (order.get(pair[0], 9), pair[0]))
+
+
+def limits(profile: Profile) -> list[tuple[str, float, str]]:
+    return [
+        ("Sequences in a batch", profile.max_batch, ""),
+        ("Tokens of an iteration", profile.max_batch_tokens, "tokens"),
+        ("KV cache", profile.kv_capacity_tokens, "tokens"),
+    ]
+
+
+def outliers(residuals: pl.DataFrame) -> list[dict[str, Any]]:
+    """The rows furthest off, worst first."""
+    off = residuals.filter(pl.col("outlier")).sort(pl.col("error").abs(), descending=True)
+    return off.head(SHOWN_OUTLIERS).to_dicts()
