@@ -74,7 +74,7 @@ def place(problem: PlacementProblem, method: str, seed: int) -> tuple[Placement,
     if method == "blind":
         return place_blind(problem, seed), None
     if method == "algorithm4":
-        return schedule(problem)[0], None
+        return schedule(problem), None
     exact = place_exact(problem, time_limit_s=LIMIT_S)
     return exact.placement, exact.gap
 

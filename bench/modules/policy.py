@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from bench.modules.costs import THROUGHPUT_DISTURBANCE, acting_cost
 from bench.modules.reduction import Assessment, Instance, reduce
 from bench.modules.scale_up import algorithm1
 from bench.modules.speedup import ModuleProblem, runs
@@ -28,7 +29,6 @@ from simulation.errors import SimulationError
 from simulation.fleet import Fleet
 from simulation.performance.profile import Profile, iteration_s
 from simulation.policy import Actions, Observation
-from simulation.provisioning.module_costs import THROUGHPUT_DISTURBANCE, acting_cost
 
 READINGS = ("source", "split")
 CALM = 2  # instants without pressure until what moved comes home

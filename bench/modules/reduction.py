@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from bench.modules.costs import Cost, acting_cost
 from simulation.arrays import BoolArray, FloatArray, IntArray
-from simulation.provisioning.module_costs import Cost, acting_cost
 
 BATCH_STEP = 5  # section 4.2: "an appropriate step size (e.g., 5)"
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bench.modules.costs import INSTANCE_S
 from bench.modules.policy import Layout, ModuleScaling
 from simulation.arrays import FloatArray, Int32Array
 from simulation.engine.run import simulate
@@ -26,7 +27,6 @@ from simulation.performance.specs import GpuSpec
 from simulation.policies.flat import Flat
 from simulation.policies.reactive import UnifiedReactive
 from simulation.policy import ScalingPolicy
-from simulation.provisioning.module_costs import INSTANCE_S
 from simulation.results import COMPLETED, OUT_OF_MEMORY, SimulationResult
 from simulation.trace import Trace
 

@@ -17,7 +17,7 @@ from simulation.performance.memory import MEMORY_SHARE
 from simulation.performance.operator import measured_s
 from simulation.performance.roofline import estimated_s
 from simulation.provisioning.levels import Level, at_level, model_level
-from simulation.provisioning.workload import Phase, PhaseProblem, Service, Timing, phase_problem
+from simulation.provisioning.workload import Phase, PhaseLoad, PhaseProblem, Timing, phase_problem
 from tools.catalogue.operator_checks import aic_kernels
 
 DATA = Path(__file__).parents[2] / "../shared/data"
@@ -84,10 +84,10 @@ def problem(
     model: str, gpu: str, phase: Phase, rate: float, isl: float, osl: float, slo_s: float
 ) -> PhaseProblem:
     spec = hardware.gpu(gpu)
-    return of_service(Service(hardware.shape(model), spec, phase, rate, isl, osl, slo_s))
+    return of_service(PhaseLoad(hardware.shape(model), spec, phase, rate, isl, osl, slo_s))
 
 
-def of_service(service: Service) -> PhaseProblem:
+def of_service(service: PhaseLoad) -> PhaseProblem:
     heads = service.shape.heads
     return phase_problem(
         service,

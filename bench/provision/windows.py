@@ -15,9 +15,9 @@ from bench.provision.services import (
     trace,
 )
 from planner.catalogue import hardware
-from simulation.provisioning.over_time import at_attainment, over_time
+from simulation.provisioning.over_time import over_time
 from simulation.provisioning.windows import Windows, windows_of
-from simulation.provisioning.workload import Service
+from simulation.provisioning.workload import PhaseLoad
 
 WINDOW_S = 10.0
 STARTUP_S = 30.0  # of a whole replica, "tens of seconds" (section 1 of the source)
@@ -31,12 +31,12 @@ def courses(model: str, gpu: str, rate: float) -> list[dict[str, object]]:
     windows = windows_of(requests.arrival_s, requests.isl, requests.osl, WINDOW_S)
     found: list[dict[str, object]] = []
     for phase in PHASES:
-        service = Service(
+        service = PhaseLoad(
             hardware.shape(model), hardware.gpu(gpu), phase, rate,
             float(requests.isl.mean()), float(requests.osl.mean()), LIMITS["azure"][phase],
         )  # fmt: skip
         begun = time.perf_counter()
-        courses = at_attainment(
+        courses = over_time(
             windows, service, of_service, device_bytes(gpu), startup_s=STARTUP_S,
             attainment=ATTAINMENT, levels=("model", "operator"),
         )  # fmt: skip
@@ -80,7 +80,7 @@ def week_seconds(model: str = "llama-3.1-70b", gpu: str = "H100-SXM") -> float:
     rate = rng.poisson(30 * day * WINDOW_S) / WINDOW_S
     few = rng.poisson(1155, WEEK) * rng.lognormal(0, 0.1, WEEK)
     windows = Windows(WINDOW_S, rate, few, rng.normal(211, 15, WEEK))
-    service = Service(
+    service = PhaseLoad(
         hardware.shape(model), hardware.gpu(gpu), "decode", 30.0, 1155, 211,
         LIMITS["azure"]["decode"],
     )  # fmt: skip

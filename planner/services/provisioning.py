@@ -21,11 +21,11 @@ from planner.services.resolution import known_of
 from planner.studies.commands.provision import Options
 from planner.studies.options import options_of
 from planner.studies.plain import as_json
-from planner.studies.provisioning.problems import Measured, measured_on, problem_of, solve
+from planner.studies.provisioning.problems import Measurements, measured_on, problem_of, solve
 from planner.version import code_version
 from simulation.provisioning.levels import savings
 from simulation.provisioning.sensitivity import sensitivity
-from simulation.provisioning.workload import Service
+from simulation.provisioning.workload import PhaseLoad
 
 KEPT_S = 7 * 86_400
 LENGTHS = (256, 512, 1024, 2048, 4096, 8192, 16384)
@@ -93,7 +93,7 @@ def savings_sweep(run: Run, pool: dict[str, Any], by: str) -> dict[str, Any]:
 
     def work() -> dict[str, Any]:
         service, measured = service_of(run, pool)
-        points: list[tuple[Any, Service]] = []
+        points: list[tuple[Any, PhaseLoad]] = []
         if by == "rate":
             points = [(rate, replace(service, requests_s=float(rate))) for rate in RATES]
         elif by == "size":
@@ -121,7 +121,7 @@ def savings_sweep(run: Run, pool: dict[str, Any], by: str) -> dict[str, Any]:
     return answer
 
 
-def _basis(measured: Measured) -> dict[str, str]:
+def _basis(measured: Measurements) -> dict[str, str]:
     """What a pool's curves rest on."""
     share = "a share of the SMs by the stated interference model"
     table = measured.interference
@@ -134,14 +134,14 @@ def _basis(measured: Measured) -> dict[str, str]:
     return {"kind": "measured", "source": f"{how}; {share}"}
 
 
-def _at_length(service: Service, tokens: int, weights: str, measured: Measured) -> Service:
+def _at_length(service: PhaseLoad, tokens: int, weights: str, measured: Measurements) -> PhaseLoad:
     """Prompts of ``tokens``; the limit grows to three lone passes on one GPU where it is less."""
     varied = replace(service, isl=float(tokens))
     alone = float(problem_of(varied, weights, measured=measured).problem.latency_s[:, 0, 0].sum())
     return replace(varied, slo_s=max(service.slo_s, LIMIT_MULTIPLE * alone))
 
 
-def service_of(run: Run, pool: dict[str, Any]) -> tuple[Service, Measured]:
+def service_of(run: Run, pool: dict[str, Any]) -> tuple[PhaseLoad, Measurements]:
     """The service of a pool as the run had it, and what was measured on its GPU type."""
     known, options = known_of(run.resolved), options_of(Options, run.options)
     hardware = build_hardware(parse(run.document, run.name), known)
@@ -149,7 +149,7 @@ def service_of(run: Run, pool: dict[str, Any]) -> tuple[Service, Measured]:
     gpu = next(gpu for gpu in hardware.gpus if gpu.name == pool["gpu"])
     assert model.shape is not None
     images = float(pool.get("images") or 0.0)
-    service = Service(
+    service = PhaseLoad(
         shape=model.shape,
         gpu=gpu,
         phase=pool["phase"],

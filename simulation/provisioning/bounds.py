@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from simulation.arrays import FloatArray
+from simulation.arrays import FloatArray, IntArray
 from simulation.provisioning.interference import Demand
 from simulation.provisioning.problem import OperatorPlan, OperatorProblem, critical_path
 
@@ -42,16 +42,8 @@ def fewest_conceivable(
     totals = np.zeros((len(WEIGHTS), len(PRICES) if latency else 1))
     for v in range(len(problem.names)):
         b, p, r = np.nonzero(np.isfinite(table[v]))
-        shards = problem.parallel[p] * (r + 1)
-        shard = demand.shard_bytes(np.full(b.size, v), b, p, r + 1)
-        busy = problem.rate / problem.batches[b] * problem.latency_s[v, b, p] * problem.parallel[p]
-        needs = np.stack(
-            [
-                shards * shard / device_bytes,
-                busy * demand.compute[v, b, p],
-                busy * demand.bandwidth[v, b, p],
-            ]
-        )
+        every = np.full(b.size, v)
+        needs = _devices_worth(problem, demand, device_bytes, (every, b, p), r + 1)
         waits = table[v, b, p, r] / problem.slo_s if v in path else np.zeros(b.size)
         for i, weight in enumerate(WEIGHTS):
             cost = np.asarray(weight) @ needs
@@ -64,13 +56,9 @@ def fewest_conceivable(
 def filled(problem: OperatorProblem, demand: Demand, device_bytes: float) -> FloatArray:
     """Devices' worth of memory, arithmetic and traffic (the most of them) of all operators at one
     batch and parallelism and one replica each, ``[B, P]``: no placement of more needs fewer."""
-    shards = problem.parallel
-    busy = (problem.rate / problem.batches[:, None]) * problem.latency_s * shards
-    held = demand.memory_bytes
-    if demand.kept_bytes is not None:
-        held = held + demand.kept_bytes[:, None, :]
-    needs = (shards * held / device_bytes, busy * demand.compute, busy * demand.bandwidth)
-    return np.asarray(np.maximum.reduce([need.sum(axis=0) for need in needs]))
+    every = np.ix_(*(np.arange(n) for n in problem.latency_s.shape))
+    needs = _devices_worth(problem, demand, device_bytes, every, 1)
+    return np.asarray(needs.sum(axis=1).max(axis=0))
 
 
 def plan_fills(
@@ -78,11 +66,30 @@ def plan_fills(
 ) -> float:
     """The same of one plan with its replicas: no placement of it needs fewer devices."""
     chosen = problem.chosen(plan.batch, plan.parallel)
-    shards = plan.parallel * plan.replicas
-    busy = problem.rate / plan.batch * problem.latency_s[chosen] * plan.parallel
-    held = shards * demand.shard_bytes(*chosen, plan.replicas)
-    needs = (held / device_bytes, busy * demand.compute[chosen], busy * demand.bandwidth[chosen])
-    return max(float(need.sum()) for need in needs)
+    needs = _devices_worth(problem, demand, device_bytes, chosen, plan.replicas)
+    return float(needs.sum(axis=1).max())
+
+
+def _devices_worth(
+    problem: OperatorProblem,
+    demand: Demand,
+    device_bytes: float,
+    chosen: tuple[IntArray, ...],
+    replicas: IntArray | int,
+) -> FloatArray:
+    """Devices' worth of memory, arithmetic and traffic of choices (indices v, b, p of the arrays),
+    ``[3, ...]``."""
+    v, b, p = chosen
+    parallel = problem.parallel[p]
+    busy = problem.rate / problem.batches[b] * problem.latency_s[v, b, p] * parallel
+    held = parallel * replicas * demand.shard_bytes(v, b, p, replicas)
+    return np.stack(
+        [
+            held / device_bytes,
+            busy * demand.compute[v, b, p],
+            busy * demand.bandwidth[v, b, p],
+        ]
+    )
 
 
 def at_least(fills: float) -> int:

@@ -77,7 +77,9 @@ class Demand:
             if ((share < 0) | (share > 1)).any():
                 raise SimulationError(f"The share of {name} of an operator must be 0 to 1.")
 
-    def shard_bytes(self, v: IntArray, b: IntArray, p: IntArray, replicas: IntArray) -> FloatArray:
+    def shard_bytes(
+        self, v: IntArray, b: IntArray, p: IntArray, replicas: IntArray | int
+    ) -> FloatArray:
         """Memory of one shard of operators ``v`` at batch and parallelism indices ``b``, ``p``."""
         own = self.memory_bytes[v, b, p]
         return own if self.kept_bytes is None else own + self.kept_bytes[v, p] / replicas

@@ -76,13 +76,6 @@ class Level:
         """``phase`` as the plan sees it: in runs of layers where it is one of those."""
         return phase if self.cut is None else self.cut(phase)
 
-    @property
-    def gap_devices(self) -> float | None:
-        """Distance of the devices to the proven bound, relative to the devices."""
-        if self.least_devices is None:
-            return None
-        return (self.devices - min(self.least_devices, self.devices)) / self.devices
-
 
 def model_level(phase: PhaseProblem, device_bytes: float) -> Level | None:
     """Whole replicas, each on devices of its own; None when no number of them meets the limit.

@@ -6,7 +6,7 @@ their start-up, burning GPU time meanwhile. Capacity that is no longer wanted go
 
 A plan at the limit for the window before misses about half of those that follow, whatever its
 granularity, so plans are made for a rate higher by a headroom, and granularities are compared at
-the headroom that each needs for the same share of requests met (``at_attainment``, methods.md X4).
+the headroom that each needs for the same share of requests met (methods.md X4).
 Demand is rounded up to a grid of 5%, so that the windows of a week are some hundred different
 problems.
 """
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
@@ -22,16 +23,15 @@ from simulation.arrays import BoolArray, FloatArray, IntArray
 from simulation.errors import SimulationError
 from simulation.provisioning.energy import fleet_watts
 from simulation.provisioning.levels import Cut, Level, model_level, module_level, operator_level
-from simulation.provisioning.module_costs import acting_cost
 from simulation.provisioning.placement import latency_at
 from simulation.provisioning.replicas import latency_of
 from simulation.provisioning.windows import STEP, Windows, keys_of, seen_before
-from simulation.provisioning.workload import PhaseProblem, Service, at_rate
+from simulation.provisioning.workload import PhaseLoad, PhaseProblem, at_rate
 
 OPERATOR_ACTS_S = 0.5
 """Seconds until an operator replica serves: "sub-second" (introduction of the source)."""
-MODULE_ACTS_S = acting_cost("replicate", 40, 605 * 2.0**20).seconds
-"""Seconds until copies of all layers of a 13B model serve (CoCoServe, table 2)."""
+MODULE_ACTS_S = 0.8938
+"""Seconds until copies of all 40 layers of a 13B model serve (CoCoServe, section 6.5, table 2)."""
 MOST_HEADROOM = 4.0
 ROUNDS = 12  # of the search for a headroom: to 0.1% of a rate
 
@@ -70,8 +70,8 @@ class _Book:
 
     def __init__(
         self,
-        service: Service,
-        problem_of: Callable[[Service], PhaseProblem],
+        service: PhaseLoad,
+        problem_of: Callable[[PhaseLoad], PhaseProblem],
         device_bytes: float,
     ) -> None:
         self.service, self.problem_of, self.device_bytes = service, problem_of, device_bytes
@@ -131,68 +131,48 @@ class _Book:
 
 def over_time(
     windows: Windows,
-    service: Service,
-    problem_of: Callable[[Service], PhaseProblem],
+    service: PhaseLoad,
+    problem_of: Callable[[PhaseLoad], PhaseProblem],
     device_bytes: float,
     *,
     startup_s: float,
-    known: Known = None,
+    attainment: float = 0.0,
     headroom: float = 0.0,
+    known: Known = None,
     levels: tuple[str, ...] = ("model", "operator"),
     every: Mapping[str, int] | None = None,
 ) -> dict[str, Course]:
-    """A course of each of ``levels``, planned for ``1 + headroom`` times the rate that is known.
+    """A course of each of ``levels``, planned for ``1 + headroom`` times the rate that is known, or
+    for the least headroom beyond it that meets ``attainment`` of the requests.
 
     ``every``: windows that a plan of a level stands for, 1 where nothing is said. ``known`` is the
     forecast that plans see, of all levels or by level; by default each plan sees the mean of as
-    many windows before it as it stands for.
+    many windows before it as it stands for. A level that does not reach the attainment at a
+    headroom of 400% comes with what it reaches there.
     """
     book = _Book(service, problem_of, device_bytes)
-    found = {}
+    courses = {}
     for level in levels:
         seen = _seen(windows, known, level, every or {})
-        found[level] = _course(level, book, windows, seen, startup_s, headroom)
-    return found
-
-
-def at_attainment(
-    windows: Windows,
-    service: Service,
-    problem_of: Callable[[Service], PhaseProblem],
-    device_bytes: float,
-    *,
-    startup_s: float,
-    attainment: float = 0.95,
-    known: Known = None,
-    levels: tuple[str, ...] = ("model", "operator"),
-    every: Mapping[str, int] | None = None,
-) -> dict[str, Course]:
-    """The courses of least headroom that meet ``attainment`` of the requests.
-
-    A level that does not reach it at a headroom of 400% comes with what it reaches there.
-    """
-    book = _Book(service, problem_of, device_bytes)
-    found = {}
-    for level in levels:
-        seen = _seen(windows, known, level, every or {})
-        low, high = 0.0, 0.25
-        best = _course(level, book, windows, seen, startup_s, low)
+        course = partial(_course, level, book, windows, seen, startup_s)
+        low, high = headroom, headroom + 0.25
+        best = course(low)
         if best.attainment < attainment:
-            best = _course(level, book, windows, seen, startup_s, high)
+            best = course(high)
             while best.attainment < attainment and high < MOST_HEADROOM:
                 low, high = high, min(2 * high, MOST_HEADROOM)
-                best = _course(level, book, windows, seen, startup_s, high)
+                best = course(high)
             for _ in range(ROUNDS):
                 if best.attainment < attainment:
                     break
                 middle = (low + high) / 2
-                trial = _course(level, book, windows, seen, startup_s, middle)
+                trial = course(middle)
                 if trial.attainment >= attainment:
                     high, best = middle, trial
                 else:
                     low = middle
-        found[level] = best
-    return found
+        courses[level] = best
+    return courses
 
 
 def acts_s(level: str, startup_s: float) -> float:

@@ -9,6 +9,7 @@ waits for its whole batch.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 
 import numpy as np
 
@@ -86,25 +87,15 @@ class OperatorPlan:
 
 def order(operators: int, edges: tuple[tuple[int, int], ...]) -> tuple[int, ...]:
     """Operators in an order in which each comes after those before it."""
-    before = [0] * operators
-    after: list[list[int]] = [[] for _ in range(operators)]
+    sorter: TopologicalSorter[int] = TopologicalSorter(dict.fromkeys(range(operators), ()))
     for u, v in edges:
         if not (0 <= u < operators and 0 <= v < operators):
             raise SimulationError(f"Edge ({u}, {v}) names an operator that is not there.")
-        after[u].append(v)
-        before[v] += 1
-    ready = [v for v in range(operators) if not before[v]]
-    found: list[int] = []
-    while ready:
-        u = ready.pop(0)
-        found.append(u)
-        for v in after[u]:
-            before[v] -= 1
-            if not before[v]:
-                ready.append(v)
-    if len(found) < operators:
-        raise SimulationError("The operator graph has a cycle.")
-    return tuple(found)
+        sorter.add(v, u)
+    try:
+        return tuple(sorter.static_order())
+    except CycleError:
+        raise SimulationError("The operator graph has a cycle.") from None
 
 
 def critical_path(problem: OperatorProblem, sojourn_s: FloatArray) -> tuple[float, list[int]]:

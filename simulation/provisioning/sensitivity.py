@@ -11,7 +11,7 @@ import numpy.typing as npt
 from simulation.arrays import FloatArray, IntArray
 from simulation.performance.efficiency import KINDS
 from simulation.provisioning.interference import latency_at_share, measured_at_share
-from simulation.provisioning.workload import PhaseProblem, Service
+from simulation.provisioning.workload import PhaseLoad, PhaseProblem
 
 SHARES = np.linspace(0.1, 1.0, 10)
 
@@ -38,8 +38,8 @@ class Sensitivity:
 
 
 def sensitivity(
-    service: Service,
-    problem_of: Callable[[Service], PhaseProblem],
+    service: PhaseLoad,
+    problem_of: Callable[[PhaseLoad], PhaseProblem],
     *,
     lengths: npt.ArrayLike,
     rates: npt.ArrayLike,
@@ -87,7 +87,7 @@ def sensitivity(
     )
 
 
-def _kept_per_request(one: PhaseProblem, service: Service) -> FloatArray:
+def _kept_per_request(one: PhaseProblem, service: PhaseLoad) -> FloatArray:
     """KV cache of one sequence: what is in flight over how many are."""
     if one.demand.kept_bytes is None:
         return np.zeros(len(one.problem.names))

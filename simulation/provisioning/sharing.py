@@ -21,7 +21,7 @@ import numpy as np
 
 from simulation.provisioning.levels import Level, model_level, operator_level
 from simulation.provisioning.placement import Placement, together
-from simulation.provisioning.workload import PhaseProblem, Service, some_choices
+from simulation.provisioning.workload import PhaseLoad, PhaseProblem, some_choices
 
 FRACTIONS = (1.0, 0.8, 0.6)  # of its limit that a service is planned at
 MOST = 81  # combinations of fractions that are placed
@@ -117,7 +117,7 @@ class Chunked:
     chunk_tokens: float | None
 
 
-def chunked_service(prefill: Service, decode: Service) -> Service:
+def chunked_service(prefill: PhaseLoad, decode: PhaseLoad) -> PhaseLoad:
     """Both phases of a service as one."""
     return replace(decode, phase="chunked", ttft_s=prefill.slo_s, image_tokens=prefill.image_tokens,
                    images=prefill.images)  # fmt: skip

@@ -31,7 +31,7 @@ Phase = Literal["prefill", "decode", "chunked"]  # chunked: iterations that do b
 
 
 @dataclass(frozen=True, slots=True)
-class Service:
+class PhaseLoad:
     """One phase of one model under load."""
 
     shape: ModelShape
@@ -85,7 +85,7 @@ class Service:
 class PhaseProblem:
     """A service as arrays: for operators (``problem``, ``demand``) and for whole replicas."""
 
-    service: Service
+    service: PhaseLoad
     problem: OperatorProblem
     demand: Demand
     replica_s: FloatArray  # [B, P] one pass of a whole replica, collectives included
@@ -99,7 +99,7 @@ class PhaseProblem:
 
 
 def phase_problem(
-    service: Service,
+    service: PhaseLoad,
     timing: Timing,
     *,
     batches: Sequence[int] = (1, 2, 4, 8, 16, 32, 64),

@@ -6,7 +6,7 @@ from typing import Any
 
 from planner.management.base import RunCommand
 from planner.models import Run
-from planner.studies.commands.place import METHODS
+from planner.studies.placement.methods import METHODS
 
 
 class Command(RunCommand):

@@ -8,7 +8,7 @@ they are compared by.
 from planner.optimizer.placement.algorithm4 import schedule
 from planner.optimizer.placement.blind import place_blind
 from planner.optimizer.placement.exact import place_exact
-from planner.optimizer.placement.measures import Measures, Weights, measure, service_share
+from planner.optimizer.placement.measures import Measures, measure, service_share
 from planner.optimizer.placement.problem import (
     Part,
     Placement,
@@ -24,7 +24,6 @@ __all__ = [
     "PlacementProblem",
     "Role",
     "Service",
-    "Weights",
     "measure",
     "place_blind",
     "place_exact",

@@ -11,7 +11,6 @@ so that prefill and decode of one group are never split across subgroups (method
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -29,25 +28,12 @@ from planner.optimizer.placement.scale_in import have, scaled_in
 Domain = tuple[int, ...]  # the S1 switches that a unit must lie under
 
 
-@dataclass(frozen=True, slots=True)
-class Allocation:
-    """One line of what a cycle decided: units of a service that came (or, below 0, went)."""
-
-    service: int
-    subgroup: int  # S2 * 3 + priority
-    units: int
-    existing: bool  # the service had a group there before
-
-
-def schedule(
-    problem: PlacementProblem, current: Placement | None = None
-) -> tuple[Placement, tuple[Allocation, ...]]:
+def schedule(problem: PlacementProblem, current: Placement | None = None) -> Placement:
     """One cycle from ``current`` (nothing runs where None) to what ``problem`` wants."""
     placed = Placement.of([]) if current is None else current
     ledger = Ledger(problem, placed)
     rows: list[Row] = []
     unplaced: list[Unplaced] = []
-    log: list[Allocation] = []
     kept = placed
     for s in by_priority(problem.services):
         service = problem.services[s]
@@ -55,16 +41,13 @@ def schedule(
         delta = tuple(w - h for w, h in zip(service.wanted, present, strict=True))
         less = tuple(max(0, -d) for d in delta)
         if any(less):
-            before = kept
             kept = scaled_in(problem, kept, s, less)
-            log += _released(problem, before, kept, s)
         more = tuple(max(0, d) for d in delta)
         if any(more):
-            found, gaps = _scaled_out(problem, ledger, kept, s, more)
-            log += _allocated(problem, kept, s, found)
-            rows += found
+            taken, gaps = _scaled_out(problem, ledger, kept, s, more)
+            rows += taken
             unplaced += gaps
-    return joined(kept, Placement.of(rows, tuple(unplaced))), tuple(log)
+    return joined(kept, Placement.of(rows, tuple(unplaced)))
 
 
 def by_priority(services: Sequence[Service]) -> list[int]:
@@ -200,28 +183,3 @@ def why_not(problem: PlacementProblem, ledger: Ledger, s: int, shape: tuple[int,
         f"{count:,} {names[gpu]} needed and {free[gpu]:,} free"
         for gpu, count in sorted(wanted.items())
     ) + (", nor enough of its fallbacks" if len(service.alternatives) > 1 else "")
-
-
-def _allocated(
-    problem: PlacementProblem, placed: Placement, s: int, rows: list[Row]
-) -> list[Allocation]:
-    if not rows:
-        return []
-    new, mine = Placement.of(rows), placed.rows(placed.service == s)
-    groups = problem.subgroup[problem.topology.s1]
-    there = set(groups[mine.node].tolist())
-    pairs = np.unique(np.stack([groups[new.node], new.unit]), axis=1)
-    return [
-        Allocation(s, int(g), int((pairs[0] == g).sum()), int(g) in there)
-        for g in np.unique(pairs[0])
-    ]
-
-
-def _released(
-    problem: PlacementProblem, before: Placement, after: Placement, s: int
-) -> list[Allocation]:
-    groups = problem.subgroup[problem.topology.s1]
-    left = set(after.unit[after.service == s].tolist())
-    gone = before.rows((before.service == s) & ~np.isin(before.unit, sorted(left)))
-    pairs = np.unique(np.stack([groups[gone.node], gone.unit]), axis=1)
-    return [Allocation(s, int(g), -int((pairs[0] == g).sum()), True) for g in np.unique(pairs[0])]

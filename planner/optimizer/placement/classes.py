@@ -7,6 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.optimizer.placement.problem import PlacementProblem
+from simulation.arrays import IntArray
+
+# What a column stands for. unit: service, shape, alternative, class, 0; wide: the same with a
+# subgroup class; part: service, role, alternative, S1 class, subgroup class; none: service, shape.
+Key = tuple[str, int, int, int, int, int]
+# Counts by such keys, with the numbers of switches and subgroups themselves in place of those of
+# classes.
+Where = dict[Key, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +30,33 @@ class Classes:
     def alone(self) -> bool:
         """Whether every class is a single switch."""
         return all(len(members) == 1 for members in self.switches)
+
+    def columns(self, subgroup: IntArray, where: Where) -> tuple[dict[Key, int], Where]:
+        """Of classes that hold one switch each: ``where`` in their numbers, and what of it lies
+        under other switches. ``subgroup``: of each S1 switch."""
+        switch = {members[0]: c for c, members in enumerate(self.switches)}
+        pool = {int(subgroup[copies[0][0]]): p for p, copies in enumerate(self.pools)}
+        inside: dict[Key, int] = {}
+        elsewhere: Where = {}
+        for key, n in where.items():
+            what, s, k, a, place, other = key
+            numbers = {0: 0} if what == "none" else pool if what == "wide" else switch
+            if place in numbers:
+                other = pool[other] if what == "part" else 0
+                inside[what, s, k, a, numbers[place], other] = n
+            else:
+                elsewhere[key] = n
+        return inside, elsewhere
+
+    def where(self, subgroup: IntArray, counts: dict[Key, int]) -> Where:
+        """The reverse of ``columns``."""
+        switch = [members[0] for members in self.switches]
+        pool = [int(subgroup[copies[0][0]]) for copies in self.pools]
+        found: Where = {}
+        for (what, s, k, a, c, p), n in counts.items():
+            place = 0 if what == "none" else pool[c] if what == "wide" else switch[c]
+            found[what, s, k, a, place, pool[p] if what == "part" else 0] = n
+        return found
 
 
 def classes(problem: PlacementProblem, *, together: bool) -> Classes:

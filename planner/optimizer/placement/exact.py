@@ -9,12 +9,12 @@ from time import perf_counter
 from planner.optimizer.highs import now_and_then
 from planner.optimizer.placement.algorithm4 import schedule
 from planner.optimizer.placement.blind import place_blind
-from planner.optimizer.placement.classes import Classes, classes
+from planner.optimizer.placement.classes import Where, classes
 from planner.optimizer.placement.improve import improve
-from planner.optimizer.placement.measures import POINTS, Measures, Weights, measure
+from planner.optimizer.placement.measures import Measures, measure
 from planner.optimizer.placement.problem import Placement, PlacementProblem, Unplaced
-from planner.optimizer.placement.program import Key, build, solve
-from planner.optimizer.placement.realise import Where, placement_of, realise
+from planner.optimizer.placement.program import build, solve
+from planner.optimizer.placement.realise import placement_of, realise
 from planner.optimizer.placement.room import Room
 from simulation.topology import KV_SHARE
 
@@ -41,7 +41,6 @@ class Exact:
 def place_exact(
     problem: PlacementProblem,
     *,
-    weights: Weights = POINTS,
     shares: Sequence[float] = KV_SHARE,
     gap: float = 1e-4,
     time_limit_s: float = 10.0,
@@ -62,10 +61,10 @@ def place_exact(
 
     def scored(where: Where) -> tuple[float, Placement]:
         placement = placement_of(problem, where)
-        return measure(problem, placement, weights, shares).penalty, placement
+        return measure(problem, placement, shares).penalty, placement
 
-    tried = [schedule(problem)[0], place_blind(problem)]
-    best = min(((measure(problem, p, weights, shares).penalty, p) for p in tried), key=_points)
+    tried = [schedule(problem), place_blind(problem)]
+    best = min(((measure(problem, p, shares).penalty, p) for p in tried), key=_points)
     until = began + SOLVING * time_limit_s
     bound, where = 0.0, None
     for together in (True, False):
@@ -73,8 +72,8 @@ def place_exact(
         if left <= 0 or best[0] - bound <= max(gap, ENOUGH) * best[0]:
             break
         kinds = classes(problem, together=together)
-        made = build(problem, kinds, room, weights, shares)
-        begin = None if where is None else _as_columns(kinds, problem, where)
+        made = build(problem, kinds, room, shares)
+        begin = None if where is None else kinds.columns(problem.subgroup, where)[0]
         answer = solve(made, gap=gap, time_limit_s=left, check=check, begin=begin)
         bound = max(bound, answer.bound)
         if answer.counts is not None:
@@ -88,7 +87,6 @@ def place_exact(
             problem,
             room,
             where,
-            weights,
             shares,
             enough=lambda gained: points - gained - bound <= gap * bound,
             until=until,
@@ -99,22 +97,11 @@ def place_exact(
     placement = replace(best[1], unplaced=_named(best[1].unplaced))
     return Exact(
         placement,
-        measure(problem, placement, weights, shares),
+        measure(problem, placement, shares),
         min(bound, penalty),
         max(0.0, penalty - bound) / penalty if penalty > 0 else 0.0,
         perf_counter() - began,
     )
-
-
-def _as_columns(kinds: Classes, problem: PlacementProblem, where: Where) -> dict[Key, int]:
-    """``where`` in the numbers of classes that hold one switch each."""
-    switch = {members[0]: c for c, members in enumerate(kinds.switches)}
-    pool = {int(problem.subgroup[copies[0][0]]): p for p, copies in enumerate(kinds.pools)}
-    found: dict[Key, int] = {}
-    for (what, s, k, a, at, other), n in where.items():
-        there = 0 if what == "none" else pool[at] if what == "wide" else switch[at]
-        found[what, s, k, a, there, pool[other] if what == "part" else 0] = n
-    return found
 
 
 def _points(scored: tuple[float, Placement]) -> float:

@@ -7,11 +7,9 @@ from time import perf_counter
 
 import numpy as np
 
-from planner.optimizer.placement.classes import Classes
-from planner.optimizer.placement.measures import Weights
+from planner.optimizer.placement.classes import Classes, Where
 from planner.optimizer.placement.problem import PlacementProblem
-from planner.optimizer.placement.program import Key, build, solve
-from planner.optimizer.placement.realise import Where
+from planner.optimizer.placement.program import build, solve
 from planner.optimizer.placement.room import Room
 
 AT_ONCE = 3  # subgroups that are placed anew together, to begin with
@@ -23,7 +21,6 @@ def improve(
     problem: PlacementProblem,
     room: Room,
     counts: Where,
-    weights: Weights,
     shares: Sequence[float],
     *,
     enough: Callable[[float], bool],
@@ -49,7 +46,7 @@ def improve(
             if left <= 0.05 or enough(gained):
                 return counts
             some = {number: groups[number] for number in order[start : start + many]}
-            better = _anew(problem, room, counts, some, weights, shares, min(left, EACH_S), check)
+            better = _anew(problem, room, counts, some, shares, min(left, EACH_S), check)
             if better is not None:
                 counts, points = better
                 gained += points
@@ -64,7 +61,6 @@ def _anew(
     room: Room,
     counts: Where,
     groups: dict[int, list[int]],
-    weights: Weights,
     shares: Sequence[float],
     limit_s: float,
     check: Callable[[], None],
@@ -79,24 +75,12 @@ def _anew(
         tuple(pool),
         tuple((tuple(groups[number]),) for number in numbers),
     )
-    c_of = {s1: c for c, s1 in enumerate(switches)}
-    p_of = {number: p for p, number in enumerate(numbers)}
-    begin: dict[Key, int] = {}
-    rest: Where = {}
+    begin, rest = kinds.columns(problem.subgroup, counts)
     wanted: dict[tuple[int, int], int] = {}
-    for key, n in counts.items():
-        what, s, k, a, at, _ = key
-        inside = at in (p_of if what == "wide" else c_of) or what == "none"
-        if not inside:
-            rest[key] = n
-            continue
-        if what == "part":
-            begin[what, s, k, a, c_of[at], p_of[key[5]]] = n
-            continue
-        wanted[s, k] = wanted.get((s, k), 0) + n
-        at = p_of[at] if what == "wide" else c_of[at] if what == "unit" else 0
-        begin[what, s, k, a, at, 0] = n
-    made = build(problem, kinds, room, weights, shares, wanted)
+    for (what, s, k, *_), n in begin.items():
+        if what != "part":
+            wanted[s, k] = wanted.get((s, k), 0) + n
+    made = build(problem, kinds, room, shares, wanted)
     answer = solve(made, gap=GAP, time_limit_s=limit_s, check=check, begin=begin)
     if answer.counts is None:
         return None
@@ -106,7 +90,4 @@ def _anew(
     )
     if after >= before - 1e-6 * abs(before):
         return None
-    for (what, s, k, a, at, other), n in answer.counts.items():
-        where = numbers[at] if what == "wide" else switches[at] if what != "none" else 0
-        rest[what, s, k, a, where, numbers[other] if what == "part" else 0] = n
-    return rest, before - after
+    return rest | kinds.where(problem.subgroup, answer.counts), before - after

@@ -13,7 +13,7 @@ from simulation.topology import CENTRE, KV_SHARE, NODE, S1, S2
 
 
 @dataclass(frozen=True, slots=True)
-class Weights:
+class Points:
     """Penalty points per GPU of a unit, each a step below the one before: assumed, an order of
     precedence rather than a price. Fewer points are better."""
 
@@ -25,7 +25,7 @@ class Weights:
     fragment: float = 0.01  # per free GPU on a node that is partly used
 
 
-POINTS = Weights()
+POINTS = Points()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,13 +62,12 @@ class Measures:
     high_free: int  # GPUs free on high-priority subgroups
     high_gpus: int  # GPUs there
     fragmented_gpus: int  # free on nodes that are partly used
-    penalty: float  # points, see Weights: the objective, fewer are better
+    penalty: float  # points, see Points: the objective, fewer are better
 
 
 def measure(
     problem: PlacementProblem,
     placement: Placement,
-    weights: Weights = POINTS,
     shares: Sequence[float] = KV_SHARE,
 ) -> Measures:
     """All figures of ``placement``; a unit is as fast as the lowest switch that holds all of it
@@ -82,14 +81,14 @@ def measure(
         (gap.service, gap.number * services[gap.service].gpus(gap.shape))
         for gap in placement.unplaced
     ]
-    points = weights.unplaced * sum(weight[s] * gpus for s, gpus in lost)
+    points = POINTS.unplaced * sum(weight[s] * gpus for s, gpus in lost)
     whole = ~found.split
-    each = weights.unplaced * weight[found.service] + weights.fragment
+    each = POINTS.unplaced * weight[found.service] + POINTS.fragment
     points += float((each * found.gpus)[found.split].sum())  # what it fills is no merit
-    points += weights.missed * float(found.gpus[whole & ~found.honoured].sum())
-    points += weights.bandwidth * float((found.gpus * (1 - found.share))[whole].sum())
-    points += weights.fallback * float(found.fallback_gpus[whole].sum())
-    points += weights.tier * float(found.dear_gpus[whole].sum())
+    points += POINTS.missed * float(found.gpus[whole & ~found.honoured].sum())
+    points += POINTS.bandwidth * float((found.gpus * (1 - found.share))[whole].sum())
+    points += POINTS.fallback * float(found.fallback_gpus[whole].sum())
+    points += POINTS.tier * float(found.dear_gpus[whole].sum())
     used = problem.taken + placement.used(len(problem.topology))
     free = problem.topology.gpus - used
     fragments = int(free[(used > 0) & (free > 0)].sum())
@@ -110,7 +109,7 @@ def measure(
         high_free=int(free[high].sum()),
         high_gpus=int(problem.topology.gpus[high].sum()),
         fragmented_gpus=fragments,
-        penalty=points + weights.fragment * fragments,
+        penalty=points + POINTS.fragment * fragments,
     )
 
 

@@ -1,6 +1,6 @@
 """The exact placement as an integer program, on HiGHS.
 
-    minimise   sum over units of what their place costs + unplaced + fragments (Weights)
+    minimise   sum over units of what their place costs + unplaced + fragments (Points)
     demand     units under one S1 switch + across switches of one subgroup + unplaced = wanted
     slots      of each size under each S1 switch: no more than there are (room)
     parts      replicas under the switches of a subgroup = those of the units that lie across it
@@ -21,17 +21,13 @@ import numpy as np
 
 from planner.errors import SolverFailed
 from planner.optimizer.highs import configured, load, run
-from planner.optimizer.placement.classes import Classes
+from planner.optimizer.placement.classes import Classes, Key
 from planner.optimizer.placement.ledger import Block, blocks
-from planner.optimizer.placement.measures import Weights
+from planner.optimizer.placement.measures import POINTS
 from planner.optimizer.placement.problem import PlacementProblem
 from planner.optimizer.placement.room import Room
 from simulation.arrays import IntArray
 from simulation.topology import S1, S2
-
-# What a column stands for. unit: service, shape, alternative, class, 0; wide: the same with a
-# subgroup class; part: service, role, alternative, S1 class, subgroup class; none: service, shape.
-Key = tuple[str, int, int, int, int, int]
 
 
 @dataclass(slots=True)
@@ -90,7 +86,6 @@ def build(
     problem: PlacementProblem,
     kinds: Classes,
     room: Room,
-    weights: Weights,
     shares: Sequence[float],
     numbers: Mapping[tuple[int, int], int] | None = None,
 ) -> Program:
@@ -101,7 +96,7 @@ def build(
     rows = np.array(
         [[made.row(-highspy.kHighsInf, float(n)) for n in line] for line in slots], np.int64
     ).reshape(slots.shape)
-    opened = _node_rows(made, problem, kinds, weights)
+    opened = _node_rows(made, problem, kinds)
     near, across = max(shares[: S1 + 1]), shares[S2]
     for s, service in enumerate(problem.services):
         several = len(service.roles) > 1
@@ -123,7 +118,7 @@ def build(
             continue
         for k, (shape, number) in enumerate(shapes):
             demand[k] = made.row(number, number)
-            points = weights.unplaced * (1 + service.priority) * service.gpus(shape)
+            points = POINTS.unplaced * (1 + service.priority) * service.gpus(shape)
             made.column(("none", s, k, 0, 0, 0), points, number, [(demand[k], 1.0)])
         links: dict[tuple[int, int, int], int] = {}
         for a, alternative in enumerate(service.alternatives):
@@ -136,25 +131,25 @@ def build(
                     continue
                 parts = blocks(service, shape, alternative)
                 need, gpus = room.of_unit(parts), service.gpus(shape)
-                base = weights.fallback * service.fallback_gpus(shape, alternative)
-                lost = weights.bandwidth * gpus * several
+                base = POINTS.fallback * service.fallback_gpus(shape, alternative)
+                lost = POINTS.bandwidth * gpus * several
                 for c in places:
                     fit = _fit(room, kinds.switches[c], need)
                     if not fit:
                         continue
-                    cost = base + lost * (1 - near) + weights.tier * gpus * excess[c]
-                    entries = [(demand[k], 1.0), *_uses(rows[c], need)]
-                    entries += _opens(opened, c, parts, cost_of := [0.0], weights)
+                    cost = base + lost * (1 - near) + POINTS.tier * gpus * excess[c]
+                    nodes, less = _opens(opened, c, parts)
+                    entries = [(demand[k], 1.0), *_uses(rows[c], need), *nodes]
                     upper = float(min(number, fit))
-                    made.column(("unit", s, k, a, c, 0), cost + cost_of[0], upper, entries)
+                    made.column(("unit", s, k, a, c, 0), cost - less, upper, entries)
                 if not several or sum(shape) == 1:
                     continue
                 for p in pools:
                     mine = [c for c in places if kinds.pool[c] == p]
                     if (slots[mine].sum(axis=0) < need).any():
                         continue
-                    cost = base + lost * (1 - across) + weights.tier * gpus * excess[mine[0]]
-                    cost += weights.missed * gpus * (service.affinity == "s1")
+                    cost = base + lost * (1 - across) + POINTS.tier * gpus * excess[mine[0]]
+                    cost += POINTS.missed * gpus * (service.affinity == "s1")
                     entries = [(demand[k], 1.0)]
                     for r, count in enumerate(shape):
                         if (a, r, p) not in links:
@@ -169,10 +164,10 @@ def build(
                 for c in (c for c in places if kinds.pool[c] == p):
                     if not (fit := _fit(room, kinds.switches[c], need)):
                         continue
-                    entries = [(row, 1.0), *_uses(rows[c], need)]
-                    entries += _opens(opened, c, [one[r]], cost_of := [0.0], weights)
+                    nodes, less = _opens(opened, c, [one[r]])
+                    entries = [(row, 1.0), *_uses(rows[c], need), *nodes]
                     upper = float(min(total, fit))
-                    made.column(("part", s, r, a, c, p), cost_of[0], upper, entries)
+                    made.column(("part", s, r, a, c, p), -less, upper, entries)
     return made
 
 
@@ -222,7 +217,7 @@ def _uses(rows: IntArray, need: IntArray) -> list[tuple[int, float]]:
 
 
 def _node_rows(
-    made: Program, problem: PlacementProblem, kinds: Classes, weights: Weights
+    made: Program, problem: PlacementProblem, kinds: Classes
 ) -> dict[tuple[int, int], int]:
     """Rows that say how many nodes of a type are in use under a class of switches, and their
     columns: each charges all its GPUs as fragments, what runs there takes them off again."""
@@ -237,24 +232,20 @@ def _node_rows(
                 continue  # nodes of several sizes: fragments are not charged, the bound still holds
             taken = int(problem.taken[nodes].sum())
             row = rows[c, gpu] = made.row(float(taken), highspy.kHighsInf)
-            made.fixed -= weights.fragment * taken
+            made.fixed -= POINTS.fragment * taken
             key = ("open", 0, 0, gpu, c, 0)
-            made.column(key, weights.fragment * size, int(nodes.sum()), [(row, float(size))])
+            made.column(key, POINTS.fragment * size, int(nodes.sum()), [(row, float(size))])
     return rows
 
 
 def _opens(
-    opened: dict[tuple[int, int], int],
-    c: int,
-    parts: Sequence[Block],
-    cost: list[float],
-    weights: Weights,
-) -> list[tuple[int, float]]:
-    """Entries of ``parts`` in the rows of nodes; takes what they use off ``cost``."""
+    opened: dict[tuple[int, int], int], c: int, parts: Sequence[Block]
+) -> tuple[list[tuple[int, float]], float]:
+    """Entries of ``parts`` in the rows of nodes, and the points that using them takes off."""
     used: dict[int, int] = {}
     for block in parts:
         for _, gpu, size in block.instances:
-            used[gpu] = used.get(gpu, 0) + size
-    found = [(opened[c, gpu], -float(n)) for gpu, n in used.items() if (c, gpu) in opened]
-    cost[0] -= weights.fragment * sum(n for gpu, n in used.items() if (c, gpu) in opened)
-    return found
+            if (c, gpu) in opened:
+                used[gpu] = used.get(gpu, 0) + size
+    entries = [(opened[c, gpu], -float(n)) for gpu, n in used.items()]
+    return entries, POINTS.fragment * sum(used.values())

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from planner.optimizer.placement.classes import Classes
+from planner.optimizer.placement.classes import Classes, Key, Where
 from planner.optimizer.placement.ledger import Block, Ledger, blocks
 from planner.optimizer.placement.problem import Placement, PlacementProblem, Unplaced
-from planner.optimizer.placement.program import Key
 from planner.optimizer.placement.room import Room
-
-# Counts of units and replicas by switch: the keys of a program, but with the numbers of switches
-# and subgroups themselves in place of those of classes.
-Where = dict[Key, int]
 
 
 class Realiser:

@@ -2,39 +2,30 @@
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import Field
 
 from planner.errors import ScenarioError
-from planner.optimizer.placement import (
-    Measures,
-    Placement,
-    PlacementProblem,
-    Service,
-    measure,
-    place_blind,
-    place_exact,
-    schedule,
-)
-from planner.optimizer.placement.problem import joined
-from planner.optimizer.placement.scale_in import have
+from planner.optimizer.placement import PlacementProblem
 from planner.scenario.build import Hardware, build_hardware
 from planner.scenario.known import NOTHING, Known
 from planner.scenario.schema import Scenario
 from planner.scenario.schema.planning import TimeLimit
 from planner.scenario.topology import kv_shares, topology_of
+from planner.studies.facts import Fact, facts_of
 from planner.studies.options import RunOptions
 from planner.studies.outcome import Outcome, Traces
-from planner.studies.placement import documents as doc
-from planner.studies.placement.services import Placed, apart, as_today, placed_services
-from planner.studies.placement.simulation import Load, busiest, placed_fleet, replayed
+from planner.studies.placement import figures
+from planner.studies.placement.methods import LABELS, METHODS, START, Method, Placer, States
+from planner.studies.placement.services import apart, as_today, placed_services
+from planner.studies.placement.simulation import busiest, replayed
+from planner.studies.placement.tables import tables_of
+from planner.studies.plain import OPTIONAL
 from planner.studies.planning.planning import plan_window
 from planner.studies.progress import Progress, part
 from planner.studies.sizing.sizing import size
@@ -43,8 +34,6 @@ from planner.studies.traffic.window import Window, resolve_window, words_of
 from simulation.arrays import IntArray
 from simulation.performance.specs import Provenance
 
-Method = Literal["blind", "algorithm4", "exact"]
-METHODS: tuple[str, ...] = get_args(Method)
 Counts = Literal["today", "peak", "last"]  # what runs today; the plan's largest period; its last
 Instances = Annotated[int, Field(ge=1, le=10_000)]
 MOST_GPUS = 100_000  # of a scenario's regions
@@ -76,16 +65,32 @@ class Options(RunOptions):
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class State:
-    """A placement by one method at one moment: the start, grown, and shrunk again."""
+@dataclass(frozen=True, slots=True)
+class Simulated:
+    """The stretch that placements are replayed on; only ``words`` where nothing arrives."""
 
-    problem: PlacementProblem  # what was wanted then
-    placement: Placement
-    measures: Measures
+    words: str
+    start: str | None = field(default=None, metadata={OPTIONAL: True})
+    duration_s: float | None = field(default=None, metadata={OPTIONAL: True})
+    requests: int | None = field(default=None, metadata={OPTIONAL: True})
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceResult:
+    """What ``bin/manage place --json`` prints."""
+
+    kind: str
+    scenario: str
+    counts_from: str
+    headline: str
+    methods: dict[str, figures.MethodFigures]
+    services: tuple[figures.ServiceFigures, ...]
+    topology: tuple[figures.RegionTree, ...]
+    simulation: Simulated
+    warnings: tuple[str, ...]
+    notes: tuple[str, ...]
+    provenance: tuple[Fact, ...]
     seconds: float
-    gap: float | None = None  # of the exact method
-    bound: float | None = None
 
 
 def run(
@@ -102,7 +107,6 @@ def run(
     What prefill and decode apart lose in KV bandwidth is replayed on the busiest hour. Raises
     ScenarioError, Infeasible where there is no plan.
     """
-    ratio = options.ratio
     begun = time.perf_counter()
     hardware = build_hardware(scenario, known)
     if hardware.capacity_gpus.sum() > MOST_GPUS:
@@ -113,48 +117,59 @@ def run(
     progress(0.0, "Reading the traffic")
     traffic = build_traffic(scenario, traces)
     window = resolve_window(scenario, traffic.demand, traffic.clock)
-    have_now, source = _counts(
+    instances, source = _counts(
         scenario, hardware, traffic, window, options.counts, part(progress, 0.0, 0.5)
     )
-    if ratio is not None:
-        scenario = apart(scenario, ratio, as_today(hardware, have_now))
+    if options.ratio is not None:
+        prefill, decode = options.ratio
+        scenario = apart(scenario, options.ratio, as_today(hardware, instances))
         hardware = build_hardware(scenario, known)
         assert hardware.today is not None
-        have_now = hardware.today
-        source += f", mixed pools as {ratio[0]} prefill to {ratio[1]} decode"
+        instances = hardware.today
+        source += f", mixed pools as {prefill} prefill to {decode} decode"
     facts: list[tuple[str, Provenance]] = []
     topology = topology_of(scenario, hardware, facts)
     shares = kv_shares(scenario, facts)
-    placed = placed_services(scenario, hardware, have_now)
-    problem = PlacementProblem(topology, tuple(one.service for one in placed))
-    methods = METHODS if options.method == "all" else (options.method,)
-    states: dict[str, dict[str, State]] = {}
-    for i, name in enumerate(methods):
-        here = part(progress, 0.5 + 0.3 * i / len(methods), 0.5 + 0.3 * (i + 1) / len(methods))
-        here(0.0, f"Placing: {doc.LABELS[name]}")
-        solve = partial(
-            _solve,
-            name,
-            seed=scenario.seed,
-            shares=shares,
-            limit_s=options.time_limit_s,
-            alive=partial(here, 0.5, f"Placing: {doc.LABELS[name]}"),
-        )
-        states[name] = _states(problem, solve, shares, options.grow)
+    facts += [fact for fact in hardware.provenance if fact[0].startswith("KV transfer")]
+    placed = placed_services(scenario, hardware, instances)
+    pairs = any(service.hands_over for service in placed)
+    problem = PlacementProblem(topology, tuple(service.service for service in placed))
+    names = METHODS if options.method == "all" else (options.method,)
+    by_method: dict[str, States] = {}
+    for i, name in enumerate(names):
+        here = part(progress, 0.5 + 0.3 * i / len(names), 0.5 + 0.3 * (i + 1) / len(names))
+        here(0.0, f"Placing: {LABELS[name]}")
+        alive = partial(here, 0.5, f"Placing: {LABELS[name]}")
+        placer = Placer(name, scenario.seed, shares, options.time_limit_s, alive)
+        by_method[name] = placer.states(problem, options.grow)
     load = busiest(traffic, window, scenario.seed)
-    simulated = _simulated(hardware, placed, states, load, scenario.seed, part(progress, 0.8, 1.0))
-    document = doc.placement_document(
-        scenario, hardware, problem, placed, states, simulated, source, facts
-    )
+    methods = {}
+    for i, (name, states) in enumerate(by_method.items()):
+        replay = None
+        if load is not None and pairs:
+            progress(0.8 + 0.2 * i / len(names), f"Replaying: {LABELS[name]}")
+            replay = replayed(hardware, placed, states[START], load, scenario.seed)
+        methods[name] = figures.method_figures(name, states, placed, replay)
+    words = figures.simulated_words(methods)
+    simulation = Simulated(words)
     if load is not None:
-        document["simulation"] |= {
-            "start": words_of(load.start_s, traffic.clock),
-            "duration_s": load.duration_s,
-            "requests": len(load.trace),
-        }
-    document["notes"] += list(traffic.notes)
-    document["seconds"] = time.perf_counter() - begun
-    return Outcome(document, doc.placement_tables(problem, states))
+        start = words_of(load.start_s, traffic.clock)
+        simulation = Simulated(words, start, load.duration_s, len(load.trace))
+    result = PlaceResult(
+        kind="place",
+        scenario=scenario.name,
+        counts_from=source,
+        headline=figures.headline(methods, pairs),
+        methods=methods,
+        services=tuple(figures.service_figures(hardware, service) for service in placed),
+        topology=tuple(figures.region_trees(problem)),
+        simulation=simulation,
+        warnings=tuple(figures.warnings(methods, pairs)),
+        notes=(*figures.notes(source, methods, pairs), *traffic.notes),
+        provenance=facts_of(facts),
+        seconds=time.perf_counter() - begun,
+    )
+    return Outcome(result, tables_of(problem, by_method))
 
 
 def _counts(
@@ -195,102 +210,3 @@ def _counts(
     when = words_of(float(planned.plan.period_start_s[p]), traffic.clock)
     what = "largest" if wanted == "peak" else "last"
     return target[p], f"the plan's {what} period, from {when}"
-
-
-def _solve(
-    name: str,
-    problem: PlacementProblem,
-    current: Placement | None,
-    *,
-    seed: int,
-    shares: Sequence[float],
-    limit_s: float,
-    alive: partial[None],
-) -> tuple[Placement, float | None, float | None]:
-    """``problem`` from ``current`` on by one method: placement, gap and bound. What is less than
-    there is goes by Algorithm 4's scale-in, which each method uses."""
-    if name == "algorithm4":
-        return schedule(problem, current)[0], None, None
-    before = Placement.of([]) if current is None else current
-    targets = problem.services
-    present = [have(before, s, len(one.roles)) for s, one in enumerate(targets)]
-    if any(
-        h > w
-        for one, n in zip(targets, present, strict=True)
-        for h, w in zip(n, one.wanted, strict=True)
-    ):
-        return schedule(problem, before)[0], None, None
-    more = tuple(
-        replace(one, wanted=tuple(w - h for w, h in zip(one.wanted, n, strict=True)))
-        for one, n in zip(targets, present, strict=True)
-    )
-    taken = problem.taken + before.used(len(problem.topology))
-    delta = PlacementProblem(problem.topology, more, taken)
-    if name == "blind":
-        return _joined(before, place_blind(delta, seed)), None, None
-    exact = place_exact(delta, shares=shares, time_limit_s=limit_s, check=alive)
-    return _joined(before, exact.placement), exact.gap, exact.bound
-
-
-def _joined(before: Placement, new: Placement) -> Placement:
-    """Units and instances of ``new`` numbered after those of ``before``."""
-    first = np.zeros(int(max(before.service.max(initial=-1), new.service.max(initial=-1))) + 1, int)
-    np.maximum.at(first, before.service, before.unit + 1)
-    table = [getattr(new, name) for name in new.COLUMNS]
-    at = new.COLUMNS.index
-    table[at("unit")] = table[at("unit")] + first[new.service]
-    start = int(before.instance.max(initial=-1)) + 1
-    table[at("instance")] = table[at("instance")] + start
-    return joined(before, Placement.of_table(table, new.unplaced))
-
-
-def _states(
-    problem: PlacementProblem,
-    solve: partial[tuple[Placement, float | None, float | None]],
-    shares: Sequence[float],
-    grow: float,
-) -> dict[str, State]:
-    """The start, and where ``grow`` is above 0 the fleet grown and shrunk again."""
-    more = tuple(_grown(one, grow) for one in problem.services)
-    steps = {"start": problem}
-    if grow > 0:
-        steps["grown"] = PlacementProblem(problem.topology, more, problem.taken)
-        steps["shrunk"] = problem
-    found: dict[str, State] = {}
-    current: Placement | None = None
-    for name, wanted in steps.items():
-        began = time.perf_counter()
-        current, gap, bound = solve(wanted, current)
-        seconds = time.perf_counter() - began
-        measures = measure(wanted, current, shares=shares)
-        found[name] = State(wanted, current, measures, seconds, gap, bound)
-    return found
-
-
-def _grown(service: Service, grow: float) -> Service:
-    return replace(service, wanted=tuple(math.ceil(n * (1 + grow)) for n in service.wanted))
-
-
-def _simulated(
-    hardware: Hardware,
-    placed: Sequence[Placed],
-    states: dict[str, dict[str, State]],
-    load: Load | None,
-    seed: int,
-    progress: Progress,
-) -> dict[str, dict[str, Any]]:
-    """Each method's start replayed, with the mean share and with the worst unit's; nothing where no
-    service hands KV caches over."""
-    if load is None or not any(len(one.columns) > 1 for one in placed):
-        return {}
-    found: dict[str, dict[str, Any]] = {}
-    for i, (name, by_state) in enumerate(states.items()):
-        progress(i / len(states), f"Replaying: {doc.LABELS[name]}")
-        state = by_state["start"]
-        fleet, counts = placed_fleet(hardware, placed, state.placement, state.measures)
-        found[name] = replayed(fleet, counts, load, seed)
-        slow, counts = placed_fleet(hardware, placed, state.placement, state.measures, worst=True)
-        found[name]["worst_unit"] = (
-            replayed(slow, counts, load, seed) if slow.pools != fleet.pools else None
-        )
-    return found

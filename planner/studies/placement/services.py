@@ -23,6 +23,11 @@ class Placed:
     region: int
     columns: tuple[int, ...]  # [role]
 
+    @property
+    def hands_over(self) -> bool:
+        """Whether KV caches go from one role to the other."""
+        return len(self.columns) > 1
+
 
 def placed_services(scenario: Scenario, hardware: Hardware, counts: IntArray) -> tuple[Placed, ...]:
     """One service per model and region with prefill and decode pools, and one per mixed pool;

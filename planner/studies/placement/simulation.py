@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -12,14 +11,15 @@ from planner.optimizer.placement import Measures, service_share
 from planner.optimizer.placement.problem import Placement
 from planner.optimizer.placement.scale_in import have
 from planner.scenario.build import Hardware
+from planner.studies.placement.methods import State
 from planner.studies.placement.services import Placed
-from planner.studies.plain import as_json
+from planner.studies.plain import MERGED
 from planner.studies.traffic.traffic import Traffic
 from planner.studies.traffic.window import Window
 from simulation.arrays import IntArray
 from simulation.engine.run import simulate
 from simulation.fleet import Fleet
-from simulation.metrics import summarise
+from simulation.metrics import Percentiles, summarise
 from simulation.policies.flat import Flat
 from simulation.trace import Trace
 
@@ -28,7 +28,7 @@ MOST_REQUESTS = 30_000  # of a replay: seconds rather than minutes for each meth
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Load:
+class ReplayLoad:
     """The requests that placements are tried on."""
 
     trace: Trace
@@ -36,7 +36,7 @@ class Load:
     start_s: float  # epoch
 
 
-def busiest(traffic: Traffic, window: Window, seed: int) -> Load | None:
+def busiest(traffic: Traffic, window: Window, seed: int) -> ReplayLoad | None:
     """The busiest hour of the window (of the one before where it is ahead of the trace), or its
     first part where that has more than MOST_REQUESTS; None where nothing arrives."""
     demand = traffic.demand
@@ -52,14 +52,14 @@ def busiest(traffic: Traffic, window: Window, seed: int) -> Load | None:
         return None
     start_s, span = float(demand.edges_s[inside[at]]), width * demand.bin_s
     duration = min(span, float(np.ceil(span * MOST_REQUESTS / over[at])))
-    return Load(traffic.requests(start_s, start_s + duration, seed), duration, start_s)
+    return ReplayLoad(traffic.requests(start_s, start_s + duration, seed), duration, start_s)
 
 
 def placed_fleet(
     hardware: Hardware,
     services: Sequence[Placed],
     placement: Placement,
-    found: Measures,
+    measures: Measures,
     *,
     worst: bool = False,
 ) -> tuple[Fleet, IntArray]:
@@ -67,13 +67,13 @@ def placed_fleet(
     (``worst``: as for the unit that is worst off). Also its instances by pool."""
     counts = np.zeros(hardware.minimum.shape, np.int64)
     share: dict[tuple[int, int, int], float] = {}
-    for s, one in enumerate(services):
-        present = have(placement, s, len(one.columns))
-        for g, count in zip(one.columns, present, strict=True):
-            counts[one.model, one.region, g] += count
-            pair = service_share(found.units, s)
+    for s, service in enumerate(services):
+        present = have(placement, s, len(service.columns))
+        for g, count in zip(service.columns, present, strict=True):
+            counts[service.model, service.region, g] += count
+            pair = service_share(measures.units, s)
             if pair is not None:
-                share[one.model, one.region, g] = pair[worst]
+                share[service.model, service.region, g] = pair[worst]
     fleet = hardware.fleet(counts)
     pools = []
     for pool, at in zip(fleet.pools, hardware.pool_index, strict=True):
@@ -86,15 +86,52 @@ def placed_fleet(
     return replace(fleet, pools=tuple(pools)), counts[index]
 
 
-FIGURES = (
-    "arrived", "completed", "rejected", "unfinished", "ttft_ms", "tbt_ms", "e2e_ms",
-    "slo_attainment",
-)  # fmt: skip
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """What requests notice: milliseconds, and attainment by tier."""
+
+    arrived: int
+    completed: int
+    rejected: int
+    unfinished: int
+    ttft_ms: Percentiles
+    tbt_ms: Percentiles
+    e2e_ms: Percentiles
+    slo_attainment: dict[str, float | None]
+    met: dict[str, bool]
 
 
-def replayed(fleet: Fleet, counts: IntArray, load: Load, seed: int) -> dict[str, Any]:
-    """TTFT, TBT and E2E (ms) and SLO attainment of a flat fleet on ``load``."""
+@dataclass(frozen=True, slots=True)
+class MethodReplay:
+    """With the mean share of the bandwidth, and where it is another one the worst unit's."""
+
+    replay: Replay = field(metadata={MERGED: True})
+    worst_unit: Replay | None
+
+
+def replayed(
+    hardware: Hardware, placed: Sequence[Placed], state: State, load: ReplayLoad, seed: int
+) -> MethodReplay:
+    """A placement under ``load``."""
+    mean, counts = placed_fleet(hardware, placed, state.placement, state.measures)
+    worst, _ = placed_fleet(hardware, placed, state.placement, state.measures, worst=True)
+    return MethodReplay(
+        _replay(mean, counts, load, seed),
+        None if worst.pools == mean.pools else _replay(worst, counts, load, seed),
+    )
+
+
+def _replay(fleet: Fleet, counts: IntArray, load: ReplayLoad, seed: int) -> Replay:
     result = simulate(load.trace, fleet, Flat(counts), seed=seed, duration_s=load.duration_s)
     summary = summarise(result)
-    figures = {name: as_json(getattr(summary, name)) for name in FIGURES}
-    return figures | {"met": summary.slo_met}
+    return Replay(
+        arrived=summary.arrived,
+        completed=summary.completed,
+        rejected=summary.rejected,
+        unfinished=summary.unfinished,
+        ttft_ms=summary.ttft_ms,
+        tbt_ms=summary.tbt_ms,
+        e2e_ms=summary.e2e_ms,
+        slo_attainment=summary.slo_attainment,
+        met=summary.slo_met,
+    )

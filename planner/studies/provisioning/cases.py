@@ -10,10 +10,10 @@ from planner.errors import ScenarioError
 from planner.scenario.build import Hardware
 from planner.studies.progress import Progress
 from planner.studies.provisioning.load import Limit, Peak
-from planner.studies.provisioning.problems import Measured, Rules, solve
+from planner.studies.provisioning.problems import Measurements, Rules, solve
 from planner.studies.provisioning.values import MODEL, Case
 from simulation.performance.specs import GpuSpec
-from simulation.provisioning.workload import Phase, Service
+from simulation.provisioning.workload import Phase, PhaseLoad
 
 PHASES: tuple[Phase, ...] = ("prefill", "decode")
 
@@ -38,7 +38,7 @@ class Images:
     each: float  # images of a request
     tokens: float  # that the encoder reads of one
 
-    def on(self, service: Service) -> Service:
+    def on(self, service: PhaseLoad) -> PhaseLoad:
         """``service`` with them, where its model has an encoder."""
         if not service.shape.encoder or not self.each:
             return service
@@ -77,7 +77,7 @@ def solved(
     hardware: Hardware,
     variants: tuple[Variant, ...],
     limits: dict[Phase, Limit],
-    measured: dict[str, Measured],
+    measured: dict[str, Measurements],
     rules: Rules,
     images: Images,
     progress: Progress,
@@ -91,7 +91,7 @@ def solved(
         assert model.shape is not None  # see variants
         for phase, limit in limits.items():
             service = images.on(
-                Service(
+                PhaseLoad(
                     shape=model.shape,
                     gpu=gpu,
                     phase=phase,

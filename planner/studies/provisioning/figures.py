@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from planner.studies.plain import OPTIONAL
+from planner.studies.plain import MERGED, OPTIONAL
 from planner.studies.provisioning import basis
 from planner.studies.provisioning.values import MODEL, WORDS, Case
 from simulation.provisioning.levels import FALLEN_BACK, Level, Savings, saved, savings
@@ -13,9 +13,10 @@ from simulation.provisioning.levels import FALLEN_BACK, Level, Savings, saved, s
 WHAT = (("memory", "memory"), ("energy", "power"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Needs:
-    """What a level needs; ``gap`` to a proven bound on GPUs, None where there is none."""
+    """What one level or several together need; latency and limit are those of the phase nearest to
+    its limit, ``gap`` to a proven bound on GPUs, None where there is none."""
 
     gpus: int
     energy_w: float
@@ -24,28 +25,41 @@ class Needs:
     slo_ms: float
     seconds: float  # that planning took
     gap: float | None
-    gap_of: str = "devices"
     least_gpus: int | None
+    gap_of: str = "devices"
+
+    @property
+    def amounts(self) -> tuple[float, float, float]:
+        return self.gpus, self.energy_w, self.memory_gb
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Total(Needs):
-    """Of the chosen pools; latency and limit are those of the phase nearest to its limit."""
+@dataclass(frozen=True, slots=True)
+class Total:
+    """Of the chosen pools."""
 
+    needs: Needs = field(metadata={MERGED: True})
     tightest: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LevelFigures(Needs):
+@dataclass(frozen=True, slots=True)
+class Replicas:
+    """Whole ones."""
+
+    replicas: int
+    batch: int
+    parallel: int
+
+
+@dataclass(frozen=True, slots=True)
+class LevelFigures:
     """One phase at one level: whole replicas, or a plan with its slowest part."""
 
+    needs: Needs = field(metadata={MERGED: True})
     gap_slots: float | None
     method: str
     timing: basis.Timing
-    replicas: int | None = field(default=None, metadata={OPTIONAL: True})
-    batch: int | None = field(default=None, metadata={OPTIONAL: True})
-    parallel: int | None = field(default=None, metadata={OPTIONAL: True})
-    bottleneck: str | None = field(default=None, metadata={OPTIONAL: True})
+    whole: Replicas | None = field(metadata={MERGED: True})
+    bottleneck: str | None = field(metadata={OPTIONAL: True})
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +83,13 @@ class PoolFigures:
     savings: dict[str, Savings]
 
 
-def total(cases: list[Case], name: str) -> Total:
-    """Sums over the chosen pools; a pool without the level stands as whole replicas do."""
-    levels = [case.levels.get(name) or case.levels[MODEL] for case in cases]
-    nearest = max(range(len(levels)), key=lambda i: levels[i].latency_s / levels[i].slo_s)
-    near, level = cases[nearest], levels[nearest]
+def _nearest(levels: Sequence[Level]) -> int:
+    """The one nearest to its limit."""
+    return max(range(len(levels)), key=lambda i: levels[i].latency_s / levels[i].slo_s)
+
+
+def _needs(levels: Sequence[Level]) -> Needs:
+    near = levels[_nearest(levels)]
     gpus = sum(level.devices for level in levels)
     bounds = [
         min(level.least_devices, level.devices)
@@ -81,24 +97,29 @@ def total(cases: list[Case], name: str) -> Total:
         if level.least_devices is not None
     ]
     least = sum(bounds) if len(bounds) == len(levels) else None
-    return Total(
+    return Needs(
         gpus=gpus,
         energy_w=sum(level.power_w for level in levels),
         memory_gb=sum(level.memory_bytes for level in levels) / 1e9,
-        latency_ms=level.latency_s * 1e3,
-        slo_ms=level.slo_s * 1e3,
+        latency_ms=near.latency_s * 1e3,
+        slo_ms=near.slo_s * 1e3,
         seconds=sum(level.seconds for level in levels),
         gap=None if least is None else (gpus - least) / gpus,
         least_gpus=least,
-        tightest=f"{near.phase} of {near.model} in {near.region}",
     )
+
+
+def total(cases: list[Case], name: str) -> Total:
+    """Sums over the chosen pools; a pool without the level stands as whole replicas do."""
+    levels = [case.levels.get(name) or case.levels[MODEL] for case in cases]
+    near = cases[_nearest(levels)]
+    return Total(_needs(levels), f"{near.phase} of {near.model} in {near.region}")
 
 
 def total_savings(totals: Mapping[str, Total]) -> dict[str, Savings]:
     """Of each finer level against whole replicas."""
-    amounts = {name: (own.gpus, own.energy_w, own.memory_gb) for name, own in totals.items()}
-    whole = amounts.pop(MODEL)
-    return {name: saved(whole, own) for name, own in amounts.items()}
+    whole = totals[MODEL].needs.amounts
+    return {name: saved(whole, own.needs.amounts) for name, own in totals.items() if name != MODEL}
 
 
 def pool_figures(case: Case) -> PoolFigures:
@@ -133,41 +154,32 @@ def level_figures(case: Case, level: Level) -> LevelFigures:
         slowest = int(level.plan.sojourn_s.argmax())
         bottleneck = level.seen(case.problem).problem.names[slowest]
     return LevelFigures(
-        gpus=level.devices,
-        energy_w=level.power_w,
-        memory_gb=level.memory_bytes / 1e9,
-        latency_ms=level.latency_s * 1e3,
-        slo_ms=level.slo_s * 1e3,
-        seconds=level.seconds,
-        gap=level.gap_devices,
-        least_gpus=level.least_devices,
+        needs=_needs([level]),
         gap_slots=level.gap_slots,
         method=level.method,
         timing=basis.timing(case.problem, level),
-        replicas=None if whole is None else whole.replicas,
-        batch=None if whole is None else whole.batch,
-        parallel=None if whole is None else whole.parallel,
+        whole=None if whole is None else Replicas(whole.replicas, whole.batch, whole.parallel),
         bottleneck=bottleneck,
     )
 
 
 def headline(totals: Mapping[str, Total], saved: Mapping[str, Savings]) -> str:
-    whole = totals[MODEL]
+    whole = totals[MODEL].needs.gpus
     if not saved:
-        return f"Whole replicas need {whole.gpus} GPUs."
-    best = min(saved, key=lambda name: (totals[name].gpus, totals[name].energy_w))
+        return f"Whole replicas need {whole} GPUs."
+    best = min(saved, key=lambda name: totals[name].needs.amounts[:2])
     fewer, share = saved[best].gpus or 0.0, saved[best]
     if not pays(saved):
         shares = [(getattr(share, key) or 0.0, name) for key, name in WHAT]
         what = [f"{_percent(part)} {name}" for part, name in shares if abs(part) >= 0.005]
         also = f" (it takes {' and '.join(what)})" if what else ""
         return (
-            f"Provisioning below the replica does not pay here: whole replicas need {whole.gpus} "
+            f"Provisioning below the replica does not pay here: whole replicas need {whole} "
             f"GPUs, and {WORDS[best]} it is as many{also}."
         )
     return (
-        f"{WORDS[best].capitalize()} {totals[best].gpus} GPUs do what whole replicas need "
-        f"{whole.gpus} for: {fewer:.0%} fewer, {_percent(share.energy)} power and "
+        f"{WORDS[best].capitalize()} {totals[best].needs.gpus} GPUs do what whole replicas need "
+        f"{whole} for: {fewer:.0%} fewer, {_percent(share.energy)} power and "
         f"{_percent(share.memory)} memory."
     )
 

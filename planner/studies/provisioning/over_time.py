@@ -30,7 +30,7 @@ from planner.studies.traffic.traffic import Traffic
 from simulation.arrays import BoolArray, FloatArray
 from simulation.performance.memory import MEMORY_SHARE
 from simulation.provisioning.levels import Savings, saved
-from simulation.provisioning.over_time import Course, acts_s, at_attainment
+from simulation.provisioning.over_time import Course, acts_s, over_time
 from simulation.provisioning.windows import Windows, seen_before, windows_of
 from simulation.trace import Trace
 
@@ -59,7 +59,7 @@ class Following:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Load:
+class ModelDemand:
     """A model's windows in a region, and what plans of each level are told of them (None: the
     interval before), also in words."""
 
@@ -73,7 +73,7 @@ class Journey:
     """One phase of one model over the window: its courses by level."""
 
     case: Case
-    load: Load
+    load: ModelDemand
     courses: dict[str, Course]
 
 
@@ -126,14 +126,14 @@ class OverTime:
 def journeys(cases: list[Case], following: Following, progress: Progress) -> list[Journey]:
     """Courses of the chosen cases."""
     journeys = []
-    loads: dict[tuple[str, str], Load] = {}
+    loads: dict[tuple[str, str], ModelDemand] = {}
     for done, case in enumerate(cases):
         progress(done / len(cases), f"{case.phase.capitalize()} of {case.model} window by window")
         place = case.model, case.region
         if place not in loads:
             loads[place] = _load(following, place)
         load = loads[place]
-        courses = at_attainment(
+        courses = over_time(
             load.windows,
             case.service,
             partial(problem_of, weights=case.weights, measured=case.measured, max_replicas=512),
@@ -148,7 +148,7 @@ def journeys(cases: list[Case], following: Following, progress: Progress) -> lis
     return journeys
 
 
-def _load(following: Following, place: tuple[str, str]) -> Load:
+def _load(following: Following, place: tuple[str, str]) -> ModelDemand:
     traffic, start_s, end_s = following.traffic, following.start_s, following.end_s
     back = start_s
     if following.known == FORECAST:
@@ -166,7 +166,7 @@ def _load(following: Following, place: tuple[str, str]) -> Load:
     )
     windows = _whole(windows, count)
     if following.known != FORECAST:
-        return Load(windows, None, "the interval before")
+        return ModelDemand(windows, None, "the interval before")
     minutes = round((end_s - back) / MINUTE_S)
     counts = np.bincount(((arrival + start_s - back) // MINUTE_S).astype(int), minlength=minutes)
     series = DemandSeries(
@@ -177,7 +177,7 @@ def _load(following: Following, place: tuple[str, str]) -> Load:
     for level, by_minute in _forecast(following, series).items():
         rate = np.repeat(by_minute, round(MINUTE_S / WINDOW_S))[:count]
         seen[level] = Windows(WINDOW_S, rate, lengths.isl, lengths.osl)
-    return Load(windows, seen, f"a forecast by the minute ({following.method})")
+    return ModelDemand(windows, seen, f"a forecast by the minute ({following.method})")
 
 
 def _forecast(following: Following, series: DemandSeries) -> dict[str, FloatArray]:

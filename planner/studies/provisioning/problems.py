@@ -24,7 +24,7 @@ from simulation.provisioning.interference import InterferenceTable
 from simulation.provisioning.levels import LEVELS, Level, at_level, model_level, module_level
 from simulation.provisioning.sharing import filled
 from simulation.provisioning.timing import OperatorTiming
-from simulation.provisioning.workload import PhaseProblem, Service, phase_problem
+from simulation.provisioning.workload import PhaseLoad, PhaseProblem, phase_problem
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)
 PARALLEL = (1, 2, 4, 8)
@@ -40,19 +40,19 @@ KIND_OF = {"norm": "elementwise", "activation": "elementwise", "rope": "elementw
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Measured:
+class Measurements:
     """What was measured on one GPU type; both None where nothing was."""
 
     kernels: Kernels | None = None
     interference: InterferenceTable | None = None
 
 
-NOTHING_MEASURED = Measured()
+NO_MEASUREMENTS = Measurements()
 
 
 def measured_on(
     known: Known, gpus: Iterable[str], *, timing: str = AUTO, interference: str = AUTO
-) -> dict[str, Measured]:
+) -> dict[str, Measurements]:
     """By GPU type, from the files of kernels that this installation holds; ``modelled`` leaves the
     kernels or the interference of the files out."""
     shapes = {name: catalogue.model(name).shape for name in catalogue.models()}
@@ -80,7 +80,7 @@ def measured_on(
         rows = [row for file in of_gpu for row in file.by_gpu.get(gpu, [])]
         source = "; ".join(upload.source for upload in uploads)
         sharing = [row for file in of_gpu for row in file.sharing if row.gpu == gpu]
-        measured[gpu] = Measured(
+        measured[gpu] = Measurements(
             kernels(gpu, source, rows) if rows and timing == AUTO else None,
             interference_table(gpu, source, sharing) if sharing and interference == AUTO else None,
         )
@@ -130,7 +130,7 @@ class Rules:
 
 
 def solve(
-    service: Service, weights: str, rules: Rules, measured: Measured = NOTHING_MEASURED
+    service: PhaseLoad, weights: str, rules: Rules, measured: Measurements = NO_MEASUREMENTS
 ) -> tuple[PhaseProblem, dict[str, Level]]:
     """The levels of one service; none where whole replicas cannot meet the limit either."""
     room = MEMORY_SHARE * service.gpu.memory_bytes
@@ -178,11 +178,11 @@ def _chain(phase: PhaseProblem, room: float, rules: Rules) -> dict[str, Level]:
 
 
 def problem_of(
-    service: Service,
+    service: PhaseLoad,
     weights: str,
     *,
     max_replicas: int = REPLICAS[0],
-    measured: Measured = NOTHING_MEASURED,
+    measured: Measurements = NO_MEASUREMENTS,
 ) -> PhaseProblem:
     """The arrays of a service, with the catalogue's efficiency factors and power by load."""
     gpu = service.gpu
@@ -202,7 +202,7 @@ def problem_of(
         raise ScenarioError(f"gpus: {error}") from None
 
 
-def timing_of(gpu: GpuSpec, measured: Measured = NOTHING_MEASURED) -> OperatorTiming:
+def timing_of(gpu: GpuSpec, measured: Measurements = NO_MEASUREMENTS) -> OperatorTiming:
     """Seconds of an operator: measured kernels, else published peaks times what kernels reach."""
     return OperatorTiming(gpu, efficiencies(), measured.kernels)
 

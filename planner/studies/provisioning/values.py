@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from planner.studies.provisioning.load import Limit
-from planner.studies.provisioning.problems import Measured
+from planner.studies.provisioning.problems import Measurements
 from simulation.provisioning.levels import Level
-from simulation.provisioning.workload import Phase, PhaseProblem, Service
+from simulation.provisioning.workload import Phase, PhaseLoad, PhaseProblem
 
 MODEL, OPERATOR, MODULE = "model", "operator", "module"
 WORDS = {OPERATOR: "by operators", MODULE: "by layers", MODEL: "by whole replicas"}
@@ -27,13 +27,13 @@ class Case:
     region: str
     gpu: str
     phase: Phase
-    service: Service
+    service: PhaseLoad
     limit: Limit
     weights: str
     problem: PhaseProblem
     levels: dict[str, Level]
     usd_per_hour: float
-    measured: Measured
+    measured: Measurements
     chosen: bool = False
 
     @property

@@ -9,7 +9,7 @@ import polars as pl
 
 from planner.models import Run
 from planner.selectors.runs import run_result, run_table, run_tables
-from planner.studies.commands.place import METHODS
+from planner.studies.placement.methods import METHODS
 
 STATES = {
     "start": "As it is",

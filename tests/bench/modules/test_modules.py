@@ -6,11 +6,11 @@ from itertools import product
 import numpy as np
 import pytest
 
+from bench.modules.costs import MIB, acting_cost
 from bench.modules.reduction import Assessment, Instance, memory_bytes, reduce
 from bench.modules.scale_up import algorithm1, optimum
 from bench.modules.speedup import ModuleProblem, runs, speedup
 from simulation.errors import SimulationError
-from simulation.provisioning.module_costs import MIB, acting_cost
 
 
 def cluster(layers=40, free=(0, 30, 30, 30), gamma=0.0, speed=None):

@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from bench.modules.costs import acting_cost
 from bench.modules.policy import Layout, ModuleScaling
 from simulation.errors import SimulationError
 from simulation.fleet import Fleet, Pool, Region, Tier
 from simulation.performance.linear import LinearProfile
 from simulation.performance.specs import Provenance
 from simulation.policy import Observation, Signals
-from simulation.provisioning.module_costs import acting_cost
 from tests.simulation.provisioning.test_workload import GPU
 
 PROFILE = LinearProfile(

@@ -18,10 +18,10 @@ from simulation.performance.work import Iteration, Operator, iteration
 
 def ideal_curve(shape: ModelShape, gpu: GpuSpec, arrangement: Arrangement) -> Curve:
     """The roofline bound of an iteration: the published peaks, all of them reached."""
-    return compile_graph(operator_graph(shape, arrangement), partial(_ideal_s, gpu=gpu))
+    return compile_graph(operator_graph(shape, arrangement), partial(ideal_s, gpu=gpu))
 
 
-def _ideal_s(operator: Operator, it: Iteration, gpu: GpuSpec) -> FloatArray:
+def ideal_s(operator: Operator, it: Iteration, gpu: GpuSpec) -> FloatArray:
     return bound_s(operator, operator.work(it), gpu)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from simulation.errors import SimulationError
-from simulation.provisioning.over_time import at_attainment, over_time, windows_to_act
+from simulation.provisioning.over_time import over_time, windows_to_act
 from simulation.provisioning.windows import (
     STEP,
     Windows,
@@ -87,9 +87,7 @@ def test_levels_are_compared_at_the_headroom_that_each_needs_for_the_same_reques
     rng = np.random.default_rng(3)
     windows = flat(*rng.poisson(60, 150) * 1.0)
     plain = over_time(windows, service(slo_s=0.5), problem_of, 72e9, startup_s=1.0)
-    equal = at_attainment(
-        windows, service(slo_s=0.5), problem_of, 72e9, startup_s=1.0, attainment=0.97
-    )
+    equal = over_time(windows, service(slo_s=0.5), problem_of, 72e9, startup_s=1.0, attainment=0.97)
     for level, course in equal.items():
         assert course.attainment >= 0.97
         assert course.headroom >= 0 and course.attainment >= plain[level].attainment

@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from simulation.performance.roofline import ideal_s
 from simulation.performance.specs import GpuSpec, ModelShape, Provenance
 from simulation.performance.work import Elementwise
 from simulation.provisioning.exact import exact
@@ -13,7 +12,8 @@ from simulation.provisioning.greedy import improved
 from simulation.provisioning.placement import algorithm2
 from simulation.provisioning.problem import critical_path
 from simulation.provisioning.replicas import whole_replicas
-from simulation.provisioning.workload import Service, phase_problem
+from simulation.provisioning.workload import PhaseLoad, phase_problem
+from tests.simulation.performance.oracles import ideal_s
 
 GPU = GpuSpec(
     name="test GPU",
@@ -47,7 +47,7 @@ def timing(operator, it):
 
 
 def service(phase="prefill", requests_s=20.0, slo_s=1.0):
-    return Service(SHAPE, GPU, phase, requests_s, isl=1024, osl=200, slo_s=slo_s)
+    return PhaseLoad(SHAPE, GPU, phase, requests_s, isl=1024, osl=200, slo_s=slo_s)
 
 
 def test_decode_sees_a_token_per_iteration_and_prefill_requests():

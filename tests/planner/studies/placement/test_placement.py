@@ -103,7 +103,7 @@ def test_links_have_what_the_switches_leave() -> None:
     assert hardware.today is not None
     placed = placed_services(scenario, hardware, hardware.today)
     problem = PlacementProblem(
-        topology_of(scenario, hardware, []), tuple(one.service for one in placed)
+        topology_of(scenario, hardware, []), tuple(service.service for service in placed)
     )
     placement = place_blind(problem)
     measures = measure(problem, placement)

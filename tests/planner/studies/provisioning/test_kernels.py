@@ -18,7 +18,7 @@ from planner.studies.progress import silent
 from planner.studies.provisioning.cases import Images
 from planner.studies.provisioning.problems import interference_table, measured_on, problem_of
 from planner.studies.traffic.sources import StoredTrace
-from simulation.provisioning.workload import Service
+from simulation.provisioning.workload import PhaseLoad
 from tests.planner.studies import builders as make
 from tests.planner.studies.provisioning.test_provisioning import small
 
@@ -59,7 +59,7 @@ def facts(document: dict[str, Any], what: str) -> dict[str, Any]:
 
 
 def test_each_operator_says_whether_it_was_measured(stored: StoredTrace, known: Known) -> None:
-    service = Service(
+    service = PhaseLoad(
         catalogue.shape("llama-3.1-8b"), catalogue.gpu(GPU), "decode", 5.0, 99, 9, 1.0
     )
     phase = problem_of(service, "bf16", measured=measured_on(known, [GPU])[GPU])
@@ -131,7 +131,9 @@ def test_encoders_work_on_the_images_that_requests_bring(stored: StoredTrace) ->
 
 def test_only_an_encoder_looks_at_images() -> None:
     def names(model: str, images: float) -> set[str]:
-        service = Service(catalogue.shape(model), catalogue.gpu(GPU), "prefill", 5.0, 1024, 1, 2.0)
+        service = PhaseLoad(
+            catalogue.shape(model), catalogue.gpu(GPU), "prefill", 5.0, 1024, 1, 2.0
+        )
         phase = problem_of(Images(images, IMAGE_TOKENS).on(service), "bf16")
         return {name for name in phase.problem.names if name.startswith("encoder_")}
 

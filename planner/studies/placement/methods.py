@@ -1,0 +1,116 @@
+"""The ways to place services, and what each comes to: as it is, grown, and shrunk again."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+import numpy as np
+
+from planner.optimizer.placement import (
+    Measures,
+    Placement,
+    PlacementProblem,
+    Service,
+    measure,
+    place_blind,
+    place_exact,
+    schedule,
+)
+from planner.optimizer.placement.problem import joined
+from planner.optimizer.placement.scale_in import have
+
+Method = Literal["blind", "algorithm4", "exact"]
+METHODS: tuple[str, ...] = get_args(Method)
+BLIND, ALGORITHM4, EXACT = METHODS
+LABELS = {BLIND: "Blind to topology", ALGORITHM4: "Algorithm 4", EXACT: "Exact"}
+START, GROWN, SHRUNK = "start", "grown", "shrunk"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class State:
+    """A placement by one method at one moment."""
+
+    problem: PlacementProblem  # what was wanted then
+    placement: Placement
+    measures: Measures
+    seconds: float
+    gap: float | None = None  # of the exact method
+    bound: float | None = None
+
+
+States = dict[str, State]  # START, and where the fleet is to grow the other two
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Solved:
+    placement: Placement
+    gap: float | None = None
+    bound: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Placer:
+    """One method with what it needs to know."""
+
+    method: str
+    seed: int
+    shares: Sequence[float]  # of the network bandwidth, by level of the tree
+    time_limit_s: float
+    alive: Callable[[], None]  # called now and then; what it raises ends the search
+
+    def states(self, problem: PlacementProblem, grow: float) -> States:
+        """The start, and where ``grow`` is above 0 the fleet with that share more and then without
+        it again."""
+        steps = {START: problem}
+        if grow > 0:
+            more = tuple(_grown(service, grow) for service in problem.services)
+            steps[GROWN] = PlacementProblem(problem.topology, more, problem.taken)
+            steps[SHRUNK] = problem
+        states: States = {}
+        current = Placement.of([])
+        for name, wanted in steps.items():
+            began = time.perf_counter()
+            solved = self._solve(wanted, current)
+            seconds, current = time.perf_counter() - began, solved.placement
+            measures = measure(wanted, current, shares=self.shares)
+            states[name] = State(wanted, current, measures, seconds, solved.gap, solved.bound)
+        return states
+
+    def _solve(self, problem: PlacementProblem, before: Placement) -> Solved:
+        """``problem`` from ``before`` on. What is less than there is goes by Algorithm 4's
+        scale-in, which each method uses."""
+        if self.method == ALGORITHM4:
+            return Solved(schedule(problem, before))
+        more = []
+        for s, service in enumerate(problem.services):
+            present = have(before, s, len(service.roles))
+            lacking = tuple(w - n for w, n in zip(service.wanted, present, strict=True))
+            if min(lacking) < 0:
+                return Solved(schedule(problem, before))
+            more.append(replace(service, wanted=lacking))
+        taken = problem.taken + before.used(len(problem.topology))
+        delta = PlacementProblem(problem.topology, tuple(more), taken)
+        if self.method == BLIND:
+            return Solved(_joined(before, place_blind(delta, self.seed)))
+        exact = place_exact(
+            delta, shares=self.shares, time_limit_s=self.time_limit_s, check=self.alive
+        )
+        return Solved(_joined(before, exact.placement), exact.gap, exact.bound)
+
+
+def _grown(service: Service, grow: float) -> Service:
+    return replace(service, wanted=tuple(math.ceil(n * (1 + grow)) for n in service.wanted))
+
+
+def _joined(before: Placement, new: Placement) -> Placement:
+    """Units and instances of ``new`` numbered after those of ``before``."""
+    services = int(max(before.service.max(initial=-1), new.service.max(initial=-1))) + 1
+    first = np.zeros(services, int)
+    np.maximum.at(first, before.service, before.unit + 1)
+    start = int(before.instance.max(initial=-1)) + 1
+    later = replace(new, unit=new.unit + first[new.service], instance=new.instance + start)
+    return joined(before, later)

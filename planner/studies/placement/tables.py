@@ -1,0 +1,87 @@
+"""A placement run as tables: the tree, what runs where, how each unit lies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import polars as pl
+
+from planner.optimizer.placement import PlacementProblem
+from planner.optimizer.placement.problem import HIGH, TIERS
+from planner.studies.placement.methods import State, States
+from simulation.arrays import IntArray
+from simulation.topology import LEVELS
+
+
+def tables_of(
+    problem: PlacementProblem, by_method: Mapping[str, States]
+) -> dict[str, pl.DataFrame]:
+    """``nodes``: the tree; ``instances``: what runs where, by method and state, one row per
+    instance and node; ``units``: how each unit lies."""
+    tree = problem.topology
+    nodes = pl.DataFrame(
+        {
+            "node": np.arange(len(tree)),
+            "region": [tree.centres[c] for c in tree.centre],
+            "s2": tree.s2,
+            "s1": tree.s1,
+            "rack": tree.rack,
+            "priority": [TIERS[t] for t in problem.tiers[tree.s1]],
+            "gpu": [tree.gpu_types[t] for t in tree.gpu],
+            "gpus": tree.gpus,
+        }
+    )
+    states = [
+        (method, step, state)
+        for method, states in by_method.items()
+        for step, state in states.items()
+    ]
+    return {
+        "nodes": nodes,
+        "instances": pl.concat(_labelled(m, step, _instances(s)) for m, step, s in states),
+        "units": pl.concat(_labelled(m, step, _units(s)) for m, step, s in states),
+    }
+
+
+def _labelled(method: str, step: str, table: pl.DataFrame) -> pl.DataFrame:
+    labels = pl.lit(method).alias("method"), pl.lit(step).alias("state")
+    return table.select(*labels, pl.all())
+
+
+def _instances(state: State) -> pl.DataFrame:
+    placement, services = state.placement, state.problem.services
+    roles = [services[s].roles[r] for s, r in zip(placement.service, placement.role, strict=True)]
+    parts = [role.parts[p].name for role, p in zip(roles, placement.part, strict=True)]
+    return pl.DataFrame(
+        {
+            "service": _names(state, placement.service),
+            "unit": placement.unit,
+            "role": pl.Series([role.name for role in roles], dtype=pl.String),
+            "part": pl.Series(parts, dtype=pl.String),
+            "instance": placement.instance,
+            "node": placement.node,
+            "gpus": placement.gpus,
+        }
+    )
+
+
+def _units(state: State) -> pl.DataFrame:
+    units = state.measures.units
+    return pl.DataFrame(
+        {
+            "service": _names(state, units.service),
+            "unit": units.unit,
+            "gpus": units.gpus,
+            "within": pl.Series([LEVELS[level] for level in units.level], dtype=pl.String),
+            "affinity_honoured": units.honoured,
+            "split": units.split,
+            "bandwidth_share": units.share,
+            "fallback_gpus": units.fallback_gpus,
+            "on_high_priority": units.tier == HIGH,
+        }
+    )
+
+
+def _names(state: State, services: IntArray) -> pl.Series:
+    return pl.Series([state.problem.services[s].name for s in services], dtype=pl.String)
