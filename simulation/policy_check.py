@@ -4,8 +4,8 @@ protocol of ``base``. For pytest, or by hand: it raises ``ProtocolBroken`` with 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from dataclasses import fields, replace
-from typing import Any
 
 import numpy as np
 
@@ -111,7 +111,7 @@ def _answers(make: Factory, fleet: Fleet, name: str) -> None:
     first = [_valid(policy.reset(fleet), fleet, name, 0.0)]
     _valid(twin.reset(fleet), fleet, name, 0.0)
     for one in asked:
-        before = _copy(one)
+        before = deepcopy(one)
         answer = policy.decide(one)
         first.append(_valid(answer, fleet, name, one.time_s))
         if not _same(before, one):
@@ -175,27 +175,18 @@ def _replays(make: Factory, fleet: Fleet, name: str) -> None:
             raise ProtocolBroken(f"A {kind} on the fleet {name!r} came out differently twice.")
 
 
-def _copy(one: Observation) -> Observation:
-    changes: dict[str, Any] = {
-        f.name: value.copy()
-        for f in fields(Observation)
-        if isinstance(value := getattr(one, f.name), np.ndarray)
-    }
-    signals = one.signals and replace(
-        one.signals, **{f.name: getattr(one.signals, f.name).copy() for f in fields(Signals)}
-    )
-    return replace(one, **changes, signals=signals)
-
-
 def _same(a: Observation, b: Observation) -> bool:
-    pairs = [(getattr(a, f.name), getattr(b, f.name)) for f in fields(Observation)]
-    if a.signals is not None and b.signals is not None:
-        pairs += [(getattr(a.signals, f.name), getattr(b.signals, f.name)) for f in fields(Signals)]
     return all(
         np.array_equal(x, y, equal_nan=x.dtype.kind == "f")
-        for x, y in pairs
-        if isinstance(x, np.ndarray) and isinstance(y, np.ndarray)
+        for x, y in zip(_arrays(a), _arrays(b), strict=True)
     )
+
+
+def _arrays(observation: Observation) -> list[np.ndarray]:
+    signals = observation.signals
+    values = [getattr(observation, field.name) for field in fields(Observation)]
+    values += [getattr(signals, field.name) for field in fields(Signals)] if signals else []
+    return [value for value in values if isinstance(value, np.ndarray)]
 
 
 def _trace(fleet: Fleet, arrival_s: np.ndarray) -> Trace:

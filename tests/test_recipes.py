@@ -80,7 +80,7 @@ os.environ["DJANGO_SETTINGS_MODULE"] = "planner.config.settings"
 import django; django.setup()
 from planner.policies.choice import policy_of
 from planner.scenario.publish import SCHEMA_PATH, schema_text
-from planner.studies.commands.compare import run
+from planner.studies.commands.compare import Options, run
 from planner.studies.progress import silent
 from planner.web.forms.scenario import StudyForm
 from tests.planner.policies import test_registry as declared
@@ -98,7 +98,7 @@ scenario = make.scenario(
     horizon={"period_s": 300, "duration_s": 900},
 )
 stored = make.demand_file(Path(tempfile.mkdtemp()), {"a": [900 + 90 * (i % 9) for i in range(60)]})
-document = run(scenario, {"t": stored}, progress=silent).document
+document = run(scenario, {"t": stored}, Options(), progress=silent).document
 even = document["policies"]["even"]
 print(document["baselines"], even["label"], round(even["instance_hours"] / 0.25 % 5, 6))
 """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar
 
@@ -92,6 +92,11 @@ class Policy(Section):
     def arguments(self) -> dict[str, Any]:
         """Its parameters: as given, else by default."""
         return {k: v for k, v in self.model_dump().items() if k not in ("name", "label")}
+
+    def told(self, rule: Any) -> dict[str, Any]:
+        """Those of its parameters that are fields of the dataclass ``rule``."""
+        words = self.arguments
+        return {field.name: words[field.name] for field in fields(rule) if field.name in words}
 
     def ready(self, making: Making) -> Ready:
         """The policy on the fleet it begins with. Raises ScenarioError or SimulationError in one

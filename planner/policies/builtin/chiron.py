@@ -14,8 +14,6 @@ from simulation.fleet import Fleet
 from simulation.policies.chiron import Chiron as Rule
 from simulation.policies.parts.silos import CHIRON_START, chiron_fleet
 
-START = ("interactive", "mixed", "batch")
-
 
 class Chiron(Policy):
     """Backpressure, local and global."""
@@ -42,8 +40,8 @@ class Chiron(Policy):
 
     def ready(self, making: Making) -> Ready:
         fleet, whence = self._start(making)
-        rule = {k: v for k, v in self.arguments.items() if k not in (*START, "scale")}
-        policy = Rule([making.lengths[p] for p in whence], **rule, name=self.key)
+        lengths = [making.lengths[p] for p in whence]
+        policy = Rule(lengths, **self.told(Rule), name=self.key)
         return making.cut(policy, fleet, whence)
 
     def _start(self, making: Making) -> tuple[Fleet, list[int]]:

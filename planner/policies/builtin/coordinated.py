@@ -36,9 +36,8 @@ class Steady(Policy):
 
     def steady(self, making: Making) -> dict[str, Any]:
         """What every class of theirs is told."""
-        words = self.arguments
         return {
-            "stability": Stability(**{name: words[name] for name in Stability.__slots__}),
+            "stability": Stability(**self.told(Stability)),
             "ratio": self._ratio(making),
             "interval_s": self.interval_s,
             "name": self.key,
@@ -80,14 +79,5 @@ class Latencies(Steady):
         return self
 
     def layer(self, making: Making, signal: Latency, target_s: float | None = None) -> Feedback:
-        return Feedback(
-            signal,
-            target_s,
-            alpha_out=self.alpha_out,
-            beta_out=self.beta_out,
-            gamma_in=self.gamma_in,
-            urgent=self.urgent,
-            moderate=self.moderate,
-            shrink=self.shrink,
-            **self.steady(making),
-        )
+        own = {"signal": signal, "target_s": target_s}
+        return Feedback(**self.told(Feedback) | self.steady(making) | own)

@@ -15,17 +15,18 @@ from simulation.policies.deferred import Deferred as Rule
 
 
 class _Deferred(Thresholds):
-    def deferred(self, making: Making, *, compares: bool) -> Ready:
-        """``compares`` what arrives with the forecast that the plan was made for."""
+    compares: ClassVar = False  # what arrives with the forecast that the plan was made for
+
+    def ready(self, making: Making) -> Ready:
         assert self.traits.plan is not None
         timetable = making.planned(self.traits.plan)
         policy = Rule(
             timetable.times_s,
             timetable.targets,
             period_s=making.period_s,
-            forecast_tps=timetable.forecast_tps if compares else None,
+            forecast_tps=timetable.forecast_tps if self.compares else None,
             name=self.key,
-            **self.arguments,
+            **self.told(Rule),
         )
         return replace(making.on(policy, timetable.start), plan=timetable.plan, after=0.5)
 
@@ -45,9 +46,6 @@ class LtU(_Deferred):
 
     name: Literal["lt-u"]
 
-    def ready(self, making: Making) -> Ready:
-        return self.deferred(making, compares=False)
-
 
 class LtUa(_Deferred):
     """LT-U that passes the plan late in a period where the forecast is far off."""
@@ -62,11 +60,10 @@ class LtUa(_Deferred):
         )
     }
 
+    compares = True
+
     name: Literal["lt-ua"]
     last_share: Share = Rule.last_share  # of a period: 20 minutes of an hour
     underestimated: Above = Rule.underestimated
     overestimated: Factor = Rule.overestimated
     observed_s: Annotated[float, Field(gt=0, le=86_400)] = Rule.observed_s
-
-    def ready(self, making: Making) -> Ready:
-        return self.deferred(making, compares=True)

@@ -32,4 +32,4 @@ class Hpa(Policy):
     interval_s: Interval = Rule.interval_s
 
     def ready(self, making: Making) -> Ready:
-        return making.from_today(Rule(**self.arguments, name=self.key))
+        return making.from_today(Rule(**self.told(Rule), name=self.key))

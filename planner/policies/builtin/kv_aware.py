@@ -32,13 +32,4 @@ class KvAware(Steady):
     step: Step = Rule.step
 
     def ready(self, making: Making) -> Ready:
-        policy = Rule(
-            target=self.target,
-            preemptions_per_min=self.preemptions_per_min,
-            evicted_share=self.evicted_share,
-            hit_drop=self.hit_drop,
-            memory_s=self.memory_s,
-            step=self.step,
-            **self.steady(making),
-        )
-        return making.from_today(policy)
+        return making.from_today(Rule(**self.told(Rule) | self.steady(making)))

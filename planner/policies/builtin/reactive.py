@@ -44,7 +44,7 @@ class Reactive(Thresholds):
     name: Literal["reactive"]
 
     def ready(self, making: Making) -> Ready:
-        return making.from_today(Rule(**self.arguments, name=self.key))
+        return making.from_today(Rule(**self.told(Rule), name=self.key))
 
 
 class Siloed(Thresholds):
@@ -63,6 +63,5 @@ class Siloed(Thresholds):
     batch_share: Share = BATCH_SHARE
 
     def ready(self, making: Making) -> Ready:
-        rule = self.arguments
-        fleet, whence = siloed(making.fleet(making.today), rule.pop("batch_share"))
-        return making.cut(Rule(**rule, name=self.key), fleet, whence)
+        fleet, whence = siloed(making.fleet(making.today), self.batch_share)
+        return making.cut(Rule(**self.told(Rule), name=self.key), fleet, whence)

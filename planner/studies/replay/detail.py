@@ -107,7 +107,7 @@ def groups_table(result: SimulationResult) -> pl.DataFrame:
     each together; ``attainment`` is the share of those that arrived within every limit (X4)."""
     trace, log = result.trace, result.requests
     names = (trace.tiers, trace.models, trace.regions)
-    shape = tuple(len(one) for one in names)
+    shape = tuple(len(group) for group in names)
     cell = np.ravel_multi_index((trace.tier, trace.model, trace.region), shape)
     cells = int(np.prod(shape))
 
@@ -127,24 +127,24 @@ def groups_table(result: SimulationResult) -> pl.DataFrame:
         name: [part[np.isfinite(part)] for part in np.split(seconds[order] * 1000, edges[1:-1])]
         for name, seconds in zip(LATENCIES, (log.ttft_s, log.tbt_s, log.e2e_s), strict=True)
     }
-    at = np.arange(cells).reshape(shape)
+    places = np.arange(cells).reshape(shape)
     rows: list[dict[str, Any]] = []
     for chosen in product(*([None, *range(size)] for size in shape)):
-        where = tuple(slice(None) if one is None else slice(one, one + 1) for one in chosen)
+        where = tuple(slice(None) if code is None else slice(code, code + 1) for code in chosen)
         count = {name: float(values[where].sum()) for name, values in sums.items()}
         if not count["arrived"]:
             continue
         row: dict[str, Any] = {
-            name: ALL if one is None else names[axis][one]
-            for axis, (name, one) in enumerate(zip(GROUPED, chosen, strict=True))
+            name: ALL if code is None else names[axis][code]
+            for axis, (name, code) in enumerate(zip(GROUPED, chosen, strict=True))
         }
         row |= {name: int(count[name]) for name in ("arrived", *OUTCOMES.values())}
         for name in ("attainment", "mean_isl", "mean_osl"):
             row[name] = count[name] / count["arrived"]
         for name, parts in known.items():
-            values = np.concatenate([parts[i] for i in at[where].ravel()])
-            found = np.percentile(values, PERCENTILES, overwrite_input=True) if len(values) else ()
-            row |= dict(zip((f"{name}_p{share}" for share in PERCENTILES), found, strict=False))
+            values = np.concatenate([parts[i] for i in places[where].ravel()])
+            tails = np.percentile(values, PERCENTILES, overwrite_input=True) if len(values) else ()
+            row |= dict(zip((f"{name}_p{share}" for share in PERCENTILES), tails, strict=False))
         rows.append(row)
     whole = dict.fromkeys(("arrived", *OUTCOMES.values()), pl.Int64())
     shares = ("attainment", "mean_isl", "mean_osl")
@@ -176,6 +176,6 @@ def _reasons(result: SimulationResult) -> pl.Series:
 
 def _named(codes: npt.NDArray[Any], names: Sequence[str]) -> pl.Series:
     """Codes as names, kept as small as the codes; one below 0 is null."""
-    kept = pl.Series(codes.astype(np.int32))
-    at = kept.set(kept < 0, None).cast(pl.UInt32)
-    return pl.Series(names, dtype=pl.Enum(list(names))).gather(at)
+    signed = pl.Series(codes.astype(np.int32))
+    places = signed.set(signed < 0, None).cast(pl.UInt32)
+    return pl.Series(names, dtype=pl.Enum(list(names))).gather(places)

@@ -31,13 +31,13 @@ def smallest_flat(study: Study, *, seed: int, progress: Progress = silent) -> In
     names = [model.name for model in study.hardware.models]
     for m, name in enumerate(names):
         progress(0.8 * m / len(names), f"Searching the smallest flat fleet for {name}")
-        mine = np.array([at[0] == m for at in study.hardware.pool_index])
+        own = np.array([place[0] == m for place in study.hardware.pool_index])
         requests = study.trace.rows(study.trace.model == m)
         whole = study.fleet(base)
         fleet = Fleet(
             tiers=whole.tiers,
             regions=whole.regions,
-            pools=tuple(p for p, own in zip(whole.pools, mine, strict=True) if own),
+            pools=tuple(pool for pool, its in zip(whole.pools, own, strict=True) if its),
             latency_s=whole.latency_s,
             routing=whole.routing,
         )
@@ -45,7 +45,7 @@ def smallest_flat(study: Study, *, seed: int, progress: Progress = silent) -> In
         meets = _judge(study, requests, fleet, seed, partial(progress, 0.8 * m / len(names), ""))
         low = np.array([pool.minimum for pool in fleet.pools], np.int64)
         high = np.array([pool.maximum for pool in fleet.pools], np.int64)
-        counts[mine] = fewest(meets, base[mine], low, _within_gpus(study, mine, base, high))
+        counts[own] = fewest(meets, base[own], low, _within_gpus(study, own, base, high))
     whole = study.fleet(counts)
     least = np.array([pool.minimum for pool in whole.pools], np.int64)
     usd = np.array([pool.usd_per_gpu_hour * pool.gpus_per_instance for pool in whole.pools])
@@ -59,18 +59,20 @@ def _judge(
 ) -> Meets:
     """Whether a flat fleet meets every tier on ``requests``; ``alive`` is a chance to cancel."""
 
-    def meets(at: IntArray) -> bool:
+    def meets(counts: IntArray) -> bool:
         alive()
-        result = simulate(requests, fleet, Flat(at), seed=seed, duration_s=study.window.duration_s)
+        result = simulate(
+            requests, fleet, Flat(counts), seed=seed, duration_s=study.window.duration_s
+        )
         return all(tiers_met(result).values())
 
     return meets
 
 
-def _within_gpus(study: Study, mine: BoolArray, base: IntArray, high: IntArray) -> IntArray:
+def _within_gpus(study: Study, own: BoolArray, base: IntArray, high: IntArray) -> IntArray:
     """Most instances a model may hold, other models keeping their share of ``base``."""
     out, types = high.copy(), study.hardware.types
-    places = [at for at, own in zip(study.hardware.pool_index, mine, strict=True) if own]
+    places = [place for place, its in zip(study.hardware.pool_index, own, strict=True) if its]
     for i, (m, r, g) in enumerate(places):
         others = sum(
             int(count) * study.hardware.profiles[other, g2].tp

@@ -33,19 +33,34 @@ def making_of(
 ) -> Making:
     """``planned``, on the scenario's own forecast, and ``tests`` save making them again."""
     tests = tests or PressureTests(study)
+    hardware = study.hardware
+    means = [(float(isl.mean()), float(osl.mean())) for isl, osl in study.traffic.lengths]
     planning = part(progress, 0.0, 0.5)
 
     def timetable(plan: Plan) -> Timetable:
         own = planned if plan == Plan() else None
-        made = own or _planned(study, plan, planning)
+        made = own or plan_window(
+            study.scenario,
+            hardware,
+            study.traffic,
+            study.window,
+            study.sizes,
+            current=study.today,
+            progress=planning,
+            method=plan.method,
+            periods=plan.periods,
+        )
         return _timetable(study, made.plan, made.load_tps)
 
     return Making(
         today=study.pools(study.today),
         peak=study.pools(study.peak),
-        places=_places(study),
-        lengths=_mean_lengths(study),
-        tiers=study.hardware.tiers,
+        places=tuple(
+            Place(hardware.models[m].name, hardware.regions[r].name, hardware.gpus[g].name)
+            for m, r, g in hardware.pool_index
+        ),
+        lengths=tuple(means[m] for m, _, _ in hardware.pool_index),
+        tiers=hardware.tiers,
         gpus=_shared_gpus(study),
         start_s=study.window.start_s,
         period_s=study.window.period_s,
@@ -57,19 +72,6 @@ def making_of(
     )
 
 
-def _places(study: Study) -> tuple[Place, ...]:
-    hardware = study.hardware
-    return tuple(
-        Place(hardware.models[m].name, hardware.regions[r].name, hardware.gpus[g].name)
-        for m, r, g in hardware.pool_index
-    )
-
-
-def _mean_lengths(study: Study) -> tuple[tuple[float, float], ...]:
-    means = [(float(isl.mean()), float(osl.mean())) for isl, osl in study.traffic.lengths]
-    return tuple(means[m] for m, _, _ in study.hardware.pool_index)
-
-
 def _shared_gpus(study: Study) -> tuple[tuple[tuple[int, ...], int], ...]:
     """Pools by region and GPU type, with the GPUs they share."""
     groups: dict[tuple[int, int], list[int]] = {}
@@ -78,20 +80,6 @@ def _shared_gpus(study: Study) -> tuple[tuple[tuple[int, ...], int], ...]:
         groups.setdefault((r, int(types[g])), []).append(p)
     return tuple(
         (tuple(pools), int(study.hardware.capacity_gpus[place])) for place, pools in groups.items()
-    )
-
-
-def _planned(study: Study, plan: Plan, progress: Progress) -> Planned:
-    return plan_window(
-        study.scenario,
-        study.hardware,
-        study.traffic,
-        study.window,
-        study.sizes,
-        current=study.today,
-        progress=progress,
-        method=plan.method,
-        periods=plan.periods,
     )
 
 

@@ -51,7 +51,7 @@ def pressure_test(study: Study, ratio: str | float = FIXED) -> Pressure:
     tested: dict[tuple[int, ...], dict[str, FloatArray]] = {}
     for m in range(len(study.hardware.models)):
         for r in range(len(study.hardware.regions)):
-            here = [p for p, at in enumerate(index) if at[:2] == (m, r)]
+            here = [p for p, place in enumerate(index) if place[:2] == (m, r)]
             for group in _groups(study, here):
                 counts, rate = _unit(study, group, ratio)
                 # Regions do not differ in how fast an instance is.
@@ -98,7 +98,7 @@ def _unit(study: Study, group: list[int], ratio: str | float) -> tuple[IntArray,
         if ratio == FIXED:  # as simulation.policies.parts.ratio begins
             ratio = float(today[0] / today[1]) if today.all() else 1.0
         total = int(np.clip(today.sum(), 2, USUAL_INSTANCES))
-        pair = min(splits(total), key=lambda one: abs(log(one[0] / one[1] / float(ratio))))
+        pair = min(splits(total), key=lambda pair: abs(log(pair[0] / pair[1] / float(ratio))))
         rate = min(
             analytic(service_of(hardware, m, columns, lengths, tier), *pair).max_rps
             for tier in hardware.tiers
@@ -126,7 +126,7 @@ def _readings(
         for p, n in zip(group, counts, strict=True)
     )
     tier = next(i for i, t in enumerate(whole.tiers) if not t.deferrable)
-    region = [one.name for one in whole.regions].index(pools[0].region)
+    region = [region.name for region in whole.regions].index(pools[0].region)
     fleet = Fleet(whole.tiers, whole.regions, pools, whole.latency_s, whole.routing)
     trace = Trace(
         arrival_s=arrival,
@@ -136,17 +136,17 @@ def _readings(
         region=np.full(REQUESTS, region, np.int16),
         tier=np.full(REQUESTS, tier, np.int16),
         models=(pools[0].model,),
-        regions=tuple(one.name for one in whole.regions),
-        tiers=tuple(one.name for one in whole.tiers),
+        regions=tuple(region.name for region in whole.regions),
+        tiers=tuple(tier.name for tier in whole.tiers),
         start_s=0.0,
         provenance="synthesised",
     )
     end_s = float(arrival[-1])
     policy = Recording(Flat(counts, interval_s=end_s * WARM_UP))
     simulate(trace, fleet, policy, seed=study.scenario.seed, duration_s=end_s * 1.0001)
-    seen = [one.signals for one in policy.seen[1:] if one.signals is not None]
+    seen = [look.signals for look in policy.seen[1:] if look.signals is not None]
     with np.errstate(invalid="ignore"):
-        means = {name: np.mean([getattr(one, name) for one in seen], axis=0) for name in READ}
+        means = {name: np.mean([getattr(s, name) for s in seen], axis=0) for name in READ}
     return {
         name: value / counts if name.endswith("_tps") else value for name, value in means.items()
     }

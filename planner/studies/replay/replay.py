@@ -57,14 +57,13 @@ def run_policy(
     making = making_of(study, seed=seed, progress=progress, planned=planned, tests=tests)
     ready = policy.ready(making)
     fleet = replace(ready.fleet, faults=faults_of(study.hardware.faults, ready.fleet.pools))
-    given = study.scenario.fleet.scale_in
-    chosen = Released(ready.policy, soft_s=given.soft_s, lend=given.lend)
+    scale_in = study.scenario.fleet.scale_in
     run = part(progress, ready.after, 1.0)
     interval = max(60.0, float(np.ceil(study.window.duration_s / MAX_INTERVALS / 60) * 60))
     result = simulate(
         study.trace,
         fleet,
-        chosen,
+        Released(ready.policy, soft_s=scale_in.soft_s, lend=scale_in.lend),
         seed=seed,
         duration_s=study.window.duration_s,
         interval_s=interval,

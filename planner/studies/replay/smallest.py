@@ -30,15 +30,15 @@ def fewest(meets: Meets, base: IntArray, low: IntArray, high: IntArray) -> IntAr
 
 def trimmed(meets: Meets, counts: IntArray, low: IntArray, order: FloatArray) -> IntArray:
     """``counts`` less single instances, smallest ``order`` first, until no more can be spared."""
-    found, gone = counts, True
+    gone = True
     while gone:
         gone = False
         for p in np.argsort(order, kind="stable"):
-            fewer = found.copy()
+            fewer = counts.copy()
             fewer[p] -= 1
             if fewer[p] >= low[p] and fewer.any() and meets(fewer):
-                found, gone = fewer, True
-    return found
+                counts, gone = fewer, True
+    return counts
 
 
 def spread(total: int, base: IntArray, low: IntArray, high: IntArray) -> IntArray:

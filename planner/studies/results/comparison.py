@@ -41,8 +41,8 @@ def compare(
     ``left_out`` has a sentence for every policy that could not be run."""
     by_name = {run.name: run for run in runs}
     ranking = tuple(run.name for run in sorted(runs, key=_rank))
-    wanted = [baseline, "today", "flat-peak"]
-    chosen = next((name for name in wanted if name in by_name), None)
+    usual = [baseline, "today", "flat-peak"]
+    chosen = next((name for name in usual if name in by_name), None)
     if chosen is None:
         chosen = max(runs, key=lambda run: run.summary.cost_usd).name
     other = (
@@ -155,33 +155,33 @@ def _flat_wins(by_name: dict[str, PolicyRun]) -> list[str]:
         return []
     flat = min(better, key=lambda run: run.summary.cost_usd)
     instances = sum(pool.initial for pool in flat.fleet.pools)
-    mine, theirs = amount(flat.summary.cost_usd), amount(planned.summary.cost_usd)
+    its_usd, plan_usd = amount(flat.summary.cost_usd), amount(planned.summary.cost_usd)
     hindsight = ", sized in hindsight" if flat.traits.knows_what_came else ""
     what = (
         f"A flat fleet of {instances:,} instance{'s' * (instances != 1)} beats the plan: it meets "
-        f"every tier for ${mine} "
+        f"every tier for ${its_usd} "
         f"({_lower(flat.label)}{hindsight})"
     )
-    if planned.meets_slo and mine == theirs:
+    if planned.meets_slo and its_usd == plan_usd:
         return [f"{what}, no more than the plan, and never moves."]
     if planned.meets_slo:
-        return [f"{what}; the plan costs ${theirs}.{_unequal(flat, planned)}"]
-    return [f"{what}; the plan costs ${theirs} and misses a tier."]
+        return [f"{what}; the plan costs ${plan_usd}.{_unequal(flat, planned)}"]
+    return [f"{what}; the plan costs ${plan_usd} and misses a tier."]
 
 
 def _unequal(flat: PolicyRun, planned: PolicyRun) -> str:
     """Equal SLO means attainment of every tier within 0.2 points (X4); where it is not, say so."""
     apart = {}
-    for tier, mine in flat.summary.slo_attainment.items():
-        theirs = planned.summary.slo_attainment[tier]
-        if mine is not None and theirs is not None and abs(theirs - mine) > EQUAL_SLO:
-            apart[tier] = (theirs - mine, mine, theirs)
+    for tier, its in flat.summary.slo_attainment.items():
+        plans = planned.summary.slo_attainment[tier]
+        if its is not None and plans is not None and abs(plans - its) > EQUAL_SLO:
+            apart[tier] = (plans - its, its, plans)
     if not apart:
         return ""
-    tier, (_, mine, theirs) = max(apart.items(), key=lambda item: abs(item[1][0]))
+    tier, (_, its, plans) = max(apart.items(), key=lambda item: abs(item[1][0]))
     return (
-        f" They do not serve equally well: of {tier}, {mine:.1%} are in time with the flat fleet"
-        f"{_in_worst_hour(flat, tier)} and {theirs:.1%} with the plan"
+        f" They do not serve equally well: of {tier}, {its:.1%} are in time with the flat fleet"
+        f"{_in_worst_hour(flat, tier)} and {plans:.1%} with the plan"
         f"{_in_worst_hour(planned, tier)}."
     )
 

@@ -57,12 +57,12 @@ def recommend(
     meeting = [run for run in able if run.meets_slo]
     least = min(shortfall(run) for run in able)
     field = meeting or [run for run in able if shortfall(run) <= least]
-    found = []
+    best = []
     for objective in OBJECTIVES:
         valued = [(value, run) for run in field if (value := objective.value(run)) is not None]
         if valued:
-            found.append(_choose(objective, valued, bool(meeting), len(able)))
-    return tuple(found)
+            best.append(_choose(objective, valued, bool(meeting), len(able)))
+    return tuple(best)
 
 
 def _choose(

@@ -25,7 +25,7 @@ class Endpoints:
     def __init__(self, fleet: Fleet) -> None:
         groups: dict[tuple[str, str, str, tuple[str, ...] | None], list[int]] = {}
         for p, pool in enumerate(fleet.pools):
-            groups.setdefault((pool.model, pool.region, pool.role, tiers_of(pool)), []).append(p)
+            groups.setdefault((pool.model, pool.region, pool.role, pool.tiers), []).append(p)
         self.keys = list(groups)
         self.pools = [cheapest_first(fleet, pools) for pools in groups.values()]
         self.of = np.zeros(len(fleet.pools), np.int64)
@@ -105,12 +105,6 @@ def services(fleet: Fleet) -> list[Service]:
                 decode = next(p for k, p in by_key.items() if k[:3] == (model, region, "decode"))
             out.append(Service(model, region, pools, decode))
     return out
-
-
-def tiers_of(pool: Pool) -> tuple[str, ...] | None:
-    """The tiers a pool serves; None: all."""
-    found: tuple[str, ...] | None = getattr(pool, "tiers", None)
-    return found
 
 
 def cheapest_first(fleet: Fleet, pools: Sequence[int]) -> tuple[int, ...]:
