@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from typing import Any
 
 import numpy as np
@@ -20,14 +20,6 @@ from simulation.performance.specs import GpuSpec, ModelShape, ModelSpec, Provena
 
 Facts = dict[str, Any]
 FOREIGN = ("name", "provenance")  # columns of their own
-
-
-@dataclass(frozen=True, slots=True)
-class KeptProfile(AdjustedProfile):
-    """A profile as it lies in the database; ``spread`` is what operator and roofline profiles
-    expect of themselves where they were not checked, 0 where that is not known."""
-
-    spread: float = 0.0
 
 
 def gpu_facts(spec: GpuSpec) -> Facts:
@@ -93,8 +85,8 @@ def profile_of(version: ProfileVersion) -> Profile:
         **version.limits,
         "provenance": Provenance(version.provenance, version.source),
         "checks": tuple(Check(**check) for check in version.checks),
+        "spread": float(version.report.get("spread") or 0.0),
     }
-    spread = float(version.report.get("spread") or 0.0)
     if curve.kind == LINEAR and version.kind == ProfileVersion.Kind.LINEAR:
         alpha, beta, gamma, delta, decodes, tokens = (float(v) for v in curve.values[1:7])
         return LinearProfile(
@@ -104,10 +96,9 @@ def profile_of(version: ProfileVersion) -> Profile:
             delta_s=delta,
             fitted_decodes=decodes,
             fitted_prefill_tokens=tokens,
-            spread=spread,
             **common,
         )
-    return KeptProfile(kind=version.kind, curve=curve, spread=spread, **common)
+    return AdjustedProfile(kind=version.kind, curve=curve, **common)
 
 
 def rows_table(rows: BenchmarkRows) -> pl.DataFrame:

@@ -59,7 +59,7 @@ def profile_keep(
             profile=row,
             version=newest + 1,
             parameters=dict(parameters or {}),
-            report={**(report or {}), "spread": getattr(profile, "spread", None)},
+            report={**(report or {}), "spread": profile.spread},
             calibration=calibration,
             created_by=user,
             **key.columns(),

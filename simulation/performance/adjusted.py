@@ -13,7 +13,7 @@ from simulation.performance.specs import Provenance
 
 @dataclass(frozen=True, slots=True)
 class AdjustedProfile:
-    """The numbers of another profile, some of them replaced."""
+    """A profile as plain numbers: another one with some replaced, or as it was kept."""
 
     model: str
     gpu: str
@@ -24,7 +24,8 @@ class AdjustedProfile:
     provenance: Provenance
     kind: str
     curve: Curve
-    checks: tuple[Check, ...]
+    checks: tuple[Check, ...] = ()
+    spread: float = 0.0
 
 
 def adjusted(profile: Profile, **changes: Any) -> AdjustedProfile:

@@ -98,6 +98,11 @@ class Profile(Protocol):
     def curve(self) -> Curve: ...
     @property
     def checks(self) -> tuple[Check, ...]: ...
+    @property
+    def spread(self) -> float:
+        """Standard deviation of ln(predicted / measured) that what is modelled in it is expected to
+        have; 0 where nothing is."""
+        ...
 
 
 def iteration_s(

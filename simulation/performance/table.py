@@ -52,6 +52,7 @@ class TableProfile:
     curve: Curve
     checks: tuple[Check, ...] = ()
     notes: tuple[str, ...] = ()  # sentences about rows left out
+    spread: float = 0.0  # nothing in it is modelled
 
     @property
     def kind(self) -> str:

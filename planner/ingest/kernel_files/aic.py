@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import polars as pl
-
 from planner.errors import IngestError
 from planner.ingest.kernel_files.frame import Frame
 from simulation.performance.measured_kernels import KernelRows
@@ -33,20 +31,9 @@ DISTRIBUTION = "power_law_1.2"
 
 
 def _parts(frame: Frame, *columns: str) -> list[tuple[str, tuple[str, ...], Frame]]:
-    """The frame apart by GPU and by the values of ``columns``."""
-    keys = (
-        frame.data.select(pl.col("system", *columns).cast(pl.String))
-        .unique()
-        .sort("system", *columns)
-    )
-    found = []
-    for key in keys.iter_rows():
-        names = ("system", *columns)
-        mask = pl.all_horizontal(
-            pl.col(n).cast(pl.String) == v for n, v in zip(names, key, strict=True)
-        )
-        found.append((GPUS.get(key[0], key[0]), tuple(key[1:]), frame.only(mask)))
-    return found
+    """The frame apart by GPU and by the values of ``columns``, in the order of their names."""
+    parts = sorted(frame.parts("system", *columns), key=lambda part: part[0])
+    return [(GPUS.get(key[0], key[0]), key[1:], part) for key, part in parts]
 
 
 def _precision(frame: Frame, name: str) -> str:

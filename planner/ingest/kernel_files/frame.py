@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -34,6 +34,20 @@ class Frame:
         kept = self.data.with_row_index("__row").filter(mask)
         rows = kept["__row"].to_numpy()
         return Frame(self.name, self.unit, kept.drop("__row"), self.lines[rows], self.set_aside)
+
+    def parts(self, *columns: str) -> Iterator[tuple[tuple[str, ...], Frame]]:
+        """Apart by what ``columns`` say, as text, in order of appearance; a column that the file
+        does not have says nothing."""
+        blank = pl.Series([""]).new_from_index(0, self.data.height)
+        texts = {c: self.text(c) if c in self.data.columns else blank for c in columns}
+        groups = pl.DataFrame(texts).with_row_index("__row").group_by(columns, maintain_order=True)
+        for key, rows in groups:
+            places = rows["__row"].to_numpy()
+            data, lines = self.data[places], self.lines[places]
+            yield (
+                tuple(str(part) for part in key),
+                Frame(self.name, self.unit, data, lines, self.set_aside),
+            )
 
     def text(self, column: str) -> pl.Series:
         return self.data[column].cast(pl.String).fill_null("")

@@ -52,21 +52,6 @@ def shape_of(frame: Frame, shapes: Shapes, model: str) -> ModelShape:
     )
 
 
-def _parts(frame: Frame, *columns: str) -> list[tuple[tuple[object, ...], Frame]]:
-    keys = frame.data.select(columns).unique(maintain_order=True)
-    return [
-        (
-            key,
-            frame.only(
-                pl.all_horizontal(
-                    pl.col(c).eq_missing(v) for c, v in zip(columns, key, strict=True)
-                )
-            ),
-        )
-        for key in keys.iter_rows()
-    ]
-
-
 def _gemm(m: FloatArray, n: int, k: int, seconds: FloatArray) -> KernelRows:
     columns = {"m": m, "n": np.full_like(m, n), "k": np.full_like(m, k)}
     return KernelRows("gemm", "bf16", columns, seconds)
@@ -112,16 +97,16 @@ def vidur_mlp(frame: Frame, shapes: Shapes) -> ByGpu:
     result: ByGpu = {}
     keys = ("gpu", "model", "tp", "n_head", "n_kv_head", "n_embd", "n_expanded_embd", "vocab_size",
             "use_gated_mlp")  # fmt: skip
-    for key, part in _parts(frame, *keys):
+    for key, part in frame.parts(*keys):
         gpu, model, tp, heads, kv_heads, hidden, wide, vocab, gated = key
         shape = ModelShape(
-            name=str(model), layers=1, hidden=_int(hidden), vocab=_int(vocab), heads=_int(heads),
+            name=model, layers=1, hidden=_int(hidden), vocab=_int(vocab), heads=_int(heads),
             kv_heads=_int(kv_heads), head_dim=_int(hidden) // _int(heads),
-            intermediate=_int(wide), max_context=32768, gated=str(gated).lower() == "true",
+            intermediate=_int(wide), max_context=32768, gated=gated.lower() == "true",
         )  # fmt: skip
         graph = operator_graph(shape, Arrangement(tp=_int(tp)))
         m = part.numbers("num_tokens", 1)
-        rows = result.setdefault(GPUS.get(str(gpu), str(gpu)), [])
+        rows = result.setdefault(GPUS.get(gpu, gpu), [])
         for column, name in (
             ("attn_pre_proj_ms", "qkv_projection"), ("attn_post_proj_ms", "output_projection"),
             ("mlp_up_proj_ms", "gate_up_projection"), ("mlp_down_proj_ms", "down_projection"),
@@ -136,32 +121,32 @@ def vidur_mlp(frame: Frame, shapes: Shapes) -> ByGpu:
     return result
 
 
-def _int(value: object) -> int:
-    return int(float(str(value)))
+def _int(text: str) -> int:
+    return int(float(text))
 
 
 def vidur_network(frame: Frame, shapes: Shapes) -> ByGpu:
     """``vidur_network``: all-reduce of bytes between all GPUs of a node, linked by NVLink."""
     result: ByGpu = {}
-    for (node, collective), part in _parts(frame, "node_sku", "collective"):
+    for (node, collective), part in frame.parts("node_sku", "collective"):
         everyone = part.numbers("num_workers") == part.numbers("devices_per_node")
         inside = part.only(everyone)
-        use = collective == "all_reduce" and str(node) in GPUS
+        use = collective == "all_reduce" and node in GPUS
         kept = inside.data.height if use else 0
         part.set_aside["between nodes, in pairs, or not an all-reduce"] += part.data.height - kept
         if not kept:
             continue
         columns = inside.columns({"gpus": "num_workers", "message_bytes": "size_bytes"})
         rows = KernelRows("all_reduce", "bf16", columns, inside.seconds("median_ms", 1e-3))
-        result.setdefault(GPUS[str(node)], []).append(rows)
+        result.setdefault(GPUS[node], []).append(rows)
     return result
 
 
 def v0_layers(frame: Frame, shapes: Shapes) -> ByGpu:
     """``llmservingsim_v0_layers``: projections apart, as eager PyTorch runs them; nanoseconds."""
     result: ByGpu = {}
-    for (hardware, model, layer, tp), part in _parts(frame, "hardware", "model", "layer", "tp"):
-        shape = shape_of(frame, shapes, str(model))
+    for (hardware, model, layer, tp), part in frame.parts("hardware", "model", "layer", "tp"):
+        shape = shape_of(frame, shapes, model)
         graph = operator_graph(shape, Arrangement(tp=_int(tp)))
         m, seconds = part.numbers("input_tokens", 1), part.seconds("latency_ns", 1e-9)
         heads = split(shape.heads, _int(tp)) * shape.head_dim
@@ -171,14 +156,14 @@ def v0_layers(frame: Frame, shapes: Shapes) -> ByGpu:
         if not shape.experts:
             alone |= {"gate_proj": wide, "up_proj": wide}
         rows: KernelRows | None = None
-        if str(layer) in alone:
-            rows = _gemm(m, alone[str(layer)], shape.hidden, seconds)
-        elif str(layer) in V0_LAYERS:
-            rows = _of_operator(graph, V0_LAYERS[str(layer)], m, seconds)
+        if layer in alone:
+            rows = _gemm(m, alone[layer], shape.hidden, seconds)
+        elif layer in V0_LAYERS:
+            rows = _of_operator(graph, V0_LAYERS[layer], m, seconds)
         if rows is None:
             part.set_aside[f"layer {layer} is no operator of the graph"] += part.data.height
             continue
-        result.setdefault(GPUS.get(str(hardware), str(hardware)), []).append(rows)
+        result.setdefault(GPUS.get(hardware, hardware), []).append(rows)
     return result
 
 
@@ -186,12 +171,12 @@ def v0_attention(frame: Frame, shapes: Shapes) -> ByGpu:
     """``llmservingsim_v0_attention``: milliseconds of a layer; heads of the model."""
     result: ByGpu = {}
     keys = ("hardware", "tp", "n_embd", "n_q_head", "n_kv_head")
-    for (hardware, tp, hidden, heads, kv_heads), part in _parts(frame, *keys):
+    for (hardware, tp, hidden, heads, kv_heads), part in frame.parts(*keys):
         sizes = (
             split(_int(heads), _int(tp)), split(_int(kv_heads), _int(tp)),
             _int(hidden) // _int(heads),
         )  # fmt: skip
-        rows = result.setdefault(GPUS.get(str(hardware), str(hardware)), [])
+        rows = result.setdefault(GPUS.get(hardware, hardware), [])
         prefill = part.only(pl.col("attn_prefill_ms").is_not_null())
         if prefill.data.height:
             names = {"batch": "batch_size", "isl": "prefill_chunk_size", "context": "kv_cache_size"}
@@ -209,15 +194,15 @@ def v0_attention(frame: Frame, shapes: Shapes) -> ByGpu:
 def v1_layers(frame: Frame, shapes: Shapes) -> ByGpu:
     """``llmservingsim_v1_layers``: the fused layers of vLLM, microseconds."""
     result: ByGpu = {}
-    for (hardware, model, layer, tp), part in _parts(frame, "hardware", "model", "layer", "tp"):
-        shape = shape_of(frame, shapes, str(model))
+    for (hardware, model, layer, tp), part in frame.parts("hardware", "model", "layer", "tp"):
+        shape = shape_of(frame, shapes, model)
         graph = operator_graph(shape, Arrangement(tp=_int(tp)))
         m, seconds = part.numbers("n", 1), part.seconds("time_us", 1e-6)
-        rows = _of_operator(graph, V1_LAYERS.get(str(layer), ""), m, seconds)
+        rows = _of_operator(graph, V1_LAYERS.get(layer, ""), m, seconds)
         if rows is None:
             part.set_aside[f"layer {layer} is no operator of the graph"] += part.data.height
             continue
-        result.setdefault(GPUS.get(str(hardware), str(hardware)), []).append(rows)
+        result.setdefault(GPUS.get(hardware, hardware), []).append(rows)
     return result
 
 
@@ -228,12 +213,12 @@ def v1_attention(frame: Frame, shapes: Shapes) -> ByGpu:
     prompts.
     """
     result: ByGpu = {}
-    for (hardware, model, tp), part in _parts(frame, "hardware", "model", "tp"):
-        shape = shape_of(frame, shapes, str(model))
+    for (hardware, model, tp), part in frame.parts("hardware", "model", "tp"):
+        shape = shape_of(frame, shapes, model)
         sizes = (
             split(shape.heads, _int(tp)), split(shape.kv_heads, _int(tp)), shape.head_dim,
         )  # fmt: skip
-        rows = result.setdefault(GPUS.get(str(hardware), str(hardware)), [])
+        rows = result.setdefault(GPUS.get(hardware, hardware), [])
         decodes, chunk = part.numbers("n_decode"), part.numbers("prefill_chunk")
         prefill = part.only((decodes == 0) & (chunk > 0))
         decode = part.only((chunk == 0) & (decodes > 0))

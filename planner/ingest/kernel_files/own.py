@@ -120,7 +120,7 @@ def _conditions(data: pl.DataFrame) -> tuple[pl.Expr, pl.Expr]:
 def read(frame: Frame, shapes: Mapping[str, ModelShape]) -> dict[str, list[KernelRows]]:
     """The rows of a file in this format by GPU, those of whole GPUs that ran alone."""
     result: dict[str, list[KernelRows]] = {}
-    for (gpu, op, dtype, kv_dtype), part in _parts(_alone(frame)):
+    for (gpu, op, dtype, kv_dtype), part in _alone(frame).parts("gpu", "op", "dtype", "kv_dtype"):
         if op not in NEEDED:
             raise IngestError(
                 f"{frame.name}, {frame.unit} {int(part.lines[0])}: op {op!r} is unknown; use one "
@@ -148,23 +148,6 @@ def _alone(frame: Frame) -> Frame:
         frame.data.height - alone.data.height
     )
     return alone
-
-
-def _parts(frame: Frame) -> list[tuple[tuple[str, str, str, str], Frame]]:
-    names = ("gpu", "op", "dtype", "kv_dtype")
-    texts = [
-        frame.text(n) if n in frame.data.columns else pl.Series([""] * frame.data.height)
-        for n in names
-    ]
-    keys = pl.DataFrame(dict(zip(names, texts, strict=True)))
-    found = []
-    for key in keys.unique(maintain_order=True).iter_rows():
-        mask = pl.lit(True)
-        for name, value in zip(names, key, strict=True):
-            if name in frame.data.columns:
-                mask = mask & (pl.col(name).cast(pl.String).fill_null("") == value)
-        found.append(((key[0], key[1], key[2], key[3]), frame.only(mask)))
-    return found
 
 
 def json_frame(path: Path, name: str, max_bytes: int = MAX_JSON_BYTES) -> Frame:

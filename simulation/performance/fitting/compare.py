@@ -175,8 +175,7 @@ def stated_check(checks: Sequence[Check], spread: float, modelled: bool) -> Chec
 
 def stated_error(profile: Profile) -> Check | None:
     """``stated_check`` of a profile."""
-    spread = float(getattr(profile, "spread", None) or 0.0)
-    return stated_check(profile.checks, spread, profile.provenance.kind == "modelled")
+    return stated_check(profile.checks, profile.spread, profile.provenance.kind == "modelled")
 
 
 def _entries(

@@ -14,7 +14,7 @@ import numpy as np
 
 from simulation.arrays import FloatArray
 from simulation.errors import SimulationError
-from simulation.performance.adjusted import adjusted
+from simulation.performance.adjusted import AdjustedProfile, adjusted
 from simulation.performance.curves import DECODE, DENSE, GRID, Curve
 from simulation.performance.curves import PREFILL as PREFILL_PART
 from simulation.performance.fitting.compare import (
@@ -49,23 +49,6 @@ FOLDS = 40  # each configuration alone where there are no more, else this many g
 STEPS = 30  # of the fixed point between decodes and the prompts beside them
 LEAST = 0.05  # a factor of decode below it is no measurement of decode
 MAX_BATCH, MAX_BATCH_TOKENS = 256, 2048  # vLLM's API server on A100-class GPUs
-
-
-@dataclass(frozen=True, slots=True)
-class CalibratedProfile:
-    """An operator or roofline profile with one measured factor for each phase."""
-
-    model: str
-    gpu: str
-    tp: int
-    max_batch: int
-    max_batch_tokens: int
-    kv_capacity_tokens: int
-    provenance: Provenance
-    kind: str
-    curve: Curve
-    checks: tuple[Check, ...] = ()
-    spread: float = 0.0  # of the uncalibrated profile
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -128,7 +111,7 @@ def fit(
                 )
             found = sweep_fit(part, base, budget, waiting)
             of = tied_to(base, provenance)
-            spread = float(getattr(base, "spread", None) or 0.0)
+            spread = base.spread
         else:
             found = linear_fit(part, budget)
         limits = max_batch or MAX_BATCH, budget, kv_capacity_tokens
@@ -231,7 +214,7 @@ def calibrated(
     kv_capacity_tokens: int,
     provenance: Provenance,
     waiting: Waiting | None = None,
-) -> tuple[CalibratedProfile, tuple[Parameter, ...], tuple[str, ...]]:
+) -> tuple[AdjustedProfile, tuple[Parameter, ...], tuple[str, ...]]:
     """``base`` with its prefill and its decode each times the median of measured over predicted;
     a phase that was not measured takes the other's factor.
 
@@ -283,12 +266,14 @@ def calibrated(
         for name, f in (("decode", decode), ("prefill", prefill))
         for low, middle, high in [_spread_of(f)]
     )
-    profile = CalibratedProfile(
-        model=base.model, gpu=base.gpu, tp=base.tp, max_batch=base.max_batch,
-        max_batch_tokens=base.max_batch_tokens, kv_capacity_tokens=kv_capacity_tokens,
-        provenance=provenance, kind=kind, curve=curve,
-        spread=float(getattr(base, "spread", None) or 0.0),
-    )  # fmt: skip
+    profile = adjusted(
+        base,
+        kv_capacity_tokens=kv_capacity_tokens,
+        provenance=provenance,
+        kind=kind,
+        curve=curve,
+        checks=(),
+    )
     return profile, parameters, notes
 
 

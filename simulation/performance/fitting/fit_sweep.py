@@ -157,7 +157,7 @@ def sweep_fit(
         what = f"TTFT at {prompt.load:,.3g} in flight"
     factor = float(np.median(least))
     z = norm.ppf(0.5 + CONFIDENCE / 2)
-    spread = float(np.exp(z * (getattr(base, "spread", None) or 0.0)))
+    spread = float(np.exp(z * base.spread))
     low, high = float(least.min()) / spread, float(most.max()) * spread
     alone = factor * (chunks * gamma + isl * delta)
 

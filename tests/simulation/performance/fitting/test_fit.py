@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from simulation.errors import SimulationError
+from simulation.performance.adjusted import AdjustedProfile
 from simulation.performance.curves import Part, evaluate, grid
 from simulation.performance.fitting.compare import (
     PREFILL,
@@ -15,7 +16,7 @@ from simulation.performance.fitting.compare import (
     compare_with,
     prefill_seconds,
 )
-from simulation.performance.fitting.fit import CalibratedProfile, by_phase, fit
+from simulation.performance.fitting.fit import by_phase, fit
 from simulation.performance.fitting.fit_linear import least_squares, linear_fit
 from simulation.performance.linear import LinearProfile
 from simulation.performance.profile import Profile, measured_range
@@ -149,7 +150,7 @@ def base(factor=1.0):
     decode = Part(b, np.array([1.0, 4096.0]), factor * np.array([[1e-3, 2e-3], [4e-3, 2e-2]]))
     prefill = Part(p, np.array([1.0, 4096.0]), factor * np.array([[0, 1e-4], [1e-2, 2e-1]]))
     curve = grid(dense=dense, decode=decode, prefill=prefill)
-    return CalibratedProfile("m", "g", 2, 256, 8192, 10**6, SOURCE, "roofline", curve)
+    return AdjustedProfile("m", "g", 2, 256, 8192, 10**6, SOURCE, "roofline", curve)
 
 
 def test_calibration_by_phase_brings_a_uniformly_fast_base_to_the_rows():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from simulation.errors import SimulationError
-from simulation.performance.adjusted import adjusted
+from simulation.performance.adjusted import AdjustedProfile, adjusted
 from simulation.performance.curves import Part, grid
 from simulation.performance.fitting.compare import (
     EXPECTED,
@@ -18,7 +18,7 @@ from simulation.performance.fitting.compare import (
     stated_check,
     telling_check,
 )
-from simulation.performance.fitting.fit import CalibratedProfile, by_phase, fit
+from simulation.performance.fitting.fit import by_phase, fit
 from simulation.performance.fitting.fit_sweep import Waiting, is_sweep, prompt_alone
 from simulation.performance.linear import LinearProfile
 from simulation.performance.profile import Check, check, iteration_s
@@ -162,7 +162,7 @@ def shaped():
     decode = Part(b, np.array([1.0, 4096.0]), np.array([[1e-3, 2e-3], [4e-3, 2e-2]]))
     prefill = Part(p, np.array([1.0, 4096.0]), np.array([[0, 1e-4], [1e-2, 2e-1]]))
     curve = grid(dense=dense, decode=decode, prefill=prefill)
-    return CalibratedProfile("m", "g", 2, 256, 8192, 10**6, SOURCE, "roofline", curve)
+    return AdjustedProfile("m", "g", 2, 256, 8192, 10**6, SOURCE, "roofline", curve)
 
 
 @pytest.mark.parametrize("loads", [LOADS, (2.0, 4.0, 8.0, 16.0)])
