@@ -12,6 +12,7 @@ from planner.errors import NotFound
 from planner.mappers import gpu_of, model_of
 from planner.models import OwnGpu, OwnModel
 from planner.scenario.known import NOTHING, Known
+from planner.selectors.lookup import matches
 from simulation.performance.specs import GpuSpec, ModelSpec, Provenance
 
 Spec = TypeVar("Spec", GpuSpec, ModelSpec)
@@ -50,7 +51,7 @@ def gpus_list(search: str = "") -> list[Entry[GpuSpec, OwnGpu]]:
     mine = [Entry(gpu_of(row), row) for row in OwnGpu.objects.select_related("owner")]
     built_in: list[Entry[GpuSpec, OwnGpu]] = [Entry(s, None) for s in catalogue.gpus().values()]
     found = [*mine, *built_in]
-    return [one for one in found if _matches(search, one.name, one.spec.family)]
+    return [one for one in found if matches(search, one.name, one.spec.family)]
 
 
 def models_list(search: str = "") -> list[Entry[ModelSpec, OwnModel]]:
@@ -58,7 +59,7 @@ def models_list(search: str = "") -> list[Entry[ModelSpec, OwnModel]]:
     built_in: list[Entry[ModelSpec, OwnModel]] = [
         Entry(s, None) for s in catalogue.models().values()
     ]
-    return [one for one in [*mine, *built_in] if _matches(search, one.name)]
+    return [one for one in [*mine, *built_in] if matches(search, one.name)]
 
 
 def gpu_get(name: str) -> Entry[GpuSpec, OwnGpu]:
@@ -122,7 +123,7 @@ def prices_list(search: str = "", gpu: str | None = None) -> list[catalogue.Pric
     return [
         one
         for one in catalogue.prices()
-        if gpu in (None, one.gpu) and _matches(search, one.provider, one.region, one.gpu)
+        if gpu in (None, one.gpu) and matches(search, one.provider, one.region, one.gpu)
     ]
 
 
@@ -131,7 +132,7 @@ def carbon_list(search: str = "") -> list[Carbon]:
     regions = catalogue.regions()
     found = []
     for grid in catalogue.grids():
-        if _matches(search, grid.provider, grid.name, grid.location):
+        if matches(search, grid.provider, grid.name, grid.location):
             region = regions.get(grid.name)
             same = region is not None and region.provider == grid.provider
             pue = region.pue if region and same else None
@@ -147,7 +148,3 @@ def _find(what: str, name: str, entries: list[Entry[Spec, Row]]) -> Entry[Spec, 
     have = ", ".join(entry.name for entry in entries[:NAMED])
     more = f" and {len(entries) - NAMED} more" if len(entries) > NAMED else ""
     raise NotFound(f"There is no {what} {name!r}; there are: {have}{more}.")
-
-
-def _matches(search: str, *texts: str) -> bool:
-    return all(any(word in text.casefold() for text in texts) for word in search.casefold().split())

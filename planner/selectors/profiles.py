@@ -14,6 +14,7 @@ from planner import catalogue, storage
 from planner.errors import NotFound
 from planner.mappers import profile_of
 from planner.models import Calibration, Profile, ProfileVersion
+from planner.selectors.lookup import matches
 from simulation.performance import profile as core
 from simulation.performance.fitting.compare import stated_error
 from simulation.performance.fitting.fit_linear import UNITS
@@ -84,7 +85,7 @@ def built_in_name(model: str, gpu: str, tp: int) -> str:
 def profiles_list(search: str = "") -> list[KnownProfile]:
     """Own profiles in their newest version, then the built-in ones."""
     found = [*_newest(), *_built_in()]
-    return [one for one in found if _matches(search, one)]
+    return [one for one in found if matches(search, one.name, one.model, one.gpu, one.kind)]
 
 
 def profile_get(name: str, version: int | None = None) -> KnownProfile:
@@ -178,8 +179,3 @@ def _parameters(profile: LinearProfile, fit: catalogue.ProfileFit) -> dict[str, 
 
 def _limits(fit: catalogue.ProfileFit) -> str:
     return f"Limits of batch and tokens are {fit.limits.kind}: {fit.limits.source}."
-
-
-def _matches(search: str, one: KnownProfile) -> bool:
-    texts = (one.name.casefold(), one.model.casefold(), one.gpu.casefold(), one.kind)
-    return all(any(word in text for text in texts) for word in search.casefold().split())

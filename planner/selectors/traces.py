@@ -5,9 +5,10 @@ from __future__ import annotations
 from django.db.models import QuerySet
 
 from planner import storage
-from planner.errors import NotFound, NotReady
+from planner.errors import NotReady
 from planner.ingest import DemandColumns, bin_requests, read_demand
 from planner.models import Trace
+from planner.selectors.lookup import row_named
 
 
 def traces_list() -> QuerySet[Trace]:
@@ -15,15 +16,8 @@ def traces_list() -> QuerySet[Trace]:
 
 
 def trace_get(name: str) -> Trace:
-    """By name or, for scripts, by id; raises NotFound listing what there is."""
-    name = name.replace("\0", "?")  # which PostgreSQL would not even look for
-    trace = Trace.objects.filter(name=name).first()
-    if trace is None and name.isdecimal():
-        trace = Trace.objects.filter(pk=int(name)).first()
-    if trace is None:
-        have = ", ".join(Trace.objects.values_list("name", flat=True)[:10]) or "none yet"
-        raise NotFound(f"There is no trace {name!r}; there are: {have}.")
-    return trace
+    """By name or id."""
+    return row_named(Trace.objects.all(), "trace", name)
 
 
 def trace_ready(name: str) -> Trace:
