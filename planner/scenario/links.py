@@ -37,29 +37,33 @@ def links_of(
     for (m, g), section in sections.items():
         if columns[g].role != "prefill":
             continue
-        gpu, rate, source = types[columns[g].gpu], given[m].gb_s, "scenario"
-        if rate is None and gpu.network_bytes_s is not None:
-            rate = gpu.network_bytes_s * profiles[m, g].tp / GIGA
-            source = f"{gpu.name}'s published network, all of it for KV caches"
-        if rate is None:
-            raise ScenarioError(
-                f"serving: {models[m].name} prefills on {gpu.name}, whose network_gb_s is not "
-                "known; give kv_transfer.gb_s, or the GPU's network_gb_s."
-            )
+        gpu, tp = types[columns[g].gpu], profiles[m, g].tp
+        links[m, g], source = link_of(models[m], gpu, tp, section, given[m])
         shared = given[m].shared_gb_s
-        links[m, g] = KvLink(
-            _bytes_per_token(models[m], section),
-            rate * GIGA,
-            math.inf if shared is None else shared * GIGA,
-        )
         between = "" if shared is None else f", {shared:g} GB/s between all"
-        told = Provenance("assumed", f"{rate:g} GB/s an instance{between}: {source}")
-        facts.append((f"KV transfer of {models[m].name} from {columns[g].label}", told))
+        rate = f"{links[m, g].bytes_s / GIGA:g} GB/s an instance"
+        fact = Provenance("assumed", f"{rate}{between}: {source}")
+        facts.append((f"KV transfer of {models[m].name} from {columns[g].label}", fact))
     return links
 
 
-def _bytes_per_token(model: ModelSpec, section: Profile) -> float:
-    if section.kv_precision == "bf16" or model.shape is None:
-        return model.kv_bytes_per_token
-    context = typical_context(model.max_context)
-    return kv_bytes_per_token(model.shape, section.kv_precision, context)
+def link_of(
+    model: ModelSpec, gpu: GpuSpec, tp: int, section: Profile, given: KvTransfer
+) -> tuple[KvLink, str]:
+    """From an instance of ``tp`` GPUs, and whose rate that is; raises ScenarioError where nobody
+    knows it."""
+    rate, source = given.gb_s, "scenario"
+    if rate is None:
+        if gpu.network_bytes_s is None:
+            raise ScenarioError(
+                f"serving: {model.name} prefills on {gpu.name}, whose network_gb_s is not known; "
+                "give kv_transfer.gb_s, or the GPU's network_gb_s."
+            )
+        rate = gpu.network_bytes_s * tp / GIGA
+        source = f"{gpu.name}'s published network, all of it for KV caches"
+    size = model.kv_bytes_per_token
+    if section.kv_precision != "bf16" and model.shape is not None:
+        context = typical_context(model.max_context)
+        size = kv_bytes_per_token(model.shape, section.kv_precision, context)
+    shared = math.inf if given.shared_gb_s is None else given.shared_gb_s * GIGA
+    return KvLink(size, rate * GIGA, shared), source

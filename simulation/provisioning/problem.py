@@ -79,11 +79,6 @@ class OperatorPlan:
         """P x R of every operator."""
         return self.parallel * self.replicas
 
-    @property
-    def gap(self) -> float | None:
-        """Distance to the proven bound, relative to the plan."""
-        return None if self.bound is None else (self.slots - self.bound) / self.slots
-
 
 def order(operators: int, edges: tuple[tuple[int, int], ...]) -> tuple[int, ...]:
     """Operators in an order in which each comes after those before it."""

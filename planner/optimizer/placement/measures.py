@@ -51,7 +51,6 @@ class Measures:
     units: Units
     placed_units: int
     unplaced_units: int
-    unplaced_gpus: int
     placed_gpus: int
     honoured: float | None  # of placed units of several roles; None where there are none
     missed_units: int
@@ -98,7 +97,6 @@ def measure(
         units=found,
         placed_units=len(found.unit),
         unplaced_units=lost_units,
-        unplaced_gpus=sum(gpus for _, gpus in lost),
         placed_gpus=int(found.gpus.sum()),
         honoured=float(found.honoured[several].mean()) if several.any() else None,
         missed_units=int((~found.honoured).sum()),

@@ -79,7 +79,6 @@ class Answer:
 
     counts: dict[Key, int] | None
     bound: float
-    optimal: bool
 
 
 def build(
@@ -197,12 +196,12 @@ def solve(
         )
     bound = info.mip_dual_bound + made.fixed
     if info.primal_solution_status != highspy.SolutionStatus.kSolutionStatusFeasible:
-        return Answer(None, bound, False)
+        return Answer(None, bound)
     values = np.rint(highs.getSolution().col_value).astype(np.int64)
     counts = {
         key: int(n) for key, n in zip(made.keys, values, strict=True) if n and key[0] != "open"
     }
-    return Answer(counts, bound, status != states.kTimeLimit)
+    return Answer(counts, bound)
 
 
 def _fit(room: Room, members: tuple[int, ...], need: IntArray) -> int:

@@ -22,7 +22,7 @@ from planner.scenario.schema import Scenario
 from planner.studies.facts import Fact, facts_of
 from planner.studies.options import RunOptions
 from planner.studies.outcome import Outcome, Traces
-from planner.studies.plain import OPTIONAL
+from planner.studies.plain import COLUMNS, OPTIONAL
 from planner.studies.progress import Progress, part
 from planner.studies.provisioning import basis, figures, over_time, sharing
 from planner.studies.provisioning.cases import (
@@ -122,7 +122,7 @@ class Options(RunOptions):
         return Rules(self.levels, self.method, self.batch_wait, shared=not self.single_stream)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ProvisionResult:
     """What ``bin/manage provision --json`` prints."""
 
@@ -134,7 +134,7 @@ class ProvisionResult:
     warnings: tuple[str, ...]
     levels: dict[str, figures.Total]
     savings: dict[str, Savings]
-    pools: tuple[figures.PoolFigures, ...]
+    pools: tuple[Case, ...] = field(metadata={COLUMNS: figures.POOLS})
     window: WindowFacts
     provenance: tuple[Fact, ...]
     notes: tuple[str, ...]
@@ -225,7 +225,7 @@ def run(
         warnings=(*shared_words.lost, *figures.without_savings(saved), *course_words.lost),
         levels={level: totals[level] for level in options.levels},
         savings=saved,
-        pools=tuple(figures.pool_figures(case) for case in cases),
+        pools=tuple(cases),
         window=window_facts(window, traffic),
         provenance=(*provenance, *basis.facts(chosen)),
         notes=(*course_words.won, *shared_words.won, *dict.fromkeys(notes)),

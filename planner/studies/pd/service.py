@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
-from planner.catalogue.serving import typical_context
-from planner.errors import PlannerError, ScenarioError
+from planner.errors import PlannerError
 from planner.scenario.build import Hardware
+from planner.scenario.links import link_of
 from planner.studies.sizing.sizing import Lengths
 from simulation.errors import SimulationError
 from simulation.fleet import KvLink, Tier
-from simulation.performance.memory import kv_bytes_per_token
 from simulation.sizing.pd_ratio import PdService, Ratio, best_split
 from simulation.sizing.workload import Workload
 
-GIGA = 1e9
 MOST_INSTANCES = 256
 USUAL_INSTANCES = 16  # at most, where nobody says how many: 16 nodes in HeteroScale, section 4.1
 
@@ -50,26 +47,12 @@ def pairs_of(hardware: Hardware, m: int) -> list[PairColumns]:
     return [PairColumns(p, d) for p in first for d in second]
 
 
-def link_of(hardware: Hardware, m: int, g: int) -> KvLink:
-    """From an instance on column ``g``: the scenario's, or all of its GPUs' published network."""
+def _link(hardware: Hardware, m: int, g: int) -> KvLink:
+    """From an instance on column ``g``, also where the scenario's prefill elsewhere."""
     if (m, g) in hardware.links:
         return hardware.links[m, g]
-    model, given = hardware.models[m], hardware.serving[m].kv_transfer
-    rate = given.gb_s
-    if rate is None:
-        network = hardware.gpus[g].network_bytes_s
-        if network is None:
-            raise ScenarioError(
-                f"serving: the network of {hardware.gpus[g].name} is not known, over which "
-                f"{model.name} would send KV caches; give kv_transfer.gb_s, or the GPU's "
-                "network_gb_s."
-            )
-        rate = network * hardware.profiles[m, g].tp / GIGA
-    size, precision = model.kv_bytes_per_token, hardware.sections[m, g].kv_precision
-    if precision != "bf16" and model.shape is not None:
-        size = kv_bytes_per_token(model.shape, precision, typical_context(model.max_context))
-    shared = given.shared_gb_s
-    return KvLink(size, rate * GIGA, math.inf if shared is None else shared * GIGA)
+    tp, given = hardware.profiles[m, g].tp, hardware.serving[m].kv_transfer
+    return link_of(hardware.models[m], hardware.gpus[g], tp, hardware.sections[m, g], given)[0]
 
 
 def service_of(
@@ -80,7 +63,7 @@ def service_of(
         decode=hardware.profiles[m, columns.decode],
         workload=Workload(*lengths),
         tier=tier,
-        link=link_of(hardware, m, columns.prefill),
+        link=_link(hardware, m, columns.prefill),
         batching=hardware.serving[m].batching,
     )
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 
+from planner.studies.columns import COUNT, FLAG, MS, NUMBER, SHARE, TEXT, Column, Columns
 from planner.studies.plain import MERGED, OPTIONAL
 from planner.studies.provisioning import basis
 from planner.studies.provisioning.values import MODEL, WORDS, Case
@@ -62,27 +64,6 @@ class LevelFigures:
     bottleneck: str | None = field(metadata={OPTIONAL: True})
 
 
-@dataclass(frozen=True, slots=True)
-class PoolFigures:
-    """One phase of one model in one region on one GPU type, beside its load."""
-
-    model: str
-    region: str
-    gpu: str
-    phase: str
-    chosen: bool
-    requests_s: float
-    isl: float
-    osl: float
-    slo_ms: float
-    slo_source: str
-    weights: str
-    images: float
-    image_tokens: float
-    levels: dict[str, LevelFigures]
-    savings: dict[str, Savings]
-
-
 def _nearest(levels: Sequence[Level]) -> int:
     """The one nearest to its limit."""
     return max(range(len(levels)), key=lambda i: levels[i].latency_s / levels[i].slo_s)
@@ -122,32 +103,6 @@ def total_savings(totals: Mapping[str, Total]) -> dict[str, Savings]:
     return {name: saved(whole, own.needs.amounts) for name, own in totals.items() if name != MODEL}
 
 
-def pool_figures(case: Case) -> PoolFigures:
-    service, whole = case.service, case.levels.get(MODEL)
-    images = service.image_tokens and service.images
-    return PoolFigures(
-        model=case.model,
-        region=case.region,
-        gpu=case.gpu,
-        phase=case.phase,
-        chosen=case.chosen,
-        requests_s=service.requests_s,
-        isl=service.isl,
-        osl=service.osl,
-        slo_ms=service.slo_s * 1e3,
-        slo_source=case.limit.source,
-        weights=case.weights,
-        images=images,
-        image_tokens=images and service.image_tokens / images,
-        levels={name: level_figures(case, level) for name, level in case.levels.items()},
-        savings={
-            name: savings(whole, level)
-            for name, level in case.levels.items()
-            if whole is not None and name != MODEL
-        },
-    )
-
-
 def level_figures(case: Case, level: Level) -> LevelFigures:
     whole, bottleneck = level.replicas, None
     if whole is None and level.plan is not None:
@@ -161,6 +116,49 @@ def level_figures(case: Case, level: Level) -> LevelFigures:
         whole=None if whole is None else Replicas(whole.replicas, whole.batch, whole.parallel),
         bottleneck=bottleneck,
     )
+
+
+def _levels(case: Case) -> dict[str, LevelFigures]:
+    return {name: level_figures(case, level) for name, level in case.levels.items()}
+
+
+def _savings(case: Case) -> dict[str, Savings]:
+    whole = case.levels.get(MODEL)
+    finer = {name: level for name, level in case.levels.items() if name != MODEL}
+    return {name: savings(whole, level) for name, level in finer.items()} if whole else {}
+
+
+def _images(case: Case) -> float:
+    return case.service.image_tokens and case.service.images
+
+
+def _image_tokens(case: Case) -> float:
+    return case.service.image_tokens and case.service.image_tokens / case.service.images
+
+
+def _of_load(name: str, unit: str, help: str) -> Column:
+    return Column(name, unit, help, attrgetter(f"service.{name}"))
+
+
+POOLS = Columns(
+    (
+        Column("model", TEXT, "its name"),
+        Column("region", TEXT, "where requests arise"),
+        Column("gpu", TEXT, "GPU type"),
+        Column("phase", TEXT, "prefill or decode"),
+        Column("weights", TEXT, "precision"),
+        Column("chosen", FLAG, "whether it is in the totals"),
+        _of_load("requests_s", NUMBER, "requests/s of the busiest hour"),
+        _of_load("isl", COUNT, "input tokens of a request"),
+        _of_load("osl", COUNT, "output tokens of a request"),
+        Column("slo_ms", MS, "limit on the phase", lambda case: 1e3 * case.service.slo_s),
+        Column("slo_source", TEXT, "whose limit that is", attrgetter("limit.source")),
+        Column("images", NUMBER, "of a request, for an encoder", _images),
+        Column("image_tokens", COUNT, "that the encoder reads of one", _image_tokens),
+        Column("levels", NUMBER, "what each needs, by its name", _levels),
+        Column("savings", SHARE, "of each against whole replicas", _savings),
+    )
+)
 
 
 def headline(totals: Mapping[str, Total], saved: Mapping[str, Savings]) -> str:
