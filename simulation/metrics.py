@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -19,6 +19,10 @@ from simulation.results import (
 )
 
 HOUR_S = 3600.0
+WHOLE = (  # of all requests together, as of each group of them
+    "arrived", "completed", "rejected", "unfinished", "input_tokens", "output_tokens", "ttft_ms",
+    "tbt_ms", "e2e_ms",
+)  # fmt: skip
 HOUR_REQUESTS = 100  # of a tier, for its attainment in an hour to mean something
 
 
@@ -48,39 +52,44 @@ class GroupSummary:
     e2e_ms: Percentiles
 
 
-@dataclass(frozen=True, slots=True)
-class PoolSummary:
-    """Hours and what they cost, of one pool."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """Hours and what they cost, of the window: every instance that is starting, ready or draining
+    is paid for, wasted + idle + busy = ``gpu_hours``. Donated hours are counted beside them."""
+
+    instance_hours: float
+    gpu_hours: float
+    wasted_gpu_hours: float  # starting
+    idle_gpu_hours: float
+    busy_gpu_hours: float
+    donated_gpu_hours: float  # lent out as spot, not among gpu_hours
+    energy_kwh: float  # GPUs and hosts, with PUE
+    host_energy_kwh: float  # of it, the servers around the GPUs
+    cost_usd: float
+    carbon_kg: float
+    iterations: int
+    preemptions: int
+    outside_iterations: int  # outside what the profile was measured on
+    failures: int  # instances lost to faults
+    failed_starts: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolSummary(Usage):
+    """Of one pool."""
 
     model: str
     region: str
     gpu: str
     gpus_per_instance: int
-    instance_hours: float
-    gpu_hours: float
-    wasted_gpu_hours: float
-    idle_gpu_hours: float
-    busy_gpu_hours: float
-    donated_gpu_hours: float  # lent out as spot, beside the others
-    energy_kwh: float  # GPUs and hosts, with PUE
-    host_energy_kwh: float  # of it, the servers around the GPUs
     busy_w_per_gpu: float  # while iterations run, at the board
-    cost_usd: float
-    carbon_kg: float
     peak_instances: float  # largest mean of ready + starting + draining over an interval
-    iterations: int
-    preemptions: int
-    outside_iterations: int  # outside what the profile was measured on
     starts: dict[str, int]  # by where the instance came from (results.SOURCES)
-    failures: int  # instances lost to faults
-    failed_starts: int
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """One policy on one trace. Hours, energy, cost and carbon are of the window; every instance
-    that is starting, ready or draining is paid for: wasted + idle + busy = ``gpu_hours``. Donated
-    hours are counted beside them. Shares are fractions."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary(Usage):
+    """One policy on one trace. Shares are fractions."""
 
     policy: str
     seed: int
@@ -90,16 +99,6 @@ class Summary:
     rejected: int
     unfinished: int
     reject_reasons: dict[str, int]
-    gpu_hours: float
-    instance_hours: float
-    wasted_gpu_hours: float  # starting
-    donated_gpu_hours: float  # lent out as spot, not among gpu_hours
-    idle_gpu_hours: float
-    busy_gpu_hours: float
-    energy_kwh: float  # GPUs and hosts, with PUE
-    host_energy_kwh: float  # of it, the servers around the GPUs
-    cost_usd: float
-    carbon_kg: float
     input_tokens: int  # of completed requests
     output_tokens: int
     ttft_ms: Percentiles
@@ -108,12 +107,7 @@ class Summary:
     slo_attainment: dict[str, float | None]  # by tier
     worst_hour: dict[str, float | None]  # by tier, attainment in its worst hour
     slo_met: dict[str, bool]  # by tier; a tier without requests is met
-    iterations: int
-    preemptions: int
-    outside_iterations: int  # outside what the pools' profiles were measured on
     starts: dict[str, int]  # by where the instance came from
-    failures: int  # instances lost to faults
-    failed_starts: int
     retried: int  # requests that began again as an instance was lost
     wall_seconds: float
     tiers: dict[str, GroupSummary]
@@ -194,40 +188,18 @@ def summarise(result: SimulationResult) -> Summary:
         policy=result.policy,
         seed=result.seed,
         duration_s=result.duration_s,
-        arrived=whole.arrived,
-        completed=whole.completed,
-        rejected=whole.rejected,
-        unfinished=whole.unfinished,
         reject_reasons=dict(result.reject_reasons),
-        gpu_hours=sum(pool.gpu_hours for pool in pools),
-        instance_hours=sum(pool.instance_hours for pool in pools),
-        wasted_gpu_hours=sum(pool.wasted_gpu_hours for pool in pools),
-        donated_gpu_hours=sum(pool.donated_gpu_hours for pool in pools),
-        idle_gpu_hours=sum(pool.idle_gpu_hours for pool in pools),
-        busy_gpu_hours=sum(pool.busy_gpu_hours for pool in pools),
-        energy_kwh=sum(pool.energy_kwh for pool in pools),
-        host_energy_kwh=sum(pool.host_energy_kwh for pool in pools),
-        cost_usd=sum(pool.cost_usd for pool in pools),
-        carbon_kg=sum(pool.carbon_kg for pool in pools),
-        input_tokens=whole.input_tokens,
-        output_tokens=whole.output_tokens,
-        ttft_ms=whole.ttft_ms,
-        tbt_ms=whole.tbt_ms,
-        e2e_ms=whole.e2e_ms,
         slo_attainment={name: group.attainment for name, group in tiers.items()},
         worst_hour=worst_hour(result),
         slo_met=tiers_met(result),
-        iterations=int(result.totals.iterations.sum()),
-        preemptions=int(result.totals.preemptions.sum()),
-        outside_iterations=int(result.totals.outside.sum()),
         starts=_starts(result.totals.starts.sum(axis=0)),
-        failures=int(result.totals.failures.sum()),
-        failed_starts=int(result.totals.failed_starts.sum()),
         retried=int(result.totals.retried.sum()),
         wall_seconds=result.wall_seconds,
         tiers=tiers,
         models=models,
         pools=pools,
+        **{name: getattr(whole, name) for name in WHOLE},
+        **{field.name: sum(getattr(pool, field.name) for pool in pools) for field in fields(Usage)},
     )
 
 

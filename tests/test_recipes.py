@@ -169,3 +169,46 @@ def test_a_file_format(tmp_path: Path) -> None:
     assert len(tree.touched) <= 4
     assert "passed" in tree.pytest("--confcutdir=tests/planner/ingest", tests, "-k", "toylog")
     assert tree.run(TOY_FORMAT_AT_EVERY_DOOR).splitlines() == ["Toy log (CSV)", "toylog", "toylog"]
+
+
+COLUMN = """\
+        Column("usd_per_request", USD, "of completed requests",
+               lambda run: run.summary.cost_usd / run.summary.completed,
+               heads={POLICY_TABLE: "Per request"}),
+        Column("gpu_energy_kwh", KWH"""
+SHOWN = """\
+import os
+import django
+os.environ["DJANGO_SETTINGS_MODULE"] = "planner.config.settings"
+django.setup()
+
+from planner.api.results import results_schema
+from planner.exports.policies import policy_table, policy_words
+from planner.studies.plain import as_json
+from planner.studies.results.comparison import compare
+from planner.studies.results.figures import policies_table
+from tests.planner.studies.results.test_comparison import run
+
+policy = run("lt-i", 20.0, completed=5)
+result = as_json(compare([policy]))  # what API and command line answer with
+row = result["policies"]["lt-i"]
+assert row["usd_per_request"] == 4.0
+assert policies_table([policy])["usd_per_request"].to_list() == [4.0]  # the CSV
+page = policy_table([("lt-i", "LT-I", row)], ["fast"])
+cells = {head.text: cell.text for head, cell in zip(page.heads, page.lines[0].cells)}
+assert cells["Per request"] == "$4"
+assert "Per request" in policy_words(result, ["lt-i"])[0]
+compared = next(one for one in results_schema()["anyOf"] if one["title"] == "CompareResult")
+columns = compared["properties"]["policies"]["additionalProperties"]["properties"]
+assert columns["usd_per_request"]["description"] == "of completed requests [$]"
+"""
+
+
+def test_a_column_of_a_result(tmp_path: Path) -> None:
+    tree = copy_of_the_tree(tmp_path)
+    figures = "planner/studies/results/figures.py"
+    tree.patch(figures, '        Column("gpu_energy_kwh", KWH', COLUMN)
+    tree.generate("docs/results.md", "planner.studies.results.publish")
+    tree.run(SHOWN)
+    assert "| `usd_per_request` | $ |" in (tree.root / "docs/results.md").read_text()
+    assert tree.touched == {figures, "docs/results.md"}

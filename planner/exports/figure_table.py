@@ -123,9 +123,23 @@ def text_table(table: FigureTable, first: str) -> list[str]:
         missed = (" MISSED" if cell.met is False else "" for cell in line.cells)
         texts = (_joined(cell.text, cell.small) for cell in line.cells)
         rows.append([line.label, *(text + sign for text, sign in zip(texts, missed, strict=True))])
+    return _aligned(rows, [False, *(head.numeric for head in table.heads)])
+
+
+def listed(rows: Sequence[Row], columns: Mapping[str, str]) -> list[str]:
+    """Rows as JSON on a terminal: by head the key and how it is written, ``key:format``."""
+    written = [spec.partition(":")[::2] for spec in columns.values()]
+    cells = [
+        ["-" if row[key] is None else format(row[key], form) for key, form in written]
+        for row in rows
+    ]
+    return _aligned([list(columns), *cells], [bool(form) for _, form in written]) if rows else []
+
+
+def _aligned(rows: Sequence[Sequence[str]], right: Sequence[bool]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    sides = ["<", *(">" if head.numeric else "<" for head in table.heads)]
-    layout = "  ".join(f"{{:{side}{width}}}" for side, width in zip(sides, widths, strict=True))
+    sides = "<>"
+    layout = "  ".join(f"{{:{sides[r]}{w}}}" for r, w in zip(right, widths, strict=True))
     return [layout.format(*row).rstrip() for row in rows]
 
 

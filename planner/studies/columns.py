@@ -55,6 +55,7 @@ class Columns:
     """The columns of one kind of row."""
 
     columns: tuple[Column, ...]
+    key: str = ""  # the attribute by which JSON has its objects, where it is not a list
 
     def on(self, table: str) -> list[Column]:
         """Those that a table of a page has."""
@@ -64,11 +65,11 @@ class Columns:
         return {column.name: column.value(item) for column in self.columns}
 
     def json(self, value: Any) -> Any:
-        """Every object of a mapping or a sequence as a row, or the one that ``value`` is."""
+        """Every object of a sequence as a row, or the one that ``value`` is."""
         if value is None:
             return None
-        if isinstance(value, Mapping):
-            return {key: self.row(item) for key, item in value.items()}
+        if self.key:
+            return {getattr(item, self.key): self.row(item) for item in value}
         if isinstance(value, list | tuple):
             return [self.row(item) for item in value]
         return self.row(value)

@@ -15,6 +15,7 @@ from rest_framework.reverse import reverse
 from planner.api.base import ApiView, valid
 from planner.api.filters import Pages, RunFilter, StrictFilter, StrictOrdering
 from planner.api.renderers import CsvRenderer, ParquetRenderer, table_rows
+from planner.api.results import results_schema
 from planner.api.schema import CSV, JSON, operation, removal
 from planner.api.serializers.runs import (
     PoolAsked,
@@ -84,7 +85,7 @@ class RunCancelView(ApiView):
 
 
 class RunResultsView(ApiView):
-    @operation({200: OpenApiTypes.OBJECT}, 404, 409)
+    @operation({200: results_schema()}, 404, 409)
     def get(self, request: Request, run_id: int) -> Response:
         """Figures of a completed run.
 

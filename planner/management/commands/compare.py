@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from planner.exports.figure_table import listed
 from planner.exports.policies import policy_words
 from planner.management.base import RunCommand
-from planner.management.commands.plan import error_words
+from planner.management.commands.plan import PROFILE_ERRORS
 from planner.models import Run
 
 
@@ -17,5 +18,5 @@ class Command(RunCommand):
     def words(self, answer: dict[str, Any]) -> str:
         rows = [answer["headline"], *(f"! {warning}" for warning in answer["warnings"]), ""]
         rows += policy_words(answer, answer["ranking"])
-        rows += [f"Take {one['label']} for {one['reason']}" for one in answer["recommendations"]]
-        return "\n".join(rows + [error_words(row) for row in answer["profile_error"]])
+        rows += [f"Take {row['label']} for {row['reason']}" for row in answer["recommendations"]]
+        return "\n".join(rows + listed(answer["profile_error"], PROFILE_ERRORS))

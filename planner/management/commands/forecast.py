@@ -7,11 +7,17 @@ from pathlib import Path
 from typing import Any
 
 from planner.errors import PlannerError
+from planner.exports.figure_table import listed
 from planner.management.base import HeadroomCommand, execute, load_scenario, load_trace
 from planner.management.options import add_options, flag_of, options_said
 from planner.models import Run, Scenario
 from planner.services import runs
 from planner.studies.commands.forecast import Options, TraceOptions
+
+COLUMNS = {
+    "model": "model", "region": "region", "tier": "tier", "method": "method", "order": "order",
+    "WAPE": "wape:.1%", "peak WAPE": "peak_wape:.1%", "unit": "unit", "next bins": "ahead",
+}  # fmt: skip
 
 
 class Command(HeadroomCommand):
@@ -57,12 +63,8 @@ class Command(HeadroomCommand):
         return execute(run, self.progress)
 
     def words(self, answer: dict[str, Any]) -> str:
-        rows = ["model / region / tier: method, WAPE, peak WAPE, next bins"]
-        for one in answer["series"]:
-            errors = ", ".join(
-                "-" if one[name] is None else f"{one[name]:.1%}" for name in ("wape", "peak_wape")
-            )
-            ahead = ", ".join(f"{value:,.0f}" for value in one["forecast"][:6])
-            where = f"{one['model']} / {one['region']} / {one['tier']}"
-            rows.append(f"{where}: {one['method']} {one['order']}, {errors}: {ahead} {one['unit']}")
-        return "\n".join(rows)
+        series = [
+            row | {"ahead": ", ".join(f"{value:,.0f}" for value in row["forecast"][:6])}
+            for row in answer["series"]
+        ]
+        return "\n".join(listed(series, COLUMNS))

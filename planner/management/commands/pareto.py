@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from planner.exports.figure_table import listed
 from planner.management.base import RunCommand
 from planner.models import Run
 
@@ -16,12 +17,12 @@ class Command(RunCommand):
     kind = Run.Kind.PARETO
 
     def words(self, answer: dict[str, Any]) -> str:
-        first, second = answer["of"]
-        units = answer["units"]
-        rows = [answer["headline"], f"{first} ({units[0]}), {second} ({units[1]}), status"]
-        rows += [
-            f"{point['first']:,.2f} {point['second']:,.2f} {point['status']}"
-            + ("  <- the curve bends here" if i == answer["knee"] else "")
+        points = [
+            point | {"bends": "<- the curve bends here" if i == answer["knee"] else ""}
             for i, point in enumerate(answer["points"])
         ]
-        return "\n".join(rows)
+        first, second = (
+            f"{name} ({unit})" for name, unit in zip(answer["of"], answer["units"], strict=True)
+        )
+        columns = {first: "first:,.2f", second: "second:,.2f", "status": "status", "": "bends"}
+        return "\n".join([answer["headline"], *listed(points, columns)])

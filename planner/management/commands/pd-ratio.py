@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from planner.exports.figure_table import listed
 from planner.management.base import RunCommand
 from planner.models import Run
+
+COLUMNS = {
+    "prefill": "prefill:d", "decode": "decode:d", "tokens/s": "max_tps:,.0f",
+    "requests/s": "max_rps:,.2f", "bound by": "bound_by", "TTFT ms": "ttft_ms:,.1f",
+    "TBT ms": "tbt_ms:,.1f", "by": "by", "": "best",
+}  # fmt: skip
 
 
 class Command(RunCommand):
@@ -15,34 +22,18 @@ class Command(RunCommand):
     kind = Run.Kind.PD_RATIO
 
     def words(self, answer: dict[str, Any]) -> str:
-        line = "{:>7} {:>6} {:>12} {:>10}  {:<10} {:>9} {:>9}  {}".format
-        rows = [
-            answer["headline"],
-            line("prefill", "decode", "tokens/s", "requests", "bound by", "TTFT", "TBT", "by"),
-        ]
         best = answer["best"]
-        for row in answer["ratios"]:
-            chosen = (row["prefill"], row["decode"]) == (best["prefill"], best["decode"])
-            rows.append(
-                line(
-                    row["prefill"],
-                    row["decode"],
-                    f"{row['max_tps']:,.0f}",
-                    f"{row['max_rps']:,.2f}/s",
-                    row["bound_by"],
-                    _ms(row["ttft_ms"]),
-                    _ms(row["tbt_ms"]),
-                    row["by"] + (" <- best" if chosen else ""),
-                )
-            )
-        lost = [
-            f"{best[key]:.0%} with one prefill instance {word}"
-            for key, word in (
-                ("lost_with_fewer_prefill", "less"),
-                ("lost_with_more_prefill", "more"),
-            )
-            if best[key] is not None
+        chosen = (best["prefill"], best["decode"])
+        ratios = [
+            row | {"best": "<- best" if (row["prefill"], row["decode"]) == chosen else ""}
+            for row in answer["ratios"]
         ]
+        lost = [
+            f"{share:.0%} with one prefill instance {word}"
+            for word in ("fewer", "more")
+            if (share := best[f"lost_with_{word}_prefill"]) is not None
+        ]
+        rows = [answer["headline"], *listed(ratios, COLUMNS)]
         rows.append("lost beside the best: " + ", ".join(lost))
         if answer["prediction_error"] is not None:
             rows.append(
@@ -50,7 +41,3 @@ class Command(RunCommand):
                 "simulation was run"
             )
         return "\n".join([*rows, *(f"note: {note}" for note in answer["notes"])])
-
-
-def _ms(value: float | None) -> str:
-    return "-" if value is None else f"{value:,.1f} ms"

@@ -4,8 +4,30 @@ from __future__ import annotations
 
 from typing import Any
 
+from planner.exports.figure_table import listed
 from planner.management.base import RunCommand
 from planner.models import Run
+
+DECISIONS = {
+    "period": "period", "model": "model", "region": "region", "replica": "arrangement",
+    "market": "market", "current": "current:d", "target": "target:d",
+}  # fmt: skip
+UNSERVED = {
+    "unserved": "tier", "model": "model", "input tokens/s at most": "input_tps:,.0f",
+    "periods": "periods:d",
+}  # fmt: skip
+PROFILE_ERRORS = {
+    "profile of": "model", "replica": "arrangement", "error": "error:.1%", "found on": "basis",
+    "replicas at most": "replicas:,", "if faster": "replicas_if_faster:,",
+    "if slower": "replicas_if_slower:,",
+}  # fmt: skip
+SPLIT = {
+    "split": "model", "region": "region", "replica": "arrangement", "carries": "share:.0%",
+}  # fmt: skip
+RATIOS = {
+    "best P/D ratio": "model", "of instances": "instances:d", "prefill": "prefill:d",
+    "decode": "decode:d", "by": "by",
+}  # fmt: skip
 
 
 class Command(RunCommand):
@@ -19,56 +41,21 @@ class Command(RunCommand):
             f"{answer['status']}: fleet {fleet}, with starts {whole}, gap {answer['gap']:.2%} "
             f"({answer['solver']}, {answer['solve_seconds']:.2f} s)",
             *answer["conflicts"],
-            *(
-                f"unserved: {row['tier']} of {row['model']}, {row['input_tps']:,.0f} input "
-                f"tokens/s at most, in {row['periods']} periods"
-                for row in answer["unserved"]
-            ),
-            "period, model, region, GPU: current -> target",
-        ]
-        rows += [
-            f"{d['period']} {d['model']} {d['region']} {d['tp']} x {d['gpu']}"
-            f"{', spot' if d['market'] == 'spot' else ''}: "
-            f"{d['current']} -> {d['target']}"
-            for d in answer["decisions"]
-        ]
-        rows += [line for row in answer["profile_error"] if (line := error_words(row))]
-        rows += [
-            f"split: {row['arrangement']} carries {row['share']:.0%} of {row['model']} in "
-            f"{row['region']}"
-            for row in answer["split"]
+            *listed(answer["unserved"], UNSERVED),
+            *listed(answer["decisions"], DECISIONS),
+            *listed(answer["profile_error"], PROFILE_ERRORS),
+            *listed(answer["split"], SPLIT),
         ]
         rows += [f"binds: {b['sentence']}" for b in answer["binding"]]
         if "verification" in answer:
             rows.append(answer["verification"]["sentence"])
-        rows += [
-            f"best P/D ratio of {row['instances']} instances of {row['model']}: "
-            f"{row['prefill']}P/{row['decode']}D ({row['by']})"
-            for row in answer["pd_ratios"]
-            if "prefill" in row
-        ]
-        worth = answer["worth"] or {"rows": []}
-        rows += [
-            f"worth: {row['what']} saves {amount(row['saves'], worth['unit'])} an hour"
-            for row in worth["rows"]
-            if row["saves"] is not None
-        ]
+        rows += listed([row for row in answer["pd_ratios"] if "prefill" in row], RATIOS)
+        worth = answer["worth"] or {"unit": "", "rows": []}
+        moved = [row for row in worth["rows"] if row["saves"] is not None]
+        rows += listed(moved, {"moved": "what", f"saves an hour ({worth['unit']})": "saves:,.2f"})
         return "\n".join(rows)
 
 
 def amount(value: float, unit: str) -> str:
     """A figure of the objective: dollars before, other units behind."""
     return f"${value:,.2f}" if unit == "$" else f"{value:,.2f} {unit}".rstrip()
-
-
-def error_words(row: dict[str, Any]) -> str:
-    """A profile's error and what it does to the plan, in one line."""
-    what = f"{row['model']} on {row['arrangement']}"
-    if row["error"] is None:
-        return f"error of {what}: not known, the profile was not checked"
-    spread = [row["replicas_if_faster"], row["replicas_if_slower"]]
-    low, high = ("none" if count is None else f"{count:,}" for count in spread)
-    return (
-        f"error of {what}: {row['error']:.1%} ({row['basis']}); {row['replicas']:,} replicas at "
-        f"most, {low} if faster and {high} if slower by as much"
-    )

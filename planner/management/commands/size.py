@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from planner.exports.figure_table import listed
 from planner.management.base import RunCommand
 from planner.models import Run
+
+COLUMNS = {
+    "model": "model", "replica": "arrangement", "tier": "tier", "requests/s": "max_rps:.3g",
+    "bound by": "bound_by", "TTFT ms": "ttft_ms:,.1f", "TBT ms": "tbt_ms:,.1f",
+    "closed forms": "predicted_rps:.3g", "off by": "prediction_error:+.1%",
+    "profile's error": "expected_error:.1%", "if slower": "max_rps_if_slower:.3g",
+    "if faster": "max_rps_if_faster:.3g", "found on": "error_basis",
+}  # fmt: skip
 
 
 class Command(RunCommand):
@@ -13,33 +22,11 @@ class Command(RunCommand):
     kind = Run.Kind.SIZE
 
     def words(self, answer: dict[str, Any]) -> str:
-        rows = [line for pool in answer["pools"] for line in _lines(pool)]
-        notes = [f"note: {note}" for note in answer["notes"]]
+        rows = listed(answer["pools"], COLUMNS)
+        sources = {
+            f"profile of {pool['model']} on {pool['arrangement']}: {pool['provenance']['kind']}, "
+            f"{pool['provenance']['source']}": None
+            for pool in answer["pools"]
+        }
+        notes = [*sources, *(f"note: {note}" for note in answer["notes"])]
         return "\n".join([*rows, f"sized by {answer['sized_by']}", *notes])
-
-
-def _lines(pool: dict[str, Any]) -> list[str]:
-    latencies = ", ".join(
-        f"{name} p{pool['percentile']:g} {pool[key]:,.1f} ms"
-        for name, key in (("TTFT", "ttft_ms"), ("TBT", "tbt_ms"))
-        if pool[key] is not None
-    )
-    role = "" if pool["role"] == "mixed" else f", {pool['role']}"
-    lines = [
-        f"{pool['model']} on {pool['tp']} x {pool['gpu']}{role}: {pool['max_rps']:.3g} requests/s "
-        f"within {pool['tier']}, bound by {pool['bound_by']}; {latencies}"
-    ]
-    if pool["predicted_rps"]:
-        lines.append(
-            f"  closed forms: {pool['predicted_rps']:.3g} requests/s "
-            f"({pool['prediction_error']:+.1%})"
-        )
-    source = f"{pool['provenance']['kind']}: {pool['provenance']['source']}"
-    if pool["expected_error"] is None:
-        return [*lines, f"  profile {source}; its error is not known: {pool['error_basis']}"]
-    return [
-        *lines,
-        f"  profile {source}; off by {pool['expected_error']:.1%} ({pool['error_basis']}): "
-        f"{pool['max_rps_if_slower']:.3g} requests/s if slower by as much, "
-        f"{pool['max_rps_if_faster']:.3g} if faster",
-    ]

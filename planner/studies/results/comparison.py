@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from planner.policies.registry import the_plan
-from planner.studies.plain import COLUMNS, MERGED
+from planner.studies.plain import COLUMNS, KEY
 from planner.studies.results.curation import Recommendation, recommend
-from planner.studies.results.figures import ByName
+from planner.studies.results.figures import BY_NAME
 from planner.studies.values import PolicyRun
 
 MOVES = 100  # after every fleet that does not
@@ -21,7 +21,8 @@ class PolicyComparison:
     """Policies side by side; ``ranking`` is best first: those that meet every tier by cost, then
     the others by how far their worst tier falls short."""
 
-    runs: tuple[PolicyRun, ...] = field(metadata={COLUMNS: ByName, MERGED: True})
+    runs: tuple[PolicyRun, ...] = field(metadata={KEY: "policies", COLUMNS: BY_NAME})
+    baselines: tuple[str, ...]  # in their order
     ranking: tuple[str, ...]
     baseline: str
     headline: str
@@ -53,6 +54,7 @@ def compare(
     flat_wins = _flat_wins(by_name)
     return PolicyComparison(
         runs=tuple(runs),
+        baselines=tuple(by_name),
         ranking=ranking,
         baseline=chosen,
         headline=_headline(by_name, ranking, chosen),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any
 
@@ -28,13 +28,14 @@ from planner.studies.columns import (
     USD,
     Column,
     Columns,
-    Row,
 )
+from planner.studies.replay.detail import OUTCOMES, PERCENTILES
 from planner.studies.values import PolicyRun
 from simulation.metrics import GroupSummary
 
 TAIL = ("p95",)
-POLICY_TABLE, HOUR_TABLE, START_TABLE, REQUEST_TABLE = "policies", "hours", "starts", "requests"
+POLICY_TABLE, HOUR_TABLE, START_TABLE = "policies", "hours", "starts"  # of pages
+REQUEST_TABLE, GROUP_TABLE = "requests", "groups"
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,19 +156,31 @@ POLICIES = Columns(
     )
 )  # fmt: skip
 
+GROUPS = Columns(
+    (
+        Column("policy", TEXT, "as the comparison names it"),
+        Column("tier", TEXT, "its name, or all together"),
+        Column("model", TEXT, "its name, or all together", heads={GROUP_TABLE: "Model"}),
+        Column("region", TEXT, "home, or all together", heads={GROUP_TABLE: "Region"}),
+        Column("arrived", COUNT, "requests", heads={GROUP_TABLE: "Arrived"}),
+        Column("lost", COUNT, "of them, not served; on the page alone", flat=False,
+               heads={GROUP_TABLE: "not served"}, below=True),
+        *(Column(name, COUNT, "of them") for name in OUTCOMES.values()),
+        Column("attainment", SHARE, "of arrived requests, those within every limit",
+               heads={GROUP_TABLE: "In time"}),
+        *(Column(name, NUMBER, "tokens") for name in ("mean_isl", "mean_osl")),
+        *(Column(f"{name}_ms_p{share}", MS, "exact, over requests that have a value",
+                 heads={GROUP_TABLE: f"p{share}" if share != 50 else f"{name.upper()} p50"},
+                 below=share != 50)
+          for name in ("ttft", "tbt", "e2e") for share in PERCENTILES),
+    )
+)  # fmt: skip
+BY_NAME = replace(POLICIES, key="name")
+
 
 def peak_rss_mb() -> float:
     """Largest resident memory of this process so far, MB of 10^6 bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
-
-
-class ByName:
-    """How a comparison's runs stand in its JSON: figures by policy, and their order."""
-
-    @staticmethod
-    def json(runs: Sequence[PolicyRun]) -> Row:
-        policies = {run.name: POLICIES.row(run) for run in runs}
-        return {"policies": policies, "baselines": list(policies)}
 
 
 def policies_table(runs: Sequence[PolicyRun]) -> pl.DataFrame:

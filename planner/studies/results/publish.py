@@ -6,10 +6,10 @@ import re
 from pathlib import Path
 
 from planner.studies.columns import Column, Columns
-from planner.studies.results.figures import POLICIES, TIERS
+from planner.studies.results.figures import GROUPS, POLICIES, TIERS
 
 PATH = Path(__file__).parents[3] / "docs" / "results.md"
-TABLES = {"policies": POLICIES, "tiers": TIERS}
+TABLES = {"policies": POLICIES, "tiers": TIERS, "groups": GROUPS}
 
 
 def with_columns(text: str) -> str:

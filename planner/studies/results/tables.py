@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import polars as pl
 
-from forecasting.demand import DemandSeries
+from forecasting.demand import DemandSeries, SeriesKey
 from planner.optimizer.problem import ScalingPlan
 from planner.scenario.build import Hardware
 from planner.studies.plain import times
@@ -20,26 +21,17 @@ from planner.studies.traffic.forecasts import SeriesForecast
 from planner.studies.values import Study
 from simulation.arrays import FloatArray
 
+AMOUNTS = ("requests", "input_tokens", "output_tokens")
 REPLICA = ("gpu", "tp", "role", "market", "arrangement")
 
 
 def demand_table(demand: Demand) -> pl.DataFrame:
     when = times(demand.start_s, demand.bin_s, demand.bins)
-    frames = [
-        pl.DataFrame(
-            {
-                "time": when,
-                "model": key.model,
-                "region": key.region,
-                "tier": key.tier,
-                "requests": demand.requests[i],
-                "input_tokens": demand.input_tokens[i],
-                "output_tokens": demand.output_tokens[i],
-            }
-        )
+    columns = {name: getattr(demand, name) for name in AMOUNTS}
+    return _together(
+        _series(key, when, **{name: amounts[i] for name, amounts in columns.items()})
         for i, key in enumerate(demand.keys)
-    ]
-    return _gaps_as_null(pl.concat(frames))
+    )
 
 
 def forecast_table(forecasts: Sequence[SeriesForecast]) -> pl.DataFrame:
@@ -47,22 +39,18 @@ def forecast_table(forecasts: Sequence[SeriesForecast]) -> pl.DataFrame:
     shape: dict[str, pl.DataType] = {"time": pl.Datetime("us", "UTC")}
     shape |= dict.fromkeys(("model", "region", "tier"), pl.String())
     shape |= dict.fromkeys(("actual", "mean", "p10", "p90"), pl.Float64())
-    frames = [pl.DataFrame(schema=shape)] + [
-        pl.DataFrame(
-            {
-                "time": times(one.start_s, one.bin_s, len(one.mean)),
-                "model": one.key.model,
-                "region": one.key.region,
-                "tier": one.key.tier,
-                "actual": one.actual / one.bin_s,
-                "mean": one.mean / one.bin_s,
-                "p10": one.low / one.bin_s,
-                "p90": one.high / one.bin_s,
-            }
+    frames = (
+        _series(
+            forecast.key,
+            times(forecast.start_s, forecast.bin_s, len(forecast.mean)),
+            actual=forecast.actual / forecast.bin_s,
+            mean=forecast.mean / forecast.bin_s,
+            p10=forecast.low / forecast.bin_s,
+            p90=forecast.high / forecast.bin_s,
         )
-        for one in forecasts
-    ]
-    return _gaps_as_null(pl.concat(frames))
+        for forecast in forecasts
+    )
+    return _together((pl.DataFrame(schema=shape), *frames))
 
 
 def series_table(
@@ -70,25 +58,25 @@ def series_table(
 ) -> pl.DataFrame:
     """History and forecast (mean, 10%, 90%) of whole series, amounts of their unit per bin."""
     frames = []
-    for series, mean, low, high in rows:
-        ahead = len(mean)
-        none = np.full(series.bins, np.nan)
+    for series, *band in rows:
+        mean, low, high = (np.r_[np.full(series.bins, np.nan), amounts] for amounts in band)
+        actual = np.r_[series.values, np.full(len(band[0]), np.nan)]
+        when = times(series.start_s, series.bin_s, len(mean))
         frames.append(
-            pl.DataFrame(
-                {
-                    "time": times(series.start_s, series.bin_s, series.bins + ahead),
-                    "model": series.key.model,
-                    "region": series.key.region,
-                    "tier": series.key.tier,
-                    "unit": series.unit,
-                    "actual": np.concatenate([series.values, np.full(ahead, np.nan)]),
-                    "mean": np.concatenate([none, mean]),
-                    "p10": np.concatenate([none, low]),
-                    "p90": np.concatenate([none, high]),
-                }
-            )
+            _series(series.key, when, unit=series.unit, actual=actual, mean=mean, p10=low, p90=high)
         )
-    return _gaps_as_null(pl.concat(frames))
+    return _together(frames)
+
+
+def _series(key: SeriesKey, when: pl.Series, **columns: Any) -> pl.DataFrame:
+    return pl.DataFrame(
+        {"time": when, "model": key.model, "region": key.region, "tier": key.tier, **columns}
+    )
+
+
+def _together(frames: Iterable[pl.DataFrame]) -> pl.DataFrame:
+    """One after the other, gaps null."""
+    return pl.concat(frames).fill_nan(None)
 
 
 def plan_table(plan: ScalingPlan, hardware: Hardware, theta_tps: FloatArray) -> pl.DataFrame:
@@ -127,10 +115,6 @@ def _by_policy(tables: Sequence[tuple[str, pl.DataFrame]]) -> pl.DataFrame:
     return pl.concat(
         table.select(pl.lit(policy).alias("policy"), pl.all()) for policy, table in tables
     )
-
-
-def _gaps_as_null(table: pl.DataFrame) -> pl.DataFrame:
-    return table.fill_nan(None)
 
 
 def planned_tables(study: Study, planned: Planned) -> dict[str, pl.DataFrame]:

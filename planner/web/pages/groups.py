@@ -7,9 +7,11 @@ from typing import Any
 
 import polars as pl
 
+from planner.exports.figure_table import figure_table
 from planner.models import Run
 from planner.selectors.runs import run_result, run_table, run_tables
 from planner.studies.replay.detail import ALL, GROUPED
+from planner.studies.results.figures import GROUP_TABLE, GROUPS
 from planner.web.results import default_policy, policies_in_order
 
 EACH = "each"  # a row for every tier, model or region
@@ -19,7 +21,7 @@ MOST_ROWS = 200  # on the page; the CSV has all
 def groups_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
     """Of the policy and the groups that the user chose: by tier alone where nothing is."""
     if "groups" not in run_tables(run):
-        return {"run": run, "group_rows": []}
+        return {"run": run, "group_rows": None}
     result, table = run_result(run), run_table(run, "groups")
     labels = {name: row["label"] for name, row in policies_in_order(result).items()}
     policy = params.get("policy", "")
@@ -39,7 +41,11 @@ def groups_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
         "group_policies": labels or {policy: policy},
         "group_policy": policy,
         "group_fields": fields,
-        "group_rows": rows.head(MOST_ROWS).to_dicts(),
+        "group_rows": figure_table(
+            GROUPS,
+            GROUP_TABLE,
+            [("", row["tier"], row) for row in rows.head(MOST_ROWS).to_dicts()],
+        ),
         "group_more": max(0, rows.height - MOST_ROWS),
         "group_all": ALL,
         "group_each": EACH,

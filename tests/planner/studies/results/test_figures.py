@@ -7,10 +7,14 @@ import json
 import pytest
 
 from planner.studies.columns import Column
+from planner.studies.replay.detail import groups_table
 from planner.studies.results import publish
-from planner.studies.results.figures import POLICIES, TIERS, policies_table, tiers_table
+from planner.studies.results.figures import GROUPS, POLICIES, TIERS, policies_table, tiers_table
+from simulation.engine.run import simulate
 from simulation.metrics import GroupSummary, Percentiles
+from simulation.policies.flat import Flat
 from tests.planner.studies.results.test_comparison import NOTHING, run
+from tests.simulation.builders import fleet, pool, profile, trace
 
 FAST = GroupSummary(9, 8, 1, 0, 0.9, 800, 90, Percentiles(1.0, 2.0, 3.0, 4.0), NOTHING, NOTHING)
 
@@ -54,6 +58,11 @@ def test_a_column_of_parts_has_them_in_tables_alone():
     assert column.cells({"ttft_ms": {"mean": 1.0, "p95": 3.0}}) == {"ttft_ms_p95": 3.0}
     assert column.cells({}) == {"ttft_ms_p95": None}
     assert Column("pools", "text", "", flat=False).cells({"pools": []}) == {}
+
+
+def test_a_table_of_groups_has_the_columns_that_are_declared():
+    result = simulate(trace([0.0], 9, 3), fleet(pool(profile())), Flat([1]), duration_s=60.0)
+    assert groups_table(result).columns == [name for name in GROUPS.cells({}) if name != "policy"]
 
 
 def test_the_docs_list_the_columns():

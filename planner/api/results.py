@@ -1,0 +1,88 @@
+"""What the OpenAPI document says of results: an object per kind of run, from the result's types and
+the columns of its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from datetime import datetime
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from planner.studies.columns import COUNT, FLAG, REASONS, TEXT, Column, Columns
+from planner.studies.commands.compare import CompareResult
+from planner.studies.commands.forecast import ForecastResult, SeriesResult
+from planner.studies.commands.pareto import ParetoResult
+from planner.studies.commands.pd_ratio import PdRatioResult
+from planner.studies.commands.place import PlaceResult
+from planner.studies.commands.plan import PlanResult
+from planner.studies.commands.provision import ProvisionResult
+from planner.studies.commands.simulate import SimulateResult
+from planner.studies.commands.size import SizeResult
+from planner.studies.plain import COLUMNS, KEY, MERGED, OPTIONAL
+
+RESULTS = (
+    ForecastResult, SeriesResult, PlanResult, SimulateResult, CompareResult, ParetoResult,
+    SizeResult, PdRatioResult, ProvisionResult, PlaceResult,
+)  # fmt: skip
+PLAIN = {bool: "boolean", int: "integer", float: ["number", "null"], str: "string"}
+Schema = dict[str, Any]
+
+
+def results_schema() -> Schema:
+    """Of any result; ``run``, the run's number, is added to each."""
+    return {"anyOf": [_object(kind) | {"title": kind.__name__} for kind in RESULTS]}
+
+
+def _object(kind: type) -> Schema:
+    properties: Schema = {}
+    required = []
+    hints = get_type_hints(kind)
+    for field in fields(kind):
+        how, hint = field.metadata, hints[field.name]
+        schema = _rows(how[COLUMNS], hint) if COLUMNS in how else _of(hint)
+        if MERGED in how:
+            properties |= schema.get("properties", {})
+            continue
+        key = how.get(KEY, field.name)
+        properties[key] = schema
+        required += [] if OPTIONAL in how else [key]
+    return {"type": "object", "properties": properties, "required": required}
+
+
+def _of(hint: Any) -> Schema:
+    """Of a field's type; what could not be computed is null."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        known = [_of(part) for part in arguments if part is not NoneType]
+        return {"anyOf": [*known, {"type": "null"}]} if NoneType in arguments else {"anyOf": known}
+    if origin is not None and issubclass(origin, Mapping):
+        return {"type": "object", "additionalProperties": _of(arguments[1])}
+    if origin is not None and issubclass(origin, Sequence):
+        return {"type": "array", "items": _of(arguments[0])}
+    if hint is datetime:
+        return {"type": "string", "format": "date-time"}
+    if is_dataclass(hint) and isinstance(hint, type):
+        return _object(hint)
+    return {"type": PLAIN[hint]} if hint in PLAIN else {}
+
+
+def _rows(columns: Columns, hint: Any) -> Schema:
+    row = {
+        "type": "object",
+        "properties": {column.name: _column(column) for column in columns.columns},
+    }
+    if columns.key:
+        return {"type": "object", "additionalProperties": row}
+    origin = get_origin(hint)
+    several = isinstance(origin, type) and issubclass(origin, Sequence)
+    return {"type": "array", "items": row} if several else row
+
+
+def _column(column: Column) -> Schema:
+    """Of a value by key (``flat`` says that tables lack it) only what it says."""
+    units = {TEXT: "string", FLAG: "boolean", COUNT: "integer", REASONS: "object"}
+    words = {"description": f"{column.help} [{column.unit}]"}
+    if column.parts or not column.flat:
+        return words
+    return {"type": [units.get(column.unit, "number"), "null"], **words}
