@@ -35,7 +35,7 @@ from bench.experiments.sageserve import ARRIVALS, Day
 from planner.policies.choice import policy_of
 from planner.scenario.document import parse
 from planner.scenario.known import NOTHING
-from planner.studies.pd.service import Columns, strictest_split
+from planner.studies.pd.service import PairColumns, strictest_split
 from planner.studies.preparing import study_of
 from planner.studies.progress import silent
 from planner.studies.replay.making import making_of
@@ -145,7 +145,7 @@ def service(day: Day, hours: tuple[float, float], like: Service | None = None) -
     study = study_of(parse(json.dumps(scenario(day, hours))), {"t": day.stored}, NOTHING, silent)
     if like is None:
         _, best = strictest_split(
-            study.hardware, 0, Columns(*_columns(study)), study.traffic.lengths[0], UNIT
+            study.hardware, 0, PairColumns(*_columns(study)), study.traffic.lengths[0], UNIT
         )
         ratio = best.prefill / best.decode
         # What the unit carries, as each instance's share of it.
