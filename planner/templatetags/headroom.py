@@ -8,7 +8,7 @@ from typing import Any
 
 from django import template
 from django.utils import timezone
-from django.utils.html import format_html
+from django.utils.html import format_html, json_script
 from django.utils.safestring import SafeString
 
 from planner.models import Run
@@ -291,6 +291,20 @@ def icon(name: str, classes: str = "") -> SafeString:
         classes,
         name,
     )
+
+
+@register.simple_tag
+def chart(figure: dict[str, Any], element: str, label: str, classes: str = "") -> SafeString:
+    """A frame with the id ``element`` and its figure as JSON, which static/js/charts.js draws."""
+    data = f"{element.removesuffix('-chart')}-data"
+    frame = format_html(
+        '<div class="chart-frame {}" id="{}" role="img" aria-label="{}" data-figure="{}"></div>',
+        classes,
+        element,
+        label,
+        data,
+    )
+    return frame + json_script(figure, data)
 
 
 @register.simple_tag

@@ -1,5 +1,5 @@
 // Draws the figures that the server sends as JSON, in the colours of the page's theme.
-//   <div class="chart-frame" id="x" data-figure="x-data"></div> {{ figure|json_script:"x-data" }}
+//   {% chart figure "x-chart" "What it shows" %} makes a frame and the JSON beside it.
 (() => {
   "use strict";
   const CONFIG = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d"] };
