@@ -308,8 +308,8 @@ def finish_run(s: Any, slot: int, t: float) -> int:
 
 
 @kernel
-def begin_run(s: Any, slot: int, t: float) -> None:
-    """Make room, admit, plan and start the next run of equal iterations, or go idle."""
+def _grow(s: Any, slot: int, t: float) -> bool:
+    """A token more for every decode; whether requests had to give way for them."""
     instance = s.instances[slot]
     pool = s.pools[instance.pool]
     preempted = False
@@ -318,6 +318,53 @@ def begin_run(s: Any, slot: int, t: float) -> None:
         preempted = True
     instance.kv += instance.decodes
     trim(s, slot, instance.kv)
+    return preempted
+
+
+@kernel
+def _joining(s: Any, slot: int, chunk: int, left: int, t: float) -> tuple[int, int]:
+    """The queue whose first request joins now, beside ``chunk`` prompt tokens and with ``left`` of
+    the budget, and how many of its blocks are cached; (-1, 0): it does not fit."""
+    instance = s.instances[slot]
+    pool = s.pools[instance.pool]
+    q = next_queue(s, slot, t)
+    r = s.queues[slot, q, 0]
+    head = s.requests[r]
+    prompt = head.isl + head.generated
+    room = pool.usable - instance.kv
+    if instance.running > 0:
+        room -= pool.watermark
+    found, need = 0, prompt + 1
+    if pool.blocks > 0:
+        found, held = longest(s, slot, r)
+        need -= held * pool.block_tokens
+    whole = pool.batching != CHUNKED and not head.carried
+    if need > room or (whole and chunk > 0 and prompt - found * pool.block_tokens > left):
+        return -1, 0
+    return int(q), int(found)
+
+
+@kernel
+def _prefill(s: Any, slot: int, tokens: int) -> float:
+    """The next ``tokens`` of the prompt being computed; pairs of tokens in its attention."""
+    instance = s.instances[slot]
+    r = instance.partial
+    request = s.requests[r]
+    before = request.isl + request.generated - instance.partial_left
+    instance.partial_left -= tokens
+    if instance.partial_left == 0:
+        if s.pools[instance.pool].blocks > 0:
+            keep(s, slot, r, request.isl)
+        _add_fresh(s, slot, r)
+        instance.partial = -1
+    return float(tokens * (before + 0.5 * tokens))
+
+
+@kernel
+def _fill(s: Any, slot: int, preempted: bool, t: float) -> tuple[int, int, float]:
+    """Spend the budget on prompts; what is left of it, the tokens, and pairs in their attention."""
+    instance = s.instances[slot]
+    pool = s.pools[instance.pool]
     whole = pool.batching != CHUNKED
     chunk, pairs = 0, 0.0
     left = pool.budget if whole else pool.budget - instance.decodes
@@ -325,54 +372,31 @@ def begin_run(s: Any, slot: int, t: float) -> None:
         if instance.partial < 0:
             if preempted or instance.running >= pool.max_batch or instance.waiting == 0:
                 break
-            q = next_queue(s, slot, t)
-            r = s.queues[slot, q, 0]
-            head = s.requests[r]
-            room = pool.usable - instance.kv
-            if instance.running > 0:
-                room -= pool.watermark
-            found, need = 0, head.isl + head.generated + 1
-            if pool.blocks > 0:
-                found, held = longest(s, slot, r)
-                need -= held * pool.block_tokens
-            if need > room:
-                break
-            if head.carried:
-                left -= 1
-                _admit(s, slot, q, 0, t)
-                continue
-            if whole and chunk > 0 and head.isl + head.generated - found * pool.block_tokens > left:
+            q, found = _joining(s, slot, chunk, left, t)
+            if q < 0:
                 break
             _admit(s, slot, q, found, t)
+            if instance.partial < 0:  # its prompt was computed elsewhere
+                left -= 1
+                continue
         tokens = instance.partial_left if whole else min(left, instance.partial_left)
-        request = s.requests[instance.partial]
-        before = request.isl + request.generated - instance.partial_left
-        pairs += tokens * (before + 0.5 * tokens)
+        pairs += _prefill(s, slot, tokens)
         chunk += tokens
         left -= tokens
-        instance.partial_left -= tokens
-        if instance.partial_left == 0:
-            if pool.blocks > 0:
-                keep(s, slot, instance.partial, request.isl)
-            _add_fresh(s, slot, instance.partial)
-            instance.partial = -1
-    decodes = instance.decodes
-    alone = pool.batching == ALONE or decodes > left
-    instance.pausing = whole and chunk > 0 and decodes > 0 and alone
-    if instance.pausing:
-        instance.kv -= decodes
-        decodes = 0
-    _note_peak(s, slot)
-    if decodes == 0 and chunk == 0:
-        instance.k = 0
-        schedule(s, slot, np.inf)
-        rank(s, slot)
-        return
+    return int(left), int(chunk), pairs
 
+
+@kernel
+def _plan(
+    s: Any, slot: int, decodes: int, chunk: int, pairs: float, preempted: bool, t: float
+) -> None:
+    """The run of iterations that begins at ``t``: how long each takes, and how many alike."""
+    instance = s.instances[slot]
+    pool = s.pools[instance.pool]
     curve = s.curves[pool.curve]
     b, c, p = float(decodes), float(instance.context) if decodes > 0 else 0.0, float(chunk)
-    instance.t0 = t
     pace = instance.slow * pool.pace
+    instance.t0 = t
     instance.dt = pace * iteration_seconds(curve, b, c, p, pairs)
     instance.growth = 0.0
     instance.outside = not measured(curve, b, c, p, pairs)
@@ -385,7 +409,28 @@ def begin_run(s: Any, slot: int, t: float) -> None:
         instance.growth = pace * growth
         instance.k = min(to_finish, memory_lasts, same_segment)
         instance.k = min(instance.k, steps_in_order(s, slot, t))
-    if (instance.status != READY and instance.status != DRAINING) or pool.down:
-        pool.early += 1
-    schedule(s, slot, iteration_end(instance, instance.k))
+
+
+@kernel
+def begin_run(s: Any, slot: int, t: float) -> None:
+    """Make room, admit, plan and start the next run of equal iterations, or go idle."""
+    instance = s.instances[slot]
+    pool = s.pools[instance.pool]
+    preempted = _grow(s, slot, t)
+    left, chunk, pairs = _fill(s, slot, preempted, t)
+    decodes = instance.decodes
+    alone = pool.batching == ALONE or decodes > left
+    instance.pausing = pool.batching != CHUNKED and chunk > 0 and decodes > 0 and alone
+    if instance.pausing:
+        instance.kv -= decodes
+        decodes = 0
+    _note_peak(s, slot)
+    if decodes == 0 and chunk == 0:
+        instance.k = 0
+        schedule(s, slot, np.inf)
+    else:
+        _plan(s, slot, decodes, chunk, pairs, preempted, t)
+        if (instance.status != READY and instance.status != DRAINING) or pool.down:
+            pool.early += 1
+        schedule(s, slot, iteration_end(instance, instance.k))
     rank(s, slot)

@@ -15,19 +15,21 @@ import numpy as np
 
 from simulation.compiled import kernel
 from simulation.engine.progress import iterations_done
+from simulation.fleet import ROUTERS
 from simulation.lifecycle import READY
 
+LEAST_REMAINING, LEAST_PENDING, ROUND_ROBIN, _, PREFIX_AWARE = range(len(ROUTERS))
 NEVER = 1 << 62  # the bound of an instance that takes no requests
 
 
 @kernel
 def _key(router: int, instance: Any, done: int) -> int:
     """What the router (``fleet.ROUTERS``) wants least of, ``done`` tokens after t0."""
-    if router == 0:
+    if router == LEAST_REMAINING:
         return int(instance.work - done)
-    if router in (1, 4):
+    if router in (LEAST_PENDING, PREFIX_AWARE):
         return int(instance.pending)
-    if router == 2:
+    if router == ROUND_ROBIN:
         return int(instance.turn)
     return int(instance.kv + instance.queued + done)
 
@@ -41,7 +43,7 @@ def rank(s: Any, slot: int) -> None:
     if instance.status == READY:
         coming = (instance.k - 1) * instance.decodes if instance.k > 1 else 0
         low, high = instance.kv, instance.kv + coming
-        bound = _key(pool.router, instance, coming if pool.router == 0 else 0)
+        bound = _key(pool.router, instance, coming if pool.router == LEAST_REMAINING else 0)
     pool.kv_low += low - instance.kv_low
     pool.kv_high += high - instance.kv_high
     instance.kv_low, instance.kv_high = low, high

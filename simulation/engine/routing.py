@@ -14,14 +14,12 @@ from simulation.engine.prefix import longest, trim
 from simulation.engine.progress import iterations_done
 from simulation.engine.ranking import (
     NEVER,
+    PREFIX_AWARE,
     best_of_endpoint,
     is_below,
     least_used,
     pool_used,
 )
-from simulation.fleet import ROUTERS
-
-PREFIX_AWARE = ROUTERS.index("prefix-aware")
 
 
 @kernel

@@ -235,32 +235,44 @@ def _numbers(
 
 
 @kernel
+def _standing(s: Any, group: int, side: int) -> tuple[int, int, int]:
+    """Instances of one side of a group that are ready, wait to be registered, and still load."""
+    ready, waiting, starting = 0, 0, 0
+    for p in range(s.pools.shape[0]):
+        pool = s.pools[p]
+        if pool.group == group and pool.side == side:
+            ready += pool.ready
+            starting += pool.starting
+            for slot in range(pool.first, pool.first + pool.top):
+                waiting += _waits(s, slot)
+    return ready, waiting, starting - waiting
+
+
+@kernel
+def _waits(s: Any, slot: int) -> int:
+    return 1 if s.instances[slot].status == STARTING and s.instances[slot].loaded else 0
+
+
+@kernel
+def _serve_first(s: Any, group: int, side: int, left: int, t: float) -> None:
+    """The first ``left`` of those that wait on one side of a group serve."""
+    for p in range(s.pools.shape[0]):
+        pool = s.pools[p]
+        if pool.group == group and pool.side == side:
+            for slot in range(pool.first, pool.first + pool.top):
+                if left > 0 and _waits(s, slot):
+                    left -= 1
+                    _serve(s, slot, t)
+
+
+@kernel
 def register(s: Any, group: int, t: float) -> None:
     """Started instances of a model and region become ready by the ratio of prefill to decode."""
-    ready = [0, 0]
-    wait = [0, 0]
-    loading = 0
-    for p in range(s.pools.shape[0]):
-        pool = s.pools[p]
-        if pool.group != group:
-            continue
-        ready[pool.side] += pool.ready
-        loading += pool.starting
-        for slot in range(pool.first, pool.first + pool.top):
-            if s.instances[slot].status == STARTING and s.instances[slot].loaded:
-                wait[pool.side] += 1
-    loading -= wait[0] + wait[1]
+    prefill, decode = _standing(s, group, 0), _standing(s, group, 1)
+    loading = prefill[2] + decode[2]
     clock = s.clock[0]
     a, b = _numbers(
-        (ready[0], ready[1]), (wait[0], wait[1]), loading, clock.ratio_low, clock.ratio_high
+        (prefill[0], decode[0]), (prefill[1], decode[1]), loading, clock.ratio_low, clock.ratio_high
     )
-    left = [a, b]
-    for p in range(s.pools.shape[0]):
-        pool = s.pools[p]
-        if pool.group != group:
-            continue
-        for slot in range(pool.first, pool.first + pool.top):
-            instance = s.instances[slot]
-            if left[pool.side] > 0 and instance.status == STARTING and instance.loaded:
-                left[pool.side] -= 1
-                _serve(s, slot, t)
+    _serve_first(s, group, 0, a, t)
+    _serve_first(s, group, 1, b, t)
