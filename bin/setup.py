@@ -1,7 +1,8 @@
 """Bring a checkout up to date: virtual environment, requirements, database, static files, caches.
 
-Usage: setup.py run|manage|test|dev. Needs only the standard library, as it runs before anything is
-installed. Every step leaves a digest of what it depends on and is skipped while that is unchanged.
+Usage: setup.py run|manage|test|dev|compile. Needs only the standard library, as it runs before any
+package is installed. Every step leaves a digest of what it depends on and is skipped while that is
+unchanged.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import hashlib
 import os
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -26,11 +28,14 @@ class SetUpError(Exception):
 
 def main(kind: str) -> None:
     os.chdir(ROOT)
+    if kind == "compile":  # while the rest is up and running
+        compile_simulator()
+        return
     with (ROOT / "requirements.txt").open() as lock:  # two first starts at once take turns
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say("waiting for another set-up of this checkout to end (compiling takes minutes)")
+            say("waiting for another set-up of this checkout to end")
             fcntl.flock(lock, fcntl.LOCK_EX)
         install(dev=kind in ("dev", "test"))
         if kind == "run":
@@ -39,7 +44,7 @@ def main(kind: str) -> None:
             prepare(web=False)
         elif kind == "test":
             DATA_DIR.mkdir(mode=0o700, parents=True, exist_ok=True)
-            manage_step("warm_up", "simulation/**/*.py")
+            compile_simulator()
 
 
 def install(*, dev: bool) -> None:
@@ -47,13 +52,18 @@ def install(*, dev: bool) -> None:
     allowed = ["requirements-dev.txt"] if dev else ["requirements.txt", "requirements-dev.txt"]
     if PYTHON.exists() and any(fresh(*requirements_stamp(name)) for name in allowed):
         return
-    if not PYTHON.exists() or not succeeds(PYTHON, "-m", "pip", "--version"):
+    stopped = VENV / "headroom-installing"  # in the middle: packages without all of their files
+    if stopped.exists() or not succeeds(PYTHON, "-m", "pip", "--version"):
         create_venv()
-    say(f"installing {allowed[0]} (the first time: a few minutes)")
+    say(f"installing {allowed[0]} (the first time: a minute or two, more to download)")
+    stopped.touch()
+    # Not compiled: most modules are never imported, and those that are compile in a second.
+    pip = [PYTHON, "-m", "pip", "install", "--disable-pip-version-check", "--no-compile"]
+    quiet = [] if sys.stderr.isatty() else ["--quiet"]
     run(
         "Installing the requirements failed; see pip's message above.",
-        *(PYTHON, "-m", "pip", "install", "--disable-pip-version-check"),
-        *(["--requirement", allowed[0]] if sys.stderr.isatty() else ["-qr", allowed[0]]),
+        *(*pip, *quiet, "--requirement", allowed[0]),
+        at_end=stopped.unlink,
     )
     stamp, wanted = requirements_stamp(allowed[0])
     stamp.write_text(wanted)
@@ -85,17 +95,21 @@ def base_python() -> str:
 def prepare(*, web: bool) -> None:
     """What the product keeps in its data directory."""
     DATA_DIR.mkdir(mode=0o700, parents=True, exist_ok=True)
+    options = ["--verbosity=0", "--skip-checks"]  # checks import all pages: half of the time
     if not os.environ.get("DATABASE_URL"):
         if not (DATA_DIR / "headroom.sqlite3").exists():
             (DATA_DIR / "migrate.stamp").unlink(missing_ok=True)
-        manage_step("migrate", "planner/migrations/*.py", "--verbosity=0")
+        manage_step("migrate", "planner/migrations/*.py", *options)
     elif web:  # otherwise a shared database is migrated by those who look after it
-        manage("migrate", "--verbosity=0")
+        manage("migrate", *options)
     if web:
         ignored = ["widgetbundle.js", "datasets", "templates"]  # Plotly's, for notebooks
-        options = [f"--ignore={name}" for name in ignored]
-        manage_step("collectstatic", "static/**/*", "--no-input", "--verbosity=0", *options)
-        manage_step("warm_up", "simulation/**/*.py")
+        options += ["--no-input", *(f"--ignore={name}" for name in ignored)]
+        manage_step("collectstatic", "static/**/*", *options)
+
+
+def compile_simulator() -> None:
+    manage_step("warm_up", "simulation/**/*.py")
 
 
 def manage_step(command: str, sources: str, *arguments: str) -> None:
@@ -126,13 +140,19 @@ def fresh(stamp: Path, wanted: str) -> bool:
     return stamp.exists() and stamp.read_text() == wanted
 
 
-def run(problem: str, *command: str | Path) -> None:
-    if subprocess.run(command, check=False, stdout=sys.stderr).returncode:
+def run(problem: str, *command: str | Path, at_end: Callable[[], None] | None = None) -> None:
+    """``at_end`` is for a command that came to one, well or not: nobody stopped it."""
+    status = subprocess.run(command, check=False, stdout=sys.stderr).returncode
+    if at_end is not None and status >= 0:
+        at_end()
+    if status:
         raise SetUpError(problem)
 
 
 def succeeds(*command: str | Path) -> bool:
-    return subprocess.run(command, check=False, capture_output=True).returncode == 0
+    with suppress(FileNotFoundError):
+        return subprocess.run(command, check=False, capture_output=True).returncode == 0
+    return False
 
 
 def say(what: str) -> None:

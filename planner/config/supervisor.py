@@ -14,10 +14,14 @@ import urllib.request
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
+from typing import IO
+
+from django.conf import settings
 
 from planner.config.leash import die_with_parent
+from planner.services import compiling
 
-CELERY = ("celery", "--quiet", "--app=planner.config.celery")
+CELERY = ("-m", "celery", "--quiet", "--app=planner.config.celery")
 STARTS_WITHIN_S = 120.0
 STOPS_WITHIN_S = 5.0  # a run cut short here is taken up again at the next start
 
@@ -31,27 +35,40 @@ class Children:
 
     def __init__(self) -> None:
         self._started: dict[str, subprocess.Popen[bytes]] = {}
+        self._failing: dict[str, str] = {}
 
-    def start(self, name: str, *arguments: str, listener: socket.socket | None = None) -> None:
-        """Run ``python -m ARGUMENTS``; it may inherit a listening socket."""
+    def start(
+        self,
+        name: str,
+        *arguments: str,
+        inherits: socket.socket | IO[str] | None = None,
+        failing: str = "",
+    ) -> None:
+        """Run ``python ARGUMENTS``; it may inherit an open file or socket. One that may end by
+        itself says ``failing`` what it means when it did not end well."""
+        if failing:
+            self._failing[name] = failing
         self._started[name] = subprocess.Popen(  # noqa: S603 - our own modules
-            [sys.executable, "-m", *arguments],
+            [sys.executable, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=sys.stderr,  # standard output is for the address and the login
             start_new_session=True,
             preexec_fn=die_with_parent,
-            pass_fds=[listener.fileno()] if listener else [],
+            pass_fds=[inherits.fileno()] if inherits else [],
         )
 
     def check(self) -> None:
-        """Raises Stopped when a process has ended."""
-        for name, process in self._started.items():
+        """Raises Stopped when a process has ended that must not."""
+        for name, process in list(self._started.items()):
             status = process.poll()
-            if status is not None:
-                raise Stopped(
-                    f"The {name} process ended with status {status}, so everything was stopped; "
-                    "its last messages stand above."
-                )
+            if status is None:
+                continue
+            ended = f"The {name} process ended with status {status}"
+            if name not in self._failing:
+                raise Stopped(f"{ended}, so everything was stopped; its last messages stand above.")
+            if status:
+                print(f"{ended}: {self._failing[name]}", file=sys.stderr, flush=True)  # noqa: T201
+            del self._started[name]
 
     def watch(self) -> None:
         """Returns only by an exception: Stopped, or the KeyboardInterrupt of a stop signal."""
@@ -104,6 +121,7 @@ def start_web_and_worker(children: Children, listener: socket.socket, worker_rea
     os.environ["HEADROOM_WORKER_READY"] = str(worker_ready)
     children.start(
         "web",
+        "-m",
         "gunicorn",
         "planner.config.wsgi",
         f"--bind=fd://{listener.fileno()}",
@@ -113,10 +131,24 @@ def start_web_and_worker(children: Children, listener: socket.socket, worker_rea
         "--preload",
         "--no-control-socket",
         "--log-level=warning",
-        listener=listener,
+        inherits=listener,
     )
     alone = ("--without-gossip", "--without-mingle", "--without-heartbeat")
     children.start("worker", *CELERY, "worker", *alone)
+
+
+def start_compiler(children: Children) -> None:
+    """Compile the simulator if need be; runs wait for it (``services.compiling``)."""
+    if held := compiling.lock():
+        with held:  # what inherits it holds it from here on
+            children.start(
+                "compiler",
+                str(settings.BASE_DIR / "bin" / "setup.py"),
+                "compile",
+                inherits=held,
+                failing="the simulator is not compiled, for which its messages above give the "
+                "reason; the first run will try again.",
+            )
 
 
 def start_scheduler(children: Children) -> None:

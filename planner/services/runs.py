@@ -31,6 +31,7 @@ from planner.errors import (
 )
 from planner.models import Run, Scenario, Trace, User
 from planner.scenario.document import parse
+from planner.services import compiling
 from planner.services.access import check_may_plan, check_may_remove
 from planner.services.resolution import resolve_scenario
 from planner.version import code_version
@@ -161,6 +162,8 @@ def run_execute(*, run_id: int, observer: Progress | None = None, surface: bool 
         return Run.objects.get(pk=run_id)
     with _Watch(run, observer) as watch:
         try:
+            if run.kind not in (Run.Kind.INGEST, Run.Kind.FORECAST):
+                compiling.wait_until_compiled(watch.progress)
             result = run_body(run=run, progress=watch.progress)
         except RunCancelled:
             _finish(run, Run.State.CANCELLED, stage="Cancelled")

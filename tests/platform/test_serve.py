@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import signal
 import socket
 import subprocess
@@ -13,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from planner.config.supervisor import Children, answers
 from tests.platform.conftest import ROOT, manage
 
 NAMES = ("gunicorn", "worker", "beat")
@@ -83,6 +85,41 @@ def test_it_serves_and_stops_on_ctrl_c(serving: Serving) -> None:
     assert "Stopped." in said
     assert "Traceback" not in complained
     assert not serving.left()
+
+
+def test_pages_answer_while_the_simulator_is_compiled(
+    embedded: dict[str, str], tmp_path: Path
+) -> None:
+    """Somebody compiles all the time; the page is there all the same, and runs would wait."""
+    environment = embedded | {"HEADROOM_DATA_DIR": str(tmp_path)}
+    manage(environment, "migrate", "--verbosity=0")
+    with (tmp_path / "compiling").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        product = Serving(environment)
+        try:
+            assert answers(product.greeting.split()[-1] + "/health/")
+            assert not any("compile" in child.cmdline() for child in product.family)
+        finally:
+            product.process.send_signal(signal.SIGINT)
+            product.process.communicate(timeout=ENDS_WITHIN_S)
+    assert not product.left()
+
+
+def test_a_compiler_that_fails_is_told_once_and_stops_nothing(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    with Children() as children:
+        children.start("compiler", "-c", "raise SystemExit(3)", failing="runs try again.")
+        children.start("web", "-c", "import time; time.sleep(600)")
+        deadline = time.monotonic() + ENDS_WITHIN_S
+        complained = ""
+        while not complained and time.monotonic() < deadline:
+            children.check()
+            complained = capfd.readouterr().err
+            time.sleep(0.05)
+        assert complained == "The compiler process ended with status 3: runs try again.\n"
+        children.check()
+        assert not capfd.readouterr().err
 
 
 def test_a_killed_supervisor_leaves_no_orphan(serving: Serving) -> None:

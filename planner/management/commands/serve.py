@@ -18,6 +18,7 @@ from planner.config.supervisor import (
     Children,
     Stopped,
     listen,
+    start_compiler,
     start_scheduler,
     start_web_and_worker,
     wait_until_up,
@@ -62,6 +63,7 @@ class Command(BaseCommand):
         try:
             with TemporaryDirectory() as folder, Children() as children:
                 worker_ready = Path(folder) / "worker-ready"
+                start_compiler(children)  # before the worker, whose runs wait for it
                 start_web_and_worker(children, listener, worker_ready)
                 password = self._demo() if demo else ""
                 host, port = listener.getsockname()[:2]

@@ -4,12 +4,14 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
+from planner.config.leash import die_with_parent
+from planner.services.compiling import compile_ahead
+
 
 class Command(BaseCommand):
     help = "Compile the simulator now, so that the first run need not."
     requires_system_checks = ()
 
     def handle(self, *_: Any, **__: Any) -> None:
-        from simulation.engine.warm import warm_up
-
-        warm_up()
+        die_with_parent()
+        compile_ahead()

@@ -1,0 +1,83 @@
+"""Runs that come while the simulator is compiled wait for it, say so, and start by themselves."""
+
+import pytest
+
+from planner.models import Run
+from planner.services import compiling, execution, runs
+from planner.services.scenarios import scenario_run
+
+
+@pytest.fixture
+def compiler(settings, tmp_path):
+    """Somebody who compiles, until closed."""
+    settings.HEADROOM_DATA_DIR = tmp_path
+    held = compiling.lock()
+    yield held
+    held.close()
+
+
+@pytest.fixture
+def run(planner, scenario, monkeypatch):
+    monkeypatch.setattr(execution, "run_body", lambda *, run, progress: {"done": True})
+    return scenario_run(scenario=scenario, owner=planner, kind=Run.Kind.COMPARE)
+
+
+def test_a_run_waits_says_so_with_a_time_and_then_starts_by_itself(run, compiler):
+    (compiler_file := compiling._file()).write_text("37")
+    told = []
+
+    def observer(fraction, stage):
+        run.refresh_from_db()
+        told.append((fraction, stage, run.state))
+        compiler.close()
+
+    over = runs.run_execute(run_id=run.pk, observer=observer)
+    assert told == [
+        (
+            0.0,
+            "The simulator is being compiled, about 40 s left; this run starts by itself",
+            Run.State.RUNNING,
+        )
+    ]
+    assert told[0][1] in over.log
+    assert (over.state, over.result) == (Run.State.COMPLETED, {"done": True})
+    assert compiler_file.exists()
+
+
+def test_a_page_and_the_api_show_that_it_waits(run, compiler, client, planner):
+    client.force_login(planner)
+    seen = {}
+
+    def observer(fraction, stage):
+        Run.objects.filter(pk=run.pk).update(stage=stage)
+        seen["page"] = client.get(f"/runs/{run.pk}/").content.decode()
+        seen["list"] = client.get("/runs/").content.decode()
+        seen["api"] = client.get(f"/api/v1/runs/{run.pk}/").json()["stage"]
+        compiler.close()
+
+    runs.run_execute(run_id=run.pk, observer=observer)
+    sentence = "The simulator is being compiled, about 30 s left; this run starts by itself"
+    assert seen["api"] == sentence
+    assert sentence in seen["page"]
+    assert sentence in seen["list"]
+
+
+def test_a_run_that_waits_can_be_cancelled(run, compiler):
+    run_of = Run.objects.filter(pk=run.pk)
+
+    def observer(fraction, stage):
+        run_of.update(cancel_requested=True)
+
+    assert runs.run_execute(run_id=run.pk, observer=observer).state == Run.State.CANCELLED
+
+
+def test_only_one_compiles_and_nobody_waits_for_one_that_is_gone(compiler):
+    assert compiling.lock() is None
+    assert compiling.seconds_left() == compiling.SECONDS
+    compiler.close()
+    assert compiling.seconds_left() is None
+
+
+def test_a_forecast_needs_no_simulator(run, compiler):
+    Run.objects.filter(pk=run.pk).update(kind=Run.Kind.FORECAST)
+    assert runs.run_execute(run_id=run.pk).state == Run.State.COMPLETED

@@ -1,0 +1,93 @@
+"""bin/setup.py: a set-up that was stopped in the middle heals itself."""
+
+import importlib.util
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+class Machine:
+    """Runs commands as a machine would that has everything, and can be stopped at one."""
+
+    def __init__(self, venv: Path) -> None:
+        self.venv = venv
+        self.commands: list[str] = []
+        self.ends: dict[str, int | type[BaseException]] = {}
+
+    def run(self, command, **_):
+        words = " ".join(map(str, command))
+        self.commands.append(words)
+        if self.venv in Path(command[0]).parents and not Path(command[0]).exists():
+            raise FileNotFoundError(command[0])
+        if "-m venv" in words:
+            self.venv.mkdir(exist_ok=True)
+            for file in self.venv.iterdir():
+                file.unlink()
+            (self.venv / "python").touch()
+        for part, end in self.ends.items():
+            if part in words:
+                if isinstance(end, int):
+                    return subprocess.CompletedProcess(command, end)
+                raise end
+        return subprocess.CompletedProcess(command, 0)
+
+    def count(self, part: str) -> int:
+        return sum(part in command for command in self.commands)
+
+
+@pytest.fixture
+def set_up(tmp_path, monkeypatch):
+    spec = importlib.util.spec_from_file_location("set_up", ROOT / "bin" / "setup.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.ROOT, module.VENV, module.DATA_DIR = tmp_path, tmp_path / "venv", tmp_path / "var"
+    module.PYTHON = module.VENV / "python"
+    for name in ("requirements.txt", "constraints.txt", "requirements-dev.txt"):
+        (tmp_path / name).write_text(name)
+    module.DATA_DIR.mkdir()
+    module.machine = Machine(module.VENV)
+    monkeypatch.setattr(module.subprocess, "run", module.machine.run)
+    return module
+
+
+def test_what_is_installed_is_not_installed_again(set_up):
+    set_up.install(dev=False)
+    set_up.install(dev=False)
+    assert set_up.machine.count("pip install") == 1
+    assert set_up.machine.count("-m venv") == 1
+
+
+@pytest.mark.parametrize("end", [KeyboardInterrupt, -9])
+def test_an_install_that_was_stopped_begins_anew(set_up, end):
+    """Packages may lack files and yet count as installed: the environment is made again."""
+    set_up.machine.ends = {"pip install": end}
+    with pytest.raises((KeyboardInterrupt, set_up.SetUpError)):
+        set_up.install(dev=False)
+    set_up.machine.ends = {}
+    set_up.install(dev=False)
+    assert set_up.machine.count("-m venv") == 2
+    set_up.install(dev=False)
+    assert set_up.machine.count("pip install") == 2
+
+
+def test_an_install_that_failed_goes_on_with_what_there_is(set_up):
+    set_up.machine.ends = {"pip install": 1}
+    with pytest.raises(set_up.SetUpError, match="pip's message"):
+        set_up.install(dev=False)
+    set_up.machine.ends = {}
+    set_up.install(dev=False)
+    assert (set_up.machine.count("-m venv"), set_up.machine.count("pip install")) == (1, 2)
+
+
+def test_a_step_that_was_stopped_is_done_again(set_up):
+    set_up.install(dev=False)
+    set_up.machine.ends = {"warm_up": -9}
+    with pytest.raises(set_up.SetUpError, match="warm_up"):
+        set_up.compile_simulator()
+    set_up.machine.ends = {}
+    set_up.compile_simulator()
+    set_up.compile_simulator()
+    assert set_up.machine.count("warm_up") == 2
