@@ -10,8 +10,8 @@ from simulation.engine.run import simulate
 from simulation.metrics import summarise
 from simulation.performance.power import PowerAtLoad
 from simulation.policies.flat import Flat
-from tests.simulation import test_power
 from tests.simulation.builders import fleet, pool, profile, trace
+from tests.simulation.performance import test_power
 
 AT_LOAD = PowerAtLoad(test_power.MODEL, test_power.GPU, test_power.power().graph)
 ONE = profile(alpha=1.0, beta=0.0, gamma=2.0, delta=0.0, kv=4000, max_batch=4, budget=1000)
