@@ -21,9 +21,10 @@ from planner.catalogue.estimating import estimate_fit
 from planner.ingest.kernel_files import read_kernels
 from simulation.arrays import FloatArray
 from simulation.engine.run import simulate
+from simulation.performance.compiled_graph import GraphProfile
 from simulation.performance.measured_kernels import Kernels, kernels
 from simulation.performance.memory import capacity_tokens
-from simulation.performance.operator import OperatorProfile, operator_profile
+from simulation.performance.operator import operator_profile
 from simulation.performance.specs import Arrangement
 from simulation.policies.flat import Flat
 
@@ -71,7 +72,7 @@ def measured_kernels(gpu: str) -> Kernels:
     return kernels(gpu, "LLMServingSim @ 5daddb2", rows)
 
 
-def profile(run: Run) -> OperatorProfile:
+def profile(run: Run) -> GraphProfile:
     """The sum of kernels for a run, and what an iteration takes beside them according to served
     deployments on other GPUs; every copy of attention has its own batch and budget."""
     shape, gpu = hardware.shape(run.shape), hardware.gpu(run.gpu)

@@ -22,7 +22,7 @@ from planner.catalogue.efficiency import efficiencies
 from planner.catalogue.estimating import estimate_fit
 from simulation.performance.fitting.compare import SERVED_TBT, SERVED_TTFT, compare_with
 from simulation.performance.fitting.fit import fit
-from simulation.performance.fitting.fit_sweep import Waiting
+from simulation.performance.fitting.waiting import Waiting
 from simulation.performance.memory import capacity_tokens
 from simulation.performance.profile import Profile
 from simulation.performance.roofline import roofline_profile

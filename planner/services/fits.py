@@ -26,7 +26,8 @@ from simulation.errors import SimulationError
 from simulation.performance import profile as core
 from simulation.performance.fitting.compare import Comparison, compare_with
 from simulation.performance.fitting.fit import fit
-from simulation.performance.fitting.fit_sweep import Waiting, is_sweep
+from simulation.performance.fitting.fit_sweep import is_sweep
+from simulation.performance.fitting.waiting import Waiting
 from simulation.performance.linear import kv_capacity_tokens
 from simulation.performance.measured_kernels import KernelRows, Kernels, kernels
 from simulation.performance.rows import BenchmarkRows

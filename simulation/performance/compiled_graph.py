@@ -49,11 +49,13 @@ class GraphProfile:
     max_batch_tokens: int
     kv_capacity_tokens: int
     provenance: Provenance
+    kind: str  # operator or roofline
     curve: Curve = field(repr=False)
     graph: OperatorGraph = field(repr=False)
     timing: Timing = field(repr=False)
     spread: float  # standard deviation of ln(predicted / measured) expected of an iteration
     checks: tuple[Check, ...] = ()
+    measured_share: float = 0.0  # of a typical decode iteration's time, see ``operator``
 
 
 def compile_graph(

@@ -8,7 +8,6 @@ profile's range, see ``measured_range``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
@@ -26,18 +25,6 @@ from simulation.performance.work import Iteration, Operator, iteration
 # Standard deviation of ln(sum of kernels / TPOT of served deployments), from the median error of
 # 0.083 over 527 of them on H100 (tools/catalogue/operator_checks.py), divided by 0.6745.
 KERNEL_SPREAD = 0.12
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OperatorProfile(GraphProfile):
-    """Iteration latency from measured kernels."""
-
-    kernels: Kernels = field(repr=False)
-    measured_share: float  # of the time of a typical decode iteration, see ``spread_of``
-
-    @property
-    def kind(self) -> str:
-        return "operator"
 
 
 def measured_s(
@@ -87,8 +74,9 @@ def operator_profile(
     kv_capacity_tokens: int,
     overhead_s: float = 0.0,
     checks: tuple[Check, ...] = (),
-) -> OperatorProfile:
-    """The profile of ``shape`` on ``arrangement.gpus`` GPUs of the type that was measured."""
+) -> GraphProfile:
+    """Iteration latency of ``shape`` on ``arrangement.gpus`` GPUs from measured kernels of their
+    type."""
     graph = operator_graph(shape, arrangement)
     timing = partial(measured_s, kernels=kernels, gpu=gpu, efficiencies=efficiencies)
     among = kernels.among_prompts()
@@ -96,7 +84,8 @@ def operator_profile(
     typical = iteration(decodes=64.0, decode_context=64.0 * 2048.0)
     share = measured_share(graph, typical, kernels, gpu, efficiencies)
     modelled = spread_of(graph, gpu, efficiencies, timing)
-    return OperatorProfile(
+    return GraphProfile(
+        kind="operator",
         model=shape.name,
         gpu=gpu.name,
         tp=graph.arrangement.gpus,
@@ -118,7 +107,6 @@ def operator_profile(
         graph=graph,
         timing=timing,
         spread=share * KERNEL_SPREAD + (1.0 - share) * modelled,
-        kernels=kernels,
         measured_share=share,
         checks=checks,
     )

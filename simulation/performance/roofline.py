@@ -6,7 +6,6 @@ nearest family.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 
 from simulation.arrays import FloatArray
@@ -22,15 +21,6 @@ from simulation.performance.specs import Arrangement, GpuSpec, ModelShape, Prove
 from simulation.performance.work import Iteration, Operator, iteration
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RooflineProfile(GraphProfile):
-    """Iteration latency from published specifications and efficiency factors (modelled)."""
-
-    @property
-    def kind(self) -> str:
-        return "roofline"
-
-
 def roofline_profile(
     shape: ModelShape,
     gpu: GpuSpec,
@@ -41,8 +31,9 @@ def roofline_profile(
     max_batch_tokens: int,
     kv_capacity_tokens: int,
     overhead_s: float = 0.0,
-) -> RooflineProfile:
-    """The profile of ``shape`` on ``arrangement.gpus`` GPUs; raises where a peak is not known.
+) -> GraphProfile:
+    """Iteration latency of ``shape`` on ``arrangement.gpus`` GPUs from published specifications
+    and efficiency factors (modelled); raises where a peak is not known.
 
     ``overhead_s``: seconds of every iteration outside the operators (scheduling, sampling).
     """
@@ -50,7 +41,8 @@ def roofline_profile(
     timing = partial(estimated_s, gpu=gpu, efficiencies=efficiencies)
     used = {efficiencies.find(kind_of(o), gpu.family, precision_of(o)) for o in graph.operators}
     families = sorted({entry.family for entry in used})
-    return RooflineProfile(
+    return GraphProfile(
+        kind="roofline",
         model=shape.name,
         gpu=gpu.name,
         tp=graph.arrangement.gpus,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from simulation.arrays import BoolArray, FloatArray, IntArray, TextArray
+from simulation.performance.fitting.waiting import Waiting
 from simulation.performance.profile import Check, Profile, check, iteration_s, measured_range
 from simulation.performance.rows import BenchmarkRows
 
@@ -85,19 +85,6 @@ def prefill_seconds(profile: Profile, batch: FloatArray, isl: FloatArray) -> Flo
     chunked = full * iteration_s(profile, none, none, chunk, chunk * isl / 2)
     chunked += iteration_s(profile, none, none, rest, rest * isl / 2)
     return np.where(once, iteration_s(profile, none, none, tokens, tokens * isl / 2), chunked)
-
-
-class Waiting(Protocol):
-    """How requests wait in a served deployment, see ``fit_sweep.Waiting``."""
-
-    def ttft_s(
-        self,
-        prompt_s: FloatArray,
-        tbt_s: FloatArray,
-        osl: FloatArray,
-        users: FloatArray,
-        held: FloatArray,
-    ) -> FloatArray: ...
 
 
 def compare_with(

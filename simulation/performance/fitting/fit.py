@@ -35,7 +35,8 @@ from simulation.performance.fitting.fit_linear import (
     configurations,
     linear_fit,
 )
-from simulation.performance.fitting.fit_sweep import Waiting, is_sweep, prompt_alone, sweep_fit
+from simulation.performance.fitting.fit_sweep import is_sweep, prompt_alone, sweep_fit
+from simulation.performance.fitting.waiting import Waiting
 from simulation.performance.linear import LinearProfile
 from simulation.performance.profile import Check, Profile
 from simulation.performance.rows import BenchmarkRows

@@ -28,6 +28,7 @@ from simulation.performance.fitting.fit_linear import (
     least_squares,
     served_rows,
 )
+from simulation.performance.fitting.waiting import Waiting
 from simulation.performance.profile import Profile, iteration_s
 from simulation.performance.rows import BenchmarkRows
 
@@ -35,41 +36,6 @@ APART = 1.25  # between the largest and least isl / osl, below which beta and de
 LIGHT = 2.0  # requests in flight, above which TTFT says too much of how requests wait
 NEAR = 1.05  # times the lowest load: repeats of it
 SIZES = np.geomspace(64.0, 1.0, 24)  # of an iteration's token budget, where a prompt's line is read
-
-
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """How requests wait in a served deployment, from ``calibration.Calibration``: seconds from
-    arrival to the first iteration, and the share of the others whose prompts come first."""
-
-    start_s: float
-    order: float
-
-    def ttft_s(
-        self,
-        prompt_s: FloatArray,
-        tbt_s: FloatArray,
-        osl: FloatArray,
-        users: FloatArray,
-        held: FloatArray,
-    ) -> FloatArray:
-        """TTFT as in ``closed_loop``: the start, the iteration under way, one's own prompt and
-        those of a share of the others; ``held`` of the ``users`` have a place in the batch, the
-        rest wait for one by Little's law."""
-        ttft = self.before_s(tbt_s, held) + prompt_s * self.prompts(held)
-        wait: FloatArray = (ttft + (osl - 1.0) * tbt_s) * (users / held - 1.0)
-        return ttft + wait
-
-    def before_s(self, tbt_s: FloatArray, users: FloatArray) -> FloatArray:
-        """Seconds before the first prompt: none where one is alone, which TTFT under load jumps
-        from; between one and two in flight, as often as there is another."""
-        before: FloatArray = (self.start_s + tbt_s) * np.clip(users - 1.0, 0.0, 1.0)
-        return before
-
-    def prompts(self, users: FloatArray) -> FloatArray:
-        """How many prompts are computed up to one's first token, its own among them."""
-        count: FloatArray = 1.0 + self.order * (np.maximum(users, 1.0) - 1.0)
-        return count
 
 
 def is_sweep(rows: BenchmarkRows) -> bool:

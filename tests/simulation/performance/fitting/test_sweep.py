@@ -19,7 +19,8 @@ from simulation.performance.fitting.compare import (
     telling_check,
 )
 from simulation.performance.fitting.fit import by_phase, fit
-from simulation.performance.fitting.fit_sweep import Waiting, is_sweep, prompt_alone
+from simulation.performance.fitting.fit_sweep import is_sweep, prompt_alone
+from simulation.performance.fitting.waiting import Waiting
 from simulation.performance.linear import LinearProfile
 from simulation.performance.profile import Check, check, iteration_s
 from simulation.performance.rows import benchmark_rows, join
