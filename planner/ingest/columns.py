@@ -102,7 +102,7 @@ class _Resolver:
         for column in columns:
             self._by_compact.setdefault(compact(column), column)
 
-    def one(self, field: str) -> str | None:
+    def column(self, field: str) -> str | None:
         if field in self.mapping:
             return self.exact(field, self.mapping[field])
         return self._known(self._names(field))
@@ -168,14 +168,14 @@ def request_layout(
     arrival, unit = find.time("arrival")
     fields: dict[str, str] = {}
     for field in ("input_tokens", "output_tokens"):
-        column = find.one(field)
+        column = find.column(field)
         if column is None:
             raise find.missing(field)
         fields[field] = column
     for field in (*LABELS, "hash_ids"):
         if field in LABELS and options.constant(field) is not None:
             continue
-        column = find.one(field)
+        column = find.column(field)
         if column is not None:
             fields[field] = column
     return RequestLayout(arrival, unit, fields)
@@ -191,7 +191,7 @@ def demand_layout(columns: Sequence[str], options: IngestOptions, name: str) -> 
         field: column
         for field in ("series", *LABELS)
         if (field == "series" or options.constant(field) is None)
-        and (column := find.one(field)) is not None
+        and (column := find.column(field)) is not None
     }
     sources = _wide(find, time, unit) or (_single(find, time, unit),)
     return DemandLayout(sources, labels)
@@ -200,7 +200,7 @@ def demand_layout(columns: Sequence[str], options: IngestOptions, name: str) -> 
 def _single(find: _Resolver, time: tuple[str, ...], unit: str | None) -> Amounts:
     amounts: dict[str, str] = {}
     for field in ("requests", "input_tokens", "output_tokens", "total_tokens"):
-        if (column := find.one(field)) is not None:
+        if (column := find.column(field)) is not None:
             amounts[field] = column
     rates = {field for field, column in amounts.items() if _PER_SECOND.search(column)}
     if "rate" in find.mapping and "requests" in find.mapping:
@@ -208,7 +208,7 @@ def _single(find: _Resolver, time: tuple[str, ...], unit: str | None) -> Amounts
             f"{find.name}: requests and rate are both mapped; map requests where the file counts "
             "requests per bin, rate where it gives them per second."
         )
-    if ("requests" not in amounts or "rate" in find.mapping) and (column := find.one("rate")):
+    if ("requests" not in amounts or "rate" in find.mapping) and (column := find.column("rate")):
         amounts["requests"] = column
         rates.add("requests")
     if not amounts:
@@ -221,7 +221,7 @@ def _wide(find: _Resolver, time: tuple[str, ...], unit: str | None) -> tuple[Amo
     mapped = find.mapping.get("requests", "")
     if mapped and mapped not in find.columns and "," in mapped:
         counts = [find.exact("requests", part.strip()) for part in mapped.split(",")]
-    elif mapped or find.one("requests") or find.one("rate"):
+    elif mapped or find.column("requests") or find.column("rate"):
         return ()
     else:
         counts = [column for column in find.columns if _WIDE["requests"].match(column)]
@@ -234,8 +234,8 @@ def _wide(find: _Resolver, time: tuple[str, ...], unit: str | None) -> tuple[Amo
         amounts = {"requests": column}
         for field in ("input_tokens", "output_tokens"):
             for other in find.columns:
-                found = _WIDE[field].match(other)
-                if found and found.group(1) == prefix:
+                named = _WIDE[field].match(other)
+                if named and named.group(1) == prefix:
                     amounts[field] = other
         rates = frozenset(f for f, c in amounts.items() if _PER_SECOND.search(c))
         sources.append(Amounts(prefix, time, unit, amounts, rates))

@@ -71,34 +71,34 @@ def _read(
     tally = Tally(source.name, table.unit, strict=options.strict)
     if table.probe.is_empty():
         raise _no_rows(table, source.name, tally)
-    found = format.read(
+    content = format.read(
         Reading(source.name, table, format, options, tally, work, lambda: progress(table.fraction))
     )
     shutil.rmtree(scratch, ignore_errors=True)
-    kind = found.clock.kind
+    kind = content.clock.kind
     return IngestReport(
         trace=source.name,
-        kind=found.kind,
+        kind=content.kind,
         format=format.name,
-        rows=found.rows,
-        requests=found.requests,
+        rows=content.rows,
+        requests=content.requests,
         rejected=tally.total,
         reject_reasons=dict(sorted(tally.reasons.items(), key=lambda item: (-item[1], item[0]))),
         reject_samples=tally.samples,
         clock=kind,
-        start_ns=found.start_ns,
-        end_ns=found.end_ns,
-        start=moment(found.start_ns, kind),
-        end=moment(found.end_ns, kind),
-        input_tokens=found.input_tokens,
-        output_tokens=found.output_tokens,
-        series=found.series,
-        bin_s=found.bin_s,
-        models=found.names["model"].seen,
-        regions=found.names["region"].seen,
-        tiers=found.names["tier"].seen,
-        columns=found.columns,
-        notes=(*found.notes, *_unused_labels(table, options)),
+        start_ns=content.start_ns,
+        end_ns=content.end_ns,
+        start=moment(content.start_ns, kind),
+        end=moment(content.end_ns, kind),
+        input_tokens=content.input_tokens,
+        output_tokens=content.output_tokens,
+        series=content.series,
+        bin_s=content.bin_s,
+        models=content.names["model"].seen,
+        regions=content.names["region"].seen,
+        tiers=content.names["tier"].seen,
+        columns=content.columns,
+        notes=(*content.notes, *_unused_labels(table, options)),
         provenance=f"measured, read from {source.name}",
         sha256=table.digest(),
         bytes=source.bytes,

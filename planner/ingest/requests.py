@@ -71,10 +71,10 @@ class _Reader:
         times = clock.read(frame, self._clock)
         limit = self._reading.options.max_tokens
         fields = self._layout.fields
-        given, bad_in = token_counts(
+        prompt, bad_in = token_counts(
             frame[fields["input_tokens"]], "input tokens", limit, "input tokens zero"
         )
-        made, bad_out = token_counts(
+        answer, bad_out = token_counts(
             frame[fields["output_tokens"]],
             "output tokens",
             limit,
@@ -88,13 +88,13 @@ class _Reader:
         totals.offsets |= times.offsets
         ns = times.ns
         if bad is not None:
-            ns, given, made, frame = ns[~bad], given[~bad], made[~bad], frame.filter(~bad)
+            ns, prompt, answer, frame = ns[~bad], prompt[~bad], answer[~bad], frame.filter(~bad)
         if ns.size:
-            totals.input_tokens += int(given.sum())
-            totals.output_tokens += int(made.sum())
-            self._write(ns, given, made, frame)
+            totals.input_tokens += int(prompt.sum())
+            totals.output_tokens += int(answer.sum())
+            self._write(ns, prompt, answer, frame)
 
-    def _write(self, ns: IntArray, given: IntArray, made: IntArray, frame: pl.DataFrame) -> None:
+    def _write(self, ns: IntArray, prompt: IntArray, answer: IntArray, frame: pl.DataFrame) -> None:
         totals = self.totals
         if not totals.accepted:
             totals.first_ns = totals.start_ns = totals.latest_ns = int(ns[0])
@@ -103,8 +103,8 @@ class _Reader:
         part = pl.DataFrame(
             {
                 "arrival_s": (ns - totals.first_ns) / 1e9,
-                "input_tokens": given.astype(np.int32),
-                "output_tokens": made.astype(np.int32),
+                "input_tokens": prompt.astype(np.int32),
+                "output_tokens": answer.astype(np.int32),
                 **{label: self._label(label, frame) for label in LABELS},
             }
         )

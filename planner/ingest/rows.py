@@ -27,9 +27,9 @@ class Fault:
     lines: IntArray
     text: Callable[[int], str]
 
-    def only(self, wanted: Sequence[bool]) -> Fault:
+    def only(self, mask: Sequence[bool]) -> Fault:
         """The fault of some of its rows."""
-        rows = np.flatnonzero(np.asarray(wanted, dtype=np.bool_))
+        rows = np.flatnonzero(np.asarray(mask, dtype=np.bool_))
         return Fault(self.reason, self.lines[rows], lambda i: self.text(int(rows[i])))
 
 

@@ -50,8 +50,8 @@ def gpus_list(search: str = "") -> list[Entry[GpuSpec, OwnGpu]]:
     """Own types first, then the built-in ones; ``search`` is part of a name or family."""
     mine = [Entry(gpu_of(row), row) for row in OwnGpu.objects.select_related("owner")]
     built_in: list[Entry[GpuSpec, OwnGpu]] = [Entry(s, None) for s in catalogue.gpus().values()]
-    found = [*mine, *built_in]
-    return [one for one in found if matches(search, one.name, one.spec.family)]
+    entries = [*mine, *built_in]
+    return [entry for entry in entries if matches(search, entry.name, entry.spec.family)]
 
 
 def models_list(search: str = "") -> list[Entry[ModelSpec, OwnModel]]:
@@ -59,7 +59,7 @@ def models_list(search: str = "") -> list[Entry[ModelSpec, OwnModel]]:
     built_in: list[Entry[ModelSpec, OwnModel]] = [
         Entry(s, None) for s in catalogue.models().values()
     ]
-    return [one for one in [*mine, *built_in] if matches(search, one.name)]
+    return [entry for entry in [*mine, *built_in] if matches(search, entry.name)]
 
 
 def gpu_get(name: str) -> Entry[GpuSpec, OwnGpu]:
@@ -121,9 +121,9 @@ def own_model_get(name: str) -> OwnModel:
 def prices_list(search: str = "", gpu: str | None = None) -> list[catalogue.Price]:
     """By provider, region and GPU; ``search`` is part of any of them."""
     return [
-        one
-        for one in catalogue.prices()
-        if gpu in (None, one.gpu) and matches(search, one.provider, one.region, one.gpu)
+        price
+        for price in catalogue.prices()
+        if gpu in (None, price.gpu) and matches(search, price.provider, price.region, price.gpu)
     ]
 
 

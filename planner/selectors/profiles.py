@@ -84,18 +84,22 @@ def built_in_name(model: str, gpu: str, tp: int) -> str:
 
 def profiles_list(search: str = "") -> list[KnownProfile]:
     """Own profiles in their newest version, then the built-in ones."""
-    found = [*_newest(), *_built_in()]
-    return [one for one in found if matches(search, one.name, one.model, one.gpu, one.kind)]
+    known = [*_newest(), *_built_in()]
+    return [
+        profile
+        for profile in known
+        if matches(search, profile.name, profile.model, profile.gpu, profile.kind)
+    ]
 
 
 def profile_get(name: str, version: int | None = None) -> KnownProfile:
     """One profile, the newest version unless another is asked for; raises NotFound."""
     row = Profile.objects.filter(name=name.replace("\0", "?")).first()
     if row is None:
-        for one in _built_in():
-            if one.name == name and version is None:
-                return one
-        have = ", ".join(one.name for one in profiles_list()[:NAMED])
+        for profile in _built_in():
+            if profile.name == name and version is None:
+                return profile
+        have = ", ".join(known.name for known in profiles_list()[:NAMED])
         raise NotFound(f"There is no profile {name!r}; there are, among others: {have}.")
     versions = row.versions.select_related("profile", "calibration", "created_by")
     held = versions.filter(version=version).first() if version else versions.first()
