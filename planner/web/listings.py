@@ -7,18 +7,20 @@ from typing import Any
 from planner.models import Calibration
 from planner.selectors.calibrations import calibrations_list
 from planner.selectors.hardware import gpus_list, models_list
-from planner.selectors.profiles import profiles_list
+from planner.selectors.profiles import KnownProfile, profiles_list
 
 
 def profile_choices() -> list[tuple[str, str]]:
     return [
-        (
-            f"{one.name}|{one.version or ''}",
-            f"{one.name}, version {one.version}" if one.own else f"{one.model} on {one.tp} × "
-            f"{one.gpu} (built in, {one.kind})",
-        )
-        for one in profiles_list()
-    ]  # fmt: skip
+        (f"{profile.name}|{profile.version or ''}", profile_words(profile))
+        for profile in profiles_list()
+    ]
+
+
+def profile_words(profile: KnownProfile) -> str:
+    if profile.own:
+        return f"{profile.name}, version {profile.version}"
+    return f"{profile.model} on {profile.tp} × {profile.gpu} (built in, {profile.kind})"
 
 
 def kernel_choices() -> list[tuple[str, str]]:
@@ -31,5 +33,5 @@ def choice_names() -> dict[str, Any]:
     return {
         "model_names": [entry.name for entry in models_list()],
         "gpu_names": [entry.name for entry in gpus_list()],
-        "profile_names": [one.name for one in profiles_list() if one.own],
+        "profile_names": [profile.name for profile in profiles_list() if profile.own],
     }

@@ -26,16 +26,18 @@ def _quantities(
     quantities: tuple[own.Quantity, ...],
 ) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
     """Fields of what may be given, each with its unit."""
-    found: dict[str, serializers.Field[Any, Any, Any, Any]] = {}
+    sources: dict[str, serializers.Field[Any, Any, Any, Any]] = {}
     for q in quantities:
         limits: Any = {"min_value": q.low, "max_value": q.high}
         words = f"{q.label}{f', {q.unit}' if q.unit else ''}. {q.hint}".strip(" .") + "."
         if q.whole:
             limits = {"min_value": int(q.low), "max_value": int(q.high)}
-            found[q.name] = serializers.IntegerField(required=q.required, help_text=words, **limits)
+            sources[q.name] = serializers.IntegerField(
+                required=q.required, help_text=words, **limits
+            )
         else:
-            found[q.name] = FiniteField(required=q.required, help_text=words, **limits)
-    return found
+            sources[q.name] = FiniteField(required=q.required, help_text=words, **limits)
+    return sources
 
 
 class _Request(StrictSerializer):
@@ -53,8 +55,8 @@ class _Request(StrictSerializer):
         return {**super().get_fields(), **_quantities(self.quantities)}
 
     def given(self) -> dict[str, Any]:
-        said = self.validated_data
-        return {k: v for k, v in said.items() if k not in ("name", "kind", "source")}
+        values = self.validated_data
+        return {k: v for k, v in values.items() if k not in ("name", "kind", "source")}
 
 
 class GpuRequest(_Request):
@@ -114,8 +116,8 @@ class GpuItem(_Item):
 
     @extend_schema_field(serializers.DictField(child=ProvenanceField()))
     def get_sources(self, entry: Entry[GpuSpec, OwnGpu]) -> dict[str, Any]:
-        found = {name: one for name, one in gpu_sources(entry).items() if name}
-        return {name: ProvenanceField(one).data for name, one in found.items()}
+        sources = {name: one for name, one in gpu_sources(entry).items() if name}
+        return {name: ProvenanceField(one).data for name, one in sources.items()}
 
     @extend_schema_field(serializers.DictField(child=serializers.URLField()))
     def get_links(self, entry: Entry[GpuSpec, OwnGpu]) -> dict[str, str]:

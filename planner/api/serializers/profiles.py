@@ -62,13 +62,13 @@ class ProfileItem(serializers.Serializer[Any]):
     links = serializers.SerializerMethodField()
 
     @extend_schema_field(ProvenanceField)
-    def get_provenance(self, one: KnownProfile) -> dict[str, str]:
-        return dict(ProvenanceField(one.profile.provenance).data)
+    def get_provenance(self, profile: KnownProfile) -> dict[str, str]:
+        return dict(ProvenanceField(profile.profile.provenance).data)
 
     @extend_schema_field(ProfileLinks)
-    def get_links(self, one: KnownProfile) -> dict[str, str | None]:
+    def get_links(self, profile: KnownProfile) -> dict[str, str | None]:
         request = self.context["request"]
-        named: dict[str, Any] = {"name": one.name}
+        named: dict[str, Any] = {"name": profile.name}
         links: dict[str, str | None] = {
             key: reverse(f"api:{view}", kwargs=named, request=request)
             for key, view in (
@@ -78,7 +78,7 @@ class ProfileItem(serializers.Serializer[Any]):
                 ("residuals", "profile-residuals"),
             )
         }
-        calibration, links["calibration"] = one.calibration, None
+        calibration, links["calibration"] = profile.calibration, None
         if calibration is not None:
             named = {"number": calibration.pk}
             links["calibration"] = reverse("api:calibration", kwargs=named, request=request)
@@ -98,14 +98,14 @@ class ProfileDetail(ProfileItem):
     created_at = serializers.DateTimeField(allow_null=True)
     created_by = serializers.SerializerMethodField()
 
-    def get_notes(self, one: KnownProfile) -> list[str]:
-        return list(one.report.get("notes", []))
+    def get_notes(self, profile: KnownProfile) -> list[str]:
+        return list(profile.report.get("notes", []))
 
-    def get_range(self, one: KnownProfile) -> str:
-        return str(one.report.get("range", ""))
+    def get_range(self, profile: KnownProfile) -> str:
+        return str(profile.report.get("range", ""))
 
-    def get_created_by(self, one: KnownProfile) -> str | None:
-        return one.row.created_by.username if one.row and one.row.created_by else None
+    def get_created_by(self, profile: KnownProfile) -> str | None:
+        return profile.row.created_by.username if profile.row and profile.row.created_by else None
 
 
 class VersionItem(serializers.ModelSerializer[ProfileVersion]):
@@ -227,9 +227,9 @@ class MeasurementsRequest(StrictSerializer):
     )
 
     def reading(self) -> Reading:
-        said = self.validated_data
+        values = self.validated_data
         keys = ("format", "model", "gpu", "tp", "precision")
-        return Reading(**{key: said[key] for key in keys if key in said})
+        return Reading(**{key: values[key] for key in keys if key in values})
 
 
 class ComputeRequest(StrictSerializer):
@@ -257,8 +257,8 @@ class ComputeRequest(StrictSerializer):
     kv_capacity_tokens = serializers.IntegerField(min_value=1, max_value=10**9, required=False)
 
     def spec(self) -> ProfileSpec:
-        said = dict(self.validated_data)
-        return ProfileSpec(**(said | {"kernels": tuple(said["kernels"])}))
+        values = dict(self.validated_data)
+        return ProfileSpec(**(values | {"kernels": tuple(values["kernels"])}))
 
 
 class FitRequest(ComputeRequest):

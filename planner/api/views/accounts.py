@@ -30,8 +30,8 @@ class LoginView(ApiView):
     )  # fmt: skip
     def post(self, request: Request) -> Response:
         """Log in: a token for your name and password."""
-        given = valid(Login(data=request.data))
-        user = authenticate(request, **given)
+        sent = valid(Login(data=request.data))
+        user = authenticate(request, **sent)
         if user is None:
             raise exceptions.AuthenticationFailed("The user name or the password is wrong.")
         token, _ = Token.objects.get_or_create(user=user)

@@ -72,9 +72,9 @@ class ProfileListView(ApiView):
     @new_version(ComputeRequest, COMPUTED)
     def post(self, request: Request) -> Response:
         """Make an operator or roofline profile."""
-        given = checked(ComputeRequest(data=request.data))
+        sent = checked(ComputeRequest(data=request.data))
         key = idempotency_key(request)
-        version = profile_compute(user=self.user, spec=given.spec(), idempotency_key=key)
+        version = profile_compute(user=self.user, spec=sent.spec(), idempotency_key=key)
         return _made(version, request)
 
 
@@ -83,8 +83,8 @@ class ProfileView(ApiView):
     def get(self, request: Request, name: str) -> Response:
         """One profile, the newest version or the one asked for."""
         asked = valid(VersionAsked(data=request.query_params))
-        one = known.profile_get(name, asked.get("version"))
-        return Response(ProfileDetail(one, context={"request": request}).data)
+        profile = known.profile_get(name, asked.get("version"))
+        return Response(ProfileDetail(profile, context={"request": request}).data)
 
     @removal
     def delete(self, request: Request, name: str) -> Response:
@@ -92,10 +92,10 @@ class ProfileView(ApiView):
 
         Refused while a scenario or a going run rests on it.
         """
-        one = known.profile_get(name)
-        if one.row is None:
+        profile = known.profile_get(name)
+        if profile.row is None:
             raise NotReady(f"{name} is built in and stays.")
-        profile_delete(profile=one.row.profile, user=self.user)
+        profile_delete(profile=profile.row.profile, user=self.user)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 
@@ -112,9 +112,9 @@ class ProfileChecksView(ApiView):
     def get(self, request: Request, name: str) -> Response:
         """What a profile was checked against, and its errors."""
         asked = valid(VersionAsked(data=request.query_params))
-        one = known.profile_get(name, asked.get("version"))
-        checks = check_documents(one.checks)
-        return Response({"profile": one.name, "version": one.version, "checks": checks})
+        profile = known.profile_get(name, asked.get("version"))
+        checks = check_documents(profile.checks)
+        return Response({"profile": profile.name, "version": profile.version, "checks": checks})
 
 
 class ProfileResidualsView(ApiView):
@@ -127,14 +127,16 @@ class ProfileResidualsView(ApiView):
         `Accept: text/csv` or `?format=csv` gives CSV. Empty for built-in profiles.
         """
         asked = valid(ResidualsAsked(data=request.query_params))
-        one = known.profile_get(name, asked.get("version"))
-        table = known.profile_residuals(one)
+        profile = known.profile_get(name, asked.get("version"))
+        table = known.profile_residuals(profile)
         part = table.slice(asked["offset"], asked.get("limit"))
         if request.accepted_renderer.format == "csv":
             return Response(part)
         rows = table_rows(part.head(asked.get("limit") or JSON_ROWS))
         total = table.height
-        return Response({"profile": one.name, "version": one.version, "total": total, "rows": rows})
+        return Response(
+            {"profile": profile.name, "version": profile.version, "total": total, "rows": rows}
+        )
 
 
 class CalibrationListView(ApiView, generics.ListAPIView[Calibration]):
@@ -161,17 +163,17 @@ class CalibrationListView(ApiView, generics.ListAPIView[Calibration]):
         JSON of vLLM's benchmark or of GuideLLM, a CSV of rows, or measured kernels.
         """
         check_may_plan(self.user, "not upload")  # before the body is read, which may be large
-        given = checked(MeasurementsRequest(data=request.data))
-        file = given.validated_data["file"]
-        kept = calibrations.calibration_upload(
+        sent = checked(MeasurementsRequest(data=request.data))
+        file = sent.validated_data["file"]
+        calibration = calibrations.calibration_upload(
             user=self.user,
             chunks=file.chunks(),
             file_name=file.name,
-            reading=given.reading(),
-            source=given.validated_data.get("source", ""),
+            reading=sent.reading(),
+            source=sent.validated_data.get("source", ""),
             idempotency_key=idempotency_key(request),
         )
-        body = _calibration(kept, request)
+        body = _calibration(calibration, request)
         headers = {"Location": body["links"]["self"]}
         return Response(body, status.HTTP_201_CREATED, headers=headers)
 
@@ -196,11 +198,11 @@ class CalibrationFitsView(ApiView):
     @new_version(FitRequest, FIT)
     def post(self, request: Request, number: int) -> Response:
         """Fit a profile to uploaded measurements."""
-        given = checked(FitRequest(data=request.data))
+        sent = checked(FitRequest(data=request.data))
         version = profile_fit(
             user=self.user,
             calibration=calibration_get(number),
-            spec=given.spec(),
+            spec=sent.spec(),
             idempotency_key=idempotency_key(request),
         )
         return _made(version, request)
@@ -251,8 +253,8 @@ class ObservationsView(ApiView):
 
 def _made(version: ProfileVersion, request: Request) -> Response:
     name = version.profile.name
-    one = known.profile_get(name, version.version)
-    body = ProfileDetail(one, context={"request": request}).data
+    profile = known.profile_get(name, version.version)
+    body = ProfileDetail(profile, context={"request": request}).data
     url = reverse("api:profile", kwargs={"name": name}, request=request)
     headers = {"Location": f"{url}?version={version.version}"}
     return Response(body, status.HTTP_201_CREATED, headers=headers)

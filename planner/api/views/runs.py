@@ -143,8 +143,7 @@ class RunSweepView(ApiView):
 def _pool(request: Request, run_id: int) -> tuple[Run, dict[str, Any]]:
     asked = valid(PoolAsked(data=request.query_params))
     run = run_get(run_id)
-    given = asked
-    return run, results_pool(run, given.get("pool", ""), given.get("phase", ""))
+    return run, results_pool(run, asked.get("pool", ""), asked.get("phase", ""))
 
 
 class RunTablesView(ApiView):
@@ -177,9 +176,9 @@ class RunTableView(ApiView):
         `Accept: text/csv` or `?format=csv` gives CSV, `?format=parquet` the whole table as a
         Parquet file: the way for `requests`, which has a row per request of the replay.
         """
-        given = valid(RowsAsked(data=request.query_params))
+        asked = valid(RowsAsked(data=request.query_params))
         run, form = run_get(run_id), request.accepted_renderer.format
-        offset, limit = given["offset"], given.get("limit")
+        offset, limit = asked["offset"], asked.get("limit")
         total = run_table_rows(run, table)
         name = f"run-{run_id}-{table}.{form}"
         if form == "parquet":

@@ -59,8 +59,8 @@ class ScenarioListView(ApiView, generics.ListAPIView[Scenario]):
     )  # fmt: skip
     def post(self, request: Request) -> Response:
         """Keep a new scenario."""
-        given = valid(DocumentRequest(data=request.data))
-        scenario = scenario_create(owner=self.user, **given)
+        sent = valid(DocumentRequest(data=request.data))
+        scenario = scenario_create(owner=self.user, **sent)
         response = _answer(scenario, request, status.HTTP_201_CREATED)
         response["Location"] = response.data["links"]["self"]
         return response
@@ -84,8 +84,8 @@ class ScenarioView(ApiView):
     )  # fmt: skip
     def put(self, request: Request, scenario: str) -> Response:
         """Replace a scenario."""
-        given = valid(DocumentRequest(data=request.data))
-        return self._save(request, scenario, given)
+        sent = valid(DocumentRequest(data=request.data))
+        return self._save(request, scenario, sent)
 
     @operation(
         AS_FILE, 400, 403, 404, 412, 413, 415, 422, request=FILE | {JSON: ChangeRequest},
@@ -93,8 +93,8 @@ class ScenarioView(ApiView):
     )  # fmt: skip
     def patch(self, request: Request, scenario: str) -> Response:
         """Change values of a scenario, its comments kept."""
-        given = valid(ChangeRequest(data=request.data))
-        return self._save(request, scenario, given)
+        sent = valid(ChangeRequest(data=request.data))
+        return self._save(request, scenario, sent)
 
     @removal
     def delete(self, request: Request, scenario: str) -> Response:
@@ -105,11 +105,11 @@ class ScenarioView(ApiView):
         scenario_delete(scenario=scenario_get(scenario), user=self.user)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
-    def _save(self, request: Request, name: str, given: dict[str, Any]) -> Response:
+    def _save(self, request: Request, name: str, sent: dict[str, Any]) -> Response:
         scenario = scenario_get(name)
-        save = scenario_update if "document" in given else scenario_edit
+        save = scenario_update if "document" in sent else scenario_edit
         version = version_held(request, scenario)
-        saved = save(scenario=scenario, user=self.user, version=version, **given)
+        saved = save(scenario=scenario, user=self.user, version=version, **sent)
         return _answer(saved, request)
 
 
@@ -123,12 +123,12 @@ class ScenarioRunsView(ApiView):
     )
     def post(self, request: Request, scenario: str) -> Response:
         """Start a run of a scenario as it is now."""
-        given = valid(RunRequest(data=request.data))
+        sent = valid(RunRequest(data=request.data))
         run = scenario_run(
             scenario=scenario_get(scenario),
             owner=self.user,
             idempotency_key=idempotency_key(request),
-            **given,
+            **sent,
         )
         return started(run, RunDetail(run, context={"request": request}).data, request)
 

@@ -44,13 +44,13 @@ class Upload(ApiView):
         read in the same way, is recognised and answered with 200.
         """
         check_may_plan(self.user, "not upload")  # before the body is read, which may be large
-        given = checked(UploadRequest(data=request.data))
-        file = given.validated_data["file"]
+        sent = checked(UploadRequest(data=request.data))
+        file = sent.validated_data["file"]
         trace, run, new = trace_upload(
             owner=self.user,
             chunks=file.chunks(),
             file_name=file.name,
-            options=given.options(),
+            options=sent.options(),
             idempotency_key=idempotency_key(request),
         )
         done = {"trace": trace, "run": run, "known": not new}
@@ -104,9 +104,9 @@ class TraceDemandView(ApiView):
     @operation({200: Demand}, 400, 404, 409, parameters=[DemandAsked])
     def get(self, request: Request, name: str) -> Response:
         """Demand of a trace per bin, by model, region and tier."""
-        given = valid(DemandAsked(data=request.query_params))
+        sent = valid(DemandAsked(data=request.query_params))
         trace = trace_ready(name)
-        bin_s = given.get("bin_s")
+        bin_s = sent.get("bin_s")
         if bin_s and trace.kind == Trace.Kind.DEMAND:
             raise exceptions.ValidationError(
                 {"bin_s": f"{trace.name} is a demand file and comes in its own bins; leave it out."}

@@ -88,13 +88,13 @@ class MeasurementsForm(forms.Form):
         dress(self)
 
     def reading(self) -> Reading:
-        said = self.cleaned_data
+        values = self.cleaned_data
         return Reading(
-            format=said["format"] or "auto",
-            model=said["model"] or None,
-            gpu=said["gpu"] or None,
-            tp=said["tp"],
-            precision=said["precision"] or None,
+            format=values["format"] or "auto",
+            model=values["model"] or None,
+            gpu=values["gpu"] or None,
+            tp=values["tp"],
+            precision=values["precision"] or None,
         )
 
 
@@ -104,7 +104,8 @@ class _RowsForm(forms.Form):
     def __init__(self, *args: Any, arrangements: list[dict[str, Any]], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.fields["rows"].choices = [  # type: ignore[attr-defined]
-            (arrangement_key(one), arrangement_words(one)) for one in arrangements
+            (arrangement_key(arrangement), arrangement_words(arrangement))
+            for arrangement in arrangements
         ]
         dress(self)
 
@@ -131,14 +132,14 @@ class FitForm(_RowsForm):
         self.fields["kernels"].choices = kernels  # type: ignore[attr-defined]
 
     def spec(self) -> ProfileSpec:
-        said = self.cleaned_data
-        model, gpu, _ = json.loads(said["rows"])
+        values = self.cleaned_data
+        model, gpu, _ = json.loads(values["rows"])
         keys = ("name", "kind", "model", "gpu", "tp", "precision", *LIMITS)
         return ProfileSpec(
             rows_model=model,
             rows_gpu=gpu,
-            kernels=tuple(int(pk) for pk in said["kernels"]),
-            **{key: said[key] for key in keys},
+            kernels=tuple(int(pk) for pk in values["kernels"]),
+            **{key: values[key] for key in keys},
         )
 
 
@@ -173,11 +174,11 @@ class ComputedForm(forms.Form):
         return [self[limit] for limit in LIMITS]
 
     def spec(self) -> ProfileSpec:
-        said = self.cleaned_data
+        values = self.cleaned_data
         keys = ("name", "kind", "model", "gpu", "precision", "kv_precision", *LIMITS)
-        given: dict[str, Any] = {key: said[key] for key in keys}
-        given |= {width: said[width] or 1 for width in WIDTHS}
-        return ProfileSpec(kernels=tuple(int(pk) for pk in said["kernels"]), **given)
+        given: dict[str, Any] = {key: values[key] for key in keys}
+        given |= {width: values[width] or 1 for width in WIDTHS}
+        return ProfileSpec(kernels=tuple(int(pk) for pk in values["kernels"]), **given)
 
 
 class CompareForm(_RowsForm):
@@ -188,10 +189,10 @@ class CompareForm(_RowsForm):
         self.fields["profile"].widget.choices = profiles
 
 
-def arrangement_key(one: dict[str, Any]) -> str:
-    return json.dumps([one["model"], one["gpu"], one["tp"]])
+def arrangement_key(arrangement: dict[str, Any]) -> str:
+    return json.dumps([arrangement["model"], arrangement["gpu"], arrangement["tp"]])
 
 
-def arrangement_words(one: dict[str, Any]) -> str:
-    gpu = f"{one['tp'] or '?'} × {one['gpu'] or 'GPU not said'}"
-    return f"{one['model'] or 'model not said'} on {gpu} ({one['rows']:,} rows)"
+def arrangement_words(arrangement: dict[str, Any]) -> str:
+    gpu = f"{arrangement['tp'] or '?'} × {arrangement['gpu'] or 'GPU not said'}"
+    return f"{arrangement['model'] or 'model not said'} on {gpu} ({arrangement['rows']:,} rows)"

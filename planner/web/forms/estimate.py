@@ -77,10 +77,10 @@ class EstimateForm(forms.Form):
 
     def row(self) -> dict[str, Any]:
         """The row that the estimate takes; P/D widths only where they are apart."""
-        said = {k: v for k, v in self.cleaned_data.items() if v not in (None, "")}
-        if said.get("mode") != "disagg":
-            said = {k: v for k, v in said.items() if not k.startswith(("prefill_", "decode_"))}
-        return said
+        values = {k: v for k, v in self.cleaned_data.items() if v not in (None, "")}
+        if values.get("mode") != "disagg":
+            values = {k: v for k, v in values.items() if not k.startswith(("prefill_", "decode_"))}
+        return values
 
 
 class RowsForm(forms.Form):

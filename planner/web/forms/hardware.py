@@ -57,8 +57,8 @@ class _Described(forms.Form):
     def given(self) -> dict[str, Any]:
         """What was filled in, as planner.catalogue.own takes it."""
         names = [*(q.name for q in self.quantities), *self.words]
-        said = {name: self.cleaned_data.get(name) for name in names}
-        return {name: value for name, value in said.items() if value not in (None, "")}
+        values = {name: self.cleaned_data.get(name) for name in names}
+        return {name: value for name, value in values.items() if value not in (None, "")}
 
 
 class GpuForm(_Described):

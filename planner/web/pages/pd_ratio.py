@@ -134,9 +134,9 @@ def _shade(cell: dict[str, Any]) -> int:
 
 def _sides(rows: list[dict[str, Any]]) -> dict[str, str]:
     """What binds where prefill, and where decode instances are too few."""
-    found = {}
+    sides = {}
     for side in ("prefill", "decode"):
         bounds = [row["bound_by"] for row in rows if row["side"] == side]
         names = sorted(set(bounds), key=lambda name: -bounds.count(name))
-        found[side] = ", ".join(n.upper() if n in ("ttft", "tbt", "e2e") else n for n in names)
-    return found
+        sides[side] = ", ".join(n.upper() if n in ("ttft", "tbt", "e2e") else n for n in names)
+    return sides

@@ -16,15 +16,15 @@ from simulation.performance.profile import Check, Profile
 SHOWN_OUTLIERS = 20
 
 
-def page_context(one: known.KnownProfile) -> dict[str, Any]:
-    residuals = known.profile_residuals(one)
+def page_context(profile: known.KnownProfile) -> dict[str, Any]:
+    residuals = known.profile_residuals(profile)
     return {
-        "one": one,
-        "versions": versions(one.name),
-        "parameters": parameters(one),
-        "limits": limits(one.profile),
-        "decode_figure": decode_figure(one.profile),
-        "prefill_figure": prefill_figure(one.profile),
+        "profile": profile,
+        "versions": versions(profile.name),
+        "parameters": parameters(profile),
+        "limits": limits(profile.profile),
+        "decode_figure": decode_figure(profile.profile),
+        "prefill_figure": prefill_figure(profile.profile),
         "residual_figures": residual_figures(residuals),
         "outliers": outliers(residuals),
         "residual_rows": residuals.height,
@@ -46,10 +46,10 @@ def versions(name: str) -> list[tuple[ProfileVersion, Check | None]]:
     ]
 
 
-def parameters(one: known.KnownProfile) -> list[tuple[str, Any]]:
+def parameters(profile: known.KnownProfile) -> list[tuple[str, Any]]:
     """In the order of the formula: PostgreSQL keeps no order of keys."""
     order = {name: i for i, name in enumerate(UNITS)}
-    return sorted(one.parameters.items(), key=lambda pair: (order.get(pair[0], 9), pair[0]))
+    return sorted(profile.parameters.items(), key=lambda pair: (order.get(pair[0], 9), pair[0]))
 
 
 def limits(profile: Profile) -> list[tuple[str, float, str]]:

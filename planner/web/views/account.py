@@ -38,9 +38,9 @@ class PasswordChange(PasswordChangeView):
 @require_http_methods(["GET", "POST"])
 def token(request: Request) -> HttpResponse:
     """Show the API token; POST replaces it, which ends the old one."""
-    mine = Token.objects.filter(user=request.user)
+    tokens = Token.objects.filter(user=request.user)
     if request.method == "POST":
-        mine.delete()
+        tokens.delete()
         Token.objects.create(user=request.user)
         return redirect("web:token")
-    return render(request, "web/token.html", {"token": mine.first()})
+    return render(request, "web/token.html", {"token": tokens.first()})

@@ -38,8 +38,8 @@ def page(request: Request) -> HttpResponse:
     if request.htmx and request.htmx.target == "answer":
         return render(request, "web/_estimate.html", context)
     context["rows_form"] = RowsForm()
-    context["model_names"] = [one.name for one in models_list()]
-    context["gpu_names"] = [one.name for one in gpus_list()]
+    context["model_names"] = [entry.name for entry in models_list()]
+    context["gpu_names"] = [entry.name for entry in gpus_list()]
     return render(request, "web/estimate.html", context)
 
 
@@ -48,7 +48,7 @@ def rows(request: Request) -> HttpResponse:
     """A file of deployments in, a CSV of answers out, in its order."""
     form = RowsForm(request.POST, request.FILES)
     if not form.is_valid():
-        raise IngestError("; ".join(str(said[0]) for said in form.errors.values()))
+        raise IngestError("; ".join(str(errors[0]) for errors in form.errors.values()))
     file = form.cleaned_data["file"]
     if file.size > MAX_BYTES:
         raise IngestError(f"{file.name} is larger than {MAX_BYTES / 1e6:g} MB; split it.")
@@ -64,21 +64,18 @@ def rows(request: Request) -> HttpResponse:
 
 def answer(row: dict[str, Any]) -> dict[str, Any]:
     """The estimate and a sweep of its load; raises what the estimate refuses."""
-    found = estimates.estimate_one(row)
-    loads = sorted({*SWEEP, row["concurrency"]})
-    given = estimates.estimate_sweep(row, loads)
-    figure = sweep_figure(
-        [float(x) for x, _ in given],
-        [
-            ("TTFT", "ms", [one["ttft_ms"] for _, one in given], "y"),
-            ("Output", "tokens/s", [one["tokens_per_s"] for _, one in given], "y2"),
-        ],
-    )
-    tbt = sweep_figure(
-        [float(x) for x, _ in given],
-        [
-            ("TBT", "ms", [one["tbt_ms"] for _, one in given], "y"),
-            ("Power", "W", [one["power_w"] for _, one in given], "y2"),
-        ],
-    )
-    return {"found": found, "sweep": figure, "sweep_tbt": tbt}
+    estimate = estimates.estimate_one(row)
+    sweep = estimates.estimate_sweep(row, sorted({*SWEEP, row["concurrency"]}))
+    loads = [float(load) for load, _ in sweep]
+
+    def line(name: str, unit: str, key: str, axis: str) -> Any:
+        return name, unit, [at_load[key] for _, at_load in sweep], axis
+
+    output = line("Output", "tokens/s", "tokens_per_s", "y2")
+    return {
+        "found": estimate,
+        "sweep": sweep_figure(loads, [line("TTFT", "ms", "ttft_ms", "y"), output]),
+        "sweep_tbt": sweep_figure(
+            loads, [line("TBT", "ms", "tbt_ms", "y"), line("Power", "W", "power_w", "y2")]
+        ),
+    }

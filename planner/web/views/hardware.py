@@ -71,7 +71,7 @@ def gpu(request: Request, name: str) -> HttpResponse:
     context = {
         "entry": entry,
         "figures": _figures(entry),
-        "profiles": [one for one in profiles_list() if one.gpu == name],
+        "profiles": [profile for profile in profiles_list() if profile.gpu == name],
         "prices": sorted(offers, key=_cheapest)[:SHOWN_PRICES],
         "price_count": len(offers),
     }
@@ -83,8 +83,8 @@ def model(request: Request, name: str) -> HttpResponse:
     entry = known.model_get(name)
     context = {
         "entry": entry,
-        "placements": placements(entry.spec, [one.spec for one in known.gpus_list()]),
-        "profiles": [one for one in profiles_list() if one.model == name],
+        "placements": placements(entry.spec, [entry.spec for entry in known.gpus_list()]),
+        "profiles": [profile for profile in profiles_list() if profile.model == name],
     }
     return render(request, "web/model.html", context)
 

@@ -35,8 +35,8 @@ def listing(request: Request) -> HttpResponse:
 @require_safe
 def detail(request: Request, name: str) -> HttpResponse:
     """One profile in the version asked for, with what it was checked against."""
-    one = known.profile_get(name, _number(request.GET.get("version", "")))
-    return render(request, "web/profile.html", page_context(one))
+    profile = known.profile_get(name, _number(request.GET.get("version", "")))
+    return render(request, "web/profile.html", page_context(profile))
 
 
 @require_http_methods(["GET", "POST"])
@@ -63,9 +63,11 @@ def new(request: Request) -> HttpResponse:
 
 @require_safe
 def residuals(request: Request, name: str) -> HttpResponse:
-    one = known.profile_get(name, _number(request.GET.get("version", "")))
-    disposition = {"Content-Disposition": f'attachment; filename="{one.name}-v{one.version}.csv"'}
-    text = csv_text(known.profile_residuals(one))
+    profile = known.profile_get(name, _number(request.GET.get("version", "")))
+    disposition = {
+        "Content-Disposition": f'attachment; filename="{profile.name}-v{profile.version}.csv"'
+    }
+    text = csv_text(known.profile_residuals(profile))
     return HttpResponse(text, content_type="text/csv; charset=utf-8", headers=disposition)
 
 
@@ -88,11 +90,11 @@ def tune(request: Request, name: str) -> HttpResponse:
 
 @require_POST
 def delete(request: Request, name: str) -> HttpResponse:
-    one = known.profile_get(name)
-    if one.row is None:
+    profile = known.profile_get(name)
+    if profile.row is None:
         messages.error(request, f"{name} is built in and stays.")
         return redirect("web:profile", name)
-    profiles.profile_delete(profile=one.row.profile, user=request.user)
+    profiles.profile_delete(profile=profile.row.profile, user=request.user)
     messages.success(request, f"Profile {name} is removed.")
     return redirect("web:profiles")
 
