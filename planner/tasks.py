@@ -2,12 +2,12 @@
 
 from celery import shared_task
 
-from planner.services import runs
+from planner.services import runs, worker
 
 
 @shared_task(name="planner.tasks.run_execute", acks_late=True)  # type: ignore[untyped-decorator]
 def run_execute_task(run_id: int) -> None:
-    runs.run_execute(run_id=run_id)
+    worker.run_execute(run_id=run_id)
 
 
 @shared_task(name="planner.tasks.runs_sweep")  # type: ignore[untyped-decorator]

@@ -47,7 +47,7 @@ FORBIDDEN = {
 # What must have no circle, imports for type checkers and inside functions counted.
 PRODUCT = ("forecasting", "simulation", "planner", "bench", "tools")
 # Folders whose circles are still to be opened.
-OPEN = {"planner", "planner.services", "planner.studies"}
+OPEN = {"planner.studies"}
 # No files, output, exits, clock (durations by time.perf_counter are fine) nor environment.
 CORE = ("forecasting", "simulation", "planner/optimizer")
 IMPURE_NAMES = {"print", "open", "input", "exit", "quit", "breakpoint"}

@@ -18,9 +18,11 @@ from planner.optimizer.problem import INFEASIBLE
 from planner.scenario import document as text
 from planner.selectors.scenarios import scenario_get
 from planner.selectors.traces import trace_get
-from planner.services import runs
+from planner.services.runs import run_create
 from planner.services.traces import trace_ingest_path
+from planner.services.worker import run_execute
 from planner.studies.kinds import KINDS
+from planner.studies.progress import Progress
 
 
 class HeadroomCommand(BaseCommand):
@@ -86,7 +88,7 @@ class RunCommand(HeadroomCommand):
     def answer(self, options: dict[str, Any]) -> dict[str, Any]:
         chosen = options_said(KINDS[self.kind].options, options)
         document, name = load_scenario(options["scenario"], self.progress)
-        run = runs.run_create(
+        run = run_create(
             owner=None,
             kind=self.kind,
             document=document,
@@ -97,9 +99,9 @@ class RunCommand(HeadroomCommand):
         return execute(run, self.progress)
 
 
-def execute(run: Run, progress: runs.Progress) -> dict[str, Any]:
+def execute(run: Run, progress: Progress) -> dict[str, Any]:
     """Carry out a run here and now; its expected problem is raised again."""
-    run = runs.run_execute(run_id=run.pk, observer=progress, surface=True)
+    run = run_execute(run_id=run.pk, observer=progress, surface=True)
     result: dict[str, Any] = run.result
     return result
 
@@ -116,7 +118,7 @@ def infeasible_document(problem: Infeasible) -> dict[str, Any]:
     }
 
 
-def load_scenario(given: str, progress: runs.Progress) -> tuple[str, str]:
+def load_scenario(given: str, progress: Progress) -> tuple[str, str]:
     """The document of a scenario file or stored scenario, and its name.
 
     Files that a scenario file names are taken in (once: they are known by their hash) and the
@@ -146,7 +148,7 @@ def load_scenario(given: str, progress: runs.Progress) -> tuple[str, str]:
     return text.with_traces(document, names), scenario.name
 
 
-def _take_in(path: Path, progress: runs.Progress) -> Trace:
+def _take_in(path: Path, progress: Progress) -> Trace:
     return trace_ingest_path(
         path=path,
         options=IngestOptions(name=path.name),
@@ -154,7 +156,7 @@ def _take_in(path: Path, progress: runs.Progress) -> Trace:
     )
 
 
-def load_trace(given: str, progress: runs.Progress) -> Trace:
+def load_trace(given: str, progress: Progress) -> Trace:
     """A trace from a file, or a stored one by name or id."""
     path = Path(given)
     if path.exists():

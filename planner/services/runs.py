@@ -1,4 +1,4 @@
-"""The life cycle of a run: asked for, claimed, watched, finished, taken up again.
+"""The rows of runs: asked for, told to the workers, cancelled, removed, taken up again.
 
     pending -> running -> completed | failed | errored | cancelled
        ^          |
@@ -10,40 +10,29 @@ second delivery of a message or a late cancel can never both win.
 
 from __future__ import annotations
 
-import logging
-import threading
-import traceback
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from django.db import DatabaseError, IntegrityError, connection, transaction
-from django.db.models import F
+from celery import current_app
+from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from planner import storage
 from planner.errors import (
-    EXPECTED,
     KeyReused,
     NotReady,
-    RunCancelled,
     ScenarioError,
 )
 from planner.models import Run, Scenario, Trace, User
 from planner.scenario.document import parse
-from planner.services import compiling
 from planner.services.access import check_may_plan, check_may_remove
 from planner.services.resolution import resolve_scenario
 from planner.version import code_version
 
-logger = logging.getLogger(__name__)
-
-Progress = Callable[[float, str], None]  # fraction, stage in words
-
 STALE_AFTER_S = 60.0  # many missed heartbeats: the worker is gone, not merely busy
 ENQUEUE_AGAIN_S = 300.0  # a message that was lost on the way
 MAX_ATTEMPTS = 3
-LOG_LIMIT = 100_000  # characters kept of a run's log
+EXECUTE = "planner.tasks.run_execute"  # by its name: tasks know the services, not they the tasks
 
 
 def run_create(
@@ -127,79 +116,8 @@ def _request(run: Run) -> tuple[Any, ...]:
 
 def run_enqueue(*, run_id: int) -> None:
     """Tell the workers, after commit; safe to repeat, since only one claim succeeds."""
-    from planner.tasks import run_execute_task
-
     Run.objects.filter(pk=run_id).update(enqueued_at=timezone.now())
-    transaction.on_commit(lambda: run_execute_task.delay(run_id))
-
-
-def run_claim(*, run_id: int) -> Run | None:
-    """Take a pending run; None when somebody else has it or it was cancelled."""
-    now = timezone.now()
-    claimed = Run.objects.filter(pk=run_id, state=Run.State.PENDING).update(
-        state=Run.State.RUNNING,
-        started_at=now,
-        heartbeat_at=now,
-        progress=0.0,
-        stage="Starting",
-        problem="",
-        attempts=F("attempts") + 1,  # with the claim: a worker given up can no longer end the run
-    )
-    return Run.objects.get(pk=run_id) if claimed else None
-
-
-def run_execute(*, run_id: int, observer: Progress | None = None, surface: bool = False) -> Run:
-    """Claim the run and carry it out to its end, whatever the end is.
-
-    Expected outcomes are kept as ``failed`` with their sentence, bugs as ``errored`` with their
-    traceback. The row is the outcome; with ``surface`` the exception is raised again as well, for
-    a caller who waits (command line), and ``observer`` hears of the progress.
-    """
-    from planner.services.execution import run_body
-
-    run = run_claim(run_id=run_id)
-    if run is None:
-        return Run.objects.get(pk=run_id)
-    with _Watch(run, observer) as watch:
-        try:
-            if run.kind not in (Run.Kind.INGEST, Run.Kind.FORECAST):
-                compiling.wait_until_compiled(watch.progress)
-            result = run_body(run=run, progress=watch.progress)
-        except RunCancelled:
-            _finish(run, Run.State.CANCELLED, stage="Cancelled")
-        except KeyboardInterrupt:  # Ctrl-C of a command; a worker's end is for the sweep
-            if surface:
-                _finish(run, Run.State.CANCELLED, stage="Cancelled")
-            raise
-        except EXPECTED as problem:
-            _finish(run, Run.State.FAILED, stage="Failed", problem=str(problem))
-            if surface:
-                raise
-        except MemoryError:
-            want = NotReady(
-                "This run needs more memory than there is here; choose a shorter window, a smaller "
-                "scale or wider bins."
-            )
-            _finish(run, Run.State.FAILED, stage="Failed", problem=str(want))
-            if surface:
-                raise want from None
-        except Exception as bug:  # a bug ends this run, not the worker
-            if not surface:
-                logger.exception("run %s", run.pk)
-            _finish(
-                run,
-                Run.State.ERRORED,
-                stage="Error",
-                problem=f"An error of the program stopped this run ({type(bug).__name__}); "
-                "its details are kept for the developers.",
-                traceback="".join(traceback.format_exception(bug)),
-            )
-            if surface:
-                raise
-        else:
-            _finish(run, Run.State.COMPLETED, stage="Done", progress=1.0, result=result)
-    run.refresh_from_db()
-    return run
+    transaction.on_commit(lambda: current_app.send_task(EXECUTE, args=[run_id]))
 
 
 def run_cancel(*, run: Run, user: User) -> Run:
@@ -260,81 +178,3 @@ def runs_sweep(*, stale_after_s: float = STALE_AFTER_S) -> int:
         run_enqueue(run_id=run.pk)
         taken += 1
     return taken
-
-
-def _finish(run: Run, state: str, **fields: Any) -> None:
-    """Only the worker that still holds the run may end it."""
-    Run.objects.filter(pk=run.pk, state=Run.State.RUNNING, attempts=run.attempts).update(
-        state=state, finished_at=timezone.now(), heartbeat_at=timezone.now(), **fields
-    )
-
-
-class _Watch:
-    """Writes heartbeats, progress and log from a thread of its own, and hears of cancelling.
-
-    ``progress`` is called in the hot path: it only leaves the latest value, and raises
-    RunCancelled when the thread has seen that the run is to stop or is no longer ours.
-    """
-
-    def __init__(self, run: Run, observer: Progress | None) -> None:
-        self._run = run
-        self._observer = observer
-        self._fraction = 0.0
-        self._stage = ""
-        self._log: list[str] = []
-        self._stop = threading.Event()
-        self._cancel = threading.Event()
-        self._thread = threading.Thread(target=self._beat, daemon=True)
-
-    def __enter__(self) -> _Watch:
-        # A test's transaction is not visible to another connection: there, write in this thread.
-        self._threaded = not connection.in_atomic_block
-        if self._threaded:
-            self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        if self._threaded:
-            self._thread.join()
-        self._write(final=True)
-
-    def progress(self, fraction: float, stage: str) -> None:
-        if self._cancel.is_set():
-            raise RunCancelled
-        self._fraction = min(1.0, max(0.0, fraction))
-        if self._observer:
-            self._observer(self._fraction, stage or self._stage)
-        if stage and stage != self._stage:
-            self._stage = stage
-            self._log.append(f"{timezone.now():%H:%M:%S} {stage}")
-            if not self._threaded:
-                self._write()
-
-    def _beat(self) -> None:
-        wait = 0.5  # soon after the start, then once a second: a page that polls sees it move
-        while not self._stop.wait(wait):
-            wait = 1.0
-            try:
-                self._write()
-            except DatabaseError:  # busy or restarting: the next beat may get through
-                logger.warning("run %s: progress could not be written", self._run.pk)
-                connection.close()
-        connection.close()
-
-    def _write(self, *, final: bool = False) -> None:
-        fields: dict[str, Any] = {"log": "\n".join(self._log)[-LOG_LIMIT:]}
-        mine = Run.objects.filter(pk=self._run.pk, attempts=self._run.attempts)
-        if not final:
-            mine = mine.filter(state=Run.State.RUNNING)
-            fields |= {
-                "heartbeat_at": timezone.now(),
-                "progress": self._fraction,
-                "stage": self._stage[:120],
-            }
-        written = mine.update(**fields)
-        if final:
-            return
-        cancel = Run.objects.filter(pk=self._run.pk, cancel_requested=True).exists()
-        if cancel or not written:
-            self._cancel.set()

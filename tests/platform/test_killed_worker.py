@@ -18,10 +18,11 @@ from planner.models import Run
 from planner.scenario.document import with_traces
 from planner.services import runs
 from planner.services.traces import trace_ingest_path
+from planner.services.worker import run_execute
 from tests.conftest import _database_url
 
 ROOT = Path(__file__).parents[2]
-EXECUTE = "import django, sys; django.setup(); from planner.services.runs import run_execute; "
+EXECUTE = "import django, sys; django.setup(); from planner.services.worker import run_execute; "
 EXECUTE += "run_execute(run_id=int(sys.argv[1]))"
 
 
@@ -47,12 +48,12 @@ def test_a_killed_worker_is_followed_by_another(transactional_db: None, tmp_path
         enqueue=False,
     )
     environment = {**os.environ, "DATABASE_URL": _database_url()}
-    worker = subprocess.Popen(
+    process = subprocess.Popen(
         [sys.executable, "-c", EXECUTE, str(run.pk)], env=environment, cwd=ROOT
     )
     _until(run, lambda run: run.progress > 0)
-    worker.send_signal(signal.SIGKILL)
-    worker.wait()
+    process.send_signal(signal.SIGKILL)
+    process.wait()
     run.refresh_from_db()
     assert run.state == Run.State.RUNNING  # nobody could say otherwise
 
@@ -62,7 +63,7 @@ def test_a_killed_worker_is_followed_by_another(transactional_db: None, tmp_path
     run.refresh_from_db()
     assert run.state == Run.State.PENDING
 
-    runs.run_execute(run_id=run.pk)
+    run_execute(run_id=run.pk)
     run.refresh_from_db()
     assert run.state == Run.State.COMPLETED, run.problem
     assert run.attempts == 2

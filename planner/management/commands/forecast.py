@@ -11,7 +11,7 @@ from planner.exports.figure_table import listed
 from planner.management.base import HeadroomCommand, execute, load_scenario, load_trace
 from planner.management.options import add_options, flag_of, options_said
 from planner.models import Run, Scenario
-from planner.services import runs
+from planner.services.runs import run_create
 from planner.studies.commands.forecast import Options, TraceOptions
 
 COLUMNS = {
@@ -44,7 +44,7 @@ class Command(HeadroomCommand):
                         "horizon."
                     )
             document, name = load_scenario(source, self.progress)
-            run = runs.run_create(
+            run = run_create(
                 owner=None,
                 kind=Run.Kind.FORECAST,
                 document=document,
@@ -53,7 +53,7 @@ class Command(HeadroomCommand):
                 enqueue=False,
             )
             return execute(run, self.progress)
-        run = runs.run_create(
+        run = run_create(
             owner=None,
             kind=Run.Kind.FORECAST,
             trace=load_trace(source, self.progress),

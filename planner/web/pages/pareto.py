@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from planner.models import Run
@@ -11,7 +12,7 @@ from planner.web.charts.figure import BLUE, GREY, ORANGE, Figure, figure, line, 
 UNITS = {"cost": "$", "gpu-hours": "GPU-h", "energy": "kWh", "carbon": "kg CO₂e"}
 
 
-def page_context(run: Run) -> dict[str, Any]:
+def page_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
     """Everything the page of a completed front shows."""
     result = run_result(run)
     window = result.get("window") or {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from planner.models import Run
@@ -31,7 +32,7 @@ BOUNDS = {
 SHADES = 8  # of the heat tables
 
 
-def ratio_context(run: Run) -> dict[str, Any]:
+def page_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
     result = run_result(run)
     best = result["best"]
     rows = [

@@ -149,12 +149,18 @@ def columns(nodes: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
     ]
 
 
-def sensitivity_context(run: Run, pool: dict[str, Any]) -> dict[str, Any]:
+def _chosen_pool(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
+    return service.results_pool(run, params.get("pool", ""), params.get("phase", ""))
+
+
+def sensitivity_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
+    pool = _chosen_pool(run, params)
     responses = service.operator_sensitivity(run, pool)
     return {"pool": pool, "responses": figures.response_figures(responses)}
 
 
-def sweep_context(run: Run, pool: dict[str, Any], by: str) -> dict[str, Any]:
+def sweep_context(by: str, run: Run, params: Mapping[str, str]) -> dict[str, Any]:
+    pool = _chosen_pool(run, params)
     sweep = service.savings_sweep(run, pool, by)
     return {"pool": pool, "by": by, "sweep": sweep, "sweep_figure": figures.sweep_figure(sweep)}
 

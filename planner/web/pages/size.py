@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import polars as pl
@@ -11,7 +12,7 @@ from planner.selectors.runs import run_result, run_table, run_tables
 from planner.web.charts.figure import BLUE, GREY, ORANGE, RED, Figure, figure, line, points
 
 
-def size_context(run: Run) -> dict[str, Any]:
+def page_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
     result = run_result(run)
     curve = run_table(run, "curve")
     return {

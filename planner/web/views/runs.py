@@ -2,34 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.contrib import messages
 from django.http import FileResponse, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.text import slugify
 from django.views.decorators.http import require_POST, require_safe
 
+from planner.errors import NotFound
 from planner.exports import PARQUET, json_text, run_csv
 from planner.models import Run
 from planner.selectors.runs import run_get, run_table_path, runs_list
 from planner.services import runs
-from planner.services.provisioning import results_pool
 from planner.web.errors import planners_only
-from planner.web.pages import pareto
-from planner.web.pages import place as placement
-from planner.web.pages.groups import groups_context
-from planner.web.pages.minutes import minutes_context
-from planner.web.pages.pd_ratio import ratio_context
-from planner.web.pages.provision import page_context, sensitivity_context, sweep_context
-from planner.web.pages.size import size_context
+from planner.web.pages.kinds import PAGES
 from planner.web.paging import paged
 from planner.web.request import Request
-from planner.web.results import results_context
-
-# What htmx asks for by name: a template and what it shows, by the user's choices.
-PARTS = {
-    "minutes": ("web/_minutes.html", minutes_context),
-    "groups": ("web/_groups.html", groups_context),
-}
 
 
 @require_safe
@@ -53,49 +42,23 @@ def detail(request: Request, pk: int) -> HttpResponse:
             return HttpResponse(headers={"HX-Refresh": "true"})
         return render(request, "web/_run_progress.html", {"run": run})
     if run.state != Run.State.COMPLETED or run.kind == Run.Kind.INGEST:
-        return render(request, "web/run.html", {"run": run})
-    if run.kind == Run.Kind.PROVISION:
-        return _provision(request, run)
-    if run.kind == Run.Kind.PLACE:
-        return _place(request, run)
-    if run.kind == Run.Kind.SIZE:
-        return render(request, "web/runs/size.html", size_context(run))
-    if run.kind == Run.Kind.PD_RATIO:
-        return render(request, "web/runs/pd_ratio.html", ratio_context(run))
-    if run.kind == Run.Kind.PARETO:
-        return render(request, "web/runs/pareto.html", pareto.page_context(run))
-    if request.htmx and (found := PARTS.get(request.GET.get("part", ""))):
-        template, part_context = found
-        return render(request, template, part_context(run, request.GET))
-    context = results_context(run, request.GET) | groups_context(run, {})
-    if request.htmx and request.htmx.target == "savings":
-        return render(request, "web/_savings.html", context)
-    if request.htmx and request.htmx.target == "charts":
-        return render(request, "web/_charts.html", context)
-    return render(request, "web/runs/results.html", context)
-
-
-def _provision(request: Request, run: Run) -> HttpResponse:
-    """The page of a provisioning run, or the part that htmx asks for; what takes seconds comes by
-    itself (``part``)."""
+        return render(request, "web/run.html", {"run": run, "again": _again(run)})
+    page = PAGES[run.kind]
     part = request.GET.get("part", "")
-    if part:
-        pool = results_pool(run, request.GET.get("pool", ""), request.GET.get("phase", ""))
-        if part == "sensitivity":
-            return render(request, "web/_sensitivity.html", sensitivity_context(run, pool))
-        return render(request, "web/_sweep.html", sweep_context(run, pool, part))
-    context = page_context(run, request.GET)
-    if request.htmx and request.htmx.target == "pool":
-        return render(request, "web/_provision_pool.html", context)
-    return render(request, "web/runs/provision.html", context)
+    if part and part not in page.parts:
+        raise NotFound(f"There is no part {part!r} here; there are: {', '.join(page.parts)}.")
+    name = part or (str(request.htmx.target) if request.htmx else "")
+    template, context = page.parts.get(name, (f"web/runs/{page.template}.html", None))
+    return render(request, template, (context or page.context)(run, request.GET))
 
 
-def _place(request: Request, run: Run) -> HttpResponse:
-    """The page of a placement, or its tree by another method or at another moment."""
-    context = placement.page_context(run, request.GET)
-    if request.htmx and request.htmx.target == "tree":
-        return render(request, "web/_place_tree.html", context)
-    return render(request, "web/runs/place.html", context)
+def _again(run: Run) -> list[tuple[str, Any]]:
+    """The options of a run, as a form that starts it once more sends them."""
+    return [
+        (name, item)
+        for name, value in run.options.items()
+        for item in (value if isinstance(value, list) else [value])
+    ]
 
 
 @require_POST

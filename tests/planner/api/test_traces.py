@@ -5,7 +5,7 @@ import gzip
 import pytest
 
 from planner.models import Run, Trace
-from planner.services.runs import run_execute
+from planner.services.worker import run_execute
 from tests.planner.samples import client_of
 
 URL = "/api/v1/traces/"

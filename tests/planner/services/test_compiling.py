@@ -3,7 +3,7 @@
 import pytest
 
 from planner.models import Run
-from planner.services import compiling, execution, runs
+from planner.services import compiling, worker
 from planner.services.scenarios import scenario_run
 
 
@@ -18,7 +18,7 @@ def compiler(settings, tmp_path):
 
 @pytest.fixture
 def run(planner, scenario, monkeypatch):
-    monkeypatch.setattr(execution, "run_body", lambda *, run, progress: {"done": True})
+    monkeypatch.setattr(worker, "run_body", lambda *, run, progress: {"done": True})
     return scenario_run(scenario=scenario, owner=planner, kind=Run.Kind.COMPARE)
 
 
@@ -31,7 +31,7 @@ def test_a_run_waits_says_so_with_a_time_and_then_starts_by_itself(run, compiler
         told.append((fraction, stage, run.state))
         compiler.close()
 
-    over = runs.run_execute(run_id=run.pk, observer=observer)
+    over = worker.run_execute(run_id=run.pk, observer=observer)
     assert told == [
         (
             0.0,
@@ -55,7 +55,7 @@ def test_a_page_and_the_api_show_that_it_waits(run, compiler, client, planner):
         seen["api"] = client.get(f"/api/v1/runs/{run.pk}/").json()["stage"]
         compiler.close()
 
-    runs.run_execute(run_id=run.pk, observer=observer)
+    worker.run_execute(run_id=run.pk, observer=observer)
     sentence = "The simulator is being compiled, about 30 s left; this run starts by itself"
     assert seen["api"] == sentence
     assert sentence in seen["page"]
@@ -68,7 +68,7 @@ def test_a_run_that_waits_can_be_cancelled(run, compiler):
     def observer(fraction, stage):
         run_of.update(cancel_requested=True)
 
-    assert runs.run_execute(run_id=run.pk, observer=observer).state == Run.State.CANCELLED
+    assert worker.run_execute(run_id=run.pk, observer=observer).state == Run.State.CANCELLED
 
 
 def test_only_one_compiles_and_nobody_waits_for_one_that_is_gone(compiler):
@@ -80,4 +80,4 @@ def test_only_one_compiles_and_nobody_waits_for_one_that_is_gone(compiler):
 
 def test_a_forecast_needs_no_simulator(run, compiler):
     Run.objects.filter(pk=run.pk).update(kind=Run.Kind.FORECAST)
-    assert runs.run_execute(run_id=run.pk).state == Run.State.COMPLETED
+    assert worker.run_execute(run_id=run.pk).state == Run.State.COMPLETED

@@ -17,9 +17,9 @@ from planner.services.calibrations import calibration_path
 from planner.services.fits import profile_fit
 from planner.services.hardware import gpu_save, model_save
 from planner.services.profiles import profile_delete
-from planner.services.runs import run_execute
 from planner.services.scenarios import scenario_create, scenario_run
 from planner.services.traces import trace_ingest_path
+from planner.services.worker import run_execute
 
 HEAD = "model,gpu,tp,batch,isl,osl,prefill_ms,tbt_ms"
 DOCUMENT = """\

@@ -12,7 +12,8 @@ from django.urls import reverse
 from planner.errors import Infeasible
 from planner.models import Run, User
 from planner.scenario.schema import Objective, Scenario
-from planner.services.runs import run_create, run_execute
+from planner.services.runs import run_create
+from planner.services.worker import run_execute
 from tests.planner.management.test_commands import SCENARIO, answer, command, problem
 from tests.planner.management.test_commands import folder as folder  # a fixture
 from tests.planner.web.pages import signed_in, text_of

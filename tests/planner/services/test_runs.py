@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from planner.errors import KeyReused, NotAllowed, NotReady, PlannerError, RunCancelled
 from planner.models import Run, User
-from planner.services import execution, runs
+from planner.services import execution, runs, worker
 from planner.services.scenarios import document_run, scenario_run
 from tests.planner.samples import DOCUMENT
 
@@ -28,7 +28,7 @@ def now_is(run, **fields):
 
 def body(monkeypatch, does):
     """Let the work of every run be ``does(run, progress)``."""
-    monkeypatch.setattr(execution, "run_body", lambda *, run, progress: does(run, progress))
+    monkeypatch.setattr(worker, "run_body", lambda *, run, progress: does(run, progress))
 
 
 def test_a_run_begins_waiting_with_what_it_was_asked(run, scenario, planner):
@@ -39,10 +39,10 @@ def test_a_run_begins_waiting_with_what_it_was_asked(run, scenario, planner):
 
 
 def test_a_run_is_claimed_once(run):
-    first = runs.run_claim(run_id=run.pk)
+    first = worker.run_claim(run_id=run.pk)
     assert (first.state, first.attempts) == (State.RUNNING, 1)
     assert first.started_at == first.heartbeat_at
-    assert runs.run_claim(run_id=run.pk) is None
+    assert worker.run_claim(run_id=run.pk) is None
     run.refresh_from_db()
     assert run.attempts == 1
 
@@ -52,24 +52,24 @@ def test_of_many_workers_one_gets_the_run(planner):
     run = document_run(document=DOCUMENT, owner=planner, kind=Run.Kind.PLAN)
     together, claims = threading.Barrier(4), []
 
-    def worker():
+    def claim():
         together.wait()
-        claims.append(runs.run_claim(run_id=run.pk))
+        claims.append(worker.run_claim(run_id=run.pk))
         connection.close()
 
-    threads = [threading.Thread(target=worker) for _ in range(4)]
+    threads = [threading.Thread(target=claim) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len([claim for claim in claims if claim is not None]) == 1
+    assert len([row for row in claims if row is not None]) == 1
 
 
 def test_a_second_delivery_does_nothing(run, monkeypatch):
     calls = []
     body(monkeypatch, lambda run, progress: calls.append(run.pk) or {"kind": "plan"})
-    assert runs.run_execute(run_id=run.pk).state == State.COMPLETED
-    assert runs.run_execute(run_id=run.pk).state == State.COMPLETED
+    assert worker.run_execute(run_id=run.pk).state == State.COMPLETED
+    assert worker.run_execute(run_id=run.pk).state == State.COMPLETED
     assert calls == [run.pk]
 
 
@@ -81,7 +81,7 @@ def test_a_completed_run_keeps_its_result_and_log(run, monkeypatch):
         return {"kind": "plan", "figure": 1}
 
     body(monkeypatch, work)
-    over = runs.run_execute(run_id=run.pk)
+    over = worker.run_execute(run_id=run.pk)
     assert (over.state, over.progress, over.stage) == (State.COMPLETED, 1.0, "Done")
     assert over.result == {"kind": "plan", "figure": 1}
     assert [line.split(" ", 1)[1] for line in over.log.splitlines()] == ["Counting", "Solving"]
@@ -89,7 +89,7 @@ def test_a_completed_run_keeps_its_result_and_log(run, monkeypatch):
 
 
 def test_an_expected_reason_fails_the_run_with_its_sentence(run):
-    over = runs.run_execute(run_id=run.pk)  # the scenario names a trace that is not there
+    over = worker.run_execute(run_id=run.pk)  # the scenario names a trace that is not there
     assert over.state == State.FAILED
     assert over.problem.startswith("There is no trace 'conv'")
     assert over.traceback == ""
@@ -101,7 +101,7 @@ def test_a_bug_errs_the_run_and_keeps_its_traceback_apart(run, monkeypatch):
         raise ZeroDivisionError("inner detail")
 
     body(monkeypatch, broken)
-    over = runs.run_execute(run_id=run.pk)
+    over = worker.run_execute(run_id=run.pk)
     assert over.state == State.ERRORED
     assert "inner detail" in over.traceback
     assert "inner detail" not in over.problem
@@ -112,7 +112,7 @@ def test_a_waiting_run_is_cancelled_at_once_and_never_carried_out(run, planner, 
     body(monkeypatch, lambda run, progress: pytest.fail("it was cancelled"))
     assert runs.run_cancel(run=run, user=planner).state == State.CANCELLED
     assert run.finished_at is not None
-    assert runs.run_execute(run_id=run.pk).state == State.CANCELLED
+    assert worker.run_execute(run_id=run.pk).state == State.CANCELLED
 
 
 def test_a_running_run_stops_at_its_next_report(run, planner, monkeypatch):
@@ -127,7 +127,7 @@ def test_a_running_run_stops_at_its_next_report(run, planner, monkeypatch):
         return {}
 
     body(monkeypatch, work)
-    over = runs.run_execute(run_id=run.pk)
+    over = worker.run_execute(run_id=run.pk)
     assert over.state == State.CANCELLED
     assert reports[-1] < 9
     assert over.result == {}
@@ -149,7 +149,7 @@ def test_a_worker_that_lost_its_run_changes_nothing_at_its_end(run, monkeypatch)
         return {"late": True}
 
     body(monkeypatch, work)
-    runs.run_execute(run_id=run.pk)
+    worker.run_execute(run_id=run.pk)
     run.refresh_from_db()
     assert (run.state, run.stage, run.result) == (State.RUNNING, "By another", {})
 
@@ -171,7 +171,7 @@ def test_a_run_whose_worker_died_is_taken_up_again(
     run.refresh_from_db()
     assert run.state == State.PENDING
     body(monkeypatch, lambda run, progress: {"kind": "plan"})
-    over = runs.run_execute(run_id=run.pk)
+    over = worker.run_execute(run_id=run.pk)
     assert (over.state, over.attempts) == (State.COMPLETED, 2)
 
 
@@ -262,9 +262,9 @@ def test_only_what_is_over_is_removed_and_only_by_its_owner(run, planner, collea
 
 
 def test_a_worker_that_was_given_up_leaves_the_tables_of_the_next_alone(run, monkeypatch):
-    old = runs.run_claim(run_id=run.pk)
+    old = worker.run_claim(run_id=run.pk)
     now_is(run, state=State.PENDING)
-    runs.run_claim(run_id=run.pk)
+    worker.run_claim(run_id=run.pk)
     monkeypatch.setattr(execution, "_outcome", lambda run, progress: None)
     with pytest.raises(RunCancelled):
         execution.run_body(run=old, progress=lambda fraction, stage: None)
@@ -275,14 +275,14 @@ def test_want_of_memory_is_told_in_a_sentence(run, monkeypatch):
         raise MemoryError
 
     body(monkeypatch, fill)
-    ended = runs.run_execute(run_id=run.pk)
+    ended = worker.run_execute(run_id=run.pk)
     assert ended.state == State.FAILED and "choose a shorter window" in ended.problem
 
 
 def test_options_that_the_kind_does_not_know_end_a_run_in_words(run):
     """A row may be older than the program, or written by another."""
     now_is(run, kind=Run.Kind.PROVISION, options={"method": "arima", "seed": 1})
-    over = runs.run_execute(run_id=run.pk)
+    over = worker.run_execute(run_id=run.pk)
     assert over.state == State.FAILED
     assert "method arima: choose from greedy, exact, brute." in over.problem
     assert "seed: this is not known here" in over.problem

@@ -126,7 +126,7 @@ def test_a_document_that_is_not_kept_runs_under_its_name(planner):
 
 
 def test_paths_of_this_machine_are_not_read_for_a_run(planner):
-    from planner.services.runs import run_execute
+    from planner.services.worker import run_execute
 
     document = DOCUMENT.replace("trace: conv", "file: /etc/hostname")
     over = run_execute(run_id=document_run(document=document, owner=planner, kind="plan").pk)

@@ -11,8 +11,9 @@ from rest_framework.test import APIClient
 
 from planner.management.base import load_scenario
 from planner.models import Run, Scenario, User
-from planner.services.runs import run_create, run_execute
+from planner.services.runs import run_create
 from planner.services.scenarios import scenario_create
+from planner.services.worker import run_execute
 from tests.planner.management.test_commands import SCENARIO, answer, command, problem
 from tests.planner.management.test_commands import folder as folder  # a fixture
 from tests.planner.web.pages import json_in, signed_in, text_of

@@ -9,7 +9,8 @@ from planner.errors import IngestError, KeyReused, NotAllowed, NotReady, RunCanc
 from planner.ingest import IngestOptions
 from planner.models import Run, Trace
 from planner.services import traces
-from planner.services.runs import run_cancel, run_execute
+from planner.services.runs import run_cancel
+from planner.services.worker import run_execute
 
 ROWS = b"TIMESTAMP,ContextTokens,GeneratedTokens\n2024-05-18 00:00:10.0000000,100,10\n"
 BAD = b"TIMESTAMP,ContextTokens,GeneratedTokens\n"

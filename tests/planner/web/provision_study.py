@@ -7,7 +7,8 @@ from typing import Any
 
 from planner.management.base import load_scenario
 from planner.models import Run, User
-from planner.services.runs import run_create, run_execute
+from planner.services.runs import run_create
+from planner.services.worker import run_execute
 
 EXAMPLE = Path(__file__).parents[3] / "docs/examples/first-plan.yml"
 BUSY = ("scale: 2", "scale: 12")  # so that operators pay

@@ -5,11 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from datetime import timedelta
 from typing import Any
 
 import polars as pl
 import pytest
+from django.template.loader import get_template
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
@@ -17,7 +19,9 @@ from django.utils import timezone
 from planner import storage
 from planner.models import Run, User
 from planner.selectors.runs import run_table
-from planner.services.scenarios import scenario_create
+from planner.services.scenarios import scenario_create, scenario_run
+from planner.studies.kinds import KINDS
+from planner.web.pages.kinds import PAGES
 from tests.planner.web.pages import json_in, signed_in, text_of
 from tests.planner.web.study import DOCUMENT, LABELS, POOLS, completed_run
 
@@ -305,3 +309,23 @@ def test_a_simulation_is_asked_for_with_its_requests(client: Client, planner: Us
         client.post(start, {"kind": "simulate", **given})
         run = Run.objects.order_by("-pk")[0]
         assert run.options == {"policy": "flat-peak"} | ({"requests": True} if given else {})
+
+
+def test_a_run_that_failed_is_run_again_with_its_options(client: Client, planner: User) -> None:
+    kept = scenario_create(owner=planner, document=DOCUMENT)
+    options = {"policies": ["flat-peak", "lt-i"], "seed": 4}
+    first = scenario_run(scenario=kept, owner=planner, kind="compare", options=options)
+    Run.objects.filter(pk=first.pk).update(state=Run.State.FAILED, problem="No plan.")
+    page = client.get(url(first)).content.decode()
+    hidden = re.findall(r'<input type="hidden" name="(policies|seed|kind)" value="([^"]+)">', page)
+    posted: dict[str, list[str]] = {}
+    for name, value in hidden:
+        posted.setdefault(name, []).append(value)
+    client.post(reverse("web:scenario-run", args=[kept.pk]), posted)
+    assert Run.objects.order_by("-pk")[0].options == options
+
+
+def test_every_kind_of_run_has_its_page() -> None:
+    assert PAGES.keys() == KINDS.keys()
+    for page in PAGES.values():
+        get_template(f"web/runs/{page.template}.html")

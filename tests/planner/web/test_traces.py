@@ -12,8 +12,8 @@ from django.urls import reverse
 
 from planner.ingest import IngestOptions
 from planner.models import Run, Trace, User
-from planner.services.runs import run_execute
 from planner.services.traces import trace_ingest_path
+from planner.services.worker import run_execute
 from tests.planner.web.pages import json_in, signed_in, text_of
 
 UPLOAD = "/traces/upload/"

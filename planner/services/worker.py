@@ -1,0 +1,171 @@
+"""What a worker does with a run: claims it, watches over it, ends it in one way.
+
+The life cycle is in ``planner.services.runs``; here too every step is one conditional update whose
+row count says whether it happened.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import traceback
+from typing import Any
+
+from django.db import DatabaseError, connection
+from django.db.models import F
+from django.utils import timezone
+
+from planner.errors import EXPECTED, NotReady, RunCancelled
+from planner.models import Run
+from planner.services import compiling
+from planner.services.execution import run_body
+from planner.studies.progress import Progress
+
+logger = logging.getLogger(__name__)
+
+LOG_LIMIT = 100_000  # characters kept of a run's log
+
+
+def run_claim(*, run_id: int) -> Run | None:
+    """Take a pending run; None when somebody else has it or it was cancelled."""
+    now = timezone.now()
+    claimed = Run.objects.filter(pk=run_id, state=Run.State.PENDING).update(
+        state=Run.State.RUNNING,
+        started_at=now,
+        heartbeat_at=now,
+        progress=0.0,
+        stage="Starting",
+        problem="",
+        attempts=F("attempts") + 1,  # with the claim: a worker given up can no longer end the run
+    )
+    return Run.objects.get(pk=run_id) if claimed else None
+
+
+def run_execute(*, run_id: int, observer: Progress | None = None, surface: bool = False) -> Run:
+    """Claim the run and carry it out to its end, whatever the end is.
+
+    Expected outcomes are kept as ``failed`` with their sentence, bugs as ``errored`` with their
+    traceback. The row is the outcome; with ``surface`` the exception is raised again as well, for
+    a caller who waits (command line), and ``observer`` hears of the progress.
+    """
+    run = run_claim(run_id=run_id)
+    if run is None:
+        return Run.objects.get(pk=run_id)
+    with _Watch(run, observer) as watch:
+        try:
+            if run.kind not in (Run.Kind.INGEST, Run.Kind.FORECAST):
+                compiling.wait_until_compiled(watch.progress)
+            result = run_body(run=run, progress=watch.progress)
+        except RunCancelled:
+            _finish(run, Run.State.CANCELLED, stage="Cancelled")
+        except KeyboardInterrupt:  # Ctrl-C of a command; a worker's end is for the sweep
+            if surface:
+                _finish(run, Run.State.CANCELLED, stage="Cancelled")
+            raise
+        except EXPECTED as problem:
+            _finish(run, Run.State.FAILED, stage="Failed", problem=str(problem))
+            if surface:
+                raise
+        except MemoryError:
+            want = NotReady(
+                "This run needs more memory than there is here; choose a shorter window, a smaller "
+                "scale or wider bins."
+            )
+            _finish(run, Run.State.FAILED, stage="Failed", problem=str(want))
+            if surface:
+                raise want from None
+        except Exception as bug:  # a bug ends this run, not the worker
+            if not surface:
+                logger.exception("run %s", run.pk)
+            _finish(
+                run,
+                Run.State.ERRORED,
+                stage="Error",
+                problem=f"An error of the program stopped this run ({type(bug).__name__}); "
+                "its details are kept for the developers.",
+                traceback="".join(traceback.format_exception(bug)),
+            )
+            if surface:
+                raise
+        else:
+            _finish(run, Run.State.COMPLETED, stage="Done", progress=1.0, result=result)
+    run.refresh_from_db()
+    return run
+
+
+def _finish(run: Run, state: str, **fields: Any) -> None:
+    """Only the worker that still holds the run may end it."""
+    Run.objects.filter(pk=run.pk, state=Run.State.RUNNING, attempts=run.attempts).update(
+        state=state, finished_at=timezone.now(), heartbeat_at=timezone.now(), **fields
+    )
+
+
+class _Watch:
+    """Writes heartbeats, progress and log from a thread of its own, and hears of cancelling.
+
+    ``progress`` is called in the hot path: it only leaves the latest value, and raises
+    RunCancelled when the thread has seen that the run is to stop or is no longer ours.
+    """
+
+    def __init__(self, run: Run, observer: Progress | None) -> None:
+        self._run = run
+        self._observer = observer
+        self._fraction = 0.0
+        self._stage = ""
+        self._log: list[str] = []
+        self._stop = threading.Event()
+        self._cancel = threading.Event()
+        self._thread = threading.Thread(target=self._beat, daemon=True)
+
+    def __enter__(self) -> _Watch:
+        # A test's transaction is not visible to another connection: there, write in this thread.
+        self._threaded = not connection.in_atomic_block
+        if self._threaded:
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        if self._threaded:
+            self._thread.join()
+        self._write(final=True)
+
+    def progress(self, fraction: float, stage: str) -> None:
+        if self._cancel.is_set():
+            raise RunCancelled
+        self._fraction = min(1.0, max(0.0, fraction))
+        if self._observer:
+            self._observer(self._fraction, stage or self._stage)
+        if stage and stage != self._stage:
+            self._stage = stage
+            self._log.append(f"{timezone.now():%H:%M:%S} {stage}")
+            if not self._threaded:
+                self._write()
+
+    def _beat(self) -> None:
+        wait = 0.5  # soon after the start, then once a second: a page that polls sees it move
+        while not self._stop.wait(wait):
+            wait = 1.0
+            try:
+                self._write()
+            except DatabaseError:  # busy or restarting: the next beat may get through
+                logger.warning("run %s: progress could not be written", self._run.pk)
+                connection.close()
+        connection.close()
+
+    def _write(self, *, final: bool = False) -> None:
+        fields: dict[str, Any] = {"log": "\n".join(self._log)[-LOG_LIMIT:]}
+        mine = Run.objects.filter(pk=self._run.pk, attempts=self._run.attempts)
+        if not final:
+            mine = mine.filter(state=Run.State.RUNNING)
+            fields |= {
+                "heartbeat_at": timezone.now(),
+                "progress": self._fraction,
+                "stage": self._stage[:120],
+            }
+        written = mine.update(**fields)
+        if final:
+            return
+        cancel = Run.objects.filter(pk=self._run.pk, cancel_requested=True).exists()
+        if cancel or not written:
+            self._cancel.set()

@@ -1,0 +1,63 @@
+"""The page of each kind of run, as planner.studies.kinds has what each does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from planner.models import Run
+from planner.services.provisioning import SWEEPS
+from planner.web.pages import pareto, pd_ratio, place, provision, size
+from planner.web.pages.groups import groups_context
+from planner.web.pages.minutes import minutes_context
+from planner.web.results import results_context
+
+Context = Callable[[Run, Mapping[str, str]], dict[str, Any]]  # of a run and the user's choices
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """``template`` is the kind's own in web/runs. ``parts``: what htmx asks for by name or puts in
+    its target, with a context of its own where it is not the page's."""
+
+    template: str
+    context: Context
+    parts: Mapping[str, tuple[str, Context | None]] = field(default_factory=dict)
+
+
+def _results(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
+    return results_context(run, params) | groups_context(run, {})
+
+
+RESULTS = Page(  # of the kinds that forecast, plan and replay
+    "results",
+    _results,
+    {
+        "minutes": ("web/_minutes.html", minutes_context),
+        "groups": ("web/_groups.html", groups_context),
+        "savings": ("web/_savings.html", None),
+        "charts": ("web/_charts.html", None),
+    },
+)
+PROVISION = Page(
+    "provision",
+    provision.page_context,
+    {
+        "pool": ("web/_provision_pool.html", None),
+        "sensitivity": ("web/_sensitivity.html", provision.sensitivity_context),
+        **{by: ("web/_sweep.html", partial(provision.sweep_context, by)) for by in SWEEPS},
+    },
+)
+PAGES: dict[str, Page] = {
+    Run.Kind.FORECAST: RESULTS,
+    Run.Kind.PLAN: RESULTS,
+    Run.Kind.SIMULATE: RESULTS,
+    Run.Kind.COMPARE: RESULTS,
+    Run.Kind.PROVISION: PROVISION,
+    Run.Kind.PLACE: Page("place", place.page_context, {"tree": ("web/_place_tree.html", None)}),
+    Run.Kind.SIZE: Page("size", size.page_context),
+    Run.Kind.PD_RATIO: Page("pd_ratio", pd_ratio.page_context),
+    Run.Kind.PARETO: Page("pareto", pareto.page_context),
+}
