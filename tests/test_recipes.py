@@ -212,3 +212,70 @@ def test_a_column_of_a_result(tmp_path: Path) -> None:
     tree.run(SHOWN)
     assert "| `usd_per_request` | $ |" in (tree.root / "docs/results.md").read_text()
     assert tree.touched == {figures, "docs/results.md"}
+
+
+REMARK = """class Options(RunOptions):
+    remark: str = Field(
+        "", title="Remark", max_length=80, description="Kept among the notes of the result."
+    )
+"""
+REMARK_TEST = """
+from planner.studies.commands.size import Options
+from planner.studies.options import options_in
+
+
+def test_a_remark_is_short():
+    assert options_in(Options)["remark"].longest == 80
+"""
+REMARK_AT_EVERY_DOOR = """
+import os, tempfile
+from pathlib import Path
+os.environ["DJANGO_SETTINGS_MODULE"] = "planner.config.settings"
+import django; django.setup()
+from django.core.management import load_command_class
+from planner.api.serializers.options import REQUESTS
+from planner.errors import OptionsRefused
+from planner.management.options import options_said
+from planner.studies.commands import plan, size
+from planner.studies.options import options_of
+from planner.studies.progress import silent
+from planner.studies.publish import PAGE, page_text
+from planner.web.forms.options import OptionsForm
+from tests.planner.studies import builders as make
+
+parser = load_command_class("planner", "size").create_parser("manage.py", "size")
+words = vars(parser.parse_args(["plan.yml", "--isl", "50", "--osl", "9", "--remark", "mine"]))
+options = options_of(size.Options, options_said(size.Options, words))
+field = REQUESTS["size"]().fields["remark"]
+print(field.max_length, field.help_text)
+print(OptionsForm(size.Options).fields["remark"].label)
+try:
+    options_of(plan.Options, {"remark": "mine"})
+except OptionsRefused as refused:
+    print(str(refused).partition(";")[0])
+assert "| `remark` |" in PAGE.read_text() == page_text()
+stored = make.demand_file(Path(tempfile.mkdtemp()), {"a": [900] * 60})
+print(size.run(make.scenario(), {"t": stored}, options, progress=silent).document["notes"][0])
+"""
+
+
+def test_an_option_of_a_kind_of_run(tmp_path: Path) -> None:
+    tree = copy_of_the_tree(tmp_path)
+    kind = "planner/studies/commands/size.py"
+    tree.patch(kind, "class Options(RunOptions):\n", REMARK)
+    tree.patch(
+        kind,
+        "    notes: list[str] = []\n",
+        "    notes: list[str] = [options.remark] if options.remark else []\n",
+    )
+    tree.generate("docs/options.md", "planner.studies.publish")
+    test = "tests/planner/studies/commands/test_remark.py"
+    tree.write(test, REMARK_TEST)
+    assert len(tree.touched) == 3
+    assert "1 passed" in tree.pytest(f"--confcutdir={Path(test).parent}", test)
+    assert tree.run(REMARK_AT_EVERY_DOOR).splitlines() == [
+        "80 Kept among the notes of the result.",
+        "Remark",
+        "remark: this is not known here",
+        "mine",
+    ]

@@ -9,6 +9,7 @@ from planner.models import Run
 from planner.studies.commands import place, plan
 from planner.studies.kinds import KINDS
 from planner.studies.options import options_in, options_of
+from planner.studies.publish import PAGE, page_text
 from tests.planner.studies import builders as make
 
 
@@ -51,3 +52,7 @@ def test_a_plan_takes_its_objective_from_its_options() -> None:
     assert (changed.objective.time_limit_s, changed.objective.minimise) == (1.5, "carbon")
     assert changed.objective.gap == scenario.objective.gap
     assert plan.with_objective(scenario, plan.Options()).objective == scenario.objective
+
+
+def test_the_table_of_the_guide_is_that_of_the_declarations() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page_text()
