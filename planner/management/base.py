@@ -118,33 +118,32 @@ def infeasible_document(problem: Infeasible) -> dict[str, Any]:
     }
 
 
-def load_scenario(given: str, progress: Progress) -> tuple[str, str]:
+def load_scenario(source: str, progress: Progress) -> tuple[str, str]:
     """The document of a scenario file or stored scenario, and its name.
 
     Files that a scenario file names are taken in (once: they are known by their hash) and the
     document returned names the stored traces instead.
     """
-    path = Path(given)
+    path = Path(source)
     if not path.exists():
         try:
-            stored = scenario_get(given)
+            stored = scenario_get(source)
         except NotFound as problem:
             raise PlannerError(
-                f"{given}: there is no such file, and no scenario of that name. {problem}"
+                f"{source}: there is no such file, and no scenario of that name. {problem}"
             ) from None
         return stored.document, stored.name
     if path.is_dir():
-        raise PlannerError(f"{given} is a folder; name a scenario file in it.")
+        raise PlannerError(f"{source} is a folder; name a scenario file in it.")
     try:
         document = path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
-        raise PlannerError(f"{given} is not a text file; a scenario is YAML.") from None
+        raise PlannerError(f"{source} is not a text file; a scenario is YAML.") from None
     scenario = text.parse(document, path.name)
     names = {}
-    for index, source in enumerate(scenario.traffic.sources):
-        if source.file is None:
-            continue
-        names[index] = _take_in((path.parent / source.file).resolve(), progress).name
+    for index, traffic in enumerate(scenario.traffic.sources):
+        if traffic.file is not None:
+            names[index] = _take_in((path.parent / traffic.file).resolve(), progress).name
     return text.with_traces(document, names), scenario.name
 
 
@@ -156,14 +155,14 @@ def _take_in(path: Path, progress: Progress) -> Trace:
     )
 
 
-def load_trace(given: str, progress: Progress) -> Trace:
+def load_trace(source: str, progress: Progress) -> Trace:
     """A trace from a file, or a stored one by name or id."""
-    path = Path(given)
+    path = Path(source)
     if path.exists():
         return _take_in(path, progress)
     try:
-        return trace_get(given)
+        return trace_get(source)
     except NotFound as problem:
         raise PlannerError(
-            f"{given}: there is no such file, and no trace of that name. {problem}"
+            f"{source}: there is no such file, and no trace of that name. {problem}"
         ) from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from planner import storage
-from planner.errors import NotReady, RunCancelled, ScenarioError
+from planner.errors import RunCancelled, ScenarioError
 from planner.models import Run, Trace
 from planner.scenario.document import parse
 from planner.scenario.schema import Scenario
@@ -29,8 +29,8 @@ def run_body(*, run: Run, progress: Progress) -> dict[str, Any]:
         return traces.trace_ingest_upload(run=run, progress=progress)
     outcome = _outcome(run, progress)
     store = f"{RUNS}/{run.pk}"
-    mine = Run.objects.filter(pk=run.pk, state=Run.State.RUNNING, attempts=run.attempts)
-    if not mine.update(store=store):
+    held = Run.objects.filter(pk=run.pk, state=Run.State.RUNNING, attempts=run.attempts)
+    if not held.update(store=store):
         raise RunCancelled  # taken up by another worker, whose tables lie there
     storage.remove(store)
     storage.tables_write(store, outcome.tables)
@@ -40,7 +40,7 @@ def run_body(*, run: Run, progress: Progress) -> dict[str, Any]:
 def _outcome(run: Run, progress: Progress) -> Outcome:
     if run.kind == Run.Kind.FORECAST and run.trace is not None:
         options = options_of(TraceOptions, run.options)
-        series = trace_series(_trace_ready(run.trace), options.bin_s)
+        series = trace_series(stored_trace(trace_ready(run.trace.name)), options.bin_s)
         return run_series(series, options, progress=progress)
     kind = KINDS.get(run.kind)
     if kind is None:
@@ -58,15 +58,15 @@ def _outcome(run: Run, progress: Progress) -> Outcome:
 
 def stored_traces(scenario: Scenario) -> dict[str, StoredTrace]:
     """The traces a scenario names, ready to be read; raises with the line's field where not."""
-    found: dict[str, StoredTrace] = {}
+    stored: dict[str, StoredTrace] = {}
     for index, source in enumerate(scenario.traffic.sources):
         if source.trace is None:
             raise ScenarioError(
                 f"traffic.sources[{index}].file: paths are for the command line; upload the file "
                 "and name it under trace instead."
             )
-        found[source.trace] = stored_trace(trace_ready(source.trace))
-    return found
+        stored[source.trace] = stored_trace(trace_ready(source.trace))
+    return stored
 
 
 def stored_trace(trace: Trace) -> StoredTrace:
@@ -76,9 +76,3 @@ def stored_trace(trace: Trace) -> StoredTrace:
         clock=trace.report.get("clock", "utc"),
         store=storage.folder(trace.store),
     )
-
-
-def _trace_ready(trace: Trace) -> StoredTrace:
-    if trace.state != Trace.State.READY:
-        raise NotReady(f"Trace {trace.name} is not ready: {trace.problem or 'it is being read'}")
-    return stored_trace(trace)

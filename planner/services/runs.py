@@ -92,15 +92,15 @@ def _resolved(document: str) -> dict[str, Any]:
     return resolve_scenario(scenario)
 
 
-def run_of_key(asked: Run) -> Run | None:
-    """The run already made under the key of ``asked``; raises KeyReused if it asked for another
+def run_of_key(request: Run) -> Run | None:
+    """The run already made under the key of ``request``; raises KeyReused if it asked for another
     thing."""
-    if not asked.idempotency_key:
+    if not request.idempotency_key:
         return None
-    first = Run.objects.filter(owner=asked.owner, idempotency_key=asked.idempotency_key).first()
-    if first is not None and _request(first) != _request(asked):
+    first = Run.objects.filter(owner=request.owner, idempotency_key=request.idempotency_key).first()
+    if first is not None and _request(first) != _request(request):
         raise KeyReused(
-            f"The idempotency key {asked.idempotency_key!r} belongs to run {first.pk}, which was "
+            f"The idempotency key {request.idempotency_key!r} belongs to run {first.pk}, which was "
             "asked for with other values; send a new key for a new request."
         )
     return first
@@ -128,8 +128,8 @@ def run_cancel(*, run: Run, user: User) -> Run:
         state=Run.State.CANCELLED, finished_at=now, stage="Cancelled", cancel_requested=True
     )
     if not cancelled:
-        asked = Run.objects.filter(pk=run.pk, state=Run.State.RUNNING).update(cancel_requested=True)
-        if not asked:
+        running = Run.objects.filter(pk=run.pk, state=Run.State.RUNNING)
+        if not running.update(cancel_requested=True):
             run.refresh_from_db()
             raise NotReady(f"Run {run.pk} is over ({run.get_state_display().lower()}).")
     run.refresh_from_db()
@@ -157,18 +157,18 @@ def runs_sweep(*, stale_after_s: float = STALE_AFTER_S) -> int:
         state=Run.State.RUNNING, heartbeat_at__lt=now - timedelta(seconds=stale_after_s)
     )
     for run in stale:
-        mine = Run.objects.filter(pk=run.pk, state=Run.State.RUNNING, heartbeat_at=run.heartbeat_at)
+        row = Run.objects.filter(pk=run.pk, state=Run.State.RUNNING, heartbeat_at=run.heartbeat_at)
         if run.cancel_requested:
-            mine.update(state=Run.State.CANCELLED, finished_at=now, stage="Cancelled")
+            row.update(state=Run.State.CANCELLED, finished_at=now, stage="Cancelled")
         elif run.attempts >= MAX_ATTEMPTS:
-            mine.update(
+            row.update(
                 state=Run.State.ERRORED,
                 finished_at=now,
                 stage="Error",
                 problem=f"The worker died {run.attempts} times on this run, most likely for lack "
                 "of memory; try a shorter window or a smaller scale.",
             )
-        elif mine.update(state=Run.State.PENDING, stage="Waiting: its worker died"):
+        elif row.update(state=Run.State.PENDING, stage="Waiting: its worker died"):
             run_enqueue(run_id=run.pk)
             taken += 1
     lost = Run.objects.filter(

@@ -155,15 +155,15 @@ class _Watch:
 
     def _write(self, *, final: bool = False) -> None:
         fields: dict[str, Any] = {"log": "\n".join(self._log)[-LOG_LIMIT:]}
-        mine = Run.objects.filter(pk=self._run.pk, attempts=self._run.attempts)
+        held = Run.objects.filter(pk=self._run.pk, attempts=self._run.attempts)
         if not final:
-            mine = mine.filter(state=Run.State.RUNNING)
+            held = held.filter(state=Run.State.RUNNING)
             fields |= {
                 "heartbeat_at": timezone.now(),
                 "progress": self._fraction,
                 "stage": self._stage[:120],
             }
-        written = mine.update(**fields)
+        written = held.update(**fields)
         if final:
             return
         cancel = Run.objects.filter(pk=self._run.pk, cancel_requested=True).exists()

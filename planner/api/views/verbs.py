@@ -24,19 +24,19 @@ class VerbView(ApiView):
     def post(self, request: Request) -> Response:
         body = REQUESTS[self.kind](data=request.data)
         body.is_valid(raise_exception=True)
-        given = body.validated_data
-        asked: dict[str, Any] = {
+        values = body.validated_data
+        start: dict[str, Any] = {
             "owner": self.user,
             "kind": self.kind,
-            "options": given["options"],
+            "options": values["options"],
             "idempotency_key": idempotency_key(request),
         }
-        if name := given.get("scenario"):
-            run = scenario_run(scenario=scenario_get(name), **asked)
-        elif name := given.get("trace"):
-            run = trace_run(trace=trace_get(name), **asked)
+        if name := values.get("scenario"):
+            run = scenario_run(scenario=scenario_get(name), **start)
+        elif name := values.get("trace"):
+            run = trace_run(trace=trace_get(name), **start)
         else:
-            run = document_run(document=given["document"], **asked)
+            run = document_run(document=values["document"], **start)
         return started(run, RunDetail(run, context={"request": request}).data, request)
 
 

@@ -158,23 +158,23 @@ def run_series(
     begun = time.perf_counter()
     listed: list[SeriesAhead] = []
     rows = []
-    for i, one in enumerate(series):
-        progress(i / len(series), f"Forecasting {one.key}")
-        steps = max(1, round(options.horizon_s / one.bin_s))
+    for i, observed in enumerate(series):
+        progress(i / len(series), f"Forecasting {observed.key}")
+        steps = max(1, round(options.horizon_s / observed.bin_s))
         if steps > MAX_STEPS:
             raise ScenarioError(
-                f"{one.key}: a horizon of {options.horizon_s:g} s is {steps:,} bins of "
-                f"{one.bin_s:g} s and {MAX_STEPS:,} are allowed; choose a shorter horizon or wider "
-                "bins."
+                f"{observed.key}: a horizon of {options.horizon_s:g} s is {steps:,} bins of "
+                f"{observed.bin_s:g} s and {MAX_STEPS:,} are allowed; choose a shorter horizon or "
+                "wider bins."
             )
-        fitted = forecaster(method, horizon_bins=steps).fit(one)
+        fitted = forecaster(method, horizon_bins=steps).fit(observed)
         ahead = fitted.predict(steps)
         errors: dict[str, float | None] = dict.fromkeys(ERRORS)
         if options.origins:
             make = partial(forecaster, method, horizon_bins=steps)
-            tested = backtest(one, make, steps, options.origins)
+            tested = backtest(observed, make, steps, options.origins)
             errors = {name: getattr(tested, name) for name in ERRORS}
-        rows.append((one, ahead.mean, ahead.quantile(0.1), ahead.quantile(0.9)))
+        rows.append((observed, ahead.mean, ahead.quantile(0.1), ahead.quantile(0.9)))
         listed.append(SeriesAhead(ahead, errors))
     return Outcome(
         SeriesResult(series=tuple(listed), seconds=time.perf_counter() - begun),

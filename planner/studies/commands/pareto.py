@@ -162,10 +162,10 @@ def _headline(first: str, second: str, front: tuple[FrontPoint, ...], best: int 
     )
     if best is None:
         return told
-    at = front[best]
+    bend = front[best]
     return (
-        f"{told} The curve bends at {_amount(at.first, units[0])} and "
-        f"{_amount(at.second, units[1])}."
+        f"{told} The curve bends at {_amount(bend.first, units[0])} and "
+        f"{_amount(bend.second, units[1])}."
     )
 
 

@@ -177,25 +177,25 @@ def run(
 
     Raises PlannerError saying what is wrong, ScenarioError too where a model meets a tier nowhere.
     """
-    given = options.lengths
+    fixed = options.lengths
     hardware = build_hardware(scenario, known)
-    asked = variation_of(options.burstiness)
+    variation = variation_of(options.burstiness)
     progress(0.0, "Reading the traffic")
     notes: list[str] = []
     lengths: Sequence[Lengths]
-    scv = [1.0 if asked is None else asked] * len(hardware.models)
-    if given is None or asked is None:
+    scv = [1.0 if variation is None else variation] * len(hardware.models)
+    if fixed is None or variation is None:
         traffic = build_traffic(scenario, traces)
         lengths = traffic.lengths
-        if asked is None:
+        if variation is None:
             scv = [_of_trace(traffic, m, notes) for m in range(len(hardware.models))]
-    if given is None:
+    if fixed is None:
         drawn = "lengths drawn from the scenario's traffic"
     else:
-        _check_context(hardware, given)
-        one = (np.array(given[:1], np.int32), np.array(given[1:], np.int32))
-        lengths = [one] * len(hardware.models)
-        drawn = f"{given[0]:,} input and {given[1]:,} output tokens each"
+        _check_context(hardware, fixed)
+        pair = (np.array(fixed[:1], np.int32), np.array(fixed[1:], np.int32))
+        lengths = [pair] * len(hardware.models)
+        drawn = f"{fixed[0]:,} input and {fixed[1]:,} output tokens each"
     sizes = size_lengths(hardware, lengths, scenario.seed, part(progress, 0.1, 0.4), scv)
     errors = {at: stated_error(hardware.profiles[at]) for at in sizes.capacity}
     again = _again(hardware, lengths, errors, scv, scenario.seed, part(progress, 0.4, 0.95))
@@ -295,12 +295,12 @@ def _of_role(tier: Tier, role: str) -> Tier:
     return replace(tier, ttft_s=None, e2e_s=None)
 
 
-def _check_context(hardware: Hardware, given: tuple[int, int]) -> None:
+def _check_context(hardware: Hardware, lengths: tuple[int, int]) -> None:
     for model in hardware.models:
-        if sum(given) > model.max_context:
+        if sum(lengths) > model.max_context:
             raise PlannerError(
-                f"--isl {given[0]} and --osl {given[1]} are {sum(given):,} tokens, and the context "
-                f"of {model.name} is {model.max_context:,}; give less."
+                f"--isl {lengths[0]} and --osl {lengths[1]} are {sum(lengths):,} tokens, and the "
+                f"context of {model.name} is {model.max_context:,}; give less."
             )
 
 
@@ -314,10 +314,10 @@ def _again(
 ) -> dict[At, dict[str, float | None]]:
     """Largest rates with each profile slower and faster by its own error: 0 where it then meets a
     tier at no rate, None where no error is known."""
-    found: dict[At, dict[str, float | None]] = {}
+    rates: dict[At, dict[str, float | None]] = {}
     for done, ((m, g), error) in enumerate(errors.items()):
         progress(done / len(errors), "Sizing again with the profiles' errors")
-        found[m, g] = {}
+        rates[m, g] = {}
         for word, sign in (("slower", +1), ("faster", -1)):
             rate = None
             if error:
@@ -328,8 +328,8 @@ def _again(
                     )[1].max_rps
                 except SimulationError:
                     rate = 0.0
-            found[m, g][f"max_rps_if_{word}"] = rate
-    return found
+            rates[m, g][f"max_rps_if_{word}"] = rate
+    return rates
 
 
 def _of_trace(traffic: Traffic, m: int, notes: list[str]) -> float:
