@@ -10,7 +10,7 @@ import numpy as np
 from planner.errors import ScenarioError
 from planner.optimizer.problem import ScalingPlan
 from simulation.arrays import FloatArray, IntArray
-from simulation.fleet import Fleet, Tier
+from simulation.fleet import Fleet
 from simulation.policies.proportional import SIGNALS, SignalName
 from simulation.policies.wrappers.capped import WithinCapacity
 from simulation.policy import ScalingPolicy
@@ -58,15 +58,6 @@ class Pressure:
         return np.where(there, values, values[there].mean())
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """What a pool is, in names."""
-
-    model: str
-    region: str
-    gpu: str
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Ready:
     """A policy with the fleet it begins with; ``whence`` is the pool of the scenario's fleet that
@@ -86,9 +77,7 @@ class Making:
 
     today: IntArray  # [pools] what runs now
     peak: IntArray  # [pools] the flat fleet at peak
-    places: tuple[Place, ...]  # [pools]
     lengths: tuple[tuple[float, float], ...]  # [pools] mean tokens of the model's requests, in, out
-    tiers: tuple[Tier, ...]
     gpus: tuple[tuple[tuple[int, ...], int], ...]  # pools that share GPUs, and how many
     start_s: float  # of the window, epoch seconds
     period_s: float

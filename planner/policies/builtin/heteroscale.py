@@ -29,7 +29,7 @@ class HeteroScale(Latencies):
     target: Tps | None = None
 
     def ready(self, making: Making) -> Ready:
-        tiers = [tier for tier in making.tiers if not tier.deferrable]
+        tiers = [tier for tier in making.fleet(making.today).tiers if not tier.deferrable]
         limited = {
             TTFT: any(tier.ttft_s is not None for tier in tiers),
             TBT: any(tier.tbt_s is not None for tier in tiers),

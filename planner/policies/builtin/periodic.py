@@ -9,9 +9,10 @@ from pydantic import Field
 
 from planner.policies.base import Group, Policy, Traits
 from planner.policies.builtin.planned import followed
-from planner.policies.making import Making, Place, Ready
+from planner.policies.making import Making, Ready
 from planner.sections import Count, Name, Section
 from simulation.arrays import IntArray
+from simulation.fleet import Pool
 from simulation.policies.periodic import DAY_S
 from simulation.policies.periodic import Periodic as Rule
 
@@ -30,11 +31,11 @@ class TimetableStep(Section):
         """Seconds of the day."""
         return int(self.at[:2]) * 3600.0 + int(self.at[3:]) * 60.0
 
-    def about(self, place: Place) -> bool:
+    def about(self, pool: Pool) -> bool:
         return (
-            self.model in (None, place.model)
-            and self.region in (None, place.region)
-            and self.gpu in (None, place.gpu)
+            self.model in (None, pool.model)
+            and self.region in (None, pool.region)
+            and self.gpu in (None, pool.gpu.name)
         )
 
 
@@ -57,10 +58,10 @@ class Periodic(Policy):
         if not self.timetable:
             return followed(making, making.day_before(), self.key)
         rows = sorted(self.timetable, key=lambda row: row.at)
-        now = making.today
+        now, pools = making.today, making.fleet(making.today).pools
         counts: dict[float, IntArray] = {}
         for row in [*rows, *rows]:  # again, since what the evening left holds in the morning
-            about = [row.about(place) for place in making.places]
+            about = [row.about(pool) for pool in pools]
             counts[row.at_s] = now = np.where(about, row.replicas, now)
         policy = Rule(
             list(counts),

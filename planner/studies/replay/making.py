@@ -6,7 +6,7 @@ import numpy as np
 
 from planner.errors import ScenarioError
 from planner.optimizer.problem import ScalingPlan
-from planner.policies.making import Making, Place, Plan, Timetable
+from planner.policies.making import Making, Plan, Timetable
 from planner.studies.planning.planning import (
     Planned,
     plan_load,
@@ -55,12 +55,7 @@ def making_of(
     return Making(
         today=study.pools(study.today),
         peak=study.pools(study.peak),
-        places=tuple(
-            Place(hardware.models[m].name, hardware.regions[r].name, hardware.gpus[g].name)
-            for m, r, g in hardware.pool_index
-        ),
         lengths=tuple(means[m] for m, _, _ in hardware.pool_index),
-        tiers=hardware.tiers,
         gpus=_shared_gpus(study),
         start_s=study.window.start_s,
         period_s=study.window.period_s,
