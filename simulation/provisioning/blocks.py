@@ -42,11 +42,11 @@ def in_blocks(phase: PhaseProblem, blocks: int = BLOCKS) -> PhaseProblem:
 
     def of_time(values: FloatArray) -> FloatArray:
         """Sums over time of ``values`` of a group's operators, over its path."""
-        found = [
+        sums = [
             (values[group] * problem.latency_s[group]).sum(axis=0) / total[id(group)]
             for group, _ in parts
         ]
-        return np.stack(found)
+        return np.stack(sums)
 
     # A run's kinds of operators, by time over all batches and parallelisms alike.
     kinds = None
@@ -79,7 +79,7 @@ def in_blocks(phase: PhaseProblem, blocks: int = BLOCKS) -> PhaseProblem:
         ),
         power=replace(phase.power, above_w=of_time(phase.power.above_w)),
         layers=np.ones(shape[0], np.int64),
-        measured=np.stack([of_time(one) for one in phase.measured]),
+        measured=np.stack([of_time(shares) for shares in phase.measured]),
     )
 
 

@@ -11,7 +11,6 @@ from simulation.provisioning.problem import (
     OperatorPlan,
     OperatorProblem,
     evaluate,
-    graph_of,
     sojourns,
 )
 from simulation.provisioning.sojourns import enumerate_plans
@@ -34,7 +33,7 @@ def brute(problem: OperatorProblem, table: FloatArray | None = None) -> Operator
             f"Brute force would look at {size:.1g} plans; use the exact method instead."
         )
     picks = np.full(count, -1, np.int64)
-    enumerate_plans(in_a_row(options), graph_of(count, problem.edges), problem.slo_s, picks)
+    enumerate_plans(in_a_row(options), problem.graph, problem.slo_s, picks)
     if (picks < 0).any():
         return None
     choice = np.array([option.choice[i] for option, i in zip(options, picks, strict=True)])

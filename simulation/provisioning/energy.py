@@ -36,24 +36,24 @@ def operator_watts(
     """Watts of one GPU while it runs ``operator``, ``seconds`` a call, by the bytes and operations
     of the call. The model was fitted to whole iterations and is applied to their parts here."""
     work = operator.work(it)
-    none, one = np.zeros_like(seconds), np.ones_like(seconds)
+    none, full = np.zeros_like(seconds), np.ones_like(seconds)
     routed = isinstance(operator, Experts)
     prompt = it.prefill_tokens + it.encoder_tokens > 0
-    at = Load(
+    load = Load(
         seconds=seconds,
         weight_bytes=none if routed else work.weight_bytes,
         expert_bytes=work.weight_bytes if routed else none,
         cache_bytes=work.kv_bytes,
         decode_flops=np.where(prompt, 0.0, work.flops),
         prefill_flops=np.where(prompt, work.flops, 0.0),
-        balance=one,
-        bandwidth_bytes_s=one * bandwidth_of(gpu),
-        peak_flops=one * peak_flops(operator, gpu),
-        experts=one * routed,
-        block_experts=one * (routed and getattr(operator, "precision", "") == "fp8"),
+        balance=full,
+        bandwidth_bytes_s=full * bandwidth_of(gpu),
+        peak_flops=full * peak_flops(operator, gpu),
+        experts=full * routed,
+        block_experts=full * (routed and getattr(operator, "precision", "") == "fp8"),
         attention_dp=none,
     )
-    return power_by_load(replace(model, gap=0.0), gpu, at)  # a kernel that runs leaves no gap
+    return power_by_load(replace(model, gap=0.0), gpu, load)  # a kernel that runs leaves no gap
 
 
 def fleet_watts(

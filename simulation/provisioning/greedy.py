@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from simulation.provisioning.frontier import Frontier, frontiers, in_a_row
-from simulation.provisioning.problem import OperatorPlan, OperatorProblem, evaluate, graph_of
+from simulation.provisioning.problem import OperatorPlan, OperatorProblem, evaluate
 from simulation.provisioning.sojourns import improve
 
 
@@ -25,8 +25,7 @@ def improved(
     if any(not option.slots.size for option in options):
         return None
     picks = np.zeros(len(options), np.int64)
-    graph = graph_of(len(options), problem.edges)
-    if not improve(in_a_row(options), graph, problem.slo_s, picks):
+    if not improve(in_a_row(options), problem.graph, problem.slo_s, picks):
         return None
     choice = np.array([option.choice[i] for option, i in zip(options, picks, strict=True)])
     return evaluate(problem, "improved greedy", choice)

@@ -53,11 +53,11 @@ class InterferenceTable:
     @property
     def matrix(self) -> FloatArray:
         """S of every pair of kinds, ``[K, K]``; NaN where nobody measured, never below 1."""
-        found = np.full((len(KINDS), len(KINDS)), np.nan)
-        for (one, other), times in self.pairs.items():
-            if one in KINDS and other in KINDS:
-                found[KINDS.index(one), KINDS.index(other)] = max(times, 1.0)
-        return found
+        slowdowns = np.full((len(KINDS), len(KINDS)), np.nan)
+        for (slowed, other), times in self.pairs.items():
+            if slowed in KINDS and other in KINDS:
+                slowdowns[KINDS.index(slowed), KINDS.index(other)] = max(times, 1.0)
+        return slowdowns
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -129,9 +129,9 @@ def latency_at_share(
 
 def measured_at_share(table: InterferenceTable, kind: str, sm_share: npt.ArrayLike) -> FloatArray:
     """Measured slowdown of ``kind`` with a share of the SMs; NaN where it was not measured."""
-    wanted = np.asarray(sm_share, np.float64)
+    share = np.asarray(sm_share, np.float64)
     if kind not in table.alone:
-        return np.full(wanted.shape, np.nan)
+        return np.full(share.shape, np.nan)
     shares, times = (np.array([*values, 1.0]) for values in table.alone[kind])
-    read = np.interp(wanted, shares, times)
-    return np.asarray(np.where(wanted >= shares[0], read, np.nan), np.float64)
+    read = np.interp(share, shares, times)
+    return np.asarray(np.where(share >= shares[0], read, np.nan), np.float64)

@@ -185,25 +185,25 @@ def module_level(
             continue
         if most is not None and at_least(float(fills[b, p])) > most:
             break  # none that follow needs fewer
-        one = _uniform(cut, b, p)
-        least = fewest_replicas(one, device_bytes)
-        options = frontiers(one.problem, least)
+        alike = _uniform(cut, b, p)
+        least = fewest_replicas(alike, device_bytes)
+        options = frontiers(alike.problem, least)
         if any(not option.slots.size for option in options):
             continue
         if proofs:
-            table = sojourns(one.problem)
-            bounds.append(fewest_conceivable(one.problem, one.demand, table, device_bytes))
+            table = sojourns(alike.problem)
+            bounds.append(fewest_conceivable(alike.problem, alike.demand, table, device_bytes))
         if method == "brute":
-            plan = brute(one.problem)
+            plan = brute(alike.problem)
         else:
-            plan = (improved if method == "greedy" else exact)(one.problem, options)
-        found = _best_placed(one, [plan], device_bytes, shared=shared, most=most)
-        if found is not None and (best is None or _order(found) < _order(best)):
-            best = replace(found, cut=Cut(b, p))
+            plan = (improved if method == "greedy" else exact)(alike.problem, options)
+        placed = _best_placed(alike, [plan], device_bytes, shared=shared, most=most)
+        if placed is not None and (best is None or _order(placed) < _order(best)):
+            best = replace(placed, cut=Cut(b, p))
             most = None if proofs else best.devices
-            if proofs and found.plan is not None:
-                fewest = exact(one.problem, options)
-                gap = None if fewest is None else 1.0 - fewest.slots / found.plan.slots
+            if proofs and placed.plan is not None:
+                fewest = exact(alike.problem, options)
+                gap = None if fewest is None else 1.0 - fewest.slots / placed.plan.slots
                 best = replace(best, gap_slots=gap)
     if best is not None:
         best = replace(best, level="module", least_devices=min(bounds, default=None))
@@ -255,7 +255,7 @@ def _best_placed(
 ) -> Level | None:
     """The placed plan of fewest devices; of those the one that holds least memory among the ones
     within ``EVEN`` of the least power. Plans that cannot do with ``most`` are not placed."""
-    found: list[Level] = []
+    levels: list[Level] = []
     problem = phase.problem
     able: dict[bytes, tuple[int, OperatorPlan]] = {}
     for plan in plans:
@@ -265,12 +265,12 @@ def _best_placed(
         if key not in able:
             fills = plan_fills(problem, phase.demand, plan, device_bytes)
             able[key] = at_least(fills), plan
-    for least, plan in sorted(able.values(), key=lambda one: one[0]):
+    for least, plan in sorted(able.values(), key=lambda pair: pair[0]):
         if most is not None and least > most:
             break
         placed = algorithm2(problem, phase.demand, plan, device_bytes, shared=shared)
         most = placed.devices if most is None else min(most, placed.devices)
-        found.append(
+        levels.append(
             Level(
                 level="operator",
                 method=plan.method,
@@ -286,12 +286,14 @@ def _best_placed(
                 placement=placed,
             )
         )
-    if not found:
+    if not levels:
         return None
-    fewest = min(one.devices for one in found)
-    found = [one for one in found if one.devices == fewest]
-    enough = (1.0 + EVEN) * min(one.power_w for one in found)
-    return min((one for one in found if one.power_w <= enough), key=lambda one: one.memory_bytes)
+    fewest = min(level.devices for level in levels)
+    levels = [level for level in levels if level.devices == fewest]
+    enough = (1.0 + EVEN) * min(level.power_w for level in levels)
+    return min(
+        (level for level in levels if level.power_w <= enough), key=lambda level: level.memory_bytes
+    )
 
 
 def _fits(phase: PhaseProblem, plan: OperatorPlan, device_bytes: float) -> bool:
@@ -301,7 +303,7 @@ def _fits(phase: PhaseProblem, plan: OperatorPlan, device_bytes: float) -> bool:
 
 
 def _fewest(levels: Sequence[Level]) -> int | None:
-    return min((one.devices for one in levels), default=None)
+    return min((level.devices for level in levels), default=None)
 
 
 def _order(level: Level) -> tuple[int, float]:

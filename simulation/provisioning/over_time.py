@@ -100,25 +100,25 @@ class _Book:
     def plan(self, level: str, key: Key) -> Level | None:
         if (level, key) not in self.plans:
             phase = self.problem(key)
-            found = model_level(phase, self.device_bytes)
-            coarser = [] if found is None else [found]
+            best = model_level(phase, self.device_bytes)
+            coarser = [] if best is None else [best]
             if level == "operator":
                 layers = self.plan("module", key)
                 coarser = coarser if layers is None else [*coarser, layers]
-                found = operator_level(phase, self.device_bytes, coarser=coarser, quick=True)
+                best = operator_level(phase, self.device_bytes, coarser=coarser, quick=True)
             elif level == "module":
-                found = module_level(phase, self.device_bytes, coarser=coarser)
-            self.plans[level, key] = found
+                best = module_level(phase, self.device_bytes, coarser=coarser)
+            self.plans[level, key] = best
         return self.plans[level, key]
 
     def outcome(self, level: str, planned: Key, real: Key) -> tuple[bool, float]:
         """Whether the plan made for ``planned`` keeps the limit under ``real``, and its watts."""
-        at = (level, planned, real)
-        if at not in self.outcomes:
+        key = (level, planned, real)
+        if key not in self.outcomes:
             plan = self.plan(level, planned)
             assert plan is not None
-            self.outcomes[at] = _under(self.seen(plan, real), plan)
-        return self.outcomes[at]
+            self.outcomes[key] = _under(self.seen(plan, real), plan)
+        return self.outcomes[key]
 
     def seen(self, plan: Level, real: Key) -> PhaseProblem:
         """The load of ``real`` as the operators or runs of layers of ``plan`` see it."""
@@ -210,15 +210,15 @@ def _course(
         raise SimulationError("The forecast must have as many windows as the trace.")
     delay = windows_to_act(level, startup_s, windows.seconds)
     count = len(real)
-    wanted: list[Key | None] = []
+    made_for: list[Key | None] = []
     refused = 0
     for key in seen:
         able = book.plan(level, key) is not None
         refused += not able
-        wanted.append(key if able else wanted[-1] if wanted else None)
+        made_for.append(key if able else made_for[-1] if made_for else None)
     size = np.zeros(count, np.int64)
     power, memory, met = np.zeros(count), np.zeros(count), np.zeros(count, np.bool_)
-    for w, asked in enumerate(wanted):
+    for w, asked in enumerate(made_for):
         if asked is None:
             continue
         plan = book.plan(level, asked)
@@ -227,8 +227,8 @@ def _course(
         memory[w] = plan.memory_bytes
         serving = asked
         if delay:  # the least that was asked for since then
-            ready = [k for k in range(max(0, w - delay), w + 1) if wanted[k] is not None]
-            serving = wanted[min(ready, key=lambda k: (size[k], k))] or asked
+            ready = [k for k in range(max(0, w - delay), w + 1) if made_for[k] is not None]
+            serving = made_for[min(ready, key=lambda k: (size[k], k))] or asked
         met[w], drawn = book.outcome(level, serving, real[w])
         held = book.plan(level, serving)
         assert held is not None

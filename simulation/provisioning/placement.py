@@ -169,7 +169,7 @@ def plan_of(problem: OperatorProblem, demand: Demand, plan: OperatorPlan) -> Pla
         rate=rate,
         replicas=plan.replicas.astype(np.int64),
         beside=demand.beside(compute, bandwidth),
-        graph=graph_of(count, problem.edges),
+        graph=problem.graph,
     )
 
 

@@ -8,7 +8,7 @@ waits for its whole batch.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 
 import numpy as np
@@ -36,6 +36,7 @@ class OperatorProblem:
     rate: float
     slo_s: float
     max_replicas: int = 64
+    graph: Graph = field(init=False, repr=False)  # ``edges`` as compiled code reads them
 
     def __post_init__(self) -> None:
         shape = (len(self.names), self.batches.size, self.parallel.size)
@@ -45,7 +46,7 @@ class OperatorProblem:
             raise SimulationError("Every operator needs a batch and parallelism it can run at.")
         if not self.rate > 0 or not self.slo_s > 0 or self.max_replicas < 1:
             raise SimulationError("Rate, limit and the most replicas must be positive.")
-        order(len(self.names), self.edges)
+        object.__setattr__(self, "graph", graph_of(len(self.names), self.edges))
 
     def chosen(
         self, batch: IntArray | int, parallel: IntArray | int
@@ -95,21 +96,18 @@ def order(operators: int, edges: tuple[tuple[int, int], ...]) -> tuple[int, ...]
 
 def critical_path(problem: OperatorProblem, sojourn_s: FloatArray) -> tuple[float, list[int]]:
     """Longest sum of ``sojourn_s`` over a path, and the operators on it in order."""
-    count = len(problem.names)
-    finish = np.zeros(count)
-    come_from = np.full(count, -1)
-    parents: list[list[int]] = [[] for _ in range(count)]
-    for u, v in problem.edges:
-        parents[v].append(u)
-    for v in order(count, problem.edges):
-        for u in parents[v]:
-            if come_from[v] < 0 or finish[u] > finish[come_from[v]]:
-                come_from[v] = u
-        finish[v] = sojourn_s[v] + (finish[come_from[v]] if come_from[v] >= 0 else 0.0)
+    topological, offsets, parents = (array.tolist() for array in problem.graph)
+    finish = np.zeros(len(topological))
+    come_from = [-1] * len(topological)
+    for v in topological:
+        before = parents[offsets[v] : offsets[v + 1]]
+        if before:
+            come_from[v] = max(before, key=lambda u: finish[u])
+        finish[v] = sojourn_s[v] + (finish[come_from[v]] if before else 0.0)
     last = int(finish.argmax())
     path = [last]
     while come_from[path[-1]] >= 0:
-        path.append(int(come_from[path[-1]]))
+        path.append(come_from[path[-1]])
     return float(finish[last]), path[::-1]
 
 

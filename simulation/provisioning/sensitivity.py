@@ -48,14 +48,16 @@ def sensitivity(
     tokens, per_s = np.asarray(lengths, np.float64), np.asarray(rates, np.float64)
     own = problem_of(service)
     at_length = [problem_of(replace(service, isl=float(n))) for n in tokens]
-    latency = np.stack([one.problem.latency_s[:, 0, 0] for one in at_length], axis=1)
-    transfer = np.stack([one.problem.transfer_s[:, 0, 0] for one in at_length], axis=1)
+    latency = np.stack([phase.problem.latency_s[:, 0, 0] for phase in at_length], axis=1)
+    transfer = np.stack([phase.problem.transfer_s[:, 0, 0] for phase in at_length], axis=1)
     weights = own.demand.memory_bytes[:, 0, 0]
-    least = np.minimum.reduce([weights, *(one.demand.memory_bytes[:, 0, 0] for one in at_length)])
+    least = np.minimum.reduce(
+        [weights, *(phase.demand.memory_bytes[:, 0, 0] for phase in at_length)]
+    )
     held = np.stack(
         [
-            one.demand.memory_bytes[:, 0, 0] - least + _kept_per_request(one, service)
-            for one in at_length
+            phase.demand.memory_bytes[:, 0, 0] - least + _kept_per_request(phase, service)
+            for phase in at_length
         ],
         axis=1,
     )
@@ -87,9 +89,9 @@ def sensitivity(
     )
 
 
-def _kept_per_request(one: PhaseProblem, service: PhaseLoad) -> FloatArray:
+def _kept_per_request(phase: PhaseProblem, service: PhaseLoad) -> FloatArray:
     """KV cache of one sequence: what is in flight over how many are."""
-    if one.demand.kept_bytes is None:
-        return np.zeros(len(one.problem.names))
-    in_flight = one.service.rate * service.slo_s
-    return np.asarray(one.demand.kept_bytes[:, 0] / in_flight)
+    if phase.demand.kept_bytes is None:
+        return np.zeros(len(phase.problem.names))
+    in_flight = phase.service.rate * service.slo_s
+    return np.asarray(phase.demand.kept_bytes[:, 0] / in_flight)

@@ -59,10 +59,10 @@ def placed_together(
             for phase, level in zip(phases, picked, strict=True):
                 assert level.plan is not None
                 parts.append((phase.problem, phase.demand, level.plan))
-            found = together(parts, device_bytes)
+            placed = together(parts, device_bytes)
             fewest = alone if best is None else best[0].devices
-            if found.feasible and found.devices < fewest:
-                best = found, picked
+            if placed.feasible and placed.devices < fewest:
+                best = placed, picked
     if best is None:
         return Shared(
             tuple(apart),
@@ -79,7 +79,7 @@ def placed_together(
 
 def _plans(phase: PhaseProblem, device_bytes: float) -> list[Level]:
     """Plans by operators at fractions of the limit, without those that are alike."""
-    found: list[Level] = []
+    levels: list[Level] = []
     for fraction in FRACTIONS:
         tighter = replace(
             phase, problem=replace(phase.problem, slo_s=fraction * phase.problem.slo_s)
@@ -87,9 +87,9 @@ def _plans(phase: PhaseProblem, device_bytes: float) -> list[Level]:
         level = operator_level(tighter, device_bytes, quick=True)
         if level is None or level.plan is None:
             continue
-        if all(_key(level) != _key(one) for one in found):
-            found.append(level)
-    return found
+        if all(_key(level) != _key(other) for other in levels):
+            levels.append(level)
+    return levels
 
 
 def _key(level: Level) -> bytes:
@@ -100,10 +100,10 @@ def _key(level: Level) -> bytes:
 
 def _combinations(plans: list[list[Level]]) -> list[tuple[Level, ...]]:
     """Every combination, or where they are too many the same fraction for all."""
-    if np.prod([float(len(one)) for one in plans]) <= MOST:
+    if np.prod([float(len(levels)) for levels in plans]) <= MOST:
         return list(product(*plans))
-    steps = max(len(one) for one in plans)
-    return [tuple(one[min(i, len(one) - 1)] for one in plans) for i in range(steps)]
+    steps = max(len(levels) for levels in plans)
+    return [tuple(levels[min(i, len(levels) - 1)] for levels in plans) for i in range(steps)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -131,12 +131,12 @@ def chunked(phase: PhaseProblem, device_bytes: float) -> Chunked:
     batch = None
     for b, size in enumerate(phase.problem.batches):
         limit = min(service.slo_s, service.ttft_s * float(size) / service.osl)
-        one = some_choices(phase, slice(b, b + 1), slo_s=limit)
-        whole = model_level(one, device_bytes)
+        batched = some_choices(phase, slice(b, b + 1), slo_s=limit)
+        whole = model_level(batched, device_bytes)
         if whole is not None and (model is None or _less(whole, model)):
             model, batch = whole, int(size)
         fine = operator_level(
-            one, device_bytes, coarser=[] if whole is None else [whole], quick=True
+            batched, device_bytes, coarser=[] if whole is None else [whole], quick=True
         )
         if fine is not None and (operator is None or _less(fine, operator)):
             operator = fine
@@ -166,5 +166,5 @@ def filled(
     return best
 
 
-def _less(one: Level, other: Level) -> bool:
-    return (one.devices, one.power_w) < (other.devices, other.power_w)
+def _less(level: Level, other: Level) -> bool:
+    return (level.devices, level.power_w) < (other.devices, other.power_w)

@@ -29,11 +29,11 @@ def windows_of(
     """Counts and mean lengths of requests by window; lengths of empty windows are those before."""
     if arrival_s.size == 0:
         raise SimulationError("The trace has no requests to plan for.")
-    at = (arrival_s // seconds).astype(np.int64)
-    count = np.bincount(at)
+    window = (arrival_s // seconds).astype(np.int64)
+    count = np.bincount(window)
 
     def mean(lengths: npt.ArrayLike) -> FloatArray:
-        total = np.bincount(at, weights=np.asarray(lengths, np.float64))
+        total = np.bincount(window, weights=np.asarray(lengths, np.float64))
         means = np.divide(total, count, out=np.full(count.size, np.nan), where=count > 0)
         known = np.flatnonzero(count > 0)
         last = np.searchsorted(known, np.arange(count.size), side="right") - 1
@@ -61,9 +61,10 @@ def held(windows: Windows, every: int) -> Windows:
 
 def seen_before(windows: Windows, every: int) -> Windows:
     """What is observed when the plan of a block is made: the block before; the first: itself."""
-    one = held(windows, every)
-    at = np.maximum(np.arange(one.requests_s.size) // every - 1, 0) * every
-    return Windows(one.seconds, one.requests_s[at], one.isl[at], one.osl[at])
+    blocks = held(windows, every)
+    before = np.maximum(np.arange(blocks.requests_s.size) // every - 1, 0) * every
+    rate, isl, osl = (values[before] for values in (blocks.requests_s, blocks.isl, blocks.osl))
+    return Windows(blocks.seconds, rate, isl, osl)
 
 
 def keys_of(windows: Windows, phase: str, headroom: float = 0.0) -> IntArray:

@@ -34,20 +34,20 @@ def schedule(problem: PlacementProblem, current: Placement | None = None) -> Pla
     ledger = Ledger(problem, placed)
     rows: list[Row] = []
     unplaced: list[Unplaced] = []
-    kept = placed
+    standing = placed
     for s in by_priority(problem.services):
         service = problem.services[s]
         present = have(placed, s, len(service.roles))
         delta = tuple(w - h for w, h in zip(service.wanted, present, strict=True))
         less = tuple(max(0, -d) for d in delta)
         if any(less):
-            kept = scaled_in(problem, kept, s, less)
+            standing = scaled_in(problem, standing, s, less)
         more = tuple(max(0, d) for d in delta)
         if any(more):
-            taken, gaps = _scaled_out(problem, ledger, kept, s, more)
+            taken, gaps = _scaled_out(problem, ledger, standing, s, more)
             rows += taken
             unplaced += gaps
-    return joined(kept, Placement.of(rows, tuple(unplaced)))
+    return joined(standing, Placement.of(rows, tuple(unplaced)))
 
 
 def by_priority(services: Sequence[Service]) -> list[int]:
@@ -58,19 +58,19 @@ def _scaled_out(
     problem: PlacementProblem, ledger: Ledger, placed: Placement, s: int, more: tuple[int, ...]
 ) -> tuple[list[Row], list[Unplaced]]:
     service = problem.services[s]
-    mine = placed.rows(placed.service == s)
+    own = placed.rows(placed.service == s)
     if len(service.roles) > 1 and not all(more):
-        return _widened(problem, ledger, mine, s, more)
+        return _widened(problem, ledger, own, s, more)
     rows: list[Row] = []
     gaps: list[Unplaced] = []
-    unit = int(mine.unit.max(initial=-1)) + 1
+    unit = int(own.unit.max(initial=-1)) + 1
     for shape, number in units(more, service.ratio):
         left = number
         for narrow, alternative in _tries(service):
             parts = blocks(service, shape, alternative)
-            for domain in candidates(problem, ledger, mine, s, narrow, parts):
-                while left and (found := ledger.place_unit(s, unit, parts, domain)):
-                    rows += found
+            for domain in candidates(problem, ledger, own, s, narrow, parts):
+                while left and (taken := ledger.place_unit(s, unit, parts, domain)):
+                    rows += taken
                     unit, left = unit + 1, left - 1
                 if not left:
                     break
@@ -85,16 +85,16 @@ def _tries(service: Service) -> list[tuple[bool, tuple[tuple[int, ...], ...]]]:
     """What to try in turn: preferred GPU types, then fallbacks; an affinity to one S1 switch is
     given up last, and then a unit still lies in one subgroup."""
     narrow = service.affinity == "s1" and len(service.roles) > 1
-    found = [(narrow, alternative) for alternative in service.alternatives]
+    tries = [(narrow, alternative) for alternative in service.alternatives]
     if narrow:
-        found += [(False, alternative) for alternative in service.alternatives]
-    return found
+        tries += [(False, alternative) for alternative in service.alternatives]
+    return tries
 
 
 def candidates(
     problem: PlacementProblem,
     ledger: Ledger,
-    mine: Placement,
+    own: Placement,
     s: int,
     narrow: bool,
     parts: Sequence[Block],
@@ -105,7 +105,7 @@ def candidates(
     s1s = np.flatnonzero(problem.centre_of_s1 == centre)
     key = s1s if narrow else problem.subgroup[s1s]
     domains = [tuple(s1s[key == k].tolist()) for k in np.unique(key)]
-    there = set(problem.topology.s1[mine.node].tolist())
+    there = set(problem.topology.s1[own.node].tolist())
     types = sorted({gpu for block in parts for _, gpu, _ in block.instances})
 
     def rank(domain: Domain) -> tuple[int, bool, int, int]:
@@ -116,7 +116,7 @@ def candidates(
 
 
 def _widened(
-    problem: PlacementProblem, ledger: Ledger, mine: Placement, s: int, more: tuple[int, ...]
+    problem: PlacementProblem, ledger: Ledger, own: Placement, s: int, more: tuple[int, ...]
 ) -> tuple[list[Row], list[Unplaced]]:
     """More of one role only: each replica joins the group that has least of it and has room."""
     service = problem.services[s]
@@ -125,32 +125,32 @@ def _widened(
     narrow = service.affinity == "s1"
     have_by_unit = {
         int(u): [
-            len(np.unique(mine.replica[(mine.unit == u) & (mine.role == r)]))
+            len(np.unique(own.replica[(own.unit == u) & (own.role == r)]))
             for r in range(len(service.roles))
         ]
-        for u in np.unique(mine.unit)
+        for u in np.unique(own.unit)
     }
     domain_of: dict[int, Domain] = {}
     for u in have_by_unit:
-        s1 = int(problem.topology.s1[mine.node[mine.unit == u][0]])
+        s1 = int(problem.topology.s1[own.node[own.unit == u][0]])
         together = problem.subgroup == problem.subgroup[s1]
         domain_of[u] = (s1,) if narrow else tuple(np.flatnonzero(together).tolist())
     for r, count in enumerate(more):
         for done in range(count):
             shape = tuple(int(i == r) for i in range(len(service.roles)))
-            found: list[Row] = []
+            taken: list[Row] = []
             for u in sorted(have_by_unit, key=lambda u: (have_by_unit[u][r], u)):
                 for alternative in service.alternatives:
                     block = blocks(service, shape, alternative)[0]
                     block = Block(r, have_by_unit[u][r], block.instances)
-                    found = ledger.place_unit(s, u, [block], domain_of[u])
-                    if found:
+                    taken = ledger.place_unit(s, u, [block], domain_of[u])
+                    if taken:
                         break
-                if found:
+                if taken:
                     have_by_unit[u][r] += 1
                     break
-            rows += found
-            if not found:
+            rows += taken
+            if not taken:
                 reason = (
                     f"none of its groups has room for another {service.roles[r].name} instance "
                     "beside it"
@@ -174,12 +174,12 @@ def why_not(problem: PlacementProblem, ledger: Ledger, s: int, shape: tuple[int,
             if len(service.roles) > 1
             else "enough GPUs are free, but spread over nodes with too few each"
         )
-    wanted: dict[int, int] = {}
+    needed: dict[int, int] = {}
     for block in blocks(service, shape, service.alternatives[0]):
         for _, gpu, size in block.instances:
-            wanted[gpu] = wanted.get(gpu, 0) + size
+            needed[gpu] = needed.get(gpu, 0) + size
     free = ledger.free_s1[s1s].sum(axis=0)
     return "; ".join(
         f"{count:,} {names[gpu]} needed and {free[gpu]:,} free"
-        for gpu, count in sorted(wanted.items())
+        for gpu, count in sorted(needed.items())
     ) + (", nor enough of its fallbacks" if len(service.alternatives) > 1 else "")

@@ -27,12 +27,12 @@ def place_blind(problem: PlacementProblem, seed: int = 0) -> Placement:
         unit = 0
         for shape, number in service.shapes:
             for done in range(number):
-                found = _unit(problem, ledger, s, unit, shape, of_type)
-                if not found:
+                taken = _unit(problem, ledger, s, unit, shape, of_type)
+                if not taken:
                     reason = why_not(problem, ledger, s, shape)
                     unplaced.append(Unplaced(s, shape, number - done, reason))
                     break
-                rows += found
+                rows += taken
                 unit += 1
     return Placement.of(rows, tuple(unplaced))
 

@@ -30,16 +30,16 @@ def blocks(
     service: Service, shape: Sequence[int], alternative: Sequence[Sequence[int]]
 ) -> list[Block]:
     """The replicas of a unit on the GPU types of ``alternative``, the largest first."""
-    found = []
+    replicas = []
     for r, (count, role, types) in enumerate(zip(shape, service.roles, alternative, strict=True)):
         instances = [
             (p, gpu, part.gpus)
             for p, (part, gpu) in enumerate(zip(role.parts, types, strict=True))
             for _ in range(part.count)
         ]
-        ordered = tuple(sorted(instances, key=lambda one: -one[2]))
-        found += [Block(r, i, ordered) for i in range(count)]
-    return sorted(found, key=lambda block: -block.gpus)
+        ordered = tuple(sorted(instances, key=lambda instance: -instance[2]))
+        replicas += [Block(r, i, ordered) for i in range(count)]
+    return sorted(replicas, key=lambda block: -block.gpus)
 
 
 class Ledger:

@@ -71,9 +71,9 @@ def measure(
 ) -> Measures:
     """All figures of ``placement``; a unit is as fast as the lowest switch that holds all of it
     allows, which is what its slowest pair of prefill and decode sees."""
-    found = measure_units(problem, placement, shares)
+    units = measure_units(problem, placement, shares)
     services = problem.services
-    several = np.array([len(service.roles) > 1 for service in services], bool)[found.service]
+    several = np.array([len(service.roles) > 1 for service in services], bool)[units.service]
     weight = np.array([1.0 + service.priority for service in services])
     lost_units = sum(gap.number for gap in placement.unplaced)
     lost = [
@@ -81,29 +81,29 @@ def measure(
         for gap in placement.unplaced
     ]
     points = POINTS.unplaced * sum(weight[s] * gpus for s, gpus in lost)
-    whole = ~found.split
-    each = POINTS.unplaced * weight[found.service] + POINTS.fragment
-    points += float((each * found.gpus)[found.split].sum())  # what it fills is no merit
-    points += POINTS.missed * float(found.gpus[whole & ~found.honoured].sum())
-    points += POINTS.bandwidth * float((found.gpus * (1 - found.share))[whole].sum())
-    points += POINTS.fallback * float(found.fallback_gpus[whole].sum())
-    points += POINTS.tier * float(found.dear_gpus[whole].sum())
+    whole = ~units.split
+    each = POINTS.unplaced * weight[units.service] + POINTS.fragment
+    points += float((each * units.gpus)[units.split].sum())  # what it fills is no merit
+    points += POINTS.missed * float(units.gpus[whole & ~units.honoured].sum())
+    points += POINTS.bandwidth * float((units.gpus * (1 - units.share))[whole].sum())
+    points += POINTS.fallback * float(units.fallback_gpus[whole].sum())
+    points += POINTS.tier * float(units.dear_gpus[whole].sum())
     used = problem.taken + placement.used(len(problem.topology))
     free = problem.topology.gpus - used
     fragments = int(free[(used > 0) & (free > 0)].sum())
     high = problem.tiers[problem.topology.s1] == HIGH
-    speaking = found.gpus * several
+    speaking = units.gpus * several
     return Measures(
-        units=found,
-        placed_units=len(found.unit),
+        units=units,
+        placed_units=len(units.unit),
         unplaced_units=lost_units,
-        placed_gpus=int(found.gpus.sum()),
-        honoured=float(found.honoured[several].mean()) if several.any() else None,
-        missed_units=int((~found.honoured).sum()),
-        split_units=int(found.split.sum()),
-        bandwidth_lost=float((speaking * (1 - found.share)).sum() / max(1, speaking.sum())),
-        fallback_gpus=int(found.fallback_gpus.sum()),
-        dear_gpus=int(found.dear_gpus.sum()),
+        placed_gpus=int(units.gpus.sum()),
+        honoured=float(units.honoured[several].mean()) if several.any() else None,
+        missed_units=int((~units.honoured).sum()),
+        split_units=int(units.split.sum()),
+        bandwidth_lost=float((speaking * (1 - units.share)).sum() / max(1, speaking.sum())),
+        fallback_gpus=int(units.fallback_gpus.sum()),
+        dear_gpus=int(units.dear_gpus.sum()),
         high_free=int(free[high].sum()),
         high_gpus=int(problem.topology.gpus[high].sum()),
         fragmented_gpus=fragments,
@@ -116,77 +116,79 @@ def measure_units(
 ) -> Units:
     """What each placed unit is like."""
     tree, services = problem.topology, problem.services
-    keys, at = np.unique(np.stack([placement.service, placement.unit]), axis=1, return_inverse=True)
-    at, count = at.reshape(-1), keys.shape[1]
+    keys, unit = np.unique(
+        np.stack([placement.service, placement.unit]), axis=1, return_inverse=True
+    )
+    unit, count = unit.reshape(-1), keys.shape[1]
     service = keys[0]
     level = np.full(count, CENTRE, np.int64)
     for candidate in (CENTRE, S2, S1, S1 - 1, NODE):
-        level[_one_each(tree.above(candidate)[placement.node], at, count)] = candidate
+        level[_one_each(tree.above(candidate)[placement.node], unit, count)] = candidate
     s1 = tree.s1[placement.node]
-    within = _one_each(problem.subgroup[s1], at, count)
-    several = np.array([len(one.roles) > 1 for one in services], bool)[service]
-    limit = np.array([{"s1": S1, "s2": S2, "none": CENTRE}[one.affinity] for one in services])
+    within = _one_each(problem.subgroup[s1], unit, count)
+    several = np.array([len(each.roles) > 1 for each in services], bool)[service]
+    limit = np.array([{"s1": S1, "s2": S2, "none": CENTRE}[each.affinity] for each in services])
     blocks, block_at = np.unique(
-        np.stack([at, placement.role, placement.replica]), axis=1, return_inverse=True
+        np.stack([unit, placement.role, placement.replica]), axis=1, return_inverse=True
     )
     together = _one_each(s1, block_at.reshape(-1), blocks.shape[1])
     broken = np.zeros(count, bool)
     np.logical_or.at(broken, blocks[0], ~together)
-    parted = np.array([any(len(r.parts) > 1 for r in one.roles) for one in services], bool)
+    parted = np.array([any(len(r.parts) > 1 for r in each.roles) for each in services], bool)
     preferred = _preferred(problem)
     first = preferred[placement.service, placement.role, placement.part]
-    need = np.array([one.need for one in services], np.int64)
+    need = np.array([each.need for each in services], np.int64)
     steps = np.maximum(0, problem.tiers[s1] - need[placement.service])
     tier = np.zeros(count, np.int64)
-    np.maximum.at(tier, at, problem.tiers[s1])
+    np.maximum.at(tier, unit, problem.tiers[s1])
     return Units(
         service=service,
         unit=keys[1],
-        gpus=_sums(placement.gpus, at, count),
+        gpus=_sums(placement.gpus, unit, count),
         level=level,
         honoured=(~several | (level <= limit[service])) & ~(parted[service] & broken),
         split=several & ~within,
         share=np.where(several, np.asarray(shares, float)[level], 1.0),
-        fallback_gpus=_sums(placement.gpus * (tree.gpu[placement.node] != first), at, count),
-        dear_gpus=_sums(placement.gpus * steps, at, count),
+        fallback_gpus=_sums(placement.gpus * (tree.gpu[placement.node] != first), unit, count),
+        dear_gpus=_sums(placement.gpus * steps, unit, count),
         tier=tier,
     )
 
 
-def service_share(found: Units, s: int) -> tuple[float, float] | None:
+def service_share(units: Units, s: int) -> tuple[float, float] | None:
     """Share of the network bandwidth that hand-overs of a service see: the harmonic mean over its
     units by GPUs, so that the mean transfer takes as long, and the worst. None without units."""
-    mine = found.service == s
-    if not mine.any():
+    own = units.service == s
+    if not own.any():
         return None
-    gpus, share = found.gpus[mine], np.maximum(found.share[mine], 1e-9)
+    gpus, share = units.gpus[own], np.maximum(units.share[own], 1e-9)
     return float(gpus.sum() / (gpus / share).sum()), float(share.min())
 
 
-def _one_each(values: IntArray, at: IntArray, count: int) -> BoolArray:
+def _one_each(values: IntArray, group: IntArray, count: int) -> BoolArray:
     """Whether all of ``values`` with the same ``at`` are one and the same."""
     low = np.full(count, np.iinfo(np.int64).max)
     high = np.full(count, -1, np.int64)
-    np.minimum.at(low, at, values)
-    np.maximum.at(high, at, values)
+    np.minimum.at(low, group, values)
+    np.maximum.at(high, group, values)
     same: BoolArray = low == high
     return same
 
 
-def _sums(values: IntArray, at: IntArray, count: int) -> IntArray:
+def _sums(values: IntArray, group: IntArray, count: int) -> IntArray:
     total = np.zeros(count, np.int64)
-    np.add.at(total, at, values)
+    np.add.at(total, group, values)
     return total
 
 
 def _preferred(problem: PlacementProblem) -> IntArray:
     """The preferred GPU type by service, role and part."""
     services = problem.services
-    roles = max((len(one.roles) for one in services), default=0)
-    parts = max((len(role.parts) for one in services for role in one.roles), default=0)
-    found = np.zeros((len(services), roles, parts), np.int64)
-    for s, one in enumerate(services):
-        for r, role in enumerate(one.roles):
+    roles = max((len(service.roles) for service in services), default=0)
+    parts = max((len(role.parts) for service in services for role in service.roles), default=0)
+    types = np.zeros((len(services), roles, parts), np.int64)
+    for s, service in enumerate(services):
+        for r, role in enumerate(service.roles):
             for p, part in enumerate(role.parts):
-                found[s, r, p] = part.types[0]
-    return found
+                types[s, r, p] = part.types[0]
+    return types

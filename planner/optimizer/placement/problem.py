@@ -81,11 +81,13 @@ class Service:
         """GPU types by role and part, the preferred first: fewest steps down the lists."""
         flat = [part.types for role in self.roles for part in role.parts]
         ranked = sorted(product(*(range(len(types)) for types in flat)), key=lambda r: (sum(r), r))
-        found = []
+        alternatives = []
         for ranks in ranked[:MOST_ALTERNATIVES]:
             chosen = iter(types[rank] for types, rank in zip(flat, ranks, strict=True))
-            found.append(tuple(tuple(next(chosen) for _ in role.parts) for role in self.roles))
-        return tuple(found)
+            alternatives.append(
+                tuple(tuple(next(chosen) for _ in role.parts) for role in self.roles)
+            )
+        return tuple(alternatives)
 
     def gpus(self, shape: tuple[int, ...]) -> int:
         """GPUs of one unit."""
@@ -173,9 +175,9 @@ class Placement:
 
     def used(self, nodes: int) -> IntArray:
         """GPUs in use by node, shape ``[n]``."""
-        found = np.zeros(nodes, np.int64)
-        np.add.at(found, self.node, self.gpus)
-        return found
+        gpus = np.zeros(nodes, np.int64)
+        np.add.at(gpus, self.node, self.gpus)
+        return gpus
 
     def __len__(self) -> int:
         return len(self.node)
@@ -193,7 +195,10 @@ class Unplaced:
 
 def joined(kept: Placement, new: Placement) -> Placement:
     """Both as one; the instances of ``new`` are numbered after those of ``kept`` already."""
-    table = [np.concatenate([getattr(one, name) for one in (kept, new)]) for name in kept.COLUMNS]
+    table = [
+        np.concatenate([getattr(placement, name) for placement in (kept, new)])
+        for name in kept.COLUMNS
+    ]
     return Placement.of_table(table, new.unplaced)
 
 
@@ -233,16 +238,16 @@ class PlacementProblem:
     @cached_property
     def s2_of_s1(self) -> IntArray:
         tree = self.topology
-        found = np.zeros(int(tree.s1.max(initial=-1)) + 1, np.int64)
-        found[tree.s1] = tree.s2
-        return found
+        above = np.zeros(int(tree.s1.max(initial=-1)) + 1, np.int64)
+        above[tree.s1] = tree.s2
+        return above
 
     @cached_property
     def centre_of_s1(self) -> IntArray:
         tree = self.topology
-        found = np.full(int(tree.s1.max(initial=-1)) + 1, -1, np.int64)
-        found[tree.s1] = tree.centre
-        return found
+        above = np.full(int(tree.s1.max(initial=-1)) + 1, -1, np.int64)
+        above[tree.s1] = tree.centre
+        return above
 
 
 def _mixed(tree: Topology, level: int) -> BoolArray:

@@ -121,7 +121,7 @@ def build(
             made.column(("none", s, k, 0, 0, 0), points, number, [(demand[k], 1.0)])
         links: dict[tuple[int, int, int], int] = {}
         for a, alternative in enumerate(service.alternatives):
-            one = [
+            single = [
                 blocks(service, [int(i == r) for i in range(len(service.roles))], alternative)[0]
                 for r in range(len(service.roles))
             ]
@@ -144,10 +144,10 @@ def build(
                 if not several or sum(shape) == 1:
                     continue
                 for p in pools:
-                    mine = [c for c in places if kinds.pool[c] == p]
-                    if (slots[mine].sum(axis=0) < need).any():
+                    members = [c for c in places if kinds.pool[c] == p]
+                    if (slots[members].sum(axis=0) < need).any():
                         continue
-                    cost = base + lost * (1 - across) + POINTS.tier * gpus * excess[mine[0]]
+                    cost = base + lost * (1 - across) + POINTS.tier * gpus * excess[members[0]]
                     cost += POINTS.missed * gpus * (service.affinity == "s1")
                     entries = [(demand[k], 1.0)]
                     for r, count in enumerate(shape):
@@ -159,11 +159,11 @@ def build(
                 if alt != a:
                     continue
                 total = sum(shape[r] * number for shape, number in shapes)
-                need = room.of_block(one[r])
+                need = room.of_block(single[r])
                 for c in (c for c in places if kinds.pool[c] == p):
                     if not (fit := _fit(room, kinds.switches[c], need)):
                         continue
-                    nodes, less = _opens(opened, c, [one[r]])
+                    nodes, less = _opens(opened, c, [single[r]])
                     entries = [(row, 1.0), *_uses(rows[c], need), *nodes]
                     upper = float(min(total, fit))
                     made.column(("part", s, r, a, c, p), -less, upper, entries)

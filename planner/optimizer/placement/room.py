@@ -44,11 +44,11 @@ class Room:
         free = tree.gpus - problem.taken
         slots = np.zeros((len(problem.tiers), len(entries)), np.int64)
         for e, (gpu, size) in enumerate(entries):
-            mine = np.flatnonzero(tree.gpu == gpu)
+            nodes = np.flatnonzero(tree.gpu == gpu)
             if size <= node[gpu]:
-                np.add.at(slots[:, e], tree.s1[mine], free[mine] // size)
+                np.add.at(slots[:, e], tree.s1[nodes], free[nodes] // size)
             else:
-                whole = mine[(free[mine] == node[gpu]) & (tree.gpus[mine] == node[gpu])]
+                whole = nodes[(free[nodes] == node[gpu]) & (tree.gpus[nodes] == node[gpu])]
                 np.add.at(slots[:, e], tree.s1[whole], 1)
                 slots[:, e] //= -(-size // max(1, int(node[gpu])))
         return cls(entries, slots, node)

@@ -9,8 +9,8 @@ from planner.optimizer.placement.problem import Placement, PlacementProblem
 
 def have(placed: Placement, s: int, roles: int) -> tuple[int, ...]:
     """Replicas of each role of a service that are placed."""
-    mine = placed.service == s
-    keys = np.unique(np.stack([placed.role, placed.unit, placed.replica])[:, mine], axis=1)
+    own = placed.service == s
+    keys = np.unique(np.stack([placed.role, placed.unit, placed.replica])[:, own], axis=1)
     return tuple(int((keys[0] == r).sum()) for r in range(roles))
 
 
@@ -24,27 +24,27 @@ def scaled_in(
     order, down to one replica of each role; the last replicas only where the service ends.
     """
     roles = len(problem.services[s].roles)
-    mine = np.flatnonzero(placed.service == s)
+    own = np.flatnonzero(placed.service == s)
     tier = problem.tiers[problem.topology.s1[placed.node]]
-    numbers = np.unique(placed.unit[mine])
-    highest = {int(u): int(tier[mine[placed.unit[mine] == u]].max()) for u in numbers}
+    numbers = np.unique(placed.unit[own])
+    highest = {int(u): int(tier[own[placed.unit[own] == u]].max()) for u in numbers}
     order = sorted(highest, key=lambda u: (-highest[u], -u))
     count = {u: have(placed.rows(placed.unit == u), s, roles) for u in order}
     left = np.array(less)
     gone = np.zeros(len(placed), bool)
-    kept = []
+    reduced = []
     for u in order:
         if (np.array(count[u]) <= left).all():
             left = left - count[u]
             gone |= (placed.service == s) & (placed.unit == u)
         else:
-            kept.append(u)
+            reduced.append(u)
     for least in (1, 0):
-        for u in kept:
+        for u in reduced:
             for r in range(roles):
-                at = (placed.service == s) & (placed.unit == u) & (placed.role == r) & ~gone
-                replicas = np.unique(placed.replica[at])
+                members = (placed.service == s) & (placed.unit == u) & (placed.role == r) & ~gone
+                replicas = np.unique(placed.replica[members])
                 go = replicas[max(least, len(replicas) - int(left[r])) :]
-                gone |= at & np.isin(placed.replica, go)
+                gone |= members & np.isin(placed.replica, go)
                 left[r] -= len(go)
     return placed.rows(~gone)

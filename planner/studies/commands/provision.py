@@ -2,8 +2,8 @@
 
 Per model and region, on every GPU type it has a profile for, prefill and decode as separate
 problems (methods.md A8): the traffic of the peak hour of the scenario's window, the strictest TTFT
-and TBT of the interactive tiers, devices counted after placement. Totals take the GPU type on which
-whole replicas cost least.
+and TBT of the interactive tiers, devices counted after placement. Totals take the GPU type and
+precision on which whole replicas cost least.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ class Placed:
 def placed_services(scenario: Scenario, hardware: Hardware, counts: IntArray) -> tuple[Placed, ...]:
     """One service per model and region with prefill and decode pools, and one per mixed pool;
     ``counts`` is ``[l, r, g]``. Raises ScenarioError where they cannot be placed."""
-    found = []
+    services = []
     stages = hardware.stages
     for m, r in np.argwhere(counts.any(axis=2)).tolist():
         rules = rules_of(scenario, hardware.models[m].name)
@@ -47,11 +47,11 @@ def placed_services(scenario: Scenario, hardware: Hardware, counts: IntArray) ->
         groups = [apart] if apart else []
         mixed = [(int(g),) for g in held if stages[g] == 0]
         for columns in groups + mixed:
-            told = name if len(groups) + len(mixed) == 1 else _told(hardware, name, m, columns)
-            roles = tuple(_role(hardware, rules, m, g, told) for g in columns)
+            label = name if len(groups) + len(mixed) == 1 else _told(hardware, name, m, columns)
+            roles = tuple(_role(hardware, rules, m, g, label) for g in columns)
             ratio = tuple(rules.ratio) if rules.ratio and len(columns) == 2 else ()
             service = Service(
-                name=told,
+                name=label,
                 centre=r,
                 roles=roles,
                 wanted=tuple(int(counts[m, r, g]) for g in columns),
@@ -59,10 +59,10 @@ def placed_services(scenario: Scenario, hardware: Hardware, counts: IntArray) ->
                 affinity=rules.affinity if len(columns) > 1 else "none",
                 priority=rules.priority,
             )
-            found.append(Placed(service, m, r, columns))
-    if not found:
+            services.append(Placed(service, m, r, columns))
+    if not services:
         raise ScenarioError("There are no instances to place; give fleet.today or more traffic.")
-    return tuple(found)
+    return tuple(services)
 
 
 def rules_of(scenario: Scenario, model: str) -> PlacedService:

@@ -50,8 +50,8 @@ def tree_context(
 ) -> dict[str, Any]:
     """One region's tree at one moment."""
     method = _chosen(params.get("method", ""), names[::-1])
-    one = result["methods"][method]
-    states = [name for name in STATES if name == "start" or name in one]
+    placed = result["methods"][method]
+    states = [name for name in STATES if name == "start" or name in placed]
     state = _chosen(params.get("state", ""), states)
     regions = [row["region"] for row in result["topology"]]
     region = _chosen(params.get("region", ""), regions)
@@ -63,7 +63,7 @@ def tree_context(
     known = set(before["instance"].to_list())
     services = [row["name"] for row in result["services"]]
     letters = sorted({_letter(row) for row in now.iter_rows(named=True)}, key="PDMAF".index)
-    figures = one if state == "start" else one[state]
+    figures = placed if state == "start" else placed[state]
     return {
         "method": method,
         "method_choices": [(name, result["methods"][name]["label"]) for name in names],
@@ -73,7 +73,7 @@ def tree_context(
         "regions": regions,
         "used": int(now["gpus"].sum()),
         "unplaced": figures["unplaced_units"],  # in all regions
-        "chosen_services": one["services"],
+        "chosen_services": placed["services"],
         "legend": [
             (name, f"place-{i % COLOURS}")
             for i, name in enumerate(services)
@@ -101,13 +101,13 @@ def _tree(
     by_node: dict[int, list[dict[str, Any]]] = {}
     for row in now.sort("service", "unit", "role", "instance").iter_rows(named=True):
         by_node.setdefault(row["node"], []).append(row)
-    found = []
+    spines = []
     for (s2,), under in nodes.group_by("s2", maintain_order=True):
         switches = []
         for (s1,), below in under.group_by("s1", maintain_order=True):
             rows = below.to_dicts()
-            listed = [one for row in rows for one in by_node.get(row["node"], [])]
-            used = sum(one["gpus"] for one in listed)
+            listed = [placed for row in rows for placed in by_node.get(row["node"], [])]
+            used = sum(placed["gpus"] for placed in listed)
             switch: dict[str, Any] = {
                 "number": s1,
                 "priority": rows[0]["priority"],
@@ -131,10 +131,10 @@ def _tree(
                     for (rack,), held in below.group_by("rack", maintain_order=True)
                 ]
             switches.append(switch)
-        total = sum(one["gpus"] for one in switches)
-        used = sum(one["used"] for one in switches)
-        found.append({"number": s2, "gpus": total, "used": used, "switches": switches})
-    return found
+        total = sum(row["gpus"] for row in switches)
+        used = sum(row["used"] for row in switches)
+        spines.append({"number": s2, "gpus": total, "used": used, "switches": switches})
+    return spines
 
 
 def _node(
@@ -144,25 +144,25 @@ def _node(
     known: set[int] | None,
 ) -> dict[str, Any]:
     """A node as boxes of its GPUs: what runs there first, then what is free."""
-    at, boxes = 0, []
-    for one in listed:
+    first, boxes = 0, []
+    for instance in listed:
         boxes.append(
             {
-                "x": at * CELL,
-                "width": one["gpus"] * CELL - 1,
-                "middle": at * CELL + one["gpus"] * CELL / 2,
-                "colour": colour[one["service"]],
-                "letter": _letter(one),
-                "new": known is not None and one["instance"] not in known,
+                "x": first * CELL,
+                "width": instance["gpus"] * CELL - 1,
+                "middle": first * CELL + instance["gpus"] * CELL / 2,
+                "colour": colour[instance["service"]],
+                "letter": _letter(instance),
+                "new": known is not None and instance["instance"] not in known,
             }
         )
-        at += one["gpus"]
-    free = row["gpus"] - at
+        first += instance["gpus"]
+    free = row["gpus"] - first
     left = f"{free} free" if free else "full"
     return {
         "width": row["gpus"] * CELL,
         "boxes": boxes,
-        "free": [i * CELL for i in range(at, row["gpus"])],
+        "free": [i * CELL for i in range(first, row["gpus"])],
         "title": f"Node {row['node']}, {row['gpus']} x {row['gpu']}: "
         + "; ".join([*_words(listed), left]),
     }
@@ -172,37 +172,37 @@ def _bars(
     rows: list[dict[str, Any]], by_node: dict[int, list[dict[str, Any]]], colour: dict[str, str]
 ) -> list[dict[str, Any]]:
     """One bar per GPU type under a switch, its width what is in use of its GPUs."""
-    found = []
+    bars = []
     for gpu in dict.fromkeys(row["gpu"] for row in rows):
-        mine = [row for row in rows if row["gpu"] == gpu]
-        total = sum(row["gpus"] for row in mine)
+        of_type = [row for row in rows if row["gpu"] == gpu]
+        total = sum(row["gpus"] for row in of_type)
         sums: dict[tuple[str, str], int] = {}
-        for one in (one for row in mine for one in by_node.get(row["node"], [])):
-            key = (one["service"], _letter(one))
-            sums[key] = sums.get(key, 0) + one["gpus"]
-        at, boxes = 0.0, []
+        for instance in (instance for row in of_type for instance in by_node.get(row["node"], [])):
+            key = (instance["service"], _letter(instance))
+            sums[key] = sums.get(key, 0) + instance["gpus"]
+        left, boxes = 0.0, []
         for (service, letter), count in sorted(sums.items()):
             width = BAR * count / total
             boxes.append(
                 {
-                    "x": round(at, 2),
+                    "x": round(left, 2),
                     "width": round(max(0.5, width - 0.5), 2),
-                    "middle": round(at + width / 2, 2),
+                    "middle": round(left + width / 2, 2),
                     "colour": colour[service],
                     "letter": letter if width >= CELL else "",
                 }
             )
-            at += width
-        found.append(
+            left += width
+        bars.append(
             {"gpu": gpu, "gpus": total, "used": sum(sums.values()), "width": BAR, "boxes": boxes}
         )
-    return found
+    return bars
 
 
 def _words(listed: list[dict[str, Any]]) -> list[str]:
     """What runs somewhere, for those who do not see colours."""
     sums: dict[tuple[str, str], int] = {}
-    for one in listed:
-        key = (one["service"], MEANINGS[_letter(one)].split(":")[0])
-        sums[key] = sums.get(key, 0) + one["gpus"]
+    for instance in listed:
+        key = (instance["service"], MEANINGS[_letter(instance)].split(":")[0])
+        sums[key] = sums.get(key, 0) + instance["gpus"]
     return [f"{service}, {role}: {gpus} GPUs" for (service, role), gpus in sorted(sums.items())]
