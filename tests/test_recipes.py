@@ -185,9 +185,9 @@ django.setup()
 from planner.api.results import results_schema
 from planner.exports.policies import policy_table, policy_words
 from planner.studies.plain import as_json
-from planner.studies.results.comparison import compare
+from planner.studies.results.verdict import compare
 from planner.studies.results.figures import policies_table
-from tests.planner.studies.results.test_comparison import run
+from tests.planner.studies.results.test_verdict import run
 
 policy = run("lt-i", 20.0, completed=5)
 result = as_json(compare([policy]))  # what API and command line answer with

@@ -25,19 +25,22 @@ MORE: dict[str, Any] = {
 def answer_table(answers: Sequence[dict[str, Any]]) -> pl.DataFrame:
     """One row per answer, in their order; ``refused`` says why there is none."""
     rows = [
-        {name: one.get(name) for name in FLAT}
+        {name: answer.get(name) for name in FLAT}
         | {
-            "expected_error_ttft": (one.get("expected_error") or {}).get("ttft"),
-            "expected_error_tbt": (one.get("expected_error") or {}).get("tbt"),
-            "provenance": (one.get("provenance") or {}).get("kind"),
-            "assumptions": "; ".join(_notes(one)) or None,
-            "refused": one.get("refused"),
+            "expected_error_ttft": (answer.get("expected_error") or {}).get("ttft"),
+            "expected_error_tbt": (answer.get("expected_error") or {}).get("tbt"),
+            "provenance": (answer.get("provenance") or {}).get("kind"),
+            "assumptions": "; ".join(_notes(answer)) or None,
+            "refused": answer.get("refused"),
         }
-        for one in answers
+        for answer in answers
     ]
     return pl.DataFrame(rows, schema=FLAT | MORE)
 
 
-def _notes(one: dict[str, Any]) -> list[str]:
+def _notes(answer: dict[str, Any]) -> list[str]:
     """What was taken for what was not said, and what lies outside the measured ranges."""
-    return [*one.get("assumptions", ()), *(one.get("expected_error") or {}).get("outside", ())]
+    return [
+        *answer.get("assumptions", ()),
+        *(answer.get("expected_error") or {}).get("outside", ()),
+    ]

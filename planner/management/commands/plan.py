@@ -7,6 +7,7 @@ from typing import Any
 from planner.exports.figure_table import listed
 from planner.management.base import RunCommand
 from planner.models import Run
+from planner.studies.commands.pareto import amount
 
 DECISIONS = {
     "period": "period", "model": "model", "region": "region", "replica": "arrangement",
@@ -54,8 +55,3 @@ class Command(RunCommand):
         moved = [row for row in worth["rows"] if row["saves"] is not None]
         rows += listed(moved, {"moved": "what", f"saves an hour ({worth['unit']})": "saves:,.2f"})
         return "\n".join(rows)
-
-
-def amount(value: float, unit: str) -> str:
-    """A figure of the objective: dollars before, other units behind."""
-    return f"${value:,.2f}" if unit == "$" else f"{value:,.2f} {unit}".rstrip()

@@ -23,8 +23,8 @@ from planner.studies.replay.chosen import policies_chosen
 from planner.studies.replay.pressure import PressureTests
 from planner.studies.replay.replay import run_policy
 from planner.studies.results import tables
-from planner.studies.results.comparison import PolicyComparison, compare
 from planner.studies.results.frame import Forecasts, Frame, frame_of
+from planner.studies.results.verdict import PolicyComparison, compare
 from planner.studies.values import PolicyRun
 from simulation.errors import SimulationError
 

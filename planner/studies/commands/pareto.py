@@ -157,17 +157,18 @@ def _headline(first: str, second: str, front: tuple[FrontPoint, ...], best: int 
     if len(front) == 1:
         return f"One plan is best in {first} and {second}: there is nothing to trade."
     told = (
-        f"From {_amount(high.second, units[1])} to {_amount(low.second, units[1])} of {second}, "
-        f"{first} goes from {_amount(high.first, units[0])} to {_amount(low.first, units[0])}."
+        f"From {amount(high.second, units[1])} to {amount(low.second, units[1])} of {second}, "
+        f"{first} goes from {amount(high.first, units[0])} to {amount(low.first, units[0])}."
     )
     if best is None:
         return told
     bend = front[best]
     return (
-        f"{told} The curve bends at {_amount(bend.first, units[0])} and "
-        f"{_amount(bend.second, units[1])}."
+        f"{told} The curve bends at {amount(bend.first, units[0])} and "
+        f"{amount(bend.second, units[1])}."
     )
 
 
-def _amount(value: float, unit: str) -> str:
-    return f"${value:,.2f}" if unit == "$" else f"{value:,.2f} {unit}"
+def amount(value: float, unit: str) -> str:
+    """A figure of an objective: dollars before, other units behind."""
+    return f"${value:,.2f}" if unit == "$" else f"{value:,.2f} {unit}".rstrip()

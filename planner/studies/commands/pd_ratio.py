@@ -115,19 +115,23 @@ def run(
     pair = pairs[0]
     given, count = pair.service, pair.instances
     progress(0.3, "Every ratio by closed forms")
-    found = ratios(given, splits(count))
+    closed_ratios = ratios(given, splits(count))
     simulate = part(progress, 0.4, 0.75)
-    seen = judged(
-        given, found, seed=scenario.seed, told=lambda done: simulate(done, "Simulating the best")
+    simulated_ratios = judged(
+        given,
+        closed_ratios,
+        seed=scenario.seed,
+        told=lambda done: simulate(done, "Simulating the best"),
     )
-    best = best_of(seen, given)
+    best = best_of(simulated_ratios, given)
     mixed = _mixed(pair, scenario.seed)
     progress(0.78, "What moves the ratio")
     moved = sensitivity(given, count, part(progress, 0.78, 0.92))
     drift = over_time(traffic, m, given, count, best.ratio, part(progress, 0.92, 1.0))
-    simulated = {(ratio.prefill, ratio.decode): ratio for ratio in seen}
+    simulated = {(ratio.prefill, ratio.decode): ratio for ratio in simulated_ratios}
     rows = tuple(
-        JudgedRatio(closed, simulated.get((closed.prefill, closed.decode))) for closed in found
+        JudgedRatio(closed, simulated.get((closed.prefill, closed.decode)))
+        for closed in closed_ratios
     )
     errors = [row.prediction_error for row in rows if row.prediction_error is not None]
     result = PdRatioResult(
@@ -174,14 +178,14 @@ def _pairs(
     """Pairs of columns with their best ratio by closed forms, most tokens per dollar first."""
     pairs = pairs_of(hardware, m)
     for side, name in (("prefill", options.prefill), ("decode", options.decode)):
-        kept = [one for one in pairs if _named(hardware, getattr(one, side), name)]
-        if not kept:
-            told = sorted({hardware.columns[getattr(one, side)].label for one in pairs})
+        matching = [columns for columns in pairs if _named(hardware, getattr(columns, side), name)]
+        if not matching:
+            labels = sorted({hardware.columns[getattr(columns, side)].label for columns in pairs})
             raise PlannerError(
                 f"--{side} {name}: {hardware.models[m].name} has no such pool; choose from "
-                f"{', '.join(told)}."
+                f"{', '.join(labels)}."
             )
-        pairs = kept
+        pairs = matching
     rows: list[Pair] = []
     notes: list[str] = []
     for done, columns in enumerate(pairs):
@@ -210,11 +214,13 @@ def _mixed(pair: Pair, seed: int) -> Mixed | None:
         return None
     lengths = (service.workload.isl, service.workload.osl)
     try:
-        one = capacity(service.decode, lengths, service.tier, seed=seed, batching=service.batching)
+        instance = capacity(
+            service.decode, lengths, service.tier, seed=seed, batching=service.batching
+        )
     except SimulationError as problem:
         return Mixed(0.0, 0.0, "slo", str(problem))
-    rate = pair.instances * one.max_rps
-    return Mixed(rate * service.tokens, rate, one.bound_by)
+    rate = pair.instances * instance.max_rps
+    return Mixed(rate * service.tokens, rate, instance.bound_by)
 
 
 def _headline(ratio: Ratio, mixed: Mixed | None, service: str, count: int) -> str:

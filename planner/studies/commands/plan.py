@@ -78,8 +78,8 @@ def run(
     planned = planned_of(study, part(progress, 0.4, 0.5 if options.verify else 0.7))
     verification = None
     if options.verify:
-        found = verify(study, planned, seed=scenario.seed, progress=part(progress, 0.5, 0.7))
-        study, planned, verification = found.study, found.planned, found.told
+        checked = verify(study, planned, seed=scenario.seed, progress=part(progress, 0.5, 0.7))
+        study, planned, verification = checked.study, checked.planned, checked.told
     errors = profile_errors(study, planned, part(progress, 0.7, 0.85))
     worth = worth_of(study, planned, part(progress, 0.85, 1.0))
     figures = plan_figures(study, planned.plan, worth)

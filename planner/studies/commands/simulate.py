@@ -17,9 +17,9 @@ from planner.studies.progress import Progress, part
 from planner.studies.replay.chosen import policy_chosen
 from planner.studies.replay.replay import run_policy
 from planner.studies.results import tables
-from planner.studies.results.comparison import PolicyComparison, compare
 from planner.studies.results.figures import POLICIES
 from planner.studies.results.frame import Frame, frame_of
+from planner.studies.results.verdict import PolicyComparison, compare
 from planner.studies.values import PolicyRun
 
 

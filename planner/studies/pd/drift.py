@@ -62,12 +62,12 @@ def sensitivity(service: PdService, instances: int, progress: Progress) -> Sensi
     total = len(FACTORS) ** 2 + len(LIMITS) ** 2
     base = replace(service, workload=_scaled(service.workload, 1.0, 1.0))
 
-    def told(done: int) -> None:
+    def report(done: int) -> None:
         progress(done / total, "The ratio at other lengths and limits")
 
     lengths, limits = [], []
     for i, isl in enumerate(FACTORS):
-        told(i * len(FACTORS))
+        report(i * len(FACTORS))
         lengths.append(
             tuple(
                 _best(replace(base, workload=_scaled(base.workload, isl, osl)), instances)
@@ -75,7 +75,7 @@ def sensitivity(service: PdService, instances: int, progress: Progress) -> Sensi
             )
         )
     for i, ttft in enumerate(LIMITS):
-        told(len(FACTORS) ** 2 + i * len(LIMITS))
+        report(len(FACTORS) ** 2 + i * len(LIMITS))
         limits.append(tuple(_best(_limited(base, ttft, tbt), instances) for tbt in LIMITS))
     facts = service.workload.facts
     return Sensitivity(
@@ -89,10 +89,10 @@ def sensitivity(service: PdService, instances: int, progress: Progress) -> Sensi
 
 
 def over_time(
-    traffic: Traffic, m: int, service: PdService, instances: int, kept: Ratio, progress: Progress
+    traffic: Traffic, m: int, service: PdService, instances: int, usual: Ratio, progress: Progress
 ) -> tuple[Drift, ...]:
     """By window of the traffic: its mean lengths, its best ratio by closed forms, and what the
-    ratio ``kept`` all the time loses against it."""
+    ratio ``usual`` all the time loses against it."""
     starts, isl, osl = _windows(traffic, m)
     facts, rows = service.workload.facts, []
     for i, start in enumerate(starts):
@@ -101,7 +101,7 @@ def over_time(
             continue
         work = _scaled(service.workload, isl[i] / facts.mean_isl, osl[i] / facts.mean_osl)
         then = replace(service, workload=work)
-        best, fixed = _best(then, instances), analytic(then, kept.prefill, kept.decode)
+        best, fixed = _best(then, instances), analytic(then, usual.prefill, usual.decode)
         loses = max(0.0, 1.0 - fixed.max_tps / best.max_tps) if best.prefill else None
         rows.append(
             Drift(

@@ -14,8 +14,8 @@ from planner.scenario.build import Hardware
 from planner.studies.plain import times
 from planner.studies.planning.figures import decisions
 from planner.studies.planning.planning import Planned
-from planner.studies.results.comparison import PolicyComparison
 from planner.studies.results.figures import policies_table, tiers_table
+from planner.studies.results.verdict import PolicyComparison
 from planner.studies.traffic.demand import Demand
 from planner.studies.traffic.forecasts import SeriesForecast
 from planner.studies.values import Study

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from planner.studies.results.comparison import compare
+from planner.studies.results.verdict import compare
 from planner.web.results import default_policy
-from tests.planner.studies.results.test_comparison import run
+from tests.planner.studies.results.test_verdict import run
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,11 @@ from planner.policies.registry import POLICIES
 from planner.studies.commands.compare import Options
 from planner.studies.commands.compare import run as compare_scenario
 from planner.studies.progress import silent
-from planner.studies.results.comparison import compare
 from planner.studies.results.curation import TIE
+from planner.studies.results.verdict import compare
 from simulation.metrics import Percentiles
 from tests.planner.studies import builders as make
-from tests.planner.studies.results.test_comparison import run
+from tests.planner.studies.results.test_verdict import run
 
 
 def chosen(*runs, objective="cost"):

@@ -13,7 +13,7 @@ from planner.studies.results.figures import GROUPS, POLICIES, TIERS, policies_ta
 from simulation.engine.run import simulate
 from simulation.metrics import GroupSummary, Percentiles
 from simulation.policies.flat import Flat
-from tests.planner.studies.results.test_comparison import NOTHING, run
+from tests.planner.studies.results.test_verdict import NOTHING, run
 from tests.simulation.builders import fleet, pool, profile, trace
 
 FAST = GroupSummary(9, 8, 1, 0, 0.9, 800, 90, Percentiles(1.0, 2.0, 3.0, 4.0), NOTHING, NOTHING)

@@ -1,4 +1,5 @@
-"""The comparison (methods.md X1): who meets the SLOs, at what cost, and what to do about it."""
+"""The verdict on policies (methods.md X1): their ranking, and sentences on who meets the SLOs,
+at what cost, and what to do about it."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from planner.policies.registry import POLICIES
-from planner.studies.results.comparison import PolicyComparison, compare
+from planner.studies.results.verdict import PolicyComparison, compare
 from planner.studies.values import PolicyRun
 from simulation.fleet import Fleet, Pool, Region, Tier
 from simulation.metrics import Percentiles, Summary
