@@ -182,12 +182,8 @@ class RunTableView(ApiView):
         total = run_table_rows(run, table)
         name = f"run-{run_id}-{table}.{form}"
         if form == "parquet":
-            return FileResponse(
-                run_table_path(run, table).open("rb"),
-                as_attachment=True,
-                filename=name,
-                content_type=PARQUET,
-            )
+            file = run_table_path(run, table).open("rb")
+            return FileResponse(file, as_attachment=True, filename=name, content_type=PARQUET)
         if form == "csv":
             if limit is None and total > CSV_ROWS:
                 raise NotReady(
@@ -198,14 +194,8 @@ class RunTableView(ApiView):
             return Response(run_table(run, table, offset, limit), headers=headers)
         limit = limit or JSON_ROWS
         rows = run_table(run, table, offset, limit)
-        body = {
-            "table": table,
-            "columns": rows.columns,
-            "total": total,
-            "offset": offset,
-            "limit": limit,
-            "rows": table_rows(rows),
-        }
+        part = {"total": total, "offset": offset, "limit": limit}
+        body = {"table": table, "columns": rows.columns, **part, "rows": table_rows(rows)}
         return Response(body)
 
 
