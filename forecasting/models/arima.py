@@ -18,9 +18,8 @@ from forecasting.models import harmonics
 from forecasting.models.arima_order import Order, differences, fit_orders
 from forecasting.models.harmonics import Harmonics
 from forecasting.models.state_space import StateSpace
-from forecasting.models.tail import Tail, check_steps, fitted
+from forecasting.models.tail import MIN_OBSERVED, Tail, check_steps, fitted
 
-MIN_OBSERVED = 24  # bins: three for each of the eight parameters of ARIMA(3, d, 2) with a mean
 STILL = 1e-9  # spread, of a series around 1, below which only rounding is left to model
 
 

@@ -14,6 +14,8 @@ from forecasting.forecast import QUANTILES, Forecast
 
 T = TypeVar("T")
 
+MIN_OBSERVED = 24  # bins for ARIMA: three for each of eight parameters, (3, d, 2) with a mean
+
 
 @dataclass(frozen=True, slots=True)
 class Tail:

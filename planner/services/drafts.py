@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import ceil, floor, log10
 from typing import Any
 
-from forecasting.models.arima import MIN_OBSERVED
+from forecasting.models.tail import MIN_OBSERVED
 from planner import catalogue
 from planner.errors import NotReady
 from planner.models import Scenario, Trace

@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import Any
 
 import numpy as np
-from scipy.stats import norm
+from scipy.special import ndtri
 
 from planner.errors import PlannerError
 from planner.optimizer import solve_window
@@ -26,7 +26,7 @@ from simulation.fleet import Tier
 LOOSER = 0.1  # of a limit: the move by which a millisecond is priced
 POINT = 0.01
 RESOLVE_S = 5.0  # at most, for each move
-TEN_TO_NINETY = 2 * float(norm.ppf(0.9))  # standard deviations between the 10% and 90% quantiles
+TEN_TO_NINETY = 2 * float(ndtri(0.9))  # standard deviations between the 10% and 90% quantiles
 RE_SOLVED = "planned again with the limit moved"
 LIMITS = {"ttft_s": "TTFT", "tbt_s": "TBT"}
 
@@ -166,7 +166,7 @@ def _quantile(study: Study, planned: Planned, at: _At) -> Worth | None:
         if level + POINT >= 1:
             return None
         spread = np.maximum(0.0, one.high - one.low) / TEN_TO_NINETY
-        rise = (norm.ppf(level + POINT) - norm.ppf(level)) * spread
+        rise = (ndtri(level + POINT) - ndtri(level)) * spread
         place = traffic.models.index(one.key.model), traffic.regions.index(one.key.region)
         by_period = rise.reshape(len(planned.load_tps), -1) / study.window.bin_s
         more[place] += by_period[at.period]

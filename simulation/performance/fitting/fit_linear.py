@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import nnls
-from scipy.stats import t as student
+from scipy.special import stdtrit
 
 from simulation.arrays import FloatArray
 from simulation.errors import SimulationError
@@ -91,7 +91,7 @@ def least_squares(design: FloatArray, seconds: FloatArray, groups: FloatArray) -
     left = np.linalg.solve(without, (products.sum(axis=0) - products)[:, :, None])[:, :, 0]
     whole = np.linalg.solve(squares.sum(axis=0), products.sum(axis=0))
     deviation = np.sqrt((count - 1) / count * ((left - whole) ** 2).sum(axis=0))
-    reach = student.ppf(0.5 + CONFIDENCE / 2, count - 1) * deviation
+    reach = stdtrit(count - 1, 0.5 + CONFIDENCE / 2) * deviation
     return Line(values, np.maximum(values - reach, 0.0), values + reach)
 
 

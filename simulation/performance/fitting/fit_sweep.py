@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import nnls
-from scipy.stats import norm
+from scipy.special import ndtri
 
 from simulation.arrays import FloatArray, IntArray
 from simulation.performance.fitting.compare import SERVED_TBT, compare_with
@@ -122,7 +122,7 @@ def sweep_fit(
         least, most = prompt.seconds / modelled, prompt.high / modelled
         what = f"TTFT at {prompt.load:,.3g} in flight"
     factor = float(np.median(least))
-    z = norm.ppf(0.5 + CONFIDENCE / 2)
+    z = ndtri(0.5 + CONFIDENCE / 2)
     spread = float(np.exp(z * base.spread))
     low, high = float(least.min()) / spread, float(most.max()) * spread
     alone = factor * (chunks * gamma + isl * delta)

@@ -1,0 +1,99 @@
+"""How long a newcomer waits, in a fresh clone with an empty compile cache.
+
+    python -m bench.start [--json]
+
+- ``page_seconds``: from ``bin/run`` to the first page, with packages in pip's cache.
+- ``compile_cpu_seconds``: CPU that compiling the simulator takes.
+- ``check_cpu_seconds``: CPU of the whole ``bin/run --check`` after that, which compiles too.
+- ``second_start_seconds``: from ``bin/run`` to the first page once all is there.
+
+The clone is of what is committed, lies in a temporary folder and is removed. CPU is that of a
+command and of all it started; seconds are those of the clock, so they need a quiet machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+OURS = ("HEADROOM_", "NUMBA_", "DATABASE_URL", "REDIS_URL", "SECRET_KEY", "DJANGO_", "VIRTUAL_ENV")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        clone = Path(folder) / "clone"
+        subprocess.run(["git", "clone", "--quiet", ROOT, clone], check=True)
+        figures = measure(clone)
+    if args.json:
+        print(json.dumps(figures))
+        return
+    for name, value in figures.items():
+        print(f"{name:22} {value:6.1f}")
+
+
+def measure(clone: Path) -> dict[str, float]:
+    page = first_page(clone)
+    shutil.rmtree(clone / "var" / "numba", ignore_errors=True)
+    compiling = cpu(clone, ".venv/bin/python", "manage.py", "warm_up")
+    shutil.rmtree(clone / "var")
+    check = cpu(clone, "bin/run", "--check")
+    return {
+        "page_seconds": page,
+        "compile_cpu_seconds": compiling,
+        "check_cpu_seconds": check,
+        "second_start_seconds": first_page(clone),
+    }
+
+
+def first_page(clone: Path) -> float:
+    """Seconds from ``bin/run`` until a page was read; it is stopped then."""
+    began = time.perf_counter()
+    with started(clone, "bin/run", "--port=0", stdout=subprocess.PIPE) as run:
+        assert run.stdout is not None
+        address = run.stdout.readline().split()[-1]
+        with urllib.request.urlopen(address) as response:
+            response.read()
+        seconds = time.perf_counter() - began
+        run.send_signal(signal.SIGINT)
+    return seconds
+
+
+def cpu(clone: Path, *command: str) -> float:
+    """CPU seconds of a command and of what it started, user's and system's."""
+    with started(clone, *command, stdout=sys.stderr) as run:
+        _, status, usage = os.wait4(run.pid, 0)
+        run.returncode = os.waitstatus_to_exitcode(status)
+    if run.returncode:
+        raise SystemExit(f"{' '.join(command)} ended with status {run.returncode}; see above.")
+    return usage.ru_utime + usage.ru_stime
+
+
+@contextmanager
+def started(clone: Path, *command: str, stdout: int | object) -> Iterator[subprocess.Popen[str]]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
+    run = subprocess.Popen(command, cwd=clone, env=environment, stdout=stdout, text=True)
+    try:
+        yield run
+    finally:
+        if run.poll() is None and sys.exc_info()[0] is not None:
+            run.send_signal(signal.SIGINT)
+        run.wait()
+
+
+if __name__ == "__main__":
+    main()
