@@ -1,1 +1,0 @@
-"""Module-level provisioning: layers replicated and moved between GPUs (CoCoServe, methods.md B)."""
