@@ -178,7 +178,7 @@ def day(columns: int, limit_s: float = 20.0) -> dict[str, float]:
         problem.windows,
         period_start_s=np.arange(24, dtype=np.float64) * 3600.0,
         period_s=3600.0,
-        time_limit_s=limit_s / 24,
+        solve=lambda window, _, check: solve_window(window, time_limit_s=limit_s / 24, check=check),
     )
     each = sum(window.objective_usd for window in apart.windows)
     plan = solve_horizon(problem, time_limit_s=limit_s, stable=False)

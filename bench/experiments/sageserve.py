@@ -227,10 +227,7 @@ def strategies(
     one = day.study()
     theta = float(one.sizes.theta_tps.max())
     out: dict[str, Any] = {"requests": len(one.trace), "theta_tps": theta}
-    planned = plan_window(
-        one.scenario, one.hardware, one.traffic, one.window, one.sizes,
-        current=one.today, progress=silent,
-    )  # fmt: skip
+    planned = plan_window(one.plan_input, silent)
     by_hour = found.setdefault("by_hour", {})
     for name in dict.fromkeys(("reactive", *names)):
         given = {"scale": day.scale} if name == "chiron" else {}

@@ -9,13 +9,19 @@ from functools import partial
 import numpy as np
 
 from planner.errors import ScenarioError
-from planner.optimizer.problem import INFEASIBLE, PlanningProblem, ScalingPlan, WindowPlan
+from planner.optimizer.problem import PlanningProblem, ScalingPlan, WindowPlan
 from planner.optimizer.window import solve_window
 from simulation.arrays import FloatArray
 
-Rescue = Callable[[PlanningProblem, WindowPlan, int], WindowPlan]
 Solve = Callable[[PlanningProblem, int, Callable[[], None] | None], WindowPlan]
 Progress = Callable[[int, int], None]  # windows done, windows in all
+
+
+def by_itself(
+    problem: PlanningProblem, period: int, check: Callable[[], None] | None
+) -> WindowPlan:
+    """The window as ``solve_window`` plans it."""
+    return solve_window(problem, check=check)
 
 
 def plan_sequence(
@@ -23,23 +29,16 @@ def plan_sequence(
     *,
     period_start_s: FloatArray,
     period_s: float,
-    solver: str = "highs",
-    gap: float = 1e-4,
-    time_limit_s: float = 30.0,
-    stable: bool = False,
-    rescue: Rescue | None = None,
-    solve: Solve | None = None,
+    solve: Solve = by_itself,
     progress: Progress | None = None,
 ) -> ScalingPlan:
-    """Solve ``problems`` in order, one solver call each.
+    """Solve ``problems`` in order, each by ``solve``: asked by its place, and with a check.
 
     The first one's ``current`` is the fleet now; every later ``current`` is replaced by the target
-    before it. ``period_start_s`` has shape ``[p]``, UTC epoch seconds. ``time_limit_s`` is per
-    window. ``progress`` is called before the first window, after each and now and then within;
-    what it raises ends the sequence (cancel). A window without a feasible plan does not end it:
-    its status says so, and the next window starts from the greedy target that was offered instead,
-    or from what ``rescue`` makes of an infeasible window, its plan and its place. ``solve`` is
-    asked for each window's plan, by its place and with a check, in place of ``solve_window``.
+    before it. ``period_start_s`` has shape ``[p]``, UTC epoch seconds. ``progress`` is called
+    before the first window, after each and, by the check, now and then within; what it raises ends
+    the sequence (cancel). A window without a feasible plan does not end it: its status says so, and
+    the next window starts from the target that was offered instead.
     """
     if not problems:
         raise ScenarioError("There is no window to plan: give a horizon of one period or more.")
@@ -59,21 +58,8 @@ def plan_sequence(
     for done, problem in enumerate(problems):
         if progress:
             progress(done, len(problems))
-        asked = replace(problem, current=current)
         check = partial(progress, done, len(problems)) if progress else None
-        if solve is not None:
-            window = solve(asked, done, check)
-        else:
-            window = solve_window(
-                asked,
-                solver=solver,
-                gap=gap,
-                time_limit_s=time_limit_s,
-                stable=stable,
-                check=check,
-            )
-        if window.status == INFEASIBLE and rescue is not None:
-            window = rescue(replace(problem, current=current), window, done)
+        window = solve(replace(problem, current=current), done, check)
         windows.append(window)
         current = window.target
     if progress:

@@ -7,8 +7,10 @@ from dataclasses import replace
 from planner.scenario.build import build_hardware
 from planner.scenario.known import Known
 from planner.scenario.schema import Scenario
+from planner.scenario.settings import settings_of
 from planner.studies.outcome import Traces
-from planner.studies.planning.planning import Planned, plan_window
+from planner.studies.planning.inputs import Planned
+from planner.studies.planning.planning import plan_window
 from planner.studies.progress import Progress, part
 from planner.studies.replay.replay import prepare
 from planner.studies.sizing.sizing import size
@@ -24,27 +26,20 @@ def seeded(scenario: Scenario, seed: int | None) -> Scenario:
 
 def study_of(scenario: Scenario, traces: Traces, known: Known, progress: Progress) -> Study:
     """Hardware, traffic, sizes and requests of a scenario's window."""
-    hardware = build_hardware(scenario, known, spot=True)
+    hardware, settings = build_hardware(scenario, known, spot=True), settings_of(scenario)
     progress(0.0, "Reading the traffic")
-    traffic = build_traffic(scenario, traces)
-    window = resolve_window(scenario, traffic.demand, traffic.clock)
-    sizes = size(hardware, traffic, scenario.seed, part(progress, 0.2, 0.9))
+    traffic = build_traffic(settings.traffic, traces)
+    window = resolve_window(settings.window, traffic.demand, traffic.clock)
+    sizes = size(hardware, traffic, settings.seed, part(progress, 0.2, 0.9))
     progress(0.9, "Preparing the requests")
     if window.ahead:
-        requests, notes = requests_ahead(scenario, traffic, window)
+        method = settings.plan.forecast.method
+        requests, notes = requests_ahead(traffic, window, method, settings.seed)
         traffic = replace(traffic, notes=traffic.notes + notes)
     else:
-        requests = traffic.requests(window.start_s, window.end_s, scenario.seed)
-    return prepare(scenario, hardware, traffic, window, sizes, requests)
+        requests = traffic.requests(window.start_s, window.end_s, settings.seed)
+    return prepare(settings, hardware, traffic, window, sizes, requests)
 
 
 def planned_of(study: Study, progress: Progress) -> Planned:
-    return plan_window(
-        study.scenario,
-        study.hardware,
-        study.traffic,
-        study.window,
-        study.sizes,
-        current=study.today,
-        progress=progress,
-    )
+    return plan_window(study.plan_input, progress)

@@ -11,7 +11,8 @@ from planner.optimizer.problem import ScalingPlan
 from planner.policies.base import Traits
 from planner.policies.registry import traits_of
 from planner.scenario.build import Hardware
-from planner.scenario.schema import Scenario
+from planner.scenario.settings import Settings
+from planner.studies.planning.inputs import PlanInput
 from planner.studies.sizing.sizing import Sizes
 from planner.studies.traffic.traffic import Traffic
 from planner.studies.traffic.window import Window
@@ -26,7 +27,7 @@ from simulation.trace import Trace
 class Study:
     """What all policies of one scenario share."""
 
-    scenario: Scenario
+    settings: Settings
     hardware: Hardware
     traffic: Traffic
     window: Window
@@ -39,6 +40,13 @@ class Study:
     def today(self) -> IntArray:
         """What runs now; where the scenario does not say, a flat fleet at peak is assumed."""
         return self.peak if self.hardware.today is None else self.hardware.today
+
+    @property
+    def plan_input(self) -> PlanInput:
+        """What its plans are made from, from today's fleet on."""
+        return PlanInput(
+            self.settings.plan, self.hardware, self.traffic, self.window, self.sizes, self.today
+        )
 
     def pools(self, counts: IntArray) -> IntArray:
         """``[..., l, r, g]`` to ``[..., pools]``."""

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
+from planner.optimizer.figures import fleet_usd
 from planner.optimizer.objective import per_hour, per_start, price
-from planner.optimizer.problem import MEASURES, HorizonProblem, Totals
+from planner.optimizer.objective import totals as window_totals
+from planner.optimizer.problem import (
+    MEASURES,
+    HorizonPlan,
+    HorizonProblem,
+    Totals,
+    WindowPlan,
+)
 from simulation.arrays import IntArray
 
 
@@ -42,3 +52,33 @@ def costs(problem: HorizonProblem, target: IntArray, lent: IntArray) -> tuple[fl
         for period, window in enumerate(problem.windows)
     )
     return whole, fleet
+
+
+def by_window(problem: HorizonProblem, plan: HorizonPlan) -> tuple[WindowPlan, ...]:
+    """The plan as windows one after the other, figures by the hour; each window's bound is its
+    share of the one on all. Times, what binds and conflicts are told once, in the first."""
+    before = np.concatenate([problem.first.current[None], plan.target[:-1]])
+    share = plan.bound / plan.objective if plan.objective > 0 else 0.0
+    weights, windows = problem.first.weights, []
+    for period, (window, taken) in enumerate(zip(problem.windows, plan.totals, strict=True)):
+        target, told = plan.target[period], period == 0
+        fleet = fleet_usd(window, target)
+        objective = sum(getattr(weights, m) * getattr(taken, m) for m in MEASURES) / problem.hours
+        bound = min(objective, objective * share)
+        windows.append(
+            WindowPlan(
+                status=plan.status,
+                target=target,
+                objective_usd=objective,
+                fleet_usd=fleet,
+                bound_usd=bound,
+                gap=(objective - bound) / fleet if fleet > 0 else 0.0,
+                solver=plan.solver,
+                build_seconds=plan.build_seconds if told else 0.0,
+                solve_seconds=plan.solve_seconds if told else 0.0,
+                binding=plan.binding if told else (),
+                conflict=plan.conflict if told else "",
+                totals=window_totals(replace(window, current=before[period]), target),
+            )
+        )
+    return tuple(windows)

@@ -9,7 +9,8 @@ import numpy as np
 
 from planner.errors import Infeasible, ScenarioError, SolverFailed
 from planner.optimizer.problem import ScalingPlan
-from planner.studies.planning.planning import Planned, plan_load
+from planner.studies.planning.inputs import Planned
+from planner.studies.planning.planning import plan_load
 from planner.studies.progress import Progress, part
 from planner.studies.sizing.sizing import size
 from planner.studies.values import Study
@@ -98,20 +99,9 @@ def _again(
     hardware = replace(study.hardware, profiles=profiles)
     word = "slower" if sign > 0 else "faster"
     try:
-        sizes = size(hardware, study.traffic, study.scenario.seed, part(progress, 0.0, 0.8))
-        plan = plan_load(
-            study.scenario,
-            hardware,
-            study.window,
-            sizes,
-            planned.load_tps,
-            current=study.today,
-            progress=part(progress, 0.8, 1.0),
-            clock=study.traffic.clock,
-            lengths=study.traffic.lengths,
-            tiers=planned.tiers,
-            tier_tps=planned.tier_tps,
-        )
+        sizes = size(hardware, study.traffic, study.settings.seed, part(progress, 0.0, 0.8))
+        given = replace(study.plan_input, hardware=hardware, sizes=sizes)
+        plan = plan_load(given, planned.load, part(progress, 0.8, 1.0))
     except (Infeasible, ScenarioError, SolverFailed) as problem:
         return None, f"If the profiles are {word} by their error, there is no plan: {problem}"
     return _peaks(plan), ""

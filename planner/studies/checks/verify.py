@@ -9,7 +9,8 @@ import numpy as np
 
 from planner.errors import Infeasible
 from planner.policies.choice import policy_of
-from planner.studies.planning.planning import Planned, plan_window
+from planner.studies.planning.inputs import Planned
+from planner.studies.planning.planning import plan_window
 from planner.studies.progress import Progress, part
 from planner.studies.replay.detail import ALL
 from planner.studies.replay.replay import run_policy
@@ -107,15 +108,7 @@ def verify(
             factor[m] = min(factor[m], before[m] * (1.0 - less))
         corrected = _corrected(study, factor / before)
         try:
-            again = plan_window(
-                corrected.scenario,
-                corrected.hardware,
-                corrected.traffic,
-                corrected.window,
-                corrected.sizes,
-                current=corrected.today,
-                progress=part(step, 0.7, 1.0),
-            )
+            again = plan_window(corrected.plan_input, part(step, 0.7, 1.0))
         except Infeasible as problem:
             note = f"With the sizes that this asks for there is no plan: {problem}"
             told[-1] = replace(told[-1], note=note)

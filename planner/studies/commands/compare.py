@@ -95,7 +95,7 @@ def run(
         CompareResult(
             frame=frame_of(study),
             forecast=Forecasts(planned.forecasts),
-            plan=plan_figures(study, planned.plan),
+            plan=plan_figures(study.plan_input, planned.plan),
             pd_ratios=stated_ratios(study.hardware, study.traffic.lengths),
             profile_error=errors,
             comparison=comparison,

@@ -19,6 +19,7 @@ from planner.scenario.build import build_hardware
 from planner.scenario.known import NOTHING, Known
 from planner.scenario.schema import Scenario
 from planner.scenario.schema.planning import Method
+from planner.scenario.settings import settings_of
 from planner.sections import BinS
 from planner.studies.columns import SECONDS, TEXT, Column
 from planner.studies.options import RunOptions
@@ -121,8 +122,8 @@ def run(
     begun = time.perf_counter()
     hardware = build_hardware(scenario, known)
     progress(0.0, "Reading the traffic")
-    traffic = build_traffic(scenario, traces)
-    window = resolve_window(scenario, traffic.demand, traffic.clock)
+    traffic = build_traffic(settings_of(scenario).traffic, traces)
+    window = resolve_window(settings_of(scenario).window, traffic.demand, traffic.clock)
     forecasts = forecast_window(
         hardware,
         traffic,

@@ -13,18 +13,17 @@ from planner.errors import Infeasible
 from planner.optimizer.horizon.front import FrontPoint, horizon_front, knee
 from planner.scenario.known import NOTHING, Known
 from planner.scenario.schema import Scenario
+from planner.scenario.settings import MEASURE, UNITS
 from planner.studies.columns import COUNT, NUMBER, SECONDS, TEXT, Column, Columns
 from planner.studies.options import RunOptions
 from planner.studies.outcome import Outcome, Traces
 from planner.studies.plain import COLUMNS, MERGED
+from planner.studies.planning.inputs import Load
 from planner.studies.planning.planning import plan_window
-from planner.studies.planning.program import MEASURE, UNITS
-from planner.studies.planning.program import problem as period_problem
-from planner.studies.planning.solving import Asked, together
+from planner.studies.planning.solving import Periods
 from planner.studies.preparing import study_of
 from planner.studies.progress import Progress, part
 from planner.studies.results.frame import Frame, frame_of
-from planner.studies.traffic.window import words_of
 
 POINTS, MOST_POINTS = 9, 25
 GAP, RESOLVE_S = 1e-3, 10.0  # of each point, unless the scenario allows less
@@ -107,29 +106,16 @@ def run(
     begun = time.perf_counter()
     first, second = pair_of(options.of)
     study = study_of(scenario, traces, known, part(progress, 0.0, 0.3))
-    planned = plan_window(
-        scenario, study.hardware, study.traffic, study.window, study.sizes,
-        current=study.today, progress=part(progress, 0.3, 0.5), periods="all",
-    )  # fmt: skip
-    starts = study.window.period_starts_s
-    problems = [
-        period_problem(
-            scenario, study.hardware, study.sizes, study.today, load, study.window.period_s,
-            lengths=study.traffic.lengths, start_s=float(start),
-        )
-        for start, load in zip(starts, planned.load_tps, strict=True)
-    ]  # fmt: skip
-    names = tuple(f"the period from {words_of(float(t), study.traffic.clock)}" for t in starts)
-    asked = Asked(problems, names, study.window, (), None)
-    objective = scenario.objective
+    given, settings = study.plan_input.at_once(), study.settings.plan
+    planned = plan_window(given, part(progress, 0.3, 0.5))
     front = horizon_front(
-        together(scenario, study.hardware, asked),
+        Periods.of(given, Load(planned.load.tps)).together(),
         MEASURE[first],
         MEASURE[second],
         points=options.points,
-        solver=objective.solver,
-        gap=max(GAP, objective.gap),
-        time_limit_s=min(RESOLVE_S, objective.time_limit_s),
+        solver=settings.solver,
+        gap=max(GAP, settings.gap),
+        time_limit_s=min(RESOLVE_S, settings.time_limit_s),
         progress=lambda done, total: progress(
             0.5 + 0.5 * done / total, f"Plan {min(done + 1, total)} of {total}"
         ),

@@ -10,6 +10,7 @@ from planner.errors import PlannerError
 from planner.scenario.build import Hardware, build_hardware
 from planner.scenario.known import NOTHING, Known
 from planner.scenario.schema import Scenario
+from planner.scenario.settings import settings_of
 from planner.studies.facts import Fact, facts_of
 from planner.studies.options import RunOptions
 from planner.studies.outcome import Outcome, Traces
@@ -109,7 +110,7 @@ def run(
     hardware = build_hardware(scenario, known)
     m = model_index(hardware, options.service)
     progress(0.0, "Reading the traffic")
-    traffic = build_traffic(scenario, traces)
+    traffic = build_traffic(settings_of(scenario).traffic, traces)
     lengths = traffic.lengths[m]
     pairs, notes = _pairs(hardware, m, lengths, options, part(progress, 0.05, 0.3))
     pair = pairs[0]

@@ -16,6 +16,7 @@ from planner.scenario.build import Hardware, build_hardware
 from planner.scenario.known import NOTHING, Known
 from planner.scenario.schema import Scenario
 from planner.scenario.schema.planning import TimeLimit
+from planner.scenario.settings import settings_of
 from planner.scenario.topology import kv_shares, topology_of
 from planner.studies.facts import Fact, facts_of
 from planner.studies.options import RunOptions
@@ -26,6 +27,7 @@ from planner.studies.placement.services import apart, as_today, placed_services
 from planner.studies.placement.simulation import busiest, replayed
 from planner.studies.placement.tables import tables_of
 from planner.studies.plain import OPTIONAL
+from planner.studies.planning.inputs import PlanInput
 from planner.studies.planning.planning import plan_window
 from planner.studies.progress import Progress, part
 from planner.studies.sizing.sizing import size
@@ -115,8 +117,8 @@ def run(
             "are placed at once; place a part of the regions."
         )
     progress(0.0, "Reading the traffic")
-    traffic = build_traffic(scenario, traces)
-    window = resolve_window(scenario, traffic.demand, traffic.clock)
+    traffic = build_traffic(settings_of(scenario).traffic, traces)
+    window = resolve_window(settings_of(scenario).window, traffic.demand, traffic.clock)
     instances, source = _counts(
         scenario, hardware, traffic, window, options.counts, part(progress, 0.0, 0.5)
     )
@@ -192,15 +194,9 @@ def _counts(
         return hardware.today, "fleet.today"
     sizes = size(hardware, traffic, scenario.seed, part(progress, 0.0, 0.6))
     current = np.zeros(hardware.minimum.shape, np.int64)
-    planned = plan_window(
-        scenario,
-        hardware,
-        traffic,
-        window,
-        sizes,
-        current=current if hardware.today is None else hardware.today,
-        progress=part(progress, 0.6, 1.0),
-    )
+    today = current if hardware.today is None else hardware.today
+    given = PlanInput(settings_of(scenario).plan, hardware, traffic, window, sizes, today)
+    planned = plan_window(given, part(progress, 0.6, 1.0))
     target = planned.plan.target
     gpus = np.zeros(current.shape, np.int64)
     for (m, g), profile in hardware.profiles.items():

@@ -82,7 +82,7 @@ def run(
         study, planned, verification = checked.study, checked.planned, checked.told
     errors = profile_errors(study, planned, part(progress, 0.7, 0.85))
     worth = worth_of(study, planned, part(progress, 0.85, 1.0))
-    figures = plan_figures(study, planned.plan, worth)
+    figures = plan_figures(study.plan_input, planned.plan, worth)
     return Outcome(
         PlanResult(
             frame=frame_of(study),

@@ -19,6 +19,7 @@ from planner.errors import Infeasible
 from planner.scenario.build import build_hardware
 from planner.scenario.known import NOTHING, Known
 from planner.scenario.schema import Scenario
+from planner.scenario.settings import settings_of
 from planner.studies.facts import Fact, facts_of
 from planner.studies.options import RunOptions
 from planner.studies.outcome import Outcome, Traces
@@ -155,8 +156,8 @@ def run(
     begun = time.perf_counter()
     hardware = build_hardware(scenario, known)
     progress(0.0, "Reading the traffic")
-    traffic = build_traffic(scenario, traces)
-    window = resolve_window(scenario, traffic.demand, traffic.clock)
+    traffic = build_traffic(settings_of(scenario).traffic, traces)
+    window = resolve_window(settings_of(scenario).window, traffic.demand, traffic.clock)
     peaks = peak_hours(hardware, traffic, window)
     to_solve = variants(hardware, peaks)
     share = 0.85 if options.over_time == OFF else 0.3

@@ -13,6 +13,7 @@ from planner.errors import PlannerError
 from planner.scenario.build import Hardware, build_hardware
 from planner.scenario.known import NOTHING, Known
 from planner.scenario.schema import Scenario
+from planner.scenario.settings import settings_of
 from planner.studies.checks.profile_error import (
     UNCHECKED,
     StatedError,
@@ -185,7 +186,7 @@ def run(
     lengths: Sequence[Lengths]
     scv = [1.0 if variation is None else variation] * len(hardware.models)
     if fixed is None or variation is None:
-        traffic = build_traffic(scenario, traces)
+        traffic = build_traffic(settings_of(scenario).traffic, traces)
         lengths = traffic.lengths
         if variation is None:
             scv = [_of_trace(traffic, m, notes) for m in range(len(hardware.models))]

@@ -11,11 +11,10 @@ import numpy as np
 from planner.optimizer.problem import FEASIBLE, OPTIMAL, TIMEOUT, ScalingPlan
 from planner.scenario.build import Hardware
 from planner.studies.plain import KEY, MERGED, OPTIONAL, moment
-from planner.studies.planning.program import charged_in
+from planner.studies.planning.inputs import PlanInput
 from planner.studies.planning.worth import PlanWorth
 from planner.studies.replicas import Replica, replica_of
 from planner.studies.sizing.sizing import Sizes
-from planner.studies.values import Study
 
 ENERGY = (
     "every instance drawing all the time what it draws at the load it is sized for, host and PUE "
@@ -125,8 +124,10 @@ class PlanFigures:
     )  # where a plan was asked for
 
 
-def plan_figures(study: Study, plan: ScalingPlan, worth: PlanWorth | None = None) -> PlanFigures:
-    hardware, chosen = study.hardware, study.scenario.objective
+def plan_figures(
+    given: PlanInput, plan: ScalingPlan, worth: PlanWorth | None = None
+) -> PlanFigures:
+    hardware, settings = given.hardware, given.settings
     hours = plan.period_s / 3600
     windows, taken = plan.windows, [window.totals for window in plan.windows]
     fleet_cost = sum(window.fleet_usd for window in windows) * hours
@@ -144,8 +145,8 @@ def plan_figures(study: Study, plan: ScalingPlan, worth: PlanWorth | None = None
         solve_seconds=sum(window.solve_seconds for window in windows),
         decisions=decisions(plan, hardware),
         binding=_binding(plan),
-        minimise="weighted" if chosen.weights else chosen.minimise,
-        unit=charged_in(chosen),
+        minimise=settings.minimise,
+        unit=settings.unit,
         periods="all" if plan.together else "one",
         totals=Taken(
             usd=sum(totals.usd for totals in taken) * hours,
@@ -160,7 +161,7 @@ def plan_figures(study: Study, plan: ScalingPlan, worth: PlanWorth | None = None
         unserved=_unserved(plan),
         lent_gpu_hours=_lent(plan, hours),
         rerouted=_rerouted(plan),
-        split=load_split(plan, hardware, study.sizes),
+        split=load_split(plan, hardware, given.sizes),
         worth=worth,
     )
 

@@ -3,153 +3,82 @@ periods at once."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from planner.optimizer import solve_window
 from planner.optimizer.problem import FEASIBLE, OPTIMAL, ScalingPlan
-from planner.scenario.build import Hardware
-from planner.scenario.schema import Scenario
+from planner.scenario.settings import ALL
+from planner.studies.planning.inputs import Load, PlanInput, Planned
 from planner.studies.planning.program import problem
-from planner.studies.planning.solving import ALL, Asked, plan_apart, plan_together
+from planner.studies.planning.solving import Periods, solve_periods
 from planner.studies.progress import Progress, part
-from planner.studies.sizing.sizing import Lengths, Sizes
 from planner.studies.traffic.forecasts import (
     DEFERRABLE,
     INTERACTIVE,
-    SeriesForecast,
     by_model_and_region,
     forecast_window,
     interactive,
 )
-from planner.studies.traffic.traffic import Traffic
-from planner.studies.traffic.window import Window, words_of
+from planner.studies.traffic.window import Window
 from simulation.arrays import BoolArray, FloatArray, IntArray
 from simulation.policies.scheduled import Scheduled
 
 CONTROL_S = Scheduled.interval_s  # how often a plan in force looks at the clock
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Planned:
-    """A plan and what it stands on: the forecasts, and the load ``[p, l, r, w]`` in input tokens/s
-    that each period was planned for, by tier ``[k, p, l, r, w]`` where tiers are told apart."""
-
-    plan: ScalingPlan
-    forecasts: tuple[SeriesForecast, ...]
-    load_tps: FloatArray
-    tiers: tuple[str, ...] = ()
-    tier_tps: FloatArray | None = None
-
-
-def plan_window(
-    scenario: Scenario,
-    hardware: Hardware,
-    traffic: Traffic,
-    window: Window,
-    sizes: Sizes,
-    *,
-    current: IntArray,
-    progress: Progress,
-    method: str | None = None,
-    periods: str | None = None,
-) -> Planned:
+def plan_window(given: PlanInput, progress: Progress, *, method: str | None = None) -> Planned:
     """Forecast with ``method`` (the scenario's where None) and plan every period, ``[l, r, g]``
-    instances from ``current`` on; raises Infeasible with the conflict in words. ``periods``: one
-    or all, in place of the scenario's."""
-    periods = periods or scenario.objective.periods
+    instances from ``current`` on; raises Infeasible with the conflict in words."""
+    traffic, window, forecast = given.traffic, given.window, given.settings.forecast
+    all_at_once = given.settings.periods == ALL
     forecasts = forecast_window(
-        hardware,
+        given.hardware,
         traffic,
         window,
-        method=method or scenario.forecast.method,
-        quantile=None if method else scenario.forecast.quantile,
+        method=method or forecast.method,
+        quantile=None if method else forecast.quantile,
         progress=part(progress, 0.0, 0.7),
-        quantiles=_quantiles(scenario, hardware, plain=method is not None),
-        at_once=periods == ALL,
+        quantiles=_quantiles(given, plain=method is not None),
+        at_once=all_at_once,
     )
-    names = list(dict.fromkeys(one.key.tier for one in forecasts)) or [INTERACTIVE]
-    shape = (len(window.period_starts_s), *current.shape[:2], window.bins_per_period)
+    names = list(dict.fromkeys(series.key.tier for series in forecasts)) or [INTERACTIVE]
+    shape = (len(window.period_starts_s), *given.current.shape[:2], window.bins_per_period)
     tiers = np.zeros((len(names) + 1, *shape))
-    for one in forecasts:
-        m, r = traffic.models.index(one.key.model), traffic.regions.index(one.key.region)
-        rate = one.planned.reshape(shape[0], shape[3]) / window.bin_s
-        tiers[names.index(one.key.tier), :, m, r] = rate
-    niw = _deferrable_tps(hardware, traffic, window)
-    if periods == ALL:  # of what is known before the first period
+    for series in forecasts:
+        m, r = traffic.models.index(series.key.model), traffic.regions.index(series.key.region)
+        rate = series.planned.reshape(shape[0], shape[3]) / window.bin_s
+        tiers[names.index(series.key.tier), :, m, r] = rate
+    niw = _deferrable_tps(given)
+    if all_at_once:  # of what is known before the first period
         niw = np.broadcast_to(niw[:1], niw.shape)
-    tiers[-1] = scenario.forecast.niw_buffer * niw[..., None]
-    load = tiers.sum(axis=0)
-    apart = len(names) > 1
-    plan = plan_load(
-        scenario,
-        hardware,
-        window,
-        sizes,
-        load,
-        current=current,
-        progress=part(progress, 0.7, 1.0),
-        clock=traffic.clock,
-        lengths=traffic.lengths,
-        tiers=(*names, DEFERRABLE) if apart else (),
-        tier_tps=tiers if apart else None,
-        periods=periods,
-    )
-    known = ((*names, DEFERRABLE), tiers) if apart else ((), None)
-    return Planned(plan, forecasts, load, *known)
+    tiers[-1] = forecast.niw_buffer * niw[..., None]
+    load = Load(tiers.sum(axis=0))
+    if len(names) > 1:
+        load = Load(load.tps, (*names, DEFERRABLE), tiers)
+    return Planned(plan_load(given, load, part(progress, 0.7, 1.0)), forecasts, load)
 
 
-def plan_load(
-    scenario: Scenario,
-    hardware: Hardware,
-    window: Window,
-    sizes: Sizes,
-    load_tps: FloatArray,
-    *,
-    current: IntArray,
-    progress: Progress,
-    clock: str = "utc",
-    lengths: Sequence[Lengths] | None = None,
-    tiers: tuple[str, ...] = (),
-    tier_tps: FloatArray | None = None,
-    periods: str | None = None,
-) -> ScalingPlan:
-    """Plan every period for ``load_tps`` ``[p, l, r, w]``, which ``tier_tps`` ``[k, p, l, r, w]``
-    adds up to; raises Infeasible with the conflict. Without ``lengths`` energy is counted at the
-    GPUs' constants."""
-    names = tuple(f"the period from {words_of(float(t), clock)}" for t in window.period_starts_s)
-    problems = [
-        problem(
-            scenario, hardware, sizes, current, tps, window.period_s, lengths=lengths, start_s=start
-        )
-        for start, tps in zip(window.period_starts_s, load_tps, strict=True)
-    ]
-    asked = Asked(problems, names, window, tiers, tier_tps)
-    if (periods or scenario.objective.periods) == ALL:
-        return plan_together(scenario, hardware, asked, progress)
-    return plan_apart(scenario, hardware, asked, progress)
+def plan_load(given: PlanInput, load: Load, progress: Progress) -> ScalingPlan:
+    """Plan every period for ``load``; raises Infeasible with the conflict."""
+    return solve_periods(Periods.of(given, load), progress)
 
 
-def _quantiles(
-    scenario: Scenario, hardware: Hardware, *, plain: bool
-) -> dict[str, float | None] | None:
+def _quantiles(given: PlanInput, *, plain: bool) -> dict[str, float | None] | None:
     """By interactive tier, where the scenario tells tiers apart."""
-    given, worth = scenario.forecast.quantiles, scenario.objective.priorities.tiers
-    if not given and not worth:
+    forecast = given.settings.forecast
+    if not forecast.quantiles and not given.settings.tier_worth:
         return None
-    usual = None if plain else scenario.forecast.quantile
+    usual = None if plain else forecast.quantile
     return {
-        tier.name: usual if plain else given.get(tier.name, usual)
-        for tier in hardware.tiers
+        tier.name: usual if plain else forecast.quantiles.get(tier.name, usual)
+        for tier in given.hardware.tiers
         if not tier.deferrable
     }
 
 
-def flat_at_peak(
-    scenario: Scenario, hardware: Hardware, traffic: Traffic, window: Window, sizes: Sizes
-) -> tuple[IntArray, str]:
+def flat_at_peak(given: PlanInput) -> tuple[IntArray, str]:
     """The cheapest fleet ``[l, r, g]`` that covers every region's own peak of the whole window.
 
     Peaks that do not coincide may not fit together where every period by itself does: then it is
@@ -159,48 +88,52 @@ def flat_at_peak(
     of the same length), so it is the flat fleet that a planner with perfect foresight of the peak
     would buy.
     """
+    hardware, traffic, window = given.hardware, given.traffic, given.window
     end_s = window.start_s if window.ahead else window.end_s
     start_s = max(end_s - window.duration_s, traffic.demand.start_s)
     tps = np.zeros((len(traffic.models), len(traffic.regions), 1))
     for tiers, weight in (
         (interactive(hardware), 1.0),
-        ({t.name for t in hardware.tiers if t.deferrable}, scenario.forecast.niw_buffer),
+        (_deferrable(given), given.settings.forecast.niw_buffer),
     ):
         for (m, r), series in by_model_and_region(traffic, tiers):
             rate = series.window(start_s, end_s).rate()
             if np.any(~np.isnan(rate)):
                 tps[m, r, 0] += weight * float(np.nanmax(rate))
     nothing = np.zeros(hardware.minimum.shape, np.int64)
-    for epsilon in dict.fromkeys((1.0, scenario.objective.epsilon)):
-        wanted = problem(
-            scenario, hardware, sizes, nothing, tps, window.duration_s, epsilon=epsilon
-        )
+    flat = problem(replace(given, current=nothing, at_load=False), tps, window.duration_s)
+    for epsilon in dict.fromkeys((1.0, given.settings.epsilon)):
         answer = solve_window(
-            wanted, solver=scenario.objective.solver, time_limit_s=scenario.objective.time_limit_s
+            replace(flat, epsilon=epsilon),
+            solver=given.settings.solver,
+            time_limit_s=given.settings.time_limit_s,
         )
         if answer.status in (OPTIMAL, FEASIBLE):
             return answer.target, ""
     return answer.target, f"A flat fleet at the peak of the window does not fit. {answer.conflict}"
 
 
-def schedule(plan: ScalingPlan, window: Window) -> tuple[FloatArray, IntArray]:
-    """When to ask for what: times (seconds from the window's start) and targets ``[t, l, r, g]``.
+@dataclass(frozen=True, slots=True, eq=False)
+class Schedule:
+    """When to ask for what."""
 
-    Each period's instances are asked for ``lead_s`` before it begins, so that they are up then,
+    times_s: FloatArray  # [t] from the window's start
+    targets: IntArray  # [t, l, r, g]
+    # [t, l, r, g] of the targets, lent out: those that neither the period that runs nor one already
+    # asked for serves with. None where nothing may be lent.
+    lent: IntArray | None
+
+
+def schedule(plan: ScalingPlan, window: Window) -> Schedule:
+    """Each period's instances are asked for ``lead_s`` before it begins, so that they are up then,
     and held until it ends: at any time the largest target among the period that runs and those
     already asked for. Requests fall on a control instant, never before what they rest on is known.
     """
-    times, wanted = _in_force(plan, window)
-    return times, _most(plan.target, wanted)
-
-
-def scheduled_lending(plan: ScalingPlan, window: Window) -> IntArray | None:
-    """How many of the targets of ``schedule`` are lent out, ``[t, l, r, g]``: those that neither
-    the period that runs nor one already asked for serves with. None where nothing may be lent."""
+    times, asked = _in_force(plan, window)
+    targets = _most(plan.target, asked)
     if plan.lent is None:
-        return None
-    _, wanted = _in_force(plan, window)
-    return _most(plan.target, wanted) - _most(plan.target - plan.lent, wanted)
+        return Schedule(times, targets, None)
+    return Schedule(times, targets, targets - _most(plan.target - plan.lent, asked))
 
 
 def _in_force(plan: ScalingPlan, window: Window) -> tuple[FloatArray, BoolArray]:
@@ -213,16 +146,20 @@ def _in_force(plan: ScalingPlan, window: Window) -> tuple[FloatArray, BoolArray]
     return times, (asked <= times[:, None]) & (times[:, None] < ends)
 
 
-def _most(counts: IntArray, wanted: BoolArray) -> IntArray:
-    most: IntArray = np.where(wanted[..., None, None, None], counts, 0).max(axis=1)
+def _most(counts: IntArray, asked: BoolArray) -> IntArray:
+    most: IntArray = np.where(asked[..., None, None, None], counts, 0).max(axis=1)
     return most
 
 
-def _deferrable_tps(hardware: Hardware, traffic: Traffic, window: Window) -> FloatArray:
+def _deferrable(given: PlanInput) -> set[str]:
+    return {tier.name for tier in given.hardware.tiers if tier.deferrable}
+
+
+def _deferrable_tps(given: PlanInput) -> FloatArray:
     """NIW input tokens/s over the period before each decision, shape ``[p, l, r]`` (E6)."""
+    traffic, window = given.traffic, given.window
     tps = np.zeros((len(window.period_starts_s), len(traffic.models), len(traffic.regions)))
-    deferrable = {tier.name for tier in hardware.tiers if tier.deferrable}
-    for (m, r), series in by_model_and_region(traffic, deferrable, DEFERRABLE):
+    for (m, r), series in by_model_and_region(traffic, _deferrable(given), DEFERRABLE):
         for p, origin in enumerate(window.origins_s):
             rate = series.window(origin - window.period_s, origin).rate()
             if np.any(~np.isnan(rate)):

@@ -1,4 +1,4 @@
-"""From a scenario to the planning problem of one period: prices, limits, energy, columns."""
+"""The planning problem of one period: prices, limits, energy, columns."""
 
 from __future__ import annotations
 
@@ -7,76 +7,53 @@ from typing import Any
 
 import numpy as np
 
-from planner.optimizer.problem import PlanningProblem, Weights
+from planner.optimizer.problem import PlanningProblem
 from planner.scenario.build import Hardware
 from planner.scenario.power import host_of, power_at_load
-from planner.scenario.schema import Objective, Scenario
+from planner.studies.planning.inputs import PlanInput
 from planner.studies.sizing.sizing import Lengths, Sizes
-from simulation.arrays import FloatArray, IntArray
+from simulation.arrays import FloatArray
 from simulation.fleet import Region
 
 HOUR_S = 3600.0
-NOTHING: dict[str, float] = {"usd": 0.0, "gpu_hours": 0.0, "kwh": 0.0, "kg": 0.0}
-MEASURE = {"cost": "usd", "gpu-hours": "gpu_hours", "energy": "kwh", "carbon": "kg"}
-UNITS = {"usd": "$", "gpu_hours": "GPU-hours", "kwh": "kWh", "kg": "kg CO2"}
 
 
 def problem(
-    scenario: Scenario,
-    hardware: Hardware,
-    sizes: Sizes,
-    current: IntArray,
-    demand_tps: FloatArray,
-    period_s: float,
-    *,
-    epsilon: float | None = None,
-    lengths: Sequence[Lengths] | None = None,
-    start_s: float | None = None,
+    given: PlanInput, demand_tps: FloatArray, period_s: float, start_s: float | None = None
 ) -> PlanningProblem:
     """E7 for one period from ``start_s``; ``demand_tps`` has shape ``[l, r, w]``.
 
     The start cost sigma is the price of the GPU time an instance burns before it serves (section
     5: price times start-up time), spread over the period, since E7 counts dollars per hour.
     """
+    hardware, theta_tps = given.hardware, given.sizes.theta_tps
     tp = np.ones((len(hardware.models), len(hardware.gpus)), np.int64)
-    for at, profile in hardware.profiles.items():
-        tp[at] = profile.tp
+    for cell, profile in hardware.profiles.items():
+        tp[cell] = profile.tp
     usd_per_hour = tp[:, None, :] * hardware.usd_per_gpu_hour[None]
-    limits = scenario.objective.limits
+    lengths = given.traffic.lengths if given.at_load else None
     return PlanningProblem(
         models=tuple(model.name for model in hardware.models),
         regions=tuple(region.name for region in hardware.regions),
         gpus=tuple(column.label for column in hardware.columns),
-        current=current,
-        theta_tps=sizes.theta_tps,
+        current=given.current,
+        theta_tps=theta_tps,
         usd_per_hour=usd_per_hour,
         start_usd=usd_per_hour * hardware.startup_s / period_s,
         gpus_per_instance=tp,
         demand_tps=demand_tps,
         capacity_gpus=hardware.capacity_gpus,
-        minimum=np.where(sizes.theta_tps[:, None, :] > 0, hardware.minimum, 0),
+        minimum=np.where(theta_tps[:, None, :] > 0, hardware.minimum, 0),
         maximum=hardware.maximum,
-        epsilon=scenario.objective.epsilon if epsilon is None else epsilon,
-        weights=weights_of(scenario.objective),
-        kw=instance_kw(hardware, sizes, lengths),
+        epsilon=given.settings.epsilon,
+        weights=given.settings.weights,
+        kw=instance_kw(hardware, given.sizes, lengths),
         kg_per_kwh=np.array([_carbon(r, start_s, period_s) for r in hardware.regions]) / 1000,
-        budget_usd=_limit(limits.usd_per_hour),
-        carbon_kg=_limit(limits.carbon_kg_per_hour),
-        churn=_limit(limits.changes_per_period),
-        **_shared(scenario, hardware),
+        budget_usd=given.settings.each_hour.usd,
+        carbon_kg=given.settings.each_hour.carbon_kg,
+        churn=given.settings.each_hour.changes,
+        **_shared(given),
     )
-
-
-def weights_of(objective: Objective) -> Weights:
-    """What the plan charges per unit."""
-    if objective.weights is not None:
-        return Weights(**objective.weights.model_dump())
-    return Weights(**NOTHING | {MEASURE[objective.minimise]: 1.0})
-
-
-def charged_in(objective: Objective) -> str:
-    """The unit of the plan's objective; "" of a weighted sum."""
-    return "" if objective.weights is not None else UNITS[MEASURE[objective.minimise]]
 
 
 def instance_kw(hardware: Hardware, sizes: Sizes, lengths: Sequence[Lengths] | None) -> FloatArray:
@@ -92,9 +69,9 @@ def instance_kw(hardware: Hardware, sizes: Sizes, lengths: Sequence[Lengths] | N
         gpu = hardware.gpus[g]
         watts = gpu.decode_w
         power = power_at_load(hardware.models[m], gpu, profile)
-        found = sizes.capacity.get((m, g))
-        if power is not None and found is not None and lengths is not None:
-            load = found[1]
+        sized = sizes.capacity.get((m, g))
+        if power is not None and sized is not None and lengths is not None:
+            load = sized[1]
             read, written = (np.asarray(part, float).mean() for part in lengths[m])
             second = load.tbt_s if np.isfinite(load.tbt_s) and load.tbt_s > 0 else load.ttft_s
             decodes = max(1.0, load.max_rps * written * second)
@@ -114,12 +91,9 @@ def _carbon(region: Region, start_s: float | None, period_s: float) -> float:
     return float(np.mean([region.carbon_hourly_g_per_kwh[(first + h) % 24] for h in range(hours)]))
 
 
-def _limit(given: float | None) -> float:
-    return np.inf if given is None else given
-
-
-def _shared(scenario: Scenario, hardware: Hardware) -> dict[str, Any]:
+def _shared(given: PlanInput) -> dict[str, Any]:
     """What the program must know where columns draw on the same GPUs or have a role."""
+    hardware = given.hardware
     if hardware.one_each:
         return {}
     return {
@@ -127,5 +101,5 @@ def _shared(scenario: Scenario, hardware: Hardware) -> dict[str, Any]:
         "type_names": hardware.type_names,
         "stages": hardware.stages,
         "spot": hardware.spot,
-        "spot_share": scenario.objective.spot_share,
+        "spot_share": given.settings.spot_share,
     }

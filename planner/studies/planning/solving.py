@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from planner.errors import Infeasible
-from planner.optimizer import plan_sequence, serve_limited
+from planner.optimizer import plan_sequence, serve_limited, solve_window
 from planner.optimizer.binding import binding_constraints
 from planner.optimizer.figures import fleet_usd, start_usd
 from planner.optimizer.horizon import HorizonPlan, HorizonProblem, solve_horizon
+from planner.optimizer.horizon.figures import by_window
 from planner.optimizer.horizon.sent import rerouted
 from planner.optimizer.limited import EXACT, by_tier
 from planner.optimizer.objective import totals
@@ -22,282 +23,218 @@ from planner.optimizer.problem import (
     ScalingPlan,
     WindowPlan,
 )
-from planner.scenario.build import Hardware
-from planner.scenario.schema import Scenario
+from planner.scenario.settings import ALL
+from planner.studies.planning.inputs import Load, PlanInput
+from planner.studies.planning.program import problem
 from planner.studies.progress import Progress
-from planner.studies.traffic.window import Window
+from planner.studies.traffic.window import words_of
 from simulation.arrays import FloatArray, IntArray
 
-ALL = "all"  # periods in one program
+ALL_TIERS = ("all tiers",)  # where they are not told apart
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Asked:
-    """A problem per period, and the tiers its demand is made of."""
+class Periods:
+    """A problem for each period of the window, and the load its demand is made of."""
 
-    problems: Sequence[PlanningProblem]
-    names: tuple[str, ...]  # of the periods, for sentences
-    window: Window
-    tiers: tuple[str, ...]  # () where they are not told apart
-    tier_tps: FloatArray | None  # [k, p, l, r, w]
+    given: PlanInput
+    load: Load
+    problems: tuple[PlanningProblem, ...]  # [p]
+    names: tuple[str, ...]  # [p] for sentences
+
+    @classmethod
+    def of(cls, given: PlanInput, load: Load) -> Periods:
+        window, clock = given.window, given.traffic.clock
+        starts = window.period_starts_s.tolist()
+        problems = tuple(
+            problem(given, tps, window.period_s, start)
+            for start, tps in zip(starts, load.tps, strict=True)
+        )
+        return cls(
+            given, load, problems, tuple(f"the period from {words_of(t, clock)}" for t in starts)
+        )
+
+    @property
+    def worth(self) -> FloatArray:
+        """Of a token of each tier and model, ``[k, l]``."""
+        tiers = self.given.hardware.tiers
+        waiting = frozenset(tier.name for tier in tiers if tier.deferrable)
+        return self.given.settings.worth(self.load.tiers, waiting)
+
+    def alone(self, period: int, window: PlanningProblem) -> HorizonProblem:
+        """The period by itself as ``window`` says, within the ways that are open."""
+        tiers = self.load.tier_tps
+        return HorizonProblem(
+            (window,),
+            self.given.window.period_s,
+            names=self.names[period : period + 1],
+            tiers=self.load.tiers,
+            tier_tps=None if tiers is None else tiers[:, period : period + 1],
+            reroute=self.given.settings.reroute,
+        )
+
+    def together(self) -> HorizonProblem:
+        """All periods as one problem. Whole periods of a start-up are the lead, what remains of it
+        is paid as the source does (price times time)."""
+        hardware, settings = self.given.hardware, self.given.settings
+        period_s, lend = self.given.window.period_s, settings.lend_share
+        whole = int(hardware.startup_s // period_s)
+        rest = (hardware.startup_s - whole * period_s) / period_s
+        usd = self.problems[0].usd_per_hour
+        return HorizonProblem(
+            tuple(replace(one, start_usd=one.usd_per_hour * rest) for one in self.problems),
+            period_s,
+            names=self.names,
+            lead=whole,
+            lend_usd=None if lend is None else lend * usd * ~hardware.spot,
+            budget_usd=settings.in_all.usd,
+            carbon_kg=settings.in_all.carbon_kg,
+            churn=settings.in_all.changes,
+            tiers=self.load.tiers,
+            tier_tps=self.load.tier_tps,
+            reroute=settings.reroute,
+        )
 
 
-def plan_apart(
-    scenario: Scenario, hardware: Hardware, asked: Asked, progress: Progress
-) -> ScalingPlan:
-    """Each period from the one before; raises Infeasible with the conflict, unless limited mode
-    says whom to serve then."""
-    objective, ways = scenario.objective, reroute_of(scenario)
-    short: dict[int, FloatArray] = {}  # by period: [k, l]
+def solve_periods(periods: Periods, progress: Progress) -> ScalingPlan:
+    """Raises Infeasible with the conflict, unless limited mode says whom to serve then."""
+    if periods.given.settings.periods == ALL:
+        return _together(periods, progress)
+    return _apart(periods, progress)
 
-    def rescue(problem: PlanningProblem, failed: WindowPlan, period: int) -> WindowPlan:
-        worth = worth_of(scenario, hardware, asked.tiers)
-        tiers = asked.tier_tps
-        if (objective.limited or EXACT) == EXACT:
-            one = replace(problem, minimum=np.minimum(problem.minimum, problem.maximum))
-            plan = solve_horizon(
-                HorizonProblem(
-                    (one,),
-                    asked.window.period_s,
-                    names=(asked.names[period],),
-                    tiers=asked.tiers,
-                    tier_tps=None if tiers is None else tiers[:, period : period + 1],
-                    priority=worth,
-                    reroute=ways,
-                ),
-                solver=objective.solver,
-                gap=objective.gap,
-                time_limit_s=objective.time_limit_s,
+
+def _solved(
+    periods: Periods, asked: HorizonProblem, check: Callable[[], None] | None = None
+) -> HorizonPlan:
+    settings = periods.given.settings
+    return solve_horizon(
+        asked,
+        solver=settings.solver,
+        gap=settings.gap,
+        time_limit_s=settings.time_limit_s,
+        check=check,
+    )
+
+
+def _apart(periods: Periods, progress: Progress) -> ScalingPlan:
+    """Each period from the one before."""
+    settings, window = periods.given.settings, periods.given.window
+    unserved: dict[int, FloatArray] = {}  # by period: [k, l]
+
+    def solve(asked: PlanningProblem, period: int, check: Callable[[], None] | None) -> WindowPlan:
+        if settings.reroute is None:
+            answer = solve_window(
+                asked,
+                solver=settings.solver,
+                gap=settings.gap,
+                time_limit_s=settings.time_limit_s,
+                stable=True,
+                check=check,
             )
-            if plan.status == INFEASIBLE:  # a limit that does not give way to unserved demand
-                return replace(failed, conflict=plan.conflict)
-            short[period] = plan.unserved_tps[0]
-            return _as_window(one, failed, plan.target[0], failed.conflict, plan.bound, plan)
-        found = serve_limited(problem, worth.max(axis=0), objective.limited or EXACT)
-        asked_for = problem.demand_tps[None] if tiers is None else tiers[:, period]
-        short[period] = by_tier(
-            found.unserved_tps, found.unserved_joint_tps, asked_for, problem.epsilon, worth
-        )
-        return _as_window(problem, failed, found.target, failed.conflict, 0.0, None)
-
-    def within_ways(
-        problem: PlanningProblem, period: int, check: Callable[[], None] | None
-    ) -> WindowPlan:
-        one = HorizonProblem(
-            (problem,), asked.window.period_s, names=(asked.names[period],), reroute=ways
-        )
-        plan = solve_horizon(
-            one,
-            solver=objective.solver,
-            gap=objective.gap,
-            time_limit_s=objective.time_limit_s,
-            check=check,
-        )
-        return _of_horizon(problem, plan, one.hours)
+        else:
+            ways = periods.alone(period, asked)
+            (answer,) = by_window(ways, _solved(periods, ways, check))
+        if answer.status == INFEASIBLE and settings.limited is not None:
+            answer, left = _rescued(periods, asked, answer, period)
+            if left is not None:
+                unserved[period] = left
+        return answer
 
     plan = plan_sequence(
-        asked.problems,
-        period_start_s=asked.window.period_starts_s,
-        period_s=asked.window.period_s,
-        solver=objective.solver,
-        gap=objective.gap,
-        time_limit_s=objective.time_limit_s,
-        stable=True,
-        rescue=rescue if objective.limited else None,
-        solve=None if ways is None else within_ways,
+        periods.problems,
+        period_start_s=window.period_starts_s,
+        period_s=window.period_s,
+        solve=solve,
         progress=lambda done, total: progress(
             done / total, f"Planning period {min(done + 1, total)} of {total}"
         ),
     )
-    for name, answer in zip(asked.names, plan.windows, strict=True):
+    for name, answer in zip(periods.names, plan.windows, strict=True):
         if answer.status == INFEASIBLE:
             raise Infeasible(f"There is no feasible plan for {name}. {answer.conflict}")
-    serving = HorizonProblem(tuple(asked.problems), asked.window.period_s, reroute=ways)
+    serving = HorizonProblem(periods.problems, window.period_s, reroute=settings.reroute)
     plan = replace(plan, rerouted_tps=rerouted(serving, plan.target))
-    return plan if not short else _with_unserved(scenario, plan, asked, short)
+    if not unserved:
+        return plan
+    nothing = np.zeros((max(1, len(periods.load.tiers)), len(plan.models)))
+    return replace(
+        plan,
+        tiers=periods.load.tiers or ALL_TIERS,
+        unserved_tps=np.stack([unserved.get(p, nothing) for p in range(len(plan.windows))]),
+        policy=settings.limited or EXACT,
+    )
 
 
-def plan_together(
-    scenario: Scenario, hardware: Hardware, asked: Asked, progress: Progress
-) -> ScalingPlan:
-    """All periods in one program; raises Infeasible with the conflict, unless limited mode says
-    whom to serve then."""
-    objective, given = scenario.objective, together(scenario, hardware, asked)
+def _rescued(
+    periods: Periods, asked: PlanningProblem, failed: WindowPlan, period: int
+) -> tuple[WindowPlan, FloatArray | None]:
+    """A window that serves what it can, with why it cannot serve all, and what it leaves,
+    ``[k, l]``; None where a limit does not give way to unserved demand."""
+    policy, worth = periods.given.settings.limited or EXACT, periods.worth
+    if policy == EXACT:
+        within = replace(asked, minimum=np.minimum(asked.minimum, asked.maximum))
+        one = replace(periods.alone(period, within), priority=worth)
+        plan = _solved(periods, one)
+        if plan.status == INFEASIBLE:
+            return replace(failed, conflict=plan.conflict), None
+        (window,) = by_window(one, plan)
+        return replace(window, conflict=failed.conflict), plan.unserved_tps[0]
+    served = serve_limited(asked, worth.max(axis=0), policy)
+    tiers = periods.load.tier_tps
+    tier_tps = asked.demand_tps[None] if tiers is None else tiers[:, period]
+    left = by_tier(served.unserved_tps, served.unserved_joint_tps, tier_tps, asked.epsilon, worth)
+    return _held(asked, failed, served.target), left
 
-    def solve(problem: HorizonProblem) -> HorizonPlan:
-        return solve_horizon(
-            problem,
-            solver=objective.solver,
-            gap=objective.gap,
-            time_limit_s=objective.time_limit_s,
-            check=lambda: progress(0.5, "Planning all periods together"),
-        )
 
-    plan, why = solve(given), ""
+def _held(asked: PlanningProblem, failed: WindowPlan, target: IntArray) -> WindowPlan:
+    """``target`` without a proof of how good it is."""
+    fleet = fleet_usd(asked, target)
+    objective = fleet + start_usd(asked, target)
+    return replace(
+        failed,
+        status=FEASIBLE,
+        target=target,
+        objective_usd=objective,
+        fleet_usd=fleet,
+        bound_usd=0.0,
+        gap=objective / fleet if fleet > 0 else 0.0,
+        binding=binding_constraints(asked, target),
+        totals=totals(asked, target),
+    )
+
+
+def _together(periods: Periods, progress: Progress) -> ScalingPlan:
+    """All periods in one program; what binds is told once, in the first."""
+    settings, whole = periods.given.settings, periods.together()
+
+    def check() -> None:
+        progress(0.5, "Planning all periods together")
+
+    plan, why = _solved(periods, whole, check), ""
     if plan.status == INFEASIBLE:
-        if objective.limited is None:
+        if settings.limited is None:
             raise Infeasible(f"There is no feasible plan. {plan.conflict}")
         why = plan.conflict
-        plan = solve(replace(given, priority=worth_of(scenario, hardware, asked.tiers)))
+        plan = _solved(periods, replace(whole, priority=periods.worth), check)
         if plan.status == INFEASIBLE:
             raise Infeasible(
                 f"There is no feasible plan, however little is served. {plan.conflict}"
             )
-    return _sequence(scenario, given, asked, plan, why)
-
-
-def together(scenario: Scenario, hardware: Hardware, asked: Asked) -> HorizonProblem:
-    """All periods as one problem. Whole periods of a start-up are the lead, what remains of it is
-    paid as the source does (price times time)."""
-    objective, first, period_s = scenario.objective, asked.problems[0], asked.window.period_s
-    limits, lend = objective.limits, objective.lend_share
-    whole = int(hardware.startup_s // period_s)
-    rest = (hardware.startup_s - whole * period_s) / period_s
-    return HorizonProblem(
-        tuple(replace(one, start_usd=one.usd_per_hour * rest) for one in asked.problems),
-        period_s,
-        names=asked.names,
-        lead=whole,
-        lend_usd=None if lend is None else lend * first.usd_per_hour * ~hardware.spot,
-        budget_usd=np.inf if limits.usd is None else limits.usd,
-        carbon_kg=np.inf if limits.carbon_kg is None else limits.carbon_kg,
-        churn=np.inf if limits.changes is None else limits.changes,
-        tiers=asked.tiers,
-        tier_tps=asked.tier_tps,
-        reroute=reroute_of(scenario),
-    )
-
-
-def reroute_of(scenario: Scenario) -> FloatArray | None:
-    """Share of a region's demand (row) that may be served in another, ``[r, r]``; None: any."""
-    given = scenario.objective.reroute
-    if given is None:
-        return None
-    names = [region.name for region in scenario.regions]
-    return np.array([[given.get(home, {}).get(other, 0.0) for other in names] for home in names])
-
-
-def worth_of(scenario: Scenario, hardware: Hardware, tiers: tuple[str, ...]) -> FloatArray:
-    """Worth of a token of each tier and model, ``[k, l]``; one row where tiers are one."""
-    given = scenario.objective.priorities
-    models = np.array([given.models.get(model.name, 1.0) for model in hardware.models])
-    if not tiers:
-        return models[None]
-    waiting = [tier.name for tier in hardware.tiers if tier.deferrable]
-    least = min((given.tiers.get(name, 1.0) for name in waiting), default=1.0)
-    return np.array([given.tiers.get(name, least) * models for name in tiers])
-
-
-def _as_window(
-    problem: PlanningProblem,
-    failed: WindowPlan,
-    target: IntArray,
-    conflict: str,
-    bound: float,
-    plan: HorizonPlan | None,
-) -> WindowPlan:
-    """A window that serves what it can, with why it cannot serve all."""
-    fleet = fleet_usd(problem, target)
-    objective = fleet + start_usd(problem, target)
-    proven = min(objective, bound / plan.objective * objective) if plan and plan.objective else 0.0
-    return replace(
-        failed,
-        status=FEASIBLE if plan is None else plan.status,
-        target=target,
-        objective_usd=objective,
-        fleet_usd=fleet,
-        bound_usd=proven,
-        gap=(objective - proven) / fleet if fleet > 0 else 0.0,
-        binding=binding_constraints(problem, target),
-        conflict=conflict,
-        totals=totals(problem, target),
-    )
-
-
-def _of_horizon(problem: PlanningProblem, plan: HorizonPlan, hours: float) -> WindowPlan:
-    """A plan of one period as that of a window, figures by the hour."""
-    return WindowPlan(
-        status=plan.status,
-        target=plan.target[0],
-        objective_usd=plan.objective / hours,
-        fleet_usd=plan.fleet / hours,
-        bound_usd=plan.bound / hours,
-        gap=plan.gap,
-        solver=plan.solver,
-        build_seconds=plan.build_seconds,
-        solve_seconds=plan.solve_seconds,
-        binding=plan.binding,
-        conflict=plan.conflict,
-        totals=totals(problem, plan.target[0]),
-    )
-
-
-def _with_unserved(
-    scenario: Scenario, plan: ScalingPlan, asked: Asked, short: dict[int, FloatArray]
-) -> ScalingPlan:
-    shape = (len(plan.windows), max(1, len(asked.tiers)), len(plan.models))
-    unserved = np.zeros(shape)
-    for period, lacks in short.items():
-        unserved[period] = lacks
-    return replace(
-        plan,
-        tiers=asked.tiers or ("all tiers",),
-        unserved_tps=unserved,
-        policy=scenario.objective.limited or EXACT,
-    )
-
-
-def _sequence(
-    scenario: Scenario, given: HorizonProblem, asked: Asked, plan: HorizonPlan, why: str
-) -> ScalingPlan:
-    """The plan of all periods as windows one after the other; what binds is told once, in the
-    first."""
-    first = given.first
-    hours, windows = given.hours, []
-    before = np.concatenate([first.current[None], plan.target[:-1]])
-    weights = first.weights
-    for period, problem in enumerate(given.windows):
-        target, taken = plan.target[period], plan.totals[period]
-        fleet = fleet_usd(problem, target)
-        objective = (
-            weights.usd * taken.usd
-            + weights.gpu_hours * taken.gpu_hours
-            + weights.kwh * taken.kwh
-            + weights.kg * taken.kg
-        ) / hours
-        share = plan.bound / plan.objective if plan.objective > 0 else 0.0
-        bound = min(objective, objective * share)
-        windows.append(
-            WindowPlan(
-                status=plan.status,
-                target=target,
-                objective_usd=objective,
-                fleet_usd=fleet,
-                bound_usd=bound,
-                gap=(objective - bound) / fleet if fleet > 0 else 0.0,
-                solver=plan.solver,
-                build_seconds=plan.build_seconds if period == 0 else 0.0,
-                solve_seconds=plan.solve_seconds if period == 0 else 0.0,
-                binding=plan.binding if period == 0 else (),
-                conflict=(why or plan.conflict) if period == 0 else "",
-                totals=totals(replace(problem, current=before[period]), target),
-            )
-        )
-    limited = bool(why)
+    first, *others = by_window(whole, plan)
     return ScalingPlan(
-        models=first.models,
-        regions=first.regions,
-        gpus=first.gpus,
-        gpus_per_instance=first.gpus_per_instance,
-        period_start_s=np.asarray(asked.window.period_starts_s, dtype=np.float64),
-        period_s=given.period_s,
-        initial=first.current,
-        demand_tps=np.stack([one.demand_tps.max(axis=2) for one in given.windows]),
-        windows=tuple(windows),
+        models=whole.first.models,
+        regions=whole.first.regions,
+        gpus=whole.first.gpus,
+        gpus_per_instance=whole.first.gpus_per_instance,
+        period_start_s=periods.given.window.period_starts_s,
+        period_s=whole.period_s,
+        initial=whole.first.current,
+        demand_tps=np.stack([one.demand_tps.max(axis=2) for one in whole.windows]),
+        windows=(replace(first, conflict=why or plan.conflict), *others),
         together=True,
-        lent=plan.lent if given.lend_usd is not None else None,
+        lent=plan.lent if whole.lend_usd is not None else None,
         rerouted_tps=plan.rerouted_tps,
-        tiers=(asked.tiers or ("all tiers",)) if limited else (),
-        unserved_tps=plan.unserved_tps if limited else None,
-        policy=(scenario.objective.limited or EXACT) if limited else "",
+        tiers=(periods.load.tiers or ALL_TIERS) if why else (),
+        unserved_tps=plan.unserved_tps if why else None,
+        policy=(settings.limited or EXACT) if why else "",
     )

@@ -15,8 +15,8 @@ from planner.optimizer.problem import FEASIBLE, OPTIMAL, PlanningProblem, Window
 from planner.optimizer.worth import Worth, again, worth_of_capacity
 from planner.studies.columns import NUMBER, TEXT, Column, Columns
 from planner.studies.plain import COLUMNS
-from planner.studies.planning.planning import Planned
-from planner.studies.planning.program import charged_in, problem
+from planner.studies.planning.inputs import Planned
+from planner.studies.planning.program import problem
 from planner.studies.progress import Progress, part
 from planner.studies.sizing.sizing import size
 from planner.studies.values import Study
@@ -71,17 +71,17 @@ def worth_of(study: Study, planned: Planned, progress: Progress) -> PlanWorth | 
     """The dearest period's plan made again with one thing moved at a time: capacity that is used
     up, every tier's TTFT and TBT, the quantile. None where that period has no plan by itself, or
     where ``reroute`` limits what may be sent."""
-    if study.scenario.objective.reroute is not None:
+    settings = study.settings.plan
+    if settings.reroute is not None:
         return None  # the period by itself would not keep to the ways that are open
     at = _dearest(study, planned)
     if at is None:
         return None
     progress(0.1, "What more GPUs would be worth")
-    objective = study.scenario.objective
-    limit = min(RESOLVE_S, objective.time_limit_s)
+    limit = min(RESOLVE_S, settings.time_limit_s)
     moved = list(
         worth_of_capacity(
-            at.problem, at.plan, solver=objective.solver, gap=objective.gap, time_limit_s=limit
+            at.problem, at.plan, solver=settings.solver, gap=settings.gap, time_limit_s=limit
         )
     )
     for done, limit_name in enumerate(LIMITS):
@@ -91,30 +91,26 @@ def worth_of(study: Study, planned: Planned, progress: Progress) -> PlanWorth | 
     moved += [quantile] if quantile else []
     return PlanWorth(
         period=float(planned.plan.period_start_s[at.period]),
-        unit=charged_in(objective),
+        unit=settings.unit,
         objective_per_hour=at.plan.objective_usd,
         rows=tuple(moved),
     )
 
 
 def _dearest(study: Study, planned: Planned) -> _At | None:
-    plan, objective = planned.plan, study.scenario.objective
+    plan, settings = planned.plan, study.settings.plan
     period = int(np.argmax([window.objective_usd for window in plan.windows]))
     current = plan.initial if period == 0 else plan.windows[period - 1].target
     window = problem(
-        study.scenario,
-        study.hardware,
-        study.sizes,
-        current,
-        planned.load_tps[period],
+        replace(study.plan_input, current=current),
+        planned.load.tps[period],
         plan.period_s,
-        lengths=study.traffic.lengths,
-        start_s=float(plan.period_start_s[period]),
+        float(plan.period_start_s[period]),
     )
     options: dict[str, object] = {
-        "solver": objective.solver,
-        "gap": objective.gap,
-        "time_limit_s": min(RESOLVE_S, objective.time_limit_s),
+        "solver": settings.solver,
+        "gap": settings.gap,
+        "time_limit_s": min(RESOLVE_S, settings.time_limit_s),
     }
     alone = solve_window(window, **options)  # type: ignore[arg-type]
     return _At(period, window, alone, options) if alone.status in (OPTIMAL, FEASIBLE) else None
@@ -129,7 +125,7 @@ def _looser(study: Study, at: _At, field: str, progress: Progress) -> Worth | No
     tiers = tuple(_loosened(tier, field) for tier in study.hardware.tiers)
     try:
         hardware = replace(study.hardware, tiers=tiers)
-        sizes = size(hardware, study.traffic, study.scenario.seed, progress)
+        sizes = size(hardware, study.traffic, study.settings.seed, progress)
     except (PlannerError, SimulationError):
         return None
     step = 1000 * LOOSER * min(limits)
@@ -158,7 +154,7 @@ def _loosened(tier: Tier, field: str) -> Tier:
 def _quantile(study: Study, planned: Planned, at: _At) -> Worth | None:
     """A point of quantile more, errors of the forecast taken to be normal between its 10% and 90%
     quantiles."""
-    forecast, traffic = study.scenario.forecast, study.traffic
+    forecast, traffic = study.settings.plan.forecast, study.traffic
     more = np.zeros_like(at.problem.demand_tps)
     for one in planned.forecasts:
         level = forecast.quantiles.get(one.key.tier, forecast.quantile)
@@ -168,7 +164,7 @@ def _quantile(study: Study, planned: Planned, at: _At) -> Worth | None:
         spread = np.maximum(0.0, one.high - one.low) / TEN_TO_NINETY
         rise = (ndtri(level + POINT) - ndtri(level)) * spread
         place = traffic.models.index(one.key.model), traffic.regions.index(one.key.region)
-        by_period = rise.reshape(len(planned.load_tps), -1) / study.window.bin_s
+        by_period = rise.reshape(len(planned.load.tps), -1) / study.window.bin_s
         more[place] += by_period[at.period]
     if not more.any():
         return None

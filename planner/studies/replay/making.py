@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from planner.errors import ScenarioError
 from planner.optimizer.problem import ScalingPlan
 from planner.policies.making import Making, Plan, Timetable
+from planner.scenario.settings import ALL
+from planner.studies.planning.inputs import Load, Planned
 from planner.studies.planning.planning import (
-    Planned,
     plan_load,
     plan_window,
     schedule,
-    scheduled_lending,
 )
 from planner.studies.progress import Progress, part
 from planner.studies.replay.flat import smallest_flat
@@ -39,18 +41,10 @@ def making_of(
 
     def timetable(plan: Plan) -> Timetable:
         own = planned if plan == Plan() else None
-        made = own or plan_window(
-            study.scenario,
-            hardware,
-            study.traffic,
-            study.window,
-            study.sizes,
-            current=study.today,
-            progress=planning,
-            method=plan.method,
-            periods=plan.periods,
-        )
-        return _timetable(study, made.plan, made.load_tps)
+        given = study.plan_input
+        given = given.at_once() if plan.periods == ALL else given
+        made = own or plan_window(given, planning, method=plan.method)
+        return _timetable(study, made.plan, made.load.tps)
 
     return Making(
         today=study.pools(study.today),
@@ -80,14 +74,13 @@ def _shared_gpus(study: Study) -> tuple[tuple[tuple[int, ...], int], ...]:
 
 def _timetable(study: Study, plan: ScalingPlan, load_tps: FloatArray) -> Timetable:
     """``load_tps`` ``[p, l, r, w]`` is what the plan was made for."""
-    times_s, targets = schedule(plan, study.window)
-    lent = scheduled_lending(plan, study.window)
+    asked = schedule(plan, study.window)
     m, r, _ = np.array(study.hardware.pool_index).T
     return Timetable(
         plan=plan,
-        times_s=times_s,
-        targets=study.pools(targets),
-        lent=None if lent is None else study.pools(lent),
+        times_s=asked.times_s,
+        targets=study.pools(asked.targets),
+        lent=None if asked.lent is None else study.pools(asked.lent),
         start=study.pools(plan.target[0]),
         forecast_tps=load_tps.max(axis=3)[:, m, r],
     )
@@ -99,7 +92,7 @@ def _day_before(study: Study, progress: Progress) -> tuple[ScalingPlan, FloatArr
     window, demand = study.window, study.traffic.demand
     load = np.zeros((len(window.period_starts_s), *study.today.shape[:2], window.bins_per_period))
     deferrable = {tier.name for tier in study.hardware.tiers if tier.deferrable}
-    buffer = study.scenario.forecast.niw_buffer
+    buffer = study.settings.plan.forecast.niw_buffer
     for tiers, weight in ((interactive(study.hardware), 1.0), (deferrable, buffer)):
         for (m, r), series in by_model_and_region(study.traffic, tiers):
             for p, (start, known) in enumerate(
@@ -114,14 +107,4 @@ def _day_before(study: Study, progress: Progress) -> tuple[ScalingPlan, FloatArr
                 rate = series.window(begin, begin + window.period_s).rate()
                 most = np.nanmax(rate) if np.any(~np.isnan(rate)) else 0.0
                 load[p, m, r] += weight * np.where(np.isnan(rate), most, rate)
-    plan = plan_load(
-        study.scenario,
-        study.hardware,
-        window,
-        study.sizes,
-        load,
-        current=study.today,
-        progress=progress,
-        clock=study.traffic.clock,
-    )
-    return plan, load
+    return plan_load(replace(study.plan_input, at_load=False), Load(load), progress), load

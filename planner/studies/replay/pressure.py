@@ -117,7 +117,7 @@ def _readings(
     index = study.hardware.pool_index
     m = index[group[0]][0]
     isl, osl = study.traffic.lengths[m]
-    rng = generator(study.scenario.seed, Stream.PRESSURE)
+    rng = generator(study.settings.seed, Stream.PRESSURE)
     drawn = rng.integers(0, len(isl), REQUESTS)
     arrival = np.cumsum(rng.exponential(1 / rate, REQUESTS))
     whole = study.fleet(np.zeros(len(index), np.int64))
@@ -143,7 +143,7 @@ def _readings(
     )
     end_s = float(arrival[-1])
     policy = Recording(Flat(counts, interval_s=end_s * WARM_UP))
-    simulate(trace, fleet, policy, seed=study.scenario.seed, duration_s=end_s * 1.0001)
+    simulate(trace, fleet, policy, seed=study.settings.seed, duration_s=end_s * 1.0001)
     seen = [look.signals for look in policy.seen[1:] if look.signals is not None]
     with np.errstate(invalid="ignore"):
         means = {name: np.mean([getattr(s, name) for s in seen], axis=0) for name in READ}

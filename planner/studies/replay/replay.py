@@ -11,8 +11,9 @@ from planner.policies.base import Policy
 from planner.policies.registry import traits_of
 from planner.scenario.build import Hardware
 from planner.scenario.faults import faults_of
-from planner.scenario.schema import Scenario
-from planner.studies.planning.planning import Planned, flat_at_peak
+from planner.scenario.settings import Settings
+from planner.studies.planning.inputs import PlanInput, Planned
+from planner.studies.planning.planning import flat_at_peak
 from planner.studies.progress import Progress, part
 from planner.studies.replay.detail import detail_of
 from planner.studies.replay.making import making_of
@@ -30,15 +31,17 @@ MAX_INTERVALS = 1440  # of the series kept per policy: by the minute for a day
 
 
 def prepare(
-    scenario: Scenario,
+    settings: Settings,
     hardware: Hardware,
     traffic: Traffic,
     window: Window,
     sizes: Sizes,
     requests: Trace,
 ) -> Study:
-    peak, misfit = flat_at_peak(scenario, hardware, traffic, window, sizes)
-    return Study(scenario, hardware, traffic, window, sizes, requests, peak, misfit)
+    nothing = np.zeros(hardware.minimum.shape, np.int64)
+    given = PlanInput(settings.plan, hardware, traffic, window, sizes, nothing)
+    peak, misfit = flat_at_peak(given)
+    return Study(settings, hardware, traffic, window, sizes, requests, peak, misfit)
 
 
 def run_policy(
@@ -57,7 +60,7 @@ def run_policy(
     making = making_of(study, seed=seed, progress=progress, planned=planned, tests=tests)
     ready = policy.ready(making)
     fleet = replace(ready.fleet, faults=faults_of(study.hardware.faults, ready.fleet.pools))
-    scale_in = study.scenario.fleet.scale_in
+    scale_in = study.settings.scale_in
     run = part(progress, ready.after, 1.0)
     interval = max(60.0, float(np.ceil(study.window.duration_s / MAX_INTERVALS / 60) * 60))
     result = simulate(

@@ -97,7 +97,7 @@ class Forecasts:
 
 def frame_of(study: Study) -> Frame:
     return Frame(
-        scenario=study.scenario.name,
+        scenario=study.settings.name,
         window=window_facts(study.window, study.traffic),
         capacity=sized_replicas(study.sizes, study.hardware),
         provenance=provenance_of(study),

@@ -13,7 +13,7 @@ from planner.optimizer.problem import ScalingPlan
 from planner.scenario.build import Hardware
 from planner.studies.plain import times
 from planner.studies.planning.figures import decisions
-from planner.studies.planning.planning import Planned
+from planner.studies.planning.inputs import Planned
 from planner.studies.results.figures import policies_table, tiers_table
 from planner.studies.results.verdict import PolicyComparison
 from planner.studies.traffic.demand import Demand

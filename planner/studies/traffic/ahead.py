@@ -7,7 +7,6 @@ import numpy as np
 from forecasting.demand import REQUESTS
 from forecasting.errors import SeriesTooShort
 from forecasting.selection import forecaster
-from planner.scenario.schema import Scenario
 from planner.studies.random_streams import Stream, generator
 from planner.studies.traffic.sources import check_requests
 from planner.studies.traffic.traffic import FORECAST, Traffic, merge
@@ -17,11 +16,11 @@ from simulation.trace import Trace
 
 
 def requests_ahead(
-    scenario: Scenario, traffic: Traffic, window: Window
+    traffic: Traffic, window: Window, method: str, seed: int
 ) -> tuple[Trace, tuple[str, ...]]:
     """Poisson arrivals at the forecast mean of every model x region x tier, lengths drawn from
     the model's own requests; with a note for every series too short for the method."""
-    rng = generator(scenario.seed, Stream.AHEAD)
+    rng = generator(seed, Stream.AHEAD)
     bins = round(window.duration_s / window.bin_s)
     pieces: list[Trace] = []
     notes: list[str] = []
@@ -29,13 +28,12 @@ def requests_ahead(
     for i, key in enumerate(traffic.demand.keys):
         series = traffic.demand.series(i, REQUESTS)
         try:
-            model = forecaster(scenario.forecast.method, horizon_bins=window.bins_per_period)
+            model = forecaster(method, horizon_bins=window.bins_per_period)
             mean = model.fit(series).predict(bins).mean
         except SeriesTooShort:
             mean = forecaster("last-value").fit(series).predict(bins).mean
             notes.append(
-                f"{key} is too short for {scenario.forecast.method}: what follows it is drawn at "
-                "its last value."
+                f"{key} is too short for {method}: what follows it is drawn at its last value."
             )
         expected += float(mean.sum())
         check_requests(expected, "horizon.duration_s", "horizon.duration_s or scale")

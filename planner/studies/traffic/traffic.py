@@ -9,7 +9,7 @@ import numpy as np
 
 from planner.errors import ScenarioError
 from planner.ingest.store import COLUMNS, read_demand, read_requests
-from planner.scenario.schema import Scenario
+from planner.scenario.settings import TrafficSettings
 from planner.studies.random_streams import Stream, generator
 from planner.studies.traffic.binned import BinnedSource
 from planner.studies.traffic.demand import Demand, bin_demand
@@ -69,18 +69,15 @@ class Traffic:
         return merge(parts, replay=self.replay)
 
 
-def build_traffic(scenario: Scenario, traces: dict[str, StoredTrace]) -> Traffic:
+def build_traffic(settings: TrafficSettings, traces: dict[str, StoredTrace]) -> Traffic:
     """Read the sources; raises ScenarioError when they do not fit the scenario or each other."""
-    models = tuple(model.name for model in scenario.models)
-    regions = tuple(region.name for region in scenario.regions)
-    tiers = tuple(tier.name for tier in scenario.tiers)
-    shell = _nothing(models, regions, tiers)
-    rng = generator(scenario.seed, Stream.SOURCES)
+    shell = _nothing(settings.models, settings.regions, settings.tiers)
+    rng = generator(settings.seed, Stream.SOURCES)
     measured: list[Measured] = []
     binned: list[BinnedSource] = []
     notes: list[str] = []
     shared = False  # whether a trace tells what its prompts share
-    for index, source in enumerate(scenario.traffic.sources):
+    for index, source in enumerate(settings.sources):
         where = f"traffic.sources[{index}]"
         stored = traces[source.trace or ""]
         if stored.kind == "requests":
@@ -99,7 +96,7 @@ def build_traffic(scenario: Scenario, traces: dict[str, StoredTrace]) -> Traffic
         if source.scale != 1:
             name = f"{source.series} of {stored.name}" if source.series else stored.name
             notes.append(f"{name} is scaled to {source.scale:g} times its requests.")
-    clocks = {traces[source.trace or ""].clock for source in scenario.traffic.sources}
+    clocks = {traces[source.trace or ""].clock for source in settings.sources}
     if len(clocks) > 1:
         raise ScenarioError(
             "traffic.sources: some traces have calendar times and others only seconds from their "
@@ -111,23 +108,23 @@ def build_traffic(scenario: Scenario, traces: dict[str, StoredTrace]) -> Traffic
             "at random with the scenario's seed."
         )
     trace = merge([one.trace for one in measured], replay=MEASURED) if measured else shell
-    if not shared and any(row.prefix_caching for row in scenario.serving):
+    if not shared and settings.prefix_caching:
         notes.append(
             "Prefix caches are on and find nothing: no trace here tells by hash_ids what its "
             "prompts share."
         )
-    demand, span_notes = _demand(scenario, measured, binned, shell)
+    demand, span_notes = _demand(settings.bin_s, measured, binned, shell)
     return Traffic(
-        models=models,
-        regions=regions,
-        tiers=tiers,
+        models=settings.models,
+        regions=settings.regions,
+        tiers=settings.tiers,
         demand=demand,
         clock=clocks.pop(),
         replay=SYNTHESISED if binned else MEASURED,
         notes=tuple(notes + span_notes),
         measured=trace,
         binned=tuple(binned),
-        lengths=tuple(_lengths(m, trace, binned, rng) for m in range(len(models))),
+        lengths=tuple(_lengths(m, trace, binned, rng) for m in range(len(settings.models))),
     )
 
 
@@ -159,7 +156,7 @@ def merge(parts: Sequence[Trace], replay: str) -> Trace:
 
 
 def _demand(
-    scenario: Scenario, measured: list[Measured], binned: list[BinnedSource], shell: Trace
+    bin_s: float | None, measured: list[Measured], binned: list[BinnedSource], shell: Trace
 ) -> tuple[Demand, list[str]]:
     """All sources in bins of one width, from the first that begins to the first that ends."""
     if not binned and not any(len(one.trace) for one in measured):
@@ -167,7 +164,7 @@ def _demand(
     starts = [one.columns.start_s for one in binned] + [one.start_s for one in measured]
     ends = [one.end_s for one in binned] + [one.end_s for one in measured]
     start_s, end_s = min(starts), min(ends)
-    bin_s = _bin_width(scenario, end_s - start_s, [one.columns.bin_s for one in binned])
+    bin_s = _bin_width(bin_s, end_s - start_s, [one.columns.bin_s for one in binned])
     edge_s = float(np.floor(start_s / bin_s) * bin_s)
     bins = int((end_s - edge_s) / bin_s + 1e-9)
     cells = bins * len(shell.models) * len(shell.regions) * len(shell.tiers)
@@ -197,13 +194,12 @@ def _demand(
     return _sum(parts, edge_s, bin_s, bins), notes
 
 
-def _bin_width(scenario: Scenario, span_s: float, widths: list[float]) -> float:
+def _bin_width(wanted: float | None, span_s: float, widths: list[float]) -> float:
     """The scenario's, else 15 minutes for days, 5 for half a day, 1 below; whole bins of every
     file."""
     coarsest = (
         float(np.lcm.reduce([max(1, round(width * 1000)) for width in widths] or [1000])) / 1000
     )
-    wanted = scenario.traffic.bin_s
     if wanted is None:
         wanted = 900.0 if span_s >= 2 * DAY_S else 300.0 if span_s >= DAY_S / 2 else 60.0
         wanted = float(np.ceil(max(wanted, coarsest) / coarsest - 1e-9) * coarsest)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import numpy as np
 
 from planner.errors import ScenarioError
-from planner.scenario.schema import Scenario
+from planner.scenario.settings import WindowSettings
 from planner.studies.traffic.demand import Demand
 from simulation.arrays import FloatArray
 
@@ -63,15 +63,14 @@ class Window:
         return round(self.period_s / self.bin_s)
 
 
-def resolve_window(scenario: Scenario, demand: Demand, clock: str = UTC_CLOCK) -> Window:
+def resolve_window(horizon: WindowSettings, demand: Demand, clock: str = UTC_CLOCK) -> Window:
     """The scenario's horizon on the demand's bins; raises ScenarioError naming field and remedy.
 
     ``clock`` says whether the demand's times are on the calendar ("utc") or count from the start of
     its trace ("relative").
     """
-    horizon, bin_s = scenario.horizon, demand.bin_s
+    bin_s, lead = demand.bin_s, horizon.lead_s
     span = demand.end_s - demand.start_s
-    lead = scenario.fleet.startup_s if horizon.lead_s is None else horizon.lead_s
     ahead = horizon.start == "end"
     room = span if ahead else span - np.ceil(lead / bin_s) * bin_s - HISTORY_BINS * bin_s
     half = span / 2 if room < span / 4 else min(span / 2, room)

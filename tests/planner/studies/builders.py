@@ -15,6 +15,8 @@ from planner.ingest import IngestOptions, ingest_file
 from planner.scenario.build import Hardware, build_hardware
 from planner.scenario.document import edit, parse
 from planner.scenario.schema import Scenario
+from planner.scenario.settings import Settings, TrafficSettings, settings_of
+from planner.studies.planning.inputs import PlanInput
 from planner.studies.sizing.sizing import Sizes
 from planner.studies.traffic.demand import Demand
 from planner.studies.traffic.sources import StoredTrace
@@ -59,6 +61,14 @@ def text(**changes: Any) -> str:
 
 def scenario(**changes: Any) -> Scenario:
     return parse(text(**changes))
+
+
+def settings(**changes: Any) -> Settings:
+    return settings_of(scenario(**changes))
+
+
+def traffic_settings(**changes: Any) -> TrafficSettings:
+    return settings(**changes).traffic
 
 
 def source(**changes: Any) -> dict[str, Any]:
@@ -142,8 +152,19 @@ def sizes(hardware: Hardware, theta_tps: float = 1000.0) -> Sizes:
 
 
 def parts(one: Scenario, stored: StoredTrace) -> tuple[Hardware, Traffic, Window]:
-    traffic = build_traffic(one, {"t": stored})
-    return build_hardware(one), traffic, resolve_window(one, traffic.demand, traffic.clock)
+    asked = settings_of(one)
+    traffic = build_traffic(asked.traffic, {"t": stored})
+    window = resolve_window(asked.window, traffic.demand, traffic.clock)
+    return build_hardware(one), traffic, window
+
+
+def plan_input(one: Scenario, stored: StoredTrace, theta_tps: float = 1000.0) -> PlanInput:
+    """From an empty fleet on, every arrangement serving ``theta_tps``."""
+    hardware, traffic, window = parts(one, stored)
+    nothing = np.zeros(hardware.minimum.shape, np.int64)
+    return PlanInput(
+        settings_of(one).plan, hardware, traffic, window, sizes(hardware, theta_tps), nothing
+    )
 
 
 def by_key(demand: Demand) -> dict[tuple[str, str, str], int]:

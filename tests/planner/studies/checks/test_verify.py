@@ -11,7 +11,8 @@ import polars as pl
 import pytest
 
 from planner.studies.checks.verify import AGREED, GAVE_UP, NO_PLAN, ROUNDS, misses, verify
-from planner.studies.planning.planning import Planned, plan_window
+from planner.studies.planning.inputs import Planned
+from planner.studies.planning.planning import plan_window
 from planner.studies.progress import silent
 from planner.studies.replay.detail import ALL
 from planner.studies.values import PolicyRun, Study
@@ -25,16 +26,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Study:
 
 
 def planned(shared: Study) -> Planned:
-    return plan_window(
-        shared.scenario,
-        shared.hardware,
-        shared.traffic,
-        shared.window,
-        shared.sizes,
-        current=shared.today,
-        progress=silent,
-        method="perfect",
-    )
+    return plan_window(shared.plan_input, silent, method="perfect")
 
 
 def hopeful(shared: Study, factor: float) -> Study:

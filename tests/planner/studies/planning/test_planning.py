@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,16 +15,10 @@ from hypothesis import strategies as st
 from planner.errors import Infeasible
 from planner.optimizer.problem import OPTIMAL, ScalingPlan, Totals, WindowPlan
 from planner.studies.planning.figures import plan_figures
-from planner.studies.planning.planning import (
-    Planned,
-    flat_at_peak,
-    plan_window,
-    schedule,
-    scheduled_lending,
-)
+from planner.studies.planning.inputs import PlanInput, Planned
+from planner.studies.planning.planning import flat_at_peak, plan_window, schedule
 from planner.studies.progress import silent
 from planner.studies.traffic.window import Window
-from planner.studies.values import Study
 from tests.planner.studies import builders as make
 
 LENGTHS = {"input_tokens": {"mean": 100}, "output_tokens": {"mean": 10}}
@@ -37,40 +30,31 @@ TIERS = [
 
 def planned(
     folder: Path, tps: npt.ArrayLike, current: int = 1, method: str | None = None, **changes: Any
-) -> tuple[Planned, Any]:
+) -> tuple[Planned, PlanInput]:
     """Plan the last half of a file whose bins of 60 s hold ``tps`` input tokens a second."""
     requests = (np.asarray(tps) * 60 / 100).tolist()
     given = {"traffic": {"sources": [make.source(**LENGTHS)]}, "horizon": {"period_s": 300}}
     one = make.scenario(**(given | changes))
-    hardware, traffic, window = make.parts(one, make.demand_file(folder, {"a": requests}))
-    return plan_window(
-        one,
-        hardware,
-        traffic,
-        window,
-        make.sizes(hardware),
-        current=np.full(hardware.minimum.shape, current),
-        progress=silent,
-        method=method,
-    ), (one, hardware, traffic, window)
+    asked = make.plan_input(one, make.demand_file(folder, {"a": requests}))
+    asked = replace(asked, current=np.full(asked.current.shape, current))
+    return plan_window(asked, silent, method=method), asked
 
 
 def test_two_periods_worked_by_hand(tmp_path: Path) -> None:
     """1,500 then 3,500 tokens/s on instances of 1,000: 2 then 4. At $2 an hour, five minutes each
     cost $1.00; three starts of a minute (from 1) another $0.10."""
     tps = np.repeat([1000.0, 1000.0, 1500.0, 3500.0], 5)
-    found, (one, hardware, _, window) = planned(tmp_path, tps, method="perfect")
+    found, asked = planned(tmp_path, tps, method="perfect")
     assert found.plan.target[:, 0, 0, 0].tolist() == [2, 4]
     assert found.plan.demand_tps[:, 0, 0].tolist() == [1500, 3500]
-    study = SimpleNamespace(hardware=hardware, scenario=one, sizes=make.sizes(hardware))
-    figures = plan_figures(cast(Study, study), found.plan)
+    figures = plan_figures(asked, found.plan)
     assert figures.status == OPTIMAL
     assert figures.fleet_cost == pytest.approx(1.0)
     assert figures.objective == pytest.approx(1.1)
     assert figures.gap == pytest.approx(0.0, abs=1e-4)
     moves = [(row.current, row.delta, row.target) for row in figures.decisions]
     assert moves == [(1, 1, 2), (2, 2, 4)]
-    assert window.period_starts_s.tolist() == [make.EPOCH + 600, make.EPOCH + 900]
+    assert asked.window.period_starts_s.tolist() == [make.EPOCH + 600, make.EPOCH + 900]
 
 
 def test_peak_within_a_period_is_what_is_planned_for(tmp_path: Path) -> None:
@@ -119,9 +103,9 @@ def test_what_comes_after_a_decision_never_changes_it(
         "horizon": {"period_s": 600, "lead_s": lead_s, "duration_s": 3600},
         "forecast": {"method": method},
     }
-    before, (_, _, _, window) = planned(tmp_path, tps, **common)
-    origins = window.origins_s
-    assert (origins <= window.period_starts_s).all()
+    before, asked = planned(tmp_path, tps, **common)
+    origins = asked.window.origins_s
+    assert (origins <= asked.window.period_starts_s).all()
     changed = 0
     for cut in range(1, len(origins)):
         bin_at = round((origins[cut] - make.EPOCH) / 60)
@@ -159,11 +143,11 @@ def test_flat_at_peak_covers_every_region_and_no_less_would(
     one = make.scenario(
         traffic={"sources": sources}, regions=regions, fleet={"startup_s": 60, "minimum": 0}
     )
-    hardware, traffic, window = make.parts(one, make.demand_file(folder, series))
-    fleet, misfit = flat_at_peak(one, hardware, traffic, window, make.sizes(hardware))
+    asked = make.plan_input(one, make.demand_file(folder, series))
+    fleet, misfit = flat_at_peak(asked)
     counts = fleet[0, :, 0]
     assert not misfit
-    top = traffic.demand.input_tokens[:, 10:].max(axis=1) / 60
+    top = asked.traffic.demand.input_tokens[:, 10:].max(axis=1) / 60
     assert counts.tolist() == np.ceil(top / 1000 - 1e-9).astype(int).tolist()
 
 
@@ -203,17 +187,18 @@ def window_of(plan: ScalingPlan, lead_s: float, bin_s: float = 60.0) -> Window:
 
 def test_growth_is_asked_for_early_and_shrinking_waits() -> None:
     plan = plan_of([2, 5, 3])
-    times, targets = schedule(plan, window_of(plan, 600))
+    asked = schedule(plan, window_of(plan, 600))
+    times, targets = asked.times_s, asked.targets
     assert times.tolist() == [0, 3000, 3600, 6600, 7200]
     assert targets[:, 0, 0, 0].tolist() == [2, 5, 5, 5, 3]
 
 
 def test_what_the_plan_lends_is_back_before_the_period_that_wants_it() -> None:
     plan = plan_of([5, 5, 3])
-    assert scheduled_lending(plan, window_of(plan, 600)) is None
+    assert schedule(plan, window_of(plan, 600)).lent is None
     lends = replace(plan, lent=np.array([3, 0, 1]).reshape(3, 1, 1, 1))
-    times, targets = schedule(lends, window_of(lends, 600))
-    lent = scheduled_lending(lends, window_of(lends, 600))
+    asked = schedule(lends, window_of(lends, 600))
+    times, targets, lent = asked.times_s, asked.targets, asked.lent
     assert lent is not None and times.tolist() == [0, 3000, 3600, 6600, 7200]
     assert targets[:, 0, 0, 0].tolist() == [5, 5, 5, 5, 3]
     assert lent[:, 0, 0, 0].tolist() == [3, 0, 0, 0, 1]
@@ -221,14 +206,16 @@ def test_what_the_plan_lends_is_back_before_the_period_that_wants_it() -> None:
 
 def test_without_a_lead_each_period_begins_with_its_own() -> None:
     plan = plan_of([2, 5, 3])
-    times, targets = schedule(plan, window_of(plan, 0))
+    asked = schedule(plan, window_of(plan, 0))
+    times, targets = asked.times_s, asked.targets
     assert times.tolist() == [0, 3600, 7200]
     assert targets[:, 0, 0, 0].tolist() == [2, 5, 3]
 
 
 def test_a_lead_of_several_periods_looks_that_far() -> None:
     plan = plan_of([1, 1, 1, 4, 1], period_s=300)
-    times, targets = schedule(plan, window_of(plan, 600))
+    asked = schedule(plan, window_of(plan, 600))
+    times, targets = asked.times_s, asked.targets
     assert times.tolist() == [0, 300, 600, 900, 1200]
     assert targets[:, 0, 0, 0].tolist() == [1, 4, 4, 4, 1]
 
@@ -243,7 +230,8 @@ def test_every_period_has_its_instances_asked_for_a_lead_before_and_never_fewer(
 ) -> None:
     plan = plan_of(targets, period_s)
     window = window_of(plan, lead_s)
-    times, steps = schedule(plan, window)
+    asked = schedule(plan, window)
+    times, steps = asked.times_s, asked.targets
     assert (np.diff(times) > 0).all() and times[0] == 0
 
     def asked_at(moment: float) -> int:
@@ -264,6 +252,7 @@ def test_every_period_has_its_instances_asked_for_a_lead_before_and_never_fewer(
 def test_the_plan_ahead_of_the_trace_is_decided_at_its_end() -> None:
     plan = plan_of([2, 5])
     window = replace(window_of(plan, 7200), ahead=True)
-    times, targets = schedule(plan, window)
+    asked = schedule(plan, window)
+    times, targets = asked.times_s, asked.targets
     assert times.tolist() == [0, 3600]
     assert targets[:, 0, 0, 0].tolist() == [5, 5]

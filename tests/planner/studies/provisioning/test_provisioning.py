@@ -12,6 +12,7 @@ import pytest
 from planner.errors import Infeasible, ScenarioError
 from planner.scenario.build import build_hardware
 from planner.scenario.schema import Scenario
+from planner.scenario.settings import settings_of
 from planner.studies.commands import provision
 from planner.studies.commands.provision import Options
 from planner.studies.outcome import Outcome
@@ -57,15 +58,15 @@ def whole(stored: StoredTrace) -> Outcome:
 
 def test_the_load_is_that_of_the_busiest_hour_in_the_window(stored: StoredTrace) -> None:
     scenario = small()
-    traffic = build_traffic(scenario, {"t": stored})
+    traffic = build_traffic(settings_of(scenario).traffic, {"t": stored})
     hardware = build_hardware(scenario)
-    window = resolve_window(scenario, traffic.demand, traffic.clock)
+    window = resolve_window(settings_of(scenario).window, traffic.demand, traffic.clock)
     (peak,) = peak_hours(hardware, traffic, window).values()
     assert peak.requests_s == pytest.approx(40.0)
     assert peak.isl == pytest.approx(1024, rel=0.05)
     assert peak.osl == pytest.approx(128, rel=0.05)
     early = small(horizon={"period_s": 1800, "duration_s": 1800})
-    window = resolve_window(early, traffic.demand, traffic.clock)
+    window = resolve_window(settings_of(early).window, traffic.demand, traffic.clock)
     (peak,) = peak_hours(hardware, traffic, window).values()
     assert peak.requests_s == pytest.approx((15 * 40 + 15 * 10) / 30)
 

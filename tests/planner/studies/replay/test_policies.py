@@ -11,6 +11,7 @@ import pytest
 from planner.errors import ScenarioError
 from planner.policies.choice import policy_of
 from planner.policies.registry import POLICIES
+from planner.scenario.settings import settings_of
 from planner.studies.progress import silent
 from planner.studies.replay.making import making_of
 from planner.studies.replay.pressure import PressureTests, pressure_test
@@ -47,7 +48,7 @@ def study(folder: Path, series: Any = None, **changes: Any) -> Study:
     hardware, traffic, window = make.parts(scenario, stored)
     requests = traffic.requests(window.start_s, window.end_s, scenario.seed)
     sizes = size(hardware, traffic, scenario.seed, silent)
-    return prepare(scenario, hardware, traffic, window, sizes, requests)
+    return prepare(settings_of(scenario), hardware, traffic, window, sizes, requests)
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ import pytest
 
 from planner.errors import ScenarioError
 from planner.policies.choice import policy_of
+from planner.scenario.settings import settings_of
 from planner.studies.progress import silent
 from planner.studies.replay.flat import smallest_flat
 from planner.studies.replay.replay import prepare, run_policy
@@ -49,7 +50,7 @@ def study(folder: Path, **changes: Any) -> Study:
     hardware, traffic, window = make.parts(one, stored)
     requests = traffic.requests(window.start_s, window.end_s, one.seed)
     sizes = size(hardware, traffic, one.seed, silent)
-    return prepare(one, hardware, traffic, window, sizes, requests)
+    return prepare(settings_of(one), hardware, traffic, window, sizes, requests)
 
 
 @pytest.fixture(scope="module")

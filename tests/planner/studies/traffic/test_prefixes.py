@@ -11,7 +11,7 @@ from planner.studies.traffic.prefixes import blocks_of, joined
 from planner.studies.traffic.sources import measured_source
 from planner.studies.traffic.traffic import MEASURED, build_traffic, merge
 from simulation.trace import Trace
-from tests.planner.studies.builders import ingested, request_file, scenario, source
+from tests.planner.studies.builders import ingested, request_file, source, traffic_settings
 
 ROWS = [
     {"timestamp": 0, "input_length": 600, "output_length": 5, "hash_ids": [7, 9]},
@@ -83,5 +83,5 @@ def test_caches_that_find_nothing_say_so(tmp_path):
     known = stored(tmp_path, [*ROWS, ROWS[1] | {"timestamp": 300_000}])
     bare = request_file(tmp_path, [0.0, 300.0])
     for trace, given, expected in ((known, on, False), (bare, on, True), (bare, {}, False)):
-        notes = build_traffic(scenario(**given), {"t": trace}).notes
+        notes = build_traffic(traffic_settings(**given), {"t": trace}).notes
         assert any(said in note for note in notes) == expected

@@ -27,7 +27,7 @@ def traffic(
     stored: StoredTrace, sources: list[dict[str, Any]] | None = None, **more: Any
 ) -> Traffic:
     changes = {"traffic": {"sources": sources or [make.source()]}} | more
-    return build_traffic(make.scenario(**changes), {"t": stored})
+    return build_traffic(make.traffic_settings(**changes), {"t": stored})
 
 
 def refusal(stored: StoredTrace, source: dict[str, Any], **more: Any) -> str:
@@ -116,7 +116,9 @@ def test_a_file_that_ends_early_ends_the_study_and_says_so(tmp_path: Path) -> No
     long = make.request_file(tmp_path, make.steady(2, 1800), name="long")
     short = make.request_file(tmp_path, make.steady(2, 900, seed=1), name="short")
     sources = [make.source(), make.source(trace="u")]
-    one = build_traffic(make.scenario(traffic={"sources": sources}), {"t": long, "u": short})
+    one = build_traffic(
+        make.traffic_settings(traffic={"sources": sources}), {"t": long, "u": short}
+    )
     assert one.demand.end_s == make.EPOCH + 900
     assert "The study ends where the first of its sources ends." in one.notes
 
@@ -127,7 +129,9 @@ def test_a_file_that_begins_later_leaves_a_gap_not_a_zero(tmp_path: Path) -> Non
         tmp_path, make.steady(2, 900, 1), start_s=make.EPOCH + 600, name="late"
     )
     sources = [make.source(), make.source(trace="u")]
-    one = build_traffic(make.scenario(traffic={"sources": sources}), {"t": early, "u": late})
+    one = build_traffic(
+        make.traffic_settings(traffic={"sources": sources}), {"t": early, "u": late}
+    )
     gaps = np.isnan(one.demand.requests[0])
     assert gaps.tolist() == [True] * 10 + [False] * 15
 
@@ -217,7 +221,7 @@ def test_a_coarse_bin_with_a_gap_in_it_is_a_gap(tmp_path: Path) -> None:
     values: list[float | None] = [1, 2, 3, None, 5, 6, 7, 8]
     source = [make.source(**LENGTHS)]
     one = build_traffic(
-        make.scenario(traffic={"sources": source, "bin_s": 120}),
+        make.traffic_settings(traffic={"sources": source, "bin_s": 120}),
         {"t": make.demand_file(tmp_path, {"a": values})},
     )
     np.testing.assert_array_equal(one.demand.requests[0], [3, np.nan, 11, 15])
@@ -290,9 +294,12 @@ def test_bins_hold_whole_bins_of_every_file(tmp_path: Path) -> None:
         for name, bin_s in (("t", 600.0), ("u", 900.0))
     }
     sources = [make.source(trace=name, **LENGTHS) for name in stored]
-    assert build_traffic(make.scenario(traffic={"sources": sources}), stored).demand.bin_s == 1800
+    assert (
+        build_traffic(make.traffic_settings(traffic={"sources": sources}), stored).demand.bin_s
+        == 1800
+    )
     with pytest.raises(ScenarioError, match=r"choose 1800\."):
-        build_traffic(make.scenario(traffic={"sources": sources, "bin_s": 1200}), stored)
+        build_traffic(make.traffic_settings(traffic={"sources": sources, "bin_s": 1200}), stored)
 
 
 # Refusals
@@ -331,7 +338,7 @@ def test_calendar_and_relative_times_do_not_mix(tmp_path: Path) -> None:
     assert (one.clock, other.clock) == ("utc", "relative")
     sources = [make.source(**LENGTHS), make.source(trace="u", **LENGTHS)]
     with pytest.raises(ScenarioError, match="cannot be put on one time line"):
-        build_traffic(make.scenario(traffic={"sources": sources}), {"t": one, "u": other})
+        build_traffic(make.traffic_settings(traffic={"sources": sources}), {"t": one, "u": other})
 
 
 def test_sources_of_different_days_are_refused(tmp_path: Path) -> None:
@@ -339,13 +346,14 @@ def test_sources_of_different_days_are_refused(tmp_path: Path) -> None:
     other = make.demand_file(tmp_path, {"a": counts(10)}, start_s=make.EPOCH + 86400, name="other")
     sources = [make.source(**LENGTHS), make.source(trace="u", **LENGTHS)]
     with pytest.raises(ScenarioError, match="no time in common"):
-        build_traffic(make.scenario(traffic={"sources": sources}), {"t": one, "u": other})
+        build_traffic(make.traffic_settings(traffic={"sources": sources}), {"t": one, "u": other})
     requests = [make.request_file(tmp_path, make.steady(2, 600), start_s=make.EPOCH + d * 86400,
                                   name=f"day{d}") for d in (0, 1)]  # fmt: skip
     sources = [make.source(), make.source(trace="u")]
     with pytest.raises(ScenarioError, match="no time in common"):
         build_traffic(
-            make.scenario(traffic={"sources": sources}), {"t": requests[0], "u": requests[1]}
+            make.traffic_settings(traffic={"sources": sources}),
+            {"t": requests[0], "u": requests[1]},
         )
 
 
@@ -356,7 +364,7 @@ def test_bins_that_are_not_whole_file_bins_are_refused(
     stored = make.demand_file(tmp_path, {"a": counts(30)})
     with pytest.raises(ScenarioError, match=rf"traffic.bin_s: {bin_s} s .* choose {choose}\."):
         build_traffic(
-            make.scenario(traffic={"sources": [make.source(**LENGTHS)], "bin_s": bin_s}),
+            make.traffic_settings(traffic={"sources": [make.source(**LENGTHS)], "bin_s": bin_s}),
             {"t": stored},
         )
 

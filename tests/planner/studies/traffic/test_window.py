@@ -23,7 +23,7 @@ def demand(span_s: float, bin_s: float, start_s: float = make.EPOCH) -> Demand:
 
 
 def window(span_s: float, bin_s: float, **horizon: Any) -> Window:
-    return resolve_window(make.scenario(horizon=horizon, fleet={}), demand(span_s, bin_s))
+    return resolve_window(make.settings(horizon=horizon, fleet={}).window, demand(span_s, bin_s))
 
 
 def refusal(span_s: float, bin_s: float, **horizon: Any) -> str:

@@ -1,0 +1,173 @@
+"""What a scenario asks of traffic, window and plan, as the steps of a study take it: the file's own
+sections and names end here, as its facts do in ``build_hardware``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+import numpy as np
+
+from planner.optimizer.problem import Weights
+from planner.scenario.schema import Forecast, Objective, Scenario, Source
+from planner.scenario.schema.fleet import ScaleIn
+from simulation.arrays import FloatArray
+
+NOTHING: dict[str, float] = {"usd": 0.0, "gpu_hours": 0.0, "kwh": 0.0, "kg": 0.0}
+MEASURE = {"cost": "usd", "gpu-hours": "gpu_hours", "energy": "kwh", "carbon": "kg"}
+UNITS = {"usd": "$", "gpu_hours": "GPU-hours", "kwh": "kWh", "kg": "kg CO2"}
+WEIGHTED = "weighted"
+ALL = "all"  # periods in one program
+
+
+@dataclass(frozen=True, slots=True)
+class TrafficSettings:
+    """Whose requests arrive, and where they come from."""
+
+    models: tuple[str, ...]
+    regions: tuple[str, ...]
+    tiers: tuple[str, ...]
+    sources: tuple[Source, ...]
+    bin_s: float | None  # None: by the length of the traffic
+    prefix_caching: bool  # of any model
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class WindowSettings:
+    """Which stretch of the traffic is planned; what is None is left to us."""
+
+    start: datetime | Literal["end"] | None
+    duration_s: float | None
+    period_s: float | None
+    lead_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """What may be taken of each, infinite where nothing is said."""
+
+    usd: float
+    carbon_kg: float
+    changes: float
+
+    @classmethod
+    def of(cls, usd: float | None, carbon_kg: float | None, changes: float | None) -> Spending:
+        return cls(*(np.inf if most is None else most for most in (usd, carbon_kg, changes)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlanSettings:
+    """What the plan minimises, on what forecast, within what limits, and how hard the solver
+    tries. Axes: ``l`` models, ``r`` regions."""
+
+    forecast: Forecast
+    minimise: str  # cost, gpu-hours, energy, carbon or weighted
+    weights: Weights
+    each_hour: Spending  # in every period: dollars and kg CO2 by the hour, changes of the period
+    in_all: Spending  # over all periods, which ``periods: all`` knows
+    epsilon: float
+    spot_share: float
+    periods: str  # one: each from the one before; all: at once
+    lend_share: float | None  # of its price, what lending an instance earns
+    reroute: (
+        FloatArray | None
+    )  # [r, r] share of a region's demand that another may serve; None: any
+    limited: str | None  # how to choose where not all can be served; None: no plan
+    model_worth: FloatArray  # [l] of a token
+    tier_worth: dict[str, float]  # where it is not 1
+    solver: str
+    gap: float
+    time_limit_s: float
+
+    @property
+    def unit(self) -> str:
+        """Of the plan's objective; "" of a weighted sum."""
+        return "" if self.minimise == WEIGHTED else UNITS[MEASURE[self.minimise]]
+
+    def worth(self, tiers: tuple[str, ...], waiting: frozenset[str]) -> FloatArray:
+        """Worth of a token of each tier and model, ``[k, l]``; one row where tiers are one. A tier
+        that is not the scenario's own is worth as little as any of those that can wait."""
+        if not tiers:
+            return self.model_worth[None]
+        least = min((self.tier_worth.get(name, 1.0) for name in waiting), default=1.0)
+        return np.array([self.tier_worth.get(name, least) * self.model_worth for name in tiers])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Settings:
+    """All of them, with what names and seeds a study."""
+
+    name: str
+    seed: int
+    traffic: TrafficSettings
+    window: WindowSettings
+    plan: PlanSettings
+    scale_in: ScaleIn
+
+
+def settings_of(scenario: Scenario) -> Settings:
+    """The settings that a scenario's sections say."""
+    horizon, startup_s = scenario.horizon, scenario.fleet.startup_s
+    return Settings(
+        name=scenario.name,
+        seed=scenario.seed,
+        traffic=TrafficSettings(
+            models=tuple(model.name for model in scenario.models),
+            regions=tuple(region.name for region in scenario.regions),
+            tiers=tuple(tier.name for tier in scenario.tiers),
+            sources=tuple(scenario.traffic.sources),
+            bin_s=scenario.traffic.bin_s,
+            prefix_caching=any(row.prefix_caching for row in scenario.serving),
+            seed=scenario.seed,
+        ),
+        window=WindowSettings(
+            start=horizon.start,
+            duration_s=horizon.duration_s,
+            period_s=horizon.period_s,
+            lead_s=startup_s if horizon.lead_s is None else horizon.lead_s,
+        ),
+        plan=_plan(scenario),
+        scale_in=scenario.fleet.scale_in,
+    )
+
+
+def _plan(scenario: Scenario) -> PlanSettings:
+    objective = scenario.objective
+    limits, worth = objective.limits, objective.priorities
+    return PlanSettings(
+        forecast=scenario.forecast,
+        minimise=WEIGHTED if objective.weights else objective.minimise,
+        weights=_weights(objective),
+        each_hour=Spending.of(
+            limits.usd_per_hour, limits.carbon_kg_per_hour, limits.changes_per_period
+        ),
+        in_all=Spending.of(limits.usd, limits.carbon_kg, limits.changes),
+        epsilon=objective.epsilon,
+        spot_share=objective.spot_share,
+        periods=objective.periods,
+        lend_share=objective.lend_share,
+        reroute=_reroute(scenario),
+        limited=objective.limited,
+        model_worth=np.array([worth.models.get(model.name, 1.0) for model in scenario.models]),
+        tier_worth=worth.tiers,
+        solver=objective.solver,
+        gap=objective.gap,
+        time_limit_s=objective.time_limit_s,
+    )
+
+
+def _weights(objective: Objective) -> Weights:
+    """What the plan charges per unit."""
+    if objective.weights is not None:
+        return Weights(**objective.weights.model_dump())
+    return Weights(**NOTHING | {MEASURE[objective.minimise]: 1.0})
+
+
+def _reroute(scenario: Scenario) -> FloatArray | None:
+    ways = scenario.objective.reroute
+    if ways is None:
+        return None
+    names = [region.name for region in scenario.regions]
+    return np.array([[ways.get(home, {}).get(other, 0.0) for other in names] for home in names])

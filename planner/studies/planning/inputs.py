@@ -1,0 +1,51 @@
+"""What a plan is made from, and what it hands on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from planner.optimizer.problem import ScalingPlan
+from planner.scenario.build import Hardware
+from planner.scenario.settings import ALL, PlanSettings
+from planner.studies.sizing.sizing import Sizes
+from planner.studies.traffic.forecasts import SeriesForecast
+from planner.studies.traffic.traffic import Traffic
+from planner.studies.traffic.window import Window
+from simulation.arrays import FloatArray, IntArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlanInput:
+    """What is planned, on what, from which fleet on."""
+
+    settings: PlanSettings
+    hardware: Hardware
+    traffic: Traffic
+    window: Window
+    sizes: Sizes
+    current: IntArray  # [l, r, g]
+    # Energy is counted at the load that instances are sized for; else at their GPUs' constants.
+    at_load: bool = True
+
+    def at_once(self) -> PlanInput:
+        """The same with all periods in one program, whatever the scenario says."""
+        return replace(self, settings=replace(self.settings, periods=ALL))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Load:
+    """Input tokens/s to plan for, ``[p, l, r, w]``, and by tier where tiers are told apart."""
+
+    tps: FloatArray
+    tiers: tuple[str, ...] = ()
+    tier_tps: FloatArray | None = None  # [k, p, l, r, w], adding up to ``tps``
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Planned:
+    """A plan and what it stands on: the forecasts, and the load that each period was planned
+    for."""
+
+    plan: ScalingPlan
+    forecasts: tuple[SeriesForecast, ...]
+    load: Load
