@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from time import perf_counter
 
 import numpy as np
@@ -18,7 +17,7 @@ from planner.optimizer.greedy import greedy_target
 from planner.optimizer.highs import now_and_then
 from planner.optimizer.objective import price, start_price, totals, true_bound
 from planner.optimizer.problem import INFEASIBLE, TIMEOUT, PlanningProblem, WindowPlan, alone
-from planner.optimizer.program.search import SOLVERS, STABLE_SHARE, Search
+from planner.optimizer.program.search import Effort, Search
 from planner.optimizer.sides import sides
 from planner.optimizer.solving import Solved
 from planner.optimizer.validation import validate
@@ -59,11 +58,8 @@ def solve_window(
     Raises ``ScenarioError`` for input that makes no sense.
     """
     validate(problem)
-    if solver not in SOLVERS:
-        raise ScenarioError(f"Solver {solver!r} is not known: use one of {', '.join(SOLVERS)}.")
-    if not gap >= 0 or not time_limit_s > 0:
-        raise ScenarioError("The gap must be 0 or more and the time limit more than 0 seconds.")
-
+    ask = now_and_then(check) if check else lambda: None
+    effort = Effort(solver, gap, time_limit_s, stable, ask)
     if method not in METHODS:
         raise ScenarioError(f"Method {method!r} is not known: use one of {', '.join(METHODS)}.")
     if method == DECOMPOSED and solver != "highs":
@@ -78,16 +74,10 @@ def solve_window(
             "The decomposition knows neither prefill and decode columns nor a limit on spot: use "
             "the method whole."
         )
-    solve = partial(_decomposed if method == DECOMPOSED else _whole, stable=stable)
-    began = perf_counter()
+    effort = replace(effort, gap=_objective_gap(problem, gap))
+    solve, began = _decomposed if method == DECOMPOSED else _whole, perf_counter()
     try:
-        outcome, build_seconds, solve_seconds = solve(
-            problem,
-            solver=solver,
-            gap=_objective_gap(problem, gap),
-            time_limit_s=time_limit_s,
-            check=now_and_then(check) if check else lambda: None,
-        )
+        outcome, build_seconds, solve_seconds = solve(problem, effort)
     except SolverFailed as failed:
         reason = str(failed).rstrip(".").partition(":")[0]
         outcome = Outcome(TIMEOUT, None, 0.0, f"gave no answer ({reason})")
@@ -121,23 +111,12 @@ def solve_window(
     )
 
 
-def _whole(
-    problem: PlanningProblem,
-    *,
-    solver: str,
-    gap: float,
-    time_limit_s: float,
-    check: Callable[[], None],
-    stable: bool = False,
-) -> tuple[Outcome, float, float]:
+def _whole(problem: PlanningProblem, effort: Effort) -> tuple[Outcome, float, float]:
     """The program as one: outcome, seconds to build, seconds to solve."""
     began = perf_counter()
-    search = Search.of(
-        alone(problem), solver=solver, gap=gap, time_limit_s=time_limit_s, check=check
-    )
+    search = Search.of(alone(problem), effort)
     built = perf_counter()
-    solved = search.best(stable=stable)
-    return _outcome(search, solved), built - began, perf_counter() - built
+    return _outcome(search, search.best()), built - began, perf_counter() - built
 
 
 def _outcome(search: Search, solved: Solved) -> Outcome:
@@ -148,40 +127,28 @@ def _outcome(search: Search, solved: Solved) -> Outcome:
     return Outcome(solved.status, target, bound, solved.died)
 
 
-def _decomposed(
-    problem: PlanningProblem,
-    *,
-    solver: str,
-    gap: float,
-    time_limit_s: float,
-    check: Callable[[], None],
-    stable: bool = False,
-) -> tuple[Outcome, float, float]:
+def _decomposed(problem: PlanningProblem, effort: Effort) -> tuple[Outcome, float, float]:
     """The same by decomposition, or as one in the time left where that cannot decide."""
     compiled()
-    began = perf_counter()
+    began, limit_s = perf_counter(), effort.time_limit_s
     cells = Cells.of(problem)
     built = perf_counter()
     if cells is None:
         return Outcome(INFEASIBLE, None, 0.0), built - began, 0.0
-    outcome = decompose(cells, gap=gap, time_limit_s=time_limit_s, check=check)
+    outcome = decompose(cells, gap=effort.gap, time_limit_s=limit_s, check=effort.check)
     solved = perf_counter()
-    if outcome is not None:
-        left = min(time_limit_s - (solved - built), STABLE_SHARE * time_limit_s)
-        if stable and cells.need.size < STABLE_BELOW and left > 0 and outcome.target is not None:
-            search = Search.of(
-                alone(problem), solver=solver, gap=gap, time_limit_s=left, check=check
-            )
-            values = search.draft.values_of(outcome.target[None])
-            near = search.fewer_changes(Solved(outcome.status, values, outcome.bound))
-            outcome = replace(_outcome(search, near), bound=outcome.bound)
-            solved = perf_counter()
-        return outcome, built - began, solved - built
-    left = max(LEAST_S, time_limit_s - (solved - began))
-    outcome, build_s, solve_s = _whole(
-        problem, solver=solver, gap=gap, time_limit_s=left, check=check, stable=stable
-    )
-    return outcome, built - began + build_s, solved - built + solve_s
+    if outcome is None:
+        left = replace(effort, time_limit_s=max(LEAST_S, limit_s - (solved - began)))
+        outcome, build_s, solve_s = _whole(problem, left)
+        return outcome, built - began + build_s, solved - built + solve_s
+    few, left_s = cells.need.size < STABLE_BELOW, limit_s - (solved - built)
+    if effort.stable and few and left_s > 0 and outcome.target is not None:
+        search = replace(Search.of(alone(problem), effort), until=solved + left_s)
+        values = search.draft.values_of(outcome.target[None])
+        near = search.fewer_changes(Solved(outcome.status, values, outcome.bound))
+        outcome = replace(_outcome(search, near), bound=outcome.bound)
+        solved = perf_counter()
+    return outcome, built - began, solved - built
 
 
 def _objective_gap(problem: PlanningProblem, gap: float) -> float:

@@ -8,7 +8,6 @@ from time import perf_counter
 
 import numpy as np
 
-from planner.errors import ScenarioError
 from planner.optimizer.binding import binding_constraints
 from planner.optimizer.figures import global_need_tps
 from planner.optimizer.highs import now_and_then
@@ -18,7 +17,7 @@ from planner.optimizer.horizon.sent import rerouted
 from planner.optimizer.objective import STICKINESS, true_bound
 from planner.optimizer.problem import INFEASIBLE, Binding, HorizonPlan, HorizonProblem
 from planner.optimizer.program.conflict import conflicting_set
-from planner.optimizer.program.search import SOLVERS, Search
+from planner.optimizer.program.search import Effort, Search
 from planner.optimizer.program.variables import Draft
 from planner.optimizer.sides import carried_tps
 from planner.optimizer.solving import Solved
@@ -48,17 +47,14 @@ def solve_horizon(
     Raises ``ScenarioError`` for what makes no sense.
     """
     validate_horizon(problem)
-    if solver not in SOLVERS:
-        raise ScenarioError(f"Solver {solver!r} is not known: use one of {', '.join(SOLVERS)}.")
-    if not gap >= 0 or not time_limit_s > 0:
-        raise ScenarioError("The gap must be 0 or more and the time limit more than 0 seconds.")
     ask = now_and_then(check) if check else lambda: None
+    effort = Effort(solver, gap, time_limit_s, stable, ask)
     if check:
         check()
     began = perf_counter()
-    search = Search.of(problem, solver=solver, gap=gap, time_limit_s=time_limit_s, check=ask)
+    search = Search.of(problem, effort)
     built = perf_counter()
-    solved = search.best(_begin(search), stable=stable)
+    solved = search.best(_begin(search))
     seconds = built - began, perf_counter() - built
     return _plan(search.draft, solved, solver, seconds)
 
@@ -71,7 +67,7 @@ def _begin(search: Search) -> FloatArray | None:
     if unfit or len(search.program.cost) < BEGIN_FROM:
         return None
     target = period_by_period(
-        problem, time_limit_s=BEGIN_SHARE * search.limit_s, check=search.check
+        problem, time_limit_s=BEGIN_SHARE * search.effort.time_limit_s, check=search.effort.check
     )
     if target is None:
         return None

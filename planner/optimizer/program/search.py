@@ -12,6 +12,7 @@ from time import perf_counter
 
 import numpy as np
 
+from planner.errors import ScenarioError
 from planner.optimizer.problem import FEASIBLE, INFEASIBLE, OPTIMAL, TIMEOUT, HorizonProblem
 from planner.optimizer.program.cuts import whole_covers
 from planner.optimizer.program.families import FAMILIES
@@ -35,55 +36,60 @@ def drafted(problem: HorizonProblem, *, cuts: bool = True) -> Draft:
     return draft
 
 
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How hard to look, with what; raises ScenarioError for what makes no sense."""
+
+    solver: str
+    gap: float  # relative to the program's objective
+    time_limit_s: float
+    stable: bool  # of the plans within the gap, one that changes little
+    check: Callable[[], None]  # asked now and then; what it raises ends the search
+
+    def __post_init__(self) -> None:
+        if self.solver not in SOLVERS:
+            known = ", ".join(SOLVERS)
+            raise ScenarioError(f"Solver {self.solver!r} is not known: use one of {known}.")
+        if not self.gap >= 0 or not self.time_limit_s > 0:
+            raise ScenarioError("The gap must be 0 or more and the time limit more than 0 seconds.")
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Search:
-    """One program, its solver and its clock."""
+    """One program and its clock."""
 
     draft: Draft
     program: LinearProgram
-    solver: str
-    gap: float
+    effort: Effort
     until: float  # of ``perf_counter``
-    limit_s: float
-    check: Callable[[], None]
 
     @classmethod
-    def of(
-        cls,
-        problem: HorizonProblem,
-        *,
-        solver: str,
-        gap: float,
-        time_limit_s: float,
-        check: Callable[[], None],
-    ) -> Search:
+    def of(cls, problem: HorizonProblem, effort: Effort) -> Search:
         """Builds the program; the clock starts when it stands."""
         draft = drafted(problem)
-        program = draft.builder.program()
-        until = perf_counter() + time_limit_s
-        return cls(draft, program, solver, gap, until, time_limit_s, check)
+        return cls(draft, draft.builder.program(), effort, perf_counter() + effort.time_limit_s)
 
-    def best(self, start: FloatArray | None = None, *, stable: bool) -> Solved:
+    def best(self, start: FloatArray | None = None) -> Solved:
         """Least cost, or with ``priority`` least worth unserved and then least cost; ``start``
-        counts as found. ``stable``: of the plans within the gap one that changes little."""
+        counts as found."""
         if self.draft.problem.priority is not None:
             search, solved = self._limited()
         else:
             search, solved = self, self._cheapest(start)
-        return search.fewer_changes(solved) if stable else solved
+        return search.fewer_changes(solved) if self.effort.stable else solved
 
     def fewer_changes(self, solved: Solved) -> Solved:
         """Of the plans no dearer than bound (1 + gap), or than the plan is already, one with the
         fewest starts and stops; of these, one that is cheap."""
-        values, left = solved.values, min(self._left, STABLE_SHARE * self.limit_s)
+        values, left = solved.values, min(self._left, STABLE_SHARE * self.effort.time_limit_s)
         changes, present = self._changes()
-        if values is None or left <= 0 or not self.gap > 0:
+        if values is None or left <= 0 or not self.effort.gap > 0:
             return solved
         if float(changes @ values) + present < 0.5:
             return solved
         cost = float(self.program.cost @ values)
         bound = solved.bound if np.isfinite(solved.bound) else cost
-        allowed = max(cost, bound + self.gap * abs(bound))
+        allowed = max(cost, bound + self.effort.gap * abs(bound))
         scaled = self.program.cost / max(1e-12, abs(allowed))
         most = allowed / max(1e-12, abs(allowed)) * (1 + 1e-9)
         fewest = scaled + changes
@@ -143,7 +149,7 @@ class Search:
         if not len(program.cost):  # a demand, and no variable
             unmet = np.any(program.row_lower > 0) or np.any(program.row_upper < 0)
             return Solved(INFEASIBLE, None, np.inf) if unmet else Solved(OPTIMAL, np.zeros(0), 0.0)
-        limit = max(min(LEAST_S, self.limit_s), left)
-        return SOLVERS[self.solver](
-            program, gap=self.gap, time_limit_s=limit, check=self.check, start=start
+        limit = max(min(LEAST_S, self.effort.time_limit_s), left)
+        return SOLVERS[self.effort.solver](
+            program, gap=self.effort.gap, time_limit_s=limit, check=self.effort.check, start=start
         )
