@@ -11,13 +11,12 @@ from dataclasses import dataclass
 
 import highspy
 import numpy as np
-from scipy import sparse
 
 from planner.optimizer.decomposition.cells import Cells, Prices
 from planner.optimizer.decomposition.columns import Band, Boxes, Columns, no_boxes
 from planner.optimizer.highs import configured, load, run
 from planner.optimizer.problem import INFEASIBLE
-from planner.optimizer.solving.arrays import LinearProgram
+from planner.optimizer.solving.arrays import INF, Builder, Entry
 from planner.optimizer.solving.guarded import solve_program
 from simulation.arrays import BoolArray, FloatArray, IntArray
 
@@ -58,23 +57,9 @@ def relax(
     None where HiGHS found no optimum, for lack of time as a rule.
     """
     penalty = dearer * SHORTAGE_PRICE * float((cells.usd + cells.start).max())
-    joining = cells.room.size + len(cells.theta) + len(cells.cap_room)
-    lp = _program(cells, Band(columns, no_boxes(cells.theta.shape[1]), 0.0))
-    first = lp.num_col_
-    lp.num_col_ = first + joining
-    lp.col_cost_ = np.concatenate([lp.col_cost_, np.full(joining, penalty)])
-    lp.col_lower_ = np.zeros(lp.num_col_)
-    lp.col_upper_ = np.full(lp.num_col_, highspy.kHighsInf)
-    matrix = lp.a_matrix_
-    entries = len(matrix.index_)
-    matrix.start_ = np.concatenate([matrix.start_, entries + np.arange(1, joining + 1)])
-    rows = cells.need.size + np.arange(joining)
-    signs = np.full(joining, -1.0)
-    signs[cells.room.size : cells.room.size + len(cells.theta)] = 1.0
-    matrix.index_ = np.concatenate([matrix.index_, rows])
-    matrix.value_ = np.concatenate([matrix.value_, signs])
+    builder = _drafted(cells, Band(columns, no_boxes(cells.theta.shape[1]), 0.0), penalty)
     highs = configured(time_limit_s=time_limit_s)
-    load(highs, lp)
+    load(highs, builder.program().highs(relaxed=True))
     run(highs, check)
     if highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
         return None
@@ -88,7 +73,8 @@ def relax(
         np.maximum(0.0, -caps),
     )
     usd = highs.getInfo().objective_function_value + cells.fixed_usd
-    return Relaxed(usd, prices, values[:first] > 0, float(values[first:].sum()))
+    used, broken = values[: len(columns)] > 0, float(values[len(columns) :].sum())
+    return Relaxed(usd, prices, used, broken)
 
 
 def combine(
@@ -106,9 +92,8 @@ def combine(
     Ends too where nothing more can be proven without a wider band: plans outside cost ``outside``
     or more. ``start`` is a plan ``[l, r, g]`` to begin from.
     """
-    lp = _program(cells, band)
     solved = solve_program(
-        _as_arrays(lp),
+        _drafted(cells, band).program(),
         gap=gap,
         time_limit_s=time_limit_s,
         check=check,
@@ -173,7 +158,7 @@ class _Raw:
 
 
 def _values(cells: Cells, band: Band, x: IntArray) -> FloatArray:
-    """The variables of ``_program`` at the plan ``x``."""
+    """The variables of ``_drafted`` at the plan ``x``."""
     columns, raw, flat = band.columns, _Raw.of(cells, band.boxes), x.reshape(cells.need.size, -1)
     chosen = (columns.x == flat[columns.cell]).all(axis=1)
     held = flat[raw.cell, raw.gpu]
@@ -181,67 +166,47 @@ def _values(cells: Cells, band: Band, x: IntArray) -> FloatArray:
     return np.concatenate([chosen, np.where(raw.start, held - running, running)]).astype(float)
 
 
-def _as_arrays(lp: highspy.HighsLp) -> LinearProgram:
-    """By rows, every variable whole."""
-    matrix = lp.a_matrix_
-    parts = np.array(matrix.value_), np.array(matrix.index_), np.array(matrix.start_)
-    by_rows = sparse.csc_array(parts, shape=(lp.num_row_, lp.num_col_)).tocsr()
-    return LinearProgram(
-        cost=np.array(lp.col_cost_),
-        lower=np.array(lp.col_lower_, float),
-        upper=np.array(lp.col_upper_, float),
-        whole=np.ones(lp.num_col_, bool),
-        begins=by_rows.indptr.astype(np.int64),
-        columns=by_rows.indices.astype(np.int64),
-        values=by_rows.data.astype(float),
-        row_lower=np.array(lp.row_lower_),
-        row_upper=np.array(lp.row_upper_),
-    )
-
-
-def _program(cells: Cells, band: Band) -> highspy.HighsLp:
+def _drafted(cells: Cells, band: Band, penalty: float | None = None) -> Builder:
     """Rows: one column per cell, or enough of a box; a GPU limit per region and type; a joint
-    demand per model; the caps on the whole plan."""
-    columns, raw = band.columns, _Raw.of(cells, band.boxes)
+    demand per model; the caps on the whole plan. With a ``penalty`` every row but the first may be
+    broken at that price for each GPU or instance."""
+    columns, raw, builder = band.columns, _Raw.of(cells, band.boxes), Builder()
     models, regions, _ = cells.most.shape
-    types = cells.room.shape[1]
-    size, n, k = cells.need.size, len(columns), len(cells.cap_room)
-    cap_rows = size + regions * types + models + np.arange(k)
+    size, types, k = cells.need.size, cells.room.shape[1], np.arange(len(cells.cap_room))
+    most = 1.0 if penalty is None else INF  # that no more than one is taken is in the rows
+    cost = cells.cost(columns.x, columns.cell)
+    pick = builder.variables(len(columns), cost=cost, upper=most, whole=True)
+    hold = builder.variables(
+        len(raw.cell), cost=raw.cost, lower=raw.low, upper=raw.high, whole=True
+    )
+
     model, region = np.divmod(columns.cell, regions)
-    uses = cells.by_row(columns.x * cells.size[model])
+    raw_model, raw_region = np.divmod(raw.cell, regions)
     serves = (columns.x * cells.theta[model]).sum(axis=1) / cells.tokens[model]
-    capacity = size + region[:, None] * types + np.arange(types)
-    rows = np.broadcast_to(cap_rows, (n, k))
-    index = np.column_stack([columns.cell, capacity, size + regions * types + model, rows])
-    value = np.column_stack([np.ones(n), uses, serves, cells.taken(columns.x, columns.cell)])
-    present = value != 0
-
-    model, region = np.divmod(raw.cell, regions)
-    serves = cells.theta[model, raw.gpu] / cells.tokens[model]
-    capacity = size + region * types + cells.rows[raw.gpu]
-    rows = np.broadcast_to(cap_rows, (len(raw.cell), k))
-    raw_index = np.column_stack([raw.cell, capacity, size + regions * types + model, rows])
-    raw_value = np.column_stack([serves, cells.size[model, raw.gpu], serves, raw.taken(cells)])
-
-    lower, upper = np.ones(size), np.ones(size)
+    raw_serves = cells.theta[raw_model, raw.gpu] / cells.tokens[raw_model]
+    enough, once = np.ones(size), np.ones(size)
     boxed = band.boxes.cell
-    lower[boxed] = cells.need.ravel()[boxed] / cells.tokens[boxed // regions]
-    upper[boxed] = highspy.kHighsInf
-    lp = highspy.HighsLp()
-    lp.num_col_, lp.num_row_ = n + len(raw.cell), size + regions * types + models + k
-    lp.col_cost_ = np.concatenate([cells.cost(columns.x, columns.cell), raw.cost])
-    lp.col_lower_ = np.concatenate([np.zeros(n), raw.low])
-    lp.col_upper_ = np.concatenate([np.ones(n), raw.high])
-    free = np.full(regions * types, -highspy.kHighsInf)
-    lp.row_lower_ = np.concatenate(
-        [lower, free, cells.joint / cells.tokens, np.full(k, -highspy.kHighsInf)]
-    )
-    lp.row_upper_ = np.concatenate(
-        [upper, cells.room.ravel(), np.full(models, highspy.kHighsInf), cells.cap_room]
-    )
-    entries = np.concatenate([present.sum(axis=1), np.full(len(raw.cell), 3 + k)])
-    lp.a_matrix_.format_ = highspy.MatrixFormat.kColwise
-    lp.a_matrix_.start_ = np.concatenate([[0], np.cumsum(entries)])
-    lp.a_matrix_.index_ = np.concatenate([index[present], raw_index.ravel()])
-    lp.a_matrix_.value_ = np.concatenate([value[present], raw_value.ravel()])
-    return lp
+    enough[boxed] = cells.need.ravel()[boxed] / cells.tokens[boxed // regions]
+    once[boxed] = INF
+    chosen: list[Entry] = [(columns.cell, pick, 1.0), (raw.cell, hold, raw_serves)]
+    builder.add("cell", chosen, enough, once, size)
+
+    held: list[Entry] = [
+        (region[:, None] * types + np.arange(types), pick[:, None],
+         cells.by_row(columns.x * cells.size[model])),
+        (raw_region * types + cells.rows[raw.gpu], hold, cells.size[raw_model, raw.gpu]),
+    ]  # fmt: skip
+    served: list[Entry] = [(model, pick, serves), (raw_model, hold, raw_serves)]
+    taken: list[Entry] = [
+        (k, pick[:, None], cells.taken(columns.x, columns.cell)),
+        (k, hold[:, None], raw.taken(cells)),
+    ]
+    if penalty is not None:
+        for rows, entries, sign in (
+            (cells.room.size, held, -1.0), (models, served, 1.0), (len(k), taken, -1.0),
+        ):  # fmt: skip
+            entries.append((np.arange(rows), builder.variables(rows, cost=penalty), sign))
+    builder.add("capacity", held, -INF, cells.room.ravel(), cells.room.size)
+    builder.add("joint", served, cells.joint / cells.tokens, INF, models)
+    builder.add("caps", taken, -INF, cells.cap_room, len(k))
+    return builder

@@ -15,9 +15,9 @@ import numpy as np
 from scipy.spatial import ConvexHull, QhullError
 
 from planner.optimizer.figures import TOLERANCE, global_need_tps, local_need_tps
-from planner.optimizer.program.variables import Draft, Entry
+from planner.optimizer.program.variables import Draft
 from planner.optimizer.sides import sides
-from planner.optimizer.solving.arrays import INF
+from planner.optimizer.solving.arrays import INF, Entry
 from simulation.arrays import FloatArray
 
 COLUMNS = 4  # of more the hull has too many points

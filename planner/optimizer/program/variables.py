@@ -10,10 +10,8 @@ import numpy.typing as npt
 from planner.optimizer.objective import per_hour, per_start, price, start_cost
 from planner.optimizer.problem import HorizonProblem
 from planner.optimizer.sides import carried_tps, sides
-from planner.optimizer.solving import Builder
+from planner.optimizer.solving.arrays import Builder, Entry
 from simulation.arrays import FloatArray, IntArray
-
-Entry = tuple[npt.ArrayLike, npt.ArrayLike, npt.ArrayLike]  # row, column, coefficient
 
 
 @dataclass(frozen=True, slots=True, eq=False)

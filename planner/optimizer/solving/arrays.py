@@ -12,6 +12,7 @@ import numpy.typing as npt
 from simulation.arrays import BoolArray, FloatArray, IntArray
 
 INF = highspy.kHighsInf
+Entry = tuple[npt.ArrayLike, npt.ArrayLike, npt.ArrayLike]  # row, column, coefficient
 KEPT = 1e-5  # of a row's bound, at least of 1: what counts as within it
 
 
@@ -134,7 +135,7 @@ class Builder:
     def add(
         self,
         family: str,
-        entries: list[tuple[npt.ArrayLike, npt.ArrayLike, npt.ArrayLike]],
+        entries: list[Entry],
         lower: npt.ArrayLike,
         upper: npt.ArrayLike,
         count: int,
