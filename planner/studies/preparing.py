@@ -30,7 +30,7 @@ def study_of(scenario: Scenario, traces: Traces, known: Known, progress: Progres
     progress(0.0, "Reading the traffic")
     traffic = build_traffic(settings.traffic, traces)
     window = resolve_window(settings.window, traffic.demand, traffic.clock)
-    sizes = size(hardware, traffic, settings.seed, part(progress, 0.2, 0.9))
+    sizes = size(hardware, traffic.lengths, settings.seed, part(progress, 0.2, 0.9))
     progress(0.9, "Preparing the requests")
     if window.ahead:
         method = settings.plan.forecast.method

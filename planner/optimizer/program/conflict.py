@@ -31,23 +31,23 @@ Row = TypeVar("Row")
 def conflicting_set(problem: HorizonProblem) -> str:
     """The sentence for a minimal conflicting set of an infeasible ``problem``."""
     draft = drafted(problem, cuts=False)
-    program, joint = draft.builder.program(), set()
+    program = draft.builder.program()
     words: dict[int, tuple[Callable[[int], str], int]] = {}
+    joint: set[int] = set()
     for family in draft.builder.families:
         if family.words is not None:
             rows = range(family.first, family.beyond)
             words |= {row: (family.words, row - family.first) for row in rows}
             joint |= set(rows) if family.name == "global" else set()
-    # Joint demands are tried for deletion first, so that the set names a region where it can; then
-    # limits before demands, and late periods before early ones.
-    order = sorted(words, key=lambda row: (row not in joint, -row))
-    fractions = _Rows(program, order, relaxed=True)
-    if fractions.infeasible(order):
-        members, whole = minimal(order, fractions.infeasible, LP_BUDGET_S), ""
-    else:
-        integer = _Rows(program, order, relaxed=False)
-        members = minimal(order, integer.infeasible, WHOLE_BUDGET_S)
+    # Limits are tried for deletion before demands, and late periods before early ones; joint
+    # demands first of all, so that the set names a region where it can.
+    order = sorted(words, reverse=True)
+    single = [row for row in order if row not in joint]
+    test, budget_s, whole = _Rows(program, order, relaxed=True).infeasible, LP_BUDGET_S, ""
+    if not test(order):
+        test, budget_s = _Rows(program, order, relaxed=False).infeasible, WHOLE_BUDGET_S
         whole = " with whole instances (fractions of one would do)"
+    members = minimal(single if test(single) else order, test, budget_s)
     told = some([words[row][0](words[row][1]) for row in sorted(members)])
     lead = problem.lead
     periods = "a period" if lead == 1 else f"{lead} periods"

@@ -99,7 +99,8 @@ def _again(
     hardware = replace(study.hardware, profiles=profiles)
     word = "slower" if sign > 0 else "faster"
     try:
-        sizes = size(hardware, study.traffic, study.settings.seed, part(progress, 0.0, 0.8))
+        lengths, seed = study.traffic.lengths, study.settings.seed
+        sizes = size(hardware, lengths, seed, part(progress, 0.0, 0.8))
         given = replace(study.plan_input, hardware=hardware, sizes=sizes)
         plan = plan_load(given, planned.load, part(progress, 0.8, 1.0))
     except (Infeasible, ScenarioError, SolverFailed) as problem:

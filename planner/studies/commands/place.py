@@ -192,7 +192,7 @@ def _counts(
                 "plan's peak."
             )
         return hardware.today, "fleet.today"
-    sizes = size(hardware, traffic, scenario.seed, part(progress, 0.0, 0.6))
+    sizes = size(hardware, traffic.lengths, scenario.seed, part(progress, 0.0, 0.6))
     current = np.zeros(hardware.minimum.shape, np.int64)
     today = current if hardware.today is None else hardware.today
     given = PlanInput(settings_of(scenario).plan, hardware, traffic, window, sizes, today)

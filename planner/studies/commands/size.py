@@ -27,7 +27,7 @@ from planner.studies.plain import MERGED, as_json, milliseconds
 from planner.studies.progress import Progress, part
 from planner.studies.results.frame import SizedReplica, sized_replicas
 from planner.studies.sizing.size_errors import SizeError, expected
-from planner.studies.sizing.sizing import Lengths, column_sized, size_lengths
+from planner.studies.sizing.sizing import Lengths, column_sized, size
 from planner.studies.traffic.traffic import Traffic, build_traffic
 from simulation.errors import SimulationError
 from simulation.fleet import Tier
@@ -197,7 +197,7 @@ def run(
         pair = (np.array(fixed[:1], np.int32), np.array(fixed[1:], np.int32))
         lengths = [pair] * len(hardware.models)
         drawn = f"{fixed[0]:,} input and {fixed[1]:,} output tokens each"
-    sizes = size_lengths(hardware, lengths, scenario.seed, part(progress, 0.1, 0.4), scv)
+    sizes = size(hardware, lengths, scenario.seed, part(progress, 0.1, 0.4), scv)
     errors = {at: stated_error(hardware.profiles[at]) for at in sizes.capacity}
     again = _again(hardware, lengths, errors, scv, scenario.seed, part(progress, 0.4, 0.95))
     pools, curves = [], []

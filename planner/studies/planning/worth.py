@@ -125,7 +125,7 @@ def _looser(study: Study, at: _At, field: str, progress: Progress) -> Worth | No
     tiers = tuple(_loosened(tier, field) for tier in study.hardware.tiers)
     try:
         hardware = replace(study.hardware, tiers=tiers)
-        sizes = size(hardware, study.traffic, study.settings.seed, progress)
+        sizes = size(hardware, study.traffic.lengths, study.settings.seed, progress)
     except (PlannerError, SimulationError):
         return None
     step = 1000 * LOOSER * min(limits)

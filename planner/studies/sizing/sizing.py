@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,10 +10,8 @@ import numpy as np
 from planner.errors import ScenarioError
 from planner.scenario.build import Hardware
 from planner.studies.progress import Progress
-from planner.studies.traffic.traffic import Traffic
 from simulation.arrays import FloatArray, Int32Array
 from simulation.errors import SimulationError
-from simulation.fleet import KvLink, Tier
 from simulation.performance.profile import Profile
 from simulation.sizing.capacity import Capacity, capacity
 
@@ -31,48 +29,6 @@ class Sizes:
     notes: tuple[str, ...]
 
 
-def size(hardware: Hardware, traffic: Traffic, seed: int, progress: Progress) -> Sizes:
-    """Capacity by simulation of one instance under Poisson arrivals of the model's own lengths.
-
-    A column that cannot meet a tier at any rate is left out with a note; raises ScenarioError when
-    a model is left with none, or with prefill but no decode instances.
-    """
-    return size_lengths(hardware, traffic.lengths, seed, progress)
-
-
-def strictest(
-    profile: Profile,
-    lengths: Lengths,
-    tiers: Iterable[Tier],
-    seed: int,
-    *,
-    role: str = "both",
-    link: KvLink | None = None,
-    batching: str = "chunked",
-    burstiness: float = 1.0,
-) -> tuple[str, Capacity]:
-    """The interactive tier at which one instance carries least, and what it carries then; raises
-    SimulationError where one cannot be met at any rate."""
-    sizes = [
-        (
-            tier.name,
-            capacity(
-                profile,
-                lengths,
-                tier,
-                seed=seed,
-                role=role,
-                link=link,
-                batching=batching,
-                burstiness=burstiness,
-            ),
-        )
-        for tier in tiers
-        if not tier.deferrable
-    ]
-    return min(sizes, key=lambda pair: pair[1].input_tps)
-
-
 def column_sized(
     hardware: Hardware,
     m: int,
@@ -83,59 +39,74 @@ def column_sized(
     profile: Profile | None = None,
     burstiness: float = 1.0,
 ) -> tuple[str, Capacity]:
-    """``strictest`` of model ``m`` on column ``g`` in that column's role, with another profile
-    where one is given. A decode column's KV caches come over the model's first link."""
+    """The interactive tier at which one instance of model ``m`` on column ``g`` carries least, and
+    what it carries then, in that column's role, with another profile where one is given. A decode
+    column's KV caches come over the model's first link.
+
+    Raises SimulationError where a tier cannot be met at any rate.
+    """
     link = next((link for (model, _), link in hardware.links.items() if model == m), None)
-    return strictest(
-        profile or hardware.profiles[m, g],
-        lengths,
-        hardware.tiers,
-        seed,
-        role=hardware.columns[g].role,
-        link=link,
-        batching=hardware.serving[m].batching,
-        burstiness=burstiness,
-    )
+    sizes = [
+        (
+            tier.name,
+            capacity(
+                profile or hardware.profiles[m, g],
+                lengths,
+                tier,
+                seed=seed,
+                role=hardware.columns[g].role,
+                link=link,
+                batching=hardware.serving[m].batching,
+                burstiness=burstiness,
+            ),
+        )
+        for tier in hardware.tiers
+        if not tier.deferrable
+    ]
+    return min(sizes, key=lambda pair: pair[1].input_tps)
 
 
-def size_lengths(
+def size(
     hardware: Hardware,
     lengths: Sequence[Lengths],
     seed: int,
     progress: Progress,
     burstiness: Sequence[float] | None = None,
 ) -> Sizes:
-    """``size`` with the lengths of each model's requests, as samples, and the burstiness of their
-    arrivals (squared coefficient of variation of the gaps), Poisson where it is not given."""
+    """Capacity by simulation of one instance under arrivals of each model's own lengths, given as
+    samples, and of the burstiness given (squared coefficient of variation of the gaps), Poisson
+    where it is not.
+
+    A column that cannot meet a tier at any rate is left out with a note; raises ScenarioError when
+    a model is left with none, or with prefill but no decode instances.
+    """
     theta = np.zeros((len(hardware.models), len(hardware.gpus)))
-    found: dict[tuple[int, int], tuple[str, Capacity]] = {}
+    sized: dict[tuple[int, int], tuple[str, Capacity]] = {}
     notes: list[str] = []
     alike: dict[tuple[int, int, str], int] = {}  # spot instances are as fast as owned ones
     for done, ((m, g), profile) in enumerate(hardware.profiles.items()):
         first = alike.setdefault((m, id(profile), hardware.columns[g].role), g)
         if first != g:
-            if (m, first) in found:
-                found[m, g], theta[m, g] = found[m, first], theta[m, first]
+            if (m, first) in sized:
+                sized[m, g], theta[m, g] = sized[m, first], theta[m, first]
             continue
         what = f"{hardware.models[m].name} on {hardware.columns[g].label}"
         progress(done / len(hardware.profiles), f"Sizing {what}")
+        bursts = burstiness[m] if burstiness is not None else 1.0
         try:
-            found[m, g] = column_sized(
-                hardware, m, g, lengths[m], seed,
-                burstiness=burstiness[m] if burstiness is not None else 1.0,
-            )  # fmt: skip
+            sized[m, g] = column_sized(hardware, m, g, lengths[m], seed, burstiness=bursts)
         except SimulationError as problem:
             notes.append(f"{what} is left out: {problem}")
             continue
-        theta[m, g] = found[m, g][1].input_tps
+        theta[m, g] = sized[m, g][1].input_tps
     for m, model in enumerate(hardware.models):
         if not _whole(hardware, theta[m]):
-            mine = [note for note in notes if note.startswith(f"{model.name} on")]
+            why = [note for note in notes if note.startswith(f"{model.name} on")]
             raise ScenarioError(
                 f"tiers: no GPU type of this scenario can serve {model.name} within its limits. "
-                + " ".join(mine)
+                + " ".join(why)
             )
-    return Sizes(theta_tps=theta, capacity=found, notes=tuple(notes))
+    return Sizes(theta_tps=theta, capacity=sized, notes=tuple(notes))
 
 
 def _whole(hardware: Hardware, theta: FloatArray) -> bool:

@@ -8,6 +8,7 @@ from forecasting.demand import REQUESTS
 from forecasting.errors import SeriesTooShort
 from forecasting.selection import forecaster
 from planner.studies.random_streams import Stream, generator
+from planner.studies.traffic.binned import all_from
 from planner.studies.traffic.sources import check_requests
 from planner.studies.traffic.traffic import FORECAST, Traffic, merge
 from planner.studies.traffic.window import Window
@@ -42,19 +43,6 @@ def requests_ahead(
         arrival = np.sort(edges + rng.random(len(edges)) * window.bin_s)
         m = traffic.models.index(key.model)
         isl, osl = EmpiricalLengths(*traffic.lengths[m]).sample(len(arrival), rng)
-        same = np.ones(len(arrival), np.int16)
-        pieces.append(
-            Trace(
-                arrival_s=arrival,
-                input_tokens=isl,
-                output_tokens=osl,
-                model=same * m,
-                region=same * traffic.regions.index(key.region),
-                tier=same * traffic.tiers.index(key.tier),
-                models=traffic.models,
-                regions=traffic.regions,
-                tiers=traffic.tiers,
-                start_s=window.start_s,
-            )
-        )
+        place = m, traffic.regions.index(key.region), traffic.tiers.index(key.tier)
+        pieces.append(all_from(traffic.measured, place, window.start_s, arrival, isl, osl))
     return merge(pieces, replay=FORECAST), tuple(notes)

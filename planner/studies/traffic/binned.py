@@ -10,7 +10,7 @@ from forecasting.demand import SeriesKey
 from planner.ingest.store import DemandColumns
 from planner.scenario.schema import Lengths
 from planner.studies.traffic.demand import Demand
-from simulation.arrays import FloatArray
+from simulation.arrays import FloatArray, Int32Array
 from simulation.synthesis import IndependentLengths, LengthDistribution, requests_from_bins
 from simulation.trace import Trace
 
@@ -143,22 +143,24 @@ class BinnedSource:
             )
             order = np.argsort(arrival, kind="stable")
             order = order[(arrival[order] >= 0) & (arrival[order] < end_s - start_s)]
-            same = np.ones(len(order), np.int16)
-            traces.append(
-                Trace(
-                    arrival_s=arrival[order],
-                    input_tokens=isl[order],
-                    output_tokens=osl[order],
-                    model=same * self.model,
-                    region=same * region,
-                    tier=same * tier,
-                    models=shell.models,
-                    regions=shell.regions,
-                    tiers=shell.tiers,
-                    start_s=start_s,
-                )
-            )
+            place = self.model, int(region), int(tier)
+            requests = arrival[order], isl[order], osl[order]
+            traces.append(all_from(shell, place, start_s, *requests))
         return traces
+
+
+def all_from(
+    shell: Trace,
+    place: tuple[int, int, int],
+    start_s: float,
+    arrival_s: FloatArray,
+    isl: Int32Array,
+    osl: Int32Array,
+) -> Trace:
+    """Requests of one model, region and tier (``place``), under the names of ``shell``."""
+    model, region, tier = (np.full(len(arrival_s), code, np.int16) for code in place)
+    names = shell.models, shell.regions, shell.tiers
+    return Trace(arrival_s, isl, osl, model, region, tier, *names, start_s)
 
 
 def whole_counts(expected: FloatArray, rng: np.random.Generator) -> FloatArray:

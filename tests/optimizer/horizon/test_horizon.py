@@ -132,6 +132,15 @@ def test_a_budget_over_all_periods_names_itself_in_a_conflict():
     assert plan.conflict.endswith("or change the limits named.")
 
 
+def test_a_maximum_names_itself_and_its_period_in_a_conflict():
+    plan = solve_horizon(steps([100, 1500], capacity=20), gap=0.0)
+    assert plan.status == INFEASIBLE
+    assert plan.conflict.startswith(
+        "These cannot all hold: 1,500 tokens/s of m in here (100% of its peak) in period 2 and at "
+        "most 9 instances of m on H100 in here in period 2; relax any one of them"
+    )
+
+
 def test_scarce_capacity_serves_the_dearer_tier():
     tiers = np.array([[[[[200.0]]], [[[100.0]]]], [[[[200.0]]], [[[300.0]]]]])  # [k, p, l, r, w]
     scarce = replace(

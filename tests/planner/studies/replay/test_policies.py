@@ -47,7 +47,7 @@ def study(folder: Path, series: Any = None, **changes: Any) -> Study:
     stored = make.demand_file(folder, {"m": load.tolist() if series is None else series})
     hardware, traffic, window = make.parts(scenario, stored)
     requests = traffic.requests(window.start_s, window.end_s, scenario.seed)
-    sizes = size(hardware, traffic, scenario.seed, silent)
+    sizes = size(hardware, traffic.lengths, scenario.seed, silent)
     return prepare(settings_of(scenario), hardware, traffic, window, sizes, requests)
 
 

@@ -49,7 +49,7 @@ def study(folder: Path, **changes: Any) -> Study:
     stored = make.demand_file(folder, series)
     hardware, traffic, window = make.parts(one, stored)
     requests = traffic.requests(window.start_s, window.end_s, one.seed)
-    sizes = size(hardware, traffic, one.seed, silent)
+    sizes = size(hardware, traffic.lengths, one.seed, silent)
     return prepare(settings_of(one), hardware, traffic, window, sizes, requests)
 
 
