@@ -81,7 +81,7 @@ def run(
         checked = verify(study, planned, seed=scenario.seed, progress=part(progress, 0.5, 0.7))
         study, planned, verification = checked.study, checked.planned, checked.told
     errors = profile_errors(study, planned, part(progress, 0.7, 0.85))
-    worth = worth_of(study, planned, part(progress, 0.85, 1.0))
+    worth = worth_of(study.plan_input, planned, scenario.seed, part(progress, 0.85, 1.0))
     figures = plan_figures(study.plan_input, planned.plan, worth)
     return Outcome(
         PlanResult(

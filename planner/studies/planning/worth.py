@@ -15,11 +15,10 @@ from planner.optimizer.problem import FEASIBLE, OPTIMAL, PlanningProblem, Window
 from planner.optimizer.worth import Worth, again, worth_of_capacity
 from planner.studies.columns import NUMBER, TEXT, Column, Columns
 from planner.studies.plain import COLUMNS
-from planner.studies.planning.inputs import Planned
+from planner.studies.planning.inputs import PlanInput, Planned
 from planner.studies.planning.program import problem
 from planner.studies.progress import Progress, part
 from planner.studies.sizing.sizing import size
-from planner.studies.values import Study
 from simulation.errors import SimulationError
 from simulation.fleet import Tier
 
@@ -67,14 +66,14 @@ class _At:
     options: dict[str, object]
 
 
-def worth_of(study: Study, planned: Planned, progress: Progress) -> PlanWorth | None:
+def worth_of(given: PlanInput, planned: Planned, seed: int, progress: Progress) -> PlanWorth | None:
     """The dearest period's plan made again with one thing moved at a time: capacity that is used
     up, every tier's TTFT and TBT, the quantile. None where that period has no plan by itself, or
     where ``reroute`` limits what may be sent."""
-    settings = study.settings.plan
+    settings = given.settings
     if settings.reroute is not None:
         return None  # the period by itself would not keep to the ways that are open
-    at = _dearest(study, planned)
+    at = _dearest(given, planned)
     if at is None:
         return None
     progress(0.1, "What more GPUs would be worth")
@@ -85,9 +84,11 @@ def worth_of(study: Study, planned: Planned, progress: Progress) -> PlanWorth | 
         )
     )
     for done, limit_name in enumerate(LIMITS):
-        row = _looser(study, at, limit_name, part(progress, 0.2 + 0.35 * done, 0.55 + 0.35 * done))
+        row = _looser(
+            given, at, limit_name, seed, part(progress, 0.2 + 0.35 * done, 0.55 + 0.35 * done)
+        )
         moved += [row] if row else []
-    quantile = _quantile(study, planned, at)
+    quantile = _quantile(given, planned, at)
     moved += [quantile] if quantile else []
     return PlanWorth(
         period=float(planned.plan.period_start_s[at.period]),
@@ -97,12 +98,12 @@ def worth_of(study: Study, planned: Planned, progress: Progress) -> PlanWorth | 
     )
 
 
-def _dearest(study: Study, planned: Planned) -> _At | None:
-    plan, settings = planned.plan, study.settings.plan
+def _dearest(given: PlanInput, planned: Planned) -> _At | None:
+    plan, settings = planned.plan, given.settings
     period = int(np.argmax([window.objective_usd for window in plan.windows]))
     current = plan.initial if period == 0 else plan.windows[period - 1].target
     window = problem(
-        replace(study.plan_input, current=current),
+        replace(given, current=current),
         planned.load.tps[period],
         plan.period_s,
         float(plan.period_start_s[period]),
@@ -116,21 +117,21 @@ def _dearest(study: Study, planned: Planned) -> _At | None:
     return _At(period, window, alone, options) if alone.status in (OPTIMAL, FEASIBLE) else None
 
 
-def _looser(study: Study, at: _At, field: str, progress: Progress) -> Worth | None:
+def _looser(given: PlanInput, at: _At, field: str, seed: int, progress: Progress) -> Worth | None:
     """Every interactive tier's limit of one kind by a tenth looser: sized again, planned again."""
-    given = [getattr(tier, field) for tier in study.hardware.tiers if not tier.deferrable]
-    limits = [seconds for seconds in given if seconds is not None]
+    stated = [getattr(tier, field) for tier in given.hardware.tiers if not tier.deferrable]
+    limits = [seconds for seconds in stated if seconds is not None]
     if not limits:
         return None
-    tiers = tuple(_loosened(tier, field) for tier in study.hardware.tiers)
+    tiers = tuple(_loosened(tier, field) for tier in given.hardware.tiers)
     try:
-        hardware = replace(study.hardware, tiers=tiers)
-        sizes = size(hardware, study.traffic.lengths, study.settings.seed, progress)
+        hardware = replace(given.hardware, tiers=tiers)
+        sizes = size(hardware, given.traffic.lengths, seed, progress)
     except (PlannerError, SimulationError):
         return None
     step = 1000 * LOOSER * min(limits)
     # A limit that does not bind changes nothing; what sizing finds lower then is its own noise.
-    theta = np.maximum(sizes.theta_tps, study.sizes.theta_tps)
+    theta = np.maximum(sizes.theta_tps, given.sizes.theta_tps)
     return again(
         replace(at.problem, theta_tps=theta),
         at.plan,
@@ -151,10 +152,10 @@ def _loosened(tier: Tier, field: str) -> Tier:
     return replace(tier, **longer)
 
 
-def _quantile(study: Study, planned: Planned, at: _At) -> Worth | None:
+def _quantile(given: PlanInput, planned: Planned, at: _At) -> Worth | None:
     """A point of quantile more, errors of the forecast taken to be normal between its 10% and 90%
     quantiles."""
-    forecast, traffic = study.settings.plan.forecast, study.traffic
+    forecast, traffic = given.settings.forecast, given.traffic
     more = np.zeros_like(at.problem.demand_tps)
     for one in planned.forecasts:
         level = forecast.quantiles.get(one.key.tier, forecast.quantile)
@@ -164,7 +165,7 @@ def _quantile(study: Study, planned: Planned, at: _At) -> Worth | None:
         spread = np.maximum(0.0, one.high - one.low) / TEN_TO_NINETY
         rise = (ndtri(level + POINT) - ndtri(level)) * spread
         place = traffic.models.index(one.key.model), traffic.regions.index(one.key.region)
-        by_period = rise.reshape(len(planned.load.tps), -1) / study.window.bin_s
+        by_period = rise.reshape(len(planned.load.tps), -1) / given.window.bin_s
         more[place] += by_period[at.period]
     if not more.any():
         return None
