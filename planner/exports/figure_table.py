@@ -57,14 +57,13 @@ def figure_table(
     head and the key's note below.
     """
     groups: list[tuple[list[Column], str]] = []
+    shared: list[Column] = []
     for column in columns.on(table):
         if column.below:
-            groups[-1][0].append(column)  # a key shares the list of columns with the others
-        elif spread is None or column.name not in spread:
-            groups.append(([column], ""))
+            shared.append(column)  # a key has its list of columns in common with the others
         else:
             shared = [column]
-            groups += [(shared, key) for key in spread[column.name]]
+            groups += [(shared, key) for key in (spread or {}).get(column.name, ("",))]
     heads = tuple(
         Head(
             first.heads[table].format(key),

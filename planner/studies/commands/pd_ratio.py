@@ -60,7 +60,10 @@ class Options(RunOptions):
         description="GPU type to prefill on. Left out: the best per dollar.",
     )
     decode: str = Field(
-        "", title="Decode on", max_length=120, description="GPU type to decode on. Likewise."
+        "",
+        title="Decode on",
+        max_length=120,
+        description="GPU type to decode on. Left out: the best per dollar.",
     )
 
 

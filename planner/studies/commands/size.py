@@ -59,7 +59,7 @@ class Options(RunOptions):
         ge=1,
         le=MOST_TOKENS,
         validate_default=True,
-        description="Output tokens, with isl.",
+        description="Output tokens, with isl. Left out: as in the traffic.",
     )
     burstiness: str = Field(
         POISSON,

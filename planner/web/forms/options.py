@@ -55,7 +55,7 @@ def _field(option: Option) -> forms.Field:
             choices=choices, widget=forms.Select(attrs={"class": "form-select"}), **words
         )
     attributes = {"class": "form-control"}
-    if option.default is None:
+    if option.default in (None, ""):
         attributes["placeholder"] = option.help.partition("eft out: ")[2].rstrip(".")
     if option.type == "string":
         return forms.CharField(widget=forms.TextInput(attrs=attributes), **words)

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 from django.core.exceptions import ValidationError
 
+from planner.models import Run
 from planner.scenario.document import edit, outline, parse
+from planner.studies.kinds import KINDS
 from planner.web.forms.document import (
     LISTS,
     look,
@@ -17,6 +19,7 @@ from planner.web.forms.document import (
     study_values,
 )
 from planner.web.forms.fields import SCALARS, tidy
+from planner.web.forms.options import OptionsForm
 from planner.web.forms.profile_choice import ProfileChoice, ProfileField
 from planner.web.forms.shares import SharesField
 from tests.planner.web.study import DOCUMENT
@@ -237,3 +240,18 @@ def test_every_scalar_of_the_form_has_its_kind_and_limits_from_the_schema() -> N
     assert period.max_value == 366 * 1440  # type: ignore[attr-defined]
     assert fields["startup_min"].widget.attrs["placeholder"] == "10"
     assert [value for value, _ in fields["solver"].choices] == ["", "highs", "cbc"]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "words"),
+    [
+        (Run.Kind.SIZE, "isl", "as in the traffic"),
+        (Run.Kind.SIZE, "osl", "as in the traffic"),
+        (Run.Kind.PD_RATIO, "instances", "as many as fit, at most 16"),
+        (Run.Kind.PD_RATIO, "prefill", "the best per dollar"),
+        (Run.Kind.PD_RATIO, "decode", "the best per dollar"),
+    ],
+)
+def test_an_empty_option_says_what_it_means(kind: Run.Kind, field: str, words: str) -> None:
+    form = OptionsForm(KINDS[kind].options, without=("service",))
+    assert form.fields[field].widget.attrs["placeholder"] == words
