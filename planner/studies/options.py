@@ -6,7 +6,7 @@ browser its forms and the guide its table (docs/options.md); what runs checks ag
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
@@ -26,7 +26,10 @@ def _known(key: str) -> str:
 
 
 def _known_or_all(key: str) -> str:
-    return key if key == ALL else _known(key)
+    if key != ALL and not known_policy(key):
+        names = ", ".join(policy_names())
+        raise ValueError(f"there is no policy {key!r}; choose from {names}, or {ALL}")
+    return key
 
 
 Seed = Annotated[int, Field(ge=0, le=2**31 - 1)]
@@ -124,8 +127,16 @@ def options_of(declared: type[OptionsT], values: Mapping[str, Any]) -> OptionsT:
         return declared.model_validate(values)
     except ValidationError as error:
         known = options_in(declared)
-        faults = [_fault(known, fault) for fault in error.errors()]
+        faults = [_fault(known, fault) for fault in _own(error.errors())]
     raise OptionsRefused.of(list(dict.fromkeys(faults)))
+
+
+def _own(faults: Sequence[Any]) -> Iterator[Any]:
+    """Without lists that are too short only because values in them were refused."""
+    lists = {fault["loc"][0] for fault in faults if len(fault["loc"]) > 1}
+    for fault in faults:
+        if fault["type"] != "too_short" or fault["loc"][0] not in lists:
+            yield fault
 
 
 def _fault(known: dict[str, Option], fault: Any) -> OptionFault:
@@ -137,6 +148,8 @@ def _fault(known: dict[str, Option], fault: Any) -> OptionFault:
         remedy = "this is needed"
     elif fault["type"] == "value_error":  # a sentence of the declaration's own
         remedy = str(fault["ctx"]["error"])
+    elif known[name].many and len(fault["loc"]) == 1 and not known[name].give:
+        remedy = f"give a list of {known[name].fewest} to {known[name].largest}"
     else:
         remedy = known[name].remedy
     return OptionFault(name, value, remedy, ".".join(str(part) for part in fault["loc"]))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from planner.errors import OptionsRefused
 from planner.models import Run
-from planner.studies.commands import place, plan
+from planner.studies.commands import compare, place, plan
 from planner.studies.kinds import KINDS
 from planner.studies.options import options_in, options_of
 from planner.studies.publish import PAGE, page_text
@@ -30,6 +32,21 @@ def test_an_option_of_another_kind_is_refused(name: str) -> None:
     for option in sorted(others - own.keys()):
         with pytest.raises(OptionsRefused, match=f"{option}: this is not known here"):
             options_of(KINDS[name].options, {option: 1})
+
+
+@pytest.mark.parametrize(
+    ("policies", "sentence"),
+    [
+        (["nope"], r"policies nope: there is no policy 'nope'; choose from .*, or all\."),
+        ("lt-i", r"policies lt-i: give a list of 1 to 100\."),
+        ([], r"policies: give a list of 1 to 100\."),
+        (["lt-i"] * 101, r"policies: give a list of 1 to 100\."),
+    ],
+)
+def test_a_list_is_refused_in_one_sentence(policies: object, sentence: str) -> None:
+    with pytest.raises(OptionsRefused) as refused:
+        options_of(compare.Options, {"policies": policies})
+    assert re.fullmatch(sentence, str(refused.value)), str(refused.value)
 
 
 @pytest.mark.parametrize("name", KINDS)
