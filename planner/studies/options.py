@@ -128,7 +128,8 @@ def options_of(declared: type[OptionsT], values: Mapping[str, Any]) -> OptionsT:
     except ValidationError as error:
         known = options_in(declared)
         faults = [_fault(known, fault) for fault in _own(error.errors())]
-    raise OptionsRefused.of(list(dict.fromkeys(faults)))
+    told = {(fault.name, fault.value, fault.remedy): fault for fault in reversed(faults)}
+    raise OptionsRefused.of([*told.values()][::-1])  # each sentence once, of its first place
 
 
 def _own(faults: Sequence[Any]) -> Iterator[Any]:

@@ -49,6 +49,12 @@ def test_a_list_is_refused_in_one_sentence(policies: object, sentence: str) -> N
     assert re.fullmatch(sentence, str(refused.value)), str(refused.value)
 
 
+def test_places_of_a_list_refused_alike_are_told_once() -> None:
+    with pytest.raises(OptionsRefused) as refused:
+        options_of(place.Options, {"ratio": ["a:b", "a:b"]})
+    assert str(refused.value).count("ratio") == 1
+
+
 @pytest.mark.parametrize("name", KINDS)
 def test_every_option_has_words_for_its_form_and_its_table(name: str) -> None:
     for option in options_in(KINDS[name].options).values():
