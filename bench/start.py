@@ -4,7 +4,7 @@
 
 - ``page_seconds``: from ``bin/run`` to the first page, with packages in pip's cache.
 - ``compile_cpu_seconds``: CPU that compiling the simulator takes.
-- ``check_cpu_seconds``: CPU of the whole ``bin/run --check`` after that, which compiles too.
+- ``check_cpu_seconds``: CPU of a whole ``bin/run --check``, which installs and compiles too.
 - ``second_start_seconds``: from ``bin/run`` to the first page once all is there.
 
 The clone is of what is committed, lies in a temporary folder and is removed. CPU is that of a
@@ -50,7 +50,8 @@ def measure(clone: Path) -> dict[str, float]:
     page = first_page(clone)
     shutil.rmtree(clone / "var" / "numba", ignore_errors=True)
     compiling = cpu(clone, ".venv/bin/python", "manage.py", "warm_up")
-    shutil.rmtree(clone / "var")
+    for made in ("var", ".venv"):
+        shutil.rmtree(clone / made)
     check = cpu(clone, "bin/run", "--check")
     return {
         "page_seconds": page,
@@ -65,7 +66,10 @@ def first_page(clone: Path) -> float:
     began = time.perf_counter()
     with started(clone, "bin/run", "--port=0", stdout=subprocess.PIPE) as run:
         assert run.stdout is not None
-        address = run.stdout.readline().split()[-1]
+        line = run.stdout.readline()
+        if not line:
+            raise SystemExit("bin/run ended before it served a page; see above.")
+        address = line.split()[-1]
         with urllib.request.urlopen(address) as response:
             response.read()
         seconds = time.perf_counter() - began

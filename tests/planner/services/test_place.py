@@ -11,9 +11,10 @@ from django.urls import reverse
 
 from planner.errors import Infeasible
 from planner.models import Run, User
-from planner.scenario.schema import Objective, Scenario
+from planner.scenario.schema import Objective
 from planner.services.runs import run_create
 from planner.services.worker import run_execute
+from planner.studies.planning.inputs import PlanInput
 from tests.planner.management.test_commands import SCENARIO, answer, command, problem
 from tests.planner.management.test_commands import folder as folder  # a fixture
 from tests.planner.web.pages import signed_in, text_of
@@ -60,17 +61,17 @@ def test_bad_input_is_a_sentence(path: Path, words: tuple[str, ...], sentence: s
 def test_the_time_limit_is_not_that_of_the_plan_before_it(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    planned: list[Scenario] = []
+    planned: list[PlanInput] = []
 
-    def plan_window(scenario: Scenario, *args: Any, **more: Any) -> None:
-        planned.append(scenario)
+    def plan_window(given: PlanInput, *args: Any, **more: Any) -> None:
+        planned.append(given)
         raise Infeasible("far enough")
 
     monkeypatch.setattr("planner.studies.commands.place.size", lambda *args: None)
     monkeypatch.setattr("planner.studies.commands.place.plan_window", plan_window)
     code, _, err = command("place", path, "--counts", "peak", "--time-limit", "1.5")
     assert (code, err.strip()) == (3, "far enough")
-    assert planned[0].objective.time_limit_s == Objective().time_limit_s
+    assert planned[0].settings.time_limit_s == Objective().time_limit_s
 
 
 @pytest.fixture
