@@ -149,8 +149,7 @@ def misses(study: Study, run: PolicyRun) -> tuple[Miss, ...]:
 
 
 def _corrected(study: Study, factor: FloatArray) -> Study:
-    theta = study.sizes.theta_tps * factor[:, None]
-    return replace(study, sizes=replace(study.sizes, theta_tps=theta))
+    return replace(study, sizes=study.sizes.times(factor))
 
 
 def _round(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -16,17 +16,31 @@ from simulation.performance.profile import Profile
 from simulation.sizing.capacity import Capacity, capacity
 
 Lengths = tuple[Int32Array, Int32Array]  # ISL and OSL, drawn jointly
+POOL = 64  # instances, at most, of a pool whose size is its own
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sizes:
-    """``theta_tps[l, g]``: input tokens/s of one instance at the strictest interactive tier, 0
-    where the model does not run; ``capacity`` has the figures behind it by (l, g), with the tier
-    that set it."""
+    """What pools carry at the strictest interactive tier, in input tokens/s.
+
+    ``pool_tps[l, g, n]``: n + 1 instances of model l on column g together, in one region, for 1 to
+    N of them; it rises with n, and so does what each carries. Beyond N each carries
+    ``theta_tps[l, g] = pool_tps[l, g, N - 1] / N``. 0 where the model does not run. ``capacity``
+    has the figures of one instance by itself by (l, g), with the tier that set it.
+    """
 
     theta_tps: FloatArray
+    pool_tps: FloatArray
     capacity: dict[tuple[int, int], tuple[str, Capacity]]
     notes: tuple[str, ...]
+
+    def times(self, factor: FloatArray) -> Sizes:
+        """The same with every size of a model times its factor, ``[l]``."""
+        return replace(
+            self,
+            theta_tps=self.theta_tps * factor[:, None],
+            pool_tps=self.pool_tps * factor[:, None, None],
+        )
 
 
 def column_sized(
@@ -106,7 +120,8 @@ def size(
                 f"tiers: no GPU type of this scenario can serve {model.name} within its limits. "
                 + " ".join(why)
             )
-    return Sizes(theta_tps=theta, capacity=sized, notes=tuple(notes))
+    pools = theta[:, :, None] * np.arange(1, POOL + 1)
+    return Sizes(theta_tps=theta, pool_tps=pools, capacity=sized, notes=tuple(notes))
 
 
 def _whole(hardware: Hardware, theta: FloatArray) -> bool:

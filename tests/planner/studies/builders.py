@@ -17,7 +17,7 @@ from planner.scenario.document import edit, parse
 from planner.scenario.schema import Scenario
 from planner.scenario.settings import Settings, TrafficSettings, settings_of
 from planner.studies.planning.inputs import PlanInput
-from planner.studies.sizing.sizing import Sizes
+from planner.studies.sizing.sizing import POOL, Sizes
 from planner.studies.traffic.demand import Demand
 from planner.studies.traffic.sources import StoredTrace
 from planner.studies.traffic.traffic import Traffic, build_traffic
@@ -148,7 +148,8 @@ def sizes(hardware: Hardware, theta_tps: float = 1000.0) -> Sizes:
     theta = np.zeros((len(hardware.models), len(hardware.gpus)))
     for m, g in hardware.profiles:
         theta[m, g] = theta_tps
-    return Sizes(theta_tps=theta, capacity={}, notes=())
+    pools = theta[:, :, None] * np.arange(1, POOL + 1)
+    return Sizes(theta_tps=theta, pool_tps=pools, capacity={}, notes=())
 
 
 def parts(one: Scenario, stored: StoredTrace) -> tuple[Hardware, Traffic, Window]:
