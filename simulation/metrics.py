@@ -72,6 +72,7 @@ class Usage:
     outside_iterations: int  # outside what the profile was measured on
     failures: int  # instances lost to faults
     failed_starts: int
+    reinstated: int  # instances taken out that came back before they were gone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,6 +262,7 @@ def _pool(result: SimulationResult, p: int) -> PoolSummary:
         starts=_starts(totals.starts[p]),
         failures=int(totals.failures[p]),
         failed_starts=int(totals.failed_starts[p]),
+        reinstated=int(totals.reinstated[p]),
     )
 
 

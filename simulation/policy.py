@@ -23,6 +23,8 @@ class Signals:
     batch: FloatArray  # mean sequences in the batch of a ready instance
     ttft_s: FloatArray  # mean of the requests whose first token came
     tbt_s: FloatArray  # mean gap between tokens of the requests that completed
+    late_first: FloatArray  # share of the first tokens that came after their tier's TTFT limit
+    late_done: FloatArray  # share of those completed that passed their TBT or E2E limit
     hit_rate: FloatArray  # share of the prompt tokens admitted that the prefix cache held; NaN off
     evicted_tps: FloatArray  # tokens a second evicted from prefix caches
     preemptions: IntArray

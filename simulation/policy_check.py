@@ -80,6 +80,8 @@ def observations(fleet: Fleet) -> Iterator[Observation]:
             batch=np.where(there, rng.uniform(0, 8, pools), np.nan),
             ttft_s=reading(3.0),
             tbt_s=reading(0.3),
+            late_first=reading(1.0),
+            late_done=reading(1.0),
             hit_rate=reading(1.0),
             evicted_tps=rng.uniform(0, 1e3, pools),
             preemptions=rng.integers(0, 30, pools),

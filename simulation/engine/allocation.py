@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -65,6 +65,8 @@ def allocate(
         pools["blocks"] = np.where(cached, pools["kv_capacity"] // blocks.block_tokens + 1, 0)
     caches, nodes, buckets = allocate_caches(pools, slots, blocks.block_tokens if blocks else 1)
     tier_rank, tier_limit = _tiers(fleet.tiers)
+    tier_gap = _limits(tier.tbt_s for tier in fleet.tiers)
+    tier_end = _limits(tier.e2e_s for tier in fleet.tiers)
     first_come = all(pool.scheduler == "fcfs" for pool in fleet.pools)
     needs = (trace.input_tokens.astype(np.int64) + trace.output_tokens)[
         requests["outcome"] != REJECTED
@@ -121,6 +123,8 @@ def allocate(
         start_fails=failing_starts(fleet.faults, len(pools), seed),
         tier_rank=tier_rank,
         tier_limit=tier_limit,
+        tier_gap=tier_gap,
+        tier_end=tier_end,
         caches=caches,
         nodes=nodes,
         buckets=buckets,
@@ -138,10 +142,15 @@ def _apart(batch: int) -> int:
 
 def _tiers(tiers: tuple[Tier, ...]) -> tuple[Array, Array]:
     """Ranks of the tiers, 0 for the strictest TTFT limit, and the limits, inf without one."""
-    limit = np.array([np.inf if t.ttft_s is None else t.ttft_s for t in tiers], np.float64)
+    limit = _limits(tier.ttft_s for tier in tiers)
     rank = np.empty(len(tiers), np.int64)
     rank[np.argsort(limit, kind="stable")] = np.arange(len(tiers))
     return rank, limit
+
+
+def _limits(seconds: Iterable[float | None]) -> Array:
+    """Limits by tier, inf without one."""
+    return np.array([np.inf if limit is None else limit for limit in seconds], np.float64)
 
 
 class Service(NamedTuple):

@@ -73,10 +73,16 @@ def _complete(s: Any, slot: int, r: int, t: float) -> None:
     release(s, slot, r, request.isl + request.osl)
     s.instances[slot].pending -= 1
     request.last = t
+    pool = s.pools[s.instances[slot].pool]
+    gap = 0.0
     if request.osl > 1:
-        pool = s.pools[s.instances[slot].pool]
-        pool.tbt_sum += (t - request.first) / (request.osl - 1)
+        gap = (t - request.first) / (request.osl - 1)
+        pool.tbt_sum += gap
         pool.tbt_n += 1
+    end = t + s.latency[request.home, pool.region] - request.arrival
+    pool.done += 1
+    if gap > s.tier_gap[request.tier] or end > s.tier_end[request.tier]:
+        pool.late_done += 1
     request.outcome = COMPLETED
     s.clock[0].open -= 1
 
@@ -294,8 +300,11 @@ def finish_run(s: Any, slot: int, t: float) -> int:
         instance.pending -= request.isl + request.generated - request.cached
         if np.isnan(request.first):
             request.first = t
-            pool.ttft_sum += t + s.latency[request.home, pool.region] - request.arrival
+            ttft = t + s.latency[request.home, pool.region] - request.arrival
+            pool.ttft_sum += ttft
             pool.ttft_n += 1
+            if ttft > s.tier_limit[request.tier]:
+                pool.late_first += 1
         if pool.hands and generated < request.osl:
             _hand_over(s, slot, r, t)
         elif generated == request.osl:

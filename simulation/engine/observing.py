@@ -69,6 +69,8 @@ class Observer:
             batch=_over(pools["batch_s"], there_s),
             ttft_s=_over(pools["ttft_sum"], pools["ttft_n"]),
             tbt_s=_over(pools["tbt_sum"], pools["tbt_n"]),
+            late_first=_over(pools["late_first"], pools["ttft_n"]),
+            late_done=_over(pools["late_done"], pools["done"]),
             hit_rate=_over(pools["hits"], pools["lookups"]),
             evicted_tps=pools["evicted"] / since_s,
             preemptions=preemptions,

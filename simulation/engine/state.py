@@ -185,6 +185,9 @@ POOL = np.dtype(
         ("ttft_n", "i8"),
         ("tbt_sum", "f8"),  # mean gaps between tokens of the requests that completed
         ("tbt_n", "i8"),
+        ("late_first", "i8"),  # of the first tokens, those after their tier's limit
+        ("late_done", "i8"),  # requests that completed beyond a limit on gaps or end to end
+        ("done", "i8"),  # requests that completed
         ("busy_s", "f8"),  # instance-seconds with an iteration running
         ("batch_s", "f8"),  # sequence-seconds in batches
         ("compute_s", "f8"),  # of busy_s, what the tokens take where computing binds
@@ -277,6 +280,8 @@ class State:
     start_fails: Annotated[Array, "?", "P, STARTS"]  # which starts fail; [P, 0]: none
     tier_rank: Annotated[Array, "i8", "T"]  # 0 for the strictest TTFT limit
     tier_limit: Annotated[Array, "f8", "T"]  # that limit in seconds
+    tier_gap: Annotated[Array, "f8", "T"]  # of the mean gap between tokens, inf without one
+    tier_end: Annotated[Array, "f8", "T"]  # of the last token, likewise
     caches: Annotated[Array, CACHE, "S"]  # see engine.prefix
     nodes: Annotated[Array, NODE, "nodes"]
     buckets: Annotated[Array, "i4", "buckets"]

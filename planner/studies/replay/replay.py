@@ -25,6 +25,7 @@ from planner.studies.values import PolicyRun, Study
 from simulation.engine.run import simulate
 from simulation.metrics import summarise
 from simulation.policies.wrappers.released import Released
+from simulation.policies.wrappers.watched import Watched
 from simulation.trace import Trace
 
 MAX_INTERVALS = 1440  # of the series kept per policy: by the minute for a day
@@ -66,7 +67,10 @@ def run_policy(
     result = simulate(
         study.trace,
         fleet,
-        Released(ready.policy, soft_s=scale_in.soft_s, lend=scale_in.lend),
+        Watched(
+            Released(ready.policy, soft_s=scale_in.soft_s, lend=scale_in.lend),
+            reads=scale_in.soft_s > 0,
+        ),
         seed=seed,
         duration_s=study.window.duration_s,
         interval_s=interval,

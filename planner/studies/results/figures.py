@@ -138,6 +138,8 @@ POLICIES = Columns(
         Column("starts_total", COUNT, "of all of these",
                lambda run: sum(run.summary.starts.values()), once="starts"),
         _counted("failed_starts", COUNT, "of instances", START_TABLE, "Failed starts"),
+        _counted("reinstated", COUNT, "instances taken out, and back before they were gone",
+                 START_TABLE, "Reinstated"),
         _counted("failures", COUNT, "instances lost to faults", START_TABLE, "Replicas lost"),
         _counted("retried", COUNT, "requests that began again as an instance was lost",
                  START_TABLE, "Requests begun again"),

@@ -39,7 +39,7 @@ def seen(time_s: float, batch: float, waiting: int = 0, preempted: int = 0) -> O
     one = np.ones(1)
     signals = Signals(
         busy=one, sm_activity=one, prefill_tps=one, decode_tps=one, batch=np.array([batch]),
-        ttft_s=one, tbt_s=one, hit_rate=one, evicted_tps=one,
+        ttft_s=one, tbt_s=one, late_first=one, late_done=one, hit_rate=one, evicted_tps=one,
         preemptions=np.array([preempted]), failed=np.zeros(1, np.int64),
     )  # fmt: skip
     count = np.ones(1, np.int64)

@@ -44,7 +44,7 @@ def run(
         "slo_met": {"fast": fast is None or fast >= 0.95, "slow": slow is None or slow >= 0.9},
         "iterations": 1, "preemptions": 0, "outside_iterations": 0, "wall_seconds": 0.0,
         "tiers": {}, "models": {}, "pools": (), "starts": {}, "failures": 0, "failed_starts": 0,
-        "retried": 0,
+        "retried": 0, "reinstated": 0,
     } | more  # fmt: skip
     nothing = cast(Any, None)
     label = POLICIES[name]
