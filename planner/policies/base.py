@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from enum import StrEnum
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Self
 
+import numpy as np
 from pydantic import Field
 
 from planner.policies.making import Making, Plan, Ready
@@ -14,6 +15,7 @@ from planner.sections import Name, Section
 Factor = Annotated[float, Field(ge=0, le=1000)]
 Above = Annotated[float, Field(gt=0, le=1000)]
 Interval = Annotated[float, Field(ge=1, le=86_400)]  # s between looks
+LoadFactor = Annotated[float, Field(gt=0, le=100)]  # times the forecast that is planned for
 Step = Annotated[float, Field(ge=1, le=10)]  # times as many instances
 SEPARATOR = ":"  # between a policy's name and its label
 
@@ -35,6 +37,22 @@ class Style:
     colour: str
     dash: str = "solid"
     width: float = 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class Knob:
+    """The one parameter of a policy that is chosen on the days before (methods.md X5):
+    ``values`` from the cheapest to the safest, so that what meets the SLO at one of them is taken
+    to meet it at those after it."""
+
+    field: str
+    values: tuple[float, ...]
+
+
+def factors(least: float, most: float, count: int = 15) -> tuple[float, ...]:
+    """``count`` values in equal ratios, both ends among them, to three digits."""
+    steps = np.geomspace(least, most, count)
+    return tuple(float(f"{value:.3g}") for value in steps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +110,25 @@ class Policy(Section):
     def arguments(self) -> dict[str, Any]:
         """Its parameters: as given, else by default."""
         return {k: v for k, v in self.model_dump().items() if k not in ("name", "label")}
+
+    @property
+    def knob(self) -> Knob | None:
+        """What is chosen on the days before where the scenario leaves it as it is; None: nothing
+        is."""
+        return None
+
+    @property
+    def free(self) -> Knob | None:
+        """Its knob, where the scenario does not say another value than the default."""
+        knob = self.knob
+        if knob is None or getattr(self, knob.field) != type(self).model_fields[knob.field].default:
+            return None
+        return knob
+
+    def turned(self, value: float) -> Self:
+        """The same with its knob at ``value``."""
+        assert self.knob is not None
+        return self.model_copy(update={self.knob.field: value})
 
     def told(self, rule: Any) -> dict[str, Any]:
         """Those of its parameters that are fields of the dataclass ``rule``."""

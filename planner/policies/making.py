@@ -19,10 +19,11 @@ from simulation.policy import ScalingPolicy
 @dataclass(frozen=True, slots=True)
 class Plan:
     """A plan to follow: on which forecast, and of one period at a time or all together; None: as
-    the scenario says."""
+    the scenario says. It is made for ``load_factor`` times what is forecast."""
 
     method: str | None = None
     periods: str | None = None
+    load_factor: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,7 +85,8 @@ class Making:
     fleet: Callable[[IntArray], Fleet]  # that begins with counts [pools]
     smallest: Callable[[], IntArray]  # [pools] the smallest flat fleet that meets every tier
     planned: Callable[[Plan], Timetable]
-    day_before: Callable[[], Timetable]  # planned for what came at the same times of the last day
+    # Planned for so many times what came at the same times of the last day.
+    day_before: Callable[[float], Timetable]
     pressure: Callable[[str | float], Pressure]  # what an instance shows, at a P/D ratio
 
     def from_today(self, policy: ScalingPolicy) -> Ready:

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from planner.policies.base import Group, Interval, Policy, Step, Traits
+from planner.policies.base import Group, Interval, Knob, Policy, Step, Traits, factors
 from planner.policies.making import Making, Ready
 from planner.sections import Count, Share
 from simulation.fleet import Fleet
@@ -37,6 +37,10 @@ class Chiron(Policy):
     grow: Step = Rule.grow
     shrink: Share = Rule.shrink
     interval_s: Interval = Rule.interval_s
+
+    @property
+    def knob(self) -> Knob:
+        return Knob("theta", factors(0.95, 0.05))
 
     def ready(self, making: Making) -> Ready:
         fleet, whence = self._start(making)

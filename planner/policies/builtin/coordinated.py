@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from planner.policies.base import Above, Factor, Interval, Policy, Step
+from planner.policies.base import Above, Factor, Interval, Knob, Policy, Step, factors
 from planner.policies.making import Making
 from planner.sections import Delay, Share
 from simulation.policies.feedback import Feedback, Latency
@@ -33,6 +33,11 @@ class Steady(Policy):
     ratio: Literal["fixed", "observed"] | RatioGiven = "fixed"
     half_life_s: Annotated[float, Field(gt=0, le=31 * 86_400)] = Ratio.half_life_s
     interval_s: Interval = Coordinated.interval_s
+    target_factor: Above = 1.0  # times the target, given or found
+
+    @property
+    def knob(self) -> Knob:
+        return Knob("target_factor", factors(1.6, 0.2))
 
     def steady(self, making: Making) -> dict[str, Any]:
         """What every class of theirs is told."""
@@ -46,7 +51,7 @@ class Steady(Policy):
     def driver(self, making: Making, signal: SignalName, target: float | None) -> Proportional:
         """Algorithm 2, with what a pressure test shows where no target is given."""
         shown = making.pressure(self.ratio).of(signal) if target is None else target
-        return Proportional(signal, shown, **self.steady(making))
+        return Proportional(signal, shown * self.target_factor, **self.steady(making))
 
     def _ratio(self, making: Making) -> Ratio:
         if isinstance(self.ratio, float):

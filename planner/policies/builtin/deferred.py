@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field
 
-from planner.policies.base import Above, Factor, Group, Traits
+from planner.policies.base import Above, Factor, Group, Knob, LoadFactor, Traits
+from planner.policies.builtin.planned import LOAD
 from planner.policies.builtin.reactive import Thresholds
 from planner.policies.making import Making, Plan, Ready
 from planner.sections import Share
@@ -17,9 +18,18 @@ from simulation.policies.deferred import Deferred as Rule
 class _Deferred(Thresholds):
     compares: ClassVar = False  # what arrives with the forecast that the plan was made for
 
+    load_factor: LoadFactor = 1.0
+
+    @property
+    def knob(self) -> Knob:
+        return LOAD
+
+    def turned(self, value: float) -> Self:
+        return self.model_copy(update={LOAD.field: value})
+
     def ready(self, making: Making) -> Ready:
         assert self.traits.plan is not None
-        timetable = making.planned(self.traits.plan)
+        timetable = making.planned(replace(self.traits.plan, load_factor=self.load_factor))
         policy = Rule(
             timetable.times_s,
             timetable.targets,

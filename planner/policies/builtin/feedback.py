@@ -35,4 +35,10 @@ class Feedback(Latencies):
     def ready(self, making: Making) -> Ready:
         signal = TTFT if self.name == "ttft-feedback" else TBT
         target_s = None if self.target_ms is None else self.target_ms / 1000
+        if target_s is None:  # as the rule finds it
+            tiers = [tier for tier in making.fleet(making.today).tiers if not tier.deferrable]
+            limits = [tier.ttft_s if signal == TTFT else tier.tbt_s for tier in tiers]
+            target_s = min((limit for limit in limits if limit is not None), default=None)
+        if target_s is not None:
+            target_s *= self.target_factor
         return making.from_today(self.layer(making, signal, target_s))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from planner.policies.base import Factor, Group, Step, Traits
+from planner.policies.base import Factor, Group, Knob, Step, Traits, factors
 from planner.policies.builtin.coordinated import Steady
 from planner.policies.making import Making, Ready
 from planner.sections import Delay, Share
@@ -31,5 +31,10 @@ class KvAware(Steady):
     memory_s: Delay = Rule.memory_s
     step: Step = Rule.step
 
+    @property
+    def knob(self) -> Knob:
+        return Knob("target", factors(0.95, 0.02))
+
     def ready(self, making: Making) -> Ready:
-        return making.from_today(Rule(**self.told(Rule) | self.steady(making)))
+        own = {"target": self.target * self.target_factor}
+        return making.from_today(Rule(**self.told(Rule) | self.steady(making) | own))

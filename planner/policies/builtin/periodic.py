@@ -7,8 +7,8 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from planner.policies.base import Group, Policy, Traits
-from planner.policies.builtin.planned import followed
+from planner.policies.base import Group, Knob, LoadFactor, Policy, Traits
+from planner.policies.builtin.planned import LOAD, followed
 from planner.policies.making import Making, Ready
 from planner.sections import Count, Name, Section
 from simulation.arrays import IntArray
@@ -53,10 +53,15 @@ class Periodic(Policy):
 
     name: Literal["periodic"]
     timetable: Annotated[list[TimetableStep], Field(max_length=1000)] = []
+    load_factor: LoadFactor = 1.0  # of the day before
+
+    @property
+    def knob(self) -> Knob | None:
+        return None if self.timetable else LOAD
 
     def ready(self, making: Making) -> Ready:
         if not self.timetable:
-            return followed(making, making.day_before(), self.key)
+            return followed(making, making.day_before(self.load_factor), self.key)
         rows = sorted(self.timetable, key=lambda row: row.at)
         now, pools = making.today, making.fleet(making.today).pools
         counts: dict[float, IntArray] = {}

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import ClassVar, Literal
 
-from planner.policies.base import Group, Policy, Style, Traits
+from planner.policies.base import Group, Knob, LoadFactor, Policy, Style, Traits, factors
 from planner.policies.making import Making, Plan, Ready, Timetable
 from simulation.policies.scheduled import Scheduled
+
+LOAD = Knob("load_factor", factors(0.5, 2.0))
 
 
 class Planned(Policy):
@@ -50,10 +52,15 @@ class Planned(Policy):
     }
 
     name: Literal["lt-i", "lt-h", "lt-i-last-value", "lt-i-perfect"]
+    load_factor: LoadFactor = 1.0
+
+    @property
+    def knob(self) -> Knob:
+        return LOAD
 
     def ready(self, making: Making) -> Ready:
         assert self.traits.plan is not None
-        timetable = making.planned(self.traits.plan)
+        timetable = making.planned(replace(self.traits.plan, load_factor=self.load_factor))
         return replace(followed(making, timetable, self.key), plan=timetable.plan)
 
 

@@ -6,11 +6,14 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import model_validator
 
-from planner.policies.base import Group, Interval, Policy, Style, Traits
+from planner.policies.base import Group, Interval, Knob, Policy, Style, Traits, factors
 from planner.policies.making import Making, Ready
 from planner.sections import Delay, Share
 from simulation.policies.parts.silos import BATCH_SHARE, siloed
 from simulation.policies.reactive import UnifiedReactive as Rule
+
+APART = Rule.scale_in_below / Rule.scale_out_above  # of the two thresholds, as one is turned
+OUT = Knob("scale_out_above", factors(0.9, 0.01))
 
 
 class Thresholds(Policy):
@@ -26,6 +29,14 @@ class Thresholds(Policy):
         if self.scale_in_below >= self.scale_out_above:
             raise ValueError("scale_in_below must be below scale_out_above")
         return self
+
+    @property
+    def knob(self) -> Knob:
+        return OUT
+
+    def turned(self, value: float) -> Self:
+        """Both thresholds, in their proportion."""
+        return self.model_copy(update={"scale_out_above": value, "scale_in_below": value * APART})
 
 
 class Reactive(Thresholds):

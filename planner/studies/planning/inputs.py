@@ -40,6 +40,13 @@ class Load:
     tiers: tuple[str, ...] = ()
     tier_tps: FloatArray | None = None  # [k, p, l, r, w], adding up to ``tps``
 
+    def times(self, factor: float) -> Load:
+        """So many times as much of everything."""
+        if factor == 1.0:
+            return self
+        tiers = None if self.tier_tps is None else self.tier_tps * factor
+        return Load(self.tps * factor, self.tiers, tiers)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Planned:

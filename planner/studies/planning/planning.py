@@ -28,9 +28,12 @@ from simulation.policies.scheduled import Scheduled
 CONTROL_S = Scheduled.interval_s  # how often a plan in force looks at the clock
 
 
-def plan_window(given: PlanInput, progress: Progress, *, method: str | None = None) -> Planned:
-    """Forecast with ``method`` (the scenario's where None) and plan every period, ``[l, r, g]``
-    instances from ``current`` on; raises Infeasible with the conflict in words."""
+def plan_window(
+    given: PlanInput, progress: Progress, *, method: str | None = None, load_factor: float = 1.0
+) -> Planned:
+    """Forecast with ``method`` (the scenario's where None) and plan every period for
+    ``load_factor`` times that, ``[l, r, g]`` instances from ``current`` on; raises Infeasible with
+    the conflict in words."""
     traffic, window, forecast = given.traffic, given.window, given.settings.forecast
     all_at_once = given.settings.periods == ALL
     forecasts = forecast_window(
@@ -57,6 +60,7 @@ def plan_window(given: PlanInput, progress: Progress, *, method: str | None = No
     load = Load(tiers.sum(axis=0))
     if len(names) > 1:
         load = Load(load.tps, (*names, DEFERRABLE), tiers)
+    load = load.times(load_factor)
     return Planned(plan_load(given, load, part(progress, 0.7, 1.0)), forecasts, load)
 
 

@@ -40,11 +40,16 @@ def making_of(
     planning = part(progress, 0.0, 0.5)
 
     def timetable(plan: Plan) -> Timetable:
-        own = planned if plan == Plan() else None
         given = study.plan_input
         given = given.at_once() if plan.periods == ALL else given
-        made = own or plan_window(given, planning, method=plan.method)
-        return _timetable(study, made.plan, made.load.tps)
+        if planned is None or replace(plan, load_factor=1.0) != Plan():
+            factor = plan.load_factor
+            made = plan_window(given, planning, method=plan.method, load_factor=factor)
+            return _timetable(study, made.plan, made.load.tps)
+        load, its = planned.load.times(plan.load_factor), planned.plan
+        if load is not planned.load:
+            its = plan_load(given, load, planning)
+        return _timetable(study, its, load.tps)
 
     return Making(
         today=study.pools(study.today),
@@ -56,7 +61,7 @@ def making_of(
         fleet=study.fleet,
         smallest=lambda: smallest_flat(study, seed=seed, progress=part(progress, 0.0, 0.9)),
         planned=timetable,
-        day_before=lambda: _timetable(study, *_day_before(study, planning)),
+        day_before=lambda factor: _timetable(study, *_day_before(study, factor, planning)),
         pressure=tests.at,
     )
 
@@ -86,9 +91,11 @@ def _timetable(study: Study, plan: ScalingPlan, load_tps: FloatArray) -> Timetab
     )
 
 
-def _day_before(study: Study, progress: Progress) -> tuple[ScalingPlan, FloatArray]:
-    """The plan for what came at the same times of the last day before each period that is known,
-    and that load ``[p, l, r, w]``."""
+def _day_before(
+    study: Study, load_factor: float, progress: Progress
+) -> tuple[ScalingPlan, FloatArray]:
+    """The plan for ``load_factor`` times what came at the same times of the last day before each
+    period that is known, and that load ``[p, l, r, w]``."""
     window, demand = study.window, study.traffic.demand
     load = np.zeros((len(window.period_starts_s), *study.today.shape[:2], window.bins_per_period))
     deferrable = {tier.name for tier in study.hardware.tiers if tier.deferrable}
@@ -106,5 +113,5 @@ def _day_before(study: Study, progress: Progress) -> tuple[ScalingPlan, FloatArr
                     )
                 rate = series.window(begin, begin + window.period_s).rate()
                 most = np.nanmax(rate) if np.any(~np.isnan(rate)) else 0.0
-                load[p, m, r] += weight * np.where(np.isnan(rate), most, rate)
+                load[p, m, r] += load_factor * weight * np.where(np.isnan(rate), most, rate)
     return plan_load(replace(study.plan_input, at_load=False), Load(load), progress), load

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,28 @@ def test_the_simple_come_before_those_with_more_parts() -> None:
                                 ("decode-tps", "prefill-tps"), ("lt-ua", "chiron")):  # fmt: skip
         assert order.index(simple) < order.index(complicated)
     assert simplicity("an operator's own") > simplicity(order[-1])
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_a_knob_is_a_parameter_and_every_value_of_it_is_allowed(name: str) -> None:
+    policy = policy_of(name)
+    knob = policy.knob
+    if TRAITS[name].flat or knob is None:
+        assert knob is None and policy.free is None
+        return
+    assert policy.free == knob
+    steps = [b - a for a, b in pairwise(knob.values)]
+    assert len(set(knob.values)) == len(knob.values) and (min(steps) > 0 or max(steps) < 0)
+    for value in knob.values:
+        turned = policy.turned(value)
+        given = {k: v for k, v in turned.arguments.items() if v is not None}
+        assert policy_of(name, **given) == turned  # as a scenario would give it
+        assert getattr(turned, knob.field) == value
+
+
+def test_what_a_scenario_sets_is_not_turned() -> None:
+    assert policy_of("lt-i", load_factor=1.2).free is None
+    assert policy_of("reactive", cooldown_s=300).free is not None
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,10 @@ import pytest
 
 from planner.errors import ScenarioError
 from planner.policies.choice import policy_of
+from planner.policies.making import Plan
 from planner.policies.registry import POLICIES
 from planner.scenario.settings import settings_of
+from planner.studies.preparing import planned_of
 from planner.studies.progress import silent
 from planner.studies.replay.making import making_of
 from planner.studies.replay.pressure import PressureTests, pressure_test
@@ -198,6 +200,26 @@ def test_periodic_learns_from_the_day_before(tmp_path: Path) -> None:
     perfect = played(one, "lt-i-perfect").summary
     # Every day is like the last, so yesterday is a perfect forecast but for lead and buffer.
     assert same.gpu_hours == pytest.approx(perfect.gpu_hours, rel=0.1)
+
+
+def test_a_plan_is_made_for_so_many_times_the_forecast(mixed: Study) -> None:
+    made = making_of(mixed, seed=1, progress=silent)
+    once, twice = made.planned(Plan()), made.planned(Plan(load_factor=2.0))
+    assert twice.forecast_tps == pytest.approx(2 * once.forecast_tps)
+    shared = making_of(mixed, seed=1, progress=silent, planned=planned_of(mixed, silent))
+    assert (shared.planned(Plan(load_factor=2.0)).targets == twice.targets).all()
+    assert twice.targets.sum() > once.targets.sum()
+
+
+@pytest.mark.parametrize("name", ["decode-tps", "reactive", "lt-i", "lt-u"])
+def test_the_safer_end_of_a_knob_costs_more(mixed: Study, name: str) -> None:
+    policy = policy_of(name)
+    assert policy.knob is not None
+    cheap, safe = (
+        run_policy(mixed, policy.turned(policy.knob.values[i]), seed=1, progress=silent).summary
+        for i in (0, -1)
+    )
+    assert safe.gpu_hours > cheap.gpu_hours
 
 
 def test_periodic_without_a_day_before_says_so(mixed: Study) -> None:
