@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from simulation.arrays import BoolArray, FloatArray, IntArray
 from simulation.fleet import Fleet
@@ -48,6 +48,18 @@ class Observation:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Gauge:
+    """What a rule goes by, one value per decision that it takes: above ``out_above`` it asks for
+    more, below ``in_below`` for fewer. NaN where there is nothing to read."""
+
+    words: str
+    share: bool  # of something, else an amount
+    values: FloatArray
+    out_above: FloatArray | float
+    in_below: FloatArray | float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Actions:
     """What a policy asks for; every array has shape ``[pools]``. None leaves the usual."""
 
@@ -81,4 +93,14 @@ class ScalingPolicy(Protocol):
     def decide(self, observation: Observation) -> IntArray | Actions:
         """Instances wanted per pool (ready + starting), shape ``[pools]``, or all a policy may ask
         for; the engine clips counts to the pool's minimum and maximum."""
+        ...
+
+
+@runtime_checkable
+class Gauged(Protocol):
+    """A policy that goes by one signal and says which, so that a signal that never moves can be
+    told beside the policy's figures."""
+
+    def gauge(self, observation: Observation) -> Gauge | None:
+        """What it reads off ``observation``; asked after ``decide`` on the same."""
         ...

@@ -11,6 +11,7 @@ from planner.errors import ScenarioError
 from planner.optimizer.problem import ScalingPlan
 from simulation.arrays import FloatArray, IntArray
 from simulation.fleet import Fleet
+from simulation.policies.parts.gauges import Metric
 from simulation.policies.proportional import SIGNALS, SignalName
 from simulation.policies.wrappers.capped import WithinCapacity
 from simulation.policy import ScalingPolicy
@@ -42,19 +43,26 @@ class Timetable:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pressure:
-    """Readings of one instance at its rate, by field of ``Signals``, shape ``[pools]``; NaN where a
-    pool does not run or was not reached."""
+    """Readings of one instance at its rate, by field of ``Signals`` or gauge, shape ``[pools]``;
+    NaN where a pool does not run or was not reached."""
 
     readings: dict[str, FloatArray]
 
     def of(self, signal: SignalName) -> FloatArray:
         """Targets per pool for one of the proportional signals, with the mean of the others where
         a pool has none; raises ScenarioError where nothing was read."""
-        values = self.readings[SIGNALS[signal].reading]
+        return self._targets(self.readings[SIGNALS[signal].reading], signal)
+
+    def shown(self, metric: Metric) -> FloatArray:
+        """The same for a gauge that autoscalers go by."""
+        return self._targets(self.readings[metric], metric)
+
+    @staticmethod
+    def _targets(values: FloatArray, what: str) -> FloatArray:
         there = values > 0
         if not there.any():
             raise ScenarioError(
-                f"policies: the pressure test read no {signal}; give the policy a target."
+                f"policies: the pressure test read no {what}; give the policy a target."
             )
         return np.where(there, values, values[there].mean())
 

@@ -11,7 +11,7 @@ from simulation.arrays import BoolArray, FloatArray, IntArray
 from simulation.fleet import Fleet
 from simulation.policies.parts.endpoints import Endpoints
 from simulation.policies.parts.steps import Counts, Steps, Times
-from simulation.policy import Observation, ScalingPolicy
+from simulation.policy import Gauge, Observation, ScalingPolicy
 
 ROUNDING_S = 1e-6
 
@@ -88,6 +88,16 @@ class Deferred(ScalingPolicy):
             if ends.move(targets, towards or pools, step):
                 self._rests_until[e] = now + self.cooldown_s
         return targets
+
+    def gauge(self, observation: Observation) -> Gauge:
+        ends = self._ends
+        return Gauge(
+            "KV memory in use",
+            True,
+            np.where(ends.total(observation.ready) > 0, ends.utilisation(observation), np.nan),
+            out_above=self.scale_out_above,
+            in_below=self.scale_in_below,
+        )
 
     def _misjudged(self, observation: Observation) -> tuple[BoolArray, BoolArray]:
         """Endpoints whose load the forecast under- and overestimates, in the end of a period."""

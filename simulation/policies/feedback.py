@@ -14,7 +14,7 @@ from simulation.fleet import Fleet
 from simulation.policies.parts.coordinated import DECODE, PREFILL, Coordinated
 from simulation.policies.parts.endpoints import Service
 from simulation.policies.parts.stability import IN, OUT, STAY, stepped
-from simulation.policy import Observation
+from simulation.policy import Gauge, Observation
 
 Latency = Literal["ttft", "tbt"]
 TTFT: Latency = "ttft"
@@ -88,6 +88,16 @@ class Feedback(Coordinated):
         if level <= self.gamma_in:
             return IN, max(1, stepped(present, self.shrink))
         return STAY, present
+
+    def gauge(self, observation: Observation) -> Gauge:
+        """Latency over its target, by service."""
+        return Gauge(
+            f"mean {self.signal.upper()} over its limit",
+            False,
+            np.array([self.level(service, observation) for service in self.services]),
+            out_above=self.beta_out,
+            in_below=self.gamma_in,
+        )
 
     def at_risk(self, service: Service, observation: Observation) -> bool:
         """Latency where the steps out begin: nothing should be taken away."""

@@ -1,17 +1,18 @@
-"""The rules of Kubernetes' horizontal pod autoscaler, on a utilisation.
+"""The rules of Kubernetes' horizontal pod autoscaler, by itself and under KEDA.
 
-Source: kubernetes.io, "Horizontal Pod Autoscaling", and the controller's replica calculator:
-``desired = ceil(current * metric / target)`` within a tolerance of 0.1, looked at every 15 s;
-scale-in to the highest recommendation of the last 300 s; scale-out by at most the larger of 100%
-and 4 instances per 15 s; default target 80%.
+Sources: kubernetes.io, "Horizontal Pod Autoscaling", and the controller's replica calculator
+(``GetMetricReplicas`` for a mean over pods, ``GetExternalPerPodMetricReplicas`` for a total, which
+is what KEDA's triggers are by default); keda.sh, "ScaledObject specification" and "Scaling
+Deployments, StatefulSets & Custom Resources".
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
-from typing import Literal, get_args
+from typing import get_args
 
 import numpy as np
 
@@ -19,27 +20,34 @@ from simulation.arrays import FloatArray, IntArray
 from simulation.errors import SimulationError
 from simulation.fleet import Fleet
 from simulation.policies.parts.endpoints import initial_counts
+from simulation.policies.parts.gauges import NEEDS_SIGNALS, SHARES, WORDS, Metric, per_instance
 from simulation.policies.parts.stability import ROUNDING
-from simulation.policy import Observation, ScalingPolicy
+from simulation.policy import Gauge, Observation, ScalingPolicy
 
-Metric = Literal["memory", "gpu"]  # KV memory in use; share of time an iteration runs
+POLICY_S = 15.0  # the period that limits of scaling up are counted over
 
 
 @dataclass(eq=False)
 class Hpa(ScalingPolicy):
-    """Each pool by itself, as an autoscaler object per deployment does; in a service with prefill
-    and decode pools that is the uncoordinated scaling that D warns of.
+    """``desired = ceil(ready * metric / target)`` within a tolerance, each pool by itself, as an
+    autoscaler object per deployment does; in a service with prefill and decode pools that is the
+    uncoordinated scaling that D warns of.
 
-    Instances that are starting count as idle where the others ask for more, and not at all where
-    they do not, as the controller does with pods that are not ready.
+    ``target`` is what one instance should show, one number or one per pool. An instance that is
+    starting exports no metric yet: it counts as idle where the others ask for more, and as at the
+    target where they ask for fewer. Scale-in goes to the highest recommendation of the last
+    ``stabilisation_s``; scale-out is held to the larger of ``scale_up_factor`` and
+    ``scale_up_instances`` per 15 s. A pool that begins with instances keeps ``min_replicas``; one
+    without is left alone until requests wait for it.
     """
 
     metric: Metric = "memory"
-    target: float = 0.8
+    target: float | Sequence[float] | FloatArray = 0.8
     tolerance: float = 0.1
     stabilisation_s: float = 300.0
     scale_up_factor: float = 1.0
     scale_up_instances: int = 4
+    min_replicas: int = 1
     interval_s: float = 15.0
     name: str = "hpa"
 
@@ -47,47 +55,58 @@ class Hpa(ScalingPolicy):
         if self.metric not in get_args(Metric):
             metrics = ", ".join(get_args(Metric))
             raise SimulationError(f"There is no metric {self.metric!r}; use {metrics}.")
-        if not self.target > 0:
-            raise SimulationError("The target utilisation must be above 0.")
-        self.wants_signals = self.metric == "gpu"
+        self._given = np.asarray(self.target, np.float64)
+        if self._given.ndim > 1 or not np.all(self._given > 0):
+            raise SimulationError(f"Policy {self.name!r}: the target must be above 0.")
+        self.wants_signals = self.metric in NEEDS_SIGNALS
 
     def reset(self, fleet: Fleet) -> IntArray:
         counts = initial_counts(fleet)
+        if self._given.ndim and len(self._given) != len(counts):
+            raise SimulationError(
+                f"Policy {self.name!r} has {len(self._given)} targets for {len(counts)} pools; "
+                "give one, or one per pool."
+            )
+        self._target = np.broadcast_to(self._given, len(counts))
+        self._kv = np.array([pool.profile.kv_capacity_tokens for pool in fleet.pools], np.float64)
+        self._least = np.where(counts > 0, self.min_replicas, 0)
         # The autoscaler found this fleet, and nothing is known against it.
         self._recent = [deque([(0.0, int(count))]) for count in counts]
         return counts
 
     def decide(self, observation: Observation) -> IntArray:
-        metric = self._values(observation)
+        metric = per_instance(self.metric, observation, self._kv)
         targets = observation.ready + observation.starting
         for p in range(len(targets)):
             ready, starting = int(observation.ready[p]), int(observation.starting[p])
-            wanted = self._recommended(float(metric[p]), ready, starting)
-            if not ready and not starting:  # the controller leaves a deployment of none alone
+            if ready or starting:
+                wanted = max(int(self._least[p]), self._recommended(p, metric[p], ready, starting))
+            else:  # the controller leaves a deployment of none alone
                 wanted = int(observation.waiting[p] > 0)
             targets[p] = self._stabilised(p, observation.time_s, ready + starting, wanted)
         return targets
 
-    def _values(self, observation: Observation) -> FloatArray:
-        if self.metric == "memory":
-            return observation.utilisation
-        if observation.signals is None:
-            return np.full(len(observation.ready), np.nan)
-        return observation.signals.busy
+    def gauge(self, observation: Observation) -> Gauge:
+        return Gauge(
+            WORDS[self.metric],
+            self.metric in SHARES,
+            per_instance(self.metric, observation, self._kv),
+            out_above=self._target * (1 + self.tolerance),
+            in_below=self._target * (1 - self.tolerance),
+        )
 
-    def _recommended(self, value: float, ready: int, starting: int) -> int:
+    def _recommended(self, p: int, value: float, ready: int, starting: int) -> int:
+        """A mean over pods: the calculator's ``GetMetricReplicas``."""
         present = ready + starting
         if not np.isfinite(value) or not ready:
             return present
-        ratio = value / self.target
-        if starting and ratio > 1:  # with what is coming counted as idle
-            ratio = value * ready / present / self.target
-            if ratio <= 1 + self.tolerance + ROUNDING:
-                return present
-            return max(present, ceil(ratio * present - ROUNDING))
-        if abs(ratio - 1) <= self.tolerance + ROUNDING:
+        ratio = value / float(self._target[p])
+        asked = ratio
+        if starting:
+            asked = (ratio * ready + (starting if ratio < 1 else 0)) / present
+        if abs(asked - 1) <= self.tolerance + ROUNDING or (asked - 1) * (ratio - 1) < 0:
             return present
-        return ceil(ratio * ready - ROUNDING)
+        return ceil(asked * present - ROUNDING)
 
     def _stabilised(self, p: int, time_s: float, present: int, wanted: int) -> int:
         recent = self._recent[p]
@@ -96,8 +115,54 @@ class Hpa(ScalingPolicy):
             recent.popleft()
         if wanted > present:
             # A limit per 15 s; with a longer interval so many of them have gone by.
-            windows = max(1.0, self.interval_s / 15.0)
+            windows = max(1.0, self.interval_s / POLICY_S)
             by_factor = present * (1 + self.scale_up_factor) ** windows
             most = max(by_factor, present + self.scale_up_instances * windows)
             return min(wanted, int(most))
         return min(present, max(count for _, count in recent))
+
+
+@dataclass(eq=False)
+class Keda(Hpa):
+    """KEDA: the autoscaler on the total of the metric over all instances, ``ceil(total / target)``
+    of those there are, ready or not; and with ``min_replicas`` 0 the way to none and back, which is
+    KEDA's own: away ``cooldown_s`` after the trigger was last active (its value above 0), back at
+    the first poll, every ``polling_s``, that finds it active."""
+
+    metric: Metric = "queue"
+    target: float | Sequence[float] | FloatArray = 5.0
+    polling_s: float = 30.0
+    cooldown_s: float = 300.0
+    name: str = "keda"
+
+    def reset(self, fleet: Fleet) -> IntArray:
+        counts = super().reset(fleet)
+        self._least = np.where(counts > 0, max(self.min_replicas, 1), 0)  # below is not the HPA's
+        self._active_s = np.zeros(len(counts))
+        self._polled = -1
+        return counts
+
+    def decide(self, observation: Observation) -> IntArray:
+        targets = super().decide(observation)
+        now = observation.time_s
+        metric = per_instance(self.metric, observation, self._kv)
+        active = (np.nan_to_num(metric) > 0) | (observation.waiting > 0)
+        polls = int(now // self.polling_s)
+        seen = active & (polls > self._polled)
+        self._polled = polls
+        self._active_s[seen] = now
+        none = observation.ready + observation.starting == 0
+        targets[none] = np.where(seen, max(1, self.min_replicas), 0)[none]
+        if self.min_replicas == 0:
+            targets[~none & ~active & (now - self._active_s >= self.cooldown_s)] = 0
+        return targets
+
+    def _recommended(self, p: int, value: float, ready: int, starting: int) -> int:
+        """A total: the calculator's ``GetExternalPerPodMetricReplicas``."""
+        present = ready + starting
+        if not np.isfinite(value) or not ready:
+            return present
+        total = value * ready / float(self._target[p])
+        if abs(total / present - 1) <= self.tolerance + ROUNDING:
+            return present
+        return ceil(total - ROUNDING)

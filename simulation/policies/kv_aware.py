@@ -18,7 +18,7 @@ from simulation.policies.parts.stability import (
     direction_of,
     stepped,
 )
-from simulation.policy import Actions, Observation
+from simulation.policy import Actions, Gauge, Observation
 
 
 @dataclass(eq=False)
@@ -76,6 +76,20 @@ class KvAware(Coordinated):
         if direction == IN and starved:
             return STAY, present
         return direction, max(1, damped(expected, present, self.stability.damping))
+
+    def gauge(self, observation: Observation) -> Gauge:
+        """The first of the three, by service."""
+        pressure = [
+            pool_mean(observation.utilisation, observation.ready, self.driving(service))
+            for service in self.services
+        ]
+        return Gauge(
+            "KV memory in use",
+            True,
+            np.array(pressure),
+            out_above=self.target * (1 + self.stability.theta_out),
+            in_below=self.target * (1 - self.stability.theta_in),
+        )
 
     def _starved(self, i: int, service: Service, observation: Observation) -> bool:
         signals = observation.signals

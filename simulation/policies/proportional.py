@@ -14,7 +14,7 @@ from simulation.fleet import Fleet
 from simulation.policies.parts.coordinated import DECODE, PREFILL, Coordinated, pool_mean
 from simulation.policies.parts.endpoints import Service
 from simulation.policies.parts.stability import OUT, STAY, damped, direction_of
-from simulation.policy import Observation, Signals
+from simulation.policy import Gauge, Observation, Signals
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,15 @@ class Signal:
 
     drives: str
     reading: Literal["decode_tps", "prefill_tps", "busy", "sm_activity"]
+
+    @property
+    def words(self) -> str:
+        return {
+            "decode_tps": "output tokens a second an instance",
+            "prefill_tps": "prompt tokens a second an instance",
+            "busy": "time its GPUs are busy",
+            "sm_activity": "SM activity",
+        }[self.reading]
 
     @property
     def adds_up(self) -> bool:
@@ -98,6 +107,30 @@ class Proportional(Coordinated):
             return STAY, present
         direction = direction_of(expected, present, self.stability)
         return direction, max(1, damped(expected, present, self.stability.damping))
+
+    def gauge(self, observation: Observation) -> Gauge:
+        """Of each service the signal of one ready instance of the driving role."""
+        signal, values, targets = SIGNALS[self.signal], [], []
+        for service in self.services:
+            pools = self.driving(service)
+            ready = int(observation.ready[list(pools)].sum())
+            value = float("nan")
+            if ready and observation.signals is not None:
+                read = signal.of(observation.signals)
+                value = (
+                    float(np.nansum(read[list(pools)])) / ready
+                    if signal.adds_up
+                    else pool_mean(read, observation.ready, pools)
+                )
+            values.append(value)
+            targets.append(pool_mean(self._target, observation.ready, pools))
+        return Gauge(
+            signal.words,
+            not signal.adds_up,
+            np.array(values),
+            out_above=np.array(targets) * (1 + self.stability.theta_out),
+            in_below=np.array(targets) * (1 - self.stability.theta_in),
+        )
 
     def expected(self, service: Service, observation: Observation) -> float:
         """Instances of the driving role that would show the target."""

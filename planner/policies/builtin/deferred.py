@@ -11,11 +11,13 @@ from planner.policies.base import Above, Factor, Group, Knob, LoadFactor, Traits
 from planner.policies.builtin.planned import LOAD
 from planner.policies.builtin.reactive import Thresholds
 from planner.policies.making import Making, Plan, Ready
-from planner.sections import Share
+from planner.sections import Delay, Share
 from simulation.policies.deferred import Deferred as Rule
 
 
 class _Deferred(Thresholds):
+    cooldown_s: Delay = Rule.cooldown_s  # the plan limits what is asked for meanwhile
+
     compares: ClassVar = False  # what arrives with the forecast that the plan was made for
 
     load_factor: LoadFactor = 1.0

@@ -1,17 +1,76 @@
-"""Kubernetes' horizontal pod autoscaler."""
+"""Kubernetes' autoscalers as operators run them: HPA on a gauge of the pods, and KEDA."""
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
 
 from planner.policies.base import Factor, Group, Interval, Knob, Policy, Traits, factors
 from planner.policies.making import Making, Ready
-from planner.sections import Count, Delay, Share
+from planner.sections import Count, Delay
+from simulation.arrays import FloatArray
 from simulation.policies.hpa import Hpa as Rule
+from simulation.policies.hpa import Keda as KedaRule
+from simulation.policies.parts.gauges import SHARES, Metric
+
+# Published starting points; what has none is read off a pressure test.
+TARGETS: dict[Metric, float] = {
+    "memory": 0.8,  # of a metric in per cent: Kubernetes' default
+    "gpu": 0.8,
+    "queue": 5.0,  # vLLM's production stack
+}
+# Of names that say their metric.
+METRICS: dict[str, Metric] = {
+    "hpa-queue": "queue",
+    "hpa-concurrency": "concurrency",
+    "hpa-tokens": "tokens",
+    "keda-concurrency": "concurrency",
+}
+Target = Annotated[float, Field(gt=0, le=1e9)]
 
 
-class Hpa(Policy):
+class _Autoscaler(Policy):
     """The rules of Kubernetes' autoscaler."""
+
+    metric: Metric
+    # Of one instance: a share of its memory or time, requests, or tokens. Left out: a published
+    # value, or what an instance shows under the load that it is sized for.
+    target: Target | None = None
+    tolerance: Factor = Rule.tolerance
+    stabilisation_s: Delay = Rule.stabilisation_s
+    scale_up_factor: Factor = Rule.scale_up_factor
+    scale_up_instances: Count = Rule.scale_up_instances
+    min_replicas: Count = Rule.min_replicas
+    interval_s: Interval = Rule.interval_s
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named(cls, given: Any) -> Any:
+        own = METRICS.get(given.get("name", "")) if isinstance(given, dict) else None
+        if own is None:
+            return given
+        if given.get("metric", own) != own:
+            raise ValueError(f"metric of {given['name']} is {own}; leave it out")
+        return {**given, "metric": own}
+
+    @model_validator(mode="after")
+    def _share(self) -> Self:
+        if self.target is not None and self.metric in SHARES and self.target > 1:
+            raise ValueError(f"target of {self.metric} is a share, at most 1")
+        return self
+
+    def aimed(self, making: Making) -> float | FloatArray:
+        """Its target, as given or by default."""
+        if self.target is not None:
+            return self.target
+        if self.metric in TARGETS:
+            return TARGETS[self.metric]
+        return making.pressure("fixed").shown(self.metric)
+
+
+class Hpa(_Autoscaler):
+    """The horizontal pod autoscaler, on a mean over pods."""
 
     kinds: ClassVar = {
         "hpa": Traits(
@@ -19,21 +78,62 @@ class Hpa(Policy):
             "Kubernetes' formula, each pool by itself.",
             Group.REACTIVE,
             complexity=13,
-        )
+        ),
+        "hpa-queue": Traits(
+            "Kubernetes autoscaler on queue depth",
+            "The same on requests waiting an instance.",
+            Group.REACTIVE,
+            complexity=13,
+        ),
+        "hpa-concurrency": Traits(
+            "Kubernetes autoscaler on concurrency",
+            "The same on requests waiting or running an instance.",
+            Group.REACTIVE,
+            complexity=13,
+        ),
+        "hpa-tokens": Traits(
+            "Kubernetes autoscaler on tokens in flight",
+            "The same on KV tokens of what waits or runs.",
+            Group.REACTIVE,
+            complexity=13,
+        ),
     }
 
-    name: Literal["hpa"]
-    metric: Literal["memory", "gpu"] = Rule.metric
-    target: Share = Rule.target
-    tolerance: Factor = Rule.tolerance
-    stabilisation_s: Delay = Rule.stabilisation_s
-    scale_up_factor: Factor = Rule.scale_up_factor
-    scale_up_instances: Count = Rule.scale_up_instances
-    interval_s: Interval = Rule.interval_s
+    name: Literal["hpa", "hpa-queue", "hpa-concurrency", "hpa-tokens"]
+    metric: Metric = Rule.metric
 
     @property
     def knob(self) -> Knob:
         return Knob("target", factors(0.95, 0.02))
 
     def ready(self, making: Making) -> Ready:
-        return making.from_today(Rule(**self.told(Rule), name=self.key))
+        told = self.told(Rule) | {"target": self.aimed(making)}
+        return making.from_today(Rule(**told | {"name": self.key}))
+
+
+class Keda(_Autoscaler):
+    """KEDA, on the total over pods, and to none and back."""
+
+    kinds: ClassVar = {
+        "keda": Traits(
+            "KEDA on queue depth",
+            "KEDA's defaults on the requests that wait.",
+            Group.REACTIVE,
+            complexity=14,
+        ),
+        "keda-concurrency": Traits(
+            "KEDA on concurrency",
+            "The same on requests that wait or run.",
+            Group.REACTIVE,
+            complexity=14,
+        ),
+    }
+
+    name: Literal["keda", "keda-concurrency"]
+    metric: Metric = KedaRule.metric
+    polling_s: Interval = KedaRule.polling_s
+    cooldown_s: Delay = KedaRule.cooldown_s
+
+    def ready(self, making: Making) -> Ready:
+        told = self.told(KedaRule) | {"target": self.aimed(making)}
+        return making.from_today(KedaRule(**told | {"name": self.key}))

@@ -21,7 +21,8 @@ class Thresholds(Policy):
 
     scale_out_above: Share = Rule.scale_out_above  # effective memory utilisation
     scale_in_below: Share = Rule.scale_in_below
-    cooldown_s: Delay = Rule.cooldown_s
+    # After an event; left out, until what was asked for serves.
+    cooldown_s: Delay | None = Rule.cooldown_s
     interval_s: Interval = Rule.interval_s
 
     @model_validator(mode="after")

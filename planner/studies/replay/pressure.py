@@ -18,6 +18,7 @@ from simulation.engine.run import simulate
 from simulation.errors import SimulationError
 from simulation.fleet import Fleet
 from simulation.policies.flat import Flat
+from simulation.policies.parts.gauges import Metric, per_instance
 from simulation.policies.parts.ratio import FIXED, OBSERVED
 from simulation.policies.wrappers.recording import Recording
 from simulation.sizing.pd_ratio import analytic, splits
@@ -25,6 +26,7 @@ from simulation.trace import Trace
 
 REQUESTS = 4_000  # of one test
 WARM_UP = 0.2  # share of the test before anything is read
+GAUGES: tuple[Metric, ...] = ("concurrency", "tokens")  # those without a published target
 READ = ("prefill_tps", "decode_tps", "busy", "sm_activity", "ttft_s", "tbt_s")
 
 
@@ -47,7 +49,7 @@ def pressure_test(study: Study, ratio: str | float = FIXED) -> Pressure:
     no more than run today) at the rate they carry together: at the fleet's ratio where ``ratio`` is
     ``fixed``, at the best (D2) where it is ``observed``, else at the number it is."""
     index = study.hardware.pool_index
-    out = {name: np.full(len(index), np.nan) for name in READ}
+    out = {name: np.full(len(index), np.nan) for name in (*READ, *GAUGES)}
     tested: dict[tuple[int, ...], dict[str, FloatArray]] = {}
     for m in range(len(study.hardware.models)):
         for r in range(len(study.hardware.regions)):
@@ -58,7 +60,7 @@ def pressure_test(study: Study, ratio: str | float = FIXED) -> Pressure:
                 kind = (m, *(index[p][2] for p in group), *counts.tolist())
                 if kind not in tested:
                     tested[kind] = _readings(study, group, counts, rate)
-                for name in READ:
+                for name in out:
                     out[name][group] = tested[kind][name]
     return Pressure(out)
 
@@ -145,8 +147,12 @@ def _readings(
     policy = Recording(Flat(counts, interval_s=end_s * WARM_UP))
     simulate(trace, fleet, policy, seed=study.settings.seed, duration_s=end_s * 1.0001)
     seen = [look.signals for look in policy.seen[1:] if look.signals is not None]
+    kv = np.array([pool.profile.kv_capacity_tokens for pool in pools], np.float64)
     with np.errstate(invalid="ignore"):
         means = {name: np.mean([getattr(s, name) for s in seen], axis=0) for name in READ}
+        for metric in GAUGES:
+            each = [per_instance(metric, look, kv) for look in policy.seen[1:]]
+            means[metric] = np.mean(each, axis=0) if each else np.full(len(counts), np.nan)
     return {
         name: value / counts if name.endswith("_tps") else value for name, value in means.items()
     }

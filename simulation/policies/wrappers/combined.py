@@ -10,7 +10,7 @@ from simulation.arrays import IntArray
 from simulation.fleet import Fleet
 from simulation.policies.feedback import Feedback
 from simulation.policies.proportional import Proportional
-from simulation.policy import Actions, Observation, ScalingPolicy
+from simulation.policy import Actions, Gauge, Observation, ScalingPolicy
 
 
 @dataclass(eq=False)
@@ -39,6 +39,9 @@ class Combined(ScalingPolicy):
             layer.reset(fleet)
             layer.cooling.share(self.driver.cooling)
         return counts
+
+    def gauge(self, observation: Observation) -> Gauge:
+        return self.driver.gauge(observation)
 
     def decide(self, observation: Observation) -> Actions:
         last_s = self.driver.cooling.last_s

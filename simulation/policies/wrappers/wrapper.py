@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from simulation.arrays import IntArray
 from simulation.fleet import Fleet
-from simulation.policy import ScalingPolicy
+from simulation.policy import Gauge, Gauged, Observation, ScalingPolicy
 
 
 class Wrapper(ScalingPolicy):
@@ -19,3 +19,6 @@ class Wrapper(ScalingPolicy):
 
     def reset(self, fleet: Fleet) -> IntArray:
         return self._policy.reset(fleet)
+
+    def gauge(self, observation: Observation) -> Gauge | None:
+        return self._policy.gauge(observation) if isinstance(self._policy, Gauged) else None

@@ -107,3 +107,13 @@ def test_a_setting_that_cannot_be_read_says_so(
 def test_keys_with_labels_are_known_by_their_name() -> None:
     assert known_policy("lt-i") and known_policy("reactive:Calm")
     assert not known_policy("best") and not known_policy("best:reactive")
+
+
+def test_an_autoscaler_says_what_it_goes_by_in_its_name_or_its_metric():
+    assert policy_of("hpa-queue").arguments["metric"] == "queue"
+    assert policy_of("keda").arguments["metric"] == "queue"
+    assert policy_of("keda", metric="tokens", target=9_000).arguments["target"] == 9_000
+    with pytest.raises(ValidationError, match="metric of hpa-queue is queue"):
+        policy_of("hpa-queue", metric="memory")
+    with pytest.raises(ValidationError, match="target of memory is a share, at most 1"):
+        policy_of("hpa", target=5)

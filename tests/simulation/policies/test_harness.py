@@ -13,7 +13,7 @@ from simulation.policies.chiron import Chiron
 from simulation.policies.deferred import Deferred
 from simulation.policies.feedback import Feedback
 from simulation.policies.flat import Flat
-from simulation.policies.hpa import Hpa
+from simulation.policies.hpa import Hpa, Keda
 from simulation.policies.kv_aware import KvAware
 from simulation.policies.parts.ratio import Ratio
 from simulation.policies.proportional import SIGNALS, Proportional
@@ -27,6 +27,10 @@ OURS: dict[str, Callable[[], object]] = {
     "reactive": UnifiedReactive,
     "hpa": Hpa,
     "hpa-gpu": lambda: Hpa(metric="gpu"),
+    "hpa-queue": lambda: Hpa(metric="queue", target=5.0),
+    "hpa-tokens": lambda: Hpa(metric="tokens", target=2_000.0),
+    "keda": Keda,
+    "keda-to-none": lambda: Keda(metric="concurrency", target=20.0, min_replicas=0),
     "kv-aware": KvAware,
     "chiron": lambda: Chiron((128.0, 16.0)),
     **{

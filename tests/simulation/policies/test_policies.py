@@ -41,6 +41,26 @@ def test_reactive_thresholds_move_one_instance():
     assert policy.decide(seen(60.0, 5, 0.29)).tolist() == [4]
 
 
+def test_reactive_waits_for_what_it_asked_for():
+    """With a start of ten minutes, 40 looks ask for one instance, not for 40 (they did)."""
+    policy = UnifiedReactive()
+    policy.reset(fleet(pool(initial=4)))
+    assert policy.decide(seen(15.0, 4, 0.9)).tolist() == [5]
+    asked = [policy.decide(seen(15.0 * i, 4, 0.9, starting=1)).tolist() for i in range(2, 42)]
+    assert asked == [[5]] * 40
+    assert policy.decide(seen(630.0, 5, 0.9)).tolist() == [6]
+    # Nothing is let go meanwhile either.
+    policy.reset(fleet(pool(initial=4)))
+    assert policy.decide(seen(15.0, 4, 0.1, starting=1)).tolist() == [5]
+
+
+def test_the_texts_cooldown_can_be_had():
+    policy = UnifiedReactive(cooldown_s=15.0)
+    policy.reset(fleet(pool(initial=4)))
+    asked = [policy.decide(seen(15.0 * i, 4, 0.9, starting=i - 1)).tolist() for i in range(1, 5)]
+    assert asked == [[5], [6], [7], [8]]
+
+
 def test_reactive_rests_after_an_event_and_only_then():
     policy = UnifiedReactive(cooldown_s=20.0, interval_s=10.0)
     policy.reset(fleet(pool()))

@@ -1,0 +1,52 @@
+"""What autoscalers read off a pool of instances (vLLM's gauges, as Prometheus scrapes them)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from simulation.arrays import FloatArray, IntArray
+from simulation.policy import Observation
+
+# KV memory in use; share of time an iteration runs; requests waiting; requests waiting or running;
+# KV tokens of those that run, and as many for each that waits: all of one ready instance.
+Metric = Literal["memory", "gpu", "queue", "concurrency", "tokens"]
+WORDS: dict[Metric, str] = {
+    "memory": "KV memory in use",
+    "gpu": "time its GPUs are busy",
+    "queue": "requests waiting an instance",
+    "concurrency": "requests waiting or running an instance",
+    "tokens": "tokens in flight an instance",
+}
+SHARES: frozenset[Metric] = frozenset({"memory", "gpu"})  # of what an instance has
+NEEDS_SIGNALS: frozenset[Metric] = frozenset({"gpu", "concurrency", "tokens"})
+
+
+def per_instance(metric: Metric, observation: Observation, kv_tokens: FloatArray) -> FloatArray:
+    """The metric's mean over ready instances, ``[pools]``; NaN where none is ready or nothing was
+    measured. ``kv_tokens`` ``[pools]`` is the KV memory of an instance.
+
+    Requests that run are a mean since the last look, those that wait are counted at it. What
+    waiting requests will take is not known before they run: the mean of those that do stands in.
+    """
+    ready: IntArray = observation.ready
+    there = np.where(ready > 0, ready, 1)
+    waiting = observation.waiting / there
+    signals = observation.signals
+    if metric == "memory":
+        values = observation.utilisation.astype(np.float64)
+    elif metric == "queue":
+        values = waiting
+    elif signals is None:
+        return np.full(len(ready), np.nan)
+    elif metric == "gpu":
+        values = signals.busy
+    elif metric == "concurrency":
+        values = np.nan_to_num(signals.batch) + waiting
+    else:
+        running = np.nan_to_num(signals.batch)
+        waits = np.divide(waiting, running, out=np.zeros(len(ready)), where=running > 0)
+        values = observation.utilisation * kv_tokens * (1 + waits)
+    out: FloatArray = np.where(ready > 0, values, np.nan)
+    return out

@@ -1,0 +1,61 @@
+"""Signals that never move are known: how far each swung, and what it asked for."""
+
+import numpy as np
+import pytest
+
+from simulation.policies.flat import Flat
+from simulation.policies.hpa import Hpa
+from simulation.policies.proportional import Proportional
+from simulation.policies.reactive import UnifiedReactive
+from simulation.policies.wrappers.capped import WithinCapacity
+from simulation.policies.wrappers.metered import Metered
+from tests.simulation.builders import fleet, pool
+from tests.simulation.policies.observed import seen
+
+
+def metered(policy, *looks):
+    one = Metered(policy)
+    one.reset(fleet(pool(initial=4)))
+    for look in looks:
+        one.decide(look)
+    return one.swing
+
+
+def test_memory_that_never_fills_is_known():
+    looks = [seen(15.0 * i, 4, utilisation=0.002 * i) for i in range(1, 11)]
+    swing = metered(UnifiedReactive(), *looks)
+    assert (swing.low, swing.high) == (0.002, 0.02) and swing.share
+    assert (swing.out_above, swing.in_below) == (0.7, 0.3)
+    assert swing.asked_fewer and not swing.asked_more
+
+
+def test_gpus_that_are_always_busy_are_known():
+    looks = [seen(60.0 * i, 4, busy=1.0) for i in range(1, 5)]
+    swing = metered(Proportional("decode-gpu", 0.98), *looks)
+    assert (swing.low, swing.high) == (1.0, 1.0)
+    assert not swing.asked_more and not swing.asked_fewer
+
+
+def test_a_signal_that_moves_asks_for_both():
+    looks = [seen(15.0, 4, waiting=80), seen(30.0, 4, waiting=0)]
+    swing = metered(WithinCapacity(Hpa(metric="queue", target=5.0), []), *looks)
+    assert swing.asked_more and swing.asked_fewer and (swing.low, swing.high) == (0.0, 20.0)
+    assert swing.out_above == pytest.approx(5.5)
+
+
+def test_nothing_is_read_where_nothing_runs_and_a_fresh_start_forgets():
+    assert metered(UnifiedReactive(), seen(15.0, 0, waiting=3, utilisation=1.0)) is None
+    assert metered(Flat([4]), seen(15.0, 4, utilisation=0.9)) is None
+    one = Metered(UnifiedReactive())
+    one.reset(fleet(pool(initial=4)))
+    one.decide(seen(15.0, 4, utilisation=0.9))
+    one.reset(fleet(pool(initial=4)))
+    assert one.swing is None
+
+
+def test_each_pool_has_its_own_target():
+    policy = Metered(Hpa(metric="queue", target=[5.0, 50.0]))
+    policy.reset(fleet(pool(initial=4), pool(initial=4)))
+    policy.decide(seen(15.0, [4, 4], waiting=[0, 160]))  # 40 an instance of the second: below 50
+    assert not policy.swing.asked_more and policy.swing.high == 40.0
+    assert np.isclose(policy.swing.out_above, 5.5)
