@@ -27,6 +27,7 @@ Name = Annotated[
 Precision = Literal["bf16", "fp8", "fp4", "int8", "int4"]
 # mixed: an instance prefills and decodes; else pools of each hand over to the other (D1).
 Role = Literal["mixed", "prefill", "decode"]
+ROLES = {"mixed": "both", "prefill": "prefill", "decode": "decode"}  # the scenario's to the core's
 
 
 class Section(BaseModel):

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from planner.errors import ScenarioError
-from planner.scenario.columns import ROLES, SHOWN, Column
+from planner.scenario.columns import SHOWN, Column
 from planner.scenario.schema import Profile, Replicas, Scenario
+from planner.sections import ROLES
 from simulation.arrays import FloatArray, IntArray
 from simulation.performance.profile import Profile as Speed
 

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from planner.scenario.schema import Profile
+from planner.sections import ROLES
 from simulation.performance.profile import Profile as Speed
 
-ROLES = {"mixed": "both", "prefill": "prefill", "decode": "decode"}  # the scenario's to the core's
 SHOWN = {core: shown for shown, core in ROLES.items()}
 STAGES = {"both": 0, "prefill": 1, "decode": 2}  # of PlanningProblem.stages
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from planner.scenario.columns import ROLES
 from planner.scenario.schema import Scenario, faults
+from planner.sections import ROLES
 from simulation.faults import (
     Crash,
     FailedStarts,

@@ -93,10 +93,11 @@ def _policy_problems(scenario: Scenario) -> list[tuple[Path, str]]:
     no policy."""
     problems: list[tuple[Path, str]] = []
     seen: set[str] = set()
-    have = {
+    have: dict[str, set[str]] = {
         "model": {model.name for model in scenario.models},
         "region": {region.name for region in scenario.regions},
         "gpu": {profile.gpu for profile in scenario.profiles},
+        "role": {profile.role for profile in scenario.profiles},
     }
     for i, policy in enumerate(scenario.policies):
         if policy.key in seen:

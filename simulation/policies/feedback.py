@@ -30,9 +30,11 @@ class Feedback(Coordinated):
     and reads an undefined C_up: here scale-out waits for ``cool_out_s`` and scale-in for
     ``cool_in_s``. The source gives no thresholds; 1, 0.8 and 0.5 are ours. ``target_s`` is one
     number or one per pool; left out, the tightest such limit among the tiers that are not
-    deferrable. Of a service's pools the largest mean counts. With no request seen and nothing to
-    do, latency counts as 0, else an idle fleet would never shrink; requests waiting with nothing
-    ready count as beyond every limit.
+    deferrable. A step out is taken from the ready instances, of which the latency speaks, so that
+    a breach that goes on while instances start is not answered again and again (8 to 58 in ten
+    minutes, with starts as long). Of a service's pools the largest mean counts. With no request
+    seen and nothing to do, latency counts as 0, else an idle fleet would never shrink; requests
+    waiting with nothing ready count as beyond every limit.
     """
 
     signal: Latency
@@ -77,14 +79,14 @@ class Feedback(Coordinated):
     def wanted(self, i: int, observation: Observation) -> tuple[int, int]:
         service = self.services[i]
         at = list(self.driving(service))
-        present = int((observation.ready + observation.starting)[at].sum())
+        ready = int(observation.ready[at].sum())
+        present = ready + int(observation.starting[at].sum())
         level = self.level(service, observation)
         if not present:
             return (OUT, 1) if level >= self.alpha_out else (STAY, 0)
-        if level >= self.alpha_out:
-            return OUT, stepped(present, self.urgent)
         if level >= self.beta_out:
-            return OUT, stepped(present, self.moderate)
+            factor = self.urgent if level >= self.alpha_out else self.moderate
+            return OUT, max(present, stepped(max(ready, 1), factor))
         if level <= self.gamma_in:
             return IN, max(1, stepped(present, self.shrink))
         return STAY, present

@@ -10,7 +10,7 @@ from pydantic import Field
 from planner.policies.base import Group, Knob, LoadFactor, Policy, Traits
 from planner.policies.builtin.planned import LOAD, followed
 from planner.policies.making import Making, Ready
-from planner.sections import Count, Name, Section
+from planner.sections import ROLES, Count, Name, Role, Section
 from simulation.arrays import IntArray
 from simulation.fleet import Pool
 from simulation.policies.periodic import DAY_S
@@ -22,9 +22,10 @@ class TimetableStep(Section):
 
     at: Annotated[str, Field(pattern=r"^([01]\d|2[0-3]):[0-5]\d$")]  # "08:00", in quotes
     replicas: Count
-    model: Name | None = None  # left out: every model, region and GPU type
+    model: Name | None = None  # left out: every model, region, GPU type and role
     region: Name | None = None
     gpu: Name | None = None
+    role: Role | None = None
 
     @property
     def at_s(self) -> float:
@@ -36,6 +37,7 @@ class TimetableStep(Section):
             self.model in (None, pool.model)
             and self.region in (None, pool.region)
             and self.gpu in (None, pool.gpu.name)
+            and (self.role is None or ROLES[self.role] == pool.role)
         )
 
 

@@ -75,6 +75,8 @@ def test_timetables_name_what_is_there() -> None:
     assert parse(text(policies=[{"name": "periodic", "timetable": [step]}]))
     found = refusal([{"name": "periodic", "timetable": [step | {"region": "moon"}]}])
     assert "timetable[0].region: region 'moon' is not in this scenario" in found
+    found = refusal([{"name": "periodic", "timetable": [step | {"role": "decode"}]}])
+    assert "timetable[0].role: role 'decode' is not in this scenario, which has mixed" in found
     assert "time of day" in refusal([{"name": "periodic", "timetable": [step | {"at": "24:00"}]}])
 
 

@@ -148,6 +148,22 @@ def test_feedback_waits_by_direction():
     assert asked(policy, 360.0, 12, ttft_s=0.1) == [11]
 
 
+def test_a_step_out_is_taken_from_what_is_ready():
+    """Starts of ten minutes and a breach that goes on: one step more, not one a minute."""
+    policy = ready(Feedback("ttft"), split(8, 4))
+    here, coming = np.array([8, 4]), np.zeros(2, np.int64)
+    for minute in range(1, 11):
+        wanted = asked(policy, 60.0 * minute, here, starting=coming, ttft_s=[2.0, np.nan])
+        coming = np.array(wanted) - here
+    assert wanted == [10, 5]
+    assert asked(policy, 660.0, [10, 5], ttft_s=[2.0, np.nan]) == [12, 6]
+    # Moderate first, then severe: what is ready and the larger step.
+    policy = ready(Feedback("ttft", stability=AT_ONCE), fleet(pool(initial=10), tiers=[CHAT]))
+    assert asked(policy, 60.0, 10, ttft_s=0.9) == [11]
+    assert asked(policy, 120.0, 10, starting=1, ttft_s=1.5) == [12]
+    assert asked(policy, 180.0, 0, starting=3, waiting=9) == [3]
+
+
 def test_feedback_of_a_split_service_moves_both_pools():
     policy = ready(Feedback("ttft", stability=AT_ONCE), split(5, 10))
     assert asked(policy, 60.0, [5, 10], ttft_s=[1.2, np.nan]) == [6, 12]

@@ -112,3 +112,16 @@ def test_an_example_plans_prefill_and_decode(tmp_path: Path) -> None:
     found = carried_out(path, tmp_path)
     held = {row["role"]: row["target"] for row in found["plan"]["decisions"]}
     assert held["prefill"] > held["decode"] > 0 == held["mixed"]
+
+
+def test_a_timetable_keeps_a_ratio_where_both_roles_share_a_gpu_type(stored: StoredTrace) -> None:
+    rows = [
+        {"at": "00:00", "role": "prefill", "replicas": 6},
+        {"at": "00:00", "role": "decode", "replicas": 2},
+    ]
+    timed = [{"name": "periodic", "timetable": rows}]
+    found = compare.run(
+        apart(PREFILL, DECODE, policies=timed), {"t": stored}, compare.Options(), progress=silent
+    )
+    pools = found.document["policies"]["periodic"]["pools"]
+    assert [pool["peak_instances"] for pool in pools] == pytest.approx([6.0, 2.0])
