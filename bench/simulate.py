@@ -9,8 +9,9 @@
   prompts of which half is a beginning that others have too).
 - ``week10m_seconds``, ``week10m_rss_mb``: ten million requests over a week with days and nights,
   three regions, four models, three tiers, unified reactive; with the making of its trace.
-- ``by_requests`` and ``by_instances``: microseconds a request, from 10^5 to 10^7 requests and up
-  to 2,000 instances.
+- ``by_requests`` and ``by_instances``: microseconds a request, from 10^5 to 10^7 requests, and
+  from 20 to 2,000 instances at the same load on each (CPU time, best of three; by router).
+- ``router_cost_ratio``: a request on 2,000 instances over one on 20, with the default router.
 
 ``--quick`` leaves the week and the scaling out. Each figure is measured in a process of its own.
 """
@@ -56,6 +57,7 @@ FEATURES = (
 )
 TIERS = (Tier("IW-F", ttft_s=1.0), Tier("IW-N", ttft_s=60.0), Tier("NIW", deferrable=True))
 SHARES = (0.47, 0.25, 0.28)
+SCALED = ("least-remaining", "least-pending", "round-robin", "least-memory")  # routers
 
 
 def poisson(n: int, rate: float = RATE) -> Trace:
@@ -127,14 +129,32 @@ def week() -> dict[str, Any]:
 
 def scaling() -> dict[str, Any]:
     """Microseconds a request, at the same load per instance."""
-    by_requests, by_instances = {}, {}
+    by_requests = {}
     for n in (10**5, 10**6, 10**7):
         by_requests[n] = 1e6 * _once(poisson(n), _flat(40), Flat([40])) / n
+    by_instances = {router: _by_instances(router) for router in SCALED}
+    default = by_instances[Routing().instance]
+    return {
+        "by_requests": by_requests,
+        "by_instances": by_instances,
+        "router_cost_ratio": default[2000] / default[20],
+    }
+
+
+def _by_instances(router: str) -> dict[int, float]:
+    found = {}
     for instances in (20, 200, 2000):
         trace = poisson(300_000, RATE * instances / 40)
-        seconds = _once(trace, _flat(instances), Flat([instances]))
-        by_instances[instances] = 1e6 * seconds / len(trace)
-    return {"by_requests": by_requests, "by_instances": by_instances}
+        fleet = replace(_flat(instances), routing=Routing(instance=router))
+        found[instances] = 1e6 * min(_cpu(trace, fleet, Flat([instances])) for _ in range(3))
+        found[instances] /= len(trace)
+    return found
+
+
+def _cpu(trace: Trace, fleet: Fleet, policy: ScalingPolicy) -> float:
+    began = time.process_time()
+    simulate(trace, fleet, policy)
+    return time.process_time() - began
 
 
 def _labelled(trace: Trace, models: tuple[str, ...], regions: tuple[str, ...]) -> Trace:
@@ -214,7 +234,8 @@ def main() -> None:
         print(json.dumps(out))
         return
     for name, value in out.items():
-        print(f"{name:28} {value:,.0f}" if isinstance(value, float) else f"{name:28} {value}")
+        whole = isinstance(value, float) and value >= 100
+        print(f"{name:28} {value:,.0f}" if whole else f"{name:28} {value}")
 
 
 if __name__ == "__main__":

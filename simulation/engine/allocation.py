@@ -12,7 +12,7 @@ from simulation.arrays import Array
 from simulation.engine.heaps import REQUEST_BITS
 from simulation.engine.prefix import allocate_caches
 from simulation.engine.ranking import NEVER
-from simulation.engine.state import CLOCK, INSTANCE, POOL, REQUEST, ROWS, State
+from simulation.engine.state import CLOCK, INSTANCE, POOL, RANKED, REQUEST, ROWS, State
 from simulation.errors import SimulationError
 from simulation.faults import failing_starts
 from simulation.fleet import BATCHING, ROUTERS, SCHEDULERS, WHEN_FULL, Fleet, Pool, Tier
@@ -100,7 +100,7 @@ def allocate(
         series=np.zeros((ROWS, len(pools), int(np.ceil(duration_s / interval_s - 1e-9)))),
         batch=np.zeros((slots, _apart(batch)), np.int64),
         queues=np.full((slots, 2 if first_come else 2 * t + 1, 2), -1, np.int32),
-        ranking=np.full(int(2 * pools["width"].sum()), NEVER),
+        ranking=np.full(int(2 * pools["width"].sum()), np.array((NEVER, np.inf), RANKED)),
         event_time=np.zeros(max(slots, 1)),
         event_slot=np.zeros(max(slots, 1), np.int32),
         event_place=np.full(max(slots, 1), -1, np.int32),

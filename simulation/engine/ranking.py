@@ -1,10 +1,16 @@
 """Which instance of a pool a router takes, found without looking at all of them.
 
 What a router compares changes with every iteration, but within a run of iterations it cannot fall
-below a bound known when the run begins. A tournament tree holds the bounds of a pool's ready
-instances; a search visits only those whose bound is below the best value found, so its result is
-that of looking at all. Each pool also keeps between which limits the KV tokens in use of its ready
-instances lie, which mostly decides on which side of a threshold they are.
+below a bound known when the run begins. A tournament tree holds a bound of each of a pool's ready
+instances and until when it holds. A search asks the instance with the least bound what it has now:
+where that is the bound no other has less, so the result is that of looking at all; else the bound
+rises and the search goes on. Tokens remaining fall, so such a bound expires: it is put half-way
+between what the instance has and what the last search found, and looked at again once the instance
+may have got there. So an instance is looked at the more often the nearer it is to being chosen, a
+few times in its run, and not in every search.
+
+Each pool also keeps between which limits the KV tokens in use of its ready instances lie, which
+mostly decides on which side of a threshold they are.
 """
 
 from __future__ import annotations
@@ -14,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from simulation.compiled import kernel
-from simulation.engine.progress import iterations_done
+from simulation.engine.progress import iteration_end, iterations_done
 from simulation.fleet import ROUTERS
 from simulation.lifecycle import READY
 
@@ -47,15 +53,55 @@ def rank(s: Any, slot: int) -> None:
     pool.kv_low += low - instance.kv_low
     pool.kv_high += high - instance.kv_high
     instance.kv_low, instance.kv_high = low, high
+    _put(s, pool, slot, bound, np.inf)
+
+
+@kernel
+def _put(s: Any, pool: Any, slot: int, bound: int, until: float) -> None:
+    """The bound of an instance, and until when it holds, into its leaf and what is above."""
     node = pool.width + slot - pool.first
-    s.ranking[pool.tree + node] = bound
+    leaf = s.ranking[pool.tree + node]
+    leaf.bound, leaf.until = bound, until
     while node > 1:
         node >>= 1
-        child = pool.tree + 2 * node
-        least = min(s.ranking[child], s.ranking[child + 1])
-        if s.ranking[pool.tree + node] == least:
+        above = s.ranking[pool.tree + node]
+        left, right = s.ranking[pool.tree + 2 * node], s.ranking[pool.tree + 2 * node + 1]
+        bound, until = min(left.bound, right.bound), min(left.until, right.until)
+        if above.bound == bound and above.until == until:
             break
-        s.ranking[pool.tree + node] = least
+        above.bound, above.until = bound, until
+
+
+@kernel
+def _raise(s: Any, pool: Any, slot: int, key: int, done: int, old: int) -> None:
+    """A bound above ``old`` for an instance that has ``key`` after ``done`` iterations of its run:
+    nearer to what the last search of the pool found the less it is above that."""
+    instance = s.instances[slot]
+    if pool.router != LEAST_REMAINING:  # does not fall within a run
+        _put(s, pool, slot, key, np.inf)
+        return
+    ahead = max(key - pool.least, 0) // (2 * max(instance.decodes, 1))
+    ahead = min(ahead, instance.k - 1 - done)
+    if key - ahead * instance.decodes <= old:
+        ahead = 0
+    last = done + ahead
+    until = iteration_end(instance, last + 1) if last < instance.k - 1 else np.inf
+    _put(s, pool, slot, key - ahead * instance.decodes, until)
+
+
+@kernel
+def _renew(s: Any, pool: Any, t: float) -> None:
+    """Other bounds for those that hold no longer at ``t``."""
+    while s.ranking[pool.tree + 1].until < t:
+        node = 1
+        while node < pool.width:
+            node = 2 * node
+            if s.ranking[pool.tree + node].until >= t:
+                node += 1
+        slot = pool.first + node - pool.width
+        instance = s.instances[slot]
+        done = iterations_done(instance, t)
+        _raise(s, pool, slot, _key(pool.router, instance, done * instance.decodes), done, -NEVER)
 
 
 @kernel
@@ -63,33 +109,24 @@ def _best(s: Any, p: int, t: float) -> tuple[int, int]:
     """The ready instance of a pool with the least key at ``t`` (-1: none ready), the lowest of
     several, and that key."""
     pool = s.pools[p]
-    tree, width, router = pool.tree, pool.width, pool.router
-    if s.ranking[tree + 1] == NEVER:
-        return -1, 0
-    node = 1
-    while node < width:
-        node = 2 * node
-        if s.ranking[tree + node + 1] < s.ranking[tree + node]:
-            node += 1
-    best = pool.first + node - width
-    instance = s.instances[best]
-    least = _key(router, instance, iterations_done(instance, t) * instance.decodes)
-    node, size = 1, width
+    _renew(s, pool, t)
     while True:
-        bound, slot = s.ranking[tree + node], pool.first + node * size - width
-        if bound < least or (bound == least and slot < best):
-            if node < width:
-                node, size = 2 * node, size >> 1
-                continue
-            instance = s.instances[slot]
-            key = _key(router, instance, iterations_done(instance, t) * instance.decodes)
-            if key < least or (key == least and slot < best):
-                best, least = slot, key
-        while node > 1 and node & 1:
-            node, size = node >> 1, size << 1
-        if node == 1:
-            return best, least
-        node += 1
+        bound = s.ranking[pool.tree + 1].bound
+        if bound == NEVER:
+            return -1, 0
+        node = 1
+        while node < pool.width:
+            node = 2 * node
+            if s.ranking[pool.tree + node].bound != bound:
+                node += 1
+        slot = pool.first + node - pool.width
+        instance = s.instances[slot]
+        done = iterations_done(instance, t)
+        key = _key(pool.router, instance, done * instance.decodes)
+        if key == bound:
+            pool.least = key
+            return slot, key
+        _raise(s, pool, slot, key, done, bound)
 
 
 @kernel

@@ -47,7 +47,7 @@ def _best_by_prefix(s: Any, endpoint: int, t: float, r: int) -> int:
         most = request.isl if pool.blocks > 0 else 0
         node = 1
         while True:
-            bound = s.ranking[pool.tree + node]
+            bound = s.ranking[pool.tree + node].bound
             if bound != NEVER and (best < 0 or bound - most <= least):
                 if node < pool.width:
                     node = 2 * node

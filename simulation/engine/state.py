@@ -153,6 +153,7 @@ POOL = np.dtype(
         ("top", "i8"),  # slots ever used
         ("tree", "i8"),  # its tree in State.ranking begins here ...
         ("width", "i8"),  # ... and has so many leaves, a power of two
+        ("least", "i8"),  # what the router compares, of the instance that it took last
         ("kv_low", "i8"),  # sums of those of its ready instances
         ("kv_high", "i8"),
         ("ready", "i8"),
@@ -198,6 +199,14 @@ POOL = np.dtype(
         ("evicted", "i8"),  # tokens that left the prefix cache
         ("failed", "i8"),  # instances lost to faults
         ("token_s", "f8"),  # seconds of a token where computing binds
+    ],
+    align=True,
+)
+
+RANKED = np.dtype(
+    [
+        ("bound", "i8"),  # of what the router compares: ready instances below have no less ...
+        ("until", "f8"),  # ... so long
     ],
     align=True,
 )
@@ -257,7 +266,7 @@ class State:
     series: Annotated[Array, "f8", "ROWS, P, intervals"]  # instance-seconds or tokens
     batch: Annotated[Array, "i8", "S, batch"]  # heaps of finish numbers and whose they are
     queues: Annotated[Array, "i4", "S, queues, 2"]  # head, tail of who waits: engine.waiting
-    ranking: Annotated[Array, "i8", "nodes"]  # see engine.ranking
+    ranking: Annotated[Array, RANKED, "nodes"]  # see engine.ranking
     event_time: Annotated[Array, "f8", "S"]  # heap of instances by next event ...
     event_slot: Annotated[Array, "i4", "S"]  # ... whose it is ...
     event_place: Annotated[Array, "i4", "S"]  # ... and where an instance is in it, -1: nowhere

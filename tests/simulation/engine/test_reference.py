@@ -256,13 +256,15 @@ def test_schedulers(scheduler):
     assert min(preemptions, lost) > 0
 
 
-def test_the_router_finds_the_same_instance_among_many():
-    for seed in range(20):
+@pytest.mark.parametrize(("longest", "seeds"), [(90, 20), (400, 4)])
+def test_the_router_finds_the_same_instance_among_many(longest, seeds):
+    """Also where answers are long, so that what instances have left crosses within their runs."""
+    for seed in range(seeds):
         rng = np.random.default_rng(50_000 + seed)
         arrivals = np.sort(np.floor(rng.uniform(0, 8.0, 300) * 256) / 256)
-        isl, osl = rng.integers(1, 60, 300), rng.integers(1, 90, 300)
-        prof = random_profile(rng, 150)
-        instances = [Instance(prof) for _ in range(int(rng.integers(5, 40)))]
+        isl, osl = rng.integers(1, 60, 300), rng.integers(1, longest, 300)
+        prof = random_profile(rng, longest + 60)
+        instances = [Instance(prof) for _ in range(int(rng.integers(5, 64)))]
         jobs = [Job(*row) for row in zip(arrivals, isl.tolist(), osl.tolist(), strict=True)]
         serve(instances, jobs)
         result = simulate(
