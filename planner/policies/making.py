@@ -92,6 +92,7 @@ class Making:
     period_s: float
     fleet: Callable[[IntArray], Fleet]  # that begins with counts [pools]
     smallest: Callable[[], IntArray]  # [pools] the smallest flat fleet that meets every tier
+    before: Callable[[], IntArray]  # [pools] the smallest that does on the days before
     planned: Callable[[Plan], Timetable]
     # Planned for so many times what came at the same times of the last day.
     day_before: Callable[[float], Timetable]

@@ -1,4 +1,5 @@
-"""The same fleet all the time: as it is, or sized in hindsight (methods.md X1)."""
+"""The same fleet all the time: as it is, sized on the days before, or in hindsight (methods.md
+X1)."""
 
 from __future__ import annotations
 
@@ -23,11 +24,19 @@ class FixedFleet(Policy):
             needs_today=True,
             style=Style("red", "dash"),
         ),
+        "flat-before": Traits(
+            "Flat as the days before would have it",
+            "The smallest flat fleet that met the SLO on the days before: it can be run.",
+            Group.FIXED,
+            complexity=1,
+            flat=True,
+            style=Style("grey"),
+        ),
         "flat-peak": Traits(
             "Flat at peak",
             "Sized in hindsight for the peak of the window.",
             Group.FIXED,
-            complexity=1,
+            complexity=2,
             flat=True,
             hindsight=True,
             style=Style("grey", "dash"),
@@ -36,20 +45,23 @@ class FixedFleet(Policy):
             "Smallest flat fleet that meets the SLO",
             "Searched by replay: what any policy has to beat.",
             Group.FIXED,
-            complexity=2,
+            complexity=3,
             flat=True,
             hindsight=True,
             style=Style("orange", "dot"),
         ),
     }
 
-    name: Literal["today", "flat-peak", "flat-min"]
+    name: Literal["today", "flat-before", "flat-peak", "flat-min"]
 
     def ready(self, making: Making) -> Ready:
-        searched = self.name == "flat-min"
-        counts = making.smallest() if searched else making.peak
-        if self.traits.needs_today:
-            counts = making.today
+        searched = self.name in ("flat-min", "flat-before")
+        counts = {
+            "today": lambda: making.today,
+            "flat-before": making.before,
+            "flat-peak": lambda: making.peak,
+            "flat-min": making.smallest,
+        }[self.name]()
         fleet = making.fleet(counts)
         if self.traits.needs_today:  # as it is, also where that is below the scenario's minimum
             least = (replace(pool, minimum=min(pool.minimum, pool.initial)) for pool in fleet.pools)

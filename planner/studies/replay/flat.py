@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -18,8 +19,16 @@ from simulation.policies.flat import Flat
 from simulation.trace import Trace
 
 
-def smallest_flat(study: Study, *, seed: int, progress: Progress = silent) -> IntArray:
-    """The fewest instances per pool that, held all the time, meet every tier (X1).
+def smallest_flat(
+    study: Study,
+    *others: Study,
+    seed: int,
+    progress: Progress = silent,
+    reserve: float = 0.0,
+) -> IntArray:
+    """The fewest instances per pool that, held all the time, meet every tier (X1) in the window of
+    ``study``, and in those of ``others``, which are of the same hardware. A ``reserve`` is the
+    share of the requests that a tier may miss which is to be left over.
 
     Models do not share instances, so each is first searched alone: bisection over its total, spread
     over pools as the flat fleet at peak is. Then single instances are taken out of the whole fleet,
@@ -27,13 +36,15 @@ def smallest_flat(study: Study, *, seed: int, progress: Progress = silent) -> In
     Attainment need not be monotone in the total, so it is the smallest *found*. A model that
     cannot meet its tiers with all the GPUs there are gets as many as were tried last.
     """
-    base, counts = study.pools(study.peak), np.zeros(len(study.hardware.pool_index), np.int64)
+    windows = (study, *others)
+    base = np.max([study.pools(one.peak) for one in windows], axis=0)
+    counts = np.zeros(len(study.hardware.pool_index), np.int64)
     names = [model.name for model in study.hardware.models]
     for m, name in enumerate(names):
         progress(0.8 * m / len(names), f"Searching the smallest flat fleet for {name}")
         own = np.array([place[0] == m for place in study.hardware.pool_index])
-        requests = study.trace.rows(study.trace.model == m)
-        whole = study.fleet(base)
+        requests = [one.trace.rows(one.trace.model == m) for one in windows]
+        whole = _strict(study.fleet(base), reserve)
         fleet = Fleet(
             tiers=whole.tiers,
             regions=whole.regions,
@@ -42,29 +53,46 @@ def smallest_flat(study: Study, *, seed: int, progress: Progress = silent) -> In
             routing=whole.routing,
         )
 
-        meets = _judge(study, requests, fleet, seed, partial(progress, 0.8 * m / len(names), ""))
+        alive = partial(progress, 0.8 * m / len(names), "")
+        meets = _judge(windows, requests, fleet, seed, alive)
         low = np.array([pool.minimum for pool in fleet.pools], np.int64)
         high = np.array([pool.maximum for pool in fleet.pools], np.int64)
         counts[own] = fewest(meets, base[own], low, _within_gpus(study, own, base, high))
-    whole = study.fleet(counts)
+    whole = _strict(study.fleet(counts), reserve)
     least = np.array([pool.minimum for pool in whole.pools], np.int64)
     usd = np.array([pool.usd_per_gpu_hour * pool.gpus_per_instance for pool in whole.pools])
-    return trimmed(
-        _judge(study, study.trace, whole, seed, partial(progress, 0.8, "")), counts, least, -usd
-    )
+    traces = [one.trace for one in windows]
+    meets = _judge(windows, traces, whole, seed, partial(progress, 0.8, ""))
+    return trimmed(meets, counts, least, -usd)
+
+
+def _strict(fleet: Fleet, reserve: float) -> Fleet:
+    tiers = (replace(tier, attainment=wanted(tier.attainment, reserve)) for tier in fleet.tiers)
+    return replace(fleet, tiers=tuple(tiers))
+
+
+def wanted(attainment: float, reserve: float) -> float:
+    """The attainment that leaves ``reserve`` of what may be missed at ``attainment``."""
+    return 1.0 - (1.0 - reserve) * (1.0 - attainment) if reserve else attainment
 
 
 def _judge(
-    study: Study, requests: Trace, fleet: Fleet, seed: int, alive: Callable[[], None]
+    windows: Sequence[Study],
+    requests: Sequence[Trace],
+    fleet: Fleet,
+    seed: int,
+    alive: Callable[[], None],
 ) -> Meets:
-    """Whether a flat fleet meets every tier on ``requests``; ``alive`` is a chance to cancel."""
+    """Whether a flat fleet meets every tier on ``requests`` of each window; ``alive`` is a chance
+    to cancel."""
+
+    def met(one: Study, its: Trace, counts: IntArray) -> bool:
+        alive()
+        result = simulate(its, fleet, Flat(counts), seed=seed, duration_s=one.window.duration_s)
+        return all(tiers_met(result).values())
 
     def meets(counts: IntArray) -> bool:
-        alive()
-        result = simulate(
-            requests, fleet, Flat(counts), seed=seed, duration_s=study.window.duration_s
-        )
-        return all(tiers_met(result).values())
+        return all(met(one, its, counts) for one, its in zip(windows, requests, strict=True))
 
     return meets
 

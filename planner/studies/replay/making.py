@@ -17,6 +17,7 @@ from planner.studies.planning.planning import (
     schedule,
 )
 from planner.studies.progress import Progress, part
+from planner.studies.replay.earlier import Earlier
 from planner.studies.replay.flat import smallest_flat
 from planner.studies.replay.pressure import PressureTests
 from planner.studies.traffic.forecasts import by_model_and_region, interactive
@@ -32,9 +33,12 @@ def making_of(
     progress: Progress,
     planned: Planned | None = None,
     tests: PressureTests | None = None,
+    earlier: Earlier | None = None,
 ) -> Making:
-    """``planned``, on the scenario's own forecast, and ``tests`` save making them again."""
+    """``planned``, on the scenario's own forecast, ``tests`` and ``earlier`` save making them
+    again."""
     tests = tests or PressureTests(study)
+    before = earlier or Earlier(study)
     hardware = study.hardware
     means = [(float(isl.mean()), float(osl.mean())) for isl, osl in study.traffic.lengths]
     planning = part(progress, 0.0, 0.5)
@@ -60,6 +64,7 @@ def making_of(
         period_s=study.window.period_s,
         fleet=study.fleet,
         smallest=lambda: smallest_flat(study, seed=seed, progress=part(progress, 0.0, 0.9)),
+        before=lambda: before.flat(seed, part(progress, 0.0, 0.9)),
         planned=timetable,
         day_before=lambda factor: _timetable(study, *_day_before(study, factor, planning)),
         pressure=tests.at,

@@ -16,6 +16,7 @@ from planner.studies.planning.inputs import PlanInput, Planned
 from planner.studies.planning.planning import flat_at_peak
 from planner.studies.progress import Progress, part
 from planner.studies.replay.detail import detail_of
+from planner.studies.replay.earlier import Earlier
 from planner.studies.replay.making import making_of
 from planner.studies.replay.pressure import PressureTests
 from planner.studies.sizing.sizing import Sizes
@@ -53,12 +54,15 @@ def run_policy(
     progress: Progress,
     planned: Planned | None = None,
     tests: PressureTests | None = None,
+    earlier: Earlier | None = None,
     requests: bool = False,
 ) -> PolicyRun:
-    """Replay one policy. ``planned`` and ``tests`` save planning and testing again what the caller
-    has already, with ``requests`` a row per request is kept."""
+    """Replay one policy. ``planned``, ``tests`` and ``earlier`` save planning, testing and
+    searching again what the caller has already, with ``requests`` a row per request is kept."""
     check_policy(study, policy.name)
-    making = making_of(study, seed=seed, progress=progress, planned=planned, tests=tests)
+    making = making_of(
+        study, seed=seed, progress=progress, planned=planned, tests=tests, earlier=earlier
+    )
     ready = policy.ready(making)
     fleet = replace(ready.fleet, faults=faults_of(study.hardware.faults, ready.fleet.pools))
     scale_in = study.settings.scale_in

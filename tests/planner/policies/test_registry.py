@@ -29,7 +29,7 @@ def test_every_policy_is_shown_once_under_its_group() -> None:
 
 def test_the_simple_come_before_those_with_more_parts() -> None:
     order = sorted(POLICIES, key=simplicity)
-    assert order[:4] == ["today", "flat-peak", "flat-min", "periodic"]
+    assert order[:4] == ["today", "flat-before", "flat-peak", "flat-min"]
     for simple, complicated in (("reactive", "hpa"), ("kv-aware", "decode-tps"), ("lt-i", "lt-u"),
                                 ("decode-tps", "prefill-tps"), ("lt-ua", "chiron")):  # fmt: skip
         assert order.index(simple) < order.index(complicated)

@@ -1,0 +1,111 @@
+"""Earlier windows of a study: what can be tried before the window begins (methods.md X5)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+
+from planner.errors import ScenarioError
+from planner.studies.planning.planning import flat_at_peak
+from planner.studies.progress import Progress, silent
+from planner.studies.replay.flat import smallest_flat
+from planner.studies.traffic.demand import Demand
+from planner.studies.traffic.window import DAY_S, Window
+from planner.studies.values import Study
+from simulation.arrays import IntArray
+
+WEEK = 7  # days
+NEARLY = 0.75  # of the window is as good as all of it
+BLIND = 0.1  # share of a window's bins that may be gaps
+# Of what a tier may miss, left over on the days before for a day unlike them.
+RESERVE = 0.5
+NONE_BEFORE = (
+    "policies: 'flat-before' is sized on the days before, and the traffic has none before the "
+    "window; leave it out, or choose a later horizon.start."
+)
+HISTORY_BINS = 2  # before its first decision, as of any window
+
+
+@dataclass(eq=False)
+class Earlier:
+    """The windows of ``study`` to rehearse on, at most ``most``, each as a study of its own, and
+    what is searched on them; made when first asked for."""
+
+    study: Study
+    most: int = 1
+    _flat: dict[int, IntArray] = field(default_factory=dict, init=False)
+
+    @cached_property
+    def studies(self) -> tuple[Study, ...]:
+        """The nearest first; those without a request are left out."""
+        found: list[Study] = []
+        for window in earlier_windows(self.study.window, self.study.traffic.demand):
+            if len(found) == self.most:
+                break
+            one = study_at(self.study, window)
+            if len(one.trace):
+                found.append(one)
+        return tuple(found)
+
+    def flat(self, seed: int, progress: Progress = silent) -> IntArray:
+        """``[pools]`` the smallest flat fleet that meets every tier on all of them."""
+        if not self.studies:
+            raise ScenarioError(NONE_BEFORE)
+        if seed not in self._flat:
+            found = smallest_flat(*self.studies, seed=seed, progress=progress, reserve=RESERVE)
+            self._flat[seed] = found
+        return self._flat[seed]
+
+
+def study_at(study: Study, window: Window) -> Study:
+    """The same hardware, sizes and settings at another window of the traffic."""
+    trace = study.traffic.requests(window.start_s, window.end_s, study.settings.seed)
+    nothing = np.zeros(study.hardware.minimum.shape, np.int64)
+    given = replace(study.plan_input, window=window, current=nothing)
+    peak, misfit = flat_at_peak(given)
+    return replace(study, window=window, trace=trace, peak=peak, misfit=misfit)
+
+
+def earlier_windows(window: Window, demand: Demand) -> tuple[Window, ...]:
+    """Windows of the same time of day that are over when the window's first decision falls: the
+    last day, the same weekday, then the days before, nearest first. They are as long as the window,
+    or end with the last whole period that is known at that decision. Where no day lies before it:
+    the stretch right before that decision, as long as the window or as there is.
+    """
+    known = float(window.origins_s[0])
+    lead = float(np.ceil(window.lead_s / window.bin_s - 1e-9) * window.bin_s)
+    begins = demand.start_s + HISTORY_BINS * demand.bin_s + lead
+
+    def cut(start: float) -> Window | None:
+        """From ``start`` on what is known of as long a window."""
+        periods = np.floor((min(start + window.duration_s, known) - start) / window.period_s + 1e-9)
+        end = start + float(periods) * window.period_s
+        if start < begins - 1e-6 or periods < 1:
+            return None
+        return replace(window, start_s=start, end_s=end, ahead=False)
+
+    found: list[Window] = []
+    days = int(max(0.0, window.start_s - begins) // DAY_S)
+    if DAY_S % demand.bin_s == 0:  # else no bin begins a day before another
+        moved = {day: cut(window.start_s - DAY_S * day) for day in range(1, days + 1)}
+        long = NEARLY * window.duration_s
+        whole = {day: one for day, one in moved.items() if one and one.duration_s >= long}
+        order = dict.fromkeys((*list(whole)[:1], WEEK, *whole))
+        found = [whole[day] for day in order if day in whole]
+    if not found:
+        periods = min(np.floor((known - begins) / window.period_s + 1e-9), _periods(window))
+        right_before = cut(known - float(periods) * window.period_s)
+        found = [right_before] if right_before else []
+    return tuple(one for one in found if _seen(one, demand))
+
+
+def _periods(window: Window) -> int:
+    return round(window.duration_s / window.period_s)
+
+
+def _seen(window: Window, demand: Demand) -> bool:
+    """Whether nearly all of it was observed."""
+    bins = round(window.duration_s / window.bin_s)
+    return demand.gaps(window.start_s, window.end_s) <= BLIND * bins

@@ -1,0 +1,132 @@
+"""Earlier windows: nothing of them is later than the first decision, and they are like the
+window."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forecasting.demand import SeriesKey
+from planner.errors import ScenarioError
+from planner.policies.choice import policy_of
+from planner.studies.progress import silent
+from planner.studies.replay.earlier import BLIND, RESERVE, Earlier, earlier_windows
+from planner.studies.replay.flat import wanted
+from planner.studies.replay.replay import run_policy
+from planner.studies.traffic.demand import Demand
+from planner.studies.traffic.window import DAY_S, Window
+from planner.studies.values import Study
+from simulation.engine.run import simulate
+from simulation.metrics import summarise
+from simulation.policies.flat import Flat
+from tests.planner.studies import builders as make
+from tests.planner.studies.replay.test_policies import LENGTHS, TIERS, study
+
+BIN_S = 900.0
+
+
+def demand_of(bins: int, gaps: tuple[int, ...] = ()) -> Demand:
+    values = np.ones((1, bins))
+    values[:, list(gaps)] = np.nan
+    key = SeriesKey("m", "east", "chat")
+    return Demand((key,), 0.0, BIN_S, values, values, values)
+
+
+def window_at(start: int, bins: int, lead_s: float = 600.0, ahead: bool = False) -> Window:
+    return Window(start * BIN_S, (start + bins) * BIN_S, BIN_S * 4, lead_s, BIN_S, ahead)
+
+
+@given(
+    days=st.integers(1, 20), hours=st.integers(1, 60), start=st.integers(8, 96), ahead=st.booleans()
+)
+def test_all_of_it_is_known_at_the_first_decision(
+    days: int, hours: int, start: int, ahead: bool
+) -> None:
+    window = window_at(start + 96 * days, 4 * hours, ahead=ahead)
+    demand = demand_of(start + 96 * days + (0 if ahead else 4 * hours))
+    found = earlier_windows(window, demand)
+    for one in found:
+        assert one.end_s <= window.origins_s[0]
+        assert one.origins_s[0] >= demand.start_s + 2 * BIN_S
+        assert not one.ahead and one.period_s == window.period_s
+        assert one.duration_s <= window.duration_s
+    away = [(window.start_s - one.start_s) / DAY_S for one in found]
+    if len(found) > 1:
+        assert all(day == int(day) for day in away)
+        assert min(away) == away[0] and len(set(away)) == len(away)
+
+
+def test_the_last_day_then_the_same_weekday_then_the_days_before() -> None:
+    found = earlier_windows(window_at(96 * 9, 96), demand_of(96 * 10))
+    assert [(96 * 9 * BIN_S - one.start_s) / DAY_S for one in found] == [1, 7, 2, 3, 4, 5, 6, 8]
+    # Decided ten minutes ahead, when the last hour of yesterday is not over.
+    assert [one.duration_s / 3600 for one in found[:3]] == [23, 24, 24]
+    morning = earlier_windows(window_at(96 * 3 + 32, 16), demand_of(96 * 4))
+    assert [(one.start_s / BIN_S - 32) / 96 for one in morning] == [2, 1, 0]
+
+
+def test_without_a_day_before_it_is_the_stretch_before_the_decision() -> None:
+    (one,) = earlier_windows(window_at(40, 16), demand_of(60))
+    assert (one.end_s, one.duration_s) == (39 * BIN_S, 16 * BIN_S)
+    (short,) = earlier_windows(window_at(16, 16), demand_of(32))
+    assert (short.end_s, short.duration_s) == (15 * BIN_S, 12 * BIN_S)
+    assert earlier_windows(window_at(6, 16), demand_of(32)) == ()
+
+
+def test_days_that_were_hardly_seen_are_left_out() -> None:
+    blind = tuple(range(96 * 2 + 32, 96 * 2 + 32 + int(16 * BLIND) + 1))
+    morning = earlier_windows(window_at(96 * 3 + 32, 16), demand_of(96 * 4, blind))
+    assert [(one.start_s / BIN_S - 32) / 96 for one in morning] == [1, 0]
+
+
+def days(folder: Path, after: float = 1.0, **more: Any) -> Study:
+    """Two days by the minute, busy from 8 to 12, of which the second is planned from 8 to 12;
+    ``after`` is what comes then in times of the day before."""
+    minute = np.arange(2 * 1440)
+    load = np.where((minute // 60) % 24 // 4 == 2, 1200.0, 60.0)
+    load[1440 + 480 :] *= after
+    folder.mkdir(exist_ok=True)
+    return study(
+        folder,
+        series=load.tolist(),
+        tiers=TIERS[:1],
+        traffic={"sources": [make.source(**LENGTHS)], "bin_s": 900},
+        horizon={"period_s": 3600, "duration_s": 4 * 3600, "start": "2024-05-14T08:00:00Z"},
+        **more,
+    )
+
+
+def test_flat_before_is_what_the_day_before_needed_whatever_comes(tmp_path: Path) -> None:
+    one = days(tmp_path)
+    counts = Earlier(one).flat(1)
+    (before,) = Earlier(one).studies
+    fleet = before.fleet(counts)
+    need = wanted(fleet.tiers[0].attainment, RESERVE)
+    assert need == pytest.approx(0.975)
+
+    def share(count: int) -> float:
+        held = np.array([count])
+        done = simulate(
+            before.trace, before.fleet(held), Flat(held), seed=1,
+            duration_s=before.window.duration_s,
+        )  # fmt: skip
+        return summarise(done).slo_attainment["chat"] or 0.0
+
+    least = next(n for n in range(1, 30) if share(n) >= need)
+    assert counts.tolist() == [least]
+    more = days(tmp_path / "more", after=3.0)
+    assert Earlier(more).flat(1).tolist() == [least]
+    run = run_policy(more, policy_of("flat-before"), seed=1, progress=silent)
+    assert [pool.initial for pool in run.fleet.pools] == [least] and not run.meets_slo
+
+
+def test_where_nothing_came_before_it_says_so(tmp_path: Path) -> None:
+    one = study(tmp_path, horizon={"period_s": 300, "duration_s": 6600, "lead_s": 120})
+    assert Earlier(one).studies == ()
+    with pytest.raises(ScenarioError, match="leave it out, or choose a later"):
+        run_policy(one, policy_of("flat-before"), seed=1, progress=silent)
