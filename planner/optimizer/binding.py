@@ -14,10 +14,11 @@ from planner.optimizer.figures import (
     spent,
 )
 from planner.optimizer.objective import BUDGET, CARBON, CHURN, caps, totals
+from planner.optimizer.pools import carried_by_pools
 from planner.optimizer.problem import Binding, PlanningProblem
 from planner.optimizer.sides import Side, carried_tps, sides
 from planner.optimizer.words import amount, in_region, instances, on_gpu, share, tokens
-from simulation.arrays import IntArray
+from simulation.arrays import FloatArray, IntArray
 
 
 def binding_constraints(problem: PlanningProblem, target: IntArray) -> tuple[Binding, ...]:
@@ -81,13 +82,14 @@ def _minimum(problem: PlanningProblem, target: IntArray) -> Iterator[Binding]:
 def _local(problem: PlanningProblem, target: IntArray) -> Iterator[Binding]:
     """Serving less by the smallest instance there would miss the region's own need."""
     need, carried = local_need_tps(problem), carried_tps(problem, target)
+    last = _last(problem, target)
     for at, side in enumerate(sides(problem)):
         for model, region in np.argwhere(need > 0):
             present = (target[model, region] > 0) & side.columns
             if not present.any():
                 continue
             served = carried[at, model, region]
-            smallest = problem.theta_tps[model, present].min() / side.share
+            smallest = last[model, region, present].min() / side.share
             if served - need[model, region] >= smallest:
                 continue
             where = in_region(problem, model, region)
@@ -102,7 +104,7 @@ def _local(problem: PlanningProblem, target: IntArray) -> Iterator[Binding]:
 def _global(problem: PlanningProblem, target: IntArray) -> Iterator[Binding]:
     """Serving less by the smallest instance anywhere would miss the joint peak of all regions."""
     need, carried = global_need_tps(problem), carried_tps(problem, target)
-    weakest = carried.min(axis=0)
+    weakest, last = carried.min(axis=0), _last(problem, target)
     for at, side in enumerate(sides(problem)):
         for (model,) in np.argwhere(need > 0):
             held = (target[model] > 0) & side.columns
@@ -111,7 +113,7 @@ def _global(problem: PlanningProblem, target: IntArray) -> Iterator[Binding]:
             if not tight.any():
                 continue
             served = weakest[model].sum()
-            smallest = problem.theta_tps[model, tight.any(axis=0)].min() / side.share
+            smallest = last[model][tight].min() / side.share
             if served - need[model] >= smallest:
                 continue
             count = instances(int(target[model][:, side.columns].sum()))
@@ -120,6 +122,12 @@ def _global(problem: PlanningProblem, target: IntArray) -> Iterator[Binding]:
                 f"joint peak, {tokens(need[model])}; they serve {served:,.0f}."
             )
             yield Binding("global", problem.models[model] + _for(side), sentence)
+
+
+def _last(problem: PlanningProblem, target: IntArray) -> FloatArray:
+    """What each pool would carry less without one of its instances, ``[l, r, g]``."""
+    less = carried_by_pools(problem, np.maximum(0, target - 1))
+    return carried_by_pools(problem, target) - less
 
 
 def _for(side: Side) -> str:

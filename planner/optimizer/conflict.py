@@ -21,6 +21,7 @@ from planner.optimizer.figures import (
     spent,
 )
 from planner.optimizer.objective import caps
+from planner.optimizer.pools import fewest
 from planner.optimizer.problem import PlanningProblem, alone
 from planner.optimizer.program.conflict import conflicting_set
 from planner.optimizer.sides import sides
@@ -166,7 +167,7 @@ def _shortage(
             captive = (theta > 0).any(axis=1) & ~(theta > 0)[:, ~inside].any(axis=1)
             for (model,) in np.argwhere(captive & (need > 0)):
                 able = np.flatnonzero(inside & (theta[model] > 0)).tolist()
-                least = _fewest_gpus(need[model] * side.share, theta, size, model, able)
+                least = _fewest_gpus(problem, need[model] * side.share, size, model, able)
                 parts[model] = max(parts[model], least)
         held = int(capacity[list(types)].sum())
         if parts.sum() > held:
@@ -175,14 +176,14 @@ def _shortage(
 
 
 def _fewest_gpus(
-    need: float, theta: FloatArray, size: IntArray, model: int, able: list[int]
+    problem: PlanningProblem, need: float, size: IntArray, model: int, able: list[int]
 ) -> int:
-    """A lower bound on the GPUs that ``need`` takes on types ``able``; exact for one type."""
+    """A lower bound on the GPUs that ``need`` takes on types ``able``; exact for one type, in one
+    region. Pools apart carry no more than one of all their instances."""
     need *= 1 - TOLERANCE
     if len(able) == 1:
-        gpu = able[0]
-        return int(np.ceil(need / theta[model, gpu]) * size[model, gpu])
-    per_token = (size[model, able] / theta[model, able]).min()
+        return fewest(problem, model, able[0], need) * int(size[model, able[0]])
+    per_token = (size[model, able] / problem.theta_tps[model, able]).min()
     return max(int(np.ceil(need * per_token)), int(size[model, able].min()))
 
 

@@ -13,9 +13,12 @@ from planner.optimizer.figures import (
     local_need_tps,
 )
 from planner.optimizer.objective import price, start_price
+from planner.optimizer.pools import carried, curve, fewest
 from planner.optimizer.problem import PlanningProblem
 from planner.optimizer.sides import carried_tps, sides
 from simulation.arrays import FloatArray, IntArray
+
+ROUNDING = 1e-12  # share of a need
 
 Place = tuple[int, int]  # r, g
 
@@ -71,9 +74,9 @@ def cover(
     shared = np.maximum(1, sum(side.columns.astype(int) for side in parts))
     left = 0.0
     for side in parts:
-        theta = problem.theta_tps[model] * side.columns
-        places = [(region, int(gpu)) for region in regions for gpu in np.flatnonzero(theta)]
-        served = float((target[model, list(regions)] @ theta).sum())
+        able = (problem.theta_tps[model] > 0) & side.columns
+        places = [(region, int(gpu)) for region in regions for gpu in np.flatnonzero(able)]
+        served = sum(carried(problem, model, p[1], int(target[model][p])) for p in places)
         missing = need * side.share - served
         short = _add(problem, costs, target, free, model, places, missing, shared, one=one)
         left = max(left, short / side.share)
@@ -93,7 +96,7 @@ def _add(
     one: bool,
 ) -> float:
     """Add instances of ``model`` at ``places`` until they serve ``need`` more; what is left."""
-    theta, size, rows = problem.theta_tps[model], problem.gpus_per_instance[model], problem.rows
+    size, rows = problem.gpus_per_instance[model], problem.rows
 
     def running(place: Place) -> int:
         return int(problem.current[model][place] - target[model][place])
@@ -102,22 +105,32 @@ def _add(
         by_limit = int(problem.maximum[model][place] - target[model][place])
         return min(by_limit, int(free[place[0], rows[place[1]]] // size[place[1]]))
 
-    def charge(place: Place) -> float:
-        start = 0.0 if running(place) > 0 else float(costs[1][model][place])
-        return (float(costs[0][model][place]) + start) / float(shared[place[1]])
+    def step(place: Place) -> tuple[float, int, float]:
+        """Charge per token/s of as many instances as ``need`` takes whole, one at least; how many
+        these are; and what they add."""
+        held, present, most = int(target[model][place]), running(place), room(place)
+        start = 0.0 if present > 0 else float(costs[1][model][place])
+        charge = (float(costs[0][model][place]) + start) / float(shared[place[1]])
+        before = carried(problem, model, place[1], held)
+        most = min(most, max(1, fewest(problem, model, place[1], before + need) - held))
+        most = 1 if one else min(most, present) if present > 0 else most
+        adds = curve(problem, model, place[1], held + most)[held + 1 :] - before
+        count = max(1, int(np.searchsorted(adds, need * (1 + ROUNDING), side="right")))
+        added = float(adds[count - 1])
+        return charge * count / max(min(added, need), ROUNDING * need), count, added
 
     slack = TOLERANCE * max(need, 0.0)
     while need > slack:
-        open_places = [place for place in places if theta[place[1]] > 0 and room(place) > 0]
+        open_places = [place for place in places if room(place) > 0]
         if not open_places:
             return need
         # One instance that finishes the job is priced whole, the others by the tokens they serve.
-        best = min(open_places, key=lambda p: charge(p) / min(theta[p[1]], need))
-        count = 1 if one else max(1, int(need // theta[best[1]]))
-        count = min(count, room(best), running(best) if running(best) > 0 else count)
+        steps = {place: step(place) for place in open_places}
+        best = min(open_places, key=lambda place: steps[place][0])
+        _, count, added = steps[best]
         target[model][best] += count
         free[best[0], rows[best[1]]] -= count * size[best[1]]
-        need -= count * float(theta[best[1]])
+        need -= added
         if one:
             break
     return need if need > slack else 0.0
@@ -131,19 +144,21 @@ def _trim(
     total: FloatArray,
 ) -> None:
     """Drop instances that no need rests on, the dearest first."""
-    carried = carried_tps(problem, target)  # by side
-    spare_total = carried.min(axis=0).sum(axis=1) - total
+    served_by = carried_tps(problem, target)  # by side
+    spare_total = served_by.min(axis=0).sum(axis=1) - total
     takes = np.stack([side.columns / side.share for side in sides(problem)])  # [s, g]
     droppable = np.argwhere(target > problem.minimum)
     prices = hourly[tuple(droppable.T)]
     for model, region, gpu in droppable[np.argsort(-prices, kind="stable")]:
-        theta = problem.theta_tps[model, gpu] * takes[:, gpu]
-        mine = carried[:, model, region]
+        by = takes[:, gpu]
+        mine = served_by[:, model, region]
         served = mine.min()
         above = mine - max(local[model, region], served - max(0.0, spare_total[model]))
-        within = np.divide(above, theta, out=np.full(len(theta), np.inf), where=theta > 0).min()
-        above_minimum = target[model, region, gpu] - problem.minimum[model, region, gpu]
-        count = int(min(max(0.0, within) // 1, above_minimum))
+        within = np.divide(above, by, out=np.full(len(by), np.inf), where=by > 0).min()
+        held, least = int(target[model, region, gpu]), int(problem.minimum[model, region, gpu])
+        pool = curve(problem, model, gpu, held)
+        lost = pool[held] - pool[least : held + 1][::-1]  # by how many go, from none
+        count = int(np.searchsorted(lost, max(0.0, within), side="right")) - 1
         target[model, region, gpu] -= count
-        carried[:, model, region] = mine - count * theta
-        spare_total[model] -= served - carried[:, model, region].min()
+        served_by[:, model, region] = mine - lost[count] * by
+        spare_total[model] -= served - served_by[:, model, region].min()

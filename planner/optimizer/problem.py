@@ -51,7 +51,8 @@ class PlanningProblem:
     regions: tuple[str, ...]
     gpus: tuple[str, ...]
     current: IntArray  # [l, r, g] instances now
-    theta_tps: FloatArray  # [l, g] input tokens/s one instance serves within the SLO
+    # [l, g] input tokens/s an instance serves within the SLO, in a large pool (see pool_tps)
+    theta_tps: FloatArray
     usd_per_hour: FloatArray  # [l, r, g] of one instance
     start_usd: FloatArray  # [l, r, g] sigma: GPU time burnt while one instance starts
     gpus_per_instance: IntArray  # [l, g]
@@ -72,6 +73,9 @@ class PlanningProblem:
     stages: IntArray | None = None
     spot: BoolArray | None = None  # [g] columns that may be taken away at short notice
     spot_share: float = 1.0  # of what a region serves, at most this rests on spot columns
+    # [l, g, n] input tokens/s that n + 1 instances carry together in one region, for 1 to N; each
+    # further one adds theta_tps, which pool_tps[..., n] / (n + 1) rises to. None: theta_tps each.
+    pool_tps: FloatArray | None = None
 
     @property
     def rows(self) -> IntArray:
@@ -159,8 +163,8 @@ class HorizonProblem:
     """A window for every period and what joins them.
 
     Axes: ``p`` periods, ``k`` tiers, ``l`` models, ``r`` regions, ``g`` columns, ``w`` bins.
-    Prices, carbon intensities, limits and demands may differ by period; theta, sizes and columns
-    may not.
+    Prices, carbon intensities, limits and demands may differ by period; what instances carry, sizes
+    and columns may not.
     ``windows[0].current`` is the present fleet, the others' ``current`` is not looked at. Limits in
     a window (budget, carbon, churn) are of that period, those here of all periods together.
     """

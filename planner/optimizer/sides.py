@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from planner.optimizer.pools import carried_by_pools
 from planner.optimizer.problem import DECODE, PREFILL, PlanningProblem
 from simulation.arrays import BoolArray, FloatArray, IntArray
 
@@ -45,9 +46,5 @@ def sides(problem: PlanningProblem) -> tuple[Side, ...]:
 
 def carried_tps(problem: PlanningProblem, target: IntArray) -> FloatArray:
     """What each side of ``target`` lets a region serve, shape ``[s, l, r]``, input tokens/s."""
-    return np.stack(
-        [
-            np.einsum("lrg,lg->lr", target, problem.theta_tps * side.columns) / side.share
-            for side in sides(problem)
-        ]
-    )
+    pools = carried_by_pools(problem, target)
+    return np.stack([(pools * side.columns).sum(axis=2) / side.share for side in sides(problem)])

@@ -10,7 +10,7 @@ from planner.optimizer.objective import price
 from planner.optimizer.problem import DECODE, MEASURES, HorizonProblem, PlanningProblem
 from simulation.arrays import BoolArray, FloatArray
 
-AXES = {  # field -> its axes: l models, r regions, g columns, w windows, t rows of capacity
+AXES = {  # field -> its axes: l models, r regions, g columns, w windows, t rows of capacity, n instances
     "current": "lrg",
     "theta_tps": "lg",
     "usd_per_hour": "lrg",
@@ -21,7 +21,10 @@ AXES = {  # field -> its axes: l models, r regions, g columns, w windows, t rows
     "minimum": "lrg",
     "maximum": "lrg",
 }
-OPTIONAL = {"kw": "lrg", "kg_per_kwh": "r", "types": "g", "stages": "g", "spot": "g"}
+SLACK = 1e-9  # share by which a law may be missed
+OPTIONAL = {
+    "kw": "lrg", "kg_per_kwh": "r", "types": "g", "stages": "g", "spot": "g", "pool_tps": "lgn"
+}  # fmt: skip
 WHOLE = (
     *("current", "gpus_per_instance", "capacity_gpus", "minimum", "maximum"),
     *("types", "stages"),
@@ -47,6 +50,7 @@ def validate(problem: PlanningProblem) -> None:
         _refuse(problem, field, values, ~np.isfinite(values.astype(float)), "give a number")
         _refuse(problem, field, values, values.astype(float) < 0, "give 0 or more")
     _check_columns(problem)
+    _check_pools(problem)
     _check_objective(problem)
     _check_sense(problem)
 
@@ -61,7 +65,7 @@ def validate_horizon(problem: HorizonProblem) -> None:
         same = (window.models, window.regions, window.gpus) == (
             *(first.models, first.regions, first.gpus),
         )
-        fixed = ("theta_tps", "gpus_per_instance", "types", "stages", "spot")
+        fixed = ("theta_tps", "pool_tps", "gpus_per_instance", "types", "stages", "spot")
         if not same or any(
             not np.array_equal(getattr(window, field), getattr(first, field)) for field in fixed
         ):
@@ -144,6 +148,26 @@ def _check_columns(problem: PlanningProblem) -> None:
         raise ScenarioError(f"spot_share is {problem.spot_share}: give a share from 0 to 1.")
 
 
+def _check_pools(problem: PlanningProblem) -> None:
+    """What bounds and cuts rest on: see ``pools``."""
+    pool = problem.pool_tps
+    if pool is None:
+        return
+    each = pool / np.arange(1, pool.shape[2] + 1)
+    least = np.concatenate([np.zeros((*each.shape[:2], 1)), each[:, :, :-1]], axis=2)
+    falls = each < least * (1 - SLACK)
+    _refuse(problem, "pool_tps", pool, falls, "let what each instance carries never fall with more")
+    able, run = pool[:, :, -1] > 0, problem.theta_tps > 0
+    beyond = problem.theta_tps < each[:, :, -1] * (1 - SLACK)
+    _refuse(
+        problem,
+        "theta_tps",
+        problem.theta_tps,
+        (able & beyond) | (able != run),
+        "give what each instance of the largest pool of pool_tps carries, or more",
+    )
+
+
 def _check_sense(problem: PlanningProblem) -> None:
     can_run = problem.theta_tps > 0
     in_region = np.broadcast_to(can_run[:, None, :], problem.minimum.shape)
@@ -182,6 +206,7 @@ def _check_shape(
         "g": len(problem.gpus),
         "w": max(1, windows),
         "t": len(problem.gpus),
+        "n": max(1, 0 if problem.pool_tps is None else problem.pool_tps.shape[-1]),
     }
     if problem.types is not None and problem.capacity_gpus.ndim == 2:
         size["t"] = max(1, problem.capacity_gpus.shape[1])
@@ -210,7 +235,7 @@ def _refuse(
         "t": problem.row_names,
     }
     where = ", ".join(
-        named[axis][i] if axis in named else f"window {i}"
+        named[axis][i] if axis in named else f"window {i}" if axis == "w" else f"{i + 1} instances"
         for axis, i in zip((AXES | OPTIONAL)[field], index, strict=True)
     )
     raise ScenarioError(f"{field} of {where} is {values[index]}: {remedy}.")

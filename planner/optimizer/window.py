@@ -16,6 +16,7 @@ from planner.optimizer.figures import fleet_usd, is_feasible, start_usd
 from planner.optimizer.greedy import greedy_target
 from planner.optimizer.highs import now_and_then
 from planner.optimizer.objective import price, start_price, totals, true_bound
+from planner.optimizer.pools import bent
 from planner.optimizer.problem import INFEASIBLE, TIMEOUT, PlanningProblem, WindowPlan, alone
 from planner.optimizer.program.search import Effort, Search
 from planner.optimizer.sides import sides
@@ -64,15 +65,14 @@ def solve_window(
         raise ScenarioError(f"Method {method!r} is not known: use one of {', '.join(METHODS)}.")
     if method == DECOMPOSED and solver != "highs":
         raise ScenarioError("The decomposition runs on HiGHS: use the solver highs with it.")
-    one_side = len(sides(problem)) == 1  # a cell covers one demand, not prefill and decode at once
-
+    apart = can_decompose(problem)
     if method == AUTO:
         large = problem.current.size >= DECOMPOSE_FROM
-        method = DECOMPOSED if large and solver == "highs" and one_side else WHOLE
-    if method == DECOMPOSED and not one_side:
+        method = DECOMPOSED if large and solver == "highs" and apart else WHOLE
+    if method == DECOMPOSED and not apart:
         raise ScenarioError(
-            "The decomposition knows neither prefill and decode columns nor a limit on spot: use "
-            "the method whole."
+            "The decomposition knows neither prefill and decode columns nor a limit on spot, nor "
+            "instances that carry more together: use the method whole."
         )
     effort = replace(effort, gap=_objective_gap(problem, gap))
     solve, began = _decomposed if method == DECOMPOSED else _whole, perf_counter()
@@ -109,6 +109,12 @@ def solve_window(
         conflict=conflict,
         totals=totals(problem, target),
     )
+
+
+def can_decompose(problem: PlanningProblem) -> bool:
+    """Whether cells are problems of their own: a cell covers one demand, not prefill and decode at
+    once, by what each of its instances carries."""
+    return len(sides(problem)) == 1 and not bent(problem).any()
 
 
 def _whole(problem: PlanningProblem, effort: Effort) -> tuple[Outcome, float, float]:

@@ -109,6 +109,31 @@ def with_limits(problem: PlanningProblem, seed: int) -> PlanningProblem:
     )
 
 
+def with_pools(problem: PlanningProblem, seed: int) -> PlanningProblem:
+    """``problem`` whose instances carry less where they are few: each carries a share of theta that
+    rises with how many there are, by steps of any size, up to 1 from N of them on."""
+    rng = np.random.default_rng(2000 + seed)
+    shape = (*problem.theta_tps.shape, int(rng.integers(1, 6)))
+    share = np.sort(rng.choice([0.0, 0.4, 0.5, 0.7, 0.8, 0.9, 1.0], shape), axis=2)
+    share[..., -1] = 1.0
+    share = np.where(rng.random((*shape[:2], 1)) < 0.2, 1.0, share)  # some are straight
+    counts = np.arange(1, shape[2] + 1)
+    return replace(problem, pool_tps=share * counts * problem.theta_tps[..., None])
+
+
+def pools_by_hand(problem: PlanningProblem, x: np.ndarray) -> np.ndarray:
+    """C of every pool of ``x`` ``[n, l, r, g]``, cell by cell."""
+    carried = x * problem.theta_tps[:, None, :]
+    if problem.pool_tps is not None:
+        most = problem.pool_tps.shape[2]
+        for l, r, g in np.ndindex(x.shape[1:]):
+            table = [0.0, *problem.pool_tps[l, g]]
+            table += [table[-1] + problem.theta_tps[l, g] * more for more in range(1, 40)]
+            carried[:, l, r, g] = np.array(table)[x[:, l, r, g]]
+            assert x[:, l, r, g].max() <= most + 39
+    return carried
+
+
 def every_fleet(problem: PlanningProblem) -> np.ndarray:
     """Every fleet within the maximums, shape ``[n, l, r, g]``."""
     most = np.where(problem.theta_tps[:, None, :] > 0, problem.maximum, 0)
@@ -122,12 +147,12 @@ def served_by_every_fleet(problem: PlanningProblem, x: np.ndarray) -> np.ndarray
     stages = np.zeros(len(problem.gpus), int) if problem.stages is None else problem.stages
     owned = np.ones(len(problem.gpus), bool) if problem.spot is None else ~problem.spot
     least = 0.0 if problem.spot is None else 1 - problem.spot_share
-    parts = []
+    carried, parts = pools_by_hand(problem, x), []
     for other in (2, 1):
-        able = problem.theta_tps * (stages != other)
-        parts.append(np.einsum("nlrg,lg->nlr", x, able))
+        able = stages != other
+        parts.append((carried * able).sum(axis=3))
         if least > 0:
-            parts.append(np.einsum("nlrg,lg->nlr", x, able * owned) / least)
+            parts.append((carried * (able & owned)).sum(axis=3) / least)
     return np.min(parts, axis=0)
 
 

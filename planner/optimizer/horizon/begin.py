@@ -11,8 +11,7 @@ import numpy as np
 from planner.optimizer.decomposition import compiled
 from planner.optimizer.greedy import greedy_target
 from planner.optimizer.problem import FEASIBLE, OPTIMAL, HorizonProblem, PlanningProblem
-from planner.optimizer.sides import sides
-from planner.optimizer.window import AUTO, DECOMPOSED, solve_window
+from planner.optimizer.window import AUTO, DECOMPOSED, can_decompose, solve_window
 from simulation.arrays import IntArray
 
 NEAR = 1e-3  # gap of each period's own plan
@@ -44,7 +43,7 @@ def period_by_period(
             _from(problem, window, period, current),
             gap=NEAR,
             time_limit_s=left,
-            method=DECOMPOSED if len(sides(window)) == 1 else AUTO,
+            method=DECOMPOSED if can_decompose(window) else AUTO,
             check=check,
         )
         if plan.status not in (OPTIMAL, FEASIBLE):

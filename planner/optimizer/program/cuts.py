@@ -1,9 +1,11 @@
 """What whole instances must satisfy beyond a row of coverage: the facets of its integer hull.
 
-A row sum_g theta[g] n[g] >= need over the whole numbers n[g] of instances of few columns has an
-integer hull that can be listed (Atamturk, On the facets of the mixed-integer knapsack polyhedron,
-2003, treats such sets; here the hull is computed point by point). HiGHS finds such cuts row by row
-and late; with all of them in place its first bound is close to the optimum of every period.
+A row sum_g C_g(n[g]) >= need over the whole numbers n[g] of instances of few columns has an integer
+hull that can be listed (Atamturk, On the facets of the mixed-integer knapsack polyhedron, 2003,
+treats such sets where C is linear; here the hull is computed point by point). HiGHS finds such cuts
+row by row and late; with all of them in place its first bound is close to the optimum of every
+period. A joint need has one for the instances of all regions: pools apart carry no more than one
+pool of all of them.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import numpy as np
 from scipy.spatial import ConvexHull, QhullError
 
 from planner.optimizer.figures import TOLERANCE, global_need_tps, local_need_tps
+from planner.optimizer.pools import bent, curve, fewest
 from planner.optimizer.program.variables import Draft
 from planner.optimizer.sides import sides
 from planner.optimizer.solving.arrays import INF, Entry
@@ -36,13 +39,12 @@ def whole_covers(draft: Draft) -> None:
             columns = np.flatnonzero((first.theta_tps[model] > 0) & side.columns)
             if not 0 < len(columns) <= COLUMNS:
                 continue
-            theta = first.theta_tps[model, columns]
             for period, window in enumerate(draft.problem.windows):
                 own, joint = local_need_tps(window)[model], global_need_tps(window)[model]
                 for region, need in enumerate(own):
-                    _add(draft, period, model, region, columns, theta, need * side.share)
+                    _add(draft, period, model, region, columns, need * side.share)
                 if len(own) > 1:
-                    _add(draft, period, model, None, columns, theta, joint * side.share)
+                    _add(draft, period, model, None, columns, joint * side.share)
 
 
 def _add(
@@ -51,12 +53,21 @@ def _add(
     model: int,
     region: int | None,
     columns: np.ndarray,
-    theta: FloatArray,
     need: float,
 ) -> None:
     if need <= 0:
         return
-    found = facets(tuple(theta.tolist()), float(need * (1 - TOLERANCE)))
+    first, enough = draft.problem.first, float(need * (1 - TOLERANCE))
+    theta, bends = first.theta_tps[model, columns], ()
+    if bent(first)[model, columns].any():
+        counts = [fewest(first, model, column, enough) for column in columns.tolist()]
+        if np.prod(np.array(sorted(counts)[:-1], float) + 1) > POINTS:
+            return
+        bends = tuple(
+            tuple(curve(first, model, column, count)[1:].tolist())
+            for column, count in zip(columns.tolist(), counts, strict=True)
+        )
+    found = facets(tuple(theta.tolist()), enough, bends)
     if not len(found):
         return
     inside = (draft.model == model) & np.isin(draft.column, columns)
@@ -72,37 +83,47 @@ def _add(
 
 
 @lru_cache(maxsize=20_000)
-def facets(theta: tuple[float, ...], need: float) -> FloatArray:
-    """Rows ``[a, b]`` with  a n >= b  for every n >= 0 whole with  theta n >= need,
-    shape ``[f, g + 1]``, a >= 0, scaled to b = 1; those with b = 0 are left out."""
-    each = np.array(theta)
-    most = np.ceil(need / each - EDGE).astype(int)
-    if len(each) == 1:
+def facets(
+    theta: tuple[float, ...], need: float, bends: tuple[tuple[float, ...], ...] = ()
+) -> FloatArray:
+    """Rows ``[a, b]`` with  a n >= b  for every n >= 0 whole with  sum C(n) >= need,
+    shape ``[f, g + 1]``, a >= 0, scaled to b = 1; those with b = 0 are left out. C is that of
+    ``bends``, C(1) to the first that is enough by itself, or theta n without them."""
+    if bends:
+        curves = [np.append(0.0, one) for one in bends]
+    else:
+        counts = np.ceil(need / np.array(theta) - EDGE).astype(int)
+        curves = [each * np.arange(n + 1) for each, n in zip(theta, counts, strict=True)]
+    most = np.array([len(one) - 1 for one in curves])
+    if len(most) == 1:
         return np.array([[1.0 / most[0], 1.0]]) if most[0] > 0 else np.empty((0, 2))
     order = np.argsort(most)[::-1]  # the longest axis is worked out, not listed
-    most, sorted_theta = most[order], each[order]
+    most, curves = most[order], [curves[at] for at in order]
     if np.prod(most[1:] + 1) > POINTS:
-        return np.empty((0, len(each) + 1))
+        return np.empty((0, len(most) + 1))
     others = np.array(list(itertools.product(*(range(count + 1) for count in most[1:]))))
-    left = need - others @ sorted_theta[1:]
-    last = np.maximum(0, np.ceil(left / sorted_theta[0] - EDGE))
+    carried = sum(one[n] for one, n in zip(curves[1:], others.T, strict=True))
+    last = np.searchsorted(curves[0], need - carried - EDGE * need).clip(0, most[0])
     points = np.column_stack([last, others])
-    spare = points @ sorted_theta - need
-    minimal = ((points == 0) | (spare[:, None] < sorted_theta - EDGE * need)).all(axis=1)
-    points = points[minimal]
+    spare = carried + curves[0][last] - need
+    lost = np.column_stack(  # by one instance fewer
+        [one[n] - one[np.maximum(0, n - 1)] for one, n in zip(curves, points.T, strict=True)]
+    )
+    minimal = ((points == 0) | (spare[:, None] < lost - EDGE * need)).all(axis=1)
+    points = points[minimal].astype(float)
     beyond = np.diag(4.0 * (most + 1))  # dominated points, so that the hull has a volume
     try:
         hull = ConvexHull(
             np.concatenate([points, beyond, np.full((1, len(most)), 9.0 * max(most))])
         )
     except QhullError:
-        return np.empty((0, len(each) + 1))
+        return np.empty((0, len(most) + 1))
     planes = np.unique(np.round(hull.equations, 9), axis=0)  # a n + b <= 0 inside
     slopes, level = -planes[:, :-1], planes[:, -1]
     good = (slopes >= -EDGE).all(axis=1) & (level > EDGE)
     slopes = np.maximum(0.0, slopes[good]) / level[good][:, None]
     if len(slopes) > FACETS:
-        return np.empty((0, len(each) + 1))
+        return np.empty((0, len(most) + 1))
     # Rounding must not cut off a point: each facet is moved to the least of all points.
     least = (points @ slopes.T).min(axis=0)
     unsorted = np.empty_like(slopes)

@@ -3,7 +3,8 @@
 Symbols of seed 004, section 5: theta capacity of an instance in input tokens/s, rho demand,
 epsilon the local share. p is the period, w its bins; x is what is up (the source's n + delta), d
 what is lent of it, s what is asked for, u and v what stays unserved of a region's own need and of
-the joint peak beyond. Where there are several sides, ``served`` stands for sum_g theta (x - d).
+the joint peak beyond. C(n) is what n instances carry together: theta n, or as ``pool_tps`` has it.
+Where there are several sides, ``served`` stands for sum_g C(x - d).
 """
 
 from __future__ import annotations
@@ -37,8 +38,15 @@ def starts(draft: Draft) -> None:
         draft.builder.add("starts", entries, -INF, before, len(rows))
 
 
+def pools(draft: Draft) -> None:
+    """n <= x - d  serve of every period and cell, and carry C(n): see ``program.pools``."""
+    for period, carried in enumerate(draft.pools):
+        lent = None if draft.lent is None else draft.lent[period]
+        carried.rows(draft.builder, draft.x[period], lent)
+
+
 def all_sides(draft: Draft) -> None:
-    """sum_{g in side} theta (x - d)  >=  share served   for every side, p, l, r.
+    """sum_{g in side} C(x - d)  >=  share served   for every side, p, l, r.
 
     Only where there is more than one side (prefill and decode, owned and spot).
     """
@@ -46,15 +54,15 @@ def all_sides(draft: Draft) -> None:
         return
     every = np.arange(draft.pairs)
     for side in sides(draft.problem.first):
-        inside = draft.theta * side.columns[draft.column]
+        inside = side.columns[draft.column].astype(float)
         for period in range(len(draft.x)):
-            entries = draft.up(period, draft.pair, inside)
+            entries = draft.carrying(period, draft.pair, inside)
             entries.append((every, draft.served[period], -side.share))
             draft.builder.add("side", entries, 0.0, INF, draft.pairs)
 
 
 def local_coverage(draft: Draft) -> None:
-    """sum_g theta (x - d) + sum_k u  >=  epsilon max_w rho[p,l,r,w]   for every p, l, r."""
+    """sum_g C(x - d) + sum_k u  >=  epsilon max_w rho[p,l,r,w]   for every p, l, r."""
     every = np.arange(draft.pairs)
     for period, window in enumerate(draft.problem.windows):
         need = local_need_tps(window).ravel()
@@ -66,7 +74,7 @@ def local_coverage(draft: Draft) -> None:
 
 
 def global_coverage(draft: Draft) -> None:
-    """sum_r sum_g theta (x - d) + sum_k (sum_r u + v)  >=  max_w sum_r rho   for every p, l."""
+    """sum_r sum_g C(x - d) + sum_k (sum_r u + v)  >=  max_w sum_r rho   for every p, l."""
     models, model_of = np.arange(len(draft.problem.first.models)), draft.model_of_pair
     for period, window in enumerate(draft.problem.windows):
         entries = draft.serving(period, model_of)
@@ -190,6 +198,7 @@ def caps(draft: Draft) -> None:
 
 
 FAMILIES = (
+    pools,
     all_sides,
     local_coverage,
     global_coverage,

@@ -8,7 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.optimizer.objective import per_hour, per_start, price, start_cost
+from planner.optimizer.pools import bent
 from planner.optimizer.problem import HorizonProblem
+from planner.optimizer.program.pools import Pools
 from planner.optimizer.sides import carried_tps, sides
 from planner.optimizer.solving.arrays import Builder, Entry
 from simulation.arrays import FloatArray, IntArray
@@ -23,6 +25,7 @@ class Draft:
     model: IntArray  # [n]
     region: IntArray  # [n]
     column: IntArray  # [n]
+    pools: tuple[Pools, ...]  # [p] what instances carry
     x: IntArray  # [p, n] whole: instances up
     starts: IntArray  # [p, n] asked for; they are up ``lead`` periods later
     lent: IntArray | None  # [p, n] whole; None without lending
@@ -50,7 +53,8 @@ class Draft:
         cell = (model, region.ravel(), column)
         size = np.maximum(1, first.gpus_per_instance)[:, None, :]
         hours, builder, shape = problem.hours, Builder(), (periods, len(model))
-        hourly, once, fits = np.zeros((3, *shape))
+        hourly, once = np.zeros((2, *shape))
+        fits = np.zeros(shape, np.int64)
         for period, window in enumerate(problem.windows):
             hourly[period], once[period] = price(window)[cell], start_cost(window)[cell]
             fits[period] = (window.room[None] // size)[cell]
@@ -67,13 +71,18 @@ class Draft:
             lent = builder.grid(
                 shape, cost=-earns, upper=np.where(earns > 0, np.inf, 0.0), whole=True
             )
+        straight = Pools.straight(first.theta_tps[cell[0], cell[2]])
+        pools = [
+            Pools.of(builder, window, cell, most) if bent(first).any() else straight
+            for window, most in zip(problem.windows, fits, strict=True)
+        ]
         if len(sides(first)) > 1:
             served = builder.grid((periods, models * regions))
         if problem.priority is not None:
             own = problem.own_demand.reshape(len(problem.demand), periods, -1)
             short = builder.grid(own.shape, upper=own)
             beyond = builder.grid(problem.joint_demand.shape, upper=problem.joint_demand)
-        return cls(problem, builder, *cell, x, starts, lent, served, short, beyond)
+        return cls(problem, builder, *cell, tuple(pools), x, starts, lent, served, short, beyond)
 
     @property
     def cell(self) -> tuple[IntArray, IntArray, IntArray]:
@@ -95,12 +104,6 @@ class Draft:
         """Of each pair of model and region, ``[l * r]``."""
         return np.arange(self.pairs) // len(self.problem.first.regions)
 
-    @property
-    def theta(self) -> FloatArray:
-        """Of each cell, ``[n]``."""
-        theta: FloatArray = self.problem.first.theta_tps[self.model, self.column]
-        return theta
-
     def up(self, period: int, row: npt.ArrayLike, by: npt.ArrayLike) -> list[Entry]:
         """``by`` for every instance that serves (up and not lent)."""
         entries: list[Entry] = [(row, self.x[period], by)]
@@ -112,7 +115,15 @@ class Draft:
         """Tokens/s served, ``row`` being that of each pair of model and region."""
         if self.served is not None:
             return [(row, self.served[period], 1.0)]
-        return self.up(period, row[self.pair], self.theta)
+        return self.carrying(period, row[self.pair], np.ones(len(self.model)))
+
+    def carrying(self, period: int, row: IntArray, by: FloatArray) -> list[Entry]:
+        """Tokens/s that instances of each cell carry, times ``by``; ``row`` and ``by`` ``[n]``."""
+        pools = self.pools[period]
+        entries = self.up(period, row, by * pools.plain)
+        if len(pools.cell):
+            entries.append((row[pools.cell], pools.serving, by[pools.cell] * pools.slope))
+        return entries
 
     def starting(self, period: int, row: npt.ArrayLike, by: npt.ArrayLike) -> list[Entry]:
         """``by`` for every instance that is asked for and not yet up."""
@@ -155,6 +166,8 @@ class Draft:
         values[self.starts] = self.problem.asked_for(target)[cell]
         if self.lent is not None:
             values[self.lent] = (target - serving)[cell]
+        for period, pools in enumerate(self.pools):
+            pools.fill(values, serving[period][self.cell])
         if self.served is not None:
             for period, of in enumerate(self.served):
                 values[of] = carried_tps(self.problem.first, serving[period]).min(axis=0).ravel()

@@ -1,0 +1,94 @@
+"""What instances of a model on a column carry together in one region: C(n), input tokens/s.
+
+``pool_tps`` has C(1) to C(N); every instance beyond N adds ``theta_tps``. C rises with n, and so
+does C(n) / n, up to ``theta_tps`` at most. Two laws follow that bounds and cuts rest on:
+C(n) <= theta n, and C(a) + C(b) <= C(a + b), since C(a) <= a C(a + b) / (a + b).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.optimizer.problem import PlanningProblem
+from simulation.arrays import BoolArray, FloatArray, IntArray
+
+LIKE = 1e-9  # share of theta by which two slopes are one
+
+
+def carried_by_pools(problem: PlanningProblem, target: IntArray) -> FloatArray:
+    """C of each pool of ``target`` ``[..., l, r, g]``, of the same shape."""
+    theta = problem.theta_tps[:, None, :]
+    if problem.pool_tps is None:
+        out: FloatArray = target * theta
+        return out
+    known = np.concatenate([np.zeros((*problem.theta_tps.shape, 1)), problem.pool_tps], axis=2)
+    model, _, column = np.ogrid[tuple(slice(size) for size in target.shape[-3:])]
+    within = np.minimum(target, problem.pool_tps.shape[2])
+    beyond: FloatArray = known[model, column, within] + theta * (target - within)
+    return beyond
+
+
+def carried(problem: PlanningProblem, model: int, column: int, count: int) -> float:
+    """C(``count``) of one pool."""
+    theta = float(problem.theta_tps[model, column])
+    if problem.pool_tps is None or count <= 0:
+        return theta * max(0, count)
+    known = problem.pool_tps[model, column]
+    within = min(count, len(known))
+    return float(known[within - 1]) + theta * (count - within)
+
+
+def curve(problem: PlanningProblem, model: int, column: int, most: int) -> FloatArray:
+    """C(0) to C(``most``)."""
+    theta = float(problem.theta_tps[model, column])
+    if problem.pool_tps is None:
+        return theta * np.arange(most + 1)
+    known = np.append(0.0, problem.pool_tps[model, column])[: most + 1]
+    beyond = np.arange(1, most + 2 - len(known))
+    return np.concatenate([known, known[-1] + theta * beyond])
+
+
+def fewest(problem: PlanningProblem, model: int, column: int, need: float) -> int:
+    """The least n with C(n) >= ``need``; the model must run on the column."""
+    theta = float(problem.theta_tps[model, column])
+    if problem.pool_tps is None:
+        return max(0, int(np.ceil(need / theta)))
+    known = np.append(0.0, problem.pool_tps[model, column])
+    if need <= known[-1]:
+        return int(np.searchsorted(known, need))
+    return len(known) - 1 + int(np.ceil((need - known[-1]) / theta))
+
+
+def bent(problem: PlanningProblem) -> BoolArray:
+    """Where C(n) is not theta n, ``[l, g]``."""
+    if problem.pool_tps is None:
+        return np.zeros(problem.theta_tps.shape, dtype=bool)
+    straight = problem.theta_tps[:, :, None] * np.arange(1, problem.pool_tps.shape[2] + 1)
+    off = np.abs(problem.pool_tps - straight) > LIKE * np.maximum(straight, 1e-300)
+    found: BoolArray = off.any(axis=2)
+    return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pieces:
+    """C(n) in stretches of equal slope. Within a run of them slopes fall, so that what carries most
+    is taken first by itself; a run is open only where all before it is full."""
+
+    first: IntArray  # [s] instances before the stretch
+    length: IntArray  # [s]
+    slope: FloatArray  # [s]
+    run: IntArray  # [s] from 0
+
+
+def pieces(carried: FloatArray, need: float) -> Pieces:
+    """Of C(0) to C(most), as far as ``need`` goes: to carry more is worth nothing."""
+    enough = min(int(np.searchsorted(carried, need)), len(carried) - 1)
+    steps = np.diff(np.minimum(carried[: enough + 1], need))
+    like = LIKE * float(np.max(steps, initial=0.0))
+    new = np.append(True, np.abs(np.diff(steps)) > like)[: len(steps)]
+    first = np.flatnonzero(new)
+    slope = steps[first]
+    run = np.cumsum(np.append(0, np.diff(slope) > 0)[: len(slope)])
+    return Pieces(first, np.diff(np.append(first, enough)), slope, run)

@@ -1,0 +1,215 @@
+"""C(n), what instances carry together, in every way to plan: against counting and by its laws."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from planner.errors import ScenarioError
+from planner.optimizer import greedy_target, serve_limited, solve_window
+from planner.optimizer.figures import is_feasible
+from planner.optimizer.horizon import solve_horizon
+from planner.optimizer.limited import GREEDY
+from planner.optimizer.pools import bent, carried, carried_by_pools, curve, fewest, pieces
+from planner.optimizer.problem import INFEASIBLE, OPTIMAL
+from planner.optimizer.program.cuts import facets
+from tests.optimizer.horizon.toys import best_by_counting as best_of_periods
+from tests.optimizer.horizon.toys import random_horizon
+from tests.optimizer.problems import (
+    best_by_counting,
+    every_fleet,
+    pools_by_hand,
+    problem,
+    random_columns,
+    random_problem,
+    serve_exactly,
+    served_by_every_fleet,
+    with_limits,
+    with_pools,
+)
+
+SEEDS = range(60)
+
+
+def one_region(seed):
+    instance = random_problem(seed)
+    return with_pools(replace(instance, demand_tps=0.8 * instance.demand_tps), seed)
+
+
+def limited(seed):
+    return with_limits(one_region(seed), seed)
+
+
+def columns(seed):
+    return with_pools(random_columns(seed), seed)
+
+
+KINDS = {"plain": one_region, "limits": limited, "columns": columns}
+COUNTED = {
+    (kind, seed): best_by_counting(make(seed)) for kind, make in KINDS.items() for seed in SEEDS
+}
+
+
+def horizon(seed):
+    toy = random_horizon(seed)
+    pooled = with_pools(toy.first, seed).pool_tps
+    return replace(toy, windows=tuple(replace(w, pool_tps=pooled) for w in toy.windows))
+
+
+def test_the_instances_cover_both_outcomes_and_change_what_is_best():
+    for kind, make in KINDS.items():
+        found = [COUNTED[kind, seed] for seed in SEEDS]
+        assert 10 <= sum(best is None for best in found) <= 50
+        assert any(bent(make(seed)).any() for seed in SEEDS)
+    feasible = [seed for seed in SEEDS if COUNTED["plain", seed] is not None]
+    straight = [best_by_counting(replace(one_region(seed), pool_tps=None)) for seed in feasible]
+    pooled = np.array([COUNTED["plain", seed] for seed in feasible])
+    assert np.all(pooled >= np.array(straight) - 1e-9)
+    assert (pooled > np.array(straight) + 0.01).sum() >= 7
+
+
+WAYS = [("highs", "whole"), ("cbc", "whole")]
+
+
+@pytest.mark.parametrize(("solver", "method"), WAYS)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_optimum_equals_counting(seed, kind, solver, method):
+    instance, best = KINDS[kind](seed), COUNTED[kind, seed]
+    plan = solve_window(instance, solver=solver, method=method, gap=0.0)
+    if best is None:
+        assert plan.status == INFEASIBLE
+        assert plan.conflict.endswith(".")
+    else:
+        assert plan.status == OPTIMAL
+        assert plan.objective_usd == pytest.approx(best, rel=3e-6, abs=1e-4)
+        assert plan.bound_usd == pytest.approx(best, rel=3e-6, abs=1e-4)
+        assert is_feasible(instance, plan.target)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_all_periods_at_once_equal_counting(seed):
+    toy = horizon(seed)
+    best, plan = best_of_periods(toy), solve_horizon(toy, gap=0.0)
+    if best is None:
+        assert plan.status == INFEASIBLE
+    else:
+        assert plan.status == OPTIMAL
+        assert plan.objective == pytest.approx(best, rel=1e-5, abs=1e-4)
+        assert plan.bound == pytest.approx(best, rel=2e-5, abs=1e-3)
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_what_is_left_unserved_equals_counting(seed):
+    instance = one_region(seed)
+    instance = replace(instance, minimum=np.zeros_like(instance.minimum))
+    weight = np.array([3.0, 1.0])
+    fleets = every_fleet(instance)
+    gpus = np.einsum("nlrg,lg->nrg", fleets, instance.gpus_per_instance)
+    fits = (gpus <= instance.capacity_gpus).all(axis=(1, 2))
+    served = served_by_every_fleet(instance, fleets[fits])
+    need = instance.epsilon * instance.demand_tps.max(axis=2)
+    short = np.maximum(0.0, need - served).sum(axis=2)
+    joint = instance.demand_tps.sum(axis=1).max(axis=1) - served.sum(axis=2)
+    worth = (weight * (short + np.maximum(0.0, joint - short))).sum(axis=1)
+    plan, left = serve_exactly(instance, weight)
+    assert plan.status == OPTIMAL
+    assert left == pytest.approx(worth.min(), rel=1e-5, abs=1e-2)
+    for policy in GREEDY:
+        held = serve_limited(instance, weight, policy)
+        assert left <= held.unserved_worth * (1 + 1e-5) + 1e-3
+
+
+@pytest.mark.parametrize("kind", ["plain", "columns"])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_greedy_keeps_its_limits_and_never_beats_the_optimum(seed, kind):
+    instance, best = KINDS[kind](seed), COUNTED[kind, seed]
+    target = greedy_target(instance)
+    assert np.all(target >= instance.minimum)
+    assert np.all(target <= np.maximum(instance.minimum, instance.maximum))
+    if is_feasible(instance, target):
+        starts = np.maximum(0, target - instance.current)
+        cost = (instance.usd_per_hour * target + instance.start_usd * starts).sum()
+        assert best is not None
+        assert cost >= best - 1e-6
+
+
+@pytest.mark.parametrize("kind", ["plain", "columns"])
+def test_greedy_mostly_finds_a_plan_where_there_is_one(kind):
+    feasible = [seed for seed in SEEDS if COUNTED[kind, seed] is not None]
+    found = [is_feasible(one, greedy_target(one)) for one in map(KINDS[kind], feasible)]
+    assert sum(found) >= 0.7 * len(feasible)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_curve_is_what_it_says(seed):
+    instance = one_region(seed)
+    target = np.random.default_rng(seed).integers(0, 9, (4, *instance.current.shape))
+    by_hand = pools_by_hand(instance, target)
+    np.testing.assert_allclose(carried_by_pools(instance, target), by_hand)
+    for at in np.ndindex(target.shape):
+        l, g, n = at[1], at[3], int(target[at])
+        if instance.theta_tps[l, g] == 0:
+            continue
+        assert carried(instance, l, g, n) == pytest.approx(by_hand[at])
+        assert curve(instance, l, g, n)[-1] == pytest.approx(by_hand[at])
+        need = float(by_hand[at]) - 1e-6
+        least = fewest(instance, l, g, need)
+        assert carried(instance, l, g, least) >= need
+        assert least == 0 or carried(instance, l, g, least - 1) < need
+
+
+def test_a_straight_curve_is_one_stretch_and_that_of_sizing_has_two_runs():
+    assert len(pieces(np.arange(9) * 3.0, 100.0).slope) == 1
+    measured = np.array([0.0, 3.4, 10.6, 17.2, 23.6])  # then less again for each
+    found = pieces(measured, 100.0)
+    assert found.run.tolist() == [0, 1, 1, 1]
+    assert found.first.tolist() == [0, 1, 2, 3]
+    short = pieces(measured, 12.0)
+    assert short.length.sum() == 3
+    assert (short.slope * short.length).sum() == pytest.approx(12.0)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_facets_cut_off_no_whole_cover_of_a_bent_curve(seed):
+    instance = with_pools(random_columns(seed), seed)
+    able = np.flatnonzero(instance.theta_tps[0] > 0)[:3].tolist()
+    need = 170.0
+    curves = [curve(instance, 0, g, fewest(instance, 0, g, need)) for g in able]
+    found = facets(tuple(instance.theta_tps[0, able]), need, tuple(tuple(c[1:]) for c in curves))
+    grid = np.stack(np.meshgrid(*(range(len(c) + 1) for c in curves), indexing="ij"), -1)
+    points = grid.reshape(-1, len(able))
+    held = np.array([[carried(instance, 0, g, int(n)) for g, n in zip(able, p)] for p in points])
+    points = points[held.sum(axis=1) >= need]
+    assert np.all(points @ found[:, :-1].T >= found[:, -1] - 1e-9)
+
+
+def test_few_large_pools_are_better_than_many_small_ones():
+    """Two instances together carry 300, apart 100 each: each region its own pair costs less than
+    half of the demand on each type."""
+    pooled = problem(
+        theta_tps=np.array([[150.0, 150.0], [500.0, 1500.0]]),
+        pool_tps=np.array([[[100.0, 300.0], [100.0, 300.0]], [[500.0, 1000.0], [1500.0, 3000.0]]]),
+        demand_tps=np.array([[[300.0], [0.0]], [[0.0], [0.0]]]),
+        epsilon=1.0,
+    )
+    assert solve_window(pooled).target[0].tolist() == [[2, 0], [0, 0]]
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"pool_tps": np.ones((2, 2))}, "pool_tps has shape"),
+        (
+            {"pool_tps": np.array([[[9.0, 10.0]] * 2] * 2), "theta_tps": np.full((2, 2), 5.0)},
+            "pool_tps of small, A100, 2 instances is 10.0: let what each instance carries never",
+        ),
+        (
+            {"pool_tps": np.array([[[9.0, 20.0]] * 2] * 2), "theta_tps": np.full((2, 2), 9.0)},
+            "theta_tps of small, A100 is 9.0: give what each instance of the largest pool",
+        ),
+    ],
+)
+def test_curves_that_break_the_law_are_refused(changes, says):
+    with pytest.raises(ScenarioError, match=says):
+        solve_window(problem(**changes))
