@@ -19,15 +19,20 @@ LIKE = 1e-9  # share of theta by which two slopes are one
 
 def carried_by_pools(problem: PlanningProblem, target: IntArray) -> FloatArray:
     """C of each pool of ``target`` ``[..., l, r, g]``, of the same shape."""
-    theta = problem.theta_tps[:, None, :]
-    if problem.pool_tps is None:
-        out: FloatArray = target * theta
-        return out
-    known = np.concatenate([np.zeros((*problem.theta_tps.shape, 1)), problem.pool_tps], axis=2)
+    return together(problem.theta_tps, problem.pool_tps, target)
+
+
+def together(theta_tps: FloatArray, pool_tps: FloatArray | None, target: IntArray) -> FloatArray:
+    """The same by sizes: ``theta_tps`` ``[l, g]``, ``pool_tps`` ``[l, g, n]``."""
+    theta = theta_tps[:, None, :]
+    if pool_tps is None:
+        straight: FloatArray = target * theta
+        return straight
+    known = np.concatenate([np.zeros((*theta_tps.shape, 1)), pool_tps], axis=2)
     model, _, column = np.ogrid[tuple(slice(size) for size in target.shape[-3:])]
-    within = np.minimum(target, problem.pool_tps.shape[2])
-    beyond: FloatArray = known[model, column, within] + theta * (target - within)
-    return beyond
+    within = np.minimum(target, pool_tps.shape[2])
+    carried: FloatArray = known[model, column, within] + theta * (target - within)
+    return carried
 
 
 def carried(problem: PlanningProblem, model: int, column: int, count: int) -> float:
@@ -44,10 +49,12 @@ def curve(problem: PlanningProblem, model: int, column: int, most: int) -> Float
     """C(0) to C(``most``)."""
     theta = float(problem.theta_tps[model, column])
     if problem.pool_tps is None:
-        return theta * np.arange(most + 1)
+        straight: FloatArray = np.multiply(theta, np.arange(most + 1), dtype=float)
+        return straight
     known = np.append(0.0, problem.pool_tps[model, column])[: most + 1]
     beyond = np.arange(1, most + 2 - len(known))
-    return np.concatenate([known, known[-1] + theta * beyond])
+    carried: FloatArray = np.concatenate([known, known[-1] + theta * beyond])
+    return carried
 
 
 def fewest(problem: PlanningProblem, model: int, column: int, need: float) -> int:
@@ -67,8 +74,7 @@ def bent(problem: PlanningProblem) -> BoolArray:
         return np.zeros(problem.theta_tps.shape, dtype=bool)
     straight = problem.theta_tps[:, :, None] * np.arange(1, problem.pool_tps.shape[2] + 1)
     off = np.abs(problem.pool_tps - straight) > LIKE * np.maximum(straight, 1e-300)
-    found: BoolArray = off.any(axis=2)
-    return found
+    return np.asarray(off.any(axis=2))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -10,7 +10,8 @@ from planner.optimizer.objective import price
 from planner.optimizer.problem import DECODE, MEASURES, HorizonProblem, PlanningProblem
 from simulation.arrays import BoolArray, FloatArray
 
-AXES = {  # field -> its axes: l models, r regions, g columns, w windows, t rows of capacity, n instances
+# Field -> its axes: l models, r regions, g columns, w windows, t rows of capacity, n instances.
+AXES = {
     "current": "lrg",
     "theta_tps": "lg",
     "usd_per_hour": "lrg",

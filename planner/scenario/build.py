@@ -129,11 +129,11 @@ class Hardware:
         """As documents name it: owned or spot."""
         return "spot" if self.columns[g].spot else "owned"
 
-    def carries(self, counts: IntArray, theta_tps: FloatArray) -> float:
-        """Input tokens/s that ``counts`` ``[g]`` of one model serve at ``theta_tps`` ``[g]`` each:
-        where prefill and decode are apart, what the weaker of the two lets through."""
-        each, stages = counts * theta_tps, self.stages
-        return float(min(each[stages != 2].sum(), each[stages != 1].sum()))
+    def lets_through(self, carried_tps: FloatArray) -> float:
+        """Input tokens/s that a model's pools in a region serve, which carry ``carried_tps``
+        ``[g]``: where prefill and decode are apart, what the weaker of the two lets through."""
+        stages = self.stages
+        return float(min(carried_tps[stages != 2].sum(), carried_tps[stages != 1].sum()))
 
     def role(self, g: int) -> str:
         """As documents name it: mixed, prefill or decode."""

@@ -126,11 +126,11 @@ def pools_by_hand(problem: PlanningProblem, x: np.ndarray) -> np.ndarray:
     carried = x * problem.theta_tps[:, None, :]
     if problem.pool_tps is not None:
         most = problem.pool_tps.shape[2]
-        for l, r, g in np.ndindex(x.shape[1:]):
-            table = [0.0, *problem.pool_tps[l, g]]
-            table += [table[-1] + problem.theta_tps[l, g] * more for more in range(1, 40)]
-            carried[:, l, r, g] = np.array(table)[x[:, l, r, g]]
-            assert x[:, l, r, g].max() <= most + 39
+        for m, r, g in np.ndindex(x.shape[1:]):
+            table = [0.0, *problem.pool_tps[m, g]]
+            table += [table[-1] + problem.theta_tps[m, g] * more for more in range(1, 40)]
+            carried[:, m, r, g] = np.array(table)[x[:, m, r, g]]
+            assert x[:, m, r, g].max() <= most + 39
     return carried
 
 

@@ -148,15 +148,15 @@ def test_a_curve_is_what_it_says(seed):
     by_hand = pools_by_hand(instance, target)
     np.testing.assert_allclose(carried_by_pools(instance, target), by_hand)
     for at in np.ndindex(target.shape):
-        l, g, n = at[1], at[3], int(target[at])
-        if instance.theta_tps[l, g] == 0:
+        m, g, n = at[1], at[3], int(target[at])
+        if instance.theta_tps[m, g] == 0:
             continue
-        assert carried(instance, l, g, n) == pytest.approx(by_hand[at])
-        assert curve(instance, l, g, n)[-1] == pytest.approx(by_hand[at])
+        assert carried(instance, m, g, n) == pytest.approx(by_hand[at])
+        assert curve(instance, m, g, n)[-1] == pytest.approx(by_hand[at])
         need = float(by_hand[at]) - 1e-6
-        least = fewest(instance, l, g, need)
-        assert carried(instance, l, g, least) >= need
-        assert least == 0 or carried(instance, l, g, least - 1) < need
+        least = fewest(instance, m, g, need)
+        assert carried(instance, m, g, least) >= need
+        assert least == 0 or carried(instance, m, g, least - 1) < need
 
 
 def test_a_straight_curve_is_one_stretch_and_that_of_sizing_has_two_runs():
@@ -179,8 +179,11 @@ def test_facets_cut_off_no_whole_cover_of_a_bent_curve(seed):
     found = facets(tuple(instance.theta_tps[0, able]), need, tuple(tuple(c[1:]) for c in curves))
     grid = np.stack(np.meshgrid(*(range(len(c) + 1) for c in curves), indexing="ij"), -1)
     points = grid.reshape(-1, len(able))
-    held = np.array([[carried(instance, 0, g, int(n)) for g, n in zip(able, p)] for p in points])
-    points = points[held.sum(axis=1) >= need]
+    held = sum(
+        np.array([carried(instance, 0, g, int(n)) for n in points[:, at]])
+        for at, g in enumerate(able)
+    )
+    points = points[held >= need]
     assert np.all(points @ found[:, :-1].T >= found[:, -1] - 1e-9)
 
 

@@ -58,7 +58,7 @@ def _add(
     if need <= 0:
         return
     first, enough = draft.problem.first, float(need * (1 - TOLERANCE))
-    theta, bends = first.theta_tps[model, columns], ()
+    theta, bends = first.theta_tps[model, columns], tuple[tuple[float, ...], ...]()
     if bent(first)[model, columns].any():
         counts = [fewest(first, model, column, enough) for column in columns.tolist()]
         if np.prod(np.array(sorted(counts)[:-1], float) + 1) > POINTS:

@@ -8,6 +8,7 @@ from datetime import datetime
 
 import numpy as np
 
+from planner.optimizer.pools import together
 from planner.optimizer.problem import FEASIBLE, OPTIMAL, TIMEOUT, ScalingPlan
 from planner.scenario.build import Hardware
 from planner.studies.plain import KEY, MERGED, OPTIONAL, moment
@@ -197,15 +198,15 @@ def load_split(plan: ScalingPlan, hardware: Hardware, sizes: Sizes) -> tuple[Spl
     """How each model's load is split in a region between variants that run at the same time: every
     one's share of what they carry together, on the mean of the periods that have several (C5).
 
-    Requests go where there is room, so load is shared in proportion to theta times instances.
+    Requests go where there is room, so load is shared in proportion to what each pool carries.
     Prefill and decode instances are variants of their own stage.
     """
     out = []
-    target, stages = plan.target, hardware.stages
+    pools, stages = together(sizes.theta_tps, sizes.pool_tps, plan.target), hardware.stages
     for m, model in enumerate(plan.models):
         for r, region in enumerate(plan.regions):
             for stage in np.unique(stages):
-                carried = target[:, m, r] * sizes.theta_tps[m] * (stages == stage)
+                carried = pools[:, m, r] * (stages == stage)
                 several = (carried > 0).sum(axis=1) > 1
                 if not several.any():
                     continue

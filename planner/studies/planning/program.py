@@ -52,6 +52,7 @@ def problem(
         budget_usd=given.settings.each_hour.usd,
         carbon_kg=given.settings.each_hour.carbon_kg,
         churn=given.settings.each_hour.changes,
+        pool_tps=given.sizes.pool_tps,
         **_shared(given),
     )
 
@@ -60,8 +61,9 @@ def instance_kw(hardware: Hardware, sizes: Sizes, lengths: Sequence[Lengths] | N
     """Kilowatts of an instance at the load it is sized for, host and PUE included, ``[l, r, g]``.
 
     Assumed to hold whenever it is up: an instance with less to do draws less, so a plan's energy is
-    an upper estimate; the simulation counts every interval. At that load sequences arrive at
-    ``max_rps``, stay for their output tokens times the TBT, and every iteration takes one TBT.
+    an upper estimate; the simulation counts every interval. At that load, which is what each
+    carries in a large pool, sequences arrive at ``max_rps`` or as much more, stay for their output
+    tokens times the TBT, and every iteration takes one TBT.
     """
     kw = np.zeros((len(hardware.models), len(hardware.regions), len(hardware.gpus)))
     pue = np.array([region.pue for region in hardware.regions])
@@ -74,8 +76,9 @@ def instance_kw(hardware: Hardware, sizes: Sizes, lengths: Sequence[Lengths] | N
             load = sized[1]
             read, written = (np.asarray(part, float).mean() for part in lengths[m])
             second = load.tbt_s if np.isfinite(load.tbt_s) and load.tbt_s > 0 else load.ttft_s
-            decodes = max(1.0, load.max_rps * written * second)
-            prompt = load.input_tps * second
+            pooled = float(sizes.theta_tps[m, g]) / load.input_tps  # in a large pool, over alone
+            decodes = max(1.0, pooled * load.max_rps * written * second)
+            prompt = pooled * load.input_tps * second
             context = decodes * (read + written / 2)
             watts = float(power.watts(second, decodes, context, prompt, prompt * read / 2))
         kw[m, :, g] = profile.tp * (watts + host_of(gpu)[0]) * pue / 1000

@@ -132,8 +132,9 @@ def _looser(given: PlanInput, at: _At, field: str, seed: int, progress: Progress
     step = 1000 * LOOSER * min(limits)
     # A limit that does not bind changes nothing; what sizing finds lower then is its own noise.
     theta = np.maximum(sizes.theta_tps, given.sizes.theta_tps)
+    pools = np.maximum(sizes.pool_tps, given.sizes.pool_tps)
     return again(
-        replace(at.problem, theta_tps=theta),
+        replace(at.problem, theta_tps=theta, pool_tps=pools),
         at.plan,
         family="slo",
         what=f"{LIMITS[field]} limits {LOOSER:.0%} looser ({step:,.0f} ms of the strictest)",

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from forecasting.demand import DemandSeries, SeriesKey
+from planner.optimizer.pools import together
 from planner.optimizer.problem import ScalingPlan
 from planner.scenario.build import Hardware
 from planner.studies.plain import times
@@ -16,6 +17,7 @@ from planner.studies.planning.figures import decisions
 from planner.studies.planning.inputs import Planned
 from planner.studies.results.figures import policies_table, tiers_table
 from planner.studies.results.verdict import PolicyComparison
+from planner.studies.sizing.sizing import Sizes
 from planner.studies.traffic.demand import Demand
 from planner.studies.traffic.forecasts import SeriesForecast
 from planner.studies.values import Study
@@ -79,9 +81,10 @@ def _together(frames: Iterable[pl.DataFrame]) -> pl.DataFrame:
     return pl.concat(frames).fill_nan(None)
 
 
-def plan_table(plan: ScalingPlan, hardware: Hardware, theta_tps: FloatArray) -> pl.DataFrame:
+def plan_table(plan: ScalingPlan, hardware: Hardware, sizes: Sizes) -> pl.DataFrame:
     """One row per decision, with the GPUs it takes, and the demand and what its model's instances
     carry in the region."""
+    carried = together(sizes.theta_tps, sizes.pool_tps, plan.target)
     places = [(p, m, r) for p in range(len(plan.windows)) for m, r, _ in hardware.pool_index]
     rows = [
         {
@@ -94,7 +97,7 @@ def plan_table(plan: ScalingPlan, hardware: Hardware, theta_tps: FloatArray) -> 
             "target": decision.target,
             "gpus": decision.target * decision.replica.tp,
             "demand_tps": float(plan.demand_tps[p, m, r]),
-            "capacity_tps": hardware.carries(plan.windows[p].target[m, r], theta_tps[m]),
+            "capacity_tps": hardware.lets_through(carried[p, m, r]),
         }
         for decision, (p, m, r) in zip(decisions(plan, hardware), places, strict=True)
     ]
@@ -121,7 +124,7 @@ def planned_tables(study: Study, planned: Planned) -> dict[str, pl.DataFrame]:
     return {
         "demand": demand_table(study.traffic.demand),
         "forecast": forecast_table(planned.forecasts),
-        "plan": plan_table(planned.plan, study.hardware, study.sizes.theta_tps),
+        "plan": plan_table(planned.plan, study.hardware, study.sizes),
     }
 
 
