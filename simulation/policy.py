@@ -60,6 +60,15 @@ class Gauge:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class InForce:
+    """A parameter of a rule that is found rather than given, ``[pools]``; NaN where a pool has
+    none."""
+
+    what: str
+    values: FloatArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Actions:
     """What a policy asks for; every array has shape ``[pools]``. None leaves the usual."""
 
@@ -103,4 +112,14 @@ class Gauged(Protocol):
 
     def gauge(self, observation: Observation) -> Gauge | None:
         """What it reads off ``observation``; asked after ``decide`` on the same."""
+        ...
+
+
+@runtime_checkable
+class Telling(Protocol):
+    """A policy whose targets or ratios were found: it says which are in force, for whoever wants
+    to copy them."""
+
+    def in_force(self) -> tuple[InForce, ...]:
+        """As they are now; asked after ``reset``."""
         ...

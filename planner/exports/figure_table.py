@@ -35,6 +35,7 @@ class Line:
     name: str
     label: str
     cells: tuple[Cell, ...]
+    note: str = ""  # below the label
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +51,12 @@ def figure_table(
     *,
     spread: Mapping[str, Sequence[str]] | None = None,
     notes: Mapping[str, str] | None = None,
+    note: str = "",
 ) -> FigureTable:
     """``table`` of the page: a line per row, which comes with its name and its label.
 
     A column that ``spread`` names has a value by key and is shown once per key, with the key in its
-    head and the key's note below.
+    head and the key's note below. ``note`` is the key of a row's own words, below its label.
     """
     groups: list[tuple[list[Column], str]] = []
     shared: list[Column] = []
@@ -73,7 +75,12 @@ def figure_table(
         for (first, *below), key in groups
     )
     lines = tuple(
-        Line(name, label, tuple(_cell(group, key, row) for group, key in groups))
+        Line(
+            name,
+            label,
+            tuple(_cell(group, key, row) for group, key in groups),
+            row.get(note, "") if note else "",
+        )
         for name, label, row in rows
     )
     return FigureTable(heads, lines)
@@ -122,7 +129,8 @@ def text_table(table: FigureTable, first: str) -> list[str]:
         missed = (" MISSED" if cell.met is False else "" for cell in line.cells)
         texts = (_joined(cell.text, cell.small) for cell in line.cells)
         rows.append([line.label, *(text + sign for text, sign in zip(texts, missed, strict=True))])
-    return _aligned(rows, [False, *(head.numeric for head in table.heads)])
+    lines = _aligned(rows, [False, *(head.numeric for head in table.heads)])
+    return lines + [f"{line.label}: {line.note}" for line in table.lines if line.note]
 
 
 def listed(rows: Sequence[Row], columns: Mapping[str, str]) -> list[str]:

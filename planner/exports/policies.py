@@ -22,7 +22,7 @@ from planner.studies.results.figures import (
     REQUEST_TABLE,
     START_TABLE,
 )
-from planner.templatetags.headroom import percent
+from planner.templatetags.headroom import percent, setting
 from simulation.results import SOURCES
 
 Policies = Sequence[tuple[str, str, Mapping[str, Any]]]  # name, label, figures as JSON
@@ -32,8 +32,8 @@ def policy_table(
     policies: Policies, tiers: Sequence[str], targets: Mapping[str, str] | None = None
 ) -> FigureTable:
     """What policies are compared by; ``targets`` are words of each tier's."""
-    spread = {"slo_attainment": tiers}
-    return figure_table(POLICIES, POLICY_TABLE, policies, spread=spread, notes=targets)
+    spread = {"slo_attainment": tiers, "ttft_p95_ms": tiers}
+    return figure_table(POLICIES, POLICY_TABLE, policies, spread=spread, notes=targets, note="note")
 
 
 def request_table(policies: Policies) -> FigureTable:
@@ -69,6 +69,18 @@ def hour_table(policies: Policies) -> FigureTable:
         ]
         lines.append(Line(name, label, (*cells, Cell(shown(every, HOURS)))))
     return FigureTable(heads, tuple(lines))
+
+
+def settings_words(result: Mapping[str, Any], name: str) -> list[str]:
+    """What to copy of a policy, as lines of a terminal."""
+    row = result["policies"][name]
+    if not row.get("settings"):
+        return []
+    lines = [
+        f"  {' of '.join(filter(None, (one['what'], one['where'])))}: {setting(one['value'])}"
+        for one in row["settings"]
+    ]
+    return [f"What to copy of {row['label']}:", *lines]
 
 
 def policy_words(result: Mapping[str, Any], names: Sequence[str]) -> list[str]:

@@ -19,6 +19,7 @@ from planner.studies.traffic.window import Window
 from simulation.arrays import IntArray
 from simulation.fleet import Fleet
 from simulation.metrics import Summary
+from simulation.policies.wrappers.metered import Swing
 from simulation.results import PoolSeries
 from simulation.trace import Trace
 
@@ -71,6 +72,16 @@ class Detail:
     requests: pl.DataFrame | None
 
 
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One parameter that a policy ran with: as its scenario has it, or as it was found on the
+    study; ``where`` is the pool or service that it is of, "" of all."""
+
+    what: str
+    where: str
+    value: float | str | bool
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class PolicyRun:
     """One policy's outcome."""
@@ -82,6 +93,8 @@ class PolicyRun:
     series: PoolSeries
     plan: ScalingPlan | None  # of the planned ones
     detail: Detail
+    swing: Swing | None = None  # of the one signal it goes by
+    settings: tuple[Setting, ...] = ()  # what to copy
 
     @property
     def traits(self) -> Traits:

@@ -14,7 +14,7 @@ from simulation.fleet import Fleet
 from simulation.policies.parts.coordinated import DECODE, PREFILL, Coordinated
 from simulation.policies.parts.endpoints import Service
 from simulation.policies.parts.stability import IN, OUT, STAY, stepped
-from simulation.policy import Gauge, Observation
+from simulation.policy import Gauge, InForce, Observation
 
 Latency = Literal["ttft", "tbt"]
 TTFT: Latency = "ttft"
@@ -100,6 +100,10 @@ class Feedback(Coordinated):
             out_above=self.beta_out,
             in_below=self.gamma_in,
         )
+
+    def in_force(self) -> tuple[InForce, ...]:
+        targets = np.asarray(self._target * 1000, np.float64)
+        return (InForce(f"limit of mean {self.signal.upper()}, ms", targets), *super().in_force())
 
     def at_risk(self, service: Service, observation: Observation) -> bool:
         """Latency where the steps out begin: nothing should be taken away."""

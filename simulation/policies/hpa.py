@@ -22,7 +22,7 @@ from simulation.fleet import Fleet
 from simulation.policies.parts.endpoints import initial_counts
 from simulation.policies.parts.gauges import NEEDS_SIGNALS, SHARES, WORDS, Metric, per_instance
 from simulation.policies.parts.stability import ROUNDING
-from simulation.policy import Gauge, Observation, ScalingPolicy
+from simulation.policy import Gauge, InForce, Observation, ScalingPolicy
 
 POLICY_S = 15.0  # the period that limits of scaling up are counted over
 
@@ -94,6 +94,9 @@ class Hpa(ScalingPolicy):
             out_above=self._target * (1 + self.tolerance),
             in_below=self._target * (1 - self.tolerance),
         )
+
+    def in_force(self) -> tuple[InForce, ...]:
+        return (InForce(f"target of {WORDS[self.metric]}", self._target),)
 
     def _recommended(self, p: int, value: float, ready: int, starting: int) -> int:
         """A mean over pods: the calculator's ``GetMetricReplicas``."""

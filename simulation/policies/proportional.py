@@ -14,7 +14,7 @@ from simulation.fleet import Fleet
 from simulation.policies.parts.coordinated import DECODE, PREFILL, Coordinated, pool_mean
 from simulation.policies.parts.endpoints import Service
 from simulation.policies.parts.stability import OUT, STAY, damped, direction_of
-from simulation.policy import Gauge, Observation, Signals
+from simulation.policy import Gauge, InForce, Observation, Signals
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +131,14 @@ class Proportional(Coordinated):
             out_above=np.array(targets) * (1 + self.stability.theta_out),
             in_below=np.array(targets) * (1 - self.stability.theta_in),
         )
+
+    def in_force(self) -> tuple[InForce, ...]:
+        targets = np.full(len(self._target), np.nan)
+        for service in self.services:
+            at = list(self.driving(service))
+            targets[at] = self._target[at]
+        words = SIGNALS[self.signal].words
+        return (InForce(f"target of {words}", targets), *super().in_force())
 
     def expected(self, service: Service, observation: Observation) -> float:
         """Instances of the driving role that would show the target."""

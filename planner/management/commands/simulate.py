@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from planner import storage
-from planner.exports.policies import policy_words
+from planner.exports.policies import policy_words, settings_words
 from planner.management.base import RunCommand
 from planner.models import Run
 
@@ -40,4 +40,5 @@ class Command(RunCommand):
         return answer
 
     def words(self, answer: dict[str, Any]) -> str:
-        return "\n".join(policy_words(answer, answer["ranking"]))
+        rows = policy_words(answer, answer["ranking"])
+        return "\n".join(rows + settings_words(answer, answer["ranking"][0]))

@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from planner.policies.base import Factor, Group, Interval, Knob, Policy, Traits, factors
+from planner.policies.base import Above, Factor, Group, Interval, Knob, Policy, Traits, factors
 from planner.policies.making import Making, Ready
 from planner.sections import Count, Delay
 from simulation.arrays import FloatArray
@@ -19,6 +19,14 @@ TARGETS: dict[Metric, float] = {
     "memory": 0.8,  # of a metric in per cent: Kubernetes' default
     "gpu": 0.8,
     "queue": 5.0,  # vLLM's production stack
+}
+# Times the target: a share stays below 1, a queue may be let grow or hardly be let begin.
+TURNS: dict[Metric, tuple[float, ...]] = {
+    "memory": factors(1.19, 0.025),
+    "gpu": factors(1.19, 0.2),
+    "queue": factors(8.0, 0.01),
+    "concurrency": factors(2.0, 0.1),
+    "tokens": factors(2.0, 0.1),
 }
 # Of names that say their metric.
 METRICS: dict[str, Metric] = {
@@ -37,6 +45,7 @@ class _Autoscaler(Policy):
     # Of one instance: a share of its memory or time, requests, or tokens. Left out: a published
     # value, or what an instance shows under the load that it is sized for.
     target: Target | None = None
+    target_factor: Above = 1.0  # times the target, given or found
     tolerance: Factor = Rule.tolerance
     stabilisation_s: Delay = Rule.stabilisation_s
     scale_up_factor: Factor = Rule.scale_up_factor
@@ -60,13 +69,21 @@ class _Autoscaler(Policy):
             raise ValueError(f"target of {self.metric} is a share, at most 1")
         return self
 
+    @property
+    def knob(self) -> Knob:
+        return Knob("target_factor", TURNS[self.metric])
+
+    @property
+    def free(self) -> Knob | None:
+        return super().free if self.target is None else None
+
     def aimed(self, making: Making) -> float | FloatArray:
         """Its target, as given or by default."""
         if self.target is not None:
-            return self.target
+            return self.target * self.target_factor
         if self.metric in TARGETS:
-            return TARGETS[self.metric]
-        return making.pressure("fixed").shown(self.metric)
+            return TARGETS[self.metric] * self.target_factor
+        return making.pressure("fixed").shown(self.metric) * self.target_factor
 
 
 class Hpa(_Autoscaler):
@@ -101,10 +118,6 @@ class Hpa(_Autoscaler):
 
     name: Literal["hpa", "hpa-queue", "hpa-concurrency", "hpa-tokens"]
     metric: Metric = Rule.metric
-
-    @property
-    def knob(self) -> Knob:
-        return Knob("target", factors(0.95, 0.02))
 
     def ready(self, making: Making) -> Ready:
         told = self.told(Rule) | {"target": self.aimed(making)}

@@ -19,12 +19,14 @@ from planner.studies.replay.detail import detail_of
 from planner.studies.replay.earlier import Earlier
 from planner.studies.replay.making import making_of
 from planner.studies.replay.pressure import PressureTests
+from planner.studies.replay.settings import settings_of
 from planner.studies.sizing.sizing import Sizes
 from planner.studies.traffic.traffic import Traffic
 from planner.studies.traffic.window import Window
 from planner.studies.values import PolicyRun, Study
 from simulation.engine.run import simulate
 from simulation.metrics import summarise
+from simulation.policies.wrappers.metered import Metered
 from simulation.policies.wrappers.released import Released
 from simulation.policies.wrappers.watched import Watched
 from simulation.trace import Trace
@@ -68,13 +70,16 @@ def run_policy(
     scale_in = study.settings.scale_in
     run = part(progress, ready.after, 1.0)
     interval = max(60.0, float(np.ceil(study.window.duration_s / MAX_INTERVALS / 60) * 60))
-    result = simulate(
-        study.trace,
-        fleet,
+    metered = Metered(
         Watched(
             Released(ready.policy, soft_s=scale_in.soft_s, lend=scale_in.lend),
             reads=scale_in.soft_s > 0,
-        ),
+        )
+    )
+    result = simulate(
+        study.trace,
+        fleet,
+        metered,
         seed=seed,
         duration_s=study.window.duration_s,
         interval_s=interval,
@@ -84,7 +89,17 @@ def run_policy(
     labels = [arranged[p] for p in ready.whence]
     detail = detail_of(result, labels, requests=requests)
     summary = summarise(result)
-    return PolicyRun(policy.key, policy.title, summary, fleet, result.series, ready.plan, detail)
+    return PolicyRun(
+        policy.key,
+        policy.title,
+        summary,
+        fleet,
+        result.series,
+        ready.plan,
+        detail,
+        swing=metered.swing,
+        settings=settings_of(policy, metered, fleet, result.series, labels),
+    )
 
 
 def check_policy(study: Study, name: str) -> None:

@@ -30,6 +30,7 @@ from planner.studies.columns import (
     Columns,
 )
 from planner.studies.replay.detail import OUTCOMES, PERCENTILES
+from planner.studies.results.notes import note_of
 from planner.studies.values import PolicyRun
 from simulation.metrics import GroupSummary
 
@@ -66,6 +67,19 @@ def _grouped(name: str, unit: str, help: str, **more: Any) -> Column:
 def _counted(name: str, unit: str, help: str, on: str = "", head: str = "", **more: Any) -> Column:
     heads = {on: head} if on else {}
     return Column(name, unit, help, attrgetter(f"summary.{name}"), **({"heads": heads} | more))
+
+
+def _by_tier(name: str, help: str, head: str, **more: Any) -> Column:
+    """A 95th percentile: of each tier, since those of tiers that wait hours and of tiers that wait
+    milliseconds have none together."""
+    latency = name.replace("_p95", "")
+
+    def of(run: PolicyRun) -> dict[str, float | None]:
+        return {tier: getattr(group, latency).p95 for tier, group in run.summary.tiers.items()}
+
+    return Column(
+        name, MS, f"{help}, p95 by tier", of, flat=False, heads={POLICY_TABLE: head}, **more
+    )
 
 
 TIERS = Columns(
@@ -126,11 +140,14 @@ POLICIES = Columns(
                  POLICY_TABLE, "{}", flat=False, sign="slo_met"),
         _counted("worst_hour", SHARE, "by tier, in its worst hour of at least 100 requests",
                  POLICY_TABLE, "worst hour", flat=False, below=True),
-        _counted("ttft_ms", MS, "time to first token: mean, p50, p95, p99",
-                 POLICY_TABLE, "TTFT p95", parts=TAIL),
-        _counted("tbt_ms", MS, "mean time between tokens of a request",
-                 POLICY_TABLE, "TBT p95", parts=TAIL),
-        _counted("e2e_ms", MS, "end to end", POLICY_TABLE, "E2E p95", parts=TAIL),
+        _by_tier("ttft_p95_ms", "time to first token", "{} TTFT p95"),
+        _by_tier("tbt_p95_ms", "mean time between tokens of a request", "TBT p95", below=True),
+        _by_tier("e2e_p95_ms", "end to end", "E2E p95", below=True),
+        _counted("ttft_ms", MS, "time to first token of all tiers together, however long they may "
+                 "wait: mean, p50, p95, p99", parts=TAIL),
+        _counted("tbt_ms", MS, "mean time between tokens of a request, of all tiers together",
+                 parts=TAIL),
+        _counted("e2e_ms", MS, "end to end, of all tiers together", parts=TAIL),
         _counted("slo_met", FLAG, "by tier, whether attainment reaches its target", flat=False),
         Column("meets_slo", FLAG, "whether every tier is met"),
         _counted("starts", COUNT, "by where the instance came from", START_TABLE, "From {}",
@@ -155,6 +172,12 @@ POLICIES = Columns(
         _counted("models", TEXT, "by model and home region: counts, attainment and latencies",
                  flat=False),
         _counted("pools", TEXT, "a row per pool: hours, energy, cost, starts", flat=False),
+        Column("note", TEXT, "what its figures do not say by themselves, as a signal that never "
+               "moved; empty where there is nothing", note_of),
+        Column("signal", TEXT, "the one it goes by: words, least and most over the run, where it "
+               "asks for more and for fewer, and whether it did", attrgetter("swing"), flat=False),
+        Column("settings", TEXT, "what to copy: parameters, targets and ratios in force, replicas, "
+               "routing; of a pool (`where`) or of all", flat=False),
     )
 )  # fmt: skip
 

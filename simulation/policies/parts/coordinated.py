@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from simulation.arrays import FloatArray, IntArray
 from simulation.fleet import Fleet
 from simulation.policies.parts.endpoints import Endpoints, Service, initial_counts, services
 from simulation.policies.parts.ratio import Ratio
 from simulation.policies.parts.stability import OUT, Cooling, Stability
-from simulation.policy import Actions, Observation, ScalingPolicy
+from simulation.policy import Actions, InForce, Observation, ScalingPolicy
 
 PREFILL, DECODE = "prefill", "decode"
 
@@ -61,6 +63,14 @@ class Coordinated(ScalingPolicy):
             elif service.paired:
                 self._rebalance(targets, i, service)
         return Actions(targets, soft_s=self.stability.soft_s)
+
+    def in_force(self) -> tuple[InForce, ...]:
+        """The P/D ratio of services that have one."""
+        ratios = np.full(len(self._ends.of), np.nan)
+        for i, service in enumerate(self.services):
+            if service.paired:
+                ratios[list(service.pools)] = self.ratio.of(i)
+        return (InForce("prefill instances to one decode instance", ratios),)
 
     def wanted(self, i: int, observation: Observation) -> tuple[int, int]:
         """Direction (OUT, STAY, IN) for service ``i`` and how many instances the driving role

@@ -10,7 +10,7 @@ from simulation.arrays import IntArray
 from simulation.fleet import Fleet
 from simulation.policies.feedback import Feedback
 from simulation.policies.proportional import Proportional
-from simulation.policy import Actions, Gauge, Observation, ScalingPolicy
+from simulation.policy import Actions, Gauge, InForce, Observation, ScalingPolicy
 
 
 @dataclass(eq=False)
@@ -42,6 +42,10 @@ class Combined(ScalingPolicy):
 
     def gauge(self, observation: Observation) -> Gauge:
         return self.driver.gauge(observation)
+
+    def in_force(self) -> tuple[InForce, ...]:
+        """The driver's, and each layer's own limit."""
+        return (*self.driver.in_force(), *(layer.in_force()[0] for layer in self.safety))
 
     def decide(self, observation: Observation) -> Actions:
         last_s = self.driver.cooling.last_s

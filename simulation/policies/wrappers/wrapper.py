@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from simulation.arrays import IntArray
 from simulation.fleet import Fleet
-from simulation.policy import Gauge, Gauged, Observation, ScalingPolicy
+from simulation.policy import Gauge, Gauged, InForce, Observation, ScalingPolicy, Telling
 
 
 class Wrapper(ScalingPolicy):
@@ -22,3 +22,6 @@ class Wrapper(ScalingPolicy):
 
     def gauge(self, observation: Observation) -> Gauge | None:
         return self._policy.gauge(observation) if isinstance(self._policy, Gauged) else None
+
+    def in_force(self) -> tuple[InForce, ...]:
+        return self._policy.in_force() if isinstance(self._policy, Telling) else ()

@@ -18,6 +18,7 @@ from planner.studies.progress import silent
 from planner.studies.replay.making import making_of
 from planner.studies.replay.pressure import PressureTests, pressure_test
 from planner.studies.replay.replay import prepare, run_policy
+from planner.studies.results.notes import note_of
 from planner.studies.sizing.sizing import size
 from planner.studies.values import Study
 from simulation.errors import SimulationError
@@ -150,6 +151,28 @@ def test_prefill_and_decode_are_pressed_together_in_their_ratio(apart: Study) ->
     best = pressure_test(apart, "observed")
     either = (best.of("prefill-gpu")[pools["prefill"]], best.of("decode-gpu")[pools["decode"]])
     assert max(either) > 0.5
+
+
+def test_a_policy_says_what_to_copy(mixed: Study, apart: Study) -> None:
+    found = {(one.what, one.where): one.value for one in played(mixed, "hpa-concurrency").settings}
+    pool = next(where for what, where in found if what == "replicas at most")
+    shown = pressure_test(mixed, "fixed").shown("concurrency")[0]
+    target = found["target of requests waiting or running an instance", pool]
+    assert target == pytest.approx(shown) and target > 1
+    assert found["stabilisation_s", ""] == 300.0 and found["routing.region_threshold", ""] == 0.7
+    assert found["replicas at the start", pool] == mixed.pools(mixed.today)[0]
+    run = played(apart, "decode-tps")
+    ratios = {one.value for one in run.settings if one.what.startswith("prefill instances to")}
+    begins = [pool.initial for pool in run.fleet.pools]
+    assert ratios == {begins[0] / begins[1]}
+
+
+def test_memory_that_says_nothing_is_told_beside_the_figures(mixed: Study) -> None:
+    """Prompts of 800 tokens and answers of 40 leave KV memory all but empty at any load."""
+    run = played(mixed, "reactive")
+    assert run.swing is not None and run.swing.high < 0.7
+    assert "never passed 70%: it never asked for more" in note_of(run)
+    assert note_of(played(mixed, "hpa-concurrency")) == ""
 
 
 def test_deferred_plans_start_with_the_plan_and_stay_within_it(mixed: Study) -> None:

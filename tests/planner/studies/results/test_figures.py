@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
+from planner.exports.figure_table import text_table
+from planner.exports.policies import policy_table
 from planner.studies.columns import Column
 from planner.studies.replay.detail import groups_table
 from planner.studies.results import publish
-from planner.studies.results.figures import GROUPS, POLICIES, TIERS, policies_table, tiers_table
+from planner.studies.results.figures import (
+    GROUPS,
+    POLICIES,
+    POLICY_TABLE,
+    TIERS,
+    policies_table,
+    tiers_table,
+)
 from simulation.engine.run import simulate
 from simulation.metrics import GroupSummary, Percentiles
 from simulation.policies.flat import Flat
+from simulation.policies.wrappers.metered import Swing
 from tests.planner.studies.results.test_verdict import NOTHING, run
 from tests.simulation.builders import fleet, pool, profile, trace
 
@@ -39,6 +50,44 @@ def test_whether_a_tier_is_met_has_one_name(policy):
     assert row["slo_met"]["fast"] is tier["slo_met"] is table["slo_met"] is table["met"] is False
     assert tier["worst_hour"] == table["worst_hour"] == table["worst_hour_attainment"] == 0.8
     assert tier["target"] == table["target"] == 0.95
+
+
+def test_percentiles_on_the_page_are_by_tier(policy):
+    """Of tiers that wait hours and milliseconds there is none together: it was 6,572,297 ms."""
+    assert POLICIES.row(policy)["ttft_p95_ms"] == {"fast": 3.0}
+    shown = [column.name for column in POLICIES.on(POLICY_TABLE)]
+    assert "ttft_p95_ms" in shown and not {"ttft_ms", "tbt_ms", "e2e_ms"} & set(shown)
+
+
+SWING = Swing("KV memory in use", True, 0.002, 0.02, 0.7, 0.3, asked_more=False, asked_fewer=True)
+
+
+@pytest.mark.parametrize(
+    ("changed", "note"),
+    [
+        ({}, "stayed between 0.2% and 2.0% and never passed 70%: it never asked for more."),
+        ({"low": 0.4, "high": 0.6, "asked_fewer": False},
+         "stayed between 40% and 60%, never above 70% nor below 30%: it did not scale."),
+        ({"low": 1.0, "high": 1.0, "out_above": 0.9, "asked_more": True, "asked_fewer": False},
+         "stayed at 100%, above 90% all the time: it only ever asked for more."),
+    ],
+)  # fmt: skip
+def test_a_signal_that_never_moved_is_told(policy, changed, note):
+    found = replace(policy, swing=replace(SWING, **changed))
+    row = POLICIES.row(found)
+    assert row["note"] == f"Its signal, KV memory in use, {note}"
+    assert row["signal"]["low"] == found.swing.low
+    table = policy_table([("lt-i", "Planned", row)], ["fast"])
+    assert table.lines[0].note == row["note"]
+    assert text_table(table, "Policy")[-1] == f"Planned: {row['note']}"
+
+
+def test_a_signal_that_moved_and_a_policy_without_one_have_no_note(policy):
+    assert POLICIES.row(policy)["note"] == "" and POLICIES.row(policy)["signal"] is None
+    moved = replace(SWING, high=0.9, asked_more=True)
+    assert POLICIES.row(replace(policy, swing=moved))["note"] == ""
+    # Never below its threshold, as load only ever grew, is no fault of the signal's.
+    assert POLICIES.row(replace(policy, swing=replace(moved, asked_fewer=False)))["note"] == ""
 
 
 def test_energy_of_the_gpus_is_in_both(policy):

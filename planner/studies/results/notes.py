@@ -1,0 +1,31 @@
+"""What stands beside a policy's figures so that they are not misread."""
+
+from __future__ import annotations
+
+from planner.studies.values import PolicyRun
+from simulation.policies.wrappers.metered import Swing
+
+
+def note_of(run: PolicyRun) -> str:
+    """A signal that never moved, in words; "" where it did, or there is none."""
+    swing = run.swing
+    if swing is None or (swing.asked_more and (swing.asked_fewer or swing.low <= swing.out_above)):
+        return ""
+    stayed = (
+        f"Its signal, {swing.words}, stayed at {_shown(swing, swing.low)}"
+        if _shown(swing, swing.low) == _shown(swing, swing.high)
+        else f"Its signal, {swing.words}, stayed between {_shown(swing, swing.low)} and "
+        f"{_shown(swing, swing.high)}"
+    )
+    above, below = _shown(swing, swing.out_above), _shown(swing, swing.in_below)
+    if swing.asked_more:
+        return f"{stayed}, above {above} all the time: it only ever asked for more."
+    if swing.asked_fewer:
+        return f"{stayed} and never passed {above}: it never asked for more."
+    return f"{stayed}, never above {above} nor below {below}: it did not scale."
+
+
+def _shown(swing: Swing, value: float) -> str:
+    if swing.share:
+        return f"{value:.1%}" if value < 0.1 else f"{value:.0%}"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
