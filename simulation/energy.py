@@ -5,7 +5,8 @@ the interval draws at load (``simulation.performance.power``) where the pool kno
 constants for iterations with and without prompt tokens, in the window's mix. The server around the
 GPUs adds ``host_w`` per GPU all the time, the building multiplies both by PUE. Batches and prompts
 are the interval's own; how long the contexts are that they attend to is the window's mean (a
-simplification). Instances lent out are not the fleet's to pay for.
+simplification). Instances lent out are not the fleet's to pay for. What is kept after the window
+until its work is done counts as one interval more.
 """
 
 from __future__ import annotations
@@ -24,45 +25,66 @@ KWH_J = 3.6e6
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PoolEnergy:
-    """Of the window; both energies include PUE."""
+    """Of the window, interval by interval, and of the work after it; energies include PUE."""
 
-    busy_w: float  # per GPU while an iteration runs; 0 where none ran
+    busy_w: float  # per GPU while an iteration runs, in the window; 0 where none ran
     watts: FloatArray  # mean of the interval, all GPUs and hosts of the pool, shape [intervals]
     gpu_kwh: FloatArray  # shape [intervals]
     host_kwh: FloatArray
+    after_gpu_kwh: float
+    after_host_kwh: float
     carbon_kg: float
 
     @property
+    def after_kwh(self) -> float:
+        return self.after_gpu_kwh + self.after_host_kwh
+
+    @property
+    def all_host_kwh(self) -> float:
+        return float(self.host_kwh.sum()) + self.after_host_kwh
+
+    @property
     def kwh(self) -> float:
-        return float(self.gpu_kwh.sum() + self.host_kwh.sum())
+        return float(self.gpu_kwh.sum() + self.host_kwh.sum()) + self.after_kwh
 
 
 def pool_energy(result: SimulationResult, p: int) -> PoolEnergy:
     """Energy of pool ``p``, GPUs and hosts apart, and what it emits."""
     pool, series = result.fleet.pools[p], result.series
     region = next(region for region in result.fleet.regions if region.name == pool.region)
+    after = result.after
     seconds = _interval_seconds(result)
-    running = (series.ready[p] + series.starting[p] + series.draining[p]) * seconds
-    busy = series.busy[p] * seconds
-    watts = _busy_watts(result, p)
+    window = (series.ready[p] + series.starting[p] + series.draining[p]) * seconds
+    running = np.append(window, after.kept_s[p])
+    busy = np.append(series.busy[p] * seconds, after.prefill_s[p] + after.decode_s[p])
+    watts = _busy_watts(result, p, busy)
     factor = pool.gpus_per_instance * region.pue / KWH_J
     gpu = factor * ((running - busy) * pool.gpu.idle_w + busy * watts)
     host = factor * running * pool.host_w
-    mean = float(watts @ busy) / float(busy.sum()) if busy.sum() else 0.0
-    power = (gpu + host) * KWH_J / seconds
-    return PoolEnergy(mean, power, gpu, host, carbon_kg(gpu + host, region, result))
+    inside = float(busy[:-1].sum())
+    mean = float(watts[:-1] @ busy[:-1]) / inside if inside else 0.0
+    return PoolEnergy(
+        busy_w=mean,
+        watts=(gpu + host)[:-1] * KWH_J / seconds,
+        gpu_kwh=gpu[:-1],
+        host_kwh=host[:-1],
+        after_gpu_kwh=float(gpu[-1]),
+        after_host_kwh=float(host[-1]),
+        carbon_kg=carbon_kg((gpu + host)[:-1], region, result)
+        + float(gpu[-1] + host[-1]) * _after_g_per_kwh(region, result) / 1000.0,
+    )
 
 
-def _busy_watts(result: SimulationResult, p: int) -> FloatArray:
-    """Per GPU while an iteration runs, shape [intervals]."""
-    pool, totals, series = result.fleet.pools[p], result.totals, result.series
-    prefill_s, decode_s = float(totals.prefill_s[p]), float(totals.decode_s[p])
-    busy_s = prefill_s + decode_s
-    if busy_s == 0:
-        return np.zeros(series.busy.shape[1])
-    constant = (prefill_s * pool.gpu.prefill_w + decode_s * pool.gpu.decode_w) / busy_s
-    watts = np.full(series.busy.shape[1], constant)
-    ran = (series.iterations[p] > 0) & (series.busy[p] > 0)
+def _busy_watts(result: SimulationResult, p: int, busy_s: FloatArray) -> FloatArray:
+    """Per GPU while an iteration runs, for ``busy_s`` [intervals and what came after]."""
+    pool, totals, series, after = result.fleet.pools[p], result.totals, result.series, result.after
+    prefill_s = np.array([totals.prefill_s[p], after.prefill_s[p]])
+    decode_s = np.array([totals.decode_s[p], after.decode_s[p]])
+    constant = prefill_s * pool.gpu.prefill_w + decode_s * pool.gpu.decode_w
+    constant /= np.where(prefill_s + decode_s > 0, prefill_s + decode_s, 1.0)
+    watts = np.append(np.full(len(busy_s) - 1, constant[0]), constant[1])
+    iterations = np.append(series.iterations[p], after.iterations[p])
+    ran = (iterations > 0) & (busy_s > 0)
     if pool.power is None or not ran.any():
         return watts
     trace = result.trace
@@ -75,10 +97,10 @@ def _busy_watts(result: SimulationResult, p: int) -> FloatArray:
     keys = float((inputs**2 / 2).sum() / inputs.sum())
     # An iteration is counted where it ends and its time where it passes: what ends at the edge of
     # an interval may make too much of it, so intervals without one draw the mean of the others.
-    iterations = series.iterations[p][ran]
-    seconds = series.busy[p][ran] * _interval_seconds(result)[ran] / iterations
-    decodes = series.output_tokens[p][ran] / iterations
-    prompt = series.input_tokens[p][ran] / iterations
+    iterations = iterations[ran]
+    seconds = busy_s[ran] / iterations
+    decodes = np.append(series.output_tokens[p], after.output_tokens[p])[ran] / iterations
+    prompt = np.append(series.input_tokens[p], after.input_tokens[p])[ran] / iterations
     found = pool.power.watts(seconds, decodes, decodes * context, prompt, prompt * keys)
     watts[:] = np.average(found, weights=seconds * iterations)
     watts[ran] = found
@@ -93,6 +115,18 @@ def carbon_kg(kwh: FloatArray, region: Region, result: SimulationResult) -> floa
     middle = (np.arange(len(kwh)) + 0.5) * result.series.interval_s
     hour = ((result.trace.start_s + middle) // HOUR_S).astype(np.int64) % HOURS
     return float(kwh @ np.array(region.carbon_hourly_g_per_kwh)[hour]) / 1000.0
+
+
+def _after_g_per_kwh(region: Region, result: SimulationResult) -> float:
+    """Of a kWh drawn after the window: the mean over the UTC hours that its work took."""
+    if region.carbon_hourly_g_per_kwh is None:
+        return region.carbon_g_per_kwh
+    start_s = result.trace.start_s
+    first = int((start_s + result.duration_s) // HOUR_S)
+    last = max(first, int(np.ceil((start_s + result.after.until_s) / HOUR_S)) - 1)
+    return float(
+        np.mean([region.carbon_hourly_g_per_kwh[h % HOURS] for h in range(first, last + 1)])
+    )
 
 
 def _interval_seconds(result: SimulationResult) -> FloatArray:

@@ -15,6 +15,8 @@ from simulation.performance.specs import GpuSpec
 from simulation.starting import Registration, StartUp, check_registration, check_start
 
 HOURS = 24  # of a day
+URGENT_SHARE = 10 / 24  # of its deadline; SageServe: ten hours where the deadline is a day
+URGENT_S = 36_000.0  # without a deadline
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +29,15 @@ class Tier:
     e2e_s: float | None = None  # to the last token
     attainment: float = 0.95  # share of arrived requests that must meet every limit
     deferrable: bool = False  # held in the NIW queue until an endpoint has room (E4)
-    priority_after_s: float = 36_000.0  # a deferred request older than this goes at once
+    # A deferred request older than this is urgent: it goes at once. None: by its own deadline.
+    priority_after_s: float | None = None
+
+    @property
+    def urgent_after_s(self) -> float:
+        """Seconds after its arrival from which on a deferred request is urgent."""
+        if self.priority_after_s is not None:
+            return self.priority_after_s
+        return URGENT_S if self.e2e_s is None else URGENT_SHARE * self.e2e_s
 
 
 @dataclass(frozen=True, slots=True)

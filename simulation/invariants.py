@@ -10,7 +10,7 @@ import numpy.typing as npt
 from simulation.arrays import BoolArray, FloatArray
 from simulation.errors import InvariantViolated
 from simulation.lifecycle import DRAINING, LENT, OFF, READY, STARTING, STATUSES
-from simulation.results import COMPLETED, REJECTED, UNFINISHED, SimulationResult
+from simulation.results import COMPLETED, NOT_DUE, REJECTED, UNFINISHED, SimulationResult
 
 # Sums of millions of durations, in seconds relative to the whole.
 TOLERANCE = 1e-6
@@ -67,9 +67,12 @@ def _conservation(result: SimulationResult) -> None:
         "e2e_s",
     ):
         _law(len(getattr(log, name)) == arrived, f"{name} does not have one row per request")
-    counts = np.bincount(log.outcome, minlength=3)
-    total = counts[COMPLETED] + counts[REJECTED] + counts[UNFINISHED]
-    _law(total == arrived == counts.sum(), "arrived is not completed + rejected + unfinished")
+    counts = np.bincount(log.outcome, minlength=4)
+    total = counts[COMPLETED] + counts[REJECTED] + counts[UNFINISHED] + counts[NOT_DUE]
+    _law(
+        total == arrived == counts.sum(),
+        "arrived is not completed + rejected + unfinished + not yet due",
+    )
     refused = sum(result.reject_reasons.values())
     _law(counts[REJECTED] == refused, "rejections by reason do not add up")
     _law(
@@ -106,8 +109,19 @@ def _hours(result: SimulationResult) -> None:
     _law(_close(series.lent @ width, totals.donated_s), "donated hours differ")
     _law(series.busy <= series.ready + series.draining + TOLERANCE, "more busy than there are")
     _law(series.utilisation <= 1.0 + TOLERANCE, "more KV in use than there is")
+    after = result.after
+    late = after.prefill_s + after.decode_s
+    _law(late <= after.kept_s + TOLERANCE * (1 + after.kept_s), "work after the window is not paid")
+    _law((late > 0) | (after.kept_s == 0), "an instance without work is paid after the window")
+    free = _ended_after(result) and not late.sum() > 0
+    _law(not free, "requests finished after the window for nothing")
     negative = min(getattr(totals, k).min() for k in ("starting_s", "idle_s", "prefill_s"))
     _law(negative >= -TOLERANCE, "hours are negative")
+
+
+def _ended_after(result: SimulationResult) -> bool:
+    """Whether a request ended after the window."""
+    return bool((result.requests.last_token_s > result.duration_s).any())
 
 
 def _close(a: FloatArray, b: FloatArray) -> BoolArray:

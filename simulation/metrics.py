@@ -11,6 +11,7 @@ from simulation.energy import pool_energy
 from simulation.fleet import Tier
 from simulation.results import (
     COMPLETED,
+    NOT_DUE,
     REJECTED,
     SOURCES,
     UNFINISHED,
@@ -20,8 +21,8 @@ from simulation.results import (
 
 HOUR_S = 3600.0
 WHOLE = (  # of all requests together, as of each group of them
-    "arrived", "completed", "rejected", "unfinished", "input_tokens", "output_tokens", "ttft_ms",
-    "tbt_ms", "e2e_ms",
+    "arrived", "completed", "rejected", "unfinished", "not_due", "input_tokens", "output_tokens",
+    "ttft_ms", "tbt_ms", "e2e_ms",
 )  # fmt: skip
 HOUR_REQUESTS = 100  # of a tier, for its attainment in an hour to mean something
 
@@ -44,18 +45,20 @@ class GroupSummary:
     completed: int
     rejected: int
     unfinished: int
-    attainment: float | None  # X4: of those that arrived; None when none did
+    attainment: float | None  # X4: of those that arrived and are due; None when none is
     input_tokens: int  # of completed requests
     output_tokens: int
     ttft_ms: Percentiles
     tbt_ms: Percentiles
     e2e_ms: Percentiles
+    not_due: int = 0  # neither done nor late when the simulation ended
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """Hours and what they cost, of the window: every instance that is starting, ready or draining
-    is paid for, wasted + idle + busy = ``gpu_hours``. Donated hours are counted beside them."""
+    """Hours and what they cost: every instance that is starting, ready or draining in the window,
+    and after it those that still have work, each to its last. wasted + idle + busy =
+    ``gpu_hours``. Donated hours are counted beside them."""
 
     instance_hours: float
     gpu_hours: float
@@ -67,6 +70,9 @@ class Usage:
     host_energy_kwh: float  # of it, the servers around the GPUs
     cost_usd: float
     carbon_kg: float
+    after_gpu_hours: float  # of gpu_hours, after the window ...
+    after_cost_usd: float  # ... and of the others
+    after_energy_kwh: float
     iterations: int
     preemptions: int
     outside_iterations: int  # outside what the profile was measured on
@@ -99,6 +105,7 @@ class Summary(Usage):
     completed: int
     rejected: int
     unfinished: int
+    not_due: int
     reject_reasons: dict[str, int]
     input_tokens: int  # of completed requests
     output_tokens: int
@@ -128,10 +135,11 @@ def meets_slo(result: SimulationResult) -> BoolArray:
 
 
 def attainment(result: SimulationResult) -> dict[str, float | None]:
-    """By tier, the share of arrived requests that met every limit (X4); None where none arrived."""
-    ok = meets_slo(result)
+    """By tier, the share of arrived requests that met every limit (X4), those aside that are not
+    due yet; None where there is none."""
+    ok, due = meets_slo(result), np.not_equal(result.requests.outcome, NOT_DUE)
     return {
-        name: float(ok[rows].mean()) if (rows := result.trace.tier == code).any() else None
+        name: float(ok[rows].mean()) if (rows := due & (result.trace.tier == code)).any() else None
         for code, name in enumerate(result.trace.tiers)
     }
 
@@ -143,10 +151,11 @@ def worst_hour(result: SimulationResult) -> dict[str, float | None]:
     not speak for the day; None where no hour has so many.
     """
     ok, trace = meets_slo(result), result.trace
+    due = np.not_equal(result.requests.outcome, NOT_DUE)
     hour = (trace.arrival_s // HOUR_S).astype(np.int64)
     found: dict[str, float | None] = {}
     for code, name in enumerate(trace.tiers):
-        rows = trace.tier == code
+        rows = due & (trace.tier == code)
         arrived = np.bincount(hour[rows])
         share = np.bincount(hour[rows], ok[rows]) / np.maximum(arrived, 1)
         share = share[arrived >= HOUR_REQUESTS]
@@ -206,20 +215,21 @@ def summarise(result: SimulationResult) -> Summary:
 
 def _group(result: SimulationResult, rows: BoolArray, ok: BoolArray) -> GroupSummary:
     log, trace = result.requests, result.trace
-    counts = np.bincount(log.outcome[rows], minlength=3)
-    arrived = int(counts.sum())
+    counts = np.bincount(log.outcome[rows], minlength=4)
+    due = rows & (log.outcome != NOT_DUE)
     done = rows & (log.outcome == COMPLETED)
     return GroupSummary(
-        arrived=arrived,
+        arrived=int(counts.sum()),
         completed=int(counts[COMPLETED]),
         rejected=int(counts[REJECTED]),
         unfinished=int(counts[UNFINISHED]),
-        attainment=float(ok[rows].mean()) if arrived else None,
+        attainment=float(ok[due].mean()) if due.any() else None,
         input_tokens=int(trace.input_tokens[done].sum(dtype=np.int64)),
         output_tokens=int(trace.output_tokens[done].sum(dtype=np.int64)),
         ttft_ms=_percentiles(log.ttft_s[rows]),
         tbt_ms=_percentiles(log.tbt_s[rows]),
         e2e_ms=_percentiles(log.e2e_s[rows]),
+        not_due=int(counts[NOT_DUE]),
     )
 
 
@@ -233,9 +243,12 @@ def _percentiles(seconds: FloatArray) -> Percentiles:
 
 def _pool(result: SimulationResult, p: int) -> PoolSummary:
     pool, totals, series = result.fleet.pools[p], result.totals, result.series
+    after = result.after
     gpus = pool.gpus_per_instance
-    starting_s, idle_s = float(totals.starting_s[p]), float(totals.idle_s[p])
-    busy_s = float(totals.prefill_s[p] + totals.decode_s[p])
+    worked_s, kept_s = float(after.prefill_s[p] + after.decode_s[p]), float(after.kept_s[p])
+    starting_s = float(totals.starting_s[p])
+    idle_s = float(totals.idle_s[p]) + kept_s - worked_s
+    busy_s = float(totals.prefill_s[p] + totals.decode_s[p]) + worked_s
     hours = (starting_s + idle_s + busy_s) / HOUR_S
     energy = pool_energy(result, p)
     instances = series.ready[p] + series.starting[p] + series.draining[p]
@@ -251,10 +264,13 @@ def _pool(result: SimulationResult, p: int) -> PoolSummary:
         busy_gpu_hours=busy_s / HOUR_S * gpus,
         donated_gpu_hours=float(totals.donated_s[p]) / HOUR_S * gpus,
         energy_kwh=energy.kwh,
-        host_energy_kwh=float(energy.host_kwh.sum()),
+        host_energy_kwh=energy.all_host_kwh,
         busy_w_per_gpu=energy.busy_w,
         cost_usd=hours * gpus * pool.usd_per_gpu_hour,
         carbon_kg=energy.carbon_kg,
+        after_gpu_hours=kept_s / HOUR_S * gpus,
+        after_cost_usd=kept_s / HOUR_S * gpus * pool.usd_per_gpu_hour,
+        after_energy_kwh=energy.after_kwh,
         peak_instances=float(instances.max()),
         iterations=int(totals.iterations[p]),
         preemptions=int(totals.preemptions[p]),

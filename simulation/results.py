@@ -13,7 +13,8 @@ from simulation.trace import Trace
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
-COMPLETED, REJECTED, UNFINISHED = 0, 1, 2  # codes of SimulationResult.outcome
+# Codes of RequestLog.outcome; the last: neither done nor late when the simulation ended.
+COMPLETED, REJECTED, UNFINISHED, NOT_DUE = 0, 1, 2, 3
 
 # Why a request was rejected: before the simulation ran, and given up while it did.
 NO_POOL = "no pool serves the model"
@@ -68,7 +69,7 @@ class PoolSeries:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PoolTotals:
-    """Over the whole simulation, shape ``[pools]``, in instance-seconds unless named."""
+    """Shape ``[pools]``: instance-seconds of the window, and counts of the whole simulation."""
 
     starting_s: FloatArray  # asked for and not serving yet: wasted
     idle_s: FloatArray  # ready or draining, no iteration running
@@ -89,6 +90,20 @@ class PoolTotals:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class AfterWindow:
+    """What was done after the window, per pool, shape ``[pools]``: an instance that still has work
+    then is kept, and paid, to its last; what it waits between is part of that."""
+
+    until_s: float  # when the simulation ended
+    kept_s: FloatArray  # instance-seconds, of which in iterations ...
+    prefill_s: FloatArray  # ... with prefill tokens
+    decode_s: FloatArray  # ... without
+    iterations: FloatArray
+    input_tokens: FloatArray  # prefilled
+    output_tokens: FloatArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class SimulationResult:
     """One policy replayed on one trace. ``metrics.summarise`` turns it into the figures of X1."""
 
@@ -96,9 +111,10 @@ class SimulationResult:
     seed: int
     fleet: Fleet
     trace: Trace
-    duration_s: float  # of the window; hours are counted in it, stragglers finish after it
+    duration_s: float  # of the window; series and totals are of it, stragglers finish after it
     requests: RequestLog
     series: PoolSeries
     totals: PoolTotals
+    after: AfterWindow
     reject_reasons: dict[str, int]
     wall_seconds: float

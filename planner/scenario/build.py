@@ -256,6 +256,7 @@ def build_hardware(scenario: Scenario, known: Known = NOTHING, *, spot: bool = F
                 e2e_s=_seconds(tier.e2e_ms),
                 attainment=tier.percentile / 100,
                 deferrable=tier.deferrable,
+                priority_after_s=tier.priority_after_s,
             )
             for tier in scenario.tiers
         ),

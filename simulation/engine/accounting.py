@@ -1,4 +1,7 @@
-"""Hours and tokens of instances, spread over the intervals of the series as time passes."""
+"""Hours and tokens of instances, spread over the intervals of the series as time passes.
+
+The last place of the series is what came after the window, until the last work was done.
+"""
 
 from __future__ import annotations
 
@@ -40,17 +43,39 @@ def _held(instance: Any, t: float) -> float:
 
 
 @kernel
+def _settle_after(s: Any, slot: int, start: float, t: float) -> None:
+    """Count an iteration that ran from ``start`` to ``t``, after the window. Whoever works then was
+    kept since the window ended: what it waited between is paid with it, and what comes after its
+    last work is not."""
+    instance, after = s.instances[slot], s.series.shape[2] - 1
+    pool = s.pools[instance.pool]
+    pool.kept_s += t - max(instance.kept, s.clock[0].duration)
+    instance.kept = t
+    if instance.chunk > 0:
+        pool.after_prefill_s += t - start
+    else:
+        pool.after_decode_s += t - start
+    s.series[S_BUSY, instance.pool, after] += t - start
+    s.series[S_BATCH, instance.pool, after] += (t - start) * instance.running
+
+
+@kernel
 def settle(s: Any, slot: int, t: float) -> None:
-    """Count what the instance did since it was last settled, up to ``t`` or the window's end."""
+    """Count what the instance did since it was last settled, up to ``t``; after the window only
+    while it has work."""
     instance, clock = s.instances[slot], s.clock[0]
     start, end = instance.settled, min(t, clock.duration)
-    if end <= start:
+    if t <= start:
         return
-    instance.settled = end
+    instance.settled = t
     if instance.status == OFF:
         return
     pool = s.pools[instance.pool]
     busy = instance.k > 0
+    if busy and t > clock.duration:
+        _settle_after(s, slot, max(start, clock.duration), t)
+    if end <= start:
+        return
     if instance.status == STARTING:
         row = S_STARTING
         pool.starting_s += end - start
@@ -68,7 +93,7 @@ def settle(s: Any, slot: int, t: float) -> None:
                 pool.prefill_s += end - start
             else:
                 pool.decode_s += end - start
-    last_interval = s.series.shape[2] - 1
+    last_interval = s.series.shape[2] - 2
     i = min(int(start / clock.interval), last_interval)
     while start < end:
         stop = end if i == last_interval else min(end, (i + 1) * clock.interval)
@@ -87,11 +112,10 @@ def settle(s: Any, slot: int, t: float) -> None:
 
 @kernel
 def add_tokens(s: Any, row: int, pool: int, t: float, tokens: float) -> None:
-    """Count tokens of a pool in the interval that holds ``t``, if the window does."""
-    clock = s.clock[0]
-    if t <= clock.duration:
-        i = min(int(t / clock.interval), s.series.shape[2] - 1)
-        s.series[row, pool, i] += tokens
+    """Count tokens of a pool in the interval that holds ``t``."""
+    clock, after = s.clock[0], s.series.shape[2] - 1
+    i = min(int(t / clock.interval), after - 1) if t <= clock.duration else after
+    s.series[row, pool, i] += tokens
 
 
 @kernel
@@ -111,7 +135,8 @@ def count_tokens(s: Any, slot: int, t: float, decoded: int, first_tokens: int) -
     if instance.chunk > 0:
         add_tokens(s, S_INPUT, instance.pool, t, instance.chunk)
     begin = instance.t0 + instance.dt
-    if t <= clock.duration and int(begin / clock.interval) == int(t / clock.interval):
+    inside = t <= clock.duration and int(begin / clock.interval) == int(t / clock.interval)
+    if inside or begin > clock.duration:
         add_tokens(s, S_OUTPUT, instance.pool, t, decoded + first_tokens)
         add_tokens(s, S_ITERATIONS, instance.pool, t, instance.k)
         return
@@ -120,10 +145,10 @@ def count_tokens(s: Any, slot: int, t: float, decoded: int, first_tokens: int) -
     j = 1
     while j <= instance.k:
         end = iteration_end(instance, j)
-        if end > clock.duration:
-            return
-        edge = min((int(end / clock.interval) + 1) * clock.interval, clock.duration)
-        more = max(iterations_done(instance, edge) - j + 1, 1)
+        more = instance.k - j + 1
+        if end <= clock.duration:
+            edge = min((int(end / clock.interval) + 1) * clock.interval, clock.duration)
+            more = max(iterations_done(instance, edge) - j + 1, 1)
         add_tokens(s, S_OUTPUT, instance.pool, end, instance.decodes * more)
         add_tokens(s, S_ITERATIONS, instance.pool, end, more)
         j += more

@@ -82,10 +82,10 @@ def _entries(stamp: int) -> tuple[Callable[..., Any], ...]:
                 measure(s, t)
 
     @cached_kernel
-    def close(s: Any) -> None:
-        """Count hours to the end of the window."""
+    def close(s: Any, until: float) -> None:
+        """Count hours to the end of the window, and work after it to ``until``."""
         if stamp != 0:
-            close_books(s)
+            close_books(s, until)
 
     return advance, place, scale, speed, limit, fault, tend, observe, close
 

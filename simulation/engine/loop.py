@@ -119,18 +119,22 @@ def _pop_deferred(s: Any, model: int, tier: int) -> int:
 
 @kernel
 def _release(s: Any, model: int, region: int, t: float) -> None:
-    """An endpoint signals: let in deferred requests of its model, oldest first, if it has room."""
+    """An endpoint signals: let in deferred requests of its model, if it has room: those first that
+    become urgent first."""
     if s.deferred_count[model] == 0:
         return
     for _ in range(releases(s, model, region, t)):
-        oldest, tier = -1, -1
+        first, tier, least = -1, -1, np.inf
         for i in range(s.deferrable.shape[0]):
             head = s.deferred[model, i, 0]
-            if head >= 0 and (oldest < 0 or head < oldest):
-                oldest, tier = head, i
-        if oldest < 0:
+            if head < 0:
+                continue
+            urgent = s.requests[head].arrival + s.priority_after[i]
+            if urgent < least or (urgent == least and head < first):
+                first, tier, least = head, i, urgent
+        if first < 0:
             return
-        slot = choose_instance(s, model, region, t, oldest)
+        slot = choose_instance(s, model, region, t, first)
         if slot < 0:
             return
         _send(s, _pop_deferred(s, model, tier), region, slot, t)

@@ -22,18 +22,28 @@ from simulation.engine.state import (
     S_STARTING,
     State,
 )
-from simulation.results import REASONS, PoolSeries, PoolTotals, RequestLog
+from simulation.results import (
+    NOT_DUE,
+    REASONS,
+    UNFINISHED,
+    AfterWindow,
+    PoolSeries,
+    PoolTotals,
+    RequestLog,
+)
 
 
-def request_log(s: State) -> RequestLog:
-    """One row per request."""
+def request_log(s: State, not_due: npt.NDArray[np.bool_]) -> RequestLog:
+    """One row per request; what is left and ``not_due`` yet is told apart."""
     requests = s.requests
+    outcome = requests["outcome"].copy()
+    outcome[(outcome == UNFINISHED) & not_due] = NOT_DUE
     pool = requests["pool"].copy()
     away = np.where(pool < 0, 0.0, s.latency[requests["home"], s.pools["region"][pool]])
     osl = requests["osl"]
     gaps = np.where(osl > 1, osl - 1.0, np.nan)
     return RequestLog(
-        outcome=requests["outcome"].copy(),
+        outcome=outcome,
         reason=requests["reason"].copy(),
         pool=pool,
         first_token_s=requests["first"].copy(),
@@ -48,31 +58,32 @@ def pool_series(
     s: State, duration_s: float, interval_s: float, waiting: Array, held: Array
 ) -> PoolSeries:
     """One row per pool and interval; ``waiting`` and ``held`` as sampled at the intervals' ends."""
-    intervals = s.series.shape[2]
+    series = s.series[:, :, :-1]  # the last place is what came after
+    intervals = series.shape[2]
     starts = np.arange(intervals) * interval_s
     width = np.minimum(starts + interval_s, duration_s) - starts
-    capacity = s.series[S_READY] * s.pools["kv_capacity"][:, None]
-    serving = s.series[S_READY] + s.series[S_DRAINING]
-    tokens = s.series[S_INPUT] + s.series[S_OUTPUT]
-    computing = np.minimum(tokens * s.pools["token_s"][:, None], s.series[S_BUSY])
-    looked_up = s.series[S_LOOKED_UP]
+    capacity = series[S_READY] * s.pools["kv_capacity"][:, None]
+    serving = series[S_READY] + series[S_DRAINING]
+    tokens = series[S_INPUT] + series[S_OUTPUT]
+    computing = np.minimum(tokens * s.pools["token_s"][:, None], series[S_BUSY])
+    looked_up = series[S_LOOKED_UP]
     return PoolSeries(
         interval_s=interval_s,
-        ready=s.series[S_READY] / width,
-        starting=s.series[S_STARTING] / width,
-        draining=s.series[S_DRAINING] / width,
-        lent=s.series[S_LENT] / width,
-        busy=s.series[S_BUSY] / width,
-        utilisation=_share(s.series[S_KV], capacity),
+        ready=series[S_READY] / width,
+        starting=series[S_STARTING] / width,
+        draining=series[S_DRAINING] / width,
+        lent=series[S_LENT] / width,
+        busy=series[S_BUSY] / width,
+        utilisation=_share(series[S_KV], capacity),
         waiting=waiting,
         held=held,
-        batch=_share(s.series[S_BATCH], s.series[S_BUSY]),
+        batch=_share(series[S_BATCH], series[S_BUSY]),
         sm_activity=_share(computing, serving),
-        iterations=s.series[S_ITERATIONS].copy(),
-        arrived_tokens=s.series[S_ARRIVED].copy(),
-        input_tokens=s.series[S_INPUT].copy(),
-        output_tokens=s.series[S_OUTPUT].copy(),
-        hit_rate=s.series[S_HIT] / np.where(looked_up > 0, looked_up, np.nan),
+        iterations=series[S_ITERATIONS].copy(),
+        arrived_tokens=series[S_ARRIVED].copy(),
+        input_tokens=series[S_INPUT].copy(),
+        output_tokens=series[S_OUTPUT].copy(),
+        hit_rate=series[S_HIT] / np.where(looked_up > 0, looked_up, np.nan),
     )
 
 
@@ -100,6 +111,20 @@ def pool_totals(s: State) -> PoolTotals:
         "evicted_tokens",
     )
     return PoolTotals(**{name: s.pools[name].copy() for name in names}, starts=s.started.copy())
+
+
+def after_window(s: State, until_s: float) -> AfterWindow:
+    """One row per pool, of what came after the window."""
+    after = s.series[:, :, -1]
+    return AfterWindow(
+        until_s=until_s,
+        kept_s=s.pools["kept_s"].copy(),
+        prefill_s=s.pools["after_prefill_s"].copy(),
+        decode_s=s.pools["after_decode_s"].copy(),
+        iterations=after[S_ITERATIONS].copy(),
+        input_tokens=after[S_INPUT].copy(),
+        output_tokens=after[S_OUTPUT].copy(),
+    )
 
 
 def reject_reasons(s: State) -> dict[str, int]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from simulation import invariants
 from simulation.arrays import Array
+from simulation.due import due_s
 from simulation.engine import acting, entry, reporting
 from simulation.engine.allocation import allocate
 from simulation.engine.clockwork import Clockwork
@@ -22,7 +23,7 @@ from simulation.policy import ScalingPolicy, actions_of
 from simulation.results import SimulationResult
 from simulation.trace import Trace
 
-DRAIN_S = 4 * 3600.0  # how long stragglers may take after the window
+DRAIN_S = 4 * 3600.0  # how long stragglers may take after the window, unless due later
 
 
 def simulate(
@@ -38,9 +39,11 @@ def simulate(
     """Replay ``trace`` on ``fleet`` under ``policy``.
 
     Requests arriving in ``[0, duration_s)`` are taken (default: the whole intervals that hold every
-    arrival) and hours are counted in that window. Then, with no scaling and no arrivals, the run
-    goes on until every request has finished (deferred ones are still let in) or four hours passed;
-    those left are unfinished.
+    arrival). Then, with no scaling and no arrivals, the run goes on until every request has
+    finished (deferred ones are still let in), or until the last one is due and four hours passed.
+    Hours are counted in the window, and apart from them (``AfterWindow``) those of instances that
+    still have work after it, each to its last; idle ones are let go. What is left then is
+    unfinished, or not due yet where it has no limit that passed.
     A request served away from home pays the one-way latency there and back: it reaches its instance
     ``latency_s[home, serving]`` after it was routed, and TTFT and E2E add the same again.
 
@@ -60,17 +63,21 @@ def simulate(
     clockwork = Clockwork(s, faults, duration_s, progress)
     acting.place(s, fleet, policy.reset(fleet))
     waiting, held = _run_window(s, fleet, policy, duration_s, interval_s, clockwork)
-    _drain(s, duration_s, policy.interval_s, clockwork)
-    entry.close(s)
+    due = due_s(trace, fleet.tiers)
+    last_due_s = float(due[np.isfinite(due)].max(initial=0.0))
+    until_s = max(duration_s + DRAIN_S, last_due_s)
+    until_s = _drain(s, duration_s, until_s, policy.interval_s, clockwork)
+    entry.close(s, until_s)
     result = SimulationResult(
         policy=policy.name,
         seed=seed,
         fleet=fleet,
         trace=trace,
         duration_s=duration_s,
-        requests=reporting.request_log(s),
+        requests=reporting.request_log(s, due > until_s),
         series=reporting.pool_series(s, duration_s, interval_s, waiting, held),
         totals=reporting.pool_totals(s),
+        after=reporting.after_window(s, until_s),
         reject_reasons=reporting.reject_reasons(s),
         wall_seconds=time.perf_counter() - began,
     )
@@ -135,7 +142,7 @@ def _run_window(
 ) -> tuple[Array, Array]:
     """Advance to the end of the window; per pool at the end of each interval the requests waiting
     at its instances, and those held for it at the router and in the NIW queue."""
-    intervals = s.series.shape[2]
+    intervals = s.series.shape[2] - 1
     waiting, held = np.zeros((2, len(fleet.pools), intervals))
     observe = Observer(s, policy)
     router_pool = router_pools(s)
@@ -160,11 +167,15 @@ def _run_window(
     return waiting, held
 
 
-def _drain(s: State, duration_s: float, interval_s: float, clockwork: Clockwork) -> None:
+def _drain(
+    s: State, duration_s: float, until_s: float, interval_s: float, clockwork: Clockwork
+) -> float:
+    """Serve what the window left, at most to ``until_s``; when it was done."""
     now, ticks = duration_s, 0
-    while s.clock[0]["open"] and now < duration_s + DRAIN_S:
+    while s.clock[0]["open"] and now < until_s:
         ticks += 1
-        now = float(min(duration_s + ticks * interval_s, duration_s + DRAIN_S))
+        now = float(min(duration_s + ticks * interval_s, until_s))
         clockwork.advance(now)
         if s.clock[0]["open"]:
             entry.tend(s, now)
+    return now

@@ -146,13 +146,14 @@ def apply_speed(s: Any, speed: Any, t: float) -> None:
 
 
 @kernel
-def close_books(s: Any) -> None:
-    """Count every living instance's hours up to the end of the window."""
+def close_books(s: Any, until: float) -> None:
+    """Count every living instance's hours up to the end of the window, and its work after it up to
+    ``until``."""
     duration = s.clock[0].duration
     for p in range(s.pools.shape[0]):
         pool = s.pools[p]
         for slot in range(pool.first, pool.first + pool.top):
             instance = s.instances[slot]
             if instance.status != OFF:
-                settle(s, slot, duration)
+                settle(s, slot, until)
                 pool.lifetime_s += duration - min(instance.born, duration)

@@ -89,6 +89,7 @@ INSTANCE = np.dtype(
         ("kv_high", "i8"),
         ("told", "i8"),  # output tokens of the current run already among ``given`` of its pool
         ("settled", "f8"),  # time up to which hours are counted
+        ("kept", "f8"),  # after the window: time up to which it is paid
         ("born", "f8"),  # asked for
         ("asked", "f8"),  # the last time; later than born where it was lent out in between
         ("source", "i8"),  # where its start took it from: engine.starting
@@ -180,6 +181,9 @@ POOL = np.dtype(
         ("decode_s", "f8"),
         ("donated_s", "f8"),
         ("lifetime_s", "f8"),  # counted apart, from birth to death, to check the five above
+        ("kept_s", "f8"),  # after the window, of instances up to their last work ...
+        ("after_prefill_s", "f8"),  # ... and of that in iterations
+        ("after_decode_s", "f8"),
         ("early", "i8"),  # iterations begun before the instance was ready: must stay 0
         # What happened since the last control instant (engine.signals):
         ("ttft_sum", "f8"),  # seconds from arrival to first token, of those that came here
@@ -263,7 +267,8 @@ class State:
     instances: Annotated[Array, INSTANCE, "S"]  # those of a pool side by side
     pools: Annotated[Array, POOL, "P"]
     curves: Annotated[Array, "f8", "curves, longest"]  # Curve.values of different ones, padded
-    series: Annotated[Array, "f8", "ROWS, P, intervals"]  # instance-seconds or tokens
+    # Instance-seconds or tokens; the last place is what came after the window.
+    series: Annotated[Array, "f8", "ROWS, P, intervals + 1"]
     batch: Annotated[Array, "i8", "S, batch"]  # heaps of finish numbers and whose they are
     queues: Annotated[Array, "i4", "S, queues, 2"]  # head, tail of who waits: engine.waiting
     ranking: Annotated[Array, RANKED, "nodes"]  # see engine.ranking

@@ -181,6 +181,47 @@ def test_aged_deferred_requests_go_at_once():
     assert result.requests.first_token_s[1] == 121.0
 
 
+@pytest.mark.parametrize(
+    ("tier", "seconds"),
+    [
+        (Tier("niw", e2e_s=86_400.0, deferrable=True), 36_000.0),  # SageServe
+        (Tier("niw", e2e_s=600.0, deferrable=True), 250.0),
+        (Tier("niw", e2e_s=600.0, deferrable=True, priority_after_s=60.0), 60.0),
+        (Tier("niw", deferrable=True), 36_000.0),
+    ],
+)
+def test_a_deferred_request_is_urgent_by_its_own_deadline(tier, seconds):
+    assert tier.urgent_after_s == pytest.approx(seconds)
+
+
+def test_a_deadline_of_minutes_is_kept_while_memory_is_never_free():
+    # The first holds 70% of memory for an hour, so that nothing is released; ten hours of waiting
+    # would be late, as every deferrable tier had it before.
+    tiers = [Tier("t"), Tier("niw", e2e_s=600.0, deferrable=True)]
+    result = simulate(
+        trace([0.0, 10.0], [700, 10], [250, 1], tier=[0, 1], tiers=("t", "niw")),
+        fleet(pool(profile(alpha=14.0, beta=0, gamma=1.0, delta=0, kv=1000, tp=1)), tiers=tiers),
+        Flat([1]),
+        duration_s=3600.0,
+    )
+    assert result.requests.e2e_s[1] <= 600.0
+
+
+def test_what_becomes_urgent_first_is_released_first():
+    tiers = [
+        Tier("t"), Tier("day", e2e_s=86_400.0, deferrable=True),
+        Tier("hour", e2e_s=3600.0, deferrable=True),
+    ]  # fmt: skip
+    one = profile(alpha=1.0, beta=0.0, gamma=1.0, delta=0.0, kv=1000, max_batch=1, budget=1000)
+    result = simulate(
+        trace([0.0, 1.0, 2.0, 3.0], 10, 1, tier=[1, 1, 2, 2], tiers=("t", "day", "hour")),
+        fleet(pool(one), tiers=tiers),
+        Flat([1]),
+        duration_s=240.0,
+    )
+    assert result.requests.first_token_s.tolist() == [63.0, 64.0, 61.0, 62.0]
+
+
 def test_interactive_requests_are_admitted_before_released_ones():
     one = profile(alpha=1.0, beta=0.0, gamma=1.0, delta=0.0, kv=1000, max_batch=1, budget=1000)
     result = simulate(

@@ -24,11 +24,24 @@ class Tier(Section):
     e2e_ms: Milliseconds | None = None
     percentile: Annotated[float, Field(gt=0, lt=100)] = 95
     deferrable: bool = False  # may wait in the queue manager (NIW)
+    # Seconds that a request of a deferrable tier may wait before it is urgent; left out: ten of
+    # every 24 hours of e2e_ms.
+    priority_after_s: Annotated[float, Field(ge=0, le=31_536_000)] | None = None
 
     @model_validator(mode="after")
     def _some_limit(self) -> Tier:
         if self.ttft_ms is None and self.tbt_ms is None and self.e2e_ms is None:
             raise ValueError("give at least one of ttft_ms, tbt_ms and e2e_ms")
+        return self
+
+    @model_validator(mode="after")
+    def _urgent_in_time(self) -> Tier:
+        if self.priority_after_s is None:
+            return self
+        if not self.deferrable:
+            raise ValueError("priority_after_s is of a tier that may wait; set deferrable: true")
+        if self.e2e_ms is not None and self.priority_after_s * 1000 > self.e2e_ms:
+            raise ValueError("priority_after_s is past the deadline, e2e_ms; choose a shorter one")
         return self
 
 

@@ -17,9 +17,21 @@ from simulation.arrays import FloatArray
 from simulation.energy import pool_energy
 from simulation.fleet import Pool
 from simulation.metrics import meets_slo
-from simulation.results import COMPLETED, REASONS, REJECTED, UNFINISHED, SimulationResult
+from simulation.results import (
+    COMPLETED,
+    NOT_DUE,
+    REASONS,
+    REJECTED,
+    UNFINISHED,
+    SimulationResult,
+)
 
-OUTCOMES = {COMPLETED: "completed", REJECTED: "rejected", UNFINISHED: "unfinished"}
+OUTCOMES = {
+    COMPLETED: "completed",
+    REJECTED: "rejected",
+    UNFINISHED: "unfinished",
+    NOT_DUE: "not_due",
+}
 ALL = "all"  # of a group: every tier, model or region together
 GROUPED = ("tier", "model", "region")
 LATENCIES = ("ttft_ms", "tbt_ms", "e2e_ms")
@@ -104,7 +116,8 @@ def requests_table(result: SimulationResult, labels: Sequence[str]) -> pl.DataFr
 
 def groups_table(result: SimulationResult) -> pl.DataFrame:
     """Exact percentiles (linear between ranks) of every tier, model and home region, and of all of
-    each together; ``attainment`` is the share of those that arrived within every limit (X4)."""
+    each together; ``attainment`` is the share within every limit of those that arrived, but for
+    those not due yet (X4)."""
     trace, log = result.trace, result.requests
     names = (trace.tiers, trace.models, trace.regions)
     shape = tuple(len(group) for group in names)
@@ -139,7 +152,9 @@ def groups_table(result: SimulationResult) -> pl.DataFrame:
             for axis, (name, code) in enumerate(zip(GROUPED, chosen, strict=True))
         }
         row |= {name: int(count[name]) for name in ("arrived", *OUTCOMES.values())}
-        for name in ("attainment", "mean_isl", "mean_osl"):
+        due = count["arrived"] - count["not_due"]
+        row["attainment"] = count["attainment"] / due if due else None
+        for name in ("mean_isl", "mean_osl"):
             row[name] = count[name] / count["arrived"]
         for name, parts in known.items():
             values = np.concatenate([parts[i] for i in places[where].ravel()])
@@ -170,7 +185,8 @@ def _figures(result: SimulationResult) -> dict[str, Any]:
 def _reasons(result: SimulationResult) -> pl.Series:
     """Why a request was not served."""
     log = result.requests
-    code = np.where(log.outcome == UNFINISHED, len(REASONS), log.reason)
+    left = (log.outcome == UNFINISHED) | (log.outcome == NOT_DUE)
+    code = np.where(left, len(REASONS), log.reason)
     return _named(code, (*REASONS, "the simulation ended before"))
 
 

@@ -14,6 +14,7 @@ from planner.studies.values import PolicyRun
 
 MOVES = 100  # after every fleet that does not
 EQUAL_SLO = 0.002  # attainment within this of each other counts as equal
+AFTER = 0.01  # share of the cost after the window from which on it is said
 BEYOND = 0.01  # share of iterations outside the measured range from which on it is said
 
 
@@ -64,6 +65,7 @@ def compare(
             *_still(by_name),
             *_misses(runs),
             *_lost(runs),
+            *_left(runs),
             *_beyond_measurements(runs),
             *other,
             *left_out,
@@ -225,6 +227,24 @@ def _lost(runs: Sequence[PolicyRun]) -> list[str]:
                 f"{run.label}: of {run.summary.arrived:,} requests {run.summary.rejected:,} were "
                 f"rejected{f' ({reasons})' if reasons else ''} and {run.summary.unfinished:,} "
                 "did not finish."
+            )
+    return out
+
+
+def _left(runs: Sequence[PolicyRun]) -> list[str]:
+    """Work that the window left, and what it cost."""
+    out = []
+    for run in runs:
+        told = run.summary
+        if told.after_cost_usd > AFTER * told.cost_usd:
+            out.append(
+                f"{run.label}: ${amount(told.after_cost_usd)} of its ${amount(told.cost_usd)} is "
+                "for work that was left when the window ended."
+            )
+        if told.not_due:
+            out.append(
+                f"{run.label}: {told.not_due:,} requests were neither done nor late when the "
+                "replay ended; they count in no attainment."
             )
     return out
 

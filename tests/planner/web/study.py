@@ -52,11 +52,12 @@ def figures(name: str) -> dict[str, Any]:
     latency = {"mean": 300.0, "p50": 250.0, "p95": 900.0, "p99": 1500.0}
     return {
         "label": LABELS[name], "arrived": 120_000, "completed": 119_990, "rejected": 4,
-        "unfinished": 6, "reject_reasons": {"longer than the model's context": 4},
+        "unfinished": 6, "not_due": 0, "reject_reasons": {"longer than the model's context": 4},
         "gpu_hours": hours, "instance_hours": hours, "wasted_gpu_hours": hours / 50,
         "idle_gpu_hours": hours * 0.38, "busy_gpu_hours": hours * 0.6,
         "donated_gpu_hours": 0.0, "energy_kwh": hours * 0.4, "cost_usd": hours * 2.5,
-        "host_energy_kwh": hours * 0.1,
+        "host_energy_kwh": hours * 0.1, "after_gpu_hours": 0.0, "after_cost_usd": 0.0,
+        "after_energy_kwh": 0.0,
         "carbon_kg": hours * 0.12, "ttft_ms": latency, "tbt_ms": {**latency, "p95": 45.0},
         "e2e_ms": {**latency, "p95": 12_300.0}, "slo_attainment": {"IW-F": 0.97, "IW-N": 0.9},
         "slo_met": {"IW-F": True, "IW-N": False}, "meets_slo": False, "iterations": 10,

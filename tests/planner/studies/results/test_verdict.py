@@ -29,6 +29,15 @@ FLEET = Fleet(
 NOTHING = Percentiles(None, None, None, None)
 
 
+def test_what_was_left_when_the_window_ended_is_told() -> None:
+    found = compare([run("lt-i", 20, after_cost_usd=5.0, not_due=3), run("flat-peak", 30)])
+    assert found.warnings[-2:] == (
+        "Planned (LT-I): $5.00 of its $20.00 is for work that was left when the window ended.",
+        "Planned (LT-I): 3 requests were neither done nor late when the replay ended; they count "
+        "in no attainment.",
+    )
+
+
 def run(
     name: str, usd: float, fast: float | None = 0.99, slow: float | None = 0.99, **more: Any
 ) -> PolicyRun:
@@ -44,7 +53,8 @@ def run(
         "slo_met": {"fast": fast is None or fast >= 0.95, "slow": slow is None or slow >= 0.9},
         "iterations": 1, "preemptions": 0, "outside_iterations": 0, "wall_seconds": 0.0,
         "tiers": {}, "models": {}, "pools": (), "starts": {}, "failures": 0, "failed_starts": 0,
-        "retried": 0, "reinstated": 0,
+        "retried": 0, "reinstated": 0, "not_due": 0, "after_gpu_hours": 0.0, "after_cost_usd": 0.0,
+        "after_energy_kwh": 0.0,
     } | more  # fmt: skip
     nothing = cast(Any, None)
     label = POLICIES[name]

@@ -1,0 +1,117 @@
+"""What comes after the window: paid until it is done, and judged when it is due."""
+
+import numpy as np
+import pytest
+
+from simulation.due import due_s
+from simulation.engine.run import simulate
+from simulation.fleet import Tier
+from simulation.metrics import summarise, tiers_met
+from simulation.policies.flat import Flat
+from simulation.results import NOT_DUE, UNFINISHED
+from tests.simulation.builders import fleet, pool, profile, trace
+from tests.simulation.test_laws import busy_day, busy_fleet
+
+SLOW = profile(alpha=1.0, beta=0.0, gamma=2.0, delta=0.0, kv=1000, max_batch=1, budget=1000, tp=4)
+DAY = Tier("niw", e2e_s=86_400.0, deferrable=True)
+
+
+def test_whoever_works_after_the_window_is_paid_to_its_last_work_and_nobody_else():
+    # 2 s of prefill from 95 s on and 8 s of decodes: 5 s after the window, on one of two instances.
+    result = simulate(trace([95.0], 10, 9), fleet(pool(SLOW, usd=3.0)), Flat([2]), duration_s=100.0)
+    after, told = result.after, summarise(result)
+    assert after.kept_s.tolist() == [5.0]
+    assert (after.prefill_s[0], after.decode_s[0]) == (0.0, 5.0)
+    assert (after.iterations[0], after.output_tokens[0]) == (5, 5)
+    assert result.series.output_tokens.sum() == 4
+    assert told.gpu_hours == pytest.approx(4 * 205 / 3600)
+    assert told.after_gpu_hours == pytest.approx(4 * 5 / 3600)
+    assert told.busy_gpu_hours == pytest.approx(4 * 10 / 3600)
+    assert told.cost_usd == pytest.approx(3 * 4 * 205 / 3600)
+    assert told.after_cost_usd == pytest.approx(3 * 4 * 5 / 3600)
+    assert told.after_energy_kwh == pytest.approx(1.25 * 4 * 5 * 400 / 3.6e6)
+    joules = 4 * (195 * 100 + 2 * 600 + 8 * 400)
+    assert told.energy_kwh == pytest.approx(1.25 * joules / 3.6e6)
+    assert told.carbon_kg == pytest.approx(0.4 * told.energy_kwh)
+
+
+def test_what_an_instance_waits_between_its_work_is_paid_with_it():
+    # On the way to the other region until 109 s, so that it idles for 9 s and works for 10.
+    result = simulate(
+        trace([99.0], 10, 9, regions=("a", "b")),
+        fleet(
+            pool(SLOW, region="b"), pool(SLOW, region="b"),
+            regions=("a", "b"), latency=[[0, 10.0], [10.0, 0]],
+        ),
+        Flat([1, 1]),
+        duration_s=100.0,
+    )  # fmt: skip
+    assert sorted(result.after.kept_s) == [0.0, 19.0]
+    assert (result.after.prefill_s + result.after.decode_s).sum() == 10.0
+    assert summarise(result).idle_gpu_hours == pytest.approx(4 * (200 + 9) / 3600)
+
+
+def test_a_day_to_go_is_a_day():
+    # 2,000 requests of 10 s each on one instance: five and a half hours, of which 100 s in the
+    # window. Cut at four hours some would be missed; for nothing all but the window were free.
+    n = 2_000
+    result = simulate(
+        trace(np.linspace(0, 90, n), 10, 9, tiers=("niw",)),
+        fleet(pool(SLOW), tiers=[Tier("t"), DAY]),
+        Flat([1]),
+        duration_s=100.0,
+    )
+    told = summarise(result)
+    assert (told.completed, told.unfinished, told.not_due) == (n, 0, 0)
+    assert told.slo_attainment == {"niw": 1.0}
+    assert told.busy_gpu_hours == pytest.approx(4 * n * 10 / 3600)
+
+
+@pytest.mark.parametrize(
+    ("tier", "outcome", "attainment"),
+    [
+        (DAY, UNFINISHED, 0.0),  # its deadline falls before the simulation ends
+        (Tier("niw", tbt_s=1.0, deferrable=True), NOT_DUE, None),  # it has none
+    ],
+)
+def test_what_nobody_serves_is_missed_once_it_is_due(tier, outcome, attainment):
+    result = simulate(
+        trace([0.0, 50.0], 10, 9, tiers=("niw",)),
+        fleet(pool(SLOW), tiers=[Tier("t"), tier]),
+        Flat([0]),
+        duration_s=100.0,
+    )
+    told = summarise(result)
+    assert (result.requests.outcome == outcome).all()
+    assert told.slo_attainment == {"niw": attainment}
+    assert tiers_met(result) == {"niw": attainment is None}
+    assert told.arrived == told.completed + told.rejected + told.unfinished + told.not_due == 2
+    assert told.gpu_hours == 0.0
+
+
+def test_a_request_is_due_at_the_first_of_its_limits():
+    tiers = [
+        Tier("a", ttft_s=1.0, e2e_s=9.0), Tier("b", tbt_s=1.0), DAY,
+        Tier("idle", deferrable=True),
+    ]  # fmt: skip
+    requests = trace([5.0] * 4, 1, 1, tier=[0, 1, 2, 3], tiers=("a", "b", "niw", "idle"))
+    assert due_s(requests, tiers).tolist() == [6.0, 5.0, 86_405.0, np.inf]
+
+
+@pytest.mark.parametrize("count", [1, 2, 6])
+def test_every_token_is_given_out_in_the_window_or_after_it(count):
+    day = busy_day(5000)
+    result = simulate(day, busy_fleet(), Flat([count, count]))
+    assert (result.requests.outcome == 0).all()
+    given = result.series.output_tokens.sum() + result.after.output_tokens.sum()
+    assert given == day.output_tokens.sum()
+    iterations = result.series.iterations.sum() + result.after.iterations.sum()
+    assert iterations == result.totals.iterations.sum()
+
+
+def test_hours_after_the_window_are_those_of_a_longer_one():
+    day = busy_day(5000)
+    cut = summarise(simulate(day, busy_fleet(), Flat([2, 2])))
+    long = summarise(simulate(day, busy_fleet(), Flat([2, 2]), duration_s=7200.0))
+    assert cut.busy_gpu_hours == pytest.approx(long.busy_gpu_hours, rel=0.01)
+    assert cut.after_gpu_hours > 0.0 == long.after_gpu_hours
