@@ -13,8 +13,9 @@ from planner.studies.planning.inputs import Planned
 from planner.studies.planning.planning import plan_window
 from planner.studies.progress import Progress, part
 from planner.studies.replay.replay import prepare
-from planner.studies.sizing.sizing import size
+from planner.studies.sizing.sizing import size_over_time
 from planner.studies.traffic.ahead import requests_ahead
+from planner.studies.traffic.known import foreseen, known_lengths
 from planner.studies.traffic.traffic import build_traffic
 from planner.studies.traffic.window import resolve_window
 from planner.studies.values import Study
@@ -30,7 +31,9 @@ def study_of(scenario: Scenario, traces: Traces, known: Known, progress: Progres
     progress(0.0, "Reading the traffic")
     traffic = build_traffic(settings.traffic, traces)
     window = resolve_window(settings.window, traffic.demand, traffic.clock)
-    sizes = size(hardware, traffic.lengths, settings.seed, part(progress, 0.2, 0.9))
+    lengths = known_lengths(traffic, window, settings.seed)
+    traffic = foreseen(traffic, lengths)
+    sizes = size_over_time(hardware, lengths, settings.seed, part(progress, 0.2, 0.9))
     progress(0.9, "Preparing the requests")
     if window.ahead:
         method = settings.plan.forecast.method

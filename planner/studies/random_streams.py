@@ -14,6 +14,7 @@ class Stream(IntEnum):
     REQUESTS = 1  # of a window, from demand files
     AHEAD = 2  # requests of a window after the trace
     SOURCES = 3  # what a trace leaves open: repeats, places, which lengths are kept
+    KNOWN = 4  # which requests lengths are known by at a decision
     PRESSURE = 7  # arrivals of the pressure test
 
 

@@ -34,8 +34,8 @@ from planner.studies.pd.service import (
 from planner.studies.pd.stated import BEST
 from planner.studies.plain import COLUMNS, milliseconds
 from planner.studies.progress import Progress, part
-from planner.studies.sizing.sizing import Lengths
-from planner.studies.traffic.traffic import build_traffic
+from planner.studies.traffic.known import known_traffic
+from planner.studies.traffic.lengths import Lengths
 from simulation.errors import SimulationError
 from simulation.sizing.capacity import capacity
 from simulation.sizing.pd_judge import REQUESTS, judged
@@ -113,7 +113,7 @@ def run(
     hardware = build_hardware(scenario, known)
     m = model_index(hardware, options.service)
     progress(0.0, "Reading the traffic")
-    traffic = build_traffic(settings_of(scenario).traffic, traces)
+    traffic = known_traffic(settings_of(scenario), traces)
     lengths = traffic.lengths[m]
     pairs, notes = _pairs(hardware, m, lengths, options, part(progress, 0.05, 0.3))
     pair = pairs[0]

@@ -30,7 +30,8 @@ from planner.studies.plain import OPTIONAL
 from planner.studies.planning.inputs import PlanInput
 from planner.studies.planning.planning import plan_window
 from planner.studies.progress import Progress, part
-from planner.studies.sizing.sizing import size
+from planner.studies.sizing.sizing import size_over_time
+from planner.studies.traffic.known import foreseen, known_lengths
 from planner.studies.traffic.traffic import Traffic, build_traffic
 from planner.studies.traffic.window import Window, resolve_window, words_of
 from simulation.arrays import IntArray
@@ -192,7 +193,9 @@ def _counts(
                 "plan's peak."
             )
         return hardware.today, "fleet.today"
-    sizes = size(hardware, traffic.lengths, scenario.seed, part(progress, 0.0, 0.6))
+    lengths = known_lengths(traffic, window, scenario.seed)
+    traffic = foreseen(traffic, lengths)
+    sizes = size_over_time(hardware, lengths, scenario.seed, part(progress, 0.0, 0.6))
     current = np.zeros(hardware.minimum.shape, np.int64)
     today = current if hardware.today is None else hardware.today
     given = PlanInput(settings_of(scenario).plan, hardware, traffic, window, sizes, today)

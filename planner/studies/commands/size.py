@@ -27,8 +27,10 @@ from planner.studies.plain import MERGED, as_json, milliseconds
 from planner.studies.progress import Progress, part
 from planner.studies.results.frame import SizedReplica, sized_replicas
 from planner.studies.sizing.size_errors import SizeError, expected
-from planner.studies.sizing.sizing import Lengths, column_sized, size
-from planner.studies.traffic.traffic import Traffic, build_traffic
+from planner.studies.sizing.sizing import column_sized, size
+from planner.studies.traffic.known import known_traffic
+from planner.studies.traffic.lengths import Lengths
+from planner.studies.traffic.traffic import Traffic
 from simulation.errors import SimulationError
 from simulation.fleet import Tier
 from simulation.performance.specs import Provenance
@@ -186,7 +188,7 @@ def run(
     lengths: Sequence[Lengths]
     scv = [1.0 if variation is None else variation] * len(hardware.models)
     if fixed is None or variation is None:
-        traffic = build_traffic(settings_of(scenario).traffic, traces)
+        traffic = known_traffic(settings_of(scenario), traces)
         lengths = traffic.lengths
         if variation is None:
             scv = [_of_trace(traffic, m, notes) for m in range(len(hardware.models))]

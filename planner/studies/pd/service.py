@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from planner.errors import PlannerError
 from planner.scenario.build import Hardware
 from planner.scenario.links import link_of
-from planner.studies.sizing.sizing import Lengths
+from planner.studies.traffic.lengths import Lengths
 from simulation.errors import SimulationError
 from simulation.fleet import KvLink, Tier
 from simulation.sizing.pd_ratio import PdService, Ratio, best_split

@@ -10,7 +10,7 @@ from planner.scenario.build import Hardware
 from planner.studies.columns import COUNT, MS, NUMBER, SHARE, TEXT, Column, Columns
 from planner.studies.pd.service import pairs_of, strictest_split, usual_instances
 from planner.studies.plain import COLUMNS, MERGED, OPTIONAL, milliseconds
-from planner.studies.sizing.sizing import Lengths
+from planner.studies.traffic.lengths import Lengths
 from simulation.errors import SimulationError
 from simulation.sizing.pd_ratio import Best, best_of, ratios, splits
 

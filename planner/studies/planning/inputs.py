@@ -27,6 +27,10 @@ class PlanInput:
     # Energy is counted at the load that instances are sized for; else at their GPUs' constants.
     at_load: bool = True
 
+    def of(self, period: int) -> PlanInput:
+        """The same as the decision for a period knows it."""
+        return replace(self, sizes=self.sizes.of(period))
+
     def at_once(self) -> PlanInput:
         """The same with all periods in one program, whatever the scenario says."""
         return replace(self, settings=replace(self.settings, periods=ALL))

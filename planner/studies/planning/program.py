@@ -11,7 +11,8 @@ from planner.optimizer.problem import PlanningProblem
 from planner.scenario.build import Hardware
 from planner.scenario.power import host_of, power_at_load
 from planner.studies.planning.inputs import PlanInput
-from planner.studies.sizing.sizing import Lengths, Sizes
+from planner.studies.sizing.sizing import Sizes
+from planner.studies.traffic.lengths import Lengths
 from simulation.arrays import FloatArray
 from simulation.fleet import Region
 

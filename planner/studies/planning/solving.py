@@ -46,9 +46,10 @@ class Periods:
     def of(cls, given: PlanInput, load: Load) -> Periods:
         window, clock = given.window, given.traffic.clock
         starts = window.period_starts_s.tolist()
+        whole = given.settings.periods == ALL  # decided at once, by what is known then
         problems = tuple(
-            problem(given, tps, window.period_s, start)
-            for start, tps in zip(starts, load.tps, strict=True)
+            problem(given if whole else given.of(p), load.tps[p], window.period_s, start)
+            for p, start in enumerate(starts)
         )
         return cls(
             given, load, problems, tuple(f"the period from {words_of(t, clock)}" for t in starts)

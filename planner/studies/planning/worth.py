@@ -103,7 +103,7 @@ def _dearest(given: PlanInput, planned: Planned) -> _At | None:
     period = int(np.argmax([window.objective_usd for window in plan.windows]))
     current = plan.initial if period == 0 else plan.windows[period - 1].target
     window = problem(
-        replace(given, current=current),
+        replace(given.of(period), current=current),
         planned.load.tps[period],
         plan.period_s,
         float(plan.period_start_s[period]),

@@ -9,13 +9,14 @@ import numpy as np
 
 from planner.errors import ScenarioError
 from planner.scenario.build import Hardware
-from planner.studies.progress import Progress
-from simulation.arrays import FloatArray, Int32Array
+from planner.studies.progress import Progress, part
+from planner.studies.traffic.known import KnownLengths
+from planner.studies.traffic.lengths import Lengths
+from simulation.arrays import FloatArray, IntArray
 from simulation.errors import SimulationError
 from simulation.performance.profile import Profile
 from simulation.sizing.capacity import Capacity, capacity
 
-Lengths = tuple[Int32Array, Int32Array]  # ISL and OSL, drawn jointly
 POOL = 64  # instances, at most, of a pool whose size is its own
 
 
@@ -27,12 +28,22 @@ class Sizes:
     N of them; it rises with n, and so does what each carries. Beyond N each carries
     ``theta_tps[l, g] = pool_tps[l, g, N - 1] / N``. 0 where the model does not run. ``capacity``
     has the figures of one instance by itself by (l, g), with the tier that set it.
+
+    These are the sizes at the first decision; where lengths drift, ``at`` says for each period
+    which of ``later`` its decision goes by (s: the s-th of them, 0: these).
     """
 
     theta_tps: FloatArray
     pool_tps: FloatArray
     capacity: dict[tuple[int, int], tuple[str, Capacity]]
     notes: tuple[str, ...]
+    later: tuple[Sizes, ...] = ()
+    at: IntArray | None = None  # [p]
+
+    def of(self, period: int) -> Sizes:
+        """Those that the decision for a period goes by."""
+        chosen = 0 if self.at is None else int(self.at[period])
+        return self.later[chosen - 1] if chosen else self
 
     def times(self, factor: FloatArray) -> Sizes:
         """The same with every size of a model times its factor, ``[l]``."""
@@ -40,6 +51,7 @@ class Sizes:
             self,
             theta_tps=self.theta_tps * factor[:, None],
             pool_tps=self.pool_tps * factor[:, None, None],
+            later=tuple(sizes.times(factor) for sizes in self.later),
         )
 
 
@@ -122,6 +134,31 @@ def size(
             )
     pools = theta[:, :, None] * np.arange(1, POOL + 1)
     return Sizes(theta_tps=theta, pool_tps=pools, capacity=sized, notes=tuple(notes))
+
+
+def size_over_time(hardware: Hardware, known: KnownLengths, seed: int, progress: Progress) -> Sizes:
+    """``size`` by the lengths that the first decision knows, and again for decisions that know
+    others. Where a model cannot be served at those, its decisions keep the sizes before."""
+    first, *others = known.samples
+    share = 1.0 / len(known.samples)
+    sizes = size(hardware, first, seed, part(progress, 0.0, share))
+    later, place, notes = [], [0], list(sizes.notes)
+    for s, lengths in enumerate(others, start=1):
+        try:
+            later.append(size(hardware, lengths, seed, part(progress, s * share, (s + 1) * share)))
+        except ScenarioError as problem:
+            notes.append(f"Sizes do not follow the lengths of requests, for with them: {problem}")
+            place.append(place[-1])
+        else:
+            place.append(len(later))
+    if later:
+        notes.append(
+            "Lengths of requests drift in this window: each decision goes by what came before it, "
+            f"with {len(later) + 1} sets of sizes."
+        )
+    return replace(
+        sizes, notes=tuple(notes), later=tuple(later), at=np.array(place, np.int64)[known.at]
+    )
 
 
 def _whole(hardware: Hardware, theta: FloatArray) -> bool:

@@ -60,9 +60,9 @@ class BinnedSource:
         )
         return np.asarray(first), np.asarray(second)
 
-    def lengths(self) -> IndependentLengths:
-        """Log-normal lengths around the mean per request of ``tokens``."""
-        requests, both = self.requests(), self.tokens()
+    def lengths(self, between: slice = slice(None)) -> IndependentLengths:
+        """Log-normal lengths around the mean per request of ``tokens``, of the bins given."""
+        requests, both = self.requests()[between], [part[between] for part in self.tokens()]
 
         def around(tokens: FloatArray, given: Lengths | None) -> LengthDistribution:
             known = ~np.isnan(requests) & ~np.isnan(tokens)
@@ -105,14 +105,20 @@ class BinnedSource:
 
     def expected(self, start_s: float, end_s: float) -> float:
         """Requests that ``draw`` gives, about."""
-        counts = self.requests()[self._between(start_s, end_s)]
+        counts = self.requests()[self.between(start_s, end_s)]
         return float(np.nansum(counts) * self.cells.sum())
 
-    def _between(self, start_s: float, end_s: float) -> slice:
+    def between(self, start_s: float, end_s: float) -> slice:
         """The bins that reach into ``[start_s, end_s)``."""
         own = self.columns
         first = max(0, int(np.floor((start_s - own.start_s) / own.bin_s + 1e-9)))
         return slice(first, max(first, int(np.ceil((end_s - own.start_s) / own.bin_s - 1e-9))))
+
+    def whole(self, start_s: float, end_s: float) -> slice:
+        """The bins that lie in ``[start_s, end_s)`` from end to end."""
+        own = self.columns
+        first = max(0, int(np.ceil((start_s - own.start_s) / own.bin_s - 1e-9)))
+        return slice(first, max(first, int(np.floor((end_s - own.start_s) / own.bin_s + 1e-9))))
 
     def draw(
         self, shell: Trace, start_s: float, end_s: float, rng: np.random.Generator
@@ -122,7 +128,7 @@ class BinnedSource:
         Each cell's count per bin is its share rounded up or down at random, so that the mean is
         right and a whole share stays exact; the file's tokens per bin are kept where it has them.
         """
-        own, between = self.columns, self._between(start_s, end_s)
+        own, between = self.columns, self.between(start_s, end_s)
         counts = self.requests()[between]
         traces = []
         for region, tier in np.argwhere(self.cells > 0):

@@ -13,6 +13,7 @@ from planner.scenario.settings import TrafficSettings
 from planner.studies.random_streams import Stream, generator
 from planner.studies.traffic.binned import BinnedSource
 from planner.studies.traffic.demand import Demand, bin_demand
+from planner.studies.traffic.lengths import Lengths, mixed
 from planner.studies.traffic.prefixes import joined
 from planner.studies.traffic.sources import (
     StoredTrace,
@@ -21,7 +22,6 @@ from planner.studies.traffic.sources import (
     measured_source,
     span,
 )
-from simulation.arrays import Int32Array
 from simulation.trace import Trace
 
 MEASURED = "requests as measured"
@@ -29,7 +29,6 @@ SYNTHESISED = "requests synthesised from bins"
 FORECAST = "requests synthesised from the forecast"
 
 DAY_S = 86_400.0
-LENGTH_SAMPLE = 20_000  # requests kept per model to know its lengths by
 MAX_CELLS = 20_000_000  # bins of all models x regions x tiers: half a GB of demand
 AMOUNTS = ("requests", "input_tokens", "output_tokens")
 
@@ -56,7 +55,7 @@ class Traffic:
     notes: tuple[str, ...]
     measured: Trace  # sources that hold requests; empty where all are demand files
     binned: tuple[BinnedSource, ...]
-    lengths: tuple[tuple[Int32Array, Int32Array], ...]  # per model: ISL and OSL, drawn jointly
+    lengths: tuple[Lengths, ...]  # per model; ``known.foreseen`` leaves what a decision knows
 
     def requests(self, start_s: float, end_s: float, seed: int) -> Trace:
         """The requests arriving in ``[start_s, end_s)``, epoch seconds."""
@@ -235,17 +234,13 @@ def _sum(parts: list[Demand], edge_s: float, bin_s: float, bins: int) -> Demand:
 
 def _lengths(
     model: int, trace: Trace, binned: list[BinnedSource], rng: np.random.Generator
-) -> tuple[Int32Array, Int32Array]:
-    """A sample of (ISL, OSL) of one model's requests, sources in proportion to their volume."""
+) -> Lengths:
+    """A sample of one model's requests, sources in proportion to their volume."""
     rows = np.flatnonzero(trace.model == model)
-    mine = [source for source in binned if source.model == model]
-    volumes = np.array(
-        [float(len(rows)), *(np.nansum(one.requests()) * one.cells.sum() for one in mine)]
-    )
-    if not volumes.sum():
-        return np.ones(1, np.int32), np.ones(1, np.int32)
-    sizes = np.ceil(LENGTH_SAMPLE * volumes / volumes.sum()).astype(int)
-    picked = rng.choice(rows, size=sizes[0]) if len(rows) else rows
-    pairs = [(trace.input_tokens[picked], trace.output_tokens[picked])]
-    pairs += [one.lengths().sample(n, rng) for one, n in zip(mine, sizes[1:], strict=True)]
-    return (np.concatenate([isl for isl, _ in pairs]), np.concatenate([osl for _, osl in pairs]))
+    given = [
+        (float(np.nansum(one.requests()) * one.cells.sum()), one.lengths())
+        for one in binned
+        if one.model == model
+    ]
+    sample, _ = mixed(trace, rows, given, rng)
+    return sample

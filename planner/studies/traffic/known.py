@@ -1,0 +1,124 @@
+"""How long requests are, as far as a decision can know: by those that came before it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from planner.errors import ScenarioError
+from planner.scenario.settings import Settings
+from planner.studies.random_streams import Stream, generator
+from planner.studies.traffic.lengths import Lengths, mixed
+from planner.studies.traffic.sources import StoredTrace
+from planner.studies.traffic.traffic import Traffic, build_traffic
+from planner.studies.traffic.window import DAY_S, Window, resolve_window
+from simulation.arrays import IntArray
+
+LEAST = 200  # requests that say anything of their lengths
+DRIFT = 0.1  # of a mean length: less is not worth another size (assumed)
+ERRORS = 4.0  # standard errors of a mean: less may be chance
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KnownLengths:
+    """What each decision of a window knows: ``samples[at[p]]`` has the lengths of every model at
+    the decision for period ``p``. The first are those of the first decision."""
+
+    samples: tuple[tuple[Lengths, ...], ...]
+    at: IntArray  # [p]
+    notes: tuple[str, ...] = ()
+
+
+def known_lengths(traffic: Traffic, window: Window, seed: int) -> KnownLengths:
+    """Lengths at each decision of ``window``, from requests that came before it.
+
+    At first those of the day before (of all that came, where that has too few). Later decisions
+    look at the period before them: where its mean input or output differs by more than a tenth, and
+    by more than chance, its requests are what counts from then on, or those of an earlier period
+    that were as long. A model of which nothing came before the first decision is sized by the
+    requests of all the traffic, with a note.
+    """
+    rng = generator(seed, Stream.KNOWN)
+    found = [_of_model(traffic, m, window, rng) for m in range(len(traffic.models))]
+    chosen = np.stack([at for _, at in found], axis=1)  # [p, l]
+    rows, first, at = np.unique(chosen, axis=0, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    samples = tuple(
+        tuple(samples[s] for (samples, _), s in zip(found, rows[row], strict=True)) for row in order
+    )
+    notes = tuple(
+        f"No request of {model} came before the first decision: its lengths are those of all the "
+        "traffic, the window's too."
+        for m, (model, (kept, _)) in enumerate(zip(traffic.models, found, strict=True))
+        if kept[0] is traffic.lengths[m]
+    )
+    return KnownLengths(samples, np.argsort(order)[at.ravel()], notes)
+
+
+def foreseen(traffic: Traffic, known: KnownLengths) -> Traffic:
+    """The traffic with the lengths that its window's first decision knows."""
+    return replace(traffic, lengths=known.samples[0], notes=traffic.notes + known.notes)
+
+
+def known_traffic(settings: Settings, traces: dict[str, StoredTrace]) -> Traffic:
+    """The traffic with the lengths that a plan of the scenario would begin with, so that a size by
+    itself and a plan's are the same; of all the traffic where that is too short for a plan."""
+    traffic = build_traffic(settings.traffic, traces)
+    try:
+        window = resolve_window(settings.window, traffic.demand, traffic.clock)
+    except ScenarioError:
+        return traffic
+    return foreseen(traffic, known_lengths(traffic, window, settings.seed))
+
+
+def _of_model(
+    traffic: Traffic, m: int, window: Window, rng: np.random.Generator
+) -> tuple[list[Lengths], IntArray]:
+    """Samples, and the one of each period ``[p]``."""
+    origins = window.origins_s
+    begin = float(origins[0])
+    sample, count = observed(traffic, m, begin - DAY_S, begin, rng)
+    if count < LEAST:
+        sample, count = observed(traffic, m, traffic.demand.start_s, begin, rng)
+    samples = [sample if count else traffic.lengths[m]]
+    at = np.zeros(len(origins), np.int64)
+    now = 0
+    for p, origin in enumerate(origins.tolist()):
+        if p and origin == origins[p - 1]:  # ahead of the trace: nothing new is known
+            at[p] = now
+            continue
+        recent, count = observed(traffic, m, origin - window.period_s, origin, rng)
+        if count >= LEAST and _differ(samples[now], recent, count):
+            alike = [s for s, known in enumerate(samples) if not _differ(known, recent, count)]
+            now = alike[0] if alike else len(samples)
+            if not alike:
+                samples.append(recent)
+        at[p] = now
+    return samples, at
+
+
+def observed(
+    traffic: Traffic, m: int, start_s: float, end_s: float, rng: np.random.Generator
+) -> tuple[Lengths, float]:
+    """A sample of the lengths of a model's requests in ``[start_s, end_s)``, and how many came."""
+    trace = traffic.measured
+    first, last = np.searchsorted(trace.arrival_s + trace.start_s, (start_s, end_s))
+    rows = first + np.flatnonzero(trace.model[first:last] == m)
+    given = []
+    for source in traffic.binned:
+        bins = source.whole(start_s, end_s)
+        count = float(np.nansum(source.requests()[bins]) * source.cells.sum())
+        if source.model == m and count > 0:
+            given.append((count, source.lengths(bins)))
+    return mixed(trace, rows, given, rng)
+
+
+def _differ(known: Lengths, recent: Lengths, count: float) -> bool:
+    """Whether the mean input or output of ``count`` recent requests is another one."""
+    for one, other in zip(known, recent, strict=True):
+        before, now = float(one.mean()), float(other.mean())
+        chance = ERRORS * float(other.std()) / min(count, len(other)) ** 0.5
+        if abs(now - before) > max(DRIFT * before, chance):
+            return True
+    return False
