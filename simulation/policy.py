@@ -76,6 +76,7 @@ class Actions:
     # Scale-in that can be undone: for so many seconds instances taken out get no new requests but
     # stay, and come back at once when the target rises again (D4). 0: they drain and go.
     soft_s: float = 0.0
+    firm: BoolArray | None = None  # pools of which none stays for soft_s; None: none such
     lend: BoolArray | None = None  # instances taken out go to the spot pool (E9), not off
     keep_lent: IntArray | None = None  # at most so many stay lent out, the rest goes off; None: all
     max_batch: IntArray | None = None  # sequences in a batch from now on (Chiron)

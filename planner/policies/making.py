@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from planner.errors import ScenarioError
 from planner.optimizer.problem import ScalingPlan
 from simulation.arrays import FloatArray, IntArray
-from simulation.fleet import Fleet
+from simulation.fleet import Fleet, Pool
 from simulation.policies.parts.gauges import Metric
 from simulation.policies.proportional import SIGNALS, SignalName
 from simulation.policies.wrappers.capped import WithinCapacity
@@ -88,6 +88,8 @@ class Making:
     peak: IntArray  # [pools] the flat fleet at peak
     lengths: tuple[tuple[float, float], ...]  # [pools] mean tokens of the model's requests, in, out
     gpus: tuple[tuple[tuple[int, ...], int], ...]  # pools that share GPUs, and how many
+    worth: FloatArray  # [pools] of the model, where GPUs are short
+    tier_worth: Mapping[str, float]  # by tier, 1 where it is left out
     start_s: float  # of the window, epoch seconds
     period_s: float
     fleet: Callable[[IntArray], Fleet]  # that begins with counts [pools]
@@ -107,7 +109,15 @@ class Making:
 
     def cut(self, policy: ScalingPolicy, fleet: Fleet, whence: Sequence[int]) -> Ready:
         """On pools cut out of the scenario's; it stays within the GPUs that they share."""
-        return Ready(WithinCapacity(policy, self._shared(whence)), fleet, whence)
+        worth = np.array(
+            [self._worth(pool, p, fleet) for p, pool in zip(whence, fleet.pools, strict=True)]
+        )
+        return Ready(WithinCapacity(policy, self._shared(whence), worth), fleet, whence)
+
+    def _worth(self, pool: Pool, p: int, fleet: Fleet) -> float:
+        """Of the most worthy tier that a pool takes, cut out of pool ``p`` of the scenario's."""
+        names = [tier.name for tier in fleet.tiers if pool.takes(tier.name)]
+        return float(self.worth[p]) * max(self.tier_worth.get(name, 1.0) for name in names)
 
     def fits(self, fleet: Fleet, whence: Sequence[int]) -> bool:
         """Whether the GPUs that there are hold what the fleet begins with."""

@@ -31,11 +31,13 @@ def act(s: State, fleet: Fleet, asked: Actions, now: float) -> None:
     lend = np.zeros(len(fleet.pools), np.bool_) if asked.lend is None else asked.lend
     if not 0 <= asked.soft_s < np.inf:
         raise SimulationError("A policy's soft_s must be a number of seconds >= 0.")
+    given = np.zeros(len(fleet.pools), np.bool_) if asked.firm is None else asked.firm
+    firm = _of_pools(given, np.bool_, fleet, "firm")
     keep = np.full(len(fleet.pools), ALL) if asked.keep_lent is None else asked.keep_lent
     entry.scale(
         s,
         targets,
-        float(asked.soft_s),
+        np.where(firm, 0.0, float(asked.soft_s)),
         _of_pools(lend, np.bool_, fleet, "lend"),
         _of_pools(keep, np.int64, fleet, "keep_lent"),
         now,

@@ -41,7 +41,7 @@ def _entries(stamp: int) -> tuple[Callable[..., Any], ...]:
             place_all(s, targets)
 
     @cached_kernel
-    def scale(s: Any, targets: Any, soft_s: float, lend: Any, keep: Any, t: float) -> None:
+    def scale(s: Any, targets: Any, soft_s: Any, lend: Any, keep: Any, t: float) -> None:
         """Apply a policy's targets at ``t``."""
         if stamp != 0:
             apply_targets(s, targets, soft_s, lend, keep, t)

@@ -88,13 +88,13 @@ def _take_out(s: Any, p: int, t: float, soft_s: float, lend: bool) -> None:
 
 
 @kernel
-def apply_targets(s: Any, targets: Any, soft_s: float, lend: Any, keep: Any, t: float) -> None:
+def apply_targets(s: Any, targets: Any, soft_s: Any, lend: Any, keep: Any, t: float) -> None:
     """Bring ready + starting instances of every pool to ``targets[pools]``, clipped to its limits.
 
     Scale-out first takes draining instances back (those of a soft scale-in first, fewest remaining
     tokens first), then starts others (``engine.starting``); scale-in first cancels starting ones
     (newest first), then drains ready ones (fewest remaining tokens first), which stay for
-    ``soft_s`` and are then lent out where ``lend[pools]`` says so; of those lent out
+    ``soft_s[pools]`` and are then lent out where ``lend[pools]`` says so; of those lent out
     ``keep[pools]`` stay. So draining and starting never coexist in a pool, and instances never
     outnumber its maximum. Nothing starts in a region that is down.
     """
@@ -109,7 +109,7 @@ def apply_targets(s: Any, targets: Any, soft_s: float, lend: Any, keep: Any, t: 
             else:
                 start(s, p, t)
         while pool.ready + pool.starting > target:
-            _take_out(s, p, t, soft_s, lend[p])
+            _take_out(s, p, t, soft_s[p], lend[p])
         while pool.lent > max(0, keep[p]):
             take_off_lent(s, p, t)
         flush_opened(s, t)

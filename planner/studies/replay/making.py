@@ -60,6 +60,8 @@ def making_of(
         peak=study.pools(study.peak),
         lengths=tuple(means[m] for m, _, _ in hardware.pool_index),
         gpus=_shared_gpus(study),
+        worth=study.settings.plan.model_worth[[m for m, _, _ in hardware.pool_index]],
+        tier_worth=study.settings.plan.tier_worth,
         start_s=study.window.start_s,
         period_s=study.window.period_s,
         fleet=study.fleet,

@@ -1,4 +1,5 @@
-"""Any policy, kept within the GPUs that pools share (E7's region caps, ours)."""
+"""Any policy, kept within the GPUs that pools share (E7's region caps, ours; D4's graceful
+degradation, HeteroScale, section 3.6)."""
 
 from __future__ import annotations
 
@@ -8,9 +9,10 @@ from math import ceil
 
 import numpy as np
 
-from simulation.arrays import BoolArray, IntArray
+from simulation.arrays import BoolArray, FloatArray, IntArray
 from simulation.fleet import Fleet
-from simulation.policies.parts.endpoints import services
+from simulation.policies.parts.endpoints import Service, services
+from simulation.policies.parts.stability import ROUNDING
 from simulation.policies.wrappers.wrapper import Wrapper
 from simulation.policy import Actions, Observation, ScalingPolicy, actions_of
 
@@ -18,66 +20,150 @@ from simulation.policy import Actions, Observation, ScalingPolicy, actions_of
 class WithinCapacity(Wrapper):
     """``policy``, with growth taken back where a group of pools would pass its GPUs.
 
-    ``groups`` holds (indices of pools, GPUs they share). What is up stays up: only instances asked
-    for beyond the present count are refused, the last pool's first. An instance that drains or is
-    lent out still holds its GPUs, so one pool's growth waits until another has let go; growth that
-    takes back what drains, or takes what is lent where starts may (``start_up``), needs none.
-    Where prefill and decode are apart and one of them is refused growth, the other gets the same
-    share of its own: one without the other would serve no more (HeteroScale, section 3.4).
+    ``groups`` holds (indices of pools, GPUs they share); ``worth`` ``[pools]`` says how much a
+    pool's service matters, alike where it is left out. What matters more grows first; what matters
+    alike gets the same share of what it asks for, whole instances by the largest remainder. An
+    instance that drains or is lent out still holds its GPUs, so one pool's growth waits until
+    another has let go; growth that takes back what drains, or takes what is lent where starts may
+    (``start_up``), needs none. Where prefill and decode are apart and one of them is refused
+    growth, the other gets the same share of its own: one without the other would serve no more
+    (HeteroScale, section 3.4).
+
+    Where growth is refused that matters more than what is up, the least worthy services beside it
+    are reduced, prefill and decode alike, down to their minimum and to no less than one instance,
+    and grow again when there is room ("temporarily reducing non-critical services"). What they
+    give up goes as soon as its requests are done, without a soft scale-in. Between services that
+    matter alike what is up stays up.
     """
 
-    def __init__(self, policy: ScalingPolicy, groups: Sequence[tuple[Sequence[int], int]]) -> None:
+    def __init__(
+        self,
+        policy: ScalingPolicy,
+        groups: Sequence[tuple[Sequence[int], int]],
+        worth: FloatArray | None = None,
+    ) -> None:
         super().__init__(policy)
         self._groups = [(list(pools), gpus) for pools, gpus in groups]
-        self._gpus_each = np.zeros(0, np.int64)
-        self._may_take = np.zeros((0, 0), np.bool_)
-        self._paired: list[list[int]] = []
+        self._worth = worth
 
     def reset(self, fleet: Fleet) -> IntArray:
         self._gpus_each = np.array([pool.gpus_per_instance for pool in fleet.pools], np.int64)
+        self._minimum = np.array([pool.minimum for pool in fleet.pools], np.int64)
         self._may_take = _may_take(fleet)
-        self._paired = [list(one.pools) for one in services(fleet) if one.paired]
+        self._services = services(fleet)
+        worth = np.ones(len(fleet.pools)) if self._worth is None else np.asarray(self._worth)
+        # Services that matter alike, those that matter most first.
+        own = [float(max(worth[p] for p in service.pools)) for service in self._services]
+        self._classes = [
+            [service for service, its in zip(self._services, own, strict=True) if its == level]
+            for level in sorted(set(own), reverse=True)
+        ]
         return super().reset(fleet)
 
     def decide(self, observation: Observation) -> Actions:
         asked = actions_of(self._policy.decide(observation))
-        targets = asked.targets.copy()
         present = observation.ready + observation.starting
-        held = present + observation.draining  # what goes now may drain first
-        lent = np.zeros_like(held) if observation.spare is None else observation.spare.copy()
-        held += lent
-        for pools, gpus in self._groups:
-            fresh = self._fresh(targets - present - observation.draining, pools, lent)
-            over = int(held[pools] @ self._gpus_each[pools])
-            over += sum(count * int(self._gpus_each[p]) for p, count in fresh.items()) - gpus
-            for p in reversed(pools):
-                if over <= 0:
-                    break
-                each = int(self._gpus_each[p])
-                back = min(fresh[p], -(-over // each))
-                targets[p] -= back
-                over -= back * each
-        wanted = np.maximum(asked.targets - present, 0)
-        granted = np.maximum(targets - present, 0)
-        for pools in self._paired:
-            grows = [p for p in pools if wanted[p]]
-            share = min((granted[p] / wanted[p] for p in grows), default=1.0)
-            for p in grows:
-                targets[p] = present[p] + min(granted[p], ceil(wanted[p] * share))
-        return replace(asked, targets=targets)
+        draining = observation.draining  # what goes now may drain first
+        lent = np.zeros_like(present) if observation.spare is None else observation.spare.copy()
+        held = (present + draining + lent) * self._gpus_each
+        free = np.array([gpus - held[pools].sum() for pools, gpus in self._groups], np.int64)
+        targets = asked.targets.copy()
+        lacks = np.zeros((len(self._classes), len(self._groups)), np.int64)  # GPUs
+        for level, alike in enumerate(self._classes):
+            pools = list(dict.fromkeys(p for service in alike for p in service.pools))
+            for g in np.flatnonzero(lacks.any(axis=0)).tolist():
+                # What comes back from draining would keep GPUs that are waited for.
+                blocked = [p for p in self._groups[g][0] if p in pools]
+                targets[blocked] = np.minimum(targets[blocked], present[blocked])
+            fresh = self._fresh(targets - present - draining, pools, lent)
+            lacks[level] = self._grant(targets, pools, fresh, free)
+            _keep_ratios(targets, asked.targets, present, alike)
+            for g, (group, _) in enumerate(self._groups):
+                grown = [p for p in group if p in pools]
+                new = np.minimum(fresh[grown], np.maximum(targets - present - draining, 0)[grown])
+                free[g] -= int(new @ self._gpus_each[grown])
+        firm = self._make_room(targets, present, draining, lacks)
+        return replace(asked, targets=targets, firm=firm if firm.any() else asked.firm)
 
-    def _fresh(self, growth: IntArray, pools: Sequence[int], lent: IntArray) -> dict[int, int]:
-        """Instances by pool that need GPUs of their own: growth beyond what of ``lent`` they take,
-        their own first, in the order of the pools; ``lent`` is what is left of it."""
-        fresh = {}
+    def _fresh(self, growth: IntArray, pools: Sequence[int], lent: IntArray) -> IntArray:
+        """Instances of ``pools`` that need GPUs of their own, ``[pools]``: growth beyond what of
+        ``lent`` they take, their own first, in the order of the pools; ``lent`` is what is left."""
+        fresh = np.zeros_like(growth)
         for p in pools:
             wanted = max(0, int(growth[p]))
-            for q in (p, *(q for q in pools if q != p and self._may_take[p, q])):
+            for q in (p, *(q for q in range(len(lent)) if q != p and self._may_take[p, q])):
                 taken = min(wanted, int(lent[q]))
                 lent[q] -= taken
                 wanted -= taken
             fresh[p] = wanted
         return fresh
+
+    def _grant(
+        self, targets: IntArray, pools: Sequence[int], fresh: IntArray, free: IntArray
+    ) -> IntArray:
+        """Take back from ``targets`` what of ``fresh`` finds no GPUs; how many are lacking,
+        ``[groups]``."""
+        lacks = np.zeros(len(self._groups), np.int64)
+        for g, (group, _) in enumerate(self._groups):
+            asking = [p for p in group if p in pools and fresh[p]]
+            each, wanted = self._gpus_each[asking], fresh[asking]
+            demand, left = int(wanted @ each), max(0, int(free[g]))
+            if demand <= left:
+                continue
+            lacks[g] = demand - left
+            exact = wanted * (left / demand)
+            given = np.floor(exact + ROUNDING).astype(np.int64)
+            left -= int(given @ each)
+            for i in np.argsort(given - exact, kind="stable"):
+                if given[i] < wanted[i] and each[i] <= left:
+                    given[i] += 1
+                    left -= int(each[i])
+            targets[asking] -= wanted - given
+        return lacks
+
+    def _make_room(
+        self, targets: IntArray, present: IntArray, draining: IntArray, lacks: IntArray
+    ) -> BoolArray:
+        """Reduce in ``targets`` what matters less than those that lack GPUs, the least worthy
+        first, beyond what is about to be free anyway; which pools were reduced, ``[pools]``."""
+        firm = np.zeros(len(targets), np.bool_)
+        leaving = np.maximum(present - targets, 0)
+        leaving += np.maximum(draining - np.maximum(targets - present, 0), 0)
+        coming = np.array(
+            [leaving[group] @ self._gpus_each[group] for group, _ in self._groups], np.int64
+        )
+        for level in reversed(range(1, len(self._classes))):
+            need = lacks[:level].sum(axis=0) - coming
+            for g in np.flatnonzero(need > 0):
+                group = self._groups[g][0]
+                for service in self._classes[level]:
+                    at = list(service.pools)
+                    spare = np.maximum(targets[at] - np.maximum(self._minimum[at], 1), 0)
+                    there = np.array([p in group for p in at])
+                    room = int(spare[there] @ self._gpus_each[at][there])
+                    if need[g] <= 0 or not room:
+                        continue
+                    cut = np.ceil(spare * min(1.0, need[g] / room) - ROUNDING).astype(np.int64)
+                    targets[at] -= cut
+                    firm[at] |= cut > 0
+                    need[g] -= int(cut[there] @ self._gpus_each[at][there])
+                    for other, (pools, _) in enumerate(self._groups):
+                        its = np.array([p in pools for p in at])
+                        coming[other] += int(cut[its] @ self._gpus_each[at][its])
+        return firm
+
+
+def _keep_ratios(
+    targets: IntArray, wanted: IntArray, present: IntArray, services: Sequence[Service]
+) -> None:
+    """Growth of one role of a split service goes no further than that of the other."""
+    wants = np.maximum(wanted - present, 0)
+    granted = np.maximum(targets - present, 0)
+    for service in services:
+        grows = [p for p in service.pools if wants[p]] if service.paired else []
+        share = min((granted[p] / wants[p] for p in grows), default=1.0)
+        for p in grows:
+            targets[p] = present[p] + min(granted[p], ceil(wants[p] * share))
 
 
 def _may_take(fleet: Fleet) -> BoolArray:

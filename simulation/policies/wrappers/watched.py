@@ -49,7 +49,7 @@ class Watched(Wrapper):
                 targets[at] = np.maximum(targets[at], (present + back)[at])
             elif observation.time_s < self._until[i]:
                 targets[at] = np.maximum(targets[at], present[at])
-        self._note(targets - present, observation, asked.soft_s)
+        self._note(targets - present, observation, asked)
         return replace(asked, targets=targets)
 
     def _misses(self, i: int, service: Service, observation: Observation) -> bool:
@@ -69,11 +69,12 @@ class Watched(Wrapper):
         self._out = [[one for one in out if one[0] > now] for out in self._out]
         return np.array([sum(count for _, count in out) for out in self._out], np.int64)
 
-    def _note(self, change: IntArray, observation: Observation, soft_s: float) -> None:
+    def _note(self, change: IntArray, observation: Observation, asked: Actions) -> None:
         for p, out in enumerate(self._out):
             gone = -int(change[p]) - int(observation.starting[p])  # starting ones go first, at once
-            if gone > 0 and soft_s > 0:
-                out.append((observation.time_s + soft_s, gone))
+            firm = asked.firm is not None and bool(asked.firm[p])
+            if gone > 0 and asked.soft_s > 0 and not firm:
+                out.append((observation.time_s + asked.soft_s, gone))
             for _ in range(max(0, int(change[p]))):  # growth takes those that drain first
                 if not out:
                     break

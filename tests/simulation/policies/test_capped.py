@@ -2,25 +2,32 @@
 
 import numpy as np
 
-from simulation.fleet import KvLink
+from simulation.engine.run import simulate
+from simulation.fleet import KvLink, Tier
 from simulation.policies.flat import Flat
 from simulation.policies.wrappers.capped import WithinCapacity
 from simulation.starting import StartUp
-from tests.simulation.builders import fleet, pool
+from tests.simulation.asking import Asking
+from tests.simulation.builders import fleet, pool, trace
 from tests.simulation.policies.observed import seen
 
 
-def granted(wanted, ready, groups, *pools, **more):
-    policy = WithinCapacity(Flat(wanted), groups)
+def answered(wanted, ready, groups, *pools, worth=None, **more):
+    policy = WithinCapacity(Flat(wanted), groups, worth)
     policy.reset(fleet(*pools))
-    return policy.decide(seen(60.0, ready, **more)).targets.tolist()
+    return policy.decide(seen(60.0, ready, **more))
 
 
-def test_what_is_up_stays_and_the_last_pool_is_refused_first():
+def granted(*given, **more):
+    return answered(*given, **more).targets.tolist()
+
+
+def test_what_is_up_stays_and_what_matters_alike_grows_alike():
     two = [pool(), pool()]
     assert granted([4, 4], [2, 2], [([0, 1], 8)], *two) == [4, 4]
-    assert granted([4, 4], [2, 2], [([0, 1], 6)], *two) == [4, 2]
-    assert granted([4, 4], [2, 2], [([0, 1], 5)], *two) == [3, 2]
+    assert granted([4, 4], [2, 2], [([0, 1], 6)], *two) == [3, 3]
+    assert granted([4, 4], [2, 2], [([0, 1], 5)], *two) == [3, 2]  # by position: a single one
+    assert granted([3, 8], [2, 2], [([0, 1], 8)], *two) == [3, 5]  # 0.57 and 3.43 of 4
     assert granted([4, 1], [2, 4], [([0, 1], 6)], *two) == [2, 1]  # it may drain first
     assert granted([4, 1], [2, 1], [([0, 1], 5)], *two, draining=[0, 1]) == [3, 1]
 
@@ -70,3 +77,71 @@ def test_signals_are_asked_for_where_the_policy_does():
     asks.wants_signals = True
     assert WithinCapacity(asks, []).wants_signals
     assert np.array_equal(WithinCapacity(asks, []).reset(fleet(pool())), [1])
+
+
+def services(**how):
+    return [pool(model="a", **how), pool(model="b", **how)]
+
+
+def test_what_matters_more_grows_first_wherever_it_stands():
+    for worth, grown in (([1.0, 2.0], [2, 4]), ([2.0, 1.0], [4, 2])):
+        given = granted([4, 4], [2, 2], [([0, 1], 6)], *services(), worth=worth)
+        assert given == grown
+
+
+def test_what_matters_less_is_reduced_where_room_is_short_and_no_further():
+    worth = [1.0, 2.0]
+    found = answered([4, 5], [4, 4], [([0, 1], 8)], *services(), worth=worth)
+    assert found.targets.tolist() == [3, 4]  # it drains first
+    assert found.firm.tolist() == [True, False]
+    # While it drains no more are taken, and it does not come back.
+    found = answered([4, 5], [3, 4], [([0, 1], 8)], *services(), worth=worth, draining=[1, 0])
+    assert found.targets.tolist() == [3, 4] and found.firm is None
+    assert granted([4, 5], [3, 4], [([0, 1], 8)], *services(), worth=worth) == [3, 5]
+    # Down to its minimum, and to one instance.
+    assert granted([4, 9], [4, 4], [([0, 1], 8)], *services(), worth=worth) == [1, 4]
+    assert granted([4, 9], [4, 4], [([0, 1], 8)], *services(minimum=3), worth=worth) == [3, 4]
+    # Alike: what is up stays up.
+    assert granted([4, 9], [4, 4], [([0, 1], 8)], *services()) == [4, 4]
+
+
+def test_the_least_worthy_gives_first():
+    three = [pool(model="a"), pool(model="b"), pool(model="c")]
+    worth = [2.0, 1.0, 3.0]
+    assert granted([3, 3, 4], [3, 3, 3], [([0, 1, 2], 9)], *three, worth=worth) == [3, 2, 3]
+    assert granted([3, 3, 6], [3, 3, 3], [([0, 1, 2], 9)], *three, worth=worth) == [2, 1, 3]
+
+
+def test_both_roles_of_a_split_service_give_alike():
+    link = KvLink(1.0, 1e9)
+    pools = [
+        pool(model="a", role="prefill", link=link),
+        pool(model="a", role="decode"),
+        pool(model="b"),
+    ]
+    # Decode shares its GPUs with b, prefill has its own: half of decode goes, and half of prefill.
+    found = answered([5, 9, 5], [5, 9, 1], [([0], 5), ([1, 2], 10)], *pools, worth=[1.0, 1.0, 2.0])
+    assert found.targets.tolist() == [3, 5, 1]
+    assert found.firm.tolist() == [True, True, False]
+
+
+def test_what_gives_way_goes_at_once_and_the_rest_softly():
+    soft = {"targets": [3, 1], "soft_s": 200.0, "firm": [True, False]}
+    result = simulate(
+        trace([0.0], 10, 2),
+        fleet(*services(startup_s=10.0), tiers=(Tier("t"),)),
+        Asking([4, 2], soft),
+        duration_s=180.0,
+    )
+    np.testing.assert_allclose(result.series.draining, [[0, 0, 0], [0, 1, 1]])
+
+
+def test_in_a_replay_the_worthier_gets_its_gpus_and_gives_them_back():
+    """Three GPUs; b wants two for two minutes while a has two."""
+    wanted = [[2, 1], [2, 2], [2, 2], [2, 2], [2, 1], [2, 1], [2, 1]]
+    policy = WithinCapacity(Asking([2, 1], *wanted), [([0, 1], 3)], np.array([1.0, 2.0]))
+    result = simulate(
+        trace([0.0], 10, 2), fleet(*services(startup_s=0.0)), policy, duration_s=480.0
+    )
+    np.testing.assert_allclose(result.series.ready[1], [1, 1, 1, 2, 2, 1, 1, 1])
+    np.testing.assert_allclose(result.series.ready[0], [2, 2, 1, 1, 1, 1, 2, 2])
