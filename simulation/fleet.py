@@ -125,17 +125,22 @@ BATCHING = ("chunked", "whole", "alone")
 # preempt: the request admitted last is computed again later. fail: it is given up and counted.
 WHEN_FULL = ("preempt", "fail")
 SCHEDULERS = ("fcfs", "edf", "pf", "dpa")  # numbered so in engine.scheduling
+# What a region is chosen by. queues: one whose instance takes the request at its next iteration
+# goes before one where it would wait. memory: by KV memory alone, as SageServe has it.
+SEES = ("queues", "memory")
 
 
 @dataclass(frozen=True, slots=True)
 class Routing:
-    """Thresholds of methods.md E4, on effective memory utilisation (KV in use over KV there is)."""
+    """Where requests go (methods.md E4). Thresholds are on effective memory utilisation (KV in use
+    over KV there is)."""
 
     region_threshold: float = 0.7  # first preferred region below it, else the least used
     release_one_below: float = 0.6  # a deferred request is released to an endpoint
     release_two_below: float = 0.5
     instance: str = "least-remaining"  # of ROUTERS, for what has its prompt before it
     decode: str = "least-memory"  # likewise, for what a prefill pool hands over
+    sees: str = "queues"  # of SEES
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -173,7 +178,16 @@ class Fleet:
         latency.setflags(write=False)
         object.__setattr__(self, "latency_s", latency)
 
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Those that have pools, in their order."""
+        return tuple(dict.fromkeys(pool.model for pool in self.pools))
+
     def _check_roles(self) -> None:
+        if self.routing.sees not in SEES:
+            raise SimulationError(
+                f"Routing cannot go by {self.routing.sees!r}; use {' or '.join(SEES)}."
+            )
         for name in (self.routing.instance, self.routing.decode):
             if name not in ROUTERS:
                 raise SimulationError(f"There is no router {name!r}; use {', '.join(ROUTERS)}.")

@@ -45,6 +45,13 @@ class Observation:
     signals: Signals | None = None  # only for a policy that asks for them (``wants_signals``)
     deferred: IntArray | None = None  # requests in the NIW queue of the pool's model
     spare: IntArray | None = None  # instances lent out as spot that could come back
+    # How full an iteration of the ready instances is, requests that wait counted: the largest of
+    # KV tokens over the KV there is, tokens to compute over the token budget, and sequences over
+    # the largest batch. From 1 on some request waits.
+    load: FloatArray | None = None
+    # Input tokens/s that users of the pool's region asked of its model since the last instant,
+    # wherever they are served; what can be deferred is left out.
+    asked_tps: FloatArray | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,6 +89,10 @@ class Actions:
     max_batch: IntArray | None = None  # sequences in a batch from now on (Chiron)
     speed: FloatArray | None = None  # how many times as fast iterations run from now on (B5)
     kv_share: FloatArray | None = None  # of its KV memory that an instance may use from now on
+    # [models, regions, regions] (``Fleet.models``) where the input tokens of each home region (row)
+    # are to be served until the next answer: its shares. A row of zeros, or None: as the router
+    # finds best (E4). A region that cannot take a request gives way to that rule.
+    shares: FloatArray | None = None
 
 
 def actions_of(answer: IntArray | Actions) -> Actions:

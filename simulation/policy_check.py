@@ -97,6 +97,8 @@ def observations(fleet: Fleet) -> Iterator[Observation]:
             input_tps=rng.uniform(0, 1e4, pools),
             signals=None if i % 7 == 3 else signals,
             deferred=None if i % 7 == 5 else rng.integers(0, 50, pools),
+            load=np.where(there, 2 * rng.random(pools), float(i % 2)),
+            asked_tps=rng.uniform(0, 1e4, pools),
         )
 
 
@@ -143,9 +145,11 @@ def _valid(answer: object, fleet: Fleet, name: str, time_s: float) -> Actions:
         value = getattr(actions, field.name)
         if value is None or field.name == "soft_s":
             continue
-        given = np.asarray(value)
-        if given.shape != (pools,):
-            raise ProtocolBroken(f"{where} {field.name} has shape {given.shape}, not ({pools},).")
+        given, shape = np.asarray(value), (pools,)
+        if field.name == "shares":
+            shape = (len(fleet.models), *fleet.latency_s.shape)
+        if given.shape != shape:
+            raise ProtocolBroken(f"{where} {field.name} has shape {given.shape}, not {shape}.")
         if given.dtype == object or not np.isfinite(given.astype(float)).all():
             raise ProtocolBroken(f"{where} {field.name} is not a finite number per pool.")
         if (given.astype(float) < 0).any():

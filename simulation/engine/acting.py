@@ -27,6 +27,7 @@ def act(s: State, fleet: Fleet, asked: Actions, now: float) -> None:
         entry.speed(s, _of_pools(asked.speed, np.float64, fleet, "speed"), now)
     if asked.max_batch is not None or asked.kv_share is not None:
         _limit(s, fleet, asked, now)
+    _share_out(s, fleet, asked.shares)
     targets = _of_pools(asked.targets, np.int64, fleet, "instance count")
     lend = np.zeros(len(fleet.pools), np.bool_) if asked.lend is None else asked.lend
     if not 0 <= asked.soft_s < np.inf:
@@ -54,6 +55,20 @@ def _limit(s: State, fleet: Fleet, asked: Actions, now: float) -> None:
         raise SimulationError("A policy's kv_share must be a share between 0 and 1.")
     limits = _of_pools(batch, np.int64, fleet, "max_batch")
     entry.limit(s, limits, _of_pools(share, np.float64, fleet, "kv_share"), now)
+
+
+def _share_out(s: State, fleet: Fleet, shares: npt.NDArray[np.float64] | None) -> None:
+    """From now on home regions' tokens go where ``shares`` ``[models, regions, regions]`` say."""
+    s.clock["planned"] = shares is not None
+    if shares is None:
+        return
+    if shares.shape != (len(fleet.models), *fleet.latency_s.shape):
+        raise SimulationError("A policy's shares must be models by home by serving regions.")
+    if not np.all((shares >= 0) & np.isfinite(shares)):
+        raise SimulationError("A policy's shares of regions must be numbers >= 0.")
+    starts = s.service_model >= 0
+    total = shares.sum(axis=2, keepdims=True)
+    s.shares[starts] = (shares / np.where(total > 0, total, 1.0))[s.service_model[starts]]
 
 
 def _of_pools(

@@ -83,6 +83,8 @@ def allocate(
     for name in ("region_threshold", "release_one_below", "release_two_below"):
         clock[name] = getattr(fleet.routing, name)
 
+    clock["sees_queues"] = fleet.routing.sees == "queues"
+
     r, m, t = len(regions), len(takers), len(fleet.tiers)
     endpoints = _endpoints(takers, pools["region"], r)
     of_pool = [
@@ -111,6 +113,12 @@ def allocate(
         endpoint_start=np.cumsum([0] + [len(found) for found in endpoints], dtype=np.int64),
         endpoint_pools=np.array([p for found in endpoints for p in found], np.int64),
         pool_services=np.array([i for found in of_pool for i in found], np.int64),
+        service_model=np.array(
+            [-1 if one.takes_over else fleet.models.index(one.model) for one in takers], np.int64
+        ),
+        shares=np.zeros((m, r, r)),
+        owed=np.zeros((m, r, r)),
+        asked_tokens=np.zeros((m, r), np.int64),
         handover=_handover(takers),
         router_queue=np.full((m, 2), -1, np.int64),
         router_waiting=np.zeros((m, r), np.int64),

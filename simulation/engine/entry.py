@@ -73,11 +73,11 @@ def _entries(stamp: int) -> tuple[Callable[..., Any], ...]:
             tend_deferred(s, t)
 
     @cached_kernel
-    def observe(s: Any, t: float, utilisation: Any, sums: bool) -> None:
-        """Effective memory utilisation of every pool at ``t``; with ``sums`` the records of pools
-        also hold what happened up to ``t`` since the last control instant."""
+    def observe(s: Any, t: float, utilisation: Any, load: Any, sums: bool) -> None:
+        """Effective memory utilisation and load of every pool at ``t``; with ``sums`` the records
+        of pools also hold what happened up to ``t`` since the last control instant."""
         if stamp != 0:
-            pool_utilisation(s, t, utilisation)
+            pool_utilisation(s, t, utilisation, load)
             if sums:
                 measure(s, t)
 

@@ -13,7 +13,7 @@ import numpy as np
 from simulation.compiled import kernel
 from simulation.engine.batching import begin_run, finish_run, sent
 from simulation.engine.heaps import delivery_pop, delivery_push
-from simulation.engine.routing import choose_instance, choose_region, releases
+from simulation.engine.routing import choose_instance, choose_region, releases, takes
 from simulation.engine.starts import retire, started
 from simulation.engine.waiting import enqueue, has_low, promote_aged
 from simulation.lifecycle import DRAINING, STARTING
@@ -64,6 +64,8 @@ def _arrive(s: Any, r: int, t: float) -> None:
     request = s.requests[r]
     if request.outcome == REJECTED:
         return
+    if not s.deferrable[request.tier]:
+        s.asked_tokens[request.model, request.home] += request.isl
     if s.deferrable[request.tier] and s.priority_after[request.tier] > 0.0:
         append(s, s.deferred[request.model, request.tier], r)
         s.deferred_count[request.model] += 1
@@ -135,7 +137,7 @@ def _release(s: Any, model: int, region: int, t: float) -> None:
         if first < 0:
             return
         slot = choose_instance(s, model, region, t, first)
-        if slot < 0:
+        if slot < 0 or (s.clock[0].sees_queues and not takes(s, model, region, slot, first, t)):
             return
         _send(s, _pop_deferred(s, model, tier), region, slot, t)
 

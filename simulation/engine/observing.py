@@ -23,6 +23,10 @@ class Observer:
         self._router_pool = router_pools(s)
         counts = s.pools["service_count"]
         self._pool_of_service = np.repeat(np.arange(len(s.pools)), counts)
+        starts = s.pool_services[s.pools["services"]]  # a service of each pool
+        self._model_of_pool = s.service_model[
+            np.where(s.handover[starts, 1] >= 0, s.handover[starts, 1], starts)
+        ]
         self._observed_s = 0.0
         self._served_s = np.zeros(len(s.pools))
         self._preemptions = np.zeros(len(s.pools), np.int64)
@@ -32,11 +36,12 @@ class Observer:
         and those count among its waiting: else nothing would ever call for its first instance."""
         s = self._s
         since_s, self._observed_s = now - self._observed_s, now
-        utilisation = np.zeros(len(s.pools))
-        entry.observe(s, now, utilisation, self._wants_signals)
+        utilisation, load = np.zeros(len(s.pools)), np.zeros(len(s.pools))
+        entry.observe(s, now, utilisation, load, self._wants_signals)
         waiting = s.pools["waiting"].copy()
         np.add.at(waiting, self._router_pool, s.router_waiting)
-        utilisation[(s.pools["ready"] == 0) & (waiting > 0)] = 1.0
+        nobody = (s.pools["ready"] == 0) & (waiting > 0)
+        utilisation[nobody] = load[nobody] = 1.0
         input_tps = s.pools["arrived_tokens"] / since_s
         s.pools["arrived_tokens"] = 0
         deferred = np.bincount(
@@ -53,7 +58,19 @@ class Observer:
             signals=self._signals(since_s) if self._wants_signals else None,
             deferred=deferred.astype(np.int64),
             spare=s.pools["lent"].copy(),
+            load=load,
+            asked_tps=self._asked() / since_s,
         )
+
+    def _asked(self) -> FloatArray:
+        """Tokens asked for in the region of each pool of its model, counted anew from now on."""
+        s = self._s
+        there = s.service_model >= 0
+        of_model = np.zeros((s.service_model.max(initial=-1) + 1, s.asked_tokens.shape[1]))
+        np.add.at(of_model, s.service_model[there], s.asked_tokens[there])
+        s.asked_tokens[:] = 0
+        asked: FloatArray = of_model[self._model_of_pool, s.pools["region"]]
+        return asked
 
     def _signals(self, since_s: float) -> Signals:
         pools = self._s.pools

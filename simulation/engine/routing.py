@@ -1,5 +1,8 @@
 """Where a request goes (methods.md E4): region, then instance, and when deferred ones are let in.
 
+Where the router sees queues (``fleet.SEES``) no request waits in one region while another has an
+instance that takes it at its next iteration.
+
 Compiled helpers of the engine; ``s`` is its ``State`` (``simulation.engine.state``). Instances are
 only looked at, and their progress inside a run of equal decode iterations is worked out for the
 instant asked about: also which cached blocks have had to make room since it began.
@@ -20,6 +23,7 @@ from simulation.engine.ranking import (
     least_used,
     pool_used,
 )
+from simulation.lifecycle import READY
 
 
 @kernel
@@ -79,37 +83,138 @@ def choose_instance(s: Any, model: int, region: int, t: float, r: int) -> int:
 
 
 @kernel
-def choose_region(s: Any, model: int, home: int, t: float, r: int) -> tuple[int, int]:
-    """``(region, instance)``: home first, then by latency from home, the first region under the
-    threshold, else the least utilised; (-1, -1) when none has a ready instance."""
+def _has_room(s: Any, slot: int, r: int, t: float) -> bool:
+    """Whether an instance takes request ``r`` at its next iteration: whether its token budget, its
+    batch and its KV memory leave room behind what it has and what waits there."""
+    instance = s.instances[slot]
+    pool = s.pools[instance.pool]
+    kv = instance.kv + iterations_done(instance, t) * instance.decodes
+    return bool(
+        instance.pending < pool.budget
+        and instance.running + instance.waiting < pool.max_batch
+        and kv + instance.queued + s.requests[r].isl + s.requests[r].generated < pool.usable
+    )
+
+
+@kernel
+def takes(s: Any, model: int, region: int, slot: int, r: int, t: float) -> bool:
+    """Whether request ``r`` need not wait at ``slot`` of an endpoint, nor, where prompts are handed
+    over, at the instance that would take it from there."""
+    if not _has_room(s, slot, r, t):
+        return False
+    then = s.handover[model, 0]
+    if then < 0:
+        return True
+    other = _best(s, then * s.latency.shape[0] + region, t, r)
+    return other >= 0 and _has_room(s, other, r, t)
+
+
+@kernel
+def _below(s: Any, model: int, region: int, t: float, threshold: float) -> bool:
+    """Whether the memory of an endpoint is below, and where prompts are handed over that of the
+    endpoint which takes them."""
+    regions, then = s.latency.shape[0], s.handover[model, 0]
+    return bool(
+        is_below(s, model * regions + region, t, threshold)
+        and (then < 0 or is_below(s, then * regions + region, t, threshold))
+    )
+
+
+@kernel
+def _planned(s: Any, model: int, home: int, r: int) -> int:
+    """The region that a request goes to by the shares planned for its home, the one that is owed
+    the most tokens; -1: there are none. None ever owes or is owed more than a few prompts."""
+    best, most, isl = -1, 0.0, s.requests[r].isl
+    for region in range(s.latency.shape[0]):
+        share = s.shares[model, home, region]
+        if share > 0.0:
+            s.owed[model, home, region] += share * isl
+            if best < 0 or s.owed[model, home, region] > most:
+                best, most = region, s.owed[model, home, region]
+    if best >= 0:
+        s.owed[model, home, best] -= isl
+    return best
+
+
+@kernel
+def _soonest(s: Any, model: int, home: int, t: float, r: int) -> tuple[int, int]:
+    """``(region, instance)`` of those that take the request without a wait, else of all, with the
+    fewest seconds of prompts before it and on the way; the earlier in order of latency of several;
+    (-1, -1): no instance is ready."""
     regions = s.latency.shape[0]
+    best, its_slot, its_wait, its_takes = -1, -1, 0.0, False
     for i in range(regions):
-        candidate = s.region_order[home, i]
-        endpoint = model * regions + candidate
-        if regions > 1 and not is_below(s, endpoint, t, s.clock[0].region_threshold):
+        region = s.region_order[home, i]
+        slot = _best(s, model * regions + region, t, r)
+        if slot < 0:
             continue
-        slot = _best(s, endpoint, t, r)
-        if slot >= 0:
-            return candidate, slot
+        its = takes(s, model, region, slot, r, t)
+        pool = s.pools[s.instances[slot].pool]
+        wait = s.latency[home, region] + s.instances[slot].pending * pool.token_s * pool.pace
+        if best < 0 or (its and not its_takes) or (its == its_takes and wait < its_wait):
+            best, its_slot, its_wait, its_takes = region, slot, wait, its
+    return best, its_slot
+
+
+@kernel
+def choose_region(s: Any, model: int, home: int, t: float, r: int) -> tuple[int, int]:
+    """``(region, instance)``: as planned, where shares are; else home first, then by latency from
+    home, the first region under the threshold, else the least utilised; (-1, -1) when none has a
+    ready instance. Where the router sees queues a region in which the request would wait is passed
+    over, and where it would wait in each it goes where it is served the soonest."""
+    regions = s.latency.shape[0]
     if regions == 1:
-        return -1, -1
+        slot = _best(s, model, t, r)
+        return 0 if slot >= 0 else -1, slot
+    queues = s.clock[0].sees_queues
+    if s.clock[0].planned:
+        region = _planned(s, model, home, r)
+        slot = _best(s, model * regions + region, t, r) if region >= 0 else -1
+        if slot >= 0 and (not queues or takes(s, model, region, slot, r, t)):
+            return region, slot
+    for i in range(regions):
+        region = s.region_order[home, i]
+        if not _below(s, model, region, t, s.clock[0].region_threshold):
+            continue
+        slot = _best(s, model * regions + region, t, r)
+        if slot >= 0 and (not queues or takes(s, model, region, slot, r, t)):
+            return region, slot
     need = s.requests[r].isl + s.requests[r].osl
     region, slot = least_used(s, s.region_order[home], model * regions, t, need)
-    return region, _best(s, model * regions + region, t, r) if slot >= 0 else -1
+    slot = _best(s, model * regions + region, t, r) if slot >= 0 else -1
+    if slot >= 0 and queues and not takes(s, model, region, slot, r, t):
+        return _soonest(s, model, home, t, r)
+    return region, slot
 
 
 @kernel
 def releases(s: Any, model: int, region: int, t: float) -> int:
     """How many deferred requests an endpoint takes when it signals."""
-    endpoint = model * s.latency.shape[0] + region
-    if is_below(s, endpoint, t, s.clock[0].release_two_below):
+    if _below(s, model, region, t, s.clock[0].release_two_below):
         return 2
-    return 1 if is_below(s, endpoint, t, s.clock[0].release_one_below) else 0
+    return 1 if _below(s, model, region, t, s.clock[0].release_one_below) else 0
 
 
 @kernel
-def pool_utilisation(s: Any, t: float, out: Any) -> None:
-    """Effective memory utilisation of every pool into ``out[pools]``; 0 without ready instances."""
+def pool_utilisation(s: Any, t: float, memory: Any, load: Any) -> None:
+    """Effective memory utilisation and load (``Observation``) of every pool, ``[pools]``; 0 without
+    ready instances."""
     for p in range(s.pools.shape[0]):
-        capacity = s.pools[p].ready * s.pools[p].kv_capacity
-        out[p] = pool_used(s, p, t) / capacity if capacity > 0 else 0.0
+        pool = s.pools[p]
+        memory[p] = load[p] = 0.0
+        if pool.ready == 0:
+            continue
+        used = pool_used(s, p, t)
+        pending, queued, sequences = 0, 0, 0
+        for slot in range(pool.first, pool.first + pool.top):
+            instance = s.instances[slot]
+            if instance.status == READY:
+                pending += instance.pending
+                queued += instance.queued
+                sequences += instance.running + instance.waiting
+        memory[p] = used / (pool.ready * pool.kv_capacity)
+        load[p] = max(
+            (used + queued) / (pool.ready * pool.usable),
+            pending / (pool.ready * pool.budget),
+            sequences / (pool.ready * pool.max_batch),
+        )

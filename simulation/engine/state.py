@@ -250,6 +250,8 @@ CLOCK = np.dtype(
         ("ratio_high", "f8"),
         ("retries", "i8"),
         ("region_threshold", "f8"),
+        ("sees_queues", "i8"),  # regions are chosen by them too
+        ("planned", "i8"),  # some requests have shares of regions to keep
         ("release_one_below", "f8"),
         ("release_two_below", "f8"),
     ],
@@ -282,6 +284,10 @@ class State:
     endpoint_start: Annotated[Array, "i8", "M * R + 1"]  # pools of (service, region) ...
     endpoint_pools: Annotated[Array, "i8", "sum"]  # ... lie here, one once for each of its services
     pool_services: Annotated[Array, "i8", "sum"]  # the services of pools
+    service_model: Annotated[Array, "i8", "M"]  # place in Fleet.models, -1: it takes over
+    shares: Annotated[Array, "f8", "M, R, R"]  # of home regions' tokens, by where they are served
+    owed: Annotated[Array, "f8", "M, R, R"]  # of these, tokens not sent there yet
+    asked_tokens: Annotated[Array, "i8", "M, R"]  # not deferrable, since the last control instant
     handover: Annotated[Array, "i8", "M, 2"]  # service after the first token, where it starts again
     router_queue: Annotated[Array, "i8", "M, 2"]  # head, tail of requests without an instance
     router_waiting: Annotated[Array, "i8", "M, R"]  # how many of them, by home

@@ -48,6 +48,9 @@ RouterName = Literal[
 class Routing(Section):
     """Which region and instance take a request, and when deferred ones are let in (E4)."""
 
+    # queues: a region in which the request would wait comes after one where it would not; memory:
+    # regions by KV memory alone, as SageServe has it.
+    sees: Literal["queues", "memory"] = "queues"
     region_threshold: Share = 0.7  # first preferred region under this effective memory utilisation
     release_one_below: Share = 0.6  # of the endpoint: one deferred request is let in
     release_two_below: Share = 0.5

@@ -373,10 +373,14 @@ def serve(
     threshold=0.7,
     faults=(),
     router="least-remaining",
+    sees="queues",
+    shares=None,
 ) -> None:
     """Serve ``jobs`` (in order of arrival) to the end, routed as methods.md E4 says. ``faults``, in
-    order of time: (time, n, factor), the n-th instance alive is slow by a factor, or lost at 0."""
+    order of time: (time, n, factor), the n-th instance alive is slow by a factor, or lost at 0.
+    ``shares`` [home][region] of tokens are kept by owing each region what it has not got."""
     regions = range(len(latency))
+    owed = [[0.0 for _ in regions] for _ in regions]
     for index, job in enumerate(jobs):
         job.index = index
 
@@ -399,15 +403,75 @@ def serve(
 
         return min(eligible(job, region), key=load, default=None)
 
-    def utilisation(job, region):
-        here = eligible(job, region)
+    def used(here):
         return sum(i.kv for i in here) / sum(i.profile.kv_capacity_tokens for i in here)
 
-    def route(job, now):
+    def utilisation(job, region):
+        return used(eligible(job, region))
+
+    def decoders(region):
+        return [i for i in instances if i.region == region and i.role == "decode"]
+
+    def is_below(job, region):
+        apart = best(job, region).role == "prefill"
+        return utilisation(job, region) < threshold and (
+            not apart or used(decoders(region)) < threshold
+        )
+
+    def has_room(i, job):
+        most = min(i.profile.max_batch, i.profile.max_batch_tokens)
+        waiting = sum(j.isl + j.given for j in i.queue)
+        return (
+            i.pending < i.profile.max_batch_tokens
+            and len(i.queue) + len(i.batch) < most
+            and i.kv + waiting + job.isl + job.given + 1 <= i.profile.kv_capacity_tokens
+        )
+
+    def takes(job, region):
+        if not has_room(best(job, region), job):
+            return False
+        if best(job, region).role != "prefill":
+            return True
+        held = {id(i): i.kv + sum(j.isl + j.given for j in i.queue) for i in decoders(region)}
+        return has_room(min(decoders(region), key=lambda i: held[id(i)]), job)
+
+    def seconds(job, region):
+        i = best(job, region)
+        tokens = min(i.profile.max_batch_tokens, 2048)
+        return latency[job.home][region] + i.pending * (
+            i.timing(i.profile, [], [(0, tokens)])[0] / tokens
+        )
+
+    def destination(job):
+        """The region it goes to."""
+        if sees == "memory":
+            return by_memory(job, lambda r: True)
+        if shares and sum(shares[job.home]):
+            mine = owed[job.home]
+            for r in regions:
+                mine[r] += shares[job.home][r] * job.isl
+            planned = max((r for r in regions if shares[job.home][r]), key=lambda r: mine[r])
+            mine[planned] -= job.isl
+            if best(job, planned) is not None and takes(job, planned):
+                return planned
+        region = by_memory(job, lambda r: takes(job, r))
+        if takes(job, region):
+            return region
+        order = in_order(job)
+        at_once = [r for r in order if takes(job, r)]
+        return min(at_once or order, key=lambda r: seconds(job, r))
+
+    def in_order(job):
         order = sorted(regions, key=lambda r: (r != job.home, latency[job.home][r]))
-        order = [r for r in order if best(job, r) is not None]
-        under = [r for r in order if utilisation(job, r) < threshold]
-        region = under[0] if under else min(order, key=lambda r: utilisation(job, r))
+        return [r for r in order if best(job, r) is not None]
+
+    def by_memory(job, which):
+        order = in_order(job)
+        under = [r for r in order if is_below(job, r) and which(r)]
+        return under[0] if under else min(order, key=lambda r: utilisation(job, r))
+
+    def route(job, now):
+        region = destination(job)
         wire = latency[job.home][region]
         if wire > 0:
             on_wire.append((now + wire, job.index, region))

@@ -13,6 +13,7 @@ from simulation.fleet import KvLink, Routing, Tier
 from simulation.performance.adjusted import adjusted
 from simulation.performance.curves import NOTHING, Part, grid
 from simulation.policies.flat import Flat
+from simulation.policy import Actions
 from simulation.results import REJECTED
 from tests.simulation.builders import fleet, pool, profile, trace
 from tests.simulation.engine.reference import GridTiming, Instance, Job, serve
@@ -38,6 +39,18 @@ def random_profile(rng, least_kv):
         budget=int(rng.integers(1, 100)),
         kv=int(rng.integers(0, 200)) + least_kv,
     )
+
+
+class Shared(Flat):
+    """A flat fleet whose router has shares to keep from the first moment on."""
+
+    def __init__(self, counts, shares):
+        super().__init__(counts, interval_s=2.0**-20)
+        self.shares = shares
+
+    def decide(self, observation):
+        self.interval_s = 1e9
+        return Actions(super().decide(observation), shares=self.shares[None])
 
 
 def assert_same(result, jobs, instances):
@@ -121,6 +134,41 @@ def test_prefill_and_decode_apart():
     assert min(preemptions, queued) > 0
 
 
+def test_prefill_and_decode_apart_in_two_regions():
+    """A region takes a request at once if its decode instances do too."""
+    away = 0
+    for seed in range(100):
+        rng = np.random.default_rng(80_000 + seed)
+        arrivals, isl, osl = random_requests(rng, 50)
+        arrivals = np.floor(arrivals * 256) / 256
+        home = rng.integers(0, 2, len(isl))
+        wire = np.array([[0.0, 3 / 256], [5 / 256, 0.0]])
+        least, names = int((isl + osl).max()), ("a", "b")
+        pools, instances, counts = [], [], []
+        for region in range(2):
+            link, shared = KvLink(1.0, float(2.0 ** rng.integers(6, 14))), {"free": 0.0}
+            for role in ("prefill", "decode"):
+                prof = random_profile(rng, least)
+                how = {"link": link} if role == "prefill" else {}
+                pools.append(pool(prof, region=names[region], role=role, **how))
+                counts.append(int(rng.integers(1, 3)))
+                instances += [
+                    Instance(prof, region, role=role, shared=shared, **how)
+                    for _ in range(counts[-1])
+                ]
+        rows = zip(arrivals, isl.tolist(), osl.tolist(), home.tolist(), strict=True)
+        jobs = [Job(*row) for row in rows]
+        threshold = float(rng.choice([0.05, 0.7]))
+        serve(instances, jobs, wire, threshold)
+        served = fleet(
+            *pools, regions=names, latency=wire, routing=Routing(region_threshold=threshold)
+        )
+        requests = trace(arrivals, isl, osl, region=home, regions=names)
+        assert_same(simulate(requests, served, Flat(counts), duration_s=2048.0), jobs, instances)
+        away += sum(job.region != job.home for job in jobs)
+    assert away > 0
+
+
 @pytest.mark.parametrize("block", range(10))
 def test_several_regions_and_instances(block):
     """Routing sees the progress inside runs of equal iterations, and the wire takes its time."""
@@ -128,6 +176,7 @@ def test_several_regions_and_instances(block):
     for seed in range(block * 30, block * 30 + 30):
         rng = np.random.default_rng(10_000 + seed)
         arrivals, isl, osl = random_requests(rng, 60)
+        arrivals = arrivals + 1 / 256  # after the policy has said what goes where
         regions = int(rng.integers(1, 4))
         home = rng.integers(0, regions, len(arrivals))
         counts = rng.integers(1, 4, regions)
@@ -135,6 +184,8 @@ def test_several_regions_and_instances(block):
         wire = rng.integers(1, 64, (regions, regions)) / 256
         wire[np.diag_indices(regions)] = 0.0
         threshold = float(rng.choice([0.05, 0.3, 0.7]))
+        sees = str(rng.choice(["queues", "memory"]))
+        shares = np.floor(rng.uniform(0, 4, (regions, regions))) / 4 if seed % 3 == 0 else None
         instances = [
             Instance(profiles[r], r) for r in range(regions) for _ in range(int(counts[r]))
         ]
@@ -142,7 +193,9 @@ def test_several_regions_and_instances(block):
             Job(*row)
             for row in zip(arrivals, isl.tolist(), osl.tolist(), home.tolist(), strict=True)
         ]
-        serve(instances, jobs, wire, threshold)
+        planned = shares if sees == "queues" and shares is not None else np.zeros(wire.shape)
+        planned = planned / np.where(planned.any(axis=1), planned.sum(axis=1), 1)[:, None]
+        serve(instances, jobs, wire, threshold, sees=sees, shares=planned.tolist())
         names = tuple("abc"[:regions])
         result = simulate(
             trace(arrivals, isl, osl, region=home, regions=names),
@@ -150,9 +203,9 @@ def test_several_regions_and_instances(block):
                 *(pool(profiles[r], region=names[r], startup_s=1.0) for r in range(regions)),
                 regions=names,
                 latency=wire,
-                routing=Routing(region_threshold=threshold),
+                routing=Routing(region_threshold=threshold, sees=sees),
             ),
-            Flat(counts),
+            Shared(counts, planned),
             duration_s=2048.0,
         )
         assert_same(result, jobs, instances)

@@ -136,9 +136,9 @@ def test_sums_since_the_last_instant_are_exact_in_the_middle_of_runs():
     one = fleet(pool(profile(alpha=1.0, beta=0.0, gamma=1.0, delta=0.0, kv=1000, budget=10)))
     s = allocate(trace([0.0], 10, 100), one, 120.0, 60.0)
     entry.place(s, np.array([1]))
-    record, utilisation = s.pools[0], np.zeros(1)
+    record, utilisation, load = s.pools[0], np.zeros(1), np.zeros(1)
     entry.advance(s, 30.5, 1000)
-    entry.observe(s, 30.5, utilisation, True)
+    entry.observe(s, 30.5, utilisation, load, True)
     seen = {name: record[name] for name in signals.FIELDS}
     assert seen == dict.fromkeys(signals.FIELDS, 0) | {
         "ttft_sum": 1.0,
@@ -151,7 +151,7 @@ def test_sums_since_the_last_instant_are_exact_in_the_middle_of_runs():
     }
     signals.reset(s.pools)
     entry.advance(s, 110.0, 1000)
-    entry.observe(s, 110.0, utilisation, True)
+    entry.observe(s, 110.0, utilisation, load, True)
     assert (record["given"], record["computed"], record["busy_s"]) == (70, 0, 69.5)
     assert (record["tbt_sum"], record["tbt_n"]) == (1.0, 1)
     assert s.series[:, 0].sum(axis=1)[[7, 8, 9]].tolist() == [100.0, 100.0, 10.0]

@@ -45,6 +45,8 @@ def seen(time_s: float, ready: Any, **given: Any) -> Observation:
         signals=signals(pools, **of_signals),
         deferred=column("deferred"),
         spare=column("spare"),
+        load=column("load", np.float64),
+        asked_tps=column("asked_tps", np.float64),
     )
     assert not given, given
     return observation
