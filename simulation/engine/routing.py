@@ -106,7 +106,7 @@ def takes(s: Any, model: int, region: int, slot: int, r: int, t: float) -> bool:
     if then < 0:
         return True
     other = _best(s, then * s.latency.shape[0] + region, t, r)
-    return other >= 0 and _has_room(s, other, r, t)
+    return bool(other >= 0 and _has_room(s, other, r, t))
 
 
 @kernel
@@ -183,8 +183,8 @@ def choose_region(s: Any, model: int, home: int, t: float, r: int) -> tuple[int,
     region, slot = least_used(s, s.region_order[home], model * regions, t, need)
     slot = _best(s, model * regions + region, t, r) if slot >= 0 else -1
     if slot >= 0 and queues and not takes(s, model, region, slot, r, t):
-        return _soonest(s, model, home, t, r)
-    return region, slot
+        region, slot = _soonest(s, model, home, t, r)
+    return int(region), int(slot)
 
 
 @kernel
