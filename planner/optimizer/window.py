@@ -11,7 +11,7 @@ import numpy as np
 from planner.errors import ScenarioError, SolverFailed
 from planner.optimizer.binding import binding_constraints
 from planner.optimizer.conflict import explain, uncovered
-from planner.optimizer.decomposition import Cells, Outcome, compiled, decompose
+from planner.optimizer.decomposition import Cells, Outcome, compiled, compiled_pools, decompose
 from planner.optimizer.figures import fleet_usd, is_feasible, start_usd
 from planner.optimizer.greedy import greedy_target
 from planner.optimizer.highs import now_and_then
@@ -71,8 +71,8 @@ def solve_window(
         method = DECOMPOSED if large and solver == "highs" and apart else WHOLE
     if method == DECOMPOSED and not apart:
         raise ScenarioError(
-            "The decomposition knows neither prefill and decode columns nor a limit on spot, nor "
-            "instances that carry more together: use the method whole."
+            "The decomposition knows neither prefill and decode columns nor a limit on spot: use "
+            "the method whole."
         )
     effort = replace(effort, gap=_objective_gap(problem, gap))
     solve, began = _decomposed if method == DECOMPOSED else _whole, perf_counter()
@@ -112,9 +112,8 @@ def solve_window(
 
 
 def can_decompose(problem: PlanningProblem) -> bool:
-    """Whether cells are problems of their own: a cell covers one demand, not prefill and decode at
-    once, by what each of its instances carries."""
-    return len(sides(problem)) == 1 and not bent(problem).any()
+    """Whether a cell covers one demand, not prefill and decode at once."""
+    return len(sides(problem)) == 1
 
 
 def _whole(problem: PlanningProblem, effort: Effort) -> tuple[Outcome, float, float]:
@@ -135,7 +134,10 @@ def _outcome(search: Search, solved: Solved) -> Outcome:
 
 def _decomposed(problem: PlanningProblem, effort: Effort) -> tuple[Outcome, float, float]:
     """The same by decomposition, or as one in the time left where that cannot decide."""
-    compiled()
+    if bent(problem).any():
+        compiled_pools()
+    else:
+        compiled()
     began, limit_s = perf_counter(), effort.time_limit_s
     cells = Cells.of(problem)
     built = perf_counter()

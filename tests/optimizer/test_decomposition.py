@@ -15,7 +15,7 @@ from planner.optimizer.decomposition.columns import near, widest
 from planner.optimizer.decomposition.master import relax
 from planner.optimizer.figures import is_feasible
 from planner.optimizer.problem import FEASIBLE, INFEASIBLE, OPTIMAL, TIMEOUT, PlanningProblem
-from tests.optimizer.problems import best_by_counting, problem, random_problem
+from tests.optimizer.problems import best_by_counting, problem, random_problem, with_pools
 
 SEEDS = range(30)
 
@@ -38,20 +38,24 @@ def counted(cells, prices, model, region):
     """Every x of a cell that covers its need, and what each costs at ``prices``."""
     most = cells.most[model, region]
     x = np.array(list(itertools.product(*(range(int(n) + 1) for n in most))))
-    x = x[(x * cells.theta[model]).sum(axis=1) >= cells.need[model, region]]
+    held = cells.served(x.astype(np.int32), np.full(len(x), model * cells.need.shape[1] + region))
+    x, held = (part[held >= cells.need[model, region]] for part in (x, held))
     first, further = (array[model, region] for array in cells.charged(prices))
     beyond = np.maximum(0, x - cells.running[model, region])
-    return x, ((x - beyond) * first + beyond * further).sum(axis=1)
+    cost = ((x - beyond) * first + beyond * further).sum(axis=1)
+    return x, cost - (0.0 if cells.pool is None else cells.worth(prices)[model] * held)
 
 
-def cells_of(seed):
-    cells = Cells.of(random_problem(seed))
+def cells_of(seed, pooled=False):
+    instance = random_problem(seed)
+    cells = Cells.of(with_pools(instance, seed) if pooled else instance)
     return pytest.skip("its limits contradict each other") if cells is None else cells
 
 
+@pytest.mark.parametrize("pooled", [False, True])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_every_cell_is_solved_exactly(seed):
-    cells = cells_of(seed)
+def test_every_cell_is_solved_exactly(seed, pooled):
+    cells = cells_of(seed, pooled)
     prices = random_prices(cells, seed)
     priced = cells.priced(prices)
     for model, region in np.ndindex(cells.need.shape):
@@ -62,11 +66,11 @@ def test_every_cell_is_solved_exactly(seed):
             assert cost[found] == pytest.approx(cost.min())
 
 
-@pytest.mark.parametrize("each", [60, 3])
+@pytest.mark.parametrize(("each", "pooled"), [(60, False), (3, False), (2_000, True)])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_the_band_holds_every_column_within_it_and_no_other(seed, each, monkeypatch):
+def test_the_band_holds_every_column_within_it_and_no_other(seed, each, pooled, monkeypatch):
     monkeypatch.setattr("planner.optimizer.decomposition.columns.EACH", each)
-    cells = cells_of(seed)
+    cells = cells_of(seed, pooled)
     prices = random_prices(cells, seed)
     priced = cells.priced(prices)
     if np.isinf(priced.bound):
@@ -89,9 +93,11 @@ def test_the_band_holds_every_column_within_it_and_no_other(seed, each, monkeypa
     assert near(cells, prices, priced, width=7.0, most=band.size - 1) is None
 
 
+@pytest.mark.parametrize("pooled", [False, True])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_any_prices_prove_a_bound_and_the_relaxation_the_best(seed):
-    cells, best = cells_of(seed), best_by_counting(random_problem(seed))
+def test_any_prices_prove_a_bound_and_the_relaxation_the_best(seed, pooled):
+    instance, cells = random_problem(seed), cells_of(seed, pooled)
+    best = best_by_counting(with_pools(instance, seed) if pooled else instance)
     for again in range(5):
         bound = cells.priced(random_prices(cells, 100 * seed + again)).bound
         assert best is None or bound <= best + 1e-9
@@ -134,6 +140,14 @@ def middling(seed, scarcity=1.0):
     )
 
 
+def measured(instance):
+    """Pools as sizing finds them: half of theta alone, 0.78 in a pair, 0.97 in eight."""
+    counts = np.arange(1, 33)
+    share = 1 - 0.5 * counts**-1.2
+    pool = instance.theta_tps[..., None] * counts * share / share[-1]
+    return replace(instance, pool_tps=pool)
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_it_agrees_with_the_whole_program(seed):
     instance = middling(seed)
@@ -147,6 +161,19 @@ def test_it_agrees_with_the_whole_program(seed):
             whole.objective_usd, apart.objective_usd
         ) * (1 + 1e-6)
         assert apart.gap <= 1e-4
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_it_agrees_with_the_whole_program_on_measured_pools(seed):
+    """The program as one is slow here, so that its bound counts and not its end."""
+    instance = measured(middling(seed, 2.0))
+    apart = solve_window(instance, gap=0.02, method="decomposed")
+    whole = solve_window(instance, gap=0.05, method="whole", time_limit_s=4.0)
+    assert apart.status == OPTIMAL
+    assert is_feasible(instance, apart.target)
+    assert max(whole.bound_usd, apart.bound_usd) <= apart.objective_usd * (1 + 1e-6)
+    if whole.status in (OPTIMAL, FEASIBLE):
+        assert apart.bound_usd <= whole.objective_usd * (1 + 1e-6)
 
 
 @pytest.mark.parametrize("seed", range(4))

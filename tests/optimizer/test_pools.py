@@ -13,6 +13,7 @@ from planner.optimizer.limited import GREEDY
 from planner.optimizer.pools import bent, carried, carried_by_pools, curve, fewest, pieces
 from planner.optimizer.problem import INFEASIBLE, OPTIMAL
 from planner.optimizer.program.cuts import facets
+from planner.optimizer.sides import sides
 from tests.optimizer.horizon.toys import best_by_counting as best_of_periods
 from tests.optimizer.horizon.toys import random_horizon
 from tests.optimizer.problems import (
@@ -68,7 +69,7 @@ def test_the_instances_cover_both_outcomes_and_change_what_is_best():
     assert (pooled > np.array(straight) + 0.01).sum() >= 7
 
 
-WAYS = [("highs", "whole"), ("cbc", "whole")]
+WAYS = [("highs", "whole"), ("cbc", "whole"), ("highs", "decomposed")]
 
 
 @pytest.mark.parametrize(("solver", "method"), WAYS)
@@ -76,6 +77,9 @@ WAYS = [("highs", "whole"), ("cbc", "whole")]
 @pytest.mark.parametrize("seed", SEEDS)
 def test_optimum_equals_counting(seed, kind, solver, method):
     instance, best = KINDS[kind](seed), COUNTED[kind, seed]
+    if method == "decomposed" and len(sides(instance)) > 1:
+        instance = replace(instance, stages=None, spot=None)
+        best = best_by_counting(instance)
     plan = solve_window(instance, solver=solver, method=method, gap=0.0)
     if best is None:
         assert plan.status == INFEASIBLE

@@ -2,12 +2,14 @@
 
 Models meet only in the capacities and regions only in the joint demands, so with prices on those
 rows every model and region is a small covering problem of its own. Read ``cells`` for the split,
-``covering`` for the compiled exact solution of one part, ``ascent`` for the search of prices,
+``covering`` for the compiled exact solution of one part (``pooled`` where what
+instances carry together is a curve), ``ascent`` for the search of prices,
 ``master`` for the program over columns and ``solve`` for how they work together.
 """
 
 from planner.optimizer.decomposition.cells import Cells
 from planner.optimizer.decomposition.covering import compiled
+from planner.optimizer.decomposition.pooled import compiled_pools
 from planner.optimizer.decomposition.solve import Outcome, decompose
 
-__all__ = ["Cells", "Outcome", "compiled", "decompose"]
+__all__ = ["Cells", "Outcome", "compiled", "compiled_pools", "decompose"]

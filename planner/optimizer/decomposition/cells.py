@@ -14,8 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.optimizer.decomposition.covering import cheapest_cells
+from planner.optimizer.decomposition.pooled import cheapest_pools
 from planner.optimizer.figures import global_need_tps, gpus_used, local_need_tps, spent
 from planner.optimizer.objective import caps, price, start_cost
+from planner.optimizer.pools import bent, carried_by_pools, fewest, together
 from planner.optimizer.problem import PlanningProblem
 from simulation.arrays import FloatArray, Int32Array, IntArray
 
@@ -60,6 +62,7 @@ class Cells:
     """The program in terms of instances beyond the minimums."""
 
     theta: FloatArray  # [l, g] tokens/s of an instance
+    pool: FloatArray | None  # [l, g, n] where they carry more together, minimums counted
     size: IntArray  # [l, g] GPUs of an instance
     usd: FloatArray  # [l, r, g]
     start: FloatArray  # [l, r, g] added for every instance beyond ``running``
@@ -84,11 +87,14 @@ class Cells:
         minimum = np.where(can_run, problem.minimum, 0)
         fits = problem.room[None] // np.maximum(1, size)[:, None, :]
         most = np.where(can_run, np.minimum(problem.maximum, fits) - minimum, 0)
+        pool = problem.pool_tps if bent(problem).any() else None
         room = problem.capacity_gpus - gpus_used(problem, minimum)
         if (most < 0).any() or (room < 0).any():
             return None
+        if pool is not None:
+            most = np.minimum(most, _useful(problem, minimum))
         start = np.where(can_run, start_cost(problem), 0.0)
-        held = np.einsum("lrg,lg->lr", minimum, theta)
+        held = carried_by_pools(problem, minimum).sum(axis=2)
         types = np.maximum(1, (theta > 0).sum(axis=1))
         hourly, starts = price(problem), np.maximum(0, minimum - problem.current)
         limits = caps(problem)
@@ -100,6 +106,7 @@ class Cells:
             cap_room[k] = (cap.limit - spent(problem, minimum, cap)) / scale
         return cls(
             theta=theta,
+            pool=pool,
             size=size,
             usd=hourly,
             start=start,
@@ -150,9 +157,14 @@ class Cells:
         """Every cell at its cheapest."""
         first, further = self.charged(prices)
         x, lowest = np.empty_like(self.most), np.empty_like(self.need)
-        cheapest_cells(self.theta, first, further, self.running, self.most, self.need, x, lowest)
+        cell = (first, further, self.running, self.most, self.need)
+        if self.pool is None:
+            cheapest_cells(self.theta, *cell, x, lowest)
+        else:
+            more = self.worth(prices), self.steepest
+            cheapest_pools(self.pool, self.theta, self.minimum, *cell, *more, x, lowest)
         used = self.by_row(np.einsum("lrg,lg->rg", x, self.size))
-        served = np.einsum("lrg,lg->l", x, self.theta)
+        served = self.gain(x).sum(axis=(1, 2))
         bound = (
             float(lowest.sum())
             - float((prices.capacity * self.room).sum())
@@ -189,9 +201,61 @@ class Cells:
         )
         return taken
 
+    @property
+    def steepest(self) -> FloatArray:
+        """The most that one instance adds to its pool, ``[l, g]``."""
+        if self.pool is None:
+            return self.theta
+        steps = np.diff(self.pool, axis=2, prepend=0.0)
+        steepest: FloatArray = np.maximum(self.theta, steps.max(axis=2))
+        return steepest
+
+    def gain(self, x: IntArray) -> FloatArray:
+        """Tokens/s that instances beyond the minimums ``[l, r, g]`` add."""
+        if self.pool is None:
+            straight: FloatArray = x * self.theta[:, None, :]
+            return straight
+        held = together(self.theta, self.pool, self.minimum)
+        gained: FloatArray = together(self.theta, self.pool, self.minimum + x) - held
+        return gained
+
+    def served(self, x: Int32Array, cell: IntArray) -> FloatArray:
+        """Tokens/s that each column adds, shape ``[n]``."""
+        regions, gpus = self.need.shape[1], x.shape[1]
+        model = cell // regions
+        if self.pool is None:
+            straight: FloatArray = (x * self.theta[model]).sum(axis=1)
+            return straight
+        held = self.minimum.reshape(-1, gpus)[cell]
+        known = np.concatenate([np.zeros((*self.theta.shape, 1)), self.pool], axis=2)
+        total, most = np.zeros(len(cell)), self.pool.shape[2]
+        for count, sign in ((held + x, 1.0), (held, -1.0)):
+            within = np.minimum(count, most)
+            carried = known[model[:, None], np.arange(gpus), within]
+            total += sign * (carried + self.theta[model] * (count - within)).sum(axis=1)
+        return total
+
+    def worth(self, prices: Prices) -> FloatArray:
+        """Of a token/s of joint demand, ``[l]``."""
+        worth: FloatArray = prices.demand / self.tokens
+        return worth
+
     def charged(self, prices: Prices) -> tuple[FloatArray, FloatArray]:
-        """What an instance costs under ``prices``, running already or not, ``[l, r, g]`` each."""
-        worth = (prices.demand / self.tokens)[:, None, None] * self.theta[:, None, :]
-        first = self.usd + prices.capacity[:, self.rows] * self.size[:, None, :] - worth
+        """What an instance costs under ``prices``, running already or not, ``[l, r, g]`` each;
+        where what it carries depends on others, without what that is worth."""
+        first = self.usd + prices.capacity[:, self.rows] * self.size[:, None, :]
+        if self.pool is None:
+            first -= self.worth(prices)[:, None, None] * self.theta[:, None, :]
         first += np.einsum("k,klrg->lrg", prices.caps, self.cap_x)
         return first, first + self.start + np.einsum("k,klrg->lrg", prices.caps, self.cap_start)
+
+
+def _useful(problem: PlanningProblem, minimum: IntArray) -> IntArray:
+    """Instances beyond the minimums that some best plan may hold, ``[l, r, g]``: those running, and
+    as many as carry the joint demand by themselves. Any more could go, and every row still hold."""
+    need = global_need_tps(problem)
+    most = np.zeros(problem.theta_tps.shape, np.int64)
+    for model, column in np.argwhere(problem.theta_tps > 0):
+        most[model, column] = fewest(problem, model, column, float(need[model]))
+    useful: IntArray = np.maximum(most[:, None, :], problem.current) - minimum
+    return np.maximum(0, useful)

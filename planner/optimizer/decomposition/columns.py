@@ -8,9 +8,11 @@ import numpy as np
 
 from planner.optimizer.decomposition.cells import ROUNDING, Cells, Priced, Prices
 from planner.optimizer.decomposition.covering import cells_within
+from planner.optimizer.decomposition.pooled import pools_within
 from simulation.arrays import BoolArray, Int32Array, IntArray
 
 EACH = 60  # columns of one cell, beyond which a range for each of its types takes their place
+POOLED = 2_000  # columns of one cell, at most, where only columns tell what they carry
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,10 +79,19 @@ def near(cells: Cells, prices: Prices, priced: Priced, *, width: float, most: in
     first, further = cells.charged(prices)
     beyond = np.maximum(0, priced.x - cells.running)
     found = ((priced.x - beyond) * first + beyond * further).sum(axis=2)
+    if cells.pool is not None:
+        found -= cells.worth(prices)[:, None] * cells.gain(priced.x).sum(axis=2)
     # Where branch and bound of a cell was cut short its cheapest may cost more than was proven.
     limit = np.maximum(priced.lowest + width, found) + ROUNDING * np.abs(priced.lowest)
     x = np.empty((most, cells.theta.shape[1]), np.int32)
     begins = np.empty(limit.size + 1, np.int64)
+    if cells.pool is not None:  # a range would take what they carry for straight
+        cell = (first, further, cells.running, cells.most, cells.need)
+        more = cells.worth(prices), cells.steepest, limit, POOLED, x, begins
+        if not pools_within(cells.pool, cells.theta, cells.minimum, *cell, *more):
+            return None
+        where = np.repeat(np.arange(limit.size), np.diff(begins))
+        return Band(Columns(x[: begins[-1]].copy(), where), no_boxes(x.shape[1]), width)
     low, high = np.empty_like(cells.most), np.empty_like(cells.most)
     fits = cells_within(
         cells.theta,

@@ -182,7 +182,7 @@ def _drafted(cells: Cells, band: Band, penalty: float | None = None) -> Builder:
 
     model, region = np.divmod(columns.cell, regions)
     raw_model, raw_region = np.divmod(raw.cell, regions)
-    serves = (columns.x * cells.theta[model]).sum(axis=1) / cells.tokens[model]
+    serves = cells.served(columns.x, columns.cell) / cells.tokens[model]
     raw_serves = cells.theta[raw_model, raw.gpu] / cells.tokens[raw_model]
     enough, once = np.ones(size), np.ones(size)
     boxed = band.boxes.cell

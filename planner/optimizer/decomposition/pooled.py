@@ -1,0 +1,374 @@
+"""The compiled core where what instances carry together is a curve: see ``optimizer.pools``.
+
+One cell is  min sum_g f_g(x_g)  subject to  sum_g G_g(x_g) >= need,  0 <= x <= most,  x whole: a
+covering knapsack with multiple choices (Martello and Toth, Knapsack Problems, 1990, section 3.5, in
+its minimising form). f and G are tables, so any curve will do. Each type is counted from its
+cheapest point: fewer instances cost more and carry less. The bound fills what is missing along the
+types' lower hulls of cost over what is carried (Sinha and Zoltners 1979).
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from planner.optimizer.decomposition.covering import LOOSER, NODES, TOLERANCE, VISITS
+from simulation.compiled import cached_kernel
+
+
+@cached_kernel
+def _carried(pool: Any, theta: float, count: int) -> Any:
+    """C(count) of one type."""
+    if count <= 0:
+        return 0.0
+    known = pool.size
+    return pool[count - 1] if count <= known else pool[known - 1] + theta * (count - known)
+
+
+@cached_kernel
+def _row(cell: Any, g: int, x: int, gain: Any, cost: Any) -> None:
+    """``gain[g, x]`` and ``cost[g, x]``: what x instances of a type carry and cost."""
+    pool, theta, minimum, first, further, running, _, worth, _ = cell
+    beyond = max(0, x - running[g])
+    held = _carried(pool[g], theta[g], minimum[g])
+    gain[g, x] = _carried(pool[g], theta[g], minimum[g] + x) - held
+    cost[g, x] = (x - beyond) * first[g] + beyond * further[g] - worth * gain[g, x]
+
+
+@cached_kernel
+def _tabled(
+    cell: Any, need: float, limit: float, gain: Any, cost: Any, origin: Any, top: Any, base: Any
+) -> None:
+    """Fill ``gain[g, x]`` and ``cost[g, x]`` for x up to ``top[g]``, both above those of the type's
+    cheapest count ``origin[g]``, which ``base`` adds up: ``(carried, cost)``.
+
+    Left out are counts that carry more than ``need`` and cost more than ``limit`` allows, of types
+    that pay at no count.
+    """
+    _, theta, _, first, _, _, most, worth, steepest = cell
+    base[0] = base[1] = 0.0
+    for side in range(2):
+        for g in range(theta.size):
+            pays = first[g] - worth * steepest[g] <= 0.0
+            if pays != (side == 0):
+                continue
+            at = 0
+            for x in range(most[g] + 1):
+                _row(cell, g, x, gain, cost)
+                top[g] = x
+                if cost[g, x] <= cost[g, at]:
+                    at = x
+                if not pays and gain[g, x] >= need and cost[g, x] > limit - base[1]:
+                    break
+            origin[g] = at
+            carried, paid = gain[g, at], cost[g, at]
+            for x in range(top[g] + 1):
+                gain[g, x] -= carried
+                cost[g, x] -= paid
+            base[0] += carried
+            base[1] += paid
+
+
+@cached_kernel
+def _hulls(top: Any, gain: Any, cost: Any, origin: Any, item: Any, rank: Any, hull: Any) -> int:
+    """Fill ``item[n] = (ratio, gain, cost, type)`` with the stretches of every type's lower hull
+    by rising cost per token; types get their ``rank`` by their first, those without any (-1)."""
+    n = 0
+    for g in range(top.size):
+        rank[g] = -1
+        end = 0
+        hull[0] = origin[g]
+        for x in range(origin[g] + 1, top[g] + 1):
+            if gain[g, x] <= gain[g, hull[end]]:
+                if cost[g, x] >= cost[g, hull[end]]:
+                    continue
+                end -= 1
+            while end > 0:
+                a, b = hull[end - 1], hull[end]
+                left = (cost[g, b] - cost[g, a]) * (gain[g, x] - gain[g, a])
+                if left < (cost[g, x] - cost[g, a]) * (gain[g, b] - gain[g, a]):
+                    break
+                end -= 1
+            end += 1
+            hull[end] = x
+        for i in range(end):
+            more = gain[g, hull[i + 1]] - gain[g, hull[i]]
+            paid = cost[g, hull[i + 1]] - cost[g, hull[i]]
+            at = n
+            while at > 0 and item[at - 1, 0] > paid / more:
+                item[at] = item[at - 1]
+                at -= 1
+            item[at, 0], item[at, 1], item[at, 2], item[at, 3] = paid / more, more, paid, g
+            n += 1
+    ranks = 0
+    for i in range(n):
+        g = int(item[i, 3])
+        if rank[g] < 0:
+            rank[g] = ranks
+            ranks += 1
+    return n
+
+
+@cached_kernel
+def _rest(item: Any, n: int, rank: Any, after: int, but: int, missing: float) -> Any:
+    """Least cost of carrying ``missing`` more along the hulls of all types ranked after ``after``
+    except ``but``; infinite where they do not suffice."""
+    paid = 0.0
+    for j in range(n):
+        if missing <= 0.0:
+            break
+        g = int(item[j, 3])
+        if rank[g] <= after or g == but:
+            continue
+        if item[j, 1] >= missing:
+            return paid + missing * item[j, 0]
+        paid += item[j, 2]
+        missing -= item[j, 1]
+    return paid if missing <= 0.0 else np.inf
+
+
+@cached_kernel
+def _least(
+    item: Any,
+    n: int,
+    rank: Any,
+    order: Any,
+    types: int,
+    tables: Any,
+    need: float,
+    chosen: Any,
+    state: Any,
+) -> tuple[Any, Any]:
+    """Least cost of carrying ``need`` > 0 more than at the origins, depth first over types.
+
+    Returns the cost of ``chosen`` and a proven lower bound, equal up to ``NODES`` nodes; infinite
+    where all do not suffice.
+    """
+    gain, cost, origin, top = tables
+    best, lower, nodes, tolerance = np.inf, np.inf, 0, 0.0
+    i = 0
+    state[0, 0], state[0, 1], state[0, 2] = need, 0.0, -1.0  # missing, cost so far, count taken
+    while i >= 0:
+        g, missing, paid = order[i], state[i, 0], state[i, 1]
+        if state[i, 2] < 0:  # as many as suffice, the cheapest such count
+            enough = origin[g]
+            while enough <= top[g] and gain[g, enough] < missing:
+                enough += 1
+            state[i, 2] = enough
+            if enough <= top[g]:
+                at = enough
+                for x in range(enough + 1, top[g] + 1):
+                    if cost[g, x] < cost[g, at]:
+                        at = x
+                if paid + cost[g, at] < best:
+                    best = paid + cost[g, at]
+                    for j in range(types):
+                        chosen[order[j]] = int(state[j, 2]) if j < i else origin[order[j]]
+                    chosen[g] = at
+        state[i, 2] -= 1
+        x = int(state[i, 2])
+        if x < origin[g] or i == types - 1:
+            i -= 1
+            continue
+        nodes += 1
+        if nodes % NODES == 0:
+            tolerance = min(0.5, max(TOLERANCE, LOOSER * tolerance))
+        bound = paid + cost[g, x] + _rest(item, n, rank, i, -1, missing - gain[g, x])
+        if bound >= best * (1.0 - tolerance):
+            lower = min(lower, bound)
+            continue
+        i += 1
+        state[i, 0], state[i, 1], state[i, 2] = missing - gain[g, x], paid + cost[g, x], -1.0
+    return best, min(best, lower)
+
+
+@cached_kernel
+def cheapest_pools(
+    pool: Any,
+    theta: Any,
+    minimum: Any,
+    first: Any,
+    further: Any,
+    running: Any,
+    most: Any,
+    need: Any,
+    worth: Any,
+    steepest: Any,
+    x: Any,
+    low: Any,
+) -> None:
+    """Solve every cell: ``x[l,r,g]`` its instances beyond the minimums, ``low[l,r]`` its proven
+    least cost, infinite where it cannot be covered at all.
+
+    ``pool[l,g,n]``, ``theta[l,g]``, ``need[l,r]``, ``worth[l]`` of a token/s carried,
+    ``steepest[l,g]`` the most that one instance adds, the others ``[l,r,g]``.
+    """
+    models, regions, gpus = first.shape
+    width = most.max() + 1
+    gain, cost = np.empty((gpus, width)), np.empty((gpus, width))
+    item, hull = np.empty((gpus * width, 4)), np.empty(width + 1, np.int64)
+    state, base = np.empty((gpus + 1, 3)), np.empty(2)
+    rank, order = np.empty(gpus, np.int64), np.empty(gpus, np.int64)
+    origin, chosen = np.empty(gpus, np.int64), np.empty(gpus, np.int64)
+    top = np.empty(gpus, np.int64)
+    for model in range(models):
+        for region in range(regions):
+            cell = (
+                pool[model],
+                theta[model],
+                minimum[model, region],
+                first[model, region],
+                further[model, region],
+                running[model, region],
+                most[model, region],
+                worth[model],
+                steepest[model],
+            )
+            _tabled(cell, need[model, region], -np.inf, gain, cost, origin, top, base)
+            x[model, region], low[model, region] = origin, base[1]
+            missing = need[model, region] - base[0]
+            if missing <= 0.0:
+                continue
+            n = _hulls(top, gain, cost, origin, item, rank, hull)
+            types = 0
+            for g in range(gpus):
+                if rank[g] >= 0:
+                    order[rank[g]] = g
+                    types += 1
+            lower = np.inf
+            if types > 0:
+                chosen[:] = origin
+                tables = (gain, cost, origin, top)
+                _, lower = _least(item, n, rank, order, types, tables, missing, chosen, state)
+                if lower < np.inf:
+                    x[model, region] = chosen
+            low[model, region] += lower
+
+
+@cached_kernel
+def _listed(
+    item: Any,
+    n: int,
+    rank: Any,
+    order: Any,
+    tables: Any,
+    missing: float,
+    may: float,
+    state: Any,
+    box: Any,
+    x: Any,
+    at: int,
+    end: int,
+) -> int:
+    """Append every x of one cell with cost <= ``may`` above the origins, depth first over types;
+    the rows used, or -1 when they would pass ``end`` or take too many visits."""
+    gain, cost, _, top = tables
+    gpus, visits = rank.size, VISITS * (end - at)
+    for g in range(gpus):  # a count is in no column where some fractional rest is too dear with it
+        box[g, 0], box[g, 1] = top[g] + 1, -1
+        for count in range(top[g] + 1):
+            if cost[g, count] > may:
+                continue
+            if cost[g, count] + _rest(item, n, rank, -1, g, missing - gain[g, count]) <= may:
+                box[g, 0] = min(box[g, 0], count)
+                box[g, 1] = count
+    i = 0
+    state[0, 0], state[0, 1], state[0, 2] = missing, 0.0, box[order[0], 0] - 1
+    while i >= 0:
+        state[i, 2] += 1
+        g, count = order[i], int(state[i, 2])
+        if count > box[g, 1]:
+            i -= 1
+            continue
+        visits -= 1
+        if visits < 0:
+            return -1
+        paid, left = state[i, 1] + cost[g, count], state[i, 0] - gain[g, count]
+        if paid + _rest(item, n, rank, i, -1, left) > may:
+            continue
+        if i < gpus - 1:
+            i += 1
+            state[i, 0], state[i, 1], state[i, 2] = left, paid, box[order[i], 0] - 1
+            continue
+        if at == end:
+            return -1
+        for j in range(gpus):
+            x[at, order[j]] = int(state[j, 2])
+        at += 1
+    return at
+
+
+@cached_kernel
+def pools_within(
+    pool: Any,
+    theta: Any,
+    minimum: Any,
+    first: Any,
+    further: Any,
+    running: Any,
+    most: Any,
+    need: Any,
+    worth: Any,
+    steepest: Any,
+    limit: Any,
+    each: int,
+    x: Any,
+    begins: Any,
+) -> bool:
+    """Every x of every cell whose cost is at most ``limit[l,r]``, in the rows of ``x``: those of
+    cell ``l * R + r`` from ``begins[l * R + r]``. False where ``x`` has too few rows, or a cell
+    more than ``each``."""
+    models, regions, gpus = first.shape
+    width = most.max() + 1
+    gain, cost = np.empty((gpus, width)), np.empty((gpus, width))
+    item, hull = np.empty((gpus * width, 4)), np.empty(width + 1, np.int64)
+    state, base, box = np.empty((gpus + 1, 3)), np.empty(2), np.empty((gpus, 2), np.int64)
+    rank, order = np.empty(gpus, np.int64), np.empty(gpus, np.int64)
+    origin, top = np.empty(gpus, np.int64), np.empty(gpus, np.int64)
+    at = 0
+    begins[0] = 0
+    for model in range(models):
+        for region in range(regions):
+            cell = (
+                pool[model],
+                theta[model],
+                minimum[model, region],
+                first[model, region],
+                further[model, region],
+                running[model, region],
+                most[model, region],
+                worth[model],
+                steepest[model],
+            )
+            must, may = need[model, region], limit[model, region]
+            _tabled(cell, must, may, gain, cost, origin, top, base)
+            n = _hulls(top, gain, cost, origin, item, rank, hull)
+            last = 0
+            for g in range(gpus):
+                last = max(last, rank[g] + 1)
+            for g in range(gpus):  # types that have but one point come last
+                if rank[g] < 0:
+                    rank[g] = last
+                    last += 1
+                order[rank[g]] = g
+            tables = (gain, cost, origin, top)
+            missing, may = must - base[0], may - base[1]
+            end = min(at + each, x.shape[0])
+            at = _listed(item, n, rank, order, tables, missing, may, state, box, x, at, end)
+            if at < 0:
+                return False
+            begins[model * regions + region + 1] = at
+    return True
+
+
+@cache
+def compiled_pools() -> None:
+    """Compile both entry points (seconds, once per machine) so that no time limit pays for it."""
+    one, two, three = np.ones(1), np.ones((1, 1)), np.ones((1, 1, 1))
+    whole = np.ones((1, 1, 1), np.int64)
+    cell = (three, two, whole, three, three, whole, whole, two, one, two)
+    cheapest_pools(*cell, np.empty_like(whole), np.empty_like(two))
+    x, begins = np.empty((1, 1), np.int32), np.empty(2, np.int64)
+    pools_within(*cell, two, 1, x, begins)
