@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from simulation.arrays import FloatArray
 from simulation.errors import SimulationError
-from simulation.fleet import KvLink, Tier
+from simulation.fleet import KvLink, Routing, Tier
 from simulation.metrics import meets_slo
 from simulation.performance.adjusted import adjusted
 from simulation.performance.curves import linear
@@ -26,6 +26,8 @@ TRICKLE = 1e-4  # of the saturated rate: requests hardly ever meet
 SENDERS = 16  # prefill instances before one decode instance
 INSTANT_S = 1e-6  # that they take
 HUGE = 1 << 30  # tokens that they have room for
+# They are all as idle as each other, and the first would send everything.
+ROUTING = {"both": None, "prefill": None, "decode": Routing(instance="round-robin")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +66,11 @@ def capacity(
     only TBT, the way of the KV cache over ``link`` included. Raises ``SimulationError`` when even a
     trickle misses the SLO.
     """
-    pools, lengths, tier = _alone(profile, lengths, tier, role, link, batching)
-    trial = Trial(pools, lengths, tier, seed=seed, requests=requests, burstiness=burstiness)
+    pools, lengths, tier = in_role(profile, lengths, tier, role, link, batching)
+    trial = Trial(
+        pools, lengths, tier, seed=seed, requests=requests, burstiness=burstiness,
+        routing=ROUTING[role],
+    )  # fmt: skip
     saturated = trial.saturated_rps()
     low, high = TRICKLE * saturated, saturated
     at_low = trial.at(low)
@@ -93,27 +98,28 @@ def capacity(
     return _answer(trial, low, at_low, most_missed(at_high.requests, trial.tier))
 
 
-def _alone(
+def in_role(
     profile: Profile,
     lengths: Lengths,
     tier: Tier,
     role: str,
     link: KvLink | None,
     batching: str,
+    instances: int = 1,
 ) -> tuple[Pools, Lengths, Tier]:
-    """One instance in its role with nothing else in its way, and what of the requests and of the
-    tier has to do with it.
+    """Instances in their role with nothing else in their way, and what of the requests and of the
+    tier has to do with them.
 
     A prefill instance is done with a request at its first token, as with one-token answers. A
     decode instance stands behind prefill instances that take no time and send over ``link``, each
     over its own.
     """
     if role == "both":
-        return (pool_of(profile, batching=batching),), lengths, tier
+        return (pool_of(profile, instances, batching=batching),), lengths, tier
     if role == "prefill":
         ones = np.ones(len(np.asarray(lengths[0])), np.int32)
         only = replace(tier, tbt_s=None, e2e_s=None)
-        return (pool_of(profile, batching=batching),), (lengths[0], ones), only
+        return (pool_of(profile, instances, batching=batching),), (lengths[0], ones), only
     ready = adjusted(
         profile,
         curve=linear(0.0, 0.0, INSTANT_S, 0.0),
@@ -122,8 +128,8 @@ def _alone(
     )
     sent = replace(link or KvLink(0.0, 1.0), shared_bytes_s=float("inf"))
     pools = (
-        pool_of(ready, SENDERS, role="prefill", link=sent),
-        pool_of(profile, role="decode", batching=batching),
+        pool_of(ready, SENDERS * instances, role="prefill", link=sent),
+        pool_of(profile, instances, role="decode", batching=batching),
     )
     return pools, lengths, replace(tier, ttft_s=None, e2e_s=None)
 

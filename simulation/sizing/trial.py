@@ -11,7 +11,7 @@ import numpy.typing as npt
 from simulation.arrays import FloatArray, Int32Array
 from simulation.engine.run import simulate
 from simulation.errors import SimulationError
-from simulation.fleet import Fleet, KvLink, Pool, Region, Tier
+from simulation.fleet import Fleet, KvLink, Pool, Region, Routing, Tier
 from simulation.metrics import meets_slo
 from simulation.performance.adjusted import adjusted
 from simulation.performance.profile import Profile
@@ -24,6 +24,7 @@ from simulation.trace import Trace
 Pools = tuple[Pool, ...]
 
 SECOND = 4  # the stream of the second draw; 1 to 3 are the traffic's
+WARM_UP = 2.0  # mean lives of a request before anything is judged
 UNLIMITED = 1_000  # times the memory: the counterfactual that tells whether memory binds
 
 
@@ -65,32 +66,51 @@ class Trial:
         seed: int,
         requests: int,
         burstiness: float = 1.0,
+        routing: Routing | None = None,
     ) -> None:
         isl, osl = (np.asarray(column, np.int32) for column in lengths)
         if not len(isl) or len(isl) != len(osl) or requests < 1:
             raise SimulationError("Capacity needs a sample of lengths, as many inputs as outputs.")
-        self.draws = [
-            _Draw(isl, osl, n, burstiness, np.random.default_rng(stream))
-            for n, stream in ((requests, seed), (2 * requests, [seed, SECOND]))
-        ]
-        self.pools, self.seed = pools, seed
+        self._lengths, self._seed, self._requests = (isl, osl), seed, requests
+        self._burstiness = burstiness
+        self._draws: dict[int, _Draw] = {}
+        self.pools, self.seed, self.routing = pools, seed, routing or Routing()
         self.tier = replace(tier, deferrable=False)
+
+    def _drawn(self, draw: int) -> _Draw:
+        if draw not in self._draws:
+            n, stream = ((self._requests, self._seed), (2 * self._requests, [self._seed, SECOND]))[
+                draw
+            ]
+            rng = np.random.default_rng(stream)
+            self._draws[draw] = _Draw(*self._lengths, n, self._burstiness, rng)
+        return self._draws[draw]
 
     @property
     def isl(self) -> Int32Array:
-        return self.draws[0].isl
+        return self._drawn(0).isl
 
     @property
     def osl(self) -> Int32Array:
-        return self.draws[0].osl
+        return self._drawn(0).osl
 
     def at(self, rate: float, pools: Pools | None = None, *, draw: int = 0) -> SimulationResult:
         """A draw at requests/s."""
-        given = self.draws[draw]
+        given = self._drawn(draw)
         return self._run(given, given.arrival / rate, pools or self.pools)
 
     def met(self, run: SimulationResult) -> bool:
         return bool(meets_slo(run).mean() >= self.tier.attainment)
+
+    def attained(self, run: SimulationResult) -> tuple[float, int]:
+        """Share of requests within the tier, and of how many: those that came WARM_UP mean lives
+        after the start, when the pool is as full as it will be, and one before the end, so that
+        it stays so while they are served. Of a run of few lives a fifth of it is a life at most."""
+        log, arrival = run.requests, run.trace.arrival_s
+        lives = log.e2e_s[np.isfinite(log.e2e_s)]
+        life = min(float(lives.mean()) if len(lives) else np.inf, arrival[-1] / (2 * WARM_UP + 1))
+        judged = (arrival >= WARM_UP * life) & (arrival <= arrival[-1] - life)
+        return float(meets_slo(run)[judged].mean()), int(judged.sum())
 
     def met_again(self, rate: float, pools: Pools | None = None) -> bool:
         """Whether the second draw meets the tier too."""
@@ -98,7 +118,7 @@ class Trial:
 
     def saturated_rps(self, pools: Pools | None = None) -> float:
         """Completions per second with everything queued from the start, fill and tail left out."""
-        given, pools = self.draws[0], pools or self.pools
+        given, pools = self._drawn(0), pools or self.pools
         log = self._run(given, np.zeros(len(given.arrival)), pools).requests
         last = np.sort(log.last_token_s[log.outcome == COMPLETED])
         if not len(last):
@@ -132,6 +152,7 @@ class Trial:
             regions=(Region("", 0.0, 1.0),),
             pools=tuple(pools),
             latency_s=np.zeros((1, 1)),
+            routing=self.routing,
         )
         whole = float(arrival[-1]) + 1.0
         policy = Flat([pool.initial for pool in pools], interval_s=whole)
@@ -139,11 +160,17 @@ class Trial:
 
 
 class _Draw:
-    """Requests at one a second."""
+    """Requests at one a second on the whole. Lengths are taken evenly from the sorted sample
+    (systematic sampling), so that a draw has as much to do as the sample says; their order and the
+    gaps are random."""
 
     def __init__(
         self, isl: Int32Array, osl: Int32Array, n: int, burstiness: float, rng: np.random.Generator
     ) -> None:
-        rows = rng.integers(len(isl), size=n)
-        self.isl, self.osl = isl[rows], osl[rows]
-        self.arrival = unit_arrivals(n, burstiness, rng)
+        sorted_rows = np.lexsort((osl, isl))
+        even = (np.arange(n) + rng.uniform()) * (len(isl) / n)
+        rows = rng.permutation(sorted_rows[np.minimum(even.astype(np.int64), len(isl) - 1)])
+        self.isl: Int32Array = isl[rows]
+        self.osl: Int32Array = osl[rows]
+        arrival = unit_arrivals(n, burstiness, rng)
+        self.arrival = arrival * (n / arrival[-1])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from planner.policies.base import Group, Knob, Traits
+from planner.policies.base import Group, Traits
 from planner.policies.builtin.coordinated import Latencies, Tps
 from planner.policies.making import Making, Ready
 from simulation.policies.feedback import TBT, TTFT
@@ -27,10 +27,6 @@ class HeteroScale(Latencies):
     name: Literal["heteroscale"]
     signal: SignalName = "decode-tps"
     target: Tps | None = None
-
-    @property
-    def free(self) -> Knob | None:
-        return super().free if self.target is None else None
 
     def ready(self, making: Making) -> Ready:
         tiers = [tier for tier in making.fleet(making.today).tiers if not tier.deferrable]

@@ -26,8 +26,9 @@ from planner.studies.outcome import Outcome, Traces
 from planner.studies.plain import MERGED, as_json, milliseconds
 from planner.studies.progress import Progress, part
 from planner.studies.results.frame import SizedReplica, sized_replicas
+from planner.studies.sizing.curves import sized_alone
 from planner.studies.sizing.size_errors import SizeError, expected
-from planner.studies.sizing.sizing import column_sized, size
+from planner.studies.sizing.sizing import size
 from planner.studies.traffic.known import known_traffic
 from planner.studies.traffic.lengths import Lengths
 from planner.studies.traffic.traffic import Traffic
@@ -326,9 +327,9 @@ def _again(
             if error:
                 profile = slower_or_faster(hardware.profiles[m, g], error.value, sign)
                 try:
-                    rate = column_sized(
+                    rate = sized_alone(
                         hardware, m, g, lengths[m], seed, profile=profile, burstiness=scv[m]
-                    )[1].max_rps
+                    )
                 except SimulationError:
                     rate = 0.0
             rates[m, g][f"max_rps_if_{word}"] = rate

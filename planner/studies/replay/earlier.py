@@ -60,14 +60,12 @@ class Earlier:
 
 
 def study_at(study: Study, window: Window) -> Study:
-    """The same hardware and settings at another window of the traffic, with the sizes that the
-    first decision of ``study`` goes by: what is known before its window begins."""
+    """The same hardware, sizes and settings at another window of the traffic."""
     trace = study.traffic.requests(window.start_s, window.end_s, study.settings.seed)
     nothing = np.zeros(study.hardware.minimum.shape, np.int64)
-    sizes = replace(study.sizes, later=(), at=None)
-    given = replace(study.plan_input, window=window, sizes=sizes, current=nothing)
+    given = replace(study.plan_input, window=window, current=nothing)
     peak, misfit = flat_at_peak(given)
-    return replace(study, window=window, sizes=sizes, trace=trace, peak=peak, misfit=misfit)
+    return replace(study, window=window, trace=trace, peak=peak, misfit=misfit)
 
 
 def earlier_windows(window: Window, demand: Demand) -> tuple[Window, ...]:

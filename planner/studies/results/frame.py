@@ -18,6 +18,7 @@ from planner.studies.traffic.forecasts import SeriesForecast
 from planner.studies.traffic.traffic import FORECAST, MEASURED, Traffic
 from planner.studies.traffic.window import Window
 from planner.studies.values import Study
+from simulation.arrays import FloatArray
 from simulation.sizing.capacity import Capacity
 
 
@@ -67,7 +68,7 @@ class WindowFacts:
 
 @dataclass(frozen=True, slots=True)
 class SizedReplica:
-    """What one replica carries at the tier that bounds it."""
+    """What one replica by itself carries at the tier that bounds it, and what pools of them do."""
 
     replica: Replica = field(metadata={MERGED: True})
     max_rps: float
@@ -76,6 +77,7 @@ class SizedReplica:
     tbt_ms: float | None
     bound_by: str
     tier: str
+    pool_tps: tuple[float, ...]  # input tokens/s to count on of 1, 2, .. of them together
     provenance: str
     source: str
 
@@ -141,12 +143,14 @@ def gaps_noted(traffic: Traffic, window: Window) -> list[str]:
 
 def sized_replicas(sizes: Sizes, hardware: Hardware) -> tuple[SizedReplica, ...]:
     return tuple(
-        _sized(hardware, m, g, tier, capacity)
+        _sized(hardware, m, g, tier, capacity, sizes.pool_tps[m, g])
         for (m, g), (tier, capacity) in sizes.capacity.items()
     )
 
 
-def _sized(hardware: Hardware, m: int, g: int, tier: str, capacity: Capacity) -> SizedReplica:
+def _sized(
+    hardware: Hardware, m: int, g: int, tier: str, capacity: Capacity, pool_tps: FloatArray
+) -> SizedReplica:
     source = hardware.profiles[m, g].provenance
     return SizedReplica(
         replica=replica_of(hardware, m, g),
@@ -156,6 +160,7 @@ def _sized(hardware: Hardware, m: int, g: int, tier: str, capacity: Capacity) ->
         tbt_ms=milliseconds(capacity.tbt_s),
         bound_by=capacity.bound_by,
         tier=tier,
+        pool_tps=tuple(float(tps) for tps in pool_tps),
         provenance=source.kind,
         source=source.source,
     )

@@ -17,12 +17,13 @@ from planner.scenario.document import edit, parse
 from planner.scenario.schema import Scenario
 from planner.scenario.settings import Settings, TrafficSettings, settings_of
 from planner.studies.planning.inputs import PlanInput
-from planner.studies.sizing.sizing import POOL, Sizes
+from planner.studies.sizing.sizing import Sizes
 from planner.studies.traffic.demand import Demand
 from planner.studies.traffic.sources import StoredTrace
 from planner.studies.traffic.traffic import Traffic, build_traffic
 from planner.studies.traffic.window import Window, resolve_window
 from simulation.arrays import FloatArray
+from simulation.sizing.pool import MOST
 
 ROOT = Path(__file__).parents[3]
 EPOCH = datetime(2024, 5, 13, tzinfo=UTC).timestamp()  # a Monday
@@ -148,7 +149,7 @@ def sizes(hardware: Hardware, theta_tps: float = 1000.0) -> Sizes:
     theta = np.zeros((len(hardware.models), len(hardware.gpus)))
     for m, g in hardware.profiles:
         theta[m, g] = theta_tps
-    pools = theta[:, :, None] * np.arange(1, POOL + 1)
+    pools = theta[:, :, None] * np.arange(1, MOST + 1)
     return Sizes(theta_tps=theta, pool_tps=pools, capacity={}, notes=())
 
 

@@ -50,8 +50,8 @@ def test_the_curve_peaks_between_its_ends():
 
 
 def test_the_choice_is_that_of_simulating_every_ratio():
-    every = [simulated(SERVICE, p, d, requests=3000) for p, d in splits(5)]
-    seen = judged(SERVICE, ratios(SERVICE, splits(5)), requests=3000)
+    every = [simulated(SERVICE, p, d, requests=8000) for p, d in splits(5)]
+    seen = judged(SERVICE, ratios(SERVICE, splits(5)), requests=8000)
     truth, found = best_of(every, SERVICE).ratio, best_of(seen, SERVICE).ratio
     assert (found.prefill, found.decode) == (truth.prefill, truth.decode)
     for one in every:

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -31,7 +32,7 @@ def planned(shared: Study) -> Planned:
 
 def hopeful(shared: Study, factor: float) -> Study:
     """Sizes that an instance cannot carry."""
-    sizes = replace(shared.sizes, theta_tps=factor * shared.sizes.theta_tps)
+    sizes = shared.sizes.times(np.full(len(shared.sizes.theta_tps), factor))
     return replace(shared, sizes=sizes)
 
 

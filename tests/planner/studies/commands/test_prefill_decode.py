@@ -65,9 +65,9 @@ def test_each_stage_covers_the_demand_by_itself(whole: Outcome) -> None:
     assert sized["prefill"]["bound_by"] == "ttft" and sized["decode"]["bound_by"] == "tbt"
     demand = whole.tables["plan"]["demand_tps"][0]
     for role, count in targets(whole).items():
-        carried = sized[role]["input_tps"]
-        assert carried * count >= demand > carried * (count - 1)
-    carries = min(sized[role]["input_tps"] * n for role, n in targets(whole).items())
+        carried = [0.0, *sized[role]["pool_tps"]]
+        assert carried[count] >= demand > carried[count - 1]
+    carries = min(sized[role]["pool_tps"][n - 1] for role, n in targets(whole).items())
     assert whole.tables["plan"]["capacity_tps"][0] == pytest.approx(carries)
 
 

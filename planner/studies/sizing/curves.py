@@ -1,0 +1,179 @@
+"""C(n) of a model on a column at the scenario's interactive tiers, simulated once per process for
+what it depends on: compare, plan, size and pd-ratio of one scenario ask for the same."""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+
+import numpy as np
+
+from planner.scenario.build import Hardware
+from planner.studies.traffic.lengths import Lengths
+from simulation.arrays import FloatArray
+from simulation.errors import SimulationError
+from simulation.fleet import KvLink, Tier
+from simulation.performance.profile import Profile
+from simulation.sizing.capacity import Capacity, capacity
+from simulation.sizing.pool import MOST, PoolCurve, pool_curve
+
+KEPT = 256  # curves
+
+# Of the requests that may miss, those whose TTFT may be late where prefill and decode are apart:
+# the rest may miss their TBT. A batch evens gaps out: that few of them are late costs little.
+LATE_PROMPTS = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a curve depends on; equal where ``digest`` is."""
+
+    digest: str
+    profile: Profile = field(compare=False)
+    lengths: Lengths = field(compare=False)
+    tier: Tier = field(compare=False)
+    seed: int = field(compare=False)
+    burstiness: float = field(compare=False)
+    role: str = field(compare=False)
+    link: KvLink | None = field(compare=False)
+    batching: str = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SizedPool:
+    """Of one model on one column: by interactive tier, of those that another does not make easy."""
+
+    curves: tuple[tuple[Tier, PoolCurve], ...]
+
+    @property
+    def alone(self) -> tuple[str, Capacity]:
+        """The tier at which one instance by itself carries least, and what it carries then."""
+        tier, curve = min(self.curves, key=lambda pair: pair[1].alone.input_tps)
+        return tier.name, curve.alone
+
+    def counted(self, most: int) -> FloatArray:
+        """Input tokens/s to count on at every tier, ``[MOST]`` (``PoolCurve.counted``)."""
+        return np.asarray(np.min([curve.counted(most) for _, curve in self.curves], axis=0))
+
+
+def sized_pool(
+    hardware: Hardware, m: int, g: int, lengths: Lengths, seed: int, *, burstiness: float = 1.0
+) -> SizedPool:
+    """C(n) of model ``m`` on column ``g``, in that column's role. A decode column's KV caches come
+    over the model's first link.
+
+    Raises SimulationError where a tier cannot be met at any rate.
+    """
+    asked = _asked(hardware, m, g, lengths, seed, hardware.profiles[m, g], burstiness)
+    return SizedPool(tuple((tier, _in_part_or_whole(one, tier)) for tier, one in asked))
+
+
+def sized_alone(
+    hardware: Hardware,
+    m: int,
+    g: int,
+    lengths: Lengths,
+    seed: int,
+    *,
+    profile: Profile,
+    burstiness: float = 1.0,
+) -> float:
+    """Requests/s of one instance with another profile, at the tier that lets through least."""
+    return min(
+        capacity(
+            one.profile, one.lengths, one.tier, seed=seed, burstiness=burstiness, role=one.role,
+            link=one.link, batching=one.batching,
+        ).max_rps
+        for _, one in _asked(hardware, m, g, lengths, seed, profile, burstiness)
+    )  # fmt: skip
+
+
+def _asked(
+    hardware: Hardware, m: int, g: int, lengths: Lengths, seed: int, profile: Profile,
+    burstiness: float,
+) -> list[tuple[Tier, Asked]]:  # fmt: skip
+    role = hardware.columns[g].role
+    link = next((link for (model, _), link in hardware.links.items() if model == m), None)
+    way = link if role == "decode" else None
+    batching = hardware.serving[m].batching
+    return [
+        (
+            tier,
+            asked_of(profile, lengths, in_part(tier, role), seed, burstiness, role, way, batching),
+        )
+        for tier in strictest([tier for tier in hardware.tiers if not tier.deferrable])
+    ]
+
+
+def asked_of(
+    profile: Profile, lengths: Lengths, tier: Tier, seed: int, burstiness: float, role: str,
+    link: KvLink | None, batching: str,
+) -> Asked:  # fmt: skip
+    lengths = (np.asarray(lengths[0], np.int32), np.asarray(lengths[1], np.int32))
+    given = (profile, lengths, tier, seed, burstiness, role, link, batching)
+    return Asked(hashlib.sha256(pickle.dumps(given)).hexdigest(), *given)
+
+
+def _in_part_or_whole(asked: Asked, tier: Tier) -> PoolCurve:
+    """Where even a trickle misses so many that the other role would have none left to miss, as if
+    that one missed none."""
+    try:
+        return _curve(asked)
+    except SimulationError:
+        if asked.tier == tier:
+            raise
+        return _curve(
+            asked_of(
+                asked.profile, asked.lengths, tier, asked.seed, asked.burstiness, asked.role,
+                asked.link, asked.batching,
+            )
+        )  # fmt: skip
+
+
+@lru_cache(maxsize=KEPT)
+def _curve(asked: Asked) -> PoolCurve:
+    return pool_curve(
+        asked.profile,
+        asked.lengths,
+        asked.tier,
+        seed=asked.seed,
+        burstiness=asked.burstiness,
+        role=asked.role,
+        link=asked.link,
+        batching=asked.batching,
+    )
+
+
+def in_part(tier: Tier, role: str) -> Tier:
+    """The tier for prefill or for decode by itself: what may be late is shared between the two, so
+    that both together, taken as independent, meet it."""
+    if role == "both":
+        return tier
+    part = LATE_PROMPTS if role == "prefill" else 1.0 - LATE_PROMPTS
+    return replace(tier, attainment=tier.attainment**part)
+
+
+def strictest(tiers: list[Tier]) -> list[Tier]:
+    """Those that are not met by themselves where another one is."""
+
+    def implied(easy: Tier, hard: Tier) -> bool:
+        limits = [
+            (getattr(easy, name), getattr(hard, name)) for name in ("ttft_s", "tbt_s", "e2e_s")
+        ]
+        looser = all(a is None or (b is not None and b <= a) for a, b in limits)
+        return looser and hard.attainment >= easy.attainment
+
+    kept: list[Tier] = []
+    for tier in tiers:
+        if any(implied(tier, other) for other in kept):
+            continue
+        kept = [other for other in kept if not implied(other, tier)] + [tier]
+    return kept
+
+
+def most_instances(hardware: Hardware, m: int, g: int) -> int:
+    """Of a pool on that column in any one region, at most as many as a curve has."""
+    types = hardware.capacity_gpus[:, hardware.types[g]] // hardware.profiles[m, g].tp
+    return int(np.clip(np.minimum(types, hardware.maximum[m, :, g]).max(), 1, MOST))

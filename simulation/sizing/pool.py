@@ -1,0 +1,199 @@
+"""What the instances of a pool carry together: C(n), the largest rate at which n of them meet a
+tier's SLO.
+
+A request that finds one instance busy goes to another, so C(n) is more than n times C(1): at tight
+limits an instance among many carries several times what it does alone. What is missing to the
+saturated rate shrinks about as 1 / sqrt(n) (square-root staffing: Halfin and Whitt, "Heavy-Traffic
+Limits for Queues with Many Exponential Servers", Operations Research 29, 1981), which is how the
+curve is read between the sizes of pool that are simulated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import sqrt
+
+import numpy as np
+
+from simulation.arrays import FloatArray
+from simulation.fleet import KvLink, Tier
+from simulation.performance.profile import Profile
+from simulation.sizing.capacity import ROUTING, Capacity, Lengths, capacity, in_role
+from simulation.sizing.trial import Trial
+
+MOST = 64  # instances; beyond, each carries what it does there
+SIMULATED = (2, 4, 8, 16, 64)  # sizes of pool
+REQUESTS = 48_000  # simulated at each rate, more where lives are long
+LIVES = 10.0  # mean lives of a request that a run lasts at least
+MOST_REQUESTS = 400_000  # of a run
+PRECISION = 0.004  # of the saturated rate: how near the rate found is to one that was simulated
+LITTLE = 0.005  # of the rate: what is not looked for in larger pools
+STEP = 0.04  # of the saturated rate, until the SLO holds on one side and not on the other
+SATED = 0.98  # of the saturated rate: one instance by itself, and no pool is asked
+NEAR_FULL = 0.97  # of the saturated rate, that large pools are guessed to reach
+
+
+@dataclass(frozen=True, slots=True)
+class PoolPoint:
+    """A size of pool that was simulated: its largest rate and what that rests on."""
+
+    instances: int
+    max_rps: float  # of all instances together
+    requests: int  # judged in each run
+    runs: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PoolCurve:
+    """What 1, 2, .. instances carry together within the SLO."""
+
+    max_rps: FloatArray  # [N] requests/s
+    mean_isl: float
+    alone: Capacity
+    points: tuple[PoolPoint, ...]  # simulated, one instance first
+
+    @property
+    def tps(self) -> FloatArray:
+        """Input tokens/s, ``[N]``."""
+        return self.max_rps * self.mean_isl
+
+    def counted(self, most: int) -> FloatArray:
+        """Input tokens/s to count on in pools of up to ``most`` instances, ``[N]``: an instance of
+        none of them carries more than one of a larger pool. Nearly always ``tps``; but where short
+        answers draw long prompts to their instance, more instances can carry less each."""
+        n = np.arange(1, len(self.max_rps) + 1)
+        each = self.tps / n
+        each[most:] = each[: max(most, 1)][-1]
+        return np.asarray(n * np.minimum.accumulate(each[::-1])[::-1], np.float64)
+
+
+def pool_curve(
+    profile: Profile,
+    lengths: Lengths,
+    tier: Tier,
+    *,
+    seed: int = 0,
+    burstiness: float = 1.0,
+    role: str = "both",
+    link: KvLink | None = None,
+    batching: str = "chunked",
+    alone: Capacity | None = None,
+    most: int = MOST,
+) -> PoolCurve:
+    """C(n) for 1 to ``most`` instances among which the router chooses, arguments as ``capacity``.
+
+    A pool of one is ``capacity`` (``alone`` where it is known). A few larger ones are simulated,
+    each at the rates that a secant on the log odds of attainment leads to, all on the same unit
+    gaps and lengths; between them the rate of each is read along 1 / sqrt(n). Requests that come
+    before the pool is as full as it will be are not judged. Raises SimulationError where one
+    instance meets the tier at no rate.
+    """
+    given = alone or capacity(
+        profile, lengths, tier, seed=seed, burstiness=burstiness, role=role, link=link,
+        batching=batching,
+    )  # fmt: skip
+
+    def trial(instances: int, requests: int) -> Trial:
+        pools, of_role, only = in_role(profile, lengths, tier, role, link, batching, instances)
+        return Trial(
+            pools, of_role, only, seed=seed + instances, requests=requests, burstiness=burstiness,
+            routing=ROUTING[role],
+        )  # fmt: skip
+
+    lone = trial(1, REQUESTS)
+    full = lone.saturated_rps()
+    points = [PoolPoint(1, given.max_rps, REQUESTS, 1)]
+    if given.max_rps < SATED * full:
+        life = float(np.nanmean(lone.at(given.max_rps).requests.e2e_s))
+        for n in SIMULATED:
+            if n > most or _settled(points, full):
+                break
+            requests = int(np.clip(LIVES * life * n * full, REQUESTS, MOST_REQUESTS))
+            points.append(_largest(trial(n, requests), n, full, _guess(points, n, full)))
+    return PoolCurve(
+        max_rps=between(points, most),
+        mean_isl=float(np.asarray(lengths[0], np.float64).mean()),
+        alone=given,
+        points=tuple(points),
+    )
+
+
+def between(points: list[PoolPoint], most: int = MOST) -> FloatArray:
+    """Requests/s of 1 to ``most`` instances: what each carries is linear in 1 / sqrt(n) between the
+    pools simulated and the same beyond the last."""
+    n = np.arange(1, most + 1)
+    known = np.array([point.instances for point in points], float)
+    each = np.array([point.max_rps for point in points]) / known
+    # np.interp wants its abscissae rising: 1 - 1 / sqrt(n).
+    return np.asarray(n * np.interp(1.0 - n**-0.5, 1.0 - known**-0.5, each), np.float64)
+
+
+def _guess(points: list[PoolPoint], n: int, full: float) -> float:
+    """Of the saturated rate, the share that n instances carry."""
+    x, last = 1.0 / sqrt(n), points[-1]
+    u, y = last.max_rps / (last.instances * full), 1.0 / sqrt(last.instances)
+    if len(points) == 1:
+        return max(u, NEAR_FULL - (NEAR_FULL - u) * x)
+    before = points[-2]
+    v, z = before.max_rps / (before.instances * full), 1.0 / sqrt(before.instances)
+    return float(np.clip(u + (u - v) * (y - x) / (z - y), u / 2, 1.0))
+
+
+def _settled(points: list[PoolPoint], full: float) -> bool:
+    """Whether instances of larger pools would carry next to nothing more, or less."""
+    each = points[-1].max_rps / points[-1].instances
+    return len(points) > 1 and abs(_guess(points, MOST, full) * full / each - 1.0) < LITTLE
+
+
+def _largest(trial: Trial, n: int, full: float, guess: float) -> PoolPoint:
+    """The largest rate of ``n`` instances that meets the tier, at most ``n`` times ``full``."""
+    judged: list[int] = []
+
+    def at(share: float) -> float:
+        attained, of = trial.attained(trial.at(share * n * full))
+        judged.append(of)
+        return beyond(attained, of, trial.tier)
+
+    share = root(at, guess, STEP, PRECISION)
+    return PoolPoint(n, share * n * full, judged[-1], len(judged))
+
+
+def beyond(attained: float, of: int, tier: Tier) -> float:
+    """How far the log odds of attainment lie above the tier's; finite also where all or none of so
+    many requests are within."""
+    kept, wanted = (
+        min(max(share, 0.5 / of), 1.0 - 0.5 / of) for share in (attained, tier.attainment)
+    )
+    return float(np.log(kept / (1.0 - kept)) - np.log(wanted / (1.0 - wanted)))
+
+
+def root(f: Callable[[float], float], guess: float, step: float, precision: float) -> float:
+    """Where a falling function of (0, 1] crosses 0, to ``precision``; 1 where it does not. Regula
+    falsi with the Illinois rule from a bracket around ``guess``."""
+    low = high = min(guess, 1.0)
+    above = below = f(low)
+    while below >= 0.0:
+        if high >= 1.0:
+            return 1.0
+        low, above = high, below
+        high, step = min(1.0, high + step), 2.0 * step
+        below = f(high)
+    while above < 0.0:
+        high, below = low, above
+        low, step = max(low - step, low / 2.0), 2.0 * step
+        if low < precision:
+            return low
+        above = f(low)
+    last = 0
+    while True:
+        x = low + above / (above - below) * (high - low)
+        if min(x - low, high - x) < precision / 2:
+            return x
+        value = f(x)
+        if value >= 0.0:
+            low, above, below = x, value, below / 2.0 if last > 0 else below
+            last = 1
+        else:
+            high, below, above = x, value, above / 2.0 if last < 0 else above
+            last = -1

@@ -1,0 +1,109 @@
+"""What instances carry together: laws of the curve, and fresh simulations beside it."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from simulation.fleet import KvLink, Tier
+from simulation.sizing.capacity import ROUTING, capacity, in_role
+from simulation.sizing.pool import MOST, SIMULATED, PoolCurve, PoolPoint, between, pool_curve, root
+from simulation.sizing.trial import Trial
+from tests.simulation.builders import profile
+
+RNG = np.random.default_rng(0)
+SAMPLE = (
+    np.clip(RNG.lognormal(6.5, 1, 2000), 1, 8000).astype(int),
+    np.clip(RNG.lognormal(4, 0.8, 2000), 1, 400).astype(int),
+)
+SPEED = profile(
+    alpha=0.02, beta=1e-4, gamma=0.02, delta=1e-4, max_batch=128, budget=2048, kv=200_000, tp=4
+)
+TIGHT = Tier("t", ttft_s=0.8, tbt_s=0.1)
+
+
+@pytest.fixture(scope="module")
+def tight() -> PoolCurve:
+    return pool_curve(SPEED, SAMPLE, TIGHT)
+
+
+def test_one_instance_is_its_capacity_and_more_carry_more_each(tight: PoolCurve) -> None:
+    each = tight.max_rps / np.arange(1, MOST + 1)
+    assert tight.max_rps[0] == tight.alone.max_rps == capacity(SPEED, SAMPLE, TIGHT).max_rps
+    assert (np.diff(tight.max_rps) > 0).all()
+    assert each[1] > 1.1 * each[0] and each[7] > 1.2 * each[0] and each[63] > each[7]
+    full = capacity(SPEED, SAMPLE, Tier("any")).max_rps
+    assert each[63] < 1.01 * full
+
+
+def test_the_tier_is_met_just_below_and_missed_just_above(tight: PoolCurve) -> None:
+    """Of pools that the curve simulates and of one that it reads in between, with other seeds."""
+    for n in (2, 6, 16):
+        pools = in_role(SPEED, SAMPLE, TIGHT, "both", None, "chunked", n)[0]
+        fresh = Trial(pools, SAMPLE, TIGHT, seed=99, requests=40_000)
+        for factor, met in ((0.95, True), (1.05, False)):
+            share, judged = fresh.attained(fresh.at(factor * tight.max_rps[n - 1]))
+            assert (share >= TIGHT.attainment) == met
+            assert judged > 30_000
+
+
+def test_what_to_count_on_never_falls_with_the_pool(tight: PoolCurve) -> None:
+    falling = replace(tight, max_rps=np.arange(1, 9) * [1.0, 1.2, 1.1, 1.3, 1.3, 0.9, 1.0, 1.1])
+    n = np.arange(1, 9)
+    for most in range(1, 9):
+        each = falling.counted(most) / n / falling.mean_isl
+        assert (np.diff(each) >= -1e-12).all()
+        assert (each[:most] <= falling.max_rps[:most] / n[:most] + 1e-12).all()
+        assert each[most - 1] == pytest.approx(falling.max_rps[most - 1] / most)
+        assert (each[most:] == each[most - 1]).all()
+    assert falling.counted(4)[3] == pytest.approx(4 * 1.3 * tight.mean_isl)
+    assert falling.counted(8)[0] == pytest.approx(0.9 * tight.mean_isl)
+
+
+def test_where_saturation_binds_instances_do_not_help_each_other() -> None:
+    curve = pool_curve(SPEED, SAMPLE, Tier("any"))
+    assert curve.tps == pytest.approx(curve.tps[0] * np.arange(1, MOST + 1))
+    assert len(curve.points) == 1
+
+
+def test_prefill_and_decode_pools_have_curves_of_their_own() -> None:
+    """Prompts wait behind prompts, so that prefill gains most; a batch evens gaps out already. The
+    senders before a decode pool take turns: one link would be full long before the pool is."""
+    link = KvLink(1e5, 2e10)
+    prefill = pool_curve(SPEED, SAMPLE, TIGHT, role="prefill")
+    decode = pool_curve(SPEED, SAMPLE, TIGHT, role="decode", link=link)
+    gain = [curve.max_rps[15] / 16 / curve.max_rps[0] for curve in (prefill, decode)]
+    assert gain[0] > 1.5 > 1.3 > gain[1] >= 1.0
+    assert ROUTING["decode"].instance == "round-robin"
+    alone_sends = link.bytes_s / (link.kv_bytes_per_token * SAMPLE[0].mean())
+    assert decode.max_rps[63] > alone_sends
+
+
+def test_between_pools_what_each_carries_is_linear_in_one_over_root_n() -> None:
+    def law(n: float) -> float:
+        return 5.0 - 3.0 / np.sqrt(n)
+
+    points = [PoolPoint(n, n * law(n), 1, 1) for n in (1, *SIMULATED)]
+    n = np.arange(1, MOST + 1)
+    assert between(points) == pytest.approx(n * law(n))
+    few = between(points[:3])
+    assert few[:4] == pytest.approx(n[:4] * law(n[:4]))
+    assert few[4:] == pytest.approx(n[4:] * law(4))
+
+
+@pytest.mark.parametrize("guess", [0.01, 0.3, 0.69, 0.71, 1.0])
+def test_the_root_is_found_from_any_guess(guess: float) -> None:
+    asked = []
+
+    def f(x: float) -> float:
+        asked.append(x)
+        return 8 * (0.7**3 - x**3)
+
+    assert root(f, guess, 0.04, 0.004) == pytest.approx(0.7, abs=0.004)
+    assert len(asked) < 12
+    assert root(lambda x: 1.0, guess, 0.04, 0.004) == 1.0
+
+
+def test_the_same_seed_gives_the_same_curve() -> None:
+    one, two = (pool_curve(SPEED, SAMPLE, TIGHT, seed=4, most=2) for _ in range(2))
+    assert (one.max_rps == two.max_rps).all() and one.points == two.points
