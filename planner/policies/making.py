@@ -47,6 +47,7 @@ class Pressure:
     NaN where a pool does not run or was not reached."""
 
     readings: dict[str, FloatArray]
+    ratio: FloatArray  # [pools] prefill instances to one of decode in the test; NaN: not apart
 
     def of(self, signal: SignalName) -> FloatArray:
         """Targets per pool for one of the proportional signals, with the mean of the others where

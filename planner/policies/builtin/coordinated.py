@@ -11,13 +11,16 @@ from planner.policies.making import Making
 from planner.sections import Delay, Share
 from simulation.policies.feedback import Feedback, Latency
 from simulation.policies.parts.coordinated import Coordinated
-from simulation.policies.parts.ratio import FIXED, OBSERVED, Ratio
+from simulation.policies.parts.ratio import BEST, FIXED, OBSERVED, Ratio
 from simulation.policies.parts.stability import Stability
 from simulation.policies.proportional import Proportional, SignalName
 
 Tps = Annotated[float, Field(gt=0, le=1e9)]  # tokens/s of one instance
 RatioGiven = Annotated[float, Field(gt=0, le=100)]
 STEADY = Stability()
+# Of what the pressure test shows, where nothing was chosen on the days before: assumed, since the
+# source says that targets come from the test and not how far below it they are held.
+HEADROOM = 0.9
 
 
 class Steady(Policy):
@@ -29,11 +32,13 @@ class Steady(Policy):
     cool_in_s: Delay = STEADY.cool_in_s
     damping: Share = STEADY.damping
     soft_s: Delay = STEADY.soft_s
-    # Prefill per decode instance: as today's fleet has them, a number, or re-estimated all along.
-    ratio: Literal["fixed", "observed"] | RatioGiven = "fixed"
+    # Prefill per decode instance: the best that there is (D2), as today's fleet has them, a number,
+    # or from the best on re-estimated all along.
+    ratio: Literal["best", "fixed", "observed"] | RatioGiven = "best"
     half_life_s: Annotated[float, Field(gt=0, le=31 * 86_400)] = Ratio.half_life_s
     interval_s: Interval = Coordinated.interval_s
-    target_factor: Above = 1.0  # times the target, given or found
+    # Times the target; left out: as it is where it is given, else ``HEADROOM`` of what is found.
+    target_factor: Above | None = None
 
     @property
     def knob(self) -> Knob:
@@ -50,17 +55,27 @@ class Steady(Policy):
 
     def driver(self, making: Making, signal: SignalName, target: float | None) -> Proportional:
         """Algorithm 2, with what a pressure test shows where no target is given."""
-        shown = making.pressure(self.ratio).of(signal) if target is None else target
-        return Proportional(signal, shown * self.target_factor, **self.steady(making))
+        if target is not None:
+            return Proportional(signal, target * self.times(1.0), **self.steady(making))
+        shown = making.pressure(self.ratio).of(signal) * self.times(HEADROOM)
+        return Proportional(signal, shown, **self.steady(making))
+
+    def times(self, usual: float) -> float:
+        """The factor of targets, ``usual`` where it is left out."""
+        return usual if self.target_factor is None else self.target_factor
 
     def _ratio(self, making: Making) -> Ratio:
         if isinstance(self.ratio, float):
             return Ratio(FIXED, self.ratio)
-        if self.ratio == FIXED:
+        apart = any(pool.role == "prefill" for pool in making.fleet(making.today).pools)
+        if self.ratio == FIXED or not apart:
             return Ratio()
-        tested = making.pressure(OBSERVED)
+        tested = making.pressure(BEST)
+        if self.ratio == BEST:
+            return Ratio(FIXED, tested.ratio)
         return Ratio(
             OBSERVED,
+            tested.ratio,
             prefill_tps=tested.of("prefill-tps"),
             decode_tps=tested.of("decode-tps"),
             half_life_s=self.half_life_s,

@@ -40,5 +40,5 @@ class Feedback(Latencies):
             limits = [tier.ttft_s if signal == TTFT else tier.tbt_s for tier in tiers]
             target_s = min((limit for limit in limits if limit is not None), default=None)
         if target_s is not None:
-            target_s *= self.target_factor
+            target_s *= self.times(1.0)
         return making.from_today(self.layer(making, signal, target_s))

@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 from planner.policies.base import Group, Traits
 from planner.policies.builtin.coordinated import Latencies, Tps
 from planner.policies.making import Making, Ready
+from planner.sections import Delay
 from simulation.policies.feedback import TBT, TTFT
 from simulation.policies.proportional import SignalName
 from simulation.policies.wrappers.combined import Combined
@@ -27,6 +28,7 @@ class HeteroScale(Latencies):
     name: Literal["heteroscale"]
     signal: SignalName = "decode-tps"
     target: Tps | None = None
+    soft_s: Delay = 120.0  # ours; the source keeps what it takes out for a while, and says no time
 
     def ready(self, making: Making) -> Ready:
         tiers = [tier for tier in making.fleet(making.today).tiers if not tier.deferrable]

@@ -19,7 +19,7 @@ from simulation.errors import SimulationError
 from simulation.fleet import Fleet
 from simulation.policies.flat import Flat
 from simulation.policies.parts.gauges import Metric, per_instance
-from simulation.policies.parts.ratio import FIXED, OBSERVED
+from simulation.policies.parts.ratio import BEST, FIXED, OBSERVED
 from simulation.policies.wrappers.recording import Recording
 from simulation.sizing.pd_ratio import analytic, splits
 from simulation.trace import Trace
@@ -38,6 +38,7 @@ class PressureTests:
         self._made: dict[str | float, Pressure] = {}
 
     def at(self, ratio: str | float = FIXED) -> Pressure:
+        ratio = BEST if ratio == OBSERVED else ratio  # one test
         if ratio not in self._made:
             self._made[ratio] = pressure_test(self._study, ratio)
         return self._made[ratio]
@@ -47,9 +48,10 @@ def pressure_test(study: Study, ratio: str | float = FIXED) -> Pressure:
     """One instance of each pool under Poisson arrivals of the model's own lengths at the rate it
     was sized for. Where prefill and decode are apart, both at once (up to USUAL_INSTANCES of them,
     no more than run today) at the rate they carry together: at the fleet's ratio where ``ratio`` is
-    ``fixed``, at the best (D2) where it is ``observed``, else at the number it is."""
+    ``fixed``, at the best (D2) where it is ``best`` or ``observed``, else at the number it is."""
     index = study.hardware.pool_index
     out = {name: np.full(len(index), np.nan) for name in (*READ, *GAUGES)}
+    ratios = np.full(len(index), np.nan)
     tested: dict[tuple[int, ...], dict[str, FloatArray]] = {}
     for m in range(len(study.hardware.models)):
         for r in range(len(study.hardware.regions)):
@@ -62,7 +64,9 @@ def pressure_test(study: Study, ratio: str | float = FIXED) -> Pressure:
                     tested[kind] = _readings(study, group, counts, rate)
                 for name in out:
                     out[name][group] = tested[kind][name]
-    return Pressure(out)
+                if len(group) > 1:
+                    ratios[group] = counts[0] / counts[1]
+    return Pressure(out, ratios)
 
 
 def _groups(study: Study, pools: list[int]) -> list[list[int]]:
@@ -93,7 +97,7 @@ def _unit(study: Study, group: list[int], ratio: str | float) -> tuple[IntArray,
     columns = PairColumns(*(index[p][2] for p in group))
     lengths = study.traffic.lengths[m]
     try:
-        if ratio == OBSERVED:
+        if ratio in (BEST, OBSERVED):
             best = strictest_split(hardware, m, columns, lengths, USUAL_INSTANCES)[1]
             return np.array([best.prefill, best.decode], np.int64), best.max_rps
         today = study.pools(study.today)[group]

@@ -16,6 +16,7 @@ from simulation.policies.parts.stability import ROUNDING
 from simulation.policy import Observation
 
 FIXED, OBSERVED = "fixed", "observed"
+BEST = "best"  # of Algorithm 1: the ratio that a pressure test found to carry most
 WIDEST = 9.0  # of either role to one of the other: the range the source runs in production
 
 
@@ -23,14 +24,15 @@ WIDEST = 9.0  # of either role to one of the other: the range the source runs in
 class Ratio:
     """The P/D ratio in force, one per service.
 
-    ``fixed``: the source's way, the ratio that the fleet begins with or ``value``. ``observed``:
-    re-estimated from what passes (D8, the source's future work): prefill tokens/s over what one
-    prefill instance takes, against decode tokens/s over what one decode instance takes; smoothed
-    with a half-life, and taken over once it is ``tolerance`` off the one in force.
+    ``fixed``: the source's way, ``value``, one or one per pool (the service's first prefill pool
+    counts), and where that is left out or NaN the ratio that the fleet begins with. ``observed``:
+    from there on re-estimated from what passes (D8, the source's future work): prefill tokens/s
+    over what one prefill instance takes, against decode tokens/s over what one decode instance
+    takes; smoothed with a half-life, and taken over once it is ``tolerance`` off the one in force.
     """
 
     kind: str = FIXED
-    value: float | None = None
+    value: float | Sequence[float] | FloatArray | None = None
     _: KW_ONLY
     prefill_tps: float | Sequence[float] | FloatArray | None = None
     decode_tps: float | Sequence[float] | FloatArray | None = None
@@ -47,18 +49,21 @@ class Ratio:
                 "An observed P/D ratio needs prefill_tps and decode_tps: what one instance of each "
                 "role takes."
             )
-        if self.value is not None and not self.value > 0:
+        if self.value is not None and np.any(np.asarray(self.value, np.float64) <= 0):
             raise SimulationError("The P/D ratio must be above 0.")
 
     def reset(self, fleet: Fleet, services: Sequence[Service]) -> None:
         initial = [pool.initial for pool in fleet.pools]
         self._ratios: list[float] = []
+        given = np.nan if self.value is None else np.asarray(self.value, np.float64)
+        values = np.broadcast_to(given, len(initial))
         for service in services:
             up, down = (
                 sum(initial[p] for p in pools) for pools in (service.prefill, service.decode)
             )
             begun = up / down if up and down else 1.0
-            self._ratios.append(begun if self.value is None else self.value)
+            told = float(values[service.prefill[0]])
+            self._ratios.append(told if told > 0 else begun)
         self._smooth: list[tuple[float, float] | None] = [None] * len(services)
         self._seen_s = 0.0
         if self.kind == OBSERVED:

@@ -67,6 +67,23 @@ def test_ratio_rounds_up_and_a_shrinking_service_keeps_it():
     assert asked(policy, 120.0, [3, 7], decode_tps=[0, 300]) == [1, 3]
 
 
+def test_the_ratio_of_a_pressure_test_is_one_per_service():
+    two = fleet(
+        pool(model="a", role="prefill", link=LINK, initial=8),
+        pool(model="a", role="decode", initial=4),
+        pool(model="b", role="prefill", link=LINK, initial=2),
+        pool(model="b", role="decode", initial=4),
+        pool(model="c"),
+    )
+    found = Ratio("fixed", np.array([2.2, 2.2, np.nan, np.nan, np.nan]))
+    policy = ready(Proportional("decode-tps", 100.0, stability=AT_ONCE, ratio=found), two)
+    assert (found.of(0), found.of(1)) == (2.2, 0.5)  # of b none was found: as it begins
+    shown = [0, 800, 0, 800, 0]
+    assert asked(policy, 60.0, [8, 4, 2, 4, 1], decode_tps=shown)[:4] == [18, 8, 4, 8]
+    with pytest.raises(SimulationError, match="above 0"):
+        Ratio("fixed", np.array([2.0, 0.0]))
+
+
 def test_missing_prefill_instances_are_brought_back():
     policy = ready(Proportional("decode-tps", 100.0, stability=AT_ONCE), split(4, 4))
     assert asked(policy, 60.0, [1, 4], decode_tps=[0, 400]) == [4, 4]  # three were lost
@@ -123,6 +140,9 @@ def test_a_ratio_that_follows_the_traffic():
     for i in range(2, 12):
         answer = asked(policy, 60.0 * i, [2, 4], prefill_tps=[4000, 0], decode_tps=[0, 400])
     assert 0.9 < ratio.of(0) <= 1.0 and answer == [4, 4]
+    begun = Ratio("observed", 3.0, prefill_tps=1000.0, decode_tps=100.0)
+    ready(Proportional("decode-tps", 100.0, ratio=begun), split(2, 4))
+    assert begun.of(0) == 3.0
     with pytest.raises(SimulationError, match="what one instance"):
         Ratio("observed")
 

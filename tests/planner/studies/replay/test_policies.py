@@ -118,10 +118,11 @@ def test_chirons_start_shrinks_to_the_gpus_there_are(
 def test_coordinated_control_keeps_the_ratio(apart: Study) -> None:
     run = played(apart, "decode-tps")
     prefill, decode = run.series.ready
-    begins = [pool.initial for pool in run.fleet.pools]
-    # Minutes with both sides whole: one step of rounding around the ratio of the start.
+    ratio = next(one.value for one in run.settings if one.what.startswith("prefill instances to"))
+    assert isinstance(ratio, float)
+    # Minutes with both sides whole: one step of rounding around the best ratio.
     whole = (prefill == prefill.round()) & (decode == decode.round())
-    wanted = np.ceil(decode[whole] * begins[0] / begins[1])
+    wanted = np.ceil(decode[whole] * ratio)
     assert np.abs(prefill[whole] - wanted).max() <= 2
 
 
@@ -150,7 +151,10 @@ def test_prefill_and_decode_are_pressed_together_in_their_ratio(apart: Study) ->
             wanted = today[pools["prefill"]] / today[pools["decode"]]
         assert given / taken == pytest.approx(wanted, rel=0.25)
         assert 0.2 < found.of("prefill-gpu")[pools["prefill"]] <= 1 or wanted > 1
-    best = pressure_test(apart, "observed")
+        ratio = found.ratio[pools["prefill"]]
+        assert ratio == pytest.approx(wanted, rel=0.35)
+    best = pressure_test(apart, "best")
+    assert PressureTests(apart).at("observed").ratio == pytest.approx(best.ratio)
     either = (best.of("prefill-gpu")[pools["prefill"]], best.of("decode-gpu")[pools["decode"]])
     assert max(either) > 0.5
 
