@@ -94,8 +94,12 @@ def savings_context(result: dict[str, Any], params: Mapping[str, str]) -> dict[s
 
 
 def default_policy(result: dict[str, Any]) -> str:
-    """The plan that the sentences mean, else the best of those that can be run."""
+    """The one that is recommended; of results without one the plan that sentences mean, else the
+    best of those that can be run."""
     policies = policies_in_order(result)
+    recommended = (result.get("recommended") or {}).get("policy")
+    if recommended in policies:
+        return str(recommended)
     ranking = [name for name in result.get("ranking") or [] if name in policies]
     best_first = dict.fromkeys([*ranking, *policies])
     able = [name for name in best_first if not traits_of(name).clairvoyant]

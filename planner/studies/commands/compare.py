@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pydantic import Field
 
 from planner.errors import Infeasible, ScenarioError
 from planner.policies.choice import ALL
+from planner.policies.registry import the_plan
 from planner.scenario.known import NOTHING, Known
 from planner.scenario.schema import Scenario
 from planner.studies.checks.profile_error import ProfileError, profile_errors
@@ -17,9 +18,12 @@ from planner.studies.outcome import Outcome, Traces
 from planner.studies.pd.stated import StatedRatio, stated_ratios
 from planner.studies.plain import MERGED
 from planner.studies.planning.figures import PlanFigures, plan_figures
+from planner.studies.planning.inputs import Planned
 from planner.studies.preparing import planned_of, seeded, study_of
 from planner.studies.progress import Progress, part
+from planner.studies.rehearsal.rehearsal import Rehearsal, rehearse
 from planner.studies.replay.chosen import policies_chosen
+from planner.studies.replay.earlier import Earlier
 from planner.studies.replay.pressure import PressureTests
 from planner.studies.replay.replay import run_policy
 from planner.studies.results import tables
@@ -38,6 +42,14 @@ class Options(RunOptions):
         description="Left out: the scenario's policies; all by itself: every policy there is.",
     )
     seed: Seed | None = Field(None, title="Seed", description="Left out: the scenario's seed.")
+    rehearse: int = Field(
+        1,
+        title="Windows to rehearse on",
+        ge=0,
+        le=3,
+        description="Earlier windows on which parameters and the policy to take are chosen; 0: on "
+        "none, then the choice is made on the window that it is judged on. Left out: 1.",
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -49,6 +61,7 @@ class CompareResult:
     pd_ratios: tuple[StatedRatio, ...]
     profile_error: tuple[ProfileError, ...]
     comparison: PolicyComparison = field(metadata={MERGED: True})
+    rehearsal: Rehearsal
     seconds: float
 
 
@@ -65,21 +78,26 @@ def run(
     scenario = seeded(scenario, options.seed)
     study = study_of(scenario, traces, known, part(progress, 0.0, 0.15))
     chosen, left_out = policies_chosen(scenario, study, options.policies)
-    planned = planned_of(study, part(progress, 0.15, 0.3))
-    errors = profile_errors(study, planned, part(progress, 0.3, 0.4))
+    planned = planned_of(study, part(progress, 0.15, 0.25))
+    errors = profile_errors(study, planned, part(progress, 0.25, 0.3))
+    earlier = Earlier(study, options.rehearse)
+    chosen, rehearsal = rehearse(
+        chosen, earlier, seed=scenario.seed, progress=part(progress, 0.3, 0.7)
+    )
     runs: list[PolicyRun] = []
     tests = PressureTests(study)
     for i, policy in enumerate(chosen):
-        step = 0.6 / len(chosen)
+        step = 0.3 / len(chosen)
         try:
             runs.append(
                 run_policy(
                     study,
                     policy,
                     seed=scenario.seed,
-                    progress=part(progress, 0.4 + step * i, 0.4 + step * (i + 1)),
+                    progress=part(progress, 0.7 + step * i, 0.7 + step * (i + 1)),
                     planned=planned,
                     tests=tests,
+                    earlier=earlier,
                 )
             )
         except Infeasible as problem:  # of a yardstick; the plan itself has been made above
@@ -90,7 +108,8 @@ def run(
             left_out.append(f"{policy.title} is left out: {problem}")
     if not runs:
         raise Infeasible(" ".join(left_out))
-    comparison = compare(runs, scenario.objective.baseline, left_out)
+    comparison = compare(runs, scenario.objective.baseline, left_out, rehearsal)
+    planned = _followed(planned, comparison)
     return Outcome(
         CompareResult(
             frame=frame_of(study),
@@ -99,7 +118,21 @@ def run(
             pd_ratios=stated_ratios(study.hardware, study.traffic.lengths),
             profile_error=errors,
             comparison=comparison,
+            rehearsal=rehearsal,
             seconds=time.perf_counter() - begun,
         ),
         tables.planned_tables(study, planned) | tables.replayed_tables(comparison),
     )
+
+
+def _followed(planned: Planned, comparison: PolicyComparison) -> Planned:
+    """With the plan that the recommended policy follows, where it follows one, else that of the
+    policy that is called the plan: what a page shows to carry out is what was replayed."""
+    recommended = [] if comparison.recommended is None else [comparison.recommended.policy]
+    for name in (*recommended, the_plan(comparison.ranking)):
+        run = None if name is None else comparison.run(name)
+        if run is None or run.plan is None or run.traits.plan is None:
+            continue
+        if run.traits.plan.periods is None:  # one of all periods together has its own figures
+            return replace(planned, plan=run.plan)
+    return planned

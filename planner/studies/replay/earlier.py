@@ -60,12 +60,14 @@ class Earlier:
 
 
 def study_at(study: Study, window: Window) -> Study:
-    """The same hardware, sizes and settings at another window of the traffic."""
+    """The same hardware and settings at another window of the traffic, with the sizes that the
+    first decision of ``study`` goes by: what is known before its window begins."""
     trace = study.traffic.requests(window.start_s, window.end_s, study.settings.seed)
     nothing = np.zeros(study.hardware.minimum.shape, np.int64)
-    given = replace(study.plan_input, window=window, current=nothing)
+    sizes = replace(study.sizes, later=(), at=None)
+    given = replace(study.plan_input, window=window, sizes=sizes, current=nothing)
     peak, misfit = flat_at_peak(given)
-    return replace(study, window=window, trace=trace, peak=peak, misfit=misfit)
+    return replace(study, window=window, sizes=sizes, trace=trace, peak=peak, misfit=misfit)
 
 
 def earlier_windows(window: Window, demand: Demand) -> tuple[Window, ...]:

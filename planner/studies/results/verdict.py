@@ -8,8 +8,11 @@ from dataclasses import dataclass, field
 
 from planner.policies.registry import the_plan
 from planner.studies.plain import COLUMNS, KEY
-from planner.studies.results.curation import Recommendation, recommend
+from planner.studies.rehearsal.rehearsal import Rehearsal
+from planner.studies.rehearsal.tuning import below, targets_of
+from planner.studies.results.curation import Recommendation, candidates, recommend
 from planner.studies.results.figures import BY_NAME
+from planner.studies.results.recommended import Recommended, recommended_of
 from planner.studies.values import PolicyRun
 
 MOVES = 100  # after every fleet that does not
@@ -30,6 +33,7 @@ class PolicyComparison:
     headline: str
     warnings: tuple[str, ...]
     flat_wins: bool  # a flat fleet beats the plan: the first warning says so, before the headline
+    recommended: Recommended | None = None  # what to take: None where nothing that ran can be
     recommendations: tuple[Recommendation, ...] = ()
 
     def run(self, name: str) -> PolicyRun:
@@ -37,11 +41,15 @@ class PolicyComparison:
 
 
 def compare(
-    runs: Sequence[PolicyRun], baseline: str | None = None, left_out: Sequence[str] = ()
+    runs: Sequence[PolicyRun],
+    baseline: str | None = None,
+    left_out: Sequence[str] = (),
+    rehearsal: Rehearsal | None = None,
 ) -> PolicyComparison:
-    """Rank the policies and say in words what follows. ``baseline`` is what savings count
-    against; where it was not run: today's fleet, else flat at peak, else the dearest.
-    ``left_out`` has a sentence for every policy that could not be run."""
+    """Rank the policies, name the one to take and say in words what follows. ``baseline`` is what
+    savings count against; where it was not run: today's fleet, else flat at peak, else the dearest.
+    ``left_out`` has a sentence for every policy that could not be run; what to take is chosen by
+    ``rehearsal`` where there is one."""
     by_name = {run.name: run for run in runs}
     ranking = tuple(run.name for run in sorted(runs, key=_rank))
     usual = [baseline, "today", "flat-peak"]
@@ -54,12 +62,16 @@ def compare(
         else []
     )
     flat_wins = _flat_wins(by_name)
+    able, on = candidates(runs, rehearsal)
+    by_objective = recommend(runs, able, on)
+    take = by_name[by_objective[0].policy] if by_objective else None
+    recommended = None if take is None else recommended_of(take, runs, rehearsal, on)
     return PolicyComparison(
         runs=tuple(runs),
         baselines=tuple(by_name),
         ranking=ranking,
         baseline=chosen,
-        headline=_headline(by_name, ranking, chosen),
+        headline=_headline(by_name, recommended, chosen),
         warnings=(
             *flat_wins,
             *_still(by_name),
@@ -69,21 +81,17 @@ def compare(
             *_beyond_measurements(runs),
             *other,
             *left_out,
+            *(rehearsal.notes if rehearsal is not None else ()),
         ),
         flat_wins=bool(flat_wins),
-        recommendations=recommend(runs, shortfall) if len(runs) > 1 else (),
+        recommended=recommended,
+        recommendations=by_objective if len(runs) > 1 else (),
     )
 
 
 def shortfall(run: PolicyRun) -> float:
     """How far the worst tier's attainment is below its target, as a fraction; 0 where all meet."""
-    targets = {tier.name: tier.attainment for tier in run.fleet.tiers}
-    gaps = [
-        targets[name] - attainment
-        for name, attainment in run.summary.slo_attainment.items()
-        if attainment is not None
-    ]
-    return max(0.0, max(gaps, default=0.0))
+    return below(run.summary, targets_of(run))
 
 
 def _rank(run: PolicyRun) -> tuple[bool, float, float, int, str]:
@@ -101,31 +109,49 @@ def _stirs(run: PolicyRun) -> int:
     return 1 + run.traits.complexity if run.traits.hindsight else 0
 
 
-def _headline(by_name: dict[str, PolicyRun], ranking: tuple[str, ...], baseline: str) -> str:
-    doable = [name for name in ranking if not by_name[name].traits.clairvoyant]
-    best = by_name[doable[0] if doable else ranking[0]]
-    base = by_name[baseline]
+def _headline(by_name: dict[str, PolicyRun], recommended: Recommended | None, baseline: str) -> str:
+    """What to take, what it does in the window, and what that saves."""
     if not any(run.summary.arrived for run in by_name.values()):
         return "No request arrives in this window, so there is nothing to compare; choose another."
-    if not best.meets_slo:
+    if recommended is None:
         return (
-            f"No policy meets every tier. {best.label} comes closest, "
+            "No policy here can be run: all of them know what came. Add one that can to the "
+            "policies, to have one to take."
+        )
+    best, base = by_name[recommended.policy], by_name[baseline]
+    before = recommended.rehearsed is not None
+    if not before and not best.meets_slo:
+        return (
+            f"No policy that can be run meets every tier. {best.label} comes closest, "
             f"{shortfall(best) * 100:.2g} points short; add capacity or loosen a limit."
         )
-    hindsight = ", sized in hindsight" if best.traits.knows_what_came else ""
     spent = f"{hours(best.summary.gpu_hours)} GPU-hours for ${amount(best.summary.cost_usd)}"
+    saved = against(best, base)
+    if before:
+        return f"{recommended.sentence} {_in_window(best)}: {spent}{saved}."
     if best.name == baseline:
-        return f"{best.label} is the cheapest that meets every tier{hindsight}: {spent}."
+        return f"{best.label} is the cheapest to run that meets every tier: {spent}."
+    return f"{best.label} meets every tier at the least cost: {spent}{saved}."
+
+
+def against(best: PolicyRun, base: PolicyRun) -> str:
+    """What the one costs less or more than the other, after a comma."""
+    if best is base:
+        return ""
     saved = base.summary.cost_usd - best.summary.cost_usd
     if round(saved, 2) > 0:
         share = saved / base.summary.cost_usd
-        against = f"${amount(saved)} ({share:.0%}) less than {_lower(base.label)}"
-    elif round(saved, 2) < 0:
+        return f", ${amount(saved)} ({share:.0%}) less than {_lower(base.label)}"
+    if round(saved, 2) < 0:
         why = "" if base.meets_slo else ", which misses a tier"
-        against = f"${amount(-saved)} more than {_lower(base.label)}{why}"
-    else:
-        against = f"as much as {_lower(base.label)}"
-    return f"{best.label} meets every tier at the least cost{hindsight}: {spent}, {against}."
+        return f", ${amount(-saved)} more than {_lower(base.label)}{why}"
+    return f", as much as {_lower(base.label)}"
+
+
+def _in_window(run: PolicyRun) -> str:
+    if run.meets_slo:
+        return "In this window it meets every tier"
+    return f"In this window it stays {shortfall(run) * 100:.2g} points below a tier"
 
 
 def _planned(by_name: dict[str, PolicyRun]) -> PolicyRun | None:
@@ -158,7 +184,8 @@ def _flat_wins(by_name: dict[str, PolicyRun]) -> list[str]:
     ]
     if not better:
         return []
-    flat = min(better, key=lambda run: run.summary.cost_usd)
+    # One that can be run is the better news, if not the cheaper.
+    flat = min(better, key=lambda run: (run.traits.knows_what_came, run.summary.cost_usd))
     instances = sum(pool.initial for pool in flat.fleet.pools)
     its_usd, plan_usd = amount(flat.summary.cost_usd), amount(planned.summary.cost_usd)
     hindsight = ", sized in hindsight" if flat.traits.knows_what_came else ""

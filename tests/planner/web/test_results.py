@@ -32,3 +32,12 @@ def test_without_a_plan_the_cards_show_the_best_that_can_be_run() -> None:
     assert default_policy(document) == "hpa"
     assert default_policy({"policies": {"lt-i-perfect": {}}}) == "lt-i-perfect"
     assert default_policy({}) == ""
+
+
+def test_cards_and_chart_are_of_the_policy_that_is_recommended() -> None:
+    document = {
+        "policies": {"lt-i": {}, "flat-before": {}},
+        "ranking": ["lt-i", "flat-before"],
+        "recommended": {"policy": "flat-before"},
+    }
+    assert default_policy(document) == "flat-before"

@@ -86,8 +86,8 @@ def test_what_is_said_of_plans_and_flat_fleets_holds_under_labels_and_for_every_
 
     found = compare([run("lt-h", 20), labelled("flat-min", 15), labelled("lt-i-perfect", 1)])
     assert found.flat_wins and "mine, sized in hindsight" in found.warnings[0]
-    assert found.headline.startswith("Mine meets every tier at the least cost, sized in hindsight")
-    assert "$15.00" in found.headline  # not that of the policy which knew what came
+    # Neither of those that knew what came is a policy to take.
+    assert found.headline.startswith("Planned, all periods at once (LT-H) is the cheapest to run")
 
 
 def test_a_flat_fleet_that_beats_the_plan_is_the_first_warning() -> None:
@@ -99,8 +99,11 @@ def test_a_flat_fleet_that_beats_the_plan_is_the_first_warning() -> None:
         "fleet that meets the SLO, sized in hindsight); the plan costs $20.00."
     )
     assert found.warnings[1].startswith("Unified reactive misses fast (10.00% in time, 95% wanted)")
-    assert found.headline.startswith("Smallest flat fleet that meets the SLO meets every tier")
-    assert "sized in hindsight" in found.headline
+    assert found.headline.startswith("Planned (LT-I) meets every tier at the least cost")
+    assert "hindsight" not in found.headline
+    held = compare([run("lt-i", 20), run("flat-min", 15), run("flat-before", 18)])
+    assert "(flat as the days before would have it); the plan costs $20.00" in held.warnings[0]
+    assert held.recommended is not None and held.recommended.policy == "flat-before"
 
 
 def test_a_tie_with_a_flat_fleet_is_said_without_a_price_twice() -> None:
@@ -145,8 +148,8 @@ def test_when_none_meets_the_closest_is_named_with_what_it_lacks() -> None:
     found = compare([run("lt-i", 10, fast=0.93), run("flat-peak", 20, fast=0.9499)])
     assert found.ranking == ("flat-peak", "lt-i")
     assert found.headline == (
-        "No policy meets every tier. Flat at peak comes closest, 0.01 points short; add capacity "
-        "or loosen a limit."
+        "No policy that can be run meets every tier. Planned (LT-I) comes closest, 2 points short; "
+        "add capacity or loosen a limit."
     )
     assert found.warnings[-1] == "Flat at peak misses fast (94.99% in time, 95% wanted)."
 
@@ -197,7 +200,7 @@ def test_tiers_without_requests_are_neither_met_nor_missed_in_words() -> None:
 
 def test_free_fleets_are_compared_without_dividing_by_nothing() -> None:
     found = compare([run("lt-i", 0), run("flat-peak", 0)])
-    assert found.headline.startswith("Flat at peak is the cheapest")
+    assert found.headline.endswith("as much as flat at peak.")
     assert replace(found).baseline == "flat-peak"
 
 

@@ -1,0 +1,173 @@
+"""Every policy that can be run, rehearsed on the days before the window (methods.md X1, X5): its
+one parameter is chosen there, and so is the policy to take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property, partial
+
+from planner.errors import EXPECTED
+from planner.policies.base import Policy
+from planner.studies.plain import moment
+from planner.studies.planning.inputs import Planned
+from planner.studies.planning.planning import plan_window
+from planner.studies.progress import Progress, part, silent
+from planner.studies.rehearsal.tuning import Trial, tuned
+from planner.studies.replay.earlier import RESERVE, Earlier
+from planner.studies.replay.pressure import PressureTests
+from planner.studies.replay.replay import run_policy
+from planner.studies.values import PolicyRun, Study
+
+
+@dataclass(frozen=True, slots=True)
+class RehearsalWindow:
+    start: datetime
+    end: datetime
+    requests: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """One value of a policy's parameter on the days before; figures are of the windows replayed,
+    which end with the first that is missed."""
+
+    value: float | None
+    cost_usd: float
+    gpu_hours: float
+    energy_kwh: float
+    carbon_kg: float
+    ttft_ms: float | None  # p95 of the slowest interactive tier, of the worst window
+    e2e_ms: float | None
+    attainment: tuple[dict[str, float | None], ...]  # by window
+    meets: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One policy's rehearsal: what was chosen for it, and what it came to there."""
+
+    policy: str
+    label: str
+    parameter: str | None  # None: it has none, or the scenario sets it
+    value: float | None
+    shortfall: float  # of the worst tier and window, below what is wanted with the reserve
+    chosen: Tried
+    tried: tuple[Tried, ...]
+
+    @property
+    def meets(self) -> bool:
+        return self.chosen.meets
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rehearsal:
+    """What was rehearsed where; ``reserve`` of what a tier may miss had to be left over."""
+
+    windows: tuple[RehearsalWindow, ...]
+    reserve: float
+    policies: tuple[Part, ...]
+    notes: tuple[str, ...]
+
+    def of(self, policy: str) -> Part | None:
+        return next((part for part in self.policies if part.policy == policy), None)
+
+
+@dataclass(eq=False)
+class _Stage:
+    """An earlier window with what its policies share."""
+
+    study: Study
+    whole: Earlier  # of the study that is rehearsed for
+    seed: int
+
+    @cached_property
+    def tests(self) -> PressureTests:
+        return PressureTests(self.study)
+
+    @cached_property
+    def planned(self) -> Planned:
+        return plan_window(self.study.plan_input, silent)
+
+    def replay(self, policy: Policy, alive: Progress) -> PolicyRun:
+        return run_policy(
+            self.study,
+            policy,
+            seed=self.seed,
+            progress=alive,
+            planned=self.planned if policy.traits.plan is not None else None,
+            tests=self.tests,
+            earlier=self.whole,
+        )
+
+
+def rehearse(
+    policies: Sequence[Policy], earlier: Earlier, *, seed: int, progress: Progress
+) -> tuple[list[Policy], Rehearsal]:
+    """``policies`` as they are to be run, those with a free parameter turned to what was chosen,
+    and the rehearsal itself. What is sized in hindsight or told what came has none; what cannot be
+    made on an earlier window is run as it is, with a note."""
+    stages = [_Stage(one, earlier, seed) for one in earlier.studies]
+    out: list[Policy] = []
+    parts: list[Part] = []
+    notes: list[str] = []
+    for i, policy in enumerate(policies):
+        out.append(policy)
+        if policy.traits.knows_what_came or not stages:
+            continue
+        step = part(progress, i / len(policies), (i + 1) / len(policies))
+        step(0.0, f"Rehearsing: {policy.title}")
+        alive = partial(_still, step, policy.title)
+        windows = [partial(stage.replay, alive=alive) for stage in stages]
+        try:
+            turned, best, tried = tuned(policy, windows, RESERVE)
+        except EXPECTED as problem:
+            notes.append(f"{policy.title} was not rehearsed on the days before: {problem}")
+            continue
+        out[-1] = turned
+        parts.append(_part(policy, best, tried))
+    windows_told = tuple(
+        RehearsalWindow(
+            moment(one.study.window.start_s), moment(one.study.window.end_s), len(one.study.trace)
+        )
+        for one in stages
+    )
+    return out, Rehearsal(windows_told, RESERVE, tuple(parts), tuple(notes))
+
+
+def _still(progress: Progress, title: str, done: float, what: str) -> None:
+    """How far a policy's search is nobody knows; that it goes on is told."""
+    progress(0.5, f"Rehearsing: {title}")
+
+
+def _part(policy: Policy, best: Trial, tried: Sequence[Trial]) -> Part:
+    knob = policy.free
+    return Part(
+        policy=policy.key,
+        label=policy.title,
+        parameter=None if knob is None else knob.field,
+        value=best.value,
+        shortfall=best.shortfall,
+        chosen=_told(best),
+        tried=tuple(_told(trial) for trial in tried),
+    )
+
+
+def _worst(values: Iterable[float | None]) -> float | None:
+    return max((value for value in values if value is not None), default=None)
+
+
+def _told(trial: Trial) -> Tried:
+    its = trial.summaries
+    return Tried(
+        value=trial.value,
+        cost_usd=trial.cost_usd,
+        gpu_hours=sum(one.gpu_hours for one in its),
+        energy_kwh=sum(one.energy_kwh for one in its),
+        carbon_kg=sum(one.carbon_kg for one in its),
+        ttft_ms=_worst(trial.ttft_ms),
+        e2e_ms=_worst(trial.e2e_ms),
+        attainment=tuple(one.slo_attainment for one in its),
+        meets=trial.meets,
+    )

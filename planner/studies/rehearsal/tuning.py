@@ -1,0 +1,118 @@
+"""The one parameter of a policy chosen on the days before: the cheapest value that does there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+
+from planner.errors import Infeasible
+from planner.policies.base import Policy
+from planner.studies.replay.flat import wanted
+from planner.studies.values import PolicyRun
+from simulation.metrics import Summary
+
+ROUNDING = 1e-9  # of shares of requests
+Replay = Callable[[Policy], PolicyRun]  # on one window
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Trial:
+    """A policy replayed on the days before, its knob at ``value``; None where it has none, or the
+    scenario sets it. ``shortfall`` is how far the worst tier of any window stays below what is
+    wanted there."""
+
+    value: float | None
+    summaries: tuple[Summary, ...]
+    ttft_ms: tuple[float | None, ...]  # ``slowest`` of each window
+    e2e_ms: tuple[float | None, ...]
+    shortfall: float
+
+    @property
+    def meets(self) -> bool:
+        return self.shortfall == 0.0
+
+    @property
+    def cost_usd(self) -> float:
+        return sum(one.cost_usd for one in self.summaries)
+
+
+def tuned(
+    policy: Policy, windows: Sequence[Replay], reserve: float
+) -> tuple[Policy, Trial, tuple[Trial, ...]]:
+    """The policy with its knob at the cheapest value that meets every tier on all windows with
+    ``reserve`` of what it may miss left over, its trial there, and all that were tried.
+
+    Bisection over the knob's values: what meets at one is taken to meet at all that are safer, so
+    of seven values three are tried, of fifteen four. Where none of them meets, the one that stays
+    the least below counts, and of equals the cheapest.
+    """
+    knob = policy.free
+    if knob is None:
+        trial = _trial(None, policy, windows, reserve)
+        return policy, trial, (trial,)
+    tried: list[Trial] = []
+    low, high = 0, len(knob.values)
+    while low < high:
+        middle = (low + high) // 2
+        value = knob.values[middle]
+        tried.append(_trial(value, policy.turned(value), windows, reserve))
+        low, high = (low, middle) if tried[-1].meets else (middle + 1, high)
+    if all(trial.shortfall == inf for trial in tried):
+        raise Infeasible(f"{policy.title} has no plan on the days before.")
+    best = min(tried, key=lambda trial: (not trial.meets, trial.shortfall, trial.cost_usd))
+    assert best.value is not None
+    return policy.turned(best.value), best, tuple(tried)
+
+
+def _trial(value: float | None, policy: Policy, windows: Sequence[Replay], reserve: float) -> Trial:
+    """On one window after the other, up to the first that is missed; infinitely far off where no
+    plan is feasible for so much."""
+    runs: list[PolicyRun] = []
+    shortfall = 0.0
+    for replay in windows:
+        try:
+            run = replay(policy)
+        except Infeasible:
+            if value is None:
+                raise
+            return Trial(value, (), (), (), inf)
+        runs.append(run)
+        shortfall = max(shortfall, below(run.summary, targets_of(run), reserve))
+        if shortfall > ROUNDING:
+            break
+    return Trial(
+        value,
+        tuple(run.summary for run in runs),
+        tuple(slowest(run, "ttft_ms") for run in runs),
+        tuple(slowest(run, "e2e_ms") for run in runs),
+        shortfall if shortfall > ROUNDING else 0.0,
+    )
+
+
+def targets_of(run: PolicyRun) -> dict[str, float]:
+    return {tier.name: tier.attainment for tier in run.fleet.tiers}
+
+
+def below(summary: Summary, targets: Mapping[str, float], reserve: float = 0.0) -> float:
+    """How far the worst tier's attainment is below what is wanted, as a fraction; 0 where none
+    is."""
+    gaps = [
+        wanted(targets[name], reserve) - attainment
+        for name, attainment in summary.slo_attainment.items()
+        if attainment is not None
+    ]
+    return max(0.0, max(gaps, default=0.0))
+
+
+def slowest(run: PolicyRun, latency: str) -> float | None:
+    """95th percentile of the interactive tier that is served slowest: with tiers that wait hours
+    among them, all requests together have none that means anything."""
+    tails = [
+        getattr(run.summary.tiers[tier.name], latency).p95
+        for tier in run.fleet.tiers
+        if not tier.deferrable and tier.name in run.summary.tiers
+    ]
+    known = [tail for tail in tails if tail is not None]
+    whole: float | None = getattr(run.summary, latency).p95
+    return max(known, default=None) if tails else whole

@@ -1,0 +1,138 @@
+"""The one policy to take, with what to copy, how it did where, and what stands beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from planner.studies.rehearsal.rehearsal import Rehearsal, RehearsalWindow, Tried
+from planner.studies.results.curation import DAYS_BEFORE
+from planner.studies.values import PolicyRun
+
+HINDSIGHT, TOLD = "sized in hindsight", "told what came"
+
+
+@dataclass(frozen=True, slots=True)
+class Yardstick:
+    """What nobody can run, with the word on it."""
+
+    policy: str
+    label: str
+    word: str
+    cost_usd: float
+    gpu_hours: float
+    meets_slo: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Sure:
+    """The recommended policy in the window with one thing changed."""
+
+    what: str
+    attainment: dict[str, float | None]
+    cost_usd: float
+    meets_slo: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Begins:
+    """What it begins with of one pool."""
+
+    model: str
+    region: str
+    gpu: str
+    tp: int
+    role: str
+    replicas: int
+
+
+@dataclass(frozen=True, slots=True)
+class Recommended:
+    """``parameters`` are what was chosen for it on the days before; ``rehearsed`` is None where it
+    was chosen on the window it is judged on."""
+
+    policy: str
+    label: str
+    parameters: dict[str, float]
+    follows_plan: bool  # its next decision is the plan's
+    begins: tuple[Begins, ...]
+    sentence: str
+    chosen_on: str
+    windows: tuple[RehearsalWindow, ...]
+    rehearsed: Tried | None
+    cost_usd: float
+    gpu_hours: float
+    attainment: dict[str, float | None]
+    meets_slo: bool
+    equal_slo_saving: float | None
+    yardsticks: tuple[Yardstick, ...]
+    sure: tuple[Sure, ...] = ()
+
+
+def recommended_of(
+    run: PolicyRun, runs: Sequence[PolicyRun], rehearsal: Rehearsal | None, on: str
+) -> Recommended:
+    its = rehearsal.of(run.name) if rehearsal is not None and on == DAYS_BEFORE else None
+    parameters = {}
+    if its is not None and its.parameter is not None and its.value is not None:
+        parameters[its.parameter] = its.value
+    return Recommended(
+        policy=run.name,
+        label=run.label,
+        parameters=parameters,
+        follows_plan=run.plan is not None,
+        begins=tuple(
+            Begins(
+                pool.model,
+                pool.region,
+                pool.gpu.name,
+                pool.gpus_per_instance,
+                pool.role,
+                pool.initial,
+            )
+            for pool in run.fleet.pools
+        ),
+        sentence=_sentence(run, rehearsal, parameters, on),
+        chosen_on=on,
+        windows=rehearsal.windows if its is not None and rehearsal is not None else (),
+        rehearsed=None if its is None else its.chosen,
+        cost_usd=run.summary.cost_usd,
+        gpu_hours=run.summary.gpu_hours,
+        attainment=run.summary.slo_attainment,
+        meets_slo=run.meets_slo,
+        equal_slo_saving=None,
+        yardsticks=tuple(
+            Yardstick(
+                other.name,
+                other.label,
+                TOLD if other.traits.clairvoyant else HINDSIGHT,
+                other.summary.cost_usd,
+                other.summary.gpu_hours,
+                other.meets_slo,
+            )
+            for other in runs
+            if other.traits.knows_what_came
+        ),
+    )
+
+
+def _sentence(
+    run: PolicyRun, rehearsal: Rehearsal | None, parameters: dict[str, float], on: str
+) -> str:
+    what = f"{run.label[:1].lower()}{run.label[1:]}" if run.traits.flat else run.label
+    if run.traits.flat:
+        count = sum(pool.initial for pool in run.fleet.pools)
+        what = f"a flat fleet of {count:,} instance{'s' * (count != 1)} ({what})"
+    told = "".join(f", {name} {value:g}" for name, value in parameters.items())
+    if on != DAYS_BEFORE or rehearsal is None:
+        return (
+            f"Take {what}{told}: chosen on the window it is judged on, since the days before were "
+            "not rehearsed."
+        )
+    its = rehearsal.of(run.name)
+    days = len(rehearsal.windows)
+    where = "the window before" if days == 1 else f"the {days} windows before"
+    tried = f"{len(rehearsal.policies)} policies that can be run"
+    if its is not None and its.meets:
+        return f"Take {what}{told}: on {where} it met every tier at the least cost of {tried}."
+    return f"Take {what}{told}: on {where} none of {tried} met every tier, and it came nearest."
