@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from planner.policies.base import Group, Traits
+from planner.policies.base import Group, Knob, Traits
 from planner.policies.builtin.coordinated import Latencies
 from planner.policies.making import Making, Ready
 from planner.sections import Milliseconds
@@ -31,6 +31,10 @@ class Feedback(Latencies):
 
     name: Literal["ttft-feedback", "tbt-feedback"]
     target_ms: Milliseconds | None = None  # left out: the tightest limit of the interactive tiers
+
+    @property
+    def free(self) -> Knob | None:
+        return super().free if self.target_ms is None else None
 
     def ready(self, making: Making) -> Ready:
         signal = TTFT if self.name == "ttft-feedback" else TBT

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from planner.policies.base import Group, Traits
+from planner.policies.base import Group, Knob, Traits
 from planner.policies.builtin.coordinated import Latencies, Tps
 from planner.policies.making import Making, Ready
 from planner.sections import Delay
@@ -29,6 +29,10 @@ class HeteroScale(Latencies):
     signal: SignalName = "decode-tps"
     target: Tps | None = None
     soft_s: Delay = 120.0  # ours; the source keeps what it takes out for a while, and says no time
+
+    @property
+    def free(self) -> Knob | None:
+        return super().free if self.target is None else None
 
     def ready(self, making: Making) -> Ready:
         tiers = [tier for tier in making.fleet(making.today).tiers if not tier.deferrable]

@@ -6,7 +6,7 @@ from typing import ClassVar, Self
 
 from pydantic import model_validator
 
-from planner.policies.base import Group, Traits
+from planner.policies.base import Group, Knob, Traits
 from planner.policies.builtin.coordinated import Steady, Tps
 from planner.policies.making import Making, Ready
 from simulation.policies.proportional import SIGNALS, SignalName
@@ -38,6 +38,10 @@ class Proportional(Steady):
         if self.target is not None and not SIGNALS[self.name].adds_up and self.target > 1:
             raise ValueError("target of a GPU signal is a share of time, at most 1")
         return self
+
+    @property
+    def free(self) -> Knob | None:
+        return super().free if self.target is None else None
 
     def ready(self, making: Making) -> Ready:
         return making.from_today(self.driver(making, self.name, self.target))

@@ -88,7 +88,7 @@ def days(folder: Path, after: float = 1.0, **more: Any) -> Study:
     """Two days by the minute, busy from 8 to 12, of which the second is planned from 8 to 12;
     ``after`` is what comes then in times of the day before."""
     minute = np.arange(2 * 1440)
-    load = np.where((minute // 60) % 24 // 4 == 2, 1200.0, 60.0)
+    load = np.where((minute // 60) % 24 // 4 == 2, 600.0, 60.0)
     load[1440 + 480 :] *= after
     folder.mkdir(exist_ok=True)
     return study(

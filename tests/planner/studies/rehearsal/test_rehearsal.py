@@ -1,0 +1,144 @@
+"""Rehearsals: what is chosen on the days before rests on them alone, and is the cheapest there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from planner.errors import Infeasible
+from planner.policies.base import Policy
+from planner.policies.choice import policy_of
+from planner.policies.registry import POLICIES, TRAITS
+from planner.studies.progress import silent
+from planner.studies.rehearsal.rehearsal import Rehearsal, rehearse
+from planner.studies.rehearsal.tuning import tuned
+from planner.studies.replay.earlier import RESERVE, Earlier
+from planner.studies.replay.replay import run_policy
+from planner.studies.values import PolicyRun
+from tests.planner.studies.replay.test_earlier import days
+from tests.planner.studies.results.test_verdict import run as figures
+
+PLAN = policy_of("lt-i")
+KNOB = PLAN.free
+assert KNOB is not None
+VALUES = KNOB.values
+
+
+@dataclass
+class Stage:
+    """A window in which a plan is met from ``enough`` times the forecast on, and costs that."""
+
+    enough: float
+    replays: int = 0
+
+    def __call__(self, policy: Policy) -> PolicyRun:
+        self.replays += 1
+        value = policy.arguments["load_factor"]
+        return figures("lt-i", 10 * value, fast=0.98 if value >= self.enough else 0.96)
+
+
+@pytest.mark.parametrize("first", range(len(VALUES)))
+def test_the_cheapest_value_that_does_is_found_in_few_replays(first: int) -> None:
+    stage = Stage(VALUES[first])
+    policy, best, tried = tuned(PLAN, [stage], RESERVE)
+    assert best.meets and best.value == VALUES[first] == policy.arguments["load_factor"]
+    assert len(tried) == stage.replays <= 4
+
+
+def test_it_has_to_do_in_every_window() -> None:
+    easy, hard = Stage(VALUES[2]), Stage(VALUES[9])
+    assert tuned(PLAN, [easy, hard], RESERVE)[1].value == VALUES[9]
+    assert hard.replays <= easy.replays  # none is replayed further where one is missed
+
+
+def test_half_of_what_may_be_missed_is_left_over() -> None:
+    """96% are enough for a tier of 95%, and not for one that is to leave half of its 5% over."""
+    stage = Stage(VALUES[5])
+    assert tuned(PLAN, [stage], 0.0)[1].value == VALUES[0]
+    assert tuned(PLAN, [stage], RESERVE)[1].value == VALUES[5]
+
+
+def test_where_none_does_the_nearest_is_kept_and_what_has_no_plan_is_not() -> None:
+    def short(policy: Policy) -> PolicyRun:
+        value = policy.arguments["load_factor"]
+        if value > 1.2:
+            raise Infeasible("too much")
+        return figures("lt-i", 10, fast=0.5 + 0.1 * value)
+
+    policy, best, _ = tuned(PLAN, [short], RESERVE)
+    assert not best.meets and best.value == 1.0 == policy.arguments["load_factor"]
+
+    def never(policy: Policy) -> PolicyRun:
+        raise Infeasible("too much")
+
+    with pytest.raises(Infeasible, match="no plan on the days before"):
+        tuned(PLAN, [never], RESERVE)
+
+
+def test_what_the_scenario_sets_is_run_as_it_is() -> None:
+    given = policy_of("lt-i", load_factor=1.3)
+    stage = Stage(2.0)
+    policy, best, tried = tuned(given, [stage], RESERVE)
+    assert policy is given and best.value is None and stage.replays == len(tried) == 1
+
+
+NAMES = ("flat-before", "reactive", "lt-i", "hpa", "flat-min", "lt-i-perfect")
+
+
+def rehearsed(folder: Path, after: float = 1.0) -> tuple[list[Policy], Rehearsal, Any]:
+    one = days(folder, after)
+    policies, found = rehearse(
+        [policy_of(name) for name in NAMES], Earlier(one), seed=1, progress=silent
+    )
+    return policies, found, one
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Rehearsed for a day like the one before, and for one of three times the load."""
+    folder = tmp_path_factory.mktemp("days")
+    return rehearsed(folder / "same"), rehearsed(folder / "more", 3.0)
+
+
+def test_what_comes_changes_nothing_of_what_is_chosen(both: Any) -> None:
+    (same, found, _), (more, other, _) = both
+    assert [one.arguments for one in same] == [one.arguments for one in more]
+    assert found.policies == other.policies and found.windows == other.windows
+
+
+def test_only_what_can_be_run_is_rehearsed(both: Any) -> None:
+    (_, found, _), _ = both
+    assert {part.policy for part in found.policies} == {
+        name for name in NAMES if not TRAITS[name].knows_what_came
+    }
+    for part in found.policies:
+        costs = [one.cost_usd for one in part.tried if one.meets]
+        assert not part.meets or part.chosen.cost_usd == min(costs)
+
+
+def test_what_was_chosen_does_on_a_day_like_the_one_before(both: Any) -> None:
+    (policies, found, one), _ = both
+    assert any(part.meets for part in found.policies)
+    for policy in policies:
+        part = found.of(policy.key)
+        if part is not None and part.meets:
+            run = run_policy(one, policy, seed=1, progress=silent, earlier=Earlier(one))
+            assert run.meets_slo, policy.key
+
+
+def test_without_an_earlier_window_nothing_is_turned(tmp_path: Path) -> None:
+    one = days(tmp_path / "none")
+    given = [policy_of(name) for name in POLICIES]
+    policies, found = rehearse(given, Earlier(one, most=0), seed=1, progress=silent)
+    assert policies == given and found.windows == () == found.policies
+
+
+def test_a_policy_that_cannot_be_made_there_is_run_as_it_is_with_a_note(tmp_path: Path) -> None:
+    one = days(tmp_path / "few")
+    today = policy_of("today")  # nobody said what runs
+    policies, found = rehearse([today], Earlier(one), seed=1, progress=silent)
+    assert policies == [today] and found.policies == ()
+    assert "was not rehearsed on the days before: policies: 'today' needs" in found.notes[0]
