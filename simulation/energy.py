@@ -6,7 +6,7 @@ constants for iterations with and without prompt tokens, in the window's mix. Th
 GPUs adds ``host_w`` per GPU all the time, the building multiplies both by PUE. Batches and prompts
 are the interval's own; how long the contexts are that they attend to is the window's mean (a
 simplification). Instances lent out are not the fleet's to pay for. What is kept after the window
-until its work is done counts as one interval more.
+until its work is done counts as one interval more, and so do starts before it.
 """
 
 from __future__ import annotations
@@ -25,12 +25,15 @@ KWH_J = 3.6e6
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PoolEnergy:
-    """Of the window, interval by interval, and of the work after it; energies include PUE."""
+    """Of the window, interval by interval, and of starts before and work after it; energies
+    include PUE."""
 
     busy_w: float  # per GPU while an iteration runs, in the window; 0 where none ran
     watts: FloatArray  # mean of the interval, all GPUs and hosts of the pool, shape [intervals]
     gpu_kwh: FloatArray  # shape [intervals]
     host_kwh: FloatArray
+    before_gpu_kwh: float
+    before_host_kwh: float
     after_gpu_kwh: float
     after_host_kwh: float
     carbon_kg: float
@@ -41,11 +44,12 @@ class PoolEnergy:
 
     @property
     def all_host_kwh(self) -> float:
-        return float(self.host_kwh.sum()) + self.after_host_kwh
+        return float(self.host_kwh.sum()) + self.before_host_kwh + self.after_host_kwh
 
     @property
     def kwh(self) -> float:
-        return float(self.gpu_kwh.sum() + self.host_kwh.sum()) + self.after_kwh
+        before = self.before_gpu_kwh + self.before_host_kwh
+        return float(self.gpu_kwh.sum() + self.host_kwh.sum()) + before + self.after_kwh
 
 
 def pool_energy(result: SimulationResult, p: int) -> PoolEnergy:
@@ -61,6 +65,8 @@ def pool_energy(result: SimulationResult, p: int) -> PoolEnergy:
     factor = pool.gpus_per_instance * region.pue / KWH_J
     gpu = factor * ((running - busy) * pool.gpu.idle_w + busy * watts)
     host = factor * running * pool.host_w
+    before_gpu = factor * float(result.totals.before_s[p]) * pool.gpu.idle_w
+    before_host = factor * float(result.totals.before_s[p]) * pool.host_w
     inside = float(busy[:-1].sum())
     mean = float(watts[:-1] @ busy[:-1]) / inside if inside else 0.0
     return PoolEnergy(
@@ -68,10 +74,15 @@ def pool_energy(result: SimulationResult, p: int) -> PoolEnergy:
         watts=(gpu + host)[:-1] * KWH_J / seconds,
         gpu_kwh=gpu[:-1],
         host_kwh=host[:-1],
+        before_gpu_kwh=before_gpu,
+        before_host_kwh=before_host,
         after_gpu_kwh=float(gpu[-1]),
         after_host_kwh=float(host[-1]),
         carbon_kg=carbon_kg((gpu + host)[:-1], region, result)
-        + float(gpu[-1] + host[-1]) * _after_g_per_kwh(region, result) / 1000.0,
+        + (before_gpu + before_host) * _g_per_kwh(region, result, -1.0, 0.0) / 1000.0
+        + float(gpu[-1] + host[-1])
+        * _g_per_kwh(region, result, result.duration_s, after.until_s)
+        / 1000.0,
     )
 
 
@@ -117,13 +128,13 @@ def carbon_kg(kwh: FloatArray, region: Region, result: SimulationResult) -> floa
     return float(kwh @ np.array(region.carbon_hourly_g_per_kwh)[hour]) / 1000.0
 
 
-def _after_g_per_kwh(region: Region, result: SimulationResult) -> float:
-    """Of a kWh drawn after the window: the mean over the UTC hours that its work took."""
+def _g_per_kwh(region: Region, result: SimulationResult, from_s: float, to_s: float) -> float:
+    """Of a kWh drawn outside the window: the mean over the UTC hours of a stretch of time."""
     if region.carbon_hourly_g_per_kwh is None:
         return region.carbon_g_per_kwh
     start_s = result.trace.start_s
-    first = int((start_s + result.duration_s) // HOUR_S)
-    last = max(first, int(np.ceil((start_s + result.after.until_s) / HOUR_S)) - 1)
+    first = int((start_s + from_s) // HOUR_S)
+    last = max(first, int(np.ceil((start_s + to_s) / HOUR_S)) - 1)
     return float(
         np.mean([region.carbon_hourly_g_per_kwh[h % HOURS] for h in range(first, last + 1)])
     )

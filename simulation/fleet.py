@@ -79,7 +79,7 @@ class Pool:
     region: str
     profile: Profile
     gpu: GpuSpec
-    initial: int  # instances ready at the start
+    initial: int  # instances ready at the start, unless the policy wants others
     minimum: int
     maximum: int
     startup_s: float  # from asked for to serving; burns GPU time (E3)
@@ -99,6 +99,9 @@ class Pool:
     start_up: StartUp | None = None  # None: ``startup_s``, a minute for what was lent out
     spot: bool = False  # rented as spot: not its own to lend out
     reclaims_per_hour: float = 0.0  # of a spot instance: its provider takes it back
+    # Ran up to time 0: what is ready then beyond them was asked for before, and its starts are
+    # paid. None: as many as are ready.
+    today: int | None = None
     architecture: str = ""  # models of the same one swap weights faster; empty: like no other
 
     @property

@@ -115,6 +115,7 @@ def _hours(result: SimulationResult) -> None:
     _law((late > 0) | (after.kept_s == 0), "an instance without work is paid after the window")
     free = _ended_after(result) and not late.sum() > 0
     _law(not free, "requests finished after the window for nothing")
+    _law((totals.before_s == 0) | (totals.starts.sum(axis=1) > 0), "starts were paid, none made")
     negative = min(getattr(totals, k).min() for k in ("starting_s", "idle_s", "prefill_s"))
     _law(negative >= -TOLERANCE, "hours are negative")
 

@@ -57,7 +57,8 @@ class GroupSummary:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
     """Hours and what they cost: every instance that is starting, ready or draining in the window,
-    and after it those that still have work, each to its last. wasted + idle + busy =
+    before it the starts of what is ready as it begins and did not run already, and after it
+    those that still have work, each to its last. wasted + idle + busy =
     ``gpu_hours``. Donated hours are counted beside them."""
 
     instance_hours: float
@@ -70,6 +71,7 @@ class Usage:
     host_energy_kwh: float  # of it, the servers around the GPUs
     cost_usd: float
     carbon_kg: float
+    before_gpu_hours: float  # of wasted_gpu_hours, before the window
     after_gpu_hours: float  # of gpu_hours, after the window ...
     after_cost_usd: float  # ... and of the others
     after_energy_kwh: float
@@ -246,7 +248,8 @@ def _pool(result: SimulationResult, p: int) -> PoolSummary:
     after = result.after
     gpus = pool.gpus_per_instance
     worked_s, kept_s = float(after.prefill_s[p] + after.decode_s[p]), float(after.kept_s[p])
-    starting_s = float(totals.starting_s[p])
+    before_s = float(totals.before_s[p])
+    starting_s = float(totals.starting_s[p]) + before_s
     idle_s = float(totals.idle_s[p]) + kept_s - worked_s
     busy_s = float(totals.prefill_s[p] + totals.decode_s[p]) + worked_s
     hours = (starting_s + idle_s + busy_s) / HOUR_S
@@ -268,6 +271,7 @@ def _pool(result: SimulationResult, p: int) -> PoolSummary:
         busy_w_per_gpu=energy.busy_w,
         cost_usd=hours * gpus * pool.usd_per_gpu_hour,
         carbon_kg=energy.carbon_kg,
+        before_gpu_hours=before_s / HOUR_S * gpus,
         after_gpu_hours=kept_s / HOUR_S * gpus,
         after_cost_usd=kept_s / HOUR_S * gpus * pool.usd_per_gpu_hour,
         after_energy_kwh=energy.after_kwh,

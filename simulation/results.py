@@ -71,6 +71,7 @@ class PoolSeries:
 class PoolTotals:
     """Shape ``[pools]``: instance-seconds of the window, and counts of the whole simulation."""
 
+    before_s: FloatArray  # starting before the window, of what is ready as it begins: wasted
     starting_s: FloatArray  # asked for and not serving yet: wasted
     idle_s: FloatArray  # ready or draining, no iteration running
     prefill_s: FloatArray  # in iterations with prefill tokens
@@ -79,7 +80,7 @@ class PoolTotals:
     iterations: IntArray
     preemptions: IntArray
     outside: IntArray  # iterations outside what the pool's profile was measured on
-    starts: IntArray  # [pools, sources]: asked for after time 0, by SOURCES
+    starts: IntArray  # [pools, sources]: asked for in the window, or before it, by SOURCES
     reinstated: IntArray  # draining instances taken back
     failures: IntArray  # instances lost
     failed_starts: IntArray

@@ -13,6 +13,7 @@ from planner.policies.registry import traits_of
 from planner.scenario.build import Hardware
 from planner.scenario.settings import Settings
 from planner.studies.planning.inputs import PlanInput
+from planner.studies.planning.planning import Before
 from planner.studies.sizing.sizing import Sizes
 from planner.studies.traffic.traffic import Traffic
 from planner.studies.traffic.window import Window
@@ -36,11 +37,13 @@ class Study:
     trace: Trace  # the requests of the window
     peak: IntArray  # [l, r, g] the flat fleet at peak
     misfit: str  # why that does not cover the peak, "" where it does
+    before: Before  # the flat fleet of the time before the window
 
     @property
     def today(self) -> IntArray:
-        """What runs now; where the scenario does not say, a flat fleet at peak is assumed."""
-        return self.peak if self.hardware.today is None else self.hardware.today
+        """What runs as the window begins; where the scenario does not say, the flat fleet that the
+        time before it would have bought."""
+        return self.before.counts if self.hardware.today is None else self.hardware.today
 
     @property
     def plan_input(self) -> PlanInput:

@@ -322,6 +322,7 @@ def _set_starts(row: Any, pool: Pool) -> None:
     row["same_architecture"] = other if same is None else same
     row["warm"] = MANY if start.warm_hosts is None else start.warm_hosts
     row["lent_first"] = start.lent
+    row["today"] = -1 if pool.today is None else pool.today
 
 
 def _set_groups(pools: Array, fleet: Fleet) -> None:

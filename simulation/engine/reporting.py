@@ -94,6 +94,7 @@ def _share(part: Array, whole: Array) -> npt.NDArray[np.float64]:
 def pool_totals(s: State) -> PoolTotals:
     """One row per pool."""
     names = (
+        "before_s",
         "starting_s",
         "idle_s",
         "prefill_s",

@@ -18,6 +18,7 @@ from simulation.engine.starts import (
     register,
     retire,
     start,
+    start_before,
     take_off_lent,
 )
 from simulation.engine.waiting import interrupt
@@ -120,15 +121,22 @@ def apply_targets(s: Any, targets: Any, soft_s: Any, lend: Any, keep: Any, t: fl
 
 @kernel
 def place_all(s: Any, targets: Any) -> None:
-    """The instances of time 0: those wanted are ready at once, and those lent out are."""
+    """The instances of time 0: those wanted are ready at once, and those lent out are. What is
+    wanted beyond today's was asked for before, as long as its start takes."""
     for p in range(s.pools.shape[0]):
         pool = s.pools[p]
         target = min(max(targets[p], pool.minimum), pool.maximum)
-        for _ in range(target):
+        there = target if pool.today < 0 else min(pool.today, target)
+        for _ in range(there):
             place_first(s, p, 0.0)
         for _ in range(min(pool.lent_first, pool.maximum - target)):
             place_lent(s, p, 0.0)
         pool.warm = max(pool.warm, 0)
+    for p in range(s.pools.shape[0]):
+        pool = s.pools[p]
+        target = min(max(targets[p], pool.minimum), pool.maximum)
+        for _ in range(target - pool.ready):
+            start_before(s, p, 0.0)
 
 
 @kernel

@@ -97,8 +97,9 @@ def switch_off(s: Any, slot: int, t: float) -> None:
 
 
 @kernel
-def start(s: Any, p: int, t: float) -> None:
-    """One instance more: what was lent out first, then another model's, then a new one."""
+def start(s: Any, p: int, t: float) -> tuple[int, float]:
+    """One instance more: what was lent out first, then another model's, then a new one. Which, and
+    how many seconds it takes."""
     pool = s.pools[p]
     if pool.lent > 0:
         slot = _lowest(s, p, LENT)
@@ -132,6 +133,7 @@ def start(s: Any, p: int, t: float) -> None:
     s.started[p, source] += 1
     pool.starting += 1
     schedule(s, slot, t + seconds)
+    return int(slot), float(seconds)
 
 
 @kernel
@@ -202,6 +204,20 @@ def started(s: Any, slot: int, t: float) -> None:
         schedule(s, slot, np.inf)
     if pool.group >= 0:
         register(s, pool.group, t)
+
+
+@kernel
+def start_before(s: Any, p: int, t: float) -> None:
+    """One instance more that was asked for before ``t``, as long as its start takes: it serves from
+    then on, or its start has failed, and is paid either way."""
+    slot, seconds = start(s, p, t)
+    pool = s.pools[p]
+    pool.before_s += seconds
+    if s.instances[slot].fails:
+        started(s, slot, t)
+    else:
+        _serve(s, slot, t)
+    pool.opened = 0
 
 
 # --- registration by ratio -----------------------------------------------------------------------

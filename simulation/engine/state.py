@@ -140,6 +140,7 @@ POOL = np.dtype(
         ("architecture", "i8"),  # -1: like no other
         ("hardware", "i8"),  # region, GPU type, owned or spot, and how many of them
         ("lent_first", "i8"),  # lent out at time 0
+        ("today", "i8"),  # ran up to time 0, -1: as many as are ready then
         ("group", "i8"),  # pools that register together, -1: none
         ("side", "i8"),  # of the group: prefill 0, decode 1
         ("pace", "f8"),  # seconds of an iteration over those of the profile
@@ -181,6 +182,7 @@ POOL = np.dtype(
         ("decode_s", "f8"),
         ("donated_s", "f8"),
         ("lifetime_s", "f8"),  # counted apart, from birth to death, to check the five above
+        ("before_s", "f8"),  # of starts asked for before time 0
         ("kept_s", "f8"),  # after the window, of instances up to their last work ...
         ("after_prefill_s", "f8"),  # ... and of that in iterations
         ("after_decode_s", "f8"),

@@ -74,4 +74,6 @@ def test_carbon_by_hour_of_the_day():
     energy = pool_energy(result, 0)
     by_hour = energy.gpu_kwh.reshape(2, -1).sum(axis=1)
     assert by_hour[0] == pytest.approx(0.125)
-    assert energy.carbon_kg == pytest.approx((by_hour[0] * 240 + by_hour[1] * 10) / 1000)
+    grams = by_hour[0] * 240 + by_hour[1] * 10 + energy.after_kwh * rates[1]
+    assert energy.after_kwh > 0
+    assert energy.carbon_kg == pytest.approx(grams / 1000)

@@ -21,7 +21,7 @@ from planner.studies.traffic.forecasts import (
     forecast_window,
     interactive,
 )
-from planner.studies.traffic.window import Window
+from planner.studies.traffic.window import DAY_S, Window
 from simulation.arrays import BoolArray, FloatArray, IntArray
 from simulation.policies.scheduled import Scheduled
 
@@ -92,9 +92,35 @@ def flat_at_peak(given: PlanInput) -> tuple[IntArray, str]:
     of the same length), so it is the flat fleet that a planner with perfect foresight of the peak
     would buy.
     """
-    hardware, traffic, window = given.hardware, given.traffic, given.window
+    window = given.window
     end_s = window.start_s if window.ahead else window.end_s
-    start_s = max(end_s - window.duration_s, traffic.demand.start_s)
+    start_s = max(end_s - window.duration_s, given.traffic.demand.start_s)
+    target, conflict = _flat(given, start_s, end_s)
+    misfit = f"A flat fleet at the peak of the window does not fit. {conflict}" if conflict else ""
+    return target, misfit
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Before:
+    """The flat fleet that runs at the window's start where nobody says what does: the cheapest
+    that covers every region's own peak of the time before, a day or as long as the window."""
+
+    counts: IntArray  # [l, r, g]
+    seconds: float  # before the window's start that it was sized on; 0: nothing is known of them
+
+
+def flat_before(given: PlanInput) -> Before:
+    """As far back as the traffic goes; where that is nowhere the least fleet there may be."""
+    window, demand = given.window, given.traffic.demand
+    start_s = max(window.start_s - max(window.duration_s, DAY_S), demand.start_s)
+    seen = demand.requests[:, demand.inside(start_s, window.start_s)]
+    seconds = window.start_s - start_s if np.any(~np.isnan(seen)) else 0.0
+    return Before(_flat(given, start_s, window.start_s)[0], max(0.0, seconds))
+
+
+def _flat(given: PlanInput, start_s: float, end_s: float) -> tuple[IntArray, str]:
+    """The cheapest fleet for the peaks of that stretch, and what is in the way of all of it."""
+    hardware, traffic, window = given.hardware, given.traffic, given.window
     tps = np.zeros((len(traffic.models), len(traffic.regions), 1))
     for tiers, weight in (
         (interactive(hardware), 1.0),
@@ -114,7 +140,7 @@ def flat_at_peak(given: PlanInput) -> tuple[IntArray, str]:
         )
         if answer.status in (OPTIMAL, FEASIBLE):
             return answer.target, ""
-    return answer.target, f"A flat fleet at the peak of the window does not fit. {answer.conflict}"
+    return answer.target, answer.conflict
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from planner.errors import ScenarioError
-from planner.studies.planning.planning import flat_at_peak
+from planner.studies.planning.planning import flat_at_peak, flat_before
 from planner.studies.progress import Progress, silent
 from planner.studies.replay.flat import smallest_flat
 from planner.studies.traffic.demand import Demand
@@ -67,7 +67,10 @@ def study_at(study: Study, window: Window) -> Study:
     sizes = replace(study.sizes, later=(), at=None)
     given = replace(study.plan_input, window=window, sizes=sizes, current=nothing)
     peak, misfit = flat_at_peak(given)
-    return replace(study, window=window, sizes=sizes, trace=trace, peak=peak, misfit=misfit)
+    before = flat_before(given)
+    return replace(
+        study, window=window, sizes=sizes, trace=trace, peak=peak, misfit=misfit, before=before
+    )
 
 
 def earlier_windows(window: Window, demand: Demand) -> tuple[Window, ...]:

@@ -13,8 +13,9 @@ from planner.scenario.build import Hardware
 from planner.scenario.faults import faults_of
 from planner.scenario.settings import Settings
 from planner.studies.planning.inputs import PlanInput, Planned
-from planner.studies.planning.planning import flat_at_peak
+from planner.studies.planning.planning import flat_at_peak, flat_before
 from planner.studies.progress import Progress, part
+from planner.studies.replay.beginning import beginning
 from planner.studies.replay.detail import detail_of
 from planner.studies.replay.earlier import Earlier
 from planner.studies.replay.making import making_of
@@ -45,7 +46,8 @@ def prepare(
     nothing = np.zeros(hardware.minimum.shape, np.int64)
     given = PlanInput(settings.plan, hardware, traffic, window, sizes, nothing)
     peak, misfit = flat_at_peak(given)
-    return Study(settings, hardware, traffic, window, sizes, requests, peak, misfit)
+    before = flat_before(given)
+    return Study(settings, hardware, traffic, window, sizes, requests, peak, misfit, before)
 
 
 def run_policy(
@@ -76,6 +78,7 @@ def run_policy(
             reads=scale_in.soft_s > 0,
         )
     )
+    fleet = beginning(study, fleet, ready.whence, metered, lend=scale_in.lend)
     result = simulate(
         study.trace,
         fleet,

@@ -12,6 +12,7 @@ from planner.scenario.build import Hardware
 from planner.studies.columns import NUMBER, SECONDS, SHARE, TEXT, Column, Columns
 from planner.studies.facts import Fact, facts_of
 from planner.studies.plain import COLUMNS, MERGED, milliseconds, moment
+from planner.studies.planning.planning import Before
 from planner.studies.replicas import Replica, replica_of
 from planner.studies.sizing.sizing import Sizes
 from planner.studies.traffic.forecasts import SeriesForecast
@@ -106,8 +107,9 @@ def frame_of(study: Study) -> Frame:
         notes=(
             *gaps_noted(study.traffic, study.window),
             *([study.misfit] if study.misfit else []),
-            "Planned policies begin the window with their first fleet up, as if the plan had been "
-            "followed before; reactive scaling begins with today's fleet.",
+            "Every policy begins with today's fleet. What a plan or a flat fleet has up beyond it "
+            "as the window begins was asked for before, as long as its start takes: those starts "
+            "are among its starts, hours and cost. The requests of that time are not replayed.",
             *study.traffic.notes,
             *study.sizes.notes,
         ),
@@ -166,12 +168,24 @@ def _sized(
     )
 
 
+def _stands_in(before: Before) -> str:
+    """What runs at the beginning where the scenario does not say."""
+    if not before.seconds:
+        return (
+            "the scenario does not say, and the traffic has nothing before the window: the least "
+            "fleet there may be stands in"
+        )
+    return (
+        "the scenario does not say; the flat fleet for the peak of the "
+        f"{before.seconds / 3600:,.3g} hours before the window stands in"
+    )
+
+
 def provenance_of(study: Study) -> tuple[Fact, ...]:
     replay = replay_of(study.window, study.traffic)
     known = [Fact("Traffic", "measured" if replay == MEASURED else "modelled", replay)]
     if study.hardware.today is None:
-        stands_in = "the scenario does not say; a flat fleet at peak stands in"
-        known.append(Fact("Today's fleet", "assumed", stands_in))
+        known.append(Fact("Today's fleet", "assumed", _stands_in(study.before)))
     return (
         *facts_of(study.hardware.provenance),
         *known,

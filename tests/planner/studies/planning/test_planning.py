@@ -16,7 +16,7 @@ from planner.errors import Infeasible
 from planner.optimizer.problem import OPTIMAL, ScalingPlan, Totals, WindowPlan
 from planner.studies.planning.figures import plan_figures
 from planner.studies.planning.inputs import PlanInput, Planned
-from planner.studies.planning.planning import flat_at_peak, plan_window, schedule
+from planner.studies.planning.planning import flat_at_peak, flat_before, plan_window, schedule
 from planner.studies.progress import silent
 from planner.studies.traffic.window import Window
 from tests.planner.studies import builders as make
@@ -149,6 +149,21 @@ def test_flat_at_peak_covers_every_region_and_no_less_would(
     assert not misfit
     top = asked.traffic.demand.input_tokens[:, 10:].max(axis=1) / 60
     assert counts.tolist() == np.ceil(top / 1000 - 1e-9).astype(int).tolist()
+
+
+def test_the_fleet_that_stands_in_for_todays_knows_nothing_of_the_window(tmp_path: Path) -> None:
+    tps = np.full(40, 900.0)
+    tps[5] = 2500.0  # the peak before the window
+    given = make.scenario(
+        traffic={"sources": [make.source(**LENGTHS)]}, fleet={"startup_s": 60, "minimum": 0}
+    )
+    found = []
+    for inside in (100.0, 9000.0):
+        tps[-10:] = inside
+        asked = make.plan_input(given, make.demand_file(tmp_path, {"a": (tps * 0.6).tolist()}))
+        found.append(flat_before(asked))
+    assert [one.counts.sum() for one in found] == [3, 3]
+    assert found[0].seconds == asked.window.start_s - asked.traffic.demand.start_s
 
 
 # When a plan asks for what

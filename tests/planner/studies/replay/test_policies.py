@@ -275,7 +275,9 @@ def test_an_operators_own_policy(
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("HEADROOM_POLICIES", "steady=house_rules:Steady")
     run = played(mixed, "steady", parameters={"count": 7})
-    assert run.summary.instance_hours == pytest.approx(7 * mixed.window.duration_s / 3600)
+    told = run.summary
+    beyond = told.before_gpu_hours + told.after_gpu_hours
+    assert told.instance_hours - beyond == pytest.approx(7 * mixed.window.duration_s / 3600)
     with pytest.raises(ScenarioError, match="does not take these parameters"):
         played(mixed, "steady", parameters={"counts": 7})
     monkeypatch.setenv("HEADROOM_POLICIES", "steady=house_rules:Gone")

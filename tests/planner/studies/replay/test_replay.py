@@ -6,16 +6,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from planner.errors import ScenarioError
 from planner.policies.choice import policy_of
 from planner.scenario.settings import settings_of
+from planner.studies.planning.figures import plan_figures
+from planner.studies.planning.planning import plan_window
 from planner.studies.progress import silent
 from planner.studies.replay.flat import smallest_flat
 from planner.studies.replay.replay import prepare, run_policy
 from planner.studies.sizing.sizing import size
-from planner.studies.values import Study
+from planner.studies.values import PolicyRun, Study
 from simulation.engine.run import simulate
 from simulation.metrics import summarise
 from simulation.policies.flat import Flat
@@ -72,10 +75,18 @@ def test_every_policy_sees_every_request_and_loses_none(shared: Study, name: str
 
 @pytest.mark.parametrize("name", ["flat-peak", "flat-min"])
 def test_a_flat_fleet_is_as_large_as_what_it_is_charged_for(shared: Study, name: str) -> None:
+    """All the time; before it for the starts of what does not run today, and after it for what has
+    work left."""
     found = run_policy(shared, policy_of(name), seed=1, progress=silent)
-    instances = sum(pool.initial for pool in found.fleet.pools)
-    hours = shared.window.duration_s / 3600
-    assert found.summary.instance_hours == pytest.approx(instances * hours, rel=1e-6)
+    pools = found.fleet.pools
+    hours = sum(pool.initial for pool in pools) * shared.window.duration_s / 3600
+    started = sum(max(0, pool.initial - pool.today) for pool in pools)
+    told = found.summary
+    assert sum(told.starts.values()) == started
+    assert told.before_gpu_hours == pytest.approx(started * pools[0].startup_s / 3600)
+    hours += told.before_gpu_hours + told.after_gpu_hours
+    assert told.instance_hours == pytest.approx(hours, rel=1e-6)
+    assert 0 < told.after_gpu_hours < 0.01 * told.gpu_hours
 
 
 def test_smallest_flat_meets_every_tier_and_can_spare_no_instance(shared: Study) -> None:
@@ -143,8 +154,49 @@ def test_todays_fleet_is_replayed_as_it_is(tmp_path: Path) -> None:
     one = study(tmp_path, fleet={"startup_s": 60, "today": today})
     run = run_policy(one, policy_of("today"), seed=1, progress=silent)
     hours = one.window.duration_s / 3600
-    assert run.summary.gpu_hours == pytest.approx(13 * hours)
+    told = run.summary
+    assert told.gpu_hours == pytest.approx(13 * hours + told.after_gpu_hours)
+    assert told.before_gpu_hours == 0.0
     np.testing.assert_array_equal(one.today.sum(axis=(0, 2)), [13, 0])
+
+
+def test_what_a_plan_says_of_its_first_fleet_is_what_its_replay_pays(tmp_path: Path) -> None:
+    """From one replica each: starts, hours and dollars of the plan are those of its replay, which
+    had the first fleet for nothing before."""
+    today = [
+        {"model": n, "region": r, "gpu": "G", "replicas": 1}
+        for n in ("a", "b")
+        for r in ("east", "west")
+    ]
+    one = study(tmp_path, fleet={"startup_s": 120, "today": today})
+    planned = plan_window(one.plan_input, silent)
+    run = run_policy(one, policy_of("lt-i"), seed=1, progress=silent, planned=planned)
+    told, says = run.summary, plan_figures(one.plan_input, planned.plan).totals
+    assert says.starts == sum(told.starts.values()) >= 2
+    assert told.before_gpu_hours > 0
+    assert told.gpu_hours - told.after_gpu_hours == pytest.approx(says.gpu_hours, rel=0.01)
+    assert told.cost_usd - told.after_cost_usd == pytest.approx(says.usd, rel=0.01)
+
+
+@pytest.mark.parametrize("lend", [False, True])
+def test_what_a_plan_leaves_of_todays_fleet_is_lent(tmp_path: Path, lend: bool) -> None:
+    today = [
+        {"model": n, "region": "east", "gpu": "G", "replicas": count}
+        for n, count in (("a", 20), ("b", 12))
+    ]
+    one = study(tmp_path, fleet={"startup_s": 120, "today": today, "scale_in": {"lend": lend}})
+    run = run_policy(one, policy_of("lt-i"), seed=1, progress=silent)
+    left = np.maximum([p.today for p in run.fleet.pools] - _first(one, run), 0).sum()
+    assert left > 0
+    if lend:  # those that are not taken back serve somebody else all the time
+        assert run.summary.donated_gpu_hours > 0.5 * left * one.window.duration_s / 3600
+    else:
+        assert run.summary.donated_gpu_hours == 0.0
+
+
+def _first(one: Study, run: PolicyRun) -> npt.NDArray[np.int64]:
+    assert run.plan is not None
+    return one.pools(run.plan.target[0])
 
 
 def test_policies_without_what_they_need_are_refused(shared: Study) -> None:
@@ -155,8 +207,8 @@ def test_policies_without_what_they_need_are_refused(shared: Study) -> None:
 def test_parameters_of_a_policy_are_used(shared: Study) -> None:
     calm = policy_of("reactive", scale_out_above=0.99, scale_in_below=0.0001)
     eager = policy_of("reactive", scale_out_above=0.05, scale_in_below=0.01, cooldown_s=0)
-    hours = [
-        run_policy(shared, policy, seed=1, progress=silent).summary.gpu_hours
+    starts = [
+        sum(run_policy(shared, policy, seed=1, progress=silent).summary.starts.values())
         for policy in (calm, eager)
     ]
-    assert hours[1] > hours[0]
+    assert starts[1] > starts[0]

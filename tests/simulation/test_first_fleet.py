@@ -1,0 +1,66 @@
+"""What is ready as the window begins and did not run before was started, and is paid."""
+
+import pytest
+
+from simulation.engine.run import simulate
+from simulation.faults import FailedStarts
+from simulation.metrics import summarise
+from simulation.policies.flat import Flat
+from simulation.policies.scheduled import Scheduled
+from simulation.starting import StartUp
+from tests.simulation.builders import fleet, pool, profile, trace
+
+SLOW = profile(alpha=1.0, beta=0.0, gamma=2.0, delta=0.0, kv=1000, max_batch=1, budget=1000, tp=4)
+NOBODY = trace([], [], [])
+
+
+def summary(*pools, counts, **options):
+    whole = fleet(*pools, **options)
+    return summarise(simulate(NOBODY, whole, Flat(counts), duration_s=600.0))
+
+
+def test_starts_before_the_window_are_paid():
+    told = summary(pool(SLOW, startup_s=120.0, usd=3.0, today=1), counts=[3])
+    assert told.starts["local weights"] == 2
+    assert told.before_gpu_hours == pytest.approx(4 * 2 * 120 / 3600)
+    assert told.wasted_gpu_hours == told.before_gpu_hours
+    assert told.gpu_hours == pytest.approx(4 * (3 * 600 + 2 * 120) / 3600)
+    assert told.cost_usd == pytest.approx(3 * told.gpu_hours)
+    assert told.energy_kwh == pytest.approx(1.25 * 4 * (3 * 600 + 2 * 120) * 100 / 3.6e6)
+    assert told.carbon_kg == pytest.approx(0.4 * told.energy_kwh)
+
+
+@pytest.mark.parametrize("today", [None, 3, 5])
+def test_what_ran_before_is_not_started(today):
+    told = summary(pool(SLOW, startup_s=120.0, today=today), counts=[3])
+    assert (sum(told.starts.values()), told.before_gpu_hours) == (0, 0.0)
+    assert told.gpu_hours == pytest.approx(4 * 3 * 600 / 3600)
+
+
+def test_a_start_is_paid_alike_before_the_window_and_in_it():
+    # The same second instance: up at 0, or asked for at 0 and up at 120 s.
+    before = summary(pool(SLOW, startup_s=120.0, today=1), counts=[2])
+    whole = fleet(pool(SLOW, startup_s=120.0, today=1))
+    inside = summarise(
+        simulate(NOBODY, whole, Scheduled([0.0, 60.0], [[1], [2]]), duration_s=780.0)
+    )
+    assert before.wasted_gpu_hours == pytest.approx(inside.wasted_gpu_hours)
+    assert before.starts == inside.starts
+
+
+def test_starts_before_the_window_come_from_where_any_start_does():
+    start = StartUp(local_s=120.0, remote_s=900.0, reclaim_s=30.0, warm_hosts=2, lent=1)
+    told = summary(pool(SLOW, start_up=start, today=1), counts=[4])
+    # Of two hosts with the weights one runs today's: the one lent out first, then the other host.
+    assert told.starts == {
+        "spot": 1, "other model": 0, "local weights": 1, "remote weights": 1,
+    }  # fmt: skip
+    assert told.before_gpu_hours == pytest.approx(4 * (30 + 120 + 900) / 3600)
+
+
+def test_a_start_that_fails_before_the_window_is_paid_and_made_again():
+    told = summary(
+        pool(SLOW, startup_s=120.0, today=0), counts=[1], faults=(FailedStarts(nth=(1,)),)
+    )
+    assert (told.failed_starts, sum(told.starts.values())) == (1, 2)
+    assert told.wasted_gpu_hours == pytest.approx(4 * 240 / 3600)
