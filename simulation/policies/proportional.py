@@ -46,6 +46,8 @@ class Signal:
 SignalName = Literal[
     "decode-tps", "prefill-tps", "prefill-gpu", "prefill-sm", "decode-gpu", "decode-sm"
 ]
+PILED_UP = 2.0  # times what instances hold at their target
+SURGE = 4.0  # times those that are ready, at most, in one step
 SIGNALS: dict[SignalName, Signal] = {
     "decode-tps": Signal(DECODE, "decode_tps"),
     "prefill-tps": Signal(PREFILL, "prefill_tps"),  # tokens the prefix cache missed
@@ -66,10 +68,19 @@ class Proportional(Coordinated):
     source takes it from a pressure test. The metric per instance is over ready ones, and starting
     ones count among the instances there are: a shortage is asked for once. With instances that do
     both, prefill and decode GPU (and SM) are one and the same reading.
+
+    No signal of what is served shows more than all that instances can do: at the edge of their
+    limits they may be a tenth below it, so that a fourfold load is answered by a tenth more, again
+    after each start. ``in_flight`` (ours; None: not looked at) is how many requests one instance of
+    the driving role holds, running or waiting, at its target. Where ``PILED_UP`` times as many are
+    in flight, and more at each look, as many instances are wanted as hold them at the target, at
+    most ``SURGE`` times those that are ready. What grows no more, since instances came, asks for no
+    more, and none are taken out while so much is in flight.
     """
 
     signal: SignalName
     target: float | Sequence[float] | FloatArray
+    in_flight: float | Sequence[float] | FloatArray | None = None
 
     def __post_init__(self) -> None:
         if self.signal not in SIGNALS:
@@ -85,6 +96,11 @@ class Proportional(Coordinated):
 
     def reset(self, fleet: Fleet) -> IntArray:
         counts = super().reset(fleet)
+        self._holds = np.broadcast_to(
+            np.inf if self.in_flight is None else np.asarray(self.in_flight), len(fleet.pools)
+        )
+        # Per service at the last look: ready instances, and requests in flight.
+        self._before = [(0, 0.0)] * len(self.services)
         try:
             self._target = np.broadcast_to(self._given, len(fleet.pools))
         except ValueError:
@@ -102,9 +118,10 @@ class Proportional(Coordinated):
         if not observation.ready[at].any():  # nothing to read: the first instance is called for
             calls = not present and bool(observation.waiting[list(service.pools)].any())
             return (OUT, 1) if calls else (STAY, present)
-        expected = self.expected(service, observation)
+        expected, piled = self.expected(service, observation), self._piling_up(i, observation)
         if not np.isfinite(expected):
             return STAY, present
+        expected = max(expected, piled)
         direction = direction_of(expected, present, self.stability)
         return direction, max(1, damped(expected, present, self.stability.damping))
 
@@ -139,6 +156,24 @@ class Proportional(Coordinated):
             targets[at] = self._target[at]
         words = SIGNALS[self.signal].words
         return (InForce(f"target of {words}", targets), *super().in_force())
+
+    def _piling_up(self, i: int, observation: Observation) -> float:
+        """Instances that would hold what is in flight at the target, where it piles up; those that
+        there are while that lasts; else 0."""
+        at = list(self.driving(self.services[i]))
+        ready = int(observation.ready[at].sum())
+        there, flight_before = self._before[i]
+        flight = float("nan")
+        if observation.signals is not None:
+            # Means since the last look are over the instances that were ready then.
+            running = pool_mean(observation.signals.batch, observation.ready, tuple(at)) * there
+            flight = np.nan_to_num(running) + float(observation.waiting[at].sum())
+        self._before[i] = (ready, flight)
+        wanted = flight / pool_mean(self._holds, observation.ready, tuple(at))
+        if not wanted > PILED_UP * ready:
+            return 0.0
+        more = flight > (1 + self.stability.theta_out) * flight_before
+        return min(wanted, SURGE * ready) if more else ready + float(observation.starting[at].sum())
 
     def expected(self, service: Service, observation: Observation) -> float:
         """Instances of the driving role that would show the target."""

@@ -57,8 +57,13 @@ class Steady(Policy):
         """Algorithm 2, with what a pressure test shows where no target is given."""
         if target is not None:
             return Proportional(signal, target * self.times(1.0), **self.steady(making))
-        shown = making.pressure(self.ratio).of(signal) * self.times(HEADROOM)
-        return Proportional(signal, shown, **self.steady(making))
+        tested, factor = making.pressure(self.ratio), self.times(HEADROOM)
+        return Proportional(
+            signal,
+            tested.of(signal) * factor,
+            tested.shown("concurrency") * factor,
+            **self.steady(making),
+        )
 
     def times(self, usual: float) -> float:
         """The factor of targets, ``usual`` where it is left out."""

@@ -50,6 +50,32 @@ def test_instances_on_their_way_are_not_asked_for_again():
     assert asked(policy, 60.0, 4, starting=4, decode_tps=800) == [8]
 
 
+def piling(*looks, holds=10.0, **how):
+    policy = Proportional("decode-tps", 100.0, holds, stability=AT_ONCE, **how)
+    ready(policy, fleet(pool(initial=4)))
+    return [asked(policy, 60.0 * i, n, **shown)[0] for i, (n, shown) in enumerate(looks, 1)]
+
+
+def test_what_piles_up_is_asked_for_where_the_signal_can_show_no_more():
+    """Four instances give 110 tokens/s each at most, and hold 10 requests each at their target."""
+    most = {"decode_tps": 440}
+    calm = (4, most | {"batch": 9.0})
+    assert piling(calm, (4, most | {"batch": 30.0})) == [4, 12]  # 120 in flight
+    assert piling(calm, (4, most | {"batch": 19.0})) == [4, 4]  # fewer than twice 40
+    assert piling(calm, (4, most | {"batch": 30.0}), holds=None) == [4, 4]  # as in the source
+    assert piling(calm, (4, most | {"batch": 500.0})) == [4, 16]  # at most fourfold
+    assert piling(calm, (4, most | {"batch": 9.0, "waiting": 84})) == [4, 12]
+
+
+def test_what_drains_asks_for_no_more():
+    most, here = {"decode_tps": 440}, {"starting": 8}
+    looks = [(4, most | {"batch": 9.0}), (4, most | {"batch": 30.0})]
+    looks += [(4, most | here | {"batch": 32.0})]  # hardly more than before
+    # Eight more are ready, and the batches of the last minute were means over four.
+    looks += [(12, {"decode_tps": 1100, "batch": 31.0}), (12, {"decode_tps": 1150, "batch": 11.0})]
+    assert piling(*looks) == [4, 12, 12, 12, 12]
+
+
 @pytest.mark.parametrize("signal", SIGNALS)
 def test_each_signal_drives_both_pools_through_the_ratio(signal):
     policy = ready(
