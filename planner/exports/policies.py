@@ -28,6 +28,11 @@ from simulation.results import SOURCES
 Policies = Sequence[tuple[str, str, Mapping[str, Any]]]  # name, label, figures as JSON
 
 
+def labelled(row: Mapping[str, Any]) -> str:
+    """A policy's label wherever figures of it stand: what looked ahead carries the word."""
+    return f"{row['label']}, in hindsight" if row.get("hindsight") else str(row["label"])
+
+
 def policy_table(
     policies: Policies, tiers: Sequence[str], targets: Mapping[str, str] | None = None
 ) -> FigureTable:
@@ -86,7 +91,7 @@ def settings_words(result: Mapping[str, Any], name: str) -> list[str]:
 def policy_words(result: Mapping[str, Any], names: Sequence[str]) -> list[str]:
     """The figures of these policies of a result, as lines of a terminal."""
     policies = [
-        (name, result["policies"][name]["label"], result["policies"][name]) for name in names
+        (name, labelled(result["policies"][name]), result["policies"][name]) for name in names
     ]
     tables = (
         policy_table(policies, list(policies[0][2]["slo_attainment"])),

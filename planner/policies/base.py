@@ -70,6 +70,7 @@ class Traits:
     hindsight: bool = False  # sized knowing what came
     clairvoyant: bool = False  # told what came, so that nobody can run it
     needs_today: bool = False  # a scenario that says what runs now
+    always: bool = False  # stands in every comparison, whatever its list says (methods.md X1)
     style: Style | None = None
 
     @property

@@ -96,6 +96,7 @@ class PolicyRun:
     series: PoolSeries
     plan: ScalingPlan | None  # of the planned ones
     detail: Detail
+    asked: bool = True  # else one of the baselines that stand in every comparison
     swing: Swing | None = None  # of the one signal it goes by
     settings: tuple[Setting, ...] = ()  # what to copy
 

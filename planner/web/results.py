@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from planner.exports.policies import hour_table, policy_table, request_table, start_table
+from planner.exports.policies import hour_table, labelled, policy_table, request_table, start_table
 from planner.models import Run
 from planner.policies.registry import the_plan, traits_of
 from planner.selectors.runs import run_result, run_table, run_tables
@@ -103,7 +103,8 @@ def default_policy(result: dict[str, Any]) -> str:
     ranking = [name for name in result.get("ranking") or [] if name in policies]
     best_first = dict.fromkeys([*ranking, *policies])
     able = [name for name in best_first if not traits_of(name).clairvoyant]
-    return the_plan(best_first) or next(iter([*able, *best_first]), "")
+    asked = [name for name in best_first if (policies[name] or {}).get("asked", True)]
+    return the_plan(asked) or next(iter([*able, *best_first]), "")
 
 
 def rests_on(result: dict[str, Any], measure: str) -> dict[str, Any]:
@@ -176,7 +177,7 @@ def replica_steps(
     """Replicas over time and the policies' labels: as simulated, or as planned where nothing was
     simulated."""
     if "replicas" in names:
-        labels = {name: figures["label"] for name, figures in policies.items()}
+        labels = {name: labelled(figures) for name, figures in policies.items()}
         steps = run_table(run, "replicas")
         return steps, labels or {name: name for name in steps["policy"].unique().sort()}
     if "plan" in names:
@@ -201,7 +202,7 @@ def tables_context(run: Run, names: list[str], result: dict[str, Any]) -> dict[s
     policies = policies_in_order(result)
     ranking = [name for name in result.get("ranking") or [] if name in policies]
     order = dict.fromkeys([*ranking, *policies])
-    rows = [(name, policies[name]["label"], policies[name]) for name in order]
+    rows = [(name, labelled(policies[name]), policies[name]) for name in order]
     tiers = run_table(run, "tiers").to_dicts() if "tiers" in names else []
     decisions = (result.get("plan") or {}).get("decisions") or []
     first = min((decision["period"] for decision in decisions), default=None)

@@ -30,6 +30,7 @@ class FixedFleet(Policy):
             Group.FIXED,
             complexity=1,
             flat=True,
+            always=True,
             style=Style("grey"),
         ),
         "flat-peak": Traits(
@@ -38,6 +39,7 @@ class FixedFleet(Policy):
             Group.FIXED,
             complexity=2,
             flat=True,
+            always=True,
             hindsight=True,
             style=Style("grey", "dash"),
         ),
@@ -47,6 +49,7 @@ class FixedFleet(Policy):
             Group.FIXED,
             complexity=3,
             flat=True,
+            always=True,
             hindsight=True,
             style=Style("orange", "dot"),
         ),

@@ -38,7 +38,17 @@ class Planned(Policy):
             Group.PLANNED,
             complexity=20,
             plan=Plan("last-value"),
+            always=True,
             style=Style("purple", "dashdot"),
+        ),
+        "lt-i-seasonal": Traits(
+            "Planned on the day before",
+            "The plan, were each bin as it was a day before (seasonal naive).",
+            Group.PLANNED,
+            complexity=20,
+            plan=Plan("seasonal-naive"),
+            always=True,
+            style=Style("green", "dashdot"),
         ),
         "lt-i-perfect": Traits(
             "Planned on a perfect forecast",
@@ -47,11 +57,12 @@ class Planned(Policy):
             complexity=31,
             plan=Plan("perfect"),
             clairvoyant=True,
+            always=True,
             style=Style("sky"),
         ),
     }
 
-    name: Literal["lt-i", "lt-h", "lt-i-last-value", "lt-i-perfect"]
+    name: Literal["lt-i", "lt-h", "lt-i-last-value", "lt-i-seasonal", "lt-i-perfect"]
     load_factor: LoadFactor = 1.0
 
     @property

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from pydantic import Field
 
+from forecasting.errors import ForecastError
 from planner.errors import Infeasible, ScenarioError
 from planner.policies.choice import ALL
 from planner.policies.registry import the_plan
@@ -22,7 +23,7 @@ from planner.studies.planning.inputs import Planned
 from planner.studies.preparing import planned_of, seeded, study_of
 from planner.studies.progress import Progress, part
 from planner.studies.rehearsal.rehearsal import Rehearsal, rehearse
-from planner.studies.replay.chosen import policies_chosen
+from planner.studies.replay.chosen import policies_chosen, standing
 from planner.studies.replay.earlier import Earlier
 from planner.studies.replay.pressure import PressureTests
 from planner.studies.replay.replay import run_policy
@@ -39,7 +40,8 @@ class Options(RunOptions):
         title="Policies",
         min_length=1,
         max_length=100,
-        description="Left out: the scenario's policies; all by itself: every policy there is.",
+        description="Left out: the scenario's policies; all by itself: every policy there is. "
+        "Baselines stand beside them in any case.",
     )
     seed: Seed | None = Field(None, title="Seed", description="Left out: the scenario's seed.")
     rehearse: int = Field(
@@ -78,34 +80,36 @@ def run(
     scenario = seeded(scenario, options.seed)
     study = study_of(scenario, traces, known, part(progress, 0.0, 0.15))
     chosen, left_out = policies_chosen(scenario, study, options.policies)
+    beside, unable = standing(scenario, study, chosen)
+    left_out += unable
     planned = planned_of(study, part(progress, 0.15, 0.25))
     errors = profile_errors(study, planned, part(progress, 0.25, 0.3))
     earlier = Earlier(study, options.rehearse)
-    chosen, rehearsal = rehearse(
-        chosen, earlier, seed=scenario.seed, progress=part(progress, 0.3, 0.7)
+    everyone, rehearsal = rehearse(
+        [*chosen, *beside], earlier, seed=scenario.seed, progress=part(progress, 0.3, 0.7)
     )
     runs: list[PolicyRun] = []
     tests = PressureTests(study)
-    for i, policy in enumerate(chosen):
-        step = 0.3 / len(chosen)
+    for i, policy in enumerate(everyone):
+        step, asked = 0.3 / len(everyone), i < len(chosen)
         try:
-            runs.append(
-                run_policy(
-                    study,
-                    policy,
-                    seed=scenario.seed,
-                    progress=part(progress, 0.7 + step * i, 0.7 + step * (i + 1)),
-                    planned=planned,
-                    tests=tests,
-                    earlier=earlier,
-                )
+            one = run_policy(
+                study,
+                policy,
+                seed=scenario.seed,
+                progress=part(progress, 0.7 + step * i, 0.7 + step * (i + 1)),
+                planned=planned,
+                tests=tests,
+                earlier=earlier,
             )
+            runs.append(replace(one, asked=asked))
         except Infeasible as problem:  # of a yardstick; the plan itself has been made above
             left_out.append(f"{policy.title} is left out: {problem}")
-        except (ScenarioError, SimulationError) as problem:
-            if list(options.policies) != [ALL]:
+        except (ScenarioError, SimulationError, ForecastError) as problem:
+            if asked and list(options.policies) != [ALL]:
                 raise
             left_out.append(f"{policy.title} is left out: {problem}")
+    progress(1.0, "Comparing")
     if not runs:
         raise Infeasible(" ".join(left_out))
     comparison = compare(runs, scenario.objective.baseline, left_out, rehearsal)

@@ -8,6 +8,7 @@ from planner.errors import ScenarioError
 from planner.policies.base import SEPARATOR, Policy
 from planner.policies.choice import ALL, policy_of
 from planner.policies.own import policy_names
+from planner.policies.registry import TRAITS
 from planner.scenario.schema import Scenario
 from planner.studies.replay.replay import check_policy
 from planner.studies.values import Study
@@ -49,6 +50,26 @@ def policies_chosen(
                 raise
             if policy.name != "today":  # nobody asked for what nobody described
                 left_out.append(f"{policy.title} is left out: {problem}")
+    return able, left_out
+
+
+def standing(
+    scenario: Scenario, study: Study, chosen: Sequence[Policy]
+) -> tuple[list[Policy], list[str]]:
+    """The baselines that stand beside ``chosen`` in every comparison (methods.md X1), with the
+    scenario's parameters where it has any, and a sentence for each that cannot be run here. A
+    perfect forecast of a window that is yet to come nobody misses."""
+    named = {policy.name for policy in chosen}
+    able, left_out = [], []
+    for name, traits in TRAITS.items():
+        if not traits.always or name in named or (traits.clairvoyant and study.window.ahead):
+            continue
+        policy = policy_chosen(scenario, name)
+        try:
+            check_policy(study, name)
+            able.append(policy)
+        except ScenarioError as problem:
+            left_out.append(f"{policy.title} is left out: {problem}")
     return able, left_out
 
 

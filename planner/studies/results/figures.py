@@ -186,6 +186,10 @@ POLICIES = Columns(
         _counted("models", TEXT, "by model and home region: counts, attainment and latencies",
                  flat=False),
         _counted("pools", TEXT, "a row per pool: hours, energy, cost, starts", flat=False),
+        Column("asked", FLAG, "whether the list names it; the others are baselines, which stand in "
+               "every comparison"),
+        Column("hindsight", FLAG, "sized or planned knowing what came: a yardstick that nobody can "
+               "run", lambda run: run.traits.knows_what_came),
         Column("note", TEXT, "what its figures do not say by themselves, as a signal that never "
                "moved; empty where there is nothing", note_of),
         Column("signal", TEXT, "the one it goes by: words, least and most over the run, where it "

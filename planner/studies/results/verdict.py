@@ -66,6 +66,7 @@ def compare(
     by_objective = recommend(runs, able, on)
     take = by_name[by_objective[0].policy] if by_objective else None
     recommended = None if take is None else recommended_of(take, runs, rehearsal, on)
+    asked = [run for run in runs if run.asked]
     return PolicyComparison(
         runs=tuple(runs),
         baselines=tuple(by_name),
@@ -75,9 +76,9 @@ def compare(
         warnings=(
             *flat_wins,
             *_still(by_name),
-            *_misses(runs),
-            *_lost(runs),
-            *_left(runs),
+            *_misses(asked),
+            *_lost(asked),
+            *_left(asked),
             *_beyond_measurements(runs),
             *other,
             *left_out,
@@ -155,8 +156,10 @@ def _in_window(run: PolicyRun) -> str:
 
 
 def _planned(by_name: dict[str, PolicyRun]) -> PolicyRun | None:
-    """The run that sentences call the plan; of several of one kind the best."""
-    name = the_plan(run.name for run in sorted(by_name.values(), key=_rank))
+    """The run that sentences call the plan; of several of one kind the best. A plan that only
+    stands beside others as a baseline is none."""
+    asked = [run for run in by_name.values() if run.asked]
+    name = the_plan(run.name for run in sorted(asked, key=_rank))
     return None if name is None else by_name[name]
 
 
