@@ -85,7 +85,18 @@ class FailedStarts:
     pools: tuple[int, ...] | None = None
 
 
-Fault = Crash | RandomCrashes | SlowInstance | RegionOutage | FailedStarts
+@dataclass(frozen=True, slots=True)
+class ControllerOutage:
+    """Nobody scales within ``[from_s, to_s)``: no policy looks or decides; instances and routers go
+    on. Afterwards it resumes the state that it persisted, or where that is not ``state_kept``
+    starts afresh from the fleet that there is (methods.md D4; HeteroScale, section 3.6)."""
+
+    from_s: float
+    to_s: float
+    state_kept: bool = True
+
+
+Fault = Crash | RandomCrashes | SlowInstance | RegionOutage | FailedStarts | ControllerOutage
 
 
 def check_faults(
@@ -105,7 +116,8 @@ def check_faults(
             raise SimulationError(f"{place}: its instance must be 0 or more.")
         if isinstance(fault, Crash) and not 0 <= fault.at_s < np.inf:
             raise SimulationError(f"{place}: at_s must be a number of seconds >= 0.")
-        if isinstance(fault, SlowInstance | RegionOutage) and not 0 <= fault.from_s < fault.to_s:
+        lasting = SlowInstance | RegionOutage | ControllerOutage
+        if isinstance(fault, lasting) and not 0 <= fault.from_s < fault.to_s:
             raise SimulationError(f"{place}: needs 0 <= from_s < to_s.")
         if isinstance(fault, SlowInstance) and not 0 < fault.factor < np.inf:
             raise SimulationError(f"{place}: its factor must be above 0.")

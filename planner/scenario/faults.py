@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from planner.scenario.schema import Scenario, faults
 from planner.sections import ROLES
 from simulation.faults import (
+    ControllerOutage,
     Crash,
     FailedStarts,
     Fault,
@@ -26,6 +27,9 @@ def faults_of(given: Sequence[faults.Fault], pools: Sequence[Pool]) -> tuple[Fau
     for one in given:
         if isinstance(one, faults.Outage):
             found.append(RegionOutage(one.region, one.from_s, one.to_s))
+            continue
+        if isinstance(one, faults.Controller):
+            found.append(ControllerOutage(one.from_s, one.to_s, one.state == "kept"))
             continue
         where = tuple(p for p, pool in enumerate(pools) if _about(one, pool))
         if isinstance(one, faults.Crash):

@@ -14,12 +14,13 @@ from simulation.due import due_s
 from simulation.engine import acting, entry, reporting
 from simulation.engine.allocation import allocate
 from simulation.engine.clockwork import Clockwork
-from simulation.engine.observing import Observer, router_pools
+from simulation.engine.controlling import Controller
+from simulation.engine.observing import router_pools
 from simulation.engine.state import State
 from simulation.errors import SimulationError
 from simulation.faults import plan
 from simulation.fleet import Fleet
-from simulation.policy import ScalingPolicy, actions_of
+from simulation.policy import ScalingPolicy
 from simulation.results import SimulationResult
 from simulation.trace import Trace
 
@@ -144,7 +145,7 @@ def _run_window(
     at its instances, and those held for it at the router and in the NIW queue."""
     intervals = s.series.shape[2] - 1
     waiting, held = np.zeros((2, len(fleet.pools), intervals))
-    observe = Observer(s, policy)
+    controller = Controller(s, fleet, policy)
     router_pool = router_pools(s)
     control, interval = 1, 0
     now = 0.0
@@ -162,7 +163,7 @@ def _run_window(
         if now == next_control:
             control += 1
             if now < duration_s:
-                acting.act(s, fleet, actions_of(policy.decide(observe(now))), now)
+                controller.look(now)
                 entry.tend(s, now)
     return waiting, held
 

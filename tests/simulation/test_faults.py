@@ -7,6 +7,7 @@ from simulation.engine.run import simulate
 from simulation.errors import SimulationError
 from simulation.faults import (
     EVENT,
+    ControllerOutage,
     Crash,
     FailedStarts,
     RandomCrashes,
@@ -18,6 +19,8 @@ from simulation.faults import (
 from simulation.fleet import KvLink, Tier
 from simulation.metrics import meets_slo, summarise
 from simulation.policies.flat import Flat
+from simulation.policies.parts.coordinated import Coordinated
+from simulation.policies.parts.stability import STAY
 from simulation.policies.reactive import UnifiedReactive
 from simulation.results import INSTANCE_FAILED, REASONS
 from tests.simulation.asking import Asking
@@ -260,3 +263,59 @@ def test_laws_hold_under_many_faults_and_the_same_seed_gives_the_same_bytes(seed
 def test_senseless_faults_are_refused(fault, word):
     with pytest.raises(SimulationError, match=word):
         fleet(faults=(fault,))
+
+
+@pytest.mark.parametrize(("kept", "then"), [(True, 3), (False, 2)])
+def test_a_controller_that_dies_decides_nothing_and_resumes(kept, then):
+    """Asked at 60 and 300 s, not at 120, 180 and 240; what it asked for before is started."""
+    policy = Asking([1], [2], [3], [4])
+    begun = []
+    reset = policy.reset
+    policy.reset = lambda whole: begun.append(whole.pools[0].initial) or reset(whole)
+    result = simulate(
+        trace([0.0], 10, 2),
+        fleet(pool(SLOW, startup_s=60.0), faults=(ControllerOutage(90.0, 250.0, kept),)),
+        policy,
+        duration_s=420.0,
+    )
+    assert [look.time_s for look in policy.seen] == [300.0, 360.0] if not kept else [60, 300, 360]
+    np.testing.assert_allclose(result.series.ready[0], [1, 1, 2, 2, 2, 2, then])
+    # Afresh from the two that there are, not from the one that the fleet began with.
+    assert begun == ([1] if kept else [1, 2])
+
+
+class Still(Coordinated):
+    """Keeps its ratio and does nothing else."""
+
+    def wanted(self, i, observation):
+        return STAY, int(observation.ready[list(self.driving(self.services[i]))].sum())
+
+
+@pytest.mark.parametrize(("kept", "prefill"), [(True, 4), (False, 1)])
+def test_a_ratio_that_was_not_persisted_is_that_of_what_is_left(kept, prefill):
+    """Three of four prefill instances are lost while nobody looks."""
+    lost = tuple(Crash(0, 150.0, i) for i in range(3))
+    result = simulate(
+        trace([0.0], 10, 2),
+        fleet(
+            pool(SLOW, role="prefill", link=KvLink(1.0, 1e9), initial=4, startup_s=30.0),
+            pool(SLOW, role="decode", initial=4),
+            faults=(*lost, ControllerOutage(90.0, 250.0, kept)),
+        ),
+        Still(name="still"),
+        duration_s=420.0,
+    )
+    np.testing.assert_allclose(result.series.ready[0, -1], prefill)
+
+
+def test_an_outage_of_nobody_changes_nothing():
+    requests = trace(np.arange(0.0, 300.0, 2.0), 10, 20)
+    there = fleet(pool(SLOW))
+    beyond = fleet(pool(SLOW), faults=(ControllerOutage(1e6, 2e6, False),))
+    one, other = (
+        simulate(requests, serving, UnifiedReactive(), duration_s=300.0)
+        for serving in (there, beyond)
+    )
+    assert one.requests.last_token_s.tobytes() == other.requests.last_token_s.tobytes()
+    with pytest.raises(SimulationError, match="0 <= from_s < to_s"):
+        fleet(pool(SLOW), faults=(ControllerOutage(20.0, 10.0),))

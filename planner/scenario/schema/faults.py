@@ -80,5 +80,22 @@ class FailedStarts(_Where):
         return self
 
 
-Fault = Annotated[Crash | Crashes | Slow | Outage | FailedStarts, Field(discriminator="kind")]
-FAULT_KINDS = ("crash", "crashes", "slow", "outage", "failed-starts")
+class Controller(Section):
+    """Nobody scales for a while; then the policy resumes its state, or starts afresh."""
+
+    kind: Literal["controller"]
+    from_s: At
+    to_s: At
+    state: Literal["kept", "lost"] = "kept"
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Controller:
+        if self.to_s <= self.from_s:
+            raise ValueError("to_s must be after from_s")
+        return self
+
+
+Fault = Annotated[
+    Crash | Crashes | Slow | Outage | FailedStarts | Controller, Field(discriminator="kind")
+]
+FAULT_KINDS = ("crash", "crashes", "slow", "outage", "failed-starts", "controller")

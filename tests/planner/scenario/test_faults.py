@@ -9,7 +9,14 @@ import pytest
 from planner.errors import ScenarioError
 from planner.scenario.document import dump, parse
 from planner.scenario.faults import faults_of
-from simulation.faults import Crash, FailedStarts, RandomCrashes, RegionOutage, SlowInstance
+from simulation.faults import (
+    ControllerOutage,
+    Crash,
+    FailedStarts,
+    RandomCrashes,
+    RegionOutage,
+    SlowInstance,
+)
 from tests.planner.scenario.test_columns import BIG, SMALL, Hardware, built, on
 from tests.planner.scenario.test_serving import TEXT
 
@@ -20,6 +27,7 @@ FAULTS = [
     {"kind": "slow", "model": SMALL, "region": "west", "from_s": 0, "to_s": 9, "factor": 3},
     {"kind": "outage", "region": "west", "from_s": 10, "to_s": 20},
     {"kind": "failed-starts", "probability": 0.1, "nth": [1, 3]},
+    {"kind": "controller", "from_s": 5, "to_s": 6, "state": "lost"},
 ]
 
 
@@ -40,6 +48,7 @@ def test_each_fault_is_about_the_pools_that_fit_it() -> None:
         SlowInstance(at[SMALL, "west", "both"], 0, 9, 3),
         RegionOutage("west", 10, 20),
         FailedStarts(0.1, (1, 3), every),
+        ControllerOutage(5, 6, state_kept=False),
     }
 
 
