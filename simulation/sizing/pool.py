@@ -119,6 +119,20 @@ def pool_curve(
     )
 
 
+def rate_of(curve: FloatArray, instances: int) -> float:
+    """What so many instances carry by a curve ``[N]``; beyond N each carries what it does there."""
+    known = min(instances, len(curve))
+    return float(curve[known - 1]) * instances / known
+
+
+def fewest(curve: FloatArray, load: float) -> int:
+    """The fewest instances that carry ``load`` by a curve ``[N]`` in the same unit."""
+    within = int(np.searchsorted(curve, load * (1.0 - 1e-12)))
+    if within < len(curve):
+        return max(1, within + 1)
+    return int(np.ceil(load / (float(curve[-1]) / len(curve)) - 1e-9))
+
+
 def between(points: list[PoolPoint], most: int = MOST) -> FloatArray:
     """Requests/s of 1 to ``most`` instances: what each carries is linear in 1 / sqrt(n) between the
     pools simulated and the same beyond the last."""

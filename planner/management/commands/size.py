@@ -1,4 +1,5 @@
-"""bin/manage size: the largest request rate of one replica within the SLOs, and what bounds it."""
+"""bin/manage size: the largest request rate of one replica within the SLOs, what bounds it, and
+what pools of them carry."""
 
 from __future__ import annotations
 
@@ -16,6 +17,13 @@ COLUMNS = {
     "if faster": "max_rps_if_faster:.3g", "found on": "error_basis",
 }  # fmt: skip
 
+POOLS = (2, 8, 32, 64)  # whose rate per replica is shown
+TOGETHER = {
+    "model": "model", "replica": "arrangement", "requests/s alone": "max_rps:.3g",
+    **{f"each of {n}": f"each_{n}:.3g" for n in POOLS},
+    "for requests/s": "demand_rps:.3g", "replicas": "replicas:,",
+}  # fmt: skip
+
 
 class Command(RunCommand):
     help = "Size one replica of each model on each GPU type: the largest rate within the SLOs."
@@ -28,5 +36,12 @@ class Command(RunCommand):
             f"{pool['provenance']['source']}": None
             for pool in answer["pools"]
         }
+        pools = listed([_pool(pool) for pool in answer["pools"]], TOGETHER)
         notes = [*sources, *(f"note: {note}" for note in answer["notes"])]
-        return "\n".join([*rows, f"sized by {answer['sized_by']}", *notes])
+        return "\n".join([*rows, "", *pools, "", f"sized by {answer['sized_by']}", *notes])
+
+
+def _pool(pool: dict[str, Any]) -> dict[str, Any]:
+    """Requests/s of each replica in pools, beside how many carry the demand."""
+    isl = pool["input_tps"] / pool["max_rps"]
+    return pool | {f"each_{n}": pool["pool_tps"][n - 1] / n / isl for n in POOLS}

@@ -24,6 +24,7 @@ from planner.studies.pd.figures import (
     Pair,
     PdPool,
 )
+from planner.studies.pd.judgement import judgement
 from planner.studies.pd.service import (
     MOST_INSTANCES,
     model_index,
@@ -34,12 +35,13 @@ from planner.studies.pd.service import (
 from planner.studies.pd.stated import BEST
 from planner.studies.plain import COLUMNS, milliseconds
 from planner.studies.progress import Progress, part
+from planner.studies.sizing.curves import mixed_curve
 from planner.studies.traffic.known import known_traffic
 from planner.studies.traffic.lengths import Lengths
 from simulation.errors import SimulationError
-from simulation.sizing.capacity import capacity
-from simulation.sizing.pd_judge import REQUESTS, judged
-from simulation.sizing.pd_ratio import Best, Ratio, best_of, ratios, splits
+from simulation.sizing.pd_judge import REQUESTS
+from simulation.sizing.pd_ratio import Best, Ratio
+from simulation.sizing.pool import rate_of
 
 PRODUCTION = "1P/5D to 9P/1D in HeteroScale's production (section 4.1)"
 
@@ -107,7 +109,8 @@ def run(
 ) -> Outcome:
     """All ratios of prefill to decode instances of a model, by the keys of the contract.
 
-    Every ratio by closed forms; the best, its neighbours and whatever lies uphill by simulation.
+    Every ratio by what its two pools carry; the best, its neighbours and whatever lies uphill by
+    simulation of both at once. Beside them stand the closed forms.
     Raises PlannerError or SimulationError saying what is wrong.
     """
     hardware = build_hardware(scenario, known)
@@ -118,24 +121,21 @@ def run(
     pairs, notes = _pairs(hardware, m, lengths, options, part(progress, 0.05, 0.3))
     pair = pairs[0]
     given, count = pair.service, pair.instances
-    progress(0.3, "Every ratio by closed forms")
-    closed_ratios = ratios(given, splits(count))
+    progress(0.3, "Both pools by simulation")
     simulate = part(progress, 0.4, 0.75)
-    simulated_ratios = judged(
-        given,
-        closed_ratios,
-        seed=scenario.seed,
+    found = judgement(
+        hardware, m, pair.columns, lengths, count, scenario.seed,
         told=lambda done: simulate(done, "Simulating the best"),
-    )
-    best = best_of(simulated_ratios, given)
+    )  # fmt: skip
+    best = found.best
     mixed = _mixed(pair, scenario.seed)
     progress(0.78, "What moves the ratio")
     moved = sensitivity(given, count, part(progress, 0.78, 0.92))
     drift = over_time(traffic, m, given, count, best.ratio, part(progress, 0.92, 1.0))
-    simulated = {(ratio.prefill, ratio.decode): ratio for ratio in simulated_ratios}
+    simulated = {(ratio.prefill, ratio.decode): ratio for ratio in found.simulated}
     rows = tuple(
-        JudgedRatio(closed, simulated.get((closed.prefill, closed.decode)))
-        for closed in closed_ratios
+        JudgedRatio(closed, pools, simulated.get((closed.prefill, closed.decode)))
+        for closed, pools in zip(found.closed, found.pools, strict=True)
     )
     errors = [row.prediction_error for row in rows if row.prediction_error is not None]
     result = PdRatioResult(
@@ -160,8 +160,9 @@ def run(
         mixed=mixed,
         headline=_headline(best.ratio, mixed, options.service, count),
         prediction_error=max(errors, key=abs) if errors else None,
-        judged_by=f"closed forms for every ratio; simulation of both pools, {REQUESTS:,} and "
-        f"again {2 * REQUESTS:,} Poisson arrivals at each rate, for the best and those beside it",
+        judged_by="what each pool carries by itself, as plans count on it, for every ratio; "
+        f"simulation of both pools at once, {REQUESTS:,} and again {2 * REQUESTS:,} Poisson "
+        "arrivals at each rate, for the best and those beside it",
         pairs=tuple(pairs),
         sensitivity=moved,
         over_time=drift,
@@ -211,20 +212,18 @@ def _named(hardware: Hardware, g: int, name: str) -> bool:
 
 
 def _mixed(pair: Pair, seed: int) -> Mixed | None:
-    """The same GPUs with every instance doing both, by simulation of one; None where prefill and
-    decode stand on different arrangements."""
+    """The same GPUs with every instance doing both, by simulation of a pool of them; None where
+    prefill and decode stand on different arrangements."""
     service = pair.service
     if service.prefill.gpu != service.decode.gpu or service.prefill.tp != service.decode.tp:
         return None
     lengths = (service.workload.isl, service.workload.osl)
     try:
-        instance = capacity(
-            service.decode, lengths, service.tier, seed=seed, batching=service.batching
-        )
+        curve = mixed_curve(service.decode, lengths, service.tier, seed, service.batching)
     except SimulationError as problem:
         return Mixed(0.0, 0.0, "slo", str(problem))
-    rate = pair.instances * instance.max_rps
-    return Mixed(rate * service.tokens, rate, instance.bound_by)
+    rate = rate_of(curve.max_rps, pair.instances)
+    return Mixed(rate * service.tokens, rate, curve.alone.bound_by)
 
 
 def _headline(ratio: Ratio, mixed: Mixed | None, service: str, count: int) -> str:

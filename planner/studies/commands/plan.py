@@ -88,7 +88,7 @@ def run(
             frame=frame_of(study),
             figures=figures,
             verification=verification,
-            pd_ratios=stated_ratios(study.hardware, study.traffic.lengths),
+            pd_ratios=stated_ratios(study.hardware, study.traffic.lengths, scenario.seed),
             plan=figures,
             profile_error=errors,
             forecast=Forecasts(planned.forecasts),

@@ -26,7 +26,7 @@ from planner.studies.outcome import Outcome, Traces
 from planner.studies.plain import MERGED, as_json, milliseconds
 from planner.studies.progress import Progress, part
 from planner.studies.results.frame import SizedReplica, sized_replicas
-from planner.studies.sizing.curves import sized_alone
+from planner.studies.sizing.curves import in_part, sized_alone
 from planner.studies.sizing.size_errors import SizeError, expected
 from planner.studies.sizing.sizing import size
 from planner.studies.traffic.known import known_traffic
@@ -38,12 +38,14 @@ from simulation.performance.specs import Provenance
 from simulation.sizing.batch_queue import evaluate, saturated
 from simulation.sizing.batch_sizing import size_pool
 from simulation.sizing.capacity import PRECISION, REQUESTS, SENDERS
+from simulation.sizing.pool import SIMULATED, PoolPoint, fewest
 from simulation.sizing.workload import Workload, local_burstiness
 
 At = tuple[int, int]  # model, column
 
 MOST_TOKENS = 10_000_000  # of a prompt or an answer
 MOST_BURSTY = 100.0
+MOST_RPS = 1e6
 TRACE, POISSON = "trace", "poisson"
 POINTS = np.array([0.02, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.94, 0.97])
 
@@ -70,6 +72,15 @@ class Options(RunOptions):
         max_length=20,
         description="poisson (left out), trace, or the squared coefficient of variation of the "
         "times between arrivals.",
+    )
+
+    rate: float | None = Field(
+        None,
+        title="Requests per second",
+        gt=0,
+        le=MOST_RPS,
+        description="Of each model, that a pool in one region is to carry. Left out: the busiest "
+        "bin of the traffic in the region that has most.",
     )
 
     @field_validator("osl")
@@ -152,6 +163,9 @@ class SizedPool:
     provenance: Provenance
     expected_error: float | None
     error_basis: str
+    demand_rps: float | None  # that a pool is to carry; None: not known
+    replicas: int | None  # the fewest that carry it together
+    simulated_pools: tuple[PoolPoint, ...]  # the curve's, at the tier that sets one replica
     closed: ClosedForms = field(metadata={MERGED: True})
     again: dict[str, float | None] = field(metadata={MERGED: True})  # if slower, and if faster
 
@@ -188,11 +202,14 @@ def run(
     notes: list[str] = []
     lengths: Sequence[Lengths]
     scv = [1.0 if variation is None else variation] * len(hardware.models)
+    asked: list[float | None] = [options.rate] * len(hardware.models)
     if fixed is None or variation is None:
         traffic = known_traffic(settings_of(scenario), traces)
         lengths = traffic.lengths
         if variation is None:
             scv = [_of_trace(traffic, m, notes) for m in range(len(hardware.models))]
+        if options.rate is None:
+            asked = [_busiest(hardware, traffic, m) for m in range(len(hardware.models))]
     if fixed is None:
         drawn = "lengths drawn from the scenario's traffic"
     else:
@@ -212,6 +229,7 @@ def run(
         name = {"model": replica.model, "arrangement": replica.arrangement, "role": replica.role}
         curves += [name | as_json(point) for point in curve]
         profile, error = hardware.profiles[at], errors[at]
+        rps, mean = asked[at[0]], float(lengths[at[0]][0].mean())
         pools.append(
             SizedPool(
                 sized=sized,
@@ -224,6 +242,9 @@ def run(
                 provenance=profile.provenance,
                 expected_error=error.value if error else None,
                 error_basis=error.basis if error else UNCHECKED,
+                demand_rps=rps,
+                replicas=None if rps is None else fewest(sizes.pool_tps[at], rps * mean),
+                simulated_pools=sizes.pools[at].set_by.points,
                 closed=closed,
                 again=again[at],
             )
@@ -236,7 +257,8 @@ def run(
             pools=tuple(pools),
             sized_by=f"simulation of one replica request by request: {REQUESTS:,} and again "
             f"{2 * REQUESTS:,} {arrivals}, {drawn}; the largest rate that meets the tier in both, "
-            f"to within {PRECISION:.0%}",
+            f"to within {PRECISION:.0%}; pools of {', '.join(map(str, SIMULATED))} likewise, and "
+            "in between by 1/sqrt(n)",
             size_error=expected("simulation", 0.0),
             provenance=facts_of(hardware.provenance),
             notes=(*notes, *sizes.notes),
@@ -274,7 +296,7 @@ def _closed_forms(
                 )
             )
     seen = evaluate(profile, work.at(min(max_rps, 0.999 * most)), **way)  # type: ignore[arg-type]
-    only = tier if role == "both" else _of_role(tier, role)
+    only = tier if role == "both" else _of_role(in_part(tier, role), role)
     try:
         guess = size_pool(profile, work, only, **way).max_rps  # type: ignore[arg-type]
     except SimulationError:
@@ -334,6 +356,19 @@ def _again(
                     rate = 0.0
             rates[m, g][f"max_rps_if_{word}"] = rate
     return rates
+
+
+def _busiest(hardware: Hardware, traffic: Traffic, m: int) -> float | None:
+    """Requests/s of the interactive tiers in the busiest bin of the region that has most."""
+    tiers = {tier.name for tier in hardware.tiers if not tier.deferrable}
+    demand, peaks = traffic.demand, [0.0]
+    for region in traffic.regions:
+        rows = [
+            i for i, key in enumerate(demand.keys)
+            if (key.model, key.region) == (traffic.models[m], region) and key.tier in tiers
+        ]  # fmt: skip
+        peaks.append(float(np.nan_to_num(demand.requests[rows]).sum(axis=0).max(initial=0.0)))
+    return max(peaks) / demand.bin_s or None
 
 
 def _of_trace(traffic: Traffic, m: int, notes: list[str]) -> float:

@@ -14,14 +14,22 @@ from simulation.sizing.pd_ratio import PdService, Ratio
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JudgedRatio:
-    """A ratio by closed forms, and by simulation where it was run, which then counts."""
+    """A ratio by closed forms, by what its two pools carry, and by simulation of both at once
+    where it was run, which then counts."""
 
     closed: Ratio
+    pools: Ratio
     simulated: Ratio | None
 
     @property
     def ratio(self) -> Ratio:
-        return self.simulated or self.closed
+        return self.simulated or self.pools
+
+    @property
+    def by(self) -> str:
+        if self.simulated:
+            return "simulation"
+        return "each pool" if self.pools is not self.closed else "closed forms"
 
     @property
     def prediction_error(self) -> float | None:
@@ -36,8 +44,9 @@ RATIOS = Columns(
         *BEST.columns[:5],  # those of a ratio by itself
         Column("side", TEXT, "of which more would help", attrgetter("ratio.side")),
         *BEST.columns[5:8],
-        Column("by", TEXT, "which it is judged",
-               lambda row: "simulation" if row.simulated else "closed forms"),
+        Column("by", TEXT, "which it is judged"),
+        Column("pools_tps", NUMBER, "tokens/s that the lesser of the two pools carries by itself",
+               attrgetter("pools.max_tps")),
         Column("closed_tps", NUMBER, "tokens/s by closed forms", attrgetter("closed.max_tps")),
         Column("prediction_error", SHARE, "of closed forms, where simulation was run"),
     )

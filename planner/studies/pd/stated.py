@@ -8,11 +8,12 @@ from operator import attrgetter
 
 from planner.scenario.build import Hardware
 from planner.studies.columns import COUNT, MS, NUMBER, SHARE, TEXT, Column, Columns
-from planner.studies.pd.service import pairs_of, strictest_split, usual_instances
+from planner.studies.pd.judgement import judgement
+from planner.studies.pd.service import pairs_of, usual_instances
 from planner.studies.plain import COLUMNS, MERGED, OPTIONAL, milliseconds
 from planner.studies.traffic.lengths import Lengths
 from simulation.errors import SimulationError
-from simulation.sizing.pd_ratio import Best, best_of, ratios, splits
+from simulation.sizing.pd_ratio import Best
 
 BEST = Columns(
     (
@@ -41,21 +42,25 @@ class StatedRatio:
     prefill_on: str
     decode_on: str
     instances: int
-    by: str = "closed forms"
+    by: str = "simulation"
     tier: str | None = field(default=None, metadata={OPTIONAL: True})
     best: Best | None = field(default=None, metadata={COLUMNS: BEST, MERGED: True, OPTIONAL: True})
     note: str | None = field(default=None, metadata={OPTIONAL: True})
 
 
-def stated_ratios(hardware: Hardware, lengths: Sequence[Lengths]) -> tuple[StatedRatio, ...]:
-    """For the results of a plan: of every model with prefill and decode pools, the best ratio by
-    closed forms, of the same number of instances as ``pd_ratio`` takes."""
+def stated_ratios(
+    hardware: Hardware, lengths: Sequence[Lengths], seed: int
+) -> tuple[StatedRatio, ...]:
+    """For the results of a plan: of every model with prefill and decode pools, the best ratio, as
+    ``pd_ratio`` finds it and of the same number of instances."""
     return tuple(
-        ratio for m in range(len(hardware.models)) for ratio in _of_model(hardware, m, lengths[m])
+        ratio
+        for m in range(len(hardware.models))
+        for ratio in _of_model(hardware, m, lengths[m], seed)
     )
 
 
-def _of_model(hardware: Hardware, m: int, lengths: Lengths) -> Iterator[StatedRatio]:
+def _of_model(hardware: Hardware, m: int, lengths: Lengths, seed: int) -> Iterator[StatedRatio]:
     for columns in pairs_of(hardware, m):
         if hardware.columns[columns.prefill].role != "prefill":
             continue
@@ -67,9 +72,8 @@ def _of_model(hardware: Hardware, m: int, lengths: Lengths) -> Iterator[StatedRa
             instances=count,
         )
         try:
-            service, _ = strictest_split(hardware, m, columns, lengths, count)
-            best = best_of(ratios(service, splits(count)), service)
+            found = judgement(hardware, m, columns, lengths, count, seed)
         except SimulationError as problem:
             yield replace(stated, note=str(problem))
         else:
-            yield replace(stated, tier=service.tier.name, best=best)
+            yield replace(stated, tier=found.service.tier.name, best=found.best)

@@ -1,6 +1,6 @@
-"""The pressure test (methods.md D7; HeteroScale, Algorithm 1): what one instance shows when it
-carries what it was sized for; prefill and decode instances together, in their ratio, what they
-carry together. Those readings are the targets of proportional control."""
+"""The pressure test (methods.md D7; HeteroScale, Algorithm 1): what an instance shows in a pool
+that carries what it was sized for, C(n); prefill and decode instances together, in their ratio,
+what they carry together. Those readings are the targets of proportional control."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from math import log
 import numpy as np
 
 from planner.policies.making import Pressure
-from planner.studies.pd.service import USUAL_INSTANCES, PairColumns, service_of, strictest_split
+from planner.studies.pd.judgement import judgement
+from planner.studies.pd.service import USUAL_INSTANCES, PairColumns, usual_instances
 from planner.studies.random_streams import Stream, generator
 from planner.studies.values import Study
 from simulation.arrays import FloatArray, IntArray
@@ -21,10 +22,12 @@ from simulation.policies.flat import Flat
 from simulation.policies.parts.gauges import Metric, per_instance
 from simulation.policies.parts.ratio import BEST, FIXED, OBSERVED
 from simulation.policies.wrappers.recording import Recording
-from simulation.sizing.pd_ratio import analytic, splits
+from simulation.sizing.pd_ratio import splits
+from simulation.sizing.pool import rate_of
 from simulation.trace import Trace
 
-REQUESTS = 4_000  # of one test
+REQUESTS = 4_000  # of one test of FEW instances
+FEW = 4
 WARM_UP = 0.2  # share of the test before anything is read
 GAUGES: tuple[Metric, ...] = ("concurrency", "tokens")  # those without a published target
 READ = ("prefill_tps", "decode_tps", "busy", "sm_activity", "ttft_s", "tbt_s")
@@ -45,9 +48,9 @@ class PressureTests:
 
 
 def pressure_test(study: Study, ratio: str | float = FIXED) -> Pressure:
-    """One instance of each pool under Poisson arrivals of the model's own lengths at the rate it
-    was sized for. Where prefill and decode are apart, both at once (up to USUAL_INSTANCES of them,
-    no more than run today) at the rate they carry together: at the fleet's ratio where ``ratio`` is
+    """Each pool under Poisson arrivals of the model's own lengths at the rate C(n) of as many
+    instances as run today, up to USUAL_INSTANCES of them. Where prefill and decode are apart, both
+    at once at the rate they carry together: at the fleet's ratio where ``ratio`` is
     ``fixed``, at the best (D2) where it is ``best`` or ``observed``, else at the number it is."""
     index = study.hardware.pool_index
     out = {name: np.full(len(index), np.nan) for name in (*READ, *GAUGES)}
@@ -90,31 +93,32 @@ def _unit(study: Study, group: list[int], ratio: str | float) -> tuple[IntArray,
     """Instances of each of ``group`` to test, and the requests/s that they carry."""
     index, hardware = study.hardware.pool_index, study.hardware
     m = index[group[0]][0]
-    each = np.array([study.sizes.theta_tps[m, index[p][2]] for p in group])
     mean = float(study.traffic.lengths[m][0].mean())
+    today = study.pools(study.today)[group]
     if len(group) == 1:
-        return np.ones(1, np.int64), float(each[0]) / mean
+        n = int(np.clip(today[0], 1, USUAL_INSTANCES))
+        return np.array([n], np.int64), _carried(study, m, index[group[0]][2], n) / mean
     columns = PairColumns(*(index[p][2] for p in group))
-    lengths = study.traffic.lengths[m]
     try:
         if ratio in (BEST, OBSERVED):
-            best = strictest_split(hardware, m, columns, lengths, USUAL_INSTANCES)[1]
+            count = usual_instances(hardware, m, columns)
+            lengths, seed = study.traffic.lengths[m], study.settings.seed
+            best = judgement(hardware, m, columns, lengths, count, seed).best.ratio
             return np.array([best.prefill, best.decode], np.int64), best.max_rps
-        today = study.pools(study.today)[group]
-        if ratio == FIXED:  # as simulation.policies.parts.ratio begins
-            ratio = float(today[0] / today[1]) if today.all() else 1.0
-        total = int(np.clip(today.sum(), 2, USUAL_INSTANCES))
-        pair = min(splits(total), key=lambda pair: abs(log(pair[0] / pair[1] / float(ratio))))
-        rate = min(
-            analytic(service_of(hardware, m, columns, lengths, tier), *pair).max_rps
-            for tier in hardware.tiers
-            if not tier.deferrable
-        )
     except SimulationError:
-        pair, rate = (1, 1), 0.0
-    counts = np.array(pair, np.int64)
-    # Where the closed forms see nothing carried, the sizes of one instance by itself.
-    return counts, rate or float((each * counts).min()) / mean
+        ratio = FIXED
+    if ratio == FIXED:  # as simulation.policies.parts.ratio begins
+        ratio = float(today[0] / today[1]) if today.all() else 1.0
+    total = int(np.clip(today.sum(), 2, USUAL_INSTANCES))
+    pair = min(splits(total), key=lambda pair: abs(log(pair[0] / pair[1] / float(ratio))))
+    sides = zip((columns.prefill, columns.decode), pair, strict=True)
+    rate = min(_carried(study, m, g, n) for g, n in sides) / mean
+    return np.array(pair, np.int64), rate
+
+
+def _carried(study: Study, m: int, g: int, instances: int) -> float:
+    """Input tokens/s."""
+    return rate_of(study.sizes.pool_tps[m, g], instances)
 
 
 def _readings(
@@ -124,8 +128,9 @@ def _readings(
     m = index[group[0]][0]
     isl, osl = study.traffic.lengths[m]
     rng = generator(study.settings.seed, Stream.PRESSURE)
-    drawn = rng.integers(0, len(isl), REQUESTS)
-    arrival = np.cumsum(rng.exponential(1 / rate, REQUESTS))
+    requests = REQUESTS * max(1, int(counts.sum()) // FEW)
+    drawn = rng.integers(0, len(isl), requests)
+    arrival = np.cumsum(rng.exponential(1 / rate, requests))
     whole = study.fleet(np.zeros(len(index), np.int64))
     pools = tuple(
         replace(whole.pools[p], initial=int(n), minimum=0, maximum=max(int(n), 1), tiers=None)
@@ -138,9 +143,9 @@ def _readings(
         arrival_s=arrival,
         input_tokens=isl[drawn].astype(np.int32),
         output_tokens=osl[drawn].astype(np.int32),
-        model=np.zeros(REQUESTS, np.int16),
-        region=np.full(REQUESTS, region, np.int16),
-        tier=np.full(REQUESTS, tier, np.int16),
+        model=np.zeros(requests, np.int16),
+        region=np.full(requests, region, np.int16),
+        tier=np.full(requests, tier, np.int16),
         models=(pools[0].model,),
         regions=tuple(region.name for region in whole.regions),
         tiers=tuple(tier.name for tier in whole.tiers),

@@ -4,10 +4,9 @@ at what cost, and what to do about it."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from planner.policies.registry import the_plan
-from planner.studies.checks.confidence import Sure
 from planner.studies.plain import COLUMNS, KEY
 from planner.studies.rehearsal.rehearsal import Rehearsal
 from planner.studies.rehearsal.tuning import below, targets_of
@@ -36,11 +35,6 @@ class PolicyComparison:
     flat_wins: bool  # a flat fleet beats the plan: the first warning says so, before the headline
     recommended: Recommended | None = None  # what to take: None where nothing that ran can be
     recommendations: tuple[Recommendation, ...] = ()
-
-    def surely(self, sure: tuple[Sure, ...]) -> PolicyComparison:
-        """With how sure the recommendation is."""
-        assert self.recommended is not None
-        return replace(self, recommended=replace(self.recommended, sure=sure))
 
     def run(self, name: str) -> PolicyRun:
         return next(run for run in self.runs if run.name == name)

@@ -50,8 +50,13 @@ class SizedPool:
     @property
     def alone(self) -> tuple[str, Capacity]:
         """The tier at which one instance by itself carries least, and what it carries then."""
-        tier, curve = min(self.curves, key=lambda pair: pair[1].alone.input_tps)
-        return tier.name, curve.alone
+        tier = next(tier for tier, curve in self.curves if curve is self.set_by)
+        return tier.name, self.set_by.alone
+
+    @property
+    def set_by(self) -> PoolCurve:
+        """At that tier."""
+        return min((curve for _, curve in self.curves), key=lambda curve: curve.alone.input_tps)
 
     def counted(self, most: int) -> FloatArray:
         """Input tokens/s to count on at every tier, ``[MOST]`` (``PoolCurve.counted``)."""
@@ -113,7 +118,37 @@ def asked_of(
 ) -> Asked:  # fmt: skip
     lengths = (np.asarray(lengths[0], np.int32), np.asarray(lengths[1], np.int32))
     given = (profile, lengths, tier, seed, burstiness, role, link, batching)
-    return Asked(hashlib.sha256(pickle.dumps(given)).hexdigest(), *given)
+    return Asked(digest_of(given), *given)
+
+
+def digest_of(given: tuple[object, ...]) -> str:
+    """The same for equal values."""
+    return hashlib.sha256(pickle.dumps(given)).hexdigest()
+
+
+def pair_of_curves(
+    prefill: Profile, decode: Profile, lengths: Lengths, tier: Tier, seed: int, link: KvLink,
+    batching: str,
+) -> tuple[tuple[FloatArray, str], tuple[FloatArray, str]]:  # fmt: skip
+    """Requests/s that 1, 2, .. prefill instances and decode instances carry by themselves, as
+    plans count on them, and what bounds them. Raises SimulationError where one meets its part of
+    the tier at no rate."""
+    found = []
+    for profile, role, way in ((prefill, "prefill", None), (decode, "decode", link)):
+        asked = asked_of(
+            profile, lengths, in_part(tier, role), seed, 1.0, role, way, batching
+        )  # fmt: skip
+        curve = _in_part_or_whole(asked, tier)
+        found.append((curve.counted(MOST) / curve.mean_isl, curve.alone.bound_by))
+    return found[0], found[1]
+
+
+def mixed_curve(
+    profile: Profile, lengths: Lengths, tier: Tier, seed: int, batching: str
+) -> PoolCurve:
+    """Of instances that prefill and decode. Raises SimulationError where one meets the tier at no
+    rate."""
+    return _curve(asked_of(profile, lengths, tier, seed, 1.0, "both", None, batching))
 
 
 def _in_part_or_whole(asked: Asked, tier: Tier) -> PoolCurve:

@@ -11,6 +11,8 @@ from planner.models import Run
 from planner.selectors.runs import run_result, run_table, run_tables
 from planner.web.charts.figure import BLUE, GREY, ORANGE, RED, Figure, figure, line, points
 
+POOLS = (2, 8, 64)  # whose rate per replica is shown
+
 
 def page_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
     result = run_result(run)
@@ -19,8 +21,17 @@ def page_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
         "run": run,
         "result": result,
         "tables": run_tables(run),
-        "pools": [pool | {"figures": _figures(_of(curve, pool), pool)} for pool in result["pools"]],
+        "pools": [
+            pool | {"figures": _figures(_of(curve, pool), pool), "each": _each(pool)}
+            for pool in result["pools"]
+        ],
     }
+
+
+def _each(pool: dict[str, Any]) -> list[float]:
+    """Requests/s of each replica in a pair, in eight and in 64; none of runs from before."""
+    known, isl = pool.get("pool_tps", ()), pool["input_tps"] / pool["max_rps"]
+    return [known[n - 1] / n / isl for n in POOLS if n <= len(known)]
 
 
 def _of(curve: pl.DataFrame, pool: dict[str, Any]) -> pl.DataFrame:
@@ -36,7 +47,27 @@ def _figures(curve: pl.DataFrame, pool: dict[str, Any]) -> list[tuple[str, Figur
         if curve.is_empty() or curve[f"{name}_ms"].null_count() == curve.height:
             continue
         figures.append((name.upper(), latency_figure(curve, name, pool, pool[limit])))
+    if "pool_tps" in pool:
+        figures.append(("Pools", together_figure(pool)))
     return figures
+
+
+def together_figure(pool: dict[str, Any]) -> Figure:
+    """Requests/s of each replica against how many there are, with the pools that were simulated."""
+    isl, tps = pool["input_tps"] / pool["max_rps"], pool["pool_tps"]
+    hover = "%{x}: %{y:,.4~g}/s each"
+    each = [carried / n / isl for n, carried in enumerate(tps, start=1)]
+    seen = pool["simulated_pools"]
+    traces = [
+        line(list(range(1, len(tps) + 1)), each, "to count on", BLUE, hover=hover),
+        points(
+            [one["instances"] for one in seen],
+            [one["max_rps"] / one["instances"] for one in seen],
+            "simulated", ORANGE, size=10, symbol="diamond", hover=hover,
+        ),
+    ]  # fmt: skip
+    axis = {"type": "log"}
+    return figure(traces, height=300, x="replicas of a pool", y="requests/s of each", xaxis=axis)
 
 
 def latency_figure(

@@ -1,0 +1,100 @@
+"""Every ratio of prefill to decode of two pools, and the best: the one word that ``pd-ratio``,
+results of plans and the pressure test have on it.
+
+A ratio carries what the lesser of its two pools does, by the curves that plans are sized by; the
+best of them, its neighbours and whatever lies uphill are simulated with both pools at once, and
+then that counts. Where a pool meets its part of the tier nowhere, closed forms stand in.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+
+from planner.scenario.build import Hardware
+from planner.studies.pd.service import PairColumns, strictest_split
+from planner.studies.sizing.curves import digest_of, pair_of_curves
+from planner.studies.traffic.lengths import Lengths
+from simulation.errors import SimulationError
+from simulation.sizing.pd_judge import Told, judged
+from simulation.sizing.pd_ratio import Best, PdService, Ratio, best_of, ratios, splits
+from simulation.sizing.pool import rate_of
+
+KEPT = 64  # judgements
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Judgement:
+    """Of so many instances; ratios by rising number of prefill instances."""
+
+    service: PdService
+    closed: tuple[Ratio, ...]  # by closed forms
+    pools: tuple[Ratio, ...]  # by what each of the two pools carries
+    simulated: tuple[Ratio, ...]  # of them, those simulated with both pools
+    best: Best
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    digest: str
+    service: PdService = field(compare=False)
+    instances: int = field(compare=False)
+    seed: int = field(compare=False)
+    told: Told = field(compare=False)
+
+
+def judgement(
+    hardware: Hardware,
+    m: int,
+    columns: PairColumns,
+    lengths: Lengths,
+    instances: int,
+    seed: int,
+    told: Told = lambda done: None,
+) -> Judgement:
+    """At the interactive tier at which the best ratio carries least; once per process for what it
+    depends on. Raises SimulationError where no ratio carries anything."""
+    service, _ = strictest_split(hardware, m, columns, lengths, instances)
+    given = (
+        service.prefill, service.decode, lengths, service.tier, service.link, service.batching,
+        instances, seed,
+    )  # fmt: skip
+    return _judged(_Asked(digest_of(given), service, instances, seed, told))
+
+
+@lru_cache(maxsize=KEPT)
+def _judged(asked: _Asked) -> Judgement:
+    service = asked.service
+    closed = ratios(service, splits(asked.instances))
+    try:
+        prefill, decode = pair_of_curves(
+            service.prefill, service.decode, (service.workload.isl, service.workload.osl),
+            service.tier, asked.seed, service.link, service.batching,
+        )  # fmt: skip
+    except SimulationError:
+        pools = closed
+    else:
+        pools = [
+            _lesser(service, row, rate_of(prefill[0], row.prefill), rate_of(decode[0], row.decode),
+                    (prefill[1], decode[1]))
+            for row in closed
+        ]  # fmt: skip
+    simulated = judged(service, pools, seed=asked.seed, told=asked.told)
+    return Judgement(
+        service, tuple(closed), tuple(pools), tuple(simulated), best_of(simulated, service)
+    )
+
+
+def _lesser(
+    service: PdService, row: Ratio, prefill: float, decode: float, bound: tuple[str, str]
+) -> Ratio:
+    """``row`` with what its two pools carry by themselves, requests/s, and what bounds each."""
+    rate = min(prefill, decode)
+    first = bool(prefill <= decode)
+    return replace(
+        row,
+        max_rps=rate,
+        max_tps=rate * service.tokens,
+        side="prefill" if first else "decode",
+        bound_by=bound[0] if first else bound[1],
+    )
