@@ -1,0 +1,81 @@
+"""A case: one trace under one kind of limits, through `compare` as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from bench.decisions.data import DATA, TRACES, Data
+from bench.decisions.outcome import Decision, decided
+from planner.errors import PlannerError
+from planner.ingest import IngestOptions, ingest_file
+from planner.scenario.document import parse
+from planner.studies.commands import compare
+from planner.studies.progress import silent
+from planner.studies.traffic.sources import StoredTrace
+from simulation.errors import SimulationError
+
+LIMITS = {
+    "loose": {"ttft_ms": 5000, "tbt_ms": 200},
+    "tight": {"ttft_ms": 1500, "tbt_ms": 100},
+    "pd": {"ttft_ms": 2000, "tbt_ms": 60},
+}
+MODEL, GPU = "llama-3.1-70b", "H100-SXM"
+POLICIES = ["reactive", "hpa", "lt-i", "lt-ua", "decode-tps", "periodic"]
+
+
+def case(name: str, limits: str, rps: float) -> Decision | str:
+    """One trace under one kind of limits; why not, where that fails."""
+    data = next(data for data in DATA if data.name == name)
+    began = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        stored = _ingested(data, Path(folder))
+        scenario = parse(json.dumps(scenario_of(data, limits, rps)))
+        try:
+            outcome = compare.run(scenario, {"t": stored}, compare.Options(), progress=silent)
+        except (PlannerError, SimulationError) as problem:
+            return f"{name}-{limits}: {type(problem).__name__}: {problem}"
+    decision = decided(f"{name}-{limits}", data.diurnal, outcome.document)
+    said = {**decision.figures, "seconds": round(time.perf_counter() - began)}
+    print(decision.name, json.dumps(said), file=sys.stderr, flush=True)
+    return decision
+
+
+def _ingested(data: Data, folder: Path) -> StoredTrace:
+    file = TRACES / data.file
+    path = folder / (file.name if not data.lengths else f"{data.name}.csv")
+    options = data.write(file, path)
+    report = ingest_file(path, folder / "store", IngestOptions(**options))
+    return StoredTrace(path.name, report.kind, report.clock, folder / "store")
+
+
+def scenario_of(data: Data, limits: str, rps: float) -> dict[str, Any]:
+    profile: dict[str, Any] = {"model": MODEL, "gpu": GPU, "tp": 4}
+    apart = {**profile, "kind": "roofline", "precision": "fp8"}
+    source: dict[str, Any] = {"trace": "t", "model": MODEL, **data.lengths}
+    if data.lengths:
+        source |= {"series": "all"}
+    if not data.prefixes:  # what prompts share is lost in thinning
+        source |= {"scale": rps / data.rps}
+    return {
+        "version": 1,
+        "name": f"{data.name}, {limits}",
+        "seed": 1,
+        "models": [MODEL],
+        "profiles": (
+            [{**apart, "role": role} for role in ("prefill", "decode")]
+            if limits == "pd"
+            else [profile]
+        ),
+        "regions": [{"name": "east", "like": "us-east-1", "capacity": {GPU: 1024}}],
+        "tiers": [{"name": "chat", **LIMITS[limits]}],
+        "serving": [{"prefix_caching": data.prefixes}],
+        "traffic": {"sources": [source]},
+        "fleet": {"startup_s": 300, **({"minimum": 0} if limits == "pd" else {})},
+        "horizon": data.horizon,
+        "policies": POLICIES,
+    }

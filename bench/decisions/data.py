@@ -1,0 +1,117 @@
+"""Real traffic as files that the product ingests, and the window that is decided on in each.
+
+Sources, licences and quirks: ../shared/data/README.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+TRACES = Path(__file__).parents[2] / "../shared/data/traces"
+HOUR, DAY = 3600, 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """A trace: how its file is made, which window is planned, and how it enters a scenario."""
+
+    name: str
+    file: str  # in TRACES
+    write: Callable[[Path, Path], dict[str, Any]]  # (file, where to): what ingesting is told
+    horizon: dict[str, Any]  # the last whole day, or the last third of an hour: not chosen
+    rps: float  # its requests a second on average
+    lengths: dict[str, Any] = field(default_factory=dict)  # of a source that holds counts
+    diurnal: bool = False
+    prefixes: bool = False
+
+
+def _azure(service: str) -> Callable[[Path, Path], dict[str, Any]]:
+    def write(file: Path, to: Path) -> dict[str, Any]:
+        table = pl.read_csv(file, try_parse_dates=True).filter(pl.col("service") == service)
+        return _demand(
+            table.head(len(table) - 1).select(  # the last label is midnight of day 8
+                time=pl.col("time_utc").dt.strftime("%Y-%m-%dT%H:%M:%SZ"),
+                requests=pl.col("requests").cast(pl.Float64),
+            ),
+            to,
+            10.0,
+        )
+
+    return write
+
+
+def _burstgpt(file: Path, to: Path) -> dict[str, Any]:
+    table = pl.read_csv(file).select(
+        time=(pl.col("day") * DAY + pl.col("hour") * HOUR).cast(pl.Float64),
+        requests=pl.col("conversation_requests").cast(pl.Float64),
+    )
+    return _demand(table, to, float(HOUR))
+
+
+def _servegen(model: str, days: int) -> Callable[[Path, Path], dict[str, Any]]:
+    """Of the days that end with the last one without a gap."""
+
+    def write(file: Path, to: Path) -> dict[str, Any]:
+        table = pl.read_csv(file).filter((pl.col("model") == model) & (pl.col("t_s") < days * DAY))
+        rate = pl.col("rate_rps").cast(pl.Float64)
+        # A total of exactly 0 is a gap of the collection, not demand.
+        table = table.select(
+            time=pl.col("t_s").cast(pl.Float64),
+            requests=pl.when(rate == 0).then(None).otherwise(600.0 * rate),
+        )
+        return _demand(table, to, 600.0)
+
+    return write
+
+
+def _demand(table: pl.DataFrame, to: Path, bin_s: float) -> dict[str, Any]:
+    table.with_columns(series=pl.lit("all")).write_csv(to)
+    return {"format": "demand", "bin_s": bin_s}
+
+
+def _as_it_is(file: Path, to: Path) -> dict[str, Any]:
+    to.write_bytes(file.read_bytes())
+    return {}
+
+
+# Mean lengths of Azure's week (hourly token counts), the spread of its requests of 2023; BurstGPT
+# and ServeGen are given chat-like ones, since the files used here hold no lengths (assumed).
+CONV = {"input_tokens": {"mean": 1630, "cv": 1.0}, "output_tokens": {"mean": 107, "cv": 1.0}}
+CODE = {"input_tokens": {"mean": 2500, "cv": 0.8}, "output_tokens": {"mean": 23, "cv": 1.6}}
+CHAT = {"input_tokens": {"mean": 800, "cv": 1.2}, "output_tokens": {"mean": 250, "cv": 0.9}}
+A_DAY = {"duration_s": DAY, "period_s": HOUR}
+
+DATA = (
+    Data(
+        "azure2024-conv", "azure2024_requests_10s.csv.gz", _azure("conv"),
+        A_DAY, 45.1, CONV, diurnal=True,
+    ),
+    Data(
+        "azure2024-code", "azure2024_requests_10s.csv.gz", _azure("code"),
+        A_DAY, 27.8, CODE, diurnal=True,
+    ),
+    Data(
+        "burstgpt-conv", "burstgpt_hourly.csv", _burstgpt, A_DAY, 0.027, CHAT, diurnal=True
+    ),
+    Data(
+        "servegen-m-large", "servegen_total_rates_10min.csv", _servegen("m-large", 14),
+        A_DAY, 196.0, CHAT,
+    ),
+    Data(
+        "servegen-m-mid", "servegen_total_rates_10min.csv", _servegen("m-mid", 13),
+        A_DAY, 1790.0, CHAT,
+    ),
+    Data(
+        "azure2023-conv", "azure2023_conv.csv.gz", _as_it_is,
+        {"duration_s": 1200, "period_s": 300}, 5.5,
+    ),
+    Data(
+        "mooncake", "mooncake_conversation.jsonl.gz", _as_it_is,
+        {"duration_s": 1200, "period_s": 300}, 3.4, prefixes=True,
+    ),
+)  # fmt: skip
