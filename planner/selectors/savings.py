@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from planner.studies.replay.equal import EQUAL_SLO as EQUAL
+
 MEASURES = ("gpu_hours", "cost_usd", "energy_kwh", "carbon_kg")
 
 
 def savings(result: dict[str, Any], baseline: str) -> dict[str, dict[str, dict[str, float | None]]]:
     """Policy to measure to {"value", "baseline", "saved", "fraction"}; a negative saving is a loss.
 
-    ``fraction`` is of the baseline's value, None where that is zero.
+    ``fraction`` is of the baseline's value, None where that is zero. ``equal`` is that of the cost
+    at the baseline's attainment, where the two do not serve equally well and it is known (X4).
     """
     policies: dict[str, dict[str, Any]] = result["policies"]
     base = policies[baseline]
@@ -23,8 +26,22 @@ def savings(result: dict[str, Any], baseline: str) -> dict[str, dict[str, dict[s
                 "fraction": (base[measure] - figures[measure]) / base[measure]
                 if base[measure]
                 else None,
+                "equal": _at_equal(figures, base) if measure == "cost_usd" else None,
             }
             for measure in MEASURES
         }
         for name, figures in policies.items()
     }
+
+
+def _at_equal(figures: dict[str, Any], base: dict[str, Any]) -> float | None:
+    """As planner.studies.results.equal_slo has it, of two policies of a kept result."""
+    tiers, others = figures.get("slo_attainment") or {}, base.get("slo_attainment") or {}
+    unequal = any(
+        its is not None and (theirs := others.get(tier)) is not None and abs(its - theirs) > EQUAL
+        for tier, its in tiers.items()
+    )
+    flat, flat_base = figures.get("flat_usd"), base.get("flat_usd")
+    if not (unequal and flat and flat_base and base["cost_usd"]):
+        return None
+    return float(1 - figures["cost_usd"] * flat_base / flat / base["cost_usd"])

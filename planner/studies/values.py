@@ -97,6 +97,7 @@ class PolicyRun:
     plan: ScalingPlan | None  # of the planned ones
     detail: Detail
     asked: bool = True  # else one of the baselines that stand in every comparison
+    flat_usd: float | None = None  # of the smallest flat fleet that serves as well
     swing: Swing | None = None  # of the one signal it goes by
     settings: tuple[Setting, ...] = ()  # what to copy
 

@@ -42,6 +42,7 @@ class Card:
     baseline: float
     saved: float
     fraction: float | None
+    equal: float | None  # the fraction at the baseline's attainment, where the two differ
     kind: str  # of provenance: modelled or assumed
     sources: str
 

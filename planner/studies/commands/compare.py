@@ -25,6 +25,7 @@ from planner.studies.progress import Progress, part
 from planner.studies.rehearsal.rehearsal import Rehearsal, rehearse
 from planner.studies.replay.chosen import policies_chosen, standing
 from planner.studies.replay.earlier import Earlier
+from planner.studies.replay.equal import with_flat_costs
 from planner.studies.replay.pressure import PressureTests
 from planner.studies.replay.replay import run_policy
 from planner.studies.results import tables
@@ -91,7 +92,7 @@ def run(
     runs: list[PolicyRun] = []
     tests = PressureTests(study)
     for i, policy in enumerate(everyone):
-        step, asked = 0.3 / len(everyone), i < len(chosen)
+        step, asked = 0.25 / len(everyone), i < len(chosen)
         try:
             one = run_policy(
                 study,
@@ -109,11 +110,12 @@ def run(
             if asked and list(options.policies) != [ALL]:
                 raise
             left_out.append(f"{policy.title} is left out: {problem}")
-    progress(1.0, "Comparing")
     if not runs:
         raise Infeasible(" ".join(left_out))
+    runs = with_flat_costs(study, runs, seed=scenario.seed, progress=part(progress, 0.95, 1.0))
     comparison = compare(runs, scenario.objective.baseline, left_out, rehearsal)
     planned = _followed(planned, comparison)
+    progress(1.0, "Comparing")
     return Outcome(
         CompareResult(
             frame=frame_of(study),

@@ -190,6 +190,9 @@ POLICIES = Columns(
                "every comparison"),
         Column("hindsight", FLAG, "sized or planned knowing what came: a yardstick that nobody can "
                "run", lambda run: run.traits.knows_what_came),
+        Column("flat_usd", USD, "cost of the smallest flat fleet found that serves every tier as "
+               "well (to 0.2 points); null where all policies serve equally well, or this one far "
+               "too badly"),
         Column("note", TEXT, "what its figures do not say by themselves, as a signal that never "
                "moved; empty where there is nothing", note_of),
         Column("signal", TEXT, "the one it goes by: words, least and most over the run, where it "

@@ -4,19 +4,19 @@ at what cost, and what to do about it."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from planner.policies.registry import the_plan
 from planner.studies.plain import COLUMNS, KEY
 from planner.studies.rehearsal.rehearsal import Rehearsal
 from planner.studies.rehearsal.tuning import below, targets_of
 from planner.studies.results.curation import Recommendation, candidates, recommend
+from planner.studies.results.equal_slo import EqualSlo, apart, equal_slo, saving, words
 from planner.studies.results.figures import BY_NAME
 from planner.studies.results.recommended import Recommended, recommended_of
 from planner.studies.values import PolicyRun
 
 MOVES = 100  # after every fleet that does not
-EQUAL_SLO = 0.002  # attainment within this of each other counts as equal
 AFTER = 0.01  # share of the cost after the window from which on it is said
 BEYOND = 0.01  # share of iterations outside the measured range from which on it is said
 
@@ -33,6 +33,8 @@ class PolicyComparison:
     headline: str
     warnings: tuple[str, ...]
     flat_wins: bool  # a flat fleet beats the plan: the first warning says so, before the headline
+    # Those that do not serve as well as the baseline, or better, at its attainment.
+    equal_slo: tuple[EqualSlo, ...] = ()
     recommended: Recommended | None = None  # what to take: None where nothing that ran can be
     recommendations: tuple[Recommendation, ...] = ()
 
@@ -65,7 +67,12 @@ def compare(
     able, on = candidates(runs, rehearsal)
     by_objective = recommend(runs, able, on)
     take = by_name[by_objective[0].policy] if by_objective else None
-    recommended = None if take is None else recommended_of(take, runs, rehearsal, on)
+    base = by_name[chosen]
+    recommended = None
+    if take is not None:
+        recommended = replace(
+            recommended_of(take, runs, rehearsal, on), equal_slo_saving=saving(take, base)
+        )
     asked = [run for run in runs if run.asked]
     return PolicyComparison(
         runs=tuple(runs),
@@ -85,6 +92,7 @@ def compare(
             *(rehearsal.notes if rehearsal is not None else ()),
         ),
         flat_wins=bool(flat_wins),
+        equal_slo=tuple(found for run in runs if (found := equal_slo(run, base)) is not None),
         recommended=recommended,
         recommendations=by_objective if len(runs) > 1 else (),
     )
@@ -140,13 +148,16 @@ def against(best: PolicyRun, base: PolicyRun) -> str:
     if best is base:
         return ""
     saved = base.summary.cost_usd - best.summary.cost_usd
+    unequal = equal_slo(best, base)
+    which = "does not serve equally well" if base.meets_slo else "misses a tier"
+    served = "" if unequal is None else f", which {which}: {words(unequal)}"
     if round(saved, 2) > 0:
         share = saved / base.summary.cost_usd
-        return f", ${amount(saved)} ({share:.0%}) less than {_lower(base.label)}"
+        return f", ${amount(saved)} ({share:.0%}) less than {_lower(base.label)}{served}"
     if round(saved, 2) < 0:
         why = "" if base.meets_slo else ", which misses a tier"
-        return f", ${amount(-saved)} more than {_lower(base.label)}{why}"
-    return f", as much as {_lower(base.label)}"
+        return f", ${amount(-saved)} more than {_lower(base.label)}{served or why}"
+    return f", as much as {_lower(base.label)}{served}"
 
 
 def _in_window(run: PolicyRun) -> str:
@@ -206,14 +217,10 @@ def _flat_wins(by_name: dict[str, PolicyRun]) -> list[str]:
 
 def _unequal(flat: PolicyRun, planned: PolicyRun) -> str:
     """Equal SLO means attainment of every tier within 0.2 points (X4); where it is not, say so."""
-    apart = {}
-    for tier, its in flat.summary.slo_attainment.items():
-        plans = planned.summary.slo_attainment[tier]
-        if its is not None and plans is not None and abs(plans - its) > EQUAL_SLO:
-            apart[tier] = (plans - its, its, plans)
-    if not apart:
+    found = apart(flat, planned)
+    if found is None:
         return ""
-    tier, (_, its, plans) = max(apart.items(), key=lambda item: abs(item[1][0]))
+    tier, its, plans = found
     return (
         f" They do not serve equally well: of {tier}, {its:.1%} are in time with the flat fleet"
         f"{_in_worst_hour(flat, tier)} and {plans:.1%} with the plan"

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from planner.policies.registry import POLICIES
+from planner.selectors.savings import savings
+from planner.studies.results.figures import POLICIES as POLICY_COLUMNS
 from planner.studies.results.verdict import PolicyComparison, compare
 from planner.studies.values import PolicyRun
 from simulation.fleet import Fleet, Pool, Region, Tier
@@ -229,3 +231,36 @@ def test_a_plan_that_never_moves_is_not_beaten_by_itself() -> None:
     assert found.ranking[0] == "flat-peak" and found.flat_wins
     cheaper = compare([run("flat-min", 9), replace(plan, plan=still)])
     assert cheaper.flat_wins and "beats the plan" in cheaper.warnings[0]
+
+
+def test_savings_of_policies_that_serve_unequally_are_told_at_equal_attainment() -> None:
+    """97.1% against 99.4%, "25% less": a flat fleet as bad costs 80% of one as good, so that at
+    the baseline's attainment 75 would have been 93.75."""
+    plan = replace(run("lt-i", 75, fast=0.971), flat_usd=80.0)
+    base = replace(run("flat-peak", 100, fast=0.994), flat_usd=100.0)
+    found = compare([plan, base])
+    assert (
+        "$25.00 (25%) less than flat at peak, which does not serve equally well: of fast 97.1% are "
+        "in time against 99.4%; at equal attainment it is 6% less" in found.headline
+    )
+    (unequal,) = found.equal_slo
+    assert (unequal.policy, unequal.tier) == ("lt-i", "fast")
+    assert unequal.cost_usd == pytest.approx(93.75) and unequal.saving == pytest.approx(0.0625)
+    assert found.recommended is not None
+    assert found.recommended.equal_slo_saving == pytest.approx(0.0625)
+    # What the page computes of a kept result is the same.
+    kept = {"policies": {one.name: POLICY_COLUMNS.row(one) for one in (plan, base)}}
+    assert savings(kept, "flat-peak")["lt-i"]["cost_usd"]["equal"] == pytest.approx(0.0625)
+
+
+def test_within_two_tenths_of_a_point_savings_are_what_they_are() -> None:
+    found = compare([run("lt-i", 75, fast=0.9925), run("flat-peak", 100, fast=0.994)])
+    assert found.equal_slo == () and "equal attainment" not in found.headline
+    assert found.recommended is not None
+    assert found.recommended.equal_slo_saving == pytest.approx(0.25)
+
+
+def test_where_no_flat_fleet_tells_the_headline_says_that() -> None:
+    found = compare([run("lt-i", 75, fast=0.971), run("flat-peak", 100, fast=0.994)])
+    assert "and no flat fleet tells what that is worth" in found.headline
+    assert found.recommended is not None and found.recommended.equal_slo_saving is None

@@ -1,0 +1,111 @@
+"""What a flat fleet that serves as well as a policy would cost (methods.md X4: savings are compared
+at equal attainment)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from planner.scenario.faults import faults_of
+from planner.studies.progress import Progress, part, silent
+from planner.studies.replay.beginning import beginning
+from planner.studies.replay.smallest import fewest
+from planner.studies.values import PolicyRun, Study
+from simulation.arrays import IntArray
+from simulation.engine.run import simulate
+from simulation.metrics import Summary, summarise
+from simulation.policies.flat import Flat
+from simulation.policies.wrappers.released import Released
+
+EQUAL_SLO = 0.002  # attainment within this of each other counts as equal (X4)
+HOPELESS = 0.1  # below a tier's target: what a fleet that bad would cost says nothing
+REFERENCES = ("flat-min", "flat-peak")  # whose proportions flat fleets take, the first that ran
+
+
+def equally_good(seen: Summary, wanted: Summary) -> bool:
+    """Whether no tier is served worse than in ``wanted``, but for what counts as equal."""
+    return all(
+        share is None or (seen.slo_attainment[tier] or 0.0) >= share - EQUAL_SLO
+        for tier, share in wanted.slo_attainment.items()
+    )
+
+
+@dataclass(eq=False)
+class FlatFleets:
+    """Flat fleets in the proportions of ``base`` ``[pools]``, each replayed when first asked for
+    and paid for as any policy is."""
+
+    study: Study
+    base: IntArray
+    seed: int
+    progress: Progress = silent
+    _known: dict[bytes, Summary] = field(default_factory=dict, init=False)
+
+    def as_good_as(self, wanted: Summary) -> Summary | None:
+        """The smallest found that is equally good; None where none within the GPUs is."""
+        pools = self.study.fleet(self.base).pools
+        least = np.where(self.base > 0, 1, 0)
+        most = np.where(self.base > 0, [pool.maximum for pool in pools], 0)
+        counts = fewest(
+            lambda counts: equally_good(self.replay(counts), wanted), self.base, least, most
+        )
+        found = self.replay(counts)
+        return found if equally_good(found, wanted) and self._fits(counts) else None
+
+    def replay(self, counts: IntArray) -> Summary:
+        key = counts.tobytes()
+        if key not in self._known:
+            self._known[key] = self._replayed(counts)
+        return self._known[key]
+
+    def _replayed(self, counts: IntArray) -> Summary:
+        study, lend = self.study, self.study.settings.scale_in.lend
+        self.progress(0.5, "Comparing at equal attainment")
+        fleet = study.fleet(counts)
+        fleet = replace(fleet, faults=faults_of(study.hardware.faults, fleet.pools))
+        policy = Released(Flat(counts), lend=lend)
+        fleet = beginning(study, fleet, range(len(counts)), policy, lend=lend)
+        result = simulate(
+            study.trace, fleet, policy, seed=self.seed, duration_s=study.window.duration_s
+        )
+        return summarise(result)
+
+    def _fits(self, counts: IntArray) -> bool:
+        hardware = self.study.hardware
+        free = hardware.capacity_gpus.copy()
+        for (m, r, g), count in zip(hardware.pool_index, counts, strict=True):
+            free[r, int(hardware.types[g])] -= int(count) * hardware.profiles[m, g].tp
+        return bool((free >= 0).all())
+
+
+def with_flat_costs(
+    study: Study, runs: Sequence[PolicyRun], *, seed: int, progress: Progress
+) -> list[PolicyRun]:
+    """``runs`` with what the smallest flat fleet that serves as well costs, where they do not all
+    serve equally well: those that fall far below a tier have none."""
+    by_name = {run.name: run for run in runs}
+    base = next((by_name[name] for name in REFERENCES if name in by_name), None)
+    if base is None or all(
+        equally_good(one.summary, base.summary) and equally_good(base.summary, one.summary)
+        for one in runs
+    ):
+        return list(runs)
+    counts = np.array([pool.initial for pool in base.fleet.pools], np.int64)
+    if not counts.any():
+        return list(runs)
+    fleets, out = FlatFleets(study, counts, seed), []
+    for i, run in enumerate(runs):
+        fleets.progress = part(progress, i / len(runs), (i + 1) / len(runs))
+        found = None if _hopeless(run) else fleets.as_good_as(run.summary)
+        out.append(replace(run, flat_usd=None if found is None else found.cost_usd))
+    return out
+
+
+def _hopeless(run: PolicyRun) -> bool:
+    targets = {tier.name: tier.attainment for tier in run.fleet.tiers}
+    return any(
+        share is not None and share < targets[tier] - HOPELESS
+        for tier, share in run.summary.slo_attainment.items()
+    )

@@ -1,0 +1,80 @@
+"""What a flat fleet that serves as well would cost: by brute force, and by its laws."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from planner.policies.choice import policy_of
+from planner.studies.progress import silent
+from planner.studies.replay.equal import FlatFleets, equally_good, with_flat_costs
+from planner.studies.replay.replay import run_policy
+from planner.studies.values import PolicyRun, Study
+from tests.planner.studies.replay.test_policies import study
+
+
+@pytest.fixture(scope="module")
+def one(tmp_path_factory: pytest.TempPathFactory) -> Study:
+    return study(
+        tmp_path_factory.mktemp("equal"),
+        horizon={"period_s": 300, "lead_s": 120, "duration_s": 900},
+    )
+
+
+@pytest.fixture(scope="module")
+def fleets(one: Study) -> FlatFleets:
+    return FlatFleets(one, one.pools(one.peak), seed=1)
+
+
+def played(one: Study, name: str, **given: Any) -> PolicyRun:
+    return run_policy(one, policy_of(name, **given), seed=1, progress=silent)
+
+
+def test_the_smallest_flat_fleet_as_good_is_what_trying_all_finds(fleets: FlatFleets) -> None:
+    tried = [fleets.replay(np.array([n])) for n in range(1, 9)]
+    for wanted in tried:
+        good = [seen.cost_usd for seen in tried if equally_good(seen, wanted)]
+        found = fleets.as_good_as(wanted)
+        assert found is not None and found.cost_usd == pytest.approx(min(good))
+
+
+def test_it_is_paid_for_as_the_policy_is(one: Study, fleets: FlatFleets) -> None:
+    run = played(one, "flat-peak")
+    assert fleets.replay(one.pools(one.peak)).cost_usd == pytest.approx(run.summary.cost_usd)
+
+
+def test_nothing_is_searched_where_all_serve_equally_well(one: Study) -> None:
+    run = played(one, "flat-peak")
+    same = replace(run, name="flat-min")
+    assert [r.flat_usd for r in with_flat_costs(one, [run, same], seed=1, progress=silent)] == [
+        None,
+        None,
+    ]
+
+
+def test_a_worse_policy_is_worth_a_smaller_fleet_and_a_hopeless_one_none(one: Study) -> None:
+    good = played(one, "flat-peak")
+
+    def served(run: PolicyRun, share: float, name: str) -> PolicyRun:
+        tiers = {"chat": share, "night": run.summary.slo_attainment["night"]}
+        return replace(run, name=name, summary=replace(run.summary, slo_attainment=tiers))
+
+    worse, hopeless = served(good, 0.9, "lt-i"), served(good, 0.3, "reactive")
+    runs = with_flat_costs(one, [good, worse, hopeless], seed=1, progress=silent)
+    usd = [run.flat_usd for run in runs]
+    assert usd[0] is not None and usd[1] is not None and usd[1] <= usd[0] and usd[2] is None
+
+
+def test_where_no_fleet_within_the_gpus_is_as_good_there_is_none(tmp_path: Path) -> None:
+    region = {"name": "east", "capacity": {"G": 1}, "usd_per_gpu_hour": {"G": 2},
+              "carbon_g_per_kwh": 400, "pue": 1.2}  # fmt: skip
+    small = study(tmp_path, regions=[region], horizon={"period_s": 300, "duration_s": 900})
+    fleets = FlatFleets(small, np.array([1]), seed=1)
+    seen = fleets.replay(np.array([1]))
+    assert seen.slo_attainment["chat"] < 0.9
+    perfect = replace(seen, slo_attainment={"chat": 1.0, "night": None})
+    assert fleets.as_good_as(perfect) is None and fleets.as_good_as(seen) is not None
