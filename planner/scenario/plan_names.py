@@ -34,7 +34,8 @@ def plan_problems(scenario: Scenario) -> Iterator[tuple[Path, str]]:
         if tier.deferrable and tier.name in scenario.forecast.quantiles:
             yield (
                 ("forecast", "quantiles", tier.name),
-                f"tier {tier.name!r} may wait and is planned for by niw_buffer; leave it out",
+                f"tier {tier.name!r} may wait and is planned for by its deadline, or niw_buffer; "
+                "leave it out",
             )
     if objective.limited is None and (priorities.models or priorities.tiers):
         yield (

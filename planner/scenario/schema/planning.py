@@ -34,7 +34,9 @@ class Forecast(Section):
     quantile: Quantile | None = None  # left out: the mean, as the source
     # By interactive tier, where some are to be planned for more surely than others.
     quantiles: dict[Name, Quantile] = {}
-    niw_buffer: Buffer = 0.1  # beta: share of the last period's NIW load added
+    # beta: share of the last period's NIW load added, as the source; left out: what has to be done
+    # in each period so that none is left when it becomes urgent.
+    niw_buffer: Buffer | None = None
 
 
 class ObjectiveWeights(Section):

@@ -13,6 +13,7 @@ from planner.policies.choice import ALL
 from planner.policies.registry import the_plan
 from planner.scenario.known import NOTHING, Known
 from planner.scenario.schema import Scenario
+from planner.studies.checks.confidence import how_sure
 from planner.studies.checks.profile_error import ProfileError, profile_errors
 from planner.studies.options import PolicyKeyOrAll, RunOptions, Seed
 from planner.studies.outcome import Outcome, Traces
@@ -21,11 +22,12 @@ from planner.studies.plain import MERGED
 from planner.studies.planning.figures import PlanFigures, plan_figures
 from planner.studies.planning.inputs import Planned
 from planner.studies.preparing import planned_of, seeded, study_of
-from planner.studies.progress import Progress, part
+from planner.studies.progress import Progress, part, silent
 from planner.studies.rehearsal.rehearsal import Rehearsal, rehearse
 from planner.studies.replay.chosen import policies_chosen, standing
 from planner.studies.replay.earlier import Earlier
 from planner.studies.replay.equal import with_flat_costs
+from planner.studies.replay.making import making_of
 from planner.studies.replay.pressure import PressureTests
 from planner.studies.replay.replay import run_policy
 from planner.studies.results import tables
@@ -92,7 +94,7 @@ def run(
     runs: list[PolicyRun] = []
     tests = PressureTests(study)
     for i, policy in enumerate(everyone):
-        step, asked = 0.25 / len(everyone), i < len(chosen)
+        step, asked = 0.2 / len(everyone), i < len(chosen)
         try:
             one = run_policy(
                 study,
@@ -112,8 +114,16 @@ def run(
             left_out.append(f"{policy.title} is left out: {problem}")
     if not runs:
         raise Infeasible(" ".join(left_out))
-    runs = with_flat_costs(study, runs, seed=scenario.seed, progress=part(progress, 0.95, 1.0))
+    runs = with_flat_costs(study, runs, seed=scenario.seed, progress=part(progress, 0.9, 0.95))
     comparison = compare(runs, scenario.objective.baseline, left_out, rehearsal)
+    if comparison.recommended is not None and options.rehearse:
+        take = next(one for one in everyone if one.key == comparison.recommended.policy)
+        making = making_of(
+            study, seed=scenario.seed, progress=silent, planned=planned, tests=tests,
+            earlier=earlier,
+        )  # fmt: skip
+        sure = how_sure(study, take, making, seed=scenario.seed, progress=part(progress, 0.95, 1.0))
+        comparison = comparison.surely(sure)
     planned = _followed(planned, comparison)
     progress(1.0, "Comparing")
     return Outcome(

@@ -10,6 +10,7 @@ import numpy as np
 from planner.optimizer import solve_window
 from planner.optimizer.problem import FEASIBLE, OPTIMAL, ScalingPlan
 from planner.scenario.settings import ALL
+from planner.studies.planning.deferred import deferred_tps, flat_tps
 from planner.studies.planning.inputs import Load, PlanInput, Planned
 from planner.studies.planning.program import problem
 from planner.studies.planning.solving import Periods, solve_periods
@@ -53,10 +54,13 @@ def plan_window(
         m, r = traffic.models.index(series.key.model), traffic.regions.index(series.key.region)
         rate = series.planned.reshape(shape[0], shape[3]) / window.bin_s
         tiers[names.index(series.key.tier), :, m, r] = rate
-    niw = _deferrable_tps(given)
-    if all_at_once:  # of what is known before the first period
-        niw = np.broadcast_to(niw[:1], niw.shape)
-    tiers[-1] = forecast.niw_buffer * niw[..., None]
+    if forecast.niw_buffer is None:
+        tiers[-1] = deferred_tps(given, tiers[:-1].sum(axis=0), at_once=all_at_once)
+    else:
+        niw = _deferrable_tps(given)
+        if all_at_once:  # of what is known before the first period
+            niw = np.broadcast_to(niw[:1], niw.shape)
+        tiers[-1] = forecast.niw_buffer * niw[..., None]
     load = Load(tiers.sum(axis=0))
     if len(names) > 1:
         load = Load(load.tps, (*names, DEFERRABLE), tiers)
@@ -122,14 +126,14 @@ def _flat(given: PlanInput, start_s: float, end_s: float) -> tuple[IntArray, str
     """The cheapest fleet for the peaks of that stretch, and what is in the way of all of it."""
     hardware, traffic, window = given.hardware, given.traffic, given.window
     tps = np.zeros((len(traffic.models), len(traffic.regions), 1))
-    for tiers, weight in (
-        (interactive(hardware), 1.0),
-        (_deferrable(given), given.settings.forecast.niw_buffer),
-    ):
+    buffer = given.settings.forecast.niw_buffer
+    for tiers, weight in ((interactive(hardware), 1.0), (_deferrable(given), buffer)):
         for (m, r), series in by_model_and_region(traffic, tiers):
             rate = series.window(start_s, end_s).rate()
-            if np.any(~np.isnan(rate)):
+            if weight is not None and np.any(~np.isnan(rate)):
                 tps[m, r, 0] += weight * float(np.nanmax(rate))
+    if buffer is None:
+        tps = np.maximum(tps, flat_tps(given, start_s, end_s)[..., None])
     nothing = np.zeros(hardware.minimum.shape, np.int64)
     flat = problem(replace(given, current=nothing, at_load=False), tps, window.duration_s)
     for epsilon in dict.fromkeys((1.0, given.settings.epsilon)):

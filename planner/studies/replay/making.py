@@ -107,7 +107,9 @@ def _day_before(
     load = np.zeros((len(window.period_starts_s), *study.today.shape[:2], window.bins_per_period))
     deferrable = {tier.name for tier in study.hardware.tiers if tier.deferrable}
     buffer = study.settings.plan.forecast.niw_buffer
-    for tiers, weight in ((interactive(study.hardware), 1.0), (deferrable, buffer)):
+    # Without a buffer all of what may wait, evenly over each period.
+    weights = ((interactive(study.hardware), 1.0), (deferrable, 1.0 if buffer is None else buffer))
+    for tiers, weight in weights:
         for (m, r), series in by_model_and_region(study.traffic, tiers):
             for p, (start, known) in enumerate(
                 zip(window.period_starts_s, window.origins_s, strict=True)
@@ -120,5 +122,8 @@ def _day_before(
                     )
                 rate = series.window(begin, begin + window.period_s).rate()
                 most = np.nanmax(rate) if np.any(~np.isnan(rate)) else 0.0
-                load[p, m, r] += load_factor * weight * np.where(np.isnan(rate), most, rate)
+                rate = np.where(np.isnan(rate), most, rate)
+                if tiers is deferrable and buffer is None:
+                    rate = np.full_like(rate, rate.mean())
+                load[p, m, r] += load_factor * weight * rate
     return plan_load(replace(study.plan_input, at_load=False), Load(load), progress), load

@@ -8,6 +8,7 @@ import numpy as np
 
 from planner.errors import ScenarioError
 from planner.policies.base import Policy
+from planner.policies.making import Ready
 from planner.policies.registry import traits_of
 from planner.scenario.build import Hardware
 from planner.scenario.faults import faults_of
@@ -68,9 +69,23 @@ def run_policy(
         study, seed=seed, progress=progress, planned=planned, tests=tests, earlier=earlier
     )
     ready = policy.ready(making)
+    run = part(progress, ready.after, 1.0)
+    return replayed(study, policy, ready, seed=seed, progress=run, requests=requests)
+
+
+def replayed(
+    study: Study,
+    policy: Policy,
+    ready: Ready,
+    *,
+    seed: int,
+    progress: Progress,
+    requests: bool = False,
+) -> PolicyRun:
+    """Replay a policy as it was made: on the study it was made on, or one that differs in
+    something the policy does not know."""
     fleet = replace(ready.fleet, faults=faults_of(study.hardware.faults, ready.fleet.pools))
     scale_in = study.settings.scale_in
-    run = part(progress, ready.after, 1.0)
     interval = max(60.0, float(np.ceil(study.window.duration_s / MAX_INTERVALS / 60) * 60))
     metered = Metered(
         Watched(
@@ -86,7 +101,7 @@ def run_policy(
         seed=seed,
         duration_s=study.window.duration_s,
         interval_s=interval,
-        progress=lambda done: run(done, f"Replaying: {policy.title}"),
+        progress=lambda done: progress(done, f"Replaying: {policy.title}"),
     )
     arranged = [study.hardware.arrangement(m, g) for m, _, g in study.hardware.pool_index]
     labels = [arranged[p] for p in ready.whence]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from planner.studies.checks.confidence import Sure
 from planner.studies.rehearsal.rehearsal import Rehearsal, RehearsalWindow, Tried
 from planner.studies.results.curation import DAYS_BEFORE
 from planner.studies.values import PolicyRun
@@ -21,16 +22,6 @@ class Yardstick:
     word: str
     cost_usd: float
     gpu_hours: float
-    meets_slo: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Sure:
-    """The recommended policy in the window with one thing changed."""
-
-    what: str
-    attainment: dict[str, float | None]
-    cost_usd: float
     meets_slo: bool
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from planner.policies.registry import the_plan
+from planner.studies.checks.confidence import Sure
 from planner.studies.plain import COLUMNS, KEY
 from planner.studies.rehearsal.rehearsal import Rehearsal
 from planner.studies.rehearsal.tuning import below, targets_of
@@ -37,6 +38,11 @@ class PolicyComparison:
     equal_slo: tuple[EqualSlo, ...] = ()
     recommended: Recommended | None = None  # what to take: None where nothing that ran can be
     recommendations: tuple[Recommendation, ...] = ()
+
+    def surely(self, sure: tuple[Sure, ...]) -> PolicyComparison:
+        """With how sure the recommendation is."""
+        assert self.recommended is not None
+        return replace(self, recommended=replace(self.recommended, sure=sure))
 
     def run(self, name: str) -> PolicyRun:
         return next(run for run in self.runs if run.name == name)

@@ -78,7 +78,10 @@ def test_deferrable_load_adds_its_share_of_the_last_period(tmp_path: Path) -> No
 
 def test_only_deferrable_traffic_is_planned_without_a_forecast(tmp_path: Path) -> None:
     source = make.source(tiers={"batch": 1.0}, **LENGTHS)
-    found, _ = planned(tmp_path, np.full(20, 5000.0), tiers=TIERS, traffic={"sources": [source]})
+    found, _ = planned(
+        tmp_path, np.full(20, 5000.0), tiers=TIERS, traffic={"sources": [source]},
+        forecast={"niw_buffer": 0.1},
+    )  # fmt: skip
     assert found.forecasts == ()
     np.testing.assert_allclose(found.plan.demand_tps, 500.0)
 

@@ -1,0 +1,85 @@
+"""How sure a recommendation is: the policy as it was made, in the same window with one thing
+changed that nobody knows before (methods.md X1, X3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from planner.policies.base import Policy
+from planner.policies.making import Making, Ready
+from planner.studies.checks.profile_error import slower_or_faster, stated_error
+from planner.studies.progress import Progress, part
+from planner.studies.replay.replay import replayed
+from planner.studies.traffic.ahead import requests_ahead
+from planner.studies.traffic.traffic import MEASURED
+from planner.studies.values import PolicyRun, Study
+from simulation.fleet import Fleet, Pool
+from simulation.trace import Trace
+
+SEEDS = 1  # more, beside the scenario's own
+
+
+@dataclass(frozen=True, slots=True)
+class Sure:
+    """The recommended policy in the window with one thing changed."""
+
+    what: str
+    attainment: dict[str, float | None]
+    cost_usd: float
+    meets_slo: bool
+
+    @classmethod
+    def of(cls, what: str, run: PolicyRun) -> Sure:
+        told = run.summary
+        return cls(what, told.slo_attainment, told.cost_usd, run.meets_slo)
+
+
+def how_sure(
+    study: Study, policy: Policy, making: Making, *, seed: int, progress: Progress
+) -> tuple[Sure, ...]:
+    """With other seeds, requests drawn again where they are drawn, and with every profile slower by
+    its own error, where one is known."""
+    ready = policy.ready(making)
+    told = []
+    changes = list(_changes(study, ready, seed))
+    for i, (what, one, made, its_seed) in enumerate(changes):
+        step = part(progress, i / len(changes), (i + 1) / len(changes))
+        told.append(Sure.of(what, replayed(one, policy, made, seed=its_seed, progress=step)))
+    return tuple(told)
+
+
+def _changes(study: Study, ready: Ready, seed: int) -> Iterator[tuple[str, Study, Ready, int]]:
+    """One thing changed each: in words, with study, policy and seed to replay."""
+    for other in range(seed + 1, seed + 1 + SEEDS):
+        trace = _drawn(study, other)
+        if trace is None:  # of requests as measured a seed changes next to nothing
+            yield f"seed {other}", study, ready, other
+            break
+        yield f"seed {other}, requests drawn again", replace(study, trace=trace), ready, other
+    slower = _slower(ready.fleet)
+    if slower is not None:
+        yield "profiles slower by their error", study, replace(ready, fleet=slower), seed
+
+
+def _drawn(study: Study, seed: int) -> Trace | None:
+    """Requests of the window drawn again; None where they were measured."""
+    window, traffic = study.window, study.traffic
+    if window.ahead:
+        return requests_ahead(traffic, window, study.settings.plan.forecast.method, seed)[0]
+    if traffic.replay == MEASURED:
+        return None
+    return traffic.requests(window.start_s, window.end_s, seed)
+
+
+def _slower(fleet: Fleet) -> Fleet | None:
+    """With every profile slower by its own error; None where no error is known of any."""
+
+    def off(pool: Pool) -> Pool:
+        error = stated_error(pool.profile)
+        if error is None:
+            return pool
+        return replace(pool, profile=slower_or_faster(pool.profile, error.value, 1))
+
+    pools = tuple(off(pool) for pool in fleet.pools)
+    return None if pools == fleet.pools else replace(fleet, pools=pools)

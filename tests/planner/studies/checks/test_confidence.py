@@ -1,0 +1,50 @@
+"""How sure a recommendation is: the same policy where one thing is otherwise."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from planner.policies.choice import policy_of
+from planner.studies.checks.confidence import how_sure
+from planner.studies.progress import silent
+from planner.studies.replay.making import making_of
+from planner.studies.replay.replay import run_policy
+from planner.studies.values import Study
+from simulation.performance.adjusted import adjusted
+from simulation.performance.profile import Check
+from tests.planner.studies.replay.test_policies import study
+
+
+def with_error(one: Study, error: float) -> Study:
+    check = Check("TBT", "rows of a test", 10, error, error, error, 0.0)
+    profiles = {
+        at: adjusted(profile, checks=(check,)) for at, profile in one.hardware.profiles.items()
+    }
+    return replace(one, hardware=replace(one.hardware, profiles=profiles))
+
+
+@pytest.mark.parametrize("name", ["flat-peak", "lt-i"])
+def test_other_requests_and_slower_instances_are_replayed_on_the_fleet_as_it_was_bought(
+    tmp_path: Path, name: str
+) -> None:
+    one = with_error(study(tmp_path), 0.5)
+    policy = policy_of(name)
+    run = run_policy(one, policy, seed=1, progress=silent)
+    making = making_of(one, seed=1, progress=silent)
+    drawn, slower = how_sure(one, policy, making, seed=1, progress=silent)
+    assert drawn.what == "seed 2, requests drawn again" and "slower" in slower.what
+    asked, was = run.summary.slo_attainment["chat"], slower.attainment["chat"]
+    assert asked is not None and was is not None and was < asked
+    # The same instances at the same times: what they cost does not depend on what comes.
+    assert drawn.cost_usd == pytest.approx(run.summary.cost_usd, rel=0.02)
+    assert drawn.attainment != run.summary.slo_attainment
+
+
+def test_without_a_known_error_nothing_is_said_of_it(tmp_path: Path) -> None:
+    one = study(tmp_path)
+    making = making_of(one, seed=1, progress=silent)
+    found = how_sure(one, policy_of("flat-peak"), making, seed=1, progress=silent)
+    assert [row.what for row in found] == ["seed 2, requests drawn again"]
