@@ -16,6 +16,7 @@ class Stream(IntEnum):
     SOURCES = 3  # what a trace leaves open: repeats, places, which lengths are kept
     KNOWN = 4  # which requests lengths are known by at a decision
     PRESSURE = 7  # arrivals of the pressure test
+    VERIFYING = 8  # a window's requests drawn anew
 
 
 def generator(seed: int, stream: Stream) -> np.random.Generator:

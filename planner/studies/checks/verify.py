@@ -1,76 +1,133 @@
-"""A plan verified by simulation: replayed, and where a model misses its tier in a region, sized
-again by what it fell short and planned again, until both agree."""
+"""A plan verified by simulation, both ways: sizes are corrected on requests from before the window,
+down where a tier is missed and up where more is attained than was asked for, and the plan made with
+them is judged on the window's own; what that misses is laid to its causes by counterfactual."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-
-import numpy as np
 
 from planner.errors import Infeasible
 from planner.policies.choice import policy_of
+from planner.studies.checks.causes import (
+    ANY_SIZE,
+    FAULTS,
+    FORECAST,
+    ROUTING,
+    SIZE,
+    START_UP,
+    Cause,
+    causes,
+)
+from planner.studies.checks.correction import (
+    HALF,
+    Correction,
+    Standing,
+    standings,
+)
+from planner.studies.checks.grounds import Ground, grounds_of
+from planner.studies.checks.rounds import Miss, Round, misses
 from planner.studies.planning.inputs import Planned
-from planner.studies.planning.planning import plan_window
+from planner.studies.planning.planning import plan_load
 from planner.studies.progress import Progress, part
-from planner.studies.replay.detail import ALL
 from planner.studies.replay.replay import run_policy
 from planner.studies.values import PolicyRun, Study
 from simulation.arrays import FloatArray
 
-ROUNDS = 4  # of replay and plan, at most
-EQUAL = 0.002  # points of attainment that count as met (methods.md X4: 0.2)
-LEAST_STEP, MOST_STEP = 0.03, 0.25  # of a size, taken off in one round
-FEW = 100  # requests of a tier and model in a region: fewer say little about attainment
-AGREED, GAVE_UP, NO_PLAN = "agreed", "gave up", "no plan"
+AGREED, NEAREST, GAVE_UP, NO_PLAN = "agreed", "nearest", "gave up", "no plan"
+WINDOW_TRIES = 4  # of plans that held before the window, until one does in it
+ROUNDS = 8  # of plan and replay, at most
+TOLD = 0.0005  # share of a tier from which on a cause is told
+OUTCOMES = {
+    AGREED: "",
+    NEAREST: "There every tier is met, as near to its share as whole instances allowed.",
+    GAVE_UP: "There no plan that was tried meets every tier.",
+    NO_PLAN: "There a tier is missed, and with the sizes that asks for no plan is feasible.",
+}
+NAMES = {
+    FAULTS: "faults",
+    START_UP: "start-up",
+    FORECAST: "the forecast",
+    ROUTING: "routing",
+    SIZE: "sizes",
+}
 
 
 @dataclass(frozen=True, slots=True)
-class Miss:
-    """A model and home region that fall short of a tier."""
+class Judged:
+    """A tier on the window's own requests, which nothing was corrected on: with the first plan and
+    with the corrected one."""
 
-    model: str
-    region: str
     tier: str
-    attainment: float
     target: float
-    short: float
-    arrived: int
-
-
-@dataclass(frozen=True, slots=True)
-class Round:
-    """A replay: with which sizes, what it attained, where it fell short."""
-
-    round: int
-    sizes: dict[str, float]  # of each model, as a share of what was sized at first
-    attainment: dict[str, float | None]
-    gpu_hours: float
-    cost_usd: float
-    missed: tuple[Miss, ...]
-    note: str = ""
+    first: float | None
+    attainment: float | None
+    near: bool  # met, and within half a point of the tier's share
 
 
 @dataclass(frozen=True, slots=True)
 class Verification:
     outcome: str
     rounds: tuple[Round, ...]
+    corrected_on: tuple[str, ...]
+    judged: tuple[Judged, ...]
+    gpu_hours_first: float
+    gpu_hours: float
+    cost_usd_first: float
+    cost_usd: float
+    window_tries: int  # more than 1: cheaper plans held before the window, and not in it
+    missed: tuple[Miss, ...]  # by the plan that stands, on the window
+    causes_first: tuple[Cause, ...]  # of what the first plan missed
+    causes: tuple[Cause, ...]  # of what the one that stands misses
     sentence: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Verified:
-    """The last plan with its replay, the study with its corrected sizes, and each round in words
-    and figures; ``outcome`` is agreed, gave up (after ROUNDS) or no plan."""
+    """The plan that stands with its replay, the study with its corrected sizes, and what is told of
+    it; ``first`` is the replay of the plan as it was."""
 
     study: Study
     planned: Planned
+    first: PolicyRun
     run: PolicyRun
     rounds: tuple[Round, ...]
-    outcome: str
+    corrected_on: tuple[str, ...]
+    outcome: str  # agreed, nearest (as the next instance allows), gave up (after ROUNDS), no plan
+    window_tries: int  # plans that were replayed on the window until one held
+    causes_first: tuple[Cause, ...]
+    causes: tuple[Cause, ...]
+
+    @property
+    def judged(self) -> tuple[Judged, ...]:
+        rows = []
+        for tier in self.study.hardware.tiers:
+            first, last = (
+                run.summary.slo_attainment.get(tier.name) for run in (self.first, self.run)
+            )
+            if not tier.deferrable and last is not None:
+                near = 0.0 <= last - tier.attainment <= HALF
+                rows.append(Judged(tier.name, tier.attainment, first, last, near))
+        return tuple(rows)
 
     @property
     def told(self) -> Verification:
-        return Verification(self.outcome, self.rounds, _sentence(self))
+        first, last = self.first.summary, self.run.summary
+        return Verification(
+            self.outcome,
+            self.rounds,
+            self.corrected_on,
+            self.judged,
+            first.gpu_hours,
+            last.gpu_hours,
+            first.cost_usd,
+            last.cost_usd,
+            self.window_tries,
+            misses(self.study, self.run),
+            self.causes_first,
+            self.causes,
+            _sentence(self),
+        )
 
 
 def verify(
@@ -81,110 +138,229 @@ def verify(
     progress: Progress,
     rounds: int = ROUNDS,
 ) -> Verified:
-    """Replay the plan; where a (model, region) misses a tier, lower what one instance of the model
-    counts for there and plan again, at most ``rounds`` times.
+    """Correct the sizes on earlier windows (``grounds_of``) until every model attains there what
+    its tiers ask for and at most half a point more, or as near as whole instances allow, in at most
+    ``rounds`` replays; plan the window with them, and judge that on the window's requests. Where a
+    tier lacks more than half a point there, the next dearer of those that held is taken instead: a
+    choice made on the window, and said.
 
-    A size is one number per model and column, so a miss anywhere lowers it everywhere: by the
-    excess of requests missed, at least LEAST_STEP and at most MOST_STEP. Where no plan is feasible
-    with the corrected sizes the last feasible one stands, and ``outcome`` says so.
+    Where no plan is feasible with the corrected sizes the first one stands, and ``outcome`` says
+    so.
     """
-    factor = np.ones(len(study.hardware.models))
-    told: list[Round] = []
-    for i in range(max(1, rounds)):
-        step = part(progress, i / rounds, (i + 1) / rounds)
-        run = run_policy(
-            study, policy_of("lt-i"), seed=seed, progress=part(step, 0.0, 0.7), planned=planned
-        )
-        missed = misses(study, run)
-        told.append(_round(i + 1, factor, missed, run, study))
-        if not missed:
-            return Verified(study, planned, run, tuple(told), AGREED)
-        if i + 1 == max(1, rounds):
+    first = _replayed(study, planned, seed, part(progress, 0.0, 0.1))
+    grounds = grounds_of(study, planned, seed, part(progress, 0.1, 0.2))
+    tried, outcome = _tried(study, grounds, seed, rounds, part(progress, 0.2, 0.6))
+    told = [one.told for one in tried]
+    made: list[_Made] = []
+    for one in _worth_it(tried):
+        again = replace(study, sizes=study.sizes.times(one.factors))
+        if (one.factors == 1.0).all():
+            made.append(_Made(study, planned, first))
+        else:
+            try:
+                plan = plan_load(again.plan_input, planned.load, part(progress, 0.6, 0.65))
+            except Infeasible as problem:
+                told[-1] = replace(told[-1], note=f"With these sizes there is no plan: {problem}")
+                outcome = NO_PLAN
+                continue
+            its = replace(planned, plan=plan)
+            run = _replayed(again, its, seed, part(progress, 0.65, 0.7))
+            made.append(_Made(again, its, run))
+        if made[-1].short <= HALF:
             break
-        before = factor.copy()
-        for miss in missed:
-            m = [model.name for model in study.hardware.models].index(miss.model)
-            less = float(np.clip(2.0 * miss.short, LEAST_STEP, MOST_STEP))
-            factor[m] = min(factor[m], before[m] * (1.0 - less))
-        corrected = _corrected(study, factor / before)
-        try:
-            again = plan_window(corrected.plan_input, part(step, 0.7, 1.0))
-        except Infeasible as problem:
-            note = f"With the sizes that this asks for there is no plan: {problem}"
-            told[-1] = replace(told[-1], note=note)
-            return Verified(study, planned, run, tuple(told), NO_PLAN)
-        study, planned = corrected, again
-    return Verified(study, planned, run, tuple(told), GAVE_UP)
+    stands = min(made or [_Made(study, planned, first)], key=lambda one: one.short)
+    of_first = causes(study, planned, first, seed, part(progress, 0.7, 0.85))
+    of_last = of_first
+    if stands.run is not first:
+        of_last = causes(stands.study, stands.planned, stands.run, seed, part(progress, 0.85, 1.0))
+    return Verified(
+        stands.study,
+        stands.planned,
+        first,
+        stands.run,
+        tuple(told),
+        tuple(ground.words for ground in grounds),
+        outcome,
+        len(made),
+        of_first,
+        of_last,
+    )
 
 
-def misses(study: Study, run: PolicyRun) -> tuple[Miss, ...]:
-    """Where an interactive tier that is missed falls short, by model and home region, most first;
-    of several tiers the one that is shortest there. Empty only where every tier is met: places with
-    few requests count where no others fall short."""
-    limits = {
-        tier.name: tier.attainment
-        for tier in study.hardware.tiers
-        if not tier.deferrable
-        and (share := run.summary.slo_attainment.get(tier.name)) is not None
-        and share < tier.attainment - EQUAL
-    }
-    rows = (row for row in run.detail.groups.iter_rows(named=True) if row["tier"] in limits)
-    short = [
-        Miss(
-            row["model"],
-            row["region"],
-            row["tier"],
-            row["attainment"],
-            target=limits[row["tier"]],
-            short=limits[row["tier"]] - row["attainment"],
-            arrived=row["arrived"],
+@dataclass(frozen=True, slots=True, eq=False)
+class _Made:
+    """A plan of the window and its replay there."""
+
+    study: Study
+    planned: Planned
+    run: PolicyRun
+
+    @property
+    def short(self) -> float:
+        """The most that an interactive tier lacks of its share."""
+        shares = self.run.summary.slo_attainment
+        return max(
+            (
+                max(tier.attainment - share, 0.0)
+                for tier in self.study.hardware.tiers
+                if not tier.deferrable and (share := shares.get(tier.name)) is not None
+            ),
+            default=0.0,
         )
-        for row in rows
-        if ALL not in (row["model"], row["region"])
-    ]
-    short = sorted((m for m in short if m.short > EQUAL), key=lambda miss: -miss.short)
-    many = [miss for miss in short if miss.arrived >= FEW] or short
-    first = {(miss.model, miss.region): miss for miss in reversed(many)}
-    return tuple(miss for miss in many if first[miss.model, miss.region] is miss)
 
 
-def _corrected(study: Study, factor: FloatArray) -> Study:
-    return replace(study, sizes=study.sizes.times(factor))
+@dataclass(frozen=True, slots=True, eq=False)
+class _Attempt:
+    """Factors of the sizes ``[l, g]``, and what the plans made with them attained."""
+
+    factors: FloatArray
+    found: dict[str, Standing]
+    told: Round
+
+    @property
+    def short(self) -> float:
+        """The most that a model lacks of a tier's share."""
+        return max((max(-one.spare, 0.0) for one in self.found.values()), default=0.0)
 
 
-def _round(
-    number: int, factor: FloatArray, missed: tuple[Miss, ...], run: PolicyRun, study: Study
-) -> Round:
-    models = [model.name for model in study.hardware.models]
+def _worth_it(tried: Sequence[_Attempt]) -> list[_Attempt]:
+    """Those that met every tier, the cheapest first; else the one that lacked least."""
+    met = sorted((one for one in tried if not one.short), key=lambda one: one.told.cost_usd)
+    return met[:WINDOW_TRIES] or [min(tried, key=lambda one: one.short)]
+
+
+def _tried(
+    study: Study, grounds: tuple[Ground, ...], seed: int, rounds: int, progress: Progress
+) -> tuple[list[_Attempt], str]:
+    """Attempts with other factors, the first with 1, until none is left to try, and what came of
+    them. Factors that ask for a plan that was tried are not tried again."""
+    correction = Correction(study.hardware)
+    tried: dict[bytes, _Attempt] = {}
+
+    def attempt() -> _Attempt:
+        step = part(progress, len(tried) / rounds, (len(tried) + 1) / rounds)
+        ready = [_planned_again(ground, correction.factors, step) for ground in grounds]
+        key = b"".join(one.planned.plan.target.tobytes() for one in ready)
+        if key not in tried:
+            runs = [
+                _replayed(one.study, one.planned, seed, part(step, 0.2, 1.0), requests=True)
+                for one in ready
+            ]
+            found = _least([standings(study.hardware.tiers, run) for run in runs])
+            told = _round(len(tried) + 1, correction.named, runs, study)
+            tried[key] = _Attempt(correction.factors, found, told)
+        return tried[key]
+
+    note = ""
+    try:
+        for _ in range(2 * rounds):
+            if not correction.learn(attempt().found) or len(tried) >= rounds - 1:
+                break
+        correction.rest()
+        attempt()
+    except Infeasible as problem:
+        if not tried:
+            raise
+        note = f"With the sizes that this asks for there is no plan: {problem}"
+    every = list(tried.values())
+    if note:
+        every[-1] = replace(every[-1], told=replace(every[-1].told, note=note))
+    if any(all(one.near for one in this.found.values()) for this in every):
+        return every, AGREED
+    if any(this.short == 0.0 for this in every):
+        return every, NEAREST
+    return every, NO_PLAN if note else GAVE_UP
+
+
+def _planned_again(ground: Ground, factors: FloatArray, progress: Progress) -> Ground:
+    study = replace(ground.study, sizes=ground.study.sizes.times(factors))
+    plan = plan_load(study.plan_input, ground.planned.load, part(progress, 0.0, 0.2))
+    return replace(ground, study=study, planned=replace(ground.planned, plan=plan))
+
+
+def _replayed(
+    study: Study, planned: Planned, seed: int, progress: Progress, *, requests: bool = False
+) -> PolicyRun:
+    return run_policy(
+        study,
+        policy_of("lt-i"),
+        seed=seed,
+        progress=progress,
+        planned=planned,
+        requests=requests,
+    )
+
+
+def _least(found: Sequence[dict[str, Standing]]) -> dict[str, Standing]:
+    """By model, where it has least to spare."""
+    least: dict[str, Standing] = {}
+    for one in found:
+        for model, standing in one.items():
+            if model not in least or standing.spare < least[model].spare:
+                least[model] = standing
+    return least
+
+
+def _round(number: int, sizes: dict[str, float], runs: list[PolicyRun], study: Study) -> Round:
+    attained = [run.summary.slo_attainment for run in runs]
     return Round(
         number,
-        sizes=dict(zip(models, factor.tolist(), strict=True)),
-        attainment=run.summary.slo_attainment,
-        gpu_hours=run.summary.gpu_hours,
-        cost_usd=run.summary.cost_usd,
-        missed=missed,
+        sizes=sizes,
+        attainment={
+            tier: min((share for one in attained if (share := one[tier]) is not None), default=None)
+            for tier in attained[0]
+        },
+        gpu_hours=sum(run.summary.gpu_hours for run in runs),
+        cost_usd=sum(run.summary.cost_usd for run in runs),
+        missed=tuple(miss for run in runs for miss in misses(study, run)),
     )
 
 
 def _sentence(found: Verified) -> str:
-    first, last = found.rounds[0], found.rounds[-1]
-    count = len(found.rounds)
-    if found.outcome == AGREED and count == 1:
-        return "Replayed request by request, the plan meets every tier as it is."
-    if found.outcome == AGREED:
+    """What was found, then why what is missed is missed."""
+    rows = found.judged
+    shares = ", ".join(
+        f"{row.attainment:.1%} of {row.tier} in time against {row.target:.1%}"
+        for row in rows
+        if row.attainment is not None
+    )
+    first, last = found.first.summary, found.run.summary
+    told = [f"Replayed on the window's requests, which no size was corrected on: {shares}."]
+    if found.run is found.first:
+        told.append("The sizes stand as they are.")
+    else:
         more = last.gpu_hours / first.gpu_hours - 1.0 if first.gpu_hours else 0.0
-        return (
-            f"The first plan missed a tier in the replay; with sizes corrected in {count - 1} "
-            f"round{'s' if count > 2 else ''} the plan meets every tier, at {more:+.1%} GPU-hours."
+        were = ", ".join(f"{row.first:.1%}" for row in rows if row.first is not None)
+        on = " and ".join(found.corrected_on)
+        told.append(
+            f"Sizes were corrected on {on}, and the plan takes {more:+.1%} GPU-hours "
+            f"(with the first sizes {were} in time)."
         )
-    worst = last.missed[0]
-    missed = (
-        f"{worst.model} in {worst.region} meets the limits of {worst.tier} for "
-        f"{worst.attainment:.1%} of requests against {worst.target:.1%}"
+    told.append(OUTCOMES[found.outcome])
+    if found.window_tries > 1:
+        told.append(
+            f"Cheaper plans held there and not in the window: of {found.window_tries} tried on it "
+            "this one was chosen, in hindsight."
+        )
+    told += [_why(row.tier, found.causes) for row in rows if not _met(row)]
+    return " ".join(one for one in told if one)
+
+
+def _met(row: Judged) -> bool:
+    return row.attainment is None or row.attainment >= row.target
+
+
+def _why(tier: str, found: Sequence[Cause]) -> str:
+    """Each cause with its points, the largest first."""
+    its = sorted((one for one in found if one.tier == tier), key=lambda one: -one.share)
+    told = [one for one in its if one.share >= TOLD]
+    if not told:
+        return ""
+    points = "; ".join(
+        f"{100 * one.share:.1f} points are due to {NAMES[one.cause]} (met {one.changed})"
+        if one.cause != ANY_SIZE
+        else f"{100 * one.share:.1f} points are met {one.changed}"
+        for one in told
     )
-    if found.outcome == NO_PLAN:
-        return f"In the replay {missed}, and no plan is feasible with the sizes that asks for."
-    return (
-        f"After {count} rounds {missed}: what is missed is not a matter of sizes alone (start-up "
-        "times, or demand above the forecast); see the replay."
-    )
+    whole = sum(one.share for one in its)
+    return f"Of the {100 * whole:.1f} points of {tier} that are missed, {points}."

@@ -53,7 +53,8 @@ class Options(RunOptions):
     verify: bool = Field(
         False,
         title="Verified by simulation",
-        description="Replay the plan and correct sizes until both agree; left out: no.",
+        description="Correct sizes both ways on requests from before the window, judge the plan on "
+        "the window's, and lay what is missed to its causes; left out: no.",
     )
     minimise: Minimise | None = Field(
         None, title="Minimise", description="What the plan has least of."

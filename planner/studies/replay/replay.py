@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -27,6 +28,7 @@ from planner.studies.traffic.traffic import Traffic
 from planner.studies.traffic.window import Window
 from planner.studies.values import PolicyRun, Study
 from simulation.engine.run import simulate
+from simulation.fleet import Fleet
 from simulation.metrics import summarise
 from simulation.policies.wrappers.metered import Metered
 from simulation.policies.wrappers.released import Released
@@ -61,16 +63,20 @@ def run_policy(
     tests: PressureTests | None = None,
     earlier: Earlier | None = None,
     requests: bool = False,
+    changed: Callable[[Fleet], Fleet] | None = None,
 ) -> PolicyRun:
     """Replay one policy. ``planned``, ``tests`` and ``earlier`` save planning, testing and
-    searching again what the caller has already, with ``requests`` a row per request is kept."""
+    searching again what the caller has already, with ``requests`` a row per request is kept,
+    ``changed`` is the fleet as it would be if something were otherwise."""
     check_policy(study, policy.name)
     making = making_of(
         study, seed=seed, progress=progress, planned=planned, tests=tests, earlier=earlier
     )
     ready = policy.ready(making)
     run = part(progress, ready.after, 1.0)
-    return replayed(study, policy, ready, seed=seed, progress=run, requests=requests)
+    return replayed(
+        study, policy, ready, seed=seed, progress=run, requests=requests, changed=changed
+    )
 
 
 def replayed(
@@ -81,6 +87,7 @@ def replayed(
     seed: int,
     progress: Progress,
     requests: bool = False,
+    changed: Callable[[Fleet], Fleet] | None = None,
 ) -> PolicyRun:
     """Replay a policy as it was made: on the study it was made on, or one that differs in
     something the policy does not know."""
@@ -94,6 +101,7 @@ def replayed(
         )
     )
     fleet = beginning(study, fleet, ready.whence, metered, lend=scale_in.lend)
+    fleet = changed(fleet) if changed is not None else fleet
     result = simulate(
         study.trace,
         fleet,

@@ -47,8 +47,8 @@ class Sizes:
         return self.later[chosen - 1] if chosen else self
 
     def times(self, factor: FloatArray) -> Sizes:
-        """The same with every size of a model times its factor, ``[l]``."""
-        pool_tps = self.pool_tps * factor[:, None, None]
+        """The same with every size of a model on a column times its factor, ``[l, g]``."""
+        pool_tps = self.pool_tps * factor[:, :, None]
         return replace(
             self,
             theta_tps=_in_large_pools(pool_tps),

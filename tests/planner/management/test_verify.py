@@ -19,7 +19,8 @@ EXAMPLE = Path(__file__).parents[3] / "docs/examples/prefill-decode.yml"
 def test_a_plan_is_replayed_and_says_whether_it_holds(planner: User, folder: Path) -> None:
     found = answer("plan", folder / "plan.yml", "--verify")
     told = found["verification"]
-    assert told["outcome"] in ("agreed", "gave up", "no plan")
+    assert told["outcome"] in ("agreed", "nearest", "gave up", "no plan")
+    assert told["corrected_on"] and [row["tier"] for row in told["judged"]] == ["chat"]
     assert told["rounds"][0]["round"] == 1 and told["rounds"][0]["sizes"] == {"m": 1.0}
     assert "verification" not in answer("plan", folder / "plan.yml")
     run = Run.objects.filter(kind="plan").order_by("pk").first()

@@ -1,0 +1,156 @@
+"""Why a plan's replay missed a tier, by counterfactual: the same requests again with one more cause
+taken away, until nothing is left to take away."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from planner.errors import Infeasible
+from planner.policies.choice import policy_of
+from planner.studies.checks.grounds import PERFECT
+from planner.studies.planning.inputs import Planned
+from planner.studies.planning.planning import plan_load, plan_window
+from planner.studies.progress import Progress, part
+from planner.studies.replay.replay import run_policy
+from planner.studies.values import PolicyRun, Study
+from simulation.fleet import Fleet
+
+FAULTS, START_UP, ROUTING, FORECAST, SIZE = "faults", "start-up", "routing", "forecast", "size"
+ANY_SIZE = "no size"
+# What was changed, in words that follow "met".
+CHANGED = {
+    FAULTS: "without faults",
+    START_UP: "with instances that start in no time",
+    FORECAST: "planned on a perfect forecast",
+    ROUTING: "with every region open to every request at no distance",
+    SIZE: "with twice the instances",
+    ANY_SIZE: "by none of these",
+}
+ROOM = 4  # times the GPUs there are, for twice the instances
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """What share of a tier's requests a cause made miss: those missed before it was taken away and
+    after, with the causes above it taken away too."""
+
+    tier: str
+    cause: str
+    changed: str
+    missed_before: float
+    missed_after: float
+    share: float
+
+
+def causes(
+    study: Study, planned: Planned, run: PolicyRun, seed: int, progress: Progress
+) -> tuple[Cause, ...]:
+    """For each interactive tier that ``run``, the replay of ``planned``, misses: what was due to
+    faults, start-up, routing and forecast, in that order, then to size; they add up to all that was
+    missed. Size comes last, since more instances make up for anything, and planning again after
+    what leaves the plan as it is."""
+    missed = _missed(study, run)
+    short = [
+        tier.name
+        for tier in study.hardware.tiers
+        if tier.name in missed and missed[tier.name] > 1.0 - tier.attainment
+    ]
+    found: list[Cause] = []
+    if not short:
+        return ()
+    for cause, after in _replays(study, planned, seed, progress):
+        found += [_cause(tier, cause, missed[tier], after[tier]) for tier in short]
+        missed = after
+    found += [_cause(tier, ANY_SIZE, missed[tier], 0.0) for tier in short]
+    return tuple(sorted(found, key=lambda one: short.index(one.tier)))
+
+
+def _cause(tier: str, cause: str, before: float, after: float) -> Cause:
+    return Cause(tier, cause, CHANGED[cause], before, after, before - after)
+
+
+def _replays(
+    study: Study, planned: Planned, seed: int, progress: Progress
+) -> Iterator[tuple[str, dict[str, float]]]:
+    """What each tier misses with one cause more taken away."""
+    changes: list[Callable[[Fleet], Fleet]] = []
+    steps: list[tuple[str, Callable[[Fleet], Fleet] | None]] = [(START_UP, at_once)]
+    if study.hardware.faults:
+        steps.insert(0, (FAULTS, sound))
+    if len(study.hardware.regions) > 1:
+        steps.append((ROUTING, side_by_side))
+    if not study.window.ahead:  # else requests are drawn from the forecast
+        steps.append((FORECAST, None))
+    steps.append((SIZE, None))
+
+    def changed(fleet: Fleet) -> Fleet:
+        for change in changes:
+            fleet = change(fleet)
+        return fleet
+
+    for i, (cause, change) in enumerate(steps):
+        step = part(progress, i / len(steps), (i + 1) / len(steps))
+        try:
+            if cause == FORECAST:
+                planned = plan_window(study.plan_input, part(step, 0.0, 0.3), method=PERFECT)
+            elif cause == SIZE:
+                study = _twice(study)
+                again = plan_load(study.plan_input, planned.load, part(step, 0.0, 0.3))
+                planned = replace(planned, plan=again)
+        except Infeasible:  # what it would have changed stays with the causes after it
+            continue
+        if change is not None:
+            changes.append(change)
+        run = run_policy(
+            study,
+            policy_of("lt-i"),
+            seed=seed,
+            progress=part(step, 0.3, 1.0),
+            planned=planned,
+            changed=changed,
+        )
+        yield cause, _missed(study, run)
+
+
+def at_once(fleet: Fleet) -> Fleet:
+    """The fleet, had its instances started in no time."""
+    pools = tuple(replace(pool, startup_s=0.0, start_up=None) for pool in fleet.pools)
+    return replace(fleet, pools=pools)
+
+
+def sound(fleet: Fleet) -> Fleet:
+    """The fleet, had nothing failed."""
+    return replace(fleet, faults=())
+
+
+def side_by_side(fleet: Fleet) -> Fleet:
+    """The fleet, had its regions lain side by side and each been open to every request."""
+    return replace(
+        fleet,
+        latency_s=np.zeros_like(fleet.latency_s),
+        routing=replace(fleet.routing, region_threshold=0.0),
+    )
+
+
+def _twice(study: Study) -> Study:
+    """The study, did instances count for half of what they do, with GPUs enough."""
+    hardware = study.hardware
+    half = study.sizes.times(np.full((len(hardware.models), len(hardware.columns)), 0.5))
+    hardware = replace(
+        hardware,
+        capacity_gpus=ROOM * hardware.capacity_gpus,
+        maximum=ROOM * hardware.maximum,
+    )
+    return replace(study, hardware=hardware, sizes=half)
+
+
+def _missed(study: Study, run: PolicyRun) -> dict[str, float]:
+    """By interactive tier, the share of its requests that missed a limit."""
+    return {
+        tier.name: 1.0 - share
+        for tier in study.hardware.tiers
+        if not tier.deferrable and (share := run.summary.slo_attainment.get(tier.name)) is not None
+    }

@@ -1,0 +1,52 @@
+"""Requests that a plan is corrected on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from planner.studies.checks.grounds import drawn_anew, grounds_of
+from planner.studies.planning.planning import plan_window
+from planner.studies.progress import silent
+from planner.studies.replay.earlier import Earlier
+from tests.planner.studies.replay.test_replay import study
+
+
+def test_they_came_before_the_first_decision(tmp_path: Path) -> None:
+    shared = study(tmp_path)
+    planned = plan_window(shared.plan_input, silent)
+    (ground,) = grounds_of(shared, planned, 1, silent)
+    assert ground.study.window.end_s <= shared.window.origins_s[0]
+    assert len(ground.study.trace) > 0 and "hindsight" not in ground.words
+
+
+def test_without_any_the_windows_own_are_drawn_anew_and_it_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = study(tmp_path)
+    monkeypatch.setattr(Earlier, "studies", ())
+    planned = plan_window(shared.plan_input, silent)
+    (ground,) = grounds_of(shared, planned, 1, silent)
+    assert "in hindsight" in ground.words
+    assert ground.study.window is shared.window and len(ground.study.trace) == len(shared.trace)
+
+
+def test_drawn_anew_a_bin_holds_as_many_of_its_own_requests(tmp_path: Path) -> None:
+    trace, bin_s = study(tmp_path).trace, 60.0
+    again = drawn_anew(trace, bin_s, seed=1)
+    assert (np.diff(again.arrival_s) >= 0).all()
+    bins = [np.floor(one.arrival_s / bin_s).astype(int) for one in (trace, again)]
+    np.testing.assert_array_equal(*(np.bincount(one) for one in bins))
+    assert not np.array_equal(again.arrival_s, trace.arrival_s)
+    for where in range(bins[0].max() + 1):
+        pairs = [
+            set(zip(one.input_tokens[of == where].tolist(), one.output_tokens[of == where].tolist(),
+                    one.model[of == where].tolist(), strict=True))
+            for one, of in zip((trace, again), bins, strict=True)
+        ]  # fmt: skip
+        assert pairs[1] <= pairs[0]
+    same = drawn_anew(trace, bin_s, seed=1)
+    assert same.arrival_s.tobytes() == again.arrival_s.tobytes()
+    assert drawn_anew(trace, bin_s, seed=2).arrival_s.tobytes() != again.arrival_s.tobytes()
