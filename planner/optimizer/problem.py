@@ -148,6 +148,9 @@ class ScalingPlan:
     together: bool = False
     lent: IntArray | None = None  # [p, l, r, g] of the targets
     rerouted_tps: FloatArray | None = None  # [p, r, r] from home to where served
+    # [p, l, r, r] of each model's tokens of a home region, where they are served; a row of zeros:
+    # none are sent elsewhere
+    shares: FloatArray | None = None
     tiers: tuple[str, ...] = ()  # [k] of the next
     unserved_tps: FloatArray | None = None  # [p, k, l] where not all can be served
     policy: str = ""  # of limited mode, where it was needed

@@ -11,6 +11,7 @@ from planner.errors import ScenarioError
 from planner.optimizer.problem import ScalingPlan
 from simulation.arrays import FloatArray, IntArray
 from simulation.fleet import Fleet, Pool
+from simulation.policies.parts.course import Course
 from simulation.policies.parts.gauges import Metric
 from simulation.policies.proportional import SIGNALS, SignalName
 from simulation.policies.wrappers.capped import WithinCapacity
@@ -28,17 +29,16 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Timetable:
-    """A plan by the clock: from ``times_s`` on ``targets`` ``[t, pools]``, of which ``lent`` are
-    lent out. It begins with ``start`` ``[pools]`` up; ``forecast_tps`` ``[periods, pools]`` is the
-    load it was made for, of the pool's model in its region."""
+class Followed:
+    """A plan to follow: its ``course``, which begins with ``start`` ``[pools]`` up, and after it
+    was followed the ``plan`` that was carried out. ``expected_tps`` ``[bins, pools]``, bins of
+    ``bin_s``, is the interactive load that was forecast, of the pool's model in its region."""
 
-    plan: ScalingPlan
-    times_s: FloatArray
-    targets: IntArray
-    lent: IntArray | None
+    course: Course
     start: IntArray
-    forecast_tps: FloatArray
+    plan: Callable[[], ScalingPlan]
+    expected_tps: FloatArray
+    bin_s: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,13 +71,13 @@ class Pressure:
 @dataclass(frozen=True, slots=True, eq=False)
 class Ready:
     """A policy with the fleet it begins with; ``whence`` is the pool of the scenario's fleet that
-    each of ``fleet`` came from, ``plan`` what it shows to follow, ``after`` the share of the work
-    that is done."""
+    each of ``fleet`` came from, ``plan`` what it has followed once it ran, ``after`` the share of
+    the work that is done."""
 
     policy: ScalingPolicy
     fleet: Fleet
     whence: Sequence[int]
-    plan: ScalingPlan | None = None
+    plan: Callable[[], ScalingPlan] | None = None
     after: float = 0.0
 
 
@@ -96,9 +96,9 @@ class Making:
     fleet: Callable[[IntArray], Fleet]  # that begins with counts [pools]
     smallest: Callable[[], IntArray]  # [pools] the smallest flat fleet that meets every tier
     before: Callable[[], IntArray]  # [pools] the smallest that does on the days before
-    planned: Callable[[Plan], Timetable]
+    planned: Callable[[Plan], Followed]
     # Planned for so many times what came at the same times of the last day.
-    day_before: Callable[[float], Timetable]
+    day_before: Callable[[float], Followed]
     pressure: Callable[[str | float], Pressure]  # what an instance shows, at a P/D ratio
 
     def from_today(self, policy: ScalingPolicy) -> Ready:

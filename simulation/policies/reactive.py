@@ -1,4 +1,4 @@
-"""Unified reactive scaling on memory utilisation (methods.md E8; SageServe, section 4)."""
+"""Unified reactive scaling on utilisation (methods.md E8; SageServe, section 4)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from simulation.arrays import IntArray
 from simulation.fleet import Fleet
-from simulation.policies.parts.endpoints import Endpoints, initial_counts
+from simulation.policies.parts.endpoints import QUEUES, Endpoints, Sees, initial_counts
 from simulation.policy import Gauge, Observation, ScalingPolicy
 
 BETWEEN_S = 15.0  # events (SageServe, section 4)
@@ -18,8 +18,9 @@ BETWEEN_S = 15.0  # events (SageServe, section 4)
 class UnifiedReactive(ScalingPolicy):
     """One instance more above ``scale_out_above``, one less below ``scale_in_below``, per endpoint.
 
-    An endpoint is all pools of one model in one region (and of one role); its effective memory
-    utilisation is that of its ready instances together. After an event the endpoint rests for
+    An endpoint is all pools of one model in one region (and of one role); its utilisation is that
+    of its ready instances together (``Endpoints.reading``; with ``sees`` memory the source's).
+    After an event the endpoint rests for
     ``cooldown_s``; left out, until what it asked for serves and 15 s at least, as the authors' code
     does (kjain1810/SageServe, ``BasicArbiter.scale``: the time of a spot reclaim or of a spin-up),
     which the text (section 4) does not say: 15 s beside a start of ten minutes ask for forty
@@ -31,6 +32,7 @@ class UnifiedReactive(ScalingPolicy):
     scale_out_above: float = 0.7
     scale_in_below: float = 0.3
     cooldown_s: float | None = None
+    sees: Sees = QUEUES
     interval_s: float = 15.0
     name: str = "reactive"
 
@@ -42,7 +44,7 @@ class UnifiedReactive(ScalingPolicy):
     def decide(self, observation: Observation) -> IntArray:
         ends = self._ends
         targets = observation.ready + observation.starting
-        utilisation = ends.utilisation(observation)
+        utilisation = ends.reading(observation, self.sees)
         step = (utilisation > self.scale_out_above) * 1 - (utilisation < self.scale_in_below) * 1
         step[observation.time_s < self._rests_until] = 0
         if self.cooldown_s is None:
@@ -54,11 +56,4 @@ class UnifiedReactive(ScalingPolicy):
         return targets
 
     def gauge(self, observation: Observation) -> Gauge:
-        ends = self._ends
-        return Gauge(
-            "KV memory in use",
-            True,
-            np.where(ends.total(observation.ready) > 0, ends.utilisation(observation), np.nan),
-            out_above=self.scale_out_above,
-            in_below=self.scale_in_below,
-        )
+        return self._ends.gauge(observation, self.sees, self.scale_out_above, self.scale_in_below)

@@ -5,30 +5,54 @@ from __future__ import annotations
 import numpy as np
 from scipy.optimize import linprog
 
-from planner.optimizer.problem import HorizonProblem
+from planner.optimizer.problem import HorizonProblem, PlanningProblem
 from planner.optimizer.sides import carried_tps
 from simulation.arrays import FloatArray, IntArray
 
 
 def rerouted(problem: HorizonProblem, serving: IntArray) -> FloatArray:
     """Tokens/s sent from home to elsewhere at each period's joint peak, ``[p, r, r]``, summed over
-    models: only what a region lacks goes to those with room, within ``reroute``."""
-    regions = len(problem.first.regions)
-    out = np.zeros((len(serving), regions, regions))
+    models."""
+    total: FloatArray = _sent(problem, serving).sum(axis=1)
+    return total
+
+
+def shares_planned(problem: HorizonProblem, serving: IntArray) -> FloatArray:
+    """Where each model's tokens of each home region (row) are to be served, as shares of them,
+    ``[p, l, r, r]``: as at the joint peak; 0 for those of which none are sent elsewhere."""
+    sent = _sent(problem, serving)
+    wanted = np.stack([_at_peak(window) for window in problem.windows])[..., None]
+    away = np.divide(sent, wanted, out=np.zeros_like(sent), where=wanted > 0)
+    share = away.sum(axis=3, keepdims=True)
+    own = np.eye(sent.shape[-1]) * np.where(share > 0, np.maximum(1.0 - share, 0.0), 0.0)
+    shares: FloatArray = away + own
+    return shares
+
+
+def _at_peak(window: PlanningProblem) -> FloatArray:
+    """Tokens/s of each model and home region as the model's joint demand is highest, ``[l, r]``."""
+    peak = window.demand_tps.sum(axis=1).argmax(axis=1)
+    return np.take_along_axis(window.demand_tps, peak[:, None, None], axis=2)[..., 0]
+
+
+def _sent(problem: HorizonProblem, serving: IntArray) -> FloatArray:
+    """Tokens/s by model, ``[p, l, r, r]``: only what a region lacks goes to those with room, within
+    ``reroute``."""
+    first = problem.first
+    regions = len(first.regions)
+    out = np.zeros((len(serving), len(first.models), regions, regions))
     for period, window in enumerate(problem.windows):
         served = carried_tps(window, serving[period]).min(axis=0)
-        for model in range(len(window.models)):
-            peak = int(window.demand_tps[model].sum(axis=0).argmax())
-            wanted = window.demand_tps[model, :, peak]
+        for model, wanted in enumerate(_at_peak(window)):
             lacks = np.maximum(0.0, wanted - served[model])
             room = np.maximum(0.0, served[model] - wanted)
             if not lacks.any():
                 continue
             if problem.reroute is None:
-                out[period] += _in_order(lacks, room)
+                out[period, model] = _in_order(lacks, room)
             else:
                 most = np.minimum(1.0, problem.reroute) * wanted[:, None]
-                out[period] += _within(wanted, served[model], most)
+                out[period, model] = _within(wanted, served[model], most)
     return out
 
 

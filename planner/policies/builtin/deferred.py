@@ -13,6 +13,7 @@ from planner.policies.builtin.reactive import Thresholds
 from planner.policies.making import Making, Plan, Ready
 from planner.sections import Delay, Share
 from simulation.policies.deferred import Deferred as Rule
+from simulation.policies.deferred import Reading
 
 
 class _Deferred(Thresholds):
@@ -31,16 +32,16 @@ class _Deferred(Thresholds):
 
     def ready(self, making: Making) -> Ready:
         assert self.traits.plan is not None
-        timetable = making.planned(replace(self.traits.plan, load_factor=self.load_factor))
+        plan = making.planned(replace(self.traits.plan, load_factor=self.load_factor))
         policy = Rule(
-            timetable.times_s,
-            timetable.targets,
+            course=plan.course,
             period_s=making.period_s,
-            forecast_tps=timetable.forecast_tps if self.compares else None,
+            forecast_tps=plan.expected_tps if self.compares else None,
+            bin_s=plan.bin_s,
             name=self.key,
             **self.told(Rule),
         )
-        return replace(making.on(policy, timetable.start), plan=timetable.plan, after=0.5)
+        return replace(making.on(policy, plan.start), plan=plan.plan, after=0.5)
 
 
 class LtU(_Deferred):
@@ -75,6 +76,9 @@ class LtUa(_Deferred):
     compares = True
 
     name: Literal["lt-ua"]
+    # In that end of a period: traffic alone, as section 6.4 switches to it, or memory beyond its
+    # threshold too.
+    reading: Reading = Rule.reading
     last_share: Share = Rule.last_share  # of a period: 20 minutes of an hour
     underestimated: Above = Rule.underestimated
     overestimated: Factor = Rule.overestimated

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import ClassVar, Literal
 
 from planner.policies.base import Group, Knob, LoadFactor, Policy, Style, Traits, factors
-from planner.policies.making import Making, Plan, Ready, Timetable
+from planner.policies.making import Followed, Making, Plan, Ready
 from simulation.policies.scheduled import Scheduled
 
 LOAD = Knob("load_factor", factors(0.5, 2.0))
@@ -71,11 +71,11 @@ class Planned(Policy):
 
     def ready(self, making: Making) -> Ready:
         assert self.traits.plan is not None
-        timetable = making.planned(replace(self.traits.plan, load_factor=self.load_factor))
-        return replace(followed(making, timetable, self.key), plan=timetable.plan)
+        plan = making.planned(replace(self.traits.plan, load_factor=self.load_factor))
+        return replace(followed(making, plan, self.key), plan=plan.plan)
 
 
-def followed(making: Making, timetable: Timetable, key: str) -> Ready:
-    """By the clock, from the timetable's own start on."""
-    policy = Scheduled(timetable.times_s, timetable.targets, name=key, lent=timetable.lent)
-    return replace(making.on(policy, timetable.start), after=0.5)
+def followed(making: Making, plan: Followed, key: str) -> Ready:
+    """At once, from the plan's own start on."""
+    policy = Scheduled(course=plan.course, name=key)
+    return replace(making.on(policy, plan.start), after=0.5)

@@ -9,6 +9,7 @@ from pydantic import model_validator
 from planner.policies.base import Group, Interval, Knob, Policy, Style, Traits, factors
 from planner.policies.making import Making, Ready
 from planner.sections import Delay, Share
+from simulation.policies.parts.endpoints import Sees
 from simulation.policies.parts.silos import BATCH_SHARE, siloed
 from simulation.policies.reactive import UnifiedReactive as Rule
 
@@ -19,7 +20,9 @@ OUT = Knob("scale_out_above", factors(0.9, 0.01))
 class Thresholds(Policy):
     """When utilisation asks for more or fewer instances."""
 
-    scale_out_above: Share = Rule.scale_out_above  # effective memory utilisation
+    # queues: utilisation counts requests that wait; memory: only KV memory in use, as the source.
+    sees: Sees = Rule.sees
+    scale_out_above: Share = Rule.scale_out_above
     scale_in_below: Share = Rule.scale_in_below
     # After an event; left out, until what was asked for serves.
     cooldown_s: Delay | None = Rule.cooldown_s

@@ -43,13 +43,15 @@ class Load:
     tps: FloatArray
     tiers: tuple[str, ...] = ()
     tier_tps: FloatArray | None = None  # [k, p, l, r, w], adding up to ``tps``
+    # [p, l, r, w] of interactive requests as they are expected: the forecasts' means
+    expected_tps: FloatArray | None = None
 
     def times(self, factor: float) -> Load:
-        """So many times as much of everything."""
+        """So many times as much to plan for; what is expected stays."""
         if factor == 1.0:
             return self
         tiers = None if self.tier_tps is None else self.tier_tps * factor
-        return Load(self.tps * factor, self.tiers, tiers)
+        return replace(self, tps=self.tps * factor, tier_tps=tiers)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -18,6 +18,7 @@ from planner.studies.progress import Progress, part
 from planner.studies.traffic.forecasts import (
     DEFERRABLE,
     INTERACTIVE,
+    SeriesForecast,
     by_model_and_region,
     forecast_window,
     interactive,
@@ -35,6 +36,16 @@ def plan_window(
     """Forecast with ``method`` (the scenario's where None) and plan every period for
     ``load_factor`` times that, ``[l, r, g]`` instances from ``current`` on; raises Infeasible with
     the conflict in words."""
+    load, forecasts = forecast_load(given, part(progress, 0.0, 0.7), method=method)
+    load = load.times(load_factor)
+    return Planned(plan_load(given, load, part(progress, 0.7, 1.0)), forecasts, load)
+
+
+def forecast_load(
+    given: PlanInput, progress: Progress, *, method: str | None = None
+) -> tuple[Load, tuple[SeriesForecast, ...]]:
+    """What each period is to be planned for, forecast with ``method`` (the scenario's where None),
+    and the forecasts."""
     traffic, window, forecast = given.traffic, given.window, given.settings.forecast
     all_at_once = given.settings.periods == ALL
     forecasts = forecast_window(
@@ -43,17 +54,18 @@ def plan_window(
         window,
         method=method or forecast.method,
         quantile=None if method else forecast.quantile,
-        progress=part(progress, 0.0, 0.7),
+        progress=progress,
         quantiles=_quantiles(given, plain=method is not None),
         at_once=all_at_once,
     )
     names = list(dict.fromkeys(series.key.tier for series in forecasts)) or [INTERACTIVE]
     shape = (len(window.period_starts_s), *given.current.shape[:2], window.bins_per_period)
-    tiers = np.zeros((len(names) + 1, *shape))
+    tiers, expected = np.zeros((len(names) + 1, *shape)), np.zeros(shape)
     for series in forecasts:
         m, r = traffic.models.index(series.key.model), traffic.regions.index(series.key.region)
         rate = series.planned.reshape(shape[0], shape[3]) / window.bin_s
         tiers[names.index(series.key.tier), :, m, r] = rate
+        expected[:, m, r] += series.mean.reshape(shape[0], shape[3]) / window.bin_s
     if forecast.niw_buffer is None:
         tiers[-1] = deferred_tps(given, tiers[:-1].sum(axis=0), at_once=all_at_once)
     else:
@@ -61,11 +73,10 @@ def plan_window(
         if all_at_once:  # of what is known before the first period
             niw = np.broadcast_to(niw[:1], niw.shape)
         tiers[-1] = forecast.niw_buffer * niw[..., None]
-    load = Load(tiers.sum(axis=0))
+    load = Load(tiers.sum(axis=0), expected_tps=expected)
     if len(names) > 1:
-        load = Load(load.tps, (*names, DEFERRABLE), tiers)
-    load = load.times(load_factor)
-    return Planned(plan_load(given, load, part(progress, 0.7, 1.0)), forecasts, load)
+        load = replace(load, tiers=(*names, DEFERRABLE), tier_tps=tiers)
+    return load, forecasts
 
 
 def plan_load(given: PlanInput, load: Load, progress: Progress) -> ScalingPlan:
@@ -156,6 +167,7 @@ class Schedule:
     # [t, l, r, g] of the targets, lent out: those that neither the period that runs nor one already
     # asked for serves with. None where nothing may be lent.
     lent: IntArray | None
+    shares: FloatArray | None  # [t, l, r, r] of the period that runs (ScalingPlan.shares)
 
 
 def schedule(plan: ScalingPlan, window: Window) -> Schedule:
@@ -163,18 +175,27 @@ def schedule(plan: ScalingPlan, window: Window) -> Schedule:
     and held until it ends: at any time the largest target among the period that runs and those
     already asked for. Requests fall on a control instant, never before what they rest on is known.
     """
-    times, asked = _in_force(plan, window)
+    times, asked = _in_force(window)
     targets = _most(plan.target, asked)
+    runs = np.searchsorted(window.period_starts_s - window.start_s, times, side="right") - 1
+    shares = None if plan.shares is None else plan.shares[runs]
     if plan.lent is None:
-        return Schedule(times, targets, None)
-    return Schedule(times, targets, targets - _most(plan.target - plan.lent, asked))
+        return Schedule(times, targets, None, shares)
+    return Schedule(times, targets, targets - _most(plan.target - plan.lent, asked), shares)
 
 
-def _in_force(plan: ScalingPlan, window: Window) -> tuple[FloatArray, BoolArray]:
-    """Times at which what is asked for changes, and the periods it is asked for, ``[t, p]``."""
-    starts = plan.period_start_s - window.start_s
+def asked_s(window: Window) -> FloatArray:
+    """When each period's instances are asked for, seconds from the window's start: ``lead_s``
+    before it begins, on a control instant, never before what they rest on is known."""
+    starts = window.period_starts_s - window.start_s
     on_control = np.floor((starts - window.lead_s) / CONTROL_S + 1e-9) * CONTROL_S
-    asked = np.maximum(on_control, window.origins_s - window.start_s).clip(0.0, starts)
+    known = window.origins_s - window.start_s
+    return np.asarray(np.maximum(on_control, known).clip(0.0, starts), np.float64)
+
+
+def _in_force(window: Window) -> tuple[FloatArray, BoolArray]:
+    """Times at which what is asked for changes, and the periods it is asked for, ``[t, p]``."""
+    starts, asked = window.period_starts_s - window.start_s, asked_s(window)
     times = np.unique(np.concatenate([starts, asked]))
     ends = np.append(starts[1:], np.inf)
     return times, (asked <= times[:, None]) & (times[:, None] < ends)

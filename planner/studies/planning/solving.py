@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from planner.errors import Infeasible
-from planner.optimizer import plan_sequence, serve_limited, solve_window
+from planner.optimizer import serve_limited, solve_window
 from planner.optimizer.binding import binding_constraints
 from planner.optimizer.figures import fleet_usd, start_usd
 from planner.optimizer.horizon import HorizonPlan, HorizonProblem, solve_horizon
 from planner.optimizer.horizon.figures import by_window
-from planner.optimizer.horizon.sent import rerouted
+from planner.optimizer.horizon.sent import rerouted, shares_planned
 from planner.optimizer.limited import EXACT, by_tier
 from planner.optimizer.objective import totals
 from planner.optimizer.problem import (
@@ -117,53 +117,97 @@ def _solved(
     )
 
 
-def _apart(periods: Periods, progress: Progress) -> ScalingPlan:
-    """Each period from the one before."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Answer:
+    """The plan of one period, and what it leaves unserved, ``[k, l]``, where not all can be."""
+
+    window: WindowPlan
+    unserved_tps: FloatArray | None = None
+
+
+def solve_period(
+    periods: Periods, period: int, current: IntArray, check: Callable[[], None] | None = None
+) -> Answer:
+    """A period by itself from the fleet ``current`` ``[l, r, g]``. Raises Infeasible with the
+    conflict, unless limited mode says whom to serve then."""
+    settings = periods.given.settings
+    asked = replace(periods.problems[period], current=current)
+    if settings.reroute is None:
+        window = solve_window(
+            asked,
+            solver=settings.solver,
+            gap=settings.gap,
+            time_limit_s=settings.time_limit_s,
+            stable=True,
+            check=check,
+        )
+    else:
+        ways = periods.alone(period, asked)
+        (window,) = by_window(ways, _solved(periods, ways, check))
+    unserved = None
+    if window.status == INFEASIBLE and settings.limited is not None:
+        window, unserved = _rescued(periods, asked, window, period)
+    if window.status == INFEASIBLE:
+        name = periods.names[period]
+        raise Infeasible(f"There is no feasible plan for {name}. {window.conflict}")
+    return Answer(window, unserved)
+
+
+def shares_of(periods: Periods, period: int, target: IntArray) -> FloatArray:
+    """Where a period's tokens are served with ``target`` up, ``[l, r, r]`` (ScalingPlan.shares)."""
+    one = (periods.problems[period],)
+    alone = HorizonProblem(
+        one, periods.given.window.period_s, reroute=periods.given.settings.reroute
+    )
+    shares: FloatArray = shares_planned(alone, target[None])[0]
+    return shares
+
+
+def plan_of(periods: Periods, answers: Sequence[Answer]) -> ScalingPlan:
+    """The periods' own plans as one."""
     settings, window = periods.given.settings, periods.given.window
-    unserved: dict[int, FloatArray] = {}  # by period: [k, l]
-
-    def solve(asked: PlanningProblem, period: int, check: Callable[[], None] | None) -> WindowPlan:
-        if settings.reroute is None:
-            answer = solve_window(
-                asked,
-                solver=settings.solver,
-                gap=settings.gap,
-                time_limit_s=settings.time_limit_s,
-                stable=True,
-                check=check,
-            )
-        else:
-            ways = periods.alone(period, asked)
-            (answer,) = by_window(ways, _solved(periods, ways, check))
-        if answer.status == INFEASIBLE and settings.limited is not None:
-            answer, left = _rescued(periods, asked, answer, period)
-            if left is not None:
-                unserved[period] = left
-        return answer
-
-    plan = plan_sequence(
-        periods.problems,
+    first = periods.problems[0]
+    target = np.stack([answer.window.target for answer in answers])
+    serving = HorizonProblem(periods.problems, window.period_s, reroute=settings.reroute)
+    plan = ScalingPlan(
+        models=first.models,
+        regions=first.regions,
+        gpus=first.gpus,
+        gpus_per_instance=first.gpus_per_instance,
         period_start_s=window.period_starts_s,
         period_s=window.period_s,
-        solve=solve,
-        progress=lambda done, total: progress(
-            done / total, f"Planning period {min(done + 1, total)} of {total}"
-        ),
+        initial=first.current,
+        demand_tps=np.stack([one.demand_tps.max(axis=2) for one in periods.problems]),
+        windows=tuple(answer.window for answer in answers),
+        rerouted_tps=rerouted(serving, target),
+        shares=shares_planned(serving, target),
     )
-    for name, answer in zip(periods.names, plan.windows, strict=True):
-        if answer.status == INFEASIBLE:
-            raise Infeasible(f"There is no feasible plan for {name}. {answer.conflict}")
-    serving = HorizonProblem(periods.problems, window.period_s, reroute=settings.reroute)
-    plan = replace(plan, rerouted_tps=rerouted(serving, plan.target))
-    if not unserved:
+    if all(answer.unserved_tps is None for answer in answers):
         return plan
     nothing = np.zeros((max(1, len(periods.load.tiers)), len(plan.models)))
+    left = [nothing if one.unserved_tps is None else one.unserved_tps for one in answers]
     return replace(
         plan,
         tiers=periods.load.tiers or ALL_TIERS,
-        unserved_tps=np.stack([unserved.get(p, nothing) for p in range(len(plan.windows))]),
+        unserved_tps=np.stack(left),
         policy=settings.limited or EXACT,
     )
+
+
+def _apart(periods: Periods, progress: Progress) -> ScalingPlan:
+    """Each period from what the one before asked for."""
+    answers: list[Answer] = []
+    current, total = periods.problems[0].current, len(periods.problems)
+    for period in range(total):
+
+        def check(done: int = period) -> None:
+            progress(done / total, f"Planning period {done + 1} of {total}")
+
+        check()
+        answers.append(solve_period(periods, period, current, check))
+        current = answers[-1].window.target
+    progress(1.0, f"Planning period {total} of {total}")
+    return plan_of(periods, answers)
 
 
 def _rescued(
@@ -235,6 +279,7 @@ def _together(periods: Periods, progress: Progress) -> ScalingPlan:
         together=True,
         lent=plan.lent if whole.lend_usd is not None else None,
         rerouted_tps=plan.rerouted_tps,
+        shares=shares_planned(whole, plan.target - plan.lent),
         tiers=(periods.load.tiers or ALL_TIERS) if why else (),
         unserved_tps=plan.unserved_tps if why else None,
         policy=(settings.limited or EXACT) if why else "",

@@ -8,22 +8,19 @@ import numpy as np
 
 from planner.errors import ScenarioError
 from planner.optimizer.problem import ScalingPlan
-from planner.policies.making import Making, Plan, Timetable
+from planner.policies.making import Followed, Making, Plan
 from planner.scenario.settings import ALL
 from planner.studies.planning.inputs import Load, Planned
-from planner.studies.planning.planning import (
-    plan_load,
-    plan_window,
-    schedule,
-)
+from planner.studies.planning.planning import forecast_load, plan_load
+from planner.studies.planning.solving import Periods
 from planner.studies.progress import Progress, part
 from planner.studies.replay.earlier import Earlier
 from planner.studies.replay.flat import smallest_flat
+from planner.studies.replay.following import as_decided, by_clock
 from planner.studies.replay.pressure import PressureTests
 from planner.studies.traffic.forecasts import by_model_and_region, interactive
 from planner.studies.traffic.window import DAY_S
 from planner.studies.values import Study
-from simulation.arrays import FloatArray
 
 
 def making_of(
@@ -43,17 +40,18 @@ def making_of(
     means = [(float(isl.mean()), float(osl.mean())) for isl, osl in study.traffic.lengths]
     planning = part(progress, 0.0, 0.5)
 
-    def timetable(plan: Plan) -> Timetable:
+    def following(plan: Plan) -> Followed:
         given = study.plan_input
         given = given.at_once() if plan.periods == ALL else given
+        known = None
         if planned is None or replace(plan, load_factor=1.0) != Plan():
-            factor = plan.load_factor
-            made = plan_window(given, planning, method=plan.method, load_factor=factor)
-            return _timetable(study, made.plan, made.load.tps)
-        load, its = planned.load.times(plan.load_factor), planned.plan
-        if load is not planned.load:
-            its = plan_load(given, load, planning)
-        return _timetable(study, its, load.tps)
+            load, _ = forecast_load(given, planning, method=plan.method)
+        else:
+            load, known = planned.load, planned.plan if plan.load_factor == 1.0 else None
+        load = load.times(plan.load_factor)
+        if given.settings.periods == ALL:
+            return by_clock(study, known or plan_load(given, load, planning), load)
+        return as_decided(study, Periods.of(given, load), known)
 
     return Making(
         today=study.pools(study.today),
@@ -67,8 +65,8 @@ def making_of(
         fleet=study.fleet,
         smallest=lambda: smallest_flat(study, seed=seed, progress=part(progress, 0.0, 0.9)),
         before=lambda: before.flat(seed, part(progress, 0.0, 0.9)),
-        planned=timetable,
-        day_before=lambda factor: _timetable(study, *_day_before(study, factor, planning)),
+        planned=following,
+        day_before=lambda factor: by_clock(study, *_day_before(study, factor, planning)),
         pressure=tests.at,
     )
 
@@ -84,25 +82,9 @@ def _shared_gpus(study: Study) -> tuple[tuple[tuple[int, ...], int], ...]:
     )
 
 
-def _timetable(study: Study, plan: ScalingPlan, load_tps: FloatArray) -> Timetable:
-    """``load_tps`` ``[p, l, r, w]`` is what the plan was made for."""
-    asked = schedule(plan, study.window)
-    m, r, _ = np.array(study.hardware.pool_index).T
-    return Timetable(
-        plan=plan,
-        times_s=asked.times_s,
-        targets=study.pools(asked.targets),
-        lent=None if asked.lent is None else study.pools(asked.lent),
-        start=study.pools(plan.target[0]),
-        forecast_tps=load_tps.max(axis=3)[:, m, r],
-    )
-
-
-def _day_before(
-    study: Study, load_factor: float, progress: Progress
-) -> tuple[ScalingPlan, FloatArray]:
+def _day_before(study: Study, load_factor: float, progress: Progress) -> tuple[ScalingPlan, Load]:
     """The plan for ``load_factor`` times what came at the same times of the last day before each
-    period that is known, and that load ``[p, l, r, w]``."""
+    period that is known, and that load."""
     window, demand = study.window, study.traffic.demand
     load = np.zeros((len(window.period_starts_s), *study.today.shape[:2], window.bins_per_period))
     deferrable = {tier.name for tier in study.hardware.tiers if tier.deferrable}
@@ -126,4 +108,5 @@ def _day_before(
                 if tiers is deferrable and buffer is None:
                     rate = np.full_like(rate, rate.mean())
                 load[p, m, r] += load_factor * weight * rate
-    return plan_load(replace(study.plan_input, at_load=False), Load(load), progress), load
+    asked = Load(load)
+    return plan_load(replace(study.plan_input, at_load=False), asked, progress), asked

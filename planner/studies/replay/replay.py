@@ -121,7 +121,7 @@ def replayed(
         summary,
         fleet,
         result.series,
-        ready.plan,
+        ready.plan() if ready.plan else None,
         detail,
         swing=metered.swing,
         settings=settings_of(policy, metered, fleet, result.series, labels),

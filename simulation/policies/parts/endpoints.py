@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
 from simulation.arrays import FloatArray, IntArray
 from simulation.fleet import Fleet, Pool
 from simulation.performance.profile import iteration_s
-from simulation.policy import Observation
+from simulation.policy import Gauge, Observation
 
+Sees = Literal["queues", "memory"]  # requests that wait, or only the KV memory in use
+QUEUES: Sees = "queues"
 MEAN_CONTEXT = 1_000  # tokens of a decode, at which pools are compared
 
 
@@ -52,6 +55,29 @@ class Endpoints:
         np.maximum.at(fullest, self.of, observation.utilisation)
         out: FloatArray = np.where(there > 0, used / np.where(there > 0, there, 1.0), fullest)
         return out
+
+    def reading(self, observation: Observation, sees: Sees) -> FloatArray:
+        """What thresholds are held against: how full an iteration of the endpoint's ready instances
+        is, requests that wait counted (``Observation.load``), or its effective memory alone, which
+        on models with grouped-query attention hardly fills however long the queue."""
+        memory = self.utilisation(observation)
+        if sees != QUEUES or observation.load is None:
+            return memory
+        ready = self.total(observation.ready)
+        load = self.total(observation.ready * observation.load) / np.maximum(ready, 1)
+        return np.where(ready > 0, np.maximum(load, memory), memory)
+
+    def gauge(
+        self, observation: Observation, sees: Sees, out_above: float, in_below: float
+    ) -> Gauge:
+        """That, for who wants to know whether it moved."""
+        return Gauge(
+            "How full an iteration is" if sees == QUEUES else "KV memory in use",
+            True,
+            np.where(self.total(observation.ready) > 0, self.reading(observation, sees), np.nan),
+            out_above=out_above,
+            in_below=in_below,
+        )
 
     def move(self, targets: IntArray, pools: Sequence[int], change: int) -> int:
         """Add ``change`` instances to ``targets`` in place, the cheapest of ``pools`` first, or

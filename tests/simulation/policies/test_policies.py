@@ -101,7 +101,8 @@ def test_schedule_steps_at_its_times():
     policy = Scheduled([100.0, 200.0], [[2, 1], [5, 0]], name="plan")
     two = fleet(pool(profile(), initial=7), pool(profile(), initial=8))
     assert policy.reset(two).tolist() == [7, 8]
-    asked = [policy.decide(seen(t, [0, 0], [0, 0])).tolist() for t in (99.0, 100.0, 199.0, 1e6)]
+    times = (99.0, 100.0, 199.0, 1e6)
+    asked = [policy.decide(seen(t, [0, 0], [0, 0])).targets.tolist() for t in times]
     assert asked == [[7, 8], [2, 1], [2, 1], [5, 0]]
 
 

@@ -175,7 +175,7 @@ def test_a_policy_says_what_to_copy(mixed: Study, apart: Study) -> None:
 
 def test_memory_that_says_nothing_is_told_beside_the_figures(mixed: Study) -> None:
     """Prompts of 800 tokens and answers of 40 leave KV memory all but empty at any load."""
-    run = played(mixed, "reactive")
+    run = played(mixed, "reactive", sees="memory")
     assert run.swing is not None and run.swing.high < 0.7
     assert "never passed 70%: it never asked for more" in note_of(run)
     assert note_of(played(mixed, "hpa-concurrency")) == ""
@@ -234,10 +234,11 @@ def test_periodic_learns_from_the_day_before(tmp_path: Path) -> None:
 def test_a_plan_is_made_for_so_many_times_the_forecast(mixed: Study) -> None:
     made = making_of(mixed, seed=1, progress=silent)
     once, twice = made.planned(Plan()), made.planned(Plan(load_factor=2.0))
-    assert twice.forecast_tps == pytest.approx(2 * once.forecast_tps)
+    assert (twice.expected_tps == once.expected_tps).all()
     shared = making_of(mixed, seed=1, progress=silent, planned=planned_of(mixed, silent))
-    assert (shared.planned(Plan(load_factor=2.0)).targets == twice.targets).all()
-    assert twice.targets.sum() > once.targets.sum()
+    again = shared.planned(Plan(load_factor=2.0))
+    assert (again.plan().target == twice.plan().target).all()
+    assert twice.plan().target.sum() > once.plan().target.sum()
 
 
 @pytest.mark.parametrize("name", ["decode-tps", "reactive", "lt-i", "lt-u"])

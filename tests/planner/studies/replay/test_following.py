@@ -1,0 +1,94 @@
+"""Plans carried out: planned again from the fleet there is, and reroutes that reach the router."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from planner.errors import Infeasible
+from planner.policies.choice import policy_of
+from planner.policies.making import Plan
+from planner.studies.planning.planning import plan_window
+from planner.studies.progress import silent
+from planner.studies.replay.making import making_of
+from planner.studies.replay.replay import run_policy
+from planner.studies.values import Study
+from tests.planner.studies import builders as make
+from tests.planner.studies.replay.test_replay import LENGTHS, study
+from tests.simulation.policies.observed import seen
+
+
+@pytest.fixture(scope="module")
+def dear_east(tmp_path_factory: pytest.TempPathFactory) -> Study:
+    """Model ``b`` asked for in the east, where a GPU costs four times as much and a fifth of what
+    is asked for must be served."""
+    east = {**make.WEST, "name": "east", "usd_per_gpu_hour": {"G": 12}}
+    sources = [
+        make.source(series=n, model=n, regions={home: 1.0}, **LENGTHS)
+        for n, home in (("b", "east"), ("a", "west"))
+    ]
+    return study(
+        tmp_path_factory.mktemp("dear"),
+        regions=[{**east, "latency_ms": {"west": 20}}, make.WEST],
+        traffic={"sources": sources},
+        objective={"epsilon": 0.2},
+        fleet={"startup_s": 60, "minimum": 0},
+    )
+
+
+@pytest.mark.parametrize("sees", ["queues", "memory"])
+def test_what_a_plan_sends_away_is_served_there(dear_east: Study, sees: str) -> None:
+    routing = replace(dear_east.hardware.routing, sees=sees)
+    one = replace(dear_east, hardware=replace(dear_east.hardware, routing=routing))
+    run = run_policy(one, policy_of("lt-i-perfect"), seed=1, progress=silent)
+    assert run.plan is not None and run.plan.shares is not None
+    shares = run.plan.shares[:, 1, 0]  # of b's tokens in the east
+    assert (shares[:, 1] > 0.5).all()
+    assert not run.plan.shares[:, 0].any()  # a is asked for where it is served
+    if sees == "queues":  # what shares leave to chance is taken up by who has room
+        assert all(share > 0.95 for share in run.summary.slo_attainment.values())
+    where = [pool.region for pool in run.fleet.pools if pool.model == "b"]
+    served = run.series.arrived_tokens[[pool.model == "b" for pool in run.fleet.pools]].sum(axis=1)
+    west = served[where.index("west")] / served.sum()
+    assert west == pytest.approx(shares[:, 1].mean(), abs=0.1)
+
+
+def test_each_period_is_planned_from_what_is_up(dear_east: Study) -> None:
+    """With half of what was planned lost, the next period's plan starts that again."""
+    making = making_of(dear_east, seed=1, progress=silent)
+    plan = making.planned(Plan())
+    whole = plan_window(dear_east.plan_input, silent).plan
+    np.testing.assert_array_equal(plan.plan().target, whole.target)
+    window = dear_east.window
+    there = np.maximum(plan.start // 2, 0)
+    at = float(window.period_starts_s[1] - window.start_s)
+    plan.course.reset(dear_east.fleet(plan.start))
+    plan.course.see(seen(at, there))
+    found = plan.plan()
+    more = np.maximum(found.target[1] - unpooled(dear_east, there), 0).sum()
+    assert found.windows[1].totals.starts == more > whole.windows[1].totals.starts
+
+
+def unpooled(one: Study, counts: Any) -> Any:
+    out = np.zeros_like(one.today)
+    out[tuple(np.array(one.hardware.pool_index).T)] = counts
+    return out
+
+
+def test_the_plan_shown_is_the_one_carried_out(dear_east: Study) -> None:
+    """LT-I as nothing comes between is the plan made before; the replay followed its targets."""
+    run = run_policy(dear_east, policy_of("lt-i"), seed=1, progress=silent)
+    assert run.plan is not None
+    before = plan_window(dear_east.plan_input, silent).plan
+    np.testing.assert_array_equal(run.plan.target, before.target)
+    last = dear_east.pools(run.plan.target)[-1]
+    np.testing.assert_allclose(run.series.ready[:, -1], last)
+
+
+def test_a_period_that_cannot_be_served_is_told(dear_east: Study) -> None:
+    making = making_of(dear_east, seed=1, progress=silent)
+    with pytest.raises(Infeasible, match="the period from"):
+        making.planned(Plan(load_factor=1000.0))
