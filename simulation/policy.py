@@ -88,6 +88,7 @@ class Actions:
     keep_lent: IntArray | None = None  # at most so many stay lent out, the rest goes off; None: all
     max_batch: IntArray | None = None  # sequences in a batch from now on (Chiron)
     speed: FloatArray | None = None  # how many times as fast iterations run from now on (B5)
+    link_share: FloatArray | None = None  # of its link's bandwidth, for what it sends from now on
     kv_share: FloatArray | None = None  # of its KV memory that an instance may use from now on
     # [models, regions, regions] (``Fleet.models``) where the input tokens of each home region (row)
     # are to be served until the next answer: its shares. A row of zeros, or None: as the router

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from planner.errors import ScenarioError
 from planner.scenario.build import Hardware
-from planner.scenario.schema import Region, Scenario
+from planner.scenario.schema import PlacedService, Region, Scenario
 from simulation.errors import SimulationError
 from simulation.performance.specs import Provenance
 from simulation.topology import (
@@ -24,6 +24,34 @@ from simulation.topology import (
 # Where a region says nothing: racks of 4 nodes, 2 racks to an S1 switch, 4 S1 to an S2 (assumed).
 NODES_PER_RACK, RACKS_PER_S1, S1_PER_S2 = 4, 2, 4
 Facts = list[tuple[str, Provenance]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Network:
+    """Where instances of a fleet are placed as it scales: the tree of all regions, the share of the
+    bandwidth that KV caches have by the lowest common level, and what each model's service asks
+    for, ``[l]``."""
+
+    topology: Topology
+    shares: tuple[float, ...]
+    rules: tuple[PlacedService, ...]
+
+
+def network_of(scenario: Scenario, hardware: Hardware) -> Network | None:
+    """None where no region states its network, no KV caches travel, or spot GPUs are offered,
+    which lie nobody knows where."""
+    stated = any(region.topology is not None for region in scenario.regions)
+    if not stated or not hardware.links or hardware.spot.any():
+        return None
+    nowhere: Facts = []
+    rules = tuple(rules_of(scenario, model.name) for model in hardware.models)
+    return Network(topology_of(scenario, hardware, nowhere), kv_shares(scenario, nowhere), rules)
+
+
+def rules_of(scenario: Scenario, model: str) -> PlacedService:
+    """What the service of a model asks for: its own row, else that for all."""
+    rows = {row.model: row for row in scenario.placement.services}
+    return rows.get(model, rows.get(None, PlacedService()))
 
 
 def topology_of(scenario: Scenario, hardware: Hardware, facts: Facts) -> Topology:

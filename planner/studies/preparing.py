@@ -8,6 +8,7 @@ from planner.scenario.build import build_hardware
 from planner.scenario.known import Known
 from planner.scenario.schema import Scenario
 from planner.scenario.settings import settings_of
+from planner.scenario.topology import network_of
 from planner.studies.outcome import Traces
 from planner.studies.planning.inputs import Planned
 from planner.studies.planning.planning import plan_window
@@ -41,7 +42,8 @@ def study_of(scenario: Scenario, traces: Traces, known: Known, progress: Progres
         traffic = replace(traffic, notes=traffic.notes + notes)
     else:
         requests = traffic.requests(window.start_s, window.end_s, settings.seed)
-    return prepare(settings, hardware, traffic, window, sizes, requests)
+    study = prepare(settings, hardware, traffic, window, sizes, requests)
+    return replace(study, network=network_of(scenario, hardware))
 
 
 def planned_of(study: Study, progress: Progress) -> Planned:

@@ -12,6 +12,7 @@ from planner.policies.base import Traits
 from planner.policies.registry import traits_of
 from planner.scenario.build import Hardware
 from planner.scenario.settings import Settings
+from planner.scenario.topology import Network
 from planner.studies.planning.inputs import PlanInput
 from planner.studies.planning.planning import Before
 from planner.studies.sizing.sizing import Sizes
@@ -38,6 +39,7 @@ class Study:
     peak: IntArray  # [l, r, g] the flat fleet at peak
     misfit: str  # why that does not cover the peak, "" where it does
     before: Before  # the flat fleet of the time before the window
+    network: Network | None = None  # in which instances are placed as they come and go
 
     @property
     def today(self) -> IntArray:

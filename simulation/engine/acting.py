@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from simulation.arrays import FloatArray
 from simulation.engine import entry
 from simulation.engine.state import State
 from simulation.errors import SimulationError
@@ -27,6 +28,8 @@ def act(s: State, fleet: Fleet, asked: Actions, now: float) -> None:
         entry.speed(s, _of_pools(asked.speed, np.float64, fleet, "speed"), now)
     if asked.max_batch is not None or asked.kv_share is not None:
         _limit(s, fleet, asked, now)
+    if asked.link_share is not None:
+        _slow_links(s, fleet, asked.link_share)
     _share_out(s, fleet, asked.shares)
     targets = _of_pools(asked.targets, np.int64, fleet, "instance count")
     lend = np.zeros(len(fleet.pools), np.bool_) if asked.lend is None else asked.lend
@@ -43,6 +46,16 @@ def act(s: State, fleet: Fleet, asked: Actions, now: float) -> None:
         _of_pools(keep, np.int64, fleet, "keep_lent"),
         now,
     )
+
+
+def _slow_links(s: State, fleet: Fleet, given: FloatArray) -> None:
+    """KV caches that leave from now on do so at a share of each link's bandwidth."""
+    shares = _of_pools(given, np.float64, fleet, "link_share")
+    if not np.all((given > 0) & (given <= 1)):
+        raise SimulationError("A policy's link_share must be a share above 0, at most 1.")
+    for p, pool in enumerate(fleet.pools):
+        if pool.link is not None:
+            s.pools[p]["link"] = pool.link.bytes_s * shares[p]
 
 
 def _limit(s: State, fleet: Fleet, asked: Actions, now: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +12,7 @@ from planner.optimizer.placement import Part, Role, Service
 from planner.scenario.build import Hardware
 from planner.scenario.columns import SHOWN
 from planner.scenario.schema import PlacedService, Replicas, Scenario
+from planner.scenario.topology import rules_of
 from simulation.arrays import IntArray
 
 
@@ -32,10 +34,21 @@ class Placed:
 def placed_services(scenario: Scenario, hardware: Hardware, counts: IntArray) -> tuple[Placed, ...]:
     """One service per model and region with prefill and decode pools, and one per mixed pool;
     ``counts`` is ``[l, r, g]``. Raises ScenarioError where they cannot be placed."""
+    rules = tuple(rules_of(scenario, model.name) for model in hardware.models)
+    services = services_by(rules, hardware, counts)
+    if not services:
+        raise ScenarioError("There are no instances to place; give fleet.today or more traffic.")
+    return services
+
+
+def services_by(
+    asked: Sequence[PlacedService], hardware: Hardware, counts: IntArray
+) -> tuple[Placed, ...]:
+    """Those of ``counts`` ``[l, r, g]`` by what each model's service asks for, ``[l]``."""
     services = []
     stages = hardware.stages
     for m, r in np.argwhere(counts.any(axis=2)).tolist():
-        rules = rules_of(scenario, hardware.models[m].name)
+        rules = asked[m]
         name = f"{hardware.models[m].name} / {hardware.regions[r].name}"
         held = np.flatnonzero(counts[m, r])
         apart = tuple(int(g) for stage in (1, 2) for g in held if stages[g] == stage)
@@ -60,15 +73,7 @@ def placed_services(scenario: Scenario, hardware: Hardware, counts: IntArray) ->
                 priority=rules.priority,
             )
             services.append(Placed(service, m, r, columns))
-    if not services:
-        raise ScenarioError("There are no instances to place; give fleet.today or more traffic.")
     return tuple(services)
-
-
-def rules_of(scenario: Scenario, model: str) -> PlacedService:
-    """What the service of a model asks for: its own row, else that for all."""
-    rows = {row.model: row for row in scenario.placement.services}
-    return rows.get(model, rows.get(None, PlacedService()))
 
 
 def apart(scenario: Scenario, ratio: tuple[int, int], today: list[Replicas]) -> Scenario:

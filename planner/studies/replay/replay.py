@@ -14,6 +14,7 @@ from planner.policies.registry import traits_of
 from planner.scenario.build import Hardware
 from planner.scenario.faults import faults_of
 from planner.scenario.settings import Settings
+from planner.studies.placement.loop import OnNetwork
 from planner.studies.planning.inputs import PlanInput, Planned
 from planner.studies.planning.planning import flat_at_peak, flat_before
 from planner.studies.progress import Progress, part
@@ -33,6 +34,7 @@ from simulation.metrics import summarise
 from simulation.policies.wrappers.metered import Metered
 from simulation.policies.wrappers.released import Released
 from simulation.policies.wrappers.watched import Watched
+from simulation.policy import ScalingPolicy
 from simulation.trace import Trace
 
 MAX_INTERVALS = 1440  # of the series kept per policy: by the minute for a day
@@ -94,12 +96,14 @@ def replayed(
     fleet = replace(ready.fleet, faults=faults_of(study.hardware.faults, ready.fleet.pools))
     scale_in = study.settings.scale_in
     interval = max(60.0, float(np.ceil(study.window.duration_s / MAX_INTERVALS / 60) * 60))
-    metered = Metered(
-        Watched(
-            Released(ready.policy, soft_s=scale_in.soft_s, lend=scale_in.lend),
-            reads=scale_in.soft_s > 0,
-        )
+    rule: ScalingPolicy = Watched(
+        Released(ready.policy, soft_s=scale_in.soft_s, lend=scale_in.lend),
+        reads=scale_in.soft_s > 0,
     )
+    uncut = list(ready.whence) == list(range(len(study.hardware.pool_index)))
+    if study.network is not None and uncut:
+        rule = OnNetwork(rule, study.network, study.hardware)
+    metered = Metered(rule)
     fleet = beginning(study, fleet, ready.whence, metered, lend=scale_in.lend)
     fleet = changed(fleet) if changed is not None else fleet
     result = simulate(

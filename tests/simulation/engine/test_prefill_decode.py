@@ -8,6 +8,7 @@ from simulation.errors import SimulationError
 from simulation.fleet import KvLink, Routing
 from simulation.policies.flat import Flat
 from simulation.policies.reactive import UnifiedReactive
+from tests.simulation.asking import Asking
 from tests.simulation.builders import fleet, pool, profile, trace
 
 LINK = KvLink(kv_bytes_per_token=1.0, bytes_s=64.0)
@@ -46,6 +47,17 @@ def test_transfers_queue_at_their_links(link, instances, waits):
     # With one sender the second prompt is computed while the first cache is on its way.
     late = prof.iteration_s(0, 32) if instances == 1 else 0.0
     assert travelled.tolist() == [waits[0], waits[1] - late]
+
+
+def test_what_leaves_after_a_decision_has_the_share_of_the_link_that_it_says():
+    prof = profile(alpha=0.25, beta=0.0, max_batch=1)
+    policy = Asking([1, 2], {"targets": [1, 2], "link_share": [0.5, 1.0]}, every=4.0)
+    log = simulate(trace([1.0, 5.0], [32, 32], [2, 2]), apart(prof), policy, duration_s=60.0)
+    travelled = log.requests.last_token_s - 0.25 - log.requests.first_token_s
+    assert travelled.tolist() == [0.5, 1.0]
+    none = Asking([1, 2], {"targets": [1, 2], "link_share": [0.0, 1.0]})
+    with pytest.raises(SimulationError, match="link_share"):
+        simulate(trace([1.0], [32], [2]), apart(prof), none, duration_s=100.0)
 
 
 def test_decodes_sit_out_an_iteration_of_prompts_they_do_not_fit_beside():

@@ -1,0 +1,112 @@
+"""What to scale, and where: a policy whose instances find a place in the network before they start
+(methods.md D5; HeteroScale, section 3.4)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from planner.optimizer.placement import (
+    PlacementProblem,
+    measure,
+    schedule,
+    service_share,
+)
+from planner.optimizer.placement.scale_in import have
+from planner.scenario.build import Hardware
+from planner.scenario.topology import Network
+from planner.studies.placement.services import services_by
+from simulation.arrays import FloatArray, IntArray
+from simulation.fleet import Fleet
+from simulation.policies.wrappers.wrapper import Wrapper
+from simulation.policy import Actions, InForce, Observation, ScalingPolicy, actions_of
+
+
+class OnNetwork(Wrapper):
+    """``policy``, one cycle of Algorithm 4 at each of its decisions: what it adds is placed in the
+    service's deployment groups, or where a service grows in both roles in new ones; what finds no
+    place is not started; what it takes out leaves the dearest subgroups first. KV caches then have
+    the bandwidth that the switches between prefill and decode leave them: of a service the mean
+    over its units, since the simulator keeps links by pool.
+
+    An instance that drains, or is lent out, keeps its place. ``hardware`` is that of the scenario,
+    pool for pool that of the fleet.
+    """
+
+    def __init__(self, policy: ScalingPolicy, network: Network, hardware: Hardware) -> None:
+        super().__init__(policy)
+        self._network = network
+        every = np.zeros(hardware.minimum.shape, np.int64)
+        every[tuple(np.array(hardware.pool_index).T)] = 1
+        place = {at: p for p, at in enumerate(hardware.pool_index)}
+        placed = services_by(network.rules, hardware, every)
+        self._services = tuple(one.service for one in placed)
+        self._looks = 0
+        # Pools of each service by role.
+        self._pools = [[place[one.model, one.region, g] for g in one.columns] for one in placed]
+
+    def reset(self, fleet: Fleet) -> IntArray:
+        counts = super().reset(fleet)
+        low, high = (
+            np.array([getattr(pool, limit) for pool in fleet.pools], np.int64)
+            for limit in ("minimum", "maximum")
+        )
+        if not self._looks:
+            # Over decisions: instances asked for that found no place, and shares of the bandwidth.
+            self._refused, self._shares = np.zeros(len(low)), np.zeros(len(low))
+        self._problem = self._asking(np.clip(counts, low, high))
+        self._sends = np.array([pool.link is not None for pool in fleet.pools])
+        if not self._looks:  # else a controller came back to what stands
+            self._placement = schedule(self._problem)
+        self._share = self._measured()
+        return counts
+
+    def decide(self, observation: Observation) -> Actions:
+        asked = actions_of(self._policy.decide(observation))
+        lent = 0 if observation.spare is None else observation.spare
+        held = observation.ready + observation.starting + observation.draining + lent
+        wanted = np.maximum(asked.targets, held)
+        missing = self._placed(wanted)
+        targets = asked.targets - np.minimum(missing, np.maximum(asked.targets - held, 0))
+        self._refused += asked.targets - targets
+        self._shares += self._share
+        self._looks += 1
+        return replace(asked, targets=targets, link_share=self._share)
+
+    def in_force(self) -> tuple[InForce, ...]:
+        looks = max(self._looks, 1)
+        shares = np.where(self._sends, self._shares / looks if self._looks else self._share, np.nan)
+        return (
+            *super().in_force(),
+            InForce("share of KV bandwidth that switches leave, mean", shares),
+            InForce("instances without a place, mean over decisions", self._refused / looks),
+        )
+
+    def _placed(self, wanted: IntArray) -> IntArray:
+        """Move the placement to ``wanted`` ``[pools]``; how many of them have no place."""
+        problem = self._asking(wanted)
+        if problem.services != self._problem.services or self._placement.unplaced:
+            self._problem = problem
+            self._placement = schedule(problem, self._placement)
+            self._share = self._measured()
+        missing = np.zeros_like(wanted)
+        for s, pools in enumerate(self._pools):
+            present = have(self._placement, s, len(pools))
+            missing[pools] = np.maximum(wanted[pools] - np.array(present), 0)
+        return missing
+
+    def _asking(self, wanted: IntArray) -> PlacementProblem:
+        services = tuple(
+            replace(service, wanted=tuple(wanted[pools].tolist()))
+            for service, pools in zip(self._services, self._pools, strict=True)
+        )
+        return PlacementProblem(self._network.topology, services)
+
+    def _measured(self) -> FloatArray:
+        units = measure(self._problem, self._placement, self._network.shares).units
+        share = np.ones(sum(len(pools) for pools in self._pools))
+        for s, pools in enumerate(self._pools):
+            found = service_share(units, s)
+            share[pools] = 1.0 if found is None else found[0]
+        return share
