@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
+import re
 
+import pytest
+from django.template.loader import render_to_string
+
+from planner.exports.policies import labelled, policy_table
 from planner.studies.results.verdict import compare
 from planner.web.results import default_policy
 from tests.planner.studies.results.test_verdict import run
@@ -41,3 +45,32 @@ def test_cards_and_chart_are_of_the_policy_that_is_recommended() -> None:
         "recommended": {"policy": "flat-before"},
     }
     assert default_policy(document) == "flat-before"
+
+
+def page(template: str, **context: object) -> str:
+    return re.sub(r"\s+", " ", render_to_string(f"web/{template}", context))
+
+
+def test_what_to_copy_stands_on_the_page() -> None:
+    settings = [
+        {"what": "target of requests waiting or running an instance", "where": "m in east, 2 x G",
+         "value": 41.23456789},
+        {"what": "tune_batch", "where": "", "value": True},
+    ]  # fmt: skip
+    shown = page("_settings.html", policies={"hpa": {"label": "HPA", "settings": settings}})
+    for words in ("waiting or running an instance", "m in east, 2 x G", "41.2346", "true", "all"):
+        assert words in shown
+    assert "<table" not in page("_settings.html", policies={"old": {"label": "Kept before"}})
+
+
+def test_a_signal_that_never_moved_is_told_below_the_label() -> None:
+    row = {"note": "Its signal, KV memory in use, never passed 70%.", "slo_attainment": {}}
+    table = policy_table([("reactive", "Unified reactive", row)], [])
+    assert row["note"] in page("_figures.html", table=table, first="Policy")
+
+
+def test_what_looked_ahead_carries_the_word() -> None:
+    kept = {"label": "Flat at peak", "hindsight": True}
+    assert labelled(kept) == "Flat at peak, in hindsight"
+    assert labelled({"label": "Planned (LT-I)", "hindsight": False}) == "Planned (LT-I)"
+    assert labelled({"label": "Of an older run"}) == "Of an older run"
