@@ -5,8 +5,8 @@
 - ``queueing_error``: worst relative error of mean and p95 waits at load 0.7 over M/M/1, M/M/4 and
   M/D/1, mean of the seeds; ``queueing_outside`` counts the figures at 0.3, 0.7 and 0.9 that the 99%
   confidence interval over the seeds misses.
-- ``splitwise_p50_error``, ``splitwise_p95_error``: worst relative error of TTFT, TBT and E2E over
-  the four scenarios of ``../shared/reference``.
+- ``splitwise_p50_error``, ``splitwise_p95_error``, ``splitwise_p99_error``: worst relative error of
+  TTFT, TBT and E2E over the four scenarios of ``../shared/reference``.
 - ``vllm_mean_error``, ``vllm_p95_error``, ``vllm_throughput_error``: worst relative errors of TTFT,
   TPOT and E2E, and of output tokens/s, on the two single-GPU runs of vLLM (``bench/engines.py``);
   those of the runs on two GPUs are among the rows.
@@ -126,7 +126,7 @@ def md1_wait_quantile(load: float, p: float) -> float:
 
 
 def splitwise(scenario: str) -> list[Row]:
-    """p50 and p95 of one scenario, ours beside splitwise-sim's."""
+    """p50, p95 and p99 of one scenario, ours beside splitwise-sim's."""
     theirs = reference.rows(scenario)
     columns = (theirs[name].to_numpy() for name in ("arrival_s", "input_tokens", "output_tokens"))
     fleet = reference.as_splitwise(scenario)
@@ -138,7 +138,7 @@ def splitwise(scenario: str) -> list[Row]:
         if name == "tbt_s":  # theirs counts the first token among the gaps
             ours = ours * (1.0 - 1.0 / result.trace.output_tokens)
         row: Row = {"scenario": scenario, "figure": name}
-        for label, q in (("p50", 0.5), ("p95", 0.95)):
+        for label, q in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99)):
             row[label] = float(np.nanquantile(ours, q))
             row[f"{label}_reference"] = float(np.nanquantile(measured, q))
             row[f"{label}_error"] = abs(row[label] / row[f"{label}_reference"] - 1.0)
@@ -169,7 +169,7 @@ def main() -> None:
     if args.only in (None, "splitwise"):
         rows = [row for scenario in SCENARIOS for row in splitwise(scenario)]
         out["rows"]["splitwise"] = rows
-        for label in ("p50", "p95"):
+        for label in ("p50", "p95", "p99"):
             out[f"splitwise_{label}_error"] = max(row[f"{label}_error"] for row in rows)
         print(_table(rows), file=sys.stderr)
     if args.only in (None, "vllm"):

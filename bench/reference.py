@@ -102,7 +102,8 @@ def as_splitwise(scenario: str) -> Fleet:
     """The fleet of a scenario at the simulator's own rules, as far as ours can be set so.
 
     What stays different: decodes that do not all fit beside prompts pause together (theirs: those
-    that do not fit), and one put aside four times does not go first.
+    that do not fit), which is all of the difference on mixed instances; a decode instance is chosen
+    when the KV cache arrives (theirs: on arrival, by the KV there will be in the end).
     """
     if scenario.startswith("mixed"):
         return fleet(pool(40, batching="whole"), routing=PENDING)
