@@ -24,8 +24,8 @@ class WithinCapacity(Wrapper):
     pool's service matters, alike where it is left out. What matters more grows first; what matters
     alike gets the same share of what it asks for, whole instances by the largest remainder. An
     instance that drains or is lent out still holds its GPUs, so one pool's growth waits until
-    another has let go; growth that takes back what drains, or takes what is lent where starts may
-    (``start_up``), needs none. Where prefill and decode are apart and one of them is refused
+    another has let go, and what is lent of other pools is called back for it; growth that takes
+    back what drains, or takes what is lent where starts may (``start_up``), needs none. Where prefill and decode are apart and one of them is refused
     growth, the other gets the same share of its own: one without the other would serve no more
     (HeteroScale, section 3.4).
 
@@ -82,8 +82,25 @@ class WithinCapacity(Wrapper):
                 grown = [p for p in group if p in pools]
                 new = np.minimum(fresh[grown], np.maximum(targets - present - draining, 0)[grown])
                 free[g] -= int(new @ self._gpus_each[grown])
-        firm = self._make_room(targets, present, draining, lacks)
-        return replace(asked, targets=targets, firm=firm if firm.any() else asked.firm)
+        back = self._call_back(lent, lacks)
+        firm = self._make_room(targets, present, draining, back, lacks)
+        keep = asked.keep_lent
+        if back.any() and observation.spare is not None:
+            kept = observation.spare - back
+            keep = kept if keep is None else np.minimum(keep, kept)
+        return replace(
+            asked, targets=targets, firm=firm if firm.any() else asked.firm, keep_lent=keep
+        )
+
+    def _call_back(self, lent: IntArray, lacks: IntArray) -> IntArray:
+        """Of what stays ``lent`` the instances whose GPUs are wanting, the last pool's first."""
+        back = np.zeros_like(lent)
+        for (group, _), lacking in zip(self._groups, lacks.sum(axis=0).tolist(), strict=True):
+            for p in reversed(group):
+                each = int(self._gpus_each[p])
+                back[p] = min(int(lent[p]), -(-max(0, lacking) // each))
+                lacking -= int(back[p]) * each
+        return back
 
     def _fresh(self, growth: IntArray, pools: Sequence[int], lent: IntArray) -> IntArray:
         """Instances of ``pools`` that need GPUs of their own, ``[pools]``: growth beyond what of
@@ -122,13 +139,18 @@ class WithinCapacity(Wrapper):
         return lacks
 
     def _make_room(
-        self, targets: IntArray, present: IntArray, draining: IntArray, lacks: IntArray
+        self,
+        targets: IntArray,
+        present: IntArray,
+        draining: IntArray,
+        back: IntArray,
+        lacks: IntArray,
     ) -> BoolArray:
         """Reduce in ``targets`` what matters less than those that lack GPUs, the least worthy
         first, beyond what is about to be free anyway; which pools were reduced, ``[pools]``."""
         firm = np.zeros(len(targets), np.bool_)
         leaving = np.maximum(present - targets, 0)
-        leaving += np.maximum(draining - np.maximum(targets - present, 0), 0)
+        leaving += np.maximum(draining - np.maximum(targets - present, 0), 0) + back
         coming = np.array(
             [leaving[group] @ self._gpus_each[group] for group, _ in self._groups], np.int64
         )

@@ -5,7 +5,9 @@ import numpy as np
 from simulation.engine.run import simulate
 from simulation.fleet import KvLink, Tier
 from simulation.policies.flat import Flat
+from simulation.policies.scheduled import Scheduled
 from simulation.policies.wrappers.capped import WithinCapacity
+from simulation.policies.wrappers.released import Released
 from simulation.starting import StartUp
 from tests.simulation.asking import Asking
 from tests.simulation.builders import fleet, pool, trace
@@ -39,6 +41,27 @@ def test_what_is_lent_holds_its_gpus():
     assert granted([4, 4], [2, 2], [([0, 1], 7)], *two, spare=[2, 0]) == [4, 3]
     assert granted([5, 2], [2, 2], [([0, 1], 6)], *two, spare=[2, 0]) == [4, 2]
     assert granted([2, 4], [2, 2], [([0, 1], 6)], *two, spare=[2, 0]) == [2, 2]
+
+
+def test_what_is_lent_is_called_back_for_who_lacks_gpus():
+    """Else a plan that moves GPUs between models would never be carried out: what one pool no
+    longer needs was lent for good, and the other refused."""
+    two = [pool(model="a"), pool(model="b")]
+    short = answered([2, 4], [2, 2], [([0, 1], 7)], *two, spare=[3, 0])
+    assert (short.targets.tolist(), short.keep_lent.tolist()) == ([2, 2], [1, 0])
+    enough = answered([2, 4], [2, 2], [([0, 1], 9)], *two, spare=[3, 0])
+    assert (enough.targets.tolist(), enough.keep_lent) == ([2, 4], None)
+
+
+def test_a_plan_that_moves_gpus_between_models_is_carried_out_while_it_lends():
+    pools = [pool(model=name, initial=4, today=4, startup_s=10.0) for name in ("a", "b")]
+    whole = fleet(*pools)
+    plan = Scheduled([0.0, 60.0], [[4, 4], [2, 6]])
+    policy = Released(WithinCapacity(plan, [([0, 1], 8)]), lend=True)
+    result = simulate(trace([], [], []), whole, policy, duration_s=600.0)
+    series = result.series
+    assert series.ready[:, -1].tolist() == [2.0, 6.0]
+    assert (series.ready + series.starting + series.lent).sum(axis=0).max() <= 8 + 1e-9
 
 
 def test_what_another_model_lent_needs_no_gpus_where_starts_may_take_it():
