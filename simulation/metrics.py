@@ -119,6 +119,7 @@ class Summary(Usage):
     slo_met: dict[str, bool]  # by tier; a tier without requests is met
     starts: dict[str, int]  # by where the instance came from
     retried: int  # requests that began again as an instance was lost
+    tokens_in_time: int  # prompts and answers of the requests within every limit
     wall_seconds: float
     tiers: dict[str, GroupSummary]
     models: dict[str, dict[str, GroupSummary]]  # by model, then home region
@@ -206,6 +207,10 @@ def summarise(result: SimulationResult) -> Summary:
         slo_met=tiers_met(result),
         starts=_starts(result.totals.starts.sum(axis=0)),
         retried=int(result.totals.retried.sum()),
+        tokens_in_time=sum(
+            int(tokens[ok].sum(dtype=np.int64))
+            for tokens in (trace.input_tokens, trace.output_tokens)
+        ),
         wall_seconds=result.wall_seconds,
         tiers=tiers,
         models=models,

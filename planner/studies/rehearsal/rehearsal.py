@@ -42,6 +42,7 @@ class Tried:
     e2e_ms: float | None
     attainment: tuple[dict[str, float | None], ...]  # by window
     meets: bool
+    tokens_in_time: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,4 +171,5 @@ def _told(trial: Trial) -> Tried:
         e2e_ms=_worst(trial.e2e_ms),
         attainment=tuple(one.slo_attainment for one in its),
         meets=trial.meets,
+        tokens_in_time=sum(one.tokens_in_time for one in its),
     )

@@ -53,6 +53,10 @@ class Recommendation:
     reason: str
 
 
+def _per_mtok(gpu_hours: float, tokens: int) -> float | None:
+    return gpu_hours / tokens * 1e6 if tokens else None
+
+
 OBJECTIVES = (
     Objective(
         "cost", "least cost", "USD", lambda run: run.summary.cost_usd, lambda its: its.cost_usd
@@ -64,6 +68,11 @@ OBJECTIVES = (
     Objective(
         "carbon", "least carbon", "kg CO2e",
         lambda run: run.summary.carbon_kg, lambda its: its.carbon_kg,
+    ),
+    Objective(
+        "throughput", "most tokens in time per GPU-hour", "GPU-hours/Mtok",
+        lambda run: _per_mtok(run.summary.gpu_hours, run.summary.tokens_in_time),
+        lambda its: _per_mtok(its.gpu_hours, its.tokens_in_time),
     ),
     Objective(
         "ttft", "fastest first token at p95", "ms",

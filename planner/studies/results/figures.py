@@ -150,6 +150,8 @@ POLICIES = Columns(
                  flat=False),
         _counted("input_tokens", COUNT, "of completed requests", flat=False),
         _counted("output_tokens", COUNT, "of completed requests", flat=False),
+        _counted("tokens_in_time", COUNT, "prompts and answers of requests within every limit",
+                 REQUEST_TABLE, "Tokens in time"),
         _counted("slo_attainment", SHARE, "by tier, of the requests that arrived and are due",
                  POLICY_TABLE, "{}", flat=False, sign="slo_met"),
         _counted("worst_hour", SHARE, "by tier, in its worst hour of at least 100 requests",

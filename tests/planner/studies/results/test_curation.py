@@ -56,7 +56,7 @@ def rehearsed(*parts, notes=()):
     told = [
         (
             name,
-            Tried(value, cost, cost / 2, cost, cost, None, None, ({"fast": 0.99},), meets),
+            Tried(value, cost, cost / 2, cost, cost, None, None, ({"fast": 0.99},), meets, 1000),
         )
         for name, cost, meets, value in parts
     ]
@@ -114,6 +114,9 @@ def test_objectives_differ():
     runs = [run("lt-i", 20, ttft_ms=slow), run("chiron", 90, ttft_ms=fast)]
     assert chosen(*runs).policy == "lt-i"
     assert chosen(*runs, objective="ttft").policy == "chiron"
+    most = run("reactive", 200.0, tokens_in_time=9_000_000)
+    told = chosen(run("lt-i", 100.0), most, objective="throughput")
+    assert told.policy == "reactive" and told.value == pytest.approx(100 / 9)
     assert chosen(*runs, objective="e2e") is None  # nothing was measured
 
 
@@ -162,7 +165,7 @@ def test_all_replays_every_policy_there_is_and_says_what_it_left_out(everything)
 
 def test_the_document_recommends_by_objective(everything):
     found = {one["objective"]: one for one in everything["recommendations"]}
-    assert set(found) == {"cost", "energy", "carbon", "ttft", "e2e"}
+    assert set(found) == {"cost", "energy", "carbon", "throughput", "ttft", "e2e"}
     for one in found.values():
         assert one["policy"] in everything["policies"] and one["reason"].endswith(".")
     cheapest = min(

@@ -55,7 +55,7 @@ def run(
         "slo_met": {"fast": fast is None or fast >= 0.95, "slow": slow is None or slow >= 0.9},
         "iterations": 1, "preemptions": 0, "outside_iterations": 0, "wall_seconds": 0.0,
         "tiers": {}, "models": {}, "pools": (), "starts": {}, "failures": 0, "failed_starts": 0,
-        "retried": 0, "reinstated": 0, "not_due": 0,
+        "retried": 0, "tokens_in_time": 2_000_000, "reinstated": 0, "not_due": 0,
         "before_gpu_hours": 0.0, "after_gpu_hours": 0.0,
         "after_cost_usd": 0.0,
         "after_energy_kwh": 0.0,
