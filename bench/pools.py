@@ -32,10 +32,10 @@ import numpy as np
 from bench.sizing import Case, drawn, known_profiles
 from simulation.engine.run import simulate
 from simulation.errors import SimulationError
-from simulation.fleet import Fleet, Region, Routing
+from simulation.fleet import Fleet, Region
 from simulation.metrics import meets_slo
 from simulation.policies.flat import Flat
-from simulation.sizing.capacity import ROUTING, capacity, in_role
+from simulation.sizing.capacity import capacity, in_role, routed
 from simulation.sizing.pool import beyond, pool_curve, root
 from simulation.sizing.trial import Trial
 from simulation.trace import Trace
@@ -82,9 +82,7 @@ def largest_met(
     isl, osl = (column[picked] for column in columns)
     arrival = np.cumsum(rng.exponential(size=requests))
     codes = np.zeros(requests, np.int16)
-    fleet = Fleet(
-        (tier,), (Region("", 0.0, 1.0),), pools, np.zeros((1, 1)), ROUTING[role] or Routing()
-    )
+    fleet = Fleet((tier,), (Region("", 0.0, 1.0),), pools, np.zeros((1, 1)), routed(role, None))
 
     def odds(share: float) -> float:
         at = arrival / (share * TOP * rate)
@@ -99,7 +97,7 @@ def largest_met(
 
     trial = Trial(
         in_role(case.profile, case.lengths, case.tier, role, None, "chunked")[0], lengths, tier,
-        seed=seed[0] + 1, requests=requests, routing=ROUTING[role],
+        seed=seed[0] + 1, requests=requests, routing=routed(role, None),
     )  # fmt: skip
     most = n * trial.saturated_rps() / rate
     return min(most, TOP * root(odds, 1.0 / TOP, STEP / TOP, PRECISION / TOP))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,7 @@ from simulation.performance.profile import Profile
 from simulation.results import COMPLETED, RequestLog, SimulationResult
 from simulation.sizing.queueing import largest_rate
 from simulation.sizing.trial import Pools, Trial, pool_of, roomy
+from simulation.trace import PrefixBlocks
 
 Lengths = tuple[npt.ArrayLike, npt.ArrayLike]
 
@@ -26,8 +28,6 @@ TRICKLE = 1e-4  # of the saturated rate: requests hardly ever meet
 SENDERS = 16  # prefill instances before one decode instance
 INSTANT_S = 1e-6  # that they take
 HUGE = 1 << 30  # tokens that they have room for
-# They are all as idle as each other, and the first would send everything.
-ROUTING = {"both": None, "prefill": None, "decode": Routing(instance="round-robin")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +53,8 @@ def capacity(
     role: str = "both",
     link: KvLink | None = None,
     batching: str = "chunked",
+    routing: Routing | None = None,
+    blocks: PrefixBlocks | None = None,
 ) -> Capacity:
     """Largest rate at which one instance meets ``tier`` (X4), by simulation.
 
@@ -63,13 +65,17 @@ def capacity(
     too, so that one lucky draw near saturation does not set the size. It never exceeds the
     saturated throughput, which is measured with an endless queue. A deferrable tier is sized as if
     its requests had been released. Of a ``prefill`` instance only TTFT counts, of a ``decode`` one
-    only TBT, the way of the KV cache over ``link`` included. Raises ``SimulationError`` when even a
-    trickle misses the SLO.
+    only TBT, the way of the KV cache over ``link`` included. With ``blocks`` of their prompts
+    ``lengths`` are requests that came one after the other, and what they share is cached. Raises
+    ``SimulationError`` when even a trickle misses the SLO.
     """
-    pools, lengths, tier = in_role(profile, lengths, tier, role, link, batching)
+    caching = blocks is not None and role != "decode"
+    pools, lengths, tier = in_role(
+        profile, lengths, tier, role, link, batching, prefix_cache=caching
+    )  # fmt: skip
     trial = Trial(
         pools, lengths, tier, seed=seed, requests=requests, burstiness=burstiness,
-        routing=ROUTING[role],
+        routing=routed(role, routing), blocks=blocks if caching else None,
     )  # fmt: skip
     saturated = trial.saturated_rps()
     low, high = TRICKLE * saturated, saturated
@@ -98,6 +104,13 @@ def capacity(
     return _answer(trial, low, at_low, most_missed(at_high.requests, trial.tier))
 
 
+def routed(role: str, routing: Routing | None) -> Routing:
+    """Senders before decode instances take turns: they are all as idle as each other, and the first
+    would send everything."""
+    given = routing or Routing()
+    return replace(given, instance="round-robin") if role == "decode" else given
+
+
 def in_role(
     profile: Profile,
     lengths: Lengths,
@@ -106,6 +119,7 @@ def in_role(
     link: KvLink | None,
     batching: str,
     instances: int = 1,
+    prefix_cache: bool = False,
 ) -> tuple[Pools, Lengths, Tier]:
     """Instances in their role with nothing else in their way, and what of the requests and of the
     tier has to do with them.
@@ -114,12 +128,13 @@ def in_role(
     decode instance stands behind prefill instances that take no time and send over ``link``, each
     over its own.
     """
+    how: Any = {"batching": batching, "prefix_cache": prefix_cache}
     if role == "both":
-        return (pool_of(profile, instances, batching=batching),), lengths, tier
+        return (pool_of(profile, instances, **how),), lengths, tier
     if role == "prefill":
         ones = np.ones(len(np.asarray(lengths[0])), np.int32)
         only = replace(tier, tbt_s=None, e2e_s=None)
-        return (pool_of(profile, instances, batching=batching),), (lengths[0], ones), only
+        return (pool_of(profile, instances, **how),), (lengths[0], ones), only
     ready = adjusted(
         profile,
         curve=linear(0.0, 0.0, INSTANT_S, 0.0),

@@ -17,10 +17,11 @@ from math import sqrt
 import numpy as np
 
 from simulation.arrays import FloatArray
-from simulation.fleet import KvLink, Tier
+from simulation.fleet import KvLink, Routing, Tier
 from simulation.performance.profile import Profile
-from simulation.sizing.capacity import ROUTING, Capacity, Lengths, capacity, in_role
+from simulation.sizing.capacity import Capacity, Lengths, capacity, in_role, routed
 from simulation.sizing.trial import Trial
+from simulation.trace import PrefixBlocks
 
 MOST = 64  # instances; beyond, each carries what it does there
 SIMULATED = (2, 4, 8, 16, 64)  # sizes of pool
@@ -78,6 +79,8 @@ def pool_curve(
     role: str = "both",
     link: KvLink | None = None,
     batching: str = "chunked",
+    routing: Routing | None = None,
+    blocks: PrefixBlocks | None = None,
     alone: Capacity | None = None,
     most: int = MOST,
 ) -> PoolCurve:
@@ -91,14 +94,17 @@ def pool_curve(
     """
     given = alone or capacity(
         profile, lengths, tier, seed=seed, burstiness=burstiness, role=role, link=link,
-        batching=batching,
+        batching=batching, routing=routing, blocks=blocks,
     )  # fmt: skip
+    caching = blocks is not None and role != "decode"
 
     def trial(instances: int, requests: int) -> Trial:
-        pools, of_role, only = in_role(profile, lengths, tier, role, link, batching, instances)
+        pools, of_role, only = in_role(
+            profile, lengths, tier, role, link, batching, instances, caching
+        )  # fmt: skip
         return Trial(
             pools, of_role, only, seed=seed + instances, requests=requests, burstiness=burstiness,
-            routing=ROUTING[role],
+            routing=routed(role, routing), blocks=blocks if caching else None,
         )  # fmt: skip
 
     lone = trial(1, REQUESTS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,7 @@ from simulation.performance.specs import GpuSpec
 from simulation.policies.flat import Flat
 from simulation.results import COMPLETED, SimulationResult
 from simulation.sizing.workload import unit_arrivals
-from simulation.trace import Trace
+from simulation.trace import PrefixBlocks, Trace
 
 Pools = tuple[Pool, ...]
 
@@ -35,13 +35,15 @@ def pool_of(
     role: str = "both",
     link: KvLink | None = None,
     batching: str = "chunked",
+    prefix_cache: bool = False,
 ) -> Pool:
     """``instances`` that are there all the time, in a nameless region, for nothing."""
     gpu = GpuSpec(profile.gpu, 0.0, 0.0, 0.0, 0.0, profile.provenance)
     n = instances
     return Pool(
-        profile.model, "", profile, gpu, n, n, n, 0.0, 0.0, role=role, link=link, batching=batching
-    )
+        profile.model, "", profile, gpu, n, n, n, 0.0, 0.0, role=role, link=link,
+        batching=batching, prefix_cache=prefix_cache,
+    )  # fmt: skip
 
 
 def roomy(pools: Pools) -> Pools:
@@ -67,12 +69,15 @@ class Trial:
         requests: int,
         burstiness: float = 1.0,
         routing: Routing | None = None,
+        blocks: PrefixBlocks | None = None,
     ) -> None:
+        """``lengths`` is a sample to draw from; with ``blocks`` of its prompts they are requests
+        that came one after the other, and do so here."""
         isl, osl = (np.asarray(column, np.int32) for column in lengths)
         if not len(isl) or len(isl) != len(osl) or requests < 1:
             raise SimulationError("Capacity needs a sample of lengths, as many inputs as outputs.")
         self._lengths, self._seed, self._requests = (isl, osl), seed, requests
-        self._burstiness = burstiness
+        self._burstiness, self._blocks = burstiness, blocks
         self._draws: dict[int, _Draw] = {}
         self.pools, self.seed, self.routing = pools, seed, routing or Routing()
         self.tier = replace(tier, deferrable=False)
@@ -83,7 +88,12 @@ class Trial:
                 draw
             ]
             rng = np.random.default_rng(stream)
-            self._draws[draw] = _Draw(*self._lengths, n, self._burstiness, rng)
+            if self._blocks is None:
+                self._draws[draw] = _evenly(*self._lengths, n, self._burstiness, rng)
+            else:
+                shared = SharedPrompts(*self._lengths, self._blocks).again(n, draw)
+                gaps = _arrivals(n, self._burstiness, rng)
+                self._draws[draw] = _Draw(shared.isl, shared.osl, gaps, shared.blocks)
         return self._draws[draw]
 
     @property
@@ -146,6 +156,7 @@ class Trial:
             tiers=(self.tier.name,),
             start_s=0.0,
             provenance="synthesised",
+            blocks=given.blocks,
         )
         fleet = Fleet(
             tiers=(self.tier,),
@@ -159,18 +170,48 @@ class Trial:
         return simulate(trace, fleet, policy, seed=self.seed, duration_s=whole, interval_s=whole)
 
 
-class _Draw:
-    """Requests at one a second on the whole. Lengths are taken evenly from the sorted sample
-    (systematic sampling), so that a draw has as much to do as the sample says; their order and the
-    gaps are random."""
+@dataclass(frozen=True, slots=True, eq=False)
+class SharedPrompts:
+    """Requests one after the other, with what their prompts share."""
 
-    def __init__(
-        self, isl: Int32Array, osl: Int32Array, n: int, burstiness: float, rng: np.random.Generator
-    ) -> None:
-        sorted_rows = np.lexsort((osl, isl))
-        even = (np.arange(n) + rng.uniform()) * (len(isl) / n)
-        rows = rng.permutation(sorted_rows[np.minimum(even.astype(np.int64), len(isl) - 1)])
-        self.isl: Int32Array = isl[rows]
-        self.osl: Int32Array = osl[rows]
-        arrival = unit_arrivals(n, burstiness, rng)
-        self.arrival = arrival * (n / arrival[-1])
+    isl: Int32Array
+    osl: Int32Array
+    blocks: PrefixBlocks
+
+    def again(self, n: int, turn: int = 0) -> SharedPrompts:
+        """``n`` of them in their order, from the first on, or half-way on where ``turn`` is 1; once
+        through, they begin again with prompts that nobody has seen."""
+        at = np.arange(n) + turn * (len(self.isl) // 2)
+        rounds, rows = np.divmod(at, len(self.isl))
+        taken, names = self.blocks.rows(rows), int(self.blocks.ids.max(initial=0)) + 1
+        fresh = np.repeat(rounds * names, np.diff(taken.start))
+        ids = np.unique(taken.ids + fresh, return_inverse=True)[1].astype(np.int32)
+        blocks = PrefixBlocks(taken.start, ids, taken.block_tokens)
+        return SharedPrompts(self.isl[rows], self.osl[rows], blocks)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Draw:
+    """Requests at one a second on the whole."""
+
+    isl: Int32Array
+    osl: Int32Array
+    arrival: FloatArray
+    blocks: PrefixBlocks | None = None
+
+
+def _evenly(
+    isl: Int32Array, osl: Int32Array, n: int, burstiness: float, rng: np.random.Generator
+) -> _Draw:
+    """Lengths are taken evenly from the sorted sample (systematic sampling), so that a draw has as
+    much to do as the sample says; their order and the gaps are random."""
+    sorted_rows = np.lexsort((osl, isl))
+    even = (np.arange(n) + rng.uniform()) * (len(isl) / n)
+    rows = rng.permutation(sorted_rows[np.minimum(even.astype(np.int64), len(isl) - 1)])
+    return _Draw(isl[rows], osl[rows], _arrivals(n, burstiness, rng))
+
+
+def _arrivals(n: int, burstiness: float, rng: np.random.Generator) -> FloatArray:
+    """The last of ``n`` comes after n seconds."""
+    arrival = unit_arrivals(n, burstiness, rng)
+    return np.asarray(arrival * (n / arrival[-1]), np.float64)

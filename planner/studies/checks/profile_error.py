@@ -100,7 +100,8 @@ def _again(
     word = "slower" if sign > 0 else "faster"
     try:
         lengths, seed = study.traffic.lengths, study.settings.seed
-        sizes = size(hardware, lengths, seed, part(progress, 0.0, 0.8))
+        sizing, shared = part(progress, 0.0, 0.8), study.traffic.shared
+        sizes = size(hardware, lengths, seed, sizing, shared=shared)
         given = replace(study.plan_input, hardware=hardware, sizes=sizes)
         plan = plan_load(given, planned.load, part(progress, 0.8, 1.0))
     except (Infeasible, ScenarioError, SolverFailed) as problem:

@@ -35,7 +35,7 @@ from planner.studies.pd.service import (
 from planner.studies.pd.stated import BEST
 from planner.studies.plain import COLUMNS, milliseconds
 from planner.studies.progress import Progress, part
-from planner.studies.sizing.curves import mixed_curve
+from planner.studies.sizing.curves import Asked, curve_of
 from planner.studies.traffic.known import known_traffic
 from planner.studies.traffic.lengths import Lengths
 from simulation.errors import SimulationError
@@ -219,7 +219,12 @@ def _mixed(pair: Pair, seed: int) -> Mixed | None:
         return None
     lengths = (service.workload.isl, service.workload.osl)
     try:
-        curve = mixed_curve(service.decode, lengths, service.tier, seed, service.batching)
+        curve = curve_of(
+            Asked(
+                service.decode, lengths, service.tier, seed, batching=service.batching,
+                routing=pair.hardware.routing,
+            )
+        )  # fmt: skip
     except SimulationError as problem:
         return Mixed(0.0, 0.0, "slo", str(problem))
     rate = rate_of(curve.max_rps, pair.instances)

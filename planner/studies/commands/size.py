@@ -39,6 +39,7 @@ from simulation.sizing.batch_queue import evaluate, saturated
 from simulation.sizing.batch_sizing import size_pool
 from simulation.sizing.capacity import PRECISION, REQUESTS, SENDERS
 from simulation.sizing.pool import SIMULATED, PoolPoint, fewest
+from simulation.sizing.trial import SharedPrompts
 from simulation.sizing.workload import Workload, local_burstiness
 
 At = tuple[int, int]  # model, column
@@ -202,6 +203,7 @@ def run(
     notes: list[str] = []
     lengths: Sequence[Lengths]
     scv = [1.0 if variation is None else variation] * len(hardware.models)
+    shared: Sequence[SharedPrompts | None] = ()
     asked: list[float | None] = [options.rate] * len(hardware.models)
     if fixed is None or variation is None:
         traffic = known_traffic(settings_of(scenario), traces)
@@ -212,14 +214,16 @@ def run(
             asked = [_busiest(hardware, traffic, m) for m in range(len(hardware.models))]
     if fixed is None:
         drawn = "lengths drawn from the scenario's traffic"
+        shared = traffic.shared
     else:
         _check_context(hardware, fixed)
         pair = (np.array(fixed[:1], np.int32), np.array(fixed[1:], np.int32))
         lengths = [pair] * len(hardware.models)
         drawn = f"{fixed[0]:,} input and {fixed[1]:,} output tokens each"
-    sizes = size(hardware, lengths, scenario.seed, part(progress, 0.1, 0.4), scv)
+    sizes = size(hardware, lengths, scenario.seed, part(progress, 0.1, 0.4), scv, shared)
     errors = {at: stated_error(hardware.profiles[at]) for at in sizes.capacity}
-    again = _again(hardware, lengths, errors, scv, scenario.seed, part(progress, 0.4, 0.95))
+    late = part(progress, 0.4, 0.95)
+    again = _again(hardware, lengths, errors, scv, scenario.seed, late, shared)
     pools, curves = [], []
     for at, sized in zip(sizes.capacity, sized_replicas(sizes, hardware), strict=True):
         tier = next(tier for tier in hardware.tiers if tier.name == sized.tier)
@@ -337,6 +341,7 @@ def _again(
     scv: Sequence[float],
     seed: int,
     progress: Progress,
+    shared: Sequence[SharedPrompts | None],
 ) -> dict[At, dict[str, float | None]]:
     """Largest rates with each profile slower and faster by its own error: 0 where it then meets a
     tier at no rate, None where no error is known."""
@@ -350,8 +355,9 @@ def _again(
                 profile = slower_or_faster(hardware.profiles[m, g], error.value, sign)
                 try:
                     rate = sized_alone(
-                        hardware, m, g, lengths[m], seed, profile=profile, burstiness=scv[m]
-                    )
+                        hardware, m, g, lengths[m], seed, profile=profile, burstiness=scv[m],
+                        shared=shared[m] if shared else None,
+                    )  # fmt: skip
                 except SimulationError:
                     rate = 0.0
             rates[m, g][f"max_rps_if_{word}"] = rate

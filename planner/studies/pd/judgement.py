@@ -13,9 +13,10 @@ from functools import lru_cache
 
 from planner.scenario.build import Hardware
 from planner.studies.pd.service import PairColumns, strictest_split
-from planner.studies.sizing.curves import digest_of, pair_of_curves
+from planner.studies.sizing.curves import Asked, digest_of, pair_of_curves
 from planner.studies.traffic.lengths import Lengths
 from simulation.errors import SimulationError
+from simulation.fleet import Routing
 from simulation.sizing.pd_judge import Told, judged
 from simulation.sizing.pd_ratio import Best, PdService, Ratio, best_of, ratios, splits
 from simulation.sizing.pool import rate_of
@@ -38,6 +39,7 @@ class Judgement:
 class _Asked:
     digest: str
     service: PdService = field(compare=False)
+    routing: Routing = field(compare=False)
     instances: int = field(compare=False)
     seed: int = field(compare=False)
     told: Told = field(compare=False)
@@ -55,11 +57,12 @@ def judgement(
     """At the interactive tier at which the best ratio carries least; once per process for what it
     depends on. Raises SimulationError where no ratio carries anything."""
     service, _ = strictest_split(hardware, m, columns, lengths, instances)
+    routing = hardware.routing
     given = (
         service.prefill, service.decode, lengths, service.tier, service.link, service.batching,
-        instances, seed,
+        routing, instances, seed,
     )  # fmt: skip
-    return _judged(_Asked(digest_of(given), service, instances, seed, told))
+    return _judged(_Asked(digest_of(given), service, routing, instances, seed, told))
 
 
 @lru_cache(maxsize=KEPT)
@@ -67,10 +70,14 @@ def _judged(asked: _Asked) -> Judgement:
     service = asked.service
     closed = ratios(service, splits(asked.instances))
     try:
-        prefill, decode = pair_of_curves(
-            service.prefill, service.decode, (service.workload.isl, service.workload.osl),
-            service.tier, asked.seed, service.link, service.batching,
+        lengths = (service.workload.isl, service.workload.osl)
+        sides = Asked(
+            service.prefill, lengths, service.tier, asked.seed, "prefill", None, service.batching,
+            routing=asked.routing,
         )  # fmt: skip
+        prefill, decode = pair_of_curves(
+            sides, replace(sides, profile=service.decode, role="decode", link=service.link)
+        )
     except SimulationError:
         pools = closed
     else:

@@ -126,7 +126,8 @@ def _looser(given: PlanInput, at: _At, field: str, seed: int, progress: Progress
     tiers = tuple(_loosened(tier, field) for tier in given.hardware.tiers)
     try:
         hardware = replace(given.hardware, tiers=tiers)
-        sizes = size(hardware, given.traffic.lengths, seed, progress)
+        traffic = given.traffic
+        sizes = size(hardware, traffic.lengths, seed, progress, shared=traffic.shared)
     except (PlannerError, SimulationError):
         return None
     step = 1000 * LOOSER * min(limits)

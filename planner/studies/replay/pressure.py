@@ -130,6 +130,11 @@ def _readings(
     rng = generator(study.settings.seed, Stream.PRESSURE)
     requests = REQUESTS * max(1, int(counts.sum()) // FEW)
     drawn = rng.integers(0, len(isl), requests)
+    isl, osl, blocks = isl[drawn], osl[drawn], None
+    shared = study.traffic.shared[m] if study.traffic.shared else None
+    if shared is not None and study.hardware.serving[m].prefix_caching:
+        taken = shared.again(requests)
+        isl, osl, blocks = taken.isl, taken.osl, taken.blocks
     arrival = np.cumsum(rng.exponential(1 / rate, requests))
     whole = study.fleet(np.zeros(len(index), np.int64))
     pools = tuple(
@@ -141,8 +146,8 @@ def _readings(
     fleet = Fleet(whole.tiers, whole.regions, pools, whole.latency_s, whole.routing)
     trace = Trace(
         arrival_s=arrival,
-        input_tokens=isl[drawn].astype(np.int32),
-        output_tokens=osl[drawn].astype(np.int32),
+        input_tokens=isl.astype(np.int32),
+        output_tokens=osl.astype(np.int32),
         model=np.zeros(requests, np.int16),
         region=np.full(requests, region, np.int16),
         tier=np.full(requests, tier, np.int16),
@@ -151,6 +156,7 @@ def _readings(
         tiers=tuple(tier.name for tier in whole.tiers),
         start_s=0.0,
         provenance="synthesised",
+        blocks=blocks,
     )
     end_s = float(arrival[-1])
     policy = Recording(Flat(counts, interval_s=end_s * WARM_UP))

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import pickle
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 
 import numpy as np
@@ -14,10 +14,12 @@ from planner.scenario.build import Hardware
 from planner.studies.traffic.lengths import Lengths
 from simulation.arrays import FloatArray
 from simulation.errors import SimulationError
-from simulation.fleet import KvLink, Tier
+from simulation.fleet import KvLink, Routing, Tier
 from simulation.performance.profile import Profile
 from simulation.sizing.capacity import Capacity, capacity
 from simulation.sizing.pool import MOST, PoolCurve, pool_curve
+from simulation.sizing.trial import SharedPrompts
+from simulation.trace import PrefixBlocks
 
 KEPT = 256  # curves
 
@@ -30,15 +32,21 @@ LATE_PROMPTS = 0.9
 class Asked:
     """What a curve depends on; equal where ``digest`` is."""
 
-    digest: str
     profile: Profile = field(compare=False)
     lengths: Lengths = field(compare=False)
     tier: Tier = field(compare=False)
     seed: int = field(compare=False)
-    burstiness: float = field(compare=False)
-    role: str = field(compare=False)
-    link: KvLink | None = field(compare=False)
-    batching: str = field(compare=False)
+    role: str = field(default="both", compare=False)
+    link: KvLink | None = field(default=None, compare=False)
+    batching: str = field(default="chunked", compare=False)
+    burstiness: float = field(default=1.0, compare=False)
+    routing: Routing | None = field(default=None, compare=False)
+    blocks: PrefixBlocks | None = field(default=None, compare=False)
+    digest: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        named = [getattr(self, one.name) for one in fields(self) if one.init]
+        object.__setattr__(self, "digest", digest_of(tuple(named)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,14 +72,22 @@ class SizedPool:
 
 
 def sized_pool(
-    hardware: Hardware, m: int, g: int, lengths: Lengths, seed: int, *, burstiness: float = 1.0
+    hardware: Hardware,
+    m: int,
+    g: int,
+    lengths: Lengths,
+    seed: int,
+    *,
+    burstiness: float = 1.0,
+    shared: SharedPrompts | None = None,
 ) -> SizedPool:
     """C(n) of model ``m`` on column ``g``, in that column's role. A decode column's KV caches come
-    over the model's first link.
+    over the model's first link. With ``shared`` the requests are these, and what their prompts
+    share is cached.
 
     Raises SimulationError where a tier cannot be met at any rate.
     """
-    asked = _asked(hardware, m, g, lengths, seed, hardware.profiles[m, g], burstiness)
+    asked = _asked(hardware, m, g, lengths, seed, hardware.profiles[m, g], burstiness, shared)
     return SizedPool(tuple((tier, _in_part_or_whole(one, tier)) for tier, one in asked))
 
 
@@ -84,41 +100,38 @@ def sized_alone(
     *,
     profile: Profile,
     burstiness: float = 1.0,
+    shared: SharedPrompts | None = None,
 ) -> float:
     """Requests/s of one instance with another profile, at the tier that lets through least."""
     return min(
         capacity(
             one.profile, one.lengths, one.tier, seed=seed, burstiness=burstiness, role=one.role,
-            link=one.link, batching=one.batching,
+            link=one.link, batching=one.batching, routing=one.routing, blocks=one.blocks,
         ).max_rps
-        for _, one in _asked(hardware, m, g, lengths, seed, profile, burstiness)
+        for _, one in _asked(hardware, m, g, lengths, seed, profile, burstiness, shared)
     )  # fmt: skip
 
 
 def _asked(
     hardware: Hardware, m: int, g: int, lengths: Lengths, seed: int, profile: Profile,
-    burstiness: float,
+    burstiness: float, shared: SharedPrompts | None,
 ) -> list[tuple[Tier, Asked]]:  # fmt: skip
     role = hardware.columns[g].role
     link = next((link for (model, _), link in hardware.links.items() if model == m), None)
-    way = link if role == "decode" else None
-    batching = hardware.serving[m].batching
+    caching = shared is not None and role != "decode" and hardware.serving[m].prefix_caching
+    if shared is not None and caching:
+        lengths = (shared.isl, shared.osl)
     return [
         (
             tier,
-            asked_of(profile, lengths, in_part(tier, role), seed, burstiness, role, way, batching),
+            Asked(
+                profile, lengths, in_part(tier, role), seed, role,
+                link if role == "decode" else None, hardware.serving[m].batching, burstiness,
+                hardware.routing, shared.blocks if shared is not None and caching else None,
+            ),
         )
         for tier in strictest([tier for tier in hardware.tiers if not tier.deferrable])
-    ]
-
-
-def asked_of(
-    profile: Profile, lengths: Lengths, tier: Tier, seed: int, burstiness: float, role: str,
-    link: KvLink | None, batching: str,
-) -> Asked:  # fmt: skip
-    lengths = (np.asarray(lengths[0], np.int32), np.asarray(lengths[1], np.int32))
-    given = (profile, lengths, tier, seed, burstiness, role, link, batching)
-    return Asked(digest_of(given), *given)
+    ]  # fmt: skip
 
 
 def digest_of(given: tuple[object, ...]) -> str:
@@ -127,28 +140,22 @@ def digest_of(given: tuple[object, ...]) -> str:
 
 
 def pair_of_curves(
-    prefill: Profile, decode: Profile, lengths: Lengths, tier: Tier, seed: int, link: KvLink,
-    batching: str,
-) -> tuple[tuple[FloatArray, str], tuple[FloatArray, str]]:  # fmt: skip
+    prefill: Asked, decode: Asked
+) -> tuple[tuple[FloatArray, str], tuple[FloatArray, str]]:
     """Requests/s that 1, 2, .. prefill instances and decode instances carry by themselves, as
-    plans count on them, and what bounds them. Raises SimulationError where one meets its part of
-    the tier at no rate."""
+    plans count on them, and what bounds them; both are asked with the whole tier. Raises
+    SimulationError where one meets its part of it at no rate."""
     found = []
-    for profile, role, way in ((prefill, "prefill", None), (decode, "decode", link)):
-        asked = asked_of(
-            profile, lengths, in_part(tier, role), seed, 1.0, role, way, batching
-        )  # fmt: skip
-        curve = _in_part_or_whole(asked, tier)
+    for whole in (prefill, decode):
+        asked = replace(whole, tier=in_part(whole.tier, whole.role))
+        curve = _in_part_or_whole(asked, whole.tier)
         found.append((curve.counted(MOST) / curve.mean_isl, curve.alone.bound_by))
     return found[0], found[1]
 
 
-def mixed_curve(
-    profile: Profile, lengths: Lengths, tier: Tier, seed: int, batching: str
-) -> PoolCurve:
-    """Of instances that prefill and decode. Raises SimulationError where one meets the tier at no
-    rate."""
-    return _curve(asked_of(profile, lengths, tier, seed, 1.0, "both", None, batching))
+def curve_of(asked: Asked) -> PoolCurve:
+    """Raises SimulationError where one instance meets the tier at no rate."""
+    return _curve(asked)
 
 
 def _in_part_or_whole(asked: Asked, tier: Tier) -> PoolCurve:
@@ -159,12 +166,7 @@ def _in_part_or_whole(asked: Asked, tier: Tier) -> PoolCurve:
     except SimulationError:
         if asked.tier == tier:
             raise
-        return _curve(
-            asked_of(
-                asked.profile, asked.lengths, tier, asked.seed, asked.burstiness, asked.role,
-                asked.link, asked.batching,
-            )
-        )  # fmt: skip
+        return _curve(replace(asked, tier=tier))
 
 
 @lru_cache(maxsize=KEPT)
@@ -178,6 +180,8 @@ def _curve(asked: Asked) -> PoolCurve:
         role=asked.role,
         link=asked.link,
         batching=asked.batching,
+        routing=asked.routing,
+        blocks=asked.blocks,
     )
 
 

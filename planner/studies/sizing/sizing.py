@@ -17,6 +17,7 @@ from simulation.arrays import FloatArray, IntArray
 from simulation.errors import SimulationError
 from simulation.sizing.capacity import Capacity
 from simulation.sizing.pool import MOST
+from simulation.sizing.trial import SharedPrompts
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,10 +64,12 @@ def size(
     seed: int,
     progress: Progress,
     burstiness: Sequence[float] | None = None,
+    shared: Sequence[SharedPrompts | None] = (),
 ) -> Sizes:
     """Capacity by simulation of one instance and of pools of them under arrivals of each model's
     own lengths, given as samples, and of the burstiness given (squared coefficient of variation of
-    the gaps), Poisson where it is not.
+    the gaps), Poisson where it is not. What prompts of ``shared`` requests share is cached where
+    the model's serving caches prefixes; those are then the requests, whatever ``lengths`` says.
 
     A column that cannot meet a tier at any rate is left out with a note; raises ScenarioError when
     a model is left with none, or with prefill but no decode instances.
@@ -85,7 +88,10 @@ def size(
         progress(done / len(hardware.profiles), f"Sizing {what}")
         bursts = burstiness[m] if burstiness is not None else 1.0
         try:
-            pools[m, g] = sized_pool(hardware, m, g, lengths[m], seed, burstiness=bursts)
+            pools[m, g] = sized_pool(
+                hardware, m, g, lengths[m], seed, burstiness=bursts,
+                shared=shared[m] if shared else None,
+            )  # fmt: skip
         except SimulationError as problem:
             notes.append(f"{what} is left out: {problem}")
             continue
@@ -112,11 +118,12 @@ def size_over_time(hardware: Hardware, known: KnownLengths, seed: int, progress:
     others. Where a model cannot be served at those, its decisions keep the sizes before."""
     first, *others = known.samples
     share = 1.0 / len(known.samples)
-    sizes = size(hardware, first, seed, part(progress, 0.0, share))
+    sizes = size(hardware, first, seed, part(progress, 0.0, share), shared=known.shared)
     later, place, notes = [], [0], list(sizes.notes)
     for s, lengths in enumerate(others, start=1):
         try:
-            later.append(size(hardware, lengths, seed, part(progress, s * share, (s + 1) * share)))
+            then = part(progress, s * share, (s + 1) * share)
+            later.append(size(hardware, lengths, seed, then, shared=known.shared))
         except ScenarioError as problem:
             notes.append(f"Sizes do not follow the lengths of requests, for with them: {problem}")
             place.append(place[-1])

@@ -9,11 +9,12 @@ import numpy as np
 from planner.errors import ScenarioError
 from planner.scenario.settings import Settings
 from planner.studies.random_streams import Stream, generator
-from planner.studies.traffic.lengths import Lengths, mixed
+from planner.studies.traffic.lengths import SAMPLE, Lengths, mixed
 from planner.studies.traffic.sources import StoredTrace
 from planner.studies.traffic.traffic import Traffic, build_traffic
 from planner.studies.traffic.window import DAY_S, Window, resolve_window
 from simulation.arrays import IntArray
+from simulation.sizing.trial import SharedPrompts
 
 LEAST = 200  # requests that say anything of their lengths
 DRIFT = 0.1  # of a mean length: less is not worth another size (assumed)
@@ -28,6 +29,7 @@ class KnownLengths:
     samples: tuple[tuple[Lengths, ...], ...]
     at: IntArray  # [p]
     notes: tuple[str, ...] = ()
+    shared: tuple[SharedPrompts | None, ...] = ()  # [l] at the first decision
 
 
 def known_lengths(traffic: Traffic, window: Window, seed: int) -> KnownLengths:
@@ -53,12 +55,33 @@ def known_lengths(traffic: Traffic, window: Window, seed: int) -> KnownLengths:
         for m, (model, (kept, _)) in enumerate(zip(traffic.models, found, strict=True))
         if kept[0] is traffic.lengths[m]
     )
-    return KnownLengths(samples, np.argsort(order)[at.ravel()], notes)
+    shared = tuple(_shared(traffic, m, window) for m in range(len(traffic.models)))
+    return KnownLengths(samples, np.argsort(order)[at.ravel()], notes, shared)
 
 
 def foreseen(traffic: Traffic, known: KnownLengths) -> Traffic:
     """The traffic with the lengths that its window's first decision knows."""
-    return replace(traffic, lengths=known.samples[0], notes=traffic.notes + known.notes)
+    return replace(
+        traffic,
+        lengths=known.samples[0],
+        shared=known.shared,
+        notes=traffic.notes + known.notes,
+    )
+
+
+def _shared(traffic: Traffic, m: int, window: Window) -> SharedPrompts | None:
+    """A model's last requests before the first decision, with what their prompts share; of all the
+    traffic, as lengths are, where too few came before. None where no trace tells."""
+    trace = traffic.measured
+    if trace.blocks is None:
+        return None
+    mine = np.flatnonzero(trace.model == m)
+    before = mine[trace.arrival_s[mine] + trace.start_s < float(window.origins_s[0])]
+    rows = (before if len(before) >= LEAST else mine)[-SAMPLE:]
+    if not len(rows):
+        return None
+    blocks = trace.blocks.rows(rows)
+    return SharedPrompts(trace.input_tokens[rows], trace.output_tokens[rows], blocks)
 
 
 def known_traffic(settings: Settings, traces: dict[str, StoredTrace]) -> Traffic:

@@ -22,6 +22,7 @@ from planner.studies.traffic.sources import (
     measured_source,
     span,
 )
+from simulation.sizing.trial import SharedPrompts
 from simulation.trace import Trace
 
 MEASURED = "requests as measured"
@@ -56,6 +57,7 @@ class Traffic:
     measured: Trace  # sources that hold requests; empty where all are demand files
     binned: tuple[BinnedSource, ...]
     lengths: tuple[Lengths, ...]  # per model; ``known.foreseen`` leaves what a decision knows
+    shared: tuple[SharedPrompts | None, ...] = ()  # likewise, per model, where a trace tells
 
     def requests(self, start_s: float, end_s: float, seed: int) -> Trace:
         """The requests arriving in ``[start_s, end_s)``, epoch seconds."""

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from simulation.fleet import KvLink, Tier
-from simulation.sizing.capacity import ROUTING, capacity, in_role
+from simulation.sizing.capacity import capacity, in_role
 from simulation.sizing.pool import MOST, SIMULATED, PoolCurve, PoolPoint, between, pool_curve, root
-from simulation.sizing.trial import Trial
+from simulation.sizing.trial import SharedPrompts, Trial
+from simulation.trace import PrefixBlocks
 from tests.simulation.builders import profile
 
 RNG = np.random.default_rng(0)
@@ -74,7 +75,6 @@ def test_prefill_and_decode_pools_have_curves_of_their_own() -> None:
     decode = pool_curve(SPEED, SAMPLE, TIGHT, role="decode", link=link)
     gain = [curve.max_rps[15] / 16 / curve.max_rps[0] for curve in (prefill, decode)]
     assert gain[0] > 1.5 > 1.3 > gain[1] >= 1.0
-    assert ROUTING["decode"].instance == "round-robin"
     alone_sends = link.bytes_s / (link.kv_bytes_per_token * SAMPLE[0].mean())
     assert decode.max_rps[63] > alone_sends
 
@@ -107,3 +107,38 @@ def test_the_root_is_found_from_any_guess(guess: float) -> None:
 def test_the_same_seed_gives_the_same_curve() -> None:
     one, two = (pool_curve(SPEED, SAMPLE, TIGHT, seed=4, most=2) for _ in range(2))
     assert (one.max_rps == two.max_rps).all() and one.points == two.points
+
+
+def conversation(turns: int) -> SharedPrompts:
+    """Prompts of 4 blocks of 200 tokens; those of ``turns`` in a row begin with the same 3."""
+    n = 3000
+    same = np.repeat(np.arange(n // turns + 1), turns)[:n] * 4
+    ids = np.stack([same, same + 1, same + 2, 1_000_000 + np.arange(n)], axis=1).ravel()
+    blocks = PrefixBlocks(4 * np.arange(n + 1), ids, 200)
+    return SharedPrompts(np.full(n, 800, np.int32), np.full(n, 30, np.int32), blocks)
+
+
+def test_what_prompts_share_is_carried_for_next_to_nothing() -> None:
+    """Nothing is shared where every conversation has one turn; of long ones three quarters are."""
+    rates = {}
+    for turns in (1, 30):
+        given = conversation(turns)
+        lengths = (given.isl, given.osl)
+        rates[turns] = [
+            pool_curve(SPEED, lengths, TIGHT, role=role, blocks=given.blocks, most=4).max_rps
+            for role in ("both", "prefill")
+        ]
+    plain = pool_curve(SPEED, lengths, TIGHT, most=4).max_rps
+    assert rates[1][0] == pytest.approx(plain, rel=0.05)
+    assert (rates[30][0] > 1.1 * rates[1][0]).all()
+    assert (rates[30][1] > 1.5 * rates[1][1]).all()
+
+
+def test_requests_come_again_as_strangers() -> None:
+    given = conversation(3).again(3100)
+    assert len(given.isl) == len(given.blocks) == 3100
+    first, again = given.blocks.rows(slice(0, 3000)).ids, given.blocks.rows(slice(3000, 3100)).ids
+    assert not set(first) & set(again)
+    assert (np.diff(np.sort(np.unique(given.blocks.ids))) == 1).all()
+    half = conversation(3).again(10, turn=1)
+    assert (half.isl == 800).all() and len(half.blocks) == 10
