@@ -25,9 +25,9 @@ class WithinCapacity(Wrapper):
     alike gets the same share of what it asks for, whole instances by the largest remainder. An
     instance that drains or is lent out still holds its GPUs, so one pool's growth waits until
     another has let go, and what is lent of other pools is called back for it; growth that takes
-    back what drains, or takes what is lent where starts may (``start_up``), needs none. Where prefill and decode are apart and one of them is refused
-    growth, the other gets the same share of its own: one without the other would serve no more
-    (HeteroScale, section 3.4).
+    back what drains, or takes what is lent where starts may (``start_up``), needs none. Where
+    prefill and decode are apart and one of them is refused growth, the other gets the same share of
+    its own: one without the other would serve no more (HeteroScale, section 3.4).
 
     Where growth is refused that matters more than what is up, the least worthy services beside it
     are reduced, prefill and decode alike, down to their minimum and to no less than one instance,
