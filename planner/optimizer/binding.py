@@ -12,12 +12,13 @@ from planner.optimizer.figures import (
     gpus_used,
     local_need_tps,
     spent,
+    without_a_region,
 )
 from planner.optimizer.objective import BUDGET, CARBON, CHURN, caps, totals
 from planner.optimizer.pools import carried_by_pools
 from planner.optimizer.problem import Binding, PlanningProblem
 from planner.optimizer.sides import Side, carried_tps, sides
-from planner.optimizer.words import amount, in_region, instances, on_gpu, share, tokens
+from planner.optimizer.words import amount, in_region, instances, on_gpu, share, tokens, without
 from simulation.arrays import FloatArray, IntArray
 
 
@@ -81,53 +82,67 @@ def _minimum(problem: PlanningProblem, target: IntArray) -> Iterator[Binding]:
 
 def _local(problem: PlanningProblem, target: IntArray) -> Iterator[Binding]:
     """Serving less by the smallest instance there would miss the region's own need."""
-    need, carried = local_need_tps(problem), carried_tps(problem, target)
-    last = _last(problem, target)
-    for at, side in enumerate(sides(problem)):
-        for model, region in np.argwhere(need > 0):
-            present = (target[model, region] > 0) & side.columns
-            if not present.any():
-                continue
-            served = carried[at, model, region]
-            smallest = last[model, region, present].min() / side.share
-            if served - need[model, region] >= smallest:
-                continue
-            where = in_region(problem, model, region)
-            count = instances(int(target[model, region, side.columns].sum()))
-            sentence = (
-                f"{where} keeps {count}{_for(side)} to serve {share(problem.epsilon)} of its own "
-                f"peak, {tokens(need[model, region])}; they serve {served:,.0f}."
-            )
-            yield Binding("local", where + _for(side), sentence)
+    need = local_need_tps(problem)
+    for model, region, served, side in _weakest(problem, target):
+        present = (target[model, region] > 0) & side.columns
+        if need[model, region] <= 0 or not present.any():
+            continue
+        last = _last(problem, target, side)[model, region]
+        if served - need[model, region] >= last[present].min() / side.share:
+            continue
+        where = in_region(problem, model, region)
+        count = instances(int(target[model, region, side.columns].sum()))
+        sentence = (
+            f"{where} keeps {count}{_for(side)} to serve {share(problem.epsilon)} of its own "
+            f"peak, {tokens(need[model, region])}; they serve {served:,.0f}{without(problem)}."
+        )
+        yield Binding("local", where + _for(side), sentence)
+
+
+def _weakest(problem: PlanningProblem, target: IntArray) -> Iterator[tuple[int, int, float, Side]]:
+    """Model, region, what is served there and the side that allows no more: of sides that differ
+    by what is gone, the weakest."""
+    carried, every = carried_tps(problem, target), sides(problem)
+    for name in dict.fromkeys(side.name for side in every):
+        alike = [at for at, side in enumerate(every) if side.name == name]
+        worst = carried[alike].argmin(axis=0)
+        for model, region in np.ndindex(worst.shape):
+            at = alike[worst[model, region]]
+            yield model, region, float(carried[at, model, region]), every[at]
 
 
 def _global(problem: PlanningProblem, target: IntArray) -> Iterator[Binding]:
-    """Serving less by the smallest instance anywhere would miss the joint peak of all regions."""
+    """Serving less by the smallest instance anywhere would miss the joint peak of all regions, or
+    of those that are left without one."""
     need, carried = global_need_tps(problem), carried_tps(problem, target)
-    weakest, last = carried.min(axis=0), _last(problem, target)
+    weakest, said = carried.min(axis=0), set[tuple[int, str]]()
+    left = without_a_region(problem, weakest)
     for at, side in enumerate(sides(problem)):
+        last = _last(problem, target, side)
         for (model,) in np.argwhere(need > 0):
             held = (target[model] > 0) & side.columns
             # Where another side is the weakest, an instance less of this one costs nothing.
             tight = held & (carried[at, model] <= weakest[model] * (1 + TOLERANCE))[:, None]
-            if not tight.any():
+            if not tight.any() or (model, side.name) in said:
                 continue
-            served = weakest[model].sum()
-            smallest = last[model][tight].min() / side.share
-            if served - need[model] >= smallest:
+            if left[model] - need[model] >= last[model][tight].min() / side.share:
                 continue
+            said.add((model, side.name))
             count = instances(int(target[model][:, side.columns].sum()))
+            lost = " without any one of them" if problem.lose_region else ""
             sentence = (
                 f"{problem.models[model]} keeps {count}{_for(side)} in all regions to serve their "
-                f"joint peak, {tokens(need[model])}; they serve {served:,.0f}."
+                f"joint peak{lost}, {tokens(need[model])}; they serve {left[model]:,.0f}"
+                f"{without(problem)}."
             )
-            yield Binding("global", problem.models[model] + _for(side), sentence)
+            family = "regions" if problem.lose_region else "global"
+            yield Binding(family, problem.models[model] + _for(side), sentence)
 
 
-def _last(problem: PlanningProblem, target: IntArray) -> FloatArray:
-    """What each pool would carry less without one of its instances, ``[l, r, g]``."""
-    less = carried_by_pools(problem, np.maximum(0, target - 1))
-    return carried_by_pools(problem, target) - less
+def _last(problem: PlanningProblem, target: IntArray, side: Side) -> FloatArray:
+    """What each pool of a side would carry less without one of its instances, ``[l, r, g]``."""
+    less = carried_by_pools(problem, target, side.lost + 1)
+    return carried_by_pools(problem, target, side.lost) - less
 
 
 def _for(side: Side) -> str:

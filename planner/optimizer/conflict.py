@@ -24,8 +24,17 @@ from planner.optimizer.objective import caps
 from planner.optimizer.pools import fewest
 from planner.optimizer.problem import PlanningProblem, alone
 from planner.optimizer.program.conflict import conflicting_set
-from planner.optimizer.sides import sides
-from planner.optimizer.words import amount, in_region, instances, listed, share, some, tokens
+from planner.optimizer.sides import Side, sides
+from planner.optimizer.words import (
+    amount,
+    in_region,
+    instances,
+    listed,
+    share,
+    some,
+    tokens,
+    without,
+)
 from simulation.arrays import FloatArray, IntArray
 
 SUBSET_TYPES = 6  # of more GPU types only single ones and all together: subsets double with each
@@ -102,7 +111,8 @@ def _local_shortage(problem: PlanningProblem) -> Iterator[str]:
         wanted, gpus = int(parts.sum()), _types(problem, types)
         yield (
             f"{name} needs at least {wanted:,} {gpus} to serve {share(problem.epsilon)} of its own "
-            f"peaks ({_by_model(problem, parts)}) and has {held:,}: add {wanted - held:,}"
+            f"peaks{without(problem)} ({_by_model(problem, parts)}) and has {held:,}: "
+            f"add {wanted - held:,}"
             + (
                 f", or let more be served elsewhere with an epsilon below {problem.epsilon:g}."
                 if len(problem.regions) > 1
@@ -121,9 +131,9 @@ def _global_shortage(problem: PlanningProblem) -> Iterator[str]:
     types, parts, held = shortage
     wanted, gpus = int(parts.sum()), _types(problem, types)
     yield (
-        f"All regions together need at least {wanted:,} {gpus} to serve the joint peaks "
-        f"({_by_model(problem, parts)}) and have {held:,}: add {wanted - held:,} in any region, or "
-        "plan for less demand."
+        f"All regions together need at least {wanted:,} {gpus} to serve the joint peaks"
+        f"{without(problem)} ({_by_model(problem, parts)}) and have {held:,}: "
+        f"add {wanted - held:,} in any region, or plan for less demand."
     )
 
 
@@ -136,14 +146,15 @@ def _maximums(problem: PlanningProblem) -> Iterator[str]:
     for model, region in np.argwhere(served < local * (1 - TOLERANCE)):
         yield (
             f"{in_region(problem, model, region)} may grow to "
-            f"{instances(int(most[model, region].sum()))}, serving {served[model, region]:,.0f} of "
-            f"the {tokens(local[model, region])} it must serve itself: raise its maximum or the "
-            f"capacity there, or lower epsilon below {problem.epsilon:g}."
+            f"{instances(int(most[model, region].sum()))}{without(problem)}, serving "
+            f"{served[model, region]:,.0f} of the {tokens(local[model, region])} it must serve "
+            f"itself: raise its maximum or the capacity there, or lower epsilon below "
+            f"{problem.epsilon:g}."
         )
     for (model,) in np.argwhere(served.sum(axis=1) < total * (1 - TOLERANCE)):
         yield (
             f"{problem.models[model]} may grow to {instances(int(most[model].sum()))} over all "
-            f"regions, serving {served[model].sum():,.0f} of its joint peak of "
+            f"regions{without(problem)}, serving {served[model].sum():,.0f} of its joint peak of "
             f"{tokens(total[model])}: raise a maximum or the capacity somewhere."
         )
 
@@ -167,7 +178,7 @@ def _shortage(
             captive = (theta > 0).any(axis=1) & ~(theta > 0)[:, ~inside].any(axis=1)
             for (model,) in np.argwhere(captive & (need > 0)):
                 able = np.flatnonzero(inside & (theta[model] > 0)).tolist()
-                least = _fewest_gpus(problem, need[model] * side.share, size, model, able)
+                least = _fewest_gpus(problem, need[model], side, size, model, able)
                 parts[model] = max(parts[model], least)
         held = int(capacity[list(types)].sum())
         if parts.sum() > held:
@@ -176,13 +187,15 @@ def _shortage(
 
 
 def _fewest_gpus(
-    problem: PlanningProblem, need: float, size: IntArray, model: int, able: list[int]
+    problem: PlanningProblem, need: float, side: Side, size: IntArray, model: int, able: list[int]
 ) -> int:
     """A lower bound on the GPUs that ``need`` takes on types ``able``; exact for one type, in one
     region. Pools apart carry no more than one of all their instances."""
-    need *= 1 - TOLERANCE
+    need *= side.share * (1 - TOLERANCE)
     if len(able) == 1:
-        return fewest(problem, model, able[0], need) * int(size[model, able[0]])
+        return fewest(problem, model, able[0], need, int(side.lost[able[0]])) * int(
+            size[model, able[0]]
+        )
     per_token = (size[model, able] / problem.theta_tps[model, able]).min()
     return max(int(np.ceil(need * per_token)), int(size[model, able].min()))
 

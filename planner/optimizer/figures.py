@@ -30,6 +30,13 @@ def local_served_tps(problem: PlanningProblem, target: IntArray) -> FloatArray:
     return served
 
 
+def without_a_region(problem: PlanningProblem, served: FloatArray) -> FloatArray:
+    """Of what regions serve, ``[l, r]``, what is left without the worst one to lose, where one may
+    be lost, ``[l]``."""
+    left: FloatArray = served.sum(axis=1)
+    return left - served.max(axis=1) if problem.lose_region else left
+
+
 def gpus_used(problem: PlanningProblem, target: IntArray) -> IntArray:
     """GPUs that ``target`` occupies, by row of capacity, shape ``[r, t]``."""
     used: IntArray = np.einsum("lrg,lg->rg", target, problem.gpus_per_instance)
@@ -74,5 +81,6 @@ def is_feasible(problem: PlanningProblem, target: IntArray) -> bool:
         and np.all(gpus_used(problem, target) <= problem.capacity_gpus)
         and np.all(served >= local_need_tps(problem) * enough)
         and np.all(served.sum(axis=1) >= global_need_tps(problem) * enough)
+        and np.all(without_a_region(problem, served) >= global_need_tps(problem) * enough)
         and all(spent(problem, target, cap) <= allowed(cap) for cap in caps(problem))
     )

@@ -42,6 +42,9 @@ def greedy_target(problem: PlanningProblem) -> IntArray:
         cover(problem, costs, target, free, model, (region,), float(local[model, region]))
     for (model,) in _in_order(choices, total):
         cover(problem, costs, target, free, model, everywhere, float(total[model]))
+        for lost in everywhere if problem.lose_region else ():
+            others = [region for region in everywhere if region != lost]
+            cover(problem, costs, target, free, model, others, float(total[model]))
     _trim(problem, costs[0], target, local, total)
     return target
 
@@ -76,9 +79,12 @@ def cover(
     for side in parts:
         able = (problem.theta_tps[model] > 0) & side.columns
         places = [(region, int(gpu)) for region in regions for gpu in np.flatnonzero(able)]
-        served = sum(carried(problem, model, p[1], int(target[model][p])) for p in places)
+        lost = side.lost.tolist()
+        served = sum(
+            carried(problem, model, p[1], int(target[model][p]), lost[p[1]]) for p in places
+        )
         missing = need * side.share - served
-        short = _add(problem, costs, target, free, model, places, missing, shared, one=one)
+        short = _add(problem, costs, target, free, model, places, missing, shared, lost, one=one)
         left = max(left, short / side.share)
     return left
 
@@ -92,6 +98,7 @@ def _add(
     places: Sequence[Place],
     need: float,
     shared: IntArray,
+    lost: Sequence[int],
     *,
     one: bool,
 ) -> float:
@@ -111,10 +118,11 @@ def _add(
         held, present, most = int(target[model][place]), running(place), room(place)
         start = 0.0 if present > 0 else float(costs[1][model][place])
         charge = (float(costs[0][model][place]) + start) / float(shared[place[1]])
-        before = carried(problem, model, place[1], held)
-        most = min(most, max(1, fewest(problem, model, place[1], before + need) - held))
+        gone = lost[place[1]]
+        before = carried(problem, model, place[1], held, gone)
+        most = min(most, max(1, fewest(problem, model, place[1], before + need, gone) - held))
         most = 1 if one else min(most, present) if present > 0 else most
-        adds = curve(problem, model, place[1], held + most)[held + 1 :] - before
+        adds = curve(problem, model, place[1], held + most, gone)[held + 1 :] - before
         count = max(1, int(np.searchsorted(adds, need * (1 + ROUNDING), side="right")))
         added = float(adds[count - 1])
         return charge * count / max(min(added, need), ROUNDING * need), count, added
@@ -145,20 +153,26 @@ def _trim(
 ) -> None:
     """Drop instances that no need rests on, the dearest first."""
     served_by = carried_tps(problem, target)  # by side
-    spare_total = served_by.min(axis=0).sum(axis=1) - total
-    takes = np.stack([side.columns / side.share for side in sides(problem)])  # [s, g]
+    every = sides(problem)
     droppable = np.argwhere(target > problem.minimum)
     prices = hourly[tuple(droppable.T)]
     for model, region, gpu in droppable[np.argsort(-prices, kind="stable")]:
-        by = takes[:, gpu]
-        mine = served_by[:, model, region]
-        served = mine.min()
-        above = mine - max(local[model, region], served - max(0.0, spare_total[model]))
-        within = np.divide(above, by, out=np.full(len(by), np.inf), where=by > 0).min()
-        held, least = int(target[model, region, gpu]), int(problem.minimum[model, region, gpu])
-        pool = curve(problem, model, gpu, held)
-        lost = pool[held] - pool[least : held + 1][::-1]  # by how many go, from none
-        count = int(np.searchsorted(lost, max(0.0, within), side="right")) - 1
+        mine, serves = served_by[:, model, region], served_by[:, model].min(axis=0)
+        others = np.delete(
+            serves, region
+        )  # what they serve, the best of them lost where one may be
+        others = others.sum() - (others.max(initial=0.0) if problem.lose_region else 0.0)
+        least = min(float(mine.min()), max(local[model, region], total[model] - others))
+        held, fewer = int(target[model, region, gpu]), int(problem.minimum[model, region, gpu])
+        drops = {}  # by side: tokens/s, by how many go, from none
+        for at, side in enumerate(every):
+            if side.columns[gpu]:
+                pool = curve(problem, model, gpu, held, int(side.lost[gpu])) / side.share
+                drops[at] = pool[held] - pool[fewer : held + 1][::-1]
+        count = min(
+            int(np.searchsorted(drop, max(0.0, mine[at] - least), side="right")) - 1
+            for at, drop in drops.items()
+        )
         target[model, region, gpu] -= count
-        served_by[:, model, region] = mine - lost[count] * by
-        spare_total[model] -= served - served_by[:, model, region].min()
+        for at, drop in drops.items():
+            served_by[at, model, region] -= drop[count]

@@ -2,7 +2,8 @@
 
 ``pool_tps`` has C(1) to C(N); every instance beyond N adds ``theta_tps``. C rises with n, and so
 does C(n) / n, up to ``theta_tps`` at most. Two laws follow that bounds and cuts rest on:
-C(n) <= theta n, and C(a) + C(b) <= C(a + b), since C(a) <= a C(a + b) / (a + b).
+C(n) <= theta n, and C(a) + C(b) <= C(a + b), since C(a) <= a C(a + b) / (a + b). What is left of a
+pool that loses k instances, C(n - k), keeps both.
 """
 
 from __future__ import annotations
@@ -17,9 +18,12 @@ from simulation.arrays import BoolArray, FloatArray, IntArray
 LIKE = 1e-9  # share of theta by which two slopes are one
 
 
-def carried_by_pools(problem: PlanningProblem, target: IntArray) -> FloatArray:
-    """C of each pool of ``target`` ``[..., l, r, g]``, of the same shape."""
-    return together(problem.theta_tps, problem.pool_tps, target)
+def carried_by_pools(
+    problem: PlanningProblem, target: IntArray, lost: IntArray | int = 0
+) -> FloatArray:
+    """C of each pool of ``target`` ``[..., l, r, g]`` without ``lost`` of it (``[g]``, or of each),
+    of the same shape."""
+    return together(problem.theta_tps, problem.pool_tps, np.maximum(0, target - lost))
 
 
 def together(theta_tps: FloatArray, pool_tps: FloatArray | None, target: IntArray) -> FloatArray:
@@ -35,8 +39,9 @@ def together(theta_tps: FloatArray, pool_tps: FloatArray | None, target: IntArra
     return carried
 
 
-def carried(problem: PlanningProblem, model: int, column: int, count: int) -> float:
-    """C(``count``) of one pool."""
+def carried(problem: PlanningProblem, model: int, column: int, count: int, lost: int = 0) -> float:
+    """C(``count`` - ``lost``) of one pool."""
+    count -= lost
     theta = float(problem.theta_tps[model, column])
     if problem.pool_tps is None or count <= 0:
         return theta * max(0, count)
@@ -45,8 +50,13 @@ def carried(problem: PlanningProblem, model: int, column: int, count: int) -> fl
     return float(known[within - 1]) + theta * (count - within)
 
 
-def curve(problem: PlanningProblem, model: int, column: int, most: int) -> FloatArray:
-    """C(0) to C(``most``)."""
+def curve(
+    problem: PlanningProblem, model: int, column: int, most: int, lost: int = 0
+) -> FloatArray:
+    """What 0 to ``most`` instances carry when ``lost`` of them are gone."""
+    if lost:
+        rest = curve(problem, model, column, max(0, most - lost))
+        return np.concatenate([np.zeros(min(lost, most)), rest])[: most + 1]
     theta = float(problem.theta_tps[model, column])
     if problem.pool_tps is None:
         straight: FloatArray = np.multiply(theta, np.arange(most + 1), dtype=float)
@@ -57,8 +67,12 @@ def curve(problem: PlanningProblem, model: int, column: int, most: int) -> Float
     return carried
 
 
-def fewest(problem: PlanningProblem, model: int, column: int, need: float) -> int:
-    """The least n with C(n) >= ``need``; the model must run on the column."""
+def fewest(problem: PlanningProblem, model: int, column: int, need: float, lost: int = 0) -> int:
+    """The least n with C(n - ``lost``) >= ``need``; the model must run on the column."""
+    if need <= 0:
+        return 0
+    if lost:
+        return lost + fewest(problem, model, column, need)
     theta = float(problem.theta_tps[model, column])
     if problem.pool_tps is None:
         return max(0, int(np.ceil(need / theta)))
@@ -66,6 +80,17 @@ def fewest(problem: PlanningProblem, model: int, column: int, need: float) -> in
     if need <= known[-1]:
         return int(np.searchsorted(known, need))
     return len(known) - 1 + int(np.ceil((need - known[-1]) / theta))
+
+
+def kept(problem: PlanningProblem) -> FloatArray | None:
+    """What pools carry without what of each may be gone, ``[l, g, n]``; None where every instance
+    carries theta."""
+    if not problem.spare and not bent(problem).any():
+        return None
+    known = problem.pool_tps
+    if known is None:
+        known = problem.theta_tps[:, :, None]
+    return np.concatenate([np.zeros((*known.shape[:2], problem.spare)), known], axis=2)
 
 
 def bent(problem: PlanningProblem) -> BoolArray:

@@ -76,6 +76,12 @@ class PlanningProblem:
     # [l, g, n] input tokens/s that n + 1 instances carry together in one region, for 1 to N; each
     # further one adds theta_tps, which pool_tps[..., n] / (n + 1) rises to. None: theta_tps each.
     pool_tps: FloatArray | None = None
+    # What may be gone: demand is carried without any ``spare`` instances of every pool
+    # (``by_pool``), or of all that a model has in a region; with ``lose_region`` the joint demand
+    # also without any one region.
+    spare: int = 0
+    by_pool: bool = True
+    lose_region: bool = False
 
     @property
     def rows(self) -> IntArray:
@@ -99,8 +105,8 @@ class PlanningProblem:
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """A constraint with no slack: ``family`` is local, global, capacity, minimum, maximum, budget,
-    carbon or churn."""
+    """A constraint with no slack: ``family`` is local, global, regions (the joint demand without
+    one of them), capacity, minimum, maximum, budget, carbon or churn."""
 
     family: str
     where: str  # e.g. "llama-3.1-8b in us-east"

@@ -2,12 +2,14 @@
 
 A region serves what the weakest of its sides carries: prefill columns with those that do both,
 decode columns with those that do both (their KV cache does not cross regions), and, where spot may
-carry only a share, the owned ones by the rest of it.
+carry only a share, the owned ones by the rest of it. What is kept spare is a side too: the same
+columns with instances gone.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import combinations_with_replacement
 
 import numpy as np
 
@@ -23,28 +25,45 @@ class Side:
     columns: BoolArray  # [g]
     share: float  # above 0
     name: str  # in words: "prefill"; "" where there is only one side
+    lost: IntArray  # [g] instances of each pool that are gone
 
 
 def sides(problem: PlanningProblem) -> tuple[Side, ...]:
-    """The sides of ``problem``; a single one without stages and limits on spot."""
-    every = np.ones(len(problem.gpus), dtype=bool)
-    staged = [Side(every, 1.0, "")]
+    """The sides of ``problem``; a single one without stages, limits on spot and instances of a
+    region that may be gone on one column or another."""
+    every, none = np.ones(len(problem.gpus), dtype=bool), np.zeros(len(problem.gpus), np.int64)
+    staged = [Side(every, 1.0, "", none)]
     if problem.stages is not None and problem.stages.any():
         staged = [
-            Side(problem.stages != DECODE, 1.0, "prefill"),
-            Side(problem.stages != PREFILL, 1.0, "decode"),
+            Side(problem.stages != DECODE, 1.0, "prefill", none),
+            Side(problem.stages != PREFILL, 1.0, "decode", none),
         ]
     owned = []
     if problem.spot is not None and problem.spot.any() and problem.spot_share < 1:
         share = 1.0 - problem.spot_share
         owned = [
-            Side(side.columns & ~problem.spot, share, f"{side.name} on owned GPUs".strip())
+            Side(side.columns & ~problem.spot, share, f"{side.name} on owned GPUs".strip(), none)
             for side in staged
         ]
-    return (*staged, *owned)
+    return tuple(kept for side in (*staged, *owned) for kept in _with_spare(problem, side))
+
+
+def _with_spare(problem: PlanningProblem, side: Side) -> list[Side]:
+    """``side`` with what of it may be gone, in every way in which that may happen."""
+    if not problem.spare:
+        return [side]
+    if problem.by_pool:
+        return [replace(side, lost=np.full(len(problem.gpus), problem.spare))]
+    able = np.flatnonzero(side.columns & (problem.theta_tps > 0).any(axis=0)).tolist()
+    ways = combinations_with_replacement(able or [0], problem.spare)
+    return [replace(side, lost=np.bincount(way, minlength=len(problem.gpus))) for way in ways]
 
 
 def carried_tps(problem: PlanningProblem, target: IntArray) -> FloatArray:
     """What each side of ``target`` lets a region serve, shape ``[s, l, r]``, input tokens/s."""
-    pools = carried_by_pools(problem, target)
-    return np.stack([(pools * side.columns).sum(axis=2) / side.share for side in sides(problem)])
+    return np.stack(
+        [
+            (carried_by_pools(problem, target, side.lost) * side.columns).sum(axis=2) / side.share
+            for side in sides(problem)
+        ]
+    )

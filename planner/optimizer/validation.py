@@ -8,6 +8,7 @@ import numpy.typing as npt
 from planner.errors import ScenarioError
 from planner.optimizer.objective import price
 from planner.optimizer.problem import DECODE, MEASURES, HorizonProblem, PlanningProblem
+from planner.optimizer.sides import sides
 from simulation.arrays import BoolArray, FloatArray
 
 # Field -> its axes: l models, r regions, g columns, w windows, t rows of capacity, n instances.
@@ -22,6 +23,7 @@ AXES = {
     "minimum": "lrg",
     "maximum": "lrg",
 }
+MOST_WAYS = 100  # in which instances of a region may be gone
 SLACK = 1e-9  # share by which a law may be missed
 OPTIONAL = {
     "kw": "lrg", "kg_per_kwh": "r", "types": "g", "stages": "g", "spot": "g", "pool_tps": "lgn"
@@ -63,8 +65,9 @@ def validate_horizon(problem: HorizonProblem) -> None:
     first = problem.first
     for period, window in enumerate(problem.windows):
         validate(window)
-        same = (window.models, window.regions, window.gpus) == (
-            *(first.models, first.regions, first.gpus),
+        same = all(
+            getattr(window, name) == getattr(first, name)
+            for name in ("models", "regions", "gpus", "spare", "by_pool", "lose_region")
         )
         fixed = ("theta_tps", "pool_tps", "gpus_per_instance", "types", "stages", "spot")
         if not same or any(
@@ -150,8 +153,20 @@ def _check_columns(problem: PlanningProblem) -> None:
 
 
 def _check_pools(problem: PlanningProblem) -> None:
-    """What bounds and cuts rest on: see ``pools``."""
+    """What bounds and cuts rest on, see ``pools``; and what is kept spare."""
     pool = problem.pool_tps
+    if not problem.spare >= 0:
+        raise ScenarioError(f"spare is {problem.spare}: give 0 or more instances.")
+    if len(sides(problem)) > MOST_WAYS:
+        raise ScenarioError(
+            f"{problem.spare} spare instances by region may be gone in more than {MOST_WAYS} ways: "
+            "keep fewer, or keep them by pool."
+        )
+    if problem.lose_region and len(problem.regions) < 2:
+        raise ScenarioError(
+            "There is one region, and nothing is left where it is lost: give another one, or let "
+            "no region be lost."
+        )
     if pool is None:
         return
     each = pool / np.arange(1, pool.shape[2] + 1)

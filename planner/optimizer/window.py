@@ -16,7 +16,7 @@ from planner.optimizer.figures import fleet_usd, is_feasible, start_usd
 from planner.optimizer.greedy import greedy_target
 from planner.optimizer.highs import now_and_then
 from planner.optimizer.objective import price, start_price, totals, true_bound
-from planner.optimizer.pools import bent
+from planner.optimizer.pools import kept
 from planner.optimizer.problem import INFEASIBLE, TIMEOUT, PlanningProblem, WindowPlan, alone
 from planner.optimizer.program.search import Effort, Search
 from planner.optimizer.sides import sides
@@ -71,8 +71,8 @@ def solve_window(
         method = DECOMPOSED if large and solver == "highs" and apart else WHOLE
     if method == DECOMPOSED and not apart:
         raise ScenarioError(
-            "The decomposition knows neither prefill and decode columns nor a limit on spot: use "
-            "the method whole."
+            "The decomposition knows neither prefill and decode columns nor a limit on spot, nor "
+            "the loss of a region, nor spare by region on several columns: use the method whole."
         )
     effort = replace(effort, gap=_objective_gap(problem, gap))
     solve, began = _decomposed if method == DECOMPOSED else _whole, perf_counter()
@@ -112,8 +112,9 @@ def solve_window(
 
 
 def can_decompose(problem: PlanningProblem) -> bool:
-    """Whether a cell covers one demand, not prefill and decode at once."""
-    return len(sides(problem)) == 1
+    """Whether a cell covers one demand, not prefill and decode at once, and regions meet in no row
+    but the joint demand."""
+    return len(sides(problem)) == 1 and not problem.lose_region
 
 
 def _whole(problem: PlanningProblem, effort: Effort) -> tuple[Outcome, float, float]:
@@ -134,7 +135,7 @@ def _outcome(search: Search, solved: Solved) -> Outcome:
 
 def _decomposed(problem: PlanningProblem, effort: Effort) -> tuple[Outcome, float, float]:
     """The same by decomposition, or as one in the time left where that cannot decide."""
-    if bent(problem).any():
+    if kept(problem) is not None:
         compiled_pools()
     else:
         compiled()

@@ -41,6 +41,14 @@ def some(items: Sequence[str], most: int = 8) -> str:
     return listed([*items[:most], *more])
 
 
+def without(problem: PlanningProblem) -> str:
+    """What may be gone meanwhile: " with any instance of every pool gone"."""
+    if not problem.spare:
+        return ""
+    gone = "instance" if problem.spare == 1 else f"{problem.spare} instances"
+    return f" with any {gone} of {'every pool' if problem.by_pool else 'the region'} gone"
+
+
 def in_region(problem: PlanningProblem, model: int, region: int) -> str:
     """ "llama-3.1-8b in us-east"."""
     return f"{problem.models[model]} in {problem.regions[region]}"

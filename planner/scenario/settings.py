@@ -9,6 +9,7 @@ from typing import Literal
 
 import numpy as np
 
+from planner.errors import ScenarioError
 from planner.optimizer.problem import Weights
 from planner.scenario.schema import Forecast, Objective, Scenario, Source
 from planner.scenario.schema.fleet import ScaleIn
@@ -57,6 +58,18 @@ class Spending:
         return cls(*(np.inf if most is None else most for most in (usd, carbon_kg, changes)))
 
 
+@dataclass(frozen=True, slots=True)
+class SpareSettings:
+    """What may be gone while demand is still carried."""
+
+    instances: int = 0
+    by_pool: bool = True  # of every pool, or of all that a model has in a region
+    region: bool = False  # any one of them
+
+    def __bool__(self) -> bool:
+        return self.instances > 0 or self.region
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class PlanSettings:
     """What the plan minimises, on what forecast, within what limits, and how hard the solver
@@ -69,6 +82,7 @@ class PlanSettings:
     in_all: Spending  # over all periods, which ``periods: all`` knows
     epsilon: float
     spot_share: float
+    spare: SpareSettings
     periods: str  # one: each from the one before; all: at once
     lend_share: float | None  # of its price, what lending an instance earns
     reroute: (
@@ -146,6 +160,7 @@ def _plan(scenario: Scenario) -> PlanSettings:
         in_all=Spending.of(limits.usd, limits.carbon_kg, limits.changes),
         epsilon=objective.epsilon,
         spot_share=objective.spot_share,
+        spare=_spare(scenario),
         periods=objective.periods,
         lend_share=objective.lend_share,
         reroute=_reroute(scenario),
@@ -156,6 +171,16 @@ def _plan(scenario: Scenario) -> PlanSettings:
         gap=objective.gap,
         time_limit_s=objective.time_limit_s,
     )
+
+
+def _spare(scenario: Scenario) -> SpareSettings:
+    asked = scenario.objective.spare
+    if asked.regions and len(scenario.regions) < 2:
+        raise ScenarioError(
+            "objective.spare.regions is 1 and there is one region: nothing is left where it is "
+            "lost. Give another region, or leave it out."
+        )
+    return SpareSettings(asked.instances, asked.by == "pool", bool(asked.regions))
 
 
 def _weights(objective: Objective) -> Weights:

@@ -121,6 +121,20 @@ def with_pools(problem: PlanningProblem, seed: int) -> PlanningProblem:
     return replace(problem, pool_tps=share * counts * problem.theta_tps[..., None])
 
 
+def with_spare(problem: PlanningProblem, seed: int) -> PlanningProblem:
+    """``problem`` with instances to spare, by pool or by region, or a region, or both."""
+    rng = np.random.default_rng(3000 + seed)
+    return replace(
+        problem,
+        demand_tps=0.3 * problem.demand_tps,
+        capacity_gpus=problem.capacity_gpus + 2,
+        maximum=np.maximum(2, problem.maximum),
+        spare=int(rng.choice([0, 1, 1, 2])),
+        by_pool=bool(rng.random() < 0.5),
+        lose_region=len(problem.regions) > 1 and bool(rng.random() < 0.4),
+    )
+
+
 def pools_by_hand(problem: PlanningProblem, x: np.ndarray) -> np.ndarray:
     """C of every pool of ``x`` ``[n, l, r, g]``, cell by cell."""
     carried = x * problem.theta_tps[:, None, :]
@@ -147,13 +161,24 @@ def served_by_every_fleet(problem: PlanningProblem, x: np.ndarray) -> np.ndarray
     stages = np.zeros(len(problem.gpus), int) if problem.stages is None else problem.stages
     owned = np.ones(len(problem.gpus), bool) if problem.spot is None else ~problem.spot
     least = 0.0 if problem.spot is None else 1 - problem.spot_share
-    carried, parts = pools_by_hand(problem, x), []
-    for other in (2, 1):
-        able = stages != other
-        parts.append((carried * able).sum(axis=3))
-        if least > 0:
-            parts.append((carried * (able & owned)).sum(axis=3) / least)
+    gone, parts = len(problem.gpus) * [range(problem.spare + 1)], []
+    lost = [way for way in itertools.product(*gone) if sum(way) == problem.spare]
+    for way in [(problem.spare,) * len(gone)] if problem.by_pool else lost:
+        carried = pools_by_hand(problem, np.maximum(0, x - np.array(way)))
+        for other in (2, 1):
+            able = stages != other
+            parts.append((carried * able).sum(axis=3))
+            if least > 0:
+                parts.append((carried * (able & owned)).sum(axis=3) / least)
     return np.min(parts, axis=0)
+
+
+def left_without_a_region(problem: PlanningProblem, served: np.ndarray) -> np.ndarray:
+    """What ``served`` ``[n, l, r]`` adds up to, the worst region to lose left out, ``[n, l]``."""
+    if not problem.lose_region:
+        return served.sum(axis=2)
+    regions = range(served.shape[2])
+    return np.min([np.delete(served, lost, axis=2).sum(axis=2) for lost in regions], axis=0)
 
 
 def best_by_counting(problem: PlanningProblem) -> float | None:
@@ -174,7 +199,7 @@ def best_by_counting(problem: PlanningProblem) -> float | None:
         (x >= problem.minimum).all(axis=(1, 2, 3))
         & (gpus <= spare).all(axis=(1, 2))
         & (served >= problem.epsilon * peak - 1e-6).all(axis=(1, 2))
-        & (served.sum(axis=2) >= joint - 1e-6).all(axis=1)
+        & (left_without_a_region(problem, served) >= joint - 1e-6).all(axis=1)
     )
     starts, stops = np.maximum(0, x - problem.current), np.maximum(0, problem.current - x)
     hours = x + starts * problem.start_usd / problem.usd_per_hour

@@ -17,7 +17,7 @@ from planner.optimizer.decomposition.covering import cheapest_cells
 from planner.optimizer.decomposition.pooled import cheapest_pools
 from planner.optimizer.figures import global_need_tps, gpus_used, local_need_tps, spent
 from planner.optimizer.objective import caps, price, start_cost
-from planner.optimizer.pools import bent, carried_by_pools, fewest, together
+from planner.optimizer.pools import carried_by_pools, fewest, kept, together
 from planner.optimizer.problem import PlanningProblem
 from simulation.arrays import FloatArray, Int32Array, IntArray
 
@@ -62,7 +62,7 @@ class Cells:
     """The program in terms of instances beyond the minimums."""
 
     theta: FloatArray  # [l, g] tokens/s of an instance
-    pool: FloatArray | None  # [l, g, n] where they carry more together, minimums counted
+    pool: FloatArray | None  # [l, g, n] where they carry more together, spare taken off
     size: IntArray  # [l, g] GPUs of an instance
     usd: FloatArray  # [l, r, g]
     start: FloatArray  # [l, r, g] added for every instance beyond ``running``
@@ -87,14 +87,14 @@ class Cells:
         minimum = np.where(can_run, problem.minimum, 0)
         fits = problem.room[None] // np.maximum(1, size)[:, None, :]
         most = np.where(can_run, np.minimum(problem.maximum, fits) - minimum, 0)
-        pool = problem.pool_tps if bent(problem).any() else None
+        pool = kept(problem)
         room = problem.capacity_gpus - gpus_used(problem, minimum)
         if (most < 0).any() or (room < 0).any():
             return None
         if pool is not None:
             most = np.minimum(most, _useful(problem, minimum))
         start = np.where(can_run, start_cost(problem), 0.0)
-        held = carried_by_pools(problem, minimum).sum(axis=2)
+        held = carried_by_pools(problem, minimum, problem.spare).sum(axis=2)
         types = np.maximum(1, (theta > 0).sum(axis=1))
         hourly, starts = price(problem), np.maximum(0, minimum - problem.current)
         limits = caps(problem)
@@ -256,6 +256,6 @@ def _useful(problem: PlanningProblem, minimum: IntArray) -> IntArray:
     need = global_need_tps(problem)
     most = np.zeros(problem.theta_tps.shape, np.int64)
     for model, column in np.argwhere(problem.theta_tps > 0):
-        most[model, column] = fewest(problem, model, column, float(need[model]))
+        most[model, column] = fewest(problem, model, column, float(need[model]), problem.spare)
     useful: IntArray = np.maximum(most[:, None, :], problem.current) - minimum
     return np.maximum(0, useful)

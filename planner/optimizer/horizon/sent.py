@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from scipy.optimize import linprog
 
@@ -37,12 +39,12 @@ def _at_peak(window: PlanningProblem) -> FloatArray:
 
 def _sent(problem: HorizonProblem, serving: IntArray) -> FloatArray:
     """Tokens/s by model, ``[p, l, r, r]``: only what a region lacks goes to those with room, within
-    ``reroute``."""
+    ``reroute``, while none of the instances is gone."""
     first = problem.first
     regions = len(first.regions)
     out = np.zeros((len(serving), len(first.models), regions, regions))
     for period, window in enumerate(problem.windows):
-        served = carried_tps(window, serving[period]).min(axis=0)
+        served = carried_tps(replace(window, spare=0), serving[period]).min(axis=0)
         for model, wanted in enumerate(_at_peak(window)):
             lacks = np.maximum(0.0, wanted - served[model])
             room = np.maximum(0.0, served[model] - wanted)

@@ -21,12 +21,13 @@ from planner.optimizer.pools import bent, curve, fewest
 from planner.optimizer.program.variables import Draft
 from planner.optimizer.sides import sides
 from planner.optimizer.solving.arrays import INF, Entry
-from simulation.arrays import FloatArray
+from simulation.arrays import FloatArray, IntArray
 
 COLUMNS = 4  # of more the hull has too many points
 POINTS = 4_000
 FACETS = 40  # of one row; beyond, the hull is left to the solver
 EDGE = 1e-9
+LOOSE = 1e-7  # share by which a facet is moved outwards
 
 
 def whole_covers(draft: Draft) -> None:
@@ -37,14 +38,15 @@ def whole_covers(draft: Draft) -> None:
     for side in sides(first):
         for model in range(len(first.models)):
             columns = np.flatnonzero((first.theta_tps[model] > 0) & side.columns)
+            lost = side.lost[columns]
             if not 0 < len(columns) <= COLUMNS:
                 continue
             for period, window in enumerate(draft.problem.windows):
                 own, joint = local_need_tps(window)[model], global_need_tps(window)[model]
                 for region, need in enumerate(own):
-                    _add(draft, period, model, region, columns, need * side.share)
+                    _add(draft, period, model, region, columns, lost, need * side.share)
                 if len(own) > 1:
-                    _add(draft, period, model, None, columns, joint * side.share)
+                    _add(draft, period, model, None, columns, lost, joint * side.share)
 
 
 def _add(
@@ -52,20 +54,22 @@ def _add(
     period: int,
     model: int,
     region: int | None,
-    columns: np.ndarray,
+    columns: IntArray,
+    lost: IntArray,
     need: float,
 ) -> None:
     if need <= 0:
         return
     first, enough = draft.problem.first, float(need * (1 - TOLERANCE))
     theta, bends = first.theta_tps[model, columns], tuple[tuple[float, ...], ...]()
-    if bent(first)[model, columns].any():
-        counts = [fewest(first, model, column, enough) for column in columns.tolist()]
+    if lost.any() or bent(first)[model, columns].any():
+        each = list(zip(columns.tolist(), lost.tolist(), strict=True))
+        counts = [fewest(first, model, column, enough, gone) for column, gone in each]
         if np.prod(np.array(sorted(counts)[:-1], float) + 1) > POINTS:
             return
         bends = tuple(
-            tuple(curve(first, model, column, count)[1:].tolist())
-            for column, count in zip(columns.tolist(), counts, strict=True)
+            tuple(curve(first, model, column, count, gone)[1:].tolist())
+            for (column, gone), count in zip(each, counts, strict=True)
         )
     found = facets(tuple(theta.tolist()), enough, bends)
     if not len(found):
@@ -79,7 +83,8 @@ def _add(
     entries: list[Entry] = [(row, draft.x[period, cells][None], by)]
     if draft.lent is not None:
         entries.append((row, draft.lent[period, cells][None], -by))
-    draft.builder.add("whole", entries, found[:, -1], INF, len(found))
+    # CBC reads 12 digits, by which a whole cover on a facet can come to lie below it.
+    draft.builder.add("whole", entries, found[:, -1] * (1 - LOOSE), INF, len(found))
 
 
 @lru_cache(maxsize=20_000)

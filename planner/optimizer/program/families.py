@@ -19,7 +19,7 @@ from planner.optimizer.problem import PlanningProblem
 from planner.optimizer.program.variables import Draft
 from planner.optimizer.sides import sides
 from planner.optimizer.solving.arrays import INF, Entry
-from planner.optimizer.words import amount, in_region, instances, on_gpu, share, tokens
+from planner.optimizer.words import amount, in_region, instances, on_gpu, share, tokens, without
 from simulation.arrays import FloatArray, IntArray
 
 CAP_NAMES = {BUDGET: "the budget", CARBON: "the carbon cap", CHURN: "the limit"}
@@ -40,23 +40,24 @@ def starts(draft: Draft) -> None:
 
 def pools(draft: Draft) -> None:
     """n <= x - d  serve of every period and cell, and carry C(n): see ``program.pools``."""
-    for period, carried in enumerate(draft.pools):
+    for period, by_lost in enumerate(draft.pools):
         lent = None if draft.lent is None else draft.lent[period]
-        carried.rows(draft.builder, draft.x[period], lent)
+        for carried in by_lost.values():
+            carried.rows(draft.builder, draft.x[period], lent)
 
 
 def all_sides(draft: Draft) -> None:
     """sum_{g in side} C(x - d)  >=  share served   for every side, p, l, r.
 
-    Only where there is more than one side (prefill and decode, owned and spot).
+    Only where there is more than one side (prefill and decode, owned and spot, one or another
+    instance gone).
     """
     if draft.served is None:
         return
     every = np.arange(draft.pairs)
     for side in sides(draft.problem.first):
-        inside = side.columns[draft.column].astype(float)
         for period in range(len(draft.x)):
-            entries = draft.carrying(period, draft.pair, inside)
+            entries = draft.carrying(period, draft.pair, side)
             entries.append((every, draft.served[period], -side.share))
             draft.builder.add("side", entries, 0.0, INF, draft.pairs)
 
@@ -83,6 +84,26 @@ def global_coverage(draft: Draft) -> None:
             entries += [(models, tier[period], 1.0) for tier in draft.beyond]
         words = partial(_joint, window, draft.problem.within(period))
         draft.builder.add("global", entries, global_need_tps(window), INF, len(models), words)
+
+
+def without_a_region(draft: Draft) -> None:
+    """sum_{r != q} served[r] + sum_k (sum_r u + v)  >=  max_w sum_r rho   for every p, l and region
+    q that may be lost; its local need is lost with it, the others' hold as they are."""
+    problem, pair = draft.problem, np.arange(draft.pairs)
+    if not problem.first.lose_region:
+        return
+    models, regions = len(problem.first.models), len(problem.first.regions)
+    model, region = np.divmod(pair, regions)
+    every = np.arange(models)
+    for period, window in enumerate(problem.windows):
+        need = global_need_tps(window)
+        for lost, name in enumerate(window.regions):
+            entries = draft.serving(period, model, (region != lost).astype(float))
+            if draft.short is not None and draft.beyond is not None:
+                entries += [(model, tier[period], 1.0) for tier in draft.short]
+                entries += [(every, tier[period], 1.0) for tier in draft.beyond]
+            words = partial(_joint, window, f" but {name}{problem.within(period)}")
+            draft.builder.add("regions", entries, need, INF, models, words)
 
 
 def capacity(draft: Draft) -> None:
@@ -147,23 +168,35 @@ def tiers(draft: Draft) -> None:
 
 def rerouting(draft: Draft) -> None:
     """f[i,j]  <=  reroute[i,j] rho[l,i,w*], sum_j f[i,j] + u  >=  rho[l,i,w*], sum_i f[i,j]  <=
-    what region j serves, at the moment w* of each model's joint peak."""
+    what region j serves, at the moment w* of each model's joint peak. Where a region may be lost,
+    also without any one: what is its own goes by its open ways, whatever their share."""
+    if draft.problem.reroute is not None:
+        _flows(draft, draft.problem.reroute)
+        for lost, name in enumerate(draft.problem.first.regions):
+            if draft.problem.first.lose_region:
+                ways = draft.problem.reroute.copy()
+                ways[lost] = ways[lost] > 0
+                _flows(draft, ways, lost, f", {name} lost")
+
+
+def _flows(draft: Draft, ways: FloatArray, lost: int | None = None, said: str = "") -> None:
+    """The rows of ``rerouting`` for ``ways`` ``[r, r]``, without a region."""
     problem = draft.problem
-    if problem.reroute is None:
-        return
     models, regions = len(problem.first.models), len(problem.first.regions)
     pair = np.arange(draft.pairs)
     model, region = np.divmod(pair, regions)
     for period, window in enumerate(problem.windows):
         peak = window.demand_tps.sum(axis=1).argmax(axis=1)
         rho = window.demand_tps[np.arange(models), :, peak].ravel()  # [l * r]
-        shares = problem.reroute[region] + np.eye(regions)[region]  # [l * r, j]
+        shares = ways[region] + np.eye(regions)[region]  # [l * r, j]
+        if lost is not None:
+            shares[:, lost] = 0.0
         flow = draft.builder.grid(shares.shape, upper=np.minimum(1.0, shares) * rho[:, None])
         entries: list[Entry] = [(pair[:, None], flow, 1.0)]
         if draft.short is not None and draft.beyond is not None:
             entries += [(pair, tier[period], 1.0) for tier in draft.short]
             entries += [(pair, tier[period][model], 1.0) for tier in draft.beyond]
-        words = partial(_homes, window, problem.within(period), rho)
+        words = partial(_homes, window, said + problem.within(period), rho)
         draft.builder.add("reroute", entries, rho, INF, draft.pairs, words)
         into = model[:, None] * regions + np.arange(regions)
         entries = [(into, flow, -1.0), *draft.serving(period, pair)]
@@ -202,6 +235,7 @@ FAMILIES = (
     all_sides,
     local_coverage,
     global_coverage,
+    without_a_region,
     capacity,
     lending,
     minimum,
@@ -223,12 +257,12 @@ def _own(window: PlanningProblem, within: str, row: int) -> str:
     model, region = divmod(row, len(window.regions))
     need = tokens(local_need_tps(window)[model, region])
     where = in_region(window, model, region)
-    return f"{need} of {where} ({share(window.epsilon)} of its peak){within}"
+    return f"{need} of {where} ({share(window.epsilon)} of its peak){within}{without(window)}"
 
 
 def _joint(window: PlanningProblem, within: str, row: int) -> str:
     need = tokens(global_need_tps(window)[row])
-    return f"{need} of {window.models[row]} in all regions{within}"
+    return f"{need} of {window.models[row]} in all regions{within}{without(window)}"
 
 
 def _homes(window: PlanningProblem, within: str, rho: FloatArray, row: int) -> str:

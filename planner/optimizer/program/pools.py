@@ -42,15 +42,18 @@ class Pools:
         return cls(theta, none, none, none, none, np.empty(0), none, none)
 
     @classmethod
-    def of(cls, builder: Builder, window: PlanningProblem, cell: Cell, fits: IntArray) -> Pools:
-        """Of a window, in which ``fits`` ``[n]`` instances of a cell find room."""
+    def of(
+        cls, builder: Builder, window: PlanningProblem, cell: Cell, fits: IntArray, lost: int
+    ) -> Pools:
+        """Of a window, in which ``fits`` ``[n]`` instances of a cell find room, without ``lost`` of
+        each pool."""
         need, known = global_need_tps(window), dict[tuple[int, int, int], Pieces]()
         plain, found = np.zeros(len(fits)), list[tuple[int, Pieces]]()
         for n, (model, column) in enumerate(zip(cell[0].tolist(), cell[2].tolist(), strict=True)):
-            enough = min(int(fits[n]), fewest(window, model, column, float(need[model])))
+            enough = min(int(fits[n]), fewest(window, model, column, float(need[model]), lost))
             key = (model, column, enough)
             if key not in known:
-                known[key] = _pieces(window, *key, float(need[model]))
+                known[key] = _pieces(window, *key, float(need[model]), lost)
             if len(known[key].slope) == 1:
                 plain[n] = known[key].slope[0]
             elif len(known[key].slope):
@@ -102,8 +105,10 @@ class Pools:
         np.maximum.at(values, self.opened[opened], (inside[opened] > 0).astype(float))
 
 
-def _pieces(window: PlanningProblem, model: int, column: int, most: int, need: float) -> Pieces:
+def _pieces(
+    window: PlanningProblem, model: int, column: int, most: int, need: float, lost: int
+) -> Pieces:
     """Of one cell; a straight curve is left whole."""
-    carried = curve(window, model, column, most)
+    carried = curve(window, model, column, most, lost)
     whole = pieces(carried, np.inf)
     return whole if len(whole.slope) == 1 else pieces(carried, need)

@@ -11,7 +11,7 @@ from planner.optimizer.objective import per_hour, per_start, price, start_cost
 from planner.optimizer.pools import bent
 from planner.optimizer.problem import HorizonProblem
 from planner.optimizer.program.pools import Pools
-from planner.optimizer.sides import carried_tps, sides
+from planner.optimizer.sides import Side, carried_tps, sides
 from planner.optimizer.solving.arrays import Builder, Entry
 from simulation.arrays import FloatArray, IntArray
 
@@ -25,7 +25,7 @@ class Draft:
     model: IntArray  # [n]
     region: IntArray  # [n]
     column: IntArray  # [n]
-    pools: tuple[Pools, ...]  # [p] what instances carry
+    pools: tuple[dict[int, Pools], ...]  # [p] what instances carry, by how many are gone
     x: IntArray  # [p, n] whole: instances up
     starts: IntArray  # [p, n] asked for; they are up ``lead`` periods later
     lent: IntArray | None  # [p, n] whole; None without lending
@@ -71,9 +71,13 @@ class Draft:
             lent = builder.grid(
                 shape, cost=-earns, upper=np.where(earns > 0, np.inf, 0.0), whole=True
             )
-        straight = Pools.straight(first.theta_tps[cell[0], cell[2]])
+        straight, bends = Pools.straight(first.theta_tps[cell[0], cell[2]]), bent(first).any()
+        gone = sorted({int(lost) for side in sides(first) for lost in side.lost})
         pools = [
-            Pools.of(builder, window, cell, most) if bent(first).any() else straight
+            {
+                lost: Pools.of(builder, window, cell, most, lost) if bends or lost else straight
+                for lost in gone
+            }
             for window, most in zip(problem.windows, fits, strict=True)
         ]
         if len(sides(first)) > 1:
@@ -111,18 +115,27 @@ class Draft:
             entries.append((row, self.lent[period], -np.asarray(by, float)))
         return entries
 
-    def serving(self, period: int, row: IntArray) -> list[Entry]:
-        """Tokens/s served, ``row`` being that of each pair of model and region."""
+    def serving(self, period: int, row: IntArray, by: FloatArray | None = None) -> list[Entry]:
+        """Tokens/s served, ``row`` being that of each pair of model and region, times ``by`` of
+        each."""
+        by = np.ones(self.pairs) if by is None else by
         if self.served is not None:
-            return [(row, self.served[period], 1.0)]
-        return self.carrying(period, row[self.pair], np.ones(len(self.model)))
+            return [(row, self.served[period], by)]
+        (side,) = sides(self.problem.first)
+        return self.carrying(period, row[self.pair], side, by[self.pair])
 
-    def carrying(self, period: int, row: IntArray, by: FloatArray) -> list[Entry]:
-        """Tokens/s that instances of each cell carry, times ``by``; ``row`` and ``by`` ``[n]``."""
-        pools = self.pools[period]
-        entries = self.up(period, row, by * pools.plain)
-        if len(pools.cell):
-            entries.append((row[pools.cell], pools.serving, by[pools.cell] * pools.slope))
+    def carrying(
+        self, period: int, row: IntArray, side: Side, times: FloatArray | float = 1.0
+    ) -> list[Entry]:
+        """Tokens/s that instances of each cell carry on a side, ``times`` what is given; ``row``
+        ``[n]``."""
+        entries: list[Entry] = []
+        for lost, pools in self.pools[period].items():
+            by = (side.columns & (side.lost == lost))[self.column] * np.asarray(times, float)
+            if by.any():
+                entries += self.up(period, row, by * pools.plain)
+                at = pools.cell
+                entries.append((row[at], pools.serving, by[at] * pools.slope))
         return entries
 
     def starting(self, period: int, row: npt.ArrayLike, by: npt.ArrayLike) -> list[Entry]:
@@ -166,8 +179,9 @@ class Draft:
         values[self.starts] = self.problem.asked_for(target)[cell]
         if self.lent is not None:
             values[self.lent] = (target - serving)[cell]
-        for period, pools in enumerate(self.pools):
-            pools.fill(values, serving[period][self.cell])
+        for period, by_lost in enumerate(self.pools):
+            for pools in by_lost.values():
+                pools.fill(values, serving[period][self.cell])
         if self.served is not None:
             for period, of in enumerate(self.served):
                 values[of] = carried_tps(self.problem.first, serving[period]).min(axis=0).ravel()

@@ -76,6 +76,17 @@ class Limits(Section):
     changes: Limit | None = None
 
 
+class Spare(Section):
+    """What may be gone while all demand is still carried within the SLOs."""
+
+    # Of every pool (a model's instances on one column of a region), or of all instances that a
+    # model has in a region, whichever they are.
+    instances: Annotated[int, Field(ge=0, le=1000)] = 0
+    by: Literal["pool", "region"] = "pool"
+    # 1: any one region; the others then carry the joint demand.
+    regions: Annotated[int, Field(ge=0, le=1)] = 0
+
+
 class Objective(Section):
     """What the plan minimises, within what limits, and how hard the solver tries."""
 
@@ -98,6 +109,7 @@ class Objective(Section):
     reroute: dict[Name, dict[Name, Annotated[float, Field(ge=0, le=1)]]] | None = None
     # Of what a model is served with in a region, at most this rests on spot instances (assumed).
     spot_share: Annotated[float, Field(ge=0, le=1)] = 0.5
+    spare: Spare = Spare()
     solver: Solver = "highs"
     gap: Gap = 1e-4
     time_limit_s: TimeLimit = 30.0
@@ -113,6 +125,10 @@ class Objective(Section):
             raise ValueError(f"{names} is about the whole window; give periods: all with it")
         if self.reroute is not None and self.limited not in (None, "Exact"):
             raise ValueError("only limited: Exact keeps to reroute; give that, or leave one out")
+        if self.spare.regions and self.limited not in (None, "Exact"):
+            raise ValueError(
+                "only limited: Exact keeps to spare.regions; give that, or leave one out"
+            )
         if self.periods == "all" and self.limited not in (None, "Exact"):
             raise ValueError("periods: all chooses exactly; give limited: Exact, or periods: one")
         return self

@@ -54,6 +54,9 @@ def problem(
         carbon_kg=given.settings.each_hour.carbon_kg,
         churn=given.settings.each_hour.changes,
         pool_tps=given.sizes.pool_tps,
+        spare=given.settings.spare.instances,
+        by_pool=given.settings.spare.by_pool,
+        lose_region=given.settings.spare.region,
         **_shared(given),
     )
 

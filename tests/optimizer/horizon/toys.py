@@ -10,7 +10,7 @@ import numpy as np
 
 from planner.optimizer.horizon import HorizonProblem
 from planner.optimizer.problem import PlanningProblem
-from tests.optimizer.problems import served_by_every_fleet
+from tests.optimizer.problems import left_without_a_region, served_by_every_fleet
 
 
 def steps(demand: list[float], **changes: Any) -> HorizonProblem:
@@ -115,12 +115,16 @@ def best_by_counting(problem: HorizonProblem) -> float | None:
         served = served_by_every_fleet(window, serving)
         peak, joint = window.demand_tps.max(axis=2), window.demand_tps.sum(axis=1).max(axis=1)
         ok &= (served >= window.epsilon * peak - 1e-6).all(axis=(1, 2))
-        ok &= (served.sum(axis=2) >= joint - 1e-6).all(axis=1)
+        ok &= (left_without_a_region(window, served) >= joint - 1e-6).all(axis=1)
         if problem.reroute is not None:
             rho = window.demand_tps[0, :, window.demand_tps[0].sum(axis=0).argmax()]
             low = np.maximum(rho[0] - served[:, 0, 0], -problem.reroute[1, 0] * rho[1])
             high = np.minimum(served[:, 0, 1] - rho[1], problem.reroute[0, 1] * rho[0])
             ok &= low <= high + 1e-6
+            for lost, left in ((0, 1), (1, 0)) if window.lose_region else ():
+                ok &= (served[:, 0, left] >= rho.sum() - 1e-6) & (
+                    (rho[lost] <= 1e-6) | (problem.reroute[lost, left] > 0)
+                )
         paid = x[:, p] + starting
         each = np.divide(window.start_usd, window.usd_per_hour)
         usd = (paid * window.usd_per_hour + asked[:, p] * window.start_usd).sum(axis=(1, 2, 3))
