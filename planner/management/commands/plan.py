@@ -48,6 +48,8 @@ class Command(RunCommand):
             *listed(answer["split"], SPLIT),
         ]
         rows += [f"binds: {b['sentence']}" for b in answer["binding"]]
+        if "spare" in answer:
+            rows.append(answer["spare"]["sentence"])
         if "verification" in answer:
             rows.append(answer["verification"]["sentence"])
         rows += listed([row for row in answer["pd_ratios"] if "prefill" in row], RATIOS)

@@ -18,6 +18,7 @@ from planner.studies.outcome import Outcome, Traces
 from planner.studies.pd.stated import StatedRatio, stated_ratios
 from planner.studies.plain import MERGED, OPTIONAL
 from planner.studies.planning.figures import PlanFigures, plan_figures
+from planner.studies.planning.spare import spare_of
 from planner.studies.planning.worth import worth_of
 from planner.studies.preparing import planned_of, study_of
 from planner.studies.progress import Progress, part
@@ -82,8 +83,9 @@ def run(
         checked = verify(study, planned, seed=scenario.seed, progress=part(progress, 0.5, 0.7))
         study, planned, verification = checked.study, checked.planned, checked.told
     errors = profile_errors(study, planned, part(progress, 0.7, 0.85))
-    worth = worth_of(study.plan_input, planned, scenario.seed, part(progress, 0.85, 1.0))
-    figures = plan_figures(study.plan_input, planned.plan, worth)
+    worth = worth_of(study.plan_input, planned, scenario.seed, part(progress, 0.85, 0.95))
+    spare = spare_of(study.plan_input, planned, part(progress, 0.95, 1.0))
+    figures = plan_figures(study.plan_input, planned.plan, worth, spare)
     return Outcome(
         PlanResult(
             frame=frame_of(study),

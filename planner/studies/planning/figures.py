@@ -13,6 +13,7 @@ from planner.optimizer.problem import FEASIBLE, OPTIMAL, TIMEOUT, ScalingPlan
 from planner.scenario.build import Hardware
 from planner.studies.plain import KEY, MERGED, OPTIONAL, moment
 from planner.studies.planning.inputs import PlanInput
+from planner.studies.planning.spare import PlanSpare
 from planner.studies.planning.worth import PlanWorth
 from planner.studies.replicas import Replica, replica_of
 from planner.studies.sizing.sizing import Sizes
@@ -123,10 +124,14 @@ class PlanFigures:
     worth: PlanWorth | None = field(
         default=None, metadata={OPTIONAL: True}
     )  # where a plan was asked for
+    spare: PlanSpare | None = field(default=None, metadata={OPTIONAL: True})  # likewise, if any
 
 
 def plan_figures(
-    given: PlanInput, plan: ScalingPlan, worth: PlanWorth | None = None
+    given: PlanInput,
+    plan: ScalingPlan,
+    worth: PlanWorth | None = None,
+    spare: PlanSpare | None = None,
 ) -> PlanFigures:
     hardware, settings = given.hardware, given.settings
     hours = plan.period_s / 3600
@@ -164,6 +169,7 @@ def plan_figures(
         rerouted=_rerouted(plan),
         split=load_split(plan, hardware, given.sizes),
         worth=worth,
+        spare=spare,
     )
 
 

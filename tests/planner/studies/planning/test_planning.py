@@ -12,11 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.errors import Infeasible
+from planner.errors import Infeasible, ScenarioError
 from planner.optimizer.problem import OPTIMAL, ScalingPlan, Totals, WindowPlan
 from planner.studies.planning.figures import plan_figures
 from planner.studies.planning.inputs import PlanInput, Planned
 from planner.studies.planning.planning import flat_at_peak, flat_before, plan_window, schedule
+from planner.studies.planning.spare import spare_of
 from planner.studies.progress import silent
 from planner.studies.traffic.window import Window
 from tests.planner.studies import builders as make
@@ -55,6 +56,44 @@ def test_two_periods_worked_by_hand(tmp_path: Path) -> None:
     moves = [(row.current, row.delta, row.target) for row in figures.decisions]
     assert moves == [(1, 1, 2), (2, 2, 4)]
     assert asked.window.period_starts_s.tolist() == [make.EPOCH + 600, make.EPOCH + 900]
+
+
+def test_what_instances_carry_together_is_planned_with(tmp_path: Path) -> None:
+    """A pair carries 2,400 and four 5,200 where one carries 1,000: 1,500 takes 2 and 3,500 takes 3
+    (3,700), not 4."""
+    tps = np.repeat([1000.0, 1000.0, 1500.0, 3500.0], 5)
+    _, asked = planned(tmp_path, tps, method="perfect")
+    pools = np.array([[[1000.0, 2400.0, 3700.0, 5200.0]]])
+    pools = np.broadcast_to(pools, (*asked.sizes.theta_tps.shape, 4))
+    sizes = replace(asked.sizes, theta_tps=pools[..., -1] / 4, pool_tps=pools)
+    found = plan_window(replace(asked, sizes=sizes), silent, method="perfect")
+    assert found.plan.target[:, 0, 0, 0].tolist() == [2, 3]
+
+
+def test_spare_instances_and_what_they_cost(tmp_path: Path) -> None:
+    """One more in either period: twice five minutes at $2 an hour, and a start of a minute."""
+    tps = np.repeat([1000.0, 1000.0, 1500.0, 3500.0], 5)
+    kept = {"objective": {"spare": {"instances": 1}}}
+    found, asked = planned(tmp_path, tps, method="perfect", **kept)
+    assert found.plan.target[:, 0, 0, 0].tolist() == [3, 5]
+    spare = spare_of(asked, found, silent)
+    assert spare is not None
+    assert (spare.instances, spare.by, spare.regions) == (1, "pool", 0)
+    assert spare.usd == pytest.approx(2 * 2 / 12 + 2 / 60)
+    assert spare.gpu_hours == pytest.approx(2 / 12 + 1 / 60)
+    assert spare.usd_share == pytest.approx(spare.usd / 1.1)
+    assert spare.sentence == (
+        "Demand is carried without any instance of every pool: that costs $0.37 (+33.3%) and 0.2 "
+        "GPU-hours of this window."
+    )
+    assert plan_figures(asked, found.plan, spare=spare).spare is spare
+    plain, without = planned(tmp_path, tps, method="perfect")
+    assert spare_of(without, plain, silent) is None
+
+
+def test_the_only_region_cannot_be_lost(tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError, match=r"^objective\.spare\.regions is 1 and there is one"):
+        planned(tmp_path, np.full(20, 900.0), objective={"spare": {"regions": 1}})
 
 
 def test_peak_within_a_period_is_what_is_planned_for(tmp_path: Path) -> None:

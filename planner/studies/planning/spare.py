@@ -1,0 +1,72 @@
+"""What a plan keeps spare, and what that costs: the same plan made again without it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from planner.errors import Infeasible
+from planner.optimizer.problem import ScalingPlan
+from planner.scenario.settings import SpareSettings
+from planner.studies.planning.inputs import PlanInput, Planned
+from planner.studies.planning.planning import plan_load
+from planner.studies.progress import Progress
+
+
+@dataclass(frozen=True, slots=True)
+class PlanSpare:
+    """What may be gone while all demand is still carried; what the plan takes over the window
+    beyond the plan of the same demand without it, which is none where that found no plan."""
+
+    instances: int
+    by: str  # pool: of every one; region: of all that a model has in one
+    regions: int  # that may be lost
+    usd: float | None
+    gpu_hours: float | None
+    usd_share: float | None  # of what the plan without it costs
+    sentence: str
+
+
+def spare_of(given: PlanInput, planned: Planned, progress: Progress) -> PlanSpare | None:
+    """None where nothing is kept spare."""
+    spare = given.settings.spare
+    if not spare:
+        return None
+    without = replace(given, settings=replace(given.settings, spare=SpareSettings()))
+    usd = gpu_hours = share = None
+    try:
+        plain = _taken(plan_load(without, planned.load, progress))
+    except Infeasible:
+        plain = None
+    if plain is not None:
+        taken = _taken(planned.plan)
+        usd, gpu_hours = taken[0] - plain[0], taken[1] - plain[1]
+        share = usd / plain[0] if plain[0] > 0 else None
+    return PlanSpare(
+        instances=spare.instances,
+        by="pool" if spare.by_pool else "region",
+        regions=int(spare.region),
+        usd=usd,
+        gpu_hours=gpu_hours,
+        usd_share=share,
+        sentence=_sentence(spare, usd, gpu_hours, share),
+    )
+
+
+def _taken(plan: ScalingPlan) -> tuple[float, float]:
+    """US dollars and GPU-hours of the window."""
+    hours, windows = plan.period_s / 3600, [window.totals for window in plan.windows]
+    return sum(w.usd for w in windows) * hours, sum(w.gpu_hours for w in windows) * hours
+
+
+def _sentence(
+    spare: SpareSettings, usd: float | None, gpu_hours: float | None, share: float | None
+) -> str:
+    many = "instance" if spare.instances == 1 else f"{spare.instances} instances"
+    where = "every pool" if spare.by_pool else "every region's instances of a model"
+    gone = [f"any {many} of {where}"] if spare.instances else []
+    gone += ["any one region"] if spare.region else []
+    kept = f"Demand is carried without {' and '.join(gone)}"
+    if usd is None or gpu_hours is None:
+        return f"{kept}; the plan without that was not found."
+    of = "" if share is None else f" ({share:+.1%})"
+    return f"{kept}: that costs ${usd:,.2f}{of} and {gpu_hours:,.1f} GPU-hours of this window."
