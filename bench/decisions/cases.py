@@ -25,7 +25,7 @@ LIMITS = {
     "pd": {"ttft_ms": 2000, "tbt_ms": 60},
 }
 MODEL, GPU = "llama-3.1-70b", "H100-SXM"
-POLICIES = ["reactive", "hpa", "lt-i", "lt-ua", "decode-tps", "periodic"]
+POLICIES = ["reactive", "hpa", "lt-i", "lt-ua", "decode-tps"]
 
 
 def case(name: str, limits: str, rps: float) -> Decision | str:
@@ -54,6 +54,7 @@ def _ingested(data: Data, folder: Path) -> StoredTrace:
 
 
 def scenario_of(data: Data, limits: str, rps: float) -> dict[str, Any]:
+    wanted = LIMITS[limits]
     profile: dict[str, Any] = {"model": MODEL, "gpu": GPU, "tp": 4}
     apart = {**profile, "kind": "roofline", "precision": "fp8"}
     source: dict[str, Any] = {"trace": "t", "model": MODEL, **data.lengths}
@@ -72,10 +73,10 @@ def scenario_of(data: Data, limits: str, rps: float) -> dict[str, Any]:
             else [profile]
         ),
         "regions": [{"name": "east", "like": "us-east-1", "capacity": {GPU: 1024}}],
-        "tiers": [{"name": "chat", **LIMITS[limits]}],
+        "tiers": [{**wanted, "name": "chat", "ttft_ms": data.prompts * wanted["ttft_ms"]}],
         "serving": [{"prefix_caching": data.prefixes}],
         "traffic": {"sources": [source]},
         "fleet": {"startup_s": 300, **({"minimum": 0} if limits == "pd" else {})},
         "horizon": data.horizon,
-        "policies": POLICIES,
+        "policies": [*POLICIES, *(["periodic"] if data.days else [])],
     }

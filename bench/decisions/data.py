@@ -28,6 +28,12 @@ class Data:
     lengths: dict[str, Any] = field(default_factory=dict)  # of a source that holds counts
     diurnal: bool = False
     prefixes: bool = False
+    prompts: float = 1.0  # limits of TTFT are so many times as long: the prompts are
+
+    @property
+    def days(self) -> bool:
+        """Whether there are days before the window."""
+        return int(self.horizon["duration_s"]) >= DAY
 
 
 def _azure(service: str) -> Callable[[Path, Path], dict[str, Any]]:
@@ -112,6 +118,6 @@ DATA = (
     ),
     Data(
         "mooncake", "mooncake_conversation.jsonl.gz", _as_it_is,
-        {"duration_s": 1200, "period_s": 300}, 3.4, prefixes=True,
+        {"duration_s": 1200, "period_s": 300}, 3.4, prefixes=True, prompts=4.0,
     ),
 )  # fmt: skip
