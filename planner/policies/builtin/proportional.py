@@ -17,7 +17,10 @@ LINES: dict[SignalName, tuple[str, str]] = {
     "prefill-gpu": ("prefill GPU use", "Share of time prefill instances run."),
     "prefill-sm": ("prefill SM activity", "Share of time their SMs compute."),
     "decode-gpu": ("decode GPU use", "Share of time decode instances run; says little of load."),
-    "decode-sm": ("decode SM activity", "Share of time their SMs compute; as modelled, decode TPS by another name."),
+    "decode-sm": (
+        "decode SM activity",
+        "Time their SMs compute: as modelled, decode TPS.",
+    ),
 }
 
 

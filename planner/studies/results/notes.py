@@ -22,6 +22,10 @@ def note_of(run: PolicyRun) -> str:
         return f"{stayed}, above {above} all the time: it only ever asked for more."
     if swing.asked_fewer:
         return f"{stayed} and never passed {above}: it never asked for more."
+    if swing.share and swing.out_above >= 1:
+        return (
+            f"{stayed}, and no share passes {above}, where it would ask for more: it did not scale."
+        )
     return f"{stayed}, never above {above} nor below {below}: it did not scale."
 
 
