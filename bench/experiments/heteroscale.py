@@ -35,7 +35,8 @@ from bench.experiments.sageserve import ARRIVALS, Day
 from planner.policies.choice import policy_of
 from planner.scenario.document import parse
 from planner.scenario.known import NOTHING
-from planner.studies.pd.service import PairColumns, strictest_split
+from planner.studies.pd.judgement import judgement
+from planner.studies.pd.service import PairColumns
 from planner.studies.preparing import study_of
 from planner.studies.progress import silent
 from planner.studies.replay.making import making_of
@@ -47,6 +48,7 @@ from simulation.fleet import Fleet
 from simulation.metrics import Summary, summarise
 from simulation.policies.wrappers.recording import Recording
 from simulation.results import SimulationResult
+from simulation.sizing.pool import fewest, rate_of
 
 MODEL, GPU, TP = "qwen3-235b-a22b", "H20", 8
 ISL, OSL, TTFT_MS, TBT_MS = 3000, 350, 1000, 40  # service A, section 4.1
@@ -96,7 +98,7 @@ class Service:
     study: Study
     ratio: float
     flat: IntArray
-    theta_tps: FloatArray  # input tokens/s that fall to one instance of the unit, as above
+    theta_tps: FloatArray  # input tokens/s of an instance of the flat fleet, C(n) / n, as above
 
 
 def main() -> None:
@@ -144,15 +146,16 @@ def service(day: Day, hours: tuple[float, float], like: Service | None = None) -
     """The service on the hours of a day, sized for its own peak or as ``like`` is."""
     study = study_of(parse(json.dumps(scenario(day, hours))), {"t": day.stored}, NOTHING, silent)
     if like is None:
-        _, best = strictest_split(
-            study.hardware, 0, PairColumns(*_columns(study)), study.traffic.lengths[0], UNIT
-        )
-        ratio = best.prefill / best.decode
-        # What the unit carries, as each instance's share of it.
-        tokens = best.max_rps * float(study.traffic.lengths[0][0].mean())
-        theta = tokens / np.array([best.prefill, best.decode])
-        decode = int(np.ceil(load_of(study, study.window.bin_s).max() / theta[1] - 1e-9))
-        flat = np.array([int(np.ceil(decode * ratio - 1e-9)), decode], np.int64)
+        columns, lengths = _columns(study), study.traffic.lengths[0]
+        found = judgement(study.hardware, 0, PairColumns(*columns), lengths, UNIT, 1)
+        ratio = found.best.ratio.prefill / found.best.ratio.decode
+        # Sizes, ratio and flat fleet are the product's own: C(n) of each pool at the day's peak.
+        curves = [study.sizes.pool_tps[0, g] for g in columns]
+        peak = float(load_of(study, study.window.bin_s).max())
+        flat = np.array([fewest(curve, peak) for curve in curves], np.int64)
+        theta = np.array([
+            rate_of(curve, int(n)) / n for curve, n in zip(curves, flat, strict=True)
+        ])  # fmt: skip
     else:
         ratio, flat, theta = like.ratio, like.flat, like.theta_tps
     counts = np.zeros_like(study.peak)
@@ -164,18 +167,7 @@ def service(day: Day, hours: tuple[float, float], like: Service | None = None) -
         today=counts,
         capacity_gpus=np.full_like(study.hardware.capacity_gpus, quota),
     )
-    # Periodic plans by the unit's sizes too: one instance by itself waits longer behind a long
-    # prompt than one among twelve, and would be sized at a fifth.
-    of_unit = study.sizes.theta_tps.copy()
-    of_unit[0, list(_columns(study))] = theta
-    return Service(
-        replace(
-            study, hardware=hardware, peak=counts, sizes=replace(study.sizes, theta_tps=of_unit)
-        ),
-        ratio,
-        flat,
-        theta,
-    )
+    return Service(replace(study, hardware=hardware, peak=counts), ratio, flat, theta)
 
 
 def scenario(day: Day, hours: tuple[float, float]) -> dict[str, Any]:
