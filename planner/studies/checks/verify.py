@@ -337,11 +337,15 @@ def _sentence(found: Verified) -> str:
             f"(with the first sizes {were} in time)."
         )
     told.append(OUTCOMES[found.outcome])
-    if found.window_tries > 1:
+    if found.window_tries > 1 and all(
+        row.attainment is None or row.attainment >= row.target - HALF for row in rows
+    ):
         told.append(
             f"Cheaper plans held there and not in the window: of {found.window_tries} tried on it "
             "this one was chosen, in hindsight."
         )
+    elif found.window_tries > 1:
+        told.append(f"None of {found.window_tries} plans that held there does so in the window.")
     told += [_why(row.tier, found.causes) for row in rows if not _met(row)]
     return " ".join(one for one in told if one)
 
@@ -356,11 +360,12 @@ def _why(tier: str, found: Sequence[Cause]) -> str:
     told = [one for one in its if one.share >= TOLD]
     if not told:
         return ""
-    points = "; ".join(
-        f"{100 * one.share:.1f} points are due to {NAMES[one.cause]} (met {one.changed})"
-        if one.cause != ANY_SIZE
-        else f"{100 * one.share:.1f} points are met {one.changed}"
-        for one in told
-    )
     whole = sum(one.share for one in its)
+    points = "; ".join(f"{100 * min(one.share, whole):.1f} points are {_due(one)}" for one in told)
     return f"Of the {100 * whole:.1f} points of {tier} that are missed, {points}."
+
+
+def _due(cause: Cause) -> str:
+    if cause.cause == ANY_SIZE:
+        return f"met {cause.changed}"
+    return f"due to {NAMES[cause.cause]} (met {cause.changed})"
