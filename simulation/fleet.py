@@ -131,6 +131,9 @@ SCHEDULERS = ("fcfs", "edf", "pf", "dpa")  # numbered so in engine.scheduling
 # What a region is chosen by. queues: one whose instance takes the request at its next iteration
 # goes before one where it would wait. memory: by KV memory alone, as SageServe has it.
 SEES = ("queues", "memory")
+# Of several pools of a service in a region: first the one with the least effective memory, as among
+# SageServe's endpoints, then its instance; or all their instances as one.
+ENDPOINTS = ("least-memory", "together")
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +147,7 @@ class Routing:
     instance: str = "least-remaining"  # of ROUTERS, for what has its prompt before it
     decode: str = "least-memory"  # likewise, for what a prefill pool hands over
     sees: str = "queues"  # of SEES
+    endpoint: str = "least-memory"  # of ENDPOINTS
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -187,10 +191,9 @@ class Fleet:
         return tuple(dict.fromkeys(pool.model for pool in self.pools))
 
     def _check_roles(self) -> None:
-        if self.routing.sees not in SEES:
-            raise SimulationError(
-                f"Routing cannot go by {self.routing.sees!r}; use {' or '.join(SEES)}."
-            )
+        for given, which in ((self.routing.sees, SEES), (self.routing.endpoint, ENDPOINTS)):
+            if given not in which:
+                raise SimulationError(f"Routing cannot go by {given!r}; use {' or '.join(which)}.")
         for name in (self.routing.instance, self.routing.decode):
             if name not in ROUTERS:
                 raise SimulationError(f"There is no router {name!r}; use {', '.join(ROUTERS)}.")

@@ -84,6 +84,7 @@ def allocate(
         clock[name] = getattr(fleet.routing, name)
 
     clock["sees_queues"] = fleet.routing.sees == "queues"
+    clock["by_pool"] = fleet.routing.endpoint == "least-memory"
 
     r, m, t = len(regions), len(takers), len(fleet.tiers)
     endpoints = _endpoints(takers, pools["region"], r)

@@ -105,7 +105,7 @@ def _renew(s: Any, pool: Any, t: float) -> None:
 
 
 @kernel
-def _best(s: Any, p: int, t: float) -> tuple[int, int]:
+def best_of_pool(s: Any, p: int, t: float) -> tuple[int, int]:
     """The ready instance of a pool with the least key at ``t`` (-1: none ready), the lowest of
     several, and that key."""
     pool = s.pools[p]
@@ -138,7 +138,7 @@ def best_of_endpoint(s: Any, endpoint: int, t: float, need: int) -> int:
         p = s.endpoint_pools[i]
         if need > s.pools[p].longest:
             continue
-        slot, key = _best(s, p, t)
+        slot, key = best_of_pool(s, p, t)
         if slot >= 0 and (best < 0 or key < least):
             best, least = slot, key
     return best

@@ -19,11 +19,26 @@ from simulation.engine.ranking import (
     NEVER,
     PREFIX_AWARE,
     best_of_endpoint,
+    best_of_pool,
     is_below,
     least_used,
     pool_used,
 )
 from simulation.lifecycle import READY
+
+
+@kernel
+def _has_room(s: Any, slot: int, r: int, t: float) -> bool:
+    """Whether an instance takes request ``r`` at its next iteration: whether its token budget, its
+    batch and its KV memory leave room behind what it has and what waits there."""
+    instance = s.instances[slot]
+    pool = s.pools[instance.pool]
+    kv = instance.kv + iterations_done(instance, t) * instance.decodes
+    return bool(
+        instance.pending < pool.budget
+        and instance.running + instance.waiting < pool.max_batch
+        and kv + instance.queued + s.requests[r].isl + s.requests[r].generated < pool.usable
+    )
 
 
 @kernel
@@ -33,8 +48,35 @@ def _best(s: Any, endpoint: int, t: float, r: int) -> int:
         return -1
     if s.pools[s.endpoint_pools[first]].router == PREFIX_AWARE:
         return int(_best_by_prefix(s, endpoint, t, r))
+    if s.clock[0].by_pool and s.endpoint_start[endpoint + 1] > first + 1:
+        return int(_best_of_pools(s, endpoint, t, r))
     need = s.requests[r].isl + s.requests[r].osl
     return int(best_of_endpoint(s, endpoint, t, need))
+
+
+@kernel
+def _best_of_pools(s: Any, endpoint: int, t: float, r: int) -> int:
+    """The instance of the pool with the least effective memory, the first of several. Where the
+    router sees queues of those that take the request at their next iteration; where none does, of
+    the pool with the fewest seconds of prompts before it."""
+    need = s.requests[r].isl + s.requests[r].osl
+    best, least, its_room = -1, 0.0, False
+    for i in range(s.endpoint_start[endpoint], s.endpoint_start[endpoint + 1]):
+        p = s.endpoint_pools[i]
+        pool = s.pools[p]
+        if need > pool.longest:
+            continue
+        slot, _ = best_of_pool(s, p, t)
+        if slot < 0:
+            continue
+        room = not s.clock[0].sees_queues or _has_room(s, slot, r, t)
+        if room:
+            value = pool_used(s, p, t) / (pool.ready * pool.kv_capacity)
+        else:
+            value = s.instances[slot].pending * pool.token_s * pool.pace
+        if best < 0 or (room and not its_room) or (room == its_room and value < least):
+            best, least, its_room = slot, value, room
+    return best
 
 
 @kernel
@@ -80,20 +122,6 @@ def choose_instance(s: Any, model: int, region: int, t: float, r: int) -> int:
     """The instance that the router takes over all pools of an endpoint for request ``r``, among
     those that can ever hold it; -1: none."""
     return int(_best(s, model * s.latency.shape[0] + region, t, r))
-
-
-@kernel
-def _has_room(s: Any, slot: int, r: int, t: float) -> bool:
-    """Whether an instance takes request ``r`` at its next iteration: whether its token budget, its
-    batch and its KV memory leave room behind what it has and what waits there."""
-    instance = s.instances[slot]
-    pool = s.pools[instance.pool]
-    kv = instance.kv + iterations_done(instance, t) * instance.decodes
-    return bool(
-        instance.pending < pool.budget
-        and instance.running + instance.waiting < pool.max_batch
-        and kv + instance.queued + s.requests[r].isl + s.requests[r].generated < pool.usable
-    )
 
 
 @kernel

@@ -253,6 +253,7 @@ CLOCK = np.dtype(
         ("retries", "i8"),
         ("region_threshold", "f8"),
         ("sees_queues", "i8"),  # regions are chosen by them too
+        ("by_pool", "i8"),  # of several pools of an endpoint first one is chosen
         ("planned", "i8"),  # some requests have shares of regions to keep
         ("release_one_below", "f8"),
         ("release_two_below", "f8"),

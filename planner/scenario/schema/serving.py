@@ -51,6 +51,9 @@ class Routing(Section):
     # queues: a region in which the request would wait comes after one where it would not; memory:
     # regions by KV memory alone, as SageServe has it.
     sees: Literal["queues", "memory"] = "queues"
+    # Of several pools of a model in a region first the one with the least effective memory, or all
+    # instances as one.
+    endpoint: Literal["least-memory", "together"] = "least-memory"
     region_threshold: Share = 0.7  # first preferred region under this effective memory utilisation
     release_one_below: Share = 0.6  # of the endpoint: one deferred request is let in
     release_two_below: Share = 0.5

@@ -100,6 +100,7 @@ class Instance:
     batching: str = "chunked"
     role: str = "both"
     tiers: tuple[int, ...] | None = None  # None: takes all
+    pool: int = 0
     slow: float = 1.0
     alive: bool = True
     link: object = None
@@ -375,6 +376,7 @@ def serve(
     router="least-remaining",
     sees="queues",
     shares=None,
+    endpoint="least-memory",
 ) -> None:
     """Serve ``jobs`` (in order of arrival) to the end, routed as methods.md E4 says. ``faults``, in
     order of time: (time, n, factor), the n-th instance alive is slow by a factor, or lost at 0.
@@ -401,7 +403,18 @@ def serve(
             hit = i.found(job) * i.block
             return i.pending - hit, i.remaining - hit
 
-        return min(eligible(job, region), key=load, default=None)
+        pools = {i.pool: None for i in eligible(job, region)}
+        if endpoint == "together" or len(pools) < 2 or router == "prefix-aware":
+            return min(eligible(job, region), key=load, default=None)
+
+        def standing(p):
+            here = [i for i in eligible(job, region) if i.pool == p]
+            one = min(here, key=load)
+            if sees == "memory" or has_room(one, job):
+                return 0, used(here), one
+            return 1, one.pending * token_s(one), one
+
+        return min((standing(p) for p in pools), key=lambda s: s[:2])[2]
 
     def used(here):
         return sum(i.kv for i in here) / sum(i.profile.kv_capacity_tokens for i in here)
@@ -437,10 +450,11 @@ def serve(
 
     def seconds(job, region):
         i = best(job, region)
+        return latency[job.home][region] + i.pending * token_s(i)
+
+    def token_s(i):
         tokens = min(i.profile.max_batch_tokens, 2048)
-        return latency[job.home][region] + i.pending * (
-            i.timing(i.profile, [], [(0, tokens)])[0] / tokens
-        )
+        return i.timing(i.profile, [], [(0, tokens)])[0] / tokens
 
     def destination(job):
         """The region it goes to."""

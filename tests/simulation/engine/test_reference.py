@@ -439,15 +439,22 @@ def test_silos_mixed_pools_and_regions(block):
                 named = None if tiers is None else tuple(names[t] for t in tiers)
                 pools.append(pool(prof, region="abc"[region], tiers=named))
                 counts.append(int(rng.integers(1, 3)))
-                instances += [Instance(prof, region, tiers=tiers) for _ in range(counts[-1])]
+                instances += [
+                    Instance(prof, region, tiers=tiers, pool=len(pools)) for _ in range(counts[-1])
+                ]
         rows = zip(arrivals, isl.tolist(), osl.tolist(), home.tolist(), strict=True)
         jobs = [Job(*row, tier=int(t)) for row, t in zip(rows, tier, strict=True)]
-        serve(instances, jobs, wire.tolist())
+        how = {
+            "sees": str(rng.choice(["queues", "memory"])),
+            "endpoint": str(rng.choice(["together", "least-memory"])),
+        }
+        serve(instances, jobs, wire.tolist(), **how)
         requests = trace(
             arrivals, isl, osl, tier=tier, region=home, tiers=names, regions=("a", "b", "c")
         )
         shaped = fleet(
-            *pools, tiers=[Tier(n) for n in names], regions=("a", "b", "c"), latency=wire
-        )
+            *pools, tiers=[Tier(n) for n in names], regions=("a", "b", "c"), latency=wire,
+            routing=Routing(**how),
+        )  # fmt: skip
         result = simulate(requests, shaped, Flat(counts), duration_s=2048.0)
         assert_same(result, jobs, instances)

@@ -161,3 +161,38 @@ def test_asked_tokens_are_those_of_home_wherever_they_are_served():
     simulate(requests, served, policy, duration_s=240.0)
     asked = [np.round(60 * seen.asked_tps).tolist() for seen in policy.seen]
     assert asked == [[0, 0, 0, 0], [10, 0, 20, 30], [0, 50, 0, 0]]
+
+
+def two_pools(**how):
+    """A fast and a slow pool of one model in one region."""
+    slow = profile(gamma=1 / 4, max_batch=64, budget=64, kv=1 << 20)
+    return fleet(pool(ROOMY), pool(slow), routing=Routing(**how))
+
+
+def test_of_several_pools_the_one_with_the_least_memory_comes_first():
+    """The first has twice the memory, so it takes the second request too."""
+    small = profile(max_batch=64, budget=64, kv=1000)
+    large = profile(max_batch=64, budget=64, kv=4000)
+    fleets = {
+        name: fleet(pool(small), pool(large), routing=Routing(endpoint=name))
+        for name in ("least-memory", "together")
+    }
+    requests = trace([0.0, 0.5, 1.0], [20, 30, 30], 50)
+    where = {
+        name: simulate(requests, one, Flat([1, 1])).requests.pool.tolist()
+        for name, one in fleets.items()
+    }
+    assert where == {"least-memory": [0, 1, 1], "together": [0, 1, 0]}
+
+
+def test_no_request_waits_in_a_pool_while_another_takes_it_at_once():
+    rng = np.random.default_rng(3)
+    n = 2000
+    at = np.cumsum(rng.exponential(ROOMY.iteration_s(0, 64) * 0.6, n))
+    requests = trace(at, rng.integers(1, 64, n), 2)
+    worst = {
+        name: np.percentile(simulate(requests, two_pools(endpoint=name), Flat([1, 1]))
+                            .requests.ttft_s, 99)
+        for name in ("least-memory", "together")
+    }  # fmt: skip
+    assert worst["least-memory"] <= worst["together"]
