@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from planner.studies.replay.equal import EQUAL_SLO
 from planner.studies.values import PolicyRun
 
+NOTHING = 0.005  # of the cost: as percentages are written
+
 
 @dataclass(frozen=True, slots=True)
 class EqualSlo:
@@ -67,5 +69,7 @@ def words(unequal: EqualSlo) -> str:
     )
     if unequal.saving is None:
         return f"{seen}, and no flat fleet tells what that is worth"
+    if abs(unequal.saving) < NOTHING:
+        return f"{seen}; at equal attainment it costs as much"
     than = "less" if unequal.saving >= 0 else "more"
     return f"{seen}; at equal attainment it is {abs(unequal.saving):.0%} {than}"

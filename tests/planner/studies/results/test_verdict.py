@@ -264,3 +264,9 @@ def test_where_no_flat_fleet_tells_the_headline_says_that() -> None:
     found = compare([run("lt-i", 75, fast=0.971), run("flat-peak", 100, fast=0.994)])
     assert "and no flat fleet tells what that is worth" in found.headline
     assert found.recommended is not None and found.recommended.equal_slo_saving is None
+
+
+def test_a_larger_flat_fleet_is_no_loss_at_equal_attainment() -> None:
+    larger = replace(run("flat-before", 110, fast=0.99), flat_usd=110.0)
+    base = replace(run("flat-peak", 100, fast=0.97), flat_usd=100.0)
+    assert "; at equal attainment it costs as much" in compare([larger, base]).headline
