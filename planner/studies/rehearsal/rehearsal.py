@@ -10,6 +10,7 @@ from functools import cached_property, partial
 
 from planner.errors import EXPECTED
 from planner.policies.base import Policy
+from planner.policies.making import Plan
 from planner.studies.plain import moment
 from planner.studies.planning.inputs import Planned
 from planner.studies.planning.planning import plan_window
@@ -64,10 +65,14 @@ class Part:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rehearsal:
-    """What was rehearsed where; ``reserve`` of what a tier may miss had to be left over."""
+    """What was rehearsed where. ``wanted`` of each tier had to be attained, which leaves
+    ``reserve`` of what it may miss over; ``attainable`` says whether any fleet meets every tier
+    there."""
 
     windows: tuple[RehearsalWindow, ...]
     reserve: float
+    wanted: dict[str, float]
+    attainable: bool
     policies: tuple[Part, ...]
     notes: tuple[str, ...]
 
@@ -97,7 +102,7 @@ class _Stage:
             policy,
             seed=self.seed,
             progress=alive,
-            planned=self.planned if policy.traits.plan is not None else None,
+            planned=self.planned if policy.traits.plan == Plan() else None,
             tests=self.tests,
             earlier=self.whole,
         )
@@ -110,6 +115,7 @@ def rehearse(
     and the rehearsal itself. What is sized in hindsight or told what came has none; what cannot be
     made on an earlier window is run as it is, with a note."""
     stages = [_Stage(one, earlier, seed) for one in earlier.studies]
+    goals = earlier.goals(seed)
     out: list[Policy] = []
     parts: list[Part] = []
     notes: list[str] = []
@@ -122,19 +128,21 @@ def rehearse(
         alive = partial(_still, step, policy.title)
         windows = [partial(stage.replay, alive=alive) for stage in stages]
         try:
-            turned, best, tried = tuned(policy, windows, RESERVE)
+            turned, best, tried = tuned(policy, windows, goals.wanted)
         except EXPECTED as problem:
             notes.append(f"{policy.title} was not rehearsed on the days before: {problem}")
             continue
         out[-1] = turned
-        parts.append(_part(policy, best, tried))
+        parts.append(_part(policy, best, tried, goals.can))
     windows_told = tuple(
         RehearsalWindow(
             moment(one.study.window.start_s), moment(one.study.window.end_s), len(one.study.trace)
         )
         for one in stages
     )
-    return out, Rehearsal(windows_told, RESERVE, tuple(parts), tuple(notes))
+    return out, Rehearsal(
+        windows_told, RESERVE, goals.wanted, goals.can, tuple(parts), tuple(notes)
+    )
 
 
 def _still(progress: Progress, title: str, done: float, what: str) -> None:
@@ -142,7 +150,7 @@ def _still(progress: Progress, title: str, done: float, what: str) -> None:
     progress(0.5, f"Rehearsing: {title}")
 
 
-def _part(policy: Policy, best: Trial, tried: Sequence[Trial]) -> Part:
+def _part(policy: Policy, best: Trial, tried: Sequence[Trial], can: bool) -> Part:
     knob = policy.free
     return Part(
         policy=policy.key,
@@ -150,8 +158,8 @@ def _part(policy: Policy, best: Trial, tried: Sequence[Trial]) -> Part:
         parameter=None if knob is None else knob.field,
         value=best.value,
         shortfall=best.shortfall,
-        chosen=_told(best),
-        tried=tuple(_told(trial) for trial in tried),
+        chosen=_told(best, can),
+        tried=tuple(_told(trial, can) for trial in tried),
     )
 
 
@@ -159,7 +167,7 @@ def _worst(values: Iterable[float | None]) -> float | None:
     return max((value for value in values if value is not None), default=None)
 
 
-def _told(trial: Trial) -> Tried:
+def _told(trial: Trial, can: bool) -> Tried:
     its = trial.summaries
     return Tried(
         value=trial.value,
@@ -170,6 +178,6 @@ def _told(trial: Trial) -> Tried:
         ttft_ms=_worst(trial.ttft_ms),
         e2e_ms=_worst(trial.e2e_ms),
         attainment=tuple(one.slo_attainment for one in its),
-        meets=trial.meets,
+        meets=can and trial.meets,
         tokens_in_time=sum(one.tokens_in_time for one in its),
     )

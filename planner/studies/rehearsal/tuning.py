@@ -8,7 +8,7 @@ from math import inf
 
 from planner.errors import Infeasible
 from planner.policies.base import Policy
-from planner.studies.replay.flat import wanted
+from planner.studies.replay.earlier import NEAR
 from planner.studies.values import PolicyRun
 from simulation.metrics import Summary
 
@@ -38,34 +38,38 @@ class Trial:
 
 
 def tuned(
-    policy: Policy, windows: Sequence[Replay], reserve: float
+    policy: Policy, windows: Sequence[Replay], goals: Mapping[str, float]
 ) -> tuple[Policy, Trial, tuple[Trial, ...]]:
-    """The policy with its knob at the cheapest value that meets every tier on all windows with
-    ``reserve`` of what it may miss left over, its trial there, and all that were tried.
+    """The policy with its knob at the cheapest value that attains ``goals`` of every tier on
+    all windows, its trial there, and all that were tried.
 
     Bisection over the knob's values: what meets at one is taken to meet at all that are safer, so
-    of seven values three are tried, of fifteen four. Where none of them meets, the one that stays
-    the least below counts, and of equals the cheapest.
+    of seven values three are tried, of fifteen four. Where none of them meets, of those that
+    come nearest the cheapest counts.
     """
     knob = policy.free
     if knob is None:
-        trial = _trial(None, policy, windows, reserve)
+        trial = _trial(None, policy, windows, goals)
         return policy, trial, (trial,)
     tried: list[Trial] = []
     low, high = 0, len(knob.values)
     while low < high:
         middle = (low + high) // 2
         value = knob.values[middle]
-        tried.append(_trial(value, policy.turned(value), windows, reserve))
+        tried.append(_trial(value, policy.turned(value), windows, goals))
         low, high = (low, middle) if tried[-1].meets else (middle + 1, high)
     if all(trial.shortfall == inf for trial in tried):
         raise Infeasible(f"{policy.title} has no plan on the days before.")
-    best = min(tried, key=lambda trial: (not trial.meets, trial.shortfall, trial.cost_usd))
+    least = min(trial.shortfall for trial in tried)
+    near = [one for one in tried if one.meets or (least and one.shortfall <= least + NEAR)]
+    best = min(near, key=lambda trial: trial.cost_usd)
     assert best.value is not None
     return policy.turned(best.value), best, tuple(tried)
 
 
-def _trial(value: float | None, policy: Policy, windows: Sequence[Replay], reserve: float) -> Trial:
+def _trial(
+    value: float | None, policy: Policy, windows: Sequence[Replay], goals: Mapping[str, float]
+) -> Trial:
     """On one window after the other, up to the first that is missed; infinitely far off where no
     plan is feasible for so much."""
     runs: list[PolicyRun] = []
@@ -78,7 +82,7 @@ def _trial(value: float | None, policy: Policy, windows: Sequence[Replay], reser
                 raise
             return Trial(value, (), (), (), inf)
         runs.append(run)
-        shortfall = max(shortfall, below(run.summary, targets_of(run), reserve))
+        shortfall = max(shortfall, below(run.summary, goals))
         if shortfall > ROUNDING:
             break
     return Trial(
@@ -94,11 +98,11 @@ def targets_of(run: PolicyRun) -> dict[str, float]:
     return {tier.name: tier.attainment for tier in run.fleet.tiers}
 
 
-def below(summary: Summary, targets: Mapping[str, float], reserve: float = 0.0) -> float:
+def below(summary: Summary, targets: Mapping[str, float]) -> float:
     """How far the worst tier's attainment is below what is wanted, as a fraction; 0 where none
     is."""
     gaps = [
-        wanted(targets[name], reserve) - attainment
+        targets[name] - attainment
         for name, attainment in summary.slo_attainment.items()
         if attainment is not None
     ]

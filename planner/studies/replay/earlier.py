@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -15,17 +16,31 @@ from planner.studies.traffic.demand import Demand
 from planner.studies.traffic.window import DAY_S, Window
 from planner.studies.values import Study
 from simulation.arrays import IntArray
+from simulation.engine.run import simulate
+from simulation.metrics import summarise
+from simulation.policies.flat import Flat
 
 WEEK = 7  # days
 NEARLY = 0.75  # of the window is as good as all of it
 BLIND = 0.1  # share of a window's bins that may be gaps
 # Of what a tier may miss, left over on the days before for a day unlike them.
 RESERVE = 0.5
+NEAR = 0.005  # attainment within this of the best there can be is as good
+AMPLE = 4  # times the flat fleet at peak: there requests hardly wait for each other
 NONE_BEFORE = (
     "policies: 'flat-before' is sized on the days before, and the traffic has none before the "
     "window; leave it out, or choose a later horizon.start."
 )
 HISTORY_BINS = 2  # before its first decision, as of any window
+
+
+@dataclass(frozen=True, slots=True)
+class Goals:
+    """The attainment that is ``wanted`` on the days before, by tier; ``can`` says whether any fleet
+    meets every tier there."""
+
+    wanted: dict[str, float]
+    can: bool
 
 
 @dataclass(eq=False)
@@ -35,7 +50,8 @@ class Earlier:
 
     study: Study
     most: int = 1
-    _flat: dict[int, IntArray] = field(default_factory=dict, init=False)
+    _flat: dict[int, IntArray] = field(default_factory=dict, init=False)  # by seed
+    _goals: dict[int, Goals] = field(default_factory=dict, init=False)
 
     @cached_property
     def studies(self) -> tuple[Study, ...]:
@@ -54,9 +70,45 @@ class Earlier:
         if not self.studies:
             raise ScenarioError(NONE_BEFORE)
         if seed not in self._flat:
-            found = smallest_flat(*self.studies, seed=seed, progress=progress, reserve=RESERVE)
+            goals = self.goals(seed).wanted
+            found = smallest_flat(*self.studies, seed=seed, progress=progress, goals=goals)
             self._flat[seed] = found
         return self._flat[seed]
+
+    def goals(self, seed: int) -> Goals:
+        """What is wanted on them."""
+        if seed not in self._goals:
+            self._goals[seed] = goals_on(self.studies, seed)
+        return self._goals[seed]
+
+
+def goals_on(studies: Sequence[Study], seed: int) -> Goals:
+    """RESERVE of the requests of each tier that may be missed, and that an ample flat fleet does
+    not miss, is to be left over: what no fleet serves in time, such as prompts too long for their
+    limit, can be no reserve. Where an ample fleet misses the tier itself, what comes near to it is
+    wanted."""
+    wanted: dict[str, float] = {}
+    can = True
+    for one in studies:
+        ample = one.fleet(one.pools(one.peak))
+        counts = np.array([min(pool.maximum, AMPLE * max(1, pool.initial)) for pool in ample.pools])
+        duration_s = one.window.duration_s
+        flat = Flat(counts)
+        done = simulate(one.trace, one.fleet(counts), flat, seed=seed, duration_s=duration_s)
+        best = summarise(done).slo_attainment
+        for tier in ample.tiers:
+            most = best[tier.name]
+            if most is None:
+                most = 1.0
+            can &= most >= tier.attainment
+            goal = goal_of(tier.attainment, most)
+            wanted[tier.name] = min(wanted.get(tier.name, 1.0), goal)
+    return Goals(wanted, can)
+
+
+def goal_of(target: float, most: float) -> float:
+    """The attainment to aim at for a tier, where ``most`` is what an ample fleet attains."""
+    return target + RESERVE * (most - target) if most >= target else max(0.0, most - NEAR)
 
 
 def study_at(study: Study, window: Window) -> Study:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -24,11 +24,11 @@ def smallest_flat(
     *others: Study,
     seed: int,
     progress: Progress = silent,
-    reserve: float = 0.0,
+    goals: Mapping[str, float] | None = None,
 ) -> IntArray:
     """The fewest instances per pool that, held all the time, meet every tier (X1) in the window of
-    ``study``, and in those of ``others``, which are of the same hardware. A ``reserve`` is the
-    share of the requests that a tier may miss which is to be left over.
+    ``study``, and in those of ``others``, which are of the same hardware; ``goals`` is the
+    attainment that is wanted by tier, where that is not the tier's own.
 
     Models do not share instances, so each is first searched alone: bisection over its total, spread
     over pools as the flat fleet at peak is. Then single instances are taken out of the whole fleet,
@@ -44,7 +44,7 @@ def smallest_flat(
         progress(0.8 * m / len(names), f"Searching the smallest flat fleet for {name}")
         own = np.array([place[0] == m for place in study.hardware.pool_index])
         requests = [one.trace.rows(one.trace.model == m) for one in windows]
-        whole = _strict(study.fleet(base), reserve)
+        whole = _aimed(study.fleet(base), goals)
         fleet = Fleet(
             tiers=whole.tiers,
             regions=whole.regions,
@@ -58,7 +58,7 @@ def smallest_flat(
         low = np.array([pool.minimum for pool in fleet.pools], np.int64)
         high = np.array([pool.maximum for pool in fleet.pools], np.int64)
         counts[own] = fewest(meets, base[own], low, _within_gpus(study, own, base, high))
-    whole = _strict(study.fleet(counts), reserve)
+    whole = _aimed(study.fleet(counts), goals)
     least = np.array([pool.minimum for pool in whole.pools], np.int64)
     usd = np.array([pool.usd_per_gpu_hour * pool.gpus_per_instance for pool in whole.pools])
     traces = [one.trace for one in windows]
@@ -66,14 +66,11 @@ def smallest_flat(
     return trimmed(meets, counts, least, -usd)
 
 
-def _strict(fleet: Fleet, reserve: float) -> Fleet:
-    tiers = (replace(tier, attainment=wanted(tier.attainment, reserve)) for tier in fleet.tiers)
+def _aimed(fleet: Fleet, goals: Mapping[str, float] | None) -> Fleet:
+    if goals is None:
+        return fleet
+    tiers = (replace(tier, attainment=goals[tier.name]) for tier in fleet.tiers)
     return replace(fleet, tiers=tuple(tiers))
-
-
-def wanted(attainment: float, reserve: float) -> float:
-    """The attainment that leaves ``reserve`` of what may be missed at ``attainment``."""
-    return 1.0 - (1.0 - reserve) * (1.0 - attainment) if reserve else attainment
 
 
 def _judge(

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from planner.policies.registry import simplicity
 from planner.studies.rehearsal.rehearsal import Part, Rehearsal, Tried
 from planner.studies.rehearsal.tuning import below, slowest, targets_of
+from planner.studies.replay.earlier import NEAR
 from planner.studies.values import PolicyRun
 
 TIE = 0.01  # results within this share of the best are as good
@@ -114,12 +115,12 @@ def recommend(
     runs: Sequence[PolicyRun], able: Sequence[Candidate], on: str
 ) -> tuple[Recommendation, ...]:
     """One recommendation per objective, among the candidates that meet every tier; where none does,
-    among those whose worst tier falls short least."""
+    among those that come nearest to it."""
     if not able:
         return ()
     meeting = [one for one in able if one.meets]
     least = min(one.shortfall for one in able)
-    field = meeting or [one for one in able if one.shortfall <= least]
+    field = meeting or [one for one in able if one.shortfall <= least + NEAR]
     best = []
     for objective in OBJECTIVES:
         valued = [

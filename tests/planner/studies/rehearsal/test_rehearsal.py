@@ -15,7 +15,7 @@ from planner.policies.registry import POLICIES, TRAITS
 from planner.studies.progress import silent
 from planner.studies.rehearsal.rehearsal import Rehearsal, rehearse
 from planner.studies.rehearsal.tuning import tuned
-from planner.studies.replay.earlier import RESERVE, Earlier
+from planner.studies.replay.earlier import Earlier, goal_of
 from planner.studies.replay.replay import run_policy
 from planner.studies.values import PolicyRun
 from tests.planner.studies.replay.test_earlier import days
@@ -24,6 +24,7 @@ from tests.planner.studies.results.test_verdict import run as figures
 PLAN = policy_of("lt-i")
 KNOB = PLAN.free
 assert KNOB is not None
+GOALS = {"fast": goal_of(0.95, 1.0), "slow": goal_of(0.9, 1.0)}
 VALUES = KNOB.values
 
 
@@ -43,22 +44,22 @@ class Stage:
 @pytest.mark.parametrize("first", range(len(VALUES)))
 def test_the_cheapest_value_that_does_is_found_in_few_replays(first: int) -> None:
     stage = Stage(VALUES[first])
-    policy, best, tried = tuned(PLAN, [stage], RESERVE)
+    policy, best, tried = tuned(PLAN, [stage], GOALS)
     assert best.meets and best.value == VALUES[first] == policy.arguments["load_factor"]
     assert len(tried) == stage.replays <= 4
 
 
 def test_it_has_to_do_in_every_window() -> None:
     easy, hard = Stage(VALUES[2]), Stage(VALUES[9])
-    assert tuned(PLAN, [easy, hard], RESERVE)[1].value == VALUES[9]
+    assert tuned(PLAN, [easy, hard], GOALS)[1].value == VALUES[9]
     assert hard.replays <= easy.replays  # none is replayed further where one is missed
 
 
 def test_half_of_what_may_be_missed_is_left_over() -> None:
     """96% are enough for a tier of 95%, and not for one that is to leave half of its 5% over."""
     stage = Stage(VALUES[5])
-    assert tuned(PLAN, [stage], 0.0)[1].value == VALUES[0]
-    assert tuned(PLAN, [stage], RESERVE)[1].value == VALUES[5]
+    assert tuned(PLAN, [stage], {"fast": 0.95, "slow": 0.9})[1].value == VALUES[0]
+    assert tuned(PLAN, [stage], GOALS)[1].value == VALUES[5]
 
 
 def test_where_none_does_the_nearest_is_kept_and_what_has_no_plan_is_not() -> None:
@@ -68,20 +69,20 @@ def test_where_none_does_the_nearest_is_kept_and_what_has_no_plan_is_not() -> No
             raise Infeasible("too much")
         return figures("lt-i", 10, fast=0.5 + 0.1 * value)
 
-    policy, best, _ = tuned(PLAN, [short], RESERVE)
+    policy, best, _ = tuned(PLAN, [short], GOALS)
     assert not best.meets and best.value == 1.0 == policy.arguments["load_factor"]
 
     def never(policy: Policy) -> PolicyRun:
         raise Infeasible("too much")
 
     with pytest.raises(Infeasible, match="no plan on the days before"):
-        tuned(PLAN, [never], RESERVE)
+        tuned(PLAN, [never], GOALS)
 
 
 def test_what_the_scenario_sets_is_run_as_it_is() -> None:
     given = policy_of("lt-i", load_factor=1.3)
     stage = Stage(2.0)
-    policy, best, tried = tuned(given, [stage], RESERVE)
+    policy, best, tried = tuned(given, [stage], GOALS)
     assert policy is given and best.value is None and stage.replays == len(tried) == 1
 
 

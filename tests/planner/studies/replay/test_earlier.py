@@ -3,8 +3,8 @@ window."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,8 +15,7 @@ from forecasting.demand import SeriesKey
 from planner.errors import ScenarioError
 from planner.policies.choice import policy_of
 from planner.studies.progress import silent
-from planner.studies.replay.earlier import BLIND, RESERVE, Earlier, earlier_windows
-from planner.studies.replay.flat import wanted
+from planner.studies.replay.earlier import BLIND, NEAR, Earlier, earlier_windows, goal_of
 from planner.studies.replay.replay import run_policy
 from planner.studies.traffic.demand import Demand
 from planner.studies.traffic.window import DAY_S, Window
@@ -84,7 +83,7 @@ def test_days_that_were_hardly_seen_are_left_out() -> None:
     assert [(one.start_s / BIN_S - 32) / 96 for one in morning] == [1, 0]
 
 
-def days(folder: Path, after: float = 1.0, **more: Any) -> Study:
+def days(folder: Path, after: float = 1.0) -> Study:
     """Two days by the minute, busy from 8 to 12, of which the second is planned from 8 to 12;
     ``after`` is what comes then in times of the day before."""
     minute = np.arange(2 * 1440)
@@ -97,7 +96,6 @@ def days(folder: Path, after: float = 1.0, **more: Any) -> Study:
         tiers=TIERS[:1],
         traffic={"sources": [make.source(**LENGTHS)], "bin_s": 900},
         horizon={"period_s": 3600, "duration_s": 4 * 3600, "start": "2024-05-14T08:00:00Z"},
-        **more,
     )
 
 
@@ -105,9 +103,8 @@ def test_flat_before_is_what_the_day_before_needed_whatever_comes(tmp_path: Path
     one = days(tmp_path)
     counts = Earlier(one).flat(1)
     (before,) = Earlier(one).studies
-    fleet = before.fleet(counts)
-    need = wanted(fleet.tiers[0].attainment, RESERVE)
-    assert need == pytest.approx(0.975)
+    need = Earlier(one).goals(1).wanted["chat"]
+    assert need == pytest.approx(0.975, abs=0.005) and need <= goal_of(0.95, 1.0)
 
     def share(count: int) -> float:
         held = np.array([count])
@@ -130,3 +127,22 @@ def test_where_nothing_came_before_it_says_so(tmp_path: Path) -> None:
     assert Earlier(one).studies == ()
     with pytest.raises(ScenarioError, match="leave it out, or choose a later"):
         run_policy(one, policy_of("flat-before"), seed=1, progress=silent)
+
+
+def test_what_no_fleet_serves_in_time_is_no_reserve() -> None:
+    assert goal_of(0.95, 1.0) == pytest.approx(0.975)
+    assert goal_of(0.95, 0.97) == pytest.approx(0.96)
+    assert goal_of(0.95, 0.95) == 0.95
+    assert goal_of(0.95, 0.9) == pytest.approx(0.9 - NEAR)  # as near as there is
+
+
+def test_a_limit_that_no_fleet_meets_buys_no_fleet_without_end(tmp_path: Path) -> None:
+    """Some prompts alone take longer than this: more instances do not help them."""
+    one = days(tmp_path / "tight")
+    (tier,) = one.hardware.tiers
+    tight = replace(tier, ttft_s=0.07)
+    one = replace(one, hardware=replace(one.hardware, tiers=(tight,)))
+    goals = Earlier(one).goals(1)
+    assert not goals.can and goals.wanted["chat"] < 0.95
+    most = int(one.hardware.maximum.max())
+    assert 0 < Earlier(one).flat(1).sum() < most / 2
