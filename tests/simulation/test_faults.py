@@ -238,7 +238,7 @@ def test_laws_hold_under_many_faults_and_the_same_seed_gives_the_same_bytes(seed
         simulate(requests, shaken, UnifiedReactive(), seed=seed, duration_s=600.0) for _ in "ab"
     )
     assert one.totals.failures.sum() > 10
-    assert one.totals.retried.sum() > 20
+    assert one.totals.retried.sum() > 10  # of a fleet that sees its queues and grows
     assert one.requests.last_token_s.tobytes() == again.requests.last_token_s.tobytes()
     counts = np.bincount(one.requests.outcome, minlength=3)
     assert counts.sum() == len(requests)

@@ -10,7 +10,7 @@ from simulation.engine.run import simulate
 from simulation.engine.state import INSTANCE, POOL
 from simulation.engine.warm import warm_up
 from simulation.errors import InvariantViolated
-from simulation.fleet import Tier
+from simulation.fleet import Routing, Tier
 from simulation.metrics import meets_slo
 from simulation.policies.flat import Flat
 from simulation.policies.reactive import UnifiedReactive
@@ -157,13 +157,13 @@ def test_every_call_uses_the_one_compiled_signature():
 
 
 def test_replay_does_not_depend_on_how_pools_and_ties_are_numbered():
-    """Two pools of a kind serve as one of both their instances does, in either order; and of equal
-    requests that arrive at one instant it does not matter which comes first."""
+    """Two pools of a kind, routed together, serve as one of both does, in either order; and of
+    equal requests that arrive at one instant it does not matter which comes first."""
     prof, day = profile(kv=3000), busy_day(4000)
     day = trace(day.arrival_s, day.input_tokens, day.output_tokens)
-    one = simulate(day, fleet(pool(prof)), Flat([5]))
+    one, both = simulate(day, fleet(pool(prof)), Flat([5])), Routing(endpoint="together")
     for counts in ([2, 3], [4, 1]):
-        split = simulate(day, fleet(pool(prof), pool(prof)), Flat(counts))
+        split = simulate(day, fleet(pool(prof), pool(prof), routing=both), Flat(counts))
         np.testing.assert_array_equal(split.requests.last_token_s, one.requests.last_token_s)
     rng = np.random.default_rng(1)
     arrival = np.repeat(np.arange(200) / 4, 6)
