@@ -25,7 +25,7 @@ def plan_beside_replay(runs: Sequence[PolicyRun]) -> list[str]:
         out.append(
             f"{run.label}: the plan says ${amount(says)} and its replay pays "
             f"${amount(told.cost_usd)}: ${amount(told.after_cost_usd)} for work that was left when "
-            f"the window ended, {'-' * (rest < 0)}${amount(abs(rest))} for starts that took longer or less than planned "
-            "and instances that still drained."
+            f"the window ended, {'-' * (rest < 0)}${amount(abs(rest))} for starts that took longer "
+            "or less than planned and instances that still drained."
         )
     return out
