@@ -56,7 +56,8 @@ def figure_table(
     """``table`` of the page: a line per row, which comes with its name and its label.
 
     A column that ``spread`` names has a value by key and is shown once per key, with the key in its
-    head and the key's note below. ``note`` is the key of a row's own words, below its label.
+    head, and where it has a sign the key's note below. ``note`` is the key of a row's own words,
+    below its label.
     """
     groups: list[tuple[list[Column], str]] = []
     shared: list[Column] = []
@@ -69,7 +70,15 @@ def figure_table(
     heads = tuple(
         Head(
             first.heads[table].format(key),
-            tuple(filter(None, ((notes or {}).get(key, ""), *(c.heads[table] for c in below)))),
+            tuple(
+                filter(
+                    None,
+                    (
+                        (notes or {}).get(key, "") if first.sign else "",
+                        *(c.heads[table] for c in below),
+                    ),
+                )
+            ),
             not _is_words(first),
         )
         for (first, *below), key in groups
