@@ -15,6 +15,7 @@ class Stream(IntEnum):
     AHEAD = 2  # requests of a window after the trace
     SOURCES = 3  # what a trace leaves open: repeats, places, which lengths are kept
     KNOWN = 4  # which requests lengths are known by at a decision
+    STRAYS = 5  # days unlike the one rehearsed on
     PRESSURE = 7  # arrivals of the pressure test
     VERIFYING = 8  # a window's requests drawn anew
 

@@ -4,9 +4,11 @@ one parameter is chosen there, and so is the policy to take."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property, partial
+
+import numpy as np
 
 from planner.errors import EXPECTED
 from planner.policies.base import Policy
@@ -15,11 +17,15 @@ from planner.studies.plain import moment
 from planner.studies.planning.inputs import Planned
 from planner.studies.planning.planning import plan_window
 from planner.studies.progress import Progress, part, silent
+from planner.studies.random_streams import Stream, generator
+from planner.studies.rehearsal.strays import STRAYS, by_what_it_sees, times
 from planner.studies.rehearsal.tuning import Trial, tuned
 from planner.studies.replay.earlier import RESERVE, Earlier
 from planner.studies.replay.pressure import PressureTests
 from planner.studies.replay.replay import run_policy
 from planner.studies.values import PolicyRun, Study
+
+SETTLED = 24  # start-ups after which a fleet no longer shows what it began with (assumed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +103,31 @@ class _Stage:
         return plan_window(self.study.plan_input, silent)
 
     def replay(self, policy: Policy, alive: Progress) -> PolicyRun:
+        """Where the window is short beside the time that a start takes, a policy that goes by what
+        it sees is played a second time, from the fleet that the first left it with: the first may
+        have lived off what it began with."""
+        run = self._played(self.study, policy, alive)
+        short = self.study.window.duration_s < SETTLED * self.study.hardware.startup_s
+        same = len(run.fleet.pools) == len(self.study.hardware.pool_index)
+        if short and same and by_what_it_sees(policy):
+            return self._played(_left(self.study, run), policy, alive)
+        return run
+
+    def stray(self, policy: Policy, alive: Progress, share: float) -> PolicyRun:
+        """With ``share`` times the requests."""
+        return self._played(self.strayed[share], policy, alive)
+
+    @cached_property
+    def strayed(self) -> dict[float, Study]:
+        one, rng = self.study, generator(self.seed, Stream.STRAYS)
+        return {
+            share: replace(one, trace=times(one.trace, share, one.window.bin_s, rng))
+            for share in STRAYS
+        }
+
+    def _played(self, study: Study, policy: Policy, alive: Progress) -> PolicyRun:
         return run_policy(
-            self.study,
+            study,
             policy,
             seed=self.seed,
             progress=alive,
@@ -106,6 +135,15 @@ class _Stage:
             tests=self.tests,
             earlier=self.whole,
         )
+
+
+def _left(study: Study, run: PolicyRun) -> Study:
+    """The study with what ``run`` ended with as today's fleet."""
+    today = np.zeros_like(study.today)
+    up = np.rint(run.series.ready[:, -1] + run.series.starting[:, -1])
+    for place, count in zip(study.hardware.pool_index, up, strict=True):
+        today[place] = int(count)
+    return replace(study, hardware=replace(study.hardware, today=today))
 
 
 def rehearse(
@@ -127,8 +165,14 @@ def rehearse(
         step(0.0, f"Rehearsing: {policy.title}")
         alive = partial(_still, step, policy.title)
         windows = [partial(stage.replay, alive=alive) for stage in stages]
+        strays = [
+            partial(stage.stray, alive=alive, share=share)
+            for stage in stages
+            for share in STRAYS
+            if by_what_it_sees(policy)
+        ]
         try:
-            turned, best, tried = tuned(policy, windows, goals.wanted)
+            turned, best, tried = tuned(policy, windows, goals.wanted, strays)
         except EXPECTED as problem:
             notes.append(f"{policy.title} was not rehearsed on the days before: {problem}")
             continue

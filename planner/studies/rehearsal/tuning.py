@@ -38,10 +38,14 @@ class Trial:
 
 
 def tuned(
-    policy: Policy, windows: Sequence[Replay], goals: Mapping[str, float]
+    policy: Policy,
+    windows: Sequence[Replay],
+    goals: Mapping[str, float],
+    strays: Sequence[Replay] = (),
 ) -> tuple[Policy, Trial, tuple[Trial, ...]]:
     """The policy with its knob at the cheapest value that attains ``goals`` of every tier on
-    all windows, its trial there, and all that were tried.
+    all windows, and the tiers themselves on ``strays``, days somewhat unlike them, which cost
+    nothing here; its trial there, and all that were tried.
 
     Bisection over the knob's values: what meets at one is taken to meet at all that are safer, so
     of seven values three are tried, of fifteen four. Where none of them meets, of those that
@@ -49,14 +53,14 @@ def tuned(
     """
     knob = policy.free
     if knob is None:
-        trial = _trial(None, policy, windows, goals)
+        trial = _trial(None, policy, windows, goals, strays)
         return policy, trial, (trial,)
     tried: list[Trial] = []
     low, high = 0, len(knob.values)
     while low < high:
         middle = (low + high) // 2
         value = knob.values[middle]
-        tried.append(_trial(value, policy.turned(value), windows, goals))
+        tried.append(_trial(value, policy.turned(value), windows, goals, strays))
         low, high = (low, middle) if tried[-1].meets else (middle + 1, high)
     if all(trial.shortfall == inf for trial in tried):
         raise Infeasible(f"{policy.title} has no plan on the days before.")
@@ -68,23 +72,32 @@ def tuned(
 
 
 def _trial(
-    value: float | None, policy: Policy, windows: Sequence[Replay], goals: Mapping[str, float]
+    value: float | None,
+    policy: Policy,
+    windows: Sequence[Replay],
+    goals: Mapping[str, float],
+    strays: Sequence[Replay],
 ) -> Trial:
     """On one window after the other, up to the first that is missed; infinitely far off where no
     plan is feasible for so much."""
     runs: list[PolicyRun] = []
     shortfall = 0.0
-    for replay in windows:
-        try:
-            run = replay(policy)
-        except Infeasible:
-            if value is None:
-                raise
-            return Trial(value, (), (), (), inf)
-        runs.append(run)
-        shortfall = max(shortfall, below(run.summary, goals))
-        if shortfall > ROUNDING:
-            break
+    try:
+        for replay in windows:
+            runs.append(replay(policy))
+            shortfall = max(shortfall, below(runs[-1].summary, goals))
+            if shortfall > ROUNDING:
+                break
+        for replay in strays if shortfall <= ROUNDING else ():
+            stray = replay(policy)
+            bar = {name: min(goals[name], its) for name, its in targets_of(stray).items()}
+            shortfall = max(shortfall, below(stray.summary, bar))
+            if shortfall > ROUNDING:
+                break
+    except Infeasible:
+        if value is None:
+            raise
+        return Trial(value, (), (), (), inf)
     return Trial(
         value,
         tuple(run.summary for run in runs),

@@ -1,0 +1,64 @@
+"""Days unlike the one rehearsed on: so many times its requests, and no value that fails them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from planner.policies.base import Policy
+from planner.policies.choice import policy_of
+from planner.studies.rehearsal.strays import by_what_it_sees, times
+from planner.studies.rehearsal.tuning import tuned
+from planner.studies.values import PolicyRun
+from tests.planner.studies.rehearsal.test_rehearsal import GOALS, KNOB, PLAN, Stage
+from tests.planner.studies.replay.test_earlier import days
+from tests.planner.studies.results.test_verdict import run as figures
+
+
+@pytest.mark.parametrize("share", [0.8, 1.25])
+def test_so_many_times_the_requests_at_about_their_times(tmp_path: Path, share: float) -> None:
+    trace = days(tmp_path).trace
+    stray = times(trace, share, 60.0, np.random.default_rng(0))
+    assert len(stray) == pytest.approx(share * len(trace), rel=0.05)
+    assert (np.diff(stray.arrival_s) >= 0).all()
+    assert stray.arrival_s[0] >= 0 and stray.arrival_s[-1] <= trace.arrival_s[-1]
+    counts = [np.histogram(one.arrival_s, bins=4)[0] for one in (trace, stray)]
+    np.testing.assert_allclose(counts[1], share * counts[0], rtol=0.2)
+
+
+def test_a_value_that_does_on_the_day_alone_is_not_taken() -> None:
+    assert KNOB is not None
+    enough = KNOB.values[6]
+
+    def stray(policy: Policy) -> PolicyRun:
+        return figures(
+            "lt-i", 99.0, fast=0.96 if policy.arguments["load_factor"] >= enough else 0.9
+        )
+
+    policy, best, _ = tuned(PLAN, [Stage(KNOB.values[2])], GOALS, [stray])
+    assert best.meets and best.value == KNOB.values[6]
+    # What a stray costs is no cost of the day's.
+    assert best.cost_usd == pytest.approx(10 * KNOB.values[6])
+    assert len(best.summaries) == 1
+    assert policy.arguments["load_factor"] == best.value
+
+
+def test_strays_have_to_meet_the_tiers_and_no_more() -> None:
+    """96% are enough for a tier of 95% there, where the day itself has to leave something over."""
+
+    def enough(policy: Policy) -> PolicyRun:
+        return figures("lt-i", 1.0, fast=0.96)
+
+    assert tuned(PLAN, [Stage(0.0)], GOALS, [enough])[1].meets
+    assert not tuned(PLAN, [enough], GOALS)[1].meets
+
+
+@pytest.mark.parametrize(
+    ("name", "sees"),
+    [("hpa", True), ("reactive", True), ("decode-tps", True), ("lt-i", False),
+     ("flat-before", False), ("periodic", False)],
+)  # fmt: skip
+def test_what_goes_by_what_it_sees(name: str, sees: bool) -> None:
+    assert by_what_it_sees(policy_of(name)) == sees
