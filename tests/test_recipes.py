@@ -100,7 +100,8 @@ scenario = make.scenario(
 stored = make.demand_file(Path(tempfile.mkdtemp()), {"a": [900 + 90 * (i % 9) for i in range(60)]})
 document = run(scenario, {"t": stored}, Options(), progress=silent).document
 even = document["policies"]["even"]
-print(document["baselines"][:2], even["label"], round(even["instance_hours"] / 0.25 % 5, 6))
+hours = even["instance_hours"] - even["before_gpu_hours"] - even["after_gpu_hours"]
+print(document["baselines"][:2], even["label"], round(hours / 0.25, 6) % 5)
 """
 
 
