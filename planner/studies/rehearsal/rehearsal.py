@@ -4,7 +4,7 @@ one parameter is chosen there, and so is the policy to take."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property, partial
 
@@ -18,7 +18,7 @@ from planner.studies.planning.inputs import Planned
 from planner.studies.planning.planning import plan_window
 from planner.studies.progress import Progress, part, silent
 from planner.studies.random_streams import Stream, generator
-from planner.studies.rehearsal.strays import STRAYS, by_what_it_sees, times
+from planner.studies.rehearsal.strays import FEW, STRAYS, by_what_it_sees, times
 from planner.studies.rehearsal.tuning import Trial, tuned
 from planner.studies.replay.earlier import RESERVE, Earlier
 from planner.studies.replay.pressure import PressureTests
@@ -93,6 +93,7 @@ class _Stage:
     study: Study
     whole: Earlier  # of the study that is rehearsed for
     seed: int
+    _strayed: dict[float, Study] = field(default_factory=dict, init=False)  # by share
 
     @cached_property
     def tests(self) -> PressureTests:
@@ -115,15 +116,35 @@ class _Stage:
 
     def stray(self, policy: Policy, alive: Progress, share: float) -> PolicyRun:
         """With ``share`` times the requests."""
-        return self._played(self.strayed[share], policy, alive)
+        return self._played(self.strayed(share), policy, alive)
+
+    def shares(self, policy: Policy) -> tuple[float, ...]:
+        """How many times its requests the policy has to do with as well."""
+        if by_what_it_sees(policy):
+            return STRAYS
+        few = len(self.study.window.period_starts_s) < FEW
+        return (self.doubt,) if policy.traits.plan is not None and few else ()
 
     @cached_property
-    def strayed(self) -> dict[float, Study]:
-        one, rng = self.study, generator(self.seed, Stream.STRAYS)
-        return {
-            share: replace(one, trace=times(one.trace, share, one.window.bin_s, rng))
-            for share in STRAYS
-        }
+    def doubt(self) -> float:
+        """The forecast's 90% quantile over its mean; with too little history for it, the most
+        that any policy is tried with."""
+        try:
+            made = self.planned.forecasts
+        except EXPECTED:
+            return STRAYS[-1]
+        high, mean = (
+            float(sum(np.nansum(part) for part in parts))
+            for parts in zip(*((one.high, one.mean) for one in made), strict=True)
+        )
+        return float(np.clip(high / mean, 1.0, STRAYS[-1])) if mean > 0 else 1.0
+
+    def strayed(self, share: float) -> Study:
+        if share not in self._strayed:
+            one, rng = self.study, generator(self.seed, Stream.STRAYS)
+            trace = times(one.trace, share, one.window.bin_s, rng)
+            self._strayed[share] = replace(one, trace=trace)
+        return self._strayed[share]
 
     def _played(self, study: Study, policy: Policy, alive: Progress) -> PolicyRun:
         return run_policy(
@@ -168,8 +189,7 @@ def rehearse(
         strays = [
             partial(stage.stray, alive=alive, share=share)
             for stage in stages
-            for share in STRAYS
-            if by_what_it_sees(policy)
+            for share in stage.shares(policy)
         ]
         try:
             turned, best, tried = tuned(policy, windows, goals.wanted, strays)

@@ -13,6 +13,7 @@ from simulation.trace import Trace
 # What goes by what it sees has to do with so many times the requests too (assumed): a day like the
 # last does not tell where its signal stops saying anything.
 STRAYS = (0.8, 1.25)
+FEW = 12  # decisions of a window, below which it says little of how far a forecast is off (assumed)
 
 
 def by_what_it_sees(policy: Policy) -> bool:

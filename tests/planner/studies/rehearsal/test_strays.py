@@ -9,8 +9,10 @@ import pytest
 
 from planner.policies.base import Policy
 from planner.policies.choice import policy_of
-from planner.studies.rehearsal.strays import by_what_it_sees, times
+from planner.studies.rehearsal.rehearsal import _Stage as WindowOf
+from planner.studies.rehearsal.strays import FEW, STRAYS, by_what_it_sees, times
 from planner.studies.rehearsal.tuning import tuned
+from planner.studies.replay.earlier import Earlier
 from planner.studies.values import PolicyRun
 from tests.planner.studies.rehearsal.test_rehearsal import GOALS, KNOB, PLAN, Stage
 from tests.planner.studies.replay.test_earlier import days
@@ -62,3 +64,17 @@ def test_strays_have_to_meet_the_tiers_and_no_more() -> None:
 )  # fmt: skip
 def test_what_goes_by_what_it_sees(name: str, sees: bool) -> None:
     assert by_what_it_sees(policy_of(name)) == sees
+
+
+def test_a_plan_of_few_decisions_has_to_do_with_its_forecast_s_doubt(tmp_path: Path) -> None:
+    study = days(tmp_path)
+    assert len(study.window.period_starts_s) < FEW
+    stage = WindowOf(study, Earlier(study), 0)
+    (share,) = stage.shares(PLAN)
+    made = stage.planned.forecasts
+    high, mean = (sum(float(part.sum()) for part in parts)
+                  for parts in zip(*((one.high, one.mean) for one in made), strict=True))  # fmt: skip
+    assert share == pytest.approx(min(max(high / mean, 1.0), STRAYS[-1]))
+    assert len(stage.strayed(share).trace) == pytest.approx(share * len(study.trace), rel=0.05)
+    assert stage.shares(policy_of("hpa")) == STRAYS
+    assert stage.shares(policy_of("flat-before")) == ()
