@@ -72,8 +72,10 @@ def test_a_plan_of_few_decisions_has_to_do_with_its_forecast_s_doubt(tmp_path: P
     stage = WindowOf(study, Earlier(study), 0)
     (share,) = stage.shares(PLAN)
     made = stage.planned.forecasts
-    high, mean = (sum(float(part.sum()) for part in parts)
-                  for parts in zip(*((one.high, one.mean) for one in made), strict=True))  # fmt: skip
+    high, mean = (
+        sum(float(part.sum()) for part in parts)
+        for parts in zip(*((one.high, one.mean) for one in made), strict=True)
+    )
     assert share == pytest.approx(min(max(high / mean, 1.0), STRAYS[-1]))
     assert len(stage.strayed(share).trace) == pytest.approx(share * len(study.trace), rel=0.05)
     assert stage.shares(policy_of("hpa")) == STRAYS
