@@ -37,5 +37,5 @@ def manage(environment: dict[str, str], *arguments: str) -> subprocess.Completed
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=600,
     )

@@ -56,12 +56,28 @@ def tuned(
         trial = _trial(None, policy, windows, goals, strays)
         return policy, trial, (trial,)
     tried: list[Trial] = []
-    low, high = 0, len(knob.values)
-    while low < high:
-        middle = (low + high) // 2
-        value = knob.values[middle]
-        tried.append(_trial(value, policy.turned(value), windows, goals, strays))
-        low, high = (low, middle) if tried[-1].meets else (middle + 1, high)
+
+    def first(low: int, also: Sequence[Replay]) -> int:
+        """The first value from ``low`` on that does; as many as there are where none does."""
+        high = len(knob.values)
+        while low < high:
+            middle = (low + high) // 2
+            value = knob.values[middle]
+            tried.append(_trial(value, policy.turned(value), windows, goals, also))
+            low, high = (low, middle) if tried[-1].meets else (middle + 1, high)
+        return low
+
+    # Strays are tried at what does on the windows, and only where that fails at what is safer.
+    at = first(0, ())
+    if strays and at < len(knob.values):
+        chosen = knob.values[at]
+        alone = list(tried)
+        tried.append(_trial(chosen, policy.turned(chosen), windows, goals, strays))
+        if tried[-1].meets:
+            tried = [one for one in alone if one.value != chosen] + tried[-1:]
+        else:
+            tried = [one for one in alone if not one.meets] + tried[-1:]
+            first(at + 1, strays)
     if all(trial.shortfall == inf for trial in tried):
         raise Infeasible(f"{policy.title} has no plan on the days before.")
     least = min(trial.shortfall for trial in tried)
