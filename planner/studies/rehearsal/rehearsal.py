@@ -133,10 +133,8 @@ class _Stage:
             made = self.planned.forecasts
         except EXPECTED:
             return STRAYS[-1]
-        high, mean = (
-            float(sum(np.nansum(part) for part in parts))
-            for parts in zip(*((one.high, one.mean) for one in made), strict=True)
-        )
+        high = sum(float(np.nansum(one.high)) for one in made)
+        mean = sum(float(np.nansum(one.mean)) for one in made)
         return float(np.clip(high / mean, 1.0, STRAYS[-1])) if mean > 0 else 1.0
 
     def strayed(self, share: float) -> Study:
