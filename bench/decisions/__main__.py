@@ -11,9 +11,14 @@ window stands beside
 - the smallest flat fleet found in hindsight (``worst_cost_over_flat``, ``mean_saving_diurnal``),
 - the same program with a perfect forecast (``mean_regret``).
 
-Costs are compared at equal attainment: where the recommended policy attains less than the other,
-by the fleets' figure at its attainment. ``worst_shortfall_points`` is what its worst tier is below
-its target. Traffic is scaled to R requests/s on average.
+Costs are compared at equal attainment, by the product's own figure (methods.md X4,
+``planner.studies.results.equal_slo``): where the two differ by more than 0.2 points, times what the
+smallest flat fleet as good as the other costs over the smallest as good as the recommended one. A
+flat fleet is then no dearer than itself, however ample it is, so the same figures stand beside
+without that under ``as_paid``: dollars over dollars, whoever serves better. ``untold`` names the
+cases that have no figure, since no flat fleet tells what the difference is worth.
+``worst_shortfall_points`` is what the worst tier is below its target. Traffic is scaled to R
+requests/s on average.
 """
 
 from __future__ import annotations
@@ -24,8 +29,10 @@ import multiprocessing
 import os
 import sys
 from concurrent.futures import ProcessPoolExecutor
+from math import nan
 from pathlib import Path
 from statistics import mean
+from typing import Any
 
 os.environ.setdefault("NUMBA_CACHE_DIR", str(Path(__file__).parents[2] / "var" / "numba"))
 
@@ -60,19 +67,29 @@ def main() -> None:
     print(json.dumps(figures, indent=None if options.json else 2))
 
 
-def summed_up(cases: list[Decision]) -> dict[str, float]:
-    def over(which: str) -> list[float]:
-        return [c.figures[which] for c in cases if c.figures.get(which) is not None]
-
-    saved = [1 - c.figures["over_flat"] for c in cases if c.diurnal and c.figures["over_flat"]]
-    regret = [ratio - 1 for ratio in over("over_perfect")]
+def summed_up(cases: list[Decision]) -> dict[str, Any]:
+    regret = [ratio - 1 for ratio in _of(cases, "over_perfect")]
     return {
-        "worst_cost_over_runnable_flat": max(over("over_runnable_flat"), default=float("nan")),
-        "worst_cost_over_flat": max(over("over_flat"), default=float("nan")),
-        "mean_saving_diurnal": mean(saved) if saved else float("nan"),
-        "worst_shortfall_points": max(over("shortfall_points"), default=float("nan")),
-        "mean_regret": mean(regret) if regret else float("nan"),
+        **_costs(cases, "over_"),
+        "worst_shortfall_points": max(_of(cases, "shortfall_points"), default=nan),
+        "mean_regret": mean(regret) if regret else nan,
+        "untold": [case.name for case in cases if case.figures["over_flat"] is None],
+        "as_paid": _costs(cases, "paid_over_"),
     }
+
+
+def _costs(cases: list[Decision], over: str) -> dict[str, float]:
+    saved = [1 - ratio for ratio in _of([case for case in cases if case.diurnal], f"{over}flat")]
+    return {
+        "worst_cost_over_runnable_flat": max(_of(cases, f"{over}runnable_flat"), default=nan),
+        "worst_cost_over_flat": max(_of(cases, f"{over}flat"), default=nan),
+        "mean_saving_diurnal": mean(saved) if saved else nan,
+    }
+
+
+def _of(cases: list[Decision], figure: str) -> list[float]:
+    """Of the cases that have it."""
+    return [case.figures[figure] for case in cases if case.figures[figure] is not None]
 
 
 if __name__ == "__main__":

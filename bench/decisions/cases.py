@@ -39,7 +39,7 @@ def case(name: str, limits: str, rps: float) -> Decision | str:
             outcome = compare.run(scenario, {"t": stored}, compare.Options(), progress=silent)
         except (PlannerError, SimulationError) as problem:
             return f"{name}-{limits}: {type(problem).__name__}: {problem}"
-    decision = decided(f"{name}-{limits}", data.diurnal, outcome.document)
+    decision = decided(f"{name}-{limits}", data.diurnal, outcome.result.comparison)
     said = {**decision.figures, "seconds": round(time.perf_counter() - began)}
     print(decision.name, json.dumps(said), file=sys.stderr, flush=True)
     return decision

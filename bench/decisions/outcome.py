@@ -5,44 +5,47 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-RUNNABLE, HINDSIGHT, PERFECT = "flat-before", "flat-min", "lt-i-perfect"
+from planner.studies.results.equal_slo import saving
+from planner.studies.results.verdict import PolicyComparison, shortfall
+
+# By what the recommended policy's cost is held against them.
+OTHERS = {"runnable_flat": "flat-before", "flat": "flat-min", "perfect": "lt-i-perfect"}
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """``figures``: the policy, what it cost, its worst tier, and its cost over that of others."""
+    """``figures``: the policy, what it cost, its worst tier, and its cost over that of others, at
+    equal attainment (methods.md X4) and as paid."""
 
     name: str
     diurnal: bool
     figures: dict[str, Any]
 
 
-def decided(name: str, diurnal: bool, document: dict[str, Any]) -> Decision:
-    """From the document of a run of ``compare``."""
-    policies = document["policies"]
-    chosen = document["recommended"]["policy"]
-    own = policies[chosen]
-    tiers = [tier for tier in own["tiers"].values() if tier["attainment"] is not None]
+def decided(name: str, diurnal: bool, comparison: PolicyComparison) -> Decision:
+    """Of a comparison that recommends something."""
+    assert comparison.recommended is not None
+    take = comparison.recommended
+    own = comparison.run(take.policy)
+    by_name = {run.name: run for run in comparison.runs}
+    ratios: dict[str, float | None] = {}
+    for key, other in OTHERS.items():
+        base = by_name.get(other)
+        saved = None if base is None else saving(own, base)
+        ratios[f"over_{key}"] = None if saved is None else 1 - saved
+        ratios[f"paid_over_{key}"] = (
+            None if base is None else own.summary.cost_usd / base.summary.cost_usd
+        )
+    attained = [share for share in own.summary.slo_attainment.values() if share is not None]
     return Decision(
         name,
         diurnal,
         {
-            "policy": chosen,
-            "parameters": document["recommended"]["parameters"],
-            "usd": own["cost_usd"],
-            "attainment": min(tier["attainment"] for tier in tiers),
-            "shortfall_points": max(
-                0.0, *(100 * (tier["target"] - tier["attainment"]) for tier in tiers)
-            ),
-            "over_runnable_flat": _over(policies, chosen, RUNNABLE),
-            "over_flat": _over(policies, chosen, HINDSIGHT),
-            "over_perfect": _over(policies, chosen, PERFECT),
+            "policy": take.policy,
+            "parameters": take.parameters,
+            "usd": own.summary.cost_usd,
+            "attainment": min(attained),
+            "shortfall_points": 100 * shortfall(own),
+            **ratios,
         },
     )
-
-
-def _over(policies: dict[str, Any], chosen: str, other: str) -> float | None:
-    """Cost over that of another policy; None where it was not run."""
-    if other not in policies:
-        return None
-    return float(policies[chosen]["cost_usd"] / policies[other]["cost_usd"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from bench.decisions.cases import LIMITS, scenario_of
 from bench.decisions.data import DATA
 from bench.decisions.outcome import Decision, decided
 from planner.scenario.document import parse
+from planner.studies.results.verdict import compare
+from tests.planner.studies.results.test_verdict import run as policy_run
 from tests.shared import TRACES, needs_shared
 
 
@@ -34,25 +37,26 @@ def test_gaps_of_a_collection_are_no_demand(tmp_path: Path) -> None:
     assert (table["requests"].drop_nulls() > 0).all()
 
 
-def test_figures_are_read_off_the_comparison() -> None:
-    def policy(usd: float, attainment: float) -> dict[str, Any]:
-        return {
-            "cost_usd": usd,
-            "tiers": {"chat": {"attainment": attainment, "target": 0.95},
-                      "none": {"attainment": None, "target": 0.95}},
-        }  # fmt: skip
-
-    one = decided("a", True, {
-        "recommended": {"policy": "hpa", "parameters": {"target": 0.5}},
-        "policies": {"hpa": policy(60, 0.947), "flat-before": policy(100, 0.99),
-                     "flat-min": policy(80, 0.96)},
-    })  # fmt: skip
+def test_costs_are_compared_at_equal_attainment() -> None:
+    """One that attains less than the other is not cheaper for it: 60 against 80 dollars, where
+    flat fleets as good as the two cost 70 and 80, is 60 x 80 / 70 against 80."""
+    take = replace(policy_run("hpa", 60, 0.947), flat_usd=70.0)
+    one = decided("a", True, compare([
+        take,
+        policy_run("flat-before", 100, 0.946),
+        replace(policy_run("flat-min", 80, 0.96), flat_usd=80.0),
+    ]))  # fmt: skip
+    assert one.figures["policy"] == "hpa"
     assert one.figures["shortfall_points"] == pytest.approx(0.3)
-    assert one.figures["over_runnable_flat"] == pytest.approx(0.6)
-    assert one.figures["over_flat"] == pytest.approx(0.75)
-    assert one.figures["over_perfect"] is None
+    assert one.figures["over_runnable_flat"] == pytest.approx(0.6)  # as good, to 0.2 points
+    assert one.figures["over_flat"] == pytest.approx(6 / 7)
+    assert one.figures["paid_over_flat"] == pytest.approx(0.75)
+    assert one.figures["over_perfect"] is None is one.figures["paid_over_perfect"]
     other = Decision("b", False, one.figures | {"over_flat": 1.2, "over_perfect": 1.1})
-    found = summed_up([one, other])
-    assert found["worst_cost_over_flat"] == 1.2
-    assert found["mean_saving_diurnal"] == pytest.approx(0.25)
+    none = Decision("c", True, one.figures | {"over_flat": None})
+    found = summed_up([one, other, none])
+    assert found["worst_cost_over_flat"] == 1.2 and found["untold"] == ["c"]
+    assert found["mean_saving_diurnal"] == pytest.approx(1 / 7)
     assert found["mean_regret"] == pytest.approx(0.1)
+    assert found["as_paid"]["mean_saving_diurnal"] == pytest.approx(0.25)
+    assert found["as_paid"]["worst_cost_over_runnable_flat"] == pytest.approx(0.6)
