@@ -1,0 +1,189 @@
+"""How a stretch of a trace compares with all others as long: its quietest day is no plan's day."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import numpy as np
+
+from forecasting.demand import REQUESTS, DemandSeries, SeriesKey
+from forecasting.outages import without_outages
+from planner.ingest.store import DemandColumns
+from planner.studies.traffic.window import DAY_S, UTC_CLOCK
+from simulation.arrays import FloatArray, IntArray
+
+WEEK_S = 7 * DAY_S
+SEEN = 0.9  # of a stretch's bins must be known, or it is not compared
+SLACK = 0.01  # of a stretch may lie outside the trace: a day from 00:00:03 on is a day
+SAME = 1e-9  # sums of the same amounts in another order
+ALL = SeriesKey("all", "all", "all")
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """``[start_s, end_s)`` and what came in it, gaps taken at the rate of the rest."""
+
+    start_s: float  # epoch seconds
+    end_s: float
+    amount: float
+
+
+@dataclass(frozen=True, slots=True)
+class WindowRank:
+    """A window among all stretches of the trace that are as long, itself counted."""
+
+    start_s: float
+    end_s: float
+    amount: float | None  # requests in it; None where too little of it is known
+    rank: int | None  # 1 is the busiest
+    of: int  # stretches compared
+    busiest_ratio: float | None  # what the busiest has over what this one has
+    busiest: Stretch | None
+    sentence: str
+
+
+def total_demand(columns: Sequence[DemandColumns], unit: str = REQUESTS) -> DemandSeries:
+    """The sum of a trace's series on one grid, ``unit`` being an amount that they count.
+
+    A bin in which one of them has a gap is a gap; before the first and after the last bin of a
+    series there is nothing of it.
+    """
+    bin_s = columns[0].bin_s
+    start_s = min(series.start_s for series in columns)
+    places = [round((series.start_s - start_s) / bin_s) for series in columns]
+    bins = max(place + len(s.requests) for place, s in zip(places, columns, strict=True))
+    total, seen = np.zeros(bins), np.zeros(bins, bool)
+    for place, series in zip(places, columns, strict=True):
+        values = getattr(series, unit)
+        if values is not None:
+            total[place : place + len(values)] += values
+            seen[place : place + len(values)] = True
+    return DemandSeries(ALL, start_s, bin_s, np.where(seen, total, np.nan), unit)
+
+
+def stretches(
+    demand: DemandSeries, duration_s: float, phase_s: float = 0.0, step_s: float | None = None
+) -> list[Stretch]:
+    """Every stretch of ``duration_s`` that begins at ``phase_s`` plus a multiple of ``step_s``
+    (a day, or the duration where that is shorter) and of which enough is known.
+
+    Outages are gaps. What is not known of a stretch is taken to be like the rest of it.
+    """
+    step_s = step_s or min(DAY_S, duration_s)
+    values = without_outages(demand).values
+    bin_s = demand.bin_s
+    slack = SLACK * duration_s
+    first = np.ceil((demand.start_s - slack - phase_s) / step_s)
+    last = np.floor((demand.end_s + slack - duration_s - phase_s) / step_s)
+    begins = phase_s + step_s * np.arange(first, last + 1)
+    if not begins.size or duration_s < bin_s:
+        return []
+    bins = max(1, round(duration_s / bin_s))
+    at = np.round((begins - demand.start_s) / bin_s).astype(np.int64)
+    count = _between(~np.isnan(values), at, bins)
+    amount = _between(np.nan_to_num(values), at, bins)
+    kept = (count >= SEEN * bins) & (count > 0)
+    scaled = amount[kept] * (bins / count[kept])
+    return [
+        Stretch(begin, begin + duration_s, total)
+        for begin, total in zip(begins[kept].tolist(), scaled.tolist(), strict=True)
+    ]
+
+
+def busiest(
+    demand: DemandSeries, duration_s: float = DAY_S, *, not_before_s: float = -np.inf
+) -> Stretch | None:
+    """The busiest calendar day (UTC, or from the trace's origin), or other whole number of days;
+    ``not_before_s`` leaves room for history. None where there is none."""
+    found = [one for one in stretches(demand, duration_s) if one.start_s >= not_before_s]
+    return max(found, key=lambda one: one.amount, default=None)
+
+
+def window_rank(
+    demand: DemandSeries, start_s: float, end_s: float, clock: str = UTC_CLOCK
+) -> WindowRank:
+    """Where ``[start_s, end_s)`` stands among all stretches of ``demand`` that are as long: each
+    day at the same time, or each after the other where it is shorter than a day."""
+    duration_s = end_s - start_s
+    compared = stretches(demand, duration_s, phase_s=start_s)
+    own = next((one for one in compared if abs(one.start_s - start_s) < 1e-6), None)
+    top = max(compared, key=lambda one: one.amount, default=None)
+    here = span_words(start_s, end_s, clock)
+    if own is None or top is None:
+        why = "is not wholly within the trace or has too many gaps to be compared with the rest"
+        return WindowRank(start_s, end_s, None, None, len(compared), None, top, f"{here} {why}.")
+    rank = 1 + sum(one.amount > own.amount * (1 + SAME) for one in compared)
+    ratio = top.amount / own.amount if own.amount > 0 else None
+    sentence = _sentence(here, rank, own, top, compared, clock)
+    return WindowRank(start_s, end_s, own.amount, rank, len(compared), ratio, top, sentence)
+
+
+def _sentence(
+    here: str, rank: int, own: Stretch, top: Stretch, compared: list[Stretch], clock: str
+) -> str:
+    kind = kind_of(own.end_s - own.start_s, own.start_s)
+    if len(compared) == 1:
+        return f"{here} is the only {kind} of the trace: nothing says how busy others are."
+    if top.amount <= min(one.amount for one in compared) * (1 + SAME):
+        return f"{here} is as busy as every other {kind} of the trace."
+    many = f"{len(compared):,} {kind}s"
+    if rank == 1:
+        return f"{here} is the busiest of {many}."
+    place = "quietest" if rank == len(compared) else f"{ordinal(rank)} busiest"
+    times = f"{top.amount / own.amount:.2g} times as much" if own.amount else "something"
+    if own.amount and top.amount / own.amount < 2:
+        times = f"{top.amount / own.amount - 1:.0%} more"
+    busy = span_words(top.start_s, top.end_s, clock)
+    return f"{here} is the {place} of {many}; the busiest, {busy}, had {times}."
+
+
+def kind_of(duration_s: float, start_s: float) -> str:
+    """What a stretch is called: "day", "week", "6-hour window"."""
+    on_edge = abs(start_s / DAY_S - round(start_s / DAY_S)) < 1e-9
+    if on_edge and duration_s == DAY_S:
+        return "day"
+    days, hours = duration_s / DAY_S, duration_s / 3600
+    if duration_s == WEEK_S:
+        return "week"
+    if duration_s > DAY_S and days == round(days):
+        return f"{days:.0f}-day window"
+    return f"{hours:.3g}-hour window" if hours >= 1 else f"{duration_s / 60:.3g}-minute window"
+
+
+def span_words(start_s: float, end_s: float, clock: str) -> str:
+    """ "7 Mar 2025", "7 to 13 Mar 2025", with hours where they are not midnight; days are counted
+    from the start of a trace whose clock is relative."""
+    whole = start_s % DAY_S == 0 and end_s % DAY_S == 0
+    if whole and end_s - start_s == DAY_S:
+        return day_words(start_s, clock)
+    if whole:
+        return f"{day_words(start_s, clock)} to {day_words(end_s - DAY_S, clock)}"
+    return f"{moment_words(start_s, clock)} to {moment_words(end_s, clock)}"
+
+
+def day_words(epoch_s: float, clock: str) -> str:
+    if clock != UTC_CLOCK:
+        return f"Day {epoch_s // DAY_S + 1:.0f}"
+    when = datetime.fromtimestamp(epoch_s, UTC)
+    return f"{when.day} {when:%b %Y}"
+
+
+def moment_words(epoch_s: float, clock: str) -> str:
+    hours, minutes = divmod(round(epoch_s % DAY_S) // 60, 60)
+    return f"{day_words(epoch_s, clock)}, {hours:02d}:{minutes:02d}"
+
+
+def ordinal(number: int) -> str:
+    """1st, 2nd, 3rd, 4th, 11th ..."""
+    if 10 <= number % 100 <= 20:
+        return f"{number}th"
+    return f"{number}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th') }"
+
+
+def _between(values: FloatArray, first: IntArray, bins: int) -> FloatArray:
+    """Sums of ``bins`` values from each of ``first`` on, what lies outside being nothing."""
+    total = np.concatenate(([0.0], np.cumsum(values)))
+    low, high = (np.clip(edge, 0, len(values)) for edge in (first, first + bins))
+    return np.asarray(total[high] - total[low])
