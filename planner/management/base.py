@@ -112,9 +112,10 @@ def infeasible_document(problem: Infeasible) -> dict[str, Any]:
     return {
         "status": INFEASIBLE,
         "conflict": str(problem),
-        **dict.fromkeys((*nothing, "solve_seconds")),
+        **dict.fromkeys((*nothing, "solve_seconds", "recommended")),
         "decisions": [],
         "binding": [],
+        "assumptions": [],
     }
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from planner.exports.figure_table import listed
 from planner.exports.policies import policy_words
 from planner.management.base import RunCommand
-from planner.management.commands.plan import PROFILE_ERRORS
+from planner.management.commands.plan import PROFILE_ERRORS, RESTS_ON
 from planner.models import Run
 
 
@@ -19,4 +19,5 @@ class Command(RunCommand):
         rows = [answer["headline"], *(f"! {warning}" for warning in answer["warnings"]), ""]
         rows += policy_words(answer, answer["ranking"])
         rows += [f"Take {row['label']} for {row['reason']}" for row in answer["recommendations"]]
-        return "\n".join(rows + listed(answer["profile_error"], PROFILE_ERRORS))
+        rows += listed(answer["profile_error"], PROFILE_ERRORS)
+        return "\n".join(rows + listed(answer["assumptions"], RESTS_ON))

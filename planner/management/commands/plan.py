@@ -30,6 +30,8 @@ RATIOS = {
     "decode": "decode:d", "by": "by",
 }  # fmt: skip
 
+RESTS_ON = {"rests on": "what", "value": "value", "": "provenance"}
+
 
 class Command(RunCommand):
     help = "Plan replica counts for a scenario. Exits 3 with the conflict where none is feasible."
@@ -41,6 +43,7 @@ class Command(RunCommand):
         rows = [
             f"{answer['status']}: fleet {fleet}, with starts {whole}, gap {answer['gap']:.2%} "
             f"({answer['solver']}, {answer['solve_seconds']:.2f} s)",
+            answer["recommended"]["sentence"],
             *answer["conflicts"],
             *listed(answer["unserved"], UNSERVED),
             *listed(answer["decisions"], DECISIONS),
@@ -56,4 +59,4 @@ class Command(RunCommand):
         worth = answer["worth"] or {"unit": "", "rows": []}
         moved = [row for row in worth["rows"] if row["saves"] is not None]
         rows += listed(moved, {"moved": "what", f"saves an hour ({worth['unit']})": "saves:,.2f"})
-        return "\n".join(rows)
+        return "\n".join(rows + listed(answer["assumptions"], RESTS_ON))

@@ -24,6 +24,7 @@ from planner.studies.preparing import planned_of, study_of
 from planner.studies.progress import Progress, part
 from planner.studies.results import tables
 from planner.studies.results.frame import Forecasts, Frame, frame_of
+from planner.studies.results.recommended import RecommendedPlan, recommended_plan
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -33,6 +34,7 @@ class PlanResult:
     kind: str = "plan"
     frame: Frame = field(metadata={MERGED: True})
     figures: PlanFigures = field(metadata={MERGED: True})
+    recommended: RecommendedPlan
     verification: Verification | None = field(metadata={OPTIONAL: True})
     pd_ratios: tuple[StatedRatio, ...]
     plan: PlanFigures
@@ -78,10 +80,11 @@ def run(
     scenario = with_objective(scenario, options)
     study = study_of(scenario, traces, known, part(progress, 0.0, 0.4))
     planned = planned_of(study, part(progress, 0.4, 0.5 if options.verify else 0.7))
-    verification = None
+    verification, replayed = None, None
     if options.verify:
         checked = verify(study, planned, seed=scenario.seed, progress=part(progress, 0.5, 0.7))
         study, planned, verification = checked.study, checked.planned, checked.told
+        replayed = checked.run
     errors = profile_errors(study, planned, part(progress, 0.7, 0.85))
     worth = worth_of(study.plan_input, planned, scenario.seed, part(progress, 0.85, 0.95))
     spare = spare_of(study.plan_input, planned, part(progress, 0.95, 1.0))
@@ -90,6 +93,9 @@ def run(
         PlanResult(
             frame=frame_of(study),
             figures=figures,
+            recommended=recommended_plan(
+                planned.plan, figures.totals.usd, figures.totals.gpu_hours, replayed
+            ),
             verification=verification,
             pd_ratios=stated_ratios(study.hardware, study.traffic.lengths, scenario.seed),
             plan=figures,

@@ -12,11 +12,16 @@ from planner.scenario.build import Hardware
 from planner.studies.columns import NUMBER, SECONDS, SHARE, TEXT, Column, Columns
 from planner.studies.facts import Fact, facts_of
 from planner.studies.plain import COLUMNS, MERGED, milliseconds, moment
-from planner.studies.planning.planning import Before
 from planner.studies.replicas import Replica, replica_of
+from planner.studies.results.assumptions import (
+    Assumption,
+    assumptions_of,
+    replay_of,
+    today_stands_in,
+)
 from planner.studies.sizing.sizing import Sizes
 from planner.studies.traffic.forecasts import SeriesForecast
-from planner.studies.traffic.traffic import FORECAST, MEASURED, Traffic
+from planner.studies.traffic.traffic import MEASURED, Traffic
 from planner.studies.traffic.window import Window
 from planner.studies.values import Study
 from simulation.arrays import FloatArray
@@ -88,6 +93,7 @@ class Frame:
     scenario: str
     window: WindowFacts
     capacity: tuple[SizedReplica, ...]
+    assumptions: tuple[Assumption, ...]
     provenance: tuple[Fact, ...]
     notes: tuple[str, ...]
     requests: int
@@ -103,6 +109,7 @@ def frame_of(study: Study) -> Frame:
         scenario=study.settings.name,
         window=window_facts(study.window, study.traffic),
         capacity=sized_replicas(study.sizes, study.hardware),
+        assumptions=assumptions_of(study),
         provenance=provenance_of(study),
         notes=(
             *gaps_noted(study.traffic, study.window),
@@ -127,10 +134,6 @@ def window_facts(window: Window, traffic: Traffic) -> WindowFacts:
         traffic.clock,
         replay_of(window, traffic),
     )
-
-
-def replay_of(window: Window, traffic: Traffic) -> str:
-    return FORECAST if window.ahead else traffic.replay
 
 
 def gaps_noted(traffic: Traffic, window: Window) -> list[str]:
@@ -168,24 +171,11 @@ def _sized(
     )
 
 
-def _stands_in(before: Before) -> str:
-    """What runs at the beginning where the scenario does not say."""
-    if not before.seconds:
-        return (
-            "the scenario does not say, and the traffic has nothing before the window: the least "
-            "fleet there may be stands in"
-        )
-    return (
-        "the scenario does not say; the flat fleet for the peak of the "
-        f"{before.seconds / 3600:,.3g} hours before the window stands in"
-    )
-
-
 def provenance_of(study: Study) -> tuple[Fact, ...]:
     replay = replay_of(study.window, study.traffic)
     known = [Fact("Traffic", "measured" if replay == MEASURED else "modelled", replay)]
     if study.hardware.today is None:
-        known.append(Fact("Today's fleet", "assumed", _stands_in(study.before)))
+        known.append(Fact("Today's fleet", "assumed", today_stands_in(study.before.seconds)))
     return (
         *facts_of(study.hardware.provenance),
         *known,

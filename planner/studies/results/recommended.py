@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from planner.optimizer.problem import ScalingPlan
+from planner.policies.registry import traits_of
 from planner.studies.checks.confidence import Sure
 from planner.studies.rehearsal.rehearsal import Rehearsal, RehearsalWindow, Tried
 from planner.studies.results.curation import DAYS_BEFORE
@@ -58,6 +60,53 @@ class Recommended:
     equal_slo_saving: float | None
     yardsticks: tuple[Yardstick, ...]
     sure: tuple[Sure, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RecommendedPlan:
+    """A plan by itself as what to take: it was compared with nothing, and what it attains is known
+    only where it was verified by a replay."""
+
+    policy: str
+    label: str
+    follows_plan: bool
+    sentence: str
+    cost_usd: float
+    gpu_hours: float
+    attainment: dict[str, float | None] | None
+    meets_slo: bool | None
+    equal_slo_saving: float | None
+
+
+def recommended_plan(
+    plan: ScalingPlan, cost_usd: float, gpu_hours: float, verified: PolicyRun | None
+) -> RecommendedPlan:
+    """``cost_usd`` and ``gpu_hours`` are the plan's; ``verified`` is its replay."""
+    policy = "lt-h" if plan.together else "lt-i"
+    counts = plan.target.sum(axis=(1, 2, 3))
+    least, most = int(counts.min()), int(counts.max())
+    between = f"{least:,} to {most:,}" if least < most else f"{most:,}"
+    told = (
+        f"Carry out the plan: {between} instance{'s' * (most != 1)} over {len(counts):,} "
+        f"period{'s' * (len(counts) != 1)}, {gpu_hours:,.1f} GPU-hours for ${cost_usd:,.2f}."
+    )
+    attained = None if verified is None else verified.summary.slo_attainment
+    if attained is None:
+        told += " It was not replayed, so what it attains is not known; verify it, or compare."
+    else:
+        shares = ", ".join(f"{share:.1%} of {t}" for t, share in attained.items() if share)
+        told += f" Replayed on the window's requests: {shares or 'nothing'} in time."
+    return RecommendedPlan(
+        policy=policy,
+        label=traits_of(policy).label,
+        follows_plan=True,
+        sentence=told,
+        cost_usd=cost_usd,
+        gpu_hours=gpu_hours,
+        attainment=attained,
+        meets_slo=None if verified is None else verified.meets_slo,
+        equal_slo_saving=None,
+    )
 
 
 def recommended_of(

@@ -1,0 +1,243 @@
+"""Everything that a result rests on and somebody may doubt, in one list: what, how much, and
+whether it was measured, published, modelled or only assumed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from planner.scenario.build import Hardware
+from planner.scenario.columns import arrangement
+from planner.scenario.places import GIVEN
+from planner.studies.checks.profile_error import UNCHECKED, stated_error
+from planner.studies.traffic.binned import FILE_CV, BinnedSource
+from planner.studies.traffic.traffic import FORECAST, MEASURED, Traffic
+from planner.studies.traffic.window import Window
+from planner.studies.values import Study
+from simulation.fleet import Tier
+from simulation.performance.compiled_graph import GraphProfile
+from simulation.performance.profile import Profile
+from simulation.performance.specs import Provenance
+
+ASSUMED, MODELLED = "assumed", "modelled"
+OBSERVED = "measured"
+GIGA = 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class Assumption:
+    """``key`` is where a scenario says otherwise."""
+
+    what: str
+    value: str  # with its unit
+    provenance: str  # measured, published, modelled or assumed
+    source: str
+    key: str
+
+
+def assumptions_of(study: Study) -> tuple[Assumption, ...]:
+    """Of the traffic first, then of what serves it, what it costs, and how it is planned."""
+    sources = dict(study.hardware.provenance)
+    found = (
+        *_traffic(study),
+        *_tiers(study.hardware.tiers),
+        *_speeds(study.hardware),
+        *_serving(study.hardware),
+        *_places(study.hardware, sources),
+        *_fleet(study),
+        *_plan(study),
+    )
+    return tuple(dict.fromkeys(found))  # spot columns rest on what owned ones do
+
+
+def replay_of(window: Window, traffic: Traffic) -> str:
+    return FORECAST if window.ahead else traffic.replay
+
+
+def today_stands_in(seconds: float) -> str:
+    """What runs at the beginning where the scenario does not say, by how much of the traffic lies
+    before it."""
+    if not seconds:
+        return (
+            "the scenario does not say, and the traffic has nothing before the window: the least "
+            "fleet there may be stands in"
+        )
+    return (
+        "the scenario does not say; the flat fleet for the peak of the "
+        f"{seconds / 3600:,.3g} hours before the window stands in"
+    )
+
+
+def _traffic(study: Study) -> Iterator[Assumption]:
+    traffic, replay = study.traffic, replay_of(study.window, study.traffic)
+    kind = OBSERVED if replay == MEASURED else MODELLED
+    count = f"{len(study.trace):,} requests in the window"
+    yield Assumption("Requests replayed", count, kind, replay, "traffic.sources")
+    for i, source in enumerate(study.settings.traffic.sources):
+        name, at = source.trace or source.file or "", f"traffic.sources[{i}]"
+        name = f"{source.series} of {name}" if source.series else name
+        if source.scale != 1:
+            value = f"{source.scale:g} times what the trace has"
+            yield Assumption(f"Volume of {name}", value, ASSUMED, "scenario", f"{at}.scale")
+        for what, shares in (("regions", source.regions), ("tiers", source.tiers)):
+            if len(shares) > 1:
+                value = ", ".join(f"{place} {share:.0%}" for place, share in shares.items())
+                said = "drawn at random in these shares, the same at all times"
+                whose = f"Split of {name} by {what[:-1]}"
+                yield Assumption(whose, value, ASSUMED, said, f"{at}.{what}")
+    for m, model in enumerate(traffic.models):
+        yield from _lengths(traffic, m, model)
+
+
+def _lengths(traffic: Traffic, m: int, model: str) -> Iterator[Assumption]:
+    """Of prompts and answers, from requests or around what a file counts."""
+    rows = traffic.measured.model == m
+    for what, given in (("Prompt", "input_tokens"), ("Answer", "output_tokens")):
+        whose, key = f"{what} lengths of {model}", f"traffic.sources.{given}"
+        if rows.any():
+            tokens = getattr(traffic.measured, given)[rows]
+            value = f"mean {tokens.mean():,.0f} tokens, cv {tokens.std() / tokens.mean():.2f}"
+            yield Assumption(whose, value, OBSERVED, "each request's own, as the trace has it", key)
+        for source in traffic.binned:
+            if source.model == m:
+                yield _drawn(whose, source, given, key)
+
+
+def _drawn(whose: str, source: BinnedSource, given: str, key: str) -> Assumption:
+    """Lengths of a demand file, log-normal around a mean by bin or one for all."""
+    lengths = source.lengths()
+    drawn = lengths.input if given == "input_tokens" else lengths.output
+    value = f"mean {drawn.mean:,.0f} tokens, cv {drawn.cv:g}"
+    if getattr(source.columns, given) is None:
+        return Assumption(whose, value, ASSUMED, "given by hand: the file does not count them", key)
+    spread = "the scenario's" if drawn.cv != FILE_CV else "ours"
+    said = f"the mean is what the file counts, the spread (log-normal) {spread}"
+    return Assumption(whose, value, ASSUMED, said, key)
+
+
+def _tiers(tiers: Sequence[Tier]) -> Iterator[Assumption]:
+    for i, tier in enumerate(tiers):
+        limits = (("TTFT", tier.ttft_s, "ms"), ("TBT", tier.tbt_s, "ms"), ("E2E", tier.e2e_s, "s"))
+        value = ", ".join(
+            f"{name} {(1000 if unit == 'ms' else 1) * limit:,.6g} {unit}"
+            for name, limit, unit in limits
+            if limit is not None
+        )
+        value += f" for {100 * tier.attainment:.4g}% of requests" + (", may wait" * tier.deferrable)
+        yield Assumption(f"Limits of {tier.name}", value, ASSUMED, "scenario", f"tiers[{i}]")
+
+
+def _speeds(hardware: Hardware) -> Iterator[Assumption]:
+    for (m, g), profile in hardware.profiles.items():
+        section, column = hardware.sections[m, g], hardware.columns[g]
+        if column.spot:  # the same machine under another contract
+            continue
+        name = f"{hardware.models[m].name} on {arrangement(section, profile)}"  # in every role
+        error, source = stated_error(profile), profile.provenance
+        known = UNCHECKED if error is None else f"error {error.value:.1%} ({error.basis})"
+        value = f"{profile.kind} profile, {known}"
+        yield Assumption(f"Speed of {name}", value, source.kind, source.source, "profiles")
+        said = "the profile's own" if section.name else "scenario, bf16 where it says nothing"
+        value = _precision(profile, section.precision, section.kv_precision)
+        yield Assumption(f"Precision of {name}", value, ASSUMED, said, "profiles.precision")
+
+
+def _precision(profile: Profile, weights: str, cache: str) -> str:
+    if isinstance(profile, GraphProfile):
+        spread = profile.graph.arrangement
+        weights, cache = spread.weights, spread.kv_cache
+    return f"weights {weights}, KV cache {cache}"
+
+
+def _serving(hardware: Hardware) -> Iterator[Assumption]:
+    for model, row in zip(hardware.models, hardware.serving, strict=True):
+        value = f"{row.batching} batches, {row.scheduler}, " + (
+            "prefix caches" if row.prefix_caching else "no prefix caches"
+        )
+        yield Assumption(f"Batching of {model.name}", value, ASSUMED, "scenario", "serving")
+    for (m, g), link in hardware.links.items():
+        what = f"KV transfer of {hardware.models[m].name} from {hardware.columns[g].label}"
+        value = f"{link.bytes_s / GIGA:,.4g} GB/s an instance"
+        its = dict(hardware.provenance)[what]
+        yield Assumption(what, value, its.kind, its.source, "serving.kv_transfer")
+    routing = hardware.routing
+    value = f"by {routing.instance}, sees {routing.sees}, spills at {routing.region_threshold:.0%}"
+    source = "a router that knows every instance's load and takes no time itself"
+    yield Assumption("Routing", value, MODELLED, source, "fleet.routing")
+    for i, home in enumerate(hardware.regions):
+        for j in range(i + 1, len(hardware.regions)):
+            pair = f"{home.name} and {hardware.regions[j].name}"
+            value = f"{1000 * hardware.latency_s[i, j]:,.4g} ms one way, always the same"
+            said = "scenario, 30 ms where it says nothing"
+            yield Assumption(f"Latency between {pair}", value, ASSUMED, said, "regions.latency_ms")
+
+
+def _places(hardware: Hardware, sources: dict[str, Provenance]) -> Iterator[Assumption]:
+    for r, region in enumerate(hardware.regions):
+        for g, column in enumerate(hardware.columns):
+            name = "Spot price" if column.spot else "Price"
+            what = f"{name} of {hardware.gpus[g].name} in {region.name}"
+            if what in sources:
+                value = f"${hardware.usd_per_gpu_hour[r, g]:,.4g} per GPU and hour"
+                its = sources[what]
+                key = "regions.spot" if column.spot else "regions.usd_per_gpu_hour"
+                yield Assumption(what, value, its.kind, its.source, key)
+        for what, value, key in (
+            ("Carbon intensity", f"{region.carbon_g_per_kwh:,.4g} g CO2e/kWh", "carbon_g_per_kwh"),
+            ("PUE", f"{region.pue:.4g}", "pue"),
+        ):
+            its = sources.get(f"{what} in {region.name}", GIVEN)
+            name = f"{what} in {region.name}"
+            yield Assumption(name, value, its.kind, its.source, f"regions.{key}")
+
+
+def _fleet(study: Study) -> Iterator[Assumption]:
+    hardware = study.hardware
+    if hardware.today is None:
+        source, kind = today_stands_in(study.before.seconds), ASSUMED
+    else:
+        source, kind = "scenario", OBSERVED
+    value = f"{int(study.today.sum()):,} instances as the window begins"
+    yield Assumption("Today's fleet", value, kind, source, "fleet.today")
+    value, said = f"{hardware.startup_s:,.6g} s from asked for to serving", "scenario"
+    starts = hardware.starts
+    if starts is not None:
+        value += f"; {starts.reclaim_s:,.6g} s of one lent out, {starts.remote_s:,.6g} s where "
+        value += "weights are fetched"
+    elif hardware.startup_s == 600:
+        said = "600 s where weights are at hand (SageServe section 4), or so the scenario"
+    yield Assumption("Start of an instance", value, ASSUMED, said, "fleet.startup_s")
+    value = f"{len(hardware.faults)} stated" if hardware.faults else "none"
+    said = "nothing fails but what the scenario states"
+    yield Assumption("Faults", value, ASSUMED, said, "faults")
+
+
+def _plan(study: Study) -> Iterator[Assumption]:
+    plan, key = study.settings.plan, "forecast"
+    value = plan.forecast.method + (
+        ", its mean" if plan.forecast.quantile is None else f", quantile {plan.forecast.quantile:g}"
+    )
+    value += "".join(f", {tier} {q:g}" for tier, q in plan.forecast.quantiles.items())
+    said = "made at each decision, from what came before it; with its error by backtest"
+    yield Assumption("Forecast of demand", value, MODELLED, said, key)
+    if len(study.hardware.regions) > 1:
+        value = f"at least {plan.epsilon:.0%} of a region's peak"
+        yield Assumption("Served at home", value, ASSUMED, "scenario", "objective.epsilon")
+    if study.hardware.spot.any():
+        value = f"at most {plan.spot_share:.0%} of what serves a model in a region"
+        yield Assumption("Rests on spot", value, ASSUMED, "scenario", "objective.spot_share")
+    lost = plan.spare.instances, plan.spare.region
+    if any(lost):
+        value = " and ".join(
+            [f"any {lost[0]} instances"] * bool(lost[0]) + ["any one region"] * lost[1]
+        )
+        yield Assumption("May be lost", value, ASSUMED, "scenario", "objective.spare")
+    else:
+        value, said = "no instance beyond what demand asks for", "the scenario asks for none"
+        yield Assumption("Spare", value, ASSUMED, said, "objective.spare")
+    money = [f"${plan.in_all.usd:,.6g} in all"] if math.isfinite(plan.in_all.usd) else []
+    if math.isfinite(plan.each_hour.usd):
+        money.append(f"${plan.each_hour.usd:,.6g} an hour")
+    if money:
+        yield Assumption("Budget", " and ".join(money), ASSUMED, "scenario", "objective.limits")

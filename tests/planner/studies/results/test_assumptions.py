@@ -1,0 +1,108 @@
+"""What a result rests on: one list, with a value, a provenance and the key that says otherwise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from planner.scenario.known import NOTHING
+from planner.studies.commands import plan
+from planner.studies.outcome import Outcome
+from planner.studies.preparing import study_of
+from planner.studies.progress import silent
+from planner.studies.results.assumptions import Assumption, assumptions_of
+from planner.studies.traffic.sources import StoredTrace
+from tests.planner.studies import builders as make
+
+LENGTHS = {"input_tokens": {"mean": 600}, "output_tokens": {"mean": 40, "cv": 0.5}}
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> StoredTrace:
+    return make.demand_file(tmp_path_factory.mktemp("flat"), {"a": [300.0] * 40})
+
+
+def found(stored: StoredTrace, **changes: Any) -> dict[str, Assumption]:
+    given: dict[str, Any] = {
+        "traffic": {"sources": [make.source(**LENGTHS)]},
+        "horizon": {"period_s": 300, "duration_s": 300},
+    }
+    study = study_of(make.scenario(**(given | changes)), {"t": stored}, NOTHING, silent)
+    return {one.what: one for one in assumptions_of(study)}
+
+
+def test_what_the_scenario_gives_by_hand_is_assumed_and_says_which_key(
+    stored: StoredTrace,
+) -> None:
+    tiers = [{"name": "fast", "ttft_ms": 1000}, {"name": "slow", "e2e_ms": 60000}]
+    shares = {"tiers": {"fast": 0.7, "slow": 0.3}, "scale": 0.5}
+    told = found(
+        stored,
+        tiers=tiers,
+        traffic={"sources": [make.source(**LENGTHS, **shares)]},
+        fleet={"startup_s": 90, "today": [{"model": "m", "region": "east", "gpu": "G",
+                                           "replicas": 4}]},
+        forecast={"method": "last-value", "quantile": 0.9},
+    )  # fmt: skip
+    answers = told["Answer lengths of m"]
+    assert (answers.value, answers.provenance) == ("mean 40 tokens, cv 0.5", "assumed")
+    assert told["Split of t by tier"].value == "fast 70%, slow 30%"
+    assert told["Split of t by tier"].key == "traffic.sources[0].tiers"
+    assert told["Volume of t"].value == "0.5 times what the trace has"
+    assert told["Limits of slow"].value == "E2E 60 s for 95% of requests"
+    assert told["Start of an instance"].value == "90 s from asked for to serving"
+    assert told["Forecast of demand"].value == "last-value, quantile 0.9"
+    assert told["Today's fleet"].value == "4 instances as the window begins"
+    assert told["Price of G in east"].value == "$2 per GPU and hour"
+    assert "not checked" in told["Speed of m on 1 x G"].value
+    assert {one.provenance for one in told.values()} <= {
+        "measured", "published", "modelled", "assumed"
+    }  # fmt: skip
+
+
+def test_lengths_of_a_trace_of_requests_are_measured(tmp_path: Path) -> None:
+    arrivals = make.steady(2.0, 2400.0)
+    trace = make.request_file(tmp_path, arrivals, isl=200, osl=np.arange(len(arrivals)) % 2 + 1)
+    told = found(trace, traffic={"sources": [make.source()]})
+    prompts, answers = told["Prompt lengths of m"], told["Answer lengths of m"]
+    assert (prompts.value, prompts.provenance) == ("mean 200 tokens, cv 0.00", "measured")
+    assert answers.value == "mean 2 tokens, cv 0.33"
+    assert told["Requests replayed"].provenance == "measured"
+    assert "Volume of t" not in told
+
+
+def test_what_stands_in_for_todays_fleet_says_so(stored: StoredTrace) -> None:
+    assert found(stored)["Today's fleet"].provenance == "assumed"
+    assert "flat fleet for the peak" in found(stored)["Today's fleet"].source
+
+
+def _planned(stored: StoredTrace, **options: Any) -> Outcome:
+    given = make.scenario(
+        traffic={"sources": [make.source(**LENGTHS)]},
+        horizon={"period_s": 300, "duration_s": 300},
+    )
+    return plan.run(given, {"t": stored}, plan.Options(**options), progress=silent)
+
+
+def test_a_plan_recommends_itself_and_claims_no_attainment_that_nobody_saw(
+    stored: StoredTrace,
+) -> None:
+    document = _planned(stored).document
+    take = document["recommended"]
+    assert take["policy"] == "lt-i"
+    assert take["cost_usd"] == document["totals"]["usd"]
+    assert take["gpu_hours"] == document["totals"]["gpu_hours"]
+    assert take["attainment"] is None
+    assert take["equal_slo_saving"] is None
+    assert "not replayed" in take["sentence"]
+    assert {"what", "value", "provenance"} <= document["assumptions"][0].keys()
+
+
+def test_a_verified_plan_says_what_it_attained(stored: StoredTrace) -> None:
+    document = _planned(stored, verify=True).document
+    take, judged = document["recommended"], document["verification"]["judged"]
+    assert take["attainment"] == {row["tier"]: row["attainment"] for row in judged}
+    assert "Replayed" in take["sentence"]
