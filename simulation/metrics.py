@@ -207,7 +207,8 @@ def summarise(result: SimulationResult) -> Summary:
         slo_met=tiers_met(result),
         starts=_starts(result.totals.starts.sum(axis=0)),
         retried=int(result.totals.retried.sum()),
-        tokens_in_time=sum(
+        tokens_in_time=result.cells
+        * sum(
             int(tokens[ok].sum(dtype=np.int64))
             for tokens in (trace.input_tokens, trace.output_tokens)
         ),
@@ -222,7 +223,7 @@ def summarise(result: SimulationResult) -> Summary:
 
 def _group(result: SimulationResult, rows: BoolArray, ok: BoolArray) -> GroupSummary:
     log, trace = result.requests, result.trace
-    counts = np.bincount(log.outcome[rows], minlength=4)
+    counts = result.cells * np.bincount(log.outcome[rows], minlength=4)
     due = rows & (log.outcome != NOT_DUE)
     done = rows & (log.outcome == COMPLETED)
     return GroupSummary(
@@ -231,8 +232,8 @@ def _group(result: SimulationResult, rows: BoolArray, ok: BoolArray) -> GroupSum
         rejected=int(counts[REJECTED]),
         unfinished=int(counts[UNFINISHED]),
         attainment=float(ok[due].mean()) if due.any() else None,
-        input_tokens=int(trace.input_tokens[done].sum(dtype=np.int64)),
-        output_tokens=int(trace.output_tokens[done].sum(dtype=np.int64)),
+        input_tokens=result.cells * int(trace.input_tokens[done].sum(dtype=np.int64)),
+        output_tokens=result.cells * int(trace.output_tokens[done].sum(dtype=np.int64)),
         ttft_ms=_percentiles(log.ttft_s[rows]),
         tbt_ms=_percentiles(log.tbt_s[rows]),
         e2e_ms=_percentiles(log.e2e_s[rows]),

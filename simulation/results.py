@@ -119,3 +119,4 @@ class SimulationResult:
     after: AfterWindow
     reject_reasons: dict[str, int]
     wall_seconds: float
+    cells: int = 1  # that each request of the trace stands for (simulation.cells)

@@ -31,6 +31,7 @@ class TrafficSettings:
     tiers: tuple[str, ...]
     sources: tuple[Source, ...]
     bin_s: float | None  # None: by the length of the traffic
+    max_replayed: int  # requests of a window; of more, those of a cell
     prefix_caching: bool  # of any model
     seed: int
 
@@ -133,6 +134,7 @@ def settings_of(scenario: Scenario) -> Settings:
             tiers=tuple(tier.name for tier in scenario.tiers),
             sources=tuple(scenario.traffic.sources),
             bin_s=scenario.traffic.bin_s,
+            max_replayed=scenario.traffic.max_replayed,
             prefix_caching=any(row.prefix_caching for row in scenario.serving),
             seed=scenario.seed,
         ),

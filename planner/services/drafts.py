@@ -1,12 +1,12 @@
 """A first scenario for a trace: everything filled in, so that a newcomer can run it at once.
 
 What the trace is decides what would stop the run otherwise: a short one has a shorter window or is
-planned ahead of, long prompts have a looser limit, and very many requests are scaled down.
+planned ahead of, and long prompts have a looser limit.
 """
 
 from __future__ import annotations
 
-from math import ceil, floor, log10
+from math import ceil, floor
 from typing import Any
 
 from forecasting.models.tail import MIN_OBSERVED
@@ -19,7 +19,7 @@ from planner.scenario.document import dump_mapping, parse
 MODEL = "llama-3.1-8b"
 GPU = "A100-80GB"
 REGION = "us-east"
-CAPACITY_GPUS = 512
+CAPACITY_GPUS = 512  # or as many times as many as the traffic may take
 ASSUMED_INPUT = {"mean": 1155, "cv": 1.0}  # Azure 2023 conversation trace: mean ISL, spread near 1
 ASSUMED_OUTPUT = {"mean": 211, "cv": 1.0}  # and mean OSL (Splitwise, ISCA 2024)
 STARTUP_S = 600
@@ -28,7 +28,9 @@ LONG_PROMPT = 3  # times the mean: the 95th percentile of an exponential distrib
 HISTORY_BINS = MIN_OBSERVED + 3  # and a first bin seen in part, one being filled, one to spare
 SHORT_BIN_S, SHORT_PERIOD_S = 60, 300  # of a trace too short for the window a study takes itself
 HOUR_S, DAY_S = 3600, 86_400
-MAX_REPLAYED = 20_000_000  # requests of the window: minutes of computing, not hours
+MAX_REPLAYED = 2_000_000  # requests of a window: a comparison replays them a hundred times
+PEAK = 3  # times the mean: Azure 2024's code service by day
+BATCH = 32  # sequences that share an iteration, for a first idea of what an instance does
 
 
 def scenario_draft(trace: Trace) -> str:
@@ -46,7 +48,9 @@ def scenario_draft(trace: Trace) -> str:
         "description": _labels_left(trace),
         "models": [model],
         "profiles": [{"model": model, "gpu": gpu, "tp": tp}],
-        "regions": [{"name": REGION, "like": region, "capacity": {gpu: CAPACITY_GPUS}}],
+        "regions": [
+            {"name": REGION, "like": region, "capacity": {gpu: _gpus(trace, model, gpu, tp)}}
+        ],
         "tiers": [
             {"name": "IW-F", "ttft_ms": _ttft_ms(trace, model, gpu, tp), "tbt_ms": 100},
             {"name": "IW-N", "ttft_ms": 60_000},
@@ -98,7 +102,7 @@ def _labels_left(trace: Trace) -> str:
 
 def _fit_window(data: dict[str, Any], trace: Trace) -> None:
     """Say the window where the one that a study takes itself would not do: where it leaves too
-    little history to forecast from, and where too much would have to be replayed."""
+    little history to forecast from; and that not all requests need be replayed to compare."""
     rates = _rates(trace)
     span = min(seconds for seconds, _ in rates)
     bin_s = max(SHORT_BIN_S, trace.report.get("bin_s") or 0)
@@ -115,12 +119,21 @@ def _fit_window(data: dict[str, Any], trace: Trace) -> None:
             window = ceil(window / period) * period
             data["horizon"] = {"start": "end", "duration_s": window, "period_s": period}
             data["forecast"] = {"method": "last-value"}
-    replayed = sum(rate for _, rate in rates) * window
-    if replayed > MAX_REPLAYED:
-        share = MAX_REPLAYED / replayed
-        digit = 10 ** floor(log10(share))
-        for source in data["traffic"]["sources"]:
-            source["scale"] = float(f"{floor(share / digit) * digit:.0e}")
+    if sum(rate for _, rate in rates) * window > MAX_REPLAYED:
+        data["traffic"]["max_replayed"] = MAX_REPLAYED
+
+
+def _gpus(trace: Trace, model: str, gpu: str, tp: int) -> int:
+    """GPUs that a region may give: twice what the traffic's peak takes by a first idea of it, so
+    that it is the plan that says how many, and not this limit."""
+    profile = catalogue.profiles()[model, gpu, tp]
+    prompt, answer = (
+        _mean(trace, "input_tokens", ASSUMED_INPUT),
+        _mean(trace, "output_tokens", ASSUMED_OUTPUT),
+    )
+    seconds = prompt * profile.delta_s + answer * profile.gamma_s / BATCH
+    peak = PEAK * sum(rate for _, rate in _rates(trace))
+    return max(1, ceil(2 * peak * seconds * tp / CAPACITY_GPUS)) * CAPACITY_GPUS
 
 
 def _rates(trace: Trace) -> list[tuple[float, float]]:
@@ -136,13 +149,17 @@ def _rates(trace: Trace) -> list[tuple[float, float]]:
 def _ttft_ms(trace: Trace, model: str, gpu: str, tp: int) -> int:
     """A limit that the trace's long prompts can meet on an idle instance in half the time."""
     profile = catalogue.profiles()[model, gpu, tp]
-    counted = [trace.report, *trace.report.get("series", [])]
-    means = [c["input_tokens"] / c["requests"] for c in counted if c.get("input_tokens")
-             and c.get("requests")]  # fmt: skip
-    prompt = LONG_PROMPT * max(means, default=ASSUMED_INPUT["mean"])
+    prompt = LONG_PROMPT * _mean(trace, "input_tokens", ASSUMED_INPUT)
     iterations = ceil(prompt / profile.max_batch_tokens)
     needed_ms = 2000 * (iterations * profile.gamma_s + profile.delta_s * prompt)
     return max(TTFT_MS, ceil(needed_ms / 1000) * 1000)
+
+
+def _mean(trace: Trace, what: str, assumed: dict[str, Any]) -> float:
+    """Tokens of a request, the largest mean of any series."""
+    counted = [trace.report, *trace.report.get("series", [])]
+    means = [row[what] / row["requests"] for row in counted if row.get(what) and row["requests"]]
+    return float(max(means, default=assumed["mean"]))
 
 
 def best_tp(model: str, gpu: str) -> int:

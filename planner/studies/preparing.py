@@ -13,6 +13,7 @@ from planner.studies.outcome import Traces
 from planner.studies.planning.inputs import Planned
 from planner.studies.planning.planning import plan_window
 from planner.studies.progress import Progress, part
+from planner.studies.replay.cells import cells_of
 from planner.studies.replay.replay import prepare
 from planner.studies.sizing.sizing import size_over_time
 from planner.studies.traffic.ahead import requests_ahead
@@ -36,13 +37,16 @@ def study_of(scenario: Scenario, traces: Traces, known: Known, progress: Progres
     traffic = foreseen(traffic, lengths)
     sizes = size_over_time(hardware, lengths, settings.seed, part(progress, 0.2, 0.9))
     progress(0.9, "Preparing the requests")
+    nothing = traffic.measured.rows(slice(0))
+    study = prepare(settings, hardware, traffic, window, sizes, nothing)
+    cells = cells_of(study)
     if window.ahead:
         method = settings.plan.forecast.method
-        requests, notes = requests_ahead(traffic, window, method, settings.seed)
+        requests, notes = requests_ahead(traffic, window, method, settings.seed, cells=cells)
         traffic = replace(traffic, notes=traffic.notes + notes)
     else:
-        requests = traffic.requests(window.start_s, window.end_s, settings.seed)
-    study = prepare(settings, hardware, traffic, window, sizes, requests)
+        requests = traffic.requests(window.start_s, window.end_s, settings.seed, cells=cells)
+    study = replace(study, traffic=traffic, trace=requests, cells=cells)
     return replace(study, network=network_of(scenario, hardware))
 
 

@@ -40,6 +40,7 @@ class Study:
     misfit: str  # why that does not cover the peak, "" where it does
     before: Before  # the flat fleet of the time before the window
     network: Network | None = None  # in which instances are placed as they come and go
+    cells: int = 1  # equal ones that the fleet is cut into, of which ``trace`` is of one
 
     @property
     def today(self) -> IntArray:

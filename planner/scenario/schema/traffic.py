@@ -87,3 +87,6 @@ class Traffic(Section):
 
     sources: Annotated[list[Source], Field(min_length=1, max_length=1000)]
     bin_s: BinS | None = None  # left out: 900 s for days, 60 s for hours of trace
+    # Requests of a window beyond which the replay is of one of several equal cells of the fleet;
+    # the plan is of all in any case.
+    max_replayed: Annotated[int, Field(ge=1000, le=50_000_000)] = 50_000_000

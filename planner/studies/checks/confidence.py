@@ -66,10 +66,11 @@ def _drawn(study: Study, seed: int) -> Trace | None:
     """Requests of the window drawn again; None where they were measured."""
     window, traffic = study.window, study.traffic
     if window.ahead:
-        return requests_ahead(traffic, window, study.settings.plan.forecast.method, seed)[0]
+        method = study.settings.plan.forecast.method
+        return requests_ahead(traffic, window, method, seed, cells=study.cells)[0]
     if traffic.replay == MEASURED:
         return None
-    return traffic.requests(window.start_s, window.end_s, seed)
+    return traffic.requests(window.start_s, window.end_s, seed, cells=study.cells)
 
 
 def _slower(fleet: Fleet) -> Fleet | None:

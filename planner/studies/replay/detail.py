@@ -94,8 +94,8 @@ def minutes_table(result: SimulationResult, labels: Sequence[str]) -> pl.DataFra
 
 
 def requests_table(result: SimulationResult, labels: Sequence[str]) -> pl.DataFrame:
-    """One row per request, in order of arrival; times in milliseconds, null where it did not
-    happen. ``region`` is where it came from, ``pool`` where it was served."""
+    """One row per request that was replayed, in order of arrival; times in milliseconds, null where
+    it did not happen. ``region`` is where it came from, ``pool`` where it was served."""
     trace = result.trace
     pools = [
         f"{label} in {pool.region}" for pool, label in zip(result.fleet.pools, labels, strict=True)
@@ -151,7 +151,7 @@ def groups_table(result: SimulationResult) -> pl.DataFrame:
             name: ALL if code is None else names[axis][code]
             for axis, (name, code) in enumerate(zip(GROUPED, chosen, strict=True))
         }
-        row |= {name: int(count[name]) for name in ("arrived", *OUTCOMES.values())}
+        row |= {name: int(count[name]) * result.cells for name in ("arrived", *OUTCOMES.values())}
         due = count["arrived"] - count["not_due"]
         row["attainment"] = count["attainment"] / due if due else None
         for name in ("mean_isl", "mean_osl"):

@@ -16,7 +16,7 @@ from planner.studies.traffic.demand import Demand
 from planner.studies.traffic.window import DAY_S, Window
 from planner.studies.values import Study
 from simulation.arrays import IntArray
-from simulation.engine.run import simulate
+from simulation.cells import simulate_cell
 from simulation.metrics import summarise
 from simulation.policies.flat import Flat
 
@@ -94,7 +94,14 @@ def goals_on(studies: Sequence[Study], seed: int) -> Goals:
         counts = np.array([min(pool.maximum, AMPLE * max(1, pool.initial)) for pool in ample.pools])
         duration_s = one.window.duration_s
         flat = Flat(counts)
-        done = simulate(one.trace, one.fleet(counts), flat, seed=seed, duration_s=duration_s)
+        done = simulate_cell(
+            one.trace,
+            one.fleet(counts),
+            flat,
+            cells=one.cells,
+            seed=seed,
+            duration_s=duration_s,
+        )
         best = summarise(done).slo_attainment
         for tier in ample.tiers:
             most = best[tier.name]
@@ -114,7 +121,8 @@ def goal_of(target: float, most: float) -> float:
 def study_at(study: Study, window: Window) -> Study:
     """The same hardware and settings at another window of the traffic, with the sizes that the
     first decision of ``study`` goes by: what is known before its window begins."""
-    trace = study.traffic.requests(window.start_s, window.end_s, study.settings.seed)
+    seed, cells = study.settings.seed, study.cells
+    trace = study.traffic.requests(window.start_s, window.end_s, seed, cells=cells)
     nothing = np.zeros(study.hardware.minimum.shape, np.int64)
     sizes = replace(study.sizes, later=(), at=None)
     given = replace(study.plan_input, window=window, sizes=sizes, current=nothing)

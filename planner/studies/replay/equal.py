@@ -14,7 +14,7 @@ from planner.studies.replay.beginning import beginning
 from planner.studies.replay.smallest import fewest
 from planner.studies.values import PolicyRun, Study
 from simulation.arrays import IntArray
-from simulation.engine.run import simulate
+from simulation.cells import per_cell, simulate_cell
 from simulation.metrics import Summary, summarise
 from simulation.policies.flat import Flat
 from simulation.policies.wrappers.released import Released
@@ -55,7 +55,7 @@ class FlatFleets:
         return found if equally_good(found, wanted) and self._fits(counts) else None
 
     def replay(self, counts: IntArray) -> Summary:
-        key = counts.tobytes()
+        key = per_cell(counts, self.study.cells).tobytes()
         if key not in self._known:
             self._known[key] = self._replayed(counts)
         return self._known[key]
@@ -67,8 +67,13 @@ class FlatFleets:
         fleet = replace(fleet, faults=faults_of(study.hardware.faults, fleet.pools))
         policy = Released(Flat(counts), lend=lend)
         fleet = beginning(study, fleet, range(len(counts)), policy, lend=lend)
-        result = simulate(
-            study.trace, fleet, policy, seed=self.seed, duration_s=study.window.duration_s
+        result = simulate_cell(
+            study.trace,
+            fleet,
+            policy,
+            cells=study.cells,
+            seed=self.seed,
+            duration_s=study.window.duration_s,
         )
         return summarise(result)
 

@@ -12,7 +12,7 @@ from planner.studies.progress import Progress, silent
 from planner.studies.replay.smallest import Meets, fewest, trimmed
 from planner.studies.values import Study
 from simulation.arrays import BoolArray, IntArray
-from simulation.engine.run import simulate
+from simulation.cells import per_cell, simulate_cell
 from simulation.fleet import Fleet
 from simulation.metrics import tiers_met
 from simulation.policies.flat import Flat
@@ -83,13 +83,22 @@ def _judge(
     """Whether a flat fleet meets every tier on ``requests`` of each window; ``alive`` is a chance
     to cancel."""
 
+    cells, known = windows[0].cells, dict[bytes, bool]()
+
     def met(one: Study, its: Trace, counts: IntArray) -> bool:
         alive()
-        result = simulate(its, fleet, Flat(counts), seed=seed, duration_s=one.window.duration_s)
+        result = simulate_cell(
+            its, fleet, Flat(counts), cells=cells, seed=seed, duration_s=one.window.duration_s
+        )
         return all(tiers_met(result).values())
 
     def meets(counts: IntArray) -> bool:
-        return all(met(one, its, counts) for one, its in zip(windows, requests, strict=True))
+        key = per_cell(counts, cells).tobytes()
+        if key not in known:
+            known[key] = all(
+                met(one, its, counts) for one, its in zip(windows, requests, strict=True)
+            )
+        return known[key]
 
     return meets
 

@@ -28,7 +28,7 @@ from planner.studies.sizing.sizing import Sizes
 from planner.studies.traffic.traffic import Traffic
 from planner.studies.traffic.window import Window
 from planner.studies.values import PolicyRun, Study
-from simulation.engine.run import simulate
+from simulation.cells import simulate_cell
 from simulation.fleet import Fleet
 from simulation.metrics import summarise
 from simulation.policies.wrappers.metered import Metered
@@ -106,10 +106,11 @@ def replayed(
     metered = Metered(rule)
     fleet = beginning(study, fleet, ready.whence, metered, lend=scale_in.lend)
     fleet = changed(fleet) if changed is not None else fleet
-    result = simulate(
+    result = simulate_cell(
         study.trace,
         fleet,
         metered,
+        cells=study.cells,
         seed=seed,
         duration_s=study.window.duration_s,
         interval_s=interval,
@@ -123,7 +124,7 @@ def replayed(
         policy.key,
         policy.title,
         summary,
-        fleet,
+        result.fleet,
         result.series,
         ready.plan() if ready.plan else None,
         detail,

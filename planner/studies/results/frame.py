@@ -89,9 +89,19 @@ class SizedReplica:
 
 
 @dataclass(frozen=True, slots=True)
+class Replayed:
+    """How much of the window's traffic was replayed: all, or one of ``cells`` equal cells."""
+
+    requests: int
+    cells: int
+    sentence: str  # "" where all
+
+
+@dataclass(frozen=True, slots=True)
 class Frame:
     scenario: str
     window: WindowFacts
+    replayed: Replayed
     capacity: tuple[SizedReplica, ...]
     assumptions: tuple[Assumption, ...]
     provenance: tuple[Fact, ...]
@@ -108,6 +118,7 @@ def frame_of(study: Study) -> Frame:
     return Frame(
         scenario=study.settings.name,
         window=window_facts(study.window, study.traffic),
+        replayed=replayed_of(study),
         capacity=sized_replicas(study.sizes, study.hardware),
         assumptions=assumptions_of(study),
         provenance=provenance_of(study),
@@ -120,7 +131,21 @@ def frame_of(study: Study) -> Frame:
             *study.traffic.notes,
             *study.sizes.notes,
         ),
-        requests=len(study.trace),
+        requests=len(study.trace) * study.cells,
+    )
+
+
+def replayed_of(study: Study) -> Replayed:
+    drawn, cells = len(study.trace), study.cells
+    if cells == 1:
+        return Replayed(drawn, cells, "")
+    return Replayed(
+        drawn,
+        cells,
+        f"Planned for all of about {drawn * cells:,} requests, and replayed on {drawn:,} of them, "
+        f"drawn at random, with one of {cells} equal cells of the fleet, which stands for all: "
+        f"instances come and go {cells} at a time, at most {cells - 1} more in a pool than are "
+        "asked for, and cells share no queue.",
     )
 
 

@@ -17,10 +17,11 @@ from simulation.trace import Trace
 
 
 def requests_ahead(
-    traffic: Traffic, window: Window, method: str, seed: int
+    traffic: Traffic, window: Window, method: str, seed: int, *, cells: int = 1
 ) -> tuple[Trace, tuple[str, ...]]:
     """Poisson arrivals at the forecast mean of every model x region x tier, lengths drawn from
-    the model's own requests; with a note for every series too short for the method."""
+    the model's own requests; with a note for every series too short for the method. Of ``cells``
+    equal parts one."""
     rng = generator(seed, Stream.AHEAD)
     bins = round(window.duration_s / window.bin_s)
     pieces: list[Trace] = []
@@ -36,6 +37,7 @@ def requests_ahead(
             notes.append(
                 f"{key} is too short for {method}: what follows it is drawn at its last value."
             )
+        mean = mean / cells
         expected += float(mean.sum())
         check_requests(expected, "horizon.duration_s", "horizon.duration_s or scale")
         counts = rng.poisson(mean)

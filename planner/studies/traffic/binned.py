@@ -121,9 +121,15 @@ class BinnedSource:
         return slice(first, max(first, int(np.floor((end_s - own.start_s) / own.bin_s + 1e-9))))
 
     def draw(
-        self, shell: Trace, start_s: float, end_s: float, rng: np.random.Generator
+        self,
+        shell: Trace,
+        start_s: float,
+        end_s: float,
+        rng: np.random.Generator,
+        parts: int = 1,
     ) -> list[Trace]:
-        """Requests arriving in ``[start_s, end_s)``, a trace for each region and tier.
+        """Requests arriving in ``[start_s, end_s)``, a trace for each region and tier; of ``parts``
+        equal ones one.
 
         Each cell's count per bin is its share rounded up or down at random, so that the mean is
         right and a whole share stays exact; the file's tokens per bin are kept where it has them.
@@ -132,7 +138,7 @@ class BinnedSource:
         counts = self.requests()[between]
         traces = []
         for region, tier in np.argwhere(self.cells > 0):
-            mine = whole_counts(counts * self.cells[region, tier], rng)
+            mine = whole_counts(counts * self.cells[region, tier] / parts, rng)
             part = np.divide(mine, counts, out=np.zeros_like(mine), where=counts > 0)
 
             def totals(tokens: FloatArray | None, part: FloatArray = part) -> FloatArray | None:

@@ -59,14 +59,23 @@ class Traffic:
     lengths: tuple[Lengths, ...]  # per model; ``known.foreseen`` leaves what a decision knows
     shared: tuple[SharedPrompts | None, ...] = ()  # likewise, per model, where a trace tells
 
-    def requests(self, start_s: float, end_s: float, seed: int) -> Trace:
-        """The requests arriving in ``[start_s, end_s)``, epoch seconds."""
+    def expected(self, start_s: float, end_s: float) -> float:
+        """Requests arriving in ``[start_s, end_s)``, about."""
+        binned = sum(source.expected(start_s, end_s) for source in self.binned)
+        return len(self.measured.window(start_s, end_s)) + binned
+
+    def requests(self, start_s: float, end_s: float, seed: int, *, cells: int = 1) -> Trace:
+        """The requests arriving in ``[start_s, end_s)``, epoch seconds; those of one of ``cells``
+        equal cells, each drawn with a chance of 1 in ``cells``."""
         rng = generator(seed, Stream.REQUESTS)
-        parts = [self.measured.window(start_s, end_s)]
-        expected = sum(source.expected(start_s, end_s) for source in self.binned)
-        check_requests(len(parts[0]) + expected, "traffic.sources", "scale or horizon.duration_s")
+        measured = self.measured.window(start_s, end_s)
+        if cells > 1:
+            measured = measured.rows(rng.random(len(measured)) * cells < 1)
+        expected = sum(source.expected(start_s, end_s) for source in self.binned) / cells
+        check_requests(len(measured) + expected, "traffic.sources", "scale or horizon.duration_s")
+        parts = [measured]
         for source in self.binned:
-            parts += source.draw(self.measured, start_s, end_s, rng)
+            parts += source.draw(self.measured, start_s, end_s, rng, cells)
         return merge(parts, replay=self.replay)
 
 

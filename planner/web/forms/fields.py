@@ -119,6 +119,7 @@ SCALARS: dict[str, Scalar] = {
     "period_min": Scalar("horizon.period_s", "Decide every, min", MINUTE, "60"),
     "lead_min": Scalar("horizon.lead_s", "Ahead by, min", MINUTE),
     "bin_s": Scalar("traffic.bin_s", "Demand bins, s", 1),
+    "max_replayed": Scalar("traffic.max_replayed", "Requests to replay, at most", 1),
     "seed": Scalar("seed", "Seed"),
     "startup_min": Scalar("fleet.startup_s", "A replica starts in, minutes", MINUTE),
     "minimum": Scalar("fleet.minimum", "At least, per model and region"),

@@ -64,7 +64,19 @@ def test_long_prompts_have_a_limit_they_can_meet() -> None:
     assert requests(DAY, mean=12_000).tiers[0].ttft_ms == 5000
 
 
-def test_more_than_can_be_replayed_is_scaled_down() -> None:
+def test_all_of_the_traffic_is_planned_and_only_the_replay_is_cut() -> None:
+    """A tenth of the traffic was planned, which a bare 0.1 in a row of the form said."""
     found = series(14 * 144, 600, count=2_166_072_582)
-    assert [source.scale for source in found.traffic.sources] == [0.1]
-    assert series(10, 600, count=None).traffic.sources[0].scale == 1
+    assert [source.scale for source in found.traffic.sources] == [1]
+    assert found.traffic.max_replayed == 2_000_000
+    assert series(10, 600, count=None).traffic.max_replayed == 50_000_000
+
+
+def test_a_region_gives_more_gpus_than_the_traffic_takes() -> None:
+    def gpus(found: Scenario) -> float:
+        (capacity,) = (region.capacity["A100-80GB"] for region in found.regions)
+        return capacity
+
+    assert gpus(requests(DAY)) == 512
+    # 1,791 requests/s: at about 6 a second of a pair of GPUs, and thrice that at the peak.
+    assert 2 * 1_791 / 6 * 3 < gpus(series(14 * 144, 600, count=2_166_072_582)) < 5_000

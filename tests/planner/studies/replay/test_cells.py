@@ -1,0 +1,73 @@
+"""What is too much to replay is replayed as one cell of the fleet, and planned as a whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from planner.policies.choice import policy_of
+from planner.scenario.known import NOTHING
+from planner.studies.planning.planning import plan_window
+from planner.studies.preparing import study_of
+from planner.studies.progress import silent
+from planner.studies.replay.replay import run_policy
+from planner.studies.results.frame import frame_of
+from tests.planner.studies import builders as make
+
+LENGTHS = {"input_tokens": {"mean": 800}, "output_tokens": {"mean": 40}}
+PER_MIN = 18_000  # 300 a second: 20 instances
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cells")
+
+
+def test_the_plan_is_of_all_and_the_replay_of_one_cell_that_stands_for_all(folder: Path) -> None:
+    stored = make.demand_file(folder, {"m": [PER_MIN] * 60})
+
+    def of(most: int) -> tuple[object, ...]:
+        one = make.scenario(
+            traffic={"sources": [make.source(**LENGTHS)], "max_replayed": most},
+            horizon={"duration_s": 600, "period_s": 300},
+            regions=[{
+                "name": "east", "capacity": {"G": 200}, "usd_per_gpu_hour": {"G": 2},
+                "carbon_g_per_kwh": 400,
+            }],
+        )  # fmt: skip
+        study = study_of(one, {"t": stored}, NOTHING, silent)
+        plan = plan_window(study.plan_input, silent).plan
+        run = run_policy(study, policy_of("flat-peak"), seed=0, progress=silent)
+        return study, plan, run
+
+    (whole, plan_of_all, all_run), (cut, plan_of_cut, cut_run) = of(50_000_000), of(100_000)
+    arriving = 10 * PER_MIN
+    assert whole.cells == 1 and len(whole.trace) == arriving
+    assert cut.cells == 2 and len(cut.trace) == pytest.approx(arriving / 2, rel=0.02)
+    np.testing.assert_array_equal(plan_of_cut.target, plan_of_all.target)
+    assert cut_run.summary.arrived == pytest.approx(arriving, rel=0.02)
+    (had,), (held,) = ([pool.initial for pool in run.fleet.pools] for run in (all_run, cut_run))
+    assert held == -(-had // 2) * 2 and cut_run.summary.gpu_hours == pytest.approx(
+        all_run.summary.gpu_hours * held / had, rel=0.02
+    )
+    told = frame_of(cut)
+    assert told.requests == len(cut.trace) * 2 and frame_of(whole).replayed.sentence == ""
+    assert told.replayed.sentence.startswith(f"Planned for all of about {told.requests:,} requests")
+    assert "one of 2 equal cells" in told.replayed.sentence
+
+
+def test_cells_keep_pools_to_speak_of(folder: Path) -> None:
+    """However few requests may be replayed: a cell of one instance would tell of rounding."""
+    stored = make.demand_file(folder, {"m": [PER_MIN] * 60}, name="few")
+    one = make.scenario(
+        traffic={"sources": [make.source(**LENGTHS)], "max_replayed": 1000},
+        horizon={"duration_s": 600, "period_s": 300},
+        regions=[{
+            "name": "east", "capacity": {"G": 200}, "usd_per_gpu_hour": {"G": 2},
+            "carbon_g_per_kwh": 400,
+        }],
+    )  # fmt: skip
+    study = study_of(one, {"t": stored}, NOTHING, silent)
+    assert study.pools(study.peak).sum() // study.cells >= 8
