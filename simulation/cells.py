@@ -52,8 +52,8 @@ def simulate_cell(
     interval_s: float = 60.0,
     progress: Callable[[float], None] | None = None,
 ) -> SimulationResult:
-    """``simulate`` with ``trace`` the requests of one of ``cells`` and ``fleet`` all of them; counts
-    and hours of the result are of all."""
+    """``simulate`` with ``trace`` the requests of one of ``cells`` and ``fleet`` all of them;
+    counts and hours of the result are of all."""
     inner = fleet if cells == 1 else replace(fleet, pools=_each(fleet.pools, cells))
     rule = policy if cells == 1 else _OfAll(policy, fleet, cells)
     one = simulate(
