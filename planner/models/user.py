@@ -10,17 +10,21 @@ class User(AbstractUser):
     class Role(models.TextChoices):
         VIEWER = "viewer", "Viewer: reads"
         PLANNER = "planner", "Planner: uploads, edits and runs"
-        ADMIN = "admin", "Admin: also removes what others made"
+        APPROVER = "approver", "Approver: also decides on what others propose"
+        ADMIN = "admin", "Admin: also removes what others made, and invites people"
 
     role = models.CharField(max_length=16, choices=Role.choices, default=Role.VIEWER)
 
     @property
     def may_plan(self) -> bool:
         """Whether the user may upload traces, edit scenarios and start or cancel runs."""
-        return self.is_superuser or self.role in (self.Role.PLANNER, self.Role.ADMIN)
+        return self.is_superuser or self.role != self.Role.VIEWER
+
+    @property
+    def may_administer(self) -> bool:
+        """Whether the user may invite people, give roles and remove what others made."""
+        return self.is_superuser or self.role == self.Role.ADMIN
 
     def may_remove(self, owner_id: int | None) -> bool:
         """Whether the user may delete a thing that ``owner_id`` made."""
-        if self.is_superuser or self.role == self.Role.ADMIN:
-            return True
-        return self.may_plan and owner_id == self.pk
+        return self.may_administer or (self.may_plan and owner_id == self.pk)

@@ -15,3 +15,14 @@ def check_may_plan(user: User | None, refusal: str = "only read") -> None:
 def check_may_remove(user: User, owner_id: int | None, what: str, made: str = "made") -> None:
     if not user.may_remove(owner_id):
         raise NotAllowed(f"Only the person who {made} {what} or an admin may remove it.")
+
+
+def check_may_administer(user: User | None) -> None:
+    """Raise NotAllowed for all but admins; the command line has no user and may."""
+    if user is not None and not user.may_administer:
+        raise NotAllowed("Only an admin may invite people and give roles; ask one.")
+
+
+def may_remove(user: User, owner_id: int | None) -> bool:
+    """Whether a page offers to remove what ``owner_id`` made; the service checks again."""
+    return user.may_remove(owner_id)

@@ -11,7 +11,8 @@ from django.utils import timezone
 from django.utils.html import format_html, json_script
 from django.utils.safestring import SafeString
 
-from planner.models import Run
+from planner.models import Run, User
+from planner.services.access import may_remove
 from planner.version import VERSION
 
 register = template.Library()
@@ -313,6 +314,12 @@ def chart(figure: dict[str, Any], element: str, label: str, classes: str = "") -
         data,
     )
     return frame + json_script(figure, data)
+
+
+@register.filter
+def may_remove_of(user: User, owner_id: int | None) -> bool:
+    """Whether to offer removing what ``owner_id`` made."""
+    return may_remove(user, owner_id)
 
 
 @register.simple_tag

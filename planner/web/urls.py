@@ -1,4 +1,4 @@
-"""Addresses of the pages; all but the login ask for a login."""
+"""Addresses of the pages; all but the login and an invitation ask for a login."""
 
 from django.contrib.auth.views import LogoutView
 from django.urls import path
@@ -11,6 +11,7 @@ from planner.web.views import (
     estimate,
     hardware,
     home,
+    people,
     profiles,
     runs,
     scenarios,
@@ -28,8 +29,12 @@ def at(route: str, view: View, name: str) -> URLPattern:
 urlpatterns = [
     path("login/", account.Login.as_view(), name="login"),
     path("logout/", LogoutView.as_view(), name="logout"),
+    path("welcome/<uidb64>/<token>/", people.Welcome.as_view(), name="welcome"),
     at("account/password/", account.PasswordChange.as_view(), "password-change"),
     at("account/token/", account.token, "token"),
+    at("people/", people.listing, "people"),
+    at("people/<str:name>/", people.change, "person-change"),
+    at("people/<str:name>/invitation/", people.invite_again, "person-invite"),
     at("", home.home, "home"),
     at("activity/", home.activity, "home-activity"),
     at("traces/", traces.listing, "traces"),

@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+from rest_framework import serializers
+
+from planner.api.serializers.strict import StrictSerializer
+from planner.models import User
+
+
+class Person(serializers.ModelSerializer[User]):
+    user = serializers.CharField(source="username")
+    active = serializers.BooleanField(source="is_active", help_text="May sign in.")
+
+    class Meta:
+        model = User
+        fields = ["id", "user", "role", "active", "last_login"]
+
+
+class InviteRequest(StrictSerializer):
+    user = serializers.CharField(max_length=150)
+    role = serializers.ChoiceField(choices=User.Role.choices)
+
+
+class PersonChange(StrictSerializer):
+    role = serializers.ChoiceField(choices=User.Role.choices, required=False)
+    active = serializers.BooleanField(required=False, help_text="May sign in.")
+
+
+class Invitation(StrictSerializer):
+    user = serializers.CharField()
+    role = serializers.CharField()
+    invitation = serializers.URLField(help_text="Where the password is chosen.")

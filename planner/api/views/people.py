@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+from django.db.models import QuerySet
+from rest_framework import generics, status
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from planner.api.base import ApiView, valid
+from planner.api.filters import Pages
+from planner.api.schema import operation
+from planner.api.serializers.people import Invitation, InviteRequest, Person, PersonChange
+from planner.models import User
+from planner.selectors.people import people_list, person_get
+from planner.services import people
+from planner.services.access import check_may_administer
+
+
+class PersonListView(ApiView, generics.ListAPIView[User]):
+    serializer_class = Person
+    pagination_class = Pages
+
+    def get_queryset(self) -> QuerySet[User]:
+        return people_list()
+
+    @operation({200: Person(many=True)}, 400, 403)
+    def get(self, request: Request, *args: object, **kwargs: object) -> Response:
+        """The people of the team; for admins."""
+        check_may_administer(self.user)
+        return self.list(request, *args, **kwargs)
+
+    @operation(
+        {201: Invitation}, 400, 403,
+        request=InviteRequest, examples={"Somebody who plans": {"user": "pia", "role": "planner"}},
+    )  # fmt: skip
+    def post(self, request: Request) -> Response:
+        """Invite somebody; for admins.
+
+        They choose a password at the address, which works once and for three days.
+        """
+        sent = valid(InviteRequest(data=request.data))
+        invited = people.person_invite(by=self.user, name=sent["user"], role=sent["role"])
+        return _invitation(request, invited.person, invited.path, status.HTTP_201_CREATED)
+
+
+class PersonView(ApiView):
+    @operation(
+        {200: Person},
+        400,
+        403,
+        404,
+        request=PersonChange,
+        examples={"End access": {"active": False}},
+    )
+    def patch(self, request: Request, name: str) -> Response:
+        """Give another role, end access or give it back; for admins.
+
+        Who is disabled loses their token; what they made stays.
+        """
+        sent = valid(PersonChange(data=request.data))
+        check_may_administer(self.user)
+        person = people.person_change(by=self.user, person=person_get(name), **sent)
+        return Response(Person(person).data)
+
+
+class InvitationView(ApiView):
+    @operation({201: Invitation}, 400, 403, 404, request=None)
+    def post(self, request: Request, name: str) -> Response:
+        """A new address at which somebody may choose a password; for admins."""
+        check_may_administer(self.user)
+        person = person_get(name)
+        path = people.invitation(by=self.user, person=person)
+        return _invitation(request, person, path, status.HTTP_201_CREATED)
+
+
+def _invitation(request: Request, person: User, path: str, code: int) -> Response:
+    said = {"user": person.username, "role": person.role}
+    return Response(Invitation(said | {"invitation": request.build_absolute_uri(path)}).data, code)

@@ -1,0 +1,77 @@
+"""bin/manage user: who belongs to the team, and what each may do."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from typing import Any
+
+from planner.errors import PlannerError
+from planner.exports.figure_table import listed
+from planner.management.base import HeadroomCommand
+from planner.models import User
+from planner.selectors.people import people_list, person_get
+from planner.services import people
+
+ACTIONS = {
+    "add": "somebody new, with --role; gives the address where the password is chosen",
+    "invite": "a new such address for NAME, who has lost the old one or the password",
+    "role": "give NAME the role of --role",
+    "disable": "end NAME's access; what NAME made stays",
+    "enable": "give NAME access again",
+    "list": "everybody",
+}
+COLUMNS = {"user": "user", "role": "role", "signs in": "active", "last time": "last_login"}
+
+
+class Command(HeadroomCommand):
+    help = "Add people to the team, give them roles, end their access."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        super().add_arguments(parser)
+        words = "; ".join(f"{action}: {does}" for action, does in ACTIONS.items())
+        parser.add_argument("action", choices=list(ACTIONS), help=words)
+        parser.add_argument("name", nargs="?", help="user name; for all but list")
+        parser.add_argument("--role", help=f"one of {', '.join(User.Role.values)}")
+
+    def answer(self, options: dict[str, Any]) -> dict[str, Any]:
+        action, name, role = options["action"], options["name"], options["role"]
+        if action == "list":
+            return {"users": [_said(person) for person in people_list()]}
+        if not name:
+            raise PlannerError(f"user {action}: the name is missing; give it after {action}.")
+        if action in ("add", "role") and role is None:
+            there_are = ", ".join(User.Role.values)
+            raise PlannerError(f"user {action}: --role is missing; there are {there_are}.")
+        if action == "add":
+            invited = people.person_invite(by=None, name=name, role=role)
+            return _said(invited.person) | {"invitation": invited.path}
+        person = person_get(name)
+        if action == "invite":
+            return _said(person) | {"invitation": people.invitation(by=None, person=person)}
+        active = {"disable": False, "enable": True}.get(action)
+        return _said(
+            people.person_change(
+                by=None, person=person, role=role if action == "role" else None, active=active
+            )
+        )
+
+    def words(self, answer: dict[str, Any]) -> str:
+        if "users" in answer:
+            return "\n".join(listed(answer["users"], COLUMNS))
+        state = "" if answer["active"] else ", who can no longer sign in"
+        lines = [f"{answer['user']}: {answer['role']}{state}"]
+        if "invitation" in answer:
+            lines.append(
+                f"The password is chosen once, within three days, at {answer['invitation']}"
+            )
+        return "\n".join(lines)
+
+
+def _said(person: User) -> dict[str, Any]:
+    last = person.last_login
+    return {
+        "user": person.username,
+        "role": "admin" if person.is_superuser else person.role,
+        "active": person.is_active,
+        "last_login": last.isoformat() if last else None,
+    }

@@ -1,0 +1,112 @@
+"""Who belongs to the team, what each may do, and how somebody new gets in.
+
+Nobody chooses a password for somebody else: who is invited gets an address that works once, for
+``PASSWORD_RESET_TIMEOUT``, and chooses one there. The admin hands it over by whatever way the team
+trusts; no mail server is needed.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from django.contrib.auth.password_validation import validate_password
+from django.contrib.auth.tokens import default_token_generator
+from django.core.exceptions import ValidationError
+from django.db import transaction
+from django.urls import reverse
+from django.utils.encoding import force_bytes
+from django.utils.http import urlsafe_base64_encode
+from rest_framework.authtoken.models import Token
+
+from planner.errors import NotAllowed, PlannerError
+from planner.models import User
+from planner.selectors.people import admins_active
+from planner.services.access import check_may_administer
+
+
+class Invited(NamedTuple):
+    person: User
+    path: str  # of the page where the password is chosen
+
+
+def person_invite(*, by: User | None, name: str, role: str) -> Invited:
+    """Somebody new, who cannot sign in before choosing a password at the path that is given."""
+    check_may_administer(by)
+    person = _new(name, role)
+    person.set_unusable_password()
+    _saved(person)
+    return Invited(person, invitation(by=by, person=person))
+
+
+def person_add(*, by: User | None, name: str, role: str, password: str) -> User:
+    """Somebody new whose password is known already."""
+    check_may_administer(by)
+    person = _new(name, role)
+    try:
+        validate_password(password, person)
+    except ValidationError as weak:
+        raise PlannerError(
+            f"The password of {name} is too weak: {' '.join(weak.messages)}"
+        ) from None
+    person.set_password(password)
+    return _saved(person)
+
+
+def invitation(*, by: User | None, person: User) -> str:
+    """Path of a page where ``person`` may choose a password once: for the new, and the forgetful.
+
+    Signed with the present password, so that it ends with its use or with any other change of it.
+    """
+    check_may_administer(by)
+    if not person.is_active:
+        raise PlannerError(f"{person.username} is disabled; enable the account first.")
+    encoded = urlsafe_base64_encode(force_bytes(person.pk))
+    token = default_token_generator.make_token(person)
+    return reverse("web:welcome", kwargs={"uidb64": encoded, "token": token})
+
+
+@transaction.atomic
+def person_change(
+    *, by: User | None, person: User, role: str | None = None, active: bool | None = None
+) -> User:
+    """Another role, or access ended or given back; who is disabled is signed out everywhere."""
+    check_may_administer(by)
+    if role is not None:
+        person.role = _role(role)
+        if person.role != User.Role.ADMIN:
+            person.is_superuser = person.is_staff = False
+    if active is not None:
+        person.is_active = active
+    person.save(update_fields=["role", "is_active", "is_superuser", "is_staff"])
+    if not admins_active().select_for_update().exists():
+        raise NotAllowed(
+            f"{person.username} is the last admin who can sign in; make somebody else admin first."
+        )
+    if not person.is_active:
+        Token.objects.filter(user=person).delete()
+    return person
+
+
+def _new(name: str, role: str) -> User:
+    return User(username=User.normalize_username(name.strip()), role=_role(role))
+
+
+def _saved(person: User) -> User:
+    try:
+        person.full_clean(exclude=["password"])
+    except ValidationError as invalid:
+        if User.objects.filter(username=person.username).exists():
+            raise PlannerError(
+                f"There is a {person.username} already; choose another name."
+            ) from None
+        raise PlannerError(f"User name {person.username!r}: {' '.join(invalid.messages)}") from None
+    person.save()
+    return person
+
+
+def _role(role: str) -> User.Role:
+    try:
+        return User.Role(role)
+    except ValueError:
+        there_are = ", ".join(User.Role.values)
+        raise PlannerError(f"There is no role {role!r}; there are {there_are}.") from None

@@ -1,0 +1,28 @@
+"""Whom to invite, as what."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+
+from planner.models import User
+from planner.web.forms.widgets import dress
+
+
+class InviteForm(forms.Form):
+    name = forms.CharField(
+        label="User name",
+        max_length=150,
+        widget=forms.TextInput(attrs={"autocomplete": "off", "autocapitalize": "none"}),
+    )
+    role = forms.ChoiceField(
+        label="Role", choices=User.Role.choices, initial=User.Role.VIEWER.value
+    )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        dress(self)
+
+    def chosen(self) -> dict[str, str]:
+        return {"name": self.cleaned_data["name"], "role": self.cleaned_data["role"]}

@@ -1,0 +1,95 @@
+"""The people page of admins, and the page where an invited person chooses a password."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.auth.views import PasswordResetConfirmView
+from django.http import HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse, reverse_lazy
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods, require_POST
+
+from planner.models import User
+from planner.selectors.people import people_list, person_get
+from planner.services import people
+from planner.services.access import check_may_administer
+from planner.web.answers import attempt
+from planner.web.forms.people import InviteForm
+from planner.web.forms.widgets import dress
+from planner.web.paging import paged
+from planner.web.request import Request
+
+
+class Welcome(PasswordResetConfirmView):
+    """Whoever has the address chooses a password, once; then the login."""
+
+    template_name = "web/welcome.html"
+    success_url = reverse_lazy("web:login")
+
+    def get_form(self, form_class: Any = None) -> Any:
+        return dress(super().get_form(form_class))
+
+    def form_valid(self, form: Any) -> HttpResponse:
+        messages.success(self.request, "Your password is set; sign in with it.")
+        return super().form_valid(form)
+
+
+@never_cache
+@require_http_methods(["GET", "POST"])
+def listing(request: Request) -> HttpResponse:
+    """Everybody, with the form that invites."""
+    check_may_administer(request.user)
+    if request.method != "POST":
+        return _shown(request, InviteForm())
+    form = InviteForm(request.POST)
+    invited, problem = attempt(form, lambda: people.person_invite(by=request.user, **form.chosen()))
+    if invited is None:
+        return _shown(request, form, problem=problem, status=400)
+    return _shown(request, InviteForm(), invited=invited.person, path=invited.path)
+
+
+@require_POST
+def change(request: Request, name: str) -> HttpResponse:
+    """Another role, or access ended or given back."""
+    active = {"disable": False, "enable": True}.get(request.POST.get("access", ""))
+    person = people.person_change(
+        by=request.user, person=person_get(name), role=request.POST.get("role"), active=active
+    )
+    said = f"is {person.get_role_display().split(':')[0].lower()}"
+    if active is not None:
+        said = "can sign in again" if active else "can no longer sign in"
+    messages.success(request, f"{person.username} {said}.")
+    return redirect("web:people")
+
+
+@never_cache
+@require_POST
+def invite_again(request: Request, name: str) -> HttpResponse:
+    """A new address to choose a password at, for who lost the old one or the password."""
+    person = person_get(name)
+    path = people.invitation(by=request.user, person=person)
+    return _shown(request, InviteForm(), invited=person, path=path)
+
+
+def _shown(
+    request: Request,
+    form: InviteForm,
+    *,
+    problem: str = "",
+    invited: User | None = None,
+    path: str = "",
+    status: int = 200,
+) -> HttpResponse:
+    context = {
+        "page": paged(request, people_list()),
+        "form": form,
+        "problem": problem,
+        "roles": User.Role.choices,
+        "invited": invited,
+        "address": request.build_absolute_uri(path) if path else "",
+        "here": reverse("web:people"),
+    }
+    return render(request, "web/people.html", context, status=status)

@@ -1,0 +1,36 @@
+"""People over the API: what the browser's page does."""
+
+from __future__ import annotations
+
+from rest_framework.test import APIClient
+
+from planner.models import User
+from tests.planner.samples import client_of
+
+USERS = "/api/v1/users/"
+
+
+def test_an_admin_invites_and_changes(admin: User) -> None:
+    api = client_of(admin)
+    invited = api.post(USERS, {"user": "nora", "role": "planner"}, format="json")
+    assert invited.status_code == 201
+    assert invited.json()["invitation"].startswith("http://testserver/welcome/")
+    changed = api.patch(f"{USERS}nora/", {"role": "approver", "active": False}, format="json")
+    assert changed.json()["role"] == "approver" and not changed.json()["active"]
+    listed = {one["user"]: one["active"] for one in api.get(USERS).json()["results"]}
+    assert listed == {"ada": True, "nora": False}
+    refused = api.post(f"{USERS}nora/invitation/")
+    assert refused.status_code == 400 and "enable the account first" in refused.json()["detail"]
+
+
+def test_faults_name_the_field(admin: User) -> None:
+    refused = client_of(admin).post(USERS, {"user": "nora", "role": "king"}, format="json")
+    assert refused.status_code == 400 and "role" in str(refused.json())
+    assert client_of(admin).patch(f"{USERS}nobody/", {}, format="json").status_code == 404
+
+
+def test_others_are_refused(api: APIClient, stranger: APIClient) -> None:
+    assert api.get(USERS).status_code == 403
+    assert api.post(USERS, {"user": "n", "role": "admin"}, format="json").status_code == 403
+    assert api.patch(f"{USERS}pia/", {"role": "admin"}, format="json").status_code == 403
+    assert stranger.get(USERS).status_code == 401
