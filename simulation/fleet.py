@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from simulation.errors import SimulationError
 from simulation.faults import Fault, check_faults
-from simulation.performance.power import PowerAtLoad
+from simulation.performance.power import Power
 from simulation.performance.profile import Profile
 from simulation.performance.specs import GpuSpec
 from simulation.starting import Registration, StartUp, check_registration, check_start
@@ -88,7 +88,7 @@ class Pool:
     role: str = "both"  # of ROLES; prefill hands over to the decode pools of its model and region
     batching: str = "chunked"  # of BATCHING
     link: KvLink | None = None  # of a prefill pool
-    power: PowerAtLoad | None = None  # None: the GPU's watts while it prefills and decodes
+    power: Power | None = None  # None: the GPU's watts while it prefills and decodes
     host_w: float = 0.0  # of the server beside the GPU boards, per GPU, all the time
     prefix_cache: bool = False  # keep the blocks of prompts that are done, least recently used go
     scheduler: str = "fcfs"  # of SCHEDULERS

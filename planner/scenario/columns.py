@@ -81,6 +81,9 @@ def arrangement(section: Profile, speed: Speed) -> str:
         for name in ("pp", "attention_dp", "moe_tp", "moe_ep")
         if getattr(section, name) > 1
     ]
+    if section.attention_ffn is not None:
+        apart = section.attention_ffn
+        told.append(f"{apart.attention} attention and {apart.ffn} FFN")
     if section.precision != "bf16":
         told.append(section.precision)
     if section.kv_precision != "bf16":

@@ -37,7 +37,7 @@ def links_of(
     for (m, g), section in sections.items():
         if columns[g].role != "prefill":
             continue
-        gpu, tp = types[columns[g].gpu], profiles[m, g].tp
+        gpu, tp = types[columns[g].gpu], senders_of(section, profiles[m, g])
         links[m, g], source = link_of(models[m], gpu, tp, section, given[m])
         shared = given[m].shared_gb_s
         between = "" if shared is None else f", {shared:g} GB/s between all"
@@ -45,6 +45,11 @@ def links_of(
         fact = Provenance("assumed", f"{rate}{between}: {source}")
         facts.append((f"KV transfer of {models[m].name} from {columns[g].label}", fact))
     return links
+
+
+def senders_of(section: Profile, profile: Speed) -> int:
+    """GPUs of a prefill instance that hold KV caches."""
+    return section.attention_ffn.attention if section.attention_ffn else profile.tp
 
 
 def link_of(

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from planner.catalogue.power import host_watts, power_model
 from simulation.errors import SimulationError
+from simulation.performance.attention_ffn import AttentionFfnProfile
 from simulation.performance.compiled_graph import GraphProfile
 from simulation.performance.graph import operator_graph
-from simulation.performance.power import PowerAtLoad, PowerModel
+from simulation.performance.power import Power, PowerAtLoad, PowerModel, PowerOfSides
 from simulation.performance.profile import Profile
 from simulation.performance.specs import Arrangement, GpuSpec, ModelSpec, Provenance
 
 
-def power_at_load(model: ModelSpec, gpu: GpuSpec, profile: Profile) -> PowerAtLoad | None:
+def power_at_load(model: ModelSpec, gpu: GpuSpec, profile: Profile) -> Power | None:
     """None where the model's shape or the GPU's peaks are not known: its constants serve then."""
     if model.shape is None or not (gpu.tdp_w and gpu.bandwidth_bytes_s and gpu.peak_flops):
         return None
+    if isinstance(profile, AttentionFfnProfile):
+        split, sides = profile.split, (profile.attention, profile.ffn)
+        shares = (split.attention / split.gpus, split.ffn / split.gpus)
+        parts = (PowerAtLoad(power_model(gpu), gpu, graph) for graph in sides)
+        return PowerOfSides(tuple(zip(shares, parts, strict=True)))
     if isinstance(profile, GraphProfile):  # it says itself how it is spread, in what precision
         return PowerAtLoad(power_model(gpu), gpu, profile.graph)
     try:
@@ -32,7 +38,7 @@ def host_of(gpu: GpuSpec) -> tuple[float, Provenance | None]:
     return host_watts(gpu) if gpu.tdp_w else (0.0, None)
 
 
-def power_facts(gpu: GpuSpec, load: PowerAtLoad | None) -> list[tuple[str, Provenance]]:
+def power_facts(gpu: GpuSpec, load: Power | None) -> list[tuple[str, Provenance]]:
     """What the watts of a GPU type rest on, for the result's list of sources."""
     watts, host = host_of(gpu)
     facts = []

@@ -132,7 +132,9 @@ def _profile_problems(scenario: Scenario) -> list[tuple[Path, str]]:
     problems: list[tuple[Path, str]] = []
     have: set[tuple[object, ...]] = set()
     for i, profile in enumerate(scenario.profiles):
-        same = tuple(getattr(profile, field) for field in TELLS_APART)
+        same: tuple[object, ...] = tuple(getattr(profile, field) for field in TELLS_APART)
+        if profile.attention_ffn is not None:
+            same += (profile.attention_ffn.attention, profile.attention_ffn.ffn)
         if same in have:
             words = f"{profile.model} on {profile.gpu} is there twice; keep one, or let tp, "
             problems.append((("profiles", i), words + "precision or role tell them apart"))

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from planner import catalogue
 from planner.catalogue.efficiency import efficiencies
+from planner.catalogue.estimating import estimate_fit
 from planner.catalogue.serving import (
     MAX_BATCH,
     MAX_BATCH_TOKENS,
@@ -15,7 +16,10 @@ from planner.catalogue.serving import (
 from planner.errors import CatalogueError, ScenarioError
 from planner.scenario.known import Known
 from planner.scenario.schema import Profile
+from planner.scenario.schema.hardware import AttentionFfn
 from simulation.errors import SimulationError
+from simulation.performance.attention_ffn import AttentionFfn as Split
+from simulation.performance.attention_ffn import attention_ffn_profile
 from simulation.performance.linear import LinearProfile
 from simulation.performance.memory import capacity_tokens, kv_capacity_tokens
 from simulation.performance.profile import Profile as Speed
@@ -106,10 +110,39 @@ def _roofline(section: Profile, model: ModelSpec, gpu: GpuSpec) -> Speed:
             "by shape or config instead of weight_gb, or a built-in one."
         )
     shape, arrangement = replace(model.shape, name=section.model), _arrangement(section)
+    if section.attention_ffn is not None:
+        return split_speed(section, section.attention_ffn, model, gpu)
     given = {"max_batch": section.max_batch, "max_batch_tokens": section.max_batch_tokens}
     try:
         limits = serving_limits(shape, gpu, arrangement, **given)
         return roofline_profile(shape, gpu, arrangement, efficiencies(), **limits)
+    except SimulationError as error:
+        raise ScenarioError(f"profiles: {error}") from None
+
+
+def split_speed(section: Profile, apart: AttentionFfn, model: ModelSpec, gpu: GpuSpec) -> Speed:
+    """The section's instance with ``apart`` as its split; raises ScenarioError."""
+    assert model.shape is not None
+    shape = replace(model.shape, name=section.model)
+    split = Split(
+        apart.attention,
+        apart.ffn,
+        apart.micro_batches,
+        None if apart.gb_s is None else apart.gb_s * 1e9,
+        None if apart.latency_us is None else apart.latency_us / 1e6,
+    )
+    try:
+        return attention_ffn_profile(
+            shape,
+            gpu,
+            _arrangement(section),
+            split,
+            efficiencies(),
+            context=typical_context(shape.max_context),
+            max_batch=section.max_batch or MAX_BATCH,
+            max_batch_tokens=section.max_batch_tokens or MAX_BATCH_TOKENS,
+            overhead_s=estimate_fit().calibration.iteration_s,
+        )
     except SimulationError as error:
         raise ScenarioError(f"profiles: {error}") from None
 

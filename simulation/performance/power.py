@@ -208,6 +208,34 @@ class PowerAtLoad:
         return watts(self.model, self.gpu, at)
 
 
+@dataclass(frozen=True, slots=True)
+class PowerOfSides:
+    """Watts of an instance whose GPUs do not all do the same: the mean of its sides, each with its
+    share of the GPUs and its own operators, in the same iterations."""
+
+    sides: tuple[tuple[float, PowerAtLoad], ...]
+
+    @property
+    def model(self) -> PowerModel:
+        return self.sides[0][1].model
+
+    def watts(
+        self,
+        seconds: npt.ArrayLike,
+        decodes: npt.ArrayLike,
+        decode_context: npt.ArrayLike,
+        prefill_tokens: npt.ArrayLike = 0.0,
+        prefill_pairs: npt.ArrayLike = 0.0,
+    ) -> FloatArray:
+        """Per GPU, as ``PowerAtLoad``."""
+        at = (seconds, decodes, decode_context, prefill_tokens, prefill_pairs)
+        whole = [share * side.watts(*at) for share, side in self.sides]
+        return np.asarray(np.add.reduce(whole), np.float64)
+
+
+Power = PowerAtLoad | PowerOfSides
+
+
 def _peaks(graph: OperatorGraph, gpu: GpuSpec) -> tuple[float, float]:
     """Bandwidth, and the FLOP/s of the weights' precision; 4-bit weights are widened to 16."""
     precision = graph.arrangement.weights

@@ -24,6 +24,12 @@ TOGETHER = {
     "for requests/s": "demand_rps:.3g", "replicas": "replicas:,",
 }  # fmt: skip
 
+SPLITS = {
+    "GPUs divided of": "model", "replica": "replica", "attention": "attention:d", "FFN": "ffn:d",
+    "closed forms": "predicted_rps:.3g", "simulated": "max_rps:.3g", "bound by": "bound_by",
+    "KV tokens": "kv_capacity_tokens:,", "": "said",
+}  # fmt: skip
+
 
 class Command(RunCommand):
     help = "Size one replica of each model on each GPU type: the largest rate within the SLOs."
@@ -37,8 +43,16 @@ class Command(RunCommand):
             for pool in answer["pools"]
         }
         pools = listed([_pool(pool) for pool in answer["pools"]], TOGETHER)
+        splits = listed([_split(row) for row in answer["splits"]], SPLITS)
+        splits += [""] * bool(splits)
         notes = [*sources, *(f"note: {note}" for note in answer["notes"])]
-        return "\n".join([*rows, "", *pools, "", f"sized by {answer['sized_by']}", *notes])
+        return "\n".join([*rows, "", *pools, "", *splits, f"sized by {answer['sized_by']}", *notes])
+
+
+def _split(row: dict[str, Any]) -> dict[str, Any]:
+    said = [word for word in ("best", "stated") if row[word]] + [row["note"]] * bool(row["note"])
+    replica = f"{row['gpus']} x {row['gpu']}, {row['role']}"
+    return row | {"replica": replica, "said": ", ".join(said)}
 
 
 def _pool(pool: dict[str, Any]) -> dict[str, Any]:

@@ -109,6 +109,21 @@ class Model(Section):
         return self
 
 
+class AttentionFfn(Section):
+    """Of a mixture of experts: attention and KV cache on GPUs of their own, the feed-forward layers
+    with the experts on others of the same type, with a way between the two in every layer."""
+
+    attention: Annotated[int, Field(ge=1, le=1024)]  # GPUs, in copies of ``tp``
+    ffn: Annotated[int, Field(ge=1, le=1024)]  # GPUs, each with its part of the experts
+    # At most so many in turn: while one is at the experts another is at attention.
+    micro_batches: Annotated[int, Field(ge=1, le=16)] = 3
+    # Of each GPU, one way; left out: its published link, or network where they fill more than a
+    # server, as measured collectives reach it.
+    gb_s: PeakGb | None = None
+    # Of each crossing; left out: as measured collectives start.
+    latency_us: Annotated[float, Field(ge=0, le=1_000_000)] | None = None
+
+
 class Profile(Section):
     """How fast a model runs on an arrangement of GPUs (linear, methods.md C1).
 
@@ -133,6 +148,7 @@ class Profile(Section):
     attention_dp: Annotated[int, Field(ge=1, le=1024)] = 1
     moe_tp: Annotated[int, Field(ge=1, le=1024)] = 1  # both 1: as attention
     moe_ep: Annotated[int, Field(ge=1, le=1024)] = 1
+    attention_ffn: AttentionFfn | None = None  # of prefill or decode instances
     alpha_ms: CoefficientMs | None = None
     beta_ms: CoefficientMs | None = None
     gamma_ms: CoefficientMs | None = None
@@ -157,7 +173,17 @@ class Profile(Section):
         spread = [f for f in ("pp", "attention_dp", "moe_tp", "moe_ep") if getattr(self, f) > 1]
         if self.kind == "linear" and spread:
             raise ValueError(f"{', '.join(spread)} above 1 needs kind: roofline")
+        if self.attention_ffn is not None:
+            self._apart(spread)
         return self
+
+    def _apart(self, spread: list[str]) -> None:
+        if self.kind != "roofline":
+            raise ValueError("attention_ffn is computed; give kind: roofline with it")
+        if self.role == "mixed":
+            raise ValueError("attention_ffn is of prefill or decode instances; give role")
+        if spread:
+            raise ValueError(f"attention_ffn says how GPUs are shared; leave out {spread[0]}")
 
     @model_validator(mode="after")
     def _complete(self) -> Profile:

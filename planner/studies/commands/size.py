@@ -29,6 +29,7 @@ from planner.studies.results.frame import SizedReplica, sized_replicas
 from planner.studies.sizing.curves import in_part, sized_alone
 from planner.studies.sizing.size_errors import SizeError, expected
 from planner.studies.sizing.sizing import size
+from planner.studies.sizing.splits import SplitSize, splits_of
 from planner.studies.traffic.known import known_traffic
 from planner.studies.traffic.lengths import Lengths
 from planner.studies.traffic.traffic import Traffic
@@ -176,6 +177,7 @@ class SizeResult:
     kind: str = "size"
     scenario: str
     pools: tuple[SizedPool, ...]
+    splits: tuple[SplitSize, ...]  # of instances with attention and experts apart
     sized_by: str
     size_error: SizeError
     provenance: tuple[Fact, ...]
@@ -222,8 +224,9 @@ def run(
         drawn = f"{fixed[0]:,} input and {fixed[1]:,} output tokens each"
     sizes = size(hardware, lengths, scenario.seed, part(progress, 0.1, 0.4), scv, shared)
     errors = {at: stated_error(hardware.profiles[at]) for at in sizes.capacity}
-    late = part(progress, 0.4, 0.95)
+    late = part(progress, 0.4, 0.85)
     again = _again(hardware, lengths, errors, scv, scenario.seed, late, shared)
+    splits = splits_of(hardware, sizes, lengths, scv, scenario.seed, part(progress, 0.85, 0.95))
     pools, curves = [], []
     for at, sized in zip(sizes.capacity, sized_replicas(sizes, hardware), strict=True):
         tier = next(tier for tier in hardware.tiers if tier.name == sized.tier)
@@ -259,6 +262,7 @@ def run(
         SizeResult(
             scenario=scenario.name,
             pools=tuple(pools),
+            splits=splits,
             sized_by=f"simulation of one replica request by request: {REQUESTS:,} and again "
             f"{2 * REQUESTS:,} {arrivals}, {drawn}; the largest rate that meets the tier in both, "
             f"to within {PRECISION:.0%}; pools of {', '.join(map(str, SIMULATED))} likewise, and "

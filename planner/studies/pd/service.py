@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from planner.errors import PlannerError
 from planner.scenario.build import Hardware
-from planner.scenario.links import link_of
+from planner.scenario.links import link_of, senders_of
 from planner.studies.traffic.lengths import Lengths
 from simulation.errors import SimulationError
 from simulation.fleet import KvLink, Tier
@@ -51,8 +51,9 @@ def _link(hardware: Hardware, m: int, g: int) -> KvLink:
     """From an instance on column ``g``, also where the scenario's prefill elsewhere."""
     if (m, g) in hardware.links:
         return hardware.links[m, g]
-    tp, given = hardware.profiles[m, g].tp, hardware.serving[m].kv_transfer
-    return link_of(hardware.models[m], hardware.gpus[g], tp, hardware.sections[m, g], given)[0]
+    section, given = hardware.sections[m, g], hardware.serving[m].kv_transfer
+    gpus = senders_of(section, hardware.profiles[m, g])
+    return link_of(hardware.models[m], hardware.gpus[g], gpus, section, given)[0]
 
 
 def service_of(

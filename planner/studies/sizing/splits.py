@@ -1,0 +1,127 @@
+"""Every way to divide the GPUs of an instance between attention and experts, and what each carries
+(methods.md D6)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from planner.errors import ScenarioError
+from planner.scenario.build import Hardware
+from planner.scenario.speeds import split_speed
+from planner.studies.progress import Progress
+from planner.studies.sizing.curves import in_part, sized_alone
+from planner.studies.sizing.sizing import Sizes
+from planner.studies.traffic.lengths import Lengths
+from simulation.errors import SimulationError
+from simulation.fleet import Tier
+from simulation.performance.profile import Profile
+from simulation.sizing.batch_sizing import Sized, size_pool
+from simulation.sizing.capacity import SENDERS
+from simulation.sizing.workload import Workload
+
+At = tuple[int, int]  # model, column
+MOST_SPLITS = 31  # of one instance
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitSize:
+    """One division of an instance's GPUs. ``predicted_rps`` is the closed forms', ``max_rps`` the
+    simulation's: of the scenario's own and of the best. ``note`` says why one carries nothing."""
+
+    model: str
+    gpu: str
+    role: str
+    gpus: int
+    attention: int
+    ffn: int
+    predicted_rps: float | None = None
+    max_rps: float | None = None
+    bound_by: str = ""
+    kv_capacity_tokens: int | None = None
+    stated: bool
+    best: bool = False
+    note: str = ""
+
+
+def splits_of(
+    hardware: Hardware,
+    sizes: Sizes,
+    lengths: Sequence[Lengths],
+    scv: Sequence[float],
+    seed: int,
+    progress: Progress,
+) -> tuple[SplitSize, ...]:
+    """Of every profile with attention and experts apart that was sized, as many GPUs in all."""
+    apart = [at for at in sizes.capacity if hardware.sections[at].attention_ffn is not None]
+    found: list[SplitSize] = []
+    for done, at in enumerate(apart):
+        progress(done / len(apart), "Dividing GPUs between attention and experts")
+        m, g = at
+        tier = next(tier for tier in hardware.tiers if tier.name == sizes.capacity[at][0])
+        work = Workload(*lengths[m], burstiness=scv[m])
+        rows = list(_rows(hardware, at, tier, work))
+        most = max((row.predicted_rps or 0.0 for row, _ in rows), default=0.0)
+        for row, profile in rows:
+            best = bool(most) and row.predicted_rps == most
+            rate = row.max_rps
+            if row.stated:
+                rate = sizes.capacity[at][1].max_rps
+            elif best and profile is not None:
+                rate = sized_alone(
+                    hardware, m, g, lengths[m], seed, profile=profile, burstiness=scv[m]
+                )
+            found.append(replace(row, best=best, max_rps=rate))
+    return tuple(found)
+
+
+def _rows(
+    hardware: Hardware, at: At, tier: Tier, work: Workload
+) -> Iterator[tuple[SplitSize, Profile | None]]:
+    section, (m, g) = hardware.sections[at], at
+    own = section.attention_ffn
+    assert own is not None
+    gpus, step = own.attention + own.ffn, section.tp
+    choices = list(range(step, gpus, step))
+    every = -(-len(choices) // MOST_SPLITS)
+    for attention in sorted({*choices[::every], own.attention}):
+        row = SplitSize(
+            model=hardware.models[m].name,
+            gpu=hardware.gpus[g].name,
+            role=hardware.role(g),
+            gpus=gpus,
+            attention=attention,
+            ffn=gpus - attention,
+            stated=attention == own.attention,
+        )
+        divided = own.model_copy(update={"attention": attention, "ffn": gpus - attention})
+        try:
+            profile = split_speed(section, divided, hardware.models[m], hardware.gpus[g])
+            sized = _sized(hardware, at, profile, tier, work)
+        except (ScenarioError, SimulationError) as problem:
+            yield replace(row, note=str(problem).removeprefix("profiles: ")), None
+            continue
+        yield (
+            replace(
+                row,
+                predicted_rps=sized.max_rps,
+                bound_by=sized.bound_by,
+                kv_capacity_tokens=profile.kv_capacity_tokens,
+            ),
+            profile,
+        )
+
+
+def _sized(hardware: Hardware, at: At, profile: Profile, tier: Tier, work: Workload) -> Sized:
+    role = hardware.columns[at[1]].role
+    link = next((link for (m, _), link in hardware.links.items() if m == at[0]), None)
+    part = replace(in_part(tier, role), e2e_s=None)
+    only = replace(part, tbt_s=None) if role == "prefill" else replace(part, ttft_s=None)
+    return size_pool(
+        profile,
+        work,
+        only,
+        role=role,
+        link=link if role == "decode" else None,
+        senders=SENDERS,
+    )

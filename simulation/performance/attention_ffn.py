@@ -1,0 +1,359 @@
+"""Instances of a mixture of experts whose attention and feed-forward parts run on GPUs of their own
+(methods.md D6; MegaScale-Infer, arXiv 2504.02263, sections 3 and 4).
+
+``attention`` GPUs keep the KV cache and run everything but the feed-forward layers, in copies of
+``tp`` GPUs; ``ffn`` GPUs keep the experts, each its part of them, and the dense and shared
+feed-forward layers whole. A batch goes in m micro-batches. Per layer a micro-batch passes four
+stations, of which each serves one at a time: attention (A), the way to the experts (S), the
+feed-forward part (F), the way back (R). While one is at the experts another is at attention
+(ping-pong), so that m of them take per layer
+
+    P(m) = max(m max(A, S, F, R), A + S + F + R),
+
+the busiest station without a gap or the way of a lone micro-batch, and an iteration takes the sum
+over layers, beside what is before the first and after the last. As many micro-batches run as are
+quickest, at most ``micro_batches``.
+
+Operators are those of the roofline, with its efficiency factors; both ways run at the published
+rate of the GPUs' link or network, at the share of it and with the start-up that measured
+collectives have. Layers are taken as alike: attention of the mean layer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import numpy as np
+
+from simulation.arrays import FloatArray
+from simulation.errors import SimulationError
+from simulation.performance.compiled_graph import (
+    CHUNKS,
+    SEQUENCES,
+    TOKENS,
+    Timing,
+    keys_knots,
+)
+from simulation.performance.curves import Curve, Part, grid
+from simulation.performance.efficiency import Efficiencies
+from simulation.performance.graph import ACTIVATION_OF, OperatorGraph, operator_graph
+from simulation.performance.memory import (
+    MEMORY_SHARE,
+    OVERHEAD_BYTES,
+    SCALE_BYTES,
+    activation_bytes,
+    gpu_kv_bytes,
+    gpu_weight_bytes,
+)
+from simulation.performance.parameters import feed_forward_layers
+from simulation.performance.profile import Check
+from simulation.performance.roofline import estimated_s, spread_of
+from simulation.performance.specs import BYTES, Arrangement, GpuSpec, ModelShape, Provenance
+from simulation.performance.work import ACTIVATION, Iteration, Operator, iteration
+
+MICRO_BATCHES = 3  # MegaScale-Infer section 4.1: three hide a way of up to half a station's time
+EXPERTS = ("expert", "shared_")  # how operators of layers with experts begin, and
+DENSE = ("gate_up_projection", "activation", "down_projection")  # of dense ones
+OF_ATTENTION = ("expert_narrowing", "expert_widening")  # next to the router: less is sent
+WITHIN = ("dispatch", "combine", "experts_all_reduce", "feed_forward_all_reduce")  # not between two
+ENDS = ("embedding", "embedding_all_reduce", "final_norm", "output_head", "logits_all_gather")
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionFfn:
+    """How an instance is split: numbers of GPUs, and the way between them.
+
+    ``bytes_s`` of one GPU in one direction and ``latency_s`` of a message; None: the published rate
+    of the GPUs' link, or of their network where a server holds fewer, as collectives reach it.
+    """
+
+    attention: int
+    ffn: int
+    micro_batches: int = MICRO_BATCHES
+    bytes_s: float | None = None
+    latency_s: float | None = None
+
+    @property
+    def gpus(self) -> int:
+        return self.attention + self.ffn
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionFfnProfile:
+    """A profile of such an instance; see ``Profile``."""
+
+    model: str
+    gpu: str
+    tp: int  # GPUs of one instance, of both kinds
+    max_batch: int
+    max_batch_tokens: int
+    kv_capacity_tokens: int
+    provenance: Provenance
+    kind: str = "attention-ffn"
+    curve: Curve = field(repr=False)
+    split: AttentionFfn
+    attention: OperatorGraph = field(repr=False)
+    ffn: OperatorGraph = field(repr=False)
+    spread: float
+    checks: tuple[Check, ...] = ()
+
+
+def attention_ffn_profile(
+    shape: ModelShape,
+    gpu: GpuSpec,
+    arrangement: Arrangement,
+    split: AttentionFfn,
+    efficiencies: Efficiencies,
+    *,
+    context: int,
+    max_batch: int,
+    max_batch_tokens: int,
+    overhead_s: float = 0.0,
+) -> AttentionFfnProfile:
+    """Of ``shape`` on ``split.gpus`` GPUs, a copy of attention on ``arrangement.tp`` of them, in
+    its precisions; ``context`` is the length over which KV cache is averaged. Raises
+    SimulationError where model, GPUs and split do not go together."""
+    _check(shape, arrangement, split)
+    at, experts = _sides(arrangement, split)
+    attention, ffn = _attention(shape, at), _ffn(shape, experts)
+    timing = partial(estimated_s, gpu=gpu, efficiencies=efficiencies)
+    way = _way(shape, gpu, arrangement, split, efficiencies)
+    stations = _Stations(shape, attention, ffn, timing, way, split.micro_batches)
+    part = split.attention / split.gpus
+    spreads = [spread_of(side, gpu, efficiencies, timing) for side in (attention, ffn)]
+    return AttentionFfnProfile(
+        model=shape.name,
+        gpu=gpu.name,
+        tp=split.gpus,
+        max_batch=max_batch,
+        max_batch_tokens=max_batch_tokens,
+        kv_capacity_tokens=kv_tokens(shape, gpu, arrangement, split, context, max_batch_tokens),
+        provenance=Provenance(
+            "modelled",
+            f"Operators of {shape.name} at the published peaks of {gpu.name}, attention on "
+            f"{split.attention} and experts on {split.ffn} of them, up to {split.micro_batches} "
+            "micro-batches in turn",
+        ),
+        curve=_curve(stations, at, overhead_s),
+        split=split,
+        attention=attention,
+        ffn=ffn,
+        spread=part * spreads[0] + (1.0 - part) * spreads[1],
+        checks=efficiencies.checks,
+    )
+
+
+def kv_tokens(
+    shape: ModelShape,
+    gpu: GpuSpec,
+    arrangement: Arrangement,
+    split: AttentionFfn,
+    context: int,
+    max_batch_tokens: int,
+) -> int:
+    """Tokens of KV cache, in sequences of ``context``, that the attention GPUs hold between them;
+    raises where either side's weights do not fit."""
+    at, _ = _sides(arrangement, split)
+    kept = side_bytes(shape, arrangement, split)
+    used = OVERHEAD_BYTES + activation_bytes(shape, at, max_batch_tokens)
+    room = [gpu.memory_bytes * MEMORY_SHARE - used - weights for weights in kept]
+    each = gpu_kv_bytes(shape, context, at) / context
+    tokens = at.attention_dp * int(max(room[0], 0.0) // each)
+    for name, count, left, weights in zip(
+        ("attention", "ffn"), (split.attention, split.ffn), room, kept, strict=True
+    ):
+        if left < 0 or not tokens:
+            raise SimulationError(
+                f"{shape.name} does not fit with {count} x {gpu.name} for {name}: each keeps "
+                f"{weights / 1e9:.0f} GB of weights and gives "
+                f"{gpu.memory_bytes * MEMORY_SHARE / 1e9:.0f} GB; use more of them, or a smaller "
+                "precision."
+            )
+    return tokens
+
+
+def side_bytes(
+    shape: ModelShape, arrangement: Arrangement, split: AttentionFfn
+) -> tuple[float, float]:
+    """Weights on each attention GPU and on each feed-forward GPU."""
+    at, experts = _sides(arrangement, split)
+    moe, dense = feed_forward_layers(shape)
+    factor = 3 if shape.gated else 2
+    stored = BYTES[at.weights] + SCALE_BYTES[at.weights]
+    whole = BYTES["bf16"] if BYTES[at.weights] < 1 else stored  # 4 bits are those of experts alone
+    wide = dense * shape.intermediate + moe * shape.shared_intermediate
+    kept = factor * shape.hidden * wide * whole
+    width = shape.expert_hidden or shape.hidden
+    experts_bytes = factor * width * shape.expert_intermediate * shape.experts * moe * stored
+    # What an ordinary GPU with these shares keeps, less its feed-forward part.
+    all_of_it = gpu_weight_bytes(shape, at)
+    own = all_of_it - kept / at.tp - experts_bytes / (at.moe_tp * at.moe_ep)
+    return own, kept + experts_bytes / experts.moe_ep
+
+
+def _check(shape: ModelShape, arrangement: Arrangement, split: AttentionFfn) -> None:
+    name = shape.name
+    if not shape.experts:
+        raise SimulationError(
+            f"{name} has no experts: attention and feed-forward GPUs apart are for mixtures of "
+            "experts; leave attention_ffn out."
+        )
+    spread = max(arrangement.pp, arrangement.attention_dp, arrangement.moe_tp, arrangement.moe_ep)
+    if spread > 1:
+        raise SimulationError(
+            f"{name}: attention_ffn says itself how experts are spread; leave out pp, "
+            "attention_dp, moe_tp and moe_ep."
+        )
+    if split.attention % arrangement.tp:
+        raise SimulationError(
+            f"{name}: {split.attention} attention GPUs are no whole number of copies of attention "
+            f"on tp {arrangement.tp}; choose a multiple of it."
+        )
+    if split.ffn > shape.experts:
+        raise SimulationError(
+            f"{name} has {shape.experts} experts, too few for {split.ffn} ffn GPUs; choose at most "
+            "one GPU per expert."
+        )
+
+
+def _sides(arrangement: Arrangement, split: AttentionFfn) -> tuple[Arrangement, Arrangement]:
+    """As ordinary instances of each side's GPUs."""
+    copies = split.attention // arrangement.tp
+    at = replace(arrangement, attention_dp=copies, moe_tp=1, moe_ep=split.attention)
+    return at, replace(arrangement, tp=1, attention_dp=split.ffn, moe_tp=1, moe_ep=split.ffn)
+
+
+def _of_ffn(operator: Operator) -> bool:
+    name = operator.name
+    return name in DENSE or (name.startswith(EXPERTS) and name not in (*OF_ATTENTION, *WITHIN))
+
+
+def _attention(shape: ModelShape, at: Arrangement) -> OperatorGraph:
+    graph = operator_graph(shape, at)
+    kept = [o for o in graph.operators if not _of_ffn(o) and o.name not in WITHIN]
+    return OperatorGraph(shape, graph.arrangement, tuple(o for o in kept if o.axis != "encoder"))
+
+
+def _ffn(shape: ModelShape, experts: Arrangement) -> OperatorGraph:
+    graph = operator_graph(shape, experts)
+    kept = tuple(o for o in graph.operators if _of_ffn(o) and o.axis != "encoder")
+    return OperatorGraph(shape, graph.arrangement, kept)
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """Between the two sides: seconds = latency_s + tokens * bytes / bytes_s for each direction."""
+
+    latency_s: float
+    bytes_s: float  # of all GPUs of the side that has fewer
+    out: float  # bytes of a token
+    back: float
+    dense: tuple[float, float]  # the same of a layer without experts
+
+    def seconds(self, tokens: FloatArray, *, routed: bool) -> tuple[FloatArray, FloatArray]:
+        out, back = (self.out, self.back) if routed else self.dense
+        busy = tokens / self.bytes_s
+        runs = np.where(tokens > 0, self.latency_s, 0.0)
+        return runs + out * busy, runs + back * busy
+
+
+def _way(
+    shape: ModelShape, gpu: GpuSpec, where: Arrangement, split: AttentionFfn, known: Efficiencies
+) -> _Way:
+    """A token goes to the GPUs that hold one of its experts, each once, and comes back in 16 bits
+    from each; what its shared experts need goes with it."""
+    ranks = split.ffn * (1.0 - (1.0 - 1.0 / split.ffn) ** shape.experts_per_token)
+    sent = min(ACTIVATION_OF[where.weights], ACTIVATION)
+    width = ranks * (shape.expert_hidden or shape.hidden)
+    if shape.shared_intermediate and shape.expert_hidden:
+        width += shape.hidden
+    entry = known.find("all_to_all", gpu.family, "bf16")
+    rate, share = split.bytes_s, 1.0
+    if rate is None:
+        near = split.gpus <= gpu.gpus_per_node
+        rate = gpu.link_bytes_s if near else gpu.network_bytes_s or gpu.link_bytes_s
+        share = min(entry.bandwidth, 1.0)
+    if not rate:
+        raise SimulationError(
+            f"{gpu.name} has no published link speed, which attention_ffn needs; give gb_s."
+        )
+    latency = split.latency_s
+    if latency is None:
+        latency = entry.floor_s + entry.per_unit_s * (split.gpus - 1)
+    return _Way(
+        latency_s=latency,
+        bytes_s=rate * share * min(split.attention, split.ffn),
+        out=width * sent,
+        back=width * ACTIVATION,
+        dense=(shape.hidden * sent, shape.hidden * ACTIVATION),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Stations:
+    shape: ModelShape
+    attention: OperatorGraph
+    ffn: OperatorGraph
+    timing: Timing
+    way: _Way
+    most: int  # micro-batches
+
+    def seconds(self, it: Iteration) -> FloatArray:
+        """Of whole iterations; as many micro-batches as are quickest, none without a token."""
+        tokens = it.decodes + it.prefill_tokens
+        layers = self._layers(it, 1)
+        for m in range(2, self.most + 1):
+            layers = np.where(tokens >= m, np.minimum(layers, self._layers(it, m)), layers)
+        return np.asarray(layers + self._total(self.attention, it, ENDS, within=True), np.float64)
+
+    def _layers(self, it: Iteration, m: int) -> FloatArray:
+        """All layers with ``m`` micro-batches."""
+        small = Iteration(
+            it.decodes / m,
+            it.decode_context / m,
+            it.prefill_tokens / m,
+            it.prefill_pairs / m,
+            it.encoder_tokens,
+            it.encoder_pairs,
+        )
+        moe, dense = feed_forward_layers(self.shape)
+        whole = self._total(self.attention, small, ENDS, within=False)
+        each = whole / max(self.shape.layers, moe + dense)
+        tokens = small.decodes + small.prefill_tokens
+        lone = max(self.shape.layers - moe - dense, 0)
+        total = np.asarray(m * lone * each, np.float64)
+        for count, routed in ((moe, True), (dense, False)):
+            if not count:
+                continue
+            work = self._total(self.ffn, small, DENSE, within=not routed) / count
+            stations = (each, work, *self.way.seconds(tokens, routed=routed))
+            busiest, lap = np.maximum.reduce(stations), np.add.reduce(stations)
+            total = total + count * np.maximum(m * busiest, lap)
+        return total
+
+    def _total(
+        self, graph: OperatorGraph, it: Iteration, names: tuple[str, ...], *, within: bool
+    ) -> FloatArray:
+        """Of the operators with these names, or of all others."""
+        total = np.zeros(it.decodes.shape)
+        for operator in graph.operators:
+            if (operator.name in names) == within:
+                total = total + operator.count * self.timing(operator, it)
+        return total
+
+
+def _curve(stations: _Stations, at: Arrangement, overhead_s: float) -> Curve:
+    """Decodes and prompts each by themselves: an iteration with both takes as long as one after
+    the other, which instances of one role have only where a preempted request is computed again."""
+    spread = at.attention_dp
+    keys = keys_knots(stations.shape.max_context)
+    b = np.unique(np.concatenate([[1.0], SEQUENCES, SEQUENCES * spread]))
+    p = np.unique(np.concatenate([[1.0], TOKENS, CHUNKS * spread]))
+    decodes = iteration(decodes=b[:, None], decode_context=b[:, None] * keys)
+    chunks = iteration(prefill_tokens=p[:, None], prefill_pairs=p[:, None] * keys)
+    return grid(
+        dense=Part(np.ones(1), np.zeros(1), np.full((1, 1), overhead_s)),
+        decode=Part(b, keys, stations.seconds(decodes)),
+        prefill=Part(p, keys, stations.seconds(chunks)),
+    )
