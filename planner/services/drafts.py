@@ -6,6 +6,7 @@ planned ahead of, and long prompts have a looser limit.
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from math import ceil, floor
 from typing import Any
 
@@ -15,6 +16,7 @@ from planner.errors import NotReady
 from planner.models import Scenario, Trace
 from planner.policies.choice import USUAL
 from planner.scenario.document import dump_mapping, parse
+from planner.services.windows import WindowChoice
 
 MODEL = "llama-3.1-8b"
 GPU = "A100-80GB"
@@ -33,9 +35,10 @@ PEAK = 3  # times the mean: Azure 2024's code service by day
 BATCH = 32  # sequences that share an iteration, for a first idea of what an instance does
 
 
-def scenario_draft(trace: Trace) -> str:
+def scenario_draft(trace: Trace, window: WindowChoice | None = None) -> str:
     """YAML of a scenario over ``trace``: a built-in model on a measured profile, one
-    region, interactive tiers. Every series of a demand file becomes a source of its own."""
+    region, interactive tiers. Every series of a demand file becomes a source of its own. Without a
+    ``window`` it is what fits the trace."""
     if trace.state != Trace.State.READY:
         raise NotReady(f"Trace {trace.name} is not ready; wait until it has been read.")
     model, gpu, tp = MODEL, GPU, best_tp(MODEL, GPU)
@@ -59,7 +62,7 @@ def scenario_draft(trace: Trace) -> str:
         "fleet": {"startup_s": STARTUP_S},
         "policies": list(USUAL),
     }
-    _fit_window(data, trace)
+    _fit_window(data, trace, window)
     document = dump_mapping(data)
     parse(document)  # a draft that does not parse is a bug here, not in the user's hands
     return document
@@ -100,7 +103,7 @@ def _labels_left(trace: Trace) -> str:
     )
 
 
-def _fit_window(data: dict[str, Any], trace: Trace) -> None:
+def _fit_window(data: dict[str, Any], trace: Trace, chosen: WindowChoice | None) -> None:
     """Say the window where the one that a study takes itself would not do: where it leaves too
     little history to forecast from; and that not all requests need be replayed to compare."""
     rates = _rates(trace)
@@ -119,18 +122,26 @@ def _fit_window(data: dict[str, Any], trace: Trace) -> None:
             window = ceil(window / period) * period
             data["horizon"] = {"start": "end", "duration_s": window, "period_s": period}
             data["forecast"] = {"method": "last-value"}
-    if sum(rate for _, rate in rates) * window > MAX_REPLAYED:
+    replayed = sum(rate for _, rate in rates) * window
+    if chosen is not None:
+        replayed = chosen.requests
+        data["horizon"] = {"start": _start(trace, chosen), "duration_s": chosen.duration_s}
+    if replayed > MAX_REPLAYED:
         data["traffic"]["max_replayed"] = MAX_REPLAYED
+
+
+def _start(trace: Trace, chosen: WindowChoice) -> str | int:
+    """As the scenario has it: a date, or seconds from the start of a trace without any."""
+    if trace.report.get("clock") == "relative":
+        return round(chosen.start_s)
+    return f"{datetime.fromtimestamp(chosen.start_s, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def _gpus(trace: Trace, model: str, gpu: str, tp: int) -> int:
     """GPUs that a region may give: twice what the traffic's peak takes by a first idea of it, so
     that it is the plan that says how many, and not this limit."""
     profile = catalogue.profiles()[model, gpu, tp]
-    prompt, answer = (
-        _mean(trace, "input_tokens", ASSUMED_INPUT),
-        _mean(trace, "output_tokens", ASSUMED_OUTPUT),
-    )
+    prompt, answer = mean_lengths(trace)
     seconds = prompt * profile.delta_s + answer * profile.gamma_s / BATCH
     peak = PEAK * sum(rate for _, rate in _rates(trace))
     return max(1, ceil(2 * peak * seconds * tp / CAPACITY_GPUS)) * CAPACITY_GPUS
@@ -149,17 +160,23 @@ def _rates(trace: Trace) -> list[tuple[float, float]]:
 def _ttft_ms(trace: Trace, model: str, gpu: str, tp: int) -> int:
     """A limit that the trace's long prompts can meet on an idle instance in half the time."""
     profile = catalogue.profiles()[model, gpu, tp]
-    prompt = LONG_PROMPT * _mean(trace, "input_tokens", ASSUMED_INPUT)
+    prompt = LONG_PROMPT * mean_lengths(trace)[0]
     iterations = ceil(prompt / profile.max_batch_tokens)
     needed_ms = 2000 * (iterations * profile.gamma_s + profile.delta_s * prompt)
     return max(TTFT_MS, ceil(needed_ms / 1000) * 1000)
 
 
-def _mean(trace: Trace, what: str, assumed: dict[str, Any]) -> float:
-    """Tokens of a request, the largest mean of any series."""
+def mean_lengths(trace: Trace) -> tuple[float, float]:
+    """Tokens of a request's prompt and answer, the largest mean of any series; assumed where the
+    file counts none."""
     counted = [trace.report, *trace.report.get("series", [])]
-    means = [row[what] / row["requests"] for row in counted if row.get(what) and row["requests"]]
-    return float(max(means, default=assumed["mean"]))
+
+    def mean(what: str, assumed: dict[str, Any]) -> float:
+        found = [row[what] / row["requests"] for row in counted if row.get(what)
+                 and row.get("requests")]  # fmt: skip
+        return float(max(found, default=assumed["mean"]))
+
+    return mean("input_tokens", ASSUMED_INPUT), mean("output_tokens", ASSUMED_OUTPUT)
 
 
 def best_tp(model: str, gpu: str) -> int:

@@ -32,7 +32,7 @@ from planner.studies.replay.pressure import PressureTests
 from planner.studies.replay.replay import run_policy
 from planner.studies.results import tables
 from planner.studies.results.accounts import plan_beside_replay
-from planner.studies.results.frame import Forecasts, Frame, frame_of
+from planner.studies.results.frame import Forecasts, Frame, frame_of, quiet
 from planner.studies.results.verdict import PolicyComparison, compare
 from planner.studies.values import PolicyRun
 from simulation.errors import SimulationError
@@ -116,7 +116,7 @@ def run(
     if not runs:
         raise Infeasible(" ".join(left_out))
     runs = with_flat_costs(study, runs, seed=scenario.seed, progress=part(progress, 0.9, 0.95))
-    told = [*plan_beside_replay(runs), *left_out]
+    told = [*quiet(study.window, study.traffic), *plan_beside_replay(runs), *left_out]
     comparison = compare(runs, scenario.objective.baseline, told, rehearsal)
     if comparison.recommended is not None and options.rehearse:
         take = next(one for one in everyone if one.key == comparison.recommended.policy)

@@ -8,6 +8,7 @@ from datetime import datetime
 from operator import attrgetter
 from typing import Any
 
+from forecasting.demand import REQUESTS
 from planner.scenario.build import Hardware
 from planner.studies.columns import NUMBER, SECONDS, SHARE, TEXT, Column, Columns
 from planner.studies.facts import Fact, facts_of
@@ -21,6 +22,8 @@ from planner.studies.results.assumptions import (
 )
 from planner.studies.sizing.sizing import Sizes
 from planner.studies.traffic.forecasts import SeriesForecast
+from planner.studies.traffic.ranking import ALL as EVERYTHING
+from planner.studies.traffic.ranking import WindowRank, window_rank
 from planner.studies.traffic.traffic import MEASURED, Traffic
 from planner.studies.traffic.window import Window
 from planner.studies.values import Study
@@ -61,6 +64,9 @@ def series_columns(forecast: str, unit: Callable[[Any], str], *more: Column) -> 
 SERIES = series_columns("", lambda row: "input_tokens")
 
 
+QUIET = 1.5  # times as much in the busiest window, from which on it is a warning
+
+
 @dataclass(frozen=True, slots=True)
 class WindowFacts:
     start: datetime
@@ -70,6 +76,7 @@ class WindowFacts:
     lead_s: float
     clock: str
     replay: str  # what requests the window is replayed on
+    rank: WindowRank | None  # among all stretches of the traffic as long; None after its end
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +156,21 @@ def replayed_of(study: Study) -> Replayed:
     )
 
 
+def rank_of(window: Window, traffic: Traffic) -> WindowRank | None:
+    if window.ahead:
+        return None
+    whole = traffic.demand.total(EVERYTHING, REQUESTS, lambda key: True)
+    return window_rank(whole, window.start_s, window.end_s, traffic.clock)
+
+
+def quiet(window: Window, traffic: Traffic) -> list[str]:
+    """A sentence where another window had so much more that a fleet for this one would not do."""
+    rank = rank_of(window, traffic)
+    if rank is None or rank.busiest_ratio is None or rank.busiest_ratio < QUIET:
+        return []
+    return [f"What is planned here is not for the busiest there is: {rank.sentence}"]
+
+
 def window_facts(window: Window, traffic: Traffic) -> WindowFacts:
     return WindowFacts(
         moment(window.start_s),
@@ -158,6 +180,7 @@ def window_facts(window: Window, traffic: Traffic) -> WindowFacts:
         window.lead_s,
         traffic.clock,
         replay_of(window, traffic),
+        rank_of(window, traffic),
     )
 
 

@@ -100,13 +100,15 @@ def resolve_window(horizon: WindowSettings, demand: Demand, clock: str = UTC_CLO
 
 
 def _given_start(given: datetime, duration_s: float, demand: Demand, clock: str) -> float:
-    """The bin edge nearest to the scenario's date, where the window fits into the traffic."""
-    if clock != UTC_CLOCK:
-        raise ScenarioError(
-            "horizon.start: the traffic has no calendar times, only seconds from its start; leave "
-            "it out to plan the last part, or choose 'end' to plan ahead of it."
-        )
+    """The bin edge nearest to the scenario's date, or to its seconds from the start of a trace
+    without dates, where the window fits into the traffic."""
     moment = given if given.tzinfo else given.replace(tzinfo=UTC)
+    if clock != UTC_CLOCK and moment.timestamp() >= demand.end_s - 1e-6:
+        raise ScenarioError(
+            "horizon.start: the traffic has no calendar times, only seconds from its start, and "
+            f"ends at {demand.end_s:,.0f} s; give a number of seconds before that, leave it out to "
+            "plan the last part, or choose 'end' to plan ahead of it."
+        )
     bins = np.round((moment.timestamp() - demand.start_s) / demand.bin_s)
     start = float(demand.start_s + bins * demand.bin_s)
     ends = words_of(demand.end_s, clock)

@@ -20,7 +20,9 @@ from planner.selectors.runs import runs_list
 from planner.selectors.scenarios import scenario_get, scenarios_list
 from planner.selectors.traces import trace_get, traces_list
 from planner.services import scenarios
+from planner.services.assumed import assumed_of
 from planner.services.drafts import scenario_draft
+from planner.services.windows import USUAL, window_choices
 from planner.studies.kinds import KINDS
 from planner.web.errors import planners_only, require_planner
 from planner.web.forms.editor import Editor
@@ -46,9 +48,24 @@ def new(request: Request) -> HttpResponse:
             return _edit(request, None, _uploaded(file), YAML)
         return _posted(request, None)
     if name := request.GET.get("trace"):
-        return _edit(request, None, scenario_draft(trace_get(name)), FORM)
+        return _draft(request, trace_get(name))
     ready = traces_list().filter(state=Trace.State.READY)
     return render(request, "web/scenario_new.html", {"traces": ready})
+
+
+def _draft(request: Request, trace: Trace) -> HttpResponse:
+    """A first scenario in the form, with the windows it could have and what it assumes."""
+    choices = window_choices(trace) if trace.state == Trace.State.READY else ()
+    wanted = request.GET.get("window", USUAL)
+    chosen = next((one for one in choices if one.key == wanted), next(iter(choices), None))
+    text = scenario_draft(trace, chosen)
+    draft = {
+        "trace": trace,
+        "choices": choices,
+        "chosen": chosen,
+        "assumed": assumed_of(trace, text),
+    }
+    return _show(request, None, text, FORM, editor=Editor(text), draft=draft)
 
 
 @require_http_methods(["GET", "POST"])
@@ -199,9 +216,11 @@ def _show(
     editor: Editor | None = None,
     problems: list[str] | None = None,
     status: int = 200,
+    draft: dict[str, Any] | None = None,
 ) -> HttpResponse:
     context = {
         "scenario": scenario,
+        "draft": draft,
         "version": request.POST.get("version") or (scenario.version if scenario else ""),
         "text": text,
         "mode": mode,

@@ -117,6 +117,16 @@ def test_a_date_for_a_trace_without_calendar_is_refused(tmp_path: Path) -> None:
         make.parts(one, stored)
 
 
+def test_seconds_from_the_start_are_a_moment_of_a_trace_without_calendar(tmp_path: Path) -> None:
+    stored = make.demand_file(tmp_path, {"a": [9.0] * 120}, start_s=0, relative=True)
+    lengths = {"input_tokens": {"mean": 100}, "output_tokens": {"mean": 10}}
+    one = make.scenario(
+        traffic={"sources": [make.source(**lengths)]},
+        horizon={"start": 3600, "duration_s": 1800, "period_s": 300},
+    )
+    assert make.parts(one, stored)[2].start_s == 3600
+
+
 def test_more_decisions_or_bins_than_can_be_worked_through_are_refused() -> None:
     many = refusal(400 * DAY, 60, duration_s=300 * DAY, period_s=3600)
     assert many.startswith("horizon.period_s: ") and "7,200 decisions and 2,000 are allowed" in many

@@ -1,0 +1,90 @@
+"""Which stretch of a trace a draft plans: its days and weeks are not alike, so each choice says how
+it compares with the others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from forecasting.demand import DemandSeries
+from planner import storage
+from planner.ingest import bin_requests, read_demand
+from planner.models import Trace
+from planner.studies.traffic.ranking import (
+    WEEK_S,
+    Stretch,
+    busiest,
+    span_words,
+    stretches,
+    total_demand,
+    window_rank,
+)
+from planner.studies.traffic.window import DAY_S, HOUR_S
+
+BUSIEST_DAY, LAST_DAY, BUSIEST_WEEK = "busiest-day", "last-day", "busiest-week"
+LABELS = {BUSIEST_DAY: "Busiest day", LAST_DAY: "Last day", BUSIEST_WEEK: "Busiest week"}
+# A fleet that carries the busiest day carries the others; one bought for a quiet day does not.
+USUAL = BUSIEST_DAY
+HISTORY = 0.5  # of the trace, at most a week, lies before a window, to forecast from
+LEAST_DAYS = 3  # of a trace, for its days to be compared
+
+
+@dataclass(frozen=True, slots=True)
+class WindowChoice:
+    """A window that a draft may have; ``sentence`` says where it stands among all as long."""
+
+    key: str
+    label: str
+    start_s: float  # epoch seconds, or from the start of a trace on a relative clock
+    duration_s: float
+    requests: float
+    span: str
+    sentence: str
+    quiet: bool  # another as long had half as much again
+
+
+def window_choices(trace: Trace) -> tuple[WindowChoice, ...]:
+    """The windows of ``trace`` that a draft offers, the usual one first; none where it is too short
+    for its days to differ."""
+    demand = _demand(trace)
+    if demand is None or demand.end_s - demand.start_s < LEAST_DAYS * DAY_S:
+        return ()
+    clock = trace.report.get("clock", "utc")
+    span = demand.end_s - demand.start_s
+    after = demand.start_s + min(WEEK_S, HISTORY * span)
+    days = [one for one in stretches(demand, DAY_S) if one.start_s >= after]
+    found: dict[str, Stretch | None] = {
+        BUSIEST_DAY: busiest(demand, DAY_S, not_before_s=after),
+        LAST_DAY: days[-1] if days else None,
+        BUSIEST_WEEK: busiest(demand, WEEK_S, not_before_s=after),
+    }
+    return tuple(_choice(key, one, demand, clock) for key, one in found.items() if one is not None)
+
+
+def _choice(key: str, one: Stretch, demand: DemandSeries, clock: str) -> WindowChoice:
+    rank = window_rank(demand, one.start_s, one.end_s, clock)
+    return WindowChoice(
+        key=key,
+        label=LABELS[key],
+        start_s=one.start_s,
+        duration_s=one.end_s - one.start_s,
+        requests=one.amount,
+        span=span_words(one.start_s, one.end_s, clock),
+        sentence=rank.sentence,
+        quiet=(rank.busiest_ratio or 1.0) >= 1.5,
+    )
+
+
+def _demand(trace: Trace) -> DemandSeries | None:
+    """All that arrives, by the bins of the file or by the hour; None where it counts no requests
+    or a bin is no part of a day."""
+    if trace.kind == Trace.Kind.REQUESTS:
+        seconds = (trace.report.get("end_ns", 0) - trace.report.get("start_ns", 0)) / 1e9
+        if seconds < LEAST_DAYS * DAY_S:
+            return None
+        columns = bin_requests(storage.folder(trace.store), HOUR_S)
+    else:
+        columns = read_demand(storage.folder(trace.store))
+    widths = {series.bin_s for series in columns}
+    if len(widths) != 1 or DAY_S % next(iter(widths)):
+        return None
+    return total_demand(columns)

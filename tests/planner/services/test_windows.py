@@ -1,0 +1,77 @@
+"""Which stretch of a trace a draft plans, and what it says of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from planner.ingest import IngestOptions
+from planner.models import Trace
+from planner.scenario.document import parse
+from planner.services.assumed import assumed_of
+from planner.services.drafts import scenario_draft
+from planner.services.traces import trace_ingest_path
+from planner.services.windows import BUSIEST_DAY, BUSIEST_WEEK, LAST_DAY, USUAL, window_choices
+
+pytestmark = pytest.mark.django_db
+DAYS = 21
+BUSY, QUIET = 16, DAYS - 1  # of them, from 0
+
+
+def ingested(folder: Path, start: str = "2024-05-") -> Trace:
+    """Hours of three weeks: a hundred requests each, five times as many on one day, a tenth on the
+    last."""
+    lines = ["time,requests"]
+    for day in range(DAYS):
+        rate = {BUSY: 500, QUIET: 10}.get(day, 100)
+        for hour in range(24):
+            when = (
+                f"2024-05-{day + 1:02d}T{hour:02d}:00:00Z" if start else day * 86400 + hour * 3600
+            )
+            lines.append(f"{when},{rate}")
+    path = folder / "hours.csv"
+    path.write_text("\n".join(lines) + "\n")
+    return trace_ingest_path(path=path, options=IngestOptions(name=path.name, format="demand"))
+
+
+def test_the_busiest_day_is_planned_and_every_choice_says_its_rank(tmp_path: Path) -> None:
+    """The last day was planned whatever it was: of one trace the quietest of 61."""
+    trace = ingested(tmp_path)
+    choices = {one.key: one for one in window_choices(trace)}
+    assert list(choices) == [BUSIEST_DAY, LAST_DAY, BUSIEST_WEEK] and USUAL == BUSIEST_DAY
+    assert choices[BUSIEST_DAY].sentence == "17 May 2024 is the busiest of 21 days."
+    last = choices[LAST_DAY]
+    assert last.quiet and last.requests == 240
+    assert "is the quietest of 21 days" in last.sentence and "50 times" in last.sentence
+    assert choices[BUSIEST_WEEK].duration_s == 7 * 86400
+    draft = parse(scenario_draft(trace, choices[BUSIEST_DAY]))
+    assert f"{draft.horizon.start:%Y-%m-%d}" == "2024-05-17"
+    assert draft.horizon.duration_s == 86400
+
+
+def test_a_trace_without_dates_has_its_busiest_day_too(tmp_path: Path) -> None:
+    trace = ingested(tmp_path, start="")
+    choice = window_choices(trace)[0]
+    assert choice.start_s == BUSY * 86400
+    document = scenario_draft(trace, choice)
+    assert f"start: {BUSY * 86400}" in document
+    assert parse(document).horizon.start.timestamp() == BUSY * 86400  # type: ignore[union-attr]
+
+
+def test_a_short_trace_has_no_choice() -> None:
+    assert (
+        window_choices(Trace(name="t", kind="requests", report={"start_ns": 0, "end_ns": 1})) == ()
+    )
+
+
+def test_what_a_draft_assumes_is_said_with_how_much_it_matters(tmp_path: Path) -> None:
+    """Lengths were invented and stood in no list."""
+    trace = ingested(tmp_path)
+    rows: dict[str, Any] = {row.what: row for row in assumed_of(trace, scenario_draft(trace))}
+    assert rows["Prompt lengths"].value == "mean 1,155 tokens, spread (CV) 1"
+    assert rows["Answer lengths"].value == "mean 211 tokens, spread (CV) 1"
+    assert "20% longer, about" in rows["Prompt lengths"].matters
+    assert "2 × A100-80GB" in rows["Model and GPUs"].value
+    assert {"Region and price", "Start of a replica", "Tiers and their limits"} <= set(rows)
