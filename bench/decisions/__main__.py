@@ -1,6 +1,6 @@
 """Whether one could act on what the product recommends, and would be right, on real traffic.
 
-    python -m bench.decisions [--json] [--only NAME ...] [--jobs N] [--rps R]
+    python -m bench.decisions [--json] [--only NAME ...] [--jobs N] [--rps R] [--unseen]
 
 Every trace of ../shared/data under loose and tight limits and with prefill and decode apart: the
 last day (or third of an hour) is the window, and what comes before it is all that is known.
@@ -18,7 +18,7 @@ flat fleet is then no dearer than itself, however ample it is, so the same figur
 without that under ``as_paid``: dollars over dollars, whoever serves better. ``untold`` names the
 cases that have no figure, since no flat fleet tells what the difference is worth.
 ``worst_shortfall_points`` is what the worst tier is below its target. Traffic is scaled to R
-requests/s on average.
+requests/s on average. ``--unseen`` takes three traces that the rules were not written on.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from typing import Any
 os.environ.setdefault("NUMBA_CACHE_DIR", str(Path(__file__).parents[2] / "var" / "numba"))
 
 from bench.decisions.cases import LIMITS, case
-from bench.decisions.data import DATA, TRACES
+from bench.decisions.data import DATA, TRACES, UNSEEN
 from bench.decisions.outcome import Decision
 
 
@@ -47,12 +47,13 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=[], help="parts of names, as in mooncake-pd")
     parser.add_argument("--jobs", type=int, default=1, help="cases at a time")
     parser.add_argument("--rps", type=float, default=20.0, help="requests/s on average")
+    parser.add_argument("--unseen", action="store_true", help="traces not used in development")
     options = parser.parse_args()
     if not TRACES.exists():
         sys.exit("../shared/data/traces is not here; the bench decides on its traces.")
     cases = [
         (data.name, limits, options.rps)
-        for data in DATA
+        for data in (UNSEEN if options.unseen else DATA)
         for limits in LIMITS
         if not options.only or any(part in f"{data.name}-{limits}" for part in options.only)
     ]

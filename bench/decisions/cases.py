@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench.decisions.data import DATA, TRACES, Data
+from bench.decisions.data import DATA, TRACES, UNSEEN, Data
 from bench.decisions.outcome import Decision, decided
 from planner.errors import PlannerError
 from planner.ingest import IngestOptions, ingest_file
@@ -30,7 +30,7 @@ POLICIES = ["reactive", "hpa", "lt-i", "lt-ua", "decode-tps"]
 
 def case(name: str, limits: str, rps: float) -> Decision | str:
     """One trace under one kind of limits; why not, where that fails."""
-    data = next(data for data in DATA if data.name == name)
+    data = next(data for data in (*DATA, *UNSEEN) if data.name == name)
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         stored = _ingested(data, Path(folder))

@@ -12,7 +12,7 @@ import pytest
 
 from bench.decisions.__main__ import summed_up
 from bench.decisions.cases import LIMITS, scenario_of
-from bench.decisions.data import DATA
+from bench.decisions.data import DATA, UNSEEN
 from bench.decisions.outcome import Decision, decided
 from planner.scenario.document import parse
 from planner.studies.results.verdict import compare
@@ -21,7 +21,7 @@ from tests.shared import TRACES, needs_shared
 
 
 @pytest.mark.parametrize("limits", LIMITS)
-@pytest.mark.parametrize("data", DATA, ids=lambda data: data.name)
+@pytest.mark.parametrize("data", [*DATA, *UNSEEN], ids=lambda data: data.name)
 def test_every_case_is_a_scenario(data: Any, limits: str) -> None:
     scenario = parse(json.dumps(scenario_of(data, limits, 10.0)))
     roles = {profile.role for profile in scenario.profiles}
@@ -35,6 +35,15 @@ def test_gaps_of_a_collection_are_no_demand(tmp_path: Path) -> None:
     table = pl.read_csv(tmp_path / "out.csv")
     assert table.height == 13 * 144 and table["requests"].null_count() == 62
     assert (table["requests"].drop_nulls() > 0).all()
+
+
+@needs_shared(TRACES / "servegen_mm-image_clients_10min.parquet")
+def test_clients_are_summed(tmp_path: Path) -> None:
+    data = next(data for data in UNSEEN if data.name == "servegen-mm-image")
+    data.write(TRACES / data.file, tmp_path / "out.csv")
+    table = pl.read_csv(tmp_path / "out.csv")
+    assert table.height == 144 and table["time"].is_sorted()
+    assert float(table["requests"].sum()) / 86_400 == pytest.approx(data.rps, rel=0.01)
 
 
 def test_costs_are_compared_at_equal_attainment() -> None:

@@ -37,7 +37,7 @@ def grounds_of(study: Study, planned: Planned, seed: int, progress: Progress) ->
     that makes up for a forecast which was too high one day fails on the next. Where there is none,
     the window's own requests drawn anew, which is hindsight, and said."""
     found = []
-    for one in Earlier(study, most=WINDOWS).studies:
+    for one in Earlier(study, most=WINDOWS, history_s=0.0).studies:
         if len(one.trace) < FEW:
             continue
         try:

@@ -25,7 +25,7 @@ from planner.studies.preparing import planned_of, seeded, study_of
 from planner.studies.progress import Progress, part, silent
 from planner.studies.rehearsal.rehearsal import Rehearsal, rehearse
 from planner.studies.replay.chosen import policies_chosen, standing
-from planner.studies.replay.earlier import Earlier
+from planner.studies.replay.earlier import MOST, Earlier
 from planner.studies.replay.equal import with_flat_costs
 from planner.studies.replay.making import making_of
 from planner.studies.replay.pressure import PressureTests
@@ -49,12 +49,12 @@ class Options(RunOptions):
     )
     seed: Seed | None = Field(None, title="Seed", description="Left out: the scenario's seed.")
     rehearse: int = Field(
-        1,
+        MOST,
         title="Windows to rehearse on",
         ge=0,
-        le=3,
+        le=MOST,
         description="Earlier windows on which parameters and the policy to take are chosen; 0: on "
-        "none, then the choice is made on the window that it is judged on. Left out: 1.",
+        "none, then the choice is made on the window that it is judged on. Left out: 3.",
     )
 
 

@@ -18,9 +18,9 @@ from planner.studies.planning.inputs import Planned
 from planner.studies.planning.planning import plan_window
 from planner.studies.progress import Progress, part, silent
 from planner.studies.random_streams import Stream, generator
-from planner.studies.rehearsal.strays import FEW, STRAYS, by_what_it_sees, times
+from planner.studies.rehearsal.strays import FEW, STRAYS, by_what_it_sees, times, unseen
 from planner.studies.rehearsal.tuning import Trial, tuned
-from planner.studies.replay.earlier import RESERVE, Earlier
+from planner.studies.replay.earlier import Earlier
 from planner.studies.replay.pressure import PressureTests
 from planner.studies.replay.replay import run_policy
 from planner.studies.values import PolicyRun, Study
@@ -118,13 +118,6 @@ class _Stage:
         """With ``share`` times the requests."""
         return self._played(self.strayed(share), policy, alive)
 
-    def shares(self, policy: Policy) -> tuple[float, ...]:
-        """How many times its requests the policy has to do with as well."""
-        if by_what_it_sees(policy):
-            return STRAYS
-        few = len(self.study.window.period_starts_s) < FEW
-        return (self.doubt,) if policy.traits.plan is not None and few else ()
-
     @cached_property
     def doubt(self) -> float:
         """The forecast's 90% quantile over its mean; with too little history for it, the most
@@ -156,6 +149,16 @@ class _Stage:
         )
 
 
+def _shares(policy: Policy, stages: Sequence[_Stage]) -> tuple[float, ...]:
+    """How many times the requests of the first window ``policy`` has to do with as well, beyond
+    what the other windows show already."""
+    nearest, *others = (len(one.study.trace) / one.study.window.duration_s for one in stages)
+    if by_what_it_sees(policy):
+        return unseen([other / nearest for other in others])
+    decisions = sum(len(one.study.window.period_starts_s) for one in stages)
+    return (stages[0].doubt,) if policy.traits.plan is not None and decisions < FEW else ()
+
+
 def _left(study: Study, run: PolicyRun) -> Study:
     """The study with what ``run`` ended with as today's fleet."""
     today = np.zeros_like(study.today)
@@ -184,11 +187,7 @@ def rehearse(
         step(0.0, f"Rehearsing: {policy.title}")
         alive = partial(_still, step, policy.title)
         windows = [partial(stage.replay, alive=alive) for stage in stages]
-        strays = [
-            partial(stage.stray, alive=alive, share=share)
-            for stage in stages
-            for share in stage.shares(policy)
-        ]
+        strays = [partial(stages[0].stray, alive=alive, share=s) for s in _shares(policy, stages)]
         try:
             turned, best, tried = tuned(policy, windows, goals.wanted, strays)
         except EXPECTED as problem:
@@ -203,7 +202,7 @@ def rehearse(
         for one in stages
     )
     return out, Rehearsal(
-        windows_told, RESERVE, goals.wanted, goals.can, tuple(parts), tuple(notes)
+        windows_told, earlier.reserve, goals.wanted, goals.can, tuple(parts), tuple(notes)
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -13,12 +14,18 @@ from simulation.trace import Trace
 # What goes by what it sees has to do with so many times the requests too (assumed): a day like the
 # last does not tell where its signal stops saying anything.
 STRAYS = (0.8, 1.25)
-FEW = 12  # decisions of a window, below which it says little of how far a forecast is off (assumed)
+FEW = 12  # decisions rehearsed, below which they say little of how far a forecast is off (assumed)
 
 
 def by_what_it_sees(policy: Policy) -> bool:
     """Whether it neither holds a fleet nor follows a plan or a timetable."""
     return policy.traits.group in (Group.REACTIVE, Group.COORDINATED)
+
+
+def unseen(shares: Sequence[float]) -> tuple[float, ...]:
+    """Of STRAYS those further away than any of ``shares``, which other days had."""
+    least, most = min(shares, default=1.0), max(shares, default=1.0)
+    return tuple(share for share in STRAYS if share < min(least, 1.0) or share > max(most, 1.0))
 
 
 def times(trace: Trace, share: float, within_s: float, rng: np.random.Generator) -> Trace:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 
 from planner.errors import Infeasible
@@ -20,21 +20,29 @@ Replay = Callable[[Policy], PolicyRun]  # on one window
 class Trial:
     """A policy replayed on the days before, its knob at ``value``; None where it has none, or the
     scenario sets it. ``shortfall`` is how far the worst tier of any window stays below what is
-    wanted there."""
+    wanted there; ``whole`` says that all that it has to do was tried, or as far as the first that
+    it misses."""
 
     value: float | None
-    summaries: tuple[Summary, ...]
+    summaries: tuple[Summary, ...]  # by window
     ttft_ms: tuple[float | None, ...]  # ``slowest`` of each window
     e2e_ms: tuple[float | None, ...]
     shortfall: float
+    whole: bool = True
 
     @property
     def meets(self) -> bool:
-        return self.shortfall == 0.0
+        return self.whole and self.shortfall == 0.0
 
     @property
     def cost_usd(self) -> float:
         return sum(one.cost_usd for one in self.summaries)
+
+    @property
+    def cost_per_s(self) -> float:
+        """Comparable where not all windows were replayed."""
+        seconds = sum(one.duration_s for one in self.summaries)
+        return self.cost_usd / seconds if seconds else inf
 
 
 def tuned(
@@ -47,80 +55,96 @@ def tuned(
     all windows, and the tiers themselves on ``strays``, days somewhat unlike them, which cost
     nothing here; its trial there, and all that were tried.
 
-    Bisection over the knob's values: what meets at one is taken to meet at all that are safer, so
-    of seven values three are tried, of fifteen four. Where none of them meets, of those that
-    come nearest the cheapest counts.
+    Bisection over the knob's values on the first window: what meets at one is taken to meet at all
+    that are safer, so of seven values three are tried, of fifteen four. What does there has to do
+    on the others and the strays; where it does not, what is safer is searched likewise on all of
+    them. Where none of them meets, of those that come nearest the cheapest counts.
     """
+    search = _Search(policy, windows, goals, strays)
     knob = policy.free
     if knob is None:
-        trial = _trial(None, policy, windows, goals, strays)
+        trial = search.trial(None)
         return policy, trial, (trial,)
-    tried: list[Trial] = []
 
-    def first(low: int, also: Sequence[Replay]) -> int:
+    def first(low: int, *, alone: bool) -> int:
         """The first value from ``low`` on that does; as many as there are where none does."""
         high = len(knob.values)
         while low < high:
             middle = (low + high) // 2
-            value = knob.values[middle]
-            tried.append(_trial(value, policy.turned(value), windows, goals, also))
-            low, high = (low, middle) if tried[-1].meets else (middle + 1, high)
+            does = search.trial(knob.values[middle], alone=alone).shortfall == 0.0
+            low, high = (low, middle) if does else (middle + 1, high)
         return low
 
-    # Strays are tried at what does on the windows, and only where that fails at what is safer.
-    at = first(0, ())
-    if strays and at < len(knob.values):
-        chosen = knob.values[at]
-        alone = list(tried)
-        tried.append(_trial(chosen, policy.turned(chosen), windows, goals, strays))
-        if tried[-1].meets:
-            tried = [one for one in alone if one.value != chosen] + tried[-1:]
-        else:
-            tried = [one for one in alone if not one.meets] + tried[-1:]
-            first(at + 1, strays)
+    at = first(0, alone=True)
+    if at < len(knob.values) and not search.trial(knob.values[at]).meets:
+        first(at + 1, alone=False)
+    tried = tuple(search.known.values())
     if all(trial.shortfall == inf for trial in tried):
         raise Infeasible(f"{policy.title} has no plan on the days before.")
-    least = min(trial.shortfall for trial in tried)
-    near = [one for one in tried if one.meets or (least and one.shortfall <= least + NEAR)]
-    best = min(near, key=lambda trial: trial.cost_usd)
+    best = _best(tried)
     assert best.value is not None
-    return policy.turned(best.value), best, tuple(tried)
+    return policy.turned(best.value), best, tried
 
 
-def _trial(
-    value: float | None,
-    policy: Policy,
-    windows: Sequence[Replay],
-    goals: Mapping[str, float],
-    strays: Sequence[Replay],
-) -> Trial:
-    """On one window after the other, up to the first that is missed; infinitely far off where no
-    plan is feasible for so much."""
-    runs: list[PolicyRun] = []
-    shortfall = 0.0
-    try:
-        for replay in windows:
-            runs.append(replay(policy))
-            shortfall = max(shortfall, below(runs[-1].summary, goals))
-            if shortfall > ROUNDING:
+def _best(tried: Sequence[Trial]) -> Trial:
+    meeting = [trial for trial in tried if trial.meets]
+    if meeting:
+        return min(meeting, key=lambda trial: trial.cost_usd)
+    missing = [trial for trial in tried if trial.shortfall > 0.0]
+    least = min(trial.shortfall for trial in missing)
+    near = (trial for trial in missing if trial.shortfall <= least + NEAR)
+    return min(near, key=lambda trial: trial.cost_per_s)
+
+
+@dataclass(eq=False)
+class _Search:
+    """A policy's trials by value, each window replayed once."""
+
+    policy: Policy
+    windows: Sequence[Replay]
+    goals: Mapping[str, float]
+    strays: Sequence[Replay]
+    known: dict[float | None, Trial] = field(default_factory=dict, init=False)
+
+    def trial(self, value: float | None, *, alone: bool = False) -> Trial:
+        """On one window after the other, up to the first that is missed, or ``alone`` on the first;
+        infinitely far off where no plan is feasible for so much."""
+        known = self.known.get(value)
+        if known is None or not (known.whole or alone):
+            try:
+                known = self._trial(value, known, alone)
+            except Infeasible:
+                if value is None:
+                    raise
+                known = Trial(value, (), (), (), inf)
+            self.known[value] = known
+        return known
+
+    def _trial(self, value: float | None, known: Trial | None, alone: bool) -> Trial:
+        policy = self.policy if value is None else self.policy.turned(value)
+        known = known or Trial(value, (), (), (), 0.0, whole=False)
+        summaries, shortfall = list(known.summaries), 0.0
+        ttft_ms, e2e_ms = list(known.ttft_ms), list(known.e2e_ms)
+        for replay in self.windows[len(summaries) : 1 if alone else None]:
+            run = replay(policy)
+            summaries.append(run.summary)
+            ttft_ms.append(slowest(run, "ttft_ms"))
+            e2e_ms.append(slowest(run, "e2e_ms"))
+            shortfall = _rounded(below(run.summary, self.goals))
+            if shortfall:
                 break
-        for replay in strays if shortfall <= ROUNDING else ():
+        for replay in () if shortfall or alone else self.strays:
             stray = replay(policy)
-            bar = {name: min(goals[name], its) for name, its in targets_of(stray).items()}
-            shortfall = max(shortfall, below(stray.summary, bar))
-            if shortfall > ROUNDING:
+            bar = {name: min(self.goals[name], its) for name, its in targets_of(stray).items()}
+            shortfall = _rounded(below(stray.summary, bar))
+            if shortfall:
                 break
-    except Infeasible:
-        if value is None:
-            raise
-        return Trial(value, (), (), (), inf)
-    return Trial(
-        value,
-        tuple(run.summary for run in runs),
-        tuple(slowest(run, "ttft_ms") for run in runs),
-        tuple(slowest(run, "e2e_ms") for run in runs),
-        shortfall if shortfall > ROUNDING else 0.0,
-    )
+        whole = bool(shortfall) or not alone or len(self.windows) + len(self.strays) == 1
+        return Trial(value, tuple(summaries), tuple(ttft_ms), tuple(e2e_ms), shortfall, whole)
+
+
+def _rounded(shortfall: float) -> float:
+    return shortfall if shortfall > ROUNDING else 0.0
 
 
 def targets_of(run: PolicyRun) -> dict[str, float]:

@@ -23,8 +23,7 @@ from simulation.policies.flat import Flat
 WEEK = 7  # days
 NEARLY = 0.75  # of the window is as good as all of it
 BLIND = 0.1  # share of a window's bins that may be gaps
-# Of what a tier may miss, left over on the days before for a day unlike them.
-RESERVE = 0.5
+MOST = 3  # earlier windows: the last day, the same weekday and the day before the last
 NEAR = 0.005  # attainment within this of the best there can be is as good
 AMPLE = 4  # times the flat fleet at peak: there requests hardly wait for each other
 NONE_BEFORE = (
@@ -49,7 +48,8 @@ class Earlier:
     what is searched on them; made when first asked for."""
 
     study: Study
-    most: int = 1
+    most: int = MOST
+    history_s: float = DAY_S  # before all but the nearest, for what is forecast there to go by
     _flat: dict[int, IntArray] = field(default_factory=dict, init=False)  # by seed
     _goals: dict[int, Goals] = field(default_factory=dict, init=False)
 
@@ -57,13 +57,20 @@ class Earlier:
     def studies(self) -> tuple[Study, ...]:
         """The nearest first; those without a request are left out."""
         found: list[Study] = []
-        for window in earlier_windows(self.study.window, self.study.traffic.demand):
+        demand = self.study.traffic.demand
+        for window in earlier_windows(self.study.window, demand):
             if len(found) == self.most:
                 break
+            if found and window.origins_s[0] < demand.start_s + self.history_s:
+                continue
             one = study_at(self.study, window)
             if len(one.trace):
                 found.append(one)
         return tuple(found)
+
+    @property
+    def reserve(self) -> float:
+        return reserve_of(len(self.studies))
 
     def flat(self, seed: int, progress: Progress = silent) -> IntArray:
         """``[pools]`` the smallest flat fleet that meets every tier on all of them."""
@@ -82,11 +89,17 @@ class Earlier:
         return self._goals[seed]
 
 
+def reserve_of(windows: int) -> float:
+    """Of what a tier may miss, the share to be left over on so many windows for one that is harder
+    than all of them: as likely as that is, were they and the one to come in any order."""
+    return 1.0 / (windows + 1)
+
+
 def goals_on(studies: Sequence[Study], seed: int) -> Goals:
-    """RESERVE of the requests of each tier that may be missed, and that an ample flat fleet does
-    not miss, is to be left over: what no fleet serves in time, such as prompts too long for their
-    limit, can be no reserve. Where an ample fleet misses the tier itself, what comes near to it is
-    wanted."""
+    """Of the requests of each tier that may be missed, and that an ample flat fleet does not miss,
+    ``reserve_of`` as many windows is to be left over: what no fleet serves in time, such as prompts
+    too long for their limit, can be no reserve. Where an ample fleet misses the tier itself, what
+    comes near to it is wanted."""
     wanted: dict[str, float] = {}
     can = True
     for one in studies:
@@ -108,14 +121,14 @@ def goals_on(studies: Sequence[Study], seed: int) -> Goals:
             if most is None:
                 most = 1.0
             can &= most >= tier.attainment
-            goal = goal_of(tier.attainment, most)
+            goal = goal_of(tier.attainment, most, reserve_of(len(studies)))
             wanted[tier.name] = min(wanted.get(tier.name, 1.0), goal)
     return Goals(wanted, can)
 
 
-def goal_of(target: float, most: float) -> float:
+def goal_of(target: float, most: float, reserve: float) -> float:
     """The attainment to aim at for a tier, where ``most`` is what an ample fleet attains."""
-    return target + RESERVE * (most - target) if most >= target else max(0.0, most - NEAR)
+    return target + reserve * (most - target) if most >= target else max(0.0, most - NEAR)
 
 
 def study_at(study: Study, window: Window) -> Study:

@@ -9,8 +9,9 @@ import pytest
 
 from planner.policies.base import Policy
 from planner.policies.choice import policy_of
+from planner.studies.rehearsal.rehearsal import _shares
 from planner.studies.rehearsal.rehearsal import _Stage as WindowOf
-from planner.studies.rehearsal.strays import FEW, STRAYS, by_what_it_sees, times
+from planner.studies.rehearsal.strays import FEW, STRAYS, by_what_it_sees, times, unseen
 from planner.studies.rehearsal.tuning import tuned
 from planner.studies.replay.earlier import Earlier
 from planner.studies.values import PolicyRun
@@ -70,7 +71,7 @@ def test_a_plan_of_few_decisions_has_to_do_with_its_forecast_s_doubt(tmp_path: P
     study = days(tmp_path)
     assert len(study.window.period_starts_s) < FEW
     stage = WindowOf(study, Earlier(study), 0)
-    (share,) = stage.shares(PLAN)
+    (share,) = _shares(PLAN, [stage])
     made = stage.planned.forecasts
     high, mean = (
         sum(float(part.sum()) for part in parts)
@@ -78,5 +79,15 @@ def test_a_plan_of_few_decisions_has_to_do_with_its_forecast_s_doubt(tmp_path: P
     )
     assert share == pytest.approx(min(max(high / mean, 1.0), STRAYS[-1]))
     assert len(stage.strayed(share).trace) == pytest.approx(share * len(study.trace), rel=0.05)
-    assert stage.shares(policy_of("hpa")) == STRAYS
-    assert stage.shares(policy_of("flat-before")) == ()
+    assert _shares(policy_of("hpa"), [stage]) == STRAYS
+    assert _shares(policy_of("flat-before"), [stage]) == ()
+    several = [stage] * FEW  # windows enough show it by themselves
+    assert _shares(PLAN, several) == ()
+
+
+def test_what_other_days_show_is_not_played_again() -> None:
+    low, high = STRAYS
+    assert unseen(()) == unseen([1.0, 0.9, 1.2]) == STRAYS
+    assert unseen([low / 2]) == (high,)
+    assert unseen([high, 0.9]) == (low,)
+    assert unseen([low, high * 2]) == ()

@@ -4,6 +4,7 @@ window."""
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import permutations
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,14 @@ from forecasting.demand import SeriesKey
 from planner.errors import ScenarioError
 from planner.policies.choice import policy_of
 from planner.studies.progress import silent
-from planner.studies.replay.earlier import BLIND, NEAR, Earlier, earlier_windows, goal_of
+from planner.studies.replay.earlier import (
+    BLIND,
+    NEAR,
+    Earlier,
+    earlier_windows,
+    goal_of,
+    reserve_of,
+)
 from planner.studies.replay.replay import run_policy
 from planner.studies.traffic.demand import Demand
 from planner.studies.traffic.window import DAY_S, Window
@@ -104,7 +112,7 @@ def test_flat_before_is_what_the_day_before_needed_whatever_comes(tmp_path: Path
     counts = Earlier(one).flat(1)
     (before,) = Earlier(one).studies
     need = Earlier(one).goals(1).wanted["chat"]
-    assert need == pytest.approx(0.975, abs=0.005) and need <= goal_of(0.95, 1.0)
+    assert need == pytest.approx(0.975, abs=0.005) and need <= goal_of(0.95, 1.0, 0.5)
 
     def share(count: int) -> float:
         held = np.array([count])
@@ -130,10 +138,36 @@ def test_where_nothing_came_before_it_says_so(tmp_path: Path) -> None:
 
 
 def test_what_no_fleet_serves_in_time_is_no_reserve() -> None:
-    assert goal_of(0.95, 1.0) == pytest.approx(0.975)
-    assert goal_of(0.95, 0.97) == pytest.approx(0.96)
-    assert goal_of(0.95, 0.95) == 0.95
-    assert goal_of(0.95, 0.9) == pytest.approx(0.9 - NEAR)  # as near as there is
+    assert goal_of(0.95, 1.0, 0.5) == pytest.approx(0.975)
+    assert goal_of(0.95, 0.97, 0.5) == pytest.approx(0.96)
+    assert goal_of(0.95, 0.95, 0.5) == 0.95
+    assert goal_of(0.95, 0.9, 0.5) == pytest.approx(0.9 - NEAR)  # as near as there is
+
+
+@pytest.mark.parametrize("windows", [1, 2, 3])
+def test_the_reserve_is_how_often_the_last_of_several_is_the_hardest(windows: int) -> None:
+    orders = list(permutations(range(windows + 1)))
+    hardest = sum(order[-1] == windows for order in orders)
+    assert reserve_of(windows) == pytest.approx(hardest / len(orders))
+
+
+def test_all_but_the_nearest_have_a_day_before_them(tmp_path: Path) -> None:
+    """The first day has nothing that its own first decision could be forecast from."""
+    load = np.full(4 * 1440, 60.0)
+    one = study(
+        tmp_path,
+        series=load.tolist(),
+        tiers=TIERS[:1],
+        traffic={"sources": [make.source(**LENGTHS)], "bin_s": 900},
+        horizon={"period_s": 3600, "duration_s": 4 * 3600, "start": "2024-05-16T08:00:00Z"},
+    )
+
+    def away(earlier: Earlier) -> list[float]:
+        return [(one.window.start_s - its.window.start_s) / DAY_S for its in earlier.studies]
+
+    assert away(Earlier(one)) == [1, 2]
+    assert away(Earlier(one, history_s=0.0)) == [1, 2, 3]
+    assert Earlier(one).reserve == pytest.approx(1 / 3)
 
 
 def test_a_limit_that_no_fleet_meets_buys_no_fleet_without_end(tmp_path: Path) -> None:
