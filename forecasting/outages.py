@@ -10,6 +10,7 @@ beside an outage that is as unlikely low is a part of it: it was counted for a m
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -25,6 +26,8 @@ LEAST = 3  # of them observed on either side, or nothing is said
 CHANCE = 1e-9  # of an empty bin: a series of a million bins has one by chance in a thousand
 CLOSED = 0.5  # of the other days that are empty at that time, from which on it is a habit
 PASSES = 3  # outages close to each other hide one another until the first are known
+SHARE = 0.05  # of a sum that may be lost with single series before it is not known
+BUSY = 0.5  # of a series' bins that must have something
 DAY_S = 86_400.0
 
 
@@ -56,10 +59,40 @@ def outages(values: FloatArray, bin_s: float) -> tuple[Outage, ...]:
 
 def without_outages(series: DemandSeries) -> DemandSeries:
     """The series with a gap where it has an outage."""
-    values = np.array(series.values)
-    for outage in outages(values, series.bin_s):
-        values[outage.first : outage.first + outage.bins] = np.nan
-    return replace(series, values=values)
+    lost = marked(outages(series.values, series.bin_s), series.bins)
+    return replace(series, values=np.where(lost, np.nan, series.values))
+
+
+def lost_bins(rows: FloatArray, bin_s: float) -> BoolArray:
+    """Bins, ``[bins]``, of which the sum over ``rows`` (``[series, bins]``) is not known for what
+    its series have lost: the sum itself is an outage, or single series are that had a share of it.
+
+    Series that are empty most of the time are not asked: their zeros say nothing.
+    """
+    total = rows.sum(axis=0)
+    lost = marked(outages(total, bin_s), len(total))
+    if len(rows) == 1:
+        return lost
+    missing = np.zeros(len(total))
+    for row in rows:
+        if busy(row):
+            for outage in outages(row, bin_s):
+                missing[outage.first : outage.first + outage.bins] += outage.expected
+    return np.asarray(lost | (missing > SHARE * (np.nan_to_num(total) + missing)))
+
+
+def busy(values: FloatArray) -> bool:
+    """Whether most bins of a series have something."""
+    known = values[~np.isnan(values)]
+    return bool(known.size) and float((known > 0).mean()) >= BUSY
+
+
+def marked(found: Sequence[Outage], bins: int) -> BoolArray:
+    """Which of ``bins`` bins are in an outage."""
+    lost = np.zeros(bins, bool)
+    for outage in found:
+        lost[outage.first : outage.first + outage.bins] = True
+    return lost
 
 
 def _empty_runs(values: FloatArray) -> IntArray:

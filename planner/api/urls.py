@@ -30,6 +30,11 @@ urlpatterns = [
     path("traces/", traces.TraceListView.as_view(), name="traces"),
     path("traces/<str:name>/", traces.TraceView.as_view(), name="trace"),
     path("traces/<str:name>/demand/", traces.TraceDemandView.as_view(), name="trace-demand"),
+    path(
+        "traces/<str:name>/character/",
+        traces.TraceCharacterView.as_view(),
+        name="trace-character",
+    ),
     path("scenarios/", scenarios.ScenarioListView.as_view(), name="scenarios"),
     path("scenarios/<str:scenario>/", scenarios.ScenarioView.as_view(), name="scenario"),
     path(

@@ -220,6 +220,31 @@ def _amount(values: pl.Series) -> FloatArray:
     return array
 
 
+def label_code(report: IngestReport) -> pl.Expr:
+    """A request's model, region and tier as one number: by it ten million are grouped in a second,
+    by names in ten. ``labels_of`` reads it back."""
+    code = pl.lit(0, dtype=pl.Int64)
+    for label, names in _label_names(report).items():
+        named = pl.col(label).fill_null("").cast(pl.Enum(names))
+        code = code * len(names) + named.to_physical().cast(pl.Int64)
+    return code
+
+
+def labels_of(report: IngestReport, code: int) -> tuple[str | None, str | None, str | None]:
+    """Model, region and tier; None where a request has none."""
+    models, regions, tiers = _label_names(report).values()
+    code, tier = divmod(code, len(tiers))
+    model, region = divmod(code, len(regions))
+    return models[model] or None, regions[region] or None, tiers[tier] or None
+
+
+def _label_names(report: IngestReport) -> dict[str, tuple[str, ...]]:
+    seen = {"model": report.models, "region": report.regions, "tier": report.tiers}
+    return {
+        label: (*dict.fromkeys(name for name in names if name), "") for label, names in seen.items()
+    }
+
+
 def bin_requests(store_dir: Path | str, bin_s: float) -> list[DemandColumns]:
     """Stored requests summed per model x region x tier and bin, without loading them all.
 
@@ -238,31 +263,37 @@ def bin_requests(store_dir: Path | str, bin_s: float) -> list[DemandColumns]:
     arrival_ns = (pl.col("arrival_s") * 1e9).round().cast(pl.Int64) + (
         report.start_ns - first * width
     )
+    place = (arrival_ns // width).clip(0, bins - 1)
     sums = (
-        scan.group_by((arrival_ns // width).clip(0, bins - 1).alias("bin"), *LABELS)
+        scan.select((label_code(report) * bins + place).alias("place"), *AMOUNTS[1:3])
+        .group_by("place")
         .agg(
             pl.len().alias("requests"),
             pl.col("input_tokens").cast(pl.Int64).sum(),
             pl.col("output_tokens").cast(pl.Int64).sum(),
         )
-        .sort(*LABELS, "bin")
+        .sort("place")
         .collect(engine="streaming")
+        .with_columns(bin=pl.col("place") % bins, code=pl.col("place") // bins)
     )
-    groups = sums.partition_by(list(LABELS), maintain_order=True)
-    if bins * len(groups) > MAX_BINS:
-        raise _too_many_bins(bins * len(groups), bin_s)
+    parts = {labels_of(report, int(group["code"][0])): group for group in sums.partition_by("code")}
+    if bins * len(parts) > MAX_BINS:
+        raise _too_many_bins(bins * len(parts), bin_s)
     found = []
-    for group in groups:
+    for key in sorted(parts, key=lambda names: tuple((name is not None, name) for name in names)):
+        group = parts[key]
         amounts: dict[str, Any] = {}
         for field in AMOUNTS[:3]:
             values = np.zeros(bins)
             values[group["bin"].to_numpy()] = group[field].to_numpy()
             amounts[field] = _frozen(values)
-        labels = {label: group[label][0] for label in LABELS}
+        model, region, tier = key
         found.append(
             DemandColumns(
-                name=" / ".join(name for name in labels.values() if name) or report.trace,
-                **labels,
+                name=" / ".join(name for name in key if name) or report.trace,
+                model=model,
+                region=region,
+                tier=tier,
                 start_s=first * width / 1e9,
                 bin_s=bin_s,
                 **amounts,

@@ -23,6 +23,7 @@ from planner.models import Run, Scenario, Trace, User
 from planner.scenario import document as text
 from planner.services import runs
 from planner.services.access import check_may_plan, check_may_remove
+from planner.studies.character.kept import character_written
 
 UPLOADS = "uploads"
 TRACES = "traces"
@@ -169,6 +170,7 @@ def trace_read(
     storage.remove(store)
     options = IngestOptions(**trace.options)
     report = ingest_file(path, storage.folder(store), options, progress=progress)
+    character_written(storage.folder(store))
     trace.state = Trace.State.READY
     trace.problem = ""
     trace.kind = report.kind

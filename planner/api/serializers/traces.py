@@ -15,6 +15,7 @@ from planner.models import Trace
 class TraceLinks(serializers.Serializer[Any]):
     self = serializers.URLField()
     demand = serializers.URLField()
+    character = serializers.URLField()
     runs = serializers.URLField()
 
 
@@ -38,6 +39,7 @@ class TraceItem(serializers.ModelSerializer[Trace]):
         return {
             "self": reverse("api:trace", kwargs=named, request=request),
             "demand": reverse("api:trace-demand", kwargs=named, request=request),
+            "character": reverse("api:trace-character", kwargs=named, request=request),
             "runs": f"{reverse('api:runs', request=request)}?trace={trace.name}",
         }
 

@@ -13,12 +13,21 @@ from planner.api.base import ApiView, checked, idempotency_key, started, valid
 from planner.api.filters import Pages, StrictFilter, StrictOrdering, TraceFilter
 from planner.api.renderers import AcceptOnly
 from planner.api.schema import KEY, LOCATION, operation, removal
+from planner.api.serializers.character import CharacterAnswer, CharacterAsked
 from planner.api.serializers.options import UploadRequest
 from planner.api.serializers.traces import Demand, DemandAsked, TraceDetail, TraceItem, UploadDone
 from planner.models import Trace
-from planner.selectors.traces import trace_demand, trace_get, trace_ready, traces_list
+from planner.selectors.traces import (
+    trace_character,
+    trace_demand,
+    trace_get,
+    trace_ready,
+    trace_window,
+    traces_list,
+)
 from planner.services.access import check_may_plan
 from planner.services.traces import trace_delete, trace_upload
+from planner.studies.plain import as_json
 
 BIN_S = 900.0  # where no other width is asked for
 MAX_BINS = 50_000  # of one series in one answer
@@ -123,3 +132,17 @@ class TraceDemandView(ApiView):
             "series": trace_demand(trace, bin_s),
         }
         return Response(Demand(demand).data)
+
+
+class TraceCharacterView(ApiView):
+    @operation({200: CharacterAnswer}, 400, 404, 409, parameters=[CharacterAsked])
+    def get(self, request: Request, name: str) -> Response:
+        """What a trace is like.
+
+        Amounts and lengths by model, region and tier, rhythm, burstiness by time scale, imbalance,
+        outages, and every day ranked; with `start` and `end` the rank of that window.
+        """
+        asked = valid(CharacterAsked(data=request.query_params))
+        trace = trace_ready(name)
+        window = as_json(trace_window(trace, asked["start"], asked["end"])) if asked else None
+        return Response(trace_character(trace) | {"window": window})

@@ -328,3 +328,40 @@ def test_who_only_reads_is_refused_before_the_body_is_read(reader, monkeypatch):
     monkeypatch.setattr("planner.api.views.traces.UploadRequest", None)
     given = reader.post("/api/v1/ingest/", {"file": "x"})
     assert given.status_code == 403
+
+
+def test_what_a_trace_is_like(api, ready):
+    said = api.get(f"{URL}conv/character/")
+    assert said.status_code == 200
+    body = said.json()
+    assert (body["trace"], body["unit"], body["total"]["requests"]) == ("conv", "requests", 4)
+    by_field = {one["field"]: one for one in body["lengths"]}
+    assert (by_field["input_tokens"]["mean"], by_field["output_tokens"]["p50"]) == (250, 20)
+    assert body["window"] is None
+    assert api.get(f"{URL}conv/").json()["links"]["character"].endswith("/traces/conv/character/")
+
+
+def test_the_rank_of_a_window(api, ready):
+    asked = {"start": "2024-05-18T00:00:00Z", "end": "2024-05-18T00:15:00Z"}
+    window = api.get(f"{URL}conv/character/", asked).json()["window"]
+    assert (window["rank"], window["of"], window["amount"]) == (1, 2, 3)
+    assert window["sentence"].endswith("is the busiest of 2 15-minute windows.")
+    assert api.get(f"{URL}conv/character/", {"start": asked["start"]}).status_code == 400
+    backwards = {"start": asked["end"], "end": asked["start"]}
+    answer = api.get(f"{URL}conv/character/", backwards)
+    assert answer.status_code == 409 and "before it begins" in answer.json()["detail"]
+
+
+def test_what_is_not_read_yet_is_not_characterised(api, upload):
+    upload()
+    assert api.get(f"{URL}conv/character/").status_code == 409
+
+
+def test_the_document_describes_what_a_trace_is_like(api, ready):
+    """Every key of the answer is a property of its schema, and the other way round."""
+    schemas = api.get("/api/v1/schema/?format=json").json()["components"]["schemas"]
+    body = api.get(f"{URL}conv/character/").json()
+    assert set(schemas["CharacterAnswer"]["properties"]) == set(body)
+    assert set(schemas["TraceLengths"]["properties"]) == set(body["lengths"][0])
+    assert set(schemas["TraceDay"]["properties"]) == set(body["days"]["days"][0])
+    assert set(schemas["TraceRhythm"]["properties"]) == set(body["rhythm"])

@@ -167,6 +167,38 @@ def test_ingest_of_a_file_that_is_not_there(tmp_path: Path) -> None:
 # forecast
 
 
+# characterise
+
+
+def test_characterise_ranks_days_and_windows(tmp_path: Path) -> None:
+    counts = [10] * 24 + [52] * 24 + [30] * 24
+    rows = [f"2024-05-{1 + h // 24:02}T{h % 24:02}:00:00Z,{n}" for h, n in enumerate(counts)]
+    path = tmp_path / "days.csv"
+    path.write_text("time,requests\n" + "\n".join(rows) + "\n")
+    found = answer("characterise", path)
+    assert [day["rank"] for day in found["days"]["days"]] == [3, 1, 2]
+    assert (found["unit"], found["total"]["requests"], found["window"]) == ("requests", 2208, None)
+    ranked = answer("characterise", path, "--start", "2024-05-01", "--end", "2024-05-02")
+    says = "1 May 2024 is the quietest of 3 days; the busiest, 2 May 2024, had 5.2 times as much."
+    assert ranked["window"]["sentence"] == says
+    _, out, _ = command("characterise", path, "--start", "2024-05-01", "--end", "2024-05-02")
+    assert says in out and "2 May 2024" in out and "not demand" not in out
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--start", "2024-05-01"), "both, or neither"),
+        (("--start", "May", "--end", "2024-05-02"), "--start May: write a date"),
+        (("--start", "2024-05-03", "--end", "2024-05-02"), "before it begins"),
+    ],
+)
+def test_characterise_refuses_in_a_sentence(
+    folder: Path, words: tuple[str, ...], says: str
+) -> None:
+    assert says in problem("characterise", folder / "demand.csv", *words)
+
+
 def test_forecast_of_a_file(folder: Path) -> None:
     found = answer(
         "forecast", folder / "demand.csv", "--bin", 60, "--horizon", 600, "--method", "last-value",

@@ -89,7 +89,7 @@ def test_an_outage_makes_no_quiet_day() -> None:
 
 def test_a_window_that_is_not_all_known_has_no_rank() -> None:
     values = np.full(72, 10.0)
-    values[30:36] = np.nan
+    values[30:38] = np.nan
     demand = DemandSeries(ALL, MAY, HOUR_S, values, REQUESTS)
     rank = window_rank(demand, MAY + DAY_S, MAY + 2 * DAY_S)
     assert rank.rank is None and rank.of == 2 and "too many gaps" in rank.sentence

@@ -1,0 +1,61 @@
+"""The characterisation of a trace, as its dataclasses declare it."""
+
+from __future__ import annotations
+
+import types
+import typing
+from dataclasses import fields
+from functools import cache
+from typing import Any
+
+from rest_framework import serializers
+
+from planner.studies.character import values
+from planner.studies.traffic.ranking import WindowRank
+
+PLAIN: dict[Any, type[serializers.Field[Any, Any, Any, Any]]] = {
+    str: serializers.CharField,
+    int: serializers.IntegerField,
+    float: serializers.FloatField,
+}
+
+
+@cache
+def serializer_of(shape: type) -> type[serializers.Serializer[Any]]:
+    """A serializer with a field for each of a dataclass, of its type and under its docstring."""
+    hints = typing.get_type_hints(shape)
+    made = {field.name: _field(hints[field.name]) for field in fields(shape)}
+    return type(
+        f"Trace{shape.__name__}", (serializers.Serializer,), made | {"__doc__": shape.__doc__}
+    )
+
+
+def _field(hint: Any, **how: Any) -> serializers.Field[Any, Any, Any, Any]:
+    if typing.get_origin(hint) is types.UnionType:
+        (inner,) = (one for one in typing.get_args(hint) if one is not type(None))
+        return _field(inner, allow_null=True)
+    if typing.get_origin(hint) is tuple:
+        return serializers.ListField(child=_field(typing.get_args(hint)[0]), **how)
+    return PLAIN[hint](**how) if hint in PLAIN else serializer_of(hint)(**how)
+
+
+Character = serializer_of(values.Character)
+Window = serializer_of(WindowRank)
+
+
+class CharacterAnswer(Character):  # type: ignore[misc, valid-type]
+    """What a trace is like, and how the window that was asked for ranks among all of it."""
+
+    window = Window(allow_null=True)
+
+
+class CharacterAsked(serializers.Serializer[Any]):
+    start = serializers.DateTimeField(
+        required=False, help_text="Begin of a window to rank among all windows as long."
+    )
+    end = serializers.DateTimeField(required=False, help_text="Its end.")
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        if len(attrs) == 1:
+            raise serializers.ValidationError("Give start and end both, or neither.")
+        return attrs

@@ -1,0 +1,83 @@
+"""bin/manage characterise: what a trace is like, and how a window ranks among all of it."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from datetime import UTC, datetime
+from typing import Any
+
+from planner.errors import PlannerError
+from planner.exports.figure_table import listed
+from planner.management.base import HeadroomCommand, load_trace
+from planner.selectors.traces import trace_character, trace_ready, trace_window
+from planner.studies.plain import as_json
+from planner.templatetags.headroom import duration
+
+VOLUMES = {
+    "by": "by", "label": "label", "share": "share:.1%", "requests": "requests:,.0f",
+    "input tokens": "input_tokens:,.0f", "output tokens": "output_tokens:,.0f",
+    "mean /s": "mean:,.3g", "peak /s": "peak:,.3g", "repeats daily": "autocorrelation_day:.2f",
+    "weekly": "autocorrelation_week:.2f", "utility": "utility_per_request:,.3g",
+}  # fmt: skip
+LENGTHS = {
+    "tokens": "field", "by": "by", "label": "label", "mean": "mean:,.0f", "CV": "cv:.2f",
+    "p50": "p50:,.0f", "p95": "p95:,.0f", "p99": "p99:,.0f", "most": "most:,.0f",
+}  # fmt: skip
+BURSTS = {
+    "bins of": "width", "dispersion": "dispersion:,.3g", "within 10 min": "within_10_min:,.3g",
+    "peak/mean": "peak_to_mean:,.3g", "CV": "cv:.2f", "empty": "empty:.1%",
+}  # fmt: skip
+DAYS = {
+    "day": "name", "rank": "rank:d", "of the busiest": "of_busiest:.0%",
+    "requests": "requests:,.0f", "input tokens": "input_tokens:,.0f",
+    "output tokens": "output_tokens:,.0f", "known": "seen:.0%",
+}  # fmt: skip
+
+
+class Command(HeadroomCommand):
+    help = (
+        "What a trace is like: amounts by model, region and tier, lengths, rhythm, bursts, "
+        "outages, and every day ranked; with --start and --end the rank of a window."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        super().add_arguments(parser)
+        parser.add_argument("trace", help="request or demand file, or a stored trace's name or id")
+        parser.add_argument("--start", help="begin of a window to rank, e.g. 2024-05-18T00:00")
+        parser.add_argument("--end", help="its end; UTC where no offset is given")
+
+    def answer(self, options: dict[str, Any]) -> dict[str, Any]:
+        if bool(options["start"]) != bool(options["end"]):
+            raise PlannerError("Give --start and --end both, or neither.")
+        trace = trace_ready(load_trace(options["trace"], self.progress).name)
+        window = None
+        if options["start"]:
+            start, end = (moment(f"--{name}", options[name]) for name in ("start", "end"))
+            window = trace_window(trace, start, end)
+        return trace_character(trace) | {"window": as_json(window)}
+
+    def words(self, answer: dict[str, Any]) -> str:
+        parts = [
+            [f"{answer['trace']}: {answer['series']} series, bins of {duration(answer['bin_s'])}"],
+            listed([answer["total"], *answer["volumes"]], VOLUMES),
+            listed(answer["lengths"], LENGTHS),
+            listed([b | {"width": duration(b["bin_s"])} for b in answer["burstiness"]], BURSTS),
+            listed(answer["days"]["days"], DAYS),
+            [
+                *([answer["window"]["sentence"]] if answer["window"] else answer["days"]["words"]),
+                *([f"outages: {answer['outages_found']}"] if answer["outages_found"] else []),
+                *(f"note: {note}" for note in answer["notes"]),
+            ],
+        ]
+        return "\n\n".join("\n".join(part) for part in parts if part)
+
+
+def moment(flag: str, text: str) -> datetime:
+    """A time of the command line; UTC where it has no offset."""
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError:
+        raise PlannerError(
+            f"{flag} {text}: write a date or time such as 2024-05-18 or 2024-05-18T14:00."
+        ) from None
+    return when if when.tzinfo else when.replace(tzinfo=UTC)

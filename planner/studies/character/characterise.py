@@ -1,0 +1,116 @@
+"""All that is said of a trace, on one page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from forecasting.outages import Outage, busy, lost_bins, marked, outages
+from planner.ingest.report import IngestReport
+from planner.ingest.store import read_report
+from planner.studies.character.days import days
+from planner.studies.character.grid import Grid, stored_grid
+from planner.studies.character.lengths import mean_lengths, request_lengths
+from planner.studies.character.rhythm import burstiness, fine_counts, interarrival_cv, rhythm
+from planner.studies.character.values import LEVELS, Character, Characterisation, LostBins
+from planner.studies.character.volumes import (
+    cells,
+    chart_rates,
+    imbalance,
+    utilities,
+    volumes,
+)
+from planner.studies.traffic.window import HOUR_S
+
+MAX_OUTAGES = 100  # listed; all are counted
+
+
+def characterise(store: Path | str) -> Characterisation:
+    """The stored trace in figures, with what charts and rankings need.
+
+    Exact where the file has requests; of a file of counts per bin what counts can tell.
+    """
+    store = Path(store)
+    report = read_report(store)
+    by_request = report.kind == "requests"
+    grid = stored_grid(store, report)
+    summed = grid.summed(grid.unit)
+    lost = lost_bins(grid.amounts[grid.unit], grid.bin_s)
+    known = np.where(lost, np.nan, summed)
+    by = tuple(grid.labels)
+    found = volumes(grid, utilities(store, by) if by_request else {})
+    fine, fine_s = (
+        fine_counts(store, report.end_s - report.start_s) if by_request else (known, grid.bin_s)
+    )
+    lists = [imbalance(found, kind) for kind in by]
+    found_lost = _lost(grid, outages(summed, grid.bin_s))
+    character = Character(
+        trace=report.trace,
+        kind=report.kind,
+        clock=report.clock,
+        unit=grid.unit,
+        start_s=report.start_s,
+        end_s=report.end_s,
+        bin_s=grid.bin_s,
+        series=len(grid.names),
+        total=found[0],
+        volumes=tuple(found[1:]),
+        cells=tuple(cells(grid)),
+        imbalance=tuple(one for one in lists if one is not None),
+        levels=LEVELS,
+        lengths=tuple(request_lengths(store, by) if by_request else mean_lengths(grid)),
+        rhythm=rhythm(known, grid.start_s, grid.bin_s, report.clock),
+        interarrival_cv=interarrival_cv(store) if by_request else None,
+        burstiness=tuple(burstiness(fine, fine_s)),
+        days=days(grid, lost, report.clock),
+        gaps=int(np.isnan(summed).sum()),
+        outages=tuple(found_lost[:MAX_OUTAGES]),
+        outages_found=len(found_lost),
+        notes=_notes(report, grid),
+    )
+    total = tuple(grid.total(field) for field in grid.amounts)
+    return Characterisation(character, chart_rates(grid, lost), total)
+
+
+def _lost(grid: Grid, of_all: tuple[Outage, ...]) -> list[LostBins]:
+    """Outages of the whole in order of time, then those of single series that are not among them,
+    the longest first."""
+    whole = marked(of_all, grid.bins)
+    alone: list[LostBins] = []
+    if len(grid.names) > 1:
+        for row, name in enumerate(grid.names):
+            values = np.where(whole | ~grid.present[row], np.nan, grid.amounts[grid.unit][row])
+            if busy(values):
+                alone += [_words(grid, name, one) for one in outages(values, grid.bin_s)]
+    alone.sort(key=lambda one: -one.missing)
+    return [_words(grid, "all", one) for one in of_all] + alone
+
+
+def _words(grid: Grid, series: str, one: Outage) -> LostBins:
+    start_s = grid.start_s + one.first * grid.bin_s
+    end_s = start_s + one.bins * grid.bin_s
+    return LostBins(series, start_s, end_s, one.bins, one.expected * one.bins, one.after)
+
+
+def _notes(report: IngestReport, grid: Grid) -> tuple[str, ...]:
+    notes = []
+    if grid.unit != "requests":
+        notes.append(
+            f"The file does not count requests: rates, ranks and rhythm are of "
+            f"{grid.unit.replace('_', ' ')}."
+        )
+    if report.kind == "demand":
+        if {"input_tokens", "output_tokens"} & set(grid.amounts):
+            notes.append("Of lengths the file has means per bin; how requests spread it has not.")
+        else:
+            notes.append("The file says nothing of lengths: a plan has to assume them.")
+        if not grid.present.all():
+            apart = int((~grid.present).any(axis=1).sum())
+            notes.append(
+                f"{apart} of {len(grid.names)} series begin later or end earlier than the trace; "
+                "beyond its own first and last bin a series counts as nothing."
+            )
+        if grid.bin_s > HOUR_S:
+            notes.append("Bins are wider than an hour: nothing can be said of hours of the day.")
+    return tuple(notes)

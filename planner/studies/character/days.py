@@ -1,0 +1,106 @@
+"""Every day of a trace and its rank: which one a plan is made for decides what it buys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from forecasting.demand import DemandSeries
+from planner.studies.character.grid import Grid
+from planner.studies.character.values import Day, Days
+from planner.studies.traffic.ranking import (
+    SEEN,
+    WEEK_S,
+    Stretch,
+    busiest,
+    day_words,
+    span_words,
+    stretches,
+    window_rank,
+)
+from planner.studies.traffic.window import DAY_S
+from simulation.arrays import BoolArray, FloatArray
+
+COVERED = 0.99  # of a day that a series spans, to be counted as there
+TOKENS = ("input_tokens", "output_tokens")
+
+
+def days(grid: Grid, lost: BoolArray, clock: str) -> Days:
+    """All calendar days that the trace touches. One of which too little is known has no rank.
+
+    ``lost`` marks bins that are not demand, ``[bins]``.
+    """
+    if grid.bin_s > DAY_S:
+        return Days((), 0, None, None, ())
+    whole = grid.total(grid.unit)
+    total = replace(whole, values=np.where(lost, np.nan, whole.values))
+    compared = {one.start_s: one.amount for one in stretches(total, DAY_S)}
+    top = max(compared.values(), default=0.0)
+    number = np.floor(grid.edges_s / DAY_S + 1e-9).astype(np.int64)
+    first, count = int(number[0]), int(number[-1] - number[0]) + 1
+    at = number - first
+
+    def per_day(values: FloatArray | BoolArray) -> FloatArray:
+        return np.bincount(at, np.nan_to_num(values), count).astype(np.float64)
+
+    seen = per_day(~np.isnan(total.values)) * grid.bin_s / DAY_S
+    there = np.sum([per_day(row) * grid.bin_s / DAY_S >= COVERED for row in grid.present], axis=0)
+    sums = {field: per_day(grid.summed(field)) for field in grid.amounts}
+    found = []
+    for day in range(count):
+        start_s = (first + day) * DAY_S
+        amount = compared.get(start_s)
+        found.append(
+            Day(
+                start_s=start_s,
+                name=day_words(start_s, clock),
+                requests=_known(sums, "requests", day),
+                input_tokens=_known(sums, "input_tokens", day),
+                output_tokens=_known(sums, "output_tokens", day),
+                seen=min(1.0, float(seen[day])),
+                series=int(there[day]),
+                rank=None if amount is None else 1 + sum(o > amount for o in compared.values()),
+                of_busiest=amount / top if amount is not None and top else None,
+            )
+        )
+    top_day, top_week = busiest(total, DAY_S), busiest(total, WEEK_S)
+    words = tuple(_words(found, total, top_day, top_week, len(grid.names), clock))
+    return Days(tuple(found), len(compared), top_day, top_week, words)
+
+
+def _words(
+    found: list[Day],
+    total: DemandSeries,
+    top_day: Stretch | None,
+    top_week: Stretch | None,
+    series: int,
+    clock: str,
+) -> Iterator[str]:
+    ranked = [one for one in found if one.rank is not None]
+    if not ranked:
+        yield f"No day of the trace is known whole (or {SEEN:.0%} of it): none can be ranked."
+        return
+    last = ranked[-1].start_s
+    yield f"The last whole day: {window_rank(total, last, last + DAY_S, clock).sentence}"
+    if top_day is not None and len(ranked) > 1:
+        yield f"The busiest day is {span_words(top_day.start_s, top_day.end_s, clock)}."
+    if top_week is not None:
+        yield f"The busiest seven days are {span_words(top_week.start_s, top_week.end_s, clock)}."
+    without = len(found) - len(ranked)
+    if without:
+        yield (
+            f"Of {without:,} of the {len(found):,} days that the trace touches less than "
+            f"{SEEN:.0%} is known; they have no rank."
+        )
+    partly = sum(one.series < series for one in ranked)
+    if partly:
+        yield (
+            f"On {partly:,} of {len(ranked):,} days not all {series:,} series are there: such a "
+            "day is quieter in the file than it was."
+        )
+
+
+def _known(sums: dict[str, np.ndarray], field: str, day: int) -> float | None:
+    return float(sums[field][day]) if field in sums else None

@@ -1,0 +1,68 @@
+"""The characterisation beside its trace, so that it is computed once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from forecasting.demand import DemandSeries
+from planner.studies.character.characterise import characterise
+from planner.studies.character.values import Characterisation
+from planner.studies.plain import as_json
+from planner.studies.traffic.ranking import ALL
+
+VERSION = 1  # of what is kept: another one is computed anew
+FIGURES, RATES, TOTAL = "character.json", "character-rates.parquet", "character-total.parquet"
+
+
+def character_written(store: Path) -> dict[str, Any]:
+    """Compute and keep it; the figures as plain data."""
+    found = characterise(store)
+    figures: dict[str, Any] = as_json(found.character)
+    found.rates.write_parquet(store / RATES)
+    _total_table(found).write_parquet(store / TOTAL)
+    kept = store / f"{FIGURES}.partial"
+    kept.write_text(json.dumps({"version": VERSION, "figures": figures}), encoding="utf-8")
+    kept.rename(store / FIGURES)  # last, and at once: where it is, the tables are
+    return figures
+
+
+def character_kept(store: Path) -> dict[str, Any]:
+    """The figures as plain data, computed where they are not kept."""
+    try:
+        kept = json.loads((store / FIGURES).read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return character_written(store)
+    if kept.get("version") != VERSION:
+        return character_written(store)
+    figures: dict[str, Any] = kept["figures"]
+    return figures
+
+
+def rates_kept(store: Path, by: str) -> pl.DataFrame:
+    """Amounts of the labels of one kind over time, as charts show them."""
+    character_kept(store)
+    return pl.read_parquet(store / RATES).filter(pl.col("by") == by)
+
+
+def total_kept(store: Path) -> DemandSeries:
+    """What came in all, in the amount that days are ranked by."""
+    figures = character_kept(store)
+    table = pl.read_parquet(store / TOTAL)
+    unit = figures["unit"]
+    return DemandSeries(
+        ALL, float(table["start_s"][0]), float(figures["bin_s"]), table[unit].to_numpy(), unit
+    )
+
+
+def _total_table(found: Characterisation) -> pl.DataFrame:
+    first = found.total[0]
+    return pl.DataFrame(
+        {
+            "start_s": [first.start_s + i * first.bin_s for i in range(first.bins)],
+            **{series.unit: series.values for series in found.total},
+        }
+    )

@@ -1,0 +1,104 @@
+"""How long requests are: exact, by counting every length that occurs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from planner.ingest.options import LABELS
+from planner.ingest.store import label_code, labels_of, scan_requests
+from planner.studies.character.grid import Grid
+from planner.studies.character.values import LEVELS, UNSAID, Lengths
+from simulation.arrays import FloatArray, IntArray
+
+ROOM = 1 << 31  # above every length: a label and a length make one number
+FIELDS = ("input_tokens", "output_tokens")
+
+
+def request_lengths(store: Path, by: tuple[str, ...]) -> list[Lengths]:
+    """Of all requests of a stored trace, and under each label of ``by``."""
+    report, scan = scan_requests(store)
+    coded = label_code(report).alias("code")
+    found = []
+    for field in FIELDS:
+        packed = (coded * ROOM + pl.col(field)).alias("packed")
+        counts = scan.select(packed).group_by("packed").len("n").collect(engine="streaming")
+        code, tokens = (counts["packed"] // ROOM).to_numpy(), (counts["packed"] % ROOM).to_numpy()
+        requests = counts["n"].to_numpy().astype(np.int64)
+        series, codes = np.unique(code, return_inverse=True)
+        names = [labels_of(report, int(one)) for one in series]
+        for kind in ("all", *by):
+            at = LABELS.index(kind) if kind in LABELS else -1
+            of_series = ["all" if at < 0 else own[at] or UNSAID for own in names]
+            found += _by_label(field, kind, np.array(of_series), codes, tokens, requests)
+    return found
+
+
+def _by_label(
+    field: str, by: str, of_series: np.ndarray, codes: IntArray, tokens: IntArray, count: IntArray
+) -> list[Lengths]:
+    """Of each label of the series, the one with most requests first."""
+    labels, label = np.unique(of_series, return_inverse=True)
+    mine = label[codes]
+    found = []
+    for place, name in enumerate(labels.tolist()):
+        own = mine == place
+        values, at = np.unique(tokens[own], return_inverse=True)
+        weight = np.bincount(at, count[own]).astype(np.float64)
+        found.append(counted(field, by, name, values.astype(np.float64), weight))
+    return sorted(found, key=lambda one: -one.requests)
+
+
+def counted(field: str, by: str, label: str, tokens: FloatArray, count: FloatArray) -> Lengths:
+    """Of ``count[i]`` requests with ``tokens[i]`` each, in increasing order of tokens.
+
+    A quantile is the least length that the share of requests does not exceed (inverted CDF).
+    """
+    total = float(count.sum())
+    mean = float((tokens * count).sum()) / total
+    variance = float((count * (tokens - mean) ** 2).sum()) / total
+    reached = np.cumsum(count)
+
+    def at(levels: FloatArray) -> list[float]:
+        place = np.searchsorted(reached, np.ceil(levels * total - 1e-9).clip(1), side="left")
+        return [float(value) for value in tokens[place]]
+
+    p50, p95, p99 = at(np.array([0.5, 0.95, 0.99]))
+    return Lengths(
+        field, by, label, total, mean, variance**0.5 / mean if mean else None,
+        p50, p95, p99, float(tokens[-1]), tuple(at(np.array(LEVELS))),
+    )  # fmt: skip
+
+
+def mean_lengths(grid: Grid) -> list[Lengths]:
+    """Of a file that counts requests and tokens per bin: means, over the bins that have both."""
+    if "requests" not in grid.amounts:
+        return []
+    return [
+        one
+        for field in FIELDS
+        if field in grid.amounts
+        for by, label, rows in _groups(grid)
+        if (one := _mean(grid, field, by, label, rows)) is not None
+    ]
+
+
+def _groups(grid: Grid) -> Iterator[tuple[str, str, np.ndarray]]:
+    yield "all", "all", np.arange(len(grid.names))
+    for by in grid.labels:
+        names, codes = grid.codes(by)
+        for code, name in enumerate(names):
+            yield by, name, np.flatnonzero(codes == code)
+
+
+def _mean(grid: Grid, field: str, by: str, label: str, rows: np.ndarray) -> Lengths | None:
+    requests, tokens = grid.amounts["requests"][rows], grid.amounts[field][rows]
+    both = ~np.isnan(requests) & ~np.isnan(tokens)
+    total = float(requests[both].sum())
+    if not total:
+        return None
+    mean = float(tokens[both].sum()) / total
+    return Lengths(field, by, label, total, mean, None, None, None, None, None, ())

@@ -1,0 +1,160 @@
+"""How much came for which model, region and tier, and how unevenly."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from planner.ingest.options import LABELS
+from planner.ingest.store import scan_requests
+from planner.studies.character.grid import Grid
+from planner.studies.character.rhythm import day_and_week
+from planner.studies.character.values import UNSAID, Cell, Imbalance, Volume
+
+MAX_CELLS = 200
+LINES = 6  # told apart in a chart; the others are summed
+CHART_BINS = 480  # of a chart: what the pixels can show
+OTHERS = "others"
+Utility = Mapping[tuple[str, str], tuple[float, float]]  # (by, label) to sum and requests with one
+
+
+def volumes(grid: Grid, utility: Utility) -> list[Volume]:
+    """Of the whole first, then of every label of every kind, the largest first."""
+    found = [_volume(grid, "all", "all", np.arange(len(grid.names)), utility)]
+    for by in grid.labels:
+        names, codes = grid.codes(by)
+        found += [
+            _volume(grid, by, name, np.flatnonzero(codes == code), utility)
+            for code, name in enumerate(names)
+        ]
+    return found
+
+
+def _volume(grid: Grid, by: str, label: str, rows: np.ndarray, utility: Utility) -> Volume:
+    sums = {
+        field: float(np.nansum(values[rows])) if field in grid.amounts else None
+        for field, values in grid.amounts.items()
+    }
+    whole = float(np.nansum(grid.amounts[grid.unit]))
+    rates = grid.summed(grid.unit, rows) / grid.bin_s
+    known = rates[~np.isnan(rates)]
+    mean, peak = (float(known.mean()), float(known.max())) if len(known) else (0.0, 0.0)
+    _, day, week = day_and_week(rates, grid.bin_s)
+    total, requests = utility.get((by, label), (None, 0.0))
+    return Volume(
+        by=by,
+        label=label,
+        requests=sums.get("requests"),
+        input_tokens=sums.get("input_tokens"),
+        output_tokens=sums.get("output_tokens"),
+        share=(sums[grid.unit] or 0.0) / whole if whole else None,
+        mean=mean,
+        peak=peak,
+        peak_to_mean=peak / mean if mean else None,
+        autocorrelation_day=day,
+        autocorrelation_week=week,
+        utility=total,
+        utility_per_request=total / requests if total is not None and requests else None,
+    )
+
+
+def cells(grid: Grid) -> list[Cell]:
+    """Model x region x tier, the largest first, where there is more than one kind of label."""
+    kinds = [label for label in LABELS if label in grid.labels]
+    if len(kinds) < 2:
+        return []
+    amounts: dict[tuple[str, str, str], float] = {}
+    per_row = np.nansum(grid.amounts[grid.unit], axis=1).tolist()
+    for row, amount in enumerate(per_row):
+        key = _key(grid, row)
+        amounts[key] = amounts.get(key, 0.0) + amount
+    whole = sum(per_row)
+    largest = sorted(amounts.items(), key=lambda item: -item[1])[:MAX_CELLS]
+    return [
+        Cell(model, region, tier, amount, amount / whole if whole else 0.0)
+        for (model, region, tier), amount in largest
+    ]
+
+
+def _key(grid: Grid, row: int) -> tuple[str, str, str]:
+    model, region, tier = (
+        grid.labels[label][row] if label in grid.labels else UNSAID for label in LABELS
+    )
+    return model, region, tier
+
+
+def imbalance(found: Sequence[Volume], by: str) -> Imbalance | None:
+    """Between the labels of one kind; None where there are not two."""
+    shares = [(one.share or 0.0, one.label) for one in found if one.by == by]
+    if len(shares) < 2 or not any(share for share, _ in shares):
+        return None
+    (most, most_label), (least, least_label) = max(shares), min(shares)
+    effective = 1 / sum(share**2 for share, _ in shares)
+    return Imbalance(by, len(shares), most_label, most, least_label, least, effective)
+
+
+def utilities(store: Path, by: Sequence[str]) -> Utility:
+    """Sums of the utility that the file gives for its requests; empty where it gives none."""
+    _, scan = scan_requests(store)
+    if "utility" not in scan.collect_schema().names():
+        return {}
+    found: dict[tuple[str, str], tuple[float, float]] = {}
+    for kind in ("all", *by):
+        label = pl.lit("all") if kind == "all" else pl.col(kind).fill_null(UNSAID)
+        table = (
+            scan.group_by(label.alias("label"))
+            .agg(pl.col("utility").sum(), pl.col("utility").count().alias("n"))
+            .collect(engine="streaming")
+        )
+        for name, total, count in table.select("label", "utility", "n").iter_rows():
+            found[kind, str(name)] = float(total), float(count)
+    return found
+
+
+def chart_rates(grid: Grid, lost: np.ndarray) -> pl.DataFrame:
+    """Amounts of the largest labels of every kind, of the others together and of the whole, in as
+    many stretches as a chart can show. ``lost`` marks bins that are not demand: they are gaps.
+
+    A stretch of which half is known is taken to be like that half; of less nothing is known.
+    """
+    joined = max(1, -(-grid.bins // CHART_BINS))
+    starts = np.arange(0, grid.bins, joined)
+    width = np.diff(np.append(starts, grid.bins))
+    frames = []
+    for by in ("all", *grid.labels):
+        for place, (label, rows) in enumerate(_lines(grid, by)):
+            columns = {}
+            for field in grid.amounts:
+                values = np.where(lost, np.nan, grid.summed(field, rows))
+                seen = np.add.reduceat((~np.isnan(values)).astype(float), starts)
+                total = np.add.reduceat(np.nan_to_num(values), starts)
+                enough = seen * 2 >= width
+                scaled = total * width / np.maximum(seen, 1)
+                columns[field] = pl.Series(np.where(enough, scaled, np.nan)).fill_nan(None)
+            frames.append(
+                pl.DataFrame(
+                    {
+                        "by": [by] * len(starts),
+                        "label": [label] * len(starts),
+                        "place": [place] * len(starts),
+                        "start_s": grid.start_s + grid.bin_s * starts,
+                        "seconds": grid.bin_s * width,
+                        **columns,
+                    }
+                )
+            )
+    return pl.concat(frames)
+
+
+def _lines(grid: Grid, by: str) -> list[tuple[str, np.ndarray]]:
+    if by == "all":
+        return [("all", np.arange(len(grid.names)))]
+    names, codes = grid.codes(by)
+    few = len(names) if len(names) <= LINES else LINES - 1
+    lines = [(name, np.flatnonzero(codes == code)) for code, name in enumerate(names[:few])]
+    if few < len(names):
+        lines.append((f"{len(names) - few} {OTHERS}", np.flatnonzero(codes >= few)))
+    return lines
