@@ -16,7 +16,7 @@ from simulation.arrays import FloatArray, IntArray
 
 WEEK_S = 7 * DAY_S
 SEEN = 0.8  # of a stretch's bins must be known, or it is not compared
-SLACK = 0.01  # of a stretch may lie outside the trace: a day from 00:00:03 on is a day
+SLACK = 0.05  # of a stretch may lie outside the trace: a day from 00:10 on is a day
 SAME = 1e-9  # sums of the same amounts in another order
 ALL = SeriesKey("all", "all", "all")
 
