@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from simulation.arrays import BoolArray, FloatArray, IntArray
+from simulation.arrays import Array, BoolArray, FloatArray, IntArray
 from simulation.energy import pool_energy
 from simulation.fleet import Tier
 from simulation.results import (
@@ -153,23 +153,33 @@ def worst_hour(result: SimulationResult) -> dict[str, float | None]:
     An hour counts with at least HOUR_REQUESTS requests of the tier, so that a handful at night does
     not speak for the day; None where no hour has so many.
     """
-    ok, trace = meets_slo(result), result.trace
+    return _worst_hour(result, meets_slo(result))
+
+
+def _worst_hour(result: SimulationResult, ok: BoolArray) -> dict[str, float | None]:
+    trace, tiers = result.trace, len(result.trace.tiers)
     due = np.not_equal(result.requests.outcome, NOT_DUE)
     hour = (trace.arrival_s // HOUR_S).astype(np.int64)
-    found: dict[str, float | None] = {}
-    for code, name in enumerate(trace.tiers):
-        rows = due & (trace.tier == code)
-        arrived = np.bincount(hour[rows])
-        share = np.bincount(hour[rows], ok[rows]) / np.maximum(arrived, 1)
-        share = share[arrived >= HOUR_REQUESTS]
-        found[name] = float(share.min()) if share.size else None
-    return found
+    place = hour * tiers + trace.tier
+    arrived, met = (
+        np.bincount(place[rows], minlength=tiers * (hour.max(initial=0) + 1)).reshape(-1, tiers)
+        for rows in (due, due & ok)
+    )
+    share = np.where(arrived >= HOUR_REQUESTS, met / np.maximum(arrived, 1), np.inf)
+    least = share.min(axis=0).tolist()
+    return {
+        name: one if one < np.inf else None for name, one in zip(trace.tiers, least, strict=True)
+    }
 
 
 def tiers_met(result: SimulationResult) -> dict[str, bool]:
     """By tier, whether attainment reaches its target; a tier without requests is met."""
+    return _reached(result, attainment(result))
+
+
+def _reached(result: SimulationResult, shares: dict[str, float | None]) -> dict[str, bool]:
     target = {tier.name: tier.attainment for tier in result.fleet.tiers}
-    return {n: share is None or share >= target[n] for n, share in attainment(result).items()}
+    return {name: share is None or share >= target[name] for name, share in shares.items()}
 
 
 def within_limits(log: RequestLog, tier: Tier) -> BoolArray:
@@ -186,25 +196,27 @@ def summarise(result: SimulationResult) -> Summary:
     """All figures of X1 and X2 for one result."""
     trace, fleet = result.trace, result.fleet
     ok = meets_slo(result)
-    everything = np.ones(len(trace), bool)
-    whole = _group(result, everything, ok)
-    tiers = {name: _group(result, trace.tier == code, ok) for code, name in enumerate(trace.tiers)}
-    models: dict[str, dict[str, GroupSummary]] = {}
-    for m, model in enumerate(trace.models):
-        of_model = trace.model == m
-        models[model] = {
-            region: _group(result, of_model & (trace.region == r), ok)
-            for r, region in enumerate(trace.regions)
-        }
+    requests = _Requests.of(result, ok)
+    whole = requests.summary()
+    tiers = dict(zip(trace.tiers, requests.by(trace.tier, len(trace.tiers)), strict=True))
+    regions = len(trace.regions)
+    places = requests.by(
+        trace.model.astype(np.int64) * regions + trace.region, len(trace.models) * regions
+    )
+    models = {
+        model: dict(zip(trace.regions, places[m * regions : (m + 1) * regions], strict=True))
+        for m, model in enumerate(trace.models)
+    }
+    shares = {name: group.attainment for name, group in tiers.items()}
     pools = tuple(_pool(result, p) for p in range(len(fleet.pools)))
     return Summary(
         policy=result.policy,
         seed=result.seed,
         duration_s=result.duration_s,
         reject_reasons=dict(result.reject_reasons),
-        slo_attainment={name: group.attainment for name, group in tiers.items()},
-        worst_hour=worst_hour(result),
-        slo_met=tiers_met(result),
+        slo_attainment=shares,
+        worst_hour=_worst_hour(result, ok),
+        slo_met=_reached(result, shares),
         starts=_starts(result.totals.starts.sum(axis=0)),
         retried=int(result.totals.retried.sum()),
         tokens_in_time=result.cells
@@ -221,24 +233,56 @@ def summarise(result: SimulationResult) -> Summary:
     )
 
 
-def _group(result: SimulationResult, rows: BoolArray, ok: BoolArray) -> GroupSummary:
-    log, trace = result.requests, result.trace
-    counts = result.cells * np.bincount(log.outcome[rows], minlength=4)
-    due = rows & (log.outcome != NOT_DUE)
-    done = rows & (log.outcome == COMPLETED)
-    return GroupSummary(
-        arrived=int(counts.sum()),
-        completed=int(counts[COMPLETED]),
-        rejected=int(counts[REJECTED]),
-        unfinished=int(counts[UNFINISHED]),
-        attainment=float(ok[due].mean()) if due.any() else None,
-        input_tokens=result.cells * int(trace.input_tokens[done].sum(dtype=np.int64)),
-        output_tokens=result.cells * int(trace.output_tokens[done].sum(dtype=np.int64)),
-        ttft_ms=_percentiles(log.ttft_s[rows]),
-        tbt_ms=_percentiles(log.tbt_s[rows]),
-        e2e_ms=_percentiles(log.e2e_s[rows]),
-        not_due=int(counts[NOT_DUE]),
-    )
+@dataclass(frozen=True, slots=True, eq=False)
+class _Requests:
+    """Requests with what is told of them, in the order of arrival, of one of ``cells`` that are
+    alike; every array ``[requests]``."""
+
+    cells: int
+    outcome: Array
+    ok: BoolArray
+    input_tokens: Array
+    output_tokens: Array
+    ttft_s: FloatArray
+    tbt_s: FloatArray
+    e2e_s: FloatArray
+
+    @classmethod
+    def of(cls, result: SimulationResult, ok: BoolArray) -> _Requests:
+        log, trace = result.requests, result.trace
+        tokens = trace.input_tokens, trace.output_tokens
+        return cls(result.cells, log.outcome, ok, *tokens, log.ttft_s, log.tbt_s, log.e2e_s)
+
+    def by(self, group: Array, groups: int) -> list[GroupSummary]:
+        """Of each of ``groups``, by the number of the ``group`` ``[requests]`` that it is of."""
+        if groups == 1:
+            return [self.summary()]
+        order = np.argsort(group.astype(np.min_scalar_type(groups)), kind="stable")
+        edges = np.concatenate([[0], np.cumsum(np.bincount(group, minlength=groups))])
+        grouped = self._at(order)
+        return [grouped._at(slice(*edges[i : i + 2])).summary() for i in range(groups)]
+
+    def _at(self, rows: Array | slice) -> _Requests:
+        arrays = (getattr(self, one.name)[rows] for one in fields(self)[1:])
+        return _Requests(self.cells, *arrays)
+
+    def summary(self) -> GroupSummary:
+        counts = self.cells * np.bincount(self.outcome, minlength=4)
+        done = self.outcome == COMPLETED
+        due = int(counts.sum() - counts[NOT_DUE])  # and what is not is not in time either
+        return GroupSummary(
+            arrived=int(counts.sum()),
+            completed=int(counts[COMPLETED]),
+            rejected=int(counts[REJECTED]),
+            unfinished=int(counts[UNFINISHED]),
+            attainment=self.cells * int(self.ok.sum()) / due if due else None,
+            input_tokens=self.cells * int(self.input_tokens[done].sum(dtype=np.int64)),
+            output_tokens=self.cells * int(self.output_tokens[done].sum(dtype=np.int64)),
+            ttft_ms=_percentiles(self.ttft_s),
+            tbt_ms=_percentiles(self.tbt_s),
+            e2e_ms=_percentiles(self.e2e_s),
+            not_due=int(counts[NOT_DUE]),
+        )
 
 
 def _percentiles(seconds: FloatArray) -> Percentiles:

@@ -78,6 +78,9 @@ class Detail:
     requests: pl.DataFrame | None
 
 
+NO_DETAIL = Detail(pl.DataFrame(), pl.DataFrame(), None)  # of what is replayed only for its figures
+
+
 @dataclass(frozen=True, slots=True)
 class Setting:
     """One parameter that a policy ran with: as its scenario has it, or as it was found on the

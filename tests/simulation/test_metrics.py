@@ -1,7 +1,7 @@
 """Figures of a result, each worked out by hand."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -11,6 +11,7 @@ from simulation.fleet import Tier
 from simulation.metrics import attainment, meets_slo, summarise, tiers_met, worst_hour
 from simulation.policies.flat import Flat
 from simulation.policies.scheduled import Scheduled
+from simulation.results import COMPLETED
 from tests.simulation.builders import fleet, pool, profile, trace
 
 SLOW = profile(alpha=1.0, beta=0.0, gamma=2.0, delta=0.0, kv=1000, max_batch=4, budget=1000, tp=4)
@@ -109,3 +110,25 @@ def test_the_worst_hour_is_the_least_attained_of_those_with_enough_requests():
     assert attainment(result) == {"t": pytest.approx(300 / 353)}
     assert tiers_met(result) == {"t": False}
     assert summarise(result).worst_hour == worst_hour(result)
+
+
+def test_groups_are_told_as_if_each_were_alone():
+    rng = np.random.default_rng(5)
+    one = profile(alpha=0.01, beta=0.0, gamma=0.0, delta=0.01, kv=1000, budget=200)
+    tiers = [Tier("a", ttft_s=0.5), Tier("b", e2e_s=2.0)]
+    made = trace(
+        np.sort(rng.uniform(0, 600, 300)), rng.integers(1, 90, 300), rng.integers(1, 9, 300)
+    )
+    made = replace(made, tier=rng.integers(0, 2, 300).astype(np.int16), tiers=("a", "b"))
+    result = simulate(made, fleet(pool(one), tiers=tiers), Flat([1]))
+    told, log, ok = summarise(result), result.requests, meets_slo(result)
+    assert sum(group.arrived for group in told.tiers.values()) == 300
+    for code, group in enumerate(told.tiers.values()):
+        rows = result.trace.tier == code
+        assert (group.arrived, group.attainment) == (rows.sum(), ok[rows].mean())
+        assert (
+            group.input_tokens == result.trace.input_tokens[rows & (log.outcome == COMPLETED)].sum()
+        )
+        known = log.ttft_s[rows][np.isfinite(log.ttft_s[rows])] * 1000
+        assert (group.ttft_ms.mean, group.ttft_ms.p95) == (known.mean(), np.percentile(known, 95))
+        assert told.slo_attainment[result.trace.tiers[code]] == group.attainment

@@ -146,6 +146,7 @@ class _Stage:
             planned=self.planned if policy.traits.plan == Plan() else None,
             tests=self.tests,
             earlier=self.whole,
+            detailed=False,
         )
 
 

@@ -27,7 +27,7 @@ from planner.studies.replay.settings import settings_of
 from planner.studies.sizing.sizing import Sizes
 from planner.studies.traffic.traffic import Traffic
 from planner.studies.traffic.window import Window
-from planner.studies.values import PolicyRun, Study
+from planner.studies.values import NO_DETAIL, PolicyRun, Study
 from simulation.cells import simulate_cell
 from simulation.fleet import Fleet
 from simulation.metrics import summarise
@@ -64,12 +64,14 @@ def run_policy(
     planned: Planned | None = None,
     tests: PressureTests | None = None,
     earlier: Earlier | None = None,
+    detailed: bool = True,
     requests: bool = False,
     changed: Callable[[Fleet], Fleet] | None = None,
 ) -> PolicyRun:
     """Replay one policy. ``planned``, ``tests`` and ``earlier`` save planning, testing and
-    searching again what the caller has already, with ``requests`` a row per request is kept,
-    ``changed`` is the fleet as it would be if something were otherwise."""
+    searching again what the caller has already; where it is not ``detailed`` its tables are empty,
+    with ``requests`` a row per request is kept; ``changed`` is the fleet as it would be if
+    something were otherwise."""
     check_policy(study, policy.name)
     making = making_of(
         study, seed=seed, progress=progress, planned=planned, tests=tests, earlier=earlier
@@ -77,7 +79,14 @@ def run_policy(
     ready = policy.ready(making)
     run = part(progress, ready.after, 1.0)
     return replayed(
-        study, policy, ready, seed=seed, progress=run, requests=requests, changed=changed
+        study,
+        policy,
+        ready,
+        seed=seed,
+        progress=run,
+        detailed=detailed,
+        requests=requests,
+        changed=changed,
     )
 
 
@@ -88,6 +97,7 @@ def replayed(
     *,
     seed: int,
     progress: Progress,
+    detailed: bool = True,
     requests: bool = False,
     changed: Callable[[Fleet], Fleet] | None = None,
 ) -> PolicyRun:
@@ -118,7 +128,7 @@ def replayed(
     )
     arranged = [study.hardware.arrangement(m, g) for m, _, g in study.hardware.pool_index]
     labels = [arranged[p] for p in ready.whence]
-    detail = detail_of(result, labels, requests=requests)
+    detail = detail_of(result, labels, requests=requests) if detailed else NO_DETAIL
     summary = summarise(result)
     return PolicyRun(
         policy.key,

@@ -39,6 +39,8 @@ class Watched(Wrapper):
 
     def decide(self, observation: Observation) -> Actions:
         asked = actions_of(self._policy.decide(observation))
+        if asked.soft_s <= 0 and not self._watches(observation.time_s):
+            return asked
         present = observation.ready + observation.starting
         back = np.minimum(self._there(observation.time_s), observation.draining)
         targets = asked.targets.copy()
@@ -51,6 +53,10 @@ class Watched(Wrapper):
                 targets[at] = np.maximum(targets[at], present[at])
         self._note(targets - present, observation, asked)
         return replace(asked, targets=targets)
+
+    def _watches(self, now: float) -> bool:
+        """Whether any instance taken out softly may still come back, or came back and stays."""
+        return any(self._out) or bool((self._until > now).any())
 
     def _misses(self, i: int, service: Service, observation: Observation) -> bool:
         at = list(service.pools)

@@ -16,12 +16,14 @@ class Wrapper(ScalingPolicy):
         self.interval_s = policy.interval_s
         # A class of the operator's own may leave it out.
         self.wants_signals = bool(getattr(policy, "wants_signals", False))
+        # Once: to ask a protocol takes as long as many a decision.
+        self._gauged = policy if isinstance(policy, Gauged) else None
 
     def reset(self, fleet: Fleet) -> IntArray:
         return self._policy.reset(fleet)
 
     def gauge(self, observation: Observation) -> Gauge | None:
-        return self._policy.gauge(observation) if isinstance(self._policy, Gauged) else None
+        return None if self._gauged is None else self._gauged.gauge(observation)
 
     def in_force(self) -> tuple[InForce, ...]:
         return self._policy.in_force() if isinstance(self._policy, Telling) else ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +33,17 @@ class Stage:
     """A window in which a plan is met from ``enough`` times the forecast on, and costs that."""
 
     enough: float
-    replays: int = 0
+    below: float = 0.96  # what is in time with less
+    values: list[float] = field(default_factory=list)  # that were replayed
+
+    @property
+    def replays(self) -> int:
+        return len(self.values)
 
     def __call__(self, policy: Policy) -> PolicyRun:
-        self.replays += 1
         value = policy.arguments["load_factor"]
-        return figures("lt-i", 10 * value, fast=0.98 if value >= self.enough else 0.96)
+        self.values.append(value)
+        return figures("lt-i", 10 * value, fast=0.98 if value >= self.enough else self.below)
 
 
 @pytest.mark.parametrize("first", range(len(VALUES)))
@@ -67,6 +72,14 @@ def test_half_of_what_may_be_missed_is_left_over() -> None:
     stage = Stage(VALUES[5])
     assert tuned(PLAN, [stage], {"fast": 0.95, "slow": 0.9})[1].value == VALUES[0]
     assert tuned(PLAN, [stage], GOALS)[1].value == VALUES[5]
+
+
+def test_no_value_is_replayed_twice_in_a_window() -> None:
+    """Not even the one that does there, which is tried again on a stray day, nor those after it."""
+    stage, stray = Stage(VALUES[2]), Stage(VALUES[9], below=0.9)
+    _, best, _ = tuned(PLAN, [stage], GOALS, [stray])
+    assert best.value == VALUES[9]
+    assert len(set(stage.values)) == stage.replays and len(set(stray.values)) == stray.replays
 
 
 def test_where_none_does_the_nearest_is_kept_and_what_has_no_plan_is_not() -> None:
