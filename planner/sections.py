@@ -15,7 +15,8 @@ Usd = Annotated[float, Field(ge=0, le=1_000_000)]
 CoefficientMs = Annotated[float, Field(ge=0, le=1_000_000)]
 LatencyMs = Annotated[float, Field(ge=0, le=60_000)]
 Buffer = Annotated[float, Field(ge=0, le=100)]
-Quantile = Annotated[float, Field(ge=0.05, le=0.95)]  # what forecasts hold; nothing beyond is known
+QUANTILES = 0.05, 0.95  # what forecasts hold; nothing beyond is known
+Quantile = Annotated[float, Field(ge=QUANTILES[0], le=QUANTILES[1])]
 BinS = Annotated[float, Field(ge=0.001, le=31 * 86_400)]
 Peak = Annotated[float, Field(ge=0.1, le=1_000_000)]
 PeakGb = Annotated[float, Field(ge=0.01, le=1_000_000)]

@@ -16,6 +16,7 @@ from planner.policies.choice import TAGS
 from planner.scenario.references import references
 from planner.scenario.schema import Scenario
 from planner.scenario.schema.faults import FAULT_KINDS
+from planner.scenario.schema.planning import LEVEL_KINDS
 
 MAX_CHARACTERS = 250_000  # a few seconds to read
 MAX_VALUES = 200_000  # with aliases written out: a few lines of them can stand for billions
@@ -25,7 +26,7 @@ MAX_FAULTS = 20  # told at once
 FORM_OF_TIMES = 'give a time of day such as "08:00", in quotes'  # what patterns ask for, in words
 FORM_OF_TITLE = "give a name that is no number"
 FORM_OF_NAMES = "give a name of letters, digits, spaces and ._:/+-, a letter or digit first"
-PARTS_OF_TYPES = ("[key]", "datetime", "literal['end']", *TAGS, *FAULT_KINDS)
+PARTS_OF_TYPES = ("[key]", "datetime", "literal['end']", *TAGS, *FAULT_KINDS, *LEVEL_KINDS)
 
 
 def _yaml() -> YAML:

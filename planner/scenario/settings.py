@@ -97,6 +97,11 @@ class PlanSettings:
     time_limit_s: float
 
     @property
+    def tiers_apart(self) -> bool:
+        """Whether every interactive tier is forecast and planned for by itself."""
+        return bool(self.forecast.quantiles or self.tier_worth)
+
+    @property
     def unit(self) -> str:
         """Of the plan's objective; "" of a weighted sum."""
         return "" if self.minimise == WEIGHTED else UNITS[MEASURE[self.minimise]]

@@ -16,6 +16,7 @@ from planner.scenario.topology import Network
 from planner.studies.planning.inputs import PlanInput
 from planner.studies.planning.planning import Before
 from planner.studies.sizing.sizing import Sizes
+from planner.studies.traffic.quantile import Quantiles
 from planner.studies.traffic.traffic import Traffic
 from planner.studies.traffic.window import Window
 from simulation.arrays import IntArray
@@ -41,6 +42,7 @@ class Study:
     before: Before  # the flat fleet of the time before the window
     network: Network | None = None  # in which instances are placed as they come and go
     cells: int = 1  # equal ones that the fleet is cut into, of which ``trace`` is of one
+    quantiles: Quantiles | None = None  # planned for, on earlier windows too; None: each its own
 
     @property
     def today(self) -> IntArray:
@@ -52,7 +54,13 @@ class Study:
     def plan_input(self) -> PlanInput:
         """What its plans are made from, from today's fleet on."""
         return PlanInput(
-            self.settings.plan, self.hardware, self.traffic, self.window, self.sizes, self.today
+            self.settings.plan,
+            self.hardware,
+            self.traffic,
+            self.window,
+            self.sizes,
+            self.today,
+            quantiles=self.quantiles,
         )
 
     def pools(self, counts: IntArray) -> IntArray:

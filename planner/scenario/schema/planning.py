@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from planner.sections import (
     Buffer,
@@ -16,6 +16,20 @@ from planner.sections import (
     Share,
 )
 
+MEAN = "mean"
+LEVEL_KINDS = "[quantile]", "[mean]"
+
+
+def _level(value: object) -> str:
+    return LEVEL_KINDS[isinstance(value, str)]
+
+
+# What of a forecast is planned for; which of the two is meant is told by the value's type.
+Level = Annotated[
+    Annotated[Quantile, Tag(LEVEL_KINDS[0])] | Annotated[Literal["mean"], Tag(LEVEL_KINDS[1])],
+    Discriminator(_level),
+]
+LateUsd = Annotated[float, Field(gt=0, le=1_000_000)]
 Weight = Annotated[float, Field(ge=0, le=1_000_000)]
 Above0 = Annotated[float, Field(gt=0, le=1_000_000)]
 Limit = Annotated[float, Field(ge=0, le=1e12)]
@@ -31,9 +45,13 @@ class Forecast(Section):
     """How demand is forecast."""
 
     method: Method = "arima"
-    quantile: Quantile | None = None  # left out: the mean, as the source
+    # To plan for; mean: the mean, as the source. Left out: chosen on the days before the window.
+    quantile: Level | None = None
     # By interactive tier, where some are to be planned for more surely than others.
-    quantiles: dict[Name, Quantile] = {}
+    quantiles: dict[Name, Level] = {}
+    # What a late request costs, $: the quantile is then that of least cost of capacity and of late
+    # requests together. Left out: the smallest that covers the share which the tier asks for.
+    late_usd: LateUsd | None = None
     # beta: share of the last period's NIW load added, as the source; left out: what has to be done
     # in each period so that none is left when it becomes urgent.
     niw_buffer: Buffer | None = None

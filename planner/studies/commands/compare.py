@@ -131,7 +131,7 @@ def run(
     return Outcome(
         CompareResult(
             frame=frame_of(study),
-            forecast=Forecasts(planned.forecasts),
+            forecast=Forecasts(planned.forecasts, planned.quantiles),
             plan=plan_figures(study.plan_input, planned.plan),
             pd_ratios=stated_ratios(study.hardware, study.traffic.lengths, scenario.seed),
             profile_error=errors,
@@ -146,11 +146,16 @@ def run(
 def _followed(planned: Planned, comparison: PolicyComparison) -> Planned:
     """With the plan that the recommended policy follows, where it follows one, else that of the
     policy that is called the plan: what a page shows to carry out is what was replayed."""
-    recommended = [] if comparison.recommended is None else [comparison.recommended.policy]
+    take = comparison.recommended
+    recommended = [] if take is None else [take.policy]
     for name in (*recommended, the_plan(comparison.ranking)):
         run = None if name is None else comparison.run(name)
         if run is None or run.plan is None or run.traits.plan is None:
             continue
         if run.traits.plan.periods is None:  # one of all periods together has its own figures
-            return replace(planned, plan=run.plan)
+            factor = 1.0
+            if take is not None and name == take.policy and run.traits.plan.method is None:
+                factor = take.parameters.get("load_factor", 1.0)
+            quantiles = tuple(replace(one, load_factor=factor) for one in planned.quantiles)
+            return replace(planned, plan=run.plan, quantiles=quantiles)
     return planned

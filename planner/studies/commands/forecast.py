@@ -15,16 +15,17 @@ from forecasting.demand import DemandSeries
 from forecasting.forecast import Forecast
 from forecasting.selection import forecaster
 from planner.errors import ScenarioError
-from planner.scenario.build import build_hardware
+from planner.scenario.build import Hardware, build_hardware
 from planner.scenario.known import NOTHING, Known
 from planner.scenario.schema import Scenario
 from planner.scenario.schema.planning import Method
-from planner.scenario.settings import settings_of
+from planner.scenario.settings import ALL, Settings, settings_of
 from planner.sections import BinS
 from planner.studies.columns import SECONDS, TEXT, Column
 from planner.studies.options import RunOptions
 from planner.studies.outcome import Outcome, Traces
 from planner.studies.plain import COLUMNS, moment
+from planner.studies.planning.inputs import usd_per_tps
 from planner.studies.progress import Progress, part
 from planner.studies.results import tables
 from planner.studies.results.frame import (
@@ -35,9 +36,14 @@ from planner.studies.results.frame import (
     series_columns,
     window_facts,
 )
+from planner.studies.sizing.sizing import size_over_time
 from planner.studies.traffic.forecasts import SeriesForecast, forecast_window
-from planner.studies.traffic.traffic import build_traffic
-from planner.studies.traffic.window import resolve_window
+from planner.studies.traffic.groups import groups_of
+from planner.studies.traffic.known import known_lengths
+from planner.studies.traffic.quantile import Quantiles
+from planner.studies.traffic.traffic import Traffic, build_traffic
+from planner.studies.traffic.window import Window, resolve_window
+from simulation.arrays import FloatArray
 
 MAX_STEPS = 10_000  # bins forecast ahead of one series
 ERRORS = ("wape", "peak_wape", "mase", "coverage80")
@@ -77,7 +83,7 @@ class TraceOptions(Options):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Timed(Forecasts):
-    seconds: float
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -120,17 +126,26 @@ def run(
 ) -> Outcome:
     """The forecast a plan of this scenario would stand on, period by period, with its errors."""
     begun = time.perf_counter()
-    hardware = build_hardware(scenario, known)
+    if options.method is not None:
+        section = scenario.forecast.model_copy(update={"method": options.method})
+        scenario = scenario.model_copy(update={"forecast": section})
+    hardware, settings = build_hardware(scenario, known), settings_of(scenario)
     progress(0.0, "Reading the traffic")
-    traffic = build_traffic(settings_of(scenario).traffic, traces)
-    window = resolve_window(settings_of(scenario).window, traffic.demand, traffic.clock)
+    traffic = build_traffic(settings.traffic, traces)
+    window = resolve_window(settings.window, traffic.demand, traffic.clock)
+    planned, at_once = settings.plan, settings.plan.periods == ALL
+    quantiles = Quantiles(
+        hardware, traffic, window, planned.forecast, apart=planned.tiers_apart,
+        usd_per_tps=_price(hardware, traffic, window, settings, part(progress, 0.0, 0.1)),
+    ).of(at_once=at_once, progress=part(progress, 0.1, 0.4))  # fmt: skip
+    groups = groups_of(hardware, apart=planned.tiers_apart)
     forecasts = forecast_window(
-        hardware,
+        [(group, one.height) for group, one in zip(groups, quantiles, strict=True)],
         traffic,
         window,
-        method=options.method or scenario.forecast.method,
-        quantile=scenario.forecast.quantile,
-        progress=part(progress, 0.1, 1.0),
+        method=planned.forecast.method,
+        progress=part(progress, 0.4, 1.0),
+        at_once=at_once,
     )
     if not forecasts:
         raise ScenarioError("traffic: no interactive tier has any demand; nothing to forecast.")
@@ -140,7 +155,7 @@ def run(
             scenario=scenario.name,
             window=window_facts(window, traffic),
             series=forecasts,
-            forecast=Timed(forecasts, seconds),
+            forecast=Timed(forecasts, quantiles, seconds),
             notes=(*gaps_noted(traffic, window), *traffic.notes),
             seconds=seconds,
         ),
@@ -149,6 +164,17 @@ def run(
             "forecast": tables.forecast_table(forecasts),
         },
     )
+
+
+def _price(
+    hardware: Hardware, traffic: Traffic, window: Window, settings: Settings, progress: Progress
+) -> FloatArray | None:
+    """Of room for a token per second, as a plan's sizes have it; None where no quantile is chosen
+    by it."""
+    if settings.plan.forecast.late_usd is None:
+        return None
+    lengths = known_lengths(traffic, window, settings.seed)
+    return usd_per_tps(hardware, size_over_time(hardware, lengths, settings.seed, progress))
 
 
 def run_series(

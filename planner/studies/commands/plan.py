@@ -100,7 +100,7 @@ def run(
             pd_ratios=stated_ratios(study.hardware, study.traffic.lengths, scenario.seed),
             plan=figures,
             profile_error=errors,
-            forecast=Forecasts(planned.forecasts),
+            forecast=Forecasts(planned.forecasts, planned.quantiles),
             seconds=time.perf_counter() - begun,
         ),
         tables.planned_tables(study, planned),

@@ -15,7 +15,7 @@ import numpy as np
 
 from forecasting.demand import DemandSeries
 from planner.studies.planning.inputs import PlanInput
-from planner.studies.traffic.forecasts import DEFERRABLE, by_model_and_region, interactive
+from planner.studies.traffic.groups import DEFERRABLE, by_model_and_region, interactive
 from simulation.arrays import FloatArray
 from simulation.fleet import Tier
 

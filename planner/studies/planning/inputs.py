@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from planner.optimizer.problem import ScalingPlan
 from planner.scenario.build import Hardware
 from planner.scenario.settings import ALL, PlanSettings
+from planner.studies.progress import Progress
 from planner.studies.sizing.sizing import Sizes
 from planner.studies.traffic.forecasts import SeriesForecast
+from planner.studies.traffic.quantile import PlannedQuantile, Quantiles
 from planner.studies.traffic.traffic import Traffic
 from planner.studies.traffic.window import Window
 from simulation.arrays import FloatArray, IntArray
@@ -26,10 +30,16 @@ class PlanInput:
     current: IntArray  # [l, r, g]
     # Energy is counted at the load that instances are sized for; else at their GPUs' constants.
     at_load: bool = True
+    quantiles: Quantiles | None = None  # None: its own
 
     def of(self, period: int) -> PlanInput:
         """The same as the decision for a period knows it."""
         return replace(self, sizes=self.sizes.of(period))
+
+    def planned_quantiles(self, progress: Progress) -> tuple[PlannedQuantile, ...]:
+        """What is planned for, by group of tiers."""
+        own = self.quantiles or quantiles_of(self)
+        return own.of(at_once=self.settings.periods == ALL, progress=progress)
 
     def at_once(self) -> PlanInput:
         """The same with all periods in one program, whatever the scenario says."""
@@ -62,3 +72,36 @@ class Planned:
     plan: ScalingPlan
     forecasts: tuple[SeriesForecast, ...]
     load: Load
+    quantiles: tuple[PlannedQuantile, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Foreseen:
+    """The load to plan for, the forecasts it is made of, and at which quantiles of them."""
+
+    load: Load
+    forecasts: tuple[SeriesForecast, ...]
+    quantiles: tuple[PlannedQuantile, ...]
+
+
+def quantiles_of(given: PlanInput) -> Quantiles:
+    """Those of the scenario, what it leaves out to be chosen before the window of ``given``."""
+    return Quantiles(
+        given.hardware,
+        given.traffic,
+        given.window,
+        given.settings.forecast,
+        apart=given.settings.tiers_apart,
+        usd_per_tps=usd_per_tps(given.hardware, given.sizes),
+    )
+
+
+def usd_per_tps(hardware: Hardware, sizes: Sizes) -> FloatArray:
+    """Dollars an hour for one input token per second at the cheapest column, in large pools
+    ``[l, r]``: of every stage where prefill and decode are apart."""
+    each = np.full((*sizes.theta_tps.shape[:1], len(hardware.regions), len(hardware.gpus)), np.inf)
+    for (m, g), profile in hardware.profiles.items():
+        if sizes.theta_tps[m, g] > 0:
+            each[m, :, g] = profile.tp * hardware.usd_per_gpu_hour[:, g] / sizes.theta_tps[m, g]
+    stages = [each[:, :, hardware.stages == stage].min(axis=2) for stage in set(hardware.stages)]
+    return np.asarray(np.sum(stages, axis=0), np.float64)

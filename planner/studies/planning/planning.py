@@ -11,16 +11,16 @@ from planner.optimizer import solve_window
 from planner.optimizer.problem import FEASIBLE, OPTIMAL, ScalingPlan
 from planner.scenario.settings import ALL
 from planner.studies.planning.deferred import deferred_tps, flat_tps
-from planner.studies.planning.inputs import Load, PlanInput, Planned
+from planner.studies.planning.inputs import Foreseen, Load, PlanInput, Planned
 from planner.studies.planning.program import problem
 from planner.studies.planning.solving import Periods, solve_periods
 from planner.studies.progress import Progress, part
-from planner.studies.traffic.forecasts import (
+from planner.studies.traffic.forecasts import MEAN, forecast_window
+from planner.studies.traffic.groups import (
     DEFERRABLE,
     INTERACTIVE,
-    SeriesForecast,
     by_model_and_region,
-    forecast_window,
+    groups_of,
     interactive,
 )
 from planner.studies.traffic.window import DAY_S, Window
@@ -36,26 +36,26 @@ def plan_window(
     """Forecast with ``method`` (the scenario's where None) and plan every period for
     ``load_factor`` times that, ``[l, r, g]`` instances from ``current`` on; raises Infeasible with
     the conflict in words."""
-    load, forecasts = forecast_load(given, part(progress, 0.0, 0.7), method=method)
-    load = load.times(load_factor)
-    return Planned(plan_load(given, load, part(progress, 0.7, 1.0)), forecasts, load)
+    made = forecast_load(given, part(progress, 0.0, 0.7), method=method)
+    load = made.load.times(load_factor)
+    plan = plan_load(given, load, part(progress, 0.7, 1.0))
+    return Planned(plan, made.forecasts, load, made.quantiles)
 
 
-def forecast_load(
-    given: PlanInput, progress: Progress, *, method: str | None = None
-) -> tuple[Load, tuple[SeriesForecast, ...]]:
-    """What each period is to be planned for, forecast with ``method`` (the scenario's where None),
-    and the forecasts."""
+def forecast_load(given: PlanInput, progress: Progress, *, method: str | None = None) -> Foreseen:
+    """What each period is to be planned for: the scenario's forecast at its quantiles, or the mean
+    of ``method``."""
     traffic, window, forecast = given.traffic, given.window, given.settings.forecast
     all_at_once = given.settings.periods == ALL
+    groups = groups_of(given.hardware, apart=given.settings.tiers_apart)
+    chosen = () if method else given.planned_quantiles(part(progress, 0.0, 0.4))
+    heights = [one.height for one in chosen] or [MEAN] * len(groups)
     forecasts = forecast_window(
-        given.hardware,
+        list(zip(groups, heights, strict=True)),
         traffic,
         window,
         method=method or forecast.method,
-        quantile=None if method else forecast.quantile,
-        progress=progress,
-        quantiles=_quantiles(given, plain=method is not None),
+        progress=part(progress, 0.4 if chosen else 0.0, 1.0),
         at_once=all_at_once,
     )
     names = list(dict.fromkeys(series.key.tier for series in forecasts)) or [INTERACTIVE]
@@ -76,25 +76,12 @@ def forecast_load(
     load = Load(tiers.sum(axis=0), expected_tps=expected)
     if len(names) > 1:
         load = replace(load, tiers=(*names, DEFERRABLE), tier_tps=tiers)
-    return load, forecasts
+    return Foreseen(load, forecasts, chosen)
 
 
 def plan_load(given: PlanInput, load: Load, progress: Progress) -> ScalingPlan:
     """Plan every period for ``load``; raises Infeasible with the conflict."""
     return solve_periods(Periods.of(given, load), progress)
-
-
-def _quantiles(given: PlanInput, *, plain: bool) -> dict[str, float | None] | None:
-    """By interactive tier, where the scenario tells tiers apart."""
-    forecast = given.settings.forecast
-    if not forecast.quantiles and not given.settings.tier_worth:
-        return None
-    usual = None if plain else forecast.quantile
-    return {
-        tier.name: usual if plain else forecast.quantiles.get(tier.name, usual)
-        for tier in given.hardware.tiers
-        if not tier.deferrable
-    }
 
 
 def flat_at_peak(given: PlanInput) -> tuple[IntArray, str]:

@@ -157,14 +157,13 @@ def _loosened(tier: Tier, field: str) -> Tier:
 def _quantile(given: PlanInput, planned: Planned, at: _At) -> Worth | None:
     """A point of quantile more, errors of the forecast taken to be normal between its 10% and 90%
     quantiles."""
-    forecast, traffic = given.settings.forecast, given.traffic
+    traffic = given.traffic
     more = np.zeros_like(at.problem.demand_tps)
     for one in planned.forecasts:
-        level = forecast.quantiles.get(one.key.tier, forecast.quantile)
-        level = 0.5 if level is None else level
+        level = 0.5 if one.height.level is None else one.height.level
         if level + POINT >= 1:
             return None
-        spread = np.maximum(0.0, one.high - one.low) / TEN_TO_NINETY
+        spread = one.height.times * np.maximum(0.0, one.high - one.low) / TEN_TO_NINETY
         rise = (ndtri(level + POINT) - ndtri(level)) * spread
         place = traffic.models.index(one.key.model), traffic.regions.index(one.key.region)
         by_period = rise.reshape(len(planned.load.tps), -1) / given.window.bin_s

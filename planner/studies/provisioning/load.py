@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.scenario.build import Hardware
-from planner.studies.traffic.forecasts import interactive
+from planner.studies.traffic.groups import interactive
 from planner.studies.traffic.traffic import Traffic
 from planner.studies.traffic.window import Window
 from simulation.provisioning.workload import Phase

@@ -25,7 +25,7 @@ from planner.scenario.build import Hardware
 from planner.studies.progress import Progress
 from planner.studies.provisioning.problems import problem_of
 from planner.studies.provisioning.values import MODEL, MODULE, OPERATOR, Case, Sentences
-from planner.studies.traffic.forecasts import interactive
+from planner.studies.traffic.groups import interactive
 from planner.studies.traffic.traffic import Traffic
 from simulation.arrays import BoolArray, FloatArray
 from simulation.performance.memory import MEMORY_SHARE

@@ -18,7 +18,7 @@ from planner.studies.replay.earlier import Earlier
 from planner.studies.replay.flat import smallest_flat
 from planner.studies.replay.following import as_decided, by_clock
 from planner.studies.replay.pressure import PressureTests
-from planner.studies.traffic.forecasts import by_model_and_region, interactive
+from planner.studies.traffic.groups import by_model_and_region, interactive
 from planner.studies.traffic.window import DAY_S
 from planner.studies.values import Study
 
@@ -45,7 +45,7 @@ def making_of(
         given = given.at_once() if plan.periods == ALL else given
         known = None
         if planned is None or replace(plan, load_factor=1.0) != Plan():
-            load, _ = forecast_load(given, planning, method=plan.method)
+            load = forecast_load(given, planning, method=plan.method).load
         else:
             load, known = planned.load, planned.plan if plan.load_factor == 1.0 else None
         load = load.times(plan.load_factor)

@@ -15,7 +15,7 @@ from planner.scenario.build import Hardware
 from planner.scenario.faults import faults_of
 from planner.scenario.settings import Settings
 from planner.studies.placement.loop import OnNetwork
-from planner.studies.planning.inputs import PlanInput, Planned
+from planner.studies.planning.inputs import PlanInput, Planned, quantiles_of
 from planner.studies.planning.planning import flat_at_peak, flat_before
 from planner.studies.progress import Progress, part
 from planner.studies.replay.beginning import beginning
@@ -52,7 +52,10 @@ def prepare(
     given = PlanInput(settings.plan, hardware, traffic, window, sizes, nothing)
     peak, misfit = flat_at_peak(given)
     before = flat_before(given)
-    return Study(settings, hardware, traffic, window, sizes, requests, peak, misfit, before)
+    return Study(
+        settings, hardware, traffic, window, sizes, requests, peak, misfit, before,
+        quantiles=quantiles_of(given),
+    )  # fmt: skip
 
 
 def run_policy(

@@ -12,6 +12,7 @@ from planner.scenario.columns import arrangement
 from planner.scenario.places import GIVEN
 from planner.studies.checks.profile_error import UNCHECKED, stated_error
 from planner.studies.traffic.binned import FILE_CV, BinnedSource
+from planner.studies.traffic.quantile import CHOSEN
 from planner.studies.traffic.traffic import FORECAST, MEASURED, Traffic
 from planner.studies.traffic.window import Window
 from planner.studies.values import Study
@@ -215,12 +216,13 @@ def _fleet(study: Study) -> Iterator[Assumption]:
 
 def _plan(study: Study) -> Iterator[Assumption]:
     plan, key = study.settings.plan, "forecast"
-    value = plan.forecast.method + (
-        ", its mean" if plan.forecast.quantile is None else f", quantile {plan.forecast.quantile:g}"
-    )
-    value += "".join(f", {tier} {q:g}" for tier, q in plan.forecast.quantiles.items())
+    value = plan.forecast.method
     said = "made at each decision, from what came before it; with its error by backtest"
     yield Assumption("Forecast of demand", value, MODELLED, said, key)
+    for at_once, one in () if study.quantiles is None else study.quantiles.found:
+        name = f"{one.tier}, all periods at once" if at_once else one.tier
+        kind = MODELLED if one.basis == CHOSEN else ASSUMED
+        yield Assumption(f"Planned for, {name}", one.words, kind, one.why, "forecast.quantile")
     if len(study.hardware.regions) > 1:
         value = f"at least {plan.epsilon:.0%} of a region's peak"
         yield Assumption("Served at home", value, ASSUMED, "scenario", "objective.epsilon")

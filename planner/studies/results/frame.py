@@ -22,6 +22,7 @@ from planner.studies.results.assumptions import (
 )
 from planner.studies.sizing.sizing import Sizes
 from planner.studies.traffic.forecasts import SeriesForecast
+from planner.studies.traffic.quantile import PlannedQuantile
 from planner.studies.traffic.ranking import ALL as EVERYTHING
 from planner.studies.traffic.ranking import WindowRank, window_rank
 from planner.studies.traffic.traffic import MEASURED, Traffic
@@ -119,6 +120,7 @@ class Frame:
 @dataclass(frozen=True, slots=True, eq=False)
 class Forecasts:
     series: tuple[SeriesForecast, ...] = field(metadata={COLUMNS: SERIES})
+    quantile: tuple[PlannedQuantile, ...] = ()  # that is planned for, by group of tiers
 
 
 def frame_of(study: Study) -> Frame:

@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from forecasting.backtest import coverage, mase, peak_wape, rolling_forecasts, wape
-from forecasting.demand import INPUT_TOKENS, DemandSeries, SeriesKey
+from forecasting.demand import DemandSeries, SeriesKey
 from forecasting.forecast import Forecast
 from forecasting.selection import forecaster
-from planner.scenario.build import Hardware
 from planner.studies.progress import Progress
+from planner.studies.traffic.groups import Group, series_of
 from planner.studies.traffic.traffic import Traffic
 from planner.studies.traffic.window import Window
 from simulation.arrays import FloatArray
 
-INTERACTIVE, DEFERRABLE = "interactive", "deferrable"  # tiers of a model and region, summed
 QUANTILES = (0.1, 0.9)
+
+
+@dataclass(frozen=True, slots=True)
+class Height:
+    """What of a forecast is planned for: a quantile of it (None: the mean), so many times."""
+
+    level: float | None = None
+    times: float = 1.0
+
+    def __str__(self) -> str:
+        what = "the mean" if self.level is None else f"the quantile {self.level:g}"
+        return what if self.times == 1.0 else f"{self.times:g} times {what}"
+
+
+MEAN = Height()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,41 +51,29 @@ class SeriesForecast:
     bin_s: float
     actual: FloatArray
     mean: FloatArray
-    planned: FloatArray  # the mean, or the scenario's quantile
+    planned: FloatArray  # at ``height``
     low: FloatArray  # 10%
     high: FloatArray  # 90%
+    height: Height  # that is planned for
     errors: dict[str, float | None]  # wape, peak_wape, mase, coverage80 over the window
 
 
-def interactive(hardware: Hardware) -> set[str]:
-    return {tier.name for tier in hardware.tiers if not tier.deferrable}
-
-
 def forecast_window(
-    hardware: Hardware,
+    groups: Sequence[tuple[Group, Height]],
     traffic: Traffic,
     window: Window,
     *,
     method: str,
-    quantile: float | None,
     progress: Progress,
-    quantiles: Mapping[str, float | None] | None = None,
     at_once: bool = False,
 ) -> tuple[SeriesForecast, ...]:
-    """Forecast every model x region that has interactive demand, period by period.
+    """Forecast what every model x region has of each group of tiers, period by period, each group
+    planned for at its own height.
 
     Each period uses only bins before its decision (``Window.origins_s``), or ``at_once`` all of
-    them those before the first; "perfect" alone is told the truth. ``quantiles`` tells interactive
-    tiers apart, each planned for at its own (None: the mean).
+    them those before the first; "perfect" alone is told the truth.
     """
-    apart = [(INTERACTIVE, interactive(hardware), quantile)]
-    if quantiles is not None:
-        apart = [(tier, {tier}, at) for tier, at in quantiles.items()]
-    series = [
-        (one, at)
-        for name, tiers, at in apart
-        for _, one in by_model_and_region(traffic, tiers, name)
-    ]
+    series = [(one, at) for group, at in groups for _, one in series_of(traffic, group)]
     done = []
     for i, (one, at) in enumerate(series):
         progress(i / len(series), f"Forecasting {one.key.model} in {one.key.region}")
@@ -83,7 +85,7 @@ def _forecast_series(
     series: DemandSeries,
     window: Window,
     method: str,
-    quantile: float | None,
+    height: Height,
     *,
     at_once: bool = False,
 ) -> SeriesForecast:
@@ -122,9 +124,10 @@ def _forecast_series(
         bin_s=bin_s,
         actual=actual,
         mean=mean,
-        planned=mean if quantile is None else joined(quantile),
+        planned=height.times * (mean if height.level is None else joined(height.level)),
         low=low,
         high=high,
+        height=height,
         errors=_errors(series, window, actual, mean, low, high),
     )
 
@@ -148,20 +151,3 @@ def _errors(
         "coverage80": coverage(actual, low, high),
     }
     return {name: float(v) if np.isfinite(v) else None for name, v in figures.items()}
-
-
-def by_model_and_region(
-    traffic: Traffic, tiers: set[str], name: str = INTERACTIVE
-) -> list[tuple[tuple[int, int], DemandSeries]]:
-    """Input tokens of ``tiers`` together, called ``name``, where a model and region has any."""
-    found = []
-    for m, model in enumerate(traffic.models):
-        for r, region in enumerate(traffic.regions):
-
-            def belongs(k: SeriesKey, model: str = model, region: str = region) -> bool:
-                return (k.model, k.region) == (model, region) and k.tier in tiers
-
-            series = traffic.demand.total(SeriesKey(model, region, name), INPUT_TOKENS, belongs)
-            if np.nansum(series.values) > 0:
-                found.append(((m, r), series))
-    return found

@@ -12,6 +12,8 @@ from typing import Any
 from django import forms
 
 from planner.scenario.schema import Scenario
+from planner.scenario.schema.planning import MEAN
+from planner.sections import QUANTILES
 
 Facts = dict[str, Any]
 WIDE = {"data-wide": ""}  # more room in a table of rows
@@ -95,6 +97,23 @@ def _plain(facts: Facts) -> Facts:
     return facts
 
 
+class LevelField(forms.CharField):
+    """A quantile of the forecast, or the word for its mean."""
+
+    def to_python(self, value: Any) -> Any:
+        text = str(super().to_python(value)).strip().lower()
+        if text in ("", MEAN):
+            return text
+        least, most = QUANTILES
+        try:
+            level = float(text)
+        except ValueError:
+            level = float("nan")
+        if not least <= level <= most:
+            raise forms.ValidationError(f"Give {least:g} to {most:g}, {MEAN}, or leave it empty.")
+        return level
+
+
 @dataclass(frozen=True, slots=True)
 class Scalar:
     """A value that a scenario has once: where it stands, and how the form asks for it."""
@@ -124,7 +143,7 @@ SCALARS: dict[str, Scalar] = {
     "startup_min": Scalar("fleet.startup_s", "A replica starts in, minutes", MINUTE),
     "minimum": Scalar("fleet.minimum", "At least, per model and region"),
     "method": Scalar("forecast.method", "Method"),
-    "quantile": Scalar("forecast.quantile", "Plan for the quantile", empty="mean"),
+    "quantile": Scalar("forecast.quantile", "Plan for the quantile"),
     "epsilon": Scalar("objective.epsilon", "Served in its own region"),
     "solver": Scalar("objective.solver", "Solver"),
     "time_limit_s": Scalar("objective.time_limit_s", "Solver's time, seconds"),

@@ -1,0 +1,62 @@
+"""Which tiers are forecast and planned for together, and what came of them."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from dataclasses import dataclass
+
+import numpy as np
+
+from forecasting.demand import INPUT_TOKENS, DemandSeries, SeriesKey
+from planner.scenario.build import Hardware
+from planner.studies.traffic.traffic import Traffic
+
+INTERACTIVE, DEFERRABLE = "interactive", "deferrable"  # tiers of a model and region, summed
+Placed = tuple[tuple[int, int], DemandSeries]  # a series with its model and region
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Interactive tiers that are planned for as one, and the share of their requests that must be
+    in time: that of the strictest."""
+
+    name: str
+    tiers: frozenset[str]
+    wanted: float
+
+
+def interactive(hardware: Hardware) -> set[str]:
+    return {tier.name for tier in hardware.tiers if not tier.deferrable}
+
+
+def groups_of(hardware: Hardware, *, apart: bool) -> tuple[Group, ...]:
+    """Every interactive tier by itself, or all of them together; none where there is none."""
+    tiers = [tier for tier in hardware.tiers if not tier.deferrable]
+    if apart:
+        return tuple(Group(one.name, frozenset((one.name,)), one.attainment) for one in tiers)
+    if not tiers:
+        return ()
+    names = frozenset(one.name for one in tiers)
+    return (Group(INTERACTIVE, names, max(one.attainment for one in tiers)),)
+
+
+def series_of(traffic: Traffic, group: Group, unit: str = INPUT_TOKENS) -> list[Placed]:
+    """What came of a group, where a model and region has any."""
+    return by_model_and_region(traffic, group.tiers, group.name, unit)
+
+
+def by_model_and_region(
+    traffic: Traffic, tiers: Set[str], name: str = INTERACTIVE, unit: str = INPUT_TOKENS
+) -> list[Placed]:
+    """Input tokens of ``tiers`` together, called ``name``, where a model and region has any."""
+    found = []
+    for m, model in enumerate(traffic.models):
+        for r, region in enumerate(traffic.regions):
+
+            def belongs(k: SeriesKey, model: str = model, region: str = region) -> bool:
+                return (k.model, k.region) == (model, region) and k.tier in tiers
+
+            series = traffic.demand.total(SeriesKey(model, region, name), unit, belongs)
+            if np.nansum(series.values) > 0:
+                found.append(((m, r), series))
+    return found
