@@ -36,10 +36,15 @@ class PlanInput:
         """The same as the decision for a period knows it."""
         return replace(self, sizes=self.sizes.of(period))
 
+    @property
+    def at_once_asked(self) -> bool:
+        """Whether all periods are planned on what is known before the first."""
+        return self.settings.periods == ALL
+
     def planned_quantiles(self, progress: Progress) -> tuple[PlannedQuantile, ...]:
         """What is planned for, by group of tiers."""
         own = self.quantiles or quantiles_of(self)
-        return own.of(at_once=self.settings.periods == ALL, progress=progress)
+        return own.of(at_once=self.at_once_asked, progress=progress)
 
     def at_once(self) -> PlanInput:
         """The same with all periods in one program, whatever the scenario says."""

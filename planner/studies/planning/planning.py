@@ -3,6 +3,7 @@ periods at once."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,7 +16,7 @@ from planner.studies.planning.inputs import Foreseen, Load, PlanInput, Planned
 from planner.studies.planning.program import problem
 from planner.studies.planning.solving import Periods, solve_periods
 from planner.studies.progress import Progress, part
-from planner.studies.traffic.forecasts import MEAN, forecast_window
+from planner.studies.traffic.forecasts import MEAN, SeriesForecast, forecast_window
 from planner.studies.traffic.groups import (
     DEFERRABLE,
     INTERACTIVE,
@@ -58,6 +59,13 @@ def forecast_load(given: PlanInput, progress: Progress, *, method: str | None = 
         progress=part(progress, 0.4 if chosen else 0.0, 1.0),
         at_once=all_at_once,
     )
+    return Foreseen(load_of(given, forecasts), forecasts, chosen)
+
+
+def load_of(given: PlanInput, forecasts: Sequence[SeriesForecast]) -> Load:
+    """What of ``forecasts`` is planned for, with room for what may wait beside it."""
+    traffic, window, forecast = given.traffic, given.window, given.settings.forecast
+    all_at_once = given.settings.periods == ALL
     names = list(dict.fromkeys(series.key.tier for series in forecasts)) or [INTERACTIVE]
     shape = (len(window.period_starts_s), *given.current.shape[:2], window.bins_per_period)
     tiers, expected = np.zeros((len(names) + 1, *shape)), np.zeros(shape)
@@ -76,7 +84,7 @@ def forecast_load(given: PlanInput, progress: Progress, *, method: str | None = 
     load = Load(tiers.sum(axis=0), expected_tps=expected)
     if len(names) > 1:
         load = replace(load, tiers=(*names, DEFERRABLE), tier_tps=tiers)
-    return Foreseen(load, forecasts, chosen)
+    return load
 
 
 def plan_load(given: PlanInput, load: Load, progress: Progress) -> ScalingPlan:

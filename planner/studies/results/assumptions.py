@@ -216,7 +216,7 @@ def _fleet(study: Study) -> Iterator[Assumption]:
 
 def _plan(study: Study) -> Iterator[Assumption]:
     plan, key = study.settings.plan, "forecast"
-    value = plan.forecast.method
+    value: str = plan.forecast.method
     said = "made at each decision, from what came before it; with its error by backtest"
     yield Assumption("Forecast of demand", value, MODELLED, said, key)
     for at_once, one in () if study.quantiles is None else study.quantiles.found:

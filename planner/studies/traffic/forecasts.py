@@ -77,59 +77,63 @@ def forecast_window(
     done = []
     for i, (one, at) in enumerate(series):
         progress(i / len(series), f"Forecasting {one.key.model} in {one.key.region}")
-        done.append(_forecast_series(one, window, method, at, at_once=at_once))
+        done.append(rolled(one, window, method, at_once=at_once).at(at))
     return tuple(done)
 
 
-def _forecast_series(
-    series: DemandSeries,
-    window: Window,
-    method: str,
-    height: Height,
-    *,
-    at_once: bool = False,
-) -> SeriesForecast:
-    per_period, bin_s = window.bins_per_period, window.bin_s
-    bins = round(window.duration_s / bin_s)
-    model = forecaster(method, horizon_bins=per_period, truth=series)
-    if window.ahead:
-        forecasts = rolling_forecasts(series, model, [window.start_s], bins)
-        pieces = [(forecasts[0], 0, bins)]
-    else:
-        lead = round((window.start_s - window.origins_s[0]) / bin_s)
-        origins = window.origins_s.tolist()[: 1 if at_once else None]
-        per_period = bins if at_once else per_period
-        forecasts = rolling_forecasts(series, model, origins, lead + per_period)
-        pieces = [(forecast, lead, lead + per_period) for forecast in forecasts]
+@dataclass(frozen=True, slots=True, eq=False)
+class Rolled:
+    """What each decision of a window is told of a series, whatever of it is planned for; of
+    ``pieces``, one per decision, the bins from ``first`` on are of the periods decided."""
 
-    def joined(of: str | float) -> FloatArray:
-        values = [
-            (piece.mean if of == "mean" else piece.quantile(float(of)))[first:last]
-            for piece, first, last in pieces
-        ]
-        return np.concatenate(values)
+    series: DemandSeries
+    window: Window
+    pieces: tuple[Forecast, ...]
+    first: int
+    actual: FloatArray  # [bins of the window]
 
+    def level(self, level: float | None) -> FloatArray:
+        """A quantile, or the mean, ``[bins of the window]``."""
+        values = [one.mean if level is None else one.quantile(level) for one in self.pieces]
+        return np.concatenate([value[self.first :] for value in values])
+
+    def at(self, height: Height) -> SeriesForecast:
+        mean, low, high = self.level(None), self.level(QUANTILES[0]), self.level(QUANTILES[1])
+        told = self.pieces[0]
+        return SeriesForecast(
+            key=self.series.key,
+            method=told.method,
+            order=told.order,
+            fit_seconds=told.fit_seconds,
+            start_s=self.window.start_s,
+            bin_s=self.window.bin_s,
+            actual=self.actual,
+            mean=mean,
+            planned=self.planned(height),
+            low=low,
+            high=high,
+            height=height,
+            errors=_errors(self.series, self.window, self.actual, mean, low, high),
+        )
+
+    def planned(self, height: Height) -> FloatArray:
+        return np.asarray(height.times * self.level(height.level), np.float64)
+
+
+def rolled(series: DemandSeries, window: Window, method: str, *, at_once: bool = False) -> Rolled:
+    """Forecast a series for every period of the window, each from what its decision knows."""
+    bins, bin_s = round(window.duration_s / window.bin_s), window.bin_s
+    model = forecaster(method, horizon_bins=window.bins_per_period, truth=series)
+    lead = 0 if window.ahead else round((window.start_s - window.origins_s[0]) / bin_s)
+    whole = at_once or window.ahead
+    origins = window.origins_s.tolist()[: 1 if whole else None]
+    steps = lead + (bins if whole else window.bins_per_period)
     actual = np.full(bins, np.nan)
     seen = series.window(window.start_s, window.end_s)
     offset = round((seen.start_s - window.start_s) / bin_s) if seen.bins else 0
     actual[offset : offset + seen.bins] = seen.values
-    mean, low, high = joined("mean"), joined(QUANTILES[0]), joined(QUANTILES[1])
-    first: Forecast = forecasts[0]
-    return SeriesForecast(
-        key=series.key,
-        method=first.method,
-        order=first.order,
-        fit_seconds=first.fit_seconds,
-        start_s=window.start_s,
-        bin_s=bin_s,
-        actual=actual,
-        mean=mean,
-        planned=height.times * (mean if height.level is None else joined(height.level)),
-        low=low,
-        high=high,
-        height=height,
-        errors=_errors(series, window, actual, mean, low, high),
-    )
+    pieces = rolling_forecasts(series, model, origins, steps)
+    return Rolled(series, window, tuple(pieces), lead, actual)
 
 
 def _errors(

@@ -90,7 +90,7 @@ def share_covered(pasts: Sequence[Past]) -> FloatArray:
     """Of all that came, by height ``[k]``; never falls with the height."""
     came = sum(float(np.nansum(one.came)) for one in pasts)
     late = np.sum([one.late for one in pasts], axis=0)
-    return 1.0 - late / came if came > 0 else np.ones(len(HEIGHTS))
+    return np.asarray(1.0 - late / came if came > 0 else np.ones_like(late), np.float64)
 
 
 def cost(pasts: Sequence[Past], late_usd: float) -> FloatArray:
@@ -123,15 +123,25 @@ class Quantiles:
 
     @property
     def found(self) -> tuple[tuple[bool, PlannedQuantile], ...]:
-        """Those that were asked for, with whether for all periods at once."""
-        return tuple((at_once, one) for at_once, ones in self._found.items() for one in ones)
+        """Those that were asked for, with whether for all periods at once; before any was, those
+        that the scenario states."""
+        if self._found:
+            return tuple((at_once, one) for at_once, ones in self._found.items() for one in ones)
+        stated = [self._stated(group) for group in groups_of(self.hardware, apart=self.apart)]
+        return tuple((False, one) for one in stated if one is not None)
 
-    def _one(self, group: Group, at_once: bool, progress: Progress) -> PlannedQuantile:
+    def _stated(self, group: Group) -> PlannedQuantile | None:
         stated = self.forecast.quantiles.get(group.name) if self.apart else None
         stated = self.forecast.quantile if stated is None else stated
+        if stated is None:
+            return None
+        level = None if stated == MEAN else float(stated)
+        return PlannedQuantile(group.name, level, 1.0, STATED, "The scenario says so.")
+
+    def _one(self, group: Group, at_once: bool, progress: Progress) -> PlannedQuantile:
+        stated = self._stated(group)
         if stated is not None:
-            level = None if stated == MEAN else float(stated)
-            return PlannedQuantile(group.name, level, 1.0, STATED, "The scenario says so.")
+            return stated
         progress(0.0, f"Choosing the quantile to plan {group.name} for on the days before")
         origins = past_origins(self.window, self.traffic.demand.start_s, at_once=at_once)
         pasts = self._pasts(group, origins, at_once) if len(origins) else []

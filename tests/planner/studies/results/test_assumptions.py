@@ -54,7 +54,8 @@ def test_what_the_scenario_gives_by_hand_is_assumed_and_says_which_key(
     assert told["Volume of t"].value == "0.5 times what the trace has"
     assert told["Limits of slow"].value == "E2E 60 s for 95% of requests"
     assert told["Start of an instance"].value == "90 s from asked for to serving"
-    assert told["Forecast of demand"].value == "last-value, quantile 0.9"
+    assert told["Forecast of demand"].value == "last-value"
+    assert told["Planned for, interactive"].value == "the quantile 0.9"
     assert told["Today's fleet"].value == "4 instances as the window begins"
     assert told["Price of G in east"].value == "$2 per GPU and hour"
     assert "not checked" in told["Speed of m on 1 x G"].value
