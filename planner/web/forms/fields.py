@@ -19,6 +19,32 @@ Facts = dict[str, Any]
 WIDE = {"data-wide": ""}  # more room in a table of rows
 
 
+class LevelField(forms.CharField):
+    """A quantile of the forecast, or the word for its mean."""
+
+    def __init__(self, label: str, *, required: bool, empty: str) -> None:
+        super().__init__(
+            label=label,
+            required=required,
+            max_length=20,
+            widget=forms.TextInput(attrs={"placeholder": empty}),
+            help_text=f"{QUANTILES[0]:g} to {QUANTILES[1]:g}, or {MEAN}.",
+        )
+
+    def clean(self, value: Any) -> Any:
+        text = str(super().clean(value)).lower()
+        if text in ("", MEAN):
+            return text
+        least, most = QUANTILES
+        try:
+            level = float(text)
+        except ValueError:
+            level = float("nan")
+        if not least <= level <= most:
+            raise forms.ValidationError(f"Give {least:g} to {most:g}, {MEAN}, or leave it empty.")
+        return level
+
+
 def schema_field(
     path: str,
     label: str,
@@ -42,6 +68,8 @@ def schema_field(
         choices = [("", first), *((value, value) for value in facts["enum"])]
         return forms.ChoiceField(label=label, required=required, choices=choices)
     attrs = WIDE if wide else {}
+    if "oneOf" in facts:  # a number or a word: only quantiles are that
+        return LevelField(label, required=required, empty=empty)
     if facts["type"] == "boolean":
         return forms.BooleanField(label=label, required=False)
     if facts["type"] == "string":
@@ -97,23 +125,6 @@ def _plain(facts: Facts) -> Facts:
     return facts
 
 
-class LevelField(forms.CharField):
-    """A quantile of the forecast, or the word for its mean."""
-
-    def to_python(self, value: Any) -> Any:
-        text = str(super().to_python(value)).strip().lower()
-        if text in ("", MEAN):
-            return text
-        least, most = QUANTILES
-        try:
-            level = float(text)
-        except ValueError:
-            level = float("nan")
-        if not least <= level <= most:
-            raise forms.ValidationError(f"Give {least:g} to {most:g}, {MEAN}, or leave it empty.")
-        return level
-
-
 @dataclass(frozen=True, slots=True)
 class Scalar:
     """A value that a scenario has once: where it stands, and how the form asks for it."""
@@ -143,7 +154,9 @@ SCALARS: dict[str, Scalar] = {
     "startup_min": Scalar("fleet.startup_s", "A replica starts in, minutes", MINUTE),
     "minimum": Scalar("fleet.minimum", "At least, per model and region"),
     "method": Scalar("forecast.method", "Method"),
-    "quantile": Scalar("forecast.quantile", "Plan for the quantile"),
+    "quantile": Scalar(
+        "forecast.quantile", "Plan for the quantile", empty="chosen on the days before"
+    ),
     "epsilon": Scalar("objective.epsilon", "Served in its own region"),
     "solver": Scalar("objective.solver", "Solver"),
     "time_limit_s": Scalar("objective.time_limit_s", "Solver's time, seconds"),

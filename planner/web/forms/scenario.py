@@ -10,8 +10,7 @@ from django import forms
 from django.forms import BaseFormSet, formset_factory
 
 from planner.policies.choice import policy_groups
-from planner.scenario.schema.planning import MEAN
-from planner.web.forms.fields import SCALARS, WIDE, LevelField, schema_field
+from planner.web.forms.fields import SCALARS, WIDE, schema_field
 from planner.web.forms.profile_choice import ProfileField
 from planner.web.forms.shares import SharesField
 from planner.web.forms.widgets import dress
@@ -40,14 +39,6 @@ class StudyForm(forms.Form):
         label=SCALARS["baseline"].label,
         required=False,
         choices=lambda: [("", "today's fleet, or flat at peak"), *_policies()],
-    )
-
-    quantile = LevelField(
-        label=SCALARS["quantile"].label,
-        required=False,
-        max_length=20,
-        widget=forms.TextInput(attrs={"placeholder": "chosen on the days before"}),
-        help_text=f"0.05 to 0.95, or {MEAN}.",
     )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from django import forms
 from django.core.exceptions import ValidationError
 
 from planner.models import Run
@@ -240,6 +241,11 @@ def test_every_scalar_of_the_form_has_its_kind_and_limits_from_the_schema() -> N
     assert period.max_value == 366 * 1440  # type: ignore[attr-defined]
     assert fields["startup_min"].widget.attrs["placeholder"] == "10"
     assert [value for value, _ in fields["solver"].choices] == ["", "highs", "cbc"]  # type: ignore[attr-defined]
+    quantile = fields["quantile"]
+    assert [quantile.clean(given) for given in ("", "Mean", "0.9")] == ["", "mean", 0.9]
+    for wrong in ("0.99", "median", "nan"):
+        with pytest.raises(forms.ValidationError, match=r"0\.05 to 0\.95, mean"):
+            quantile.clean(wrong)
 
 
 @pytest.mark.parametrize(
