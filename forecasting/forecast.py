@@ -29,12 +29,19 @@ class Forecast:
     mean: FloatArray
     levels: tuple[float, ...]
     quantiles: FloatArray
-    method: str  # "arima", "last-value", "seasonal-naive"
+    method: str  # the one that was chosen, where it was left to "auto"
     order: str  # what was selected, e.g. "(2, 0, 1) + 3 daily harmonics"; "" where there is none
     fit_seconds: float
+    reason: str = ""  # why this method, where it was chosen
+    window_bins: int = 0  # of the windows that peaks are of; 0: all bins
+    # Of the window that ends with each step; left out, the peak of the bins' own figures.
+    tops: FloatArray | None = None  # [steps]
+    peaks: FloatArray | None = None  # [len(levels), steps]
 
     def __post_init__(self) -> None:
-        for name in ("mean", "quantiles"):
+        for name in ("mean", "quantiles", "tops", "peaks"):
+            if getattr(self, name) is None:
+                continue
             array = np.array(getattr(self, name), dtype=np.float64)
             array.setflags(write=False)
             object.__setattr__(self, name, array)
@@ -45,14 +52,27 @@ class Forecast:
 
     def quantile(self, level: float) -> FloatArray:
         """Amounts per bin at ``level``, linear between the levels held, shape ``[steps]``."""
+        return self._between(level, self.quantiles)
+
+    def peak(self, level: float | None = None) -> float:
+        """The largest bin of the window that ends the forecast, expected or at ``level``."""
+        if self.tops is not None and self.peaks is not None:
+            held = self.tops if level is None else self._between(level, self.peaks)
+            return float(held[-1])
+        bins = self.mean if level is None else self.quantile(level)
+        return float(bins[-self.window_bins :].max())
+
+    def _between(self, level: float, held: FloatArray) -> FloatArray:
+        """``held [levels, steps]`` at ``level``, linear between the levels held."""
         if not self.levels[0] <= level <= self.levels[-1]:
             raise ForecastError(
                 f"{self.key}: the quantile {level:g} is outside {self.levels[0]:g} to "
                 f"{self.levels[-1]:g}, which the forecast holds; choose one within."
             )
-        return np.array(
-            [np.interp(level, self.levels, self.quantiles[:, step]) for step in range(self.steps)]
-        )
+        above = min(max(int(np.searchsorted(self.levels, level)), 1), len(self.levels) - 1)
+        low, high = self.levels[above - 1], self.levels[above]
+        share = (level - low) / (high - low)
+        return np.asarray(held[above - 1] + share * (held[above] - held[above - 1]))
 
 
 class Forecaster(Protocol):

@@ -204,6 +204,7 @@ class Day:
                         "duration_s": 86_400,
                         "period_s": 3600,
                     },
+                    "forecast": {"method": "arima"},  # the source's
                     "policies": ["reactive"],
                 }
             )

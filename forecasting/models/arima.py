@@ -10,13 +10,13 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 from threadpoolctl import threadpool_limits
 
+from forecasting import harmonics
 from forecasting.arrays import FloatArray
 from forecasting.demand import DemandSeries
 from forecasting.errors import SeriesTooShort
 from forecasting.forecast import QUANTILES, Forecast
-from forecasting.models import harmonics
+from forecasting.harmonics import Harmonics
 from forecasting.models.arima_order import Order, differences, fit_orders
-from forecasting.models.harmonics import Harmonics
 from forecasting.models.state_space import StateSpace
 from forecasting.models.tail import MIN_OBSERVED, Tail, check_steps, fitted
 
@@ -60,10 +60,9 @@ class Arima:
     Bands hold the shocks to come, not the uncertainty of the parameters.
 
     ``max_bins`` bounds the time of a fit: only the latest so many bins are used, and the order's
-    text says so.
+    text says so. ``always`` has a harmonic of the day and of the week at least, wherever the
+    history can tell them from a trend ("arima-fourier"), whatever AIC thinks of them.
     """
-
-    method = "arima"
 
     def __init__(
         self,
@@ -72,12 +71,15 @@ class Arima:
         max_daily: int = 6,
         max_weekly: int = 3,
         max_bins: int = 4032,  # six weeks of 15 min, two of 5 min
+        always: bool = False,
     ) -> None:
         self.max_p = max_p
         self.max_q = max_q
         self.max_daily = max_daily
         self.max_weekly = max_weekly
         self.max_bins = max_bins
+        self.always = always
+        self.method = "arima-fourier" if always else "arima"
         self._state: _Fit | None = None
 
     def fit(self, series: DemandSeries) -> Self:
@@ -159,6 +161,9 @@ class Arima:
         """Harmonics and ``d``: the test runs on what the richest harmonics leave over."""
         start_s, bin_s, bins = history.start_s, history.bin_s, history.bins
         options = harmonics.candidates(bin_s, bins, self.max_daily, self.max_weekly)
+        if self.always:
+            day, week = min(1, options[-1].daily), min(1, options[-1].weekly)
+            options = tuple(one for one in options if one.daily >= day and one.weekly >= week)
         richest = options[-1].design(start_s, bin_s, bins)
         left = root - richest @ harmonics.regress(root, 0, richest)
         d = 0 if _spread(left, 0) <= STILL else differences(left)

@@ -45,7 +45,16 @@ class Tail:
         return replace(self, end_s=self.end_s + series.bins * self.bin_s)
 
     def forecast(
-        self, mean: FloatArray, quantiles: FloatArray, method: str, order: str, fit_seconds: float
+        self,
+        mean: FloatArray,
+        quantiles: FloatArray,
+        method: str,
+        order: str,
+        fit_seconds: float,
+        reason: str = "",
+        window_bins: int = 0,
+        tops: FloatArray | None = None,
+        peaks: FloatArray | None = None,
     ) -> Forecast:
         """The forecast of the bins after this tail: ``mean [steps]``, ``quantiles [7, steps]``."""
         return Forecast(
@@ -59,6 +68,10 @@ class Tail:
             method=method,
             order=order,
             fit_seconds=fit_seconds,
+            reason=reason,
+            window_bins=window_bins,
+            tops=tops,
+            peaks=peaks,
         )
 
 

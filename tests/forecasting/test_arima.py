@@ -8,10 +8,10 @@ from scipy.stats import norm
 from forecasting.backtest import backtest
 from forecasting.errors import SeriesTooShort
 from forecasting.forecast import QUANTILES
+from forecasting.harmonics import Harmonics, candidates, choose, regress
 from forecasting.models import arima_order
 from forecasting.models.arima import Arima, _mean_square
 from forecasting.models.arima_order import differences, fit_orders
-from forecasting.models.harmonics import Harmonics, candidates, choose, regress
 
 HOUR_S, DAY = 3600.0, 24
 

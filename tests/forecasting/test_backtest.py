@@ -11,11 +11,16 @@ from forecasting.backtest import (
     wape,
 )
 from forecasting.errors import ForecastError, SeriesTooShort
-from forecasting.models.baselines import LastValue, Perfect
+from forecasting.models.batched import Batched
+from forecasting.models.perfect import Perfect
 
 NAN = np.nan
 ACTUAL = np.array([[10.0, 20.0], [NAN, 30.0], [NAN, NAN]])
 MEAN = np.array([[13.0, 15.0], [99.0, 36.0], [50.0, 50.0]])
+
+
+def last_value():
+    return Batched("last-value")
 
 
 class TestErrors:
@@ -39,7 +44,7 @@ class TestErrors:
 class TestBacktest:
     def test_last_value_by_hand(self, series):
         demand = series([1.0, 2.0, 4.0, 7.0, 11.0, 16.0])
-        result = backtest(demand, LastValue, horizon_bins=2, origins=2)
+        result = backtest(demand, last_value, horizon_bins=2, origins=2)
         np.testing.assert_array_equal(result.origins_s, [1800.0, 3600.0])
         np.testing.assert_array_equal(result.actual, [[4.0, 7.0], [11.0, 16.0]])
         np.testing.assert_array_equal(result.mean, [[2.0, 2.0], [7.0, 7.0]])
@@ -48,7 +53,7 @@ class TestBacktest:
         assert [forecast.start_s for forecast in result.forecasts] == [1800.0, 3600.0]
 
     def test_stride_moves_the_origins(self, series):
-        result = backtest(series(np.arange(20.0)), LastValue, 4, origins=3, stride_bins=1)
+        result = backtest(series(np.arange(20.0)), last_value, 4, origins=3, stride_bins=1)
         np.testing.assert_array_equal(result.actual[:, 0], [14.0, 15.0, 16.0])
 
     def test_the_truth_has_no_error(self, series, daily_demand):
@@ -59,28 +64,28 @@ class TestBacktest:
 
     def test_too_many_origins(self, series):
         with pytest.raises(SeriesTooShort, match="need at least 21 bins and there are 10"):
-            backtest(series(np.ones(10)), LastValue, 4, 5)
+            backtest(series(np.ones(10)), last_value, 4, 5)
 
     def test_nonsense_is_refused(self, series):
         with pytest.raises(ForecastError, match="of at least 1, not 0, 5 and 0"):
-            backtest(series(np.ones(10)), LastValue, 0, 5)
+            backtest(series(np.ones(10)), last_value, 0, 5)
 
 
 class TestRollingForecasts:
     def test_covers_lead_and_window_from_each_origin(self, series):
-        forecasts = rolling_forecasts(series(np.arange(9.0)), LastValue(), [2700.0, 8100.0], 3)
+        forecasts = rolling_forecasts(series(np.arange(9.0)), last_value(), [2700.0, 8100.0], 3)
         assert [f.start_s for f in forecasts] == [2700.0, 8100.0]  # the last: the very end
         np.testing.assert_array_equal([f.mean for f in forecasts], [[2.0] * 3, [8.0] * 3])
 
     def test_fits_once(self, series):
-        class Counting(LastValue):
+        class Counting(Batched):
             fits = 0
 
             def fit(self, series):
                 Counting.fits += 1
                 return super().fit(series)
 
-        rolling_forecasts(series(np.arange(9.0)), Counting(), [2700.0, 3600.0, 8100.0], 1)
+        rolling_forecasts(series(np.arange(9.0)), Counting("last-value"), [2700.0, 3600.0, 8100.0], 1)
         assert Counting.fits == 1
 
     @pytest.mark.parametrize(
@@ -95,4 +100,4 @@ class TestRollingForecasts:
     )
     def test_origins_are_rising_edges_within_the_series(self, series, origins, reason):
         with pytest.raises(ForecastError, match=reason):
-            rolling_forecasts(series(np.arange(9.0)), LastValue(), origins, 1)
+            rolling_forecasts(series(np.arange(9.0)), last_value(), origins, 1)

@@ -33,7 +33,22 @@ LateUsd = Annotated[float, Field(gt=0, le=1_000_000)]
 Weight = Annotated[float, Field(ge=0, le=1_000_000)]
 Above0 = Annotated[float, Field(gt=0, le=1_000_000)]
 Limit = Annotated[float, Field(ge=0, le=1e12)]
-Method = Literal["auto", "arima", "last-value", "seasonal-naive"]
+Method = Literal[
+    "auto",
+    "ensemble",
+    "last-value",
+    "seasonal-naive",
+    "seasonal-naive-week",
+    "moving-maximum",
+    "exponential-smoothing",
+    "seasonal-smoothing",
+    "kalman",
+    "regression",
+    "regression-root",
+    "autoregression",
+    "arima",
+    "arima-fourier",
+]
 Minimise = Literal["cost", "gpu-hours", "energy", "carbon"]
 Periods = Literal["one", "all"]
 Solver = Literal["highs", "cbc"]
@@ -44,7 +59,7 @@ TimeLimit = Annotated[float, Field(gt=0, le=3600)]  # s
 class Forecast(Section):
     """How demand is forecast."""
 
-    method: Method = "arima"
+    method: Method = "auto"
     # To plan for; mean: the mean, as the source. Left out: chosen on the days before the window.
     quantile: Level | None = None
     # By interactive tier, where some are to be planned for more surely than others.

@@ -123,8 +123,8 @@ class Rolled:
 def rolled(series: DemandSeries, window: Window, method: str, *, at_once: bool = False) -> Rolled:
     """Forecast a series for every period of the window, each from what its decision knows."""
     bins, bin_s = round(window.duration_s / window.bin_s), window.bin_s
-    model = forecaster(method, horizon_bins=window.bins_per_period, truth=series)
     lead = 0 if window.ahead else round((window.start_s - window.origins_s[0]) / bin_s)
+    model = forecaster(method, horizon_bins=window.bins_per_period, lead_bins=lead, truth=series)
     whole = at_once or window.ahead
     origins = window.origins_s.tolist()[: 1 if whole else None]
     steps = lead + (bins if whole else window.bins_per_period)

@@ -37,7 +37,7 @@ def series(bins: int, bin_s: int, count: int | None = 1000) -> Scenario:
 def test_an_hour_leaves_the_forecast_its_history() -> None:
     found = requests(58 * 60)
     assert (found.horizon.duration_s, found.horizon.period_s) == (1200, 300)
-    assert found.traffic.bin_s == 60 and found.forecast.method == "arima"
+    assert found.traffic.bin_s == 60 and found.forecast.method == "auto"
 
 
 def test_minutes_are_planned_ahead_of() -> None:

@@ -1,0 +1,79 @@
+"""Quantiles from what past forecasts missed by, kept at their shares as errors change.
+
+Split conformal prediction on log ratios of what came to what was forecast (Vovk et al. 2005; Lei
+et al. 2018, JASA 113), with the levels followed online as in adaptive conformal inference (Gibbs
+and Candes 2021, NeurIPS): where more came above a quantile than its share, its level rises, so
+that over time the share above it is right however the errors drift.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from forecasting.arrays import BoolArray, FloatArray, IntArray
+from forecasting.rules.scales import OFFSET
+
+STEP = 0.03  # of a level, for each past forecast
+FEWEST = 20  # scores: the outermost levels, 0.05 and 0.95, need one in twenty beyond them
+
+
+def scores(actual: FloatArray, forecast: FloatArray, scale: FloatArray) -> FloatArray:
+    """Log ratios, NaN where nothing came to be compared; ``scale`` broadcasts against both."""
+    return np.log((actual + OFFSET * scale) / (forecast + OFFSET * scale))
+
+
+def quantiles(
+    forecast: FloatArray,
+    past: FloatArray,
+    spread: FloatArray,
+    scale: FloatArray,
+    levels: tuple[float, ...],
+) -> FloatArray:
+    """``forecast [s, c]`` at each level: [s, levels, c], rising with the level.
+
+    ``past [s, o, c]`` are the scores of past origins, in order. Where a column has fewer than
+    FEWEST of them, ``spread [s, n]`` joins them: the history itself, as log ratios to what is
+    usual, a band as wide as it. ``scale`` is ``[s, 1]``.
+    """
+    known = ~np.isnan(past)
+    count = known.sum(axis=1)
+    followed = _followed(past, known, np.array(levels))
+    ordered = np.sort(past, axis=1)  # NaN last
+    ratio = _at(ordered, count, followed)
+    few = count < FEWEST
+    for row, column in zip(*np.nonzero(few), strict=True):
+        sample = np.concatenate([past[row, known[row, :, column], column], spread[row]])
+        sample = sample[~np.isnan(sample)]
+        ratio[row, :, column] = np.quantile(sample, levels) if sample.size else 0.0
+    amount = (forecast[:, None] + OFFSET * scale[:, None]) * np.exp(ratio)
+    return np.maximum(0.0, amount - OFFSET * scale[:, None])
+
+
+def _followed(past: FloatArray, known: BoolArray, levels: FloatArray) -> FloatArray:
+    """The level of the sample at which each asked level's share was kept: [s, levels, c].
+
+    The rank of a score among those before it says whether a quantile of a level, taken then, was
+    exceeded.
+    """
+    series, origins, columns = past.shape
+    now = np.broadcast_to(levels[:, None], (series, len(levels), columns)).copy()
+    before = np.cumsum(known, axis=1)
+    for at in range(1, origins):
+        told = known[:, at] & (before[:, at - 1] >= FEWEST)
+        if not told.any():
+            continue
+        rank = (past[:, :at] < past[:, at, None]).sum(axis=1) / np.maximum(before[:, at - 1], 1)
+        moved = now + STEP * (levels[:, None] - (rank[:, None] < now))
+        now = np.where(told[:, None], moved, now)
+    return np.clip(np.sort(now, axis=1), 0.0, 1.0)
+
+
+def _at(ordered: FloatArray, count: IntArray, levels: FloatArray) -> FloatArray:
+    """Quantiles ``levels [s, l, c]`` of columns whose first ``count [s, c]`` rows are known."""
+    last = np.maximum(count - 1, 0)[:, None]
+    # of n scores the share (n + 1) level lies below the next one
+    position = np.clip(levels * (count[:, None] + 1) - 1, 0, last)
+    low = np.floor(position).astype(np.int64)
+    left = np.take_along_axis(ordered, low, axis=1)
+    right = np.take_along_axis(ordered, np.minimum(low + 1, last), axis=1)
+    return np.where(count[:, None] > 0, left + (right - left) * (position - low), 0.0)

@@ -1,0 +1,28 @@
+"""Every batched method by its name."""
+
+from __future__ import annotations
+
+from forecasting.harmonics import DAY_S, WEEK_S
+from forecasting.rules.kalman import Kalman
+from forecasting.rules.naive import LastValue, MovingMaximum, Seasonal
+from forecasting.rules.regression import Regression
+from forecasting.rules.rule import Rule
+from forecasting.rules.smoothing import SeasonalSmoothing, Smoothing
+
+HOUR_S = 3600.0
+LAST_VALUE, SEASONAL_NAIVE = "last-value", "seasonal-naive"
+RULES: dict[str, Rule] = {
+    LAST_VALUE: LastValue(),
+    SEASONAL_NAIVE: Seasonal(DAY_S),
+    "seasonal-naive-week": Seasonal(WEEK_S),
+    "moving-maximum": MovingMaximum(HOUR_S),
+    "exponential-smoothing": Smoothing(),
+    "seasonal-smoothing": SeasonalSmoothing(),
+    "kalman": Kalman(),
+    "regression": Regression(),
+    "regression-root": Regression(on="root"),
+    "autoregression": Regression(cycles=False),
+}
+NAIVE = (LAST_VALUE, SEASONAL_NAIVE, "seasonal-naive-week", "moving-maximum")
+ENSEMBLE, AUTO = "ensemble", "auto"
+BATCHED = (AUTO, ENSEMBLE, *RULES)

@@ -1,0 +1,147 @@
+"""Exponential smoothing, by itself and of the level over a daily profile.
+
+Hyndman and Athanasopoulos, Forecasting: Principles and Practice, chapter 8; the profile is
+Holt-Winters' multiplicative season without a trend. Gaps carry no weight: a level is the mean of
+the observed bins, each weighted ``(1 - gain)^age``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.signal import lfilter
+
+from forecasting.arrays import FloatArray, IntArray
+from forecasting.harmonics import DAY_S
+from forecasting.panel import Panel
+
+GAINS = (0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.85, 1.0)
+LEVEL_GAINS = (0.1, 0.3, 0.6, 0.9, 1.0)
+PROFILE_GAINS = (0.3, 0.6)
+FLOOR = 1e-3  # of the series' mean: a profile is not divided by less
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Level:
+    """The level after the last bin, for every step; ``gain [series]``."""
+
+    gain: FloatArray
+
+    def paths(self, panel: Panel, origins: IntArray, steps: int) -> FloatArray:
+        levels = np.empty((len(panel.values), len(origins)))
+        for gain, rows in _alike(self.gain):
+            levels[rows] = discounted(panel.values[rows], gain)[:, origins - 1]
+        return np.repeat(levels[:, :, None], steps, axis=2)
+
+
+@dataclass(frozen=True, slots=True)
+class Smoothing:
+    """The gain of least absolute error one bin ahead."""
+
+    def learn(self, panel: Panel) -> Level:
+        values = panel.values
+        errors = [_mean_error(values[:, 1:], discounted(values, a)[:, :-1]) for a in GAINS]
+        return Level(np.take(GAINS, np.argmin(errors, axis=0)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LevelOverProfile:
+    """``profile[phase] x level``; ``gains [series, 2]``: of the profile from day to day, and of the
+    level, the ratio of what came to what the profile said, from bin to bin."""
+
+    season: int  # bins; 0: unknown
+    gains: FloatArray
+    floor: FloatArray  # [series, 1]
+
+    def paths(self, panel: Panel, origins: IntArray, steps: int) -> FloatArray:
+        paths = np.full((len(panel.values), len(origins), steps), np.nan)
+        if not self.season:
+            return paths
+        ahead = np.arange(steps)
+        source = origins[:, None] + ahead - self.season * (1 + ahead // self.season)
+        for gains in np.unique(self.gains, axis=0):
+            rows = np.flatnonzero((self.gains == gains).all(axis=1))
+            values = panel.values[rows]
+            seasons = _season_levels(values, self.season, gains[0])
+            level = _ratio(values, _profile(seasons, self.season, self.floor[rows]), gains[1])
+            said = np.where(source >= 0, seasons[:, np.maximum(source, 0)], np.nan)
+            said = np.maximum(said, self.floor[rows, :, None])
+            paths[rows] = said * level[:, origins - 1, None]
+        return paths
+
+
+@dataclass(frozen=True, slots=True)
+class SeasonalSmoothing:
+    """The gains of least absolute error one bin ahead; needs two days."""
+
+    season_s: float = DAY_S
+
+    def learn(self, panel: Panel) -> LevelOverProfile:
+        season, values = panel.season(self.season_s), panel.values
+        seen = panel.observed
+        mean = np.where(seen, values, 0.0).sum(1) / np.maximum(seen.sum(1), 1)
+        floor = np.where(mean > 0, FLOOR * mean, 1.0)[:, None]
+        if season < 2 or panel.bins < 2 * season:
+            return LevelOverProfile(0, np.ones((len(values), 2)), floor)
+        pairs, errors = [], []
+        for profile_gain in PROFILE_GAINS:
+            seasons = _season_levels(values, season, profile_gain)
+            profile = _profile(seasons, season, floor)
+            for level_gain in LEVEL_GAINS:
+                said = profile[:, 1:] * _ratio(values, profile, level_gain)[:, :-1]
+                pairs.append((profile_gain, level_gain))
+                errors.append(_mean_error(values[:, season + 1 :], said[:, season:]))
+        return LevelOverProfile(season, np.array(pairs)[np.argmin(errors, axis=0)], floor)
+
+
+def discounted(values: FloatArray, gain: float) -> FloatArray:
+    """Mean of the observed bins up to each, weighted ``(1 - gain)^age``; NaN before the first."""
+    return _ratio(values, np.ones_like(values), gain, before=np.nan)
+
+
+def _filtered(values: FloatArray, gain: float) -> FloatArray:
+    return np.asarray(lfilter([1.0], [1.0, gain - 1.0], values, axis=1))
+
+
+def _season_levels(values: FloatArray, season: int, gain: float) -> FloatArray:
+    """Level of each bin's phase after that bin, from season to season: [series, bins]."""
+    series, bins = values.shape
+    seasons = -(-bins // season)
+    padded = np.full((series, seasons * season), np.nan)
+    padded[:, :bins] = values
+    phases = padded.reshape(series, seasons, season).transpose(0, 2, 1).reshape(-1, seasons)
+    levels = discounted(phases, gain).reshape(series, season, seasons).transpose(0, 2, 1)
+    return levels.reshape(series, -1)[:, :bins]
+
+
+def _profile(levels: FloatArray, season: int, floor: FloatArray) -> FloatArray:
+    """What the seasons before said of each bin, at least ``floor``; NaN in the first season."""
+    profile = np.full_like(levels, np.nan)
+    profile[:, season:] = np.maximum(levels[:, :-season], floor)
+    return profile
+
+
+def _ratio(values: FloatArray, profile: FloatArray, gain: float, before: float = 1.0) -> FloatArray:
+    """Discounted sum of ``values`` over that of ``profile`` after each bin; ``before`` any is
+    known. Bins where either is unknown leave it as it was."""
+    both = ~np.isnan(values) & ~np.isnan(profile)
+    over = _filtered(np.where(both, values, 0.0), gain)
+    under = _filtered(np.where(both, profile, 0.0), gain)
+    latest = np.maximum.accumulate(np.where(both, np.arange(values.shape[1]), 0), axis=1)
+    ratio = np.take_along_axis(over / np.maximum(under, np.finfo(float).tiny), latest, axis=1)
+    return np.where(np.logical_or.accumulate(both, axis=1), ratio, before)
+
+
+def _mean_error(actual: FloatArray, said: FloatArray) -> FloatArray:
+    """``mean |actual - said|`` of each series where both are known, 0 where none is."""
+    error = np.abs(actual - said)
+    known = ~np.isnan(error)
+    return np.asarray(np.where(known, error, 0.0).sum(1) / np.maximum(known.sum(1), 1))
+
+
+def _alike(values: FloatArray) -> Iterator[tuple[float, IntArray]]:
+    """Each distinct value and the rows that have it."""
+    for value in np.unique(values):
+        yield float(value), np.flatnonzero(values == value)

@@ -1,0 +1,99 @@
+import numpy as np
+import pytest
+
+from forecasting.errors import ForecastError, SeriesTooShort
+from forecasting.models.perfect import Perfect
+from forecasting.panel import Panel
+from forecasting.rules.naive import LastValue, MovingMaximum, Seasonal
+from forecasting.selection import forecaster
+
+NAN = np.nan
+
+
+def path(rule, values, origin, steps, bin_s=900.0):
+    """What ``rule`` says from ``origin`` on, having learnt on all before it."""
+    panel = Panel(0.0, bin_s, np.array([values], dtype=float))
+    return rule.learn(panel.upto(origin)).paths(panel, np.array([origin]), steps)[0, 0]
+
+
+class TestLastValue:
+    def test_repeats_the_last_observed_amount(self, series):
+        forecast = forecaster("last-value").fit(series([3.0, 8, 5, NAN], start_s=900.0)).predict(3)
+        np.testing.assert_array_equal(forecast.mean, [5.0, 5.0, 5.0])
+        assert (forecast.start_s, forecast.steps) == (900.0 + 4 * 900, 3)
+
+    def test_nothing_before_anything_was_observed(self):
+        np.testing.assert_array_equal(path(LastValue(), [NAN, NAN, 4.0], 2, 2), [NAN, NAN])
+
+    def test_needs_two_observed_bins(self, series):
+        with pytest.raises(SeriesTooShort, match="at least 2 observed bins and has 1"):
+            forecaster("last-value").fit(series([NAN, 1.0, NAN]))
+
+
+class TestMovingMaximum:
+    def test_is_the_largest_of_the_last_observed_bins(self):
+        rule = MovingMaximum(3 * 900.0)
+        assert path(rule, [9.0, 2.0, 7.0, 3.0], 4, 2).tolist() == [7.0, 7.0]
+        assert path(rule, [9.0, 2.0, NAN, 3.0], 4, 1).tolist() == [9.0]
+
+    def test_of_fewer_bins_than_it_looks_back_the_largest_there_is(self):
+        assert path(MovingMaximum(3600.0), [5.0, 2.0], 2, 1).tolist() == [5.0]
+        assert path(MovingMaximum(60.0), [5.0, 2.0], 2, 1).tolist() == [2.0]
+
+
+class TestSeasonal:
+    season = Seasonal(4 * 900.0)
+
+    def test_exact_on_a_periodic_series(self):
+        cycle = np.array([3.0, 9.0, 4.0, 0.0])
+        told = path(self.season, np.tile(cycle, 8)[:30], 30, 11)
+        np.testing.assert_array_equal(told, np.tile(cycle, 11)[30:41])
+
+    def test_a_gap_falls_back_one_season_more(self):
+        told = path(self.season, [1.0, 2, 3, 4, 5, NAN, 7, 8], 8, 4)
+        np.testing.assert_array_equal(told, [5.0, 2.0, 7.0, 8.0])
+
+    def test_a_phase_never_seen_is_as_the_bin_before_it(self):
+        told = path(self.season, [1.0, NAN, 3.0, 4.0], 4, 4)
+        np.testing.assert_array_equal(told, [1.0, 1.0, 3.0, 4.0])
+
+    def test_beyond_a_season_it_repeats_what_was_seen_not_what_is_to_come(self):
+        told = path(self.season, [1.0, 2, 3, 4, 70, 70, 70, 70, 70, 70], 4, 6)
+        np.testing.assert_array_equal(told, [1.0, 2, 3, 4, 1, 2])
+
+    def test_needs_a_season(self, series):
+        with pytest.raises(SeriesTooShort, match=r"one season, 96 bins.* it has 95 bins"):
+            forecaster("seasonal-naive").fit(series(np.ones(95)))
+
+    def test_refuses_bins_that_do_not_divide_the_season(self, series):
+        with pytest.raises(ForecastError, match="not a whole number of bins"):
+            forecaster("seasonal-naive").fit(series(np.ones(500), bin_s=700.0))
+
+
+class TestPerfect:
+    def test_tells_the_truth(self, series):
+        truth = series([1.0, 2.0, 3.0, 4.0, NAN, 6.0])
+        told = Perfect(truth).fit(truth.window(0.0, 1800.0))
+        np.testing.assert_array_equal(told.predict(3).mean, [3.0, 4.0, 5.0])
+        told.update(truth.window(1800.0, 2700.0))
+        forecast = told.predict(3)
+        np.testing.assert_array_equal(forecast.mean, [4.0, 5.0, 6.0])
+        np.testing.assert_array_equal(forecast.quantiles, np.tile([4.0, 5.0, 6.0], (7, 1)))
+
+    def test_knows_nothing_beyond_the_truth(self, series):
+        truth = series([1.0, 2.0, 3.0])
+        with pytest.raises(ForecastError, match="covers bins 0 to 2 and bins 2 to 3 are asked for"):
+            Perfect(truth).fit(truth.window(0.0, 1800.0)).predict(2)
+
+    def test_refuses_another_series(self, series):
+        with pytest.raises(ForecastError, match="give the truth of the same series"):
+            Perfect(series([1.0, 2.0])).fit(series([1.0], model="mixtral"))
+        with pytest.raises(ForecastError, match="same bin edges"):
+            Perfect(series([1.0, 2.0])).fit(series([1.0], start_s=450.0))
+
+
+def test_a_quantile_beyond_those_held_is_refused_not_clipped(series):
+    forecast = forecaster("last-value").fit(series([1.0, 2.0, 4.0])).predict(2)
+    assert np.all(forecast.quantile(0.95) >= forecast.quantile(0.05))
+    with pytest.raises(ForecastError, match=r"0.99 is outside 0.05 to 0.95"):
+        forecast.quantile(0.99)
