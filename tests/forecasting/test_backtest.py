@@ -85,7 +85,8 @@ class TestRollingForecasts:
                 Counting.fits += 1
                 return super().fit(series)
 
-        rolling_forecasts(series(np.arange(9.0)), Counting("last-value"), [2700.0, 3600.0, 8100.0], 1)
+        counting = Counting("last-value")
+        rolling_forecasts(series(np.arange(9.0)), counting, [2700.0, 3600.0, 8100.0], 1)
         assert Counting.fits == 1
 
     @pytest.mark.parametrize(
