@@ -17,6 +17,7 @@ from planner.scenario.references import references
 from planner.scenario.schema import Scenario
 from planner.scenario.schema.faults import FAULT_KINDS
 from planner.scenario.schema.planning import LEVEL_KINDS
+from planner.scenario.spelling import remedy
 
 MAX_CHARACTERS = 250_000  # a few seconds to read
 MAX_VALUES = 200_000  # with aliases written out: a few lines of them can stand for billions
@@ -101,6 +102,20 @@ def parse(text: str, name: str = "scenario") -> Scenario:
     if problems:
         raise ScenarioError("\n".join(problems))
     return scenario
+
+
+def unknown_keys(text: str, name: str = "scenario") -> list[str]:
+    """A sentence for each key that no scenario has: a form would drop them without a word."""
+    data = _load(text, name)
+    try:
+        Scenario.model_validate(_plain(data))
+    except ValidationError as error:
+        return [
+            f"{name}, line {_line(data, fault['loc'])}: {_where(fault['loc'])}{_words(fault)}."
+            for fault in error.errors()
+            if fault["type"] == "extra_forbidden"
+        ]
+    return []
 
 
 def dump(scenario: Scenario) -> str:
@@ -260,7 +275,7 @@ def _where(where: Sequence[str | int]) -> str:
 def _words(fault: Any) -> str:
     kind, given = fault["type"], fault.get("input")
     if kind == "extra_forbidden":
-        return "this key is not known; remove it or check its spelling in docs/scenario.md"
+        return remedy(Scenario, fault["loc"])
     if kind == "missing":
         return "this is missing; add it"
     if kind == "list_type":

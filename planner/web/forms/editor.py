@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
+from django import forms
 from django.core.exceptions import ValidationError
 
 from planner.errors import ScenarioError
@@ -31,12 +32,32 @@ TITLES = {
 MAX_ROWS = 60  # about what Django takes in one form (DATA_UPLOAD_MAX_NUMBER_FIELDS)
 
 
+class Fault(NamedTuple):
+    """What is wrong with a field, and the field's id to go to; "" where it is about a whole row."""
+
+    id: str
+    label: str
+    words: str
+
+
+def _faults(form: forms.BaseForm, of: str) -> list[Fault]:
+    return [
+        Fault(form[name].id_for_label, f"{of}{form[name].label}", str(words))
+        if name in form.fields
+        else Fault("", of.removesuffix(": "), str(words))
+        for name, errors in form.errors.items()
+        for words in errors
+    ]
+
+
 class Editor:
     """Forms over one document, bound to what was posted if ``posted`` is given."""
 
     def __init__(self, text: str, posted: Mapping[str, Any] | None = None) -> None:
         self.text = text
         self.data = yaml.outline(text)
+        if unknown := yaml.unknown_keys(text):
+            raise ScenarioError("\n".join(unknown))
         # A bound row counts as empty when nothing was posted, not when nothing was changed.
         rows = mapping.row_values(self.data) if posted is None else {}
         if sum(map(len, rows.values())) > MAX_ROWS:
@@ -71,11 +92,18 @@ class Editor:
                 rest.append(line)
         return rest
 
-    @property
-    def has_errors(self) -> bool:
-        return bool(self.study.errors) or any(
-            form.errors for rows in self.sections.values() for form in rows.forms if rows.is_bound
-        )
+    def faults(self) -> list[Fault]:
+        """What is wrong with which field, in the order of the page."""
+        return [
+            *_faults(self.study, ""),
+            *(
+                fault
+                for name, rows in self.sections.items()
+                if rows.is_bound
+                for i, form in enumerate(rows.forms)
+                for fault in _faults(form, f"{TITLES[name][0]}, row {i + 1}: ")
+            ),
+        ]
 
     def context(self) -> list[dict[str, Any]]:
         """The sections in the order of the page."""

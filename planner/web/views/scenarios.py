@@ -21,6 +21,7 @@ from planner.selectors.scenarios import scenario_get, scenarios_list
 from planner.selectors.traces import trace_get, traces_list
 from planner.services import scenarios
 from planner.services.assumed import assumed_of
+from planner.services.doubts import scenario_doubts
 from planner.services.drafts import scenario_draft
 from planner.services.windows import USUAL, window_choices
 from planner.studies.kinds import KINDS
@@ -30,7 +31,7 @@ from planner.web.forms.options import options_posted
 from planner.web.paging import paged
 from planner.web.request import Request
 
-FORM, YAML = "form", "yaml"
+FORM, YAML, DISCARD = "form", "yaml", "discard"
 MAX_BYTES = 4 * yaml.MAX_CHARACTERS  # of an uploaded file: UTF-8 has at most four per character
 
 
@@ -83,6 +84,8 @@ def _posted(request: Request, scenario: Scenario | None) -> HttpResponse:
     """Change the view, add a row or save, by the button that was pressed."""
     mode, action = request.POST.get("mode", YAML), request.POST.get("action", "save")
     text = request.POST.get("document", "").replace("\r\n", "\n")
+    if mode == FORM and action == DISCARD:  # the way out of a form that cannot be kept
+        return _edit(request, scenario, text, YAML)
     if mode == FORM:
         posted = _with_row(request.POST, action)
         editor = Editor(text, posted)
@@ -101,9 +104,14 @@ def _posted(request: Request, scenario: Scenario | None) -> HttpResponse:
         # The form keeps its own base text: its fields already hold the changes.
         base = request.POST["document"] if editor else text
         return _show(request, scenario, base, mode, editor=editor, problems=rest, status=status)
-    messages.success(request, f"{saved.name} is saved.")
-    if action == "run":
+    doubts = scenario_doubts(saved.document)
+    if action == "run" and not doubts:
         return _start(request, saved, Run.Kind.COMPARE, {})
+    if doubts:
+        words = f"{saved.name} is saved, but cannot run yet: {' '.join(doubts)}"
+        messages.warning(request, words)
+    else:
+        messages.success(request, f"{saved.name} is saved.")
     url = reverse("web:scenario", args=[saved.pk])
     return redirect(f"{url}?view={YAML}" if mode == YAML else url)
 

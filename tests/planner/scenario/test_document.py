@@ -223,7 +223,11 @@ def test_copies_keep_what_was_left_out_left_out() -> None:
     ("old", "new", "expected"),
     [
         ("version: 1", "version: 2", "line 2: version: input should be 1, not 2."),
-        ("  period_s: 3600", "  perod_s: 3600", "line 25: horizon.perod_s: this key is not known"),
+        (
+            "  period_s: 3600",
+            "  perod_s: 3600",
+            "line 25: horizon.perod_s: this key is not known; period_s",
+        ),
         (
             "ttft_ms: 1000",
             "ttft_ms: -3",

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.urls import reverse
 
+from planner.ingest import IngestOptions
 from planner.models import Run, Scenario, Trace, User
 from planner.scenario.document import parse
 from planner.services.scenarios import scenario_create
+from planner.services.traces import trace_ingest_path
 from tests.planner.web.pages import form_values, signed_in, text_of
 from tests.planner.web.study import DOCUMENT
 
@@ -117,7 +122,7 @@ def test_faults_in_the_form_stand_beside_their_field(client: Client, pools: Scen
     values |= {"sources-0-model": "gpt-9", "tiers-0-name": "", "epsilon": "2", "action": "save"}
     answer = client.post(url(pools), values)
     html = answer.content.decode()
-    assert "Some fields need another look" in text_of(answer)
+    assert "another look" in text_of(answer)
     for field in ("id_tiers-0-name", "id_epsilon"):
         row = html[html.index(f'id="{field}"') :][:400]
         assert "invalid-feedback" in row
@@ -143,7 +148,23 @@ def test_two_people_do_not_overwrite_each_other(
     assert parse(pools.document).seed == 1
 
 
-def test_save_and_run(client: Client, pools: Scenario) -> None:
+@pytest.fixture
+def week(planner: User, tmp_path: Path) -> Trace:
+    """The trace that the scenario names: two days by quarters of an hour."""
+    file = tmp_path / "week.csv"
+    file.write_text(
+        "time,requests,input_tokens,output_tokens\n"
+        + "\n".join(
+            f"{datetime(2024, 5, 18, tzinfo=UTC) + i * timedelta(minutes=15):%Y-%m-%dT%H:%M:%SZ},"
+            f"{100 + i % 96},{1000 * (100 + i % 96)},{100 * (100 + i % 96)}"
+            for i in range(192)
+        )
+    )
+    options = IngestOptions(name="week.csv", format="demand")
+    return trace_ingest_path(path=file, options=options, owner=planner)
+
+
+def test_save_and_run(client: Client, pools: Scenario, week: Trace) -> None:
     values = form_values(client.get(url(pools)))
     answer = client.post(url(pools), values | {"seed": "5", "action": "run"})
     run = Run.objects.get()
@@ -220,3 +241,40 @@ def test_what_the_form_cannot_hold_is_shown_as_text(client: Client, planner: Use
     assert answer.status_code == 200
     assert "more than the 60 rows" in text_of(answer)
     assert 'id="document"' in answer.content.decode()
+
+
+def test_what_would_keep_it_from_running_is_told_on_saving(
+    client: Client, pools: Scenario, week: Trace
+) -> None:
+    """Saved all the same: a draft may wait for its trace or its price."""
+    for wrong, right, says in (
+        ("trace: nope", "trace: week", "nope"),
+        ("period_s: 1000", "period_s: 3600", "is not a whole multiple of the bin width 900 s"),
+        ("pue: 1.2", "usd_per_gpu_hour: {A100-80GB: 2.5}", "price"),
+    ):
+        text = DOCUMENT.replace(right, wrong)
+        for action in ("save", "run"):
+            sent = {"mode": "yaml", "document": text, "action": action}
+            answer = client.post(url(pools), sent, follow=True)
+            page = text_of(answer)
+            assert "Two pools is saved, but cannot run yet:" in page and says in page
+        pools.refresh_from_db()
+        assert pools.document == text
+    assert not Run.objects.exists()
+
+
+def test_a_key_that_there_is_not_stays_in_the_text(client: Client, pools: Scenario) -> None:
+    slip = DOCUMENT.replace("    capacity:", "    capacty: {A100-80GB: 8}\n    capacity:")
+    answer = client.post(url(pools), {"mode": "yaml", "document": slip, "action": "form"})
+    assert "capacty: this key is not known; capacity was meant" in text_of(answer)
+    assert "capacty" in form_values(answer)["document"][0] and 'id="document"' in str(
+        answer.content
+    )
+
+
+def test_the_way_back_from_a_form_that_cannot_be_kept(client: Client, pools: Scenario) -> None:
+    values = form_values(client.get(url(pools))) | {"tiers-0-name": ""}
+    stuck = client.post(url(pools), values | {"action": "yaml"}, headers=HTMX)
+    assert 'href="#id_tiers-0-name"' in stuck.content.decode()
+    back = client.post(url(pools), values | {"action": "discard"})
+    assert form_values(back)["document"] == [DOCUMENT]

@@ -1,0 +1,67 @@
+"""Which keys a section of the scenario file has, for whoever wrote one that it has not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from difflib import get_close_matches
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel
+
+LISTED = 30  # keys told where none is near
+
+
+def remedy(scenario: type[BaseModel], where: Sequence[str | int]) -> str:
+    """What to do about the unknown key at the end of ``where``: the one that was meant, or those
+    there are."""
+    *section, wrong = where
+    known = sorted(set(_keys(scenario, section)))
+    near = get_close_matches(str(wrong), known, n=1, cutoff=0.7)
+    if near:
+        return f"this key is not known; {near[0]} was meant, or remove it"
+    if not known:
+        return "this key is not known; remove it"
+    more = ", ..." if known[LISTED:] else ""
+    return f"this key is not known; remove it, or choose from {', '.join(known[:LISTED])}{more}"
+
+
+def _keys(root: type[BaseModel], section: Iterable[str | int]) -> Iterator[str]:
+    """Keys of every section that may stand at a place."""
+    here = list(_sections(root))
+    for step in section:
+        fields = [model.model_fields.get(str(step)) for model in here]
+        inner = [field.annotation for field in fields if field is not None]
+        if inner:
+            here = [model for annotation in inner for model in _sections(annotation)]
+        else:  # a place in a list, a key of a mapping, or the tag of one of several types
+            here = [kind for model in here for kind in _kinds(model) if _tagged(kind, step)] or here
+    for model in here:
+        yield from model.model_fields
+
+
+def _sections(annotation: Any) -> Iterator[type[BaseModel]]:
+    """The models that a value of this type may be, through lists, mappings and alternatives."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    elif get_origin(annotation) is Annotated:
+        yield from _sections(get_args(annotation)[0])
+    elif get_origin(annotation) is not Literal:
+        parts = get_args(annotation)
+        if get_origin(annotation) in (Union, UnionType) or parts:
+            for part in parts:
+                yield from _sections(part)
+
+
+def _kinds(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    yield model
+    for kind in model.__subclasses__():
+        yield from _kinds(kind)
+
+
+def _tagged(model: type[BaseModel], tag: str | int) -> bool:
+    """Whether ``model`` is of this name, or one of its fields is this word and no other."""
+    return model.__name__ == tag or any(
+        get_origin(field.annotation) is Literal and tag in get_args(field.annotation)
+        for field in model.model_fields.values()
+    )

@@ -1,0 +1,40 @@
+"""What would keep a scenario from running, told when it is saved and not when somebody waits.
+
+A draft may be saved with doubts: its trace may still be on its way, its price not known yet.
+"""
+
+from __future__ import annotations
+
+from planner.errors import EXPECTED
+from planner.models import Trace
+from planner.scenario.build import build_hardware
+from planner.scenario.document import parse
+from planner.scenario.settings import settings_of
+from planner.services.execution import stored_traces
+from planner.services.resolution import known_of, resolve_scenario
+from planner.studies.traffic.traffic import build_traffic
+from planner.studies.traffic.window import resolve_window
+
+READ = 2_000_000  # requests that are counted into bins within a second
+
+
+def scenario_doubts(document: str) -> list[str]:
+    """A sentence for each part of a valid document that a run would stumble over: names, prices,
+    traces, window and periods. Traces of more than READ requests are not looked into."""
+    scenario = parse(document)
+    doubts = []
+    try:
+        build_hardware(scenario, known_of(resolve_scenario(scenario)))
+    except EXPECTED as problem:
+        doubts += str(problem).splitlines()
+    try:
+        traces = stored_traces(scenario)
+        named = Trace.objects.filter(name__in=traces)
+        counted = sum(t.requests or 0 for t in named if t.kind == Trace.Kind.REQUESTS)
+        if counted <= READ:
+            settings = settings_of(scenario)
+            traffic = build_traffic(settings.traffic, traces)
+            resolve_window(settings.window, traffic.demand, traffic.clock)
+    except EXPECTED as problem:
+        doubts += str(problem).splitlines()
+    return doubts
