@@ -2,10 +2,11 @@
 
 A run of empty bins is an outage where the bins on both sides of it leave no room for chance: with
 their mean and variance a bin would be empty less than once in 10^9 (negative binomial counts, which
-are Poisson where the variance is the mean). Traffic that comes in bursts, or goes to nothing by
-itself, has neighbours that vary enough to allow for it; what is empty at the same time on other
-days is closed, not broken; a run of a day or more is left as it is, since nothing tells. A bin
-beside an outage that is as unlikely low is a part of it: it was counted for a moment only.
+are Poisson where the variance is the mean), bins being taken one by one, by four and by sixteen.
+Traffic that comes in bursts, or goes to nothing by itself, has neighbours that vary enough to allow
+for it; what is empty at the same time on other days is closed, not broken; a run of a day or more
+is left as it is, since nothing tells. A bin beside an outage that is as unlikely low is a part of
+it: it was counted for a moment only.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from scipy.stats import nbinom, poisson
 from forecasting.arrays import BoolArray, FloatArray, IntArray
 from forecasting.demand import DemandSeries
 
+SCALES = (1, 4, 16)  # bins taken together: minutes without a request may be chance, an hour is not
 NEIGHBOURS = 12  # bins looked at on either side
 PARTS = 1  # bins before that may have been counted in part, which are not looked at
 BACKLOG = 2  # bins after that may hold what was held up
@@ -45,9 +47,11 @@ def outages(values: FloatArray, bin_s: float) -> tuple[Outage, ...]:
     """Outages of a series of amounts per bin, in order; NaN is a gap that is known already."""
     left = np.array(values, dtype=np.float64)
     for _ in range(PASSES):
-        runs = _empty_runs(left)
+        runs = _runs(left == 0)
         level, spread = _neighbours(left, runs)
-        found = _chance(np.zeros(len(runs)), level, spread) < CHANCE
+        found = np.zeros(len(runs), bool)
+        for factor in SCALES:
+            found |= _improbable(left, runs, factor)
         found &= (runs[:, 1] - runs[:, 0]) * bin_s < DAY_S
         odd = [i for i in np.flatnonzero(found) if not _habit(left, runs[i].tolist(), bin_s)]
         if not odd:
@@ -95,9 +99,16 @@ def marked(found: Sequence[Outage], bins: int) -> BoolArray:
     return lost
 
 
-def _empty_runs(values: FloatArray) -> IntArray:
-    """First bin and the one after the last, ``[runs, 2]``, of each run of zeros."""
-    return _runs(values == 0)
+def _improbable(values: FloatArray, runs: IntArray, factor: int) -> BoolArray:
+    """Which runs hold an empty bin of ``factor`` bins that its own neighbours rule out."""
+    whole = len(values) // factor * factor
+    sums = values[:whole].reshape(-1, factor).sum(axis=1)
+    empty = _runs(sums == 0)
+    level, spread = _neighbours(sums, empty)
+    odd = empty[_chance(np.zeros(len(empty)), level, spread) < CHANCE, 0] * factor
+    found = np.zeros(len(runs), bool)
+    found[np.searchsorted(runs[:, 0], odd, side="right") - 1] = True
+    return found
 
 
 def _runs(marked: BoolArray) -> IntArray:

@@ -37,6 +37,14 @@ def test_a_bin_counted_for_a_moment_only_belongs_to_the_outage_beside_it() -> No
     assert (outage.first, outage.bins) == (300, 5)
 
 
+def test_minutes_may_be_empty_by_chance_and_hours_may_not() -> None:
+    values = poisson(3.0, 7 * 1440)
+    values[4000:4120] = 0
+    (outage,) = outages(values, 60.0)
+    assert 3990 < outage.first <= 4000 and outage.first + outage.bins >= 4120
+    assert outage.bins < 130
+
+
 def test_chance_is_left_alone() -> None:
     assert not outages(poisson(3.0), QUARTER_S)  # a twentieth of its bins is empty
     assert not outages(np.zeros(500), QUARTER_S)

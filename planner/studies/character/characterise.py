@@ -39,7 +39,7 @@ def characterise(store: Path | str) -> Characterisation:
     lost = lost_bins(grid.amounts[grid.unit], grid.bin_s)
     known = np.where(lost, np.nan, summed)
     by = tuple(grid.labels)
-    found = volumes(grid, utilities(store, by) if by_request else {})
+    found = volumes(grid, lost, utilities(store, by) if by_request else {})
     fine, fine_s = (
         fine_counts(store, report.end_s - report.start_s) if by_request else (known, grid.bin_s)
     )

@@ -14,7 +14,7 @@ from planner.studies.character.values import Characterisation
 from planner.studies.plain import as_json
 from planner.studies.traffic.ranking import ALL
 
-VERSION = 1  # of what is kept: another one is computed anew
+VERSION = 2  # of what is kept: another one is computed anew
 FIGURES, RATES, TOTAL = "character.json", "character-rates.parquet", "character-total.parquet"
 
 

@@ -13,6 +13,7 @@ from planner.ingest.store import scan_requests
 from planner.studies.character.grid import Grid
 from planner.studies.character.rhythm import day_and_week
 from planner.studies.character.values import UNSAID, Cell, Imbalance, Volume
+from simulation.arrays import BoolArray
 
 MAX_CELLS = 200
 LINES = 6  # told apart in a chart; the others are summed
@@ -21,25 +22,28 @@ OTHERS = "others"
 Utility = Mapping[tuple[str, str], tuple[float, float]]  # (by, label) to sum and requests with one
 
 
-def volumes(grid: Grid, utility: Utility) -> list[Volume]:
-    """Of the whole first, then of every label of every kind, the largest first."""
-    found = [_volume(grid, "all", "all", np.arange(len(grid.names)), utility)]
+def volumes(grid: Grid, lost: BoolArray, utility: Utility) -> list[Volume]:
+    """Of the whole first, then of every label of every kind, the largest first. Rates are of the
+    bins that are not ``lost``, ``[bins]``; sums are those of the file."""
+    found = [_volume(grid, "all", "all", np.arange(len(grid.names)), lost, utility)]
     for by in grid.labels:
         names, codes = grid.codes(by)
         found += [
-            _volume(grid, by, name, np.flatnonzero(codes == code), utility)
+            _volume(grid, by, name, np.flatnonzero(codes == code), lost, utility)
             for code, name in enumerate(names)
         ]
     return found
 
 
-def _volume(grid: Grid, by: str, label: str, rows: np.ndarray, utility: Utility) -> Volume:
+def _volume(
+    grid: Grid, by: str, label: str, rows: np.ndarray, lost: BoolArray, utility: Utility
+) -> Volume:
     sums = {
         field: float(np.nansum(values[rows])) if field in grid.amounts else None
         for field, values in grid.amounts.items()
     }
     whole = float(np.nansum(grid.amounts[grid.unit]))
-    rates = grid.summed(grid.unit, rows) / grid.bin_s
+    rates = np.where(lost, np.nan, grid.summed(grid.unit, rows)) / grid.bin_s
     known = rates[~np.isnan(rates)]
     mean, peak = (float(known.mean()), float(known.max())) if len(known) else (0.0, 0.0)
     _, day, week = day_and_week(rates, grid.bin_s)
@@ -114,7 +118,7 @@ def utilities(store: Path, by: Sequence[str]) -> Utility:
     return found
 
 
-def chart_rates(grid: Grid, lost: np.ndarray) -> pl.DataFrame:
+def chart_rates(grid: Grid, lost: BoolArray) -> pl.DataFrame:
     """Amounts of the largest labels of every kind, of the others together and of the whole, in as
     many stretches as a chart can show. ``lost`` marks bins that are not demand: they are gaps.
 

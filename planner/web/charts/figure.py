@@ -90,6 +90,30 @@ def figure(
     ``layout`` say what is special about them. ``together``: pointing at a moment tells of every
     line there.
     """
+    chart = go.Figure(data=list(traces))
+    chart.update_layout(template=None, **_layout(height, x, y, right, together, layout))
+    plain: Figure = json.loads(chart.to_json())
+    plain["layout"].pop("template", None)
+    return plain
+
+
+def plain_figure(
+    traces: Sequence[dict[str, Any]],
+    *,
+    height: int,
+    x: str = "",
+    y: str = "",
+    together: bool = False,
+    **layout: Any,
+) -> Figure:
+    """As ``figure``, of traces that are plain data already: nothing is checked, which takes a
+    thirtieth of the time."""
+    return {"data": list(traces), "layout": _layout(height, x, y, "", together, layout)}
+
+
+def _layout(
+    height: int, x: str, y: str, right: str, together: bool, special: dict[str, Any]
+) -> dict[str, Any]:
     axes = {
         "xaxis": {"title": {"text": x}, "showgrid": False, "automargin": True},
         "yaxis": {"title": {"text": y}} | _AXIS,
@@ -97,18 +121,14 @@ def figure(
     if right:
         axes["yaxis2"] = {"title": {"text": right}} | _RIGHT
     legend = {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0}
+    rest = dict(special)
     if together:
         legend["traceorder"] = "normal"
-        layout["hovermode"] = "x unified"
-    chart = go.Figure(data=list(traces))
-    chart.update_layout(
-        template=None,
-        height=height,
-        margin={"l": 56, "r": 16, "t": 8, "b": 40},
-        legend=legend,
-        **{name: axis | layout.pop(name, {}) for name, axis in axes.items()},
-        **layout,
-    )
-    plain: Figure = json.loads(chart.to_json())
-    plain["layout"].pop("template", None)
-    return plain
+        rest["hovermode"] = "x unified"
+    return {
+        "height": height,
+        "margin": {"l": 56, "r": 16, "t": 8, "b": 40},
+        "legend": legend,
+        **{name: axis | rest.pop(name, {}) for name, axis in axes.items()},
+        **rest,
+    }

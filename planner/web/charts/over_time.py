@@ -30,7 +30,6 @@ POLICY_LINES: dict[str, tuple[str, str, float]] = {  # colour, dash, width
     for name, traits in TRAITS.items()
     if (style := traits.style)
 }
-MAX_LINES = 6  # of a trace: more cannot be told apart
 
 
 def times(table: pl.DataFrame, column: str, clock: str) -> list[Any]:
@@ -150,41 +149,6 @@ def forecast_figure(
         course("actual", "Actual", ORANGE, 1.5),
     ]
     return figure(lines, height=height, x=axis_title(clock), y=unit, together=True)
-
-
-def rate_figure(rates: pl.DataFrame, *, unit: str, clock: str, height: int = 300) -> Figure:
-    """One line per series; ``rates`` has time, series and per_s, which is in ``unit``.
-
-    Of many series the largest are drawn, and the others as their sum.
-    """
-    lines = []
-    by_name = _largest(rates).sort("series", "time").partition_by("series", as_dict=True)
-    for i, ((name,), table) in enumerate(by_name.items()):
-        rows, colour = thin(table, "time", "per_s"), PALETTE[i % len(PALETTE)]
-        lines.append(
-            line(
-                times(rows, "time", clock), rows["per_s"].round(4), str(name), colour, width=1.2,
-                hover=f"%{{y:,.4~g}} {unit}",
-            )
-        )  # fmt: skip
-    return figure(lines, height=height, x=axis_title(clock), y=unit, together=True, showlegend=True)
-
-
-def _largest(rates: pl.DataFrame) -> pl.DataFrame:
-    total = pl.col("per_s").sum()
-    order = rates.group_by("series").agg(total).sort("per_s", "series", descending=[True, False])
-    if order.height <= MAX_LINES:
-        return rates
-    few = order["series"].head(MAX_LINES - 1)
-    rest = rates.filter(~pl.col("series").is_in(few.implode()))
-    summed = rest.group_by("time").agg(
-        pl.lit(f"{order.height - len(few)} others").alias("series"),
-        pl.when(pl.col("per_s").null_count() == 0).then(total).otherwise(None).alias("per_s"),
-    )
-    largest = rates.filter(pl.col("series").is_in(few.implode()))
-    return pl.concat(
-        [largest.select("series", "time", "per_s"), summed.select("series", "time", "per_s")]
-    )
 
 
 def _load(table: pl.DataFrame, pool: tuple[str, str] | None, *columns: str) -> pl.DataFrame:

@@ -14,7 +14,7 @@ from planner.services import traces
 from planner.web.answers import attempt, go, refused
 from planner.web.errors import planners_only
 from planner.web.forms.upload import UploadForm
-from planner.web.pages.demand import trace_figures
+from planner.web.pages.trace import trace_context
 from planner.web.paging import paged
 from planner.web.request import Request
 
@@ -48,7 +48,7 @@ def detail(request: Request, name: str) -> HttpResponse:
     run = trace.runs.filter(kind=Run.Kind.INGEST).first()
     context = {"trace": trace, "run": run, "report": trace.report}
     if trace.state == Trace.State.READY:
-        context["figures"] = trace_figures(trace)
+        context |= trace_context(trace, request.GET)
     if request.htmx and not request.htmx.history_restore_request:
         if run is None or run.finished:  # show the whole page: the report and its chart
             return HttpResponse(headers={"HX-Refresh": "true"})

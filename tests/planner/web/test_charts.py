@@ -15,12 +15,10 @@ from planner.web.charts.figure import MAX_POINTS, PALETTE
 from planner.web.charts.over_time import (
     POLICY_LINES,
     forecast_figure,
-    rate_figure,
     replica_figure,
     steps,
     thin,
 )
-from planner.web.pages.demand import BINS_WANTED, bin_width
 
 START = datetime(2024, 5, 18, tzinfo=UTC)
 
@@ -78,22 +76,6 @@ def test_policies_are_told_apart_by_colour_or_dash() -> None:
     styles = [(colour, dash) for colour, dash, _ in POLICY_LINES.values()]
     assert len(set(styles)) == len(styles)
     assert len(set(PALETTE)) == len(PALETTE)
-
-
-def test_of_many_series_the_largest_are_drawn_and_nothing_is_lost() -> None:
-    at = [START + timedelta(hours=i) for i in range(3)]
-    table = pl.concat(
-        pl.DataFrame({"series": [f"s{k}"] * 3, "time": at, "per_s": [float(k)] * 3})
-        for k in range(1, 10)
-    )
-    drawn = rate_figure(table, unit="requests/s", clock="utc")["data"]
-    assert {one["name"] for one in drawn} == {"s9", "s8", "s7", "s6", "s5", "4 others"}
-    assert sum(one["y"][0] for one in drawn) == sum(range(1, 10))
-
-
-def test_traces_of_any_length_get_a_readable_number_of_bins() -> None:
-    for span_s in (0.5, 3600, 86_400, 7 * 86_400, 300 * 86_400):
-        assert span_s / bin_width(span_s) <= BINS_WANTED
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import gzip
+import re
 from pathlib import Path
 
+import numpy as np
+import polars as pl
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
@@ -14,6 +17,7 @@ from planner.ingest import IngestOptions
 from planner.models import Run, Trace, User
 from planner.services.traces import trace_ingest_path
 from planner.services.worker import run_execute
+from planner.web.charts.figure import GREY
 from tests.planner.web.pages import json_in, signed_in, text_of
 
 UPLOAD = "/traces/upload/"
@@ -79,6 +83,72 @@ def test_a_gap_in_a_demand_file_is_a_hole_in_its_line(
     (line,) = json_in(client.get("/traces/bins/"), "requests-data")["data"]
     assert line["y"][7] is None and len(line["y"]) == 20
     assert line["y"][6] == pytest.approx(6 / 60)
+
+
+def labelled(folder: Path, planner: User) -> None:
+    """Ten days of 9 models in 3 regions for 2 tiers; nothing came for two hours of the fourth."""
+    rng = np.random.default_rng(1)
+    arrival = np.sort(rng.uniform(0, 10 * 86_400, 60_000))
+    arrival = arrival[(arrival < 3.5 * 86_400) | (arrival > 3.5 * 86_400 + 7200)]
+    many = len(arrival)
+    table = {
+        "arrival": 1_714_521_600 + arrival,
+        "input_tokens": rng.integers(100, 3000, many),
+        "output_tokens": rng.integers(10, 300, many),
+        "model": rng.choice([f"model-{n}" for n in range(9)], many),
+        "region": rng.choice(["east", "west", "south"], many, p=[0.5, 0.3, 0.2]),
+        "tier": rng.choice(["fast", "batch"], many, p=[0.8, 0.2]),
+    }
+    path = folder / "fleet.parquet"
+    pl.DataFrame(table).write_parquet(path)
+    trace_ingest_path(path=path, options=IngestOptions(), owner=planner)
+
+
+def test_the_page_says_what_a_trace_is_like(client: Client, planner: User, tmp_path: Path) -> None:
+    labelled(tmp_path, planner)
+    page = client.get("/traces/fleet/")
+    words = text_of(page)
+    assert "The last whole day: 10 May 2024 is the" in words and "of 10 days" in words
+    assert "1 outage (bins without anything that cannot be demand) is shaded" in words
+    assert "4 May 2024, 12:00 UTC" in words
+    assert "east has 50 % and south 20 % of the requests" in words
+    assert "By model By region By tier" in words
+    assert len(page.content) < 200_000  # with 60,000 requests and 54 series
+
+
+def test_a_label_has_one_colour_in_all_charts_and_others_come_last(
+    client: Client, planner: User, tmp_path: Path
+) -> None:
+    labelled(tmp_path, planner)
+    page = client.get("/traces/fleet/")
+    lines = {name: json_in(page, f"{name}-data")["data"] for name in ("requests", "input_tokens")}
+    colours = {
+        name: {one["name"]: one["line"]["color"] for one in drawn if "line" in one}
+        for name, drawn in lines.items()
+    }
+    assert colours["requests"] == colours["input_tokens"]
+    names = [one["name"] for one in lines["requests"]]
+    assert names[5:] == ["4 others", "Total", "Outage: not demand"]
+    assert colours["requests"]["4 others"] == GREY
+    lengths = json_in(page, "input_tokens-lengths-data")["data"]
+    assert [one["name"] for one in lengths] == names[:5]
+    assert all(colours["requests"][one["name"]] == one["line"]["color"] for one in lengths)
+    stacked, total = lines["requests"][:6], lines["requests"][6]
+    for at in (0, 100, 400):
+        assert sum(one["y"][at] for one in stacked) == pytest.approx(total["y"][at], rel=0.01)
+    assert None in total["y"]  # the outage
+    assert len(json_in(page, "requests-data")["layout"]["shapes"]) == 1
+    assert "Means over 30 min; stacked, with the total as a line." in text_of(page)
+
+
+def test_traffic_is_told_apart_as_is_asked(client: Client, planner: User, tmp_path: Path) -> None:
+    labelled(tmp_path, planner)
+    page = client.get("/traces/fleet/", {"by": "tier"})
+    drawn = json_in(page, "requests-data")["data"]
+    assert [one["name"] for one in drawn][:3] == ["fast", "batch", "Total"]
+    assert re.search(r"fast (79|80)\.\d %", text_of(page))
+    other = client.get("/traces/fleet/", {"by": "flavour"})
+    assert json_in(other, "requests-data")["data"][0]["name"].startswith("model-")
 
 
 def test_the_same_file_again_is_recognised(client: Client) -> None:

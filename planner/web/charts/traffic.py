@@ -1,0 +1,184 @@
+"""What a trace is like: rates stacked, the week, lengths and days.
+
+Written as plain data: there are many points on one page, which plotly.py would check one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import polars as pl
+
+from planner.studies.character.volumes import OTHERS
+from planner.studies.traffic.window import DAY_S, UTC_CLOCK
+from planner.web.charts.figure import BLUE, GREY, ORANGE, PALETTE, Figure, plain_figure
+from planner.web.charts.over_time import axis_title
+
+LOST = "rgba(213, 94, 0, 0.30)"
+WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+MOST_LENGTHS = 0.999  # a CDF ends here: beyond it single requests stretch the axis
+Json = Mapping[str, Any]
+
+
+def colour_of(label: str, place: int) -> str:
+    """Of a label by its place among all: the same in every chart of the page, the others grey."""
+    return GREY if label.endswith(f" {OTHERS}") else PALETTE[place % (len(PALETTE) - 1)]
+
+
+def rate_figure(
+    rates: pl.DataFrame,
+    total: pl.DataFrame,
+    field: str,
+    *,
+    unit: str,
+    clock: str,
+    lost: Sequence[Json] = (),
+) -> Figure:
+    """The labels of ``rates`` stacked, those of the least last, below the line of their ``total``;
+    what was ``lost`` is shaded. Both have place, label, start_s, seconds and ``field``."""
+    parts = rates.sort("place", "start_s").partition_by("place", as_dict=True)
+    one = len(parts) == 1
+    lines: list[dict[str, Any]] = []
+    for (place,), part in parts.items():
+        label = str(part["label"][0])
+        colour = colour_of(label, int(str(place)))
+        lines.append(
+            _course(part, field, clock)
+            | {
+                "name": label if not one else "Total",
+                "mode": "lines",
+                "line": {"width": 1.2 if one else 0, "color": colour},
+                "fillcolor": f"{colour}66" if one else f"{colour}c0",
+                "hovertemplate": f"%{{y:,.4~g}} {unit}",
+                **({"fill": "tozeroy"} if one else {"stackgroup": "all"}),
+            }
+        )
+    if not one:
+        lines.append(
+            _course(total.sort("start_s"), field, clock)
+            | {
+                "name": "Total",
+                "mode": "lines",
+                "line": {"width": 1, "color": GREY},
+                "hovertemplate": f"%{{y:,.4~g}} {unit}",
+            }
+        )
+    shapes = [
+        {
+            "type": "rect", "xref": "x", "yref": "paper", "y0": 0, "y1": 1, "layer": "below",
+            "x0": _moment(each["start_s"], clock), "x1": _moment(each["end_s"], clock),
+            "fillcolor": LOST, "line": {"width": 1, "color": LOST},
+        }
+        for each in lost
+    ]  # fmt: skip
+    if shapes:
+        lines.append(_key_of_lost())
+    return plain_figure(
+        lines, height=300, x=axis_title(clock), y=unit, together=True, shapes=shapes,
+        showlegend=True, xaxis={"type": "date"} if clock == UTC_CLOCK else {},
+    )  # fmt: skip
+
+
+def _course(part: pl.DataFrame, field: str, clock: str) -> dict[str, Any]:
+    """Rates at equal steps: said by the first and the step, not point by point."""
+    step = float(part["seconds"][0])
+    per_s = part[field] / part["seconds"]
+    y = [None if rate is None else float(f"{rate:.4g}") for rate in per_s.to_list()]
+    return {
+        "type": "scatter",
+        "x0": _moment(float(part["start_s"][0]), clock),
+        "dx": 1000 * step if clock == UTC_CLOCK else step / 3600,
+        "y": y,
+    }
+
+
+def _key_of_lost() -> dict[str, Any]:
+    """An entry of the legend: shapes have none."""
+    look = {"color": LOST, "symbol": "square", "size": 12}
+    return {
+        "type": "scatter", "x": [None], "y": [None], "mode": "markers", "marker": look,
+        "name": "Outage: not demand", "hoverinfo": "skip",
+    }  # fmt: skip
+
+
+def _moment(epoch_s: float, clock: str) -> float | str:
+    """On an axis of dates, or of hours since the trace began."""
+    if clock != UTC_CLOCK:
+        return round(epoch_s / 3600, 6)
+    return str(pl.from_epoch(pl.Series([round(epoch_s * 1e3)]), "ms").dt.to_string("iso")[0])
+
+
+def week_figure(rhythm: Json, *, unit: str, clock: str) -> Figure:
+    """Mean rate by weekday and hour; the stronger the colour, the more."""
+    rows = list(WEEKDAYS) if clock == UTC_CLOCK else [f"Day {n}" for n in range(1, 8)]
+    known = [i for i, row in enumerate(rhythm["weekday_hour"]) if any(r is not None for r in row)]
+    cells = [
+        [None if rate is None else float(f"{rate:.4g}") for rate in rhythm["weekday_hour"][i]]
+        for i in known
+    ]
+    heat = {
+        "type": "heatmap", "x": list(range(24)), "y": [rows[i] for i in known], "z": cells,
+        "zmin": 0, "zmax": max(r for row in cells for r in row if r is not None),
+        "colorscale": [[0, f"{BLUE}08"], [1, BLUE]], "xgap": 1, "ygap": 1,
+        "hovertemplate": f"%{{y}} %{{x}}:00: %{{z:,.4~g}} {unit}<extra></extra>",
+        "colorbar": {"thickness": 10, "outlinewidth": 0},
+    }  # fmt: skip
+    hours = "hour of the day (UTC)" if clock == UTC_CLOCK else "hour since the trace began, by day"
+    return plain_figure(
+        [heat], height=80 + 26 * len(known), x=hours, y="", showlegend=False,
+        xaxis={"dtick": 3}, yaxis={"autorange": "reversed", "rangemode": "normal"},
+    )  # fmt: skip
+
+
+def lengths_figure(lengths: Sequence[Json], levels: Sequence[float], places: Json) -> Figure:
+    """Share of requests (y) of at most so many tokens (x, logarithmic), a line per label."""
+    lines = []
+    for one in lengths:
+        reached = [
+            (most, level)
+            for most, level in zip(one["quantiles"], levels, strict=True)
+            if level <= MOST_LENGTHS
+        ]
+        place = places.get(one["label"], 0)
+        lines.append(
+            {
+                "type": "scatter", "mode": "lines", "name": one["label"],
+                "x": [max(most, 1) for most, _ in reached], "y": [level for _, level in reached],
+                "line": {"width": 1.6, "color": colour_of(one["label"], place), "shape": "hv"},
+                "hovertemplate": "%{y:.0%} have at most %{x:,.0f}",
+            }
+        )  # fmt: skip
+    return plain_figure(
+        lines, height=280, x="tokens per request", y="share of requests",
+        showlegend=len(lines) > 1, xaxis={"type": "log", "dtick": 1},
+        yaxis={"tickformat": ".0%", "range": [0, 1]},
+    )  # fmt: skip
+
+
+def days_figure(days: Sequence[Json], unit: str, clock: str) -> Figure:
+    """What came each day; the busiest stands out, and days that cannot be ranked are grey."""
+    ranks = [day["rank"] for day in days]
+    colours = [GREY if rank is None else ORANGE if rank == 1 else BLUE for rank in ranks]
+    names = [_rank_words(day["rank"], sum(r is not None for r in ranks)) for day in days]
+    bars = {
+        "type": "bar", "y": [_amount(day, unit) for day in days], "marker": {"color": colours},
+        "x": [_moment(day["start_s"], clock) if clock == UTC_CLOCK
+              else round(day["start_s"] / DAY_S) + 1 for day in days],
+        "text": names, "textposition": "none",
+        "hovertemplate": f"%{{y:,.4~s}} {unit.replace('_', ' ')}, %{{text}}<extra></extra>",
+    }  # fmt: skip
+    x = "UTC" if clock == UTC_CLOCK else "day of the trace"
+    return plain_figure(
+        [bars], height=220, x=x, y=f"{unit.replace('_', ' ')} a day", showlegend=False,
+        xaxis={"type": "date"} if clock == UTC_CLOCK else {},
+    )  # fmt: skip
+
+
+def _amount(day: Json, unit: str) -> float | None:
+    amount = day.get(unit)
+    return None if amount is None else float(f"{amount:.6g}")
+
+
+def _rank_words(rank: int | None, of: int) -> str:
+    return "too little is known to rank it" if rank is None else f"rank {rank} of {of}"
