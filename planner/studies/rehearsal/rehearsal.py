@@ -18,6 +18,7 @@ from planner.studies.planning.inputs import Planned
 from planner.studies.planning.planning import plan_window
 from planner.studies.progress import Progress, part, silent
 from planner.studies.random_streams import Stream, generator
+from planner.studies.rehearsal.longer import Longer, lengthened, outlasting
 from planner.studies.rehearsal.strays import FEW, STRAYS, by_what_it_sees, times, unseen
 from planner.studies.rehearsal.tuning import Trial, tuned
 from planner.studies.replay.earlier import Earlier
@@ -81,6 +82,7 @@ class Rehearsal:
     attainable: bool
     policies: tuple[Part, ...]
     notes: tuple[str, ...]
+    longer: tuple[Longer, ...] = ()  # with longer answers, up to the cheapest that does
 
     def of(self, policy: str) -> Part | None:
         return next((part for part in self.policies if part.policy == policy), None)
@@ -129,6 +131,12 @@ class _Stage:
         high = sum(float(np.nansum(one.high)) for one in made)
         mean = sum(float(np.nansum(one.mean)) for one in made)
         return float(np.clip(high / mean, 1.0, STRAYS[-1])) if mean > 0 else 1.0
+
+    def lengthened(self, policy: Policy, alive: Progress) -> PolicyRun:
+        """With longer answers from half of the window on."""
+        one = self.study
+        trace = lengthened(one.trace, one.window.duration_s / 2)
+        return self._played(replace(one, trace=trace), policy, alive)
 
     def strayed(self, share: float) -> Study:
         if share not in self._strayed:
@@ -180,6 +188,7 @@ def rehearse(
     out: list[Policy] = []
     parts: list[Part] = []
     notes: list[str] = []
+    did: list[tuple[Policy, float]] = []
     for i, policy in enumerate(policies):
         out.append(policy)
         if policy.traits.knows_what_came or not stages:
@@ -196,6 +205,9 @@ def rehearse(
             continue
         out[-1] = turned
         parts.append(_part(policy, best, tried, goals.can))
+        if parts[-1].meets:
+            did.append((turned, best.cost_usd))
+    last = partial(_still, part(progress, 1.0, 1.0), "longer answers")
     windows_told = tuple(
         RehearsalWindow(
             moment(one.study.window.start_s), moment(one.study.window.end_s), len(one.study.trace)
@@ -203,8 +215,9 @@ def rehearse(
         for one in stages
     )
     return out, Rehearsal(
-        windows_told, earlier.reserve, goals.wanted, goals.can, tuple(parts), tuple(notes)
-    )
+        windows_told, earlier.reserve, goals.wanted, goals.can, tuple(parts), tuple(notes),
+        outlasting(did, partial(stages[0].lengthened, alive=last)) if did else (),
+    )  # fmt: skip
 
 
 def _still(progress: Progress, title: str, done: float, what: str) -> None:

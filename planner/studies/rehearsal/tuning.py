@@ -13,6 +13,7 @@ from planner.studies.values import PolicyRun
 from simulation.metrics import Summary
 
 ROUNDING = 1e-9  # of shares of requests
+TIE = 0.01  # results within this share of the best are as good
 Replay = Callable[[Policy], PolicyRun]  # on one window
 
 

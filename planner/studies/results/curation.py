@@ -12,11 +12,10 @@ from dataclasses import dataclass
 
 from planner.policies.registry import simplicity
 from planner.studies.rehearsal.rehearsal import Part, Rehearsal, Tried
-from planner.studies.rehearsal.tuning import below, slowest, targets_of
+from planner.studies.rehearsal.tuning import TIE, below, slowest, targets_of
 from planner.studies.replay.earlier import NEAR
 from planner.studies.values import PolicyRun
 
-TIE = 0.01  # results within this share of the best are as good
 DAYS_BEFORE, WINDOW = "days before", "the window itself"  # what a choice was made on
 
 

@@ -93,6 +93,7 @@ def compare(
             *_lost(asked),
             *_left(asked),
             *_beyond_measurements(runs),
+            *(_with_longer_answers(recommended, rehearsal) if recommended else []),
             *other,
             *left_out,
             *(rehearsal.notes if rehearsal is not None else ()),
@@ -290,6 +291,27 @@ def _left(runs: Sequence[PolicyRun]) -> list[str]:
                 "replay ended; they count in no attainment."
             )
     return out
+
+
+def _with_longer_answers(recommended: Recommended, rehearsal: Rehearsal | None) -> list[str]:
+    """What the one to take does not survive, and what does, with what that is more. Costs are those
+    of the days before, where both met every tier."""
+    tried = rehearsal.longer if rehearsal is not None and recommended.rehearsed else ()
+    own = next((one for one in tried if one.policy == recommended.policy), None)
+    if own is None or own.meets:
+        return []
+    shares = {tier: share for tier, share in own.attainment.items() if share is not None}
+    worst = min(shares, key=lambda tier: shares[tier])
+    said = (
+        f"{own.label} does not follow answers as they grow: had they been {own.times:g} times as "
+        f"long from the middle of the last window rehearsed on, {shares[worst]:.1%} of {worst} had "
+        "been in time"
+    )
+    best = next((one for one in tried if one.meets), None)
+    if best is None:
+        return [f"{said}; of what met every tier on the days before nothing would have done."]
+    more = best.cost_usd / own.cost_usd - 1 if own.cost_usd else 0.0
+    return [f"{said}. Where that may happen take {best.label}, which does then: {more:.0%} more."]
 
 
 def _beyond_measurements(runs: Sequence[PolicyRun]) -> list[str]:
