@@ -10,6 +10,7 @@ from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from planner.studies.columns import COUNT, FLAG, REASONS, TEXT, Column, Columns
+from planner.studies.commands.backtest import BacktestResult
 from planner.studies.commands.compare import CompareResult
 from planner.studies.commands.forecast import ForecastResult, SeriesResult
 from planner.studies.commands.pareto import ParetoResult
@@ -23,7 +24,7 @@ from planner.studies.plain import COLUMNS, KEY, MERGED, OPTIONAL
 
 RESULTS = (
     ForecastResult, SeriesResult, PlanResult, SimulateResult, CompareResult, ParetoResult,
-    SizeResult, PdRatioResult, ProvisionResult, PlaceResult,
+    SizeResult, PdRatioResult, ProvisionResult, PlaceResult, BacktestResult,
 )  # fmt: skip
 PLAIN = {bool: "boolean", int: "integer", float: ["number", "null"], str: "string"}
 Schema = dict[str, Any]

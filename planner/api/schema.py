@@ -171,6 +171,10 @@ VERBS: dict[str, tuple[str, dict[str, Any]]] = {
         {"service": "llama-3.1-70b", "instances": 16},
     ),
     "place": ("Place instances in the network, with and without its topology", {"grow": 0.5}),
+    "backtest": (
+        "Judge forecasters by what they lead to, at equal attainment",
+        {"methods": ["arima", "last-value"], "days": 2},
+    ),
     "pareto": ("Plans between two objectives", {"of": "cost,carbon", "points": 9}),
 }
 

@@ -30,7 +30,7 @@ def add_options(
         words: dict[str, Any] = {"dest": name, "help": option.help.replace("%", "%%")}
         if option.type == "boolean":
             words |= {"action": "store_true", "default": None}
-        elif option.choices:
+        elif option.choices and not option.many:
             words |= {"choices": option.choices, "required": option.required}
         else:
             words |= {"metavar": name.upper(), "required": option.required}

@@ -12,6 +12,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from planner.scenario.known import Known
 from planner.scenario.schema import Scenario
 from planner.studies.commands import (
+    backtest,
     compare,
     forecast,
     pareto,
@@ -56,6 +57,7 @@ KINDS: dict[str, Kind[Any]] = {
     "provision": Kind(provision.Options, provision.run),
     "size": Kind(size.Options, size.run),
     "pd-ratio": Kind(pd_ratio.Options, pd_ratio.run),
+    "backtest": Kind(backtest.Options, backtest.run),
     "pareto": Kind(pareto.Options, pareto.run),
     "place": Kind(place.Options, place.run),
 }

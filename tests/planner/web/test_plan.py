@@ -81,3 +81,37 @@ def test_a_front_shows_its_curve_and_where_it_bends(client: Client, study: Run) 
     figure = json_in(answer, "front-data")
     assert figure["data"][1]["y"] == [50.0, 20.0, 10.0]
     assert figure["data"][2]["x"] == [2.0]
+
+
+def test_a_backtest_leads_with_its_verdict_and_shows_every_forecaster(
+    client: Client, study: Run
+) -> None:
+    figures = {"cost_usd": 96.0, "gpu_hours": 40.0, "starts": 3.0, "stops": 2.0, "spare": 0.0,
+               "attainment": {"chat": 0.95}}  # fmt: skip
+    row = figures | {
+        "order": "", "equal": True, "at": "the quantile 0.7", "replays": 4, "as_run": figures,
+        "quantile": [{"tier": "interactive", "quantile": 0.8, "times": 1.0, "why": "It covers."}],
+        "as_run_cost_usd": 99.0, "as_run_spare": 0.01, "confirmed": None, "plan_usd": 95.0,
+        "hindsight_usd": 90.0, "hindsight_bound_usd": 89.9, "regret": 0.055, "served": 0.98,
+        "wape": 0.1, "peak_wape": 0.1, "bias": -0.02, "coverage80": 0.8, "fit_seconds": 0.1,
+    }  # fmt: skip
+    study.kind = Run.Kind.BACKTEST
+    study.result |= {
+        "kind": "backtest", "verdict": "ARIMA saves 4% over last value.", "goals": {"chat": 0.95},
+        "matched_on": "replay", "how": "Attainment is that of replays.", "best": "arima",
+        "methods": {"last-value": row | {"cost_usd": 100.0, "equal": False}, "arima": row},
+        "beside": {"flat-min": figures | {"name": "flat-min", "label": "Smallest flat fleet",
+                                          "word": "sized in hindsight", "meets": True,
+                                          "value": None, "instances": 6}},
+        "left_out": ["auto is left out: too short."],
+    }  # fmt: skip
+    study.save()
+    answer = client.get(f"/runs/{study.pk}/")
+    page = text_of(answer)
+    assert page.index("ARIMA saves 4%") < page.index("arima cheapest") < page.index("not equal")
+    assert "interactive: 0.8" in page and "Smallest flat fleet (6)" in page
+    assert "auto is left out" in page and "Attainment is that of replays" in page
+    figure = json_in(answer, "decisions-data")
+    assert [trace["name"] for trace in figure["data"]] == [
+        "At equal attainment", "As the days before chose", "Without a forecast",
+    ]  # fmt: skip

@@ -1,0 +1,222 @@
+"""What a backtest of decisions says: a row per forecaster, what stands beside them, the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from forecasting.backtest import coverage, peak_wape, wape
+from planner.studies.backtest.driver import PERFECT, height_at
+from planner.studies.backtest.hindsight import Hindsight
+from planner.studies.backtest.matching import Figures, Matched
+from planner.studies.columns import FLAG, NUMBER, SHARE, TEXT, USD, Column, Columns
+from planner.studies.traffic.forecasts import SeriesForecast
+from planner.studies.traffic.quantile import PlannedQuantile
+
+AS_MUCH = 0.005  # of the cost: as percentages are written
+SAME_AS_NOW = "last-value"
+NAIVE = (SAME_AS_NOW, "seasonal-naive", "seasonal-naive-week")
+
+
+@dataclass(frozen=True, slots=True)
+class Forecaster:
+    """One forecaster: ``as_run`` at the quantile that the days before chose, ``equal`` turned in
+    hindsight until the window attains what is asked for; None where there was no such plan."""
+
+    method: str
+    order: str
+    wape: float | None
+    peak_wape: float | None
+    bias: float | None  # of demand: what the mean was too high by
+    coverage80: float | None
+    quantile: tuple[PlannedQuantile, ...]
+    as_run: Figures | None
+    equal: Matched | None
+    confirmed: Figures | None  # by a replay, where matching was done without
+    hindsight: Hindsight | None
+    fit_seconds: float
+
+    @property
+    def usd(self) -> float | None:
+        """At equal attainment; None where that was not to be had."""
+        return self.equal.figures.cost_usd if self.equal is not None and self.equal.equal else None
+
+    @property
+    def at(self) -> str:
+        """What is planned for at equal attainment, in words."""
+        if self.equal is None:
+            return ""
+        perfect = self.method == PERFECT
+        return " and ".join(str(height_at(at, perfect=perfect)) for at in self.equal.at)
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What needs no forecast. ``word`` says what of it nobody could have known."""
+
+    name: str
+    label: str
+    word: str
+    figures: Figures
+    meets: bool
+    value: float | None = None  # of its parameter, where one was tuned
+    instances: int | None = None  # of a flat fleet
+
+
+def _equal(name: str) -> Callable[[Any], Any]:
+    return lambda row: None if row.equal is None else getattr(row.equal.figures, name)
+
+
+def _of(where: str, name: str) -> Callable[[Any], Any]:
+    return lambda row: None if (it := getattr(row, where)) is None else getattr(it, name)
+
+
+FORECASTERS = Columns(
+    (
+        Column("method", TEXT, "of the forecaster"),
+        Column("order", TEXT, "of the model it fitted", flat=False),
+        Column("cost_usd", USD, "at equal attainment", _equal("cost_usd")),
+        Column("gpu_hours", NUMBER, "at equal attainment", _equal("gpu_hours")),
+        Column("starts", NUMBER, "at equal attainment", _equal("starts")),
+        Column("stops", NUMBER, "at equal attainment", _equal("stops")),
+        Column("attainment", SHARE, "by tier", _equal("attainment"), flat=False),
+        Column("spare", SHARE, "attained beyond what is asked for", _equal("spare")),
+        Column("equal", FLAG, "whether it attains what is asked for within 0.1 points",
+               lambda row: row.equal is not None and row.equal.equal),
+        Column("at", TEXT, "what of the forecast is planned for then"),
+        Column("replays", NUMBER, "tried for it",
+               lambda row: 0 if row.equal is None else row.equal.replays),
+        Column("quantile", TEXT, "that the days before chose, and why", flat=False),
+        Column("as_run", TEXT, "figures with that", flat=False),
+        Column("as_run_cost_usd", USD, "with the quantile of the days before",
+               _of("as_run", "cost_usd")),
+        Column("as_run_spare", SHARE, "attained with it beyond what is asked for",
+               _of("as_run", "spare")),
+        Column("confirmed", TEXT, "figures of a replay, where matching had none", flat=False),
+        Column("plan_usd", USD, "that the objective charges for the plan",
+               _of("hindsight", "plan_usd")),
+        Column("hindsight_usd", USD, "least that serves as much, knowing what came",
+               _of("hindsight", "least_usd")),
+        Column("hindsight_bound_usd", USD, "below which nothing does",
+               _of("hindsight", "bound_usd")),
+        Column("regret", SHARE, "of that: what the plan costs more", _of("hindsight", "regret")),
+        Column("served", SHARE, "of what came, that the plan has room for",
+               _of("hindsight", "served")),
+        Column("wape", SHARE, "of demand: absolute errors of the mean"),
+        Column("peak_wape", SHARE, "of each period's peak"),
+        Column("bias", SHARE, "of demand: what the mean was too high by"),
+        Column("coverage80", SHARE, "of bins in the 10 to 90% band"),
+        Column("fit_seconds", NUMBER, "that fitting took"),
+    ),
+    key="method",
+)  # fmt: skip
+BESIDE = Columns(
+    (
+        Column("name", TEXT, "of the policy"),
+        Column("label", TEXT, "for people"),
+        Column("word", TEXT, "on what nobody could have known"),
+        Column("cost_usd", USD, "as it was replayed", _of("figures", "cost_usd")),
+        Column("gpu_hours", NUMBER, "likewise", _of("figures", "gpu_hours")),
+        Column("starts", NUMBER, "likewise", _of("figures", "starts")),
+        Column("stops", NUMBER, "likewise", _of("figures", "stops")),
+        Column("attainment", SHARE, "by tier", _of("figures", "attainment"), flat=False),
+        Column("spare", SHARE, "attained beyond what is asked for", _of("figures", "spare")),
+        Column("meets", FLAG, "whether every tier is met"),
+        Column("value", NUMBER, "of the parameter that was tuned"),
+        Column("instances", NUMBER, "of a flat fleet"),
+    ),
+    key="name",
+)
+
+
+def errors_of(forecasts: Sequence[SeriesForecast], per_period: int) -> dict[str, float | None]:
+    """Of all series together; None where nothing was observed."""
+    actual = np.concatenate([one.actual.reshape(-1, per_period) for one in forecasts])
+    mean = np.concatenate([one.mean.reshape(-1, per_period) for one in forecasts])
+    low = np.concatenate([one.low.reshape(-1, per_period) for one in forecasts])
+    high = np.concatenate([one.high.reshape(-1, per_period) for one in forecasts])
+    seen = ~np.isnan(actual)
+    came = float(actual[seen].sum())
+    found = {
+        "wape": wape(actual, mean),
+        "peak_wape": peak_wape(actual, mean),
+        "bias": float((mean - actual)[seen].sum()) / came if came > 0 else np.nan,
+        "coverage80": coverage(actual, low, high),
+    }
+    return {name: float(value) if np.isfinite(value) else None for name, value in found.items()}
+
+
+def verdict(
+    rows: Sequence[Forecaster], beside: Sequence[Beside], goals: Mapping[str, float]
+) -> str:
+    """In a sentence or a few: which forecaster pays, against repeating the last value, and what is
+    cheaper than any."""
+    known = {row.method: row.usd for row in rows}
+    told = {method: usd for method, usd in known.items() if usd is not None and method != PERFECT}
+    if not told:
+        return _unmatched(rows)
+    best = min(told, key=lambda method: told[method])
+    usd = told[best]
+    said = [_against_now(best, told, goals)]
+    cheaper = [one for one in beside if one.meets and one.figures.cost_usd < usd * (1 - AS_MUCH)]
+    dearer = [one for one in beside if one.meets and one not in cheaper]
+    if cheaper:
+        one = min(cheaper, key=lambda it: it.figures.cost_usd)
+        less = 1 - one.figures.cost_usd / usd
+        said.append(f"{_beside(one)} is cheaper than any of them, by {less:.0%}{_word(one)}.")
+    elif dearer:
+        one = min(dearer, key=lambda it: it.figures.cost_usd)
+        more = one.figures.cost_usd / usd - 1
+        what = "as much" if more < AS_MUCH else f"{more:.0%} more"
+        said.append(f"{_beside(one)} costs {what}{_word(one)}.")
+    perfect = known.get(PERFECT)
+    if perfect is not None:
+        left = 1 - perfect / usd
+        said.append(
+            f"A perfect forecast would save {left:.0%} more." if left >= AS_MUCH
+            else "A perfect forecast would save nothing more."
+        )  # fmt: skip
+    return " ".join(said)
+
+
+def _unmatched(rows: Sequence[Forecaster]) -> str:
+    found = [row.equal.figures for row in rows if row.equal is not None]
+    if found and all(one.spare > 0 for one in found):
+        least = min(one.cost_usd for one in found)
+        return (
+            "Forecasts make no difference here: the least that is tried already attains more than "
+            f"is asked for, at ${least:,.2f}."
+        )
+    return "No forecaster could be brought to the attainment that is asked for."
+
+
+def _against_now(best: str, told: Mapping[str, float], goals: Mapping[str, float]) -> str:
+    asked = ", ".join(f"{share:.1%} of {tier}" for tier, share in goals.items())
+    slo = f"at equal SLO ({asked} in time)"
+    now = told.get(SAME_AS_NOW)
+    if now is None:
+        return f"{_named(best)} is the cheapest forecaster {slo}: ${told[best]:,.2f}."
+    saves = 1 - told[best] / now
+    if best == SAME_AS_NOW or saves < AS_MUCH:
+        others = [method for method in told if method != SAME_AS_NOW]
+        if not others:
+            return f"Repeating the last value costs ${now:,.2f} {slo}."
+        return f"No forecaster pays for itself: none saves over repeating the last value {slo}."
+    return f"{_named(best)} saves {saves:.0%} over last value {slo}."
+
+
+def _named(method: str) -> str:
+    return method.upper() if method == "arima" else method[:1].upper() + method[1:]
+
+
+def _beside(one: Beside) -> str:
+    if one.instances is not None:
+        return f"A flat fleet of {one.instances:,}"
+    return one.label
+
+
+def _word(one: Beside) -> str:
+    return f" ({one.word})" if one.word else ""

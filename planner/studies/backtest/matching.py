@@ -1,0 +1,136 @@
+"""What serves as well as was asked for, no better: a knob turned until the attainment is that.
+
+Attainment rises with the knob but for chance. Where no setting is near enough, as in fleets of few
+whole instances, the two around it stand in, each for so large a part of the time that together they
+attain what is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+NEAR = 0.001  # of attainment: two that are as near are within 0.2 points of each other (X4)
+TRIES = 6  # replays for one match, at most
+STEP = 0.1  # of the knob's range, doubled until the other side is found
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What a replay of the window came to. ``spare``: by how much the interactive tier that has
+    least attains more than it asks for; below 0: less."""
+
+    spare: float
+    cost_usd: float
+    gpu_hours: float
+    starts: float
+    stops: float
+    attainment: dict[str, float | None]
+
+    def mixed(self, other: Figures, share: float) -> Figures:
+        """``share`` of the time of the other."""
+
+        def between(one: float, two: float) -> float:
+            return (1 - share) * one + share * two
+
+        return Figures(
+            **{
+                name: between(getattr(self, name), getattr(other, name))
+                for name in ("spare", "cost_usd", "gpu_hours", "starts", "stops")
+            },
+            attainment={
+                tier: None if one is None or (two := other.attainment[tier]) is None
+                else between(one, two)
+                for tier, one in self.attainment.items()
+            },
+        )  # fmt: skip
+
+
+Run = Callable[[float], Figures | None]  # None: there is no plan for so much
+
+
+@dataclass(frozen=True, slots=True)
+class Matched:
+    """``at`` is the knob, or the two around it; ``equal`` is False where not even the ends of the
+    range reach what is asked for from both sides."""
+
+    at: tuple[float, ...]
+    figures: Figures
+    equal: bool
+    replays: int
+
+
+@dataclass(eq=False)
+class _Tried:
+    run: Run
+    seen: dict[float, Figures] = field(default_factory=dict)
+
+    barred: int = 0  # tries at which there was no plan
+
+    def __call__(self, at: float) -> Figures | None:
+        found = self.run(at)
+        if found is None:
+            self.barred += 1
+        else:
+            self.seen[at] = found
+        return found
+
+    @property
+    def below(self) -> float | None:
+        """The nearest that attains too little."""
+        return max((at for at, one in self.seen.items() if one.spare < 0), default=None)
+
+    @property
+    def above(self) -> float | None:
+        """The least that attains enough."""
+        return min((at for at, one in self.seen.items() if one.spare >= 0), default=None)
+
+    @property
+    def nearest(self) -> float:
+        return min(self.seen, key=lambda at: abs(self.seen[at].spare))
+
+
+def matched(run: Run, begin: float, low: float, high: float, tries: int = TRIES) -> Matched | None:
+    """``run`` at the knob, within ``[low, high]``, where nothing is spared and nothing lacks; None
+    where it has an answer nowhere."""
+    tried = _Tried(run)
+    at, step = min(max(begin, low), high), STEP * (high - low)
+    while len(tried.seen) + tried.barred < tries:
+        found = tried(at)
+        if found is None:  # so much cannot be had
+            high, step = at, STEP * (at - low)
+            at = (max((seen for seen in tried.seen if seen < at), default=low) + at) / 2
+            continue
+        if abs(found.spare) <= NEAR:
+            break
+        below, above = tried.below, tried.above
+        if below is None or above is None:
+            at, step = min(max(at + (step if found.spare < 0 else -step), low), high), 2 * step
+        elif above <= below:  # by chance less attains more: what lies between tells nothing
+            break
+        else:
+            at = _between(below, tried.seen[below].spare, above, tried.seen[above].spare)
+        if at in tried.seen:
+            break
+    return _best(tried) if tried.seen else None
+
+
+def _between(below: float, lacks: float, above: float, spare: float) -> float:
+    """Where a line through both crosses nothing, kept away from either end."""
+    share = -lacks / (spare - lacks)
+    return below + min(max(share, 0.2), 0.8) * (above - below)
+
+
+def _best(tried: _Tried) -> Matched:
+    seen, nearest, count = tried.seen, tried.nearest, len(tried.seen)
+    if abs(seen[nearest].spare) <= NEAR:
+        return Matched((nearest,), seen[nearest], True, count)
+    # The two whose attainments lie closest around what is asked for.
+    short = [at for at, one in seen.items() if one.spare < 0]
+    more = [at for at, one in seen.items() if one.spare >= 0]
+    if not short or not more:
+        return Matched((nearest,), seen[nearest], False, count)
+    below = max(short, key=lambda at: seen[at].spare)
+    above = min(more, key=lambda at: seen[at].spare)
+    share = -seen[below].spare / (seen[above].spare - seen[below].spare)
+    return Matched((below, above), seen[below].mixed(seen[above], share), True, count)

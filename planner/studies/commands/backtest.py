@@ -1,0 +1,173 @@
+"""Forecasters judged by what they lead to: each drives the same plan over past traffic, and all are
+compared at equal attainment (methods.md F10)."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from pydantic import Field
+
+from forecasting.errors import ForecastError
+from forecasting.selection import METHODS
+from planner.errors import Infeasible, ScenarioError
+from planner.scenario.known import NOTHING, Known
+from planner.scenario.schema import Scenario
+from planner.scenario.schema.planning import Method
+from planner.studies.backtest.beside import beside_of
+from planner.studies.backtest.driver import PERFECT
+from planner.studies.backtest.figures import (
+    BESIDE,
+    FORECASTERS,
+    SAME_AS_NOW,
+    Beside,
+    Forecaster,
+    verdict,
+)
+from planner.studies.backtest.judged import ALL_OF_THEM, NONE, ONE, judged
+from planner.studies.options import PolicyKey, RunOptions, Seed
+from planner.studies.outcome import Outcome, Traces
+from planner.studies.plain import COLUMNS, MERGED
+from planner.studies.preparing import seeded, study_of
+from planner.studies.progress import Progress, part
+from planner.studies.results.frame import Frame, frame_of
+from planner.studies.traffic.groups import by_model_and_region
+from planner.studies.traffic.window import DAY_S
+
+REPLAY, COVERAGE = "replay", "coverage"
+BY = {
+    REPLAY: "Attainment is that of replays.",
+    COVERAGE: "Attainment was matched by coverage, the share of tokens in bins that the plan has "
+    "room for, and is not that of a replay.",
+}
+CONFIRMED = (
+    "Replays of so many requests would take too long: attainment was matched by coverage, the "
+    "share of tokens in bins that the plan has room for, and one replay of each stands beside it."
+)
+# Requests over all replays: some minutes. With more, matching is done by coverage.
+MOST_REPLAYED = 60_000_000
+EACH = 6  # replays that one forecaster takes
+DEFAULT = tuple(method for method in METHODS if method not in ("auto", PERFECT))
+REACTIVE = "hpa-concurrency"
+
+
+class Options(RunOptions):
+    methods: tuple[Method, ...] = Field(
+        (),
+        title="Forecasters",
+        min_length=1,
+        max_length=20,
+        description="Left out: all there are but auto; last-value stands among them in any case.",
+    )
+    days: int | None = Field(
+        None,
+        title="Days",
+        ge=1,
+        le=56,
+        description="Of past traffic, up to the end of the scenario's window, or of the traffic "
+        "where that is ahead of it; left out: the window itself.",
+    )
+    by_coverage: bool = Field(
+        False,
+        title="By coverage",
+        description="Replay nothing: match attainment by the share of demand that plans have room "
+        "for; left out: no.",
+    )
+    reactive: PolicyKey = Field(
+        REACTIVE,
+        title="Reactive policy",
+        description=f"That stands beside, its parameter turned in hindsight; left out: {REACTIVE}.",
+    )
+    seed: Seed | None = Field(None, title="Seed", description="Left out: the scenario's seed.")
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class BacktestResult:
+    kind: str = "backtest"
+    frame: Frame = field(metadata={MERGED: True})
+    verdict: str
+    goals: dict[str, float]  # by interactive tier
+    matched_on: str  # replay or coverage
+    best: str | None
+    methods: tuple[Forecaster, ...] = field(metadata={COLUMNS: FORECASTERS})
+    beside: tuple[Beside, ...] = field(metadata={COLUMNS: BESIDE})
+    left_out: tuple[str, ...]
+    how: str
+    seconds: float
+
+
+def run(
+    scenario: Scenario,
+    traces: Traces,
+    options: Options,
+    *,
+    known: Known = NOTHING,
+    progress: Progress,
+) -> Outcome:
+    """Every forecaster's plan of a past window, at equal attainment, beside what needs none."""
+    begun = time.perf_counter()
+    scenario = _past(seeded(scenario, options.seed), options.days)
+    study = study_of(scenario, traces, known, part(progress, 0.0, 0.1))
+    if study.window.ahead:
+        raise ScenarioError(
+            "horizon.start: a backtest needs traffic that came, and the window is after it; leave "
+            "it out, or give days."
+        )
+    goals = {tier.name: tier.attainment for tier in study.hardware.tiers if not tier.deferrable}
+    if not by_model_and_region(study.traffic, set(goals)):
+        raise ScenarioError("traffic: no interactive tier has any demand; nothing is forecast.")
+    asked: tuple[str, ...] = options.methods or (*DEFAULT, scenario.forecast.method)
+    names = list(dict.fromkeys([*asked, SAME_AS_NOW, PERFECT]))
+    by_replay = not options.by_coverage and len(study.trace) * EACH * len(names) <= MOST_REPLAYED
+    replays = ALL_OF_THEM if by_replay else NONE if options.by_coverage else ONE
+    rows: list[Forecaster] = []
+    left_out: list[str] = []
+    for i, name in enumerate(names):
+        step = part(progress, 0.1 + 0.6 * i / len(names), 0.1 + 0.6 * (i + 1) / len(names))
+        try:
+            rows.append(judged(study, name, scenario.seed, replays, step))
+        except (ForecastError, Infeasible) as problem:
+            left_out.append(f"{name} is left out: {problem}")
+    if not rows:
+        raise Infeasible(" ".join(left_out))
+    beside: list[Beside] = []
+    if not options.by_coverage:
+        beside, unable = beside_of(study, options.reactive, scenario.seed, part(progress, 0.7, 1.0))
+        left_out += unable
+    matched_on = REPLAY if by_replay else COVERAGE
+    told = verdict(rows, beside, goals)
+    frame = frame_of(study)
+    usd = {row.method: row.usd for row in rows if row.usd is not None and row.method != PERFECT}
+    return Outcome(
+        BacktestResult(
+            frame=frame,
+            verdict=told,
+            goals=goals,
+            matched_on=matched_on,
+            best=min(usd, key=lambda name: usd[name]) if usd else None,
+            methods=tuple(rows),
+            beside=tuple(beside),
+            left_out=tuple(left_out),
+            how=CONFIRMED if replays == ONE else BY[matched_on],
+            seconds=time.perf_counter() - begun,
+        ),
+        {
+            "methods": FORECASTERS.table(rows),
+            **({"beside": BESIDE.table(beside)} if beside else {}),
+        },
+    )
+
+
+def _past(scenario: Scenario, days: int | None) -> Scenario:
+    """With a window of so many days that ends as the scenario's does, or with the traffic."""
+    horizon = scenario.horizon
+    changes: dict[str, object] = {}
+    if horizon.start == "end":
+        changes["start"] = None
+    if days is not None:
+        changes["duration_s"] = days * DAY_S
+        if isinstance(horizon.start, datetime) and horizon.duration_s is not None:
+            longer = days * DAY_S - horizon.duration_s
+            changes["start"] = horizon.start - timedelta(seconds=longer)
+    return scenario.model_copy(update={"horizon": horizon.model_copy(update=changes)})
