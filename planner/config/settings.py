@@ -42,6 +42,8 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
+    # Pads what it compresses by a random length, and tokens in pages are masked: against BREACH.
+    "django.middleware.gzip.GZipMiddleware",
     "csp.middleware.CSPMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
@@ -162,8 +164,6 @@ STATIC_ROOT = Path(os.environ.get("HEADROOM_STATIC_DIR") or HEADROOM_DATA_DIR / 
 STATIC_ROOT.mkdir(parents=True, exist_ok=True)
 STATICFILES_DIRS = [
     BASE_DIR / "static",
-    # plotly/plotly.min.js: from the Python package, so that the two never differ in version
-    ("plotly", str(files("plotly") / "package_data")),
     # Swagger UI for the API's docs page, without the package's other viewer
     (
         "swagger-ui",

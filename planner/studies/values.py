@@ -84,6 +84,7 @@ class Detail:
     minutes: pl.DataFrame
     groups: pl.DataFrame
     requests: pl.DataFrame | None
+    capacity: pl.DataFrame | None = None  # what each model's instances in a region carry together
 
 
 NO_DETAIL = Detail(pl.DataFrame(), pl.DataFrame(), None)  # of what is replayed only for its figures
@@ -114,6 +115,7 @@ class PolicyRun:
     flat_usd: float | None = None  # of the smallest flat fleet that serves as well
     swing: Swing | None = None  # of the one signal it goes by
     settings: tuple[Setting, ...] = ()  # what to copy
+    survives: float | None = None  # share of the time in which any one instance might be lost
 
     @property
     def traits(self) -> Traits:

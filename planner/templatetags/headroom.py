@@ -287,6 +287,12 @@ def state_colour(state: str) -> str:
 
 
 @register.filter
+def of_kind(rows: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    """Those of this provenance."""
+    return [row for row in rows if row.get("provenance") == kind]
+
+
+@register.filter
 def provenance_colour(kind: str) -> str:
     return PROVENANCE_COLOURS.get(kind, "secondary")
 
@@ -313,7 +319,25 @@ def chart(figure: dict[str, Any], element: str, label: str, classes: str = "") -
         label,
         data,
     )
-    return frame + json_script(figure, data)
+    table = format_html(
+        '<details class="chart-table small"><summary>As a table</summary>'
+        '<div class="table-responsive" tabindex="0" role="region" aria-label="{}, as a table" '
+        'data-table-of="{}"></div></details>',
+        label,
+        data,
+    )
+    return frame + table + json_script(figure, data)
+
+
+@register.simple_tag
+def timetable_csv(timetable: dict[str, Any]) -> str:
+    """A timetable as text to paste: a row where something changes, a column per pool."""
+    heads = [
+        f"{pool['replica']['model']} {pool['region']} {pool['replica']['arrangement']}"
+        for pool in timetable["pools"]
+    ]
+    rows = [[row["begins"], *row["replicas"]] for row in timetable["rows"]]
+    return "\n".join(",".join(map(str, row)) for row in [["begins", *heads], *rows])
 
 
 @register.filter

@@ -136,11 +136,15 @@ def charts_context(
     if steps is not None:
         out["replica_figure"] = replica_figure(
             steps,
-            demand_lines(run, names, context["window"]),
+            demand_lines(run, names, context["result"]),
             labels=labels,
             shown=[context["policy"], context["baseline"]] if context["policies"] else list(labels),
             pool=chosen,
             clock=clock,
+            capacity=capacity_lines(run, names),
+            forecast=at_once(run_table(run, "forecast"), context["result"])
+            if "forecast" in names
+            else None,
         )
     if forecast is not None and not forecast.is_empty():
         out["forecast_figure"] = forecast_figure(forecast, pool=chosen, clock=clock, unit=unit)
@@ -158,17 +162,37 @@ def forecast_lines(run: Run, names: list[str]) -> tuple[pl.DataFrame | None, str
     return None, ""
 
 
-def demand_lines(run: Run, names: list[str], window: dict[str, Any]) -> pl.DataFrame | None:
-    """Input tokens per second of the window: as measured, or as forecast for one yet to come."""
+def at_once(table: pl.DataFrame, result: dict[str, Any]) -> pl.DataFrame:
+    """Without the tiers that may wait: what has to be carried when it comes."""
+    waiting = result.get("deferrable") or []
+    return table.filter(~pl.col("tier").is_in(waiting)) if waiting else table
+
+
+def capacity_lines(run: Run, names: list[str]) -> pl.DataFrame | None:
+    """What the replicas of each policy can carry: as simulated, or as planned where nothing was."""
+    if "capacity" in names:
+        return run_table(run, "capacity")
+    if "plan" in names and "replicas" not in names:
+        plan = run_table(run, "plan").rename({"period_start": "time"})
+        kept = plan.select(pl.lit("lt-i").alias("policy"), "time", "model", "region",
+                           "capacity_tps")  # fmt: skip
+        return kept.unique(["time", "model", "region"])
+    return None
+
+
+def demand_lines(run: Run, names: list[str], result: dict[str, Any]) -> pl.DataFrame | None:
+    """Input tokens per second of the window that cannot wait: as measured, or as forecast for one
+    yet to come."""
+    window = result.get("window") or {}
     if "demand" in names and window:
         start, end = (datetime.fromisoformat(window[key]) for key in ("start", "end"))
         inside = (pl.col("time") >= start) & (pl.col("time") < end)
         rate = (pl.col("input_tokens") / window["bin_s"]).alias("input_tps")
         demand = run_table(run, "demand").filter(inside).with_columns(rate)
         if not demand.is_empty():
-            return demand
+            return at_once(demand, result)
     if "forecast" in names:
-        return run_table(run, "forecast").rename({"mean": "input_tps"})
+        return at_once(run_table(run, "forecast"), result).rename({"mean": "input_tps"})
     return None
 
 
@@ -235,11 +259,12 @@ def headline_context(run: Run) -> dict[str, Any]:
         chosen = [context["policy"], context["baseline"]]
         context["replica_figure"] = replica_figure(
             steps,
-            demand_lines(run, names, window),
+            demand_lines(run, names, result),
             labels={name: labels[name] for name in labels if name in chosen},
             shown=chosen,
             pool=None,
             clock=context["clock"],
-            height=260,
+            capacity=capacity_lines(run, names),
+            height=360,
         )
     return context

@@ -2,7 +2,17 @@
 //   {% chart figure "x-chart" "What it shows" %} makes a frame and the JSON beside it.
 (() => {
   "use strict";
-  const CONFIG = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d"] };
+  // No chart leaves the house: Plotly's own toolbar offers to upload it to a cloud.
+  const LEFT_OUT = ["sendChartToCloud", "select2d", "lasso2d", "autoScale2d", "zoomIn2d", "zoomOut2d"];
+  const CONFIG = {
+    responsive: true,
+    displaylogo: false,
+    modeBarButtonsToRemove: LEFT_OUT,
+    plotlyServerURL: "",
+    showSendToCloud: false,
+  };
+  const NARROW = 576; // px: on a phone fingers zoom, and a toolbar would hide the legend
+  const ROWS = 500; // of the table behind a chart
 
   // A variable may hold an expression, so let the browser resolve it to a colour.
   const colour = (name) => {
@@ -16,7 +26,7 @@
 
   // On a phone the legend takes a line per entry, which must not come out of the chart's height.
   const legendHeight = (frame, figure) => {
-    if (frame.clientWidth >= 576 || figure.layout.showlegend === false) return 0;
+    if (frame.clientWidth >= NARROW || figure.layout.showlegend === false) return 0;
     return 19 * figure.data.filter((line) => line.showlegend !== false).length;
   };
 
@@ -24,11 +34,13 @@
     const font = colour("--tblr-body-color");
     const grid = colour("--tblr-border-color");
     const surface = colour("--tblr-bg-surface");
+    const dim = colour("--tblr-secondary");
     const out = {
       ...layout,
       paper_bgcolor: "rgba(0,0,0,0)",
       plot_bgcolor: "rgba(0,0,0,0)",
       font: { ...layout.font, color: font, family: getComputedStyle(document.body).fontFamily },
+      modebar: { bgcolor: "rgba(0,0,0,0)", color: dim, activecolor: font },
       hoverlabel: { bgcolor: surface, bordercolor: grid, font: { color: font } },
     };
     for (const key of Object.keys(out)) {
@@ -43,9 +55,43 @@
     if (!data || !window.Plotly) return;
     const figure = JSON.parse(data.textContent);
     figure.layout.height += legendHeight(frame, figure);
-    Plotly.react(frame, figure.data, themed(figure.layout), CONFIG).then(() => {
+    const config = { ...CONFIG, displayModeBar: frame.clientWidth < NARROW ? false : "hover" };
+    Plotly.react(frame, figure.data, themed(figure.layout), config).then(() => {
       frame.dataset.drawn = "true";
     });
+  };
+
+  const cell = (row, tag, text) => {
+    const made = document.createElement(tag);
+    made.textContent = text;
+    if (tag === "th") made.scope = "col";
+    row.append(made);
+  };
+  const words = (value) => (typeof value === "number" ? value.toLocaleString("en", { maximumFractionDigits: 3 }) : value ?? "");
+  const title = (layout, axis) => layout[axis]?.title?.text || "";
+
+  // What a chart shows as rows, for those who do not see it, and to read values off.
+  const tabulate = (figure) => {
+    const table = document.createElement("table");
+    table.className = "table table-sm";
+    const head = table.createTHead().insertRow();
+    const lines = figure.data.filter((line) => line.x && line.y && line.type !== "heatmap");
+    cell(head, "th", title(figure.layout, "xaxis") || "x");
+    for (const line of lines) cell(head, "th", line.name || title(figure.layout, "yaxis"));
+    const rows = new Map();
+    lines.forEach((line, i) => line.x.forEach((x, at) => {
+      if (!rows.has(x)) rows.set(x, Array(lines.length).fill(""));
+      rows.get(x)[i] = words(line.y[at]);
+    }));
+    const order = [...rows].sort(([a], [b]) => (a < b ? -1 : a > b ? 1 : 0));
+    const every = Math.ceil(order.length / ROWS);
+    const body = table.createTBody();
+    order.filter((_, at) => at % every === 0).forEach(([x, values]) => {
+      const row = body.insertRow();
+      cell(row, "td", words(x).toString().replace("T", " "));
+      for (const value of values) cell(row, "td", value);
+    });
+    return table;
   };
 
   const drawAll = (root) => {
@@ -62,6 +108,9 @@
   document.addEventListener("toggle", (event) => {
     if (!event.target.open) return;
     for (const frame of event.target.querySelectorAll("[data-drawn]")) Plotly.Plots.resize(frame);
+    const behind = event.target.querySelector(":scope > [data-table-of]");
+    if (!behind || behind.childElementCount) return;
+    behind.append(tabulate(JSON.parse(document.getElementById(behind.dataset.tableOf).textContent)));
   }, true);
   document.addEventListener("htmx:afterSettle", (event) => {
     // After an outer swap the event comes from the old element: look in the page.

@@ -94,6 +94,38 @@ def test_the_dark_theme_is_chosen_kept_and_drawn(
     assert not console
 
 
+def test_no_chart_leaves_the_house(
+    site: Any, live_server: Any, addresses: list[str], console: list[str]
+) -> None:
+    """The toolbar of every chart offered to upload it to a stranger's cloud."""
+    seen = 0
+    for address in addresses:
+        site.goto(live_server.url + address)
+        drawn(site)
+        for frame in site.locator("[data-drawn]").all():
+            seen += 1
+            assert frame.evaluate("frame => frame._context.plotlyServerURL") == ""
+            titles = frame.locator(".modebar-btn").evaluate_all(
+                "buttons => buttons.map(button => button.dataset.title)"
+            )
+            assert titles and not [title for title in titles if "hare" in title], titles
+            bar = frame.locator(".modebar-group").first
+            expect(bar).to_have_css("background-color", "rgba(0, 0, 0, 0)")
+    assert seen >= 3 and not console
+
+
+def test_a_chart_has_a_table_behind_it(site: Any, live_server: Any, study: Run) -> None:
+    site.goto(live_server.url + reverse("web:run", args=[study.pk]))
+    drawn(site)
+    behind = site.locator("details.chart-table").first
+    behind.locator("summary").focus()
+    site.keyboard.press("Enter")
+    rows = behind.locator("tbody tr")
+    assert rows.count() >= 24
+    heads = behind.locator("th").all_inner_texts()
+    assert {"UTC", "Demand", "Planned (LT-I)"} <= set(heads)
+
+
 def test_another_baseline_swaps_the_savings(site: Any, live_server: Any, study: Run) -> None:
     site.goto(live_server.url + reverse("web:run", args=[study.pk]))
     card = site.locator("[data-saving=gpu_hours]")

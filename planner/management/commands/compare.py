@@ -16,7 +16,8 @@ class Command(RunCommand):
     kind = Run.Kind.COMPARE
 
     def words(self, answer: dict[str, Any]) -> str:
-        said = [answer["headline"], answer["replayed"]["sentence"]]
+        take = answer["recommended"] or {}
+        said = [take.get("sentence"), answer["headline"], answer["replayed"]["sentence"]]
         rows = [*filter(None, said), *(f"! {warning}" for warning in answer["warnings"]), ""]
         rows += policy_words(answer, answer["ranking"])
         rows += [f"Take {row['label']} for {row['reason']}" for row in answer["recommendations"]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field, replace
 
+import polars as pl
 from pydantic import Field
 
 from forecasting.errors import ForecastError
@@ -32,6 +33,7 @@ from planner.studies.replay.pressure import PressureTests
 from planner.studies.replay.replay import run_policy
 from planner.studies.results import tables
 from planner.studies.results.accounts import plan_beside_replay
+from planner.studies.results.answer import answer_of, timetable_table
 from planner.studies.results.frame import Forecasts, Frame, frame_of, quiet
 from planner.studies.results.verdict import PolicyComparison, compare
 from planner.studies.values import PolicyRun
@@ -126,6 +128,9 @@ def run(
         )  # fmt: skip
         sure = how_sure(study, take, making, seed=scenario.seed, progress=part(progress, 0.95, 1.0))
         comparison = comparison.surely(sure)
+    if comparison.recommended is not None:
+        take = comparison.run(comparison.recommended.policy)
+        comparison = comparison.saying(answer_of(study, take, comparison.run(comparison.baseline)))
     planned = _followed(planned, comparison)
     progress(1.0, "Comparing")
     return Outcome(
@@ -139,8 +144,17 @@ def run(
             rehearsal=rehearsal,
             seconds=time.perf_counter() - begun,
         ),
-        tables.planned_tables(study, planned) | tables.replayed_tables(comparison),
+        tables.planned_tables(study, planned)
+        | tables.replayed_tables(comparison)
+        | _timetable(comparison),
     )
+
+
+def _timetable(comparison: PolicyComparison) -> dict[str, pl.DataFrame]:
+    take = comparison.recommended
+    if take is None or take.timetable is None or not take.timetable.pools:
+        return {}
+    return {"timetable": timetable_table(take.timetable)}
 
 
 def _followed(planned: Planned, comparison: PolicyComparison) -> Planned:

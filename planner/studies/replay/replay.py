@@ -19,6 +19,7 @@ from planner.studies.planning.inputs import PlanInput, Planned, quantiles_of
 from planner.studies.planning.planning import flat_at_peak, flat_before
 from planner.studies.progress import Progress, part
 from planner.studies.replay.beginning import beginning
+from planner.studies.replay.carrying import capacity_table, survives
 from planner.studies.replay.detail import detail_of
 from planner.studies.replay.earlier import Earlier
 from planner.studies.replay.making import making_of
@@ -131,7 +132,13 @@ def replayed(
     )
     arranged = [study.hardware.arrangement(m, g) for m, _, g in study.hardware.pool_index]
     labels = [arranged[p] for p in ready.whence]
-    detail = detail_of(result, labels, requests=requests) if detailed else NO_DETAIL
+    detail, lasting = NO_DETAIL, None
+    if detailed:
+        detail = replace(
+            detail_of(result, labels, requests=requests),
+            capacity=capacity_table(study, result.series, ready.whence),
+        )
+        lasting = survives(study, result.series, ready.whence)
     summary = summarise(result)
     return PolicyRun(
         policy.key,
@@ -143,6 +150,7 @@ def replayed(
         detail,
         swing=metered.swing,
         settings=settings_of(policy, metered, fleet, result.series, labels),
+        survives=lasting,
     )
 
 

@@ -115,6 +115,7 @@ class Frame:
     provenance: tuple[Fact, ...]
     notes: tuple[str, ...]
     requests: int
+    deferrable: tuple[str, ...]  # tiers that may wait
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -141,6 +142,7 @@ def frame_of(study: Study) -> Frame:
             *study.sizes.notes,
         ),
         requests=len(study.trace) * study.cells,
+        deferrable=tuple(tier.name for tier in study.hardware.tiers if tier.deferrable),
     )
 
 

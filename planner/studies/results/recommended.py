@@ -9,6 +9,7 @@ from planner.optimizer.problem import ScalingPlan
 from planner.policies.registry import traits_of
 from planner.studies.checks.confidence import Sure
 from planner.studies.rehearsal.rehearsal import Rehearsal, RehearsalWindow, Tried
+from planner.studies.results.answer import Timetable
 from planner.studies.results.curation import DAYS_BEFORE
 from planner.studies.values import PolicyRun
 
@@ -60,6 +61,8 @@ class Recommended:
     equal_slo_saving: float | None
     yardsticks: tuple[Yardstick, ...]
     sure: tuple[Sure, ...] = ()
+    why: str = ""  # what it was chosen by
+    timetable: Timetable | None = None
 
 
 @dataclass(frozen=True, slots=True)

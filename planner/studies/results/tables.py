@@ -109,6 +109,12 @@ def replicas_table(comparison: PolicyComparison) -> pl.DataFrame:
     return _by_policy([(run.name, run.detail.minutes) for run in comparison.runs])
 
 
+def capacity_table(comparison: PolicyComparison) -> pl.DataFrame:
+    """What the instances of each model and region that served could carry, under every policy."""
+    parts = [(run.name, run.detail.capacity) for run in comparison.runs]
+    return _by_policy([(name, table) for name, table in parts if table is not None])
+
+
 def groups_table(comparison: PolicyComparison) -> pl.DataFrame:
     """How each tier, model and home region was served, under every policy."""
     return _by_policy([(run.name, run.detail.groups) for run in comparison.runs])
@@ -131,6 +137,7 @@ def planned_tables(study: Study, planned: Planned) -> dict[str, pl.DataFrame]:
 def replayed_tables(comparison: PolicyComparison) -> dict[str, pl.DataFrame]:
     return {
         "replicas": replicas_table(comparison),
+        "capacity": capacity_table(comparison),
         "policies": policies_table(comparison.runs),
         "tiers": tiers_table(comparison.runs),
         "groups": groups_table(comparison),

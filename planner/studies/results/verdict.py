@@ -11,6 +11,7 @@ from planner.studies.checks.confidence import Sure
 from planner.studies.plain import COLUMNS, KEY
 from planner.studies.rehearsal.rehearsal import Rehearsal
 from planner.studies.rehearsal.tuning import below, targets_of
+from planner.studies.results.answer import Answer
 from planner.studies.results.curation import Recommendation, candidates, recommend
 from planner.studies.results.equal_slo import EqualSlo, apart, equal_slo, saving, words
 from planner.studies.results.figures import BY_NAME
@@ -43,6 +44,15 @@ class PolicyComparison:
         """With how sure the recommendation is."""
         assert self.recommended is not None
         return replace(self, recommended=replace(self.recommended, sure=sure))
+
+    def saying(self, answer: Answer) -> PolicyComparison:
+        """With the recommendation as what to do; what it was chosen by stands beside it."""
+        take = self.recommended
+        assert take is not None
+        told = replace(
+            take, sentence=answer.sentence, why=take.sentence, timetable=answer.timetable
+        )
+        return replace(self, recommended=told)
 
     def run(self, name: str) -> PolicyRun:
         return next(run for run in self.runs if run.name == name)

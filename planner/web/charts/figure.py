@@ -46,7 +46,7 @@ def line(
     dash: str = "solid",
     width: float = 2.0,
     mode: str = "lines",
-    hover: str = "%{x}: %{y:,.4~g}",
+    hover: str | None = "%{x}: %{y:,.4~g}",
     **style: Any,
 ) -> Any:
     """A line of a figure; ``style`` is Plotly's, such as ``line_shape`` or ``visible``."""

@@ -87,42 +87,107 @@ def replica_figure(
     shown: Sequence[str],
     pool: tuple[str, str] | None,
     clock: str,
-    height: int = 400,
+    capacity: pl.DataFrame | None = None,
+    forecast: pl.DataFrame | None = None,
+    height: int = 520,
 ) -> Figure:
-    """Ready replicas over time, one step line per policy, over demand on a second axis.
+    """What is asked and what the replicas that serve can carry within their limits, both in input
+    tokens/s, and below it the replicas, one step line per policy.
 
     ``replicas`` has policy, time, model, region and ready; ``demand`` time, model, region and
-    input_tps. Policies outside ``shown`` wait in the legend.
+    input_tps; ``capacity`` policy, time, model, region and capacity_tps, from each moment on;
+    ``forecast`` the band. Policies outside ``shown`` wait in the legend, both lines of them.
     """
     counts = (
         pool_rows(replicas, pool).group_by("policy", "time").agg(pl.col("ready").sum().round(3))
     )
     lines: list[Any] = []
+    grid: pl.DataFrame | None = None  # moments at which everything has a value to point at
+    if forecast is not None and not forecast.is_empty():
+        lines += _band(forecast, pool, clock)
     if demand is not None and not demand.is_empty():
         load = thin(_load(demand, pool, "input_tps"), "time", "input_tps")
+        grid = load.select("time")
         lines.append(
             line(
-                times(load, "time", clock), load["input_tps"].round(2), "Demand (right axis)", GREY,
-                width=1, yaxis="y2", fill="tozeroy", fillcolor=AREA,
-                hover="%{y:,.0f} input tokens/s",
+                times(load, "time", clock), load["input_tps"].round(2), "Demand", GREY, width=1,
+                fill="tozeroy", fillcolor=AREA, hover="%{y:,.0f} input tokens/s asked",
             )
         )  # fmt: skip
+    below: list[Any] = []
     for name, label in labels.items():
-        rows = steps(counts.filter(pl.col("policy") == name), "time", "ready")
+        rows = _at(counts.filter(pl.col("policy") == name), "ready", grid)
         if rows.is_empty():
             continue
-        colour, dash, width = POLICY_LINES.get(name, (PALETTE[len(lines) % 7], "solid", 1.5))
-        lines.append(
+        colour, dash, width = POLICY_LINES.get(name, (PALETTE[len(below) % 7], "solid", 1.5))
+        same = {
+            "dash": dash, "width": width, "line_shape": "hv", "legendgroup": name,
+            "visible": True if name in shown else "legendonly",
+        }  # fmt: skip
+        if capacity is not None:
+            carried = _at(_carried(capacity, name, pool), "capacity_tps", grid)
+            lines.append(
+                line(
+                    times(carried, "time", clock), carried["capacity_tps"].round(1),
+                    f"{label}: can carry", colour, showlegend=False,
+                    hover="%{y:,.0f} input tokens/s within its limits", **same,
+                )
+            )  # fmt: skip
+        below.append(
             line(
-                times(rows, "time", clock), rows["ready"], label, colour, dash=dash, width=width,
-                line_shape="hv", visible=True if name in shown else "legendonly",
-                hover="%{y:,.1~f} replicas",
+                times(rows, "time", clock), rows["ready"], label, colour, yaxis="y2",
+                hover="%{y:,.1~f} replicas", **same,
             )
         )  # fmt: skip
+    most = max(counts["ready"].to_list(), default=0.0)
+    under = {"title": {"text": "replicas"}, "rangemode": "tozero", "automargin": True,
+             "domain": [0, 0.28]}  # fmt: skip
     return figure(
-        lines, height=height, x=axis_title(clock), y="replicas ready", right="input tokens/s",
-        together=True, yaxis=whole_ticks(max(counts["ready"].to_list(), default=0.0)),
+        [*lines, *below], height=height, x=axis_title(clock), y="input tokens/s", together=True,
+        hoversubplots="axis", hoverdistance=-1, xaxis={"anchor": "y2"},
+        yaxis={"domain": [0.36, 1]}, yaxis2=under | whole_ticks(most),
     )  # fmt: skip
+
+
+def _band(forecast: pl.DataFrame, pool: tuple[str, str] | None, clock: str) -> list[Any]:
+    """The forecast's 10 to 90 % band, as wide as it was when each period was decided."""
+    rows = thin(_load(forecast, pool, "p10", "p90"), "time", "p10", "p90")
+    moments = times(rows, "time", clock)
+    return [
+        line(
+            moments, rows["p90"].round(1), "90 %", SKY, width=0, showlegend=False, hoverinfo="skip",
+            hover=None,
+        ),
+        line(
+            moments, rows["p10"].round(1), "Forecast, 10 to 90 %", SKY, width=0, fill="tonexty",
+            fillcolor=BAND, hoverinfo="skip", hover=None,
+        ),
+    ]  # fmt: skip
+
+
+def _carried(capacity: pl.DataFrame, policy: str, pool: tuple[str, str] | None) -> pl.DataFrame:
+    """Sums over models and regions, each of which has rows only where it changes."""
+    rows = pool_rows(capacity.filter(pl.col("policy") == policy), pool).sort("time")
+    moments = rows.select("time").unique().sort("time")
+    parts = rows.partition_by("model", "region")
+    whole = [
+        moments.join_asof(part.select("time", "capacity_tps"), on="time", strategy="backward")
+        for part in parts
+    ]
+    return pl.concat(whole).group_by("time").agg(pl.col("capacity_tps").sum()).sort("time")
+
+
+def _at(table: pl.DataFrame, value: str, grid: pl.DataFrame | None) -> pl.DataFrame:
+    """A step line where it changes, and at every moment of ``grid`` within it, so that pointing
+    anywhere tells its value there."""
+    changes = steps(table, "time", value)
+    if grid is None or changes.is_empty():
+        return changes
+    first, last = changes["time"][0], changes["time"][-1]
+    inside = grid.filter(pl.col("time").is_between(first, last))
+    inside = inside.with_columns(pl.col("time").cast(changes.schema["time"]))
+    moments = pl.concat([changes.select("time"), inside]).unique().sort("time")
+    return moments.join_asof(changes.sort("time"), on="time")
 
 
 def forecast_figure(

@@ -31,11 +31,19 @@ def home(request: Request) -> HttpResponse:
         "study": study,
         "traces": traces_list()[:RECENT],
         "scenarios": scenarios_list()[:RECENT],
-        "demo": runs_list().filter(name=DEMO_NAME).exclude(kind=Run.Kind.INGEST).first(),
+        "demo": _demo(),
     }
     if study is not None:
         context |= headline_context(study)
     return render(request, "web/home.html", context)
+
+
+def _demo() -> Run | None:
+    """The study that shows what a result looks like: the first comparison of the demo that was
+    completed; until there is one the newest that still may be. Later runs do not take its place."""
+    runs = runs_list().filter(name=DEMO_NAME, kind=Run.Kind.COMPARE)
+    done = runs.filter(state=Run.State.COMPLETED).order_by("pk").first()
+    return done or runs.filter(state__in=ACTIVE).first()
 
 
 @require_safe

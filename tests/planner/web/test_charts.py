@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import numpy as np
+import plotly
 import polars as pl
 import pytest
 from hypothesis import given
@@ -72,10 +75,44 @@ def test_times_of_a_relative_clock_are_hours_since_the_beginning() -> None:
     assert "hours" in drawn["layout"]["xaxis"]["title"]["text"]
 
 
+def test_demand_and_what_replicas_carry_are_in_one_unit_on_one_axis() -> None:
+    """Demand stood over replicas on an axis of its own, which read as a plan that cannot serve."""
+    at = [START + timedelta(hours=i) for i in range(4)]
+    where = {"model": "m", "region": "r"}
+    replicas = pl.DataFrame({"policy": "lt-i", "time": at, **where, "ready": [2.0, 2, 3, 3]})
+    demand = pl.DataFrame({"time": at, **where, "tier": "t", "input_tps": [5.0, 15, 25, 15]})
+    capacity = pl.DataFrame(
+        {"policy": "lt-i", "time": [at[0], at[2]], **where, "capacity_tps": [20.0, 30.0]}
+    )
+    other = capacity.with_columns(pl.lit("q").alias("region"), pl.lit(1.0).alias("capacity_tps"))
+    drawn = replica_figure(
+        replicas, demand, labels={"lt-i": "Plan"}, shown=["lt-i"], pool=None, clock="utc",
+        capacity=pl.concat([capacity, other]),
+    )  # fmt: skip
+    asked, carried, ready = drawn["data"]
+    assert asked.get("yaxis", "y") == carried.get("yaxis", "y") == "y" != ready["yaxis"]
+    assert carried["y"] == [21.0, 21.0, 31.0] and ready["y"] == [2, 2, 3, 3]
+    assert carried["line"]["shape"] == "hv" and carried["legendgroup"] == ready["legendgroup"]
+    assert "input tokens/s" in drawn["layout"]["yaxis"]["title"]["text"]
+    assert drawn["layout"]["hoversubplots"] == "axis"  # pointing tells of both
+
+
 def test_policies_are_told_apart_by_colour_or_dash() -> None:
     styles = [(colour, dash) for colour, dash, _ in POLICY_LINES.values()]
     assert len(set(styles)) == len(styles)
     assert len(set(PALETTE)) == len(PALETTE)
+
+
+def test_the_script_that_draws_is_of_the_package_that_makes_figures() -> None:
+    package = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
+    vendored = Path("static/vendor/plotly/plotly-cartesian.min.js")
+
+    def version(path: Path) -> str:
+        found = re.search(r"plotly\.js \D*v(\S+)", path.read_text("utf-8")[:300])
+        assert found is not None
+        return found[1]
+
+    assert version(vendored) == version(package)
 
 
 @pytest.mark.parametrize(

@@ -40,14 +40,71 @@ def url(run: Run) -> str:
     return reverse("web:run", args=[run.pk])
 
 
-def test_results_begin_with_the_warning_and_the_headline(client: Client, study: Run) -> None:
-    page = text_of(client.get(url(study)))
-    warning, headline = study.result["warnings"][0], study.result["headline"]
-    assert page.index(warning) < page.index(headline) < page.index("GPU-hours saved")
-    study.result["flat_wins"] = False  # then the warnings are the lesser news
+def with_an_answer(study: Run) -> str:
+    """The sentence of a recommendation with its timetable, as results have them."""
+    pool = {"region": "us-east", "replica": {"model": "8b", "arrangement": "G", "role": "mixed"}}
+    rows = [
+        {"begins": "2024-05-18T00:00:00Z", "replicas": [4]},
+        {"begins": "2024-05-18T09:00:00Z", "replicas": [6]},
+    ]
+    study.result["recommended"] = {
+        "policy": "lt-i", "label": "Planned (LT-I)", "follows_plan": True, "parameters": {},
+        "sentence": "Run 8b: 4 in us-east from 00:00 UTC; survives the loss of one instance: no.",
+        "timetable": {"pools": [pool], "rows": rows, "by_itself": False}, "begins": [],
+    }  # fmt: skip
     study.save()
-    page = text_of(client.get(f"/runs/{study.pk}/"))
+    return str(study.result["recommended"]["sentence"])
+
+
+def test_results_begin_with_the_answer_and_warnings_come_after_it(
+    client: Client, study: Run
+) -> None:
+    """A warning stood first, and a bold sentence that nobody could carry out."""
+    warning, headline = study.result["warnings"][0], study.result["headline"]
+    page = text_of(client.get(url(study)))
     assert page.index(headline) < page.index(warning) < page.index("GPU-hours saved")
+    sentence = with_an_answer(study)
+    page = text_of(client.get(url(study)))
+    order = [sentence, headline, "What to run, when", "18 May 2024, 09:00 UTC 6", warning]
+    assert [page.index(words) for words in order] == sorted(page.index(words) for words in order)
+    home = text_of(client.get("/"))
+    assert home.index(sentence) < home.index(warning)
+
+
+def test_a_timetable_is_there_to_copy(client: Client, study: Run) -> None:
+    with_an_answer(study)
+    html = client.get(url(study)).content.decode()
+    assert 'data-copy="#timetable-text"' in html
+    text = html.split('id="timetable-text">')[1].split("</pre>")[0]
+    assert text == "begins,8b us-east G\n2024-05-18T00:00:00Z,4\n2024-05-18T09:00:00Z,6"
+
+
+def test_good_news_is_no_warning(client: Client, study: Run) -> None:
+    assert 'class="alert alert-info"' in client.get(url(study)).content.decode()
+    study.result["flat_wins"] = False
+    study.save()
+    assert 'class="alert alert-warning"' in client.get(url(study)).content.decode()
+
+
+def test_what_a_result_rests_on_and_how_much_of_it_was_replayed_stand_at_its_top(
+    client: Client, study: Run
+) -> None:
+    study.result["replayed"] = {"requests": 10, "cells": 2, "sentence": "Replayed on 10 of 20."}
+    study.result["window"]["rank"] = {"sentence": "18 May 2024 is the quietest of 61 days."}
+    study.result["assumptions"] = [
+        {"what": "Prompt lengths", "value": "mean 1,155 tokens, cv 1", "provenance": "assumed",
+         "source": "given by hand", "key": "traffic.sources.input_tokens"},
+        {"what": "Price", "value": "$3", "provenance": "published", "source": "list", "key": "p"},
+    ]  # fmt: skip
+    study.save()
+    page = text_of(client.get(url(study)))
+    for words in (
+        "Replayed on 10 of 20.",
+        "is the quietest of 61 days",
+        "2 inputs, of which 1 are assumed",
+        "mean 1,155 tokens, cv 1",
+    ):
+        assert page.index(words) < page.index("GPU-hours saved"), words
 
 
 def test_savings_are_against_the_baseline_of_the_run(client: Client, study: Run) -> None:
@@ -97,7 +154,10 @@ def test_the_replica_chart_holds_what_was_simulated(client: Client, study: Run) 
     assert planned["line"]["shape"] == "hv"
     assert max(planned["y"]) == total.max() and min(planned["y"]) == total.min()
     assert lines["Flat at peak"]["visible"] == "legendonly"
-    assert len(lines["Today's fleet"]["y"]) == 2  # a flat line needs its ends only
+    flat = lines["Today's fleet"]
+    assert len(set(flat["y"])) == 1
+    # Wherever one points there is a value of every line.
+    assert set(lines["Demand"]["x"][:-1]) <= set(flat["x"])
 
 
 def test_the_charts_can_show_one_model_and_region(client: Client, study: Run) -> None:
@@ -107,9 +167,13 @@ def test_the_charts_can_show_one_model_and_region(client: Client, study: Run) ->
         headers={"HX-Request": "true", "HX-Target": "charts"},
     )
     (demand,) = [
-        line for line in json_in(answer, "replica-data")["data"] if "Demand" in line["name"]
+        line for line in json_in(answer, "replica-data")["data"] if line["name"] == "Demand"
     ]
-    both = json_in(client.get(url(study)), "replica-data")["data"][0]
+    (both,) = [
+        line
+        for line in json_in(client.get(url(study)), "replica-data")["data"]
+        if line["name"] == "Demand"
+    ]
     assert max(demand["y"]) == pytest.approx(max(both["y"]) * 2 / 3)
     forecast = {line["name"]: line for line in json_in(answer, "forecast-data")["data"]}
     assert max(forecast["Actual"]["y"]) == max(demand["y"])
@@ -252,7 +316,7 @@ def test_home_shows_the_latest_study_and_asks_only_while_something_runs(
     assert study.result["headline"] in page and "200 GPU-h" in page
     assert "every 2s" not in answer.content.decode()
     names = [line["name"] for line in json_in(answer, "home-data")["data"]]
-    assert names == ["Demand (right axis)", LABELS["today"], LABELS["lt-i"]]
+    assert names == ["Demand", LABELS["today"], LABELS["lt-i"]]
     Run.objects.create(kind=Run.Kind.COMPARE, name="Chat")
     assert "every 2s" in client.get("/").content.decode()
 
@@ -260,6 +324,18 @@ def test_home_shows_the_latest_study_and_asks_only_while_something_runs(
 def test_home_tells_newcomers_what_to_do(client: Client) -> None:
     page = text_of(client.get("/"))
     assert "1. Upload a trace" in page and "3. Plan and compare" in page
+
+
+def test_the_demo_link_shows_a_result_whatever_came_after(client: Client, planner: User) -> None:
+    """It followed the latest run of anybody and any kind: a forecast, or a cancelled one."""
+    from planner.demo.scenario import DEMO_NAME
+
+    first = completed_run(planner)
+    Run.objects.filter(pk=first.pk).update(name=DEMO_NAME)
+    for kind, state in (("compare", "cancelled"), ("forecast", "completed"), ("compare", "failed")):
+        Run.objects.create(owner=planner, kind=kind, state=state, name=DEMO_NAME)
+    html = client.get("/").content.decode()
+    assert f'data-demo-run="completed" data-demo-results="{url(first)}"' in html
 
 
 def test_home_names_the_demo_run_for_scripts(client: Client, planner: User) -> None:

@@ -1,0 +1,97 @@
+"""What the instances that serve at each moment of a replay can carry within their limits, in the
+unit of the demand, and whether that would do with one of them lost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+
+from planner.optimizer.pools import together
+from planner.studies.plain import moments
+from planner.studies.values import Study
+from simulation.arrays import FloatArray, IntArray
+from simulation.results import PoolSeries
+
+WHOLE = 1e-6  # of an instance: means over time are rounded
+
+
+def serving(study: Study, series: PoolSeries, whence: Sequence[int]) -> IntArray:
+    """Whole instances that serve in each interval, ``[t, l, r, g]``; ``whence`` is the pool of the
+    study that each pool of the replay was cut from."""
+    up = np.floor(series.ready + WHOLE).astype(np.int64)
+    counts = np.zeros((up.shape[1], *study.hardware.minimum.shape), np.int64)
+    for p, source in enumerate(whence):
+        m, r, g = study.hardware.pool_index[source]
+        counts[:, m, r, g] += up[p]
+    return counts
+
+
+def carried(study: Study, counts: IntArray) -> FloatArray:
+    """Input tokens/s, ``[t, l, r]``; where prefill and decode are apart, of the weaker of both."""
+    tps = together(study.sizes.theta_tps, study.sizes.pool_tps, counts)
+    stages = study.hardware.stages
+    both = [tps[..., stages != other].sum(axis=-1) for other in (2, 1)]
+    return np.asarray(np.minimum(*both))
+
+
+def asked(study: Study) -> FloatArray:
+    """Input tokens/s that cannot wait, by bin of the window and model, ``[bins, l]``."""
+    trace, bin_s = study.trace, study.window.bin_s
+    waits = np.array([tier.deferrable for tier in study.hardware.tiers])
+    now = ~waits[trace.tier]
+    bins = max(1, round(study.window.duration_s / bin_s))
+    models = len(trace.models)
+    at = np.minimum(trace.arrival_s[now] // bin_s, bins - 1).astype(np.int64)
+    cell = at * models + trace.model[now]
+    tokens = np.bincount(cell, trace.input_tokens[now], minlength=bins * models)
+    return tokens.reshape(bins, models) * study.cells / bin_s
+
+
+def survives(study: Study, series: PoolSeries, whence: Sequence[int]) -> float | None:
+    """Share of the window's bins in which what is asked of every model would still be carried with
+    any one instance of it gone, its regions helping each other out; None where nothing is asked."""
+    wanted = asked(study)
+    if not wanted.any():
+        return None
+    counts = serving(study, series, whence)
+    left = carried(study, counts).sum(axis=2)  # [t, l]
+    for m, r, g in study.hardware.pool_index:
+        there = counts[:, m, r, g] > 0
+        one = counts.copy()
+        one[there, m, r, g] -= 1
+        without = carried(study, one)[:, m].sum(axis=1)
+        left[there, m] = np.minimum(left[there, m], without[there])
+    bins = len(wanted)
+    edges = np.minimum(np.arange(len(left)) * series.interval_s // study.window.bin_s, bins - 1)
+    holds = np.ones(bins, bool)
+    for b in range(bins):
+        mine = left[edges == b]
+        if len(mine):
+            holds[b] = bool((mine.mean(axis=0) >= wanted[b] * (1 - WHOLE)).all())
+    return float(holds.mean())
+
+
+def capacity_table(study: Study, series: PoolSeries, whence: Sequence[int]) -> pl.DataFrame:
+    """Input tokens/s that each model's instances in each region carry together, from each moment
+    at which it changes to the next."""
+    tps = carried(study, serving(study, series, whence))
+    frames = []
+    hardware, start_s = study.hardware, study.window.start_s
+    for m, r in dict.fromkeys((m, r) for m, r, _ in hardware.pool_index):
+        line = tps[:, m, r]
+        kept = np.r_[True, np.diff(line) != 0]
+        kept[-1] = True
+        after_s = series.interval_s * np.flatnonzero(kept)
+        frames.append(
+            pl.DataFrame(
+                {
+                    "time": moments(start_s, after_s.astype(np.float64)),
+                    "model": hardware.models[m].name,
+                    "region": hardware.regions[r].name,
+                    "capacity_tps": line[kept],
+                }
+            )
+        )
+    return pl.concat(frames)

@@ -1,0 +1,178 @@
+"""The answer in one sentence that can be carried out, and its timetable."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+import numpy as np
+import polars as pl
+
+from planner.scenario.build import Hardware
+from planner.studies.plain import moment
+from planner.studies.replicas import Replica, replica_of
+from planner.studies.results.equal_slo import apart, saving
+from planner.studies.traffic.ranking import day_words, moment_words
+from planner.studies.values import PolicyRun, Study
+from simulation.arrays import IntArray
+
+DAY_S, MONTH = 86_400.0, 30  # days
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """One column of a timetable."""
+
+    region: str
+    replica: Replica
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """From ``begins`` on, until the next row, so many replicas of each pool."""
+
+    begins: datetime
+    replicas: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Timetable:
+    """What to have when; rows only where something changes. ``by_itself``: the policy goes on by
+    its own rule after the one row there is."""
+
+    pools: tuple[Pool, ...]
+    rows: tuple[Row, ...]
+    by_itself: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    sentence: str
+    timetable: Timetable
+
+
+def answer_of(study: Study, run: PolicyRun, base: PolicyRun) -> Answer:
+    """``run`` as what to do, its savings against ``base``."""
+    counts, by_itself = _counts(study, run)
+    timetable = _timetable(study, counts, by_itself)
+    parts = [
+        _what(study, run, counts, by_itself),
+        f"{run.series.ready.sum(axis=0).mean():,.1f} replicas on average",
+        _money(study, run) + _saved(run, base),
+        _in_time(run),
+        _lost(run),
+    ]
+    return Answer("; ".join(part for part in parts if part) + ".", timetable)
+
+
+def timetable_table(timetable: Timetable) -> pl.DataFrame:
+    """A row where something changes, a column of replicas by pool."""
+    heads = [f"{pool.replica.model} {pool.region} {pool.replica.arrangement}" for pool in
+             timetable.pools]  # fmt: skip
+    columns = zip(*(row.replicas for row in timetable.rows), strict=True)
+    begins = pl.Series("begins", [row.begins for row in timetable.rows])
+    return pl.DataFrame({"begins": begins, **dict(zip(heads, columns, strict=False))})
+
+
+def _counts(study: Study, run: PolicyRun) -> tuple[IntArray, bool]:
+    """Replicas by period and pool of the study, ``[p, pools]``; whether the policy goes on by a
+    rule of its own."""
+    plan = run.plan
+    if plan is not None:
+        return study.pools(plan.target), False
+    counts = np.zeros((1, len(study.hardware.pool_index)), np.int64)
+    for place, pool in enumerate(run.fleet.pools[: counts.shape[1]]):
+        counts[0, place] = pool.initial
+    return counts, not run.traits.flat
+
+
+def _timetable(study: Study, counts: IntArray, by_itself: bool) -> Timetable:
+    window, hardware = study.window, study.hardware
+    used = [p for p in range(counts.shape[1]) if counts[:, p].any()]
+    changed = np.r_[True, (np.diff(counts, axis=0) != 0).any(axis=1)]
+    return Timetable(
+        pools=tuple(_pool(hardware, p) for p in used),
+        rows=tuple(
+            Row(
+                moment(window.start_s + window.period_s * p),
+                tuple(int(counts[p, place]) for place in used),
+            )
+            for p in np.flatnonzero(changed).tolist()
+        ),
+        by_itself=by_itself,
+    )
+
+
+def _pool(hardware: Hardware, p: int) -> Pool:
+    m, r, g = hardware.pool_index[p]
+    return Pool(hardware.regions[r].name, replica_of(hardware, m, g))
+
+
+def _what(study: Study, run: PolicyRun, counts: IntArray, by_itself: bool) -> str:
+    hardware, start_s, clock = study.hardware, study.window.start_s, study.traffic.clock
+    models: dict[str, list[str]] = {}
+    columns = {m: {g for n, _, g in hardware.pool_index if n == m} for m, _, _ in
+               hardware.pool_index}  # fmt: skip
+    for place, (m, r, g) in enumerate(hardware.pool_index):
+        if not counts[0, place]:
+            continue
+        of = f" of {hardware.columns[g].label}" if len(columns[m]) > 1 else ""
+        told = f"{counts[0, place]:,} in {hardware.regions[r].name}{of}"
+        models.setdefault(hardware.models[m].name, []).append(told)
+    what = "; ".join(f"{model}: {', '.join(places)}" for model, places in models.items())
+    when = moment_words(start_s, clock).rsplit(", ", 1)[1]
+    begins = f"from {when}{' UTC' if clock == 'utc' else ''} on {day_words(start_s, clock)}"
+    if by_itself:
+        return f"Run {what or 'nothing'} {begins}, and let {run.label} scale from there"
+    totals = counts.sum(axis=1)
+    if len(counts) > 1 and (counts != counts[0]).any():
+        least, most = int(totals.min()), int(totals.max())
+        return f"Run {what or 'nothing'} {begins}, then by the timetable ({least:,} to {most:,})"
+    return f"Run {what or 'nothing'} {begins}, all the time"
+
+
+def _money(study: Study, run: PolicyRun) -> str:
+    day = run.summary.cost_usd * DAY_S / study.window.duration_s
+    return f"${_round(day)} a day (${_short(MONTH * day)} a month of such days)"
+
+
+def _round(usd: float) -> str:
+    return f"{usd:,.0f}" if usd >= 100 else f"{usd:,.2f}"
+
+
+def _short(usd: float) -> str:
+    for size, letter in ((1e9, "bn"), (1e6, "M"), (1e3, "k")):
+        if usd >= size:
+            return f"{usd / size:.3g}{letter}"
+    return f"{usd:,.0f}"
+
+
+def _saved(run: PolicyRun, base: PolicyRun) -> str:
+    if run is base:
+        return ""
+    share = saving(run, base)
+    than = f"{base.label[:1].lower()}{base.label[1:]}"
+    if share is None:
+        return f", which is not comparable with {than}: it serves much worse or better"
+    equal = " at equal service" if apart(run, base) is not None else ", as well served"
+    if abs(share) < 0.005:
+        return f", as much as {than}{equal}"
+    return f", {abs(share):.0%} {'less' if share > 0 else 'more'} than {than}{equal}"
+
+
+def _in_time(run: PolicyRun) -> str:
+    targets = {tier.name: tier.attainment for tier in run.fleet.tiers}
+    told = [
+        f"{share:.1%} of {tier} ({100 * targets[tier]:.4g}% asked)"
+        for tier, share in run.summary.slo_attainment.items()
+        if share is not None
+    ]
+    return f"in time {', '.join(told)}" if told else ""
+
+
+def _lost(run: PolicyRun) -> str:
+    share = run.survives
+    if share is None:
+        return ""
+    word = "yes" if share >= 1 else "no" if share <= 0 else f"no, only {share:.0%} of the time"
+    return f"survives the loss of one instance: {word}"

@@ -1,0 +1,97 @@
+"""The answer as a sentence that can be carried out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from planner.studies.results.answer import Row, Timetable, answer_of, timetable_table
+from tests.planner.studies.results.test_verdict import run
+
+START = 1_716_210_000.0  # 20 May 2024, 13:00
+
+
+def study(regions: tuple[str, ...] = ("east", "west"), clock: str = "utc") -> Any:
+    """One model in each region, a day in four periods."""
+    column = SimpleNamespace(label="G")
+    hardware = SimpleNamespace(
+        pool_index=[(0, r, 0) for r in range(len(regions))],
+        regions=[SimpleNamespace(name=name) for name in regions],
+        models=[SimpleNamespace(name="8b")],
+        columns=[column],
+    )
+    window = SimpleNamespace(start_s=START, duration_s=86_400.0, period_s=21_600.0)
+    return cast(
+        Any,
+        SimpleNamespace(
+            hardware=hardware,
+            window=window,
+            traffic=SimpleNamespace(clock=clock),
+            pools=lambda counts: counts,
+        ),
+    )
+
+
+def planned(counts: list[list[int]], **more: Any) -> Any:
+    one = run("lt-i", 1980.0)
+    ready = np.repeat(np.array(counts, float).T, 6, axis=1)
+    given = {"plan": SimpleNamespace(target=np.array(counts)), "survives": 0.0} | more
+
+    return replace(one, series=cast(Any, SimpleNamespace(ready=ready)), **given)
+
+
+@pytest.fixture(autouse=True)
+def _names(monkeypatch: pytest.MonkeyPatch) -> None:
+    replica = SimpleNamespace(model="8b", arrangement="2 x G", role="mixed")
+    monkeypatch.setattr("planner.studies.results.answer.replica_of", lambda *_: replica)
+
+
+def test_it_says_what_to_run_from_when_at_what_cost_and_how_well() -> None:
+    take = planned([[2, 2], [3, 2], [3, 2], [2, 2]])
+    told = answer_of(study(), take, run("today", 3300.0))
+    assert told.sentence == (
+        "Run 8b: 2 in east, 2 in west from 13:00 UTC on 20 May 2024, then by the timetable (4 to "
+        "5); 4.5 replicas on average; $1,980 a day ($59.4k a month of such days), 40% less than "
+        "today's fleet, as well served; in time 99.0% of fast (95% asked), 99.0% of slow (90% "
+        "asked); survives the loss of one instance: no."
+    )
+    assert [row.replicas for row in told.timetable.rows] == [(2, 2), (3, 2), (2, 2)]
+    assert [f"{row.begins:%d %H}" for row in told.timetable.rows] == ["20 13", "20 19", "21 07"]
+    table = timetable_table(told.timetable)
+    assert table.columns == ["begins", "8b east 2 x G", "8b west 2 x G"]
+    assert table["8b east 2 x G"].to_list() == [2, 3, 2]
+
+
+def test_what_never_changes_runs_all_the_time_and_an_empty_pool_is_left_out() -> None:
+    told = answer_of(study(), planned([[5, 0]] * 4, survives=1.0), run("today", 1980.0))
+    assert told.sentence.startswith("Run 8b: 5 in east from 13:00 UTC on 20 May 2024, all the time")
+    assert "as much as today's fleet" in told.sentence
+    assert told.sentence.endswith("survives the loss of one instance: yes.")
+    assert len(told.timetable.rows) == 1 and len(told.timetable.pools) == 1
+
+
+def test_a_policy_with_a_rule_of_its_own_begins_with_what_it_had() -> None:
+
+    one = run("hpa", 10.0)
+    take = replace(
+        one, series=cast(Any, SimpleNamespace(ready=np.full((1, 4), 6.0))), survives=0.25
+    )
+    told = answer_of(study(("east",)), take, take)
+    assert told.sentence.startswith("Run 8b: 5 in east from 13:00 UTC on 20 May 2024, and let ")
+    assert told.timetable.by_itself
+    assert "no, only 25% of the time" in told.sentence
+    assert "less than" not in told.sentence  # it is its own baseline
+
+
+def test_a_relative_clock_has_days_and_no_utc() -> None:
+    told = answer_of(study(clock="relative"), planned([[1, 1]]), run("today", 1.0))
+    assert "UTC" not in told.sentence and "on Day " in told.sentence
+
+
+def test_a_timetable_of_nothing_is_a_table() -> None:
+    table = timetable_table(Timetable((), (Row(cast(Any, None), ()),), by_itself=False))
+    assert table.columns == ["begins"]
