@@ -129,8 +129,8 @@ def run(
         sure = how_sure(study, take, making, seed=scenario.seed, progress=part(progress, 0.95, 1.0))
         comparison = comparison.surely(sure)
     if comparison.recommended is not None:
-        take = comparison.run(comparison.recommended.policy)
-        comparison = comparison.saying(answer_of(study, take, comparison.run(comparison.baseline)))
+        best = comparison.run(comparison.recommended.policy)
+        comparison = comparison.saying(answer_of(study, best, comparison.run(comparison.baseline)))
     planned = _followed(planned, comparison)
     progress(1.0, "Comparing")
     return Outcome(

@@ -120,7 +120,7 @@ def replica_figure(
         if rows.is_empty():
             continue
         colour, dash, width = POLICY_LINES.get(name, (PALETTE[len(below) % 7], "solid", 1.5))
-        same = {
+        same: dict[str, Any] = {
             "dash": dash, "width": width, "line_shape": "hv", "legendgroup": name,
             "visible": True if name in shown else "legendonly",
         }  # fmt: skip
