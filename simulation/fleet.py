@@ -98,6 +98,9 @@ class Pool:
     tiers: tuple[str, ...] | None = None  # whose requests it takes; None: all
     start_up: StartUp | None = None  # None: ``startup_s``, a minute for what was lent out
     spot: bool = False  # rented as spot: not its own to lend out
+    # Of its price, what an instance earns while it is lent out; it is held, and paid, meanwhile.
+    # None: lent out it is somebody else's, and costs and earns nothing.
+    lend_share: float | None = None
     reclaims_per_hour: float = 0.0  # of a spot instance: its provider takes it back
     # Ran up to time 0: what is ready then beyond them was asked for before, and its starts are
     # paid. None: as many as are ready.

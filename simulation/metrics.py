@@ -59,7 +59,8 @@ class Usage:
     """Hours and what they cost: every instance that is starting, ready or draining in the window,
     before it the starts of what is ready as it begins and did not run already, and after it
     those that still have work, each to its last. wasted + idle + busy =
-    ``gpu_hours``. Donated hours are counted beside them."""
+    ``gpu_hours``. Donated hours are counted beside them; where lending earns a share of the price,
+    ``cost_usd`` has them at that price, less ``lent_usd``, what they earn."""
 
     instance_hours: float
     gpu_hours: float
@@ -81,6 +82,7 @@ class Usage:
     failures: int  # instances lost to faults
     failed_starts: int
     reinstated: int  # instances taken out that came back before they were gone
+    lent_usd: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -304,6 +306,9 @@ def _pool(result: SimulationResult, p: int) -> PoolSummary:
     busy_s = float(totals.prefill_s[p] + totals.decode_s[p]) + worked_s
     hours = (starting_s + idle_s + busy_s) / HOUR_S
     energy = pool_energy(result, p)
+    donated = float(totals.donated_s[p]) / HOUR_S * gpus
+    held = 0.0 if pool.lend_share is None else donated * pool.usd_per_gpu_hour
+    earned = held * (pool.lend_share or 0.0)
     instances = series.ready[p] + series.starting[p] + series.draining[p]
     return PoolSummary(
         model=pool.model,
@@ -315,11 +320,12 @@ def _pool(result: SimulationResult, p: int) -> PoolSummary:
         wasted_gpu_hours=starting_s / HOUR_S * gpus,
         idle_gpu_hours=idle_s / HOUR_S * gpus,
         busy_gpu_hours=busy_s / HOUR_S * gpus,
-        donated_gpu_hours=float(totals.donated_s[p]) / HOUR_S * gpus,
+        donated_gpu_hours=donated,
         energy_kwh=energy.kwh,
         host_energy_kwh=energy.all_host_kwh,
         busy_w_per_gpu=energy.busy_w,
-        cost_usd=hours * gpus * pool.usd_per_gpu_hour,
+        cost_usd=hours * gpus * pool.usd_per_gpu_hour + held - earned,
+        lent_usd=earned,
         carbon_kg=energy.carbon_kg,
         before_gpu_hours=before_s / HOUR_S * gpus,
         after_gpu_hours=kept_s / HOUR_S * gpus,

@@ -46,11 +46,13 @@ def request_table(policies: Policies) -> FigureTable:
 
 
 def start_table(policies: Policies) -> FigureTable:
-    """Of the policies that started or lost anything."""
+    """Of the policies that started or lost anything, or were refused a start."""
     began = [
         (name, label, row)
         for name, label, row in policies
-        if any((row.get("starts") or {}).values()) or row.get("failures")
+        if any((row.get("starts") or {}).values())
+        or row.get("failures")
+        or row.get("refused_starts")
     ]
     return figure_table(POLICIES, START_TABLE, began, spread={"starts": SOURCES})
 

@@ -68,6 +68,7 @@ class Hardware:
     retries: int  # of a request whose instance fails
     routing: Routing
     reclaims_per_hour: FloatArray  # [r, g] of a spot instance
+    lend_share: float | None  # of its price, what an instance earns that is lent out
     provenance: tuple[tuple[str, Provenance], ...]  # what, where from
 
     def _start_up(self, m: int, r: int, g: int) -> StartUp | None:
@@ -171,6 +172,7 @@ class Hardware:
                 start_up=self._start_up(m, r, g),
                 spot=self.columns[g].spot,
                 reclaims_per_hour=float(self.reclaims_per_hour[r, g]),
+                lend_share=None if self.columns[g].spot else self.lend_share,
                 **self._serving(m, g),
                 link=self.links.get((m, g)),
             )
@@ -278,6 +280,7 @@ def build_hardware(scenario: Scenario, known: Known = NOTHING, *, spot: bool = F
         faults=tuple(scenario.faults),
         retries=scenario.fleet.retries,
         reclaims_per_hour=np.array(reclaims, np.float64)[:, held],
+        lend_share=scenario.objective.lend_share,
         routing=Routing(**scenario.fleet.routing.model_dump()),
         provenance=tuple(facts),
     )

@@ -116,6 +116,7 @@ class PolicyRun:
     swing: Swing | None = None  # of the one signal it goes by
     settings: tuple[Setting, ...] = ()  # what to copy
     survives: float | None = None  # share of the time in which any one instance might be lost
+    refused_starts: int = 0  # for want of GPUs, each once until granted or no longer asked for
 
     @property
     def traits(self) -> Traits:

@@ -8,7 +8,6 @@ import numpy as np
 
 from planner.optimizer.figures import fleet_usd
 from planner.optimizer.objective import per_hour, per_start, price
-from planner.optimizer.objective import totals as window_totals
 from planner.optimizer.problem import (
     MEASURES,
     HorizonPlan,
@@ -57,7 +56,6 @@ def costs(problem: HorizonProblem, target: IntArray, lent: IntArray) -> tuple[fl
 def by_window(problem: HorizonProblem, plan: HorizonPlan) -> tuple[WindowPlan, ...]:
     """The plan as windows one after the other, figures by the hour; each window's bound is its
     share of the one on all. Times, what binds and conflicts are told once, in the first."""
-    before = np.concatenate([problem.first.current[None], plan.target[:-1]])
     share = plan.bound / plan.objective if plan.objective > 0 else 0.0
     weights, windows = problem.first.weights, []
     for period, (window, taken) in enumerate(zip(problem.windows, plan.totals, strict=True)):
@@ -78,7 +76,10 @@ def by_window(problem: HorizonProblem, plan: HorizonPlan) -> tuple[WindowPlan, .
                 solve_seconds=plan.solve_seconds if told else 0.0,
                 binding=plan.binding if told else (),
                 conflict=plan.conflict if told else "",
-                totals=window_totals(replace(window, current=before[period]), target),
+                totals=replace(
+                    taken,
+                    **{m: getattr(taken, m) / problem.hours for m in MEASURES},
+                ),
             )
         )
     return tuple(windows)

@@ -151,6 +151,7 @@ def replayed(
         swing=metered.swing,
         settings=settings_of(policy, metered, fleet, result.series, labels),
         survives=lasting,
+        refused_starts=getattr(ready.policy, "refused", 0),
     )
 
 

@@ -16,7 +16,7 @@ def plan_beside_replay(runs: Sequence[PolicyRun]) -> list[str]:
     out = []
     for run in runs:
         plan, told = run.plan, run.summary
-        if run.name not in FOLLOWS or plan is None or plan.lent is not None:
+        if run.name not in FOLLOWS or plan is None:
             continue
         says = sum(window.totals.usd for window in plan.windows) * plan.period_s / 3600
         if abs(told.cost_usd - says) <= APART * says:

@@ -131,6 +131,9 @@ POLICIES = Columns(
         _counted("instance_hours", HOURS, "of whole instances"),
         _counted("donated_gpu_hours", HOURS, "lent as spot, beside gpu_hours",
                  HOUR_TABLE, "Lent as spot"),
+        _counted("lent_usd", USD,
+                 "earned by these hours, off cost_usd, which has them at their price; 0 where "
+                 "`objective.lend_share` is left out: then they cost nothing either"),
         _counted("energy_kwh", KWH, "gpu_energy_kwh + host_energy_kwh, with PUE",
                  POLICY_TABLE, "Energy"),
         _counted("host_energy_kwh", KWH, "of the servers around the GPUs, with PUE",
@@ -171,6 +174,8 @@ POLICIES = Columns(
         Column("starts_total", COUNT, "of all of these",
                lambda run: sum(run.summary.starts.values()), once="starts"),
         _counted("failed_starts", COUNT, "of instances", START_TABLE, "Failed starts"),
+        Column("refused_starts", COUNT, "instances asked for that no GPU was left for, each once "
+               "until it starts or is no longer asked for", heads={START_TABLE: "Refused, no GPU"}),
         _counted("reinstated", COUNT, "instances taken out, and back before they were gone",
                  START_TABLE, "Reinstated"),
         _counted("failures", COUNT, "instances lost to faults", START_TABLE, "Replicas lost"),

@@ -34,6 +34,9 @@ class WithinCapacity(Wrapper):
     and grow again when there is room ("temporarily reducing non-critical services"). What they
     give up goes as soon as its requests are done, without a soft scale-in. Between services that
     matter alike what is up stays up.
+
+    ``refused`` counts the instances that were asked for and refused since the start, each once
+    until it is granted or no longer asked for.
     """
 
     def __init__(
@@ -45,8 +48,12 @@ class WithinCapacity(Wrapper):
         super().__init__(policy)
         self._groups = [(list(pools), gpus) for pools, gpus in groups]
         self._worth = worth
+        self.refused = 0
 
     def reset(self, fleet: Fleet) -> IntArray:
+        self.refused = 0
+        self._maximum = np.array([pool.maximum for pool in fleet.pools], np.int64)
+        self._lacking = np.zeros(len(fleet.pools), np.int64)
         self._gpus_each = np.array([pool.gpus_per_instance for pool in fleet.pools], np.int64)
         self._minimum = np.array([pool.minimum for pool in fleet.pools], np.int64)
         self._may_take = _may_take(fleet)
@@ -86,6 +93,7 @@ class WithinCapacity(Wrapper):
                 free[g] -= int(new @ self._gpus_each[grown])
         back = self._call_back(lent, lacks)
         firm = self._make_room(targets, present, draining, back, lacks)
+        self._count(asked.targets, targets, present)
         keep = asked.keep_lent
         if back.any() and observation.spare is not None:
             kept = observation.spare - back
@@ -93,6 +101,14 @@ class WithinCapacity(Wrapper):
         return replace(
             asked, targets=targets, firm=firm if firm.any() else asked.firm, keep_lent=keep
         )
+
+    def _count(self, wanted: IntArray, granted: IntArray, present: IntArray) -> None:
+        """Instances that are lacking now and were not at the instant before, beyond what is up: by
+        want of GPUs here, or of room in the pool."""
+        given = np.maximum(np.minimum(granted, self._maximum), present)
+        lacking = np.maximum(wanted - given, 0)
+        self.refused += int(np.maximum(lacking - self._lacking, 0).sum())
+        self._lacking = lacking
 
     def _call_back(self, lent: IntArray, lacks: IntArray) -> IntArray:
         """Of what stays ``lent`` the instances whose GPUs are wanting, the last pool's first."""

@@ -34,6 +34,19 @@ def test_what_is_up_stays_and_what_matters_alike_grows_alike():
     assert granted([4, 1], [2, 1], [([0, 1], 5)], *two, draining=[0, 1]) == [3, 1]
 
 
+def test_what_is_refused_counts_once_until_it_is_granted_or_no_longer_asked_for():
+    asks = Asking([4], [5], [5], [4], [6], [2], [9])
+    policy = WithinCapacity(asks, [([0], 4)])
+    policy.reset(fleet(pool(maximum=8)))
+    counts = []
+    for at in range(6):
+        policy.decide(seen(60.0 * (at + 1), [4]))
+        counts.append(policy.refused)
+    assert counts == [1, 1, 1, 3, 3, 8]  # 1 of 5; none new; none; 2 of 6; none; 5 of 9
+    policy.reset(fleet(pool(maximum=8)))
+    assert policy.refused == 0
+
+
 def test_what_is_lent_holds_its_gpus():
     two = [pool(model="a"), pool(model="b")]
     # Two of pool 0 are lent: pool 1 finds one GPU free, pool 0 takes its own back.
