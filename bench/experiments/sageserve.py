@@ -13,8 +13,8 @@ to start, what is released lent out as spot and back within a minute.
 - ``mix``: LT-UA against unified reactive at IW:NIW of 9:1 and 1:1; ``a100``: on A100;
   ``grouped_query``: with the KV cache that Llama-2 70B has on a server, an eighth.
 - ``bursts``: the same day with random stretches of 5 minutes at 8 times the load (figure 16a).
-- ``schedulers``: violations by tier under FCFS, EDF, PF and DPA (figure 15b), with LT-UA, on the day
-  with those stretches: without them next to nothing is late.
+- ``schedulers``: violations by tier under FCFS, EDF, PF and DPA (figure 15b), with LT-UA, on the
+  day with those stretches: without them next to nothing is late.
 """
 
 from __future__ import annotations
