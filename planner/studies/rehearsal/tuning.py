@@ -57,9 +57,10 @@ def tuned(
     nothing here; its trial there, and all that were tried.
 
     Bisection over the knob's values on the first window: what meets at one is taken to meet at all
-    that are safer, so of seven values three are tried, of fifteen four. What does there has to do
-    on the others and the strays; where it does not, what is safer is searched likewise on all of
-    them. Where none of them meets, of those that come nearest the cheapest counts.
+    that are safer, so of seven values three are tried, of fifteen four. The cheapest that does
+    there has to do on the others and the strays; where it does not, what is safer is searched
+    likewise on all of them. Where none of them meets, of those that come nearest the cheapest
+    counts.
     """
     search = _Search(policy, windows, goals, strays)
     knob = policy.free
@@ -76,9 +77,13 @@ def tuned(
             low, high = (low, middle) if does else (middle + 1, high)
         return low
 
-    at = first(0, alone=True)
-    if at < len(knob.values) and not search.trial(knob.values[at]).meets:
-        first(at + 1, alone=False)
+    first(0, alone=True)
+    did = [trial for trial in search.known.values() if trial.shortfall == 0.0]
+    if did:  # a signal that overshoots can be cheaper at a value that is safer
+        value = min(did, key=lambda trial: trial.cost_usd).value
+        assert value is not None
+        if not search.trial(value).meets:
+            first(knob.values.index(value) + 1, alone=False)
     tried = tuple(search.known.values())
     if all(trial.shortfall == inf for trial in tried):
         raise Infeasible(f"{policy.title} has no plan on the days before.")

@@ -67,6 +67,17 @@ def test_it_has_to_do_in_every_window() -> None:
     assert [one for one in tried if one.meets] == [best]
 
 
+def test_a_safer_value_that_is_cheaper_is_taken() -> None:
+    """A target may be dear for being overshot: of those that do the cheapest is taken."""
+
+    def overshoots(policy: Policy) -> PolicyRun:
+        at = VALUES.index(policy.arguments["load_factor"])
+        return figures("lt-i", 100.0 if at == 5 else 50.0, fast=0.98 if at >= 5 else 0.9)
+
+    best = tuned(PLAN, [overshoots, overshoots], GOALS)[1]
+    assert best.meets and best.cost_usd == 100.0 and VALUES.index(best.value or 0) > 5
+
+
 def test_half_of_what_may_be_missed_is_left_over() -> None:
     """96% are enough for a tier of 95%, and not for one that is to leave half of its 5% over."""
     stage = Stage(VALUES[5])
