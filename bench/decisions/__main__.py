@@ -13,10 +13,11 @@ window stands beside
 
 Costs are compared at equal attainment, by the product's own figure (methods.md X4,
 ``planner.studies.results.equal_slo``): where the two differ by more than 0.2 points, times what the
-smallest flat fleet as good as the other costs over the smallest as good as the recommended one. A
-flat fleet is then no dearer than itself, however ample it is, so the same figures stand beside
-without that under ``as_paid``: dollars over dollars, whoever serves better. ``untold`` names the
-cases that have no figure, since no flat fleet tells what the difference is worth.
+smallest flat fleet as good as the other costs over the smallest as good as the recommended one.
+What serves better than it has to is then held against a fleet that does too, so the same figures
+stand beside without that under ``as_paid``: dollars over dollars, whoever serves better. ``untold``
+names the cases without a figure, since no flat fleet tells what the difference is worth: one of the
+two falls far below its tier.
 ``worst_shortfall_points`` is what the worst tier is below its target. Traffic is scaled to R
 requests/s on average. ``--unseen`` takes three traces that the rules were not written on.
 """
@@ -38,7 +39,7 @@ os.environ.setdefault("NUMBA_CACHE_DIR", str(Path(__file__).parents[2] / "var" /
 
 from bench.decisions.cases import LIMITS, case
 from bench.decisions.data import DATA, TRACES, UNSEEN
-from bench.decisions.outcome import Decision
+from bench.decisions.outcome import OTHERS, Decision
 
 
 def main() -> None:
@@ -74,7 +75,12 @@ def summed_up(cases: list[Decision]) -> dict[str, Any]:
         **_costs(cases, "over_"),
         "worst_shortfall_points": max(_of(cases, "shortfall_points"), default=nan),
         "mean_regret": mean(regret) if regret else nan,
-        "untold": [case.name for case in cases if case.figures["over_flat"] is None],
+        "untold": [
+            f"{case.name}: over_{other}"
+            for case in cases
+            for other in OTHERS
+            if case.figures[f"over_{other}"] is None and case.figures[f"paid_over_{other}"]
+        ],
         "as_paid": _costs(cases, "paid_over_"),
     }
 

@@ -64,7 +64,7 @@ def test_costs_are_compared_at_equal_attainment() -> None:
     other = Decision("b", False, one.figures | {"over_flat": 1.2, "over_perfect": 1.1})
     none = Decision("c", True, one.figures | {"over_flat": None})
     found = summed_up([one, other, none])
-    assert found["worst_cost_over_flat"] == 1.2 and found["untold"] == ["c"]
+    assert found["worst_cost_over_flat"] == 1.2 and found["untold"] == ["c: over_flat"]
     assert found["mean_saving_diurnal"] == pytest.approx(1 / 7)
     assert found["mean_regret"] == pytest.approx(0.1)
     assert found["as_paid"]["mean_saving_diurnal"] == pytest.approx(0.25)
