@@ -3,16 +3,20 @@
 From every past origin of the history each method says what it would have said then, with
 parameters of the time before. What those paths missed by chooses among methods ("auto", "ensemble")
 and makes the bands of a forecast, per bin and of the peak of a window. Parameters are learnt anew
-as the history grows by a quarter, and once a day; every bin between only moves the state.
+as the history grows by half, and once a day; every bin between only moves the state.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Self
+from functools import partial
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
+from threadpoolctl import threadpool_limits
 
 from forecasting import conformal
 from forecasting.arrays import FloatArray, IntArray
@@ -25,13 +29,16 @@ from forecasting.panel import Panel, at_origins, scale_of
 from forecasting.rules.registry import AUTO, ENSEMBLE, LAST_VALUE, RULES
 from forecasting.rules.rule import Learned
 from forecasting.rules.scales import OFFSET
+from forecasting.said import Judged, Said, Told
+
+T = TypeVar("T")
 
 ORIGINS = 336  # past moments that methods are judged from: every one, or so many of them
 BAND = 168  # latest windows that bands rest on: a week by the hour
 FIRST = 0.25  # share of the history that the first of them has
-GROWTH = 0.25  # of the history, after which parameters are learnt anew
+GROWTH = 0.5  # of the history, after which parameters are learnt anew
 CLIP = 1.0  # log ratio beyond which a peak that was missed says nothing of the next
-TOGETHER = 500  # series times bins of the window at a time, to bound memory
+TOGETHER = 2000  # series times bins of the window at a time, to bound memory
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,19 +77,21 @@ class Batch:
     def fit(self, panel: Panel) -> Self:
         size = max(1, TOGETHER // (self.lead_bins + self.horizon_bins))
         self._rows = [slice(at, at + size) for at in range(0, len(panel.values), size)]
-        self._groups = [
-            _Group(self, replace(panel, values=panel.values[rows])) for rows in self._rows
-        ]
+        with _alone():
+            parts = [replace(panel, values=panel.values[rows]) for rows in self._rows]
+            self._groups = _side_by_side(partial(_Group, self), parts)
         return self
 
     def update(self, values: FloatArray) -> Self:
         """Take in the bins ``values [series, new]`` that follow."""
-        for rows, group in zip(self._rows, self._groups, strict=True):
-            group.update(values[rows])
+        with _alone():
+            new = [values[rows] for rows in self._rows]
+            _side_by_side(_Group.update, self._groups, new)
         return self
 
     def predict(self, steps: int) -> PanelForecast:
-        pieces = [group.predict(steps) for group in self._groups]
+        with _alone():
+            pieces = _side_by_side(partial(_Group.predict, steps=steps), self._groups)
         return replace(
             pieces[0],
             mean=np.concatenate([piece.mean for piece in pieces]),
@@ -93,63 +102,6 @@ class Batch:
             errors=np.concatenate([piece.errors for piece in pieces], axis=1),
             shares=np.concatenate([piece.shares for piece in pieces], axis=1),
         )
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Said:
-    """What was forecast from past origins, each with what was known by then alone."""
-
-    origins: IntArray  # [o] bins
-    tops: FloatArray  # [methods, series, o] peak of the window on each method's path
-    mixed_tops: FloatArray  # [series, o] the ensemble's peak
-    paths: FloatArray  # [series, o, reach] of the method in force
-    lifts: FloatArray  # [series, o] its peak over that of its path
-
-    @classmethod
-    def nothing(cls, methods: int, series: int, reach: int) -> _Said:
-        return cls(
-            np.empty(0, np.int64),
-            np.empty((methods, series, 0)),
-            np.empty((series, 0)),
-            np.empty((series, 0, reach)),
-            np.empty((series, 0)),
-        )
-
-    @property
-    def reach(self) -> int:
-        return int(self.paths.shape[2])
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Judged:
-    """Recent figures of peaks, up to each origin."""
-
-    bias: FloatArray  # [methods, series, o] log ratio of what came to each path's peak
-    errors: FloatArray  # [2 methods, series, o] of peaks as they are, then corrected by the bias
-    mixed: FloatArray  # [series, o] of the ensemble
-
-    def lagged(self, lag: int) -> _Judged:
-        """What was known at each origin: of windows over by then."""
-
-        def late(figures: FloatArray, none: float) -> FloatArray:
-            known = np.full(figures.shape, none)
-            known[..., lag:] = figures[..., :-lag]
-            return known
-
-        return _Judged(late(self.bias, 0.0), late(self.errors, np.inf), late(self.mixed, np.inf))
-
-    def of(self, origins: slice) -> _Judged:
-        return _Judged(self.bias[..., origins], self.errors[..., origins], self.mixed[..., origins])
-
-    def last(self) -> _Judged:
-        return self.of(slice(-1, None))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Told:
-    path: FloatArray  # [series, o, steps]
-    lift: FloatArray  # [series, o]
-    chosen: IntArray  # [series, o]
 
 
 class _Group:
@@ -166,7 +118,7 @@ class _Group:
         self.first = max(1, int(FIRST * panel.bins))
         self.stride = max(1, -(-(panel.bins - self.first) // ORIGINS))
         self.learned: tuple[int, FloatArray, list[Learned]] | None = None
-        self.said = _Said.nothing(len(self.names), len(panel.values), self.window)
+        self.said = Said.nothing(len(self.names), len(panel.values), 2 * self.window)
         self._follow()
 
     def update(self, values: FloatArray) -> None:
@@ -180,7 +132,7 @@ class _Group:
         reach = max(self.window, steps) + int(ages.max(initial=0))
         if reach > self.said.reach:
             reach = max(reach, 2 * self.said.reach)
-            self.said = _Said.nothing(len(self.names), len(panel.values), reach)
+            self.said = Said.nothing(len(self.names), len(panel.values), reach)
             self._follow()
         judged = self._judged()
         here = np.array([panel.bins])
@@ -295,7 +247,7 @@ class _Group:
         """Origins until a window that began is over."""
         return -(-self.window // self.stride)
 
-    def _judged(self) -> _Judged:
+    def _judged(self) -> Judged:
         """How far off peaks were up to each origin, windows that are over counted."""
         origins, values, said = self.said.origins, self.panel.values, self.said
         whole = origins[origins + self.window <= self.panel.bins]
@@ -311,7 +263,7 @@ class _Group:
         before = np.zeros_like(bias)
         before[..., self._lag :] = bias[..., : -self._lag]
         both = self._both(said.tops, before)
-        return _Judged(
+        return Judged(
             bias,
             running_mean(np.abs(both - actual), apart, none=np.inf),
             running_mean(np.abs(said.mixed_tops - actual), apart, none=np.inf),
@@ -342,8 +294,8 @@ class _Group:
         return _together(ensemble_weights(np.where(np.isnan(both), np.inf, errors)))
 
     def _in_force(
-        self, paths: FloatArray, both: FloatArray, judged: _Judged, last: FloatArray
-    ) -> _Told:
+        self, paths: FloatArray, both: FloatArray, judged: Judged, last: FloatArray
+    ) -> Told:
         """What the method in force says; where it has nothing to say, the last value."""
         mixed, mixed_top = self._mixed(paths, both, judged.errors, last)
         ensemble = len(both)
@@ -360,7 +312,7 @@ class _Group:
         path = np.where(np.isnan(path), last, path)
         on_path = self._tops(path)
         lift = np.where((on_path > 0) & ~np.isnan(top), top / np.where(on_path > 0, on_path, 1), 1)
-        return _Told(path, lift, chosen)
+        return Told(path, lift, chosen)
 
     def _bands(self, rows: IntArray, age: int, forecast: FloatArray) -> FloatArray:
         """``forecast [rows, bins and tops]``, ``age`` bins after the last observed one, at each
@@ -381,10 +333,20 @@ class _Group:
             conformal.scores(came, said, scale[:, :, None])[:, :, age:],
             conformal.scores(tops, lifted, scale[:, :, None])[:, :, age:],
         ], axis=2)  # fmt: skip
-        middle = np.array([np.median(row[~np.isnan(row)]) if (~np.isnan(row)).any() else 0.0
-                           for row in values])[:, None]  # fmt: skip
-        spread = conformal.scores(values, middle, scale)
-        return conformal.quantiles(forecast, past, spread, scale, QUANTILES)
+        return conformal.quantiles(forecast, past, values, scale, QUANTILES)
+
+
+def _side_by_side(do: Callable[..., T], *of: Sequence[Any]) -> list[T]:
+    """``do`` of each, two at a time: arrays are worked on outside Python's lock."""
+    if len(of[0]) < 2:
+        return [do(*one) for one in zip(*of, strict=True)]
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        return list(pool.map(do, *of))
+
+
+def _alone() -> threadpool_limits:
+    """One BLAS thread: on busy cores several wait for each other."""
+    return threadpool_limits(limits=1, user_api="blas")
 
 
 def running_top(paths: FloatArray, window: int) -> FloatArray:

@@ -25,15 +25,15 @@ def scores(actual: FloatArray, forecast: FloatArray, scale: FloatArray) -> Float
 def quantiles(
     forecast: FloatArray,
     past: FloatArray,
-    spread: FloatArray,
+    history: FloatArray,
     scale: FloatArray,
     levels: tuple[float, ...],
 ) -> FloatArray:
     """``forecast [s, c]`` at each level: [s, levels, c], rising with the level.
 
     ``past [s, o, c]`` are the scores of past origins, in order. Where a column has fewer than
-    FEWEST of them, ``spread [s, n]`` joins them: the history itself, as log ratios to what is
-    usual, a band as wide as it. ``scale`` is ``[s, 1]``.
+    FEWEST of them, the ``history [s, n]`` itself joins them, as log ratios to its median: a band
+    as wide as it. ``scale`` is ``[s, 1]``.
     """
     known = ~np.isnan(past)
     count = known.sum(axis=1)
@@ -42,9 +42,11 @@ def quantiles(
     ratio = _at(ordered, count, followed)
     few = count < FEWEST
     for row, column in zip(*np.nonzero(few), strict=True):
-        sample = np.concatenate([past[row, known[row, :, column], column], spread[row]])
-        sample = sample[~np.isnan(sample)]
-        ratio[row, :, column] = np.quantile(sample, levels) if sample.size else 0.0
+        amounts = history[row, ~np.isnan(history[row])]
+        if amounts.size:
+            spread = scores(amounts, np.median(amounts), scale[row])
+            sample = np.concatenate([past[row, known[row, :, column], column], spread])
+            ratio[row, :, column] = np.quantile(sample, levels)
     amount = (forecast[:, None] + OFFSET * scale[:, None]) * np.exp(ratio)
     return np.maximum(0.0, amount - OFFSET * scale[:, None])
 
@@ -55,16 +57,13 @@ def _followed(past: FloatArray, known: BoolArray, levels: FloatArray) -> FloatAr
     The rank of a score among those before it says whether a quantile of a level, taken then, was
     exceeded.
     """
-    series, origins, columns = past.shape
+    series, _, columns = past.shape
     now = np.broadcast_to(levels[:, None], (series, len(levels), columns)).copy()
-    before = np.cumsum(known, axis=1)
-    for at in range(1, origins):
-        told = known[:, at] & (before[:, at - 1] >= FEWEST)
-        if not told.any():
-            continue
-        rank = (past[:, :at] < past[:, at, None]).sum(axis=1) / np.maximum(before[:, at - 1], 1)
-        moved = now + STEP * (levels[:, None] - (rank[:, None] < now))
-        now = np.where(told[:, None], moved, now)
+    before: IntArray = np.cumsum(known, axis=1) - known
+    told = known & (before >= FEWEST)
+    for at in np.flatnonzero(told.any(axis=(0, 2))):
+        rank = (past[:, :at] < past[:, at, None]).sum(axis=1) / np.maximum(before[:, at], 1)
+        now += np.where(told[:, at, None], STEP * (levels[:, None] - (rank[:, None] < now)), 0.0)
     return np.clip(np.sort(now, axis=1), 0.0, 1.0)
 
 

@@ -22,6 +22,7 @@ DAILY, WEEKLY = 6, 3
 LAGS = 6  # bins right before; with the day and the week one more each
 RIDGE = 0.01  # of the mean square of a regressor
 REFITS = 3  # of the cycles where there are gaps
+AT_ONCE = 16  # fillings of all gaps, each right for one gap more of those in a row
 CEILING = 2.0  # times the most that was ever seen: an autoregression must not run away
 SMALLEST = 1e-12
 
@@ -55,14 +56,21 @@ class Autoregressive:
 
     def _filled(self, left: FloatArray) -> FloatArray:
         """``left [series, bins]`` with what the autoregression expects in the gaps."""
-        gaps = np.isnan(left)
-        filled = np.where(gaps, 0.0, left)
-        for t in np.flatnonzero(gaps.any(axis=0)):
-            expected = np.zeros(len(left))
-            for lag, weight in zip(self.lags, self.weights.T, strict=True):
-                if lag <= t:
-                    expected += weight * filled[:, t - lag]
-            filled[:, t] = np.where(gaps[:, t], expected, filled[:, t])
+        rows, at = np.nonzero(np.isnan(left))
+        filled = np.where(np.isnan(left), 0.0, left)
+        source = at[:, None] - np.array(self.lags, dtype=np.int64)
+        weights = np.where(source >= 0, self.weights[rows], 0.0)
+        source = np.maximum(source, 0)
+        for _ in range(AT_ONCE):  # gaps rarely follow on each other for long
+            expected = (weights * filled[rows[:, None], source]).sum(axis=1)
+            if np.array_equal(expected, filled[rows, at]):
+                return filled
+            filled[rows, at] = expected
+        order = np.argsort(at, kind="stable")
+        ends = np.flatnonzero(np.diff(at[order], append=-1))
+        for some in np.split(order, ends + 1)[:-1]:  # one bin after the other
+            lagged = filled[rows[some][:, None], source[some]]
+            filled[rows[some], at[some]] = (weights[some] * lagged).sum(axis=1)
         return filled
 
 

@@ -17,8 +17,8 @@ from forecasting.arrays import FloatArray, IntArray
 from forecasting.harmonics import DAY_S
 from forecasting.panel import Panel
 
-GAINS = (0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.85, 1.0)
-LEVEL_GAINS = (0.1, 0.3, 0.6, 0.9, 1.0)
+GAINS = (0.05, 0.1, 0.2, 0.4, 0.7, 1.0)
+LEVEL_GAINS = (0.1, 0.3, 0.6, 1.0)
 PROFILE_GAINS = (0.3, 0.6)
 FLOOR = 1e-3  # of the series' mean: a profile is not divided by less
 

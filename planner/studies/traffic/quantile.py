@@ -274,9 +274,8 @@ def past_of(
     if series.start_s > origins[0] - 1e-6:
         raise SeriesTooShort(f"{series.key}: nothing came before the first of its past decisions.")
     known = series.window(series.start_s, float(window.origins_s[0]))
-    made = rolling_forecasts(
-        known, forecaster(method, horizon_bins=per_period), origins.tolist(), lead + steps
-    )
+    model = forecaster(method, horizon_bins=per_period, lead_bins=lead)
+    made = rolling_forecasts(known, model, origins.tolist(), lead + steps)
     foreseen = np.concatenate([at_levels(one)[:, lead:] for one in made], axis=1)
     held = foreseen.reshape(len(LEVELS), -1, per_period).max(axis=2)
     room = np.concatenate([held, np.multiply.outer(TIMES, held[-1])])

@@ -145,7 +145,8 @@ def test_nothing_after_the_first_decision_is_looked_at(stored: StoredTrace) -> N
 def test_a_tier_that_asks_for_more_is_planned_for_no_lower(stored: StoredTrace) -> None:
     def at(percentile: float) -> PlannedQuantile:
         tier = {"name": "chat", "ttft_ms": 1000, "tbt_ms": 100, "percentile": percentile}
-        return quantile(plan_input(asked(tiers=[tier]), stored))
+        # ARIMA's bands are too narrow here for 99.9%, which is what is asked about
+        return quantile(plan_input(asked(tiers=[tier], forecast__method="arima"), stored))
 
     loose, usual, strict = at(60), at(90), at(99.9)
     order = [HEIGHTS.index(one.height) for one in (loose, usual, strict)]
@@ -170,7 +171,8 @@ def test_the_plan_stands_on_what_was_chosen(stored: StoredTrace) -> None:
 
 def test_late_requests_at_a_price_move_it(stored: StoredTrace) -> None:
     def at(usd: float) -> Height:
-        return quantile(plan_input(asked(forecast__late_usd=usd), stored)).height
+        arima = asked(forecast__late_usd=usd, forecast__method="arima")
+        return quantile(plan_input(arima, stored)).height
 
     assert at(1e-9) == HEIGHTS[0]
     assert at(1e3).times > 1.0

@@ -1,0 +1,235 @@
+"""How far off the next hour's peak is, on public traces, and how long a thousand series take.
+
+    python -m bench.forecast [--json] [--only accuracy|speed] [--series FILE.csv ...]
+
+Azure 2024 (conv, code) in bins of 15 minutes, BurstGPT by the hour (all requests, and its
+conversations), ServeGen's m-large and m-mid as they are, by ten minutes: each is forecast from
+every hour of its last half with what was known by then. ``--series`` judges files instead: a header
+line, then time in seconds and amount per bin, equally spaced, amount empty for a gap.
+
+- ``worst_over_best``: error of ``auto``'s peaks over that of the best of last value, seasonal naive
+  by day and by week and moving maximum, on the series where it does worst.
+- ``diurnal_gain``: what it is better than the better of seasonal naive and last value, on the
+  worst of the series with a daily cycle: whose first half correlates with itself a day later by
+  DIURNAL or more.
+- ``coverage80_low``, ``coverage80_high``: share of peaks within the 80% band, on the series with
+  the least and the most.
+- ``batch_seconds``: one method (regression) fitted and forecast, with its bands, on 1,000 made
+  series of four weeks by 15 minutes; ``auto_seconds``: ``auto`` with all its backtests on them;
+  ``update_seconds``: one bin more of each taken in and forecast anew.
+- ``series``: all figures of each series. An error is the sum of what peaks were off by over the sum
+  of peaks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from forecasting.arrays import FloatArray, IntArray
+from forecasting.batch import Batch
+from forecasting.panel import Panel
+from forecasting.rules.registry import AUTO, LAST_VALUE, NAIVE, RULES, SEASONAL_NAIVE
+
+TRACES = Path(__file__).parents[1] / "../shared/data/traces"
+HOUR_S, DAY_S = 3600.0, 86_400.0
+DIURNAL = 0.5
+SPEED_SERIES, SPEED_DAYS, SPEED_BIN_S = 1000, 28, 900.0
+SPEED_METHOD = "regression"
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """Of one series over the hours of its last half."""
+
+    name: str
+    hours: int
+    gaps: int  # hours not judged, no bin of them observed
+    best: str  # of the naive ones
+    best_error: float
+    error: float  # of auto
+    over_best: float
+    gain: float | None  # over last value and seasonal naive, where the series has a daily cycle
+    coverage80: float
+    bin_coverage80: float
+    day_correlation: float | None
+    naive: dict[str, float]
+    took: dict[str, int]  # hours by what auto rested on
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    parser.add_argument("--only", choices=("accuracy", "speed"))
+    parser.add_argument("--series", type=Path, nargs="*", default=[], help="files to judge")
+    args = parser.parse_args()
+    found: dict[str, object] = {}
+    if args.only != "speed":
+        series = {path.stem: read(path) for path in args.series} or public()
+        found |= accuracy([judge(name, *one) for name, one in series.items()])
+    if args.only != "accuracy":
+        found |= speed()
+    if args.json:
+        print(json.dumps(found))
+        return
+    for one in found.pop("series", []):  # type: ignore[attr-defined]
+        print(
+            f"{one['name']:18} best {one['best']} {one['best_error']:.1%}, auto {one['error']:.1%} "
+            f"({one['over_best']:.3f}), 80% band {one['coverage80']:.1%} of {one['hours']} peaks"
+        )
+    for name, value in found.items():
+        print(f"{name:18} {value:.3f}")
+
+
+def public() -> dict[str, tuple[FloatArray, float]]:
+    if not TRACES.exists():
+        sys.exit("The traces are not in ../shared/data/traces; give files with --series.")
+    azure = pl.read_csv(TRACES / "azure2024_requests_10s.csv.gz")
+    burst = pl.read_csv(TRACES / "burstgpt_hourly.csv")
+    served = pl.read_csv(TRACES / "servegen_total_rates_10min.csv").sort("t_s")
+    talk = burst["conversation_requests"].to_numpy().astype(np.float64)
+    found = {}
+    for service in ("conv", "code"):
+        counts = azure.filter(pl.col("service") == service)["requests"].to_numpy()
+        # the last bin is half a bin
+        found[f"azure-{service}"] = counts[:-1].astype(float).reshape(-1, 90).sum(axis=1), 900.0
+    found["burstgpt"] = talk + burst["api_requests"].to_numpy(), HOUR_S
+    found["burstgpt-talk"] = talk, HOUR_S
+    for model in ("m-large", "m-mid"):
+        rates = served.filter(pl.col("model") == model)["rate_rps"].to_numpy()
+        found[model] = np.where(rates == 0, np.nan, 600.0 * rates), 600.0  # 0: nothing collected
+    return found
+
+
+def read(path: Path) -> tuple[FloatArray, float]:
+    table = pl.read_csv(path)
+    times = table[:, 0].cast(pl.Float64).to_numpy()
+    return table[:, 1].cast(pl.Float64).fill_null(np.nan).to_numpy(), float(times[1] - times[0])
+
+
+def judge(name: str, values: FloatArray, bin_s: float) -> Judged:
+    """Fit on the first half, then follow hour by hour to the end."""
+    window = max(1, round(HOUR_S / bin_s))
+    half = -(-(values.size // 2) // window) * window
+    origins = np.arange(half, values.size - window + 1, window)
+    came = values[origins[:, None] + np.arange(window)]
+    seen = ~np.isnan(came)
+    peaks = np.where(seen, came, -np.inf).max(axis=1)
+    judged = seen.any(axis=1)
+    tops, bands, inside, took = _followed(AUTO, values, bin_s, origins, window)
+    naive, panel = {}, Panel(0.0, bin_s, values[None])
+    for method in NAIVE:
+        if method == "seasonal-naive-week" and half * bin_s < 7 * DAY_S:
+            continue
+        rule = RULES[method].learn(panel)  # of these nothing is learnt
+        naive[method] = _error(peaks, rule.paths(panel, origins, window)[0].max(axis=1), judged)
+    best = min(naive, key=lambda method: naive[method])
+    error = _error(peaks, tops, judged)
+    rhythm = _day_correlation(values[:half], bin_s)
+    plain = [naive[method] for method in (LAST_VALUE, SEASONAL_NAIVE) if method in naive]
+    within = (bands[0] <= peaks) & (peaks <= bands[1])
+    return Judged(
+        name=name,
+        hours=int(judged.sum()),
+        gaps=int((~judged).sum()),
+        best=best,
+        best_error=naive[best],
+        error=error,
+        over_best=error / naive[best],
+        gain=1 - error / min(plain) if rhythm is not None and rhythm >= DIURNAL else None,
+        coverage80=float(within[judged].mean()),
+        bin_coverage80=float(inside[seen].mean()),
+        day_correlation=rhythm,
+        naive=naive,
+        took=took,
+    )
+
+
+def accuracy(judged: list[Judged]) -> dict[str, object]:
+    gains = [one.gain for one in judged if one.gain is not None]
+    return {
+        "worst_over_best": max(one.over_best for one in judged),
+        "diurnal_gain": min(gains) if gains else float("nan"),
+        "coverage80_low": min(one.coverage80 for one in judged),
+        "coverage80_high": max(one.coverage80 for one in judged),
+        "series": [asdict(one) for one in judged],
+    }
+
+
+def speed() -> dict[str, float]:
+    panel = made()
+    began = time.perf_counter()
+    Batch(SPEED_METHOD).fit(panel).predict(4)
+    batch_s = time.perf_counter() - began
+    began = time.perf_counter()
+    auto = Batch(AUTO).fit(panel)
+    auto.predict(4)
+    auto_s = time.perf_counter() - began
+    began = time.perf_counter()
+    auto.update(panel.values[:, -96:-95]).predict(4)  # the bin of the day before again
+    return {
+        "batch_seconds": batch_s,
+        "auto_seconds": auto_s,
+        "update_seconds": time.perf_counter() - began,
+    }
+
+
+def made() -> Panel:
+    """Demand with a day, a week and noise that lasts, each series with its own; 1% are gaps."""
+    rng = np.random.default_rng(0)
+    hours = np.arange(round(SPEED_DAYS * DAY_S / SPEED_BIN_S)) * SPEED_BIN_S / HOUR_S
+    phase, size = rng.uniform(0, 24, (SPEED_SERIES, 1)), rng.lognormal(4, 1, (SPEED_SERIES, 1))
+    day = np.sin(2 * np.pi * (hours - phase) / 24)
+    week = np.where((hours // 24) % 7 >= 5, 0.5, 1.0)
+    noise = np.cumsum(rng.normal(0, 0.05, (SPEED_SERIES, hours.size)), axis=1) / 10
+    counts = rng.poisson(size * week * np.exp(0.6 * day + noise)).astype(np.float64)
+    counts[rng.random(counts.shape) < 0.01] = np.nan
+    return Panel(0.0, SPEED_BIN_S, counts)
+
+
+def _followed(
+    method: str, values: FloatArray, bin_s: float, origins: IntArray, window: int
+) -> tuple[FloatArray, FloatArray, FloatArray, dict[str, int]]:
+    """Peaks ``[o]``, their 80% band ``[2, o]``, bins within theirs ``[o, window]``, methods."""
+    batch = Batch(method, window).fit(Panel(0.0, bin_s, values[None, : origins[0]]))
+    seen = origins[0]
+    tops, bands, inside, took = [], [], [], dict[str, int]()
+    for origin in origins:
+        if origin > seen:
+            batch.update(values[None, seen:origin])
+            seen = origin
+        told = batch.predict(window)
+        low, high = told.levels.index(0.1), told.levels.index(0.9)
+        tops.append(told.top[0, -1])
+        bands.append(told.peaks[0, [low, high], -1])
+        came = values[origin : origin + window]
+        inside.append((told.quantiles[0, low] <= came) & (came <= told.quantiles[0, high]))
+        took[told.methods[0]] = took.get(told.methods[0], 0) + 1
+    return np.array(tops), np.array(bands).T, np.array(inside), took
+
+
+def _error(peaks: FloatArray, tops: FloatArray, judged: FloatArray) -> float:
+    return float(np.abs(peaks - tops)[judged].sum() / peaks[judged].sum())
+
+
+def _day_correlation(values: FloatArray, bin_s: float) -> float | None:
+    """Of a series with itself a day later; None where it has no day to spare."""
+    day = round(DAY_S / bin_s)
+    if values.size <= day + 2:
+        return None
+    now, later = values[:-day], values[day:]
+    both = ~np.isnan(now) & ~np.isnan(later)
+    if both.sum() < 3 or now[both].std() == 0 or later[both].std() == 0:
+        return None
+    return float(np.corrcoef(now[both], later[both])[0, 1])
+
+
+if __name__ == "__main__":
+    main()
