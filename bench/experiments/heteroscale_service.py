@@ -1,0 +1,138 @@
+"""HeteroScale's dialogue service in the words of a scenario, and what runs at its start."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from bench.experiments.sageserve import Day
+from planner.scenario.document import parse
+from planner.scenario.known import NOTHING
+from planner.studies.pd.judgement import judgement
+from planner.studies.pd.service import PairColumns
+from planner.studies.preparing import study_of
+from planner.studies.progress import silent
+from planner.studies.values import Study
+from simulation.arrays import FloatArray, IntArray
+from simulation.fleet import Fleet
+from simulation.sizing.pool import fewest, rate_of
+
+MODEL, GPU, TP = "qwen3-235b-a22b", "H20", 8
+ISL, OSL, TTFT_MS, TBT_MS = 3000, 350, 1000, 40  # service A, section 4.1
+UNIT = 16  # instances that the ratio is found for: nodes in section 4.1
+QUOTA = 2.0  # GPUs there are, over the flat fleet's
+STEP_S = 300.0  # of what is correlated and drawn
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Service:
+    """The day to replay, its P/D ratio and the flat fleet for its peak, [prefill, decode]."""
+
+    study: Study
+    ratio: float
+    flat: IntArray
+    theta_tps: FloatArray  # input tokens/s of an instance of the flat fleet, C(n) / n, as above
+
+
+def service(day: Day, hours: tuple[float, float], like: Service | None = None) -> Service:
+    """The service on the hours of a day, with the flat fleet for its own peak or that of ``like``:
+    sizes, ratio and what they make of the peak are the product's."""
+    if like is None:
+        one = _study(day, hours)
+        columns, lengths = roles(one), one.traffic.lengths[0]
+        found = judgement(one.hardware, 0, PairColumns(*columns), lengths, UNIT, 1)
+        curves = [one.sizes.pool_tps[0, g] for g in columns]
+        peak = float(load_of(one, one.window.bin_s).max())
+        flat = np.array([fewest(curve, peak) for curve in curves], np.int64)
+        theta = np.array([
+            rate_of(curve, int(n)) / n for curve, n in zip(curves, flat, strict=True)
+        ])  # fmt: skip
+        ratio = found.best.ratio.prefill / found.best.ratio.decode
+        like = Service(one, ratio, flat, theta)
+    return replace(like, study=_study(day, hours, like.flat))
+
+
+def _study(day: Day, hours: tuple[float, float], flat: IntArray | None = None) -> Study:
+    given = json.dumps(scenario(day, hours, flat))
+    return study_of(parse(given), {"t": day.stored}, NOTHING, silent)
+
+
+def scenario(day: Day, hours: tuple[float, float], flat: IntArray | None = None) -> dict[str, Any]:
+    """In the words of a scenario, with ``flat`` [prefill, decode] as today's fleet among ``QUOTA``
+    times its GPUs; the spread of lengths is that of the requests of 2023."""
+    quota = 200 * TP if flat is None else int(np.ceil(QUOTA * flat.sum())) * TP
+    today = [] if flat is None else [
+        {"model": MODEL, "region": "one", "gpu": GPU, "role": role, "replicas": int(count)}
+        for role, count in zip(("prefill", "decode"), flat, strict=True)
+    ]  # fmt: skip
+    profile = {"model": MODEL, "gpu": GPU, "tp": TP, "kind": "roofline", "precision": "fp8"}
+    return {
+        "version": 1,
+        "name": "HeteroScale's dialogue service",
+        "seed": 1,
+        "models": [MODEL],
+        "profiles": [
+            profile | {"role": role, "max_batch": 1024, "max_batch_tokens": 8192}
+            for role in ("prefill", "decode")
+        ],
+        "regions": [
+            {
+                "name": "one",
+                "capacity": {GPU: quota},
+                "usd_per_gpu_hour": {GPU: 1.0},  # of one GPU type: it decides nothing
+                "carbon_g_per_kwh": 0,
+                "pue": 1,
+            }
+        ],
+        "tiers": [{"name": "chat", "ttft_ms": TTFT_MS, "tbt_ms": TBT_MS}],
+        "traffic": {
+            "bin_s": 900,
+            "sources": [
+                {
+                    "trace": "t",
+                    "series": "conv",
+                    "model": MODEL,
+                    "regions": {"one": 1.0},
+                    "tiers": {"chat": 1.0},
+                    "scale": day.scale,
+                    "input_tokens": {"mean": ISL, "cv": day.isl["cv"]},
+                    "output_tokens": {"mean": OSL, "cv": day.osl["cv"]},
+                }
+            ],
+        },
+        "fleet": {"startup_s": 600, "minimum": 1, "today": today},
+        "horizon": {
+            "start": f"{day.date}T{int(hours[0]):02d}:00:00Z",
+            "duration_s": 3600 * (hours[1] - hours[0]),
+            "period_s": 3600,
+        },
+        "policies": ["flat-peak"],
+    }
+
+
+def load_of(study: Study, step_s: float) -> FloatArray:
+    """Input tokens/s that arrive, by ``step_s``."""
+    bins = round(study.window.duration_s / step_s)
+    at = (study.trace.arrival_s // step_s).astype(int)
+    return np.bincount(at, study.trace.input_tokens, bins)[:bins] / step_s
+
+
+def roles(study: Study) -> tuple[int, int]:
+    roles = [column.role for column in study.hardware.columns]
+    return roles.index("prefill"), roles.index("decode")
+
+
+def pools_of(fleet: Fleet) -> tuple[int, int]:
+    """The prefill and the decode pool."""
+    roles = [pool.role for pool in fleet.pools]
+    return roles.index("prefill"), roles.index("decode")
+
+
+def drives(one: Service, signal: str) -> int:
+    """The pool that a signal is read from."""
+    return pools_of(one.study.hardware.fleet(one.study.today))[
+        0 if signal.startswith("prefill") else 1
+    ]
