@@ -17,6 +17,7 @@ PARQUET = "application/vnd.apache.parquet"
 CSV_ROWS = 1_000_000  # more are for Parquet: a text of them takes gigabytes
 MAIN_TABLES = ("plan", "policies", "forecast", "series")  # what a CSV of a run is, first found
 LATER = ("pdf", "html", "xlsx", "hpa", "keda", "wva", "dynamo", "llm-d", "terraform")
+DIGITS = 9  # more than any figure here is known to
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet would run a cell that begins so
 
 
@@ -32,8 +33,10 @@ def run_csv(run: Run, name: str) -> str:
 
 
 def csv_text(table: pl.DataFrame) -> str:
-    """A table as CSV: times in ISO 8601 UTC, text as ``without_formulas``."""
-    return without_formulas(table).write_csv(datetime_format="%Y-%m-%dT%H:%M:%SZ")
+    """A table as CSV: times in ISO 8601 UTC, text as ``without_formulas``, and figures without the
+    dust of sums in binary: DIGITS significant ones, where Parquet and JSON have them all."""
+    rounded = table.with_columns(pl.col(pl.Float64).round_sig_figs(DIGITS))
+    return without_formulas(rounded).write_csv(datetime_format="%Y-%m-%dT%H:%M:%SZ")
 
 
 def without_formulas(table: pl.DataFrame) -> pl.DataFrame:

@@ -57,6 +57,8 @@ def window_choices(trace: Trace) -> tuple[WindowChoice, ...]:
         LAST_DAY: days[-1] if days else None,
         BUSIEST_WEEK: busiest(demand, WEEK_S, not_before_s=after),
     }
+    if found[LAST_DAY] == found[BUSIEST_DAY]:
+        found[LAST_DAY] = None
     return tuple(_choice(key, one, demand, clock) for key, one in found.items() if one is not None)
 
 

@@ -18,6 +18,7 @@ from planner.version import VERSION
 register = template.Library()
 
 NOTHING = "–"
+PACE = 0.1  # of a run, from which on its pace is told
 PENDING_LONG_S = 20.0  # a worker that is there takes a run within seconds
 
 # Measure of a policy: what it is called, the unit behind (or the sign before) the figure, its icon.
@@ -126,19 +127,19 @@ def usd(value: Any) -> str:
 
 @register.filter
 def percent(fraction: Any, places: int = 1) -> str:
-    """``0.1234|percent`` is "12.3 %"."""
+    """``0.1234|percent`` is "12.3%"."""
     if not isinstance(fraction, int | float) or fraction != fraction:
         return NOTHING
-    return f"{100 * fraction:.{places}f} %"
+    return f"{100 * fraction:.{places}f}%"
 
 
 @register.filter
 def signed_percent(fraction: Any, places: int = 1) -> str:
-    """``0.05|signed_percent`` is "+5.0 %"."""
+    """``0.05|signed_percent`` is "+5.0%"."""
     if not isinstance(fraction, int | float) or fraction != fraction:
         return NOTHING
     rounded = round(100 * fraction, places) + 0.0  # no minus before a zero
-    return f"{rounded:+.{places}f} %".replace("-", "−")
+    return f"{rounded:+.{places}f}%".replace("-", "−")
 
 
 @register.filter
@@ -255,6 +256,15 @@ def elapsed(run: Run) -> float | None:
     begun = run.started_at or run.created_at
     ended = run.finished_at or timezone.now()
     return max(0.0, (ended - begun).total_seconds())
+
+
+@register.filter
+def time_left(run: Run) -> float | None:
+    """Seconds, where as much is done that the pace so far tells of the rest."""
+    told = elapsed(run)
+    if told is None or run.progress < PACE:
+        return None
+    return told * (1 - run.progress) / run.progress
 
 
 @register.filter

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from planner.scenario.build import Hardware
 from planner.scenario.columns import arrangement
@@ -20,10 +20,12 @@ from simulation.fleet import Tier
 from simulation.performance.compiled_graph import GraphProfile
 from simulation.performance.profile import Profile
 from simulation.performance.specs import Provenance
+from simulation.sizing.queueing import largest_rate
 
 ASSUMED, MODELLED = "assumed", "modelled"
 OBSERVED = "measured"
 GIGA = 1e9
+LONGER = 1.2  # times the mean length, to tell how much lengths matter
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,7 @@ class Assumption:
     provenance: str  # measured, published, modelled or assumed
     source: str
     key: str
+    matters: str = ""  # how much, from sizes alone
 
 
 def assumptions_of(study: Study) -> tuple[Assumption, ...]:
@@ -88,7 +91,8 @@ def _traffic(study: Study) -> Iterator[Assumption]:
                 whose = f"Split of {name} by {what[:-1]}"
                 yield Assumption(whose, value, ASSUMED, said, f"{at}.{what}")
     for m, model in enumerate(traffic.models):
-        yield from _lengths(traffic, m, model)
+        for row in _lengths(traffic, m, model):
+            yield replace(row, matters=_matters(study, m, row))
 
 
 def _lengths(traffic: Traffic, m: int, model: str) -> Iterator[Assumption]:
@@ -103,6 +107,24 @@ def _lengths(traffic: Traffic, m: int, model: str) -> Iterator[Assumption]:
         for source in traffic.binned:
             if source.model == m:
                 yield _drawn(whose, source, given, key)
+
+
+def _matters(study: Study, m: int, row: Assumption) -> str:
+    """Of lengths: by the fluid model of one instance at mean lengths, which simulates nothing."""
+    known = study.hardware.profiles
+    profile = next((its for (n, _), its in known.items() if n == m), None)
+    lengths = study.traffic.lengths[m]
+    if profile is None or not len(lengths[0]):
+        return ""
+    prompt, answer = (float(tokens.mean()) for tokens in lengths)
+    longer = (
+        (LONGER * prompt, answer) if row.what.startswith("Prompt") else (prompt, LONGER * answer)
+    )
+    most = largest_rate(profile, prompt, answer)[0], largest_rate(profile, *longer)[0]
+    if not all(math.isfinite(rate) and rate > 0 for rate in most):
+        return ""
+    more = most[0] / most[1] - 1
+    return f"If they are {LONGER - 1:.0%} longer, about {more:.0%} more replicas and cost."
 
 
 def _drawn(whose: str, source: BinnedSource, given: str, key: str) -> Assumption:

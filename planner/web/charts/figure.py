@@ -111,6 +111,15 @@ def plain_figure(
     return {"data": list(traces), "layout": _layout(height, x, y, "", together, layout)}
 
 
+# Dates as sentences have them: the hour over the day, by the day, by the month.
+DATES = [
+    {"dtickrange": [None, 86_399_999], "value": "%H:%M\n%-d %b %Y"},
+    {"dtickrange": [86_400_000, "M1"], "value": "%-d %b\n%Y"},
+    {"dtickrange": ["M1", None], "value": "%b %Y"},
+]
+UTC = "UTC"  # title of an axis of dates
+
+
 def _layout(
     height: int, x: str, y: str, right: str, together: bool, special: dict[str, Any]
 ) -> dict[str, Any]:
@@ -118,6 +127,8 @@ def _layout(
         "xaxis": {"title": {"text": x}, "showgrid": False, "automargin": True},
         "yaxis": {"title": {"text": y}} | _AXIS,
     }
+    if x == UTC:
+        axes["xaxis"] |= {"tickformatstops": DATES, "hoverformat": "%-d %b %Y, %H:%M UTC"}
     if right:
         axes["yaxis2"] = {"title": {"text": right}} | _RIGHT
     legend = {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0}

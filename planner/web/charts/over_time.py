@@ -17,6 +17,7 @@ from planner.web.charts.figure import (
     ORANGE,
     PALETTE,
     SKY,
+    UTC,
     Figure,
     figure,
     line,
@@ -41,7 +42,7 @@ def times(table: pl.DataFrame, column: str, clock: str) -> list[Any]:
 
 
 def axis_title(clock: str) -> str:
-    return "hours since the trace began" if clock == "relative" else "UTC"
+    return "hours since the trace began" if clock == "relative" else UTC
 
 
 def whole_ticks(most: float) -> dict[str, int]:

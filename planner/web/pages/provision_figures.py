@@ -76,7 +76,7 @@ def load_figure(devices: pl.DataFrame, height: int = 350) -> Figure:
             y=(100 * shown[column]).round(2).to_list(),
             name=name,
             marker={"color": colour},
-            hovertemplate=f"{name}: %{{y:.3~g}} % of GPU %{{x}}<extra></extra>",
+            hovertemplate=f"{name}: %{{y:.3~g}}% of GPU %{{x}}<extra></extra>",
         )
         for column, name, colour in (
             ("compute", "arithmetic", BLUE),
@@ -157,7 +157,7 @@ def sweep_figure(found: dict[str, Any], height: int = 350) -> Figure:
         source = SOURCE[by][measure]
         traces.append(
             points([x for x, _ in source], [100 * share for _, share in source],
-                   f"{name}, the source", colour, symbol="x", hover="%{x}: %{y:.3~g} %")
+                   f"{name}, the source", colour, symbol="x", hover="%{x}: %{y:.3~g}%")
         )  # fmt: skip
     return figure(
         traces, height=height, x=AXES[by], y="% saved against whole replicas",

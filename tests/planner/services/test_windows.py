@@ -51,6 +51,14 @@ def test_the_busiest_day_is_planned_and_every_choice_says_its_rank(tmp_path: Pat
     assert draft.horizon.duration_s == 86400
 
 
+def test_one_stretch_is_offered_once(tmp_path: Path) -> None:
+    lines = ["time,requests"] + [f"{hour * 3600},{100 + hour}" for hour in range(24 * 6)]
+    path = tmp_path / "growing.csv"
+    path.write_text("\n".join(lines) + "\n")
+    trace = trace_ingest_path(path=path, options=IngestOptions(name=path.name, format="demand"))
+    assert [one.key for one in window_choices(trace)] == [BUSIEST_DAY]
+
+
 def test_a_trace_without_dates_has_its_busiest_day_too(tmp_path: Path) -> None:
     trace = ingested(tmp_path, start="")
     choice = window_choices(trace)[0]

@@ -128,7 +128,7 @@ def test_units_stand_where_people_expect_them() -> None:
     assert figure(1234.0, "kWh") == "1,234 kWh"
     assert figure(-12.5, "$") == "-$12.5"
     assert figure(None, "$") == figure(float("nan")) == percent(None) == "–"
-    assert percent(0.1234) == "12.3 %"
+    assert percent(0.1234) == "12.3%"
     assert [duration(s) for s in (0.25, 12.34, 250, 7500, 100_000)] == [
         "250 ms", "12.3 s", "4 min 10 s", "2 h 5 min", "1 d 3 h",
     ]  # fmt: skip

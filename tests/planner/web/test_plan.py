@@ -51,7 +51,7 @@ def test_a_plan_shows_what_it_takes_splits_leaves_and_what_more_is_worth(
     for said in (
         "Not everything can be served", "us-east needs 9 GPUs and has 7: add 2.",
         "chosen by Exact", "least carbon, all periods at once", "12 and 11", "17 GPU-hours",
-        "from us-east to us-west (25 %", "1 x G", "40 %", "What one more would be worth",
+        "from us-east to us-west (25%", "1 x G", "40%", "What one more would be worth",
         "1 more G in us-east", "no answer in time", "drawn at the sized load", "Fleet, carbon",
     ):  # fmt: skip
         assert said in page, said

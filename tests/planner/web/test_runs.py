@@ -71,6 +71,14 @@ def test_results_begin_with_the_answer_and_warnings_come_after_it(
     assert home.index(sentence) < home.index(warning)
 
 
+def test_a_long_page_has_its_contents_at_the_top(client: Client, study: Run) -> None:
+    html = client.get(url(study)).content.decode()
+    contents = html.split('aria-label="On this page"')[1].split("</nav>")[0]
+    links = re.findall(r'href="#([\w-]+)"', contents)
+    assert {"policies", "charts", "plan", "savings", "provenance"} <= set(links)
+    assert all(f'id="{link}"' in html for link in links)
+
+
 def test_a_timetable_is_there_to_copy(client: Client, study: Run) -> None:
     with_an_answer(study)
     html = client.get(url(study)).content.decode()
@@ -109,10 +117,10 @@ def test_what_a_result_rests_on_and_how_much_of_it_was_replayed_stand_at_its_top
 
 def test_savings_are_against_the_baseline_of_the_run(client: Client, study: Run) -> None:
     page = text_of(client.get(url(study)))
-    assert "200 GPU-h 50.0 % less 200 GPU-h instead of 400 GPU-h" in page
-    assert "$500 50.0 % less $500 instead of $1,000" in page
-    assert "80 kWh 50.0 % less" in page
-    assert "24 kg CO₂e 50.0 % less" in page
+    assert "200 GPU-h 50.0% less 200 GPU-h instead of 400 GPU-h" in page
+    assert "$500 50.0% less $500 instead of $1,000" in page
+    assert "80 kWh 50.0% less" in page
+    assert "24 kg CO₂e 50.0% less" in page
     assert "80 kWh 20 kWh 24 kg" in page  # of it hosts, then carbon
 
 
@@ -123,7 +131,7 @@ def test_the_user_chooses_policy_and_baseline(client: Client, study: Run) -> Non
     )
     page = text_of(answer)
     assert "<html" not in answer.content.decode()
-    assert "-80 GPU-h 25.0 % more 400 GPU-h instead of 320 GPU-h" in page
+    assert "-80 GPU-h 25.0% more 400 GPU-h instead of 320 GPU-h" in page
 
 
 def test_a_choice_that_is_not_there_falls_back(client: Client, study: Run) -> None:
@@ -181,14 +189,14 @@ def test_the_charts_can_show_one_model_and_region(client: Client, study: Run) ->
 
 def test_a_plan_says_what_the_error_of_its_profiles_does_to_it(client: Client, study: Run) -> None:
     page = text_of(client.get(url(study)))
-    assert "± 12.0 % TBT, configurations left out of the fit 6 7 5" in page
+    assert "± 12.0% TBT, configurations left out of the fit 6 7 5" in page
     assert "not known not checked against measurements 6 – –" in page
 
 
 def test_tables_of_the_page(client: Client, study: Run) -> None:
     page = text_of(client.get(url(study)))
     assert page.index("Planned (LT-I) $500") < page.index("Today's fleet baseline $1,000")
-    assert "met 97.00 %" in page and "missed 90.00 %" in page
+    assert "met 97.00%" in page and "missed 90.00%" in page
     assert "120,000 119,990 4 6 0 longer than the model's context: 4" in page
     assert "The peak of us-east needs every replica it has. (5 of 24 periods)" in page
     assert "llama-3.1-8b us-east A100-80GB 4 +2 6" in page
@@ -266,11 +274,13 @@ def test_a_forecast_of_a_trace_alone(client: Client, planner: User) -> None:
 def test_a_run_that_goes_on_is_asked_after_each_second(client: Client, planner: User) -> None:
     run = Run.objects.create(
         kind=Run.Kind.COMPARE, state=Run.State.RUNNING, name="Chat", progress=0.42, owner=planner,
-        stage="Planning <b>3</b>", log="10:00 begun", started_at=timezone.now(),
+        stage="Planning <b>3</b>", log="10:00 begun",
+        started_at=timezone.now() - timedelta(seconds=42),
     )  # fmt: skip
     answer = client.get(url(run))
     assert 'hx-trigger="every 1s"' in answer.content.decode()
     assert "Planning <b>3</b>" in text_of(answer)  # as text, not as markup
+    assert "42% done, about" in text_of(answer) and "left ·" in text_of(answer)
     part = client.get(url(run), headers={"HX-Request": "true", "HX-Target": "progress"})
     assert 'aria-valuenow="42"' in part.content.decode() and "<html" not in part.content.decode()
     Run.objects.filter(pk=run.pk).update(state=Run.State.COMPLETED)

@@ -111,7 +111,7 @@ def test_the_page_says_what_a_trace_is_like(client: Client, planner: User, tmp_p
     assert "The last whole day: 10 May 2024 is the" in words and "of 10 days" in words
     assert "1 outage (bins without anything that cannot be demand) is shaded" in words
     assert "4 May 2024, 12:00 UTC" in words
-    assert "east has 50 % and south 20 % of the requests" in words
+    assert "east has 50% and south 20% of the requests" in words
     assert "By model By region By tier" in words
     assert len(page.content) < 200_000  # with 60,000 requests and 54 series
 
@@ -146,7 +146,7 @@ def test_traffic_is_told_apart_as_is_asked(client: Client, planner: User, tmp_pa
     page = client.get("/traces/fleet/", {"by": "tier"})
     drawn = json_in(page, "requests-data")["data"]
     assert [one["name"] for one in drawn][:3] == ["fast", "batch", "Total"]
-    assert re.search(r"fast (79|80)\.\d %", text_of(page))
+    assert re.search(r"fast (79|80)\.\d%", text_of(page))
     other = client.get("/traces/fleet/", {"by": "flavour"})
     assert json_in(other, "requests-data")["data"][0]["name"].startswith("model-")
 
