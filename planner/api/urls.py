@@ -30,6 +30,7 @@ urlpatterns = [
     path("traces/", traces.TraceListView.as_view(), name="traces"),
     path("traces/<str:name>/", traces.TraceView.as_view(), name="trace"),
     path("traces/<str:name>/demand/", traces.TraceDemandView.as_view(), name="trace-demand"),
+    path("traces/<str:name>/reading/", traces.TraceReadingView.as_view(), name="trace-reading"),
     path(
         "traces/<str:name>/character/",
         traces.TraceCharacterView.as_view(),

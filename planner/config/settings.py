@@ -212,6 +212,7 @@ SPECTACULAR_SETTINGS = {
         "TraceKind": "planner.models.trace.Trace.Kind",
         "TraceState": "planner.models.trace.Trace.State",
         "WorkKind": "planner.api.serializers.options.WORK",
+        "FileFormat": "planner.api.serializers.options.FORMATS",
         "Solver": "planner.api.serializers.options.SOLVERS",
         "ForecastMethod": "planner.api.serializers.options.METHODS",
         "ProvenanceKind": "planner.catalogue.facts.KINDS",

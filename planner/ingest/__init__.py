@@ -7,6 +7,7 @@ Knows files, not Django. Read in this order: ``reader`` (the entry point), ``sou
 
 from planner.ingest.formats import FORMATS
 from planner.ingest.options import IngestOptions
+from planner.ingest.preview import Preview, preview
 from planner.ingest.reader import ingest_file
 from planner.ingest.report import IngestReport, Reject, SeriesReport
 from planner.ingest.source import sha256_file
@@ -25,11 +26,13 @@ __all__ = [
     "DemandColumns",
     "IngestOptions",
     "IngestReport",
+    "Preview",
     "Reject",
     "RequestColumns",
     "SeriesReport",
     "bin_requests",
     "ingest_file",
+    "preview",
     "read_demand",
     "read_report",
     "read_requests",

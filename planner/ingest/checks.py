@@ -158,8 +158,8 @@ class Names:
         if len(self._seen) > MAX_LABELS:
             raise IngestError(
                 f"{self._file}: the column taken for {self._field} has more than {MAX_LABELS:,} "
-                f"different values, so it is no {self._field}; map another with "
-                f"--map {self._field}=COLUMN."
+                f"different values, so it is no {self._field}; map another "
+                f"({self._field}=COLUMN)."
             )
 
     @property

@@ -143,8 +143,8 @@ class _Resolver:
 
     def missing(self, field: str) -> IngestError:
         return IngestError(
-            f"{self.name} has no column known to hold {field}; name one with "
-            f"--map {field}=COLUMN, its columns being {_listed(self.columns)}."
+            f"{self.name} has no column known to hold {field}; map one to it "
+            f"({field}=COLUMN), its columns being {_listed(self.columns)}."
         )
 
     def _pair(self) -> tuple[str, ...]:

@@ -141,7 +141,7 @@ def _require_equal(
             raise IngestError(
                 f"{name}: {unit}s {first} and {last} give series {identity['name']} different "
                 f"{field} for the same bin; remove one, or map the column that tells them apart "
-                "with --map series=COLUMN."
+                "(series=COLUMN)."
             )
 
 

@@ -14,13 +14,21 @@ MAX_NAME = 1_000  # characters
 _TABLE = """
 arrival: arrival arrivaltime arrivaltimestamp arrivedat timestamp time datetime ts
     requesttime starttime createdat created submittime timeutc timestampms
-    timestampns timestampus arrivalms arrivaltimems
+    timestampns timestampus arrivalms arrivaltimems arrivaltimestamps arrivaltimesec
+    arrivaltimeseconds requesttimestamp requestedat receivedat eventtime submittedat
+    sendtime sentat t
 input_tokens: inputtokens contexttokens requesttokens prompttokens inputlength
     promptlength isl inputlen promptlen inputtoks prompttoks numinputtokens
-    numprompttokens numprefilltokens prefilltokens ninput
+    numprompttokens numprefilltokens prefilltokens ninput prefilllen prefilllength
+    contextlen contextlength inlen intokens tokensin promptsize inputsize querylen
+    inputtokencount prompttokencount prompttokenscount nprompt
 output_tokens: outputtokens generatedtokens responsetokens completiontokens
     outputlength responselength osl outputlen responselen outputtoks numoutputtokens
-    numcompletiontokens numdecodetokens decodetokens noutput
+    numcompletiontokens numdecodetokens decodetokens noutput completionlen
+    completionlength generatedlen generatedlength generationlen generationlength
+    generationtokens gentokens genlen outlen outtokens tokensout decodelen decodelength
+    outputsize responsesize completiontoks answertokens outputtokencount
+    completiontokencount candidatestokencount ncompletion
 total_tokens: totaltokens tokens tokenspers tokenspersecond tps
 model: model modelname modelid
 region: region regionname location zone datacenter datacentre

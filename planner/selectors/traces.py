@@ -24,8 +24,10 @@ def traces_list() -> QuerySet[Trace]:
 
 
 def trace_get(name: str) -> Trace:
-    """By name or id."""
-    return row_named(Trace.objects.all(), "trace", name)
+    """By name or id; an error lists those that can be used."""
+    return row_named(
+        Trace.objects.all(), "trace", name, offered=Trace.objects.filter(state=Trace.State.READY)
+    )
 
 
 def trace_ready(name: str) -> Trace:

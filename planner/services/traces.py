@@ -17,7 +17,14 @@ from django.utils.text import slugify
 
 from planner import storage
 from planner.errors import IngestError, NotReady, PlannerError
-from planner.ingest import IngestOptions, IngestReport, ingest_file, sha256_file
+from planner.ingest import (
+    IngestOptions,
+    IngestReport,
+    Preview,
+    ingest_file,
+    preview,
+    sha256_file,
+)
 from planner.ingest.source import base_name
 from planner.models import Run, Scenario, Trace, User
 from planner.scenario import document as text
@@ -96,6 +103,68 @@ def trace_upload(
     return trace, first or going, new
 
 
+def trace_preview(trace: Trace) -> Preview | None:
+    """The first rows of a refused file; None where it is no table with rows, or not kept."""
+    kept = _kept_file(trace) if trace.state == Trace.State.REFUSED else None
+    if kept is None:
+        return None
+    try:
+        found = preview(kept, trace.file_name)
+    except PlannerError:
+        return None
+    return found if found.rows else None
+
+
+def trace_reread(
+    *, trace: Trace, owner: User, options: IngestOptions, idempotency_key: str = ""
+) -> Run:
+    """Read the kept file of a refused trace in another way."""
+    check_may_plan(owner, "not upload")
+    asked = Run(owner=owner, kind=Run.Kind.INGEST, trace=trace, idempotency_key=idempotency_key)
+    if first := runs.run_of_key(asked):
+        return first
+    kept = _kept_file(trace)
+    if trace.state != Trace.State.REFUSED:
+        raise NotReady(
+            f"Trace {trace.name} was not refused; upload its file again to read it anew."
+        )
+    if kept is None:
+        raise NotReady(f"The file of trace {trace.name} is not kept any more; upload it again.")
+    sha256 = _identity(sha256_file(kept), options)
+    with transaction.atomic():
+        again = Trace.objects.select_for_update().get(pk=trace.pk)
+        known = Trace.objects.filter(sha256=sha256).exclude(state=Trace.State.REFUSED).first()
+        if known is not None:
+            raise NotReady(f"This file, read in this way, is here already, as {known.name}.")
+        again.sha256, again.options = sha256, asdict(options)
+        again.state, again.problem = Trace.State.UPLOADED, ""
+        again.save()
+        return runs.run_create(
+            owner=owner,
+            kind=Run.Kind.INGEST,
+            trace=again,
+            options={"upload": f"{UPLOADS}/{kept.name}"},
+            idempotency_key=idempotency_key,
+        )
+
+
+def _kept_file(trace: Trace) -> Path | None:
+    """The uploaded file that a refused trace waits with."""
+    for run in trace.runs.filter(kind=Run.Kind.INGEST):
+        path = storage.folder(run.options["upload"]) if "upload" in run.options else None
+        if path is not None and path.is_file():
+            return path
+    return None
+
+
+def _identity(sha256: str, options: IngestOptions) -> str:
+    """How a file is read is part of what it is: another mapping makes another trace of it."""
+    if replace(options, name="") == IngestOptions():
+        return sha256
+    reading = {name: value for name, value in asdict(options).items() if name != "name"}
+    return hashlib.sha256((sha256 + json.dumps(reading, sort_keys=True)).encode()).hexdigest()
+
+
 def trace_run(
     *,
     trace: Trace,
@@ -142,7 +211,8 @@ def trace_ingest_path(
 
 
 def trace_ingest_upload(*, run: Run, progress: Callable[[float, str], None]) -> dict[str, Any]:
-    """Body of an ingest run; the uploaded file is removed once it has been read or refused."""
+    """Body of an ingest run; the uploaded file is removed once it has been read. One that was
+    refused is kept until somebody says what its columns are, or removes it."""
     trace = run.trace
     if trace is None:
         raise NotReady("The trace of this run has been removed; upload the file again.")
@@ -153,7 +223,9 @@ def trace_ingest_upload(*, run: Run, progress: Callable[[float, str], None]) -> 
         )
     except PlannerError as problem:
         Trace.objects.filter(pk=trace.pk).update(state=Trace.State.REFUSED, problem=str(problem))
-        path.unlink(missing_ok=True)
+        trace.refresh_from_db()
+        if trace_preview(trace) is None:  # no mapping will make a table of it
+            path.unlink(missing_ok=True)
         raise
     except Exception:  # cancelled or a bug; a worker told to stop must leave the file to the next
         path.unlink(missing_ok=True)
@@ -226,10 +298,7 @@ def _trace_register(
 ) -> tuple[Trace, bool]:
     """The row for these bytes read in this way, and whether it was made now."""
     document = asdict(options)
-    # How a file is read is part of what it is: another mapping makes another trace of it.
-    reading = {name: value for name, value in document.items() if name != "name"}
-    if replace(options, name="") != IngestOptions():
-        sha256 = hashlib.sha256((sha256 + json.dumps(reading, sort_keys=True)).encode()).hexdigest()
+    sha256 = _identity(sha256, options)
     known = Trace.objects.filter(sha256=sha256).exclude(state=Trace.State.REFUSED)
     if trace := known.first():
         return trace, False

@@ -40,6 +40,7 @@ urlpatterns = [
     at("traces/", traces.listing, "traces"),
     at("traces/upload/", traces.upload, "trace-upload"),
     at("traces/<str:name>/", traces.detail, "trace"),
+    at("traces/<str:name>/map/", traces.read_again, "trace-map"),
     at("traces/<str:name>/delete/", traces.delete, "trace-delete"),
     at("hardware/profiles/", profiles.listing, "profiles"),
     at("hardware/profiles/new/", profiles.new, "profile-new"),

@@ -10,6 +10,7 @@ from playwright.sync_api import expect
 
 from planner.models import Run, Scenario, User
 from planner.services.scenarios import scenario_create
+from planner.services.worker import run_execute
 from planner.web.urls import urlpatterns
 from tests.planner.web.study import DOCUMENT, completed_run
 
@@ -174,6 +175,27 @@ def test_views_of_a_scenario_carry_what_is_not_saved(
     scenario.refresh_from_db()
     assert scenario.document == DOCUMENT
     assert not console
+
+
+def test_a_refused_file_is_mapped_on_its_page(site: Any, live_server: Any) -> None:
+    """Its first rows are shown with a choice above each column, on a phone too."""
+    site.set_viewport_size(PHONE)
+    site.goto(f"{live_server.url}/traces/upload/")
+    rows = "when,prompt_len,answer\n" + "".join(f"{n},{100 + n},{n + 1}\n" for n in range(40))
+    odd = {"name": "odd.csv", "mimeType": "text/csv", "buffer": rows.encode()}
+    site.get_by_label("Drop a file here").set_input_files(odd)
+    site.get_by_role("button", name="Upload", exact=True).click()
+    site.wait_for_url("**/traces/odd/")
+    run_execute(run_id=Run.objects.get().pk)
+    expect(site.get_by_label("What prompt_len is")).to_have_value("input_tokens", timeout=30_000)
+    assert site.evaluate(SIDEWAYS) <= 0
+    site.get_by_label("What when is").select_option("Arrival time")
+    site.get_by_label("What answer is").select_option("Output tokens")
+    site.get_by_role("button", name="Read it so").click()
+    site.wait_for_url("**/traces/odd/")
+    run_execute(run_id=Run.objects.order_by("-pk")[0].pk)
+    expect(site.get_by_role("heading", name="What stands out")).to_be_visible(timeout=30_000)
+    drawn(site)
 
 
 def test_an_upload_that_is_refused_says_why_in_place(site: Any, live_server: Any) -> None:

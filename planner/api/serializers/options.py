@@ -21,6 +21,7 @@ from planner.studies.options import Option, RunOptions, options_in, options_of
 
 SOLVERS = options_in(plan.Options)["solver"].choices
 METHODS = options_in(forecast.Options)["method"].choices
+FORMATS = list(OFFERED["format"].choices)
 WORK = [kind for kind in Run.Kind.choices if kind[0] in KINDS]
 ORIGINS = ("scenario", "document", "trace")
 OF_JSON: dict[str, Any] = {
@@ -36,14 +37,9 @@ class BytesField(serializers.FileField):
     """A file that goes in; the library takes it for the address of one that comes out."""
 
 
-class UploadRequest(StrictSerializer):
-    """A file and how to read it; everything is detected unless it is said here."""
+class ReadingRequest(StrictSerializer):
+    """How to read a file; everything is detected unless it is said here."""
 
-    file = BytesField(
-        max_length=255,
-        help_text=f"{KINDS_OF_FILE}.",
-        error_messages={"empty": "The file is empty; export it again."},
-    )
     map = serializers.ListField(
         child=serializers.CharField(max_length=200),
         required=False,
@@ -59,10 +55,20 @@ class UploadRequest(StrictSerializer):
         except IngestError as problem:
             raise serializers.ValidationError(str(problem)) from None
 
-    def options(self) -> IngestOptions:
+    def options(self, file_name: str) -> IngestOptions:
         """Raises IngestError where the parts contradict one another."""
         chosen: dict[str, Any] = self.validated_data
-        return IngestOptions.of(chosen["file"].name, chosen, chosen.get("map"))
+        return IngestOptions.of(file_name, chosen, chosen.get("map"))
+
+
+class UploadRequest(ReadingRequest):
+    """A file and how to read it; everything is detected unless it is said here."""
+
+    file = BytesField(
+        max_length=255,
+        help_text=f"{KINDS_OF_FILE}.",
+        error_messages={"empty": "The file is empty; export it again."},
+    )
 
 
 def _offered(option: Offered) -> serializers.Field[Any, Any, Any, Any]:

@@ -96,3 +96,13 @@ class Demand(serializers.Serializer[Any]):
     trace = serializers.CharField()
     clock = serializers.CharField(help_text="utc, or relative: the trace then starts at epoch 0.")
     series = SeriesDemand(many=True)
+
+
+class TracePreview(serializers.Serializer[Any]):
+    """The first rows of a refused file as they stand."""
+
+    columns = serializers.ListField(child=serializers.CharField())
+    rows = serializers.ListField(child=serializers.ListField(child=serializers.CharField()))
+    guess = serializers.DictField(
+        child=serializers.CharField(), help_text="Field by column, where its name is well known."
+    )

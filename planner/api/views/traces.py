@@ -14,8 +14,17 @@ from planner.api.filters import Pages, StrictFilter, StrictOrdering, TraceFilter
 from planner.api.renderers import AcceptOnly
 from planner.api.schema import KEY, LOCATION, operation, removal
 from planner.api.serializers.character import CharacterAnswer, CharacterAsked
-from planner.api.serializers.options import UploadRequest
-from planner.api.serializers.traces import Demand, DemandAsked, TraceDetail, TraceItem, UploadDone
+from planner.api.serializers.options import ReadingRequest, UploadRequest
+from planner.api.serializers.runs import RunDetail
+from planner.api.serializers.traces import (
+    Demand,
+    DemandAsked,
+    TraceDetail,
+    TraceItem,
+    TracePreview,
+    UploadDone,
+)
+from planner.errors import NotReady
 from planner.models import Trace
 from planner.selectors.traces import (
     trace_character,
@@ -26,7 +35,7 @@ from planner.selectors.traces import (
     traces_list,
 )
 from planner.services.access import check_may_plan
-from planner.services.traces import trace_delete, trace_upload
+from planner.services.traces import trace_delete, trace_preview, trace_reread, trace_upload
 from planner.studies.plain import as_json
 
 BIN_S = 900.0  # where no other width is asked for
@@ -59,7 +68,7 @@ class Upload(ApiView):
             owner=self.user,
             chunks=file.chunks(),
             file_name=file.name,
-            options=sent.options(),
+            options=sent.options(file.name),
             idempotency_key=idempotency_key(request),
         )
         done = {"trace": trace, "run": run, "known": not new}
@@ -107,6 +116,37 @@ class TraceView(ApiView):
         """
         trace_delete(trace=trace_get(name), user=self.user)
         return Response(status=status.HTTP_204_NO_CONTENT)
+
+
+class TraceReadingView(ApiView):
+    @operation({200: TracePreview}, 404, 409)
+    def get(self, request: Request, name: str) -> Response:
+        """The first rows of a refused file, to say what its columns are."""
+        trace = trace_get(name)
+        found = trace_preview(trace)
+        if found is None:
+            raise NotReady(f"Trace {trace.name} has no refused file to look at.")
+        return Response(TracePreview(found).data)
+
+    @operation(
+        {202: OpenApiResponse(RunDetail, "Being read; poll the run in Location.")},
+        400, 403, 404, 409, 422,
+        request=ReadingRequest, parameters=[KEY, LOCATION],
+    )  # fmt: skip
+    def post(self, request: Request, name: str) -> Response:
+        """Read a refused file again, in another way.
+
+        It was kept, so that it need not be sent again: say what its columns are.
+        """
+        trace = trace_get(name)
+        sent = checked(ReadingRequest(data=request.data))
+        run = trace_reread(
+            trace=trace,
+            owner=self.user,
+            options=sent.options(trace.file_name),
+            idempotency_key=idempotency_key(request),
+        )
+        return started(run, RunDetail(run, context={"request": request}).data, request)
 
 
 class TraceDemandView(ApiView):

@@ -9,7 +9,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from planner.demo.scenario import DEMO_NAME
-from planner.models import Run
+from planner.models import Run, Trace
 from planner.selectors.runs import runs_list
 from planner.selectors.scenarios import scenarios_list
 from planner.selectors.traces import traces_list
@@ -29,7 +29,7 @@ def home(request: Request) -> HttpResponse:
     )
     context = _activity() | {
         "study": study,
-        "traces": traces_list()[:RECENT],
+        "traces": traces_list().exclude(state=Trace.State.REFUSED)[:RECENT],
         "scenarios": scenarios_list()[:RECENT],
         "demo": _demo(),
     }

@@ -11,8 +11,10 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from planner.models import Run, Trace
 from planner.selectors.traces import trace_get, traces_list
 from planner.services import traces
-from planner.web.answers import attempt, go, refused
+from planner.web.answers import attempt, go
+from planner.web.answers import refused as form_refused
 from planner.web.errors import planners_only
+from planner.web.forms.mapping import MappingForm
 from planner.web.forms.upload import UploadForm
 from planner.web.pages.trace import trace_context
 from planner.web.paging import paged
@@ -21,7 +23,9 @@ from planner.web.request import Request
 
 @require_safe
 def listing(request: Request) -> HttpResponse:
-    return render(request, "web/traces.html", {"page": paged(request, traces_list())})
+    refused = traces_list().filter(state=Trace.State.REFUSED)
+    page = paged(request, traces_list().exclude(state=Trace.State.REFUSED))
+    return render(request, "web/traces.html", {"page": page, "refused": refused})
 
 
 @require_http_methods(["GET", "POST"])
@@ -34,7 +38,7 @@ def upload(request: Request) -> HttpResponse:
     form = UploadForm(request.POST, request.FILES)
     kept, problem = attempt(form, lambda: _keep(request, form))
     if kept is None:
-        return refused(request, "web/trace_upload.html", form, problem)
+        return form_refused(request, "web/trace_upload.html", form, problem)
     trace, _, new = kept
     if not new:
         messages.info(request, f"This file is here already, as {trace.name}; nothing was read.")
@@ -49,11 +53,37 @@ def detail(request: Request, name: str) -> HttpResponse:
     context = {"trace": trace, "run": run, "report": trace.report}
     if trace.state == Trace.State.READY:
         context |= trace_context(trace, request.GET)
+    if request.user.may_plan and (found := traces.trace_preview(trace)):
+        context["mapping"] = MappingForm(found)
     if request.htmx and not request.htmx.history_restore_request:
         if run is None or run.finished:  # show the whole page: the report and its chart
             return HttpResponse(headers={"HX-Refresh": "true"})
         return render(request, "web/_trace_progress.html", context)
     return render(request, "web/trace.html", context)
+
+
+@require_POST
+@planners_only
+def read_again(request: Request, name: str) -> HttpResponse:
+    """A refused file with what was said of its columns."""
+    trace = trace_get(name)
+    found = traces.trace_preview(trace)
+    if found is None:
+        messages.error(request, "The file is not kept any more; upload it again.")
+        return redirect("web:trace", name)
+    form = MappingForm(found, request.POST)
+    run, problem = attempt(
+        form,
+        lambda: traces.trace_reread(
+            trace=trace, owner=request.user, options=form.options(trace.file_name)
+        ),
+    )
+    if run is None:
+        if problem:
+            form.add_error(None, problem)
+        context = {"trace": trace, "run": None, "report": trace.report, "mapping": form}
+        return render(request, "web/trace.html", context, status=400)
+    return redirect("web:trace", name)
 
 
 @require_POST

@@ -366,3 +366,25 @@ def test_the_document_describes_what_a_trace_is_like(api, ready):
     assert set(schemas["TraceLengths"]["properties"]) == set(body["lengths"][0])
     assert set(schemas["TraceDay"]["properties"]) == set(body["days"]["days"][0])
     assert set(schemas["TraceRhythm"]["properties"]) == set(body["rhythm"])
+
+
+def test_a_refused_file_is_read_again_as_is_said(api, reader, upload):
+    rows = "when,question,answer\n" + "1,10,2\n" * 5
+    asked = upload(rows, "odd.csv").json()["run"]["id"]
+    assert run_execute(run_id=asked).state == Run.State.FAILED
+    shown = api.get(f"{URL}odd/reading/").json()
+    assert (shown["columns"], shown["rows"][0]) == (
+        ["when", "question", "answer"],
+        ["1", "10", "2"],
+    )
+    body = {"map": ["arrival=when", "input_tokens=question", "output_tokens=answer"]}
+    assert reader.post(f"{URL}odd/reading/", body, format="json").status_code == 403
+    key = {"Idempotency-Key": "again"}
+    given = api.post(f"{URL}odd/reading/", body, format="json", headers=key)
+    assert given.status_code == 202
+    same = api.post(f"{URL}odd/reading/", body, format="json", headers=key)
+    assert same["Location"] == given["Location"]
+    assert run_execute(run_id=given.json()["id"]).state == "completed"
+    assert api.get(f"{URL}odd/").json()["report"]["input_tokens"] == 50
+    assert api.get(f"{URL}odd/reading/").status_code == 409
+    assert api.post(f"{URL}odd/reading/", body, format="json").status_code == 409

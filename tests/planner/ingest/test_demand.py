@@ -152,7 +152,7 @@ def test_a_grid_that_cannot_be_is_refused(ingest):
 
 
 def test_a_demand_file_without_counts_names_what_is_missing(ingest):
-    with pytest.raises(IngestError, match="no column known to hold requests; name one with --map"):
+    with pytest.raises(IngestError, match="no column known to hold requests; map one to it"):
         ingest("time,colour\n0,red\n", format="demand")
     with pytest.raises(IngestError, match="no column known to hold time"):
         ingest("requests,colour\n0,red\n", format="demand")

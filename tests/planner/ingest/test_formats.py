@@ -11,7 +11,14 @@ import numpy as np
 import polars as pl
 import pytest
 
-from planner.ingest import FORMATS, IngestOptions, ingest_file, read_demand, read_requests
+from planner.ingest import (
+    FORMATS,
+    IngestOptions,
+    ingest_file,
+    preview,
+    read_demand,
+    read_requests,
+)
 
 GUIDE = Path(__file__).parents[3] / "docs" / "guide.md"
 AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
@@ -252,3 +259,26 @@ def test_real_files_without_times_are_refused(shared, store, name, field):
     with pytest.raises(ValueError, match=f"{name} has no column known to hold {field}"):
         ingest_file(shared(name), store)
     assert not store.exists()
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["ts,prompt_len,completion_len", "t,isl,osl", "arrival_time_sec,inTokens,outTokens",
+     "request_timestamp,promptTokenCount,candidatesTokenCount", "sentAt,prefill_len,decode_len",
+     "received_at,n_prompt,n_completion", "arrived_at,num_prefill_tokens,num_decode_tokens"],
+)  # fmt: skip
+def test_names_that_others_use_are_known(ingest, header):
+    report = ingest(f"{header}\n0,10,1\n1,20,2\n")
+    assert (report.requests, report.input_tokens, report.output_tokens) == (2, 30, 3)
+
+
+def test_a_preview_shows_the_first_rows_and_what_is_known(tmp_path):
+    path = tmp_path / "kept"
+    path.write_text("when,prompt_len,answer,model\n" + "1,5,,m\n" * 50)
+    found = preview(path, "odd.csv")
+    assert found.columns == ("when", "prompt_len", "answer", "model")
+    assert found.rows == (("1", "5", "", "m"),) * 6
+    assert found.guess == {"prompt_len": "input_tokens", "model": "model"}
+    counts = tmp_path / "counts"
+    counts.write_text("hour,requests,foo\n1,2,3\n")
+    assert preview(counts, "c.csv").guess == {"requests": "requests"}

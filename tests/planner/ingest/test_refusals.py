@@ -38,7 +38,10 @@ GENERIC = "time,input_tokens,output_tokens\n"
         (",".join(f"c{i}" for i in range(1001)) + "\n1\n", "t.csv has 1,001 columns and 1,000 are"),
         ("1" * 100_000 + "x,b\n1,2\n", "a column's name has 100,001 characters ('1111"),
         ("a,b\r1,2\r", "line ends of a bare carriage return"),
-        ("a,b,c\n1,2,3\n", "t.csv has no column known to hold arrival; name one with --map"),
+        (
+            "a,b,c\n1,2,3\n",
+            "t.csv has no column known to hold arrival; map one to it (arrival=COLUMN)",
+        ),
         ("time,input_tokens\n1,2\n", "t.csv has no column known to hold output_tokens"),
         ("time,input_tokens,output_tokens\nx,2,3\n", "column time holds no time that can be read"),
         (AZURE + "2023,1\n2023,1,2,3\n", "all 2 rows were rejected, the first (line 2, '2023,1')"),

@@ -13,8 +13,10 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.urls import reverse
 
+from planner.errors import NotFound
 from planner.ingest import IngestOptions
 from planner.models import Run, Trace, User
+from planner.selectors.traces import trace_get
 from planner.services.traces import trace_ingest_path
 from planner.services.worker import run_execute
 from planner.web.charts.figure import GREY
@@ -217,6 +219,83 @@ def test_a_file_that_cannot_be_read_is_refused_in_a_sentence(client: Client, dat
     page = text_of(client.get("/traces/bad/"))
     assert "The file was refused" in page and run.problem in page
     assert run.problem.endswith(".")
+
+
+ODD = "when,question,answer,kind\n" + "".join(f"{n},{100 + n},{10 + n},chat\n" for n in range(40))
+
+
+def refused_file(client: Client) -> Trace:
+    send(client, ODD, name="odd.csv")
+    assert run_execute(run_id=Run.objects.get().pk).state == Run.State.FAILED
+    return Trace.objects.get()
+
+
+def test_a_refused_file_is_mapped_on_its_page(client: Client) -> None:
+    trace = refused_file(client)
+    page = client.get("/traces/odd/")
+    words = text_of(page)
+    assert "no column known to hold arrival" in words and "--map" not in words
+    assert "Say what its columns are" in words and "100" in words and "question" in words
+    answer = client.post(
+        "/traces/odd/map/",
+        {"column_0": "arrival", "column_1": "input_tokens", "column_2": "output_tokens",
+         "column_3": "tier", "unit": "s"},
+    )  # fmt: skip
+    assert answer["Location"] == "/traces/odd/"
+    run = run_execute(run_id=Run.objects.order_by("-pk")[0].pk)
+    assert run.problem == ""
+    trace.refresh_from_db()
+    assert (trace.state, trace.requests) == ("ready", 40)
+    assert trace.report["input_tokens"] == sum(range(100, 140))
+    assert trace.report["tiers"] == ["chat"]
+    assert trace.options["mapping"]["arrival"] == "when:s"
+    assert client.post("/traces/odd/map/", {})["Location"] == "/traces/odd/"  # nothing is left
+
+
+@pytest.mark.parametrize(
+    ("choice", "words"),
+    [
+        ({}, "none is used"),
+        ({"column_0": "model", "column_1": "model"}, "both said to be model"),
+        ({"column_0": "arrival", "column_1": "requests"}, "does not belong to a file of format"),
+    ],
+)
+def test_a_mapping_that_cannot_be_meant_is_said_in_place(
+    client: Client, choice: dict[str, str], words: str
+) -> None:
+    refused_file(client)
+    answer = client.post("/traces/odd/map/", choice)
+    if answer.status_code == 302:  # what the columns hold shows when they are read
+        run = run_execute(run_id=Run.objects.order_by("-pk")[0].pk)
+        answer = client.get("/traces/odd/")
+        assert run.state == Run.State.FAILED and "Say what its columns are" in text_of(answer)
+    assert words in text_of(answer)
+    assert Trace.objects.get().state == Trace.State.REFUSED
+
+
+def test_refused_files_are_no_traces(client: Client, trace: Trace) -> None:
+    send(client, ODD, name="odd.csv")
+    run_execute(run_id=Run.objects.get().pk)
+    page = text_of(client.get("/traces/"))
+    assert page.index("conv Ready") < page.index("Refused files") < page.index("odd.csv")
+    with pytest.raises(NotFound, match=r"there are: conv\.$"):
+        trace_get("nope")
+
+
+def test_a_refused_file_goes_with_its_trace(client: Client, data_dir: Path) -> None:
+    before = set((data_dir / "uploads").glob("*"))
+    refused_file(client)
+    assert len(set((data_dir / "uploads").iterdir()) - before) == 1
+    client.post(reverse("web:trace-delete", args=["odd"]))
+    assert set((data_dir / "uploads").iterdir()) == before
+
+
+def test_viewers_see_why_a_file_was_refused_and_map_nothing(client: Client, viewer: User) -> None:
+    refused_file(client)
+    reader = signed_in(viewer)
+    page = text_of(reader.get("/traces/odd/"))
+    assert "The file was refused" in page and "Say what its columns are" not in page
+    assert reader.post("/traces/odd/map/", {"column_0": "arrival"}).status_code == 403
 
 
 def test_a_trace_is_removed_unless_a_scenario_needs_it(

@@ -1,0 +1,53 @@
+"""The first rows of a file as they stand, and what their columns are taken for: shown to somebody
+who has to say what is what."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from planner.ingest.columns import counts_per_bin
+from planner.ingest.names import SYNONYMS, compact
+from planner.ingest.options import DEMAND_FIELDS, REQUEST_FIELDS, IngestOptions
+from planner.ingest.source import Source
+from planner.ingest.tables import open_table
+
+ROWS = 6
+SHOWN = 60  # characters of a value
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """``guess`` has the field of each column that is known by its name."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    guess: Mapping[str, str]
+
+
+def preview(path: Path | str, name: str) -> Preview:
+    """Of a file of any known kind; raises IngestError where it is no table at all."""
+    options = IngestOptions(name=name)
+    with tempfile.TemporaryDirectory() as scratch:
+        table = open_table(Source(path, options), options, Path(scratch))
+        rows = tuple(
+            tuple("" if value is None else str(value)[:SHOWN] for value in row)
+            for row in table.probe.head(ROWS).iter_rows()
+        )
+    return Preview(table.columns, rows, _guess(table.columns))
+
+
+def _guess(columns: tuple[str, ...]) -> dict[str, str]:
+    """Each field once, by the first of its well-known names that is there."""
+    fields = DEMAND_FIELDS if counts_per_bin(columns) else REQUEST_FIELDS
+    by_name: dict[str, str] = {}
+    for column in columns:
+        by_name.setdefault(compact(column), column)
+    found: dict[str, str] = {}
+    for field in fields:
+        known = next((by_name[s] for s in SYNONYMS[field] if s in by_name), None)
+        if known is not None:
+            found.setdefault(known, field)
+    return found
