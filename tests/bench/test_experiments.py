@@ -9,7 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench.experiments import heteroscale, sageserve, svg
+from bench.experiments import (
+    heteroscale,
+    heteroscale_readings,
+    heteroscale_service,
+    sageserve,
+    svg,
+)
 from bench.experiments.sageserve import ARRIVALS, HISTORY_DAYS, Day
 from tests.shared import shared
 
@@ -49,8 +55,8 @@ def test_every_figure_of_theirs_has_one_of_ours_beside_it() -> None:
 
 def test_heteroscales_pieces_on_two_hours_of_little_traffic(tmp_path: Path) -> None:
     shared(ARRIVALS)
-    one = heteroscale.service(Day(tmp_path, 0.1), (6.0, 8.0))
-    peak = heteroscale.load_of(one.study, 900.0).max()
+    one = heteroscale_service.service(Day(tmp_path, 0.1), (6.0, 8.0))
+    peak = heteroscale_service.load_of(one.study, 900.0).max()
     assert one.flat[0] == np.ceil(one.flat[1] * one.ratio - 1e-9)
     assert (one.flat * one.theta_tps >= peak * (1 - 1e-9)).all()
     found: dict[str, Any] = {"hours": (6.0, 8.0), "drawn": {}}
@@ -67,4 +73,4 @@ def test_heteroscales_pieces_on_two_hours_of_little_traffic(tmp_path: Path) -> N
 
 def test_turns_are_changes_of_direction() -> None:
     steps = np.array([[2, 1], [0, 0], [0, -1], [-1, 0], [1, 0], [1, -1]])
-    assert heteroscale.turns(steps) == 2
+    assert heteroscale_readings.turns(steps) == 2
