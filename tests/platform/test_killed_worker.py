@@ -22,6 +22,7 @@ from planner.services.worker import run_execute
 from tests.conftest import _database_url
 
 ROOT = Path(__file__).parents[2]
+HORIZON = "horizon: {start: 2024-05-21T08:00:00Z, duration_s: 7200, period_s: 3600}\n"
 EXECUTE = "import django, sys; django.setup(); from planner.services.worker import run_execute; "
 EXECUTE += "run_execute(run_id=int(sys.argv[1]))"
 
@@ -39,12 +40,12 @@ def test_a_killed_worker_is_followed_by_another(transactional_db: None, tmp_path
     path = tmp_path / "week.csv"
     files()["small-week.csv"].write_csv(path)
     trace = trace_ingest_path(path=path, options=IngestOptions(name=path.name))
-    document = (ROOT / "docs/examples/first-plan.yml").read_text()
+    document = (ROOT / "docs/examples/first-plan.yml").read_text() + HORIZON
     run = runs.run_create(
         owner=None,
         kind=Run.Kind.COMPARE,
         document=with_traces(document, {0: trace.name}),
-        options={"policies": ["flat-peak", "lt-i"]},
+        options={"policies": ["flat-peak", "lt-i"], "rehearse": 0},
         enqueue=False,
     )
     environment = {**os.environ, "DATABASE_URL": _database_url()}

@@ -12,11 +12,15 @@ from planner.services.worker import run_execute
 
 EXAMPLE = Path(__file__).parents[3] / "docs/examples/first-plan.yml"
 BUSY = ("scale: 2", "scale: 12")  # so that operators pay
+TWO_HOURS = "horizon: {start: 2024-05-21T14:00:00Z, duration_s: 7200, period_s: 3600}\n"
 
 
-def provisioned(owner: User, tmp_path: Path, *, busy: bool = True, **options: Any) -> Run:
-    """``first-plan.yml`` provisioned at every level, at six times its traffic."""
-    text = EXAMPLE.read_text(encoding="utf-8")
+def provisioned(
+    owner: User, tmp_path: Path, *, busy: bool = True, short: bool = False, **options: Any
+) -> Run:
+    """``first-plan.yml`` provisioned at every level, at six times its traffic; on its day, or on
+    two hours of it."""
+    text = EXAMPLE.read_text(encoding="utf-8") + (TWO_HOURS if short else "")
     path = tmp_path / "plan.yml"
     path.write_text(text.replace(*BUSY) if busy else text, encoding="utf-8")
     (tmp_path / "small-week.csv").write_bytes(EXAMPLE.with_name("small-week.csv").read_bytes())

@@ -120,7 +120,7 @@ def test_kernels_that_were_uploaded_are_used_and_named(planner: User, tmp_path: 
 
 
 def test_courses_window_by_window_are_on_the_page(planner: User, tmp_path: Path) -> None:
-    run = provisioned(planner, tmp_path, over_time="observed", level="operator")
+    run = provisioned(planner, tmp_path, short=True, over_time="observed", level="operator")
     text = page(planner, run, phase="decode")
     assert "Window by window" in text and "planned on the interval before" in text
     assert "courses" in run_tables(run)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 
 from planner.ingest import IngestOptions, ingest_file
 from planner.scenario.document import parse, with_traces
+from planner.scenario.schema import Scenario
 from planner.studies.commands import compare
 from planner.studies.progress import silent
 from planner.studies.traffic.sources import StoredTrace
@@ -22,8 +25,8 @@ def test_there_are_examples() -> None:
     assert EXAMPLES
 
 
-def carried_out(path: Path, folder: Path) -> dict[str, Any]:
-    """The comparison that an example makes of its own traffic."""
+def example(path: Path, folder: Path) -> tuple[Scenario, dict[str, StoredTrace]]:
+    """An example with its own traffic, taken in."""
     text = path.read_text(encoding="utf-8")
     traces, names = {}, {}
     for index, source in enumerate(parse(text, path.name).traffic.sources):
@@ -33,17 +36,35 @@ def carried_out(path: Path, folder: Path) -> dict[str, Any]:
         report = ingest_file(file, store, IngestOptions(name=file.name))
         names[index] = f"{index}-{file.name}"
         traces[names[index]] = StoredTrace(file.name, report.kind, report.clock, store)
-    scenario = parse(with_traces(text, names), path.name)
-    # Rehearsals have tests of their own, and take as long again.
-    return compare.run(scenario, traces, compare.Options(rehearse=0), progress=silent).document
+    return parse(with_traces(text, names), path.name), traces
+
+
+@pytest.fixture(scope="module")
+def carried_out(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], dict[str, Any]]:
+    """The comparison that an example makes of its own traffic, made once. Rehearsals have tests of
+    their own, and take as long again."""
+
+    @cache
+    def made(path: Path) -> dict[str, Any]:
+        folder = tmp_path_factory.mktemp(path.stem)
+        options = compare.Options(rehearse=0)
+        return compare.run(*example(path, folder), options, progress=silent).document
+
+    return made
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_example_runs(path: Path, tmp_path: Path) -> None:
-    document = carried_out(path, tmp_path)
+def test_example_runs(path: Path, carried_out: Callable[[Path], dict[str, Any]]) -> None:
+    document = carried_out(path)
     assert document["ranking"] and document["headline"]
     for figures in document["policies"].values():
         assert figures["arrived"] == document["requests"] > 0
         assert figures["arrived"] == (
             figures["completed"] + figures["rejected"] + figures["unfinished"] + figures["not_due"]
         )
+
+
+def test_prefill_and_decode_are_planned(carried_out: Callable[[Path], dict[str, Any]]) -> None:
+    found = carried_out(ROOT / "docs/examples/prefill-decode.yml")
+    held = {row["role"]: row["target"] for row in found["plan"]["decisions"]}
+    assert held["prefill"] > held["decode"] > 0 == held["mixed"]

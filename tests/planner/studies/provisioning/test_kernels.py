@@ -32,6 +32,12 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> StoredTrace:
 
 
 @pytest.fixture(scope="module")
+def few(tmp_path_factory: pytest.TempPathFactory) -> StoredTrace:
+    """Fewer requests: what hardly shares a GPU is placed in a time that grows with the cube."""
+    return make.demand_file(tmp_path_factory.mktemp("few"), {"a": [1200.0] * 300})
+
+
+@pytest.fixture(scope="module")
 def known(tmp_path_factory: pytest.TempPathFactory) -> Known:
     """One projection at half the peak, and it beside attention twice as long."""
     rows = ["op,dtype,m,n,k,batch,context,heads,kv_heads,head_dim,sm_share,concurrent_with,"
@@ -54,11 +60,16 @@ def found(stored: StoredTrace, known: Known, **asked: Any) -> Any:
     return provision.run(small(), {"t": stored}, Options(**asked), known=known, progress=silent)
 
 
+@pytest.fixture(scope="module")
+def measured(few: StoredTrace, known: Known) -> Any:
+    return found(few, known)
+
+
 def facts(document: dict[str, Any], what: str) -> dict[str, Any]:
     return next(one for one in document["provenance"] if one["what"].startswith(what))
 
 
-def test_each_operator_says_whether_it_was_measured(stored: StoredTrace, known: Known) -> None:
+def test_each_operator_says_whether_it_was_measured(known: Known, measured: Any) -> None:
     service = PhaseLoad(
         catalogue.shape("llama-3.1-8b"), catalogue.gpu(GPU), "decode", 5.0, 99, 9, 1.0
     )
@@ -70,7 +81,7 @@ def test_each_operator_says_whether_it_was_measured(stored: StoredTrace, known: 
     assert inside["qkv_projection"] == pytest.approx(1.0)
     assert inside["down_projection"].max() == 0.0
     assert beyond.max() == pytest.approx(1.0)
-    outcome = found(stored, known)
+    outcome = measured
     words = set(outcome.tables["operators"]["timing"])
     assert words <= {"measured", "beyond what was measured", "measured in part", "modelled"}
     assert words != {"modelled"}
@@ -85,12 +96,12 @@ def test_each_operator_says_whether_it_was_measured(stored: StoredTrace, known: 
     assert "attention decode beside gemm 3.00 times" in interference["source"]
 
 
-def test_measurements_can_be_left_out(stored: StoredTrace, known: Known) -> None:
+def test_measurements_can_be_left_out(few: StoredTrace, known: Known, measured: Any) -> None:
     asked = {"kernels": "modelled", "interference": "modelled"}
-    outcome = found(stored, known, **asked)
+    outcome = found(few, known, **asked)
     assert set(outcome.tables["operators"]["timing"]) == {"modelled"}
     assert facts(outcome.document, "Interference")["kind"] == "modelled"
-    assert outcome.document["levels"] != found(stored, known).document["levels"]
+    assert outcome.document["levels"] != measured.document["levels"]
 
 
 def test_a_file_that_was_removed_is_named(stored: StoredTrace, tmp_path: Path) -> None:
