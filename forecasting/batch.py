@@ -75,6 +75,9 @@ class Batch:
         self._rows: list[slice] = []
 
     def fit(self, panel: Panel) -> Self:
+        if not panel.bins:  # nothing yet is one bin that was not observed
+            nothing = np.full((len(panel.values), 1), np.nan)
+            panel = replace(panel, start_s=panel.start_s - panel.bin_s, values=nothing)
         size = max(1, TOGETHER // (self.lead_bins + self.horizon_bins))
         self._rows = [slice(at, at + size) for at in range(0, len(panel.values), size)]
         with _alone():
@@ -134,12 +137,12 @@ class _Group:
             reach = max(reach, 2 * self.said.reach)
             self.said = Said.nothing(len(self.names), len(panel.values), reach)
             self._follow()
-        judged = self._judged()
+        judged = self._judged().last()
         here = np.array([panel.bins])
         paths = self._paths(here, max(steps, self.window))
         tops = self._tops(paths)
-        both = self._both(tops, judged.bias[:, :, -1:])
-        told = self._in_force(paths, both, judged.last(), self._last(here, paths))
+        both = self._both(tops, judged.bias)
+        told = self._in_force(paths, both, judged, self._last(here, paths))
         mean = told.path[:, 0, :steps]
         top = running_top(mean, self.horizon)
         quantiles = np.empty((len(mean), len(QUANTILES), steps))
@@ -150,7 +153,7 @@ class _Group:
             bands = self._bands(rows, int(age), np.hstack([mean[rows], (lift * top)[rows]]))
             quantiles[rows], peaks[rows] = bands[:, :, :steps], bands[:, :, steps:]
         names = (*self.names, *self.names, ENSEMBLE)
-        errors = np.concatenate([judged.errors[:, :, -1], judged.mixed[None, :, -1]])
+        errors = np.concatenate([judged.errors, judged.mixed[None]])[:, :, 0]
         return PanelForecast(
             start_s=panel.start_s + panel.bins * panel.bin_s,
             bin_s=panel.bin_s,
@@ -162,7 +165,7 @@ class _Group:
             methods=tuple(names[at] for at in told.chosen[:, 0]),
             candidates=(*self.names, ENSEMBLE),
             errors=_better_of_both(errors, len(self.names)) / self.scale[:, 0],
-            shares=self._by_method(both, judged.errors[:, :, -1:])[:, :, 0],
+            shares=self._by_method(both, judged.errors)[:, :, 0],
         )
 
     def _follow(self) -> None:

@@ -35,6 +35,8 @@ def quantiles(
     FEWEST of them, the ``history [s, n]`` itself joins them, as log ratios to its median: a band
     as wide as it. ``scale`` is ``[s, 1]``.
     """
+    if not past.shape[1]:
+        past = np.full((len(past), 1, past.shape[2]), np.nan)
     known = ~np.isnan(past)
     count = known.sum(axis=1)
     followed = _followed(past, known, np.array(levels))

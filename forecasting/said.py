@@ -56,6 +56,11 @@ class Judged:
         return Judged(self.bias[..., origins], self.errors[..., origins], self.mixed[..., origins])
 
     def last(self) -> Judged:
+        """What is known now."""
+        if not self.bias.shape[-1]:
+            methods, series = self.bias.shape[:2]
+            unknown = np.full((2 * methods, series, 1), np.inf)
+            return Judged(np.zeros((methods, series, 1)), unknown, unknown[0])
         return self.of(slice(-1, None))
 
 

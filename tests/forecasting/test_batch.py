@@ -1,0 +1,162 @@
+"""Series forecast together: as each alone, finite on any history, chosen by what came."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from forecasting import conformal
+from forecasting.batch import Batch, running_top
+from forecasting.choice import choose, ensemble_weights, running_mean
+from forecasting.cleaning import Reason, cleaned
+from forecasting.errors import ForecastError
+from forecasting.panel import Panel
+from forecasting.rules.registry import BATCHED
+from forecasting.selection import forecaster
+
+HOUR_S = 3600.0
+NAN = np.nan
+bins = st.one_of(st.just(NAN), st.just(0.0), st.floats(0, 1e9))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from(BATCHED),
+    arrays(float, st.tuples(st.just(2), st.integers(0, 30)), elements=bins),
+    st.integers(1, 6),
+)
+def test_any_history_has_an_answer(method, values, steps):
+    told = Batch(method, horizon_bins=2).fit(Panel(0.0, HOUR_S, values)).predict(steps)
+    for figures in (told.mean, told.top, told.quantiles, told.peaks):
+        assert np.all(np.isfinite(figures)) and np.all(figures >= 0)
+    assert np.all(np.diff(told.quantiles, axis=1) >= 0)
+    assert np.all(np.diff(told.peaks, axis=1) >= 0)
+
+
+@pytest.mark.parametrize("method", ["auto", "ensemble"])
+def test_little_or_nothing_seen_is_the_last_value_or_none(method, series):
+    assert forecaster(method).fit(series([])).predict(3).mean.tolist() == [0, 0, 0]
+    assert forecaster(method).fit(series([NAN] * 50)).predict(2).mean.tolist() == [0, 0]
+    assert forecaster(method).fit(series([7.0])).predict(2).mean.tolist() == [7, 7]
+    np.testing.assert_allclose(forecaster(method).fit(series([5.0] * 60)).predict(2).mean, 5.0)
+
+
+@pytest.mark.parametrize("method", BATCHED)
+def test_together_as_alone(method, daily_demand):
+    rng = np.random.default_rng(2)
+    values = daily_demand(9, noise=0.1, bin_s=HOUR_S) * rng.lognormal(0, 1, (5, 1))
+    values[rng.random(values.shape) < 0.05] = NAN
+    values[2, -3:] = NAN
+    panel = Panel(0.0, HOUR_S, values)
+
+    def told(rows):
+        batch = Batch(method).fit(Panel(0.0, HOUR_S, values[rows, :-6]))
+        return batch.update(values[rows, -6:]).predict(4)
+
+    together = told(slice(None))
+    for row in range(len(panel.values)):
+        alone = told(slice(row, row + 1))
+        np.testing.assert_allclose(together.mean[row], alone.mean[0], rtol=1e-9)
+        np.testing.assert_allclose(together.peaks[row], alone.peaks[0], rtol=1e-9)
+        assert together.methods[row] == alone.methods[0]
+
+
+def test_auto_finds_the_season_and_says_why(series, daily_demand):
+    demand = series(daily_demand(8, noise=0.02, bin_s=HOUR_S), HOUR_S)
+    told = forecaster("auto", horizon_bins=1).fit(demand).predict(1)
+    naive = forecaster("last-value", horizon_bins=1).fit(demand).predict(1)
+    truth = daily_demand(9, bin_s=HOUR_S)[8 * 24]
+    assert abs(told.mean[0] - truth) < 0.3 * abs(naive.mean[0] - truth)
+    assert "lately its peaks were off by" in told.reason and "last-value" in told.reason
+
+
+def test_the_peak_of_the_window_lies_above_its_bins(series, daily_demand):
+    noisy = series(np.random.default_rng(1).gamma(2.0, 50.0, 600))
+    told = forecaster("auto", horizon_bins=4, lead_bins=2).fit(noisy).predict(6)
+    assert told.peak() > told.mean[2:].max()
+    assert told.peak(0.5) < told.peak(0.9)
+    with pytest.raises(ForecastError, match=r"0.99 is outside"):
+        told.peak(0.99)
+
+
+def test_bands_hold_the_share_they_say():
+    rng = np.random.default_rng(3)
+    walk = 1000 * np.exp(np.cumsum(rng.normal(0, 0.03, (20, 260)), axis=1) * 0.3)
+    walk = walk * rng.lognormal(0, 0.1, walk.shape)
+    batch = Batch("exponential-smoothing", horizon_bins=1).fit(Panel(0.0, HOUR_S, walk[:, :200]))
+    inside = []
+    for at in range(200, 260):
+        told = batch.predict(1)
+        low, high = told.levels.index(0.1), told.levels.index(0.9)
+        came = walk[:, at, None]
+        inside.append(
+            (told.peaks[:, [low]] <= came[:, None]) & (came[:, None] <= told.peaks[:, [high]])
+        )
+        batch.update(came)
+    assert 0.77 < np.mean(inside) < 0.83
+
+
+def test_panels_need_the_same_bins(series):
+    with pytest.raises(ForecastError, match="need the same bins"):
+        Panel.of([series([1.0, 2.0]), series([1.0])])
+
+
+class TestChoice:
+    def test_errors_are_discounted_and_gaps_do_not_count(self):
+        mean = running_mean(np.array([NAN, 4.0, NAN, 1.0]), 48.0, none=np.inf)
+        # the 4 is two origins older than the 1: a quarter of its weight
+        np.testing.assert_allclose(mean, [np.inf, 4, 4, (4 * 0.25 + 1) / 1.25])
+
+    def test_weights_are_inverse_powers(self):
+        weights = ensemble_weights(np.array([1.0, 2.0, np.inf]))
+        np.testing.assert_allclose(weights, [256 / 257, 1 / 257, 0])
+        assert ensemble_weights(np.array([np.inf, np.inf])).sum() == 0
+
+    def test_one_method_has_to_be_a_tenth_better(self):
+        single = np.array([[1.0, 0.89, np.inf], [2.0, 2.0, np.inf]])
+        assert choose(single, np.array([1.0, 1.0, np.inf])).tolist() == [2, 0, 0]
+
+
+class TestCleaning:
+    def test_an_outage_and_its_backlog(self):
+        values = np.full(100, 10.0)
+        values[40:43], values[43] = 0.0, 45.0
+        found = cleaned(values[None])
+        marked = [(one.bin, one.reason) for one in found.bins(0, values)]
+        assert marked == [(40, Reason.OUTAGE), (41, Reason.OUTAGE), (42, Reason.OUTAGE),
+                          (43, Reason.BACKLOG)]  # fmt: skip
+        assert np.isnan(found.values[0, 40:44]).all() and not np.isnan(found.values[0, 44:]).any()
+
+    def test_zeros_without_a_backlog_are_demand(self):
+        values = np.full(100, 10.0)
+        values[40:43] = 0.0
+        assert cleaned(values[None]).bins(0, values) == ()
+
+    def test_a_stray_once_others_have_come(self):
+        values = np.random.default_rng(0).uniform(8, 12, 100)
+        values[97] = 90.0
+        assert cleaned(values[None]).bins(0, values) == ()  # a surge may be beginning
+        later = np.concatenate([values, [10.0, 11.0]])
+        (one,) = cleaned(later[None]).bins(0, later)
+        assert (one.bin, one.amount, one.reason) == (97, 90.0, Reason.STRAY)
+
+    def test_what_happens_twice_is_a_pattern(self):
+        values = np.random.default_rng(0).uniform(8, 12, 100)
+        values[[30, 60]] = 90.0
+        assert cleaned(values[None]).bins(0, values) == ()
+
+
+def test_quantiles_of_errors_by_hand():
+    # 49 scores -0.24 .. 0.24: the share (n + 1) 0.5 lies at the 25th, which is 0
+    past = np.linspace(-0.24, 0.24, 49)[None, :, None]
+    few = conformal.quantiles(
+        np.array([[100.0]]), past[:, :0], np.array([[50.0, 100.0, 150.0]]), np.ones((1, 1)), (0.5,)
+    )
+    assert few[0, 0, 0] == pytest.approx(100.0)  # the median of the history is its own
+    ratio = conformal._at(np.sort(past, axis=1), np.array([[49]]), np.array([[[0.5], [0.9]]]))
+    np.testing.assert_allclose(ratio[0, :, 0], [0.0, 0.2])
+
+
+def test_running_top():
+    assert running_top(np.array([3.0, 1, 2, 5, 4]), 3).tolist() == [3, 3, 3, 5, 5]
