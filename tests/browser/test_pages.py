@@ -12,7 +12,7 @@ from planner.models import Run, Scenario, User
 from planner.services.scenarios import scenario_create
 from planner.services.worker import run_execute
 from planner.web.urls import urlpatterns
-from tests.planner.web.study import DOCUMENT, completed_run
+from tests.planner.web.study import DOCUMENT, completed_run, moments_of
 
 pytestmark = pytest.mark.browser
 
@@ -207,3 +207,17 @@ def test_an_upload_that_is_refused_says_why_in_place(site: Any, live_server: Any
     site.get_by_role("button", name="Upload", exact=True).click()
     site.get_by_role("alert").get_by_text("no field 'flavour'").wait_for()
     assert site.url.endswith("/traces/upload/")
+
+
+def test_a_slider_goes_through_past_moments_of_a_forecast(
+    site: Any, live_server: Any, study: Run, console: list[str]
+) -> None:
+    moments_of(study)
+    site.goto(live_server.url + reverse("web:run", args=[study.pk]))
+    drawn(site)
+    expect(site.locator("#moment-origin")).to_contain_text("01:00")
+    site.locator("#moment-at").focus()
+    site.keyboard.press("ArrowRight")
+    expect(site.locator("#moment-origin")).to_contain_text("02:00")
+    drawn(site)
+    assert not console, console

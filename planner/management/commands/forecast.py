@@ -67,4 +67,9 @@ class Command(HeadroomCommand):
             row | {"ahead": ", ".join(f"{value:,.0f}" for value in row["forecast"][:6])}
             for row in answer["series"]
         ]
-        return "\n".join(listed(series, COLUMNS))
+        first = [answer["headline"]] if answer.get("headline") else []
+        why = [
+            f"planned for {row['tier']}: {row['why']}"
+            for row in (answer.get("forecast") or {}).get("quantile", ())
+        ]
+        return "\n".join([*first, *listed(series, COLUMNS), *why])

@@ -41,8 +41,11 @@ class Forecaster:
 
     @property
     def usd(self) -> float | None:
-        """At equal attainment; None where that was not to be had."""
-        return self.equal.figures.cost_usd if self.equal is not None and self.equal.equal else None
+        """At equal attainment, or the least that attains more; None where nothing attains it."""
+        found = self.equal
+        if found is None or not (found.equal or found.figures.spare >= 0):
+            return None
+        return found.figures.cost_usd
 
     @property
     def at(self) -> str:
@@ -157,7 +160,7 @@ def verdict(
     known = {row.method: row.usd for row in rows}
     told = {method: usd for method, usd in known.items() if usd is not None and method != PERFECT}
     if not told:
-        return _unmatched(rows)
+        return "No forecaster could be brought to the attainment that is asked for."
     best = min(told, key=lambda method: told[method])
     usd = told[best]
     said = [_against_now(best, told, goals)]
@@ -179,18 +182,9 @@ def verdict(
             f"A perfect forecast would save {left:.0%} more." if left >= AS_MUCH
             else "A perfect forecast would save nothing more."
         )  # fmt: skip
+    if any(row.usd is not None and row.equal is not None and not row.equal.equal for row in rows):
+        said.append("Not all attain just that: whole instances allowed nothing nearer.")
     return " ".join(said)
-
-
-def _unmatched(rows: Sequence[Forecaster]) -> str:
-    found = [row.equal.figures for row in rows if row.equal is not None]
-    if found and all(one.spare > 0 for one in found):
-        least = min(one.cost_usd for one in found)
-        return (
-            "Forecasts make no difference here: the least that is tried already attains more than "
-            f"is asked for, at ${least:,.2f}."
-        )
-    return "No forecaster could be brought to the attainment that is asked for."
 
 
 def _against_now(best: str, told: Mapping[str, float], goals: Mapping[str, float]) -> str:

@@ -2,7 +2,8 @@
 
 Attainment rises with the knob but for chance. Where no setting is near enough, as in fleets of few
 whole instances, the two around it stand in, each for so large a part of the time that together they
-attain what is asked for.
+attain what is asked for; unless one of them falls so far short that its cost says nothing: then it
+is the least that attains enough, and that is more.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from planner.studies.replay.equal import HOPELESS
+
 NEAR = 0.001  # of attainment: two that are as near are within 0.2 points of each other (X4)
-TRIES = 6  # replays for one match, at most
+TRIES = 8  # replays for one match, at most
 STEP = 0.1  # of the knob's range, doubled until the other side is found
 
 
@@ -51,8 +54,8 @@ Run = Callable[[float], Figures | None]  # None: there is no plan for so much
 
 @dataclass(frozen=True, slots=True)
 class Matched:
-    """``at`` is the knob, or the two around it; ``equal`` is False where not even the ends of the
-    range reach what is asked for from both sides."""
+    """``at`` is the knob, or the two around it; ``equal`` is False where what is asked for was not
+    reached from both sides: then it attains more, or where nothing attains enough less."""
 
     at: tuple[float, ...]
     figures: Figures
@@ -117,7 +120,7 @@ def matched(run: Run, begin: float, low: float, high: float, tries: int = TRIES)
 
 def _between(below: float, lacks: float, above: float, spare: float) -> float:
     """Where a line through both crosses nothing, kept away from either end."""
-    share = -lacks / (spare - lacks)
+    share = 0.5 if lacks < -HOPELESS else -lacks / (spare - lacks)
     return below + min(max(share, 0.2), 0.8) * (above - below)
 
 
@@ -128,9 +131,11 @@ def _best(tried: _Tried) -> Matched:
     # The two whose attainments lie closest around what is asked for.
     short = [at for at, one in seen.items() if one.spare < 0]
     more = [at for at, one in seen.items() if one.spare >= 0]
-    if not short or not more:
+    below = max(short, key=lambda at: seen[at].spare, default=None)
+    above = min(more, key=lambda at: (seen[at].spare, seen[at].cost_usd), default=None)
+    if above is None:
         return Matched((nearest,), seen[nearest], False, count)
-    below = max(short, key=lambda at: seen[at].spare)
-    above = min(more, key=lambda at: seen[at].spare)
+    if below is None or seen[below].spare < -HOPELESS:
+        return Matched((above,), seen[above], False, count)
     share = -seen[below].spare / (seen[above].spare - seen[below].spare)
     return Matched((below, above), seen[below].mixed(seen[above], share), True, count)

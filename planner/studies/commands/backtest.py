@@ -26,6 +26,7 @@ from planner.studies.backtest.figures import (
     verdict,
 )
 from planner.studies.backtest.judged import ALL_OF_THEM, NONE, ONE, judged
+from planner.studies.backtest.matching import TRIES
 from planner.studies.options import PolicyKey, RunOptions, Seed
 from planner.studies.outcome import Outcome, Traces
 from planner.studies.plain import COLUMNS, MERGED
@@ -47,7 +48,7 @@ CONFIRMED = (
 )
 # Requests over all replays: some minutes. With more, matching is done by coverage.
 MOST_REPLAYED = 60_000_000
-EACH = 6  # replays that one forecaster takes
+EACH = TRIES + 1  # replays that one forecaster takes
 DEFAULT = tuple(method for method in METHODS if method not in ("auto", PERFECT))
 REACTIVE = "hpa-concurrency"
 

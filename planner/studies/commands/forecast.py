@@ -40,6 +40,7 @@ from planner.studies.sizing.sizing import size_over_time
 from planner.studies.traffic.forecasts import SeriesForecast, forecast_window
 from planner.studies.traffic.groups import groups_of
 from planner.studies.traffic.known import known_lengths
+from planner.studies.traffic.looking_back import against_naive, looked_back
 from planner.studies.traffic.quantile import Quantiles
 from planner.studies.traffic.traffic import Traffic, build_traffic
 from planner.studies.traffic.window import Window, resolve_window
@@ -92,6 +93,7 @@ class ForecastResult:
 
     kind: str = "forecast"
     scenario: str
+    headline: str  # how far off it was, beside repeating what was there
     window: WindowFacts
     series: tuple[SeriesForecast, ...] = field(metadata={COLUMNS: SERIES})
     forecast: Timed
@@ -144,15 +146,18 @@ def run(
         traffic,
         window,
         method=planned.forecast.method,
-        progress=part(progress, 0.4, 1.0),
+        progress=part(progress, 0.4, 0.7),
         at_once=at_once,
     )
     if not forecasts:
         raise ScenarioError("traffic: no interactive tier has any demand; nothing to forecast.")
+    headline = against_naive(groups, traffic, window, forecasts)
+    back = looked_back(groups, traffic, window, planned.forecast.method, part(progress, 0.7, 1.0))
     seconds = time.perf_counter() - begun
     return Outcome(
         ForecastResult(
             scenario=scenario.name,
+            headline=headline,
             window=window_facts(window, traffic),
             series=forecasts,
             forecast=Timed(forecasts, quantiles, seconds),
@@ -162,6 +167,7 @@ def run(
         {
             "demand": tables.demand_table(traffic.demand),
             "forecast": tables.forecast_table(forecasts),
+            **tables.looking_back_tables(back),
         },
     )
 

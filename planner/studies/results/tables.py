@@ -20,6 +20,7 @@ from planner.studies.results.verdict import PolicyComparison
 from planner.studies.sizing.sizing import Sizes
 from planner.studies.traffic.demand import Demand
 from planner.studies.traffic.forecasts import SeriesForecast
+from planner.studies.traffic.looking_back import LookedBack
 from planner.studies.values import Study
 from simulation.arrays import FloatArray
 
@@ -40,7 +41,7 @@ def forecast_table(forecasts: Sequence[SeriesForecast]) -> pl.DataFrame:
     """Input tokens per second, per bin of the window; no rows where nothing is forecast."""
     shape: dict[str, pl.DataType] = {"time": pl.Datetime("us", "UTC")}
     shape |= dict.fromkeys(("model", "region", "tier"), pl.String())
-    shape |= dict.fromkeys(("actual", "mean", "p10", "p90"), pl.Float64())
+    shape |= dict.fromkeys(("actual", "mean", "p10", "p90", "planned"), pl.Float64())
     frames = (
         _series(
             forecast.key,
@@ -49,10 +50,28 @@ def forecast_table(forecasts: Sequence[SeriesForecast]) -> pl.DataFrame:
             mean=forecast.mean / forecast.bin_s,
             p10=forecast.low / forecast.bin_s,
             p90=forecast.high / forecast.bin_s,
+            planned=forecast.planned / forecast.bin_s,
         )
         for forecast in forecasts
     )
     return _together((pl.DataFrame(schema=shape), *frames))
+
+
+def looking_back_tables(series: Sequence[LookedBack]) -> dict[str, pl.DataFrame]:
+    """Forecasts from past moments, and what came, input tokens per second; none of no series."""
+    if not series:
+        return {}
+    moments, past = [], []
+    for one in series:
+        steps = one.mean.shape[1]
+        for o, origin in enumerate(one.origins_s.tolist()):
+            when = times(origin, one.bin_s, steps)
+            band = {"mean": one.mean[o], "p10": one.low[o], "p90": one.high[o]}
+            rates = {name: amounts / one.bin_s for name, amounts in band.items()}
+            moments.append(_series(one.key, when, **rates, origin=[when[0]] * steps))
+        when = times(one.history_s, one.bin_s, len(one.history))
+        past.append(_series(one.key, when, actual=one.history / one.bin_s))
+    return {"moments": _together(moments), "history": _together(past)}
 
 
 def series_table(

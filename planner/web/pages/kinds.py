@@ -10,6 +10,7 @@ from typing import Any
 from planner.models import Run
 from planner.services.provisioning import SWEEPS
 from planner.web.pages import backtest, pareto, pd_ratio, place, provision, size
+from planner.web.pages.forecast import forecast_context, moment_context
 from planner.web.pages.groups import groups_context
 from planner.web.pages.minutes import minutes_context
 from planner.web.results import results_context
@@ -28,7 +29,7 @@ class Page:
 
 
 def _results(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
-    return results_context(run, params) | groups_context(run, {})
+    return results_context(run, params) | groups_context(run, {}) | forecast_context(run, params)
 
 
 RESULTS = Page(  # of the kinds that forecast, plan and replay
@@ -37,6 +38,7 @@ RESULTS = Page(  # of the kinds that forecast, plan and replay
     {
         "minutes": ("web/_minutes.html", minutes_context),
         "groups": ("web/_groups.html", groups_context),
+        "moment": ("web/_moment_figure.html", moment_context),
         "savings": ("web/_savings.html", None),
         "charts": ("web/_charts.html", None),
     },

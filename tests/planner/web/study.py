@@ -204,3 +204,22 @@ def completed_run(owner: User, scenario: Scenario | None = None, **fields: Any) 
     run.save()
     storage.tables_write(run.store, tables())
     return run
+
+
+MONDAY = datetime(2024, 5, 13, tzinfo=UTC)
+KEYS = {"model": "m", "region": "east", "tier": "interactive"}
+
+
+def moments_of(run: Run) -> None:
+    """Tables as a forecast leaves them: three moments an hour apart, two hours ahead each."""
+    hour = timedelta(hours=1)
+    moments = pl.DataFrame([
+        {"time": MONDAY + (o + step) * hour, **KEYS, "mean": 10.0 + o, "p10": 9.0, "p90": 12.0,
+         "origin": MONDAY + o * hour}
+        for o in range(3) for step in range(2)
+    ])  # fmt: skip
+    history = pl.DataFrame(
+        [{"time": MONDAY + h * hour, **KEYS, "actual": 10.0 + 2 * h} for h in range(-3, 5)]
+    )
+    kept = {name: storage.table_read(run.store, name) for name in storage.tables_list(run.store)}
+    storage.tables_write(run.store, kept | {"moments": moments, "history": history})

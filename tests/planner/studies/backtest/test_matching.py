@@ -35,7 +35,7 @@ def test_where_instances_are_whole_two_plans_share_the_time(instances: int) -> N
 
     def run(knob: float) -> Figures:
         held = np.floor(instances * knob)
-        return figures(-0.11 + 0.2 * held / instances, usd=100 * held)
+        return figures(-0.09 + 0.17 * held / instances, usd=100 * held)
 
     found = matched(run, 0.5, LOW, HIGH)
     assert found is not None and found.equal
@@ -55,6 +55,15 @@ def test_what_always_attains_more_or_less_is_not_called_equal() -> None:
     for spare in (0.04, -0.3):
         found = matched(lambda knob, spare=spare: figures(spare + knob / 100), 0.4, LOW, HIGH)
         assert found is not None and not found.equal
+
+
+def test_what_falls_far_short_stands_in_for_nothing() -> None:
+    """Two instances attain hardly anything, three all of it: three are the least that do."""
+    found = matched(
+        lambda knob: figures(-0.6, 200.0) if knob < 0.4 else figures(0.04, 300.0), 0.1, LOW, HIGH
+    )
+    assert found is not None and not found.equal
+    assert (found.figures.spare, found.figures.cost_usd) == (0.04, 300.0)
 
 
 def test_what_has_no_plan_is_gone_round() -> None:

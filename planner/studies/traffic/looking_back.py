@@ -1,0 +1,126 @@
+"""A forecast looked back on: what it would have been at any past moment, and whether repeating what
+was there would have done as well."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from forecasting.backtest import rolling_forecasts
+from forecasting.demand import DemandSeries, SeriesKey
+from forecasting.errors import SeriesTooShort
+from forecasting.selection import forecaster
+from planner.studies.progress import Progress
+from planner.studies.traffic.forecasts import MEAN, QUANTILES, SeriesForecast, rolled
+from planner.studies.traffic.groups import Group, series_of
+from planner.studies.traffic.traffic import Traffic
+from planner.studies.traffic.window import DAY_S, Window
+from simulation.arrays import FloatArray
+
+NAIVE = {"last-value": "repeating the last value", "seasonal-naive": "repeating the day before"}
+MOST_SERIES = 6  # the largest: to look at, not to count
+MOST_ORIGINS = 48
+MOST_STEPS = 192
+SEEN_S = 2 * DAY_S  # of history before the first moment
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LookedBack:
+    """A series' forecasts from past moments, ``mean``, ``low`` and ``high`` ``[o, steps]``, amounts
+    per bin; ``history`` ``[bins]`` from ``history_s`` on, NaN where nothing was observed."""
+
+    key: SeriesKey
+    bin_s: float
+    origins_s: FloatArray  # [o]
+    mean: FloatArray
+    low: FloatArray
+    high: FloatArray
+    history_s: float
+    history: FloatArray
+
+
+def looked_back(
+    groups: Sequence[Group], traffic: Traffic, window: Window, method: str, progress: Progress
+) -> tuple[LookedBack, ...]:
+    """Of the largest series, from at most MOST_ORIGINS of the window's decisions (or, where it is
+    ahead of the traffic, of as many periods before it), a day ahead each. Those too short for the
+    method are left out."""
+    series = [one for group in groups for _, one in series_of(traffic, group)]
+    series.sort(key=lambda one: -float(np.nansum(one.values)))
+    found = []
+    for i, one in enumerate(series[:MOST_SERIES]):
+        progress(i / min(len(series), MOST_SERIES), f"Looking back on {one.key.model}")
+        try:
+            found.append(_looked_back(one, window, method))
+        except SeriesTooShort:
+            continue
+    return tuple(found)
+
+
+def origins(window: Window) -> FloatArray:
+    """Past moments to look back on, thinned."""
+    whole = window.origins_s
+    if window.ahead:
+        periods = len(window.period_starts_s)
+        whole = np.asarray(window.start_s - window.period_s * np.arange(periods)[::-1], np.float64)
+    step = int(np.ceil(len(whole) / MOST_ORIGINS))
+    return np.asarray(whole[::step], np.float64)
+
+
+def _looked_back(series: DemandSeries, window: Window, method: str) -> LookedBack:
+    at = origins(window)
+    at = at[at > series.start_s + window.bin_s]
+    if not at.size:
+        raise SeriesTooShort(f"{series.key}: nothing came before any moment to look back on.")
+    lead = round((window.start_s - float(window.origins_s[0])) / window.bin_s)
+    ahead = max(lead + window.bins_per_period, round(DAY_S / window.bin_s))
+    steps = max(lead + window.bins_per_period, min(ahead, MOST_STEPS))
+    model = forecaster(method, horizon_bins=window.bins_per_period, lead_bins=lead)
+    made = rolling_forecasts(series, model, at.tolist(), steps)
+    seen = series.window(float(at[0]) - SEEN_S, float(at[-1]) + steps * window.bin_s)
+    low, high = (np.stack([one.quantile(level) for one in made]) for level in QUANTILES)
+    mean = np.stack([one.mean for one in made])
+    return LookedBack(series.key, window.bin_s, at, mean, low, high, seen.start_s, seen.values)
+
+
+def against_naive(
+    groups: Sequence[Group], traffic: Traffic, window: Window, forecasts: Sequence[SeriesForecast]
+) -> str:
+    """In a sentence how far off the forecast was in the window beside repeating what was there, all
+    series together; the worse one first. "" of a window that is yet to come."""
+    own = error([(one.actual, one.mean) for one in forecasts])
+    if own is None:
+        return ""
+    series = [one for group in groups for _, one in series_of(traffic, group)]
+    beside: dict[str, float] = {}
+    for method in NAIVE:
+        try:
+            told = [rolled(one, window, method).at(MEAN) for one in series]
+        except SeriesTooShort:
+            continue
+        found = error([(one.actual, one.mean) for one in told])
+        if found is not None:
+            beside[method] = found
+    methods = ", ".join(dict.fromkeys(one.method for one in forecasts))
+    if not beside:
+        return f"{methods} is off by {own:.1%} of demand; nothing naive can be held against it."
+    best = min(beside, key=lambda method: beside[method])
+    off = "; ".join(f"{NAIVE[method]} by {wape:.1%}" for method, wape in beside.items())
+    if own > beside[best]:
+        return (
+            f"Worse than {NAIVE[best]}: {methods} is off by {own:.1%} of demand, {off}. Choose "
+            f"forecast.method {best}, or auto."
+        )
+    return f"{methods} is off by {own:.1%} of demand; {off}."
+
+
+def error(pairs: Sequence[tuple[FloatArray, FloatArray]]) -> float | None:
+    """WAPE over the observed bins of all series; None where there is none."""
+    off = came = 0.0
+    for actual, mean in pairs:
+        seen = ~np.isnan(actual)
+        off += float(np.abs(actual - mean)[seen].sum())
+        came += float(actual[seen].sum())
+    return off / came if came > 0 else None

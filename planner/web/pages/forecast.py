@@ -1,0 +1,141 @@
+"""How a forecast did: errors by hour of the week, peaks missed, and what it would have been at any
+past moment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from planner.models import Run
+from planner.selectors.runs import run_result, run_table, run_tables
+from planner.web.charts.figure import BLUE, GREY, ORANGE, SKY, Figure, figure, line
+from planner.web.charts.over_time import BAND, axis_title, times
+from planner.web.charts.traffic import week_figure
+
+MOST_MISSED = 5  # peaks that are listed
+BEFORE = timedelta(days=1)  # of history beside a forecast
+
+
+def forecast_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
+    """Of every kind that has a forecast of a window."""
+    names, result = run_tables(run), run_result(run)
+    context: dict[str, Any] = {"run": run}
+    window = result.get("window") or {}
+    if "forecast" in names and window:
+        table = run_table(run, "forecast").drop_nulls("actual")
+        if table.height:
+            clock = window.get("clock", "utc")
+            context["week_errors"] = week_errors(table, clock)
+            context["missed"] = missed_peaks(table, float(window["period_s"]))
+    if "moments" in names:
+        context |= moment_context(run, params)
+    return context
+
+
+def week_errors(table: pl.DataFrame, clock: str) -> Figure:
+    """Absolute errors of the mean over demand, in per cent, by weekday and hour."""
+    rows = (
+        table.with_columns(
+            day=pl.col("time").dt.weekday() - 1, hour=pl.col("time").dt.hour(),
+            off=(pl.col("actual") - pl.col("mean")).abs(),
+        )
+        .group_by("day", "hour")
+        .agg(pl.col("off").sum(), pl.col("actual").sum())
+    )  # fmt: skip
+    cells: list[list[float | None]] = [[None] * 24 for _ in range(7)]
+    for row in rows.iter_rows(named=True):
+        if row["actual"] > 0:
+            cells[row["day"]][row["hour"]] = 100 * row["off"] / row["actual"]
+    return week_figure({"weekday_hour": cells}, unit="% of demand", clock=clock)
+
+
+def missed_peaks(table: pl.DataFrame, period_s: float) -> dict[str, Any]:
+    """Periods whose largest bin was above what was planned for (the 90% quantile in runs kept
+    before that was kept), and the worst of them."""
+    planned = "planned" if "planned" in table.columns else "p90"
+    keys = ["model", "region", "tier"]
+    first = table["time"].min()
+    period = ((pl.col("time") - first).dt.total_seconds() // period_s).cast(pl.Int64)
+    peaks = (
+        table.with_columns(period=period)
+        .group_by(*keys, "period")
+        .agg(pl.col("time").min(), pl.col("actual").max(), pl.col(planned).max().alias("planned"))
+        .with_columns(over=pl.col("actual") / pl.col("planned") - 1)
+    )
+    over = peaks.filter(pl.col("over") > 0).sort("over", descending=True)
+    return {
+        "periods": peaks.height,
+        "missed": over.height,
+        "share": over.height / peaks.height,
+        "planned": planned == "planned",
+        "rows": over.head(MOST_MISSED).to_dicts(),
+    }
+
+
+def moment_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
+    """The forecast of a series at the moment that the slider stands at: at first the middle."""
+    moments = run_table(run, "moments")
+    clock = (run_result(run).get("window") or {}).get("clock", "utc")
+    pools = {
+        " / ".join(row): row
+        for row in moments.select("model", "region", "tier").unique(maintain_order=True).rows()
+    }
+    pool = params.get("series", "")
+    pool = pool if pool in pools else next(iter(pools))
+    of = [
+        pl.col(name) == value
+        for name, value in zip(("model", "region", "tier"), pools[pool], strict=True)
+    ]
+    moments = moments.filter(*of)
+    origins = moments["origin"].unique().sort()
+    last = len(origins) - 1
+    given = params.get("moment", "")
+    at = min(int(given), last) if given.isdecimal() else last // 2
+    origin = origins[at]
+    told = moments.filter(pl.col("origin") == origin).sort("time")
+    history = run_table(run, "history").filter(*of).sort("time")
+    return {
+        "run": run,
+        "moment": at,
+        "moment_last": last,
+        "moment_origin": origin,
+        "moment_series": pool,
+        "moment_choices": list(pools),
+        "moment_clock": clock,
+        "moment_error": _error(told, history),
+        "moment_figure": moment_figure(told, history, origin, clock),
+    }
+
+
+def _error(told: pl.DataFrame, history: pl.DataFrame) -> float | None:
+    """WAPE of what was foreseen then."""
+    both = told.join(history, on="time").drop_nulls("actual")
+    came = float(both["actual"].sum() or 0.0)
+    off = float(np.abs(both["actual"].to_numpy() - both["mean"].to_numpy()).sum())
+    return off / came if came > 0 else None
+
+
+def moment_figure(told: pl.DataFrame, history: pl.DataFrame, origin: Any, clock: str) -> Figure:
+    """What was known, what was foreseen, and what then came."""
+    unit = "input tokens/s"
+    end = told["time"].max()
+    known = history.filter((pl.col("time") >= origin - BEFORE) & (pl.col("time") < origin))
+    came = history.filter((pl.col("time") >= origin) & (pl.col("time") <= end))
+
+    def course(rows: pl.DataFrame, column: str, name: str, colour: str, **style: Any) -> Any:
+        hover = f"%{{y:,.4~g}} {unit}"
+        moments = times(rows, "time", clock)
+        return line(moments, rows[column].round(2), name, colour, hover=hover, **style)
+
+    lines = [
+        course(told, "p90", "90 %", SKY, width=0, showlegend=False),
+        course(told, "p10", "10 to 90 % band", SKY, width=0, fill="tonexty", fillcolor=BAND),
+        course(known, "actual", "Known then", GREY, width=1.5),
+        course(told, "mean", "Forecast then", BLUE, width=2),
+        course(came, "actual", "What came", ORANGE, width=1.5, dash="dot"),
+    ]
+    return figure(lines, height=320, x=axis_title(clock), y=unit, together=True)

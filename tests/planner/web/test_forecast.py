@@ -1,0 +1,56 @@
+"""How a forecast did, on the page of any run that has one."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import polars as pl
+import pytest
+from django.test import Client
+
+from planner.models import Run, User
+from planner.web.pages.forecast import missed_peaks, week_errors
+from tests.planner.web.pages import json_in, signed_in, text_of
+from tests.planner.web.study import KEYS, MONDAY, completed_run, moments_of
+
+
+@pytest.fixture
+def client(planner: User) -> Client:
+    return signed_in(planner)
+
+
+@pytest.fixture
+def study(planner: User) -> Run:
+    run = completed_run(planner)
+    moments_of(run)
+    return run
+
+
+def test_errors_are_by_hour_of_the_week_and_missed_peaks_by_period() -> None:
+    """Monday's first two hours: off by a tenth and by a half; one of two peaks above the plan."""
+    rows = [(0, 100.0, 90.0, 105.0), (30, 100.0, 110.0, 105.0), (60, 100.0, 50.0, 80.0)]
+    table = pl.DataFrame([
+        {"time": MONDAY + timedelta(minutes=m), **KEYS, "actual": a, "mean": f, "planned": p}
+        for m, a, f, p in rows
+    ])  # fmt: skip
+    figure = week_errors(table, "utc")
+    (heat,) = figure["data"]
+    assert heat["y"] == ["Mon"] and heat["z"][0][:3] == [10.0, 50.0, None]
+    missed = missed_peaks(table, 3600.0)
+    assert (missed["missed"], missed["periods"], missed["share"]) == (1, 2, 0.5)
+    assert missed["rows"][0]["over"] == pytest.approx(0.25)
+
+
+def test_the_slider_shows_what_was_known_at_a_moment(client: Client, study: Run) -> None:
+    page = client.get(f"/runs/{study.pk}/")
+    assert "Errors by hour of the week" in text_of(page) and "Peaks missed" in text_of(page)
+    assert 'type="range"' in page.content.decode()
+    answer = client.get(f"/runs/{study.pk}/?part=moment&moment=2", headers={"HX-Request": "true"})
+    assert "13 May 2024, 02:00" in text_of(answer)
+    figure = json_in(answer, "moment-data")
+    by_name = {trace["name"]: trace for trace in figure["data"]}
+    assert by_name["Forecast then"]["y"] == [12.0, 12.0]
+    assert by_name["Known then"]["y"] == [4.0, 6.0, 8.0, 10.0, 12.0]
+    assert by_name["What came"]["y"] == [14.0, 16.0]
+    far = client.get(f"/runs/{study.pk}/?part=moment&moment=99", headers={"HX-Request": "true"})
+    assert "13 May 2024, 02:00" in text_of(far)
