@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -17,8 +17,7 @@ from planner.studies.traffic.forecasts import SeriesForecast
 from planner.studies.traffic.quantile import PlannedQuantile
 
 AS_MUCH = 0.005  # of the cost: as percentages are written
-SAME_AS_NOW = "last-value"
-NAIVE = (SAME_AS_NOW, "seasonal-naive", "seasonal-naive-week")
+SAME_AS_NOW: Literal["last-value"] = "last-value"
 
 
 @dataclass(frozen=True, slots=True)

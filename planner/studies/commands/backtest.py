@@ -10,7 +10,6 @@ from datetime import datetime, timedelta
 from pydantic import Field
 
 from forecasting.errors import ForecastError
-from forecasting.selection import METHODS
 from planner.errors import Infeasible, ScenarioError
 from planner.scenario.known import NOTHING, Known
 from planner.scenario.schema import Scenario
@@ -49,7 +48,10 @@ CONFIRMED = (
 # Requests over all replays: some minutes. With more, matching is done by coverage.
 MOST_REPLAYED = 60_000_000
 EACH = TRIES + 1  # replays that one forecaster takes
-DEFAULT = tuple(method for method in METHODS if method not in ("auto", PERFECT))
+# Few enough for minutes: one of each way of looking at it.
+DEFAULT: tuple[Method, ...] = (
+    "auto", SAME_AS_NOW, "seasonal-naive", "moving-maximum", "regression", "arima"
+)  # fmt: skip
 REACTIVE = "hpa-concurrency"
 
 
@@ -59,7 +61,8 @@ class Options(RunOptions):
         title="Forecasters",
         min_length=1,
         max_length=20,
-        description="Left out: all there are but auto; last-value stands among them in any case.",
+        description="Left out: six, one of each kind, and the scenario's own; last-value stands "
+        "among them in any case.",
     )
     days: int | None = Field(
         None,

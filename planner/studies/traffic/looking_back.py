@@ -19,7 +19,11 @@ from planner.studies.traffic.traffic import Traffic
 from planner.studies.traffic.window import DAY_S, Window
 from simulation.arrays import FloatArray
 
-NAIVE = {"last-value": "repeating the last value", "seasonal-naive": "repeating the day before"}
+NAIVE = {
+    "last-value": "repeating the last value",
+    "seasonal-naive": "repeating the day before",
+    "seasonal-naive-week": "repeating the week before",
+}
 MOST_SERIES = 6  # the largest: to look at, not to count
 MOST_ORIGINS = 48
 MOST_STEPS = 192
