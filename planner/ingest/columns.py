@@ -172,7 +172,7 @@ def request_layout(
         if column is None:
             raise find.missing(field)
         fields[field] = column
-    for field in (*LABELS, "hash_ids"):
+    for field in (*LABELS, "hash_ids", "utility"):
         if field in LABELS and options.constant(field) is not None:
             continue
         column = find.column(field)

@@ -34,6 +34,7 @@ model: model modelname modelid
 region: region regionname location zone datacenter datacentre
 tier: tier servicetier slotier sloclass serviceclass priority
 hash_ids: hashids
+utility: utility requestutility utilityperrequest
 time: time binstart binstarts timeutc timestamp datetime ts windowstart windowstarts
     hourstart intervalstart intervalstartutc date t seconds
 requests: requests requestcount requestscount numrequests nrequests count counts

@@ -17,6 +17,7 @@ REQUEST_FIELDS = (
     "region",
     "tier",
     "hash_ids",
+    "utility",
 )
 DEMAND_FIELDS = (
     "time",

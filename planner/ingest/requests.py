@@ -10,7 +10,7 @@ import polars as pl
 
 from planner.errors import IngestError
 from planner.ingest import clock
-from planner.ingest.checks import Names, first_reasons, labels, token_counts
+from planner.ingest.checks import Names, first_reasons, labels, numbers, token_counts
 from planner.ingest.columns import RequestLayout, request_layout
 from planner.ingest.options import LABELS
 from planner.ingest.ordering import Part, put_in_order
@@ -30,6 +30,7 @@ class _Totals:
     start_ns: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
+    no_utility: int = 0  # requests without a number where the file has utilities
     parts: list[Part] = field(default_factory=list)
     offsets: set[str] = field(default_factory=set)
 
@@ -110,6 +111,8 @@ class _Reader:
         )
         if "hash_ids" in self._layout.fields:
             part = part.with_columns(frame[self._layout.fields["hash_ids"]].alias("hash_ids"))
+        if "utility" in self._layout.fields:
+            part = part.with_columns(self._utility(frame[self._layout.fields["utility"]]))
         if late:
             part = part.sort("arrival_s", maintain_order=True)
             totals.start_ns = min(totals.start_ns, int(ns.min()))
@@ -117,6 +120,13 @@ class _Reader:
         totals.latest_ns = int(latest[-1])
         totals.accepted += ns.size
         totals.parts.append(Part.write(part, self._folder, len(totals.parts)))
+
+    def _utility(self, column: pl.Series) -> pl.Series:
+        """What serving each request is worth; null where the column has no number."""
+        number, _ = numbers(column)
+        self.totals.no_utility += int((~np.isfinite(number)).sum())
+        known = np.where(np.isfinite(number), number, np.nan)
+        return pl.Series("utility", known).fill_nan(None)
 
     def _label(self, label: str, frame: pl.DataFrame) -> pl.Series:
         constant = self._reading.options.constant(label)
@@ -156,6 +166,9 @@ class _Reader:
                 f"Sorted {totals.late:,} row{'s' * (totals.late > 1)} that arrived before a row "
                 "above them."
             )
+        if totals.no_utility:
+            column = self._layout.fields["utility"]
+            notes.append(f"{totals.no_utility:,} requests have no utility (column {column}).")
         for label, column in self._layout.fields.items():
             if label in self.names and (blank := self.names[label].blank):
                 notes.append(f"{blank:,} requests have no {label} (column {column}).")

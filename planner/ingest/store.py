@@ -2,7 +2,8 @@
 
 ``requests/part-00000.parquet`` and on, in order of arrival: arrival_s (seconds from the first
 request), input_tokens, output_tokens, model, region, tier (text, null where unknown) and, where
-the file has them, hash_ids. ``demand.parquet``: series, model, region, tier, bin_start_s, and per
+the file has them, hash_ids and utility (worth of serving the request, null where it has no number).
+``demand.parquet``: series, model, region, tier, bin_start_s, and per
 bin requests, input_tokens, output_tokens, total_tokens (null where unknown: a gap).
 """
 

@@ -21,6 +21,7 @@ FIELDS = (
             ("arrival", "Arrival time"),
             ("input_tokens", "Input tokens"),
             ("output_tokens", "Output tokens"),
+            ("utility", "Utility of the request"),
         ),
     ),
     (
@@ -56,6 +57,8 @@ class MappingForm(forms.Form):
                 initial=preview.guess.get(column, ""),
             )
         dress(self)
+        for place in range(len(self.shown)):
+            self.fields[f"column_{place}"].widget.attrs["class"] += " column-choice"
 
     def heads(self) -> Iterator[tuple[str, BoundField]]:
         """Every column with its choice."""

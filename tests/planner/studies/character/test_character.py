@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from planner.ingest import IngestOptions, ingest_file
+from planner.ingest import IngestOptions, ingest_file, read_report
 from planner.studies.character.characterise import characterise
 from planner.studies.character.grid import base_width
 from planner.studies.character.kept import character_kept, character_written, rates_kept, total_kept
@@ -110,6 +110,19 @@ def test_amounts_shares_and_imbalance(stored: Build) -> None:
         ("a", "west", UNSAID, 3),
     ]
     assert sum(cell.share for cell in found.cells) == pytest.approx(1)
+
+
+def test_utility_is_summed_where_the_file_gives_it(stored: Build) -> None:
+    table = requests(
+        np.arange(4.0), tier=["fast", "fast", "batch", "batch"], utility=["3", "1", "0.5", "none"]
+    )
+    store = stored(table)
+    found = of(store)
+    assert (found.total.utility, found.total.utility_per_request) == (4.5, 1.5)
+    per_request = {one.label: one.utility_per_request for one in found.volumes}
+    assert per_request == {"fast": 2, "batch": 0.5}
+    assert "1 requests have no utility (column utility)." in read_report(store).notes
+    assert of(stored(requests(np.arange(4.0)))).total.utility is None
 
 
 def test_poisson_arrivals_have_a_dispersion_of_one_at_every_scale(stored: Build) -> None:
