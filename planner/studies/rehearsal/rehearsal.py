@@ -19,7 +19,14 @@ from planner.studies.planning.planning import plan_window
 from planner.studies.progress import Progress, part, silent
 from planner.studies.random_streams import Stream, generator
 from planner.studies.rehearsal.longer import Longer, lengthened, outlasting
-from planner.studies.rehearsal.strays import FEW, STRAYS, by_what_it_sees, times, unseen
+from planner.studies.rehearsal.strays import (
+    FEW,
+    STRAYS,
+    by_what_it_sees,
+    repeats,
+    times,
+    unseen,
+)
 from planner.studies.rehearsal.tuning import Trial, tuned
 from planner.studies.replay.earlier import Earlier
 from planner.studies.replay.pressure import PressureTests
@@ -162,7 +169,7 @@ def _shares(policy: Policy, stages: Sequence[_Stage]) -> tuple[float, ...]:
     """How many times the requests of the first window ``policy`` has to do with as well, beyond
     what the other windows show already."""
     nearest, *others = (len(one.study.trace) / one.study.window.duration_s for one in stages)
-    if by_what_it_sees(policy):
+    if by_what_it_sees(policy) or repeats(policy):
         return unseen([other / nearest for other in others])
     decisions = sum(len(one.study.window.period_starts_s) for one in stages)
     return (stages[0].doubt,) if policy.traits.plan is not None and decisions < FEW else ()

@@ -12,14 +12,24 @@ from planner.studies.traffic.traffic import merge
 from simulation.trace import Trace
 
 # What goes by what it sees has to do with so many times the requests too (assumed): a day like the
-# last does not tell where its signal stops saying anything.
+# last does not tell where its signal stops saying anything. So has what repeats the day before: it
+# never sees that a day is another.
 STRAYS = (0.8, 1.25)
+SEASONAL = "seasonal-naive"
 FEW = 12  # decisions rehearsed, below which they say little of how far a forecast is off (assumed)
 
 
 def by_what_it_sees(policy: Policy) -> bool:
     """Whether it neither holds a fleet nor follows a plan or a timetable."""
     return policy.traits.group in (Group.REACTIVE, Group.COORDINATED)
+
+
+def repeats(policy: Policy) -> bool:
+    """Whether it does what the same time of another day asked for, whatever comes."""
+    traits = policy.traits
+    if traits.plan is not None:
+        return traits.plan.method == SEASONAL
+    return traits.group == Group.FIXED and not traits.flat
 
 
 def unseen(shares: Sequence[float]) -> tuple[float, ...]:

@@ -11,7 +11,7 @@ from planner.policies.base import Policy
 from planner.policies.choice import policy_of
 from planner.studies.rehearsal.rehearsal import _shares
 from planner.studies.rehearsal.rehearsal import _Stage as WindowOf
-from planner.studies.rehearsal.strays import FEW, STRAYS, by_what_it_sees, times, unseen
+from planner.studies.rehearsal.strays import FEW, STRAYS, by_what_it_sees, repeats, times, unseen
 from planner.studies.rehearsal.tuning import tuned
 from planner.studies.replay.earlier import Earlier
 from planner.studies.values import PolicyRun
@@ -67,6 +67,15 @@ def test_what_goes_by_what_it_sees(name: str, sees: bool) -> None:
     assert by_what_it_sees(policy_of(name)) == sees
 
 
+@pytest.mark.parametrize(
+    ("name", "does"),
+    [("periodic", True), ("lt-i-seasonal", True), ("lt-i", False), ("lt-i-last-value", False),
+     ("flat-before", False), ("today", False), ("hpa", False)],
+)  # fmt: skip
+def test_what_repeats_the_day_before(name: str, does: bool) -> None:
+    assert repeats(policy_of(name)) == does
+
+
 def test_a_plan_of_few_decisions_has_to_do_with_its_forecast_s_doubt(tmp_path: Path) -> None:
     study = days(tmp_path)
     assert len(study.window.period_starts_s) < FEW
@@ -80,6 +89,7 @@ def test_a_plan_of_few_decisions_has_to_do_with_its_forecast_s_doubt(tmp_path: P
     assert share == pytest.approx(min(max(high / mean, 1.0), STRAYS[-1]))
     assert len(stage.strayed(share).trace) == pytest.approx(share * len(study.trace), rel=0.05)
     assert _shares(policy_of("hpa"), [stage]) == STRAYS
+    assert _shares(policy_of("periodic"), [stage]) == STRAYS  # it never sees that days differ
     assert _shares(policy_of("flat-before"), [stage]) == ()
     several = [stage] * FEW  # windows enough show it by themselves
     assert _shares(PLAN, several) == ()
