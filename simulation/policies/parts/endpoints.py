@@ -37,6 +37,7 @@ class Endpoints:
         self._kv = np.array([pool.profile.kv_capacity_tokens for pool in fleet.pools], np.float64)
         self._minimum = [pool.minimum for pool in fleet.pools]
         self._maximum = [pool.maximum for pool in fleet.pools]
+        self._read: tuple[Observation, Sees, FloatArray] | None = None
 
     def __len__(self) -> int:
         return len(self.pools)
@@ -60,6 +61,11 @@ class Endpoints:
         """What thresholds are held against: how full an iteration of the endpoint's ready instances
         is, requests that wait counted (``Observation.load``), or its effective memory alone, which
         on models with grouped-query attention hardly fills however long the queue."""
+        if self._read is None or self._read[0] is not observation or self._read[1] != sees:
+            self._read = observation, sees, self._reading(observation, sees)  # a gauge asks again
+        return self._read[2]
+
+    def _reading(self, observation: Observation, sees: Sees) -> FloatArray:
         memory = self.utilisation(observation)
         if sees != QUEUES or observation.load is None:
             return memory

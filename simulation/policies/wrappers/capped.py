@@ -70,7 +70,8 @@ class WithinCapacity(Wrapper):
     def decide(self, observation: Observation) -> Actions:
         asked = actions_of(self._policy.decide(observation))
         present = observation.ready + observation.starting
-        if not (asked.targets > present).any():  # what does not grow needs no GPUs
+        if not (asked.targets > present).any():  # what does not grow needs no GPUs, and lacks none
+            self._lacking = np.zeros_like(present)
             return asked
         draining = observation.draining  # what goes now may drain first
         lent = np.zeros_like(present) if observation.spare is None else observation.spare.copy()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simulation.arrays import IntArray
+from simulation.arrays import BoolArray, FloatArray, IntArray
 from simulation.fleet import Fleet
 from simulation.policies.wrappers.wrapper import Wrapper
 from simulation.policy import Actions, Gauge, Observation, ScalingPolicy
@@ -52,26 +52,18 @@ class Metered(Wrapper):
         if not read.any():
             return
         values = gauge.values[read]
-        above = np.broadcast_to(gauge.out_above, gauge.values.shape)[read]
-        below = np.broadcast_to(gauge.in_below, gauge.values.shape)[read]
-        seen = Swing(
-            gauge.words,
-            gauge.share,
-            low=float(values.min()),
-            high=float(values.max()),
-            out_above=float(above.min()),
-            in_below=float(below.max()),
-            asked_more=bool((values > above).any()),
-            asked_fewer=bool((values < below).any()),
-        )
-        before = self.swing or seen
-        self.swing = Swing(
-            seen.words,
-            seen.share,
-            low=min(before.low, seen.low),
-            high=max(before.high, seen.high),
-            out_above=min(before.out_above, seen.out_above),
-            in_below=max(before.in_below, seen.in_below),
-            asked_more=before.asked_more or seen.asked_more,
-            asked_fewer=before.asked_fewer or seen.asked_fewer,
-        )
+        above, below = _where(gauge.out_above, read), _where(gauge.in_below, read)
+        low, high = float(values.min()), float(values.max())
+        least, most = float(np.min(above)), float(np.max(below))
+        more, fewer = bool((values > above).any()), bool((values < below).any())
+        before = self.swing
+        if before is not None:
+            low, high = min(before.low, low), max(before.high, high)
+            least, most = min(before.out_above, least), max(before.in_below, most)
+            more, fewer = before.asked_more or more, before.asked_fewer or fewer
+        self.swing = Swing(gauge.words, gauge.share, low, high, least, most, more, fewer)
+
+
+def _where(limit: FloatArray | float, read: BoolArray) -> FloatArray | float:
+    """One limit for all, or those of the values that were ``read``."""
+    return limit if np.ndim(limit) == 0 else np.broadcast_to(limit, read.shape)[read]

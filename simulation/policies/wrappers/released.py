@@ -32,4 +32,6 @@ class Released(Wrapper):
         lend = asked.lend
         if lend is None and self._lend:
             lend = ~self._spot if len(self._spot) else np.ones(len(asked.targets), np.bool_)
+        if lend is asked.lend and not self._soft_s:
+            return asked
         return replace(asked, soft_s=asked.soft_s or self._soft_s, lend=lend)
