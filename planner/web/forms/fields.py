@@ -77,7 +77,7 @@ def schema_field(
         most = facts.get("maxLength", 80)
         return forms.CharField(label=label, required=required, max_length=most, widget=widget)
     whole = facts["type"] == "integer"
-    attrs |= {"placeholder": empty or (f"{default / per:g}" if default else "")}
+    attrs |= {"placeholder": empty or (f"{default / per:.12g}" if default else "")}
     least = facts.get("minimum", facts.get("exclusiveMinimum"))
     most = facts.get("maximum", facts.get("exclusiveMaximum"))
     kind: Any = forms.IntegerField if whole else forms.FloatField

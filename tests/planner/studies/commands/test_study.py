@@ -105,7 +105,8 @@ def test_requests_are_accounted_for_in_every_policy(whole: Outcome) -> None:
 def test_tables_hold_what_the_document_says(whole: Outcome) -> None:
     document, tables = whole.document, whole.tables
     assert set(tables) == {
-        "demand", "forecast", "plan", "replicas", "policies", "tiers", "groups",
+        "demand", "forecast", "plan", "replicas", "capacity", "policies", "tiers", "groups",
+        "timetable",
     }  # fmt: skip
     for row in tables["policies"].iter_rows(named=True):
         figures = document["policies"][row["policy"]]
