@@ -220,7 +220,7 @@ def _fleet(study: Study) -> Iterator[Assumption]:
     if hardware.today is None:
         source, kind = today_stands_in(study.before.seconds), ASSUMED
     else:
-        source, kind = "scenario", OBSERVED
+        source, kind = "scenario", ASSUMED
     value = f"{int(study.today.sum()):,} instances as the window begins"
     yield Assumption("Today's fleet", value, kind, source, "fleet.today")
     value, said = f"{hardware.startup_s:,.6g} s from asked for to serving", "scenario"
