@@ -69,7 +69,13 @@ class Command(HeadroomCommand):
         ]
         first = [answer["headline"]] if answer.get("headline") else []
         why = [
-            f"planned for {row['tier']}: {row['why']}"
+            f"planned for {row['tier']}: {_height(row)}. {row['why']}"
             for row in (answer.get("forecast") or {}).get("quantile", ())
         ]
         return "\n".join([*first, *listed(series, COLUMNS), *why])
+
+
+def _height(row: dict[str, Any]) -> str:
+    level = row["quantile"]
+    what = "the mean" if level is None else f"the quantile {level:g}"
+    return what if row["times"] == 1 else f"{row['times']:g} times {what}"

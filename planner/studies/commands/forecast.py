@@ -151,7 +151,7 @@ def run(
     )
     if not forecasts:
         raise ScenarioError("traffic: no interactive tier has any demand; nothing to forecast.")
-    headline = against_naive(groups, traffic, window, forecasts)
+    headline = against_naive(groups, traffic, window, forecasts, planned.forecast.method)
     back = looked_back(groups, traffic, window, planned.forecast.method, part(progress, 0.7, 1.0))
     seconds = time.perf_counter() - begun
     return Outcome(

@@ -11,6 +11,7 @@ import numpy as np
 from forecasting.backtest import rolling_forecasts
 from forecasting.demand import DemandSeries, SeriesKey
 from forecasting.errors import SeriesTooShort
+from forecasting.rules.registry import AUTO
 from forecasting.selection import forecaster
 from planner.studies.progress import Progress
 from planner.studies.traffic.forecasts import MEAN, QUANTILES, SeriesForecast, rolled
@@ -90,10 +91,15 @@ def _looked_back(series: DemandSeries, window: Window, method: str) -> LookedBac
 
 
 def against_naive(
-    groups: Sequence[Group], traffic: Traffic, window: Window, forecasts: Sequence[SeriesForecast]
+    groups: Sequence[Group],
+    traffic: Traffic,
+    window: Window,
+    forecasts: Sequence[SeriesForecast],
+    asked: str,
 ) -> str:
     """In a sentence how far off the forecast was in the window beside repeating what was there, all
-    series together; the worse one first. "" of a window that is yet to come."""
+    series together; the worse one first. ``asked`` is the method that the scenario names. "" of a
+    window that is yet to come."""
     own = error([(one.actual, one.mean) for one in forecasts])
     if own is None:
         return ""
@@ -113,10 +119,13 @@ def against_naive(
     best = min(beside, key=lambda method: beside[method])
     off = "; ".join(f"{NAIVE[method]} by {wape:.1%}" for method, wape in beside.items())
     if own > beside[best]:
-        return (
-            f"Worse than {NAIVE[best]}: {methods} is off by {own:.1%} of demand, {off}. Choose "
-            f"forecast.method {best}, or auto."
+        periods = len(window.period_starts_s)
+        what = (
+            f"That is of {periods:,} periods; a backtest says what it costs."
+            if asked == AUTO
+            else f"Choose forecast.method {best}, or auto."
         )
+        return f"Worse than {NAIVE[best]}: {methods} is off by {own:.1%} of demand, {off}. {what}"
     return f"{methods} is off by {own:.1%} of demand; {off}."
 
 

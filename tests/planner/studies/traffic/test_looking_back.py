@@ -68,15 +68,16 @@ def test_a_forecast_worse_than_naive_says_so_first(stored: StoredTrace) -> None:
     hardware, traffic, window = parts(scenario(horizon=HORIZON), stored)
     groups = groups_of(hardware, apart=False)
 
-    def said(method: str) -> str:
+    def said(method: str, asked: str = "") -> str:
         made = forecast_window(
             [(group, MEAN) for group in groups], traffic, window, method=method, progress=silent
         )
-        return against_naive(groups, traffic, window, made)
+        return against_naive(groups, traffic, window, made, asked or method)
 
     worse, best = said("last-value"), said("seasonal-naive")
     assert worse.startswith("Worse than repeating the day before: last-value is off by")
     assert "forecast.method seasonal-naive" in worse
+    assert said("last-value", "auto").endswith("6 periods; a backtest says what it costs.")
     assert best.startswith("seasonal-naive is off by") and "Worse" not in best
 
 
