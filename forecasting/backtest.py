@@ -32,6 +32,7 @@ class Backtest:
     peak_wape: float
     mase: float
     coverage80: float
+    bias: float
 
 
 def rolling_forecasts(
@@ -99,6 +100,7 @@ def backtest(
         peak_wape=peak_wape(actual, mean),
         mase=mase(actual, mean, series.values[:first]),
         coverage80=coverage(actual, low, high),
+        bias=bias(actual, mean),
     )
 
 
@@ -112,6 +114,12 @@ def wape(actual: FloatArray, mean: FloatArray) -> float:
     """Weighted absolute percentage error: ``sum |y - f| / sum y`` over observed bins."""
     seen = ~np.isnan(actual)
     return _ratio(np.abs(actual - mean)[seen].sum(), actual[seen].sum())
+
+
+def bias(actual: FloatArray, mean: FloatArray) -> float:
+    """``sum (f - y) / sum y`` over observed bins: above 0 where more was forecast than came."""
+    seen = ~np.isnan(actual)
+    return _ratio((mean - actual)[seen].sum(), actual[seen].sum())
 
 
 def peak_wape(actual: FloatArray, mean: FloatArray) -> float:

@@ -3,6 +3,7 @@ import pytest
 
 from forecasting.backtest import (
     backtest,
+    bias,
     coverage,
     mase,
     mean_absolute_error,
@@ -102,3 +103,7 @@ class TestRollingForecasts:
     def test_origins_are_rising_edges_within_the_series(self, series, origins, reason):
         with pytest.raises(ForecastError, match=reason):
             rolling_forecasts(series(np.arange(9.0)), last_value(), origins, 1)
+
+
+def test_bias_is_above_zero_where_more_was_forecast_than_came():
+    assert bias(ACTUAL, MEAN) == pytest.approx((3 - 5 + 6) / 60)

@@ -67,12 +67,18 @@ class Command(HeadroomCommand):
             row | {"ahead": ", ".join(f"{value:,.0f}" for value in row["forecast"][:6])}
             for row in answer["series"]
         ]
+        told = [
+            f"{row['model']} / {row['region']} / {row['tier']}: {row[name]}"
+            for name in ("note", "reason", "cleaned")
+            for row in series
+            if row.get(name)
+        ]
         first = [answer["headline"]] if answer.get("headline") else []
         why = [
             f"planned for {row['tier']}: {_height(row)}. {row['why']}"
             for row in (answer.get("forecast") or {}).get("quantile", ())
         ]
-        return "\n".join([*first, *listed(series, COLUMNS), *why])
+        return "\n".join([*first, *told, *listed(series, COLUMNS), *why])
 
 
 def _height(row: dict[str, Any]) -> str:

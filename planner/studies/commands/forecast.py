@@ -10,8 +10,10 @@ from operator import attrgetter
 
 from pydantic import Field
 
-from forecasting.backtest import backtest
+from forecasting.backtest import Backtest, backtest
+from forecasting.cleaning import cleaned
 from forecasting.demand import DemandSeries
+from forecasting.errors import SeriesTooShort
 from forecasting.forecast import Forecast
 from forecasting.selection import forecaster
 from planner.errors import ScenarioError
@@ -21,7 +23,7 @@ from planner.scenario.schema import Scenario
 from planner.scenario.schema.planning import Method
 from planner.scenario.settings import ALL, Settings, settings_of
 from planner.sections import BinS
-from planner.studies.columns import SECONDS, TEXT, Column
+from planner.studies.columns import NUMBER, SECONDS, TEXT, Column
 from planner.studies.options import RunOptions
 from planner.studies.outcome import Outcome, Traces
 from planner.studies.plain import COLUMNS, moment
@@ -47,12 +49,19 @@ from planner.studies.traffic.window import Window, resolve_window
 from simulation.arrays import FloatArray
 
 MAX_STEPS = 10_000  # bins forecast ahead of one series
-ERRORS = ("wape", "peak_wape", "mase", "coverage80")
+ERRORS = ("wape", "peak_wape", "mase", "coverage80", "bias")
+NAIVE = ("last-value", "seasonal-naive")
+SHOWN = 0.0005  # difference of errors that a tenth of a percent shows
 AHEAD = series_columns(
     "ahead.",
     attrgetter("ahead.unit"),
     Column("bin_s", SECONDS, "of a bin", attrgetter("ahead.bin_s")),
     Column("start", TEXT, "of the forecast", lambda row: moment(row.ahead.start_s)),
+    Column("peak", NUMBER, "largest bin of the forecast, expected", lambda row: row.ahead.peak()),
+    Column("peak_p90", NUMBER, "the same, its 90% quantile", lambda row: row.ahead.peak(0.9)),
+    Column("reason", TEXT, "why this method, where it was chosen", attrgetter("ahead.reason")),
+    Column("note", TEXT, "where it was worse than naive", attrgetter("note")),
+    Column("cleaned", TEXT, "bins taken for gaps", attrgetter("cleaned")),
 )
 YEAR_S = 366 * 86_400.0
 
@@ -107,6 +116,8 @@ class SeriesAhead:
 
     ahead: Forecast
     errors: dict[str, float | None]
+    note: str = ""  # where the backtest was worse than repeating what was
+    cleaned: str = ""  # bins that were taken for gaps, in words
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -203,13 +214,41 @@ def run_series(
         fitted = forecaster(method, horizon_bins=steps).fit(observed)
         ahead = fitted.predict(steps)
         errors: dict[str, float | None] = dict.fromkeys(ERRORS)
+        note = ""
         if options.origins:
             make = partial(forecaster, method, horizon_bins=steps)
             tested = backtest(observed, make, steps, options.origins)
             errors = {name: getattr(tested, name) for name in ERRORS}
+            note = _worse_than_naive(observed, tested, steps, options.origins)
         rows.append((observed, ahead.mean, ahead.quantile(0.1), ahead.quantile(0.9)))
-        listed.append(SeriesAhead(ahead, errors))
+        listed.append(SeriesAhead(ahead, errors, note, _cleaned(observed)))
     return Outcome(
         SeriesResult(series=tuple(listed), seconds=time.perf_counter() - begun),
         {"series": tables.series_table(rows)},
+    )
+
+
+def _worse_than_naive(series: DemandSeries, tested: Backtest, steps: int, origins: int) -> str:
+    """A sentence where repeating what was would have been nearer the peaks, else ""."""
+    for method in NAIVE:
+        try:
+            naive = backtest(
+                series, partial(forecaster, method, horizon_bins=steps), steps, origins
+            )
+        except SeriesTooShort:
+            continue
+        if naive.peak_wape < tested.peak_wape - SHOWN:
+            return (
+                f"Worse than {method}: peaks were off by {tested.peak_wape:.1%} where that is off "
+                f"by {naive.peak_wape:.1%} (MASE {tested.mase:.2f})."
+            )
+    return ""
+
+
+def _cleaned(series: DemandSeries) -> str:
+    """What of the history is no demand and stands as a gap for what is learnt."""
+    found = cleaned(series.values[None]).bins(0, series.values)
+    return "; ".join(
+        f"{moment(series.start_s + one.bin * series.bin_s)}: {one.amount:g}, {one.reason}"
+        for one in found
     )

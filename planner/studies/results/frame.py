@@ -55,6 +55,9 @@ def series_columns(forecast: str, unit: Callable[[Any], str], *more: Column) -> 
             Column(
                 "coverage80", SHARE, "of bins in the band", lambda row: row.errors["coverage80"]
             ),
+            Column(
+                "bias", SHARE, "of demand: forecast over what came", lambda row: row.errors["bias"]
+            ),
             Column("fit_seconds", SECONDS, "that fitting took", of("fit_seconds")),
             Column("forecast", NUMBER, "mean by bin", of("mean")),
             *more,

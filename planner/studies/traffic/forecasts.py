@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from forecasting.backtest import coverage, mase, peak_wape, rolling_forecasts, wape
+from forecasting.backtest import bias, coverage, mase, peak_wape, rolling_forecasts, wape
 from forecasting.demand import DemandSeries, SeriesKey
 from forecasting.forecast import Forecast
 from forecasting.selection import forecaster
@@ -153,5 +153,6 @@ def _errors(
         "peak_wape": peak_wape(a, m),
         "mase": mase(a, m, history),
         "coverage80": coverage(actual, low, high),
+        "bias": bias(a, m),
     }
     return {name: float(v) if np.isfinite(v) else None for name, v in figures.items()}
