@@ -79,6 +79,17 @@ def test_a_long_page_has_its_contents_at_the_top(client: Client, study: Run) -> 
     assert all(f'id="{link}"' in html for link in links)
 
 
+def test_a_plan_by_itself_begins_with_its_sentence(client: Client, study: Run) -> None:
+    sentence = with_an_answer(study)
+    del study.result["recommended"]["timetable"]
+    study.result["headline"] = ""
+    study.save()
+    assert sentence in text_of(client.get(url(study)))
+    del study.result["recommended"]  # as results of before have it
+    study.save()
+    assert client.get(url(study)).status_code == 200
+
+
 def test_a_timetable_is_there_to_copy(client: Client, study: Run) -> None:
     with_an_answer(study)
     html = client.get(url(study)).content.decode()
