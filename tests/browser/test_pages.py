@@ -123,7 +123,7 @@ def test_a_chart_has_a_table_behind_it(site: Any, live_server: Any, study: Run) 
     site.keyboard.press("Enter")
     rows = behind.locator("tbody tr")
     rows.nth(23).wait_for()
-    heads = behind.locator("th").all_inner_texts()
+    heads = behind.locator("th").all_text_contents()  # as written, not as styled
     assert {"UTC", "Demand", "Planned (LT-I)"} <= set(heads)
 
 
