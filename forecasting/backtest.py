@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from forecasting.arrays import FloatArray
+from forecasting.arrays import FloatArray, IntArray
 from forecasting.demand import DemandSeries
 from forecasting.errors import ForecastError, SeriesTooShort
 from forecasting.forecast import Forecast, Forecaster
@@ -69,6 +69,14 @@ def backtest(
     have no bin before it, and whatever ``fit`` raises.
     """
     stride = horizon_bins if stride_bins is None else stride_bins
+    at = origins_of(series, horizon_bins, origins, stride)
+    origins_s = (series.start_s + series.bin_s * at).tolist()
+    forecasts = rolling_forecasts(series, make_forecaster(), origins_s, horizon_bins)
+    return judged(series, at, forecasts)
+
+
+def origins_of(series: DemandSeries, horizon_bins: int, origins: int, stride: int) -> IntArray:
+    """The last ``origins`` bins to forecast from, ``stride`` apart, ``[o]``."""
     if min(horizon_bins, origins, stride) < 1:
         raise ForecastError(
             f"{series.key}: a backtest needs a horizon, origins and stride of at least 1, not "
@@ -80,17 +88,19 @@ def backtest(
             f"{series.key}: {origins} origins with a horizon of {horizon_bins} bins need at least "
             f"{series.bins - first + 1} bins and there are {series.bins}; ask for fewer origins."
         )
-    at = first + stride * np.arange(origins)
-    origins_s = np.asarray(series.start_s + series.bin_s * at, dtype=np.float64)
-    forecasts = rolling_forecasts(series, make_forecaster(), origins_s.tolist(), horizon_bins)
-    actual = series.values[at[:, None] + np.arange(horizon_bins)]
+    return np.asarray(first + stride * np.arange(origins), np.int64)
+
+
+def judged(series: DemandSeries, at: IntArray, forecasts: Sequence[Forecast]) -> Backtest:
+    """The errors of the forecasts made at the bins ``at [o]``."""
+    actual = series.values[at[:, None] + np.arange(forecasts[0].steps)]
     mean = np.stack([forecast.mean for forecast in forecasts])
     low = np.stack([forecast.quantile(0.1) for forecast in forecasts])
     high = np.stack([forecast.quantile(0.9) for forecast in forecasts])
     return Backtest(
         method=forecasts[0].method,
         order=forecasts[0].order,
-        origins_s=origins_s,
+        origins_s=np.asarray(series.start_s + series.bin_s * at, np.float64),
         actual=actual,
         mean=mean,
         forecasts=tuple(forecasts),
@@ -98,7 +108,7 @@ def backtest(
         mae=mean_absolute_error(actual, mean),
         wape=wape(actual, mean),
         peak_wape=peak_wape(actual, mean),
-        mase=mase(actual, mean, series.values[:first]),
+        mase=mase(actual, mean, series.values[: int(at[0])]),
         coverage80=coverage(actual, low, high),
         bias=bias(actual, mean),
     )

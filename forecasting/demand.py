@@ -12,6 +12,7 @@ from forecasting.errors import ForecastError
 REQUESTS = "requests"
 INPUT_TOKENS = "input_tokens"
 OUTPUT_TOKENS = "output_tokens"
+TOTAL_TOKENS = "total_tokens"  # of files that do not tell input from output
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -30,9 +31,9 @@ class SeriesKey:
 class DemandSeries:
     """Amounts per bin of one model x region x tier.
 
-    ``values`` has shape ``[bins]`` and holds the amount of ``unit`` (requests, input_tokens or
-    output_tokens) that arrived in each bin; NaN marks a gap: a bin that was not observed, which is
-    not the same as a bin with no demand.
+    ``values`` has shape ``[bins]`` and holds the amount of ``unit`` (one of those above) that
+    arrived in each bin; NaN marks a gap: a bin that was not observed, which is not the same as a
+    bin with no demand.
     """
 
     key: SeriesKey

@@ -1,7 +1,8 @@
-"""One series forecast by the batched methods: the ``Forecaster`` protocol around a batch of one."""
+"""Series forecast by the batched methods, together or one by one (the ``Forecaster`` protocol)."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from time import perf_counter
 from typing import Self
 
@@ -20,8 +21,9 @@ from forecasting.words import chosen_because, made_of
 FEWEST = 2  # observed bins that a method asked for by name needs
 
 
-class Batched:
-    """``method`` of BATCHED. The peak is that of ``horizon_bins`` bins, ``lead_bins`` ahead.
+class Together:
+    """``method`` of BATCHED for series on the same bins. The peak is that of ``horizon_bins`` bins,
+    ``lead_bins`` ahead.
 
     "auto" and "ensemble" answer on any history: with little the last value, with none 0.
     """
@@ -29,64 +31,96 @@ class Batched:
     def __init__(self, method: str, horizon_bins: int = 4, lead_bins: int = 0) -> None:
         self.named = method
         self._batch = Batch(method, horizon_bins, lead_bins)
-        self._tail: Tail | None = None
+        self._tails: list[Tail] | None = None
         self._last: PanelForecast | None = None
-        self._seconds = 0.0
+        self._seconds = 0.0  # of fitting, of each series' share
+
+    @property
+    def methods(self) -> tuple[str, ...] | None:
+        """Of each series the chosen method's name; None before ``fit``."""
+        return None if self._last is None else self._last.methods
+
+    def fit(self, series: Sequence[DemandSeries]) -> Self:
+        """Raises SeriesTooShort where a method asked for by name has nothing to say of one."""
+        began = perf_counter()
+        self._tails = [Tail.of(one) for one in series]
+        for one in series:
+            _check(self.named, one)
+        self._batch.fit(Panel.of(series))
+        self._last = self._batch.predict(self._batch.lead_bins + self._batch.horizon_bins)
+        self._seconds = (perf_counter() - began) / len(series)
+        return self
+
+    def update(self, series: Sequence[DemandSeries]) -> Self:
+        """Take in the bins that follow, of the same series in the same order."""
+        tails = fitted(self._tails, self.named)
+        self._tails = [tail.follow(one) for tail, one in zip(tails, series, strict=True)]
+        self._batch.update(np.stack([one.values for one in series]))
+        return self
+
+    def predict(self, steps: int) -> list[Forecast]:
+        tails = fitted(self._tails, self.named)
+        check_steps(steps, self.named)
+        told = self._last = self._batch.predict(steps)
+        return [
+            tail.forecast(
+                mean=told.mean[row],
+                quantiles=told.quantiles[row],
+                method=told.methods[row],
+                order=made_of(told, row),
+                fit_seconds=self._seconds,
+                reason=chosen_because(told, row) if self.named == AUTO else "",
+                window_bins=self._batch.horizon_bins,
+                tops=told.top[row],
+                peaks=told.peaks[row],
+            )
+            for row, tail in enumerate(tails)
+        ]
+
+
+class Batched:
+    """One series: ``Together`` of one."""
+
+    def __init__(self, method: str, horizon_bins: int = 4, lead_bins: int = 0) -> None:
+        self._together = Together(method, horizon_bins, lead_bins)
 
     @property
     def method(self) -> str:
         """The chosen method's name; "auto" before ``fit``."""
-        return self.named if self._last is None else self._last.methods[0]
+        methods = self._together.methods
+        return self._together.named if methods is None else methods[0]
 
     def fit(self, series: DemandSeries) -> Self:
         """Raises SeriesTooShort where a method asked for by name has nothing to say."""
-        began = perf_counter()
-        self._tail = Tail.of(series)
-        self._check(series)
-        self._batch.fit(Panel.of([series]))
-        self._last = self._batch.predict(self._batch.lead_bins + self._batch.horizon_bins)
-        self._seconds = perf_counter() - began
+        self._together.fit([series])
         return self
 
     def update(self, series: DemandSeries) -> Self:
-        self._tail = fitted(self._tail, self.named).follow(series)
-        self._batch.update(series.values[None])
+        self._together.update([series])
         return self
 
     def predict(self, steps: int) -> Forecast:
-        tail = fitted(self._tail, self.named)
-        check_steps(steps, self.named)
-        told = self._last = self._batch.predict(steps)
-        return tail.forecast(
-            mean=told.mean[0],
-            quantiles=told.quantiles[0],
-            method=told.methods[0],
-            order=made_of(told, 0),
-            fit_seconds=self._seconds,
-            reason=chosen_because(told, 0) if self.named == AUTO else "",
-            window_bins=self._batch.horizon_bins,
-            tops=told.top[0],
-            peaks=told.peaks[0],
-        )
+        return self._together.predict(steps)[0]
 
-    def _check(self, series: DemandSeries) -> None:
-        if self.named in (AUTO, ENSEMBLE):
-            return
-        rule, observed = RULES[self.named], int((~np.isnan(series.values)).sum())
-        if isinstance(rule, Seasonal):
-            season = round(rule.season_s / series.bin_s)
-            if abs(season * series.bin_s - rule.season_s) > 1e-6 * rule.season_s:
-                raise ForecastError(
-                    f"{series.key}: the season of {rule.season_s:g} s is not a whole number of "
-                    f"bins of {series.bin_s:g} s; choose a bin width that divides it."
-                )
-            if series.bins < season:
-                raise SeriesTooShort(
-                    f"{series.key}: {self.named} needs one season, {season} bins, and 2 observed "
-                    f"bins; it has {series.bins} bins, {observed} of them observed."
-                )
-        if observed < FEWEST:
-            raise SeriesTooShort(
-                f"{series.key}: {self.named} needs at least {FEWEST} observed bins and has "
-                f"{observed}; give a longer history."
+
+def _check(named: str, series: DemandSeries) -> None:
+    if named in (AUTO, ENSEMBLE):
+        return
+    rule, observed = RULES[named], int((~np.isnan(series.values)).sum())
+    if isinstance(rule, Seasonal):
+        season = round(rule.season_s / series.bin_s)
+        if abs(season * series.bin_s - rule.season_s) > 1e-6 * rule.season_s:
+            raise ForecastError(
+                f"{series.key}: the season of {rule.season_s:g} s is not a whole number of "
+                f"bins of {series.bin_s:g} s; choose a bin width that divides it."
             )
+        if series.bins < season:
+            raise SeriesTooShort(
+                f"{series.key}: {named} needs one season, {season} bins, and 2 observed "
+                f"bins; it has {series.bins} bins, {observed} of them observed."
+            )
+    if observed < FEWEST:
+        raise SeriesTooShort(
+            f"{series.key}: {named} needs at least {FEWEST} observed bins and has "
+            f"{observed}; give a longer history."
+        )

@@ -127,12 +127,17 @@ def charts_context(
 ) -> dict[str, Any]:
     """Figures over time for all models and regions, or for the pair the user chose."""
     clock = context["clock"]
-    forecast, unit = forecast_lines(run, names)
+    forecast, unit, units = forecast_lines(run, names, params.get("unit", ""))
     steps, labels = replica_steps(run, names, context["policies"])
     pools = pool_names(forecast, steps)
     pool = params.get("pool", ALL)
     chosen = pools.get(pool)
-    out: dict[str, Any] = {"pools": pools, "pool": pool if chosen else ALL}
+    out: dict[str, Any] = {
+        "pools": pools,
+        "pool": pool if chosen else ALL,
+        "unit": unit,
+        "units": units,
+    }
     if steps is not None:
         out["replica_figure"] = replica_figure(
             steps,
@@ -147,19 +152,31 @@ def charts_context(
             else None,
         )
     if forecast is not None and not forecast.is_empty():
-        out["forecast_figure"] = forecast_figure(forecast, pool=chosen, clock=clock, unit=unit)
+        out["forecast_figure"] = forecast_figure(
+            forecast, pool=chosen, clock=clock, unit=units.get(unit, unit)
+        )
+        out["forecast_label"] = (
+            f"Actual demand, mean forecast and its 10 to 90 percent band, {units.get(unit, unit)}"
+        )
     return out
 
 
-def forecast_lines(run: Run, names: list[str]) -> tuple[pl.DataFrame | None, str]:
-    """The forecast table of a scenario, or that of a trace alone, and the unit it is in."""
+def forecast_lines(
+    run: Run, names: list[str], chosen: str
+) -> tuple[pl.DataFrame | None, str, dict[str, str]]:
+    """The forecast table of a scenario, or that of a trace alone in the chosen unit (the first, if
+    it has no such one); the unit, and of a trace all of its units in words."""
     if "forecast" in names:
-        return run_table(run, "forecast"), "input tokens/s"
+        return run_table(run, "forecast"), "input tokens/s", {}
     if "series" in names:
         table = run_table(run, "series")
-        units = table["unit"].unique().to_list()
-        return table.filter(pl.col("unit") == units[0]), f"{units[0].replace('_', ' ')} per bin"
-    return None, ""
+        units = {
+            unit: f"{unit.replace('_', ' ')} per bin"
+            for unit in table["unit"].unique(maintain_order=True)
+        }
+        unit = chosen if chosen in units else next(iter(units))
+        return table.filter(pl.col("unit") == unit), unit, units
+    return None, "", {}
 
 
 def at_once(table: pl.DataFrame, result: dict[str, Any]) -> pl.DataFrame:

@@ -67,8 +67,9 @@ class Command(HeadroomCommand):
             row | {"ahead": ", ".join(f"{value:,.0f}" for value in row["forecast"][:6])}
             for row in answer["series"]
         ]
+        units = {row["unit"] for row in series}
         told = [
-            f"{row['model']} / {row['region']} / {row['tier']}: {row[name]}"
+            f"{_named(row, units)}: {row[name]}"
             for name in ("note", "reason", "cleaned")
             for row in series
             if row.get(name)
@@ -78,7 +79,14 @@ class Command(HeadroomCommand):
             f"planned for {row['tier']}: {_height(row)}. {row['why']}"
             for row in (answer.get("forecast") or {}).get("quantile", ())
         ]
-        return "\n".join([*first, *told, *listed(series, COLUMNS), *why])
+        noted = [] if first else answer.get("notes", [])
+        return "\n".join([*first, *told, *listed(series, COLUMNS), *why, *noted])
+
+
+def _named(row: dict[str, Any], units: set[str]) -> str:
+    """A series, and its unit where there are several."""
+    name = f"{row['model']} / {row['region']} / {row['tier']}"
+    return f"{name}, {row['unit'].replace('_', ' ')}" if len(units) > 1 else name
 
 
 def _height(row: dict[str, Any]) -> str:

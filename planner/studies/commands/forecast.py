@@ -5,17 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from operator import attrgetter
 
 from pydantic import Field
 
-from forecasting.backtest import Backtest, backtest
+from forecasting.backtest import Backtest
 from forecasting.cleaning import cleaned
 from forecasting.demand import DemandSeries
-from forecasting.errors import SeriesTooShort
 from forecasting.forecast import Forecast
-from forecasting.selection import forecaster
+from forecasting.many import backtest_able, backtest_each, forecast_each, steps_of
 from planner.errors import ScenarioError
 from planner.scenario.build import Hardware, build_hardware
 from planner.scenario.known import NOTHING, Known
@@ -44,6 +42,7 @@ from planner.studies.traffic.groups import groups_of
 from planner.studies.traffic.known import known_lengths
 from planner.studies.traffic.looking_back import against_naive, looked_back
 from planner.studies.traffic.quantile import Quantiles
+from planner.studies.traffic.series import uncounted
 from planner.studies.traffic.traffic import Traffic, build_traffic
 from planner.studies.traffic.window import Window, resolve_window
 from simulation.arrays import FloatArray
@@ -126,6 +125,7 @@ class SeriesResult:
 
     kind: str = "forecast"
     series: tuple[SeriesAhead, ...] = field(metadata={COLUMNS: AHEAD})
+    notes: tuple[str, ...]
     seconds: float
 
 
@@ -198,51 +198,54 @@ def run_series(
     series: Sequence[DemandSeries], options: TraceOptions, *, progress: Progress
 ) -> Outcome:
     """Forecast what follows each series, with the errors of a backtest over its last origins."""
-    method = options.method or "auto"
+    method, origins = options.method or "auto", options.origins
     begun = time.perf_counter()
-    listed: list[SeriesAhead] = []
-    rows = []
-    for i, observed in enumerate(series):
-        progress(i / len(series), f"Forecasting {observed.key}")
-        steps = max(1, round(options.horizon_s / observed.bin_s))
+    for one in series:
+        steps = steps_of(one, options.horizon_s)
         if steps > MAX_STEPS:
             raise ScenarioError(
-                f"{observed.key}: a horizon of {options.horizon_s:g} s is {steps:,} bins of "
-                f"{observed.bin_s:g} s and {MAX_STEPS:,} are allowed; choose a shorter horizon or "
+                f"{one.key}: a horizon of {options.horizon_s:g} s is {steps:,} bins of "
+                f"{one.bin_s:g} s and {MAX_STEPS:,} are allowed; choose a shorter horizon or "
                 "wider bins."
             )
-        fitted = forecaster(method, horizon_bins=steps).fit(observed)
-        ahead = fitted.predict(steps)
-        errors: dict[str, float | None] = dict.fromkeys(ERRORS)
-        note = ""
-        if options.origins:
-            make = partial(forecaster, method, horizon_bins=steps)
-            tested = backtest(observed, make, steps, options.origins)
-            errors = {name: getattr(tested, name) for name in ERRORS}
-            note = _worse_than_naive(observed, tested, steps, options.origins)
-        rows.append((observed, ahead.mean, ahead.quantile(0.1), ahead.quantile(0.9)))
-        listed.append(SeriesAhead(ahead, errors, note, _cleaned(observed)))
+    progress(0.0, f"Forecasting {len(series):,} series")
+    ahead = forecast_each(series, method, options.horizon_s)
+    errors: list[dict[str, float | None]] = [dict.fromkeys(ERRORS) for _ in series]
+    notes = [""] * len(series)
+    if origins:
+        progress(0.3, f"Looking back on {origins:,} past moments")
+        tested = backtest_each(series, method, options.horizon_s, origins)
+        errors = [{name: getattr(one, name) for name in ERRORS} for one in tested]
+        notes = _worse_than_naive(series, tested, options.horizon_s, origins)
+    listed = [
+        SeriesAhead(*row) for row in zip(ahead, errors, notes, map(_cleaned, series), strict=True)
+    ]
+    rows = [
+        (one, told.mean, told.quantile(0.1), told.quantile(0.9))
+        for one, told in zip(series, ahead, strict=True)
+    ]
     return Outcome(
-        SeriesResult(series=tuple(listed), seconds=time.perf_counter() - begun),
+        SeriesResult(
+            series=tuple(listed), notes=uncounted(series), seconds=time.perf_counter() - begun
+        ),
         {"series": tables.series_table(rows)},
     )
 
 
-def _worse_than_naive(series: DemandSeries, tested: Backtest, steps: int, origins: int) -> str:
-    """A sentence where repeating what was would have been nearer the peaks, else ""."""
+def _worse_than_naive(
+    series: Sequence[DemandSeries], tested: Sequence[Backtest], horizon_s: float, origins: int
+) -> list[str]:
+    """Of each a sentence where repeating what was would have been nearer the peaks, else ""."""
+    notes = [""] * len(series)
     for method in NAIVE:
-        try:
-            naive = backtest(
-                series, partial(forecaster, method, horizon_bins=steps), steps, origins
-            )
-        except SeriesTooShort:
-            continue
-        if naive.peak_wape < tested.peak_wape - SHOWN:
-            return (
-                f"Worse than {method}: peaks were off by {tested.peak_wape:.1%} where that is off "
-                f"by {naive.peak_wape:.1%} (MASE {tested.mase:.2f})."
-            )
-    return ""
+        for i, naive in enumerate(backtest_able(series, method, horizon_s, origins)):
+            own = tested[i]
+            if not notes[i] and naive is not None and naive.peak_wape < own.peak_wape - SHOWN:
+                notes[i] = (
+                    f"Worse than {method}: peaks were off by {own.peak_wape:.1%} where that is "
+                    f"off by {naive.peak_wape:.1%} (MASE {own.mase:.2f})."
+                )
+    return notes
 
 
 def _cleaned(series: DemandSeries) -> str:

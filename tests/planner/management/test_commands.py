@@ -208,6 +208,28 @@ def test_forecast_of_a_file(folder: Path) -> None:
     assert series.keys() >= FORECAST
     assert series["forecast"] == [890.0] * 10  # the last bin: 300 + 10 * 59
     assert 0 < series["wape"] < 0.1 and 0 <= series["coverage80"] <= 1
+    assert found["notes"] == [
+        "Not counted by the file, so not forecast: input tokens; output tokens."
+    ]
+
+
+def test_forecast_of_a_file_that_counts_tokens(tmp_path: Path) -> None:
+    """Every amount by itself, requests first; what only one series counts is said."""
+    rows = ["time,series,requests,input_tokens,output_tokens"]
+    for minute in range(30):
+        rows += [f"2024-05-13T00:{minute:02}:00Z,chat,10,4000,300",
+                 f"2024-05-13T00:{minute:02}:00Z,code,20,,"]  # fmt: skip
+    (tmp_path / "demand.csv").write_text("\n".join(rows) + "\n")
+    words = ("forecast", tmp_path / "demand.csv", "--bin", 60, "--horizon", 120)
+    found = answer(*words, "--method", "last-value")
+    ahead = [(row["model"], row["unit"], row["forecast"]) for row in found["series"]]
+    assert ahead == [
+        ("chat", "requests", [10, 10]), ("code", "requests", [20, 20]),
+        ("chat", "input_tokens", [4000, 4000]), ("chat", "output_tokens", [300, 300]),
+    ]  # fmt: skip
+    (note,) = found["notes"]
+    assert "input tokens of 1 of 2 series; output tokens of 1 of 2 series" in note
+    assert "chat / all / all, input tokens: " in command(*words)[1]
 
 
 def test_forecast_of_a_scenario(folder: Path) -> None:

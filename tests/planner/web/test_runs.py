@@ -275,11 +275,21 @@ def test_a_forecast_of_a_trace_alone(client: Client, planner: User) -> None:
     series = pl.read_parquet(store / "forecast.parquet").with_columns(unit=pl.lit("requests"))
     for path in store.glob("*.parquet"):
         path.unlink()
-    series.write_parquet(store / "series.parquet")
-    run.kind, run.result = Run.Kind.FORECAST, {"kind": "forecast", "series": [], "seconds": 1.0}
+    tokens = series.with_columns(pl.col("mean") * 50, unit=pl.lit("input_tokens"))
+    pl.concat([series, tokens]).write_parquet(store / "series.parquet")
+    row = {"model": "m", "region": "east", "tier": "chat", "method": "ensemble", "peak": 12.0,
+           "peak_p90": 15.0, "peak_wape": 0.25, "reason": "ensemble: of late."}  # fmt: skip
+    ahead = [row | {"unit": unit} for unit in ("requests", "input_tokens")]
+    run.kind, run.result = Run.Kind.FORECAST, {"kind": "forecast", "series": ahead, "seconds": 1.0}
     run.save()
-    figure = json_in(client.get(url(run)), "forecast-data")
+    page = client.get(url(run))
+    figure = json_in(page, "forecast-data")
     assert figure["layout"]["yaxis"]["title"]["text"] == "requests per bin"
+    html = page.content.decode()
+    assert "<td>Requests</td>" in html and "<td>Input tokens</td>" in html
+    assert "ensemble: of late." in html and "25.0%" in html
+    figure = json_in(client.get(url(run) + "?unit=input_tokens"), "forecast-data")
+    assert figure["layout"]["yaxis"]["title"]["text"] == "input tokens per bin"
 
 
 def test_a_run_that_goes_on_is_asked_after_each_second(client: Client, planner: User) -> None:

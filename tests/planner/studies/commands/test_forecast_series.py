@@ -1,10 +1,14 @@
 """What follows a trace, and what is said of it first."""
 
 import numpy as np
+import pytest
 
-from forecasting.demand import REQUESTS, DemandSeries, SeriesKey
+from forecasting.demand import INPUT_TOKENS, REQUESTS, DemandSeries, SeriesKey
+from forecasting.many import backtest_able
 from planner.studies.commands.forecast import TraceOptions, run_series
 from planner.studies.progress import silent
+
+DAY = 100 + 80 * np.sin(np.arange(240) * 2 * np.pi / 24)
 
 
 def told(values, **options):
@@ -15,11 +19,10 @@ def told(values, **options):
 
 
 def test_a_forecast_worse_than_naive_says_so() -> None:
-    day = 100 + 80 * np.sin(np.arange(240) * 2 * np.pi / 24)
-    row = told(day, method="moving-maximum", origins=24, horizon_s=6 * 3600.0)
+    row = told(DAY, method="moving-maximum", origins=24, horizon_s=6 * 3600.0)
     assert row["note"].startswith("Worse than seasonal-naive: peaks were off by")
     assert row["bias"] is not None and row["peak_p90"] >= row["peak"] * 0.5
-    assert told(day, origins=24)["note"] == ""
+    assert told(DAY, origins=24)["note"] == ""
 
 
 def test_cleaned_bins_are_listed() -> None:
@@ -28,3 +31,35 @@ def test_cleaned_bins_are_listed() -> None:
     row = told(values)
     assert row["cleaned"].count("outage") == 3 and "160, backlog" in row["cleaned"]
     assert row["reason"] and told(values, method="last-value")["reason"] == ""
+
+
+def test_series_forecast_together_are_each_as_if_alone() -> None:
+    """Several units of a key, and one that begins later: same figures but for rounding (sums of
+    more rows), in the order given."""
+    key = SeriesKey("m", "east", "chat")
+    noise = np.random.default_rng(1).uniform(0.8, 1.2, 240)
+    series = [
+        DemandSeries(key, 0.0, 3600.0, DAY * noise, REQUESTS),
+        DemandSeries(key, 36 * 3600.0, 3600.0, DAY[36:], INPUT_TOKENS),
+        DemandSeries(key, 0.0, 3600.0, 1000 * DAY, INPUT_TOKENS),
+    ]
+    options = TraceOptions(origins=6)
+
+    def rows(of):
+        found = run_series(of, options, progress=silent).document["series"]
+        return [{k: v for k, v in row.items() if k != "fit_seconds"} for row in found]
+
+    for together, one in zip(rows(series), series, strict=True):
+        (alone,) = rows([one])
+        for name, value in alone.items():
+            near = isinstance(value, float | list)
+            assert together[name] == (pytest.approx(value, rel=1e-9) if near else value), name
+    assert [row["unit"] for row in rows(series)] == [REQUESTS, INPUT_TOKENS, INPUT_TOKENS]
+
+
+def test_a_naive_method_that_one_series_is_too_short_for_is_held_against_the_others() -> None:
+    key = SeriesKey("m", "east", "chat")
+    blank = np.full(240, np.nan)
+    series = [DemandSeries(key, 0.0, 3600.0, values, REQUESTS) for values in (blank, 100 * DAY)]
+    tested = backtest_able(series, "seasonal-naive", 3600.0, 6)
+    assert tested[0] is None and tested[1] is not None and tested[1].wape < 1e-12

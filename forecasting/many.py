@@ -1,0 +1,103 @@
+"""Series of any bins forecast and judged: those on the same bins in one batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TypeVar
+
+from forecasting.backtest import Backtest, backtest, judged, origins_of
+from forecasting.demand import DemandSeries
+from forecasting.errors import SeriesTooShort
+from forecasting.forecast import Forecast
+from forecasting.models.batched import Together
+from forecasting.rules.registry import BATCHED
+from forecasting.selection import forecaster
+
+T = TypeVar("T")
+
+TOGETHER = 20_000  # series times bins ahead at a time, to bound memory
+
+
+def forecast_each(series: Sequence[DemandSeries], method: str, horizon_s: float) -> list[Forecast]:
+    """What follows each series, ``horizon_s`` ahead."""
+    return _by_group(series, horizon_s, partial(_forecast, method))
+
+
+def backtest_each(
+    series: Sequence[DemandSeries], method: str, horizon_s: float, origins: int
+) -> list[Backtest]:
+    """Of each series the backtest of ``method`` over its last origins, a horizon apart."""
+    return _by_group(series, horizon_s, partial(_backtest, method, origins))
+
+
+def backtest_able(
+    series: Sequence[DemandSeries], method: str, horizon_s: float, origins: int
+) -> list[Backtest | None]:
+    """The same, None of a series that is too short for the method."""
+    return _by_group(series, horizon_s, partial(_backtest_able, method, origins))
+
+
+def steps_of(series: DemandSeries, horizon_s: float) -> int:
+    """Bins of a horizon, at least one."""
+    return max(1, round(horizon_s / series.bin_s))
+
+
+def _by_group(
+    series: Sequence[DemandSeries],
+    horizon_s: float,
+    of: Callable[[Sequence[DemandSeries], int], Sequence[T]],
+) -> list[T]:
+    """``of`` the series that stand on the same bins, in the order that they were given."""
+    groups: dict[tuple[float, float, int], list[int]] = {}
+    for i, one in enumerate(series):
+        groups.setdefault((one.start_s, one.bin_s, one.bins), []).append(i)
+    found: dict[int, T] = {}
+    for rows in groups.values():
+        steps = steps_of(series[rows[0]], horizon_s)
+        size = max(1, TOGETHER // steps)
+        for at in range(0, len(rows), size):
+            part = rows[at : at + size]
+            found |= dict(zip(part, of([series[i] for i in part], steps), strict=True))
+    return [found[i] for i in range(len(series))]
+
+
+def _forecast(method: str, series: Sequence[DemandSeries], steps: int) -> list[Forecast]:
+    if method in BATCHED:
+        return Together(method, steps).fit(series).predict(steps)
+    return [forecaster(method, horizon_bins=steps).fit(one).predict(steps) for one in series]
+
+
+def _backtest(
+    method: str, origins: int, series: Sequence[DemandSeries], steps: int
+) -> list[Backtest]:
+    if method not in BATCHED:
+        make = partial(forecaster, method, horizon_bins=steps)
+        return [backtest(one, make, steps, origins) for one in series]
+    at = origins_of(series[0], steps, origins, steps)
+    model, seen = Together(method, steps), 0
+    told: list[list[Forecast]] = []
+    for origin in at.tolist():
+        new = [_bins(one, seen, origin) for one in series]
+        model = model.update(new) if told else model.fit(new)
+        told.append(model.predict(steps))
+        seen = origin
+    return [judged(one, at, [made[i] for made in told]) for i, one in enumerate(series)]
+
+
+def _backtest_able(
+    method: str, origins: int, series: Sequence[DemandSeries], steps: int
+) -> list[Backtest | None]:
+    try:
+        return [*_backtest(method, origins, series, steps)]
+    except SeriesTooShort:
+        if len(series) == 1:
+            return [None]
+        return [found for one in series for found in _backtest_able(method, origins, [one], steps)]
+
+
+def _bins(series: DemandSeries, first: int, end: int) -> DemandSeries:
+    return replace(
+        series, start_s=series.start_s + first * series.bin_s, values=series.values[first:end]
+    )
