@@ -29,7 +29,7 @@ from forecasting.panel import Panel, at_origins, scale_of
 from forecasting.rules.registry import AUTO, ENSEMBLE, LAST_VALUE, RULES
 from forecasting.rules.rule import Learned
 from forecasting.rules.scales import OFFSET
-from forecasting.said import Judged, Said, Told
+from forecasting.said import Judged, Past, Said, Told
 
 T = TypeVar("T")
 
@@ -56,6 +56,7 @@ class PanelForecast:
     candidates: tuple[str, ...]  # [methods]
     errors: FloatArray  # [methods, series] recent error of its peaks over mean demand; inf: unknown
     shares: FloatArray  # [methods, series] of each in the ensemble
+    past: tuple[Past, ...]  # [series] peaks as they were forecast before, and as they came
 
 
 class Batch:
@@ -102,6 +103,7 @@ class Batch:
             quantiles=np.concatenate([piece.quantiles for piece in pieces]),
             peaks=np.concatenate([piece.peaks for piece in pieces]),
             methods=tuple(name for piece in pieces for name in piece.methods),
+            past=tuple(past for piece in pieces for past in piece.past),
             errors=np.concatenate([piece.errors for piece in pieces], axis=1),
             shares=np.concatenate([piece.shares for piece in pieces], axis=1),
         )
@@ -166,7 +168,24 @@ class _Group:
             candidates=(*self.names, ENSEMBLE),
             errors=_better_of_both(errors, len(self.names)) / self.scale[:, 0],
             shares=self._by_method(both, judged.errors)[:, :, 0],
+            past=self._past(),
         )
+
+    def _past(self) -> tuple[Past, ...]:
+        """What was in force of each series, windows that do not overlap."""
+        at = np.arange(len(self.said.origins))[:: self._apart]
+        at = at[self.said.origins[at] + self.window <= self.panel.bins]
+        origins = self.said.origins[at] + self.lead
+        came = at_origins(self.panel.values, origins, self.horizon).max(axis=2)  # a gap is one
+        told = self.said.lifts[:, at] * self._tops(self.said.paths[:, at])
+        starts = np.asarray(self.panel.start_s + origins * self.panel.bin_s, np.float64)
+        scale = self.scale[:, 0].tolist()
+        return tuple(Past(starts, *row) for row in zip(came, told, scale, strict=True))
+
+    @property
+    def _apart(self) -> int:
+        """Origins from a window to the next that does not overlap it."""
+        return max(1, round(self.horizon / self.stride))
 
     def _follow(self) -> None:
         """Say what would have been said from the origins that are new."""
@@ -321,8 +340,7 @@ class _Group:
         """``forecast [rows, bins and tops]``, ``age`` bins after the last observed one, at each
         level: [rows, levels, bins and tops]."""
         steps = forecast.shape[1] // 2
-        apart = max(1, round(self.horizon / self.stride))
-        at = np.arange(len(self.said.origins))[::apart][-BAND:]
+        at = np.arange(len(self.said.origins))[:: self._apart][-BAND:]
         origins, paths = self.said.origins[at], self.said.paths[rows][:, at]
         values, scale = self.panel.values[rows], self.scale[rows]
         reach = age + steps

@@ -10,6 +10,7 @@ import numpy as np
 from forecasting.arrays import FloatArray
 from forecasting.demand import DemandSeries, SeriesKey
 from forecasting.errors import ForecastError
+from forecasting.said import Past
 
 QUANTILES = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95)
 
@@ -37,6 +38,7 @@ class Forecast:
     # Of the window that ends with each step; left out, the peak of the bins' own figures.
     tops: FloatArray | None = None  # [steps]
     peaks: FloatArray | None = None  # [len(levels), steps]
+    past: Past | None = None  # how peaks were forecast before; None of ARIMA, which does not say
 
     def __post_init__(self) -> None:
         for name in ("mean", "quantiles", "tops", "peaks"):

@@ -11,6 +11,8 @@ from forecasting.arrays import BoolArray, FloatArray, IntArray
 from forecasting.demand import DemandSeries
 from forecasting.errors import ForecastError
 
+LEAST = 1e-200  # amount per bin that is told from none: less overflows whatever is divided by it
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Panel:
@@ -66,7 +68,7 @@ def at_origins(values: FloatArray, origins: IntArray, steps: int) -> FloatArray:
 
 
 def scale_of(values: FloatArray) -> FloatArray:
-    """Mean amount of each series, 1 where it has none: [series, 1]."""
+    """Mean amount of each series, 1 where it has as good as none: [series, 1]."""
     seen = ~np.isnan(values)
     mean = np.where(seen, values, 0.0).sum(1) / np.maximum(seen.sum(1), 1)
-    return np.where(mean > 0, mean, 1.0)[:, None]
+    return np.where(mean > LEAST, mean, 1.0)[:, None]

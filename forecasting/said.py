@@ -69,3 +69,13 @@ class Told:
     path: FloatArray  # [series, o, steps]
     lift: FloatArray  # [series, o]
     chosen: IntArray  # [series, o]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Past:
+    """Peaks of past windows, of one series, each as it was forecast before and as it came."""
+
+    starts_s: FloatArray  # [w] where each window begins, UTC epoch seconds, evenly apart
+    came: FloatArray  # [w] NaN where it was not observed
+    told: FloatArray  # [w]
+    scale: float  # mean demand per bin

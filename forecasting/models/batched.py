@@ -73,6 +73,7 @@ class Together:
                 window_bins=self._batch.horizon_bins,
                 tops=told.top[row],
                 peaks=told.peaks[row],
+                past=told.past[row],
             )
             for row, tail in enumerate(tails)
         ]

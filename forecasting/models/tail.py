@@ -11,6 +11,7 @@ from forecasting.arrays import FloatArray
 from forecasting.demand import DemandSeries, SeriesKey
 from forecasting.errors import ForecastError
 from forecasting.forecast import QUANTILES, Forecast
+from forecasting.said import Past
 
 T = TypeVar("T")
 
@@ -55,6 +56,7 @@ class Tail:
         window_bins: int = 0,
         tops: FloatArray | None = None,
         peaks: FloatArray | None = None,
+        past: Past | None = None,
     ) -> Forecast:
         """The forecast of the bins after this tail: ``mean [steps]``, ``quantiles [7, steps]``."""
         return Forecast(
@@ -72,6 +74,7 @@ class Tail:
             window_bins=window_bins,
             tops=tops,
             peaks=peaks,
+            past=past,
         )
 
 

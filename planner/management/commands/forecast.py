@@ -74,13 +74,18 @@ class Command(HeadroomCommand):
             for row in series
             if row.get(name)
         ]
+        drifts = [
+            f"{_named(row, units)}: drift since {row['drift']['since']}: {row['drift']['sentence']}"
+            for row in series
+            if (row.get("drift") or {}).get("flagged")
+        ]
         first = [answer["headline"]] if answer.get("headline") else []
         why = [
             f"planned for {row['tier']}: {_height(row)}. {row['why']}"
             for row in (answer.get("forecast") or {}).get("quantile", ())
         ]
         noted = [] if first else answer.get("notes", [])
-        return "\n".join([*first, *told, *listed(series, COLUMNS), *why, *noted])
+        return "\n".join([*first, *drifts, *told, *listed(series, COLUMNS), *why, *noted])
 
 
 def _named(row: dict[str, Any], units: set[str]) -> str:

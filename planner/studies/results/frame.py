@@ -9,8 +9,10 @@ from operator import attrgetter
 from typing import Any
 
 from forecasting.demand import REQUESTS
+from forecasting.drift import drift
+from forecasting.said import Past
 from planner.scenario.build import Hardware
-from planner.studies.columns import NUMBER, SECONDS, SHARE, TEXT, Column, Columns
+from planner.studies.columns import FLAG, NUMBER, SECONDS, SHARE, TEXT, Column, Columns
 from planner.studies.facts import Fact, facts_of
 from planner.studies.plain import COLUMNS, MERGED, milliseconds, moment
 from planner.studies.replicas import Replica, replica_of
@@ -39,6 +41,7 @@ def series_columns(forecast: str, unit: Callable[[Any], str], *more: Column) -> 
     def of(name: str) -> Callable[[Any], Any]:
         return attrgetter(forecast + name)
 
+    past = of("past")
     return Columns(
         (
             Column("model", TEXT, "its name", of("key.model")),
@@ -60,9 +63,24 @@ def series_columns(forecast: str, unit: Callable[[Any], str], *more: Column) -> 
             ),
             Column("fit_seconds", SECONDS, "that fitting took", of("fit_seconds")),
             Column("forecast", NUMBER, "mean by bin", of("mean")),
+            Column(
+                "drift",
+                FLAG,
+                "whether forecasts have of late been worse than before",
+                lambda row: _drift(past(row)),
+                parts=("flagged", "since", "sentence"),
+            ),
             *more,
         )
     )
+
+
+def _drift(past: Past | None) -> dict[str, Any] | None:
+    if past is None:
+        return None
+    found = drift(past)
+    since = None if found.since_s is None else moment(found.since_s)
+    return {"flagged": found.flagged, "since": since, "sentence": found.sentence}
 
 
 SERIES = series_columns("", lambda row: "input_tokens")

@@ -10,6 +10,7 @@ import numpy as np
 from forecasting.backtest import bias, coverage, mase, peak_wape, rolling_forecasts, wape
 from forecasting.demand import DemandSeries, SeriesKey
 from forecasting.forecast import Forecast
+from forecasting.said import Past
 from forecasting.selection import forecaster
 from planner.studies.progress import Progress
 from planner.studies.traffic.groups import Group, series_of
@@ -56,6 +57,7 @@ class SeriesForecast:
     high: FloatArray  # 90%
     height: Height  # that is planned for
     errors: dict[str, float | None]  # wape, peak_wape, mase, coverage80 over the window
+    past: Past | None  # how it was forecast before the last decision; None where that is not known
 
 
 def forecast_window(
@@ -114,6 +116,7 @@ class Rolled:
             high=high,
             height=height,
             errors=_errors(self.series, self.window, self.actual, mean, low, high),
+            past=self.pieces[-1].past,
         )
 
     def planned(self, height: Height) -> FloatArray:

@@ -63,3 +63,12 @@ def test_a_naive_method_that_one_series_is_too_short_for_is_held_against_the_oth
     series = [DemandSeries(key, 0.0, 3600.0, values, REQUESTS) for values in (blank, 100 * DAY)]
     tested = backtest_able(series, "seasonal-naive", 3600.0, 6)
     assert tested[0] is None and tested[1] is not None and tested[1].wape < 1e-12
+
+
+def test_a_drift_is_flagged_with_when_it_began() -> None:
+    values = np.random.default_rng(3).poisson(100.0, 336).astype(float)
+    assert told(values)["drift"]["flagged"] is False
+    values[320:] *= 2
+    drift = told(values)["drift"]
+    assert drift["flagged"] and drift["since"].startswith("1970-01-14T")  # hour 320 is 08:00
+    assert drift["sentence"].startswith("Peaks of the last 48 windows were off by")

@@ -1,0 +1,79 @@
+"""Whether forecasts of late were worse than before."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from forecasting.batch import Batch
+from forecasting.drift import ALARMS, _cusum, _limit, _normal_scores, drift
+from forecasting.panel import Panel
+from forecasting.said import Past
+
+RNG = np.random.default_rng(7)
+HOUR_S = 3600.0
+
+
+def flags(values: np.ndarray, method: str = "auto", window: int = 1) -> list[bool]:
+    batch = Batch(method, window).fit(Panel(0.0, HOUR_S, values))
+    return [drift(past).flagged for past in batch.predict(window).past]
+
+
+@pytest.mark.parametrize("method", ["ensemble", "auto", "exponential-smoothing"])
+def test_stationary_series_are_flagged_about_as_rarely_as_is_stated(method: str) -> None:
+    series = 200
+    gaussian = RNG.normal(100.0, 10.0, (series, 336))
+    poisson = RNG.poisson(30.0, (series, 336)).astype(float)
+    found = [sum(flags(values, method)) for values in (gaussian, poisson)]
+    most = ALARMS * series + 3 * np.sqrt(ALARMS * series)  # three deviations above the share
+    assert max(found) <= most, found
+
+
+@pytest.mark.parametrize("method", ["exponential-smoothing", "seasonal-naive", "auto"])
+def test_a_doubled_level_is_flagged(method: str) -> None:
+    values = RNG.poisson(100.0, (20, 336)).astype(float)
+    values[:, 312:] *= 2
+    assert sum(flags(values, method)) >= 18
+
+
+def test_errors_that_grow_are_told_since_when_and_by_how_much() -> None:
+    told = np.full(240, 100.0)
+    came = told + np.where(np.arange(240) < 216, 5.0, 40.0) * RNG.choice([-1, 1], 240)
+    found = drift(Past(HOUR_S * np.arange(240), came, told, 100.0))
+    assert found.flagged and found.since_s == 216 * HOUR_S and "chance explains" in found.sentence
+    assert "last 48 windows were off by" in found.sentence  # two whole days
+    better = drift(Past(HOUR_S * np.arange(240), came[::-1], told, 100.0))
+    assert not better.flagged and better.since_s is None
+
+
+def test_what_follows_a_step_at_once_has_not_drifted() -> None:
+    """Last value: off once, then as good as it was."""
+    values = RNG.poisson(100.0, (20, 336)).astype(float)
+    values[:, 312:] *= 2
+    assert sum(flags(values, "last-value")) <= 5
+
+
+@pytest.mark.parametrize(("late", "before"), [(16, 100), (42, 294)])
+def test_the_share_of_false_alarms_is_that_stated(late: int, before: int) -> None:
+    """Exchangeable errors by themselves, 4,000 times."""
+    alarms = 0
+    for _ in range(4000):
+        errors = RNG.exponential(1.0, late + before)
+        alarms += _cusum(_normal_scores(errors[before:], errors[:before]))[0] > _limit(late)
+    assert 0.004 < alarms / 4000 < 0.016
+
+
+def test_the_sum_by_hand() -> None:
+    normal = np.array([-1.0, 1.5, 2.5, 0.0, 2.0, -3.0, 1.0])
+    total, began = _cusum(normal)  # above 0.5: 1 + 2 - 0.5 + 1.5, from the second on
+    assert (total, began) == (4.0, 1)
+    np.testing.assert_allclose(_normal_scores(np.array([5.0]), np.full(9, 5.0)), [0.0])
+
+
+def test_too_little_says_so_and_gaps_count_for_nothing() -> None:
+    few = np.arange(20.0)
+    assert "too few" in drift(Past(few, few, few, 1.0)).sentence
+    nothing = np.array([])
+    assert not drift(Past(nothing, nothing, nothing, 1.0)).flagged
+    came = np.full(240, np.nan)
+    assert "0 past windows" in drift(Past(few, came[:20], few, 1.0)).sentence
