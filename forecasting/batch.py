@@ -255,7 +255,7 @@ class _Group:
     def _learn(self, bins: int) -> tuple[FloatArray, list[Learned]]:
         """Cleaned values up to ``bins``, and what every method learns of them."""
         if self.learned is None or self.learned[0] != bins:
-            values = cleaned(self.panel.values[:, :bins]).values
+            values = cleaned(self.panel.values[:, :bins], self.panel.bin_s).values
             panel = replace(self.panel, values=values)
             self.learned = bins, values, [RULES[name].learn(panel) for name in self.names]
         return self.learned[1], self.learned[2]

@@ -1,10 +1,11 @@
 """What a history holds that is no demand: outages with the backlog after them, and single bins
 unlike any other. Such bins become gaps, and are listed.
 
-An outage is a run of zeros in a series that is otherwise hardly ever zero, right after which more
-than usual arrives: what could not come, came later. Zeros without such a spike stay: a service may
-well be idle. A stray is one bin several times above every other; what happened twice is a pattern,
-and the latest bins are never strays, as a surge may be beginning.
+An outage is what ``forecasting.outages`` rules out, bins beside it that were counted in part with
+it; and, where bins are too few or too unlike for that, a run of zeros in a series that is otherwise
+hardly ever zero, right after which more than usual arrives: what could not come, came later. Other
+zeros stay: a service may well be idle. A stray is one bin several times above every other; what
+happened twice is a pattern, and the latest bins are never strays, as a surge may be beginning.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from enum import StrEnum
 import numpy as np
 
 from forecasting.arrays import BoolArray, FloatArray
+from forecasting.outages import busy, marked, outages
 
 RARE = 0.05  # share of observed bins that may be zero where a run of them can be an outage
 SPIKE = 2.0  # times the mean of the bins around: what the first bin after an outage exceeds
@@ -56,24 +58,31 @@ class Cleaned:
         return tuple(sorted(found, key=lambda one: one.bin))
 
 
-def cleaned(values: FloatArray) -> Cleaned:
-    """``values [series, bins]`` without what is no demand; what comes later changes nothing, since
-    each moment cleans only what it has seen."""
+def cleaned(values: FloatArray, bin_s: float) -> Cleaned:
+    """``values [series, bins]``, bins of ``bin_s`` seconds, without what is no demand; what comes
+    later changes nothing, since each moment cleans only what it has seen."""
     outage, backlog = np.zeros(values.shape, bool), np.zeros(values.shape, bool)
     seen = ~np.isnan(values)
     zero = seen & (values == 0)
     share = zero.sum(1) / np.maximum(seen.sum(1), 1)
     enough = seen.sum(1) >= FEWEST
-    for row in np.flatnonzero(enough & (share > 0) & (share <= RARE)):
-        _outages(values[row], zero[row], outage[row], backlog[row])
+    for row in np.flatnonzero(share > 0):
+        if busy(values[row]):
+            outage[row] = marked(outages(values[row], bin_s), values.shape[1])
+        rare = enough[row] and share[row] <= RARE
+        _held_up(values[row], zero[row], rare, outage[row], backlog[row])
     stray = _strays(np.where(outage | backlog, np.nan, values)) & enough[:, None]
     gone = outage | backlog | stray
     return Cleaned(np.where(gone, np.nan, values), outage, backlog, stray)
 
 
-def _outages(values: FloatArray, zero: BoolArray, outage: BoolArray, backlog: BoolArray) -> None:
-    """Marks the outages of one series in place."""
-    edges = np.diff(np.concatenate([[0], zero.view(np.int8), [0]]))
+def _held_up(
+    values: FloatArray, zero: BoolArray, rare: bool, outage: BoolArray, backlog: BoolArray
+) -> None:
+    """Marks in place the backlog after each outage of one series, and, where zeros are rare, as an
+    outage those with a backlog after them."""
+    lost = outage | zero if rare else outage
+    edges = np.diff(np.concatenate([[0], lost.view(np.int8), [0]]))
     for first, after in zip(np.flatnonzero(edges == 1), np.flatnonzero(edges == -1), strict=True):
         before = values[max(0, first - AROUND) : first]
         before = before[~np.isnan(before)]

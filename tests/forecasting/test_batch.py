@@ -122,7 +122,7 @@ class TestCleaning:
     def test_an_outage_and_its_backlog(self):
         values = np.full(100, 10.0)
         values[40:43], values[43] = 0.0, 45.0
-        found = cleaned(values[None])
+        found = cleaned(values[None], 900.0)
         marked = [(one.bin, one.reason) for one in found.bins(0, values)]
         assert marked == [(40, Reason.OUTAGE), (41, Reason.OUTAGE), (42, Reason.OUTAGE),
                           (43, Reason.BACKLOG)]  # fmt: skip
@@ -131,20 +131,37 @@ class TestCleaning:
     def test_zeros_without_a_backlog_are_demand(self):
         values = np.full(100, 10.0)
         values[40:43] = 0.0
-        assert cleaned(values[None]).bins(0, values) == ()
+        assert cleaned(values[None], 900.0).bins(0, values) == ()
+
+    def test_an_outage_without_a_backlog_is_no_demand_either(self):
+        """It was demand of zero where no spike followed; a bin counted in part belongs to it."""
+        values = np.random.default_rng(0).poisson(200.0, 400).astype(float)
+        values[200:206], values[206] = 0.0, 12.0
+        marked = [(one.bin, one.reason) for one in cleaned(values[None], 900.0).bins(0, values)]
+        assert marked == [(t, Reason.OUTAGE) for t in range(200, 207)]
+        values[207] = 900.0
+        (*_, last) = cleaned(values[None], 900.0).bins(0, values)
+        assert (last.bin, last.reason) == (207, Reason.BACKLOG)
+
+    def test_many_outages_are_found_though_zeros_are_not_rare(self):
+        values = np.random.default_rng(0).poisson(200.0, 1000).astype(float)
+        for first in range(50, 1000, 100):
+            values[first : first + 8] = 0.0
+        assert (values == 0).mean() == 0.08
+        assert (cleaned(values[None], 600.0).outage[0] == (values == 0)).all()
 
     def test_a_stray_once_others_have_come(self):
         values = np.random.default_rng(0).uniform(8, 12, 100)
         values[97] = 90.0
-        assert cleaned(values[None]).bins(0, values) == ()  # a surge may be beginning
+        assert cleaned(values[None], 900.0).bins(0, values) == ()  # a surge may be beginning
         later = np.concatenate([values, [10.0, 11.0]])
-        (one,) = cleaned(later[None]).bins(0, later)
+        (one,) = cleaned(later[None], 900.0).bins(0, later)
         assert (one.bin, one.amount, one.reason) == (97, 90.0, Reason.STRAY)
 
     def test_what_happens_twice_is_a_pattern(self):
         values = np.random.default_rng(0).uniform(8, 12, 100)
         values[[30, 60]] = 90.0
-        assert cleaned(values[None]).bins(0, values) == ()
+        assert cleaned(values[None], 900.0).bins(0, values) == ()
 
 
 def test_quantiles_of_errors_by_hand():

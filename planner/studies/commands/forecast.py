@@ -250,7 +250,7 @@ def _worse_than_naive(
 
 def _cleaned(series: DemandSeries) -> str:
     """What of the history is no demand and stands as a gap for what is learnt."""
-    found = cleaned(series.values[None]).bins(0, series.values)
+    found = cleaned(series.values[None], series.bin_s).bins(0, series.values)
     return "; ".join(
         f"{moment(series.start_s + one.bin * series.bin_s)}: {one.amount:g}, {one.reason}"
         for one in found
