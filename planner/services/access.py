@@ -26,3 +26,8 @@ def check_may_administer(user: User | None) -> None:
 def may_remove(user: User, owner_id: int | None) -> bool:
     """Whether a page offers to remove what ``owner_id`` made; the service checks again."""
     return user.may_remove(owner_id)
+
+
+def may_plan(user: User) -> bool:
+    """Whether a page offers what only planners may do; the service checks again."""
+    return user.may_plan

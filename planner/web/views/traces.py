@@ -11,6 +11,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from planner.models import Run, Trace
 from planner.selectors.traces import trace_get, traces_list
 from planner.services import traces
+from planner.services.access import may_plan
 from planner.web.answers import attempt, go
 from planner.web.answers import refused as form_refused
 from planner.web.errors import planners_only
@@ -53,7 +54,7 @@ def detail(request: Request, name: str) -> HttpResponse:
     context = {"trace": trace, "run": run, "report": trace.report}
     if trace.state == Trace.State.READY:
         context |= trace_context(trace, request.GET)
-    if request.user.may_plan and (found := traces.trace_preview(trace)):
+    if may_plan(request.user) and (found := traces.trace_preview(trace)):
         context["mapping"] = MappingForm(found)
     if request.htmx and not request.htmx.history_restore_request:
         if run is None or run.finished:  # show the whole page: the report and its chart

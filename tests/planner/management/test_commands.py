@@ -307,7 +307,7 @@ def test_simulate_with_its_tables(folder: Path) -> None:
     assert all(found[name].keys() == LATENCY for name in ("ttft_ms", "tbt_ms", "e2e_ms"))
     assert found["arrived"] == found["completed"] + found["rejected"] + found["unfinished"]
     assert found["arrived"] == sum(300 + 10 * minute for minute in range(45, 60))
-    kept = {"demand", "series", "policies", "tiers", "groups", "requests"}
+    kept = {"demand", "series", "policies", "tiers", "groups", "requests", "capacity", "timetable"}
     assert {path.name for path in out.iterdir()} == {
         "result.json", *(f"{name}.parquet" for name in kept),
     }  # fmt: skip
@@ -408,7 +408,7 @@ def test_exports_hold_the_figures_of_the_run(folder: Path) -> None:
     for row in csv.DictReader(out.open(encoding="utf-8")):
         figures = found["policies"][row["policy"]]
         for name in ("gpu_hours", "cost_usd", "energy_kwh", "carbon_kg"):
-            assert float(row[name]) == figures[name]
+            assert float(row[name]) == pytest.approx(figures[name], rel=1e-8)  # 9 digits
         assert int(row["arrived"]) == figures["arrived"]
         assert (row["meets_slo"] == "true") == figures["meets_slo"]
     whole = Path(answer("export", found["run"], "--to", "json", "--out", folder / "w.json")["path"])
