@@ -307,7 +307,7 @@ def test_simulate_with_its_tables(folder: Path) -> None:
     assert all(found[name].keys() == LATENCY for name in ("ttft_ms", "tbt_ms", "e2e_ms"))
     assert found["arrived"] == found["completed"] + found["rejected"] + found["unfinished"]
     assert found["arrived"] == sum(300 + 10 * minute for minute in range(45, 60))
-    kept = {"demand", "series", "policies", "tiers", "groups", "requests", "capacity", "timetable"}
+    kept = {"demand", "series", "policies", "tiers", "groups", "requests", "capacity"}
     assert {path.name for path in out.iterdir()} == {
         "result.json", *(f"{name}.parquet" for name in kept),
     }  # fmt: skip
