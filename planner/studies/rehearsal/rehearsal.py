@@ -129,15 +129,16 @@ class _Stage:
 
     @cached_property
     def doubt(self) -> float:
-        """The forecast's 90% quantile over its mean; with too little history for it, the most
-        that any policy is tried with."""
+        """The forecast's 90% quantile over what of it is planned for, at least 1: what a plan has
+        room for already is not asked of it twice. With too little history for it, the most that
+        any policy is tried with."""
         try:
             made = self.planned.forecasts
         except EXPECTED:
             return STRAYS[-1]
         high = sum(float(np.nansum(one.high)) for one in made)
-        mean = sum(float(np.nansum(one.mean)) for one in made)
-        return float(np.clip(high / mean, 1.0, STRAYS[-1])) if mean > 0 else 1.0
+        planned = sum(float(np.nansum(one.planned)) for one in made)
+        return float(np.clip(high / planned, 1.0, STRAYS[-1])) if planned > 0 else 1.0
 
     def lengthened(self, policy: Policy, alive: Progress) -> PolicyRun:
         """With longer answers from half of the window on."""
@@ -172,7 +173,9 @@ def _shares(policy: Policy, stages: Sequence[_Stage]) -> tuple[float, ...]:
     if by_what_it_sees(policy) or repeats(policy):
         return unseen([other / nearest for other in others])
     decisions = sum(len(one.study.window.period_starts_s) for one in stages)
-    return (stages[0].doubt,) if policy.traits.plan is not None and decisions < FEW else ()
+    if policy.traits.plan is None or decisions >= FEW or stages[0].doubt <= 1.0:
+        return ()
+    return (stages[0].doubt,)
 
 
 def _left(study: Study, run: PolicyRun) -> Study:

@@ -77,7 +77,7 @@ def test_what_repeats_the_day_before(name: str, does: bool) -> None:
 
 
 def test_a_plan_of_few_decisions_has_to_do_with_its_forecast_s_doubt(tmp_path: Path) -> None:
-    study = days(tmp_path)
+    study = days(tmp_path, forecast={"quantile": "mean"})
     assert len(study.window.period_starts_s) < FEW
     stage = WindowOf(study, Earlier(study), 0)
     (share,) = _shares(PLAN, [stage])
@@ -93,6 +93,14 @@ def test_a_plan_of_few_decisions_has_to_do_with_its_forecast_s_doubt(tmp_path: P
     assert _shares(policy_of("flat-before"), [stage]) == ()
     several = [stage] * FEW  # windows enough show it by themselves
     assert _shares(PLAN, several) == ()
+
+
+def test_what_a_plan_has_room_for_already_is_not_asked_of_it_twice(tmp_path: Path) -> None:
+    """A quantile at or above the doubt, chosen or assumed, is the doubt provided for."""
+    study = days(tmp_path, forecast={"quantile": 0.95})
+    stage = WindowOf(study, Earlier(study), 0)
+    assert stage.doubt == 1.0
+    assert _shares(PLAN, [stage]) == ()
 
 
 def test_what_other_days_show_is_not_played_again() -> None:

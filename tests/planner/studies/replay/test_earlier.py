@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -91,9 +92,9 @@ def test_days_that_were_hardly_seen_are_left_out() -> None:
     assert [(one.start_s / BIN_S - 32) / 96 for one in morning] == [1, 0]
 
 
-def days(folder: Path, after: float = 1.0) -> Study:
+def days(folder: Path, after: float = 1.0, **sections: Any) -> Study:
     """Two days by the minute, busy from 8 to 12, of which the second is planned from 8 to 12;
-    ``after`` is what comes then in times of the day before."""
+    ``after`` is what comes then in times of the day before, ``sections`` more of the scenario."""
     minute = np.arange(2 * 1440)
     load = np.where((minute // 60) % 24 // 4 == 2, 600.0, 60.0)
     load[1440 + 480 :] *= after
@@ -104,6 +105,7 @@ def days(folder: Path, after: float = 1.0) -> Study:
         tiers=TIERS[:1],
         traffic={"sources": [make.source(**LENGTHS)], "bin_s": 900},
         horizon={"period_s": 3600, "duration_s": 4 * 3600, "start": "2024-05-14T08:00:00Z"},
+        **sections,
     )
 
 
