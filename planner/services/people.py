@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from django.contrib.auth.password_validation import validate_password
 from django.contrib.auth.tokens import default_token_generator
 from django.core.exceptions import ValidationError
 from django.db import transaction
@@ -36,20 +35,6 @@ def person_invite(*, by: User | None, name: str, role: str) -> Invited:
     person.set_unusable_password()
     _saved(person)
     return Invited(person, invitation(by=by, person=person))
-
-
-def person_add(*, by: User | None, name: str, role: str, password: str) -> User:
-    """Somebody new whose password is known already."""
-    check_may_administer(by)
-    person = _new(name, role)
-    try:
-        validate_password(password, person)
-    except ValidationError as weak:
-        raise PlannerError(
-            f"The password of {name} is too weak: {' '.join(weak.messages)}"
-        ) from None
-    person.set_password(password)
-    return _saved(person)
 
 
 def invitation(*, by: User | None, person: User) -> str:

@@ -28,6 +28,34 @@ def _carried(pool: Any, theta: float, count: int) -> Any:
 
 
 @cached_kernel
+def _cell(
+    pool: Any,
+    theta: Any,
+    minimum: Any,
+    first: Any,
+    further: Any,
+    running: Any,
+    most: Any,
+    worth: Any,
+    steepest: Any,
+    model: int,
+    region: int,
+) -> Any:
+    """What a cell is, by the arrays of all of them."""
+    return (
+        pool[model],
+        theta[model],
+        minimum[model, region],
+        first[model, region],
+        further[model, region],
+        running[model, region],
+        most[model, region],
+        worth[model],
+        steepest[model],
+    )
+
+
+@cached_kernel
 def _row(cell: Any, g: int, x: int, gain: Any, cost: Any) -> None:
     """``gain[g, x]`` and ``cost[g, x]``: what x instances of a type carry and cost."""
     pool, theta, minimum, first, further, running, _, worth, _ = cell
@@ -215,16 +243,8 @@ def cheapest_pools(
     top = np.empty(gpus, np.int64)
     for model in range(models):
         for region in range(regions):
-            cell = (
-                pool[model],
-                theta[model],
-                minimum[model, region],
-                first[model, region],
-                further[model, region],
-                running[model, region],
-                most[model, region],
-                worth[model],
-                steepest[model],
+            cell = _cell(
+                pool, theta, minimum, first, further, running, most, worth, steepest, model, region
             )
             _tabled(cell, need[model, region], -np.inf, gain, cost, origin, top, base)
             x[model, region], low[model, region] = origin, base[1]
@@ -331,16 +351,8 @@ def pools_within(
     begins[0] = 0
     for model in range(models):
         for region in range(regions):
-            cell = (
-                pool[model],
-                theta[model],
-                minimum[model, region],
-                first[model, region],
-                further[model, region],
-                running[model, region],
-                most[model, region],
-                worth[model],
-                steepest[model],
+            cell = _cell(
+                pool, theta, minimum, first, further, running, most, worth, steepest, model, region
             )
             must, may = need[model, region], limit[model, region]
             _tabled(cell, must, may, gain, cost, origin, top, base)
