@@ -20,6 +20,7 @@ MEASURE = {"cost": "usd", "gpu-hours": "gpu_hours", "energy": "kwh", "carbon": "
 UNITS = {"usd": "$", "gpu_hours": "GPU-hours", "kwh": "kWh", "kg": "kg CO2"}
 WEIGHTED = "weighted"
 ALL = "all"  # periods in one program
+MONTH_S = 365.25 / 12 * 86_400
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,33 @@ class TrafficSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class Growth:
+    """How many times as much comes after the traffic as a forecast of it says."""
+
+    factor: float = 1.0
+    per_month: float = 0.0  # more each month, a share, compounded
+
+    def __bool__(self) -> bool:
+        return self.factor != 1.0 or self.per_month != 0.0
+
+    def at(self, after_s: float | FloatArray) -> FloatArray:
+        """So many times as much ``after_s`` seconds after the traffic's end."""
+        months = np.asarray(after_s, np.float64) / MONTH_S
+        return np.asarray(self.factor * (1.0 + self.per_month) ** months, np.float64)
+
+    @property
+    def words(self) -> str:
+        """ "1.5 times, and 4% more each month"; "" of none."""
+        times = [f"{self.factor:.4g} times"] if self.factor != 1.0 else []
+        way = "more" if self.per_month > 0 else "less"
+        month = [f"{abs(self.per_month):.1%} {way} each month"] if self.per_month else []
+        return ", and ".join(times + month)
+
+
+NO_GROWTH = Growth()
+
+
+@dataclass(frozen=True, slots=True)
 class WindowSettings:
     """Which stretch of the traffic is planned; what is None is left to us."""
 
@@ -44,6 +72,7 @@ class WindowSettings:
     duration_s: float | None
     period_s: float | None
     lead_s: float
+    growth: Growth = NO_GROWTH
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +177,7 @@ def settings_of(scenario: Scenario) -> Settings:
             duration_s=horizon.duration_s,
             period_s=horizon.period_s,
             lead_s=startup_s if horizon.lead_s is None else horizon.lead_s,
+            growth=Growth(scenario.traffic.growth.factor, scenario.traffic.growth.per_month),
         ),
         plan=_plan(scenario),
         scale_in=scenario.fleet.scale_in,

@@ -19,7 +19,7 @@ from planner.scenario.schema.places import Region, Spot
 from planner.scenario.schema.planning import Forecast, Horizon, Objective
 from planner.scenario.schema.serving import KvTransfer, Routing, Serving
 from planner.scenario.schema.topology import PlacedService, Placement, Topology
-from planner.scenario.schema.traffic import Lengths, Source, Tier, Traffic
+from planner.scenario.schema.traffic import Growth, Lengths, Source, Tier, Traffic
 from planner.sections import Section, named
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "Fleet",
     "Forecast",
     "Gpu",
+    "Growth",
     "Horizon",
     "KvTransfer",
     "Lengths",

@@ -82,10 +82,19 @@ class Source(Section):
         return self
 
 
+class Growth(Section):
+    """How what comes after the traffic compares with what a forecast makes of it: so many times as
+    much from its first moment on, and more (or less) each month, compounded. Of windows ahead."""
+
+    factor: Annotated[float, Field(gt=0, le=1000)] = 1.0
+    per_month: Annotated[float, Field(ge=-0.9, le=10)] = 0.0  # a share: 0.05 is 5% more
+
+
 class Traffic(Section):
     """What arrives."""
 
     sources: Annotated[list[Source], Field(min_length=1, max_length=1000)]
+    growth: Growth = Growth()
     bin_s: BinS | None = None  # left out: 900 s for days, 60 s for hours of trace
     # Requests of a window beyond which the replay is of one of several equal cells of the fleet;
     # the plan is of all in any case.

@@ -33,7 +33,7 @@ from planner.studies.progress import Progress, part
 from planner.studies.sizing.sizing import size_over_time
 from planner.studies.traffic.known import foreseen, known_lengths
 from planner.studies.traffic.traffic import Traffic, build_traffic
-from planner.studies.traffic.window import Window, resolve_window, words_of
+from planner.studies.traffic.window import UNGROWN, Window, resolve_window, words_of
 from simulation.arrays import IntArray
 from simulation.performance.specs import Provenance
 
@@ -168,7 +168,11 @@ def run(
         topology=tuple(figures.region_trees(problem)),
         simulation=simulation,
         warnings=tuple(figures.warnings(methods, pairs)),
-        notes=(*figures.notes(source, methods, pairs), *traffic.notes),
+        notes=(
+            *figures.notes(source, methods, pairs),
+            *([UNGROWN] if window.ahead and window.growth and load is not None else []),
+            *traffic.notes,
+        ),
         provenance=facts_of(facts),
         seconds=time.perf_counter() - begun,
     )

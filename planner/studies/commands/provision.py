@@ -48,7 +48,7 @@ from planner.studies.provisioning.tables import tables_of
 from planner.studies.provisioning.values import MODEL, OPERATOR, Case, Sentences
 from planner.studies.results.frame import WindowFacts, window_facts
 from planner.studies.traffic.traffic import build_traffic
-from planner.studies.traffic.window import resolve_window
+from planner.studies.traffic.window import UNGROWN, resolve_window
 from simulation.provisioning.levels import LEVELS, LevelName, Method, Savings
 
 IMAGE_TOKENS = 1024.0
@@ -212,6 +212,7 @@ def run(
     saved = figures.total_savings(totals)
     notes = [
         *_notes(options, cases, unknown_models(hardware, peaks)),
+        *([UNGROWN] if window.ahead and window.growth and courses is not None else []),
         *traffic.notes,
     ]
     provenance = facts_of(

@@ -37,8 +37,9 @@ class ReplayLoad:
 
 
 def busiest(traffic: Traffic, window: Window, seed: int) -> ReplayLoad | None:
-    """The busiest hour of the window (of the one before where it is ahead of the trace), or its
-    first part where that has more than MOST_REQUESTS; None where nothing arrives."""
+    """The busiest hour of the window (of the one before where it is ahead of the trace, without
+    any growth), or its first part where that has more than MOST_REQUESTS; None where nothing
+    arrives."""
     demand = traffic.demand
     inside = np.flatnonzero(demand.inside(*window.observed_s))
     if not len(inside):

@@ -87,7 +87,8 @@ def _known(
     window = given.window
     bins = round((end_s - window.start_s) / window.bin_s)
     edges = np.asarray(window.start_s + window.bin_s * np.arange(bins), np.float64)
-    tokens = np.full(bins, _rate(series, origin_s - window.period_s, origin_s) * window.bin_s)
+    rate = _rate(series, origin_s - window.period_s, origin_s)
+    tokens = rate * window.bin_s * window.grown[:bins]
     seen = series.window(window.start_s, origin_s)
     if seen.bins:
         first = round((seen.start_s - window.start_s) / window.bin_s)

@@ -105,7 +105,7 @@ def flat_at_peak(given: PlanInput) -> tuple[IntArray, str]:
     window = given.window
     end_s = window.start_s if window.ahead else window.end_s
     start_s = max(end_s - window.duration_s, given.traffic.demand.start_s)
-    target, conflict = _flat(given, start_s, end_s)
+    target, conflict = _flat(given, start_s, end_s, times=float(window.grown.max()))
     misfit = f"A flat fleet at the peak of the window does not fit. {conflict}" if conflict else ""
     return target, misfit
 
@@ -128,8 +128,11 @@ def flat_before(given: PlanInput) -> Before:
     return Before(_flat(given, start_s, window.start_s)[0], max(0.0, seconds))
 
 
-def _flat(given: PlanInput, start_s: float, end_s: float) -> tuple[IntArray, str]:
-    """The cheapest fleet for the peaks of that stretch, and what is in the way of all of it."""
+def _flat(
+    given: PlanInput, start_s: float, end_s: float, times: float = 1.0
+) -> tuple[IntArray, str]:
+    """The cheapest fleet for so many ``times`` the peaks of that stretch, and what is in the way of
+    all of it."""
     hardware, traffic, window = given.hardware, given.traffic, given.window
     tps = np.zeros((len(traffic.models), len(traffic.regions), 1))
     buffer = given.settings.forecast.niw_buffer
@@ -141,7 +144,7 @@ def _flat(given: PlanInput, start_s: float, end_s: float) -> tuple[IntArray, str
     if buffer is None:
         tps = np.maximum(tps, flat_tps(given, start_s, end_s)[..., None])
     nothing = np.zeros(hardware.minimum.shape, np.int64)
-    flat = problem(replace(given, current=nothing, at_load=False), tps, window.duration_s)
+    flat = problem(replace(given, current=nothing, at_load=False), tps * times, window.duration_s)
     for epsilon in dict.fromkeys((1.0, given.settings.epsilon)):
         answer = solve_window(
             replace(flat, epsilon=epsilon),
@@ -214,4 +217,5 @@ def _deferrable_tps(given: PlanInput) -> FloatArray:
             rate = series.window(origin - window.period_s, origin).rate()
             if np.any(~np.isnan(rate)):
                 tps[p, m, r] = np.nanmean(rate)
-    return tps
+    grown = window.grown.reshape(len(tps), -1).mean(axis=1)
+    return np.asarray(tps * grown[:, None, None], np.float64)

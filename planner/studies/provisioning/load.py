@@ -36,7 +36,8 @@ class Limit:
 
 def peak_hours(hardware: Hardware, traffic: Traffic, window: Window) -> dict[tuple[int, int], Peak]:
     """By (model, region) with any: the mean rate and lengths of the busiest hour of the window
-    (ahead of the trace, of the window before), interactive tiers together, where requests arise."""
+    (ahead of the trace, of the window before, as it is said to grow), interactive tiers together,
+    where requests arise."""
     demand, tiers = traffic.demand, interactive(hardware)
     inside = demand.inside(*window.observed_s)
     width = max(1, min(int(inside.sum()), round(HOUR_S / demand.bin_s)))
@@ -64,6 +65,7 @@ def peak_hours(hardware: Hardware, traffic: Traffic, window: Window) -> dict[tup
             rate = over[0] / np.maximum(counted, 1) / demand.bin_s
             most = float(rate.max(initial=0.0))
             if most > 0:
+                most *= float(window.grown.max())
                 requests, inputs, outputs = over[:, int(rate.argmax())]
                 peaks[m, r] = Peak(most, inputs / requests, max(1.0, outputs / requests))
     return peaks

@@ -17,6 +17,7 @@ def cells_of(study: Study) -> int:
     """As few as bring the requests of the window down to ``traffic.max_replayed``, and no more than
     leave each of them pools to speak of."""
     arriving = study.traffic.expected(*study.window.observed_s)  # ahead of it: about as many
+    arriving *= float(study.window.grown.mean())
     wanted = ceil(arriving / study.settings.traffic.max_replayed)
     pools = np.maximum(study.pools(study.peak), study.pools(study.today))
     used = pools[pools > 0]

@@ -59,6 +59,7 @@ def answer_of(study: Study, run: PolicyRun, base: PolicyRun) -> Answer:
         _what(study, run, counts, by_itself),
         f"{run.series.ready.sum(axis=0).mean():,.1f} replicas on average",
         _money(study, run) + _saved(run, base),
+        _growth(study),
         _in_time(run),
         _lost(run),
     ]
@@ -158,6 +159,11 @@ def _saved(run: PolicyRun, base: PolicyRun) -> str:
     if abs(share) < 0.005:
         return f", as much as {than}{equal}"
     return f", {abs(share):.0%} {'less' if share > 0 else 'more'} than {than}{equal}"
+
+
+def _growth(study: Study) -> str:
+    window = study.window
+    return f"for {window.growth.words} of the forecast" if window.ahead and window.growth else ""
 
 
 def _in_time(run: PolicyRun) -> str:

@@ -78,6 +78,10 @@ def _traffic(study: Study) -> Iterator[Assumption]:
     kind = OBSERVED if replay == MEASURED else MODELLED
     count = f"{len(study.trace):,} requests in the window"
     yield Assumption("Requests replayed", count, kind, replay, "traffic.sources")
+    growth = study.window.growth
+    if growth and study.window.ahead:
+        value = f"{growth.words} of what the forecast says"
+        yield Assumption("Growth", value, ASSUMED, "scenario", "traffic.growth")
     for i, source in enumerate(study.settings.traffic.sources):
         name, at = source.trace or source.file or "", f"traffic.sources[{i}]"
         name = f"{source.series} of {name}" if source.series else name

@@ -155,6 +155,7 @@ def frame_of(study: Study) -> Frame:
         provenance=provenance_of(study),
         notes=(
             *gaps_noted(study.traffic, study.window),
+            *growth_noted(study.window),
             *([study.misfit] if study.misfit else []),
             "Every policy begins with today's fleet. What a plan or a flat fleet has up beyond it "
             "as the window begins was asked for before, as long as its start takes: those starts "
@@ -216,6 +217,21 @@ def gaps_noted(traffic: Traffic, window: Window) -> list[str]:
     return [
         f"{gaps} of the {round(window.duration_s / window.bin_s)} bins of the window were not "
         "observed in full: what came then is neither replayed nor in any figure."
+    ]
+
+
+def growth_noted(window: Window) -> list[str]:
+    """What becomes of the growth that the scenario states; nothing where it states none."""
+    if not window.growth:
+        return []
+    if window.ahead:
+        return [
+            f"Planned for {window.growth.words} of what the forecast says: stated by "
+            "traffic.growth, not observed."
+        ]
+    return [
+        "traffic.growth is of what comes after the traffic: this window lies in its past and is "
+        "planned as it was. Set horizon.start to end to plan ahead."
     ]
 
 

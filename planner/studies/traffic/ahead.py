@@ -19,9 +19,9 @@ from simulation.trace import Trace
 def requests_ahead(
     traffic: Traffic, window: Window, method: str, seed: int, *, cells: int = 1
 ) -> tuple[Trace, tuple[str, ...]]:
-    """Poisson arrivals at the forecast mean of every model x region x tier, lengths drawn from
-    the model's own requests; with a note for every series too short for the method. Of ``cells``
-    equal parts one."""
+    """Poisson arrivals at the forecast mean of every model x region x tier, as it is said to grow,
+    lengths drawn from the model's own requests; with a note for every series too short for the
+    method. Of ``cells`` equal parts one."""
     rng = generator(seed, Stream.AHEAD)
     bins = round(window.duration_s / window.bin_s)
     pieces: list[Trace] = []
@@ -37,7 +37,7 @@ def requests_ahead(
             notes.append(
                 f"{key} is too short for {method}: what follows it is drawn at its last value."
             )
-        mean = mean / cells
+        mean = mean * window.grown / cells
         expected += float(mean.sum())
         check_requests(expected, "horizon.duration_s", "horizon.duration_s or scale")
         counts = rng.poisson(mean)

@@ -97,7 +97,8 @@ class Rolled:
     def level(self, level: float | None) -> FloatArray:
         """A quantile, or the mean, ``[bins of the window]``."""
         values = [one.mean if level is None else one.quantile(level) for one in self.pieces]
-        return np.concatenate([value[self.first :] for value in values])
+        told = np.concatenate([value[self.first :] for value in values])
+        return np.asarray(told * self.window.grown, np.float64)
 
     def at(self, height: Height) -> SeriesForecast:
         mean, low, high = self.level(None), self.level(QUANTILES[0]), self.level(QUANTILES[1])

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import numpy as np
 
 from planner.errors import ScenarioError
-from planner.scenario.settings import WindowSettings
+from planner.scenario.settings import NO_GROWTH, Growth, WindowSettings
 from planner.studies.traffic.demand import Demand
 from simulation.arrays import FloatArray
 
@@ -17,6 +17,10 @@ DAY_S = 24 * HOUR_S
 HISTORY_BINS = 27  # a window left to us leaves so many before its first decision: ARIMA needs 24
 UTC_CLOCK = "utc"
 MAX_PERIODS = 2_000  # each is an integer program of its own: twelve weeks of hours
+UNGROWN = (  # of what is replayed from the time before a window ahead
+    "traffic.growth is in what is planned for, and not in the requests that are replayed: those "
+    "are of the time before the window, as they came."
+)
 MAX_BINS = 100_000  # of one window, forecast step by step
 
 
@@ -30,6 +34,7 @@ class Window:
     lead_s: float
     bin_s: float
     ahead: bool  # after the trace: replayed on the forecast, since nothing is known there
+    growth: Growth = NO_GROWTH  # of what comes ahead
 
     @property
     def duration_s(self) -> float:
@@ -57,6 +62,15 @@ class Window:
             return np.full(len(self.period_starts_s), self.start_s)
         lead = np.ceil(self.lead_s / self.bin_s - 1e-9) * self.bin_s
         return np.asarray(self.period_starts_s - lead, np.float64)
+
+    @property
+    def grown(self) -> FloatArray:
+        """How many times what a forecast says is planned for and drawn, ``[bins]``: ahead of the
+        trace as the scenario's growth says, inside it 1."""
+        bins = round(self.duration_s / self.bin_s)
+        if not self.ahead:
+            return np.ones(bins)
+        return self.growth.at(self.bin_s * (np.arange(bins, dtype=np.float64) + 0.5))
 
     @property
     def bins_per_period(self) -> int:
@@ -88,7 +102,9 @@ def resolve_window(horizon: WindowSettings, demand: Demand, clock: str = UTC_CLO
         start = _given_start(horizon.start, duration, demand, clock)
     else:
         start = demand.end_s if ahead else demand.end_s - duration
-    window = Window(float(start), float(start + duration), period, lead, bin_s, ahead)
+    window = Window(
+        float(start), float(start + duration), period, lead, bin_s, ahead, horizon.growth
+    )
     first = float(window.origins_s[0])
     if first < demand.start_s + 2 * bin_s:
         raise ScenarioError(

@@ -139,7 +139,7 @@ class Scalar:
         return schema_field(self.path, self.label, per=self.per or 1, empty=self.empty)
 
 
-HOUR, MINUTE = 3600, 60
+HOUR, MINUTE, PERCENT = 3600, 60, 0.01
 NONE = "no limit"
 SCALARS: dict[str, Scalar] = {
     "name": Scalar("name", "Name"),
@@ -150,6 +150,10 @@ SCALARS: dict[str, Scalar] = {
     "lead_min": Scalar("horizon.lead_s", "Ahead by, min", MINUTE),
     "bin_s": Scalar("traffic.bin_s", "Demand bins, s", 1),
     "max_replayed": Scalar("traffic.max_replayed", "Requests to replay, at most", 1),
+    "growth_factor": Scalar("traffic.growth.factor", "Ahead: times the forecast", empty="1"),
+    "growth_percent": Scalar(
+        "traffic.growth.per_month", "Ahead: more each month, %", PERCENT, empty="0"
+    ),
     "seed": Scalar("seed", "Seed"),
     "startup_min": Scalar("fleet.startup_s", "A replica starts in, minutes", MINUTE),
     "minimum": Scalar("fleet.minimum", "At least, per model and region"),
