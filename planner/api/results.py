@@ -35,6 +35,11 @@ def results_schema() -> Schema:
     return {"anyOf": [_object(kind) | {"title": kind.__name__} for kind in RESULTS]}
 
 
+def schema_of(kind: type) -> Schema:
+    """Of a frozen result that ``as_json`` writes."""
+    return _object(kind)
+
+
 def _object(kind: type) -> Schema:
     properties: Schema = {}
     required = []

@@ -27,7 +27,8 @@ from planner.api.serializers import options, runs
 F = TypeVar("F", bound=Callable[..., Any])
 
 JSON, YAML, CSV = "application/json", "application/yaml", "text/csv"
-TAGS = {"accounts": "account", "verbs": "work"}  # of modules of views that are named otherwise
+# Of modules of views that are named otherwise.
+TAGS = {"accounts": "account", "beside": "runs", "verbs": "work"}
 REASONS = TITLES | {
     409: "Not possible at this stage, or no plan is feasible",
     412: "Somebody else changed it since it was read",

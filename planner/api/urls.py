@@ -5,6 +5,7 @@ from drf_spectacular.views import SpectacularAPIView
 
 from planner.api.views import (
     accounts,
+    beside,
     docs,
     estimates,
     hardware,
@@ -83,6 +84,7 @@ urlpatterns = [
     path("ingest/", traces.IngestView.as_view(), name="ingest"),
     *(path(f"{kind}/", view.as_view(), name=kind) for kind, view in verbs.VIEWS.items()),
     path("runs/", runs.RunListView.as_view(), name="runs"),
+    path("runs/compare/", beside.RunsBesideView.as_view(), name="runs-beside"),
     path("runs/<int:run_id>/", runs.RunView.as_view(), name="run"),
     path("runs/<int:run_id>/cancel/", runs.RunCancelView.as_view(), name="run-cancel"),
     path("runs/<int:run_id>/results/", runs.RunResultsView.as_view(), name="run-results"),

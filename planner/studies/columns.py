@@ -21,6 +21,7 @@ Row = dict[str, Any]  # as JSON, by name of column
 # Units, by which figures are written.
 TEXT, COUNT, NUMBER, FLAG, REASONS = "text", "count", "number", "flag", "counts by reason"
 USD, HOURS, KWH, KG, MS, SECONDS, SHARE = "$", "h", "kWh", "kg CO2e", "ms", "s", "share"
+LESS, MORE = -1, 1  # which is better of a figure
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,7 @@ class Column:
     heads: Mapping[str, str] = field(default_factory=dict)  # by table of a page
     below: bool = False  # there it stands small, below the column before it
     sign: str = ""  # the column of flags that is shown as a sign before it
+    better: int = 0  # LESS or MORE, all else alike; 0: neither
 
     def value(self, item: Any) -> Any:
         return as_json(self.of(item) if self.of else getattr(item, self.name))

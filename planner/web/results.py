@@ -11,7 +11,7 @@ import polars as pl
 
 from planner.exports.policies import hour_table, labelled, policy_table, request_table, start_table
 from planner.models import Run
-from planner.policies.registry import the_plan, traits_of
+from planner.selectors.policies import default_policy, policies_in_order
 from planner.selectors.runs import run_result, run_table, run_tables
 from planner.selectors.savings import MEASURES, savings
 from planner.templatetags.headroom import percent
@@ -65,13 +65,6 @@ def results_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
     return context
 
 
-def policies_in_order(result: dict[str, Any]) -> dict[str, Any]:
-    """The figures by policy, as the scenario lists them: PostgreSQL keeps no order of keys."""
-    policies: dict[str, Any] = result.get("policies") or {}
-    order = [*(result.get("baselines") or []), *policies]
-    return {name: policies[name] for name in dict.fromkeys(order) if name in policies}
-
-
 def savings_context(result: dict[str, Any], params: Mapping[str, str]) -> dict[str, Any]:
     """The cards of one policy against one baseline; empty for kinds without policies to compare."""
     policies = policies_in_order(result)
@@ -92,20 +85,6 @@ def savings_context(result: dict[str, Any], params: Mapping[str, str]) -> dict[s
             Card(measure, **against[measure], **rests_on(result, measure)) for measure in MEASURES
         ]
     return context
-
-
-def default_policy(result: dict[str, Any]) -> str:
-    """The one that is recommended; of results without one the plan that sentences mean, else the
-    best of those that can be run."""
-    policies = policies_in_order(result)
-    recommended = (result.get("recommended") or {}).get("policy")
-    if recommended in policies:
-        return str(recommended)
-    ranking = [name for name in result.get("ranking") or [] if name in policies]
-    best_first = dict.fromkeys([*ranking, *policies])
-    able = [name for name in best_first if not traits_of(name).clairvoyant]
-    asked = [name for name in best_first if (policies[name] or {}).get("asked", True)]
-    return the_plan(asked) or next(iter([*able, *best_first]), "")
 
 
 def rests_on(result: dict[str, Any], measure: str) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from django.urls.resolvers import URLPattern
 from planner.web.errors import View, page
 from planner.web.views import (
     account,
+    beside,
     calibrations,
     estimate,
     hardware,
@@ -77,6 +78,7 @@ urlpatterns = [
     at("size/", sizing.size, "size"),
     at("pd-ratio/", sizing.pd_ratio, "pd-ratio"),
     at("runs/", runs.listing, "runs"),
+    at("runs/compare/", beside.compare, "runs-compare"),
     at("runs/<int:pk>/", runs.detail, "run"),
     at("runs/<int:pk>/cancel/", runs.cancel, "run-cancel"),
     at("runs/<int:pk>/delete/", runs.delete, "run-delete"),

@@ -56,7 +56,8 @@ def _cut(label: str, pool: Pool) -> str:
 def minutes_table(result: SimulationResult, labels: Sequence[str]) -> pl.DataFrame:
     """The series of every pool: means of instances, of sequences in the batch of a busy one and of
     shares over the interval, requests waiting at its end at instances and held before them,
-    tokens/s, and kilowatts of GPUs and hosts with PUE."""
+    tokens/s, kilowatts of GPUs and hosts with PUE, and dollars an hour of what is up and paid for
+    (not of what is lent out)."""
     series, start_s = result.series, result.trace.start_s
     intervals = series.ready.shape[1]
     edges = np.append(np.arange(intervals) * series.interval_s, result.duration_s)
@@ -87,6 +88,9 @@ def minutes_table(result: SimulationResult, labels: Sequence[str]) -> pl.DataFra
                     "input_tps": series.input_tokens[p] / seconds,
                     "output_tps": series.output_tokens[p] / seconds,
                     "power_kw": pool_energy(result, p).watts / 1000,
+                    "usd_per_hour": (series.ready[p] + series.starting[p] + series.draining[p])
+                    * pool.gpus_per_instance
+                    * pool.usd_per_gpu_hour,
                 }
             )
         )

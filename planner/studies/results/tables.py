@@ -104,7 +104,7 @@ def plan_table(plan: ScalingPlan, hardware: Hardware, sizes: Sizes) -> pl.DataFr
     """One row per decision, with the GPUs it takes, and the demand and what its model's instances
     carry in the region."""
     carried = together(sizes.theta_tps, sizes.pool_tps, plan.target)
-    places = [(p, m, r) for p in range(len(plan.windows)) for m, r, _ in hardware.pool_index]
+    places = [(p, *pool) for p in range(len(plan.windows)) for pool in hardware.pool_index]
     rows = [
         {
             "period_start": decision.period,
@@ -115,10 +115,13 @@ def plan_table(plan: ScalingPlan, hardware: Hardware, sizes: Sizes) -> pl.DataFr
             "delta": decision.delta,
             "target": decision.target,
             "gpus": decision.target * decision.replica.tp,
+            "usd_per_hour": decision.target
+            * decision.replica.tp
+            * float(hardware.usd_per_gpu_hour[r, g]),
             "demand_tps": float(plan.demand_tps[p, m, r]),
             "capacity_tps": hardware.lets_through(carried[p, m, r]),
         }
-        for decision, (p, m, r) in zip(decisions(plan, hardware), places, strict=True)
+        for decision, (p, m, r, g) in zip(decisions(plan, hardware), places, strict=True)
     ]
     return pl.DataFrame(rows)
 

@@ -9,10 +9,10 @@ import polars as pl
 
 from planner.exports.figure_table import figure_table
 from planner.models import Run
+from planner.selectors.policies import default_policy, policies_in_order
 from planner.selectors.runs import run_result, run_table, run_tables
 from planner.studies.replay.detail import ALL, GROUPED
 from planner.studies.results.figures import GROUP_TABLE, GROUPS
-from planner.web.results import default_policy, policies_in_order
 
 EACH = "each"  # a row for every tier, model or region
 MOST_ROWS = 200  # on the page; the CSV has all

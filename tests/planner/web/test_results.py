@@ -8,8 +8,8 @@ import pytest
 from django.template.loader import render_to_string
 
 from planner.exports.policies import labelled, policy_table
+from planner.selectors.policies import default_policy
 from planner.studies.results.verdict import compare
-from planner.web.results import default_policy
 from tests.planner.studies.results.test_verdict import run
 
 

@@ -1,0 +1,24 @@
+from __future__ import annotations
+
+from typing import Any
+
+from rest_framework import serializers
+
+from planner.selectors.beside import FEWEST, MOST
+
+
+class BesideAsked(serializers.Serializer[Any]):
+    """Which runs, the first being what the others are held against."""
+
+    run = serializers.ListField(
+        child=serializers.IntegerField(min_value=1, max_value=2**31 - 1),
+        min_length=FEWEST,
+        max_length=MOST,
+        help_text="Number of a completed run; give it once for each run.",
+    )
+    policy = serializers.CharField(
+        required=False,
+        default="",
+        max_length=161,
+        help_text="Whose replay is compared, in runs that have it; left out: what each recommends.",
+    )

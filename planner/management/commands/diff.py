@@ -1,0 +1,58 @@
+"""bin/manage diff: runs beside each other, where their settings and their figures differ."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from typing import Any
+
+from planner.exports.figure_table import Cell, FigureTable, Head, Line, shown, text_table
+from planner.management.base import HeadroomCommand
+from planner.selectors.beside import runs_beside, runs_chosen
+from planner.studies.columns import SHARE
+from planner.studies.plain import as_json
+from planner.templatetags.headroom import NOTHING, setting, signed_percent
+
+
+class Command(HeadroomCommand):
+    help = "Hold completed runs against the first of them: settings that differ, and figures."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        super().add_arguments(parser)
+        parser.add_argument("runs", nargs="+", type=int, help="numbers of two to eight runs")
+        parser.add_argument("--policy", default="", help="whose replay; left out: each's own best")
+
+    def answer(self, options: dict[str, Any]) -> dict[str, Any]:
+        found = runs_beside(runs_chosen(options["runs"]), options["policy"])
+        plain: dict[str, Any] = as_json(found)
+        return plain
+
+    def words(self, answer: dict[str, Any]) -> str:
+        heads = tuple(Head(f"run {held['run']}") for held in answer["runs"])
+        lines = [f"run {held['run']}: {held['name']}. {held['answer']}" for held in answer["runs"]]
+        lines += answer["notes"]
+        if answer["differences"]:
+            rows = [_row(row["key"], row["values"]) for row in answer["differences"]]
+            lines += ["", *text_table(FigureTable(heads, tuple(rows)), "setting")]
+        lines.append(f"{answer['same']} other settings are the same.")
+        for group in answer["groups"]:
+            figures = tuple(_figures(row) for row in group["rows"])
+            lines += ["", *text_table(FigureTable(heads, figures), group["title"].lower())]
+            lines += [group["note"]] if group["note"] else []
+        return "\n".join(lines)
+
+
+def _row(label: str, values: list[Any]) -> Line:
+    texts = (NOTHING if value is None else setting(value) for value in values)
+    return Line(label, label, tuple(Cell(text) for text in texts))
+
+
+def _figures(row: dict[str, Any]) -> Line:
+    share = row["unit"] == SHARE
+    cells = []
+    for value, change, mark in zip(row["values"], row["changes"], row["marks"], strict=True):
+        words = ""
+        if change:
+            words = f"{100 * change:+.2f} points" if share else signed_percent(change)
+        text = NOTHING if value is None else shown(value, row["unit"], 2)
+        cells.append(Cell(text, " ".join(filter(None, (words, mark)))))
+    return Line(row["name"], row["label"], tuple(cells))

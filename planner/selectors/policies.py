@@ -1,0 +1,28 @@
+"""The policies of a kept result: their order, and the one that is meant where one is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from planner.policies.registry import the_plan, traits_of
+
+
+def policies_in_order(result: dict[str, Any]) -> dict[str, Any]:
+    """The figures by policy, as the scenario lists them: PostgreSQL keeps no order of keys."""
+    policies: dict[str, Any] = result.get("policies") or {}
+    order = [*(result.get("baselines") or []), *policies]
+    return {name: policies[name] for name in dict.fromkeys(order) if name in policies}
+
+
+def default_policy(result: dict[str, Any]) -> str:
+    """The one that is recommended; of results without one the plan that sentences mean, else the
+    best of those that can be run."""
+    policies = policies_in_order(result)
+    recommended = (result.get("recommended") or {}).get("policy")
+    if recommended in policies:
+        return str(recommended)
+    ranking = [name for name in result.get("ranking") or [] if name in policies]
+    best_first = dict.fromkeys([*ranking, *policies])
+    able = [name for name in best_first if not traits_of(name).clairvoyant]
+    asked = [name for name in best_first if (policies[name] or {}).get("asked", True)]
+    return the_plan(asked) or next(iter([*able, *best_first]), "")

@@ -1,0 +1,48 @@
+"""Runs laid over each other: replicas and what they cost, by time or from each window's start."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from planner.web.charts.figure import DASHES, PALETTE, Figure, figure, line
+from planner.web.charts.over_time import axis_title, steps, times
+
+HOUR_MS = 3.6e6
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Course:
+    """What a run had up: ``table`` has time, ready and, where it is known, usd_per_hour."""
+
+    label: str
+    table: pl.DataFrame
+
+
+def course_figure(
+    courses: Sequence[Course], value: str, unit: str, *, clock: str, apart: bool
+) -> Figure | None:
+    """``value`` of every run that has it as a step line; ``apart``: of other windows, so that each
+    begins at hour 0. None where fewer than two have it."""
+    drawn = [course for course in courses if value in course.table.columns]
+    if len(drawn) < 2:
+        return None
+    lines = []
+    for i, course in enumerate(drawn):
+        rows = steps(course.table, "time", value)
+        after = (rows["time"].dt.epoch("ms") - rows["time"].dt.epoch("ms").min()) / HOUR_MS
+        lines.append(
+            line(
+                after.round(4).to_list() if apart else times(rows, "time", clock),
+                rows[value].round(3),
+                course.label,
+                PALETTE[i % len(PALETTE)],
+                dash=DASHES[i % len(DASHES)],
+                line_shape="hv",
+                hover=f"%{{y:,.4~g}} {unit}",
+            )
+        )
+    x = "hours from the start of each window" if apart else axis_title(clock)
+    return figure(lines, height=340, x=x, y=unit, together=True)

@@ -1,0 +1,130 @@
+"""The page of runs beside each other: rows as people read them, and charts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from planner.exports.figure_table import shown
+from planner.models import Run
+from planner.selectors.beside import BETTER, Beside, Compared, Held, Setting, runs_beside
+from planner.selectors.policies import policies_in_order
+from planner.selectors.runs import run_result, run_tables
+from planner.studies.columns import SHARE, TEXT
+from planner.templatetags.headroom import NOTHING, figure, setting, signed_percent
+from planner.web.charts.beside import Course, course_figure
+from planner.web.charts.figure import Figure
+from planner.web.results import replica_steps
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    text: str
+    change: str = ""  # from the first run's
+    mark: str = ""  # better, worse
+    good: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    label: str
+    cells: tuple[Cell, ...]
+    help: str = ""
+    numeric: bool = True
+
+
+def page_context(runs: Sequence[Run], params: Mapping[str, str]) -> dict[str, Any]:
+    beside = runs_beside(runs, params.get("policy", ""))
+    results = [run_result(run) for run in runs]
+    windows = {(held.start, held.end) for held in beside.runs}
+    clocks = {(result.get("window") or {}).get("clock", "utc") for result in results}
+    return {
+        "beside": beside,
+        "numbers": [run.pk for run in runs],
+        "differences": [setting_line(row) for row in beside.differences],
+        "groups": [
+            (group.title, group.note, [figure_line(row) for row in group.rows])
+            for group in beside.groups
+        ],
+        "policy": params.get("policy", ""),
+        "policies": policy_labels(results),
+        "clock": next(iter(clocks)) if len(clocks) == 1 else "utc",
+        **charts(runs, beside, next(iter(clocks)), apart=len(windows) > 1 or len(clocks) > 1),
+    }
+
+
+def policy_labels(results: Sequence[dict[str, Any]]) -> dict[str, str]:
+    return {
+        name: row.get("label", name)
+        for result in results
+        for name, row in policies_in_order(result).items()
+    }
+
+
+def setting_line(row: Setting) -> Line:
+    cells = tuple(
+        Cell(written(value), mark="" if value == row.values[0] else "changed")
+        for value in row.values
+    )
+    return Line(row.key, cells)
+
+
+def written(value: Any) -> str:
+    if value is None:
+        return NOTHING
+    if isinstance(value, list):
+        return ", ".join(setting(one) for one in value)
+    return setting(value)
+
+
+def figure_line(row: Compared) -> Line:
+    cells = tuple(
+        Cell(
+            shown(value, row.unit, 2) if value is not None else NOTHING,
+            change_words(row, change),
+            mark,
+            None if not mark else mark == BETTER,
+        )
+        for value, change, mark in zip(row.values, row.changes, row.marks, strict=True)
+    )
+    return Line(row.label, cells, row.help, row.unit != TEXT)
+
+
+def change_words(row: Compared, change: float | None) -> str:
+    """In points for shares, in percent of the first run's for the rest; "" of none."""
+    if change is None or change == 0:
+        return ""
+    if row.unit == SHARE:
+        points = f"{figure(abs(100 * change))} points"
+        return f"+{points}" if change > 0 else f"−{points}"
+    return signed_percent(change)
+
+
+def charts(
+    runs: Sequence[Run], beside: Beside, clock: str, *, apart: bool
+) -> dict[str, Figure | None]:
+    found = [course_of(run, held) for run, held in zip(runs, beside.runs, strict=True)]
+    courses = [course for course in found if course is not None]
+    return {
+        "replica_figure": course_figure(courses, "ready", "replicas", clock=clock, apart=apart),
+        "cost_figure": course_figure(
+            courses, "usd_per_hour", "$ an hour", clock=clock, apart=apart
+        ),
+    }
+
+
+def course_of(run: Run, held: Held) -> Course | None:
+    """All pools of a run together, under the policy that is compared or as planned."""
+    steps, labels = replica_steps(run, run_tables(run), policies_in_order(run_result(run)))
+    if steps is None:
+        return None
+    name = held.policy or next(iter(labels), "")
+    rows = steps.filter(pl.col("policy") == name)
+    if rows.is_empty():
+        return None
+    sums = [pl.col(column).sum() for column in ("ready", "usd_per_hour") if column in rows.columns]
+    label = f"Run {run.pk}, {labels.get(name, name)}" if name else f"Run {run.pk}"
+    return Course(label, rows.group_by("time").agg(sums).sort("time"))

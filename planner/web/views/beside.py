@@ -1,0 +1,45 @@
+"""Runs beside each other, under an address that can be sent: ``/runs/compare/?run=12&run=15``."""
+
+from __future__ import annotations
+
+from django.http import HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from planner.errors import PlannerError
+from planner.models import Run
+from planner.selectors.beside import FEWEST, runs_chosen
+from planner.selectors.runs import run_get, runs_list
+from planner.web.pages.beside import page_context
+from planner.web.request import Request
+
+OFFERED = 100  # newest completed runs to choose from
+
+
+@require_safe
+def compare(request: Request) -> HttpResponse:
+    """The runs that the address names; with too few of them, those to choose from."""
+    numbers = numbers_of(request.GET.getlist("run"))
+    if len(numbers) < FEWEST:
+        return _choose(request, numbers)
+    return render(request, "web/beside.html", page_context(runs_chosen(numbers), request.GET))
+
+
+def numbers_of(given: list[str]) -> list[int]:
+    """Each may hold several, apart by commas; raises PlannerError with what is no number."""
+    words = [word.strip() for text in given for word in text.split(",") if word.strip()]
+    for word in words:
+        if not (word.isascii() and word.isdecimal() and len(word) <= 9):
+            raise PlannerError(f"run: {word[:40]!r} is not the number of a run.")
+    return [int(word) for word in words]
+
+
+def _choose(request: Request, numbers: list[int]) -> HttpResponse:
+    """Others of the same scenario and kind first."""
+    first = run_get(numbers[0]) if numbers else None
+    rows = runs_list().filter(state=Run.State.COMPLETED).exclude(kind=Run.Kind.INGEST)
+    found = list(rows.exclude(pk__in=numbers)[:OFFERED])
+    if first is not None:
+        found.sort(key=lambda run: (run.name != first.name, run.kind != first.kind, -run.pk))
+    context = {"first": first, "runs": found, "choose": True}
+    return render(request, "web/beside_choose.html", context)

@@ -1,0 +1,137 @@
+"""Runs beside each other: the law that a run is no different from itself, and what is marked."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.urls import reverse
+from rest_framework.test import APIClient
+
+from planner.errors import NotReady, PlannerError
+from planner.models import Run, User
+from planner.selectors.beside import runs_beside, runs_chosen
+from tests.planner.web.pages import json_in, signed_in, text_of
+from tests.planner.web.study import DOCUMENT, completed_run
+
+
+@pytest.fixture
+def first(planner: User) -> Run:
+    return completed_run(planner)
+
+
+def other(planner: User, document: str, **figures: Any) -> Run:
+    """A second run whose scenario is ``document`` and whose plan's figures are changed."""
+    run = completed_run(planner)
+    run.document = document
+    run.result["policies"]["lt-i"] |= figures
+    run.save()
+    return run
+
+
+def marks(runs: list[Run], name: str) -> tuple[str, ...]:
+    groups = runs_beside(runs).groups
+    return next(row.marks for group in groups for row in group.rows if row.name == name)
+
+
+def test_a_run_is_no_different_from_itself(first: Run) -> None:
+    beside = runs_beside([first, first])
+    assert beside.differences == () and beside.same > 50 and beside.notes == ()
+    rows = [row for group in beside.groups for row in group.rows]
+    assert rows and all(set(row.marks) == {""} for row in rows)
+    assert all(change in (None, 0.0) for row in rows for change in row.changes)
+
+
+def test_settings_that_differ_stand_by_their_address(planner: User, first: Run) -> None:
+    text = DOCUMENT.replace("ttft_ms: 1000", "ttft_ms: 2000") + "forecast: {quantile: 0.9}\n"
+    beside = runs_beside([first, other(planner, text)])
+    assert {row.key: row.values for row in beside.differences} == {
+        "tiers[IW-F].ttft_ms": (1000.0, 2000.0),
+        "forecast.quantile": (None, 0.9),
+    }
+
+
+def test_less_cost_is_better_only_where_no_tier_is_served_worse(planner: User, first: Run) -> None:
+    text = DOCUMENT.replace("3600", "1800")
+    assert marks([first, other(planner, text, cost_usd=300.0)], "cost_usd") == ("", "better")
+    worse = {"IW-F": 0.9, "IW-N": 0.9}
+    run = other(planner, text, cost_usd=300.0, slo_attainment=worse)
+    assert marks([first, run], "cost_usd") == ("", "")
+    assert marks([run, first], "cost_usd") == ("", "")  # it costs more, and serves better
+    assert marks([first, run], "slo_attainment") == ("", "worse")
+    # From nothing rejected to some: worse, whatever the percentage.
+    none = other(planner, text, rejected=0)
+    assert marks([none, first], "rejected") == ("", "worse")
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (("model: llama-3.1-8b\n", "model: llama-3.1-8b\n      scale: 2\n"), "Other traffic"),
+        (("ttft_ms: 1000", "ttft_ms: 3000"), "The limits differ"),
+    ],
+)
+def test_what_cannot_be_compared_is_said_and_never_better(
+    planner: User, first: Run, change: tuple[str, str], why: str
+) -> None:
+    run = other(planner, DOCUMENT.replace(*change), cost_usd=1.0)
+    replayed = next(g for g in runs_beside([first, run]).groups if g.title == "As replayed")
+    assert replayed.note.startswith(why)
+    assert next(row.marks for row in replayed.rows if row.name == "cost_usd") == ("", "")
+
+
+def test_another_window_is_never_better(planner: User, first: Run) -> None:
+    run = other(planner, DOCUMENT, cost_usd=1.0)
+    run.result["window"]["end"] = "2024-05-19T06:00:00Z"
+    run.save()
+    assert all(set(row.marks) == {""} for g in runs_beside([first, run]).groups for row in g.rows)
+
+
+def test_only_completed_runs_and_not_too_few(planner: User, first: Run) -> None:
+    waiting = Run.objects.create(kind=Run.Kind.COMPARE, owner=planner, name="w")
+    with pytest.raises(NotReady):
+        runs_beside([first, waiting])
+    with pytest.raises(PlannerError, match="2 to 8"):
+        runs_chosen([first.pk])
+
+
+def test_the_page_shows_both_and_its_address_can_be_sent(
+    planner: User, viewer: User, first: Run
+) -> None:
+    run = other(planner, DOCUMENT.replace("ttft_ms: 1000", "ttft_ms: 2000"))
+    page = signed_in(viewer).get(
+        reverse("web:runs-compare"), {"run": [first.pk, run.pk], "policy": "today"}
+    )
+    text = text_of(page)
+    assert "tiers[IW-F].ttft_ms 1000 2000" in text and "As planned" not in text
+    lines = json_in(page, "replica-data")["data"]
+    assert [line["name"] for line in lines] == [
+        f"Run {first.pk}, Today's fleet", f"Run {run.pk}, Today's fleet"
+    ]  # fmt: skip
+    same = signed_in(viewer).get(reverse("web:runs-compare"), {"run": f"{first.pk},{first.pk}"})
+    assert "In nothing" in text_of(same)
+
+
+def test_runs_are_chosen_from_lists(planner: User, first: Run) -> None:
+    client, run = signed_in(planner), completed_run(planner)
+    assert f'name="run" value="{run.pk}" form="beside"' in client.get("/runs/").content.decode()
+    address = f"{reverse('web:runs-compare')}?run={first.pk}"
+    assert address in client.get(reverse("web:run", args=[first.pk])).content.decode()
+    assert f'value="{run.pk}" form="beside"' in client.get(address).content.decode()
+    assert client.get(reverse("web:runs-compare"), {"run": "x"}).status_code == 400
+    assert client.get(reverse("web:runs-compare"), {"run": [first.pk, 99999]}).status_code == 404
+
+
+def test_api_and_command_give_the_same(
+    planner: User, first: Run, reader: APIClient, capsys: Any
+) -> None:
+    run = other(planner, DOCUMENT.replace("ttft_ms: 1000", "ttft_ms: 2000"))
+    answer = reader.get("/api/v1/runs/compare/", {"run": [first.pk, run.pk]})
+    assert answer.status_code == 200
+    call_command("diff", first.pk, run.pk, "--json")
+    assert json.loads(capsys.readouterr().out) == answer.json()
+    call_command("diff", first.pk, run.pk)
+    assert "tiers[IW-F].ttft_ms" in capsys.readouterr().out
+    assert reader.get("/api/v1/runs/compare/", {"run": first.pk}).status_code == 400
