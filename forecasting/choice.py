@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.signal import lfilter
+import scipy
 
 from forecasting.arrays import FloatArray, IntArray
 
@@ -21,8 +21,8 @@ def running_mean(figures: FloatArray, apart: float, none: float) -> FloatArray:
         return figures
     keep = 0.5 ** (apart / HALF_LIFE)
     known = ~np.isnan(figures)
-    total = lfilter([1.0], [1.0, -keep], np.where(known, figures, 0.0), axis=-1)
-    weight = lfilter([1.0], [1.0, -keep], known.astype(np.float64), axis=-1)
+    total = scipy.signal.lfilter([1.0], [1.0, -keep], np.where(known, figures, 0.0), axis=-1)
+    weight = scipy.signal.lfilter([1.0], [1.0, -keep], known.astype(np.float64), axis=-1)
     mean = total / np.maximum(weight, np.finfo(float).tiny)
     return np.where(np.logical_or.accumulate(known, axis=-1), mean, none)
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import ndtri
+import scipy
 
 from forecasting.arrays import BoolArray, FloatArray
 from forecasting.backtest import wape
@@ -78,7 +78,7 @@ def _normal_scores(errors: FloatArray, before: FloatArray) -> FloatArray:
     ordered = np.sort(before)
     below = np.searchsorted(ordered, errors, side="left")
     upto = np.searchsorted(ordered, errors, side="right")
-    return np.asarray(ndtri(((below + upto) / 2 + 0.5) / (len(before) + 1)))
+    return np.asarray(scipy.special.ndtri(((below + upto) / 2 + 0.5) / (len(before) + 1)))
 
 
 def _cusum(normal: FloatArray) -> tuple[float, int]:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.stats import nbinom, poisson
+import scipy
 
 from forecasting.arrays import BoolArray, FloatArray, IntArray
 from forecasting.demand import DemandSeries
@@ -139,8 +139,8 @@ def _chance(amounts: FloatArray, level: FloatArray, spread: FloatArray) -> Float
     mean = np.where(known, level, 1.0)
     over = known & (spread > mean * (1 + 1e-9))
     variance = np.where(over, spread, 2 * mean)
-    gamma = nbinom.cdf(np.floor(amounts), mean**2 / (variance - mean), mean / variance)
-    chance = np.where(over, gamma, poisson.cdf(np.floor(amounts), mean))
+    gamma = scipy.stats.nbinom.cdf(np.floor(amounts), mean**2 / (variance - mean), mean / variance)
+    chance = np.where(over, gamma, scipy.stats.poisson.cdf(np.floor(amounts), mean))
     return np.asarray(np.where(known, chance, 1.0))
 
 

@@ -7,7 +7,7 @@ from time import perf_counter
 from typing import Self
 
 import numpy as np
-from scipy.special import ndtr, ndtri
+import scipy
 from threadpoolctl import threadpool_limits
 
 from forecasting import harmonics
@@ -106,7 +106,7 @@ class Arima:
         cycles = state.cycles(state.tail.end_s, state.tail.bin_s, steps)
         mean = cycles + state.origin + state.spread * u_mean
         deviation = state.spread * np.sqrt(u_variance)
-        roots = mean + deviation * ndtri(QUANTILES)[:, None]
+        roots = mean + deviation * scipy.special.ndtri(QUANTILES)[:, None]
         return state.tail.forecast(
             mean=state.amount * _mean_square(mean, deviation),
             quantiles=state.amount * np.maximum(0.0, roots) ** 2,
@@ -183,7 +183,7 @@ def _mean_square(mean: FloatArray, deviation: FloatArray) -> FloatArray:
     """``E[max(0, z)^2]`` for ``z ~ N(mean, deviation^2)``."""
     ratio = np.clip(mean / np.maximum(deviation, 1e-12), -40.0, 40.0)  # Phi and phi are flat there
     density = np.exp(-0.5 * ratio**2) / np.sqrt(2 * np.pi)
-    square = (mean**2 + deviation**2) * ndtr(ratio) + mean * deviation * density
+    square = (mean**2 + deviation**2) * scipy.special.ndtr(ratio) + mean * deviation * density
     return np.asarray(np.maximum(0.0, square))  # rounding may leave a zero just below it
 
 

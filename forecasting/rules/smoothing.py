@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.signal import lfilter
+import scipy
 
 from forecasting.arrays import FloatArray, IntArray
 from forecasting.harmonics import DAY_S
@@ -102,7 +102,7 @@ def discounted(values: FloatArray, gain: float) -> FloatArray:
 
 
 def _filtered(values: FloatArray, gain: float) -> FloatArray:
-    return np.asarray(lfilter([1.0], [1.0, gain - 1.0], values, axis=1))
+    return np.asarray(scipy.signal.lfilter([1.0], [1.0, gain - 1.0], values, axis=1))
 
 
 def _season_levels(values: FloatArray, season: int, gain: float) -> FloatArray:

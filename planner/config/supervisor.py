@@ -12,7 +12,6 @@ import time
 import urllib.error
 import urllib.request
 from contextlib import suppress
-from pathlib import Path
 from types import TracebackType
 from typing import IO
 
@@ -116,9 +115,7 @@ def listen(host: str, port: int) -> socket.socket:
         ) from None
 
 
-def start_web_and_worker(children: Children, listener: socket.socket, worker_ready: Path) -> None:
-    """Start both; the file ``worker_ready`` appears when the worker takes tasks."""
-    os.environ["HEADROOM_WORKER_READY"] = str(worker_ready)
+def start_web(children: Children, listener: socket.socket) -> None:
     children.start(
         "web",
         "-m",
@@ -133,6 +130,9 @@ def start_web_and_worker(children: Children, listener: socket.socket, worker_rea
         "--log-level=warning",
         inherits=listener,
     )
+
+
+def start_worker(children: Children) -> None:
     alone = ("--without-gossip", "--without-mingle", "--without-heartbeat")
     children.start("worker", *CELERY, "worker", *alone)
 
@@ -155,17 +155,16 @@ def start_scheduler(children: Children) -> None:
     children.start("scheduler", *CELERY, "beat")
 
 
-def wait_until_up(children: Children, url: str, worker_ready: Path) -> None:
-    """Until the site answers and the worker takes tasks; raises Stopped when they do not."""
+def wait_until_up(children: Children, url: str) -> None:
+    """Until the site answers; raises Stopped when it does not. Runs wait for the worker."""
     deadline = time.monotonic() + STARTS_WITHIN_S
     while time.monotonic() < deadline:
         children.check()
-        if worker_ready.exists() and answers(f"{url}/health/"):
+        if answers(f"{url}/health/"):
             return
-        time.sleep(0.1)
-    late = "web server" if worker_ready.exists() else "worker"
+        time.sleep(0.02)
     raise Stopped(
-        f"The {late} did not start within {STARTS_WITHIN_S:.0f} s; see its messages above."
+        f"The web server did not start within {STARTS_WITHIN_S:.0f} s; see its messages above."
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.interpolate import PchipInterpolator
+import scipy
 
 from simulation.arrays import FloatArray
 
@@ -42,7 +42,7 @@ def between(x: FloatArray, y: FloatArray, at: FloatArray) -> FloatArray:
     two knots rises everywhere between them; ``at`` within the knots, all values positive."""
     if x.size == 1:
         return np.full(at.shape, y[0])
-    curve = PchipInterpolator(np.log(x), np.log(y))
+    curve = scipy.interpolate.PchipInterpolator(np.log(x), np.log(y))
     return np.asarray(np.exp(curve(np.log(at))), np.float64)
 
 

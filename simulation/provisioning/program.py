@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.optimize import Bounds, LinearConstraint, milp
-from scipy.sparse import coo_array
+import scipy
 
 from simulation.arrays import FloatArray
 from simulation.errors import SimulationError
@@ -46,12 +45,14 @@ def solve_program(problem: OperatorProblem, options: tuple[Frontier, ...]) -> Op
         high.append(0.0)
 
     rows, columns, values = zip(*entries, strict=True)
-    matrix = coo_array((values, (rows, columns)), shape=(len(low), binaries + count)).tocsr()
-    result = milp(
+    matrix = scipy.sparse.coo_array(
+        (values, (rows, columns)), shape=(len(low), binaries + count)
+    ).tocsr()
+    result = scipy.optimize.milp(
         np.r_[np.concatenate([option.slots for option in options]), np.zeros(count)],
-        constraints=LinearConstraint(matrix, np.array(low), np.array(high)),
+        constraints=scipy.optimize.LinearConstraint(matrix, np.array(low), np.array(high)),
         integrality=np.r_[np.ones(binaries), np.zeros(count)],
-        bounds=Bounds(0.0, 1.0),
+        bounds=scipy.optimize.Bounds(0.0, 1.0),
         options={"mip_rel_gap": 0.0},
     )
     if result.status == 2:

@@ -30,7 +30,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import gammaincinv
+import scipy
 
 from simulation.arrays import FloatArray
 from simulation.errors import SimulationError
@@ -283,7 +283,7 @@ def _gaps(speed: Speeds, occupied: FloatArray, workload: Workload) -> Spread:
     own = (lengths.values - 1.0)[:, None] * base[:, :, 0]
     mean = own * (factor - 1.0)
     shape = mean * mean / (own * noise * factor**3)
-    drawn = gammaincinv(shape[:, :, None], SHARES) * (mean / shape)[:, :, None]
+    drawn = scipy.special.gammaincinv(shape[:, :, None], SHARES) * (mean / shape)[:, :, None]
     return spread(base + drawn / (lengths.values - 1.0)[:, None, None], weights)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import brentq
+import scipy
 
 from simulation.errors import SimulationError
 from simulation.performance.profile import Profile, iteration_s
@@ -92,7 +92,11 @@ def steady_state(profile: Profile, rate: float, isl: float, osl: float) -> Stead
     low = high = SHORT_S
     while following(high) > high:
         low, high = high, 2.0 * high
-    iteration = brentq(lambda t: following(t) - t, low, high, xtol=1e-15) if low < high else 0.0
+    iteration = (
+        scipy.optimize.brentq(lambda t: following(t) - t, low, high, xtol=1e-15)
+        if low < high
+        else 0.0
+    )
     batch = rate * (osl - 1.0) * iteration
     gap = max(iteration, seconds(1.0, 0.0))
     return SteadyState(

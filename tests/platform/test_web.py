@@ -33,6 +33,14 @@ def test_health_needs_no_login(client: Client) -> None:
     assert client.post("/health/").status_code == 405
 
 
+def test_pages_load_without_what_only_runs_need(embedded: dict[str, str]) -> None:
+    """Half of a start went into scipy's parts before anybody had asked for a forecast."""
+    heavy = ["scipy.stats", "scipy.signal", "scipy.optimize", "scipy.special", "statsmodels"]
+    script = f"import planner.config.wsgi, sys; print([n for n in {heavy} if n in sys.modules])"
+    done = manage(embedded, "shell", "--no-imports", "--command", script)
+    assert done.stdout.strip() == "[]", done.stderr
+
+
 def test_health_without_a_database_is_503(embedded: dict[str, str]) -> None:
     nobody_there = embedded | {"DATABASE_URL": "postgresql://127.0.0.1:1/none?connect_timeout=2"}
     script = (

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import signal
 import sys
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from django.conf import settings
@@ -20,7 +18,8 @@ from planner.config.supervisor import (
     listen,
     start_compiler,
     start_scheduler,
-    start_web_and_worker,
+    start_web,
+    start_worker,
     wait_until_up,
 )
 from planner.models import User
@@ -61,16 +60,17 @@ class Command(BaseCommand):
 
         stop_on_signals()
         try:
-            with TemporaryDirectory() as folder, Children() as children:
-                worker_ready = Path(folder) / "worker-ready"
+            with Children() as children:
                 start_compiler(children)  # before the worker, whose runs wait for it
-                start_web_and_worker(children, listener, worker_ready)
+                start_web(children, listener)
                 password = self._demo() if demo else ""
                 host, port = listener.getsockname()[:2]
                 anywhere = host == "0.0.0.0"  # noqa: S104 - compared, not bound
                 own = f"http://{'127.0.0.1' if anywhere else host}:{port}"
-                wait_until_up(children, own, worker_ready)
-                start_scheduler(children)  # not needed to be up, so it does not slow the start
+                wait_until_up(children, own)
+                # Not needed for a page, so they do not slow the start; runs wait for them.
+                start_worker(children)
+                start_scheduler(children)
                 self.stdout.write(f"Headroom is running at http://{options['host']}:{port}")
                 if demo:
                     self.stdout.write(f"Demo login: user {DEMO_USER}, password {password}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from scipy.optimize import linprog
+import scipy
 
 from planner.optimizer.problem import HorizonProblem, PlanningProblem
 from planner.optimizer.sides import carried_tps
@@ -77,7 +77,7 @@ def _within(wanted: FloatArray, served: FloatArray, most: FloatArray) -> FloatAr
     upper = np.where(home, wanted[:, None], np.where(away, most, 0.0))
     rows = np.kron(np.eye(regions), np.ones(regions))  # of each home
     into = np.kron(np.ones(regions), np.eye(regions))  # of each that serves
-    found = linprog(
+    found = scipy.optimize.linprog(
         np.where(home, -2.0, -1.0).ravel(),
         A_ub=np.concatenate([rows, into]),
         b_ub=np.concatenate([wanted, served]),

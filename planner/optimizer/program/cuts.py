@@ -14,7 +14,7 @@ import itertools
 from functools import lru_cache
 
 import numpy as np
-from scipy.spatial import ConvexHull, QhullError
+import scipy
 
 from planner.optimizer.figures import TOLERANCE, global_need_tps, local_need_tps
 from planner.optimizer.pools import bent, curve, fewest
@@ -118,10 +118,10 @@ def facets(
     points = points[minimal].astype(float)
     beyond = np.diag(4.0 * (most + 1))  # dominated points, so that the hull has a volume
     try:
-        hull = ConvexHull(
+        hull = scipy.spatial.ConvexHull(
             np.concatenate([points, beyond, np.full((1, len(most)), 9.0 * max(most))])
         )
-    except QhullError:
+    except scipy.spatial.QhullError:
         return np.empty((0, len(most) + 1))
     planes = np.unique(np.round(hull.equations, 9), axis=0)  # a n + b <= 0 inside
     slopes, level = -planes[:, :-1], planes[:, -1]

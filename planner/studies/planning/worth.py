@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtri
+import scipy
 
 from planner.errors import PlannerError
 from planner.optimizer import solve_window
@@ -25,7 +26,9 @@ from simulation.fleet import Tier
 LOOSER = 0.1  # of a limit: the move by which a millisecond is priced
 POINT = 0.01
 RESOLVE_S = 5.0  # at most, for each move
-TEN_TO_NINETY = 2 * float(ndtri(0.9))  # standard deviations between the 10% and 90% quantiles
+TEN_TO_NINETY = 2 * NormalDist().inv_cdf(
+    0.9
+)  # standard deviations, from the 10% to the 90% quantile
 RE_SOLVED = "planned again with the limit moved"
 LIMITS = {"ttft_s": "TTFT", "tbt_s": "TBT"}
 
@@ -164,7 +167,7 @@ def _quantile(given: PlanInput, planned: Planned, at: _At) -> Worth | None:
         if level + POINT >= 1:
             return None
         spread = one.height.times * np.maximum(0.0, one.high - one.low) / TEN_TO_NINETY
-        rise = (ndtri(level + POINT) - ndtri(level)) * spread
+        rise = (scipy.special.ndtri(level + POINT) - scipy.special.ndtri(level)) * spread
         place = traffic.models.index(one.key.model), traffic.regions.index(one.key.region)
         by_period = rise.reshape(len(planned.load.tps), -1) / given.window.bin_s
         more[place] += by_period[at.period]

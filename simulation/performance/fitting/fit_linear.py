@@ -10,8 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import nnls
-from scipy.special import stdtrit
+import scipy
 
 from simulation.arrays import FloatArray
 from simulation.errors import SimulationError
@@ -72,7 +71,7 @@ def least_squares(design: FloatArray, seconds: FloatArray, groups: FloatArray) -
             "The rows do not differ enough in batch size or tokens to fit a slope; measure at "
             "least two sizes of each."
         )
-    values = nnls(design / scale, seconds)[0] / scale
+    values = scipy.optimize.nnls(design / scale, seconds)[0] / scale
     _, group = np.unique(groups, axis=0, return_inverse=True)
     group = group.ravel()
     k, count = design.shape[1], int(group.max()) + 1
@@ -91,7 +90,7 @@ def least_squares(design: FloatArray, seconds: FloatArray, groups: FloatArray) -
     left = np.linalg.solve(without, (products.sum(axis=0) - products)[:, :, None])[:, :, 0]
     whole = np.linalg.solve(squares.sum(axis=0), products.sum(axis=0))
     deviation = np.sqrt((count - 1) / count * ((left - whole) ** 2).sum(axis=0))
-    reach = stdtrit(count - 1, 0.5 + CONFIDENCE / 2) * deviation
+    reach = scipy.special.stdtrit(count - 1, 0.5 + CONFIDENCE / 2) * deviation
     return Line(values, np.maximum(values - reach, 0.0), values + reach)
 
 

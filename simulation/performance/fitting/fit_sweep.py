@@ -14,8 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import nnls
-from scipy.special import ndtri
+import scipy
 
 from simulation.arrays import FloatArray, IntArray
 from simulation.performance.fitting.compare import SERVED_TBT, compare_with
@@ -89,7 +88,9 @@ def prefill_line(base: Profile, budget: float) -> tuple[float, float]:
     tokens = budget / SIZES
     none = np.zeros(tokens.shape)
     seconds = iteration_s(base, none, none, tokens, tokens * tokens / 2)
-    gamma, delta = nnls(np.column_stack([1 / seconds, tokens / seconds]), np.ones(tokens.size))[0]
+    gamma, delta = scipy.optimize.nnls(
+        np.column_stack([1 / seconds, tokens / seconds]), np.ones(tokens.size)
+    )[0]
     return float(gamma), float(delta)
 
 
@@ -122,7 +123,7 @@ def sweep_fit(
         least, most = prompt.seconds / modelled, prompt.high / modelled
         what = f"TTFT at {prompt.load:,.3g} in flight"
     factor = float(np.median(least))
-    z = ndtri(0.5 + CONFIDENCE / 2)
+    z = scipy.special.ndtri(0.5 + CONFIDENCE / 2)
     spread = float(np.exp(z * base.spread))
     low, high = float(least.min()) / spread, float(most.max()) * spread
     alone = factor * (chunks * gamma + isl * delta)
