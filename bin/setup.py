@@ -12,8 +12,8 @@ import hashlib
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -31,13 +31,9 @@ def main(kind: str) -> None:
     if kind == "compile":  # while the rest is up and running
         compile_simulator()
         return
-    with (ROOT / "requirements.txt").open() as lock:  # two first starts at once take turns
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say("waiting for another set-up of this checkout to end")
-            fcntl.flock(lock, fcntl.LOCK_EX)
+    with turn(VENV.resolve().parent):  # several worktrees may share one environment
         install(dev=kind in ("dev", "test"))
+    with turn(ROOT):
         if kind == "run":
             prepare(web=True)
         elif kind == "manage":
@@ -45,6 +41,18 @@ def main(kind: str) -> None:
         elif kind == "test":
             DATA_DIR.mkdir(mode=0o700, parents=True, exist_ok=True)
             compile_simulator()
+
+
+@contextmanager
+def turn(checkout: Path) -> Iterator[None]:
+    """Two set-ups of one checkout take turns: one in the middle looks like one that was stopped."""
+    with (checkout / "requirements.txt").open() as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say(f"waiting for another set-up of {checkout} to end")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def install(*, dev: bool) -> None:

@@ -1,5 +1,6 @@
 """bin/setup.py: a set-up that was stopped in the middle heals itself."""
 
+import fcntl
 import importlib.util
 import subprocess
 from pathlib import Path
@@ -71,6 +72,31 @@ def test_an_install_that_was_stopped_begins_anew(set_up, end):
     assert set_up.machine.count("-m venv") == 2
     set_up.install(dev=False)
     assert set_up.machine.count("pip install") == 2
+
+
+def test_worktrees_that_share_an_environment_take_turns(set_up, tmp_path, monkeypatch):
+    """Another's half-done install is no stopped one: the environment was made anew under it."""
+    worktree = tmp_path / "worktree"
+    worktree.mkdir()
+    (tmp_path / "venv").mkdir()
+    (worktree / "venv").symlink_to(tmp_path / "venv")
+    monkeypatch.setattr(set_up, "VENV", worktree / "venv")
+    with (tmp_path / "requirements.txt").open() as lock:
+
+        def held() -> bool:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+            fcntl.flock(lock, fcntl.LOCK_UN)
+            return False
+
+        seen = []
+        monkeypatch.setattr(set_up.os, "chdir", lambda _: None)
+        monkeypatch.setattr(set_up, "install", lambda **_: seen.append(held()))
+        set_up.main("dev")
+        assert seen == [True]
+        assert not held()
 
 
 def test_an_install_that_failed_goes_on_with_what_there_is(set_up):
