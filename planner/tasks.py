@@ -2,7 +2,7 @@
 
 from celery import shared_task
 
-from planner.services import runs, worker
+from planner.services import orphans, runs, worker
 
 
 @shared_task(name="planner.tasks.run_execute", acks_late=True)  # type: ignore[untyped-decorator]
@@ -13,3 +13,8 @@ def run_execute_task(run_id: int) -> None:
 @shared_task(name="planner.tasks.runs_sweep")  # type: ignore[untyped-decorator]
 def runs_sweep_task() -> None:
     runs.runs_sweep()
+
+
+@shared_task(name="planner.tasks.orphans_sweep")  # type: ignore[untyped-decorator]
+def orphans_sweep_task() -> None:
+    orphans.orphans_sweep()

@@ -9,8 +9,6 @@ from typing import Any
 from celery import Celery, signals
 from celery.platforms import SecurityWarning
 
-from planner.config.leash import die_with_parent
-
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "planner.config.settings")
 
 # It warns root of pickled messages, which are not accepted here.
@@ -28,11 +26,6 @@ def _use_django_logging(**_: Any) -> None:
     logging.config.dictConfig(settings.LOGGING)
 
 
-def _end_with_worker(**_: Any) -> None:
-    """A killed worker takes its children along; the sweep takes up their runs again."""
-    die_with_parent()
-
-
 def _tell_ready(**_: Any) -> None:
     """Touch HEADROOM_WORKER_READY, when given: `bin/run` and health checks wait for the file."""
     if ready := os.environ.get("HEADROOM_WORKER_READY"):
@@ -40,5 +33,4 @@ def _tell_ready(**_: Any) -> None:
 
 
 signals.setup_logging.connect(_use_django_logging)
-signals.worker_process_init.connect(_end_with_worker)
 signals.worker_ready.connect(_tell_ready)

@@ -10,12 +10,14 @@ Carries tasks to one folder's workers only: no fanout, so no remote control and 
 
 from __future__ import annotations
 
+import base64
 import fcntl
 import json
 import logging
 import os
 import time
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 from queue import Empty
 from typing import Any, ClassVar
@@ -111,15 +113,46 @@ class Transport(virtual.Transport):
 
 
 def _read(path: Path) -> dict[str, Any] | None:
-    """The message; one cut short by a full disk or a power cut is set aside, else it would stop
-    every worker. The sweep sends such messages again."""
+    """The message; one cut short by a full disk or a power cut, or that is no message at all, is
+    set aside, else it would stop every worker. The sweep sends such messages again."""
     try:
-        message: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        logger.warning("the message %s cannot be read; it is set aside", path.name)
+        message = json.loads(path.read_text(encoding="utf-8"))
+        _check(message)
+    except (ValueError, TypeError, KeyError, RecursionError) as problem:
+        logger.warning(
+            "the message %s cannot be read (%s); it is set aside", path.name, type(problem).__name__
+        )
         path.rename(path.with_suffix(".unreadable"))
         return None
-    return message
+    return dict(message)
+
+
+def _check(message: Any) -> None:
+    """Raises where Kombu would, or Celery on its way to the task: there it would end the worker."""
+    properties = message["properties"]
+    wanted = (
+        (message["body"], str),
+        (message["headers"], dict),
+        (message["content-type"], str),
+        (message["content-encoding"], str),
+        (properties["delivery_tag"], str),
+        (properties["delivery_info"], dict),
+    )
+    if not all(isinstance(value, kind) for value, kind in wanted):
+        raise TypeError
+    if properties.get("body_encoding", "base64") != "base64":
+        raise ValueError
+    base64.b64decode(message["body"], validate=True)
+    headers = message["headers"]
+    if "task" in headers:
+        hard, soft = headers.get("timelimit") or (None, None)
+        float(hard or 0.0), float(soft or 0.0)
+        int(headers.get("retries") or 0)
+        for moment in ("eta", "expires"):
+            if headers.get(moment) is not None:
+                datetime.fromisoformat(headers[moment])
+        if not (isinstance(headers["task"], str) and isinstance(headers["id"], str)):
+            raise TypeError
 
 
 def _lock(path: Path) -> int | None:

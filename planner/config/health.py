@@ -1,20 +1,69 @@
-"""What a load balancer asks: is this process able to serve?"""
+"""What a load balancer and a monitor ask: does this process live, can it serve, is work done?"""
+
+from __future__ import annotations
+
+from datetime import timedelta
 
 from django.db import DatabaseError, connection
+from django.db.migrations.executor import MigrationExecutor
 from django.http import HttpRequest, JsonResponse
+from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
+from planner.models import Run
 from planner.version import VERSION
+
+WAITS_S = 90.0  # a run that has waited as long while no other moves: nobody takes it
+
+
+@never_cache
+@require_safe
+def live(request: HttpRequest) -> JsonResponse:
+    """200 as long as this process answers at all: what fails here wants a restart."""
+    return JsonResponse({"status": "ok", "version": VERSION})
+
+
+@never_cache
+@require_safe
+def ready(request: HttpRequest) -> JsonResponse:
+    """200 when the database answers and is up to date, else 503: send no requests here."""
+    try:
+        executor = MigrationExecutor(connection)
+        behind = bool(executor.migration_plan(executor.loader.graph.leaf_nodes()))
+    except DatabaseError:
+        return _answer("down", database="down")
+    if behind:
+        return _answer("down", database="migrations are missing; run manage.py migrate")
+    return _answer("ok", database="ok")
 
 
 @never_cache
 @require_safe
 def health(request: HttpRequest) -> JsonResponse:
-    """200 when the database answers, else 503; needs no login and tells nothing private."""
+    """200 when the database answers and runs get done, else 503; needs no login and tells nothing
+    private."""
     try:
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT 1")
+        stalled = work_stalled()
     except DatabaseError:
-        return JsonResponse({"status": "down", "database": "down", "version": VERSION}, status=503)
-    return JsonResponse({"status": "ok", "database": "ok", "version": VERSION})
+        return _answer("down", database="down")
+    if stalled:
+        return _answer("stalled", database="ok", work="runs wait and no worker takes them")
+    return _answer("ok", database="ok", work="ok")
+
+
+def work_stalled() -> bool:
+    """Whether runs wait and none moves, or one that has lost its worker is not taken up."""
+    since = timezone.now() - timedelta(seconds=WAITS_S)
+    running = Run.objects.filter(state=Run.State.RUNNING)
+    if running.filter(heartbeat_at__lt=since).exists():
+        return True
+    if running.exists():
+        return False
+    waiting = Run.objects.filter(state=Run.State.PENDING, enqueued_at__lt=since)
+    return waiting.exists() and not Run.objects.filter(finished_at__gte=since).exists()
+
+
+def _answer(status: str, **parts: str) -> JsonResponse:
+    answer = {"status": status, **parts, "version": VERSION}
+    return JsonResponse(answer, status=200 if status == "ok" else 503)

@@ -144,7 +144,7 @@ SECURE_REFERRER_POLICY = "same-origin"
 if HTTPS:
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
     SECURE_SSL_REDIRECT = True
-    SECURE_REDIRECT_EXEMPT = [r"^health/$"]  # asked from inside, past the proxy
+    SECURE_REDIRECT_EXEMPT = [r"^(health/|healthz|readyz)$"]  # asked from inside, past the proxy
     SECURE_HSTS_SECONDS = 365 * 24 * 3600
     SESSION_COOKIE_SECURE = True
     CSRF_COOKIE_SECURE = True
@@ -241,14 +241,20 @@ CELERY_ACCEPT_CONTENT = ["json"]
 CELERY_TASK_IGNORE_RESULT = True  # the row is the result
 CELERY_TASK_ACKS_LATE = True
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
-CELERY_WORKER_CONCURRENCY = env_int("HEADROOM_WORKER_CONCURRENCY", 2)
+CELERY_WORKER_POOL = "solo"  # one run in one process: see supervisor.start_worker
+HEADROOM_WORKER_CONCURRENCY = env_int("HEADROOM_WORKER_CONCURRENCY", 2)
 CELERY_BEAT_SCHEDULE_FILENAME = str(HEADROOM_DATA_DIR / "beat-schedule")
 CELERY_BEAT_SCHEDULE = {
     "runs-sweep": {
         "task": "planner.tasks.runs_sweep",
         "schedule": 10.0,  # s
         "options": {"expires": 10.0},  # s; sweeps must not pile up while no worker runs
-    }
+    },
+    "orphans-sweep": {
+        "task": "planner.tasks.orphans_sweep",
+        "schedule": 600.0,
+        "options": {"expires": 600.0},
+    },
 }
 
 # Time, language, log

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import signal
 import socket
@@ -12,6 +13,8 @@ import time
 import urllib.error
 import urllib.request
 from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import IO
 
@@ -23,18 +26,38 @@ from planner.services import compiling
 CELERY = ("-m", "celery", "--quiet", "--app=planner.config.celery")
 STARTS_WITHIN_S = 120.0
 STOPS_WITHIN_S = 5.0  # a run cut short here is taken up again at the next start
+STEADY_S = 10.0  # a process that lived as long is well: its next end counts as a first one
+GIVES_UP = 3  # ends in a row, each within STEADY_S of its start
+FIRST_WAIT_S = 0.5  # before a process is started again; doubled with every further end
 
 
 class Stopped(Exception):
     """Why the product is not running, in one sentence."""
 
 
+@dataclass(slots=True)
+class _Kept:
+    """One process, as often as it had to be started."""
+
+    name: str
+    command: list[str]
+    inherits: list[int]  # descriptors
+    failing: str  # what it means that it did not end well; "" for one that must not end
+    process: subprocess.Popen[bytes] | None = None
+    started: float = 0.0  # s of the monotonic clock, as the following
+    due: float = 0.0  # to be started again
+    ends: int = 0  # in a row
+
+
 class Children:
-    """Processes, each leading a group of its own; leaving the context ends every group."""
+    """Processes, each leading a group of its own; leaving the context ends every group.
+
+    One that ends is started again, after a wait that doubles each time; one that keeps ending as
+    soon as it is started stops everything.
+    """
 
     def __init__(self) -> None:
-        self._started: dict[str, subprocess.Popen[bytes]] = {}
-        self._failing: dict[str, str] = {}
+        self._kept: list[_Kept] = []
 
     def start(
         self,
@@ -45,35 +68,35 @@ class Children:
     ) -> None:
         """Run ``python ARGUMENTS``; it may inherit an open file or socket. One that may end by
         itself says ``failing`` what it means when it did not end well."""
-        if failing:
-            self._failing[name] = failing
-        self._started[name] = subprocess.Popen(  # noqa: S603 - our own modules
-            [sys.executable, *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=sys.stderr,  # standard output is for the address and the login
-            start_new_session=True,
-            preexec_fn=die_with_parent,
-            pass_fds=[inherits.fileno()] if inherits else [],
-        )
+        command = [sys.executable, *arguments]
+        descriptors = [inherits.fileno()] if inherits else []
+        kept = _Kept(name, command, descriptors, failing)
+        self._kept.append(kept)
+        _run(kept)
 
     def check(self) -> None:
-        """Raises Stopped when a process has ended that must not."""
-        for name, process in list(self._started.items()):
-            status = process.poll()
+        """Starts again what has ended; raises Stopped when it keeps ending."""
+        now = time.monotonic()
+        for kept in list(self._kept):
+            if kept.process is None:
+                if now >= kept.due:
+                    _run(kept)
+                continue
+            status = kept.process.poll()
             if status is None:
                 continue
-            ended = f"The {name} process ended with status {status}"
-            if name not in self._failing:
-                raise Stopped(f"{ended}, so everything was stopped; its last messages stand above.")
-            if status:
-                print(f"{ended}: {self._failing[name]}", file=sys.stderr, flush=True)  # noqa: T201
-            del self._started[name]
+            if kept.failing:
+                if status:
+                    _say(f"The {kept.name} process {_ended(status)}: {kept.failing}")
+                self._kept.remove(kept)
+            else:
+                _again(kept, status, now)
 
     def watch(self) -> None:
         """Returns only by an exception: Stopped, or the KeyboardInterrupt of a stop signal."""
         while True:
             self.check()
-            time.sleep(0.5)
+            time.sleep(0.2)
 
     def __enter__(self) -> Children:
         return self
@@ -84,17 +107,61 @@ class Children:
         error: BaseException | None,
         tb: TracebackType | None,
     ) -> None:
-        for process in self._started.values():
+        processes = [kept.process for kept in self._kept if kept.process is not None]
+        for process in processes:
             process.terminate()  # the leader alone, who ends its own children in order
         deadline = time.monotonic() + STOPS_WITHIN_S
         with suppress(KeyboardInterrupt, subprocess.TimeoutExpired):  # asked again: wait no longer
-            for process in self._started.values():
+            for process in processes:
                 process.wait(timeout=max(0.0, deadline - time.monotonic()))
-        for process in self._started.values():
-            # Also when the leader is gone: a group lives as long as its last member.
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+        for process in processes:
+            _end_group(process)
             process.wait()
+
+
+def _run(kept: _Kept) -> None:
+    kept.process = subprocess.Popen(  # noqa: S603 - our own modules
+        kept.command,
+        stdin=subprocess.DEVNULL,
+        stdout=sys.stderr,  # standard output is for the address and the login
+        start_new_session=True,
+        preexec_fn=die_with_parent,
+        pass_fds=kept.inherits,
+    )
+    kept.started = time.monotonic()
+
+
+def _again(kept: _Kept, status: int, now: float) -> None:
+    """To be started again, unless that has not helped."""
+    assert kept.process is not None
+    _end_group(kept.process)  # what the one that ended had started itself
+    kept.process = None
+    kept.ends = 1 if now - kept.started >= STEADY_S else kept.ends + 1
+    if kept.ends >= GIVES_UP:
+        raise Stopped(
+            f"The {kept.name} process {_ended(status)}, {kept.ends} times in a row within "
+            f"{STEADY_S:.0f} s of its start, so everything was stopped; its last messages stand "
+            "above."
+        )
+    wait = FIRST_WAIT_S * 2 ** (kept.ends - 1)
+    kept.due = now + wait
+    _say(f"The {kept.name} process {_ended(status)} and is started again in {wait:g} s.")
+
+
+def _ended(status: int) -> str:
+    if status < 0:
+        return f"was killed by signal {-status}"
+    return f"ended with status {status}"
+
+
+def _say(sentence: str) -> None:
+    print(sentence, file=sys.stderr, flush=True)  # noqa: T201
+
+
+def _end_group(process: subprocess.Popen[bytes]) -> None:
+    """Also when its leader is gone: a group lives as long as its last member."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -132,9 +199,38 @@ def start_web(children: Children, listener: socket.socket) -> None:
     )
 
 
-def start_worker(children: Children) -> None:
+def start_workers(children: Children) -> None:
+    """As many as runs may go on at once."""
+    for number in range(1, settings.HEADROOM_WORKER_CONCURRENCY + 1):
+        start_worker(children, number)
+
+
+def start_worker(children: Children, number: int) -> None:
+    """One worker that carries out one run at a time.
+
+    Each is a process of its own that forks nothing: a child that is killed while it holds a lock
+    of a pool, or is forked while a thread of a library holds one, would stop its sisters for good.
+    """
     alone = ("--without-gossip", "--without-mingle", "--without-heartbeat")
-    children.start("worker", *CELERY, "worker", *alone)
+    name = f"--hostname=worker-{number}@%h"
+    children.start(f"worker {number}", *CELERY, "worker", "--pool=solo", name, *alone)
+
+
+def only_one(folder: Path) -> IO[str]:
+    """Held while this product runs on ``folder``; raises Stopped where another does already."""
+    file = (folder / "serving").open("a+")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.seek(0)
+        where = file.read().strip() or "is being started"
+        file.close()
+        raise Stopped(
+            f"Headroom runs on {folder} already ({where}); stop that one, or give this one a "
+            "folder of its own in HEADROOM_DATA_DIR."
+        ) from None
+    file.truncate(0)
+    return file
 
 
 def start_compiler(children: Children) -> None:

@@ -2,10 +2,12 @@
 
 from django.urls import include, path
 
-from planner.config.health import health
+from planner.config.health import health, live, ready
 
 urlpatterns = [
     path("health/", health, name="health"),
+    path("healthz", live, name="live"),
+    path("readyz", ready, name="ready"),
     path("api/v1/", include("planner.api.urls", namespace="api")),
     path("", include("planner.web.urls", namespace="web")),
 ]

@@ -29,7 +29,7 @@ from planner.services.access import check_may_plan, check_may_remove
 from planner.services.resolution import resolve_scenario
 from planner.version import code_version
 
-STALE_AFTER_S = 60.0  # many missed heartbeats: the worker is gone, not merely busy
+STALE_AFTER_S = 40.0  # many missed heartbeats: the worker is gone, not merely busy
 ENQUEUE_AGAIN_S = 300.0  # a message that was lost on the way
 MAX_ATTEMPTS = 3
 EXECUTE = "planner.tasks.run_execute"  # by its name: tasks know the services, not they the tasks
@@ -157,20 +157,7 @@ def runs_sweep(*, stale_after_s: float = STALE_AFTER_S) -> int:
         state=Run.State.RUNNING, heartbeat_at__lt=now - timedelta(seconds=stale_after_s)
     )
     for run in stale:
-        row = Run.objects.filter(pk=run.pk, state=Run.State.RUNNING, heartbeat_at=run.heartbeat_at)
-        if run.cancel_requested:
-            row.update(state=Run.State.CANCELLED, finished_at=now, stage="Cancelled")
-        elif run.attempts >= MAX_ATTEMPTS:
-            row.update(
-                state=Run.State.ERRORED,
-                finished_at=now,
-                stage="Error",
-                problem=f"The worker died {run.attempts} times on this run, most likely for lack "
-                "of memory; try a shorter window or a smaller scale.",
-            )
-        elif row.update(state=Run.State.PENDING, stage="Waiting: its worker died"):
-            run_enqueue(run_id=run.pk)
-            taken += 1
+        taken += run_take_up(run=run, reason="died")
     lost = Run.objects.filter(
         state=Run.State.PENDING, enqueued_at__lt=now - timedelta(seconds=ENQUEUE_AGAIN_S)
     )
@@ -178,3 +165,27 @@ def runs_sweep(*, stale_after_s: float = STALE_AFTER_S) -> int:
         run_enqueue(run_id=run.pk)
         taken += 1
     return taken
+
+
+def run_take_up(*, run: Run, reason: str) -> bool:
+    """Give a run whose worker ``reason`` (died, say) to another; whether it is waiting again now.
+
+    One that has come to this MAX_ATTEMPTS times is given up with a sentence.
+    """
+    now = timezone.now()
+    # One whose heart has beaten since ``run`` was read is in good hands.
+    row = Run.objects.filter(pk=run.pk, state=Run.State.RUNNING, heartbeat_at=run.heartbeat_at)
+    if run.cancel_requested:
+        row.update(state=Run.State.CANCELLED, finished_at=now, stage="Cancelled")
+    elif run.attempts >= MAX_ATTEMPTS:
+        row.update(
+            state=Run.State.ERRORED,
+            finished_at=now,
+            stage="Error",
+            problem=f"The worker {reason} {run.attempts} times on this run, most likely for lack "
+            "of memory; try a shorter window or a smaller scale.",
+        )
+    elif row.update(state=Run.State.PENDING, stage=f"Waiting: its worker {reason}"):
+        run_enqueue(run_id=run.pk)
+        return True
+    return False

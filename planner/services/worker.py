@@ -6,9 +6,14 @@ row count says whether it happened.
 
 from __future__ import annotations
 
+import faulthandler
 import logging
+import os
+import sys
 import threading
+import time
 import traceback
+from collections.abc import Callable
 from typing import Any
 
 from django.db import DatabaseError, connection
@@ -17,13 +22,15 @@ from django.utils import timezone
 
 from planner.errors import EXPECTED, NotReady, RunCancelled
 from planner.models import Run
-from planner.services import compiling
+from planner.services import compiling, runs
 from planner.services.execution import run_body
 from planner.studies.progress import Progress
 
 logger = logging.getLogger(__name__)
 
 LOG_LIMIT = 100_000  # characters kept of a run's log
+STUCK_S = 120.0  # a run that reports nothing and computes nothing for as long waits for ever
+IDLE_SHARE = 0.05  # of a core: what the writing of heartbeats takes, amply
 
 
 def run_claim(*, run_id: int) -> Run | None:
@@ -51,7 +58,7 @@ def run_execute(*, run_id: int, observer: Progress | None = None, surface: bool 
     run = run_claim(run_id=run_id)
     if run is None:
         return Run.objects.get(pk=run_id)
-    with _Watch(run, observer) as watch:
+    with _Watch(run, None if surface else _give_up, observer) as watch:
         try:
             if run.kind not in (Run.Kind.INGEST, Run.Kind.FORECAST):
                 compiling.wait_until_compiled(watch.progress)
@@ -100,15 +107,54 @@ def _finish(run: Run, state: str, **fields: Any) -> None:
     )
 
 
+def _give_up(run: Run) -> None:
+    """End this process, which waits for what never comes: whoever watches over it starts another.
+
+    The run goes back to the queue, or, when it has come to this MAX_ATTEMPTS times, ends.
+    """
+    logger.error(
+        "run %s has done nothing for %.0f s: this worker ends, and is to be started again",
+        run.pk,
+        STUCK_S,
+    )
+    faulthandler.dump_traceback(file=sys.__stderr__ or sys.stderr)
+    run.refresh_from_db()
+    runs.run_take_up(run=run, reason="did nothing for two minutes")
+    connection.close()
+    os._exit(os.EX_SOFTWARE)
+
+
+class _Headway:
+    """Whether the work gets on: it reports, or computes. Deadlocks do neither."""
+
+    def __init__(self) -> None:
+        self.reported()
+
+    def reported(self) -> None:
+        self._since, self._spent = time.monotonic(), time.process_time()
+
+    def none(self) -> bool:
+        waited = time.monotonic() - self._since
+        if time.process_time() - self._spent > IDLE_SHARE * waited:
+            self.reported()
+            return False
+        return waited > STUCK_S
+
+
 class _Watch:
     """Writes heartbeats, progress and log from a thread of its own, and hears of cancelling.
 
     ``progress`` is called in the hot path: it only leaves the latest value, and raises
     RunCancelled when the thread has seen that the run is to stop or is no longer ours.
+    ``give_up`` is called when the work gets no further by itself.
     """
 
-    def __init__(self, run: Run, observer: Progress | None) -> None:
+    def __init__(
+        self, run: Run, give_up: Callable[[Run], None] | None, observer: Progress | None
+    ) -> None:
         self._run = run
+        self._give_up = give_up
+        self._headway = _Headway()
         self._observer = observer
         self._fraction = 0.0
         self._stage = ""
@@ -133,6 +179,7 @@ class _Watch:
     def progress(self, fraction: float, stage: str) -> None:
         if self._cancel.is_set():
             raise RunCancelled
+        self._headway.reported()
         self._fraction = min(1.0, max(0.0, fraction))
         if self._observer:
             self._observer(self._fraction, stage or self._stage)
@@ -146,6 +193,8 @@ class _Watch:
         wait = 0.5  # soon after the start, then once a second: a page that polls sees it move
         while not self._stop.wait(wait):
             wait = 1.0
+            if self._give_up and self._headway.none():
+                self._give_up(self._run)
             try:
                 self._write()
             except DatabaseError:  # busy or restarting: the next beat may get through

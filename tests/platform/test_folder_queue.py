@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -98,16 +99,57 @@ def test_purging_spares_what_somebody_holds(queue: Callable[[], Any], tmp_path: 
     assert not files(tmp_path)
 
 
+def not_messages() -> dict[str, Any]:
+    good = {
+        "body": "W1tdLCB7fSwge31d",
+        "headers": {},
+        "content-type": "application/json",
+        "content-encoding": "utf-8",
+        "properties": {"delivery_tag": "x", "delivery_info": {}, "body_encoding": "base64"},
+    }
+    properties: dict[str, Any] = dict(good["properties"])  # type: ignore[call-overload]
+    return {
+        "a list": [],
+        "a number": 7,
+        "nothing": None,
+        "without properties": {key: good[key] for key in good if key != "properties"},
+        "properties that are a list": good | {"properties": []},
+        "a tag that is a list": good | {"properties": properties | {"delivery_tag": []}},
+        "a body that is a number": good | {"body": 5},
+        "a body that is not base64": good | {"body": "%%%"},
+        "a body of another encoding": good | {"properties": properties | {"body_encoding": "rot"}},
+        "headers that are text": good | {"headers": "x"},
+    }
+
+
+@pytest.mark.parametrize("what", not_messages())
+def test_json_that_is_no_message_is_set_aside(
+    queue: Callable[[], Any], tmp_path: Path, what: str
+) -> None:
+    """It stopped the worker once, and with it the product."""
+    sender, worker = queue(), queue()
+    sender.put("first")
+    take(worker).ack()
+    folder = next(path for path in tmp_path.iterdir() if path.is_dir())
+    (folder / "0.json").write_text(json.dumps(not_messages()[what]))
+    sender.put("after")
+    assert take(worker).payload == "after"
+    assert [path.name for path in files(tmp_path) if path.suffix == ".unreadable"] == [
+        "0.unreadable"
+    ]
+
+
 @pytest.mark.e2e
 def test_a_killed_worker_loses_no_task(tmp_path: Path) -> None:
-    """A real prefork worker, killed with its children in the middle of the work."""
+    """A real worker, killed in the middle of the work; messages no task can be made of lie
+    between the others."""
     environment = {**os.environ, "HEADROOM_QUEUE_TEST": str(tmp_path), "PYTHONPATH": str(ROOT)}
     done = tmp_path / "done"
     done.mkdir()
     celery = [sys.executable, "-m", "celery", "--quiet", "--app=tests.platform.queue_app"]
 
     def start_worker() -> subprocess.Popen[bytes]:
-        options = ["--concurrency=2", "--without-gossip", "--without-mingle"]
+        options = ["--pool=solo", "--without-gossip", "--without-mingle"]
         return subprocess.Popen(
             [*celery, "worker", *options], env=environment, cwd=ROOT, start_new_session=True
         )
@@ -115,7 +157,14 @@ def test_a_killed_worker_loses_no_task(tmp_path: Path) -> None:
     send = "from tests.platform.queue_app import mark\n"
     send += f"for number in range({TASKS}): mark.delay(number)"
     subprocess.run([sys.executable, "-c", send], env=environment, cwd=ROOT, check=True)
-    assert len(files(tmp_path / "queue")) == TASKS
+    sent = files(tmp_path / "queue")
+    assert len(sent) == TASKS
+    for number, spoiled in enumerate(
+        ({"id": None}, {"task": 5}, {"task": "unheard-of"}, {"eta": "never"}, {"timelimit": 3})
+    ):
+        message = json.loads(sent[0].read_text())
+        message["headers"] |= spoiled
+        (sent[0].parent / f"{number}.json").write_text(json.dumps(message))
 
     first = start_worker()
     wait_for(lambda: len(files(done)) >= 2)
@@ -127,7 +176,7 @@ def test_a_killed_worker_loses_no_task(tmp_path: Path) -> None:
 
     second = start_worker()
     try:
-        wait_for(lambda: len(files(done)) == TASKS and not files(tmp_path / "queue"))
+        wait_for(lambda: len(files(done)) == TASKS and not list(tmp_path.rglob("*.json")))
     finally:
         os.killpg(second.pid, signal.SIGKILL)
         second.wait()

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from io import StringIO
 from pathlib import Path
 
@@ -16,7 +16,7 @@ import psutil
 import pytest
 from django.core.management import call_command
 
-from planner.config.supervisor import Children, answers
+from planner.config.supervisor import Children, Stopped, answers
 from tests.platform.conftest import ROOT, manage
 
 NAMES = ("gunicorn", "worker", "beat")
@@ -40,11 +40,12 @@ class Serving:
         self.family = psutil.Process(self.process.pid).children(recursive=True)
 
     def named(self, name: str) -> psutil.Process:
-        return next(
-            child
-            for child in self.family
-            if child.ppid() == self.process.pid and name in child.cmdline()
-        )
+        return next(child for child in self.children() if name in child.cmdline())
+
+    def children(self) -> list[psutil.Process]:
+        found = psutil.Process(self.process.pid).children()
+        self.family += [child for child in found if child not in self.family]
+        return [child for child in found if runs(child)]
 
     def left(self) -> list[psutil.Process]:
         """Those of the family that still run a minute later.
@@ -57,6 +58,13 @@ class Serving:
         while (left := [each for each in left if runs(each)]) and time.monotonic() < deadline:
             time.sleep(0.1)
         return left
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + ENDS_WITHIN_S
+    while not condition():
+        assert time.monotonic() < deadline, "this did not come about in time"
+        time.sleep(0.1)
 
 
 def runs(process: psutil.Process) -> bool:
@@ -133,12 +141,35 @@ def test_a_killed_supervisor_leaves_no_orphan(serving: Serving) -> None:
     assert not serving.left()
 
 
-def test_a_dead_child_stops_the_rest_and_is_named(serving: Serving) -> None:
-    serving.named("beat").kill()
+def test_what_dies_is_started_again(serving: Serving, embedded: dict[str, str]) -> None:
+    """Each end of one process was once the end of all; nobody else may run on the folder."""
+    second = manage(embedded, "serve", "--no-demo", "--port", "0")
+    assert second.returncode == 2
+    assert f"process {serving.process.pid}, http://127.0.0.1:" in second.stderr
+
+    address = serving.greeting.split()[-1]
+    wait_for(lambda: len(serving.children()) == 4)  # web, two workers, scheduler
+    for name in ("gunicorn", "worker", "beat"):
+        victim = serving.named(name)
+        victim.kill()
+        wait_for(lambda: victim.pid not in {child.pid for child in serving.children()})  # noqa: B023
+    wait_for(lambda: len(serving.children()) == 4 and answers(f"{address}/health/"))
+    serving.process.send_signal(signal.SIGINT)
     _, complained = serving.process.communicate(timeout=ENDS_WITHIN_S)
-    assert serving.process.returncode == 1
-    assert "The scheduler process ended" in complained
+    assert serving.process.returncode == 0
+    for name in ("web", "worker 1", "scheduler"):
+        assert f"The {name} process was killed by signal 9 and is started again" in complained
     assert not serving.left()
+
+
+def test_what_keeps_dying_ends_everything(capfd: pytest.CaptureFixture[str]) -> None:
+    with Children() as children:
+        children.start("web", "-c", "import time; time.sleep(600)")
+        children.start("worker", "-c", "raise SystemExit(3)")
+        with pytest.raises(Stopped, match=r"worker .* 3 times in a row"):
+            children.watch()
+    told = capfd.readouterr().err
+    assert told.count("ended with status 3 and is started again in") == 2
 
 
 def test_a_taken_port_is_told_before_anything_starts(embedded: dict[str, str]) -> None:

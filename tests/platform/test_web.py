@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from io import BytesIO
 from typing import Any
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 
+from planner.config.health import WAITS_S
+from planner.models import Run
 from planner.version import VERSION
 from tests.platform.conftest import manage
 
@@ -28,7 +32,12 @@ def test_pages_tell_the_browser_what_to_refuse(client: Client) -> None:
 def test_health_needs_no_login(client: Client) -> None:
     answer = client.get("/health/")
     assert answer.status_code == 200
-    assert answer.json() == {"status": "ok", "database": "ok", "version": VERSION}
+    assert answer.json() == {
+        "status": "ok",
+        "database": "ok",
+        "work": "ok",
+        "version": VERSION,
+    }
     assert "no-store" in answer["Cache-Control"]
     assert client.post("/health/").status_code == 405
 
@@ -39,6 +48,32 @@ def test_pages_load_without_what_only_runs_need(embedded: dict[str, str]) -> Non
     script = f"import planner.config.wsgi, sys; print([n for n in {heavy} if n in sys.modules])"
     done = manage(embedded, "shell", "--no-imports", "--command", script)
     assert done.stdout.strip() == "[]", done.stderr
+
+
+@pytest.mark.django_db
+def test_a_process_that_lives_and_one_that_can_serve_say_so(client: Client) -> None:
+    assert client.get("/healthz").json() == {"status": "ok", "version": VERSION}
+    assert client.get("/readyz").json()["status"] == "ok"
+
+
+@pytest.mark.django_db
+def test_health_sees_runs_that_nobody_takes(client: Client) -> None:
+    """Its word was "ok" while every worker hung and messages piled up."""
+    long_ago = timezone.now() - timedelta(seconds=WAITS_S + 1)
+    waiting = Run.objects.create(kind=Run.Kind.PLAN, enqueued_at=long_ago)
+    answer = client.get("/health/")
+    assert (answer.status_code, answer.json()["status"]) == (503, "stalled")
+    assert client.get("/readyz").status_code == 200  # pages are still worth sending people to
+
+    going = Run.objects.create(
+        kind=Run.Kind.PLAN, state=Run.State.RUNNING, heartbeat_at=timezone.now()
+    )
+    assert client.get("/health/").status_code == 200  # waiting its turn
+    Run.objects.filter(pk=going.pk).update(heartbeat_at=long_ago)
+    Run.objects.filter(pk=waiting.pk).delete()
+    assert client.get("/health/").status_code == 503  # nobody takes it up
+    Run.objects.filter(pk=going.pk).update(state=Run.State.COMPLETED)
+    assert client.get("/health/").status_code == 200
 
 
 def test_health_without_a_database_is_503(embedded: dict[str, str]) -> None:

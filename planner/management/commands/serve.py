@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from typing import Any
@@ -16,10 +17,11 @@ from planner.config.supervisor import (
     Children,
     Stopped,
     listen,
+    only_one,
     start_compiler,
     start_scheduler,
     start_web,
-    start_worker,
+    start_workers,
     wait_until_up,
 )
 from planner.models import User
@@ -54,13 +56,14 @@ class Command(BaseCommand):
         if check and not demo:
             self._refuse("--check looks at the demo, so it cannot go with --no-demo.")
         try:
+            held = only_one(settings.HEADROOM_DATA_DIR)
             listener = listen(options["host"], port)
         except Stopped as problem:
             self._refuse(str(problem))
 
         stop_on_signals()
         try:
-            with Children() as children:
+            with held, Children() as children:
                 start_compiler(children)  # before the worker, whose runs wait for it
                 start_web(children, listener)
                 password = self._demo() if demo else ""
@@ -68,8 +71,10 @@ class Command(BaseCommand):
                 anywhere = host == "0.0.0.0"  # noqa: S104 - compared, not bound
                 own = f"http://{'127.0.0.1' if anywhere else host}:{port}"
                 wait_until_up(children, own)
+                held.write(f"process {os.getpid()}, {own}")
+                held.flush()
                 # Not needed for a page, so they do not slow the start; runs wait for them.
-                start_worker(children)
+                start_workers(children)
                 start_scheduler(children)
                 self.stdout.write(f"Headroom is running at http://{options['host']}:{port}")
                 if demo:

@@ -1,6 +1,7 @@
 """Life of a run: claimed once, watched, ended in one way, taken up again after a dead worker."""
 
 import threading
+import time
 from datetime import timedelta
 
 import pytest
@@ -286,3 +287,40 @@ def test_options_that_the_kind_does_not_know_end_a_run_in_words(run):
     assert over.state == State.FAILED
     assert "method arima: choose from greedy, exact, brute." in over.problem
     assert "seed: this is not known here" in over.problem
+
+
+def test_a_run_that_hangs_is_given_to_another_worker(run, monkeypatch):
+    """Two killed children left their sisters waiting on a lock for ever, heartbeats and all."""
+    monkeypatch.setattr(worker, "STUCK_S", 0.0)
+    monkeypatch.setattr(worker, "IDLE_SHARE", 1e9)  # whatever is computed here is no work
+    ended = []
+
+    class Ended(BaseException):
+        pass
+
+    def exits(status):
+        ended.append(status)
+        raise Ended
+
+    monkeypatch.setattr(worker.os, "_exit", exits)
+    monkeypatch.setattr(worker.connection, "close", lambda: None)
+    claimed = worker.run_claim(run_id=run.pk)
+    headway = worker._Headway()
+    assert headway.none()
+    with pytest.raises(Ended):
+        worker._give_up(claimed)
+    run.refresh_from_db()
+    assert (run.state, len(ended)) == (State.PENDING, 1)
+    assert "did nothing" in run.stage
+
+
+def test_a_run_that_computes_without_a_word_is_left_alone(monkeypatch):
+    headway = worker._Headway()
+    monkeypatch.setattr(worker, "STUCK_S", 0.05)
+    until = time.monotonic() + 0.2
+    while time.monotonic() < until:
+        sum(range(1000))
+        assert not headway.none()
+    time.sleep(0.3)
+    monkeypatch.setattr(worker, "IDLE_SHARE", 1.0)
+    assert headway.none()

@@ -1,0 +1,69 @@
+"""Files that nobody speaks of any more: what a kill in the middle of the work has left."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from planner import storage
+from planner.models import Run, Trace
+from planner.services.execution import RUNS
+from planner.services.traces import GOING, TRACES, UPLOADS
+
+logger = logging.getLogger(__name__)
+
+UNTOUCHED_S = 3600.0  # by then whoever wrote it is done, or dead
+
+
+def orphans_sweep(*, untouched_s: float = UNTOUCHED_S) -> int:
+    """Remove uploads, traces and tables without a row, and messages that were never finished;
+    returns how many. What has been written to lately is spared."""
+    before = time.time() - untouched_s
+    # Files first, rows after: what gets its row in between is spared.
+    found = [path for path in _candidates(storage.data_dir()) if _touched(path) < before]
+    spoken_of = _spoken_of()
+    removed = 0
+    for path in found:
+        if str(path.relative_to(storage.data_dir())) in spoken_of:
+            continue
+        logger.info("%s belongs to nothing any more and is removed", path.name)
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+        removed += 1
+    return removed
+
+
+def _candidates(base: Path) -> Iterator[Path]:
+    for name in (UPLOADS, TRACES, RUNS):
+        if (folder := base / name).is_dir():
+            yield from folder.iterdir()
+    yield from (base / "queue").glob("*/*.part")
+
+
+def _touched(path: Path) -> float:
+    """When anything in it was last written, s since the epoch."""
+    moments = [0.0]
+    with suppress(FileNotFoundError):
+        moments.append(path.stat().st_mtime)
+        if path.is_dir():
+            moments += [inner.stat().st_mtime for inner in path.rglob("*")]
+    return max(moments)
+
+
+def _spoken_of() -> set[str]:
+    """Paths that rows name, relative to the data directory."""
+    names = set(Trace.objects.values_list("store", flat=True))
+    names |= {f"{RUNS}/{pk}" for pk in Run.objects.values_list("pk", flat=True)}
+    ingests = Run.objects.filter(kind=Run.Kind.INGEST)
+    waiting = ingests.filter(state__in=GOING) | ingests.filter(trace__state=Trace.State.REFUSED)
+    for options, trace_id, sha256 in waiting.values_list("options", "trace_id", "trace__sha256"):
+        names.add(options.get("upload", ""))
+        if trace_id is not None:
+            names.add(f"{TRACES}/{trace_id}-{sha256[:12]}.partial")
+    return names

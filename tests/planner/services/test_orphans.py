@@ -1,0 +1,59 @@
+"""What a kill leaves in the data directory goes; what somebody speaks of, or writes to, stays."""
+
+import os
+import time
+
+from planner import storage
+from planner.models import Run, Trace
+from planner.services.orphans import orphans_sweep
+
+HOURS_AGO = time.time() - 7200
+
+
+def put(name: str, *, at: float = HOURS_AGO) -> None:
+    path = storage.data_dir() / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("x")
+    for each in (path, path.parent):
+        os.utime(each, (at, at))
+
+
+def test_orphans_go_and_nothing_else(db, planner):
+    def trace(name, state=Trace.State.UPLOADED, **fields):
+        return Trace.objects.create(
+            name=name, file_name=name, sha256=name * 8, bytes=1, state=state, **fields
+        )
+
+    ready = trace("a" * 8, Trace.State.READY, store="traces/90001-aaaaaaaaaaaa")
+    read, refused = trace("b" * 8), trace("c" * 8, Trace.State.REFUSED)
+    going = Run.objects.create(
+        kind=Run.Kind.INGEST, trace=read, options={"upload": "uploads/going"}
+    )
+    Run.objects.create(
+        kind=Run.Kind.INGEST,
+        trace=refused,
+        state=Run.State.FAILED,
+        options={"upload": "uploads/refused"},
+    )
+    stay = {
+        f"{ready.store}/meta.json",
+        f"traces/{read.pk}-{read.sha256[:12]}.partial/columns.parquet",
+        f"runs/{going.pk}/replicas.parquet",
+        "uploads/going",
+        "uploads/refused",
+    }
+    go = {
+        "traces/90002-abc.partial/columns.parquet",
+        "traces/90003-abc/meta.json",
+        "runs/90004/replicas.parquet",
+        "uploads/nobody",
+        "uploads/tmpxyz.upload",
+        "queue/celery/1.part",
+    }
+    for name in stay | go:
+        put(name)
+    put("uploads/just-now", at=time.time())
+    orphans_sweep()
+    left = {name for name in stay | go if (storage.data_dir() / name).exists()}
+    assert left == stay
+    assert (storage.data_dir() / "uploads/just-now").exists()
