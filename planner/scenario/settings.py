@@ -173,7 +173,7 @@ def settings_of(scenario: Scenario) -> Settings:
             seed=scenario.seed,
         ),
         window=WindowSettings(
-            start=horizon.start,
+            start=horizon.start or ("end" if _launched(scenario) else None),
             duration_s=horizon.duration_s,
             period_s=horizon.period_s,
             lead_s=startup_s if horizon.lead_s is None else horizon.lead_s,
@@ -182,6 +182,11 @@ def settings_of(scenario: Scenario) -> Settings:
         plan=_plan(scenario),
         scale_in=scenario.fleet.scale_in,
     )
+
+
+def _launched(scenario: Scenario) -> bool:
+    """Whether all traffic is described: what was drawn before it begins is no past to plan."""
+    return all(source.launch is not None for source in scenario.traffic.sources)
 
 
 def _plan(scenario: Scenario) -> PlanSettings:

@@ -60,6 +60,8 @@ def stored_traces(scenario: Scenario) -> dict[str, StoredTrace]:
     """The traces a scenario names, ready to be read; raises with the line's field where not."""
     stored: dict[str, StoredTrace] = {}
     for index, source in enumerate(scenario.traffic.sources):
+        if source.launch is not None:
+            continue
         if source.trace is None:
             raise ScenarioError(
                 f"traffic.sources[{index}].file: paths are for the command line; upload the file "

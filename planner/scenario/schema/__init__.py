@@ -19,7 +19,7 @@ from planner.scenario.schema.places import Region, Spot
 from planner.scenario.schema.planning import Forecast, Horizon, Objective
 from planner.scenario.schema.serving import KvTransfer, Routing, Serving
 from planner.scenario.schema.topology import PlacedService, Placement, Topology
-from planner.scenario.schema.traffic import Growth, Lengths, Source, Tier, Traffic
+from planner.scenario.schema.traffic import Growth, Launch, Lengths, Source, Tier, Traffic
 from planner.sections import Section, named
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "Growth",
     "Horizon",
     "KvTransfer",
+    "Launch",
     "Lengths",
     "Model",
     "Objective",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from datetime import datetime
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -52,8 +53,39 @@ class Lengths(Section):
     cv: Annotated[float, Field(ge=0, le=100)] = 1.0
 
 
+Shape = Literal["flat", "office", "worldwide", "campus", "evening"]
+ByHour = Annotated[
+    list[Annotated[float, Field(ge=0, le=1_000_000)]], Field(min_length=24, max_length=24)
+]
+
+
+class Launch(Section):
+    """Traffic without a trace: how much, and how it spreads over day and week. What of it lies
+    before the window is drawn, so that a plan stands on a forecast of it as after any trace."""
+
+    rps: Annotated[float, Field(gt=0, le=1_000_000)] | None = None  # on average over a week
+    requests_per_day: Annotated[float, Field(gt=0, le=1e11)] | None = None  # the same, a day
+    day: Shape | ByHour = "office"  # a known shape, or relative rates by hour of local time
+    # What a weekend day has of a weekday's requests; left out: as the shape.
+    weekend: Annotated[float, Field(ge=0, le=10)] | None = None
+    utc_offset_h: Annotated[float, Field(ge=-12, le=14)] = 0  # local time less UTC
+    # Of an hour around its shape (coefficient of variation); Azure 2024: 0.08 to 0.10. 0: exact.
+    variation: Annotated[float, Field(ge=0, le=2)] = 0.1
+    begins: datetime | None = None  # needed where no trace says when the window begins
+
+    @model_validator(mode="after")
+    def _one_amount(self) -> Launch:
+        if (self.rps is None) == (self.requests_per_day is None):
+            raise ValueError("give either rps (requests/s on average) or requests_per_day")
+        if not isinstance(self.day, str) and not any(self.day):
+            raise ValueError(
+                "day has no hour with any requests; give one of its 24 numbers above 0"
+            )
+        return self
+
+
 class Source(Section):
-    """One trace or demand file, or a part of it, and where its requests go.
+    """One trace or demand file, or a part of it, or a launch, and where its requests go.
 
     ``model``, ``region`` and ``tier`` labels that the file itself carries are used when ``model``,
     ``regions`` and ``tiers`` are left out.
@@ -61,6 +93,7 @@ class Source(Section):
 
     trace: str | None = None  # name of a stored trace
     file: str | None = None  # path beside the scenario file; command line only
+    launch: Launch | None = None  # in place of a trace
     series: str | None = None  # one series of a demand file, or one model label of a trace
     model: Name | None = None
     regions: dict[Name, Share] = {}  # share of the requests by home region
@@ -71,8 +104,17 @@ class Source(Section):
 
     @model_validator(mode="after")
     def _one_origin(self) -> Source:
-        if (self.trace is None) == (self.file is None):
-            raise ValueError("give either trace (a stored trace's name) or file (a path)")
+        if (self.trace is not None) + (self.file is not None) + (self.launch is not None) != 1:
+            raise ValueError(
+                "give either trace (a stored trace's name), file (a path), or launch (no trace)"
+            )
+        if self.launch is not None:
+            needed = "model", "input_tokens", "output_tokens"
+            missing = [name for name in needed if getattr(self, name) is None]
+            if missing:
+                raise ValueError(f"a launch needs {', '.join(missing)} too")
+            if self.series is not None:
+                raise ValueError("series is of a file; leave it out beside launch")
         for name in ("regions", "tiers"):
             shares = getattr(self, name)
             if shares and abs(sum(shares.values()) - 1) > 1e-6:

@@ -56,7 +56,8 @@ def deferred_tps(given: PlanInput, interactive_tps: FloatArray, *, at_once: bool
     """Deferrable input tokens/s to plan for beside ``interactive_tps``, both ``[p, l, r, w]``.
 
     Known are what came before each decision, or ``at_once`` before the first, and its rate in the
-    period before, which stands for what is yet to come.
+    period before, which stands for what is yet to come (of traffic that the scenario describes,
+    what it says).
     """
     window = given.window
     origins = np.minimum(window.origins_s, window.origins_s[0] if at_once else np.inf)
@@ -87,8 +88,13 @@ def _known(
     window = given.window
     bins = round((end_s - window.start_s) / window.bin_s)
     edges = np.asarray(window.start_s + window.bin_s * np.arange(bins), np.float64)
-    rate = _rate(series, origin_s - window.period_s, origin_s)
-    tokens = rate * window.bin_s * window.grown[:bins]
+    said = given.traffic.described(
+        series.key.model, series.key.region, {tier.name}, series.unit, window
+    )
+    if said is None:
+        rate = _rate(series, origin_s - window.period_s, origin_s)
+        said = np.full(bins, rate * window.bin_s)
+    tokens = said[:bins] * window.grown[:bins]
     seen = series.window(window.start_s, origin_s)
     if seen.bins:
         first = round((seen.start_s - window.start_s) / window.bin_s)

@@ -120,9 +120,11 @@ class Before:
 
 
 def flat_before(given: PlanInput) -> Before:
-    """As far back as the traffic goes; where that is nowhere the least fleet there may be."""
+    """As far back as the traffic goes; where that is nowhere the least fleet there may be. Of
+    traffic that is only described a whole week, since the day before may be a Sunday."""
     window, demand = given.window, given.traffic.demand
-    start_s = max(window.start_s - max(window.duration_s, DAY_S), demand.start_s)
+    least_s = 7 * DAY_S if given.traffic.all_launched else DAY_S
+    start_s = max(window.start_s - max(window.duration_s, least_s), demand.start_s)
     seen = demand.requests[:, demand.inside(start_s, window.start_s)]
     seconds = window.start_s - start_s if np.any(~np.isnan(seen)) else 0.0
     return Before(_flat(given, start_s, window.start_s)[0], max(0.0, seconds))

@@ -10,8 +10,11 @@ from dataclasses import dataclass, replace
 from planner.scenario.build import Hardware
 from planner.scenario.columns import arrangement
 from planner.scenario.places import GIVEN
+from planner.scenario.schema import Source
 from planner.studies.checks.profile_error import UNCHECKED, stated_error
 from planner.studies.traffic.binned import FILE_CV, BinnedSource
+from planner.studies.traffic.launch import shape_of
+from planner.studies.traffic.launch import words_of as launch_words
 from planner.studies.traffic.quantile import CHOSEN
 from planner.studies.traffic.traffic import FORECAST, MEASURED, Traffic
 from planner.studies.traffic.window import Window
@@ -84,9 +87,12 @@ def _traffic(study: Study) -> Iterator[Assumption]:
         yield Assumption("Growth", value, ASSUMED, "scenario", "traffic.growth")
     for i, source in enumerate(study.settings.traffic.sources):
         name, at = source.trace or source.file or "", f"traffic.sources[{i}]"
+        if source.launch is not None:
+            name = source.model or ""
+            yield from _launch(source, f"{at}.launch")
         name = f"{source.series} of {name}" if source.series else name
         if source.scale != 1:
-            value = f"{source.scale:g} times what the trace has"
+            value = f"{source.scale:g} times what the {'trace' if source.trace else 'launch'} has"
             yield Assumption(f"Volume of {name}", value, ASSUMED, "scenario", f"{at}.scale")
         for what, shares in (("regions", source.regions), ("tiers", source.tiers)):
             if len(shares) > 1:
@@ -97,6 +103,21 @@ def _traffic(study: Study) -> Iterator[Assumption]:
     for m, model in enumerate(traffic.models):
         for row in _lengths(traffic, m, model):
             yield replace(row, matters=_matters(study, m, row))
+
+
+def _launch(source: Source, key: str) -> Iterator[Assumption]:
+    launch = source.launch
+    if launch is None:
+        return
+    whose = f"Demand for {source.model}"
+    yield Assumption(whose, launch_words(source), ASSUMED, "described by the scenario", key)
+    shape = shape_of(launch)
+    value = f"{shape.name}, peak {max(shape.by_hour):.3g} times the mean of a weekday"
+    its = shape.provenance
+    yield Assumption(f"Shape of a day of {source.model}", value, its.kind, its.source, f"{key}.day")
+    value = f"an hour is off its shape by {launch.variation:.0%} (cv)"
+    said = "hours of Azure 2024's two services are off by 8% and 10%"
+    yield Assumption(f"Variation of {source.model}", value, ASSUMED, said, f"{key}.variation")
 
 
 def _lengths(traffic: Traffic, m: int, model: str) -> Iterator[Assumption]:
@@ -137,7 +158,7 @@ def _drawn(whose: str, source: BinnedSource, given: str, key: str) -> Assumption
     drawn = lengths.input if given == "input_tokens" else lengths.output
     value = f"mean {drawn.mean:,.0f} tokens, cv {drawn.cv:g}"
     if getattr(source.columns, given) is None:
-        return Assumption(whose, value, ASSUMED, "given by hand: the file does not count them", key)
+        return Assumption(whose, value, ASSUMED, "given by hand: no file counts them", key)
     spread = "the scenario's" if drawn.cv != FILE_CV else "ours"
     said = f"the mean is what the file counts, the spread (log-normal) {spread}"
     return Assumption(whose, value, ASSUMED, said, key)

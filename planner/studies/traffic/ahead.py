@@ -19,9 +19,10 @@ from simulation.trace import Trace
 def requests_ahead(
     traffic: Traffic, window: Window, method: str, seed: int, *, cells: int = 1
 ) -> tuple[Trace, tuple[str, ...]]:
-    """Poisson arrivals at the forecast mean of every model x region x tier, as it is said to grow,
-    lengths drawn from the model's own requests; with a note for every series too short for the
-    method. Of ``cells`` equal parts one."""
+    """Poisson arrivals at the forecast mean of every model x region x tier (of traffic that the
+    scenario describes, at what it says), as it is said to grow, lengths drawn from the model's own
+    requests; with a note for every series too short for the method. Of ``cells`` equal parts one.
+    """
     rng = generator(seed, Stream.AHEAD)
     bins = round(window.duration_s / window.bin_s)
     pieces: list[Trace] = []
@@ -29,9 +30,11 @@ def requests_ahead(
     expected = 0.0
     for i, key in enumerate(traffic.demand.keys):
         series = traffic.demand.series(i, REQUESTS)
+        mean = traffic.described(key.model, key.region, {key.tier}, REQUESTS, window)
         try:
-            model = forecaster(method, horizon_bins=window.bins_per_period)
-            mean = model.fit(series).predict(bins).mean
+            if mean is None:
+                model = forecaster(method, horizon_bins=window.bins_per_period)
+                mean = model.fit(series).predict(bins).mean
         except SeriesTooShort:
             mean = forecaster("last-value").fit(series).predict(bins).mean
             notes.append(

@@ -8,7 +8,7 @@ import numpy as np
 
 from forecasting.demand import SeriesKey
 from planner.ingest.store import DemandColumns
-from planner.scenario.schema import Lengths
+from planner.scenario.schema import Launch, Lengths
 from planner.studies.traffic.demand import Demand
 from simulation.arrays import FloatArray, Int32Array
 from simulation.synthesis import IndependentLengths, LengthDistribution, requests_from_bins
@@ -30,6 +30,7 @@ class BinnedSource:
     cells: FloatArray
     input_lengths: Lengths | None
     output_lengths: Lengths | None
+    launch: Launch | None = None  # of which it was drawn, where no file is behind it
 
     @property
     def end_s(self) -> float:

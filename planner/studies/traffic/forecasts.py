@@ -19,6 +19,7 @@ from planner.studies.traffic.window import Window
 from simulation.arrays import FloatArray
 
 QUANTILES = (0.1, 0.9)
+DESCRIBED = "described"  # by the scenario, in place of a method
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +77,13 @@ def forecast_window(
     them those before the first; "perfect" alone is told the truth.
     """
     series = [(one, at) for group, at in groups for _, one in series_of(traffic, group)]
+    tiers = {group.name: group.tiers for group, _ in groups}
     done = []
     for i, (one, at) in enumerate(series):
         progress(i / len(series), f"Forecasting {one.key.model} in {one.key.region}")
-        done.append(rolled(one, window, method, at_once=at_once).at(at))
+        key = one.key
+        said = traffic.described(key.model, key.region, tiers[key.tier], one.unit, window)
+        done.append(rolled(one, window, method, at_once=at_once, described=said).at(at))
     return tuple(done)
 
 
@@ -93,20 +97,28 @@ class Rolled:
     pieces: tuple[Forecast, ...]
     first: int
     actual: FloatArray  # [bins of the window]
+    described: FloatArray | None = None  # [bins of the window], by the scenario; None: forecast
 
     def level(self, level: float | None) -> FloatArray:
-        """A quantile, or the mean, ``[bins of the window]``."""
-        values = [one.mean if level is None else one.quantile(level) for one in self.pieces]
-        told = np.concatenate([value[self.first :] for value in values])
+        """A quantile, or the mean, ``[bins of the window]``. Where the scenario describes the
+        traffic that is the mean, and quantiles are as far above and below it as forecasts were."""
+        told = self._told(level)
+        if self.described is not None:
+            mean = self._told(None)
+            told = self.described * np.divide(told, mean, out=np.ones_like(mean), where=mean > 0)
         return np.asarray(told * self.window.grown, np.float64)
+
+    def _told(self, level: float | None) -> FloatArray:
+        values = [one.mean if level is None else one.quantile(level) for one in self.pieces]
+        return np.concatenate([value[self.first :] for value in values])
 
     def at(self, height: Height) -> SeriesForecast:
         mean, low, high = self.level(None), self.level(QUANTILES[0]), self.level(QUANTILES[1])
         told = self.pieces[0]
         return SeriesForecast(
             key=self.series.key,
-            method=told.method,
-            order=told.order,
+            method=told.method if self.described is None else DESCRIBED,
+            order=told.order if self.described is None else f"errors as of {told.method}",
             fit_seconds=told.fit_seconds,
             start_s=self.window.start_s,
             bin_s=self.window.bin_s,
@@ -124,7 +136,14 @@ class Rolled:
         return np.asarray(height.times * self.level(height.level), np.float64)
 
 
-def rolled(series: DemandSeries, window: Window, method: str, *, at_once: bool = False) -> Rolled:
+def rolled(
+    series: DemandSeries,
+    window: Window,
+    method: str,
+    *,
+    at_once: bool = False,
+    described: FloatArray | None = None,
+) -> Rolled:
     """Forecast a series for every period of the window, each from what its decision knows."""
     bins, bin_s = round(window.duration_s / window.bin_s), window.bin_s
     lead = 0 if window.ahead else round((window.start_s - window.origins_s[0]) / bin_s)
@@ -137,7 +156,7 @@ def rolled(series: DemandSeries, window: Window, method: str, *, at_once: bool =
     offset = round((seen.start_s - window.start_s) / bin_s) if seen.bins else 0
     actual[offset : offset + seen.bins] = seen.values
     pieces = rolling_forecasts(series, model, origins, steps)
-    return Rolled(series, window, tuple(pieces), lead, actual)
+    return Rolled(series, window, tuple(pieces), lead, actual, described)
 
 
 def _errors(

@@ -138,6 +138,7 @@ def binned_sources(
             cells=cells,
             input_lengths=source.input_tokens,
             output_lengths=source.output_tokens,
+            launch=source.launch,
         )
         _check_tokens(one, source, where)
         found.append(one)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from forecasting.demand import INPUT_TOKENS, OUTPUT_TOKENS
 from planner.errors import ScenarioError
 from planner.ingest.store import COLUMNS, read_demand, read_requests
 from planner.scenario.settings import TrafficSettings
 from planner.studies.random_streams import Stream, generator
 from planner.studies.traffic.binned import BinnedSource
 from planner.studies.traffic.demand import Demand, bin_demand
+from planner.studies.traffic.launch import described, rates
 from planner.studies.traffic.lengths import Lengths, mixed
 from planner.studies.traffic.prefixes import joined
 from planner.studies.traffic.sources import (
@@ -22,12 +24,19 @@ from planner.studies.traffic.sources import (
     measured_source,
     span,
 )
+from planner.studies.traffic.window import UTC_CLOCK, Window
+from simulation.arrays import FloatArray
 from simulation.sizing.trial import SharedPrompts
 from simulation.trace import Trace
 
 MEASURED = "requests as measured"
 SYNTHESISED = "requests synthesised from bins"
 FORECAST = "requests synthesised from the forecast"
+
+LAUNCHED = (
+    "Traffic without a trace is as the scenario describes it, and nothing of it was observed: it "
+    "is drawn from that as if it had come before, which tells how far hours are off their shape."
+)
 
 DAY_S = 86_400.0
 MAX_CELLS = 20_000_000  # bins of all models x regions x tiers: half a GB of demand
@@ -64,6 +73,34 @@ class Traffic:
         binned = sum(source.expected(start_s, end_s) for source in self.binned)
         return len(self.measured.window(start_s, end_s)) + binned
 
+    @property
+    def all_launched(self) -> bool:
+        """Whether nothing of it was ever observed."""
+        return not len(self.measured) and all(one.launch is not None for one in self.binned)
+
+    def described(
+        self, model: str, region: str, tiers: Set[str], unit: str, window: Window
+    ) -> FloatArray | None:
+        """What the scenario itself says of a series ahead of it, per bin of ``window`` before any
+        growth; None where any of it comes from a trace, or ``window`` lies in the past."""
+        if not window.ahead:
+            return None
+        m, r = self.models.index(model), self.regions.index(region)
+        ours = [t for t, tier in enumerate(self.tiers) if tier in tiers]
+        seen = (self.measured.model == m) & (self.measured.region == r)
+        parts = [one for one in self.binned if one.model == m and one.cells[r, ours].any()]
+        if (seen & np.isin(self.measured.tier, ours)).any():
+            return None
+        bins = round(window.duration_s / window.bin_s)
+        total = np.zeros(bins)
+        for one in parts:
+            if one.launch is None:
+                return None
+            came = rates(one.launch, window.start_s, window.bin_s, bins, self.clock)
+            lengths = {INPUT_TOKENS: one.input_lengths, OUTPUT_TOKENS: one.output_lengths}.get(unit)
+            total += came * one.cells[r, ours].sum() * (lengths.mean if lengths else 1.0)
+        return total if parts else None
+
     def requests(self, start_s: float, end_s: float, seed: int, *, cells: int = 1) -> Trace:
         """The requests arriving in ``[start_s, end_s)``, epoch seconds; those of one of ``cells``
         equal cells, each drawn with a chance of 1 in ``cells``."""
@@ -89,6 +126,8 @@ def build_traffic(settings: TrafficSettings, traces: dict[str, StoredTrace]) -> 
     shared = False  # whether a trace tells what its prompts share
     for index, source in enumerate(settings.sources):
         where = f"traffic.sources[{index}]"
+        if source.launch is not None:
+            continue  # over the time of the others
         stored = traces[source.trace or ""]
         if stored.kind == "requests":
             columns = read_requests(stored.store, (*COLUMNS, "hash_ids"))
@@ -106,17 +145,22 @@ def build_traffic(settings: TrafficSettings, traces: dict[str, StoredTrace]) -> 
         if source.scale != 1:
             name = f"{source.series} of {stored.name}" if source.series else stored.name
             notes.append(f"{name} is scaled to {source.scale:g} times its requests.")
-    clocks = {traces[source.trace or ""].clock for source in settings.sources}
+    clocks = {traces[one.trace or ""].clock for one in settings.sources if one.launch is None}
     if len(clocks) > 1:
         raise ScenarioError(
             "traffic.sources: some traces have calendar times and others only seconds from their "
             "start, so they cannot be put on one time line; use traces of one kind."
         )
+    clock = clocks.pop() if clocks else UTC_CLOCK
     if binned:
         notes.append(
             "Demand files hold counts, not requests: arrivals within a bin and lengths are drawn "
             "at random with the scenario's seed."
         )
+    launched = _launched(settings, shell, measured, binned, clock, rng)
+    binned += launched
+    if launched:
+        notes.append(LAUNCHED)
     trace = merge([one.trace for one in measured], replay=MEASURED) if measured else shell
     if not shared and settings.prefix_caching:
         notes.append(
@@ -129,13 +173,39 @@ def build_traffic(settings: TrafficSettings, traces: dict[str, StoredTrace]) -> 
         regions=settings.regions,
         tiers=settings.tiers,
         demand=demand,
-        clock=clocks.pop(),
+        clock=clock,
         replay=SYNTHESISED if binned else MEASURED,
         notes=tuple(notes + span_notes),
         measured=trace,
         binned=tuple(binned),
         lengths=tuple(_lengths(m, trace, binned, rng) for m in range(len(settings.models))),
     )
+
+
+def _launched(
+    settings: TrafficSettings,
+    shell: Trace,
+    measured: list[Measured],
+    binned: list[BinnedSource],
+    clock: str,
+    rng: np.random.Generator,
+) -> list[BinnedSource]:
+    """The sources that are described, over the time that all others have in common."""
+    wanted = [(i, one) for i, one in enumerate(settings.sources) if one.launch is not None]
+    if not wanted:
+        return []
+    span, bin_s = None, settings.bin_s
+    begins = [one.columns.start_s for one in binned] + [one.start_s for one in measured]
+    if begins:
+        span = min(begins), min([one.end_s for one in binned] + [one.end_s for one in measured])
+        widths = [one.columns.bin_s for one in binned]
+        bin_s = _bin_width(settings.bin_s, span[1] - span[0], widths)
+    found = []
+    for index, source in wanted:
+        where = f"traffic.sources[{index}]"
+        columns = described(source, where, span, bin_s, clock, rng)
+        found += binned_sources(shell, source, [columns], where)
+    return found
 
 
 def _nothing(models: tuple[str, ...], regions: tuple[str, ...], tiers: tuple[str, ...]) -> Trace:

@@ -11,6 +11,7 @@ from planner.web.forms.fields import SCALARS, tidy
 from planner.web.forms.profile_choice import ProfileChoice
 
 Row = dict[str, Any]
+DAY_S = 86_400
 
 LISTS = {
     "profiles": "profiles",
@@ -72,6 +73,7 @@ def row_values(data: Row) -> dict[str, list[Row]]:
             lengths = row.pop(f"{side}_tokens", None)
             if isinstance(lengths, Mapping):
                 row[f"{side}_mean"], row[f"{side}_cv"] = lengths.get("mean"), lengths.get("cv")
+        row.update(_launch_values(row.pop("launch", None)))
     return plain
 
 
@@ -149,10 +151,31 @@ def _source(old: Row, row: Row) -> Row:
     values = {
         key: _tidied(row[key]) for key in ("trace", "series", "model", "regions", "tiers", "scale")
     }
+    values["launch"] = _launch(old.get("launch"), row)
     for side in ("input", "output"):
         lengths = {"mean": row[f"{side}_mean"], "cv": row[f"{side}_cv"]}
         values[f"{side}_tokens"] = {k: tidy(v) for k, v in lengths.items() if v is not None}
     return _with(old, values)
+
+
+def _launch(old: Any, row: Row) -> Row:
+    """Of a source without a trace; its keys that the form does not show stay."""
+    shown, new = _launch_values(old), dict(old) if isinstance(old, Mapping) else {}
+    if row["launch_rps"] != shown["launch_rps"]:
+        new = {key: value for key, value in new.items() if key != "requests_per_day"}
+        new["rps"] = _tidied(row["launch_rps"])
+    if (row["launch_day"] or None) != shown["launch_day"]:
+        new["day"] = row["launch_day"] or None
+    return {key: value for key, value in new.items() if value is not None}
+
+
+def _launch_values(launch: Any) -> Row:
+    """What the form shows of a launch: requests/s, and a day that has a name."""
+    launch = launch if isinstance(launch, Mapping) else {}
+    rps, daily, day = (launch.get(key) for key in ("rps", "requests_per_day", "day"))
+    if rps is None and isinstance(daily, int | float):
+        rps = tidy(daily / DAY_S)
+    return {"launch_rps": rps, "launch_day": day if isinstance(day, str) else None}
 
 
 def _region_parts(row: Row) -> list[Row]:

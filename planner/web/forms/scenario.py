@@ -126,6 +126,11 @@ class SourceRow(Row):
         required=False,
     )  # fmt: skip
     output_cv = schema_field("traffic.sources.output_tokens.cv", "spread (CV)")
+    launch_rps = schema_field(
+        "traffic.sources.launch.rps", "Without a trace: requests/s", empty="of the trace",
+        required=False,
+    )  # fmt: skip
+    launch_day = schema_field("traffic.sources.launch.day", "day", required=False)
 
 
 class TodayRow(Row):

@@ -26,8 +26,9 @@ from planner.web.forms.shares import SharesField
 from tests.planner.web.study import DOCUMENT
 
 EMPTY_SOURCE = dict.fromkeys(
-    ("series", "scale", "input_mean", "input_cv", "output_mean", "output_cv")
-)
+    ("series", "scale", "input_mean", "input_cv", "output_mean", "output_cv", "launch_rps",
+     "launch_day")
+)  # fmt: skip
 
 
 def cleaned(section: str, row: dict[str, Any]) -> dict[str, Any]:
@@ -100,6 +101,20 @@ def test_models_follow_the_profiles_and_keep_what_they_say() -> None:
     assert changes["profiles"][1] == {"model": "llama-2-70b", "gpu": "H100-SXM", "tp": 8}
     assert [look(model, "name") or model for model in changes["models"]] == ["mine", "llama-2-70b"]
     assert changes["models"][0]["max_context"] == 4096
+
+
+def test_a_launch_keeps_what_the_form_does_not_show() -> None:
+    launch = {"requests_per_day": 86_400, "weekend": 0.5, "begins": "2027-01-04"}
+    lengths = {"input_tokens": {"mean": 100}, "output_tokens": {"mean": 10}}
+    data = outline(DOCUMENT) | {
+        "traffic": {"sources": [{"launch": launch, "model": "m"} | lengths]}
+    }
+    row = cleaned("sources", row_values(data)["sources"][0])
+    assert (row["launch_rps"], row["launch_day"]) == (1, None)
+    assert row_changes(data, "sources", [row]) == {}
+    changed = row_changes(data, "sources", [row | {"launch_rps": 2.0, "launch_day": "evening"}])
+    kept = {"weekend": 0.5, "begins": "2027-01-04", "rps": 2, "day": "evening"}
+    assert changed["traffic.sources"][0]["launch"] == kept
 
 
 def test_removed_rows_are_gone_and_the_last_one_removes_the_key() -> None:
