@@ -13,6 +13,7 @@ from planner.api.views import (
     profiles,
     runs,
     scenarios,
+    sweeps,
     traces,
     verbs,
 )
@@ -83,6 +84,9 @@ urlpatterns = [
     path("estimates/rows/", estimates.EstimateRowsView.as_view(), name="estimate-rows"),
     path("ingest/", traces.IngestView.as_view(), name="ingest"),
     *(path(f"{kind}/", view.as_view(), name=kind) for kind, view in verbs.VIEWS.items()),
+    path("sweeps/", sweeps.SweepListView.as_view(), name="sweeps"),
+    path("sweeps/<int:number>/", sweeps.SweepView.as_view(), name="sweep"),
+    path("sweeps/<int:number>/cancel/", sweeps.SweepCancelView.as_view(), name="sweep-cancel"),
     path("runs/", runs.RunListView.as_view(), name="runs"),
     path("runs/compare/", beside.RunsBesideView.as_view(), name="runs-beside"),
     path("runs/<int:run_id>/", runs.RunView.as_view(), name="run"),

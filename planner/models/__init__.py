@@ -4,6 +4,7 @@ from planner.models.hardware import OwnGpu, OwnModel
 from planner.models.profile import Calibration, Profile, ProfileVersion
 from planner.models.run import Run
 from planner.models.scenario import Scenario
+from planner.models.sweep import Sweep
 from planner.models.trace import Trace
 from planner.models.user import User
 
@@ -15,6 +16,7 @@ __all__ = [
     "ProfileVersion",
     "Run",
     "Scenario",
+    "Sweep",
     "Trace",
     "User",
 ]

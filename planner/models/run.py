@@ -36,6 +36,11 @@ class Run(models.Model):
     trace = models.ForeignKey(
         "planner.Trace", null=True, blank=True, on_delete=models.SET_NULL, related_name="runs"
     )
+    # Of one of its grid's runs, with the place in it, row by row.
+    sweep = models.ForeignKey(
+        "planner.Sweep", null=True, blank=True, on_delete=models.SET_NULL, related_name="runs"
+    )
+    cell = models.PositiveIntegerField(null=True, blank=True)
     name = models.CharField(max_length=120, blank=True)  # of the scenario or file, as it was then
     document = models.TextField(blank=True)  # the scenario as it was when the run was asked for
     options = models.JSONField(default=dict, blank=True)

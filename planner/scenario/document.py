@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
+from datetime import date
 from typing import Any
 
 from pydantic import ValidationError
@@ -13,6 +14,7 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from planner.errors import ScenarioError
 from planner.policies.choice import TAGS
+from planner.scenario.address import place_of, steps_of
 from planner.scenario.references import references
 from planner.scenario.schema import Scenario
 from planner.scenario.schema.faults import FAULT_KINDS
@@ -135,23 +137,59 @@ def dump_mapping(data: Mapping[str, Any]) -> str:
 def edit(text: str, changes: Mapping[str, Any], name: str = "scenario") -> str:
     """``text`` with the values at dotted paths changed, everything else, comments too, as it was.
 
-    ``changes`` maps "horizon.period_s" or "policies" to a new value; None removes the key.
+    ``changes`` maps an address ("horizon.period_s", "policies", "tiers[chat].ttft_ms") to a new
+    value; None removes the key.
     """
     data = _load(text, name)
-    for dotted, value in changes.items():
-        *parents, last = dotted.split(".")
+    for address, value in changes.items():
+        *parents, last = steps_of(address)
         at: Any = data
-        for key in parents:
-            if not isinstance(at.get(key), Mapping):
-                at[key] = CommentedMap()
-            at = at[key]
-        if value is None:
+        for step in parents:
+            at = _into(at, step, address)
+        if isinstance(at, CommentedSeq):
+            _put(at, place_of(_plain(at), last, address), value)
+        elif value is None:
             at.pop(last, None)
         elif last in at:
             _put(at, last, value)
         else:
             at[last] = value
     return _written(data)
+
+
+def _into(at: Any, step: str, address: str) -> Any:
+    """The mapping or list that a step leads to, made where there is none; an entry of a list that
+    is a bare name becomes a mapping with that name."""
+    key: Any = place_of(_plain(at), step, address) if isinstance(at, CommentedSeq) else step
+    inside = at[key] if isinstance(key, int) else at.get(key)
+    if isinstance(inside, Mapping | CommentedSeq):
+        return inside
+    at[key] = CommentedMap({"name": inside} if isinstance(key, int) else {})
+    return at[key]
+
+
+def values_of(text: str, name: str = "values") -> list[Any]:
+    """Values with commas between them, each as a scenario has it: ``0.5, 1, [a, b], null``."""
+    try:
+        values = _yaml().load(f"[{text}]")
+    except (YAMLError, ValueError, RecursionError):
+        raise ScenarioError(
+            f"{name}: {text[:60]!r} are no values; write them with commas between, as 0.5, 1, 2."
+        ) from None
+    return [_bare_value(value) for value in values]
+
+
+def _bare_value(value: Any) -> Any:
+    """As JSON has it: what the loader adds to know how it was written is left behind."""
+    if isinstance(value, Mapping):
+        return {str(key): _bare_value(item) for key, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_bare_value(item) for item in value]
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int | float):
+        return int(value) if isinstance(value, int) else float(value)
+    return value.isoformat() if isinstance(value, date) else str(value)
 
 
 def _written(data: CommentedMap) -> str:

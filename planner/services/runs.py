@@ -23,7 +23,7 @@ from planner.errors import (
     NotReady,
     ScenarioError,
 )
-from planner.models import Run, Scenario, Trace, User
+from planner.models import Run, Scenario, Sweep, Trace, User
 from planner.scenario.document import parse
 from planner.services.access import check_may_plan, check_may_remove
 from planner.services.resolution import resolve_scenario
@@ -46,6 +46,8 @@ def run_create(
     options: dict[str, Any] | None = None,
     seed: int = 0,
     idempotency_key: str = "",
+    sweep: Sweep | None = None,
+    cell: int | None = None,
     enqueue: bool = True,
 ) -> Run:
     """Ask for a run; the worker hears of it once the transaction is committed.
@@ -65,6 +67,8 @@ def run_create(
         seed=seed,
         code_version=code_version(),
         idempotency_key=idempotency_key,
+        sweep=sweep,
+        cell=cell,
         stage="Waiting for a worker",
     )
     run.full_clean(validate_constraints=False)
@@ -141,6 +145,11 @@ def run_delete(*, run: Run, user: User) -> None:
     check_may_remove(user, run.owner_id, "this run", "started")
     if not run.finished:
         raise NotReady(f"Run {run.pk} is still going; cancel it first.")
+    run_remove(run=run)
+
+
+def run_remove(*, run: Run) -> None:
+    """A row and its arrays, whoever asks."""
     store = run.store
     run.delete()
     storage.remove(store)

@@ -72,7 +72,7 @@ SECTIONS = (
     ("scenarios", "Scenarios", "scenario", ("scenario",)),
     ("size", "Sizing", "gauge", ("size",)),
     ("pd-ratio", "P/D ratio", "split", ("pd-ratio",)),
-    ("runs", "Runs", "runs", ("run",)),
+    ("runs", "Runs", "runs", ("run", "sweep")),
 )
 
 

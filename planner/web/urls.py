@@ -17,6 +17,7 @@ from planner.web.views import (
     runs,
     scenarios,
     sizing,
+    sweeps,
     traces,
 )
 
@@ -75,6 +76,11 @@ urlpatterns = [
     at("scenarios/<int:pk>/duplicate/", scenarios.duplicate, "scenario-duplicate"),
     at("scenarios/<int:pk>/delete/", scenarios.delete, "scenario-delete"),
     at("scenarios/<int:pk>/download/", scenarios.download, "scenario-download"),
+    at("sweeps/", sweeps.listing, "sweeps"),
+    at("sweeps/new/", sweeps.new, "sweep-new"),
+    at("sweeps/<int:pk>/", sweeps.detail, "sweep"),
+    at("sweeps/<int:pk>/cancel/", sweeps.cancel, "sweep-cancel"),
+    at("sweeps/<int:pk>/delete/", sweeps.delete, "sweep-delete"),
     at("size/", sizing.size, "size"),
     at("pd-ratio/", sizing.pd_ratio, "pd-ratio"),
     at("runs/", runs.listing, "runs"),

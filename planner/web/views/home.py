@@ -23,7 +23,7 @@ ACTIVE = (Run.State.PENDING, Run.State.RUNNING)
 @require_safe
 def home(request: Request) -> HttpResponse:
     study = (
-        Run.objects.filter(kind=Run.Kind.COMPARE, state=Run.State.COMPLETED)
+        Run.objects.filter(kind=Run.Kind.COMPARE, state=Run.State.COMPLETED, sweep=None)
         .select_related("scenario")
         .first()
     )
@@ -57,5 +57,5 @@ def activity(request: Request) -> HttpResponse:
 
 
 def _activity() -> dict[str, Any]:
-    recent = list(runs_list()[:RECENT])
+    recent = list(runs_list().filter(sweep=None)[:RECENT])
     return {"runs": recent, "active": Run.objects.filter(state__in=ACTIVE).exists()}

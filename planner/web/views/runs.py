@@ -23,7 +23,7 @@ from planner.web.request import Request
 
 @require_safe
 def listing(request: Request) -> HttpResponse:
-    rows = runs_list()
+    rows = runs_list().filter(sweep=None)  # those of sweeps stand on the sweep's page
     if (kind := request.GET.get("kind", "")) in Run.Kind.values:
         rows = rows.filter(kind=kind)
     context = {"page": paged(request, rows), "kinds": Run.Kind.choices, "kind": kind}

@@ -1,0 +1,103 @@
+"""Sweeps over one or two settings of a scenario."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db.models import QuerySet
+from drf_spectacular.utils import extend_schema
+from rest_framework import generics, serializers, status
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from planner.api.base import ApiView, valid
+from planner.api.filters import Pages
+from planner.api.schema import answers, operation, removal
+from planner.api.serializers.sweeps import GridAsked, SweepItem, SweepRequest
+from planner.models import Sweep
+from planner.selectors.scenarios import scenario_get
+from planner.selectors.sweeps import figure_named, sweep_get, sweep_grid, sweeps_list
+from planner.services.sweeps import Axis, sweep_cancel, sweep_create, sweep_delete
+from planner.studies.plain import as_json
+
+
+class GridShown(serializers.Serializer[Any]):
+    """A figure of every cell: ``rows`` by value of the first setting, cells by the second's."""
+
+    figure = serializers.CharField()
+    unit = serializers.CharField()
+    done = serializers.IntegerField()
+    failed = serializers.IntegerField()
+    going = serializers.IntegerField()
+    seconds_left = serializers.FloatField(allow_null=True)
+    rows = serializers.ListField(child=serializers.ListField(child=serializers.DictField()))
+
+
+class SweepShown(SweepItem):
+    grid = GridShown()
+
+    class Meta(SweepItem.Meta):
+        fields = [*SweepItem.Meta.fields, "grid"]
+
+
+class SweepListView(ApiView, generics.ListAPIView[Sweep]):
+    serializer_class = SweepItem
+    pagination_class = Pages
+    filter_backends: list[Any] = []
+
+    def get_queryset(self) -> QuerySet[Sweep]:
+        return sweeps_list()
+
+    @operation({200: SweepItem(many=True)}, 400)
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """Sweeps."""
+        return self.list(request, *args, **kwargs)
+
+    @extend_schema(request=SweepRequest, responses=answers({202: SweepShown}, 400, 403, 404, 422))
+    def post(self, request: Request) -> Response:
+        """Run a scenario for every pair of values of two settings.
+
+        At most 64 runs, side by side on all workers; all are checked before any is started. Poll
+        the sweep until `grid.going` is 0.
+        """
+        sent = valid(SweepRequest(data=request.data))
+        kept = scenario_get(sent["scenario"]) if "scenario" in sent else None
+        sweep = sweep_create(
+            owner=self.user,
+            scenario=kept,
+            document=kept.document if kept else sent["document"],
+            kind=sent["kind"],
+            options=sent["options"],
+            axes=[Axis(axis["key"], tuple(axis["values"])) for axis in sent["vary"]],
+        )
+        body = _shown(sweep, request)
+        headers = {"Location": body["link"], "Retry-After": "1"}
+        return Response(body, status.HTTP_202_ACCEPTED, headers=headers)
+
+
+class SweepView(ApiView):
+    @operation({200: SweepShown}, 400, 404, parameters=[GridAsked])
+    def get(self, request: Request, number: int) -> Response:
+        """One sweep, with a figure of every cell."""
+        asked = valid(GridAsked(data=request.query_params))
+        return Response(_shown(sweep_get(number), request, asked["figure"]))
+
+    @removal
+    def delete(self, request: Request, number: int) -> Response:
+        """Remove a sweep that is over, with its runs."""
+        sweep_delete(sweep=sweep_get(number), user=self.user)
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+
+class SweepCancelView(ApiView):
+    @operation({200: SweepShown}, 403, 404, request=None)
+    def post(self, request: Request, number: int) -> Response:
+        """Stop the runs of a sweep that are not over."""
+        sweep = sweep_get(number)
+        sweep_cancel(sweep=sweep, user=self.user)
+        return Response(_shown(sweep, request))
+
+
+def _shown(sweep: Sweep, request: Request, figure: str = "cost_usd") -> dict[str, Any]:
+    item = SweepItem(sweep, context={"request": request}).data
+    return {**item, "grid": as_json(sweep_grid(sweep, figure_named(figure)))}

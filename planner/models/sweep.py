@@ -1,0 +1,28 @@
+"""A sweep: one scenario run once for every pair of values of two of its settings."""
+
+from django.conf import settings
+from django.db import models
+
+
+class Sweep(models.Model):
+    """What is varied. Its runs have it as their ``sweep``, and their place in the grid as ``cell``,
+    row by row."""
+
+    name = models.CharField(max_length=120)  # of the scenario, as it was then
+    scenario = models.ForeignKey(
+        "planner.Scenario", null=True, blank=True, on_delete=models.SET_NULL, related_name="sweeps"
+    )
+    kind = models.CharField(max_length=16)  # of its runs
+    document = models.TextField()  # the scenario as it was, which every cell changes
+    options = models.JSONField(default=dict, blank=True)  # of every run
+    axes = models.JSONField()  # one or two, each {"key", "values"}
+    owner = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL
+    )
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["-created_at", "-pk"]
+
+    def __str__(self) -> str:
+        return f"Sweep {self.pk}: {self.name}"

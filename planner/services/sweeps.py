@@ -1,0 +1,118 @@
+"""Sweeps: one run of a scenario for every pair of values, side by side on all workers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from planner.errors import NotReady, PlannerError, ScenarioError
+from planner.models import Run, Scenario, Sweep, User
+from planner.scenario import document as text
+from planner.services import runs
+from planner.services.access import check_may_plan, check_may_remove
+from planner.studies.kinds import KINDS
+from planner.studies.options import options_of
+
+MOST_AXES, MOST_CELLS = 2, 64
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """A setting by its address, and the values that it takes; None leaves it out."""
+
+    key: str
+    values: tuple[Any, ...]
+
+
+def sweep_create(
+    *,
+    owner: User | None,
+    document: str,
+    axes: Sequence[Axis],
+    kind: str = Run.Kind.PLAN,
+    scenario: Scenario | None = None,
+    options: dict[str, Any] | None = None,
+    enqueue: bool = True,
+) -> Sweep:
+    """Start a run for every cell of the grid. Raises ScenarioError where a value at its address
+    makes no scenario, before anything is started."""
+    check_may_plan(owner)
+    if kind not in KINDS:
+        raise PlannerError(f"There is no kind of run {kind!r}; choose from {', '.join(KINDS)}.")
+    _check(axes)
+    chosen = options_of(KINDS[kind].options, options or {}).given()
+    cells = documents_of(document, axes)
+    parsed = text.parse(document)
+    with transaction.atomic():
+        sweep = Sweep.objects.create(
+            name=parsed.name,
+            scenario=scenario,
+            kind=kind,
+            document=document,
+            options=chosen,
+            axes=[{"key": axis.key, "values": list(axis.values)} for axis in axes],
+            owner=owner,
+        )
+        for cell, changed in enumerate(cells):
+            runs.run_create(
+                owner=owner, kind=kind, scenario=scenario, name=parsed.name, document=changed,
+                options=chosen, seed=chosen.get("seed", text.parse(changed).seed), sweep=sweep,
+                cell=cell, enqueue=enqueue,
+            )  # fmt: skip
+    return sweep
+
+
+def _check(axes: Sequence[Axis]) -> None:
+    if not 1 <= len(axes) <= MOST_AXES:
+        raise PlannerError(f"vary: give one setting or two, not {len(axes)}.")
+    if len({axis.key for axis in axes}) < len(axes):
+        raise PlannerError(f"vary: {axes[0].key} is named twice; vary another setting with it.")
+    count = 1
+    for axis in axes:
+        if not axis.values:
+            raise PlannerError(f"vary: {axis.key} has no values; write them with commas between.")
+        if len({repr(value) for value in axis.values}) < len(axis.values):
+            raise PlannerError(f"vary: {axis.key} has a value twice; name each once.")
+        count *= len(axis.values)
+    if count > MOST_CELLS:
+        raise PlannerError(f"vary: {count} runs are more than {MOST_CELLS}; name fewer values.")
+
+
+def documents_of(document: str, axes: Sequence[Axis]) -> list[str]:
+    """The scenario of every cell, row by row, each checked as any is."""
+    found = []
+    for values in product(*(axis.values for axis in axes)):
+        changes = dict(zip((axis.key for axis in axes), values, strict=True))
+        said = ", ".join(f"{key} = {value}" for key, value in changes.items())
+        try:
+            changed = text.edit(document, changes)
+            text.parse(changed)
+        except ScenarioError as problem:
+            raise ScenarioError(f"vary: with {said}: {problem}") from None
+        found.append(changed)
+    return found
+
+
+def sweep_cancel(*, sweep: Sweep, user: User) -> int:
+    """Stop every run of it that is not over; returns how many."""
+    check_may_plan(user, "not cancel sweeps")
+    now = timezone.now()
+    waiting = sweep.runs.filter(state=Run.State.PENDING).update(
+        state=Run.State.CANCELLED, finished_at=now, stage="Cancelled", cancel_requested=True
+    )
+    return waiting + sweep.runs.filter(state=Run.State.RUNNING).update(cancel_requested=True)
+
+
+def sweep_delete(*, sweep: Sweep, user: User) -> None:
+    """Remove a sweep that is over, with its runs and their arrays."""
+    check_may_remove(user, sweep.owner_id, "this sweep", "started")
+    if sweep.runs.filter(state__in=[Run.State.PENDING, Run.State.RUNNING]).exists():
+        raise NotReady(f"Sweep {sweep.pk} is still going; cancel it first.")
+    for run in sweep.runs.all():
+        runs.run_remove(run=run)
+    sweep.delete()

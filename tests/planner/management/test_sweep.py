@@ -1,0 +1,34 @@
+"""bin/manage sweep: the law that a cell is the run of its scenario by itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from planner.scenario.document import edit
+from tests.planner.management.test_commands import SCENARIO, answer, command
+from tests.planner.management.test_commands import folder as folder  # the fixture
+
+pytestmark = pytest.mark.django_db
+
+
+def test_a_cell_is_the_run_by_itself(folder: Path) -> None:
+    path = folder / "plan.yml"
+    found = answer(
+        "sweep", path, "--vary", "regions[east].usd_per_gpu_hour.G=2, 3",
+        "--vary", "objective.spare.instances=0,1",
+    )  # fmt: skip
+    cells = [cell["value"] for row in found["rows"] for cell in row]
+    assert found["done"] == 4 and cells[2] == pytest.approx(1.5 * cells[0])
+    changes = {"regions[east].usd_per_gpu_hour.G": 3, "objective.spare.instances": 1}
+    path.write_text(edit(SCENARIO, changes))
+    assert answer("plan", path)["totals"]["usd"] == cells[3] > cells[2]
+
+
+def test_a_cell_that_cannot_be_says_why_and_others_go_on(folder: Path) -> None:
+    vary = "regions[east].capacity.G=0,32"
+    code, out, err = command("sweep", folder / "plan.yml", "--vary", vary, "--figure", "replicas")
+    assert code == 0 and "failed" in out and "best" in out and "run " in out and not err
+    code, _, err = command("sweep", folder / "plan.yml", "--vary", "seed")
+    assert code == 2 and "KEY=A,B" in err

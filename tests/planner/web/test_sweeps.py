@@ -1,0 +1,151 @@
+"""Sweeps: a run for every pair of values, shown as a heat map."""
+
+from __future__ import annotations
+
+import pytest
+from django.urls import reverse
+from rest_framework.test import APIClient
+
+from planner.errors import NotAllowed, NotReady, PlannerError, ScenarioError
+from planner.models import Run, Scenario, Sweep, User
+from planner.scenario.address import flat
+from planner.scenario.document import edit, parse, values_of
+from planner.selectors.sweeps import sweep_grid
+from planner.services.scenarios import scenario_create
+from planner.services.sweeps import Axis, sweep_cancel, sweep_create, sweep_delete
+from tests.planner.web.pages import signed_in, text_of
+from tests.planner.web.study import DOCUMENT, result
+
+TTFT, QUANTILE = "tiers[IW-F].ttft_ms", "forecast.quantile"
+AXES = (Axis(TTFT, (500, 1000)), Axis(QUANTILE, (0.8, 0.9, None)))
+
+
+@pytest.fixture
+def scenario(planner: User) -> Scenario:
+    return scenario_create(owner=planner, document=DOCUMENT)
+
+
+@pytest.fixture
+def sweep(planner: User, scenario: Scenario) -> Sweep:
+    return sweep_create(
+        owner=planner, scenario=scenario, document=DOCUMENT, axes=AXES, enqueue=False
+    )
+
+
+def over(run: Run, usd: float) -> None:
+    run.state, run.result = Run.State.COMPLETED, result(run.pk) | {"policies": {}}
+    run.result["plan"] |= {"totals": {"usd": usd, "gpu_hours": usd / 2.5}}
+    run.save()
+
+
+def test_every_cell_is_the_run_of_its_own_scenario(sweep: Sweep) -> None:
+    runs = list(sweep.runs.order_by("cell"))
+    assert len(runs) == 6 and {run.kind for run in runs} == {"plan"}
+    for run, (ttft, level) in zip(runs, [(t, q) for t in AXES[0].values for q in AXES[1].values],
+                                  strict=True):  # fmt: skip
+        assert run.document == edit(DOCUMENT, {TTFT: ttft, QUANTILE: level})
+        values = flat(parse(run.document))
+        assert (values[TTFT], values.get(QUANTILE)) == (ttft, level)
+    assert "# the larger one" in runs[0].document  # comments are kept
+
+
+def test_a_grid_shows_what_came_of_each_and_the_best(sweep: Sweep) -> None:
+    runs = list(sweep.runs.order_by("cell"))
+    for run, usd in zip(runs, (30.0, 20.0, 10.0, 25.0, 15.0), strict=False):
+        over(run, usd)
+    grid = sweep_grid(sweep)
+    assert [[cell.value for cell in row] for row in grid.rows] == [[30, 20, 10], [25, 15, None]]
+    assert [[cell.run for cell in row] for row in grid.rows] == [
+        [run.pk for run in runs[:3]], [run.pk for run in runs[3:]]
+    ]  # fmt: skip
+    assert grid.rows[0][2].best and grid.rows[0][0].place == 1.0 and grid.rows[0][2].place == 0.0
+    assert (grid.done, grid.failed, grid.going) == (5, 0, 1)
+    runs[0].delete()
+    assert sweep_grid(sweep).rows[0][0].state == "removed"
+
+
+@pytest.mark.parametrize(
+    ("axes", "says"),
+    [
+        ((Axis("tiers[IW-F].ttft_ms", (-1,)),), "with tiers[IW-F].ttft_ms = -1"),
+        ((Axis("tiers[chat].ttft_ms", (1,)),), "there is no 'chat'; there are IW-F"),
+        ((Axis("horizon.perod_s", (1,)),), "period_s"),
+        ((Axis("a..b", (1,)),), "no address"),
+        ((Axis("seed", ()),), "no values"),
+        ((Axis("seed", (1, 1)),), "twice"),
+        ((Axis("seed", tuple(range(9))), Axis(QUANTILE, tuple(range(8)))), "72 runs"),
+        ((Axis("seed", (1,)), Axis("seed", (2,))), "named twice"),
+        ((), "one setting or two"),
+    ],
+)
+def test_what_makes_no_scenario_starts_nothing(
+    planner: User, axes: tuple[Axis, ...], says: str
+) -> None:
+    with pytest.raises(PlannerError) as problem:
+        sweep_create(owner=planner, document=DOCUMENT, axes=axes, enqueue=False)
+    assert says in str(problem.value)
+    assert not Sweep.objects.exists() and not Run.objects.exists()
+
+
+def test_values_are_written_as_a_scenario_has_them() -> None:
+    assert values_of("0.5, 1, null, true, mean, [a, b], 2024-05-20T12:00:00Z") == [
+        0.5, 1, None, True, "mean", ["a", "b"], "2024-05-20T12:00:00+00:00"
+    ]  # fmt: skip
+    with pytest.raises(ScenarioError, match="commas"):
+        values_of("[1")
+
+
+def test_an_entry_that_is_a_bare_name_takes_a_value_too() -> None:
+    text = edit(DOCUMENT, {"policies[lt-i].load_factor": 1.2})
+    assert flat(parse(text))["policies[lt-i].load_factor"] == 1.2
+    assert flat(parse(edit(text, {"profiles[0].tp": 2})))["profiles[0].tp"] == 2
+
+
+def test_cancel_and_remove(sweep: Sweep, planner: User, viewer: User, colleague: User) -> None:
+    with pytest.raises(NotAllowed):
+        sweep_cancel(sweep=sweep, user=viewer)
+    with pytest.raises(NotReady, match="still going"):
+        sweep_delete(sweep=sweep, user=planner)
+    over(sweep.runs.order_by("cell")[0], 1.0)
+    assert sweep_cancel(sweep=sweep, user=colleague) == 5
+    with pytest.raises(NotAllowed):
+        sweep_delete(sweep=sweep, user=colleague)
+    sweep_delete(sweep=sweep, user=planner)
+    assert not Sweep.objects.exists() and not Run.objects.exists()
+
+
+def test_the_pages(planner: User, viewer: User, scenario: Scenario) -> None:
+    client = signed_in(planner)
+    address = f"{reverse('web:sweep-new')}?scenario={scenario.pk}"
+    assert 'value="tiers[IW-F].ttft_ms"' in client.get(address).content.decode()
+    wrong = client.post(address, {"key": ["seed"], "values": ["x"]})
+    assert wrong.status_code == 400 and "with seed = x" in text_of(wrong)
+    form = {"key": [TTFT, ""], "values": ["500, 1000", ""], "kind": "compare"}
+    sent = client.post(address, form)
+    sweep = Sweep.objects.get()
+    assert sent.url == reverse("web:sweep", args=[sweep.pk]) and sweep.kind == "compare"
+    over(sweep.runs.get(cell=1), 12.0)
+    reader = signed_in(viewer)
+    page = reader.get(sent.url)
+    text = text_of(page)
+    assert "1 done, 1 to come" in text and "$12" in text and "Cancel the rest" not in text
+    assert f"{reverse('web:run', args=[sweep.runs.get(cell=1).pk])}" in page.content.decode()
+    assert reader.get(address).status_code == 403
+    assert reader.get(sent.url, {"figure": "beauty"}).status_code == 400
+    assert TTFT in text_of(reader.get(reverse("web:sweeps")))
+    assert "Two pools" not in text_of(reader.get(reverse("web:runs")))  # they stand on its page
+    assert client.post(reverse("web:sweep-cancel", args=[sweep.pk])).status_code == 302
+
+
+def test_the_api(api: APIClient, reader: APIClient, scenario: Scenario) -> None:
+    body = {"scenario": scenario.name, "vary": [{"key": TTFT, "values": [500, 1000]}]}
+    assert reader.post("/api/v1/sweeps/", body, format="json").status_code == 403
+    sent = api.post("/api/v1/sweeps/", body, format="json")
+    assert sent.status_code == 202 and sent.json()["grid"]["going"] == 2
+    over(Sweep.objects.get().runs.get(cell=0), 7.0)
+    grid = reader.get(sent["Location"], {"figure": "gpu_hours"}).json()["grid"]
+    assert (grid["unit"], grid["rows"][0][0]["value"]) == ("h", 2.8)
+    assert reader.get("/api/v1/sweeps/").json()["results"][0]["axes"][0]["key"] == TTFT
+    assert api.post(f"{sent['Location']}cancel/").json()["grid"]["going"] == 0
+    assert api.delete(sent["Location"]).status_code == 204
+    assert api.post("/api/v1/sweeps/", {"vary": []}, format="json").status_code == 400
