@@ -42,7 +42,9 @@ SUBSET_TYPES = 6  # of more GPU types only single ones and all together: subsets
 
 def explain(problem: PlanningProblem) -> str:
     """The clash of demands and limits in an infeasible ``problem``, as one or more sentences."""
-    for check in (_unservable, _minimums, _local_shortage, _global_shortage, _maximums):
+    # A region that is alone serves all of the joint peaks, and not only its own share of them.
+    shortages = (_local_shortage, _global_shortage)[:: -1 if len(problem.regions) == 1 else 1]
+    for check in (_unservable, _minimums, *shortages, _maximums):
         for sentence in check(problem):
             return sentence
     return conflicting_set(alone(problem))
@@ -112,12 +114,8 @@ def _local_shortage(problem: PlanningProblem) -> Iterator[str]:
         yield (
             f"{name} needs at least {wanted:,} {gpus} to serve {share(problem.epsilon)} of its own "
             f"peaks{without(problem)} ({_by_model(problem, parts)}) and has {held:,}: "
-            f"add {wanted - held:,}"
-            + (
-                f", or let more be served elsewhere with an epsilon below {problem.epsilon:g}."
-                if len(problem.regions) > 1
-                else ", or serve less here."
-            )
+            f"add {wanted - held:,}, or let more be served elsewhere with an epsilon below "
+            f"{problem.epsilon:g}."
         )
 
 
@@ -130,10 +128,13 @@ def _global_shortage(problem: PlanningProblem) -> Iterator[str]:
         return
     types, parts, held = shortage
     wanted, gpus = int(parts.sum()), _types(problem, types)
+    here = len(problem.regions) == 1
+    needs = f"{problem.regions[0]} needs" if here else "All regions together need"
     yield (
-        f"All regions together need at least {wanted:,} {gpus} to serve the joint peaks"
-        f"{without(problem)} ({_by_model(problem, parts)}) and have {held:,}: "
-        f"add {wanted - held:,} in any region, or plan for less demand."
+        f"{needs} at least {wanted:,} {gpus} to serve the {'' if here else 'joint '}peaks"
+        f"{without(problem)} ({_by_model(problem, parts)}) and {'has' if here else 'have'} "
+        f"{held:,}: add {wanted - held:,}{'' if here else ' in any region'}, or plan for less "
+        "demand."
     )
 
 

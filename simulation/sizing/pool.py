@@ -62,10 +62,12 @@ class PoolCurve:
     def counted(self, most: int) -> FloatArray:
         """Input tokens/s to count on in pools of up to ``most`` instances, ``[N]``: an instance of
         none of them carries more than one of a larger pool. Nearly always ``tps``; but where short
-        answers draw long prompts to their instance, more instances can carry less each."""
+        answers draw long prompts to their instance, more instances can carry less each. Larger
+        pools than ``most`` cannot be, so what they would carry less does not count against those
+        that can; what more GPUs would carry is still told, for who asks how many are missing."""
         n = np.arange(1, len(self.max_rps) + 1)
         each = self.tps / n
-        each[most:] = each[: max(most, 1)][-1]
+        each[most:] = np.maximum(each[most:], each[: max(most, 1)][-1])
         return np.asarray(n * np.minimum.accumulate(each[::-1])[::-1], np.float64)
 
 

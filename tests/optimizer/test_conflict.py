@@ -74,6 +74,26 @@ def test_the_remedy_in_the_sentence_works():
     assert solve_window(problem(**short)).status != INFEASIBLE
 
 
+def test_a_region_by_itself_is_told_what_all_of_its_peaks_take():
+    """Not the share of them that it would have to serve beside others, and be short again."""
+    peaks = np.array([[[900.0, 4500.0]]])
+    lone = {
+        "models": ("small",), "regions": ("us-east",), "gpus": ("A100",),
+        "current": np.zeros((1, 1, 1), np.int64), "theta_tps": np.array([[1000.0]]),
+        "usd_per_hour": np.full((1, 1, 1), 4.0), "start_usd": np.zeros((1, 1, 1)),
+        "gpus_per_instance": np.ones((1, 1), np.int64), "demand_tps": peaks,
+        "minimum": np.zeros((1, 1, 1), np.int64), "maximum": np.full((1, 1, 1), 99),
+    }  # fmt: skip
+    for held in (1, 3, 4):
+        plan = solve_window(problem(**lone, capacity_gpus=np.array([[held]])))
+        assert plan.status == INFEASIBLE
+        assert plan.conflict == (
+            f"us-east needs at least 5 A100 to serve the peaks (small 5) and has {held}: "
+            f"add {5 - held}, or plan for less demand."
+        )
+    assert solve_window(problem(**lone, capacity_gpus=np.array([[5]]))).status != INFEASIBLE
+
+
 def test_many_gpu_types_are_not_combined_one_by_one():
     subsets = list(_subsets(60))
     assert subsets[0] == (0,) and subsets[-1] == tuple(range(60)) and len(subsets) == 61

@@ -7,7 +7,16 @@ import pytest
 
 from simulation.fleet import KvLink, Tier
 from simulation.sizing.capacity import capacity, in_role
-from simulation.sizing.pool import MOST, SIMULATED, PoolCurve, PoolPoint, between, pool_curve, root
+from simulation.sizing.pool import (
+    MOST,
+    SIMULATED,
+    PoolCurve,
+    PoolPoint,
+    between,
+    fewest,
+    pool_curve,
+    root,
+)
 from simulation.sizing.trial import SharedPrompts, Trial
 from simulation.trace import PrefixBlocks
 from tests.simulation.builders import profile
@@ -48,6 +57,11 @@ def test_the_tier_is_met_just_below_and_missed_just_above(tight: PoolCurve) -> N
             assert judged > 30_000
 
 
+def test_how_many_are_missing_does_not_depend_on_how_many_there_are(tight: PoolCurve) -> None:
+    load = 0.9 * float(tight.counted(MOST)[15])
+    assert len({fewest(tight.counted(most), load) for most in (1, 2, 8, 16, MOST)}) == 1
+
+
 def test_what_to_count_on_never_falls_with_the_pool(tight: PoolCurve) -> None:
     falling = replace(tight, max_rps=np.arange(1, 9) * [1.0, 1.2, 1.1, 1.3, 1.3, 0.9, 1.0, 1.1])
     n = np.arange(1, 9)
@@ -56,7 +70,7 @@ def test_what_to_count_on_never_falls_with_the_pool(tight: PoolCurve) -> None:
         assert (np.diff(each) >= -1e-12).all()
         assert (each[:most] <= falling.max_rps[:most] / n[:most] + 1e-12).all()
         assert each[most - 1] == pytest.approx(falling.max_rps[most - 1] / most)
-        assert (each[most:] == each[most - 1]).all()
+        assert each[-1] == pytest.approx(max(falling.max_rps[-1] / 8, each[most - 1]))
     assert falling.counted(4)[3] == pytest.approx(4 * 1.3 * tight.mean_isl)
     assert falling.counted(8)[0] == pytest.approx(0.9 * tight.mean_isl)
 
