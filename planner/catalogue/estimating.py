@@ -8,6 +8,15 @@ from functools import cache
 
 from planner.catalogue.files import read
 from simulation.performance.estimate.calibration import Calibration
+from simulation.performance.estimate.own import Likeness, Stated
+
+
+@dataclass(frozen=True, slots=True)
+class Alike:
+    """How alike the errors of estimates of one quantity are, and how far rows then lie."""
+
+    likeness: Likeness
+    stated: Stated
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +30,7 @@ class EstimateFit:
     gpus: frozenset[str]
     errors: Mapping[str, Mapping[str, Mapping[str, float]]]
     ranges: Mapping[str, tuple[float, float]]  # of isl, osl and concurrency that were measured
+    alike: Mapping[str, Alike]  # by "tbt" and "ttft"
 
     def basis(self, model: str, gpu: str) -> str:
         """Which of the errors holds for a model on a GPU."""
@@ -47,4 +57,8 @@ def estimate_fit() -> EstimateFit:
         gpus=frozenset(document["gpus"]),
         errors=document["errors"],
         ranges={name: (low, high) for name, (low, high) in document["ranges"].items()},
+        alike={
+            name: Alike(Likeness(**one["parts"]), Stated(tuple(one["half"]), tuple(one["nine"])))
+            for name, one in document["likeness"].items()
+        },
     )

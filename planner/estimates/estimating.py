@@ -30,9 +30,11 @@ PRECISIONS = {
 ENGINE_NAMES = {"vllm": "vllm", "sglang": "sglang", "trtllm": "trtllm", "tensorrt-llm": "trtllm",
                 "trt-llm": "trtllm", "tensorrtllm": "trtllm"}  # fmt: skip
 MODES = {"agg": False, "aggregated": False, "ifb": False, "disagg": True, "disaggregated": True}
+VERSION = 60  # characters of an engine's version
 WIDTHS = ("tp", "pp", "attention_dp", "moe_tp", "moe_ep")
 ALIASES = {
     "model_path": "model", "model_name": "model", "system": "gpu", "backend": "engine",
+    "backend_version": "engine_version", "version": "engine_version",
     "kv_cache_quant_mode": "kv_cache", "kv_precision": "kv_cache",
     "gemm_quant_mode": "quant", "moe_quant_mode": "moe_quant",
     "prefill_num_workers": "prefill_workers",
@@ -49,7 +51,7 @@ def deployment(row: Mapping[str, Any], known: Known = NOTHING) -> Deployment:
 
     Raises PlannerError naming the field and the remedy.
     """
-    given = _named(row)
+    given = named_fields(row)
     shape = _shape(_text(given, "model"), known)
     weights, said = _precision(given, known)
     found = _deployment(given, shape, weights, known)
@@ -65,16 +67,21 @@ def _deployment(
     split = _choice(given, "mode", MODES, "disagg" if _split(given) else "agg", ("agg", "disagg"))
     cache = PRECISIONS.get(str(given.get("kv_cache", "")).lower()) or _cache(shape, engine, weights)
     isl, osl = _number(given, "isl"), _number(given, "osl")
+    version = str(given.get("engine_version", "")).strip()[:VERSION]
     if not split:
         where, workers = _together(given, weights, cache, shape)
         users = _users(given, "batch", where.attention_dp * (workers or 1.0))
-        return Deployment(shape, gpu, where, isl, osl, users, engine, decode_workers=workers)
+        return Deployment(
+            shape, gpu, where, isl, osl, users, engine, decode_workers=workers, version=version
+        )
     decode = _arrangement(given, "decode_", weights, cache)
     prefill = _arrangement(given, "prefill_", weights, cache)
     workers = _workers(given, "decode_workers")
     users = _users(given, "decode_batch", decode.attention_dp * (workers or 1.0))
     prefills = _workers(given, "prefill_workers")
-    return Deployment(shape, gpu, decode, isl, osl, users, engine, prefill, prefills, workers)
+    return Deployment(
+        shape, gpu, decode, isl, osl, users, engine, prefill, prefills, workers, version=version
+    )
 
 
 def _shape(name: str, known: Known) -> ModelShape:
@@ -88,8 +95,8 @@ def _shape(name: str, known: Known) -> ModelShape:
     return shape
 
 
-def _named(row: Mapping[str, Any]) -> dict[str, Any]:
-    """By the plain names, without what is empty."""
+def named_fields(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row by the plain names of its columns, without what is empty."""
     found: dict[str, Any] = {}
     for key, value in row.items():
         name = str(key).strip().lower().lstrip("-").replace("-", "_")

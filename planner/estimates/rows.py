@@ -15,10 +15,11 @@ MOST_ROWS = 100_000
 CHUNK_BYTES = 1 << 20  # so that a file of far too many rows is refused early
 
 
-def read_rows(path: Path | str) -> list[dict[str, Any] | str]:
-    """Every row as column to value, in the order of the file; a string says why one is none."""
-    options = IngestOptions(chunk_bytes=CHUNK_BYTES)
-    name = Path(path).name
+def read_rows(path: Path | str, name: str = "") -> list[dict[str, Any] | str]:
+    """Every row as column to value, in the order of the file; a string says why one is none.
+    ``name`` is the file's own where it is stored under another."""
+    name = name or Path(path).name
+    options = IngestOptions(chunk_bytes=CHUNK_BYTES, name=name)
     found: list[tuple[int, dict[str, Any] | str]] = []
     with TemporaryDirectory() as scratch:
         table = open_table(Source(path, options), options, Path(scratch))

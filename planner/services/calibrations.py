@@ -15,6 +15,8 @@ from django.db import IntegrityError, transaction
 
 from planner import storage
 from planner.errors import IngestError
+from planner.estimates.estimating import named_fields
+from planner.estimates.rows import read_rows
 from planner.ingest.benchmarks import BENCHMARK_FORMATS, BenchmarkFile, read_benchmarks
 from planner.ingest.kernel_files import FORMATS as KERNEL_FORMATS
 from planner.ingest.kernel_files import KernelFile, Sharing, kernel_format, read_kernels
@@ -27,10 +29,17 @@ from planner.services.once import Key, key_of
 CALIBRATIONS = "calibrations"
 ROWS = "rows"
 KERNELS = "kernels"  # any of the kernel formats, found out from the columns
+EXTRA = "served"  # columns of a table that say more of how rows were served than BenchmarkRows
 KERNEL_FILE = "kernels"  # the file as it came, in the calibration's folder
 CALIBRATION_FORMATS = (*BENCHMARK_FORMATS, KERNELS, *KERNEL_FORMATS)
 MAX_UPLOAD_BYTES = 50_000_000  # read while somebody waits
 AUTO = "auto"
+SERVED_COLUMNS = ("model", "gpu", "precision", "tp", "isl", "osl", "concurrency")
+WIDTHS = ("tp", "pp", "attention_dp", "moe_tp", "moe_ep")
+EXTRA_COLUMNS = (
+    "engine", "engine_version", "mode", "kv_cache", "workers", "prefill_workers", "decode_workers",
+    *WIDTHS[1:], *(f"{side}_{width}" for side in ("prefill", "decode") for width in WIDTHS),
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +51,8 @@ class Reading:
     gpu: str | None = None
     tp: int | None = None
     precision: str | None = None
+    engine: str = ""  # which served the rows, and its version
+    engine_version: str = ""
 
 
 def calibration_upload(
@@ -135,15 +146,35 @@ def _read(
         kept = _keep(row, _kernel_table(kernels))
         shutil.copy(path, storage.folder(kept.store) / KERNEL_FILE)
         return kept
-    file = read_benchmarks(path, name=file_name, max_bytes=MAX_UPLOAD_BYTES, **asdict(reading))
+    how = asdict(reading)
+    engine = {name: how.pop(name) for name in ("engine", "engine_version")}
+    file = read_benchmarks(path, name=file_name, max_bytes=MAX_UPLOAD_BYTES, **how)
     row = Calibration(
         kind=Calibration.Kind.BENCHMARK,
         format=file.format,
         rows=file.rows.rows,
-        report=_report(file),
+        report=_report(file) | {"engine": {k: v for k, v in engine.items() if v}},
         **said,
     )
-    return _keep(row, rows_table(file.rows))
+    return _keep(row, rows_table(file.rows), _extra(path, file_name, file))
+
+
+def _extra(path: Path, name: str, file: BenchmarkFile) -> pl.DataFrame | None:
+    """What a plain table says of how each row was served, beside what every benchmark says."""
+    if file.format != "csv":
+        return None
+    try:
+        rows = read_rows(path, name)
+    except IngestError:
+        return None
+    if len(rows) != file.rows.rows or any(isinstance(row, str) for row in rows):
+        return None  # a log of requests, summed up as one row per run
+    named = [named_fields(row) for row in rows if not isinstance(row, str)]
+    there = [name for name in EXTRA_COLUMNS if any(name in row for row in named)]
+    if not there:
+        return None
+    values = {n: [None if n not in row else str(row[n]) for row in named] for n in there}
+    return pl.DataFrame(values, schema=dict.fromkeys(there, pl.String))
 
 
 def kernel_file(path: Path, name: str, format: str) -> KernelFile:
@@ -166,13 +197,16 @@ def _has_kernels(path: Path, name: str, reading: Reading) -> bool:
     return True
 
 
-def _keep(calibration: Calibration, table: pl.DataFrame) -> Calibration:
-    """The row and its table, or neither."""
+def _keep(
+    calibration: Calibration, table: pl.DataFrame, extra: pl.DataFrame | None = None
+) -> Calibration:
+    """The row and its tables, or neither."""
     with transaction.atomic():
         calibration.save()
         calibration.store = f"{CALIBRATIONS}/{calibration.pk}"
         storage.remove(calibration.store)
-        storage.tables_write(calibration.store, {ROWS: table})
+        more = {} if extra is None else {EXTRA: extra}
+        storage.tables_write(calibration.store, {ROWS: table, **more})
         calibration.save(update_fields=["store"])
     return calibration
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,12 @@ from planner.catalogue.efficiency import efficiencies
 from planner.catalogue.estimating import EstimateFit, estimate_fit
 from planner.catalogue.power import power_model
 from planner.errors import EXPECTED, PlannerError
-from planner.estimates.estimating import deployment
+from planner.estimates.estimating import deployment, named_fields
+from planner.estimates.own import Change, Own, changes, moved, next_measurement
 from planner.estimates.rows import read_rows
+from planner.scenario.known import Known
 from planner.selectors.hardware import own_hardware
+from planner.services.own import joined, own_kept, own_rows
 from simulation.performance.estimate.estimate import Deployment, Estimate, Refused, estimate_rows
 from simulation.performance.graph import operator_graph
 from simulation.performance.power import load, watts
@@ -30,26 +33,48 @@ BASIS = {
 }
 
 
-def estimate_one(row: Row) -> Answer:
+@dataclass(frozen=True, slots=True, eq=False)
+class Measured:
+    """Which measurements of one's own move estimates: given with the question, or kept here."""
+
+    rows: Sequence[Row | str] = ()  # with the columns of an estimate beside ttft_ms and tbt_ms
+    name: str = "measured"  # of those rows
+    kept: bool = True  # use what was uploaded too
+
+    def own(self, known: Known) -> Own | None:
+        given = own_rows(self.rows, self.name, known) if self.rows else None
+        return joined(given, own_kept(known) if self.kept else None)
+
+
+KEPT = Measured()
+
+
+def estimate_one(row: Row, measured: Measured = KEPT) -> Answer:
     """The estimate of one deployment, by the keys of the contract (interfaces.md).
 
     ``row`` holds names and numbers as ``bin/manage estimate`` takes them, with - or _. Raises
     PlannerError or SimulationError saying what is wrong, or why the deployment cannot be.
     """
-    (answer,) = estimate_many([row])
+    (answer,) = estimate_many([row], measured)
     if "refused" in answer:
         raise PlannerError(answer["refused"])
-    return answer
+    fit, known = estimate_fit(), own_hardware()
+    own, model = measured.own(known), str(named_fields(row)["model"])
+    further = next_measurement(own, deployment(row, known), model, fit)
+    notes = list(own.notes) if own else []
+    return answer | {"next_measurement": asdict(further), "notes": notes}
 
 
-def estimate_sweep(row: Row, loads: Sequence[float]) -> list[tuple[float, Answer]]:
+def estimate_sweep(
+    row: Row, loads: Sequence[float], measured: Measured = KEPT
+) -> list[tuple[float, Answer]]:
     """The estimates of one deployment at other numbers of requests in flight, where it has any.
 
     What the row leaves out, such as how many workers there are, stays as it is at the row's own
     concurrency: one deployment under more load, not another one for each load.
     """
-    fit = estimate_fit()
-    given = deployment(row, own_hardware())
+    fit, known = estimate_fit(), own_hardware()
+    given = deployment(row, known)
     (one,) = estimate_rows([given], fit.calibration, efficiencies())
     if isinstance(one, Refused):
         return []
@@ -59,14 +84,17 @@ def estimate_sweep(row: Row, loads: Sequence[float]) -> list[tuple[float, Answer
         fixed = replace(fixed, prefill=where.prefill, prefill_workers=where.prefill_workers)
     swept = [replace(fixed, concurrency=float(load)) for load in loads]
     found = estimate_rows(swept, fit.calibration, efficiencies())
+    # The rows are of deployments as they were given: what was filled in above is not.
+    asked = [replace(given, concurrency=float(load)) for load in loads]
+    moves = _moves(measured.own(known), asked, fit)
     return [
-        (load, _answer(at, answer, fit))
-        for load, at, answer in zip(loads, swept, found, strict=True)
+        (load, _answer(at, answer, fit, move))
+        for load, at, answer, move in zip(loads, swept, found, moves, strict=True)
         if not isinstance(answer, Refused)
     ]
 
 
-def estimate_many(rows: Sequence[Row | str]) -> list[Answer]:
+def estimate_many(rows: Sequence[Row | str], measured: Measured = KEPT) -> list[Answer]:
     """One answer per row, in their order; {"refused": reason} where there is none.
 
     A string among the rows is the reason why that row could not be read.
@@ -84,23 +112,39 @@ def estimate_many(rows: Sequence[Row | str]) -> list[Answer]:
         except EXPECTED as problem:
             answers[index] = {"refused": str(problem)}
     estimates = estimate_rows(found, fit.calibration, efficiencies())
-    for index, given, one in zip(places, found, estimates, strict=True):
-        answers[index] = _refused(one) if isinstance(one, Refused) else _answer(given, one, fit)
+    moves = _moves(measured.own(known), found, fit)
+    for index, given, one, move in zip(places, found, estimates, moves, strict=True):
+        if isinstance(one, Refused):
+            answers[index] = _refused(one)
+            continue
+        answers[index] = _answer(given, one, fit, move)
     return answers
 
 
-def estimate_file(path: Path | str) -> list[Answer]:
+def estimate_file(path: Path | str, measured: Measured = KEPT) -> list[Answer]:
     """The answers to the rows of a table file, in their order."""
-    return estimate_many(read_rows(path))
+    return estimate_many(read_rows(path), measured)
+
+
+def _moves(own: Own | None, given: Sequence[Deployment], fit: EstimateFit) -> list[Change | None]:
+    """What the measurements make of each; None where they share nothing with it."""
+    return [None] * len(given) if own is None else list(changes(own, given, fit))
 
 
 def _refused(one: Refused) -> Answer:
     return {"refused": one.reason}
 
 
-def _answer(given: Deployment, one: Estimate, fit: EstimateFit) -> Answer:
+def _answer(
+    given: Deployment, before: Estimate, fit: EstimateFit, change: Change | None = None
+) -> Answer:
     mode = "agg" if given.prefill is None else "disagg"
     basis = fit.basis(given.shape.name, given.gpu.name)
+    one = moved(before, change, given.osl) if change else before
+    error: dict[str, float] = dict(fit.errors[mode][basis])
+    if change:  # rows of others may say less than what is known of all
+        error["ttft"] = min(error["ttft"], change.ttft_error[0])
+        error["tbt"] = min(error["tbt"], change.tbt_error[0])
     power = power_w(given, one)
     return {
         "model": given.shape.name,
@@ -124,8 +168,8 @@ def _answer(given: Deployment, one: Estimate, fit: EstimateFit) -> Answer:
             "power": power_model(given.gpu).provenance.source,
         },
         "expected_error": {
-            **fit.errors[mode][basis],
-            "basis": BASIS[basis],
+            **error,
+            "basis": _basis(basis, change),
             "model_checked": given.shape.name in fit.models,
             "gpu_checked": given.gpu.name in fit.gpus,
             "outside": [
@@ -136,6 +180,33 @@ def _answer(given: Deployment, one: Estimate, fit: EstimateFit) -> Answer:
             ],
         },
         "assumptions": [*one.assumptions, *_held_back(given, one)],
+        "own": _own_words(before, change, fit.errors[mode][basis]),
+    }
+
+
+def _basis(basis: str, change: Change | None) -> str:
+    if change is None or not change.rows:
+        return BASIS[basis]
+    rows = f"{change.rows} measured row{'s' if change.rows > 1 else ''} of this deployment"
+    return f"{rows}; without them {BASIS[basis]}"
+
+
+def _own_words(
+    before: Estimate, change: Change | None, error: Mapping[str, float]
+) -> dict[str, Any] | None:
+    """What one's own measurements changed; None where there are none."""
+    if change is None:
+        return None
+    return {
+        "rows": change.rows,
+        "alike": change.alike,
+        "ttft_factor": change.ttft,
+        "tbt_factor": change.tbt,
+        "ttft_ms_before": before.ttft_s * 1e3,
+        "tbt_ms_before": before.tbt_s * 1e3,
+        "tokens_per_s_before": before.tokens_per_s,
+        "ttft_error_before": error["ttft"],
+        "tbt_error_before": error["tbt"],
     }
 
 

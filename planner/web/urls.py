@@ -69,6 +69,7 @@ urlpatterns = [
     at("hardware/carbon/", hardware.carbon, "carbon"),
     at("estimate/", estimate.page, "estimate"),
     at("estimate/rows/", estimate.rows, "estimate-rows"),
+    at("estimate/keep/", estimate.keep, "estimate-keep"),
     at("scenarios/", scenarios.listing, "scenarios"),
     at("scenarios/new/", scenarios.new, "scenario-new"),
     at("scenarios/<int:pk>/", scenarios.detail, "scenario"),

@@ -28,6 +28,8 @@ from scipy.optimize import least_squares
 from simulation.arrays import FloatArray
 from simulation.performance.estimate.calibration import ENGINES, Calibration
 from simulation.performance.estimate.closed_loop import steady_state
+from simulation.performance.estimate.own import LIKENESS, Traits
+from tools.catalogue.fit_likeness import fit_likeness, stated
 from tools.catalogue.served import Served, served
 
 ROOT = Path(__file__).parents[2]
@@ -70,12 +72,12 @@ def fit(rows: Served, assumed: Calibration | None = None) -> Calibration:
 
     One after the other, since a wait that is not understood must not bend what an iteration takes.
     """
-    once = rows.take(_first(rows))
+    once = rows.take(first(rows))
     base = assumed or Calibration()
     return _fit_ttft(once, _fit_tbt(once, base))
 
 
-def _first(rows: Served) -> Rows:
+def first(rows: Served) -> Rows:
     """One row of each measurement."""
     figures = np.column_stack([rows.tbt_s, np.nan_to_num(rows.ttft_s), rows.users])
     return np.sort(np.unique(figures.round(9), axis=0, return_index=True)[1])
@@ -185,21 +187,55 @@ BASES = {"seen": None, "model": without_model, "gpu": without_gpu, "both": witho
 Errors = dict[str, dict[str, dict[str, float]]]
 
 
-def errors(rows: Served, fitter: Fitter) -> Errors:
-    """Median absolute errors of the served rows by mode and by what the fit had seen."""
-    found: Errors = {"agg": {}, "disagg": {}}
+def predictions(rows: Served, fitter: Fitter) -> dict[str, Predicted]:
+    """Of the served rows, by what the fit had seen."""
     every = np.arange(rows.size)
+    found = {}
     for basis, groups in BASES.items():
         split = groups(rows) if groups else {"all": (every, every)}
         scored = {k: v for k, v in split.items() if rows.silicon[v[1]].any()}
-        predicted = held_out(rows, scored, fitter)
+        found[basis] = held_out(rows, scored, fitter)
+    return found
+
+
+def errors(rows: Served, predicted: Mapping[str, Predicted]) -> Errors:
+    """Median absolute errors of the served rows by mode and by what the fit had seen."""
+    found: Errors = {"agg": {}, "disagg": {}}
+    for basis, one in predicted.items():
         for mode, apart in (("agg", False), ("disagg", True)):
             kept = rows.silicon & (rows.loop.split == apart)
             found[mode][basis] = {
-                "tbt": _median(predicted.tbt_s[kept] / rows.tbt_s[kept]),
-                "ttft": _median(predicted.ttft_s[kept] / rows.ttft_s[kept]),
+                "tbt": _median(one.tbt_s[kept] / rows.tbt_s[kept]),
+                "ttft": _median(one.ttft_s[kept] / rows.ttft_s[kept]),
             }
     return found
+
+
+def alike(rows: Served, predicted: Predicted) -> dict[str, tuple[Traits, FloatArray]]:
+    """What the served rows are off by, and their traits; one row of each measurement."""
+    kept = first(rows)
+    kept = kept[rows.silicon[kept]]
+    part = rows.take(kept)
+    return {
+        name: (
+            part.traits,
+            np.log(getattr(part, f"{name}_s") / getattr(predicted, f"{name}_s")[kept]),
+        )
+        for name in ("tbt", "ttft")
+    }
+
+
+def _alike_lines(rows: Served, predicted: Predicted) -> list[str]:
+    lines = ["likeness:"]
+    for name, (traits, off) in alike(rows, predicted).items():
+        likeness = fit_likeness(traits, off)
+        told = stated(likeness, traits, off)
+        parts = ", ".join(f"{key}: {getattr(likeness, key):.4g}" for key in LIKENESS)
+        lines += [f"  {name}:", f"    parts: {{{parts}}}"]
+        for share in ("half", "nine"):
+            agg, disagg = getattr(told, share)
+            lines.append(f"    {share}: [{agg:.4g}, {disagg:.4g}]")
+    return lines
 
 
 def _median(ratio: FloatArray) -> float:
@@ -229,13 +265,15 @@ def document(rows: Served) -> str:
         ),
         "errors:",
     ]
-    for mode, by_basis in errors(rows, fit).items():
+    predicted = predictions(rows, fit)
+    for mode, by_basis in errors(rows, predicted).items():
         shown.append(f"  {mode}:")
         for basis, figures in by_basis.items():
             line = ", ".join(f"{name}: {value:.3f}" for name, value in figures.items())
             shown.append(f"    {basis}: {{{line}}}")
     shown.append("values:")
     shown += [f"  {name}: {value:.4g}" for name, value in fit(rows).values().items()]
+    shown += _alike_lines(rows, predicted["model"])
     return "\n".join(shown) + "\n"
 
 

@@ -24,6 +24,7 @@ from simulation.arrays import BoolArray, FloatArray
 from simulation.performance.efficiency import Efficiencies
 from simulation.performance.estimate.closed_loop import Loop
 from simulation.performance.estimate.estimate import demands_of, loop_of, place
+from simulation.performance.estimate.own import Traits, traits_of
 from simulation.performance.work import iteration
 
 Rows = npt.NDArray[np.int64]
@@ -53,6 +54,7 @@ class Served:
     silicon: BoolArray
     unsure: BoolArray  # may have been measured with speculative decoding, which is not said
     copies: FloatArray  # rows with the same measured figures
+    traits: Traits
     refused: tuple[str, ...]
 
     @property
@@ -63,7 +65,7 @@ class Served:
         """Some of the rows."""
         values: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
         for name, value in values.items():
-            if isinstance(value, Loop):
+            if isinstance(value, Loop | Traits):
                 values[name] = value.take(rows)
             elif isinstance(value, np.ndarray):
                 values[name] = value[rows]
@@ -108,6 +110,7 @@ def served(data: Path, energy: bool = True, factors: Efficiencies | None = None)
         silicon=silicon,
         unsure=_unsure(shape, silicon, figures, kept),
         copies=np.array([count[str(f)] for f in figures], np.float64),
+        traits=traits_of([p.deployment for p in placed]),
         refused=tuple(refused),
     )
 

@@ -7,6 +7,7 @@ from rest_framework import serializers
 from planner.api.serializers.hardware import ProvenanceField
 from planner.api.serializers.strict import FiniteField, StrictSerializer
 from planner.estimates.estimating import WIDTHS
+from planner.estimates.own import MOST_ROWS
 from simulation.performance.estimate.calibration import ENGINES
 from simulation.performance.specs import BYTES
 
@@ -24,9 +25,19 @@ class EstimateRequest(StrictSerializer):
     precision = serializers.ChoiceField(tuple(BYTES), required=False, help_text="Of the weights.")
     kv_cache = serializers.ChoiceField(tuple(BYTES), required=False)
     engine = serializers.ChoiceField(ENGINES, required=False)
+    engine_version = serializers.CharField(max_length=60, required=False, allow_blank=True)
     mode = serializers.ChoiceField(("agg", "disagg"), required=False)
     prefill_workers = FiniteField(min_value=1, max_value=1e5, required=False)
     decode_workers = FiniteField(min_value=1, max_value=1e5, required=False)
+
+    measured = serializers.ListField(
+        child=serializers.DictField(), required=False, max_length=MOST_ROWS,
+        help_text="Your own measured rows: this body's fields beside ttft_ms and tbt_ms. What a "
+        "row leaves out is as in the body. They move the estimate.",
+    )  # fmt: skip
+    kept = serializers.BooleanField(
+        required=False, default=True, help_text="Use measurements that were uploaded here too."
+    )
 
     def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
         fields = super().get_fields()
@@ -45,6 +56,35 @@ class RowsRequest(StrictSerializer):
         child=serializers.DictField(), min_length=1, max_length=MAX_ROWS,
         help_text="Each as the body of /estimates/.",
     )  # fmt: skip
+
+
+class OwnRows(serializers.Serializer[Any]):
+    """What your own measurements changed."""
+
+    rows = serializers.IntegerField(help_text="Of this deployment.")
+    alike = serializers.IntegerField(help_text="Of others, which share an engine, GPU or model.")
+    ttft_factor = serializers.FloatField()
+    tbt_factor = serializers.FloatField()
+    ttft_ms_before = serializers.FloatField()
+    tbt_ms_before = serializers.FloatField()
+    tokens_per_s_before = serializers.FloatField()
+    ttft_error_before = serializers.FloatField()
+    tbt_error_before = serializers.FloatField()
+
+
+class NextMeasurement(serializers.Serializer[Any]):
+    """The measurement that would narrow the estimates of this deployment most."""
+
+    concurrency = serializers.IntegerField()
+    isl = serializers.IntegerField()
+    osl = serializers.IntegerField()
+    error = serializers.ListField(
+        child=serializers.FloatField(), help_text="Of TTFT and TBT now: half of all loads within."
+    )
+    after = serializers.ListField(child=serializers.FloatField(), help_text="With that row.")
+    commands = serializers.ListField(
+        child=serializers.CharField(), help_text="vLLM's benchmark and GuideLLM's that make it."
+    )
 
 
 class ExpectedError(serializers.Serializer[Any]):
@@ -82,6 +122,11 @@ class EstimateAnswer(serializers.Serializer[Any]):
     provenance = EstimateProvenance()
     expected_error = ExpectedError()
     assumptions = serializers.ListField(child=serializers.CharField())
+    own = OwnRows(allow_null=True)
+    next_measurement = NextMeasurement()
+    notes = serializers.ListField(
+        child=serializers.CharField(), help_text="Measured rows that were not used, and why."
+    )
 
 
 class EstimateRows(serializers.Serializer[Any]):

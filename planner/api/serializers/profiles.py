@@ -15,6 +15,7 @@ from planner.profiles.spec import COMPUTED, KINDS, ProfileSpec
 from planner.profiles.tuning import MAX_OBSERVATIONS
 from planner.selectors.profiles import KnownProfile
 from planner.services.calibrations import CALIBRATION_FORMATS, Reading
+from simulation.performance.estimate.calibration import ENGINES
 from simulation.performance.specs import BYTES
 
 PRECISIONS = tuple(BYTES)
@@ -222,13 +223,15 @@ class MeasurementsRequest(StrictSerializer):
     gpu = serializers.CharField(max_length=80, required=False)
     tp = serializers.IntegerField(min_value=1, max_value=1024, required=False)
     precision = serializers.ChoiceField(PRECISIONS, required=False)
+    engine = serializers.ChoiceField(ENGINES, required=False, help_text="Which served the rows.")
+    engine_version = serializers.CharField(max_length=60, required=False)
     source = serializers.CharField(  # type: ignore[assignment]
         max_length=500, required=False, help_text="Where it was measured, in words."
     )
 
     def reading(self) -> Reading:
         values = self.validated_data
-        keys = ("format", "model", "gpu", "tp", "precision")
+        keys = ("format", "model", "gpu", "tp", "precision", "engine", "engine_version")
         return Reading(**{key: values[key] for key in keys if key in values})
 
 

@@ -57,9 +57,13 @@ class EstimateView(ApiView):
     def post(self, request: Request) -> Response:
         """Estimate one deployment.
 
-        TTFT, TBT, throughput, power, memory in steady state, and the error to expect.
+        TTFT, TBT, throughput, power, memory in steady state, and the error to expect; moved by your
+        own measured rows, those sent along and those kept here, with what they were before.
         """
-        return Response(estimates.estimate_one(valid(EstimateRequest(data=request.data))))
+        asked = dict(valid(EstimateRequest(data=request.data)))
+        rows, kept = asked.pop("measured", []), asked.pop("kept")
+        measured = estimates.Measured([asked | row for row in rows], kept=kept)
+        return Response(estimates.estimate_one(asked, measured))
 
 
 class EstimateRowsView(ApiView):

@@ -12,6 +12,7 @@ from planner.profiles.spec import KINDS, ProfileSpec
 from planner.services.calibrations import KERNELS, Reading
 from planner.web.forms.choices import WIDTHS
 from planner.web.forms.widgets import dress
+from simulation.performance.estimate.calibration import ENGINES
 from simulation.performance.specs import BYTES
 
 FORMATS = {
@@ -75,6 +76,15 @@ class MeasurementsForm(forms.Form):
         label="GPUs of an instance", required=False, min_value=1, max_value=1024
     )
     precision = forms.ChoiceField(label="Precision", required=False, choices=PRECISIONS)
+    engine = forms.ChoiceField(
+        label="Engine", required=False, choices=[("", "not said"), *((e, e) for e in ENGINES)]
+    )
+    engine_version = forms.CharField(
+        label="Version of the engine",
+        max_length=60,
+        required=False,
+        help_text="Rows move estimates of the same engine and version most.",
+    )
     source = forms.CharField(
         label="Where it was measured",
         max_length=500,
@@ -95,6 +105,8 @@ class MeasurementsForm(forms.Form):
             gpu=values["gpu"] or None,
             tp=values["tp"],
             precision=values["precision"] or None,
+            engine=values["engine"],
+            engine_version=values["engine_version"],
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from django import forms
@@ -10,6 +11,8 @@ from planner.web.forms.choices import WIDTHS
 from planner.web.forms.widgets import dress
 from simulation.performance.estimate.calibration import ENGINES
 from simulation.performance.specs import BYTES
+
+COLUMNS = ("concurrency", "isl", "osl", "ttft_ms", "tbt_ms")
 
 
 def _count(label: str, initial: int | None = None, high: int = 1024) -> forms.IntegerField:
@@ -44,6 +47,12 @@ class EstimateForm(forms.Form):
         choices=[("", "as published"), *((p, p) for p in BYTES)],
     )
     engine = forms.ChoiceField(label="Engine", choices=[(e, e) for e in ENGINES], required=False)
+    engine_version = forms.CharField(
+        label="Its version",
+        max_length=60,
+        required=False,
+        widget=forms.TextInput(attrs={"placeholder": "such as 0.19.0"}),
+    )
     mode = forms.ChoiceField(
         label="Prefill and decode",
         required=False,
@@ -54,6 +63,16 @@ class EstimateForm(forms.Form):
     concurrency = _size("Requests in flight", 32, 1e6)
     prefill_workers = _count("Prefill workers", high=10_000)
     decode_workers = _count("Decode workers", high=10_000)
+
+    measured = forms.CharField(
+        label="Your own measured rows",
+        max_length=8000,
+        required=False,
+        widget=forms.Textarea(attrs={"rows": 4, "placeholder": "8 1024 256 95 9.4"}),
+        help_text="Of this deployment, one a line: requests in flight, input tokens, output "
+        "tokens, TTFT ms, TBT ms. Five bring most of what there is to gain; a dash where "
+        "one was not measured.",
+    )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -75,9 +94,34 @@ class EstimateForm(forms.Form):
     def decode(self) -> list[Any]:
         return [self["decode_workers"], *self.widths("decode_")]
 
+    def clean_measured(self) -> list[dict[str, float]]:
+        """The rows as numbers by COLUMNS."""
+        found = []
+        for number, line in enumerate(self.cleaned_data["measured"].splitlines(), 1):
+            cells = re.split(r"[\s,;]+", line.strip())
+            if cells == [""]:
+                continue
+            try:
+                values = [None if cell in "-–" else float(cell) for cell in cells]
+            except ValueError:
+                values = []
+            if len(values) != len(COLUMNS) or None in values[:3]:
+                raise forms.ValidationError(
+                    f"Line {number} is not five numbers: requests in flight, input tokens, output "
+                    "tokens, TTFT ms, TBT ms; a dash stands for a time that was not measured."
+                )
+            pairs = zip(COLUMNS, values, strict=True)
+            found.append({name: value for name, value in pairs if value is not None})
+        return found
+
+    def measurements(self) -> list[dict[str, Any]]:
+        """The typed rows with all that the form says of the deployment."""
+        return [self.row() | row for row in self.cleaned_data["measured"]]
+
     def row(self) -> dict[str, Any]:
         """The row that the estimate takes; P/D widths only where they are apart."""
-        values = {k: v for k, v in self.cleaned_data.items() if v not in (None, "")}
+        given = {k: v for k, v in self.cleaned_data.items() if k != "measured"}
+        values = {k: v for k, v in given.items() if v not in (None, "")}
         if values.get("mode") != "disagg":
             values = {k: v for k, v in values.items() if not k.startswith(("prefill_", "decode_"))}
         return values

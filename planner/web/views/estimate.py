@@ -6,8 +6,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+from django.contrib import messages
 from django.http import HttpResponse
-from django.shortcuts import render
+from django.shortcuts import redirect, render
 from django.utils.text import slugify
 from django.views.decorators.http import require_POST, require_safe
 
@@ -15,7 +17,8 @@ from planner.errors import EXPECTED, IngestError
 from planner.exports import csv_text
 from planner.exports.estimates import answer_table
 from planner.selectors.hardware import gpus_list, models_list
-from planner.services import estimates
+from planner.services import calibrations, estimates
+from planner.web.errors import planners_only
 from planner.web.forms.estimate import EstimateForm, RowsForm
 from planner.web.pages.profile_figures import sweep_figure
 from planner.web.request import Request
@@ -32,7 +35,8 @@ def page(request: Request) -> HttpResponse:
     context: dict[str, Any] = {"form": form, "tab": "estimate", "asked": asked}
     if asked and form.is_valid():
         try:
-            context |= answer(form.row())
+            context |= answer(form.row(), form.measurements())
+            context["typed"] = form.cleaned_data["measured"]
         except EXPECTED as problem:
             context["problem"] = str(problem)
     if request.htmx and request.htmx.target == "answer":
@@ -62,10 +66,34 @@ def rows(request: Request) -> HttpResponse:
     return HttpResponse(text, content_type="text/csv; charset=utf-8", headers=disposition)
 
 
-def answer(row: dict[str, Any]) -> dict[str, Any]:
+@require_POST
+@planners_only
+def keep(request: Request) -> HttpResponse:
+    """Typed rows become a file of measurements, which then moves all estimates like them."""
+    form = EstimateForm(request.POST)
+    if not form.is_valid() or not form.cleaned_data["measured"]:
+        faults = [str(errors[0]) for errors in form.errors.values()]
+        raise IngestError("; ".join(faults) or "There are no rows; type at least one.")
+    rows = form.measurements()
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    text = csv_text(pl.DataFrame([{n: row.get(n) for n in names} for row in rows]))
+    row = form.row()
+    kept = calibrations.calibration_upload(
+        user=request.user,
+        chunks=[text.encode()],
+        file_name=f"{slugify(row['model'])}-{slugify(row['gpu'])}-typed.csv",
+        reading=calibrations.Reading(format="csv", precision=row.get("precision")),
+        source="typed in on the page of estimates",
+    )
+    messages.success(request, f"{len(rows)} rows are kept; every estimate like them uses them.")
+    return redirect("web:calibration", kept.pk)
+
+
+def answer(row: dict[str, Any], typed: list[dict[str, Any]]) -> dict[str, Any]:
     """The estimate and a sweep of its load; raises what the estimate refuses."""
-    estimate = estimates.estimate_one(row)
-    sweep = estimates.estimate_sweep(row, sorted({*SWEEP, row["concurrency"]}))
+    measured = estimates.Measured(typed, "your measured rows")
+    estimate = estimates.estimate_one(row, measured)
+    sweep = estimates.estimate_sweep(row, sorted({*SWEEP, row["concurrency"]}), measured)
     loads = [float(load) for load, _ in sweep]
 
     def line(name: str, unit: str, key: str, axis: str) -> Any:

@@ -37,6 +37,7 @@ class Deployment:
     prefill_workers: float | None = None  # None: not known
     decode_workers: float | None = None
     notes: tuple[str, ...] = ()  # what was taken for what the caller left out
+    version: str = ""  # of the engine; "" where it is not known
 
     def __post_init__(self) -> None:
         for name, least in (("isl", 1), ("osl", 1), ("concurrency", 1)):

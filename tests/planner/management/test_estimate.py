@@ -30,6 +30,8 @@ KEYS = {
     "expected_error",
 }  # fmt: skip
 
+ALONE = ("next_measurement", "notes")  # of a deployment asked by itself
+
 
 def words(row: dict[str, Any]) -> list[str]:
     return [part for key, value in row.items() for part in (f"--{key}", str(value))]
@@ -108,7 +110,8 @@ def test_a_file_is_answered_row_by_row_and_a_bad_row_says_why(tmp_path: Path, fo
         frame.write_parquet(path)
     rows = answered("--rows", path)["rows"]
     assert [sorted(row) == ["refused"] for row in rows] == [False, True, True, True, True, False]
-    assert rows[0] == rows[5] == answered(*words(ROW))
+    alone = answered(*words(ROW))
+    assert rows[0] == rows[5] == {k: v for k, v in alone.items() if k not in ALONE}
     assert "no-such-model" in rows[1]["refused"]
     assert "tp 'four' is not a number" in rows[2]["refused"]
     assert "does not fit on 1 x L4" in rows[3]["refused"]
@@ -123,7 +126,8 @@ def test_the_columns_of_measured_deployments_are_known() -> None:
         "prefill_tp_size": None, "decode_num_workers": None, "precision": None,
         "gemm_quant_mode": "", "backend_version": "0.12.0",
     }  # fmt: skip
-    assert estimate_many([known]) == [estimate_one(ROW)]
+    one = estimate_one(ROW)
+    assert estimate_many([known]) == [{k: v for k, v in one.items() if k not in ALONE}]
 
 
 def test_precision_is_as_given_else_as_the_name_or_the_release_says() -> None:
@@ -199,3 +203,34 @@ def test_a_family_without_measured_kernels_is_said() -> None:
 
     assert "no kernel was measured on MI300X or its family (cdna3)" in outside("MI300X")
     assert outside("H200") == outside("A100-80GB") == ""
+
+
+def test_five_rows_of_ones_own_move_an_estimate_and_a_further_one_is_named(tmp_path: Path) -> None:
+    plain = answered(*words(ROW))
+    head = "model,gpu,tp,isl,osl,concurrency,engine_version,ttft_ms,tpot_ms"
+    rows = [
+        f"{ROW['model']},h200_sxm,4,1000,300,{n},0.19.0,{ttft},{tbt}"
+        for n, ttft, tbt in (
+            (1, 150, 22),
+            (8, 220, 26),
+            (32, 500, 36),
+            (128, 1400, 63),
+            (256, 2600, 90),
+        )
+    ]
+    path = tmp_path / "mine.csv"
+    path.write_text("\n".join([head, *rows, "no-such-model,h200_sxm,4,1,1,1,,1,1"]))
+    found = answered(*words(ROW), "--engine-version", "0.19.0", "--measured", path)
+    assert found["own"]["rows"] == 5 and found["own"]["ttft_ms_before"] == plain["ttft_ms"]
+    assert abs(found["tbt_ms"] / 47.0 - 1) < 0.15  # between the rows at 32 and 128
+    assert found["expected_error"]["tbt"] < plain["expected_error"]["tbt"]
+    assert "row 6" in found["notes"][0] and "no-such-model" in found["notes"][0]
+    told = found["next_measurement"]
+    assert told["after"][1] <= told["error"][1] < plain["next_measurement"]["error"][1]
+    assert f"--max-concurrency {told['concurrency']}" in told["commands"][0]
+    other = answered(*words(ROW | {"gpu": "b200_sxm"}), "--measured", path)
+    assert other["own"]["rows"] == 0 and other["own"]["alike"] == 5
+    closer = found["own"]["tbt_factor"] - 1, other["own"]["tbt_factor"] - 1
+    assert abs(closer[1]) < abs(closer[0])
+    path.write_text(head.replace("tpot_ms", "speed") + "\n" + rows[0].replace("150,22", ",22"))
+    assert "needs ttft_ms or tbt_ms" in refused(*words(ROW), "--measured", path)

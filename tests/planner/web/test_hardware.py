@@ -237,6 +237,28 @@ def test_an_estimate_says_its_error_and_where_it_comes_from(client: Client) -> N
     assert "abacus" in refused
 
 
+def test_typed_rows_move_the_estimate_and_are_kept(client: Client) -> None:
+    asked = {"model": "llama-3.1-8b", "gpu": "H100-SXM", "tp": 1, "isl": 1024, "osl": 256,
+             "concurrency": 32, "engine": "vllm", "engine_version": "0.19.0"}  # fmt: skip
+    typed = {"measured": "1 1024 256 90 16\n8, 1024, 256, -, 19\n\n32;1024;256;300;26"}
+    page = text_of(client.get(reverse("web:estimate"), asked))
+    assert "None yet" in page and "vllm bench serve" in page and "guidellm benchmark" in page
+    page = text_of(client.get(reverse("web:estimate"), asked | typed))
+    assert "With 3 rows" in page and "Keep the measured rows" in page
+    wrong = client.get(reverse("web:estimate"), asked | {"measured": "8 1024"})
+    assert "Line 1 is not five numbers" in text_of(wrong)
+    before = estimate_one(asked)
+    kept = client.post(reverse("web:estimate-keep"), asked | typed)
+    assert kept.status_code == 302
+    page = text_of(client.get(kept["Location"]))
+    assert "typed in on the page of estimates" in page
+    after = estimate_one(asked)
+    assert after["own"]["rows"] == 3 and after["tbt_ms"] > 1.5 * before["tbt_ms"]
+    other = estimate_one(asked | {"engine_version": "0.12.0"})
+    assert before["tbt_ms"] < other["tbt_ms"] < after["tbt_ms"]  # less alike
+    assert client.post(reverse("web:estimate-keep"), asked).status_code == 400
+
+
 def test_a_sweep_is_of_one_deployment_whatever_was_left_out(client: Client) -> None:
     row = {"model": "deepseek-v3", "gpu": "H200", "tp": 8, "isl": 4096, "osl": 1024,
            "concurrency": 64, "mode": "disagg"}  # fmt: skip

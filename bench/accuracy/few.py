@@ -1,0 +1,83 @@
+"""A few measured rows of a deployment, and how well the rest of its rows is then predicted.
+
+Part of ``python -m bench.accuracy silicon``. A group is a model on a GPU type by an engine in a
+precision and a mode. From each, a few distinct measurements are drawn at random, several times; the
+rest of the group is predicted from them (``simulation.performance.estimate.own``). Neither the
+estimates nor how alike their errors are had seen the model: both are fitted without it. Groups with
+fewer rows than are drawn are left out. ``five_rows_*`` are medians over all predictions,
+``*_before`` of the same rows without any measurement, ``five_rows_coverage`` the shares within the
+stated median and 9-of-10; ``five_rows_worse`` is the share of groups that came out worse than
+before.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+
+from simulation.arrays import FloatArray
+from simulation.performance.estimate.own import Traits
+from tools.catalogue.fit_estimate import Predicted, alike
+from tools.catalogue.fit_likeness import Few, fit_likeness, from_few, stated
+from tools.catalogue.served import Served
+
+COUNTS = {"five": 5, "ten": 10}
+TIMES = {"tpot": "tbt", "ttft": "ttft"}
+DRAWS = 6
+GAIN = 0.01  # median errors closer than this are the same
+
+
+def figures(rows: Served, unseen: Predicted) -> dict[str, Any]:
+    """``unseen``: predictions of ``rows``, each with its model left out of the fit."""
+    found: dict[str, Any] = {}
+    for figure, (traits, off) in zip(TIMES, _by_time(rows, unseen), strict=True):
+        for count, few in COUNTS.items():
+            found |= _figures(f"{count}_rows", figure, traits, off, few)
+    return found
+
+
+def _by_time(rows: Served, unseen: Predicted) -> list[tuple[Traits, FloatArray]]:
+    both = alike(rows, unseen)
+    return [both[name] for name in TIMES.values()]
+
+
+def _figures(name: str, figure: str, traits: Traits, off: FloatArray, few: int) -> dict[str, Any]:
+    before, after, inside, worse = [], [], [], []
+    models = traits.labels["model"]
+    for model in np.unique(models):
+        seen, mine = np.flatnonzero(models != model), np.flatnonzero(models == model)
+        likeness = fit_likeness(traits.take(seen), off[seen])
+        told = stated(likeness, traits.take(seen), off[seen])
+        part, own = traits.take(mine), off[mine]
+        groups: dict[str, list[tuple[FloatArray, FloatArray]]] = {}
+        for one in from_few(likeness, part, own, few, DRAWS):
+            errors = _errors(one, own)
+            groups.setdefault(str(part.labels["deployment"][one.row[0]]), []).append(errors)
+            half, nine = told.of(part.split[one.row], one.spread)
+            inside.append(np.column_stack([errors[1] <= half, errors[1] <= nine]))
+        for name_of, drawn in groups.items():
+            was, is_now = (np.concatenate(side) for side in zip(*drawn, strict=True))
+            before.append(was)
+            after.append(is_now)
+            worse.append(np.median(is_now) > np.median(was) + GAIN)
+            print(
+                f"{name} {figure} {name_of:<60} {np.median(was):8.1%}{np.median(is_now):8.1%}",
+                file=sys.stderr,
+            )
+    shares = np.concatenate(inside).mean(axis=0)
+    return {
+        f"{name}_{figure}": float(np.median(np.concatenate(after))),
+        f"{name}_{figure}_before": float(np.median(np.concatenate(before))),
+        f"{name}_{figure}_coverage": float(shares[0]),
+        f"{name}_{figure}_coverage_90": float(shares[1]),
+        f"{name}_{figure}_worse": float(np.mean(worse)),
+        f"{name}_{figure}_groups": len(worse),
+    }
+
+
+def _errors(one: Few, off: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Relative errors of a group's rows, before and after: |estimated / measured - 1|."""
+    measured = off[one.row]
+    return np.abs(np.expm1(-measured)), np.abs(np.expm1(one.shift - measured))

@@ -1,0 +1,229 @@
+"""Measurements of one's own: what they say of estimates, and which one more would say most."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from planner.catalogue.efficiency import efficiencies
+from planner.catalogue.estimating import EstimateFit
+from planner.errors import EXPECTED, PlannerError
+from planner.estimates.estimating import deployment
+from planner.scenario.known import NOTHING, Known
+from simulation.arrays import FloatArray
+from simulation.performance.estimate.estimate import Deployment, Estimate, Refused, estimate_rows
+from simulation.performance.estimate.own import Learnt, Traits, learn, traits_of
+
+MOST_ROWS = 400  # that move estimates; of more, those spread evenly over all
+TIMES = {
+    "ttft_s": ("ttft_ms", "median_ttft_ms", "mean_ttft_ms"),
+    "tbt_s": ("tbt_ms", "tpot_ms", "itl_ms", "median_tpot_ms", "mean_tpot_ms", "median_itl_ms"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """A deployment as it was served, with its times in seconds; nan where not measured."""
+
+    deployment: Deployment
+    ttft_s: float
+    tbt_s: float
+    source: str
+
+
+def measurement(row: Mapping[str, Any], source: str, known: Known = NOTHING) -> Measurement:
+    """Of a row with the columns of an estimate beside ttft_ms or tbt_ms; raises PlannerError."""
+    times = {name: _time(row, names) for name, names in TIMES.items()}
+    if all(math.isnan(value) for value in times.values()):
+        raise PlannerError("a measured row needs ttft_ms or tbt_ms (tpot_ms); give one.")
+    return Measurement(deployment(row, known), source=source, **times)
+
+
+def _time(row: Mapping[str, Any], names: tuple[str, ...]) -> float:
+    for name in names:
+        value = row.get(name)
+        if value is None or value == "":
+            continue
+        try:
+            found = float(value) / 1e3
+        except (TypeError, ValueError):
+            found = 0.0
+        if not 0 < found < 1e6:
+            raise PlannerError(f"{name} is {value!r}; give milliseconds above 0.")
+        return found
+    return math.nan
+
+
+def measurements(
+    rows: Sequence[Mapping[str, Any] | str], source: str, known: Known = NOTHING
+) -> tuple[list[Measurement], list[str]]:
+    """Those that can be used, and why the others cannot; raises PlannerError where none can."""
+    found: list[Measurement] = []
+    left: list[str] = []
+    for number, row in enumerate(rows, 1):
+        try:
+            if isinstance(row, str):
+                raise PlannerError(row)
+            found.append(measurement(row, source, known))
+        except EXPECTED as problem:
+            left.append(f"{source}, row {number}: {problem}")
+    if rows and not found:
+        raise PlannerError(left[0])
+    return found, left
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Own:
+    """What measured rows say of estimates of both times."""
+
+    tbt: Learnt
+    ttft: Learnt
+    rows: tuple[Measurement, ...]  # used
+    notes: tuple[str, ...]  # which were not used, and why
+
+
+def own_of(given: Sequence[Measurement], notes: Sequence[str], fit: EstimateFit) -> Own | None:
+    """None where there is no row that an estimate can be compared with."""
+    said = list(notes)
+    if len(given) > MOST_ROWS:
+        said.append(f"{MOST_ROWS} of {len(given):,} measured rows are used, spread evenly.")
+        given = [given[i] for i in np.linspace(0, len(given) - 1, MOST_ROWS).astype(int)]
+    answers = estimate_rows([one.deployment for one in given], fit.calibration, efficiencies())
+    kept: list[tuple[Measurement, Estimate]] = []
+    for one, answer in zip(given, answers, strict=True):
+        if isinstance(answer, Refused):
+            said.append(f"{one.source}: {answer.reason}")
+        else:
+            kept.append((one, answer))
+    if not kept:
+        return None
+    rows = tuple(one for one, _ in kept)
+    traits = traits_of([one.deployment for one in rows])
+    learnt = {}
+    for name in ("tbt", "ttft"):
+        measured = np.array([getattr(one, f"{name}_s") for one in rows])
+        off = np.log(measured / np.array([getattr(e, f"{name}_s") for _, e in kept]))
+        there = np.isfinite(off)
+        learnt[name] = learn(fit.alike[name].likeness, traits.take(there), off[there])
+        for same in learnt[name].dropped:
+            said.append(
+                f"Measured {name.upper()} of {_called(rows, traits, same)} is set aside: its rows "
+                "do not predict each other better than the estimate does."
+            )
+    return Own(learnt["tbt"], learnt["ttft"], rows, tuple(said))
+
+
+def _called(rows: Sequence[Measurement], traits: Traits, same: str) -> str:
+    one = rows[int(np.flatnonzero(traits.labels["deployment"] == same)[0])].deployment
+    return f"{one.shape.name} on {one.gpu.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What the rows make of one estimate; errors are relative, of half and of nine of ten."""
+
+    tbt: float  # factor on TBT
+    ttft: float  # factor on TTFT
+    tbt_error: tuple[float, float]
+    ttft_error: tuple[float, float]
+    rows: int  # of the same deployment
+    alike: int  # of others, which share a part with it
+
+
+def changes(own: Own, deployments: Sequence[Deployment], fit: EstimateFit) -> list[Change]:
+    """One per deployment, in their order."""
+    where = traits_of(deployments)
+    factor: dict[str, FloatArray] = {}
+    error: dict[str, list[tuple[float, float]]] = {}
+    for name, learnt in (("tbt", own.tbt), ("ttft", own.ttft)):
+        moved = learnt.at(where)
+        half, nine = fit.alike[name].stated.of(where.split, moved.after)
+        factor[name] = np.exp(moved.shift)
+        error[name] = list(zip(half.tolist(), nine.tolist(), strict=True))
+    names = traits_of([one.deployment for one in own.rows]).labels["deployment"]
+    found = []
+    for i, name in enumerate(where.labels["deployment"].tolist()):
+        same = int((names == name).sum())
+        found.append(
+            Change(
+                float(factor["tbt"][i]), float(factor["ttft"][i]),
+                error["tbt"][i], error["ttft"][i], same, names.size - same,
+            )
+        )  # fmt: skip
+    return found
+
+
+def moved(one: Estimate, change: Change, osl: float) -> Estimate:
+    """The estimate with its times moved; as many requests stay in it, so throughput follows."""
+    ttft, tbt = one.ttft_s * change.ttft, one.tbt_s * change.tbt
+    before = one.ttft_s + (osl - 1.0) * one.tbt_s
+    tokens = one.tokens_per_s * before / (ttft + (osl - 1.0) * tbt)
+    return replace(one, ttft_s=ttft, tbt_s=tbt, tokens_per_s=tokens)
+
+
+LOADS = (1.0, 4.0, 16.0, 64.0, 256.0)  # requests in flight that a next measurement may have
+
+
+@dataclass(frozen=True, slots=True)
+class Next:
+    """The measurement that would narrow the estimates of a deployment most."""
+
+    concurrency: int
+    isl: int
+    osl: int
+    error: tuple[float, float]  # of TTFT and TBT now: half within, mean over LOADS
+    after: tuple[float, float]  # expected with that row
+    commands: tuple[str, str]  # vLLM's benchmark and GuideLLM's
+
+
+def next_measurement(own: Own | None, given: Deployment, model: str, fit: EstimateFit) -> Next:
+    """Over LOADS and the load of ``given``: the row after which the mean of the stated errors of
+    all of them is least. A row's variance does not depend on what it will show. ``model`` is what
+    the engine serves it as."""
+    loads = sorted({*LOADS, given.concurrency})
+    at = traits_of([replace(given, concurrency=load) for load in loads])
+    now, after = [], []
+    for name in ("ttft", "tbt"):
+        known = fit.alike[name]
+        learnt = getattr(own, name) if own else None
+        rows = learnt.rows if learnt else at.take(np.zeros(0, np.int64))
+        now.append(_mean_error(known, rows, at))
+        after.append([_mean_error(known, _with(rows, at, i), at) for i in range(at.size)])
+    gain = np.array(after) / np.array(now)[:, None]
+    best = int(gain.sum(axis=0).argmin())
+    users, isl, osl = round(loads[best]), round(given.isl), round(given.osl)
+    return Next(
+        users, isl, osl, (now[0], now[1]), (after[0][best], after[1][best]),
+        commands_of(model, users, isl, osl),
+    )  # fmt: skip
+
+
+def _with(rows: Traits, at: Traits, which: int) -> Traits:
+    labels = {name: np.append(rows.labels[name], at.labels[name][which]) for name in at.labels}
+    return Traits(
+        labels,
+        np.vstack([rows.load, at.load[which : which + 1]]),
+        np.append(rows.split, at.split[which]),
+    )
+
+
+def _mean_error(known: Any, rows: Traits, at: Traits) -> float:
+    learnt = learn(known.likeness, rows, np.zeros(rows.size))
+    return float(known.stated.of(at.split, learnt.at(at).after)[0].mean())
+
+
+def commands_of(model: str, users: int, isl: int, osl: int) -> tuple[str, str]:
+    """What measures a load: ten rounds of it, so that the first wave is a tenth."""
+    prompts = max(20, 10 * users)
+    return (
+        f"vllm bench serve --model {model} --dataset-name random --random-input-len {isl} "
+        f"--random-output-len {osl} --ignore-eos --max-concurrency {users} --num-prompts {prompts} "
+        f"--save-result --result-filename c{users}.json",
+        f"guidellm benchmark --target http://localhost:8000 --model {model} --rate-type concurrent "
+        f'--rate {users} --max-requests {prompts} --data "prompt_tokens={isl},output_tokens={osl}" '
+        f"--output-path c{users}.json",
+    )

@@ -1,0 +1,99 @@
+"""Measurements kept here, as what estimates, sizes and plans learn from them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from functools import lru_cache
+from typing import Any
+
+from django.db import OperationalError, ProgrammingError
+
+from planner import storage
+from planner.catalogue.estimating import EstimateFit, estimate_fit
+from planner.errors import PlannerError
+from planner.estimates.own import Measurement, Own, measurements, own_of
+from planner.models import Calibration
+from planner.scenario.known import NOTHING, Known
+from planner.selectors.calibrations import calibration_table
+from planner.services.calibrations import EXTRA, SERVED_COLUMNS
+
+SECONDS = {"ttft_s": "ttft_ms", "tbt_s": "tbt_ms"}
+NEEDED = ("model", "gpu", "isl", "osl", "concurrency")
+Row = dict[str, Any]
+Kept = tuple[int, str, datetime]  # key, digest, when: of a file whose rows never change
+
+
+def kept_files(numbers: Sequence[int] | None = None) -> tuple[Kept, ...]:
+    """The uploaded benchmark files, or those of ``numbers``, oldest first; none where there is no
+    database yet."""
+    try:
+        kept = Calibration.objects.filter(kind=Calibration.Kind.BENCHMARK).order_by("pk")
+        if numbers is not None:
+            kept = kept.filter(pk__in=numbers)
+        return tuple(kept.values_list("pk", "sha256", "created_at"))
+    except (OperationalError, ProgrammingError):
+        return ()
+
+
+def own_kept(known: Known, numbers: Sequence[int] | None = None) -> Own | None:
+    """What the kept files say, or those of ``numbers``; None where none says anything."""
+    files = kept_files(numbers)
+    if not files:
+        return None
+    if known != NOTHING:  # whose figures may change between two questions
+        return _own(files, known, estimate_fit())
+    return _remembered(files)
+
+
+@lru_cache(maxsize=8)
+def _remembered(files: tuple[Kept, ...]) -> Own | None:
+    return _own(files, NOTHING, estimate_fit())
+
+
+def _own(files: tuple[Kept, ...], known: Known, fit: EstimateFit) -> Own | None:
+    found: list[Measurement] = []
+    notes: list[str] = []
+    rows = Calibration.objects.in_bulk([pk for pk, _, _ in files])
+    for number, _, _ in files:
+        try:
+            some, left = measurements(served_rows(rows[number]), rows[number].name, known)
+        except PlannerError as problem:  # a file of other models: profiles may use it all the same
+            notes.append(str(problem))
+            continue
+        found += some
+        notes += left
+    return own_of(found, notes, fit)
+
+
+def served_rows(calibration: Calibration) -> list[Row]:
+    """Rows of a file that were served at a number of requests in flight, as estimates take them."""
+    table = calibration_table(calibration).to_dicts()
+    extra: list[Row] = [{}] * len(table)
+    if EXTRA in storage.tables_list(calibration.store):
+        extra = storage.table_read(calibration.store, EXTRA).to_dicts()
+    said = calibration.report.get("engine", {})
+    found = []
+    for row, more in zip(table, extra, strict=True):
+        one: Row = {name: row[name] for name in SERVED_COLUMNS if row[name] not in (None, "")}
+        one |= {to: row[name] * 1e3 for name, to in SECONDS.items() if row[name] is not None}
+        one = {**said, **one, **{k: v for k, v in more.items() if v is not None}}
+        if all(name in one for name in NEEDED) and set(SECONDS.values()) & one.keys():
+            found.append(one)
+    return found
+
+
+def own_rows(rows: Any, name: str, known: Known) -> Own:
+    """The same of rows given as such."""
+    found, left = measurements(rows, name, known)
+    own = own_of(found, left, estimate_fit())
+    if own is None:
+        raise PlannerError(f"{name} holds no measured row of a deployment that fits its GPUs.")
+    return own
+
+
+def joined(own: Own | None, more: Own | None) -> Own | None:
+    """Both together."""
+    if own is None or more is None:
+        return own or more
+    return own_of([*own.rows, *more.rows], [*own.notes, *more.notes], estimate_fit())

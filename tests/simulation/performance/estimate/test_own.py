@@ -1,0 +1,111 @@
+"""Laws of what measurements of one's own say, and systems worked out by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from planner import catalogue
+from planner.catalogue.estimating import estimate_fit
+from simulation.performance.estimate.arranging import Deployment
+from simulation.performance.estimate.own import LEVELS, Likeness, learn, shared, traits_of
+from simulation.performance.specs import Arrangement
+from tools.catalogue.fit_likeness import fit_likeness
+
+FIT = estimate_fit().alike
+ONE = Deployment(
+    catalogue.shape("llama-3.1-8b"), catalogue.gpu("H100-SXM"), Arrangement(),
+    isl=1024.0, osl=256.0, concurrency=32.0, version="0.19.0",
+)  # fmt: skip
+ELSEWHERE = replace(ONE, gpu=catalogue.gpu("B200"))
+OTHER_MODEL = replace(ONE, shape=catalogue.shape("qwen3-32b"))
+OTHER_ENGINE = replace(OTHER_MODEL, gpu=catalogue.gpu("B200"), engine="trtllm")
+NONE = np.zeros(0, np.int64)
+PLAIN = Likeness(
+    **dict.fromkeys(LEVELS, 0.0), load=0.0, users=1, isl=1, osl=1, gpus=1, noise=0.1, split=1.0
+)
+
+
+@pytest.mark.parametrize("name", ["tbt", "ttft"])
+def test_no_rows_move_nothing(name: str) -> None:
+    where = traits_of([ONE, ELSEWHERE])
+    moved = learn(FIT[name].likeness, where.take(NONE), np.zeros(0)).at(where)
+    assert not moved.shift.any()
+    assert (moved.after == moved.before).all()
+
+
+@pytest.mark.parametrize("name", ["tbt", "ttft"])
+def test_the_more_alike_the_further_a_row_moves_and_the_less_is_left_unsure(name: str) -> None:
+    where = traits_of([ONE, replace(ONE, concurrency=256.0), ELSEWHERE, OTHER_ENGINE])
+    moved = learn(FIT[name].likeness, traits_of([ONE]), np.array([0.3])).at(where)
+    assert 0.3 > moved.shift[0] > moved.shift[1] > moved.shift[2] > moved.shift[3] >= 0.0
+    assert (moved.after <= moved.before).all()
+    assert (np.diff(moved.after[:3]) > 0).all()
+
+
+def test_many_rows_that_agree_are_believed_and_one_that_does_not_is_not() -> None:
+    loads = [replace(ONE, concurrency=float(2**n)) for n in range(8)]
+    off = np.full(8, 0.4)
+    learnt = FIT["tbt"].likeness
+    sure = learn(learnt, traits_of(loads), off).at(traits_of([ONE])).shift[0]
+    assert sure == pytest.approx(0.4, abs=0.05)
+    off[3] = -1.2
+    pulled = learn(learnt, traits_of(loads), off).at(traits_of([ONE])).shift[0]
+    assert abs(pulled - 0.4) < 0.12
+
+
+def test_two_rows_by_hand() -> None:
+    """One shared part of variance 0.04 beside noise of 0.01: the mean of both, shrunk."""
+    likeness = replace(PLAIN, deployment=0.2)
+    rows = traits_of([ONE, replace(ONE, concurrency=1.0)])
+    common = likeness.covariance(shared(rows, rows))
+    assert common == pytest.approx(np.full((2, 2), 0.04))
+    assert likeness.variance(rows) == pytest.approx(0.05)
+    learnt = learn(likeness, rows, np.array([0.2, 0.2]))
+    # reweighting leaves both the same weight w: 0.2 * 2 / (2 + 0.25 / w)
+    shift = learnt.at(rows).shift
+    assert shift[0] == pytest.approx(shift[1])
+    assert 0.2 * 2 / 2.4 < shift[0] < 0.2 * 2 / 2.15
+
+
+def test_rows_that_do_not_predict_each_other_are_set_aside() -> None:
+    loads = [replace(ONE, concurrency=float(4**n)) for n in range(6)]
+    off = np.array([0.5, -0.5, 0.5, -0.5, 0.5, -0.5])
+    learnt = learn(replace(PLAIN, deployment=1.0), traits_of(loads), off)
+    assert learnt.dropped == tuple(np.unique(traits_of([ONE]).labels["deployment"]))
+    assert not learnt.at(traits_of([ONE])).shift.any()
+
+
+def test_an_unknown_version_is_like_no_other() -> None:
+    likeness = replace(PLAIN, version=0.3)
+    unknown = replace(ONE, version="")
+    rows = traits_of([unknown, unknown, ONE, ELSEWHERE])
+    found = likeness.covariance(shared(rows, rows))
+    assert not found[:2].any() and not found[:, :2].any()
+    assert found[2, 3] == pytest.approx(0.09)  # the same version on another GPU
+
+
+def test_releases_that_compute_the_same_are_one_model() -> None:
+    names = ("deepseek-v3", "deepseek-r1")
+    both = traits_of([replace(ONE, shape=catalogue.shape(name)) for name in names])
+    assert len(set(both.labels["model"].tolist())) == 1
+
+
+def test_the_fit_finds_what_deployments_share() -> None:
+    """Rows drawn from a known sum of parts: engines differ much, GPUs do not."""
+    random = np.random.default_rng(1)
+    deployments = [
+        replace(ONE, gpu=catalogue.gpu(gpu), shape=catalogue.shape(model), version=version,
+                concurrency=float(2**n))
+        for gpu in ("H100-SXM", "B200", "H200")
+        for model in ("llama-3.1-8b", "qwen3-32b", "llama-3.1-70b")
+        for version in ("1", "2", "3", "4")
+        for n in (0, 3, 6)
+    ]  # fmt: skip
+    traits = traits_of(deployments)
+    shift = dict(zip("1234", (0.5, -0.5, 0.3, -0.3), strict=True))
+    off = np.array([shift[one.version] for one in deployments])
+    found = fit_likeness(traits, off + 0.02 * random.standard_normal(off.size))
+    assert found.version > 0.2 > max(found.gpu, found.model)

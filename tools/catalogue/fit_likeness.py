@@ -1,0 +1,113 @@
+"""Fit how alike the errors of estimates are, for ``simulation.performance.estimate.own``.
+
+The variances are those under which what estimates are off by, each with its model left out of the
+fit, is likeliest (maximum marginal likelihood with a weak pull to what is assumed). A group (model,
+GPU type, engine, precision, mode) gives at most ``EACH`` rows, so that the one measured most does
+not decide alone. How far rows then lie from what a few others of their group say, in posterior
+standard deviations, gives the stated median and 9-of-10: errors have longer tails than a normal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import cho_factor, cho_solve
+from scipy.optimize import minimize
+
+from simulation.arrays import FloatArray
+from simulation.performance.estimate.own import (
+    FARTHEST,
+    LEVELS,
+    LIKENESS,
+    Likeness,
+    Stated,
+    Traits,
+    learn,
+    shared,
+)
+
+Rows = npt.NDArray[np.int64]
+
+EACH = 12  # rows of a group in the fit
+SEED = 20260101
+# What is assumed before the fit: a tenth for every part, a fifth for the load and its own, over a
+# factor of 4.5 in users and lengths.
+ASSUMED = Likeness(**dict.fromkeys(LEVELS, 0.1), load=0.2, users=1.5, isl=1.5, osl=1.5, gpus=1.5,
+                   noise=0.1, split=1.5)  # fmt: skip
+STEPS = 20
+DRAWS = 6  # of a few rows from each group
+FEW = (1, 2, 5, 10)  # rows
+
+
+def fit_likeness(rows: Traits, off: FloatArray) -> Likeness:
+    """The variances that make ``off`` (logarithms of measured over estimated) likeliest."""
+    chosen = _sample(rows)
+    common, part = shared(rows.take(chosen), rows.take(chosen)), rows.take(chosen)
+    bounded = FARTHEST * np.tanh(off[chosen] / FARTHEST)
+    start = np.log([getattr(ASSUMED, name) for name in LIKENESS])
+
+    def unlikely(x: FloatArray) -> float:
+        one = Likeness(*np.exp(x).tolist())
+        covariance = one.covariance(common)
+        covariance[np.diag_indices(part.size)] += one.noise_of(part)
+        try:
+            factor = cho_factor(covariance, lower=True)
+        except np.linalg.LinAlgError:
+            return 1e9
+        fits = 0.5 * float(bounded @ cho_solve(factor, bounded))
+        size = float(np.log(np.diag(factor[0])).sum())
+        return fits + size + 0.5 * float(((x - start) ** 2).sum())
+
+    found = minimize(unlikely, start, method="L-BFGS-B", options={"maxiter": STEPS})
+    return Likeness(*np.exp(found.x).tolist())
+
+
+def _sample(rows: Traits) -> Rows:
+    random = np.random.default_rng(SEED)
+    names = rows.labels["deployment"]
+    chosen = [random.permutation(np.flatnonzero(names == n))[:EACH] for n in np.unique(names)]
+    return np.concatenate(chosen)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Few:
+    """Rows predicted from a few of their group, over all groups and draws."""
+
+    row: Rows
+    shift: FloatArray  # logarithm
+    spread: FloatArray  # posterior standard deviation
+
+
+def from_few(
+    likeness: Likeness, rows: Traits, off: FloatArray, few: int, draws: int = DRAWS
+) -> Iterator[Few]:
+    """For each group with more rows than ``few``, ``draws`` times: the others from ``few`` drawn at
+    random."""
+    random = np.random.default_rng(SEED)
+    names = rows.labels["deployment"]
+    for name in np.unique(names):
+        mine = np.flatnonzero(names == name)
+        for _ in range(draws if mine.size > few else 0):
+            drawn = random.permutation(mine)
+            own, rest = drawn[:few], drawn[few:]
+            moved = learn(likeness, rows.take(own), off[own]).at(rows.take(rest))
+            yield Few(rest, moved.shift, moved.after)
+
+
+def stated(likeness: Likeness, rows: Traits, off: FloatArray) -> Stated:
+    """Where half and nine of ten rows lie; every group counts the same."""
+    away: tuple[list[FloatArray], list[FloatArray]] = ([], [])
+    for few in FEW:
+        for found in from_few(likeness, rows, off, few, draws=2):
+            part = away[int(rows.split[found.row[0]])]
+            part.append(np.abs(off[found.row] - found.shift) / found.spread)
+    agg, disagg = (np.concatenate(part) if part else np.ones(1) for part in away)
+    half, nine = ((_at(agg, share), _at(disagg, share)) for share in (0.5, 0.9))
+    return Stated(half, nine)
+
+
+def _at(values: FloatArray, share: float) -> float:
+    return float(np.quantile(values, share))
