@@ -68,3 +68,10 @@ class AcceptOnly(DefaultContentNegotiation):
 
     def filter_renderers(self, renderers: Any, format: str) -> Any:
         return renderers
+
+
+class AnyAccept(DefaultContentNegotiation):
+    """For a file whose form a parameter says: whatever the Accept header, and a refusal is JSON."""
+
+    def select_renderer(self, request: Any, renderers: Any, format_suffix: Any = None) -> Any:
+        return renderers[0], renderers[0].media_type

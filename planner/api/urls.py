@@ -92,6 +92,7 @@ urlpatterns = [
     path("runs/<int:run_id>/", runs.RunView.as_view(), name="run"),
     path("runs/<int:run_id>/cancel/", runs.RunCancelView.as_view(), name="run-cancel"),
     path("runs/<int:run_id>/results/", runs.RunResultsView.as_view(), name="run-results"),
+    path("runs/<int:run_id>/export/", runs.RunExportView.as_view(), name="run-export"),
     path("runs/<int:run_id>/savings/", runs.RunSavingsView.as_view(), name="run-savings"),
     path(
         "runs/<int:run_id>/sensitivity/",

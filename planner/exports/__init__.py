@@ -1,10 +1,8 @@
-"""Results as files: CSV of a table, JSON of the whole. One function per format."""
+"""Results as text: CSV of a table, JSON of the whole."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -12,13 +10,12 @@ import polars as pl
 from planner.errors import NotReady, PlannerError
 from planner.models import Run
 from planner.selectors.runs import run_result, run_table, run_table_rows, run_tables
+from planner.spreadsheets import FORMULA, safe_cell
 
 PARQUET = "application/vnd.apache.parquet"
 CSV_ROWS = 1_000_000  # more are for Parquet: a text of them takes gigabytes
 MAIN_TABLES = ("plan", "policies", "forecast", "series")  # what a CSV of a run is, first found
-LATER = ("pdf", "html", "xlsx", "hpa", "keda", "wva", "dynamo", "llm-d", "terraform")
 DIGITS = 9  # more than any figure here is known to
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet would run a cell that begins so
 
 
 def run_csv(run: Run, name: str) -> str:
@@ -40,11 +37,12 @@ def csv_text(table: pl.DataFrame) -> str:
 
 
 def without_formulas(table: pl.DataFrame) -> pl.DataFrame:
-    """Text that a spreadsheet would run as a formula prefixed with an apostrophe: labels come from
-    files that anyone may have written."""
+    """Text that a spreadsheet would run as a formula prefixed with an apostrophe, heads of columns
+    too: labels come from files that anyone may have written."""
     text = pl.col(pl.String)
-    risky = text.str.slice(0, 1).is_in(list(_FORMULA))
-    return table.with_columns(pl.when(risky).then("'" + text).otherwise(text).name.keep())
+    risky = text.str.slice(0, 1).is_in(list(FORMULA))
+    safe = table.with_columns(pl.when(risky).then("'" + text).otherwise(text).name.keep())
+    return safe.rename({name: safe_cell(name) for name in safe.columns})
 
 
 def json_text(run: Run) -> str:
@@ -59,33 +57,6 @@ def main_table(run: Run) -> str:
         if name in have:
             return name
     raise NotReady(f"Run {run.pk} has no table to export; export it to json.")
-
-
-def export_run(
-    *, run: Run, to: str, folder: Path, table: str | None = None, out: Path | None = None
-) -> Path:
-    """Write the run's results to ``out``, or to a file in ``folder`` named after the run."""
-    writers: dict[str, Callable[[], tuple[str, str]]] = {
-        "csv": lambda: (
-            f"run-{run.pk}-{table or main_table(run)}.csv",
-            run_csv(run, table or main_table(run)),
-        ),
-        "json": lambda: (f"run-{run.pk}.json", json_text(run)),
-    }
-    if to in LATER:
-        raise PlannerError(f"Export to {to} has not come yet; export to csv or json.")
-    if to not in writers:
-        raise PlannerError(f"There is no export to {to!r}; choose csv or json.")
-    name, content = writers[to]()
-    path = out or folder / name
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(content, encoding="utf-8")
-    except OSError as error:
-        raise PlannerError(
-            f"{path} cannot be written ({error.strerror}); choose another file with --out."
-        ) from None
-    return path
 
 
 def load_result(text: str | bytes, name: str) -> dict[str, Any]:

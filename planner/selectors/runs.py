@@ -27,6 +27,12 @@ def run_get(run_id: int) -> Run:
     return run
 
 
+def run_named(name: str) -> Run | None:
+    """The latest plan or comparison of that name that is completed."""
+    plans = Run.objects.filter(kind__in=(Run.Kind.PLAN, Run.Kind.COMPARE))
+    return plans.filter(name=name, state=Run.State.COMPLETED).first()
+
+
 def run_result(run: Run) -> dict[str, Any]:
     """The result document of a completed run; raises NotReady with the state it is in."""
     if run.state != Run.State.COMPLETED:

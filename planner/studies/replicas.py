@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from planner.scenario.build import Hardware
 
+REPLICA = ("gpu", "tp", "role", "market", "arrangement")  # columns of tables, beside the model
+
 
 @dataclass(frozen=True, slots=True)
 class Replica:

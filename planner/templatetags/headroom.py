@@ -13,6 +13,7 @@ from django.utils.safestring import SafeString
 
 from planner.models import Run, User
 from planner.services.access import may_remove
+from planner.spreadsheets import csv_of
 from planner.version import VERSION
 
 register = template.Library()
@@ -347,7 +348,7 @@ def timetable_csv(timetable: dict[str, Any]) -> str:
         for pool in timetable["pools"]
     ]
     rows = [[row["begins"], *row["replicas"]] for row in timetable["rows"]]
-    return "\n".join(",".join(map(str, row)) for row in [["begins", *heads], *rows])
+    return csv_of([["begins", *heads], *rows])
 
 
 @register.filter

@@ -89,6 +89,7 @@ urlpatterns = [
     at("runs/<int:pk>/", runs.detail, "run"),
     at("runs/<int:pk>/cancel/", runs.cancel, "run-cancel"),
     at("runs/<int:pk>/delete/", runs.delete, "run-delete"),
+    at("runs/<int:pk>/export/", runs.export, "run-export"),
     at("runs/<int:pk>/result.json", runs.result, "run-result"),
     at("runs/<int:pk>/<str:name>.csv", runs.table, "run-table"),
     at("runs/<int:pk>/<str:name>.parquet", runs.parquet, "run-parquet"),

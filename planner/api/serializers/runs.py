@@ -6,7 +6,12 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 from rest_framework.reverse import reverse
 
+from planner.api.serializers.options import chosen, field_of
+from planner.api.serializers.strict import StrictSerializer
+from planner.exports.files import FORMATS
+from planner.exports.options import ExportOptions
 from planner.models import Run
+from planner.studies.options import options_in
 
 
 class RunLinks(serializers.Serializer[Any]):
@@ -99,6 +104,22 @@ class PoolAsked(serializers.Serializer[Any]):
         max_length=300, required=False, help_text="`model / region / gpu`, as the result has them."
     )
     phase = serializers.ChoiceField(("prefill", "decode"), required=False)
+
+
+class ExportAsked(StrictSerializer):
+    """A format, and what it takes."""
+
+    to = serializers.ChoiceField(
+        [*FORMATS], help_text="; ".join(f"{name}: {form.label}" for name, form in FORMATS.items())
+    )
+
+    def get_fields(self) -> dict[str, Any]:
+        known = options_in(ExportOptions)
+        return super().get_fields() | {name: field_of(one) for name, one in known.items()}
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        said = {name: value for name, value in attrs.items() if name != "to"}
+        return {"to": attrs["to"], "options": chosen(ExportOptions, said)}
 
 
 class SavingsAsked(serializers.Serializer[Any]):

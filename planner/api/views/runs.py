@@ -3,8 +3,9 @@ from __future__ import annotations
 from typing import Any
 
 from django.db.models import QuerySet
-from django.http import FileResponse
+from django.http import FileResponse, HttpResponse
 from django.http.response import HttpResponseBase
+from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
 from rest_framework import exceptions, generics, status
 from rest_framework.renderers import JSONRenderer
@@ -14,10 +15,11 @@ from rest_framework.reverse import reverse
 
 from planner.api.base import ApiView, valid
 from planner.api.filters import Pages, RunFilter, StrictFilter, StrictOrdering
-from planner.api.renderers import CsvRenderer, ParquetRenderer, table_rows
+from planner.api.renderers import AnyAccept, CsvRenderer, ParquetRenderer, table_rows
 from planner.api.results import results_schema
 from planner.api.schema import CSV, JSON, operation, removal
 from planner.api.serializers.runs import (
+    ExportAsked,
     PoolAsked,
     RowsAsked,
     RunDetail,
@@ -28,6 +30,8 @@ from planner.api.serializers.runs import (
 )
 from planner.errors import NotReady
 from planner.exports import CSV_ROWS, PARQUET
+from planner.exports.files import FORMATS, export_file
+from planner.exports.options import ExportOptions
 from planner.models import Run
 from planner.selectors.runs import (
     run_get,
@@ -41,7 +45,9 @@ from planner.selectors.runs import (
 from planner.selectors.savings import savings
 from planner.services.provisioning import operator_sensitivity, results_pool, savings_sweep
 from planner.services.runs import run_cancel, run_delete
+from planner.studies.options import options_of
 
+MEDIA = dict.fromkeys(form.media.partition(";")[0] for form in FORMATS.values())
 JSON_ROWS = 1000  # of a table in one answer, unless asked for otherwise
 
 
@@ -92,6 +98,30 @@ class RunResultsView(ApiView):
         The same keys as the command of the run's kind prints with `--json`.
         """
         return Response(run_result(run_get(run_id)))
+
+
+class RunExportView(ApiView):
+    content_negotiation_class = AnyAccept
+
+    @operation(
+        {(200, media): OpenApiTypes.BINARY for media in MEDIA}, 400, 404, 409,
+        parameters=[ExportAsked],
+    )  # fmt: skip
+    def get(self, request: Request, run_id: int) -> HttpResponseBase:
+        """A run as a file: figures, a report, or the objects that carry out its plan.
+
+        The same as `bin/manage export` writes. What is for a cluster has been checked against its
+        published schema.
+        """
+        asked = valid(ExportAsked(data=request.query_params))
+        file = export_file(
+            run=run_get(run_id),
+            to=asked["to"],
+            options=options_of(ExportOptions, asked["options"]),
+            now=timezone.now(),
+        )
+        headers = {"Content-Disposition": f'attachment; filename="{file.name}"'}
+        return HttpResponse(file.content, content_type=file.media, headers=headers)
 
 
 class RunSavingsView(ApiView):

@@ -1,4 +1,4 @@
-"""bin/manage export: a run's results as a file."""
+"""bin/manage export: a run as a file."""
 
 from __future__ import annotations
 
@@ -6,40 +6,56 @@ from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
+from django.utils import timezone
+
 from planner.errors import PlannerError
-from planner.exports import LATER, export_run, load_result
+from planner.exports import load_result
+from planner.exports.files import FORMATS, export_run
+from planner.exports.options import ExportOptions
 from planner.management.base import HeadroomCommand
-from planner.selectors.runs import run_get
+from planner.management.options import add_options, options_said
+from planner.models import Run
+from planner.selectors.runs import run_get, run_named
+from planner.studies.options import options_of
 
 
 class Command(HeadroomCommand):
-    help = "Write a run's results to a file: its plan as CSV, or everything as JSON."
+    help = "Write a run to a file: its figures, a report, or the objects that carry out its plan."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         super().add_arguments(parser)
-        parser.add_argument("plan", help="number of a run, or the --json output of a command")
-        parser.add_argument("--to", required=True, choices=["csv", "json", *LATER])
-        parser.add_argument("--table", help="which table as CSV; left out: the plan")
+        parser.add_argument(
+            "plan", help="number or name of a run, or the --json output of a command"
+        )
+        parser.add_argument("--to", required=True, choices=[*FORMATS])
         parser.add_argument("--out", type=Path, help="file to write")
+        add_options(parser, ExportOptions)
 
     def answer(self, options: dict[str, Any]) -> dict[str, Any]:
-        given = options["plan"]
-        if given.isdigit():
-            number = int(given)
-        elif Path(given).is_file():
-            number = load_result(Path(given).read_bytes(), given)["run"]
-        else:
-            raise PlannerError(
-                f"{given}: neither the number of a run nor a file; plans print their run's number."
-            )
+        run = _run(options["plan"])
         path = export_run(
-            run=run_get(number),
+            run=run,
             to=options["to"],
             folder=Path.cwd(),
-            table=options["table"],
+            options=options_of(ExportOptions, options_said(ExportOptions, options)),
+            now=timezone.now(),
             out=options["out"],
         )
-        return {"path": str(path), "run": number, "format": options["to"]}
+        return {"path": str(path), "run": run.pk, "format": options["to"]}
 
     def words(self, answer: dict[str, Any]) -> str:
         return f"Wrote {answer['path']}"
+
+
+def _run(given: str) -> Run:
+    if given.isdigit():
+        return run_get(int(given))
+    if Path(given).is_file():
+        return run_get(load_result(Path(given).read_bytes(), given)["run"])
+    found = run_named(given)
+    if found is None:
+        raise PlannerError(
+            f"{given}: neither the number or name of a run nor a file; plans print their run's "
+            "number."
+        )
+    return found

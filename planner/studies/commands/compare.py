@@ -33,10 +33,10 @@ from planner.studies.replay.pressure import PressureTests
 from planner.studies.replay.replay import run_policy
 from planner.studies.results import tables
 from planner.studies.results.accounts import plan_beside_replay
-from planner.studies.results.answer import answer_of, timetable_table
+from planner.studies.results.answer import answer_of, timetable_table, timetables_table
 from planner.studies.results.frame import Forecasts, Frame, frame_of, quiet
 from planner.studies.results.verdict import PolicyComparison, compare
-from planner.studies.values import PolicyRun
+from planner.studies.values import PolicyRun, Study
 from simulation.errors import SimulationError
 
 
@@ -146,15 +146,17 @@ def run(
         ),
         tables.planned_tables(study, planned)
         | tables.replayed_tables(comparison)
-        | _timetable(comparison),
+        | _timetables(study, comparison),
     )
 
 
-def _timetable(comparison: PolicyComparison) -> dict[str, pl.DataFrame]:
-    take = comparison.recommended
+def _timetables(study: Study, comparison: PolicyComparison) -> dict[str, pl.DataFrame]:
+    """What is recommended as people read it, and that of every policy to be exported."""
+    take, every = comparison.recommended, timetables_table(study, comparison.runs)
+    found = {} if every.is_empty() else {"timetables": every}
     if take is None or take.timetable is None or not take.timetable.pools:
-        return {}
-    return {"timetable": timetable_table(take.timetable)}
+        return found
+    return {"timetable": timetable_table(take.timetable), **found}
 
 
 def _followed(planned: Planned, comparison: PolicyComparison) -> Planned:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -10,7 +11,7 @@ import polars as pl
 
 from planner.scenario.build import Hardware
 from planner.studies.plain import moment
-from planner.studies.replicas import Replica, replica_of
+from planner.studies.replicas import REPLICA, Replica, replica_of
 from planner.studies.results.equal_slo import apart, saving
 from planner.studies.traffic.ranking import day_words, moment_words
 from planner.studies.values import PolicyRun, Study
@@ -64,6 +65,26 @@ def answer_of(study: Study, run: PolicyRun, base: PolicyRun) -> Answer:
         _lost(run),
     ]
     return Answer("; ".join(part for part in parts if part) + ".", timetable)
+
+
+def timetables_table(study: Study, runs: Sequence[PolicyRun]) -> pl.DataFrame:
+    """The timetable of every policy that has one: a row where something changes and pool that it
+    ever uses. What scales by a rule of its own has none."""
+    rows = [
+        {
+            "policy": run.name,
+            "begins": row.begins,
+            "model": pool.replica.model,
+            "region": pool.region,
+            **{name: getattr(pool.replica, name) for name in REPLICA},
+            "replicas": count,
+        }
+        for run in runs
+        if not (told := _timetable(study, *_counts(study, run))).by_itself
+        for row in told.rows
+        for pool, count in zip(told.pools, row.replicas, strict=True)
+    ]
+    return pl.DataFrame(rows)
 
 
 def timetable_table(timetable: Timetable) -> pl.DataFrame:

@@ -15,6 +15,7 @@ from planner.scenario.build import Hardware
 from planner.studies.plain import times
 from planner.studies.planning.figures import decisions
 from planner.studies.planning.inputs import Planned
+from planner.studies.replicas import REPLICA
 from planner.studies.results.figures import policies_table, tiers_table
 from planner.studies.results.verdict import PolicyComparison
 from planner.studies.sizing.sizing import Sizes
@@ -25,7 +26,6 @@ from planner.studies.values import Study
 from simulation.arrays import FloatArray
 
 AMOUNTS = ("requests", "input_tokens", "output_tokens")
-REPLICA = ("gpu", "tp", "role", "market", "arrangement")
 
 
 def demand_table(demand: Demand) -> pl.DataFrame:

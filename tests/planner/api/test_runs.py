@@ -243,3 +243,25 @@ def test_times_are_in_utc(api, completed):
     body = api.get(f"{URL}{completed.pk}/").json()
     assert body["started_at"] == "2024-05-18T00:00:00Z"
     assert completed.finished_at - START == timedelta(minutes=1)
+
+
+def test_a_run_comes_as_a_file(api, completed):
+    """The same bytes as the command's; what is refused says so as a problem."""
+    url = f"{URL}{completed.pk}/export/"
+    figures = api.get(url, {"to": "json"}, headers={"Accept": "application/yaml"})
+    assert figures.status_code == 200 and figures["Content-Type"] == "application/json"
+    assert figures["Content-Disposition"] == f'attachment; filename="run-{completed.pk}.json"'
+    assert figures.json()["scenario"] == "Chat"
+    assert api.get(url, {"to": "csv", "table": "demand"}).content.startswith(b"time,model")
+    refusals = {
+        "": "This field is required",
+        "to=word": "not a valid choice",
+        "to=keda&color=red": "not known here",
+        "to=keda&timezone=Mars": "IANA time zone",
+        "to=keda&names=x": "DEFAULT=NAME",
+        "to=keda&at=now": "a moment with its zone",
+    }
+    for query, told in refusals.items():
+        refused = api.get(f"{url}?{query}")
+        assert refused.status_code == 400 and told in refused.content.decode(), query
+    assert api.get(f"{URL}999/export/?to=keda").status_code == 404

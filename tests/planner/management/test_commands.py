@@ -15,6 +15,8 @@ import polars as pl
 import pytest
 from django.core.management import call_command
 
+from planner.exports.manifests.kinds import MANIFESTS
+from planner.exports.reading import objects_of
 from planner.models import Run, Trace
 from tests.planner.studies.builders import ROOT
 from tests.shared import TRACES, shared
@@ -413,6 +415,30 @@ def test_exports_hold_the_figures_of_the_run(folder: Path) -> None:
         assert (row["meets_slo"] == "true") == figures["meets_slo"]
     whole = Path(answer("export", found["run"], "--to", "json", "--out", folder / "w.json")["path"])
     assert json.loads(whole.read_text(encoding="utf-8"))["plan"] == found["plan"]
+    take, run = found["recommended"], found["run"]
+    for kind in MANIFESTS:
+        out = folder / f"{kind}.out"
+        assert answer("export", run, "--to", kind, "--out", out)["path"] == str(out)
+        assert f"run {run}" in out.read_text(encoding="utf-8")
+    (scaled,) = objects_of((folder / "keda.out").read_text(encoding="utf-8"))
+    counts = [row["replicas"][0] for row in take["timetable"]["rows"]]
+    assert scaled["spec"]["maxReplicaCount"] == max(counts)
+    assert scaled["metadata"]["annotations"]["headroom/policy"] == take["policy"]
+    name = scaled["metadata"]["name"]
+    words = ("--names", f"{name}=chat", "--policy", "flat-peak", "--repeat", "weekly")
+    answer("export", run, "--to", "keda", *words, "--out", folder / "flat.yaml")
+    (flat,) = objects_of((folder / "flat.yaml").read_text(encoding="utf-8"))
+    assert flat["spec"]["scaleTargetRef"]["name"] == "chat"
+    assert flat["spec"]["minReplicaCount"] == flat["spec"]["maxReplicaCount"]
+    for words, told in {
+        ("--policy", "none"): "There is no policy 'none'",
+        ("--region", "moon"): "nothing for region 'moon'",
+        ("--timezone", "Mars/Here"): "--timezone Mars/Here: give an IANA time zone",
+        ("--namespace", "A_b"): "no name for Kubernetes",
+        ("--names", "x=y"): "there is no deployment 'x'",
+        ("--names", f"{name}=Y"): "no name for Kubernetes",
+    }.items():
+        assert told in problem("export", run, "--to", "keda", *words)
 
 
 def test_export_lands_in_the_present_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -425,10 +451,10 @@ def test_export_lands_in_the_present_folder(folder: Path, monkeypatch: pytest.Mo
 
 def test_export_refuses_in_a_sentence(folder: Path) -> None:
     run = answer("forecast", folder / "plan.yml")["run"]
-    assert "pdf has not come yet; export to csv or json" in problem("export", run, "--to", "pdf")
+    assert f"Run {run} is not a plan" in problem("export", run, "--to", "keda")
     assert "no table 'plan'" in problem("export", run, "--to", "csv", "--table", "plan")
     assert "There is no run 99999" in problem("export", 99999, "--to", "csv")
-    assert "neither the number of a run nor a file" in problem("export", "x", "--to", "csv")
+    assert "neither the number or name of a run nor a file" in problem("export", "x", "--to", "csv")
     assert "cannot be written" in problem("export", run, "--to", "json", "--out", folder)
     (folder / "bad.json").write_text("{\n oops")
     assert "bad.json, line 2: not JSON" in problem("export", folder / "bad.json", "--to", "csv")

@@ -1,0 +1,103 @@
+"""Every format that a run leaves the house in: one list and one function, which command line, API
+and page call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+
+from planner.errors import PlannerError
+from planner.exports import json_text, main_table, run_csv
+from planner.exports.manifests.kinds import MANIFESTS, manifest_text
+from planner.exports.options import ExportOptions
+from planner.exports.plans import KINDS as PLANS
+from planner.models import Run
+
+Write = Callable[[Run, ExportOptions, datetime], bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """``label`` is its entry in menus; ``group`` what of a plan it is."""
+
+    label: str
+    group: str
+    ending: str
+    media: str
+    write: Write
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    name: str
+    media: str
+    content: bytes
+
+
+def _csv(run: Run, options: ExportOptions, now: datetime) -> bytes:
+    return run_csv(run, options.table or main_table(run)).encode()
+
+
+def _json(run: Run, options: ExportOptions, now: datetime) -> bytes:
+    return json_text(run).encode()
+
+
+def _manifest(kind: str, run: Run, options: ExportOptions, now: datetime) -> bytes:
+    return manifest_text(run, kind, options, now).encode()
+
+
+FIGURES, TAKES_EFFECT = "Figures", "Where it takes effect"
+FORMATS: dict[str, Format] = {
+    "csv": Format("CSV", FIGURES, "csv", "text/csv; charset=utf-8", _csv),
+    "json": Format("All figures (JSON)", FIGURES, "json", "application/json", _json),
+    **{
+        kind: Format(
+            one.label,
+            TAKES_EFFECT,
+            one.ending,
+            "application/json" if one.ending.endswith("json") else "application/yaml",
+            partial(_manifest, kind),
+        )
+        for kind, one in MANIFESTS.items()
+    },
+}
+
+
+def formats_of(run: Run) -> dict[str, list[tuple[str, str]]]:
+    """Name and label by group, of what this run can be besides its tables and figures."""
+    groups: dict[str, list[tuple[str, str]]] = {}
+    for name, form in FORMATS.items():
+        if form.group != FIGURES and run.kind in PLANS:
+            groups.setdefault(form.group, []).append((name, form.label))
+    return groups
+
+
+def export_file(*, run: Run, to: str, options: ExportOptions, now: datetime) -> File:
+    """Raises PlannerError in a sentence where ``to`` is no format, or not one of this run."""
+    if to not in FORMATS:
+        raise PlannerError(f"There is no export to {to!r}; choose from {', '.join(FORMATS)}.")
+    form = FORMATS[to]
+    content = form.write(run, options, now)
+    what = f"-{options.table or main_table(run)}" if to == "csv" else ""
+    what = f"-{to}" if form.group == TAKES_EFFECT else what
+    return File(f"run-{run.pk}{what}.{form.ending}", form.media, content)
+
+
+def export_run(
+    *, run: Run, to: str, folder: Path, options: ExportOptions, now: datetime,
+    out: Path | None = None,
+) -> Path:  # fmt: skip
+    """Write the run to ``out``, or to a file in ``folder`` named after it."""
+    file = export_file(run=run, to=to, options=options, now=now)
+    path = out or folder / file.name
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(file.content)
+    except OSError as error:
+        raise PlannerError(
+            f"{path} cannot be written ({error.strerror}); choose another file with --out."
+        ) from None
+    return path

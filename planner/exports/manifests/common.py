@@ -1,0 +1,128 @@
+"""What every manifest shares: documents, what they are called, and the words above them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from planner.exports.names import label_of
+from planner.exports.options import ExportOptions
+from planner.exports.plans import Plan, Pool, cycle_words
+
+OURS = "headroom"
+METRIC = "headroom_desired_replicas"  # of our own /metrics, by label ``pool``
+APPS = "apps/v1"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A plan on its way out."""
+
+    plan: Plan
+    options: ExportOptions
+    now: datetime
+
+    @property
+    def moment(self) -> datetime:
+        """Of files that hold one number, on the clock of the plan."""
+        return self.plan.local(self.options.at or self.plan.begins)
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One object, and what its file says above it; ``schema`` is what it is checked against."""
+
+    body: Mapping[str, Any]
+    schema: str
+    head: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What an autoscaler scales."""
+
+    kind: str
+    name: str
+    api: str = APPS
+
+
+def deployment(pool: Pool) -> Target:
+    return Target("Deployment", pool.name)
+
+
+def metadata(
+    asked: Asked, pool: Pool, name: str = "", annotations: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """By its label ``headroom/region`` kubectl applies one region, one cluster, of a file."""
+    plan = asked.plan
+    return {
+        "name": name or pool.name,
+        **({"namespace": asked.options.namespace} if asked.options.namespace else {}),
+        "labels": {
+            "app.kubernetes.io/managed-by": OURS,
+            f"{OURS}/run": str(plan.run),
+            f"{OURS}/model": label_of(pool.model),
+            f"{OURS}/region": label_of(pool.region),
+        },
+        "annotations": {
+            f"{OURS}/run": str(plan.run),
+            f"{OURS}/scenario": plan.scenario,
+            f"{OURS}/policy": plan.policy,
+            f"{OURS}/covers": covers(plan),
+            f"{OURS}/pool": f"{pool.model} in {pool.region}, {pool.arrangement}",
+            **(annotations or {}),
+        },
+    }
+
+
+def covers(plan: Plan) -> str:
+    return f"{plan.begins:%Y-%m-%dT%H:%MZ} to {plan.ends:%Y-%m-%dT%H:%MZ}, {plan.repeat}"
+
+
+def scale_target(target: Target) -> dict[str, str]:
+    return {"apiVersion": target.api, "kind": target.kind, "name": target.name}
+
+
+def heading(asked: Asked, *more: str) -> tuple[str, ...]:
+    """Above the first object: which plan, when, what it covers and what it does not."""
+    plan = asked.plan
+    computed = f", computed {_utc(plan.computed)}" if plan.computed else ""
+    clock = " (the trace has no dates: its first day is 1 Jan 1970)" * (plan.clock != "utc")
+    return (
+        f"Headroom, run {plan.run}: {plan.scenario}",
+        f"Policy: {plan.label}{computed}; written {_utc(asked.now)}.",
+        f"Covers {_utc(plan.begins)} to {_utc(plan.ends)}{clock}. {cycle_words(plan)}"
+        if plan.rule is None
+        else "A rule and its limits, as tuned on the days before; no timetable.",
+        *(() if plan.rule else (
+            f"Times are in {plan.zone}. A step is asked for at its moment, as it was replayed: "
+            f"what starts then serves after its start{_startup(plan)}.",
+        )),
+        *plan.notes,
+        *more,
+        "Regions are clusters of their own: apply each with kubectl apply -l "
+        f"{OURS}/region=NAME." if len(plan.by_region()) > 1 else "",
+    )  # fmt: skip
+
+
+def place_words(pool: Pool) -> str:
+    role = "" if pool.role in ("mixed", "both") else f", {pool.role}"
+    return f"{pool.model} in {pool.region}: {pool.arrangement}{role}"
+
+
+def _startup(plan: Plan) -> str:
+    seconds = {pool.facts.startup_s for pool in plan.pools} - {None}
+    return f" ({max(s for s in seconds if s is not None):g} s here)" if seconds else ""
+
+
+def _utc(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M} UTC"
+
+
+def with_head(documents: Sequence[Document], head: Sequence[str]) -> list[Document]:
+    """``head`` above the first."""
+    first, *rest = documents
+    lines = tuple(line for line in head if line)
+    return [Document(first.body, first.schema, (*lines, "", *first.head)), *rest]

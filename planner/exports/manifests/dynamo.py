@@ -1,0 +1,68 @@
+"""NVIDIA Dynamo: a graph with each component's replicas and adapter, and the timetable as a
+ScaledObject of each adapter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from planner.exports.manifests import keda
+from planner.exports.manifests.common import (
+    Asked,
+    Document,
+    Target,
+    heading,
+    metadata,
+    place_words,
+    with_head,
+)
+from planner.exports.manifests.groups import Service, services
+from planner.exports.names import name_of
+from planner.exports.plans import Pool
+
+API, KIND = "nvidia.com/v1beta1", "DynamoGraphDeployment"
+ADAPTER = "DynamoGraphDeploymentScalingAdapter"
+ROLES = {"mixed": "worker", "both": "worker"}  # else prefill, decode
+
+
+def documents(asked: Asked) -> list[Document]:
+    plan = asked.plan
+    found: list[Document] = []
+    for service in services(plan.pools, "dynamo"):
+        found.append(_graph(asked, service))
+        found += [_scaled(asked, service, pool) for pool in service.pools]
+    told = [
+        "Merge the components into your graph by name: their pods, and the frontend, are not in "
+        "here.",
+        "A component with a scalingAdapter takes its number from the adapter; replicas hold until "
+        "KEDA first writes there.",
+        *keda.words(plan),
+    ]
+    if not all(pool.least for pool in plan.pools):
+        told.append("With none of every worker Dynamo's frontend forgets the model (404).")
+    return with_head(found, heading(asked, *told))
+
+
+def component_of(pool: Pool) -> str:
+    return ROLES.get(pool.role, pool.role)
+
+
+def _graph(asked: Asked, service: Service) -> Document:
+    body = {
+        "apiVersion": API,
+        "kind": KIND,
+        "metadata": metadata(asked, service.decode, service.name),
+        "spec": {"components": [_component(asked, pool) for pool in service.pools]},
+    }
+    return Document(body, "dynamo", tuple(place_words(pool) for pool in service.pools))
+
+
+def _component(asked: Asked, pool: Pool) -> dict[str, Any]:
+    role = component_of(pool)
+    replicas = pool.least if asked.plan.rule else pool.at(asked.moment)
+    return {"name": role, "type": role, "replicas": replicas, "scalingAdapter": {}}
+
+
+def _scaled(asked: Asked, service: Service, pool: Pool) -> Document:
+    """Of the adapter that Dynamo makes of graph and component."""
+    adapter = f"{service.name}-{component_of(pool)}"
+    return keda.scaled(asked, pool, Target(ADAPTER, adapter, API), name=name_of([adapter]))

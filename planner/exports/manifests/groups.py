@@ -1,0 +1,49 @@
+"""Pools that make one service: a model in a region on one kind of GPU, with or without prefill and
+decode apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from planner.errors import PlannerError
+from planner.exports.names import name_of
+from planner.exports.plans import Pool
+
+MIXED = ("mixed", "both")
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """``prefill`` is None where instances of ``decode`` do all."""
+
+    name: str
+    decode: Pool
+    prefill: Pool | None
+
+    @property
+    def pools(self) -> tuple[Pool, ...]:
+        return (self.decode,) if self.prefill is None else (self.prefill, self.decode)
+
+
+def services(pools: Iterable[Pool], kind: str) -> list[Service]:
+    """Raises PlannerError where a service has several pools of one role, which ``kind`` has no
+    place for."""
+    found: list[Service] = []
+    apart: dict[tuple[str, str, str], dict[str, list[Pool]]] = {}
+    for pool in pools:
+        if pool.role in MIXED:
+            found.append(Service(pool.name, pool, None))
+        else:
+            roles = apart.setdefault((pool.model, pool.region, pool.market), {})
+            roles.setdefault(pool.role, []).append(pool)
+    for (model, region, market), roles in apart.items():
+        prefill, decode = roles.get("prefill", []), roles.get("decode", [])
+        if len(prefill) != 1 or len(decode) != 1:
+            raise PlannerError(
+                f"{model} in {region} has {len(prefill)} pools of prefill and {len(decode)} of "
+                f"decode, and {kind} takes one of each; export it to keda or terraform."
+            )
+        name = name_of([model, "spot" if market == "spot" else "", region])
+        found.append(Service(name, decode[0], prefill[0]))
+    return found

@@ -1,0 +1,168 @@
+"""KEDA: the timetable as cron triggers, of which the largest wins, or a rule as its query."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from planner.errors import PlannerError
+from planner.exports.manifests.common import (
+    Asked,
+    Document,
+    Target,
+    deployment,
+    heading,
+    metadata,
+    place_words,
+    scale_target,
+    with_head,
+)
+from planner.exports.manifests.rules import query_of
+from planner.exports.names import LONGEST, name_of
+from planner.exports.patterns import DAY, DAYS, Slot, dated, slots
+from planner.exports.plans import Plan, Pool
+
+API, KIND = "keda.sh/v1alpha1", "ScaledObject"
+PREFIX = "keda-hpa-"  # of the autoscaler that it makes
+POLL_S, ROUND_S = 30, 15  # its default; of the controller of autoscalers
+
+
+def documents(asked: Asked) -> list[Document]:
+    found = [scaled(asked, pool, deployment(pool)) for pool in asked.plan.pools]
+    return with_head(found, heading(asked, *words(asked.plan)))
+
+
+def words(plan: Plan) -> tuple[str, ...]:
+    if plan.rule:
+        return (
+            "Queries take it that Prometheus labels what it scrapes with pod, and that pods begin "
+            "with their deployment's name.",
+        )
+    return (
+        "Outside every cron window it holds minReplicaCount, the least that the plan has.",
+        *(
+            ("Cron knows no year: take it away afterwards, or it comes again.",)
+            if plan.repeat == "once"
+            else ()
+        ),
+        "Not in it: anything that reacts to load. For that add a trigger and raise "
+        "maxReplicaCount; the largest wins, so that the timetable is a floor.",
+        "tolerance 0 asks for HPAConfigurableTolerance (Kubernetes 1.34 or later); without it the "
+        "cluster's 10% holds, and of ten replicas one more or less is not carried out.",
+    )
+
+
+def scaled(
+    asked: Asked, pool: Pool, target: Target, *, extra: tuple[dict[str, Any], ...] = (),
+    annotations: dict[str, str] | None = None, name: str = "",
+) -> Document:  # fmt: skip
+    """A ScaledObject of ``target``; ``extra`` are triggers besides, by load, so that steps down
+    wait as Kubernetes has it."""
+    config = _own_name(name or pool.name)
+    if not extra:
+        config["behavior"] = behaviour(asked.plan, pool)
+    body = {
+        "apiVersion": API,
+        "kind": KIND,
+        "metadata": metadata(asked, pool, name, annotations),
+        "spec": {
+            "scaleTargetRef": scale_target(target),
+            "pollingInterval": POLL_S,
+            "minReplicaCount": asked.plan.floor(pool),
+            "maxReplicaCount": max(pool.most, 1),
+            **({"advanced": {"horizontalPodAutoscalerConfig": config}} if config else {}),
+            "triggers": [*triggers(asked, pool), *extra],
+        },
+    }
+    return Document(body, "keda", (place_words(pool),))
+
+
+def _own_name(name: str) -> dict[str, Any]:
+    """Its autoscaler's, where the one that KEDA makes of ``name`` would be too long."""
+    return {} if len(name) <= LONGEST else {"name": name_of([name])}
+
+
+def behaviour(plan: Plan, pool: Pool) -> dict[str, Any]:
+    """Of a timetable: every step at once and to the number. Of a rule: as it was simulated."""
+    if plan.rule:
+        tolerance = f"{plan.rule.tolerance:.6g}"
+        wait = round(min(plan.rule.stabilisation_s, 3600))
+        return {
+            "scaleUp": {"stabilizationWindowSeconds": 0, "tolerance": tolerance},
+            "scaleDown": {"stabilizationWindowSeconds": wait, "tolerance": tolerance},
+        }
+    step = {"type": "Pods", "value": max(pool.most, 1), "periodSeconds": ROUND_S}
+    way = {"stabilizationWindowSeconds": 0, "tolerance": "0", "policies": [step]}
+    return {"scaleUp": way, "scaleDown": way}
+
+
+def triggers(asked: Asked, pool: Pool) -> list[dict[str, Any]]:
+    plan = asked.plan
+    if plan.rule:
+        return [
+            {
+                "type": "prometheus",
+                "name": "rule",
+                "metricType": "AverageValue",
+                "metadata": {
+                    "serverAddress": asked.options.prometheus,
+                    "query": query_of(plan.rule, pool.name),
+                    "threshold": f"{plan.rule.target:.6g}",
+                    "ignoreNullValues": "false",
+                },
+            }
+        ]
+    floor = plan.floor(pool)
+    if plan.repeat == "once":
+        stretches = dated(pool.steps, floor)
+    else:
+        stretches = slots(plan.counts(pool), floor)
+    found = [_cron(plan.zone, slot, f"from-{i + 1}") for i, slot in enumerate(stretches)]
+    return found or [_held(plan.zone, floor)]
+
+
+def _held(zone: str, floor: int) -> dict[str, Any]:
+    """KEDA asks for a trigger even where minReplicaCount says all."""
+    return _cron(zone, Slot((), 0, DAY - 1, max(floor, 1)), "always")
+
+
+def _cron(zone: str, slot: Slot, name: str) -> dict[str, Any]:
+    start, end = cron_fields(slot)
+    if start == end:
+        raise PlannerError(f"A window from {start} to the same is none to KEDA; choose weekly.")
+    return {
+        "type": "cron",
+        "name": name,
+        "metadata": {
+            "timezone": zone,
+            "start": start,
+            "end": end,
+            "desiredReplicas": str(slot.replicas),
+        },
+    }
+
+
+def cron_fields(slot: Slot) -> tuple[str, str]:
+    """Minute, hour, day of the month, month and day of the week of both ends."""
+    ends = slot.start + slot.minutes
+    return _field(slot.start, slot, 0), _field(ends % DAY, slot, ends // DAY)
+
+
+def _field(minute: int, slot: Slot, later: int) -> str:
+    clock = f"{minute % 60} {minute // 60}"
+    if slot.date is not None:
+        on = slot.date + timedelta(days=later)
+        return f"{clock} {on.day} {on.month} *"
+    return f"{clock} * * {_days(slot.days, later)}"
+
+
+def _days(days: tuple[int, ...], later: int) -> str:
+    """Monday is 0 here and 1 of cron, whose 0 is Sunday."""
+    runs: list[list[int]] = []
+    for day in sorted((day + later + 1) % DAYS for day in days):
+        if runs and runs[-1][-1] == day - 1:
+            runs[-1].append(day)
+        else:
+            runs.append([day])
+    told = (f"{r[0]}-{r[-1]}" if len(r) > 2 else ",".join(map(str, r)) for r in runs)
+    return ",".join(told) or "*"

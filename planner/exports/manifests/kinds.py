@@ -1,0 +1,51 @@
+"""The formats that a plan is carried out by, and a plan as the text of one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+from planner.exports.manifests import aibrix, dynamo, hpa, keda, kserve, llmd, lws, terraform, wva
+from planner.exports.manifests.common import Asked, Document
+from planner.exports.options import ExportOptions
+from planner.exports.plans import plan_of
+from planner.exports.validation import check
+from planner.exports.yaml_text import yaml_text
+from planner.models import Run
+
+Documents = Callable[[Asked], list[Document]]
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """``label`` as menus have it; ``ending`` of its files."""
+
+    label: str
+    documents: Documents
+    ending: str = "yaml"
+
+
+MANIFESTS: dict[str, Manifest] = {
+    "hpa": Manifest("Kubernetes HPA", hpa.documents),
+    "keda": Manifest("KEDA ScaledObject", keda.documents),
+    "wva": Manifest("llm-d WVA", wva.documents),
+    "dynamo": Manifest("NVIDIA Dynamo", dynamo.documents),
+    "llm-d": Manifest("llm-d modelservice values", llmd.documents),
+    "kserve": Manifest("KServe LLMInferenceService", kserve.documents),
+    "aibrix": Manifest("AIBrix PodAutoscaler", aibrix.documents),
+    "lws": Manifest("LeaderWorkerSet", lws.documents),
+    "terraform": Manifest("Terraform variables", terraform.documents, "tfvars.json"),
+}
+
+
+def manifest_text(run: Run, kind: str, options: ExportOptions, now: datetime) -> str:
+    """Checked, object by object, before any of it leaves."""
+    documents = MANIFESTS[kind].documents(Asked(plan_of(run, options, now), options, now))
+    for one in documents:
+        named = one.body.get("metadata", {}).get("name", kind)
+        check(one.schema, one.body, f"{named} to {kind}")
+    if kind == "terraform":
+        return json.dumps(documents[0].body, indent=2) + "\n"
+    return yaml_text([one.body for one in documents], [one.head for one in documents])

@@ -1,0 +1,65 @@
+"""KServe: LLMInferenceService with KEDA's triggers in place of a number."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from planner.exports.manifests import keda
+from planner.exports.manifests.common import (
+    Asked,
+    Document,
+    heading,
+    metadata,
+    place_words,
+    with_head,
+)
+from planner.exports.manifests.groups import Service, services
+from planner.exports.plans import Pool
+
+API, KIND = "serving.kserve.io/v1alpha2", "LLMInferenceService"
+
+
+def documents(asked: Asked) -> list[Document]:
+    plan = asked.plan
+    told = [
+        "Merge into your service: where the model lies, and its template, are not in here.",
+        "KServe hands the triggers to KEDA, which has to be installed.",
+        *keda.words(plan),
+    ]
+    if not all(pool.least for pool in plan.pools):
+        told.append("KServe keeps one replica where the plan has none: minReplicas is 1 there.")
+    found = [_service(asked, service) for service in services(plan.pools, "kserve")]
+    return with_head(found, heading(asked, *told))
+
+
+def _service(asked: Asked, service: Service) -> Document:
+    prefill = service.prefill
+    body = {
+        "apiVersion": API,
+        "kind": KIND,
+        "metadata": metadata(asked, service.decode, service.name),
+        "spec": {
+            **_role(asked, service.decode),
+            **({"prefill": _role(asked, prefill)} if prefill else {}),
+        },
+    }
+    return Document(body, "kserve", tuple(place_words(pool) for pool in service.pools))
+
+
+def _role(asked: Asked, pool: Pool) -> dict[str, Any]:
+    scaled = {
+        "pollingInterval": keda.POLL_S,
+        "advanced": {
+            "horizontalPodAutoscalerConfig": {"behavior": keda.behaviour(asked.plan, pool)}
+        },
+        "triggers": keda.triggers(asked, pool),
+    }
+    least = max(asked.plan.floor(pool), 1)
+    return {
+        "parallelism": {"tensor": pool.gpus},
+        "scaling": {
+            "minReplicas": least,
+            "maxReplicas": max(pool.most, least),
+            "keda": scaled,
+        },
+    }

@@ -1,0 +1,53 @@
+"""llm-d: values of the Helm chart llm-d-modelservice, a release each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from planner.exports.manifests.common import Asked, Document, heading, place_words, with_head
+from planner.exports.manifests.groups import Service, services
+from planner.exports.plans import Pool
+
+
+def documents(asked: Asked) -> list[Document]:
+    plan = asked.plan
+    told = [
+        f"Replicas as of {asked.moment:%Y-%m-%d %H:%M} ({plan.zone}): values have no timetable. "
+        "Export to keda, and set autoscaling.enabled, for one.",
+        "Merge into your values: where the model's weights lie, and its containers, are not in "
+        "here.",
+    ]
+    found = [_values(asked, service) for service in services(plan.pools, "llm-d")]
+    if len(found) > 1:
+        told.append(
+            "Helm takes one release's values at a time: export each with region and model, or cut "
+            "this at the lines ---."
+        )
+    return with_head(found, heading(asked, *told))
+
+
+def _values(asked: Asked, service: Service) -> Document:
+    nodes = {pool.gpus > (pool.facts.gpus_per_node or pool.gpus) for pool in service.pools}
+    body = {
+        "fullnameOverride": service.name,
+        "multinode": any(nodes),
+        "decode": _role(asked, service.decode),
+        "prefill": {"create": False, "replicas": 0}
+        if service.prefill is None
+        else _role(asked, service.prefill),
+    }
+    heads = tuple(place_words(pool) for pool in service.pools)
+    return Document(body, "llm-d", (f"Release {service.name}", *heads))
+
+
+def _role(asked: Asked, pool: Pool) -> dict[str, Any]:
+    return {
+        "create": True,
+        "replicas": replicas_at(asked, pool),
+        "parallelism": {"tensor": pool.gpus},
+    }
+
+
+def replicas_at(asked: Asked, pool: Pool) -> int:
+    """The one number that a file without a timetable holds."""
+    return pool.least if asked.plan.rule else pool.at(asked.moment)

@@ -1,0 +1,98 @@
+"""llm-d's Workload Variant Autoscaler: it decides by itself, between the plan's limits.
+
+Since July 2026 it reads annotations of an HPA or ScaledObject; releases up to v0.8.0 read an object
+of their own, VariantAutoscaling.
+"""
+
+from __future__ import annotations
+
+from planner.exports.manifests import hpa, keda
+from planner.exports.manifests.common import (
+    Asked,
+    Document,
+    deployment,
+    heading,
+    metadata,
+    place_words,
+    scale_target,
+    with_head,
+)
+from planner.exports.plans import Pool
+
+API, KIND = "llmd.ai/v1alpha1", "VariantAutoscaling"
+WISH = "wva_desired_replicas"
+
+
+def documents(asked: Asked) -> list[Document]:
+    plan, form = asked.plan, asked.options.form
+    told = [
+        "WVA decides replicas by load; the plan gives it limits: minReplicas and maxReplicas are "
+        "its least and most.",
+        "The cost of a variant is dollars an hour of one instance, from the scenario's prices; "
+        "where there is none WVA takes 10.",
+    ]
+    if form == "scaledobject":
+        told.append("Its timetable is here too, as a floor: the largest trigger wins.")
+        found = [_scaled(asked, pool) for pool in plan.pools]
+    elif form == "hpa":
+        told += hpa.least_words(plan)
+        found = [_hpa(asked, pool) for pool in plan.pools]
+    else:
+        told.append("For releases up to v0.8.0, whose object this is; later ones ignore it.")
+        found = [_legacy(asked, pool) for pool in plan.pools]
+    return with_head(found, heading(asked, *told))
+
+
+def marks(pool: Pool) -> dict[str, str]:
+    """Annotations by which WVA knows what is its to scale."""
+    return {
+        "llm-d.ai/managed": "true",
+        "llm-d.ai/model-id": pool.model,
+        **({"llm-d.ai/variant-cost": cost} if (cost := cost_of(pool)) else {}),
+    }
+
+
+def cost_of(pool: Pool) -> str:
+    """Dollars an hour of one instance, "" where nobody said."""
+    usd = pool.facts.usd_per_hour
+    return "" if usd is None else f"{usd:.2f}"
+
+
+def _hpa(asked: Asked, pool: Pool) -> Document:
+    space = asked.options.namespace
+    labels = {"variant_name": pool.name, **({"exported_namespace": space} if space else {})}
+    return hpa.autoscaler(asked, pool, [hpa.external(WISH, labels)], annotations=marks(pool))
+
+
+def _scaled(asked: Asked, pool: Pool) -> Document:
+    space = asked.options.namespace
+    where = f',exported_namespace="{space}"' if space else ""
+    trigger = {
+        "type": "prometheus",
+        "name": "wva",
+        "metricType": "AverageValue",
+        "metadata": {
+            "serverAddress": asked.options.prometheus,
+            "query": f'max({WISH}{{variant_name="{pool.name}"{where}}})',
+            "threshold": "1",
+            "ignoreNullValues": "false",
+        },
+    }
+    return keda.scaled(asked, pool, deployment(pool), extra=(trigger,), annotations=marks(pool))
+
+
+def _legacy(asked: Asked, pool: Pool) -> Document:
+    cost = cost_of(pool)
+    body = {
+        "apiVersion": API,
+        "kind": KIND,
+        "metadata": metadata(asked, pool),
+        "spec": {
+            "scaleTargetRef": scale_target(deployment(pool)),
+            "modelID": pool.model,
+            **({"variantCost": cost} if cost else {}),
+            "minReplicas": asked.plan.floor(pool),
+            "maxReplicas": max(pool.most, 1),
+        },
+    }
+    return Document(body, "wva", (place_words(pool),))

@@ -1,0 +1,102 @@
+"""When to have how many replicas, as schedules have it: a plan's steps on the clock of a place, a
+day or a week of minutes that they repeat as, and the stretches of one number in these."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from typing import Literal
+
+import numpy as np
+
+from simulation.arrays import IntArray
+
+DAY, DAYS = 24 * 60, 7  # minutes, days of a week
+WEEK = DAYS * DAY
+UNKNOWN = -1  # replicas in a minute that a plan says nothing of
+Repeat = Literal["once", "daily", "weekly"]
+CYCLES: dict[Repeat, int] = {"daily": DAY, "weekly": WEEK}  # minutes
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """So many replicas from ``begins`` until before ``ends``, of the clock on a wall."""
+
+    begins: datetime
+    ends: datetime
+    replicas: int
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """``replicas`` from ``start`` minutes after midnight on, for ``minutes``; on ``days`` of the
+    week (0 is Monday; none: every day), or only on ``date``."""
+
+    days: tuple[int, ...]
+    start: int
+    minutes: int
+    replicas: int
+    date: date | None = None
+
+
+def folded(steps: Sequence[Step], repeat: Repeat) -> IntArray:
+    """Replicas by minute of the day or week (from Monday on) that ``steps`` repeat as,
+    ``[minute]``: the most where they come by several times, UNKNOWN where they never do."""
+    cycle = CYCLES[repeat]
+    counts = np.full(cycle, UNKNOWN, np.int64)
+    for step in steps:
+        begins, ends = minute_of(step.begins), minute_of(step.ends)
+        if ends - begins >= cycle:
+            np.maximum(counts, step.replicas, out=counts)
+            continue
+        where = np.arange(begins, ends) % cycle
+        counts[where] = np.maximum(counts[where], step.replicas)
+    return counts
+
+
+def minute_of(moment: datetime) -> int:
+    """Minutes since some Monday's midnight; a part of one is left out."""
+    return (moment - datetime(1970, 1, 5)) // timedelta(minutes=1)
+
+
+def slots(counts: IntArray, floor: int) -> list[Slot]:
+    """The stretches of ``counts`` above ``floor``, those of equal times and number together."""
+    cycle, above = len(counts), counts > floor
+    if not above.any():
+        return []
+    changes = np.flatnonzero(counts != np.roll(counts, 1))
+    if not changes.size:  # one number all the time
+        return [Slot((), 0, cycle, int(counts[0]))]
+    lengths = np.diff(np.r_[changes, changes[0] + cycle])
+    days: dict[tuple[int, int, int], list[int]] = defaultdict(list)
+    for begins, length in zip(changes.tolist(), lengths.tolist(), strict=True):
+        if above[begins]:
+            days[begins % DAY, length, int(counts[begins])].append(begins // DAY)
+    every = [*range(DAYS)]
+    return [
+        Slot(() if cycle == DAY or on == every else tuple(on), start, length, replicas)
+        for (start, length, replicas), on in sorted(days.items(), key=lambda one: one[1][0])
+    ]
+
+
+def dated(steps: Sequence[Step], floor: int) -> list[Slot]:
+    """The steps above ``floor`` on their dates, those that follow at the same number together."""
+    found: list[Step] = []
+    for step in steps:
+        if found and found[-1].ends == step.begins and found[-1].replicas == step.replicas:
+            found[-1] = Step(found[-1].begins, step.ends, step.replicas)
+        else:
+            found.append(step)
+    return [
+        Slot(
+            (),
+            minute_of(step.begins) % DAY,
+            minute_of(step.ends) - minute_of(step.begins),
+            step.replicas,
+            step.begins.date(),
+        )
+        for step in found
+        if step.replicas > floor and minute_of(step.ends) > minute_of(step.begins)
+    ]

@@ -1,0 +1,348 @@
+"""The plan of a run as files need it: how many replicas of which deployment when, what a policy
+scales by instead, and what it covers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
+from zoneinfo import ZoneInfo
+
+from planner.errors import NotFound, NotReady, PlannerError
+from planner.exports.facts import Facts, Key, facts_of
+from planner.exports.names import told_apart
+from planner.exports.options import ExportOptions
+from planner.exports.patterns import DAY, UNKNOWN, WEEK, Repeat, Step, folded
+from planner.models import Run
+from planner.policies.registry import traits_of
+from planner.selectors.runs import run_result, run_table, run_tables
+from simulation.arrays import IntArray
+
+KINDS = (Run.Kind.PLAN, Run.Kind.COMPARE)
+REPLICA = ("model", "region", "gpu", "tp", "role", "market", "arrangement")
+MARKETS = {"owned": "", "spot": "spot"}
+ROLES = {"mixed": "", "both": ""}
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Replicas of one kind in one place, as one deployment. ``steps`` are empty where a rule
+    decides; ``least`` and ``most`` are its limits then."""
+
+    name: str
+    model: str
+    region: str
+    gpu: str
+    gpus: int  # an instance
+    role: str  # mixed, prefill or decode
+    market: str
+    arrangement: str
+    steps: tuple[Step, ...]  # on the clock of the plan's zone
+    least: int
+    most: int
+    facts: Facts
+
+    def at(self, moment: datetime) -> int:
+        """Replicas at a moment of the plan's clock; those at the nearer end outside its window."""
+        for step in self.steps:
+            if moment < step.ends:
+                return step.replicas
+        return self.steps[-1].replicas
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What a reactive policy scales by, as it was tuned: ``target`` of one instance."""
+
+    kind: str  # hpa or keda
+    metric: str  # memory, gpu, queue, concurrency or tokens
+    target: float
+    tolerance: float
+    stabilisation_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A plan that leaves the house; moments in UTC."""
+
+    run: int
+    scenario: str
+    policy: str
+    label: str
+    computed: datetime | None
+    begins: datetime
+    ends: datetime
+    clock: str  # utc or relative
+    repeat: Repeat
+    zone: str
+    pools: tuple[Pool, ...]
+    rule: Rule | None
+    notes: tuple[str, ...]
+
+    def local(self, moment: datetime) -> datetime:
+        """On the clock of its zone, which steps are on."""
+        return moment.astimezone(ZoneInfo(self.zone)).replace(tzinfo=None)
+
+    def counts(self, pool: Pool) -> IntArray:
+        """Replicas by minute of the week or day that it repeats as."""
+        return folded(pool.steps, "weekly" if self.repeat == "once" else self.repeat)
+
+    def floor(self, pool: Pool) -> int:
+        """What holds where nothing else is said: the least there is in what repeats."""
+        if self.rule or self.repeat == "once":
+            return pool.least
+        counts = self.counts(pool)
+        return int(counts[counts != UNKNOWN].min(initial=pool.most))
+
+    def by_region(self) -> list[tuple[str, list[Pool]]]:
+        """Each region is a cluster of its own."""
+        regions = dict.fromkeys(pool.region for pool in self.pools)
+        return [(one, [pool for pool in self.pools if pool.region == one]) for one in regions]
+
+
+def plan_of(run: Run, options: ExportOptions, now: datetime) -> Plan:
+    """Raises NotReady where the run has no plan, NotFound where a choice is not in it."""
+    result = run_result(run)
+    if run.kind not in KINDS:
+        raise NotReady(
+            f"Run {run.pk} is not a plan ({run.get_kind_display().lower()}); plan or compare its "
+            "scenario, and export that run."
+        )
+    window = result["window"]
+    begins, ends = (datetime.fromisoformat(window[key]) for key in ("start", "end"))
+    policy, label, rows, rule = _said(run, result, options.policy)
+    repeat = _repeat(options.repeat, begins, ends, now, window.get("clock", "utc"))
+    zone = ZoneInfo(options.timezone)
+    _check_zone(zone, begins, ends, options.timezone)
+    facts = facts_of(run)
+    pools = _named(list(_pools(rows, ends, zone, facts, rule)), options.names)
+    chosen = tuple(_chosen(pools, options, run))
+    return Plan(
+        run=run.pk,
+        scenario=result.get("scenario") or run.name,
+        policy=policy,
+        label=label,
+        computed=run.finished_at,
+        begins=begins,
+        ends=ends,
+        clock=window.get("clock", "utc"),
+        repeat=repeat,
+        zone=options.timezone,
+        pools=chosen,
+        rule=rule,
+        notes=tuple(_notes(result, policy, rule, len(chosen) < len(pools))),
+    )
+
+
+Row = tuple[Key, datetime, int]  # of a pool: from when on how many
+
+
+def _said(
+    run: Run, result: dict[str, Any], asked: str | None
+) -> tuple[str, str, list[Row], Rule | None]:
+    """The policy, its label, and its timetable or rule."""
+    take = result.get("recommended") or {}
+    policies = result.get("policies") or {}
+    policy = asked or take.get("policy")
+    if not policy:
+        raise NotReady(
+            f"Run {run.pk} recommends no policy, as every one of it knows what came; name one with "
+            "policy."
+        )
+    if policy not in policies and policy != take.get("policy"):
+        there_are = ", ".join(policies) or take.get("policy")
+        raise NotFound(f"There is no policy {policy!r} in run {run.pk}; there are: {there_are}.")
+    label = (policies.get(policy) or take).get("label", policy)
+    timetable = take.get("timetable") if policy == take.get("policy") else None
+    if timetable and not timetable["by_itself"]:
+        return policy, label, _of_timetable(timetable), None
+    if run.kind == Run.Kind.PLAN:
+        return policy, label, _of_decisions(result["plan"]["decisions"]), None
+    if "timetables" in run_tables(run):
+        table = run_table(run, "timetables")
+        rows = [row for row in table.to_dicts() if row["policy"] == policy]
+        if rows:
+            return policy, label, [_row(row, row["begins"], row["replicas"]) for row in rows], None
+    settings = policies[policy].get("settings") or []
+    rule = _rule(settings)
+    if rule is None:
+        raise NotReady(
+            f"{label} has no timetable, and goes by no target that an autoscaler of Kubernetes "
+            f"takes; name another policy, one that plans or stays flat (run {run.pk} has: "
+            f"{', '.join(policies)})."
+        )
+    return policy, label, list(_limits(settings, result)), rule
+
+
+def _of_timetable(timetable: dict[str, Any]) -> list[Row]:
+    return [
+        _row({**pool["replica"], "region": pool["region"]}, row["begins"], row["replicas"][i])
+        for row in timetable["rows"]
+        for i, pool in enumerate(timetable["pools"])
+    ]
+
+
+def _of_decisions(decisions: Sequence[dict[str, Any]]) -> list[Row]:
+    """Without pools that are never used."""
+    rows = [_row(one, one["period"], one["target"]) for one in decisions]
+    used = {key for key, _, count in rows if count}
+    return [row for row in rows if row[0] in used]
+
+
+def _row(given: dict[str, Any], begins: str | datetime, replicas: int) -> Row:
+    moment = datetime.fromisoformat(begins) if isinstance(begins, str) else begins
+    key: Key = tuple(given.get(name, "") for name in REPLICA)
+    return key, moment.astimezone(UTC), replicas
+
+
+def _rule(settings: Sequence[dict[str, Any]]) -> Rule | None:
+    of = {one["what"]: one["value"] for one in settings if not one["where"]}
+    if not {"metric", "target", "tolerance"} <= of.keys() or isinstance(of["target"], str):
+        return None
+    return Rule(
+        kind="keda" if "polling_s" in of else "hpa",
+        metric=str(of["metric"]),
+        target=float(of["target"]),
+        tolerance=float(of["tolerance"]),
+        stabilisation_s=float(of.get("stabilisation_s", 0.0)),
+    )
+
+
+def _limits(settings: Sequence[dict[str, Any]], result: dict[str, Any]) -> Iterable[Row]:
+    """Of a policy with a rule what it may have least and most of each pool, as two rows."""
+    start = datetime.fromisoformat(result["window"]["start"])
+    decisions = {_place(one): one for one in result["plan"]["decisions"]}
+    for place, one in decisions.items():
+        limits = {s["what"]: s["value"] for s in settings if s["where"] == place}
+        if "replicas at most" in limits:
+            for name in ("replicas at least", "replicas at most"):
+                yield _row(one, start, int(limits[name]))
+
+
+def _place(one: dict[str, Any]) -> str:
+    return f"{one['model']} in {one['region']}, {one['arrangement']}"
+
+
+def _pools(
+    rows: Sequence[Row], ends: datetime, zone: ZoneInfo, facts: dict[Key, Facts], rule: Rule | None
+) -> Iterable[Pool]:
+    for key in dict.fromkeys(key for key, _, _ in rows):
+        mine = [(begins, count) for other, begins, count in rows if other == key]
+        edges = [*(begins for begins, _ in mine), ends]
+        steps = tuple(
+            Step(_wall(begins, zone), _wall(until, zone), count)
+            for (begins, count), until in zip(mine, edges[1:], strict=True)
+        )
+        counts = [count for _, count in mine]
+        model, region, gpu, gpus, role, market, arrangement = key
+        yield Pool(
+            name="",
+            model=model,
+            region=region,
+            gpu=gpu,
+            gpus=int(gpus),
+            role=role,
+            market=market,
+            arrangement=arrangement,
+            steps=() if rule else steps,
+            least=min(counts),
+            most=max(counts),
+            facts=facts.get(key, Facts()),
+        )
+
+
+def _wall(moment: datetime, zone: ZoneInfo) -> datetime:
+    return moment.astimezone(zone).replace(tzinfo=None)
+
+
+def _named(pools: Sequence[Pool], pairs: Sequence[str]) -> list[Pool]:
+    """By rule, or as mapped."""
+    short = [
+        (pool.model, pool.gpu, ROLES.get(pool.role, pool.role), MARKETS.get(pool.market, ""),
+         pool.region)
+        for pool in pools
+    ]  # fmt: skip
+    by_rule = told_apart(short, [(pool.arrangement,) for pool in pools])
+    mapped = dict(pair.split("=", 1) for pair in pairs)
+    if unknown := [name for name in mapped if name not in by_rule]:
+        raise NotFound(
+            f"names: there is no deployment {unknown[0]!r}; there are: {', '.join(by_rule)}."
+        )
+    named = [replace(p, name=mapped.get(n, n)) for p, n in zip(pools, by_rule, strict=True)]
+    seen: set[tuple[str, str]] = set()
+    for pool in named:  # a region is a cluster of its own
+        if (pool.region, pool.name) in seen:
+            raise PlannerError(
+                f"names: {pool.name} would be two deployments of {pool.region}; give each its own."
+            )
+        seen.add((pool.region, pool.name))
+    return named
+
+
+def _chosen(pools: Sequence[Pool], options: ExportOptions, run: Run) -> list[Pool]:
+    left = list(pools)
+    for what, wanted in (("region", options.region), ("model", options.model)):
+        there_are = dict.fromkeys(getattr(pool, what) for pool in left)
+        left = [pool for pool in left if wanted is None or getattr(pool, what) == wanted]
+        if not left:
+            raise NotFound(
+                f"The plan of run {run.pk} has nothing for {what} {wanted!r}; there are: "
+                f"{', '.join(there_are) or 'none'}."
+            )
+    return left
+
+
+def _repeat(
+    asked: Repeat | Literal["auto"], begins: datetime, ends: datetime, now: datetime, clock: str
+) -> Repeat:
+    if asked != "auto":
+        return asked
+    if clock == "utc" and ends > now:
+        return "once"
+    return "daily" if ends - begins <= timedelta(minutes=DAY) else "weekly"
+
+
+def _check_zone(zone: ZoneInfo, begins: datetime, ends: datetime, name: str) -> None:
+    """On the day that clocks change a schedule of the wall is not the plan."""
+    hours = int((ends - begins) / timedelta(hours=1)) + 1
+    moments = [begins + timedelta(hours=hour) for hour in range(hours)] + [ends]
+    if len({moment.astimezone(zone).utcoffset() for moment in moments}) > 1:
+        raise PlannerError(
+            f"timezone: clocks in {name} change within the plan's window; export it in UTC."
+        )
+
+
+def _notes(result: dict[str, Any], policy: str, rule: Rule | None, part: bool) -> Iterable[str]:
+    if rule is None and traits_of(policy).clairvoyant:
+        yield "This policy was told what came: it is a yardstick that nobody can run."
+    if part:
+        yield "Only a part of the plan: other regions or models of it were left out as asked."
+    missed = [tier for tier, met in (_figures(result, policy).get("slo_met") or {}).items()
+              if not met]  # fmt: skip
+    if missed:
+        yield f"In its replay it missed its target for {', '.join(missed)}."
+    if not _figures(result, policy).get("slo_met"):
+        yield "It was not replayed, so what it attains is not known."
+
+
+def _figures(result: dict[str, Any], policy: str) -> dict[str, Any]:
+    found = (result.get("policies") or {}).get(policy)
+    if found is None:
+        take = result.get("recommended") or {}
+        met = take.get("meets_slo")
+        found = {"slo_met": {} if met is None else {"a tier": met}}
+    return dict(found)
+
+
+def cycle_words(plan: Plan) -> str:
+    """How it repeats, and what that takes for granted."""
+    if plan.repeat == "once":
+        return "Its dates, once."
+    every = "day" if plan.repeat == "daily" else "week"
+    long = plan.ends - plan.begins > timedelta(minutes=DAY if every == "day" else WEEK)
+    most = " (where several of its days fall together, the most of them)" if long else ""
+    return (
+        f"Repeats every {every} as if each were like the one planned{most}; it was made for these "
+        "dates alone, so plan again as traffic changes."
+    )

@@ -1,0 +1,199 @@
+"""Is what leaves what its reader takes? The published schema, and the rules that stand beside it:
+CEL of the CRDs, webhooks, and what controllers refuse."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+from zoneinfo import available_timezones
+
+from jsonschema import Draft202012Validator
+
+from planner.errors import PlannerError
+
+SCHEMAS = Path(__file__).parent / "schemas"
+NAMES = ("hpa", "keda", "wva", "dynamo", "aibrix", "kserve", "lws", "llm-d")
+INT32 = 2**31 - 1
+_CRON = re.compile(r"\d+ \d+ (\*|\d+) (\*|\d+) (\*|[\d,-]+)")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+RESERVED = ("source", "version", "providers", "count", "for_each", "lifecycle", "depends_on",
+            "locals", "variable")  # fmt: skip
+
+
+def check(schema: str, body: Mapping[str, Any], called: str) -> None:
+    """Raises PlannerError with the first fault, its place and the object that has it."""
+    fault = next(faults(schema, body), None)
+    if fault is not None:
+        raise PlannerError(
+            f"The export of {called} would not be taken by its reader ({fault}); nothing was "
+            "written. Export to another format, and report this."
+        )
+
+
+def faults(schema: str, body: Mapping[str, Any]) -> Iterator[str]:
+    """What is wrong with an object, each in words."""
+    if schema in NAMES:
+        for error in _validator(schema).iter_errors(dict(body)):
+            yield f"{error.json_path}: {error.message}"
+    yield from (f"{path}: {value} is no int32" for path, value in _numbers(body, "$"))
+    yield from RULES.get(schema, _none)(body)
+
+
+@cache
+def _validator(name: str) -> Draft202012Validator:
+    return Draft202012Validator(json.loads((SCHEMAS / f"{name}.json").read_text(encoding="utf-8")))
+
+
+def _numbers(value: Any, path: str) -> Iterator[tuple[str, int]]:
+    """Whole numbers that no reader holds."""
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _numbers(item, f"{path}.{key}")
+    elif isinstance(value, list | tuple):
+        for i, item in enumerate(value):
+            yield from _numbers(item, f"{path}[{i}]")
+    elif isinstance(value, int) and not isinstance(value, bool) and abs(value) > INT32:
+        yield path, value
+
+
+def _none(_: Mapping[str, Any]) -> Iterator[str]:
+    yield from ()
+
+
+def _ordered(least: int, most: int) -> Iterator[str]:
+    if least > most:
+        yield f"at least {least} and at most {most} replicas"
+
+
+def _hpa(body: Mapping[str, Any]) -> Iterator[str]:
+    spec = body["spec"]
+    yield from _ordered(spec.get("minReplicas", 1), spec["maxReplicas"])
+    if spec.get("minReplicas") == 0:
+        yield "$.spec.minReplicas: 0 needs HPAScaleToZero"
+    yield from _behaviour(spec.get("behavior", {}))
+    if bool(_annotation(body, "llm-d.ai/managed")) != bool(_annotation(body, "llm-d.ai/model-id")):
+        yield "WVA needs both llm-d.ai/managed and llm-d.ai/model-id"
+
+
+def _annotation(body: Mapping[str, Any], name: str) -> str:
+    return str(body["metadata"].get("annotations", {}).get(name, ""))
+
+
+def _behaviour(behaviour: Mapping[str, Any]) -> Iterator[str]:
+    for way, one in behaviour.items():
+        if not 0 <= one.get("stabilizationWindowSeconds", 0) <= 3600:
+            yield f"behavior.{way}.stabilizationWindowSeconds is 0 to 3600"
+        for policy in one.get("policies", ()):
+            if not 1 <= policy["periodSeconds"] <= 1800 or policy["value"] < 1:
+                yield f"behavior.{way}.policies: {policy}"
+
+
+def _keda(body: Mapping[str, Any]) -> Iterator[str]:
+    spec = body["spec"]
+    yield from _ordered(spec.get("minReplicaCount", 0), spec.get("maxReplicaCount", 100))
+    config = spec.get("advanced", {}).get("horizontalPodAutoscalerConfig", {})
+    called = config.get("name") or f"keda-hpa-{body['metadata']['name']}"
+    if len(called) > 63:
+        yield f"the autoscaler's name {called} has over 63 characters"
+    yield from _behaviour(config.get("behavior", {}))
+    yield from _triggers(spec["triggers"])
+
+
+def _triggers(triggers: Any) -> Iterator[str]:
+    names = [trigger.get("name") for trigger in triggers]
+    if len(set(names)) < len(names):
+        yield f"triggers of one name in {names}"
+    for trigger in triggers:
+        given = trigger["metadata"]
+        if wrong := [name for name, value in given.items() if not isinstance(value, str)]:
+            yield f"metadata.{wrong[0]} is no text"
+        elif trigger["type"] == "cron":
+            yield from _cron(given)
+        elif missing := {"serverAddress", "query", "threshold"} - given.keys():
+            yield f"metadata: {sorted(missing)} are missing"
+
+
+def _cron(given: Mapping[str, str]) -> Iterator[str]:
+    if missing := {"timezone", "start", "end", "desiredReplicas"} - given.keys():
+        yield f"metadata: {sorted(missing)} are missing"
+        return
+    for name in ("start", "end"):
+        if not _CRON.fullmatch(given[name]):
+            yield f"metadata.{name}: {given[name]} is no cron of five fields"
+    if given["start"] == given["end"]:
+        yield f"metadata: start and end are both {given['start']}"
+    if given["timezone"] not in available_timezones():
+        yield f"metadata.timezone: {given['timezone']} is no IANA zone"
+    if not given["desiredReplicas"].isdecimal() or int(given["desiredReplicas"]) == 0:
+        yield f"metadata.desiredReplicas: {given['desiredReplicas']}"
+
+
+def _wva(body: Mapping[str, Any]) -> Iterator[str]:
+    yield from _ordered(body["spec"].get("minReplicas", 1), body["spec"]["maxReplicas"])
+
+
+def _dynamo(body: Mapping[str, Any]) -> Iterator[str]:
+    components = body["spec"]["components"]
+    names = [one["name"].lower() for one in components]
+    if len(set(names)) < len(names):
+        yield f"components of one name in {names}"
+    if len(names) > 25:
+        yield f"{len(names)} components, 25 at most"
+
+
+def _aibrix(body: Mapping[str, Any]) -> Iterator[str]:
+    spec = body["spec"]
+    yield from _ordered(spec.get("minReplicas", 1), spec["maxReplicas"])
+    if not spec.get("metricsSources"):
+        yield "$.spec.metricsSources: at least one"
+    taken: dict[str, list[tuple[str, str]]] = {}
+    for one in spec.get("schedules", ()):
+        if one["startTime"] >= one["endTime"]:
+            yield f"{one['name']}: from {one['startTime']} to {one['endTime']}"
+        if one.get("minReplicas", 0) > one.get("maxReplicas", INT32):
+            yield f"{one['name']}: at least more than at most"
+        if one.get("maxReplicas", 1) < 1:
+            yield f"{one['name']}: maxReplicas below 1"
+        for day in one.get("daysOfWeek", ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")):
+            taken.setdefault(day, []).append((one["startTime"], one["endTime"]))
+    for day, times in taken.items():
+        times.sort()
+        if any(left[1] > right[0] for left, right in pairwise(times)):
+            yield f"schedules of {day} overlap"
+    names = [one["name"] for one in spec.get("schedules", ())]
+    if len(set(names)) < len(names):
+        yield "schedules of one name"
+
+
+def _kserve(body: Mapping[str, Any]) -> Iterator[str]:
+    spec = body["spec"]
+    for role in (spec, spec.get("prefill", {})):
+        scaling = role.get("scaling")
+        if scaling is None:
+            continue
+        if "replicas" in role:
+            yield "replicas and scaling are mutually exclusive"
+        yield from _ordered(scaling.get("minReplicas", 1), scaling["maxReplicas"])
+        yield from _triggers(scaling["keda"]["triggers"])
+
+
+def _terraform(body: Mapping[str, Any]) -> Iterator[str]:
+    for name in body:
+        if not _VARIABLE.fullmatch(name) or name in RESERVED:
+            yield f"{name} is no name of a variable"
+
+
+RULES: dict[str, Callable[[Mapping[str, Any]], Iterator[str]]] = {
+    "hpa": _hpa,
+    "keda": _keda,
+    "wva": _wva,
+    "dynamo": _dynamo,
+    "aibrix": _aibrix,
+    "kserve": _kserve,
+    "terraform": _terraform,
+}

@@ -1,0 +1,56 @@
+"""Plain values as YAML that every reader takes for the same: text that is more than a word is
+quoted, as YAML 1.1 reads 07:30, no and 1e3 as other things."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+_WORD = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*")
+_OTHER = {"y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf"}
+
+
+def yaml_text(documents: Sequence[Any], heads: Sequence[Sequence[str]]) -> str:
+    """``documents`` one after the other, each below its comment."""
+    return "---\n".join(
+        "".join(f"# {line}".rstrip() + "\n" for line in _lines_of(head))
+        + "".join(f"{line}\n" for line in _block(document, 0))
+        for document, head in zip(documents, heads, strict=True)
+    )
+
+
+def _lines_of(head: Sequence[str]) -> Iterator[str]:
+    """No word of a scenario ends a comment before its time."""
+    for line in head:
+        yield from (part for part in re.split(r"[\r\n\x85\u2028\u2029]", line))
+
+
+def _block(value: Any, depth: int) -> Iterator[str]:
+    pad = "  " * depth
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            if _nested(item):
+                yield f"{pad}{_scalar(key)}:"
+                yield from _block(item, depth + 1)
+            else:
+                yield f"{pad}{_scalar(key)}: {_scalar(item)}"
+    else:
+        for item in value:
+            if not _nested(item):
+                yield f"{pad}- {_scalar(item)}"
+                continue
+            first, *rest = _block(item, depth + 1)
+            yield f"{pad}- {first.lstrip()}"
+            yield from rest
+
+
+def _nested(value: Any) -> bool:
+    return isinstance(value, Mapping | list | tuple) and bool(value)
+
+
+def _scalar(value: Any) -> str:
+    if isinstance(value, str) and _WORD.fullmatch(value) and value.lower() not in _OTHER:
+        return value
+    return json.dumps(value)  # as flow style has it, of every version

@@ -1,0 +1,294 @@
+"""What leaves for a cluster: its schedule is the plan's, and its reader takes it."""
+
+from __future__ import annotations
+
+import json
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.errors import PlannerError
+from planner.exports.manifests import aibrix, dynamo, keda, kserve, llmd, lws, terraform, wva
+from planner.exports.manifests.kinds import MANIFESTS
+from planner.exports.names import LONGEST, checked_name, name_of, told_apart
+from planner.exports.patterns import DAY, WEEK, Slot, Step, folded, slots
+from planner.exports.plans import Rule
+from planner.exports.reading import (
+    objects_of,
+    steps_of_cron,
+    steps_of_variables,
+    week_of_cron,
+    week_of_schedules,
+)
+from planner.exports.validation import NAMES, SCHEMAS, check, faults
+from planner.exports.yaml_text import yaml_text
+from tests.planner.exports.samples import MONDAY, asked, plan_of, pool_of, steps_of
+from tests.shared import SHARED, shared
+from tools.export_schemas import pruned, text_of
+
+LENGTHS = st.integers(1, 3 * DAY)
+TIMETABLES = st.lists(st.tuples(LENGTHS, st.integers(0, 4)), min_size=1, max_size=12)
+HPA_RULE = Rule("hpa", "queue", 5.0, 0.1, 300.0)
+
+
+def length(step: Step) -> float:
+    return (step.ends - step.begins).total_seconds()
+
+
+def spec(document: Any) -> Any:
+    return document.body["spec"]
+
+
+# Schedules say what the plan says
+
+
+@settings(max_examples=60, deadline=None)
+@given(TIMETABLES, st.sampled_from(["daily", "weekly"]))
+def test_keda_is_active_exactly_when_the_plan_has_more_than_its_least(minutes, repeat):
+    pool = pool_of(steps_of(minutes))
+    plan = plan_of(pool, repeat=repeat)
+    triggers = keda.triggers(asked(plan), pool)
+    counts = np.tile(folded(pool.steps, repeat), WEEK // len(folded(pool.steps, repeat)))
+    floor = plan.floor(pool)
+    wanted = np.maximum(counts, floor)
+    if [trigger["name"] for trigger in triggers] == ["always"]:  # KEDA asks for one
+        assert (wanted == floor).all()
+        triggers = []
+    assert (week_of_cron(triggers, floor) == wanted).all()
+
+
+@settings(max_examples=40, deadline=None)
+@given(TIMETABLES)
+def test_dates_come_back_as_they_were_planned(minutes):
+    pool = pool_of(steps_of(minutes))
+    plan = plan_of(pool, repeat="once")
+    triggers = [t for t in keda.triggers(asked(plan), pool) if t["name"] != "always"]
+    back = steps_of_cron(triggers, MONDAY.year)
+    more = [step for step in pool.steps if step.replicas > pool.least]
+    for step in more:
+        held = next(s for s in back if s.begins <= step.begins and s.ends >= step.ends)
+        assert held.replicas == step.replicas
+    assert sum(length(one) for one in back) == sum(length(one) for one in more)
+
+
+@settings(max_examples=40, deadline=None)
+@given(TIMETABLES, st.sampled_from(["daily", "weekly"]))
+def test_aibrix_keeps_what_the_plan_has_but_for_the_minute_before_midnight(minutes, repeat):
+    pool = pool_of(steps_of(minutes))
+    plan = plan_of(pool, repeat=repeat)
+    body = aibrix.documents(asked(plan))[0].body
+    check("aibrix", body, "it")
+    kept = week_of_schedules(body["spec"])
+    counts = folded(pool.steps, repeat)
+    wanted = np.tile(counts, WEEK // len(counts))
+    inside = wanted >= 0
+    inside[DAY - 1 :: DAY] = False
+    assert (kept[inside] == wanted[inside]).all()
+    assert (kept >= wanted).all()  # never fewer, also in that minute
+
+
+@settings(max_examples=25, deadline=None)
+@given(TIMETABLES)
+def test_terraform_gives_every_step_back(minutes):
+    pool = pool_of(steps_of(minutes))
+    (document,) = terraform.documents(asked(plan_of(pool)))
+    back = steps_of_variables(json.dumps(document.body))
+    assert tuple(back["chat"]) == pool.steps
+
+
+def test_dynamo_and_its_scaled_objects_give_the_timetable_back():
+    steps = steps_of([(8 * 60, 2), (10 * 60, 5), (6 * 60, 3)])
+    prefill, decode = (pool_of(steps, name, role=name) for name in ("prefill", "decode"))
+    graph, *scaled = dynamo.documents(asked(plan_of(prefill, decode, repeat="daily")))
+    parts = {one["name"]: one for one in graph.body["spec"]["components"]}
+    assert {name: one["replicas"] for name, one in parts.items()} == {"prefill": 2, "decode": 2}
+    assert all("scalingAdapter" in one for one in parts.values())
+    adapters = {f"{graph.body['metadata']['name']}-{role}" for role in parts}
+    assert {spec(one)["scaleTargetRef"]["name"] for one in scaled} == adapters
+    week = np.tile(folded(steps, "daily"), 7)
+    for one in scaled:
+        assert (week_of_cron(spec(one)["triggers"], spec(one)["minReplicaCount"]) == week).all()
+
+
+def test_stretches_by_hand():
+    """Five working days alike and a quiet week-end: one slot with days of the week."""
+    day = [(8 * 60, 1), (10 * 60, 4), (6 * 60, 1)]
+    steps = steps_of([*day * 5, (2 * DAY, 1)])
+    assert slots(folded(steps, "weekly"), 1) == [Slot((0, 1, 2, 3, 4), 480, 600, 4)]
+    trigger = keda.triggers(asked(plan_of(pool_of(steps))), pool_of(steps))[0]["metadata"]
+    assert (trigger["start"], trigger["end"]) == ("0 8 * * 1-5", "0 18 * * 1-5")
+    night = steps_of([(22 * 60, 1), (8 * 60, 3), (WEEK - 30 * 60, 1)])
+    trigger = keda.triggers(asked(plan_of(pool_of(night))), pool_of(night))[0]["metadata"]
+    assert (trigger["start"], trigger["end"]) == ("0 22 * * 1", "0 6 * * 2")
+    sunday = steps_of([(22 * 60, 1), (8 * 60, 3)], MONDAY.replace(day=24))
+    assert keda.cron_fields(slots(folded(sunday, "weekly"), 1)[0]) == ("0 22 * * 0", "0 6 * * 1")
+    two = folded(steps_of([(DAY, 2), (DAY, 5), (6 * DAY, 1)]), "weekly")
+    assert two[0] == 2 and two[DAY] == 5 and two[2 * DAY] == 1  # Monday again: the most of both
+
+
+def test_what_holds_all_the_time_has_a_trigger_that_changes_nothing():
+    pool = pool_of(steps_of([(DAY, 3)]))
+    one = keda.documents(asked(plan_of(pool, repeat="daily")))[0]
+    held = spec(one)
+    assert (held["minReplicaCount"], held["maxReplicaCount"]) == (3, 3)
+    assert [t["metadata"]["desiredReplicas"] for t in held["triggers"]] == ["3"]
+
+
+# Its reader takes it
+
+
+@pytest.mark.parametrize("kind", MANIFESTS)
+@pytest.mark.parametrize("repeat", ["once", "daily", "weekly"])
+def test_every_format_is_taken_by_its_reader(kind, repeat):
+    steps = steps_of([(90, 0), (DAY, 3), (60, 12)])
+    pools = [pool_of(steps, "a" * LONGEST, region="east"), pool_of(steps, "b", region="west")]
+    found = MANIFESTS[kind].documents(asked(plan_of(*pools, repeat=repeat), namespace="serving"))
+    for one in found:
+        assert not list(faults(one.schema, one.body))
+    text = yaml_text([one.body for one in found], [one.head for one in found])
+    bodies = [json.loads(json.dumps(one.body)) for one in found]
+    assert objects_of(text) == bodies == list(yaml.safe_load_all(text))  # YAML 1.2 and 1.1
+    if kind != "terraform":  # which has no comments
+        assert text.startswith("# Headroom, run 7: A plan\n")
+        assert "Regions are clusters of their own" in text
+
+
+@pytest.mark.parametrize("form", ["hpa", "scaledobject", "variantautoscaling"])
+def test_wva_in_all_its_forms(form):
+    pool = pool_of(steps_of([(DAY, 2), (DAY, 4)]))
+    (one,) = wva.documents(asked(plan_of(pool), form=form))
+    assert not list(faults(one.schema, one.body))
+    if form == "variantautoscaling":
+        assert spec(one)["variantCost"] == "6.50"
+    else:
+        marks = one.body["metadata"]["annotations"]
+        assert marks["llm-d.ai/managed"] == "true" and marks["llm-d.ai/variant-cost"] == "6.50"
+        assert "behavior" not in json.dumps(one.body)  # what goes by load waits before it shrinks
+
+
+def test_a_rule_leaves_as_its_target():
+    plan = plan_of(pool_of((), "chat"), rule=HPA_RULE)
+    (one,) = MANIFESTS["hpa"].documents(asked(plan))
+    metric = spec(one)["metrics"][0]["pods"]
+    assert metric["metric"]["name"] == "vllm_num_requests_waiting"
+    assert metric["target"]["averageValue"] == "5000m"
+    assert (spec(one)["minReplicas"], spec(one)["maxReplicas"]) == (1, 5)
+    (one,) = keda.documents(asked(plan))
+    trigger = spec(one)["triggers"][0]
+    assert trigger["metadata"]["query"] == 'sum(vllm:num_requests_waiting{pod=~"chat-.*"})'
+    assert (trigger["metadata"]["threshold"], trigger["metricType"]) == ("5", "AverageValue")
+    assert not list(faults("keda", one.body))
+    with pytest.raises(PlannerError, match="no timetable for AIBrix"):
+        aibrix.documents(asked(plan))
+    tokens = plan_of(pool_of(()), rule=Rule("hpa", "tokens", 5.0, 0.1, 300.0))
+    with pytest.raises(PlannerError, match="no serving engine shows"):
+        MANIFESTS["hpa"].documents(asked(tokens))
+
+
+def test_files_of_one_number_hold_that_of_their_moment():
+    pool = pool_of(steps_of([(480, 2), (600, 5), (360, 3)]), gpus=16)
+    at = "2026-05-18T09:00:00Z"
+    (values,) = llmd.documents(asked(plan_of(pool, repeat="daily"), at=at))
+    assert values.body["decode"]["replicas"] == 5 and values.body["multinode"] is True
+    group, _ = lws.documents(asked(plan_of(pool, repeat="daily"), at=at))
+    assert spec(group)["replicas"] == 5 and spec(group)["leaderWorkerTemplate"]["size"] == 2
+
+
+def test_kserve_has_prefill_and_decode_in_one_service():
+    steps = steps_of([(480, 2), (960, 5)])
+    pools = [pool_of(steps, "p", role="prefill"), pool_of(steps, "d", role="decode")]
+    (one,) = kserve.documents(asked(plan_of(*pools, repeat="daily")))
+    assert "replicas" not in spec(one) and "scaling" in spec(one)["prefill"]
+    with pytest.raises(PlannerError, match="2 pools of prefill and 1 of decode"):
+        kserve.documents(asked(plan_of(*pools, pool_of(steps, "q", role="prefill"))))
+
+
+FAULTS = {
+    "keda": [
+        (("spec", "unknown"), 1),
+        (("spec", "minReplicaCount"), -1),
+        (("spec", "minReplicaCount"), 99),
+        (("spec", "triggers"), []),
+        (("spec", "triggers", 0, "metadata", "desiredReplicas"), 3),
+        (("spec", "triggers", 0, "metadata", "desiredReplicas"), "0"),
+        (("spec", "triggers", 0, "metadata", "start"), "0 0 0 8 * *"),
+        (("spec", "triggers", 0, "metadata", "end"), "0 8 * * 1"),
+        (("spec", "triggers", 0, "metadata", "timezone"), "Mars"),
+        (("metadata", "name"), "Under_score"),
+        (("metadata", "name"), "x" * 60),
+        (("metadata", "labels", "a"), "not a label"),
+        (("kind",), "Scaled"),
+    ],
+    "hpa": [
+        (("spec", "minReplicas"), 0),
+        (("spec", "maxReplicas"), 0),
+        (("spec", "maxReplicas"), 2**31),
+        (("spec", "metrics", 0, "external", "target", "type"), 1),
+        (("spec", "behavior", "scaleUp", "stabilizationWindowSeconds"), 3601),
+        (("metadata", "annotations", "llm-d.ai/managed"), "true"),
+    ],
+    "aibrix": [
+        (("spec", "metricsSources"), []),
+        (("spec", "schedules", 0, "endTime"), "24:00"),
+        (("spec", "schedules", 0, "endTime"), "00:00"),
+        (("spec", "schedules", 0, "startTime"), 750),
+    ],
+    "dynamo": [(("spec", "components", 0, "name"), 3), (("spec", "replicas"), 3)],
+    "kserve": [(("spec", "replicas"), 3), (("spec", "scaling", "maxReplicas"), 0)],
+    "lws": [(("spec", "replicas"), -1), (("spec", "leaderWorkerTemplate", "size"), "2")],
+    "wva": [(("spec", "variantCost"), 6.5), (("spec", "minReplicas"), 9)],
+    "llm-d": [(("decode", "replicas"), "3"), (("decode", "parallelism", "tensors"), 3)],
+}
+
+
+@pytest.mark.parametrize("kind", FAULTS)
+def test_what_its_reader_would_not_take_does_not_leave(kind):
+    pool = pool_of(steps_of([(480, 2), (600, 5), (360, 3), (6 * DAY, 2)]))
+    form = "variantautoscaling" if kind == "wva" else "hpa"
+    sound = json.loads(
+        json.dumps(MANIFESTS[kind].documents(asked(plan_of(pool), form=form))[0].body)
+    )
+    assert not list(faults(kind, sound))
+    for path, value in FAULTS[kind]:
+        body = deepcopy(sound)
+        at = body
+        for part in path[:-1]:
+            at = at[part]
+        at[path[-1]] = value
+        if path[-1] == "end":
+            at["start"] = value
+        with pytest.raises(PlannerError, match="nothing was written"):
+            check(kind, body, "it")
+
+
+def test_schemas_are_what_was_published():
+    found = pruned(shared(SHARED / "reference/schemas"))
+    assert set(found) == set(NAMES)
+    for name, schema in found.items():
+        assert (SCHEMAS / f"{name}.json").read_text(encoding="utf-8") == text_of(schema)
+
+
+# Names
+
+
+@given(st.lists(st.text(max_size=80), min_size=1, max_size=4))
+def test_any_words_make_a_name(parts):
+    assert checked_name(name_of(parts)) and len(name_of(parts)) <= LONGEST
+
+
+def test_pools_are_told_apart():
+    parts = [("m", "gpu"), ("m", "gpu"), ("m", "gpu"), ("n", "gpu")]
+    names = told_apart(parts, [("1 x gpu",), ("2 x gpu",), ("2 x gpu",), ("1 x gpu",)])
+    assert len(set(names)) == 4 and names[0] == "m-gpu-1-x-gpu" and names[3] == "n-gpu"
+    long = told_apart([("x" * 90, "a"), ("x" * 90, "b")], [(), ()])
+    assert long[0] != long[1] and all(len(name) <= LONGEST for name in long)
+
+
+def test_no_word_of_a_scenario_ends_a_comment():
+    text = yaml_text([{"a": "12:30", "no": "yes"}], [["one\nkind: Secret", "two"]])
+    assert text == '# one\n# kind: Secret\n# two\na: "12:30"\n"no": "yes"\n'

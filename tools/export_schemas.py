@@ -1,0 +1,168 @@
+"""Prune published schemas to what exports write: ``python -m tools.export_schemas FOLDER``.
+
+FOLDER has the schemas as published (CRDs, JSON Schemas); what is kept of each is listed here, every
+object is closed, and what Kubernetes says of metadata, which CRDs leave open, is added. The result
+lies in planner/exports/schemas, with source, commit and licence in each file.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+
+OUT = Path(__file__).parents[1] / "planner/exports/schemas"
+KEPT = ("type", "enum", "minimum", "maximum", "minLength", "maxLength", "pattern", "minItems",
+        "maxItems", "required", "anyOf", "additionalProperties")  # fmt: skip
+ALL: dict[str, Any] = {}  # of an object whose keys are free, or of a value
+POLICIES = {"type": ALL, "value": ALL, "periodSeconds": ALL}
+WAY = {"stabilizationWindowSeconds": ALL, "tolerance": ALL, "policies": POLICIES}
+BEHAVIOUR = {"scaleUp": WAY, "scaleDown": WAY}
+TARGET = {"apiVersion": ALL, "kind": ALL, "name": ALL}
+TRIGGER = {"type": ALL, "name": ALL, "metricType": ALL, "metadata": ALL}
+METRIC = {"name": ALL, "selector": {"matchLabels": ALL}}
+VALUE = {"type": ALL, "averageValue": ALL}
+ROLE = {"parallelism": {"tensor": ALL}, "scaling": {
+    "minReplicas": ALL, "maxReplicas": ALL, "keda": {
+        "pollingInterval": ALL,
+        "advanced": {"horizontalPodAutoscalerConfig": {"behavior": BEHAVIOUR}},
+        "triggers": TRIGGER,
+    },
+}}  # fmt: skip
+# Name of our file: that of the published one, and of spec what is kept.
+CRDS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "keda": ("keda_scaledobject.crd.yaml", "v1alpha1", {
+        "scaleTargetRef": TARGET, "pollingInterval": ALL, "minReplicaCount": ALL,
+        "maxReplicaCount": ALL, "triggers": TRIGGER,
+        "advanced": {"horizontalPodAutoscalerConfig": {"name": ALL, "behavior": BEHAVIOUR}},
+    }),
+    "wva": ("wva_variantautoscaling.crd.yaml", "v1alpha1", {
+        "scaleTargetRef": TARGET, "modelID": ALL, "variantCost": ALL, "minReplicas": ALL,
+        "maxReplicas": ALL,
+    }),
+    "dynamo": ("dynamo_graphdeployment.crd.yaml", "v1beta1", {
+        "components": {"name": ALL, "type": ALL, "replicas": ALL, "scalingAdapter": ALL},
+    }),
+    "aibrix": ("aibrix_podautoscaler.crd.yaml", "v1alpha1", {
+        "scalingStrategy": ALL, "minReplicas": ALL, "maxReplicas": ALL, "scaleTargetRef": TARGET,
+        "metricsSources": {"metricSourceType": ALL, "protocolType": ALL, "port": ALL, "path": ALL,
+                           "targetMetric": ALL, "targetValue": ALL},
+        "schedules": {"name": ALL, "timezone": ALL, "daysOfWeek": ALL, "startTime": ALL,
+                      "endTime": ALL, "minReplicas": ALL, "maxReplicas": ALL},
+    }),
+    "lws": ("lws_leaderworkerset.crd.yaml", "v1", {
+        "replicas": ALL, "leaderWorkerTemplate": {"size": ALL, "workerTemplate": ALL},
+    }),
+    "kserve": ("kserve_llminferenceservice.crd.yaml", "v1alpha2", {**ROLE, "prefill": ROLE}),
+}  # fmt: skip
+HPA = {"scaleTargetRef": TARGET, "minReplicas": ALL, "maxReplicas": ALL, "behavior": BEHAVIOUR,
+       "metrics": {"type": ALL, "external": {"metric": METRIC, "target": VALUE},
+                   "pods": {"metric": METRIC, "target": VALUE}}}  # fmt: skip
+HPA_SOURCE = (
+    "Source: kubernetes/kubernetes api/openapi-spec/v3/apis__autoscaling__v2_openapi.json of 1.35, "
+    "from its copy in kubernetes-sigs/kubectl-validate @ a97ccfaca20b164819afdae780392496f6ed6bbd "
+    "(2026-01-05), Apache-2.0."
+)
+SERVER = {"create": ALL, "replicas": ALL, "parallelism": {"tensor": ALL}}
+VALUES = {"fullnameOverride": ALL, "multinode": ALL, "decode": SERVER, "prefill": SERVER}
+NAME = {"type": "string", "maxLength": 63, "pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"}
+LABEL = {"type": "string", "maxLength": 63,
+         "pattern": "^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$"}  # fmt: skip
+METADATA = {
+    "type": "object", "required": ["name"], "additionalProperties": False,
+    "properties": {
+        "name": NAME, "namespace": NAME,
+        "labels": {"type": "object", "additionalProperties": LABEL},
+        "annotations": {"type": "object", "additionalProperties": {"type": "string"}},
+    },
+}  # fmt: skip
+
+
+def pruned(folder: Path) -> dict[str, dict[str, Any]]:
+    """Our schemas by name."""
+    found = {
+        name: _of_crd(folder / file, version, keep) for name, (file, version, keep) in CRDS.items()
+    }
+    file = folder / "hpa_autoscaling_v2.schema.json"
+    whole = json.loads(file.read_text(encoding="utf-8"))
+    spec = _pruned(_resolved(whole, whole)["properties"]["spec"], HPA, whole)
+    found["hpa"] = _object("autoscaling", "v2", "HorizontalPodAutoscaler", spec) | {
+        "$comment": HPA_SOURCE
+    }
+    file = folder / "llmd_modelservice.values.schema.json"
+    whole = json.loads(file.read_text(encoding="utf-8"))
+    found["llm-d"] = _pruned(whole, VALUES, whole) | {"$comment": whole["$comment"]}
+    return found
+
+
+def _of_crd(path: Path, version: str, keep: Mapping[str, Any]) -> dict[str, Any]:
+    text = path.read_text(encoding="utf-8")
+    spec = YAML(typ="safe", pure=True).load(text)["spec"]
+    one = next(v for v in spec["versions"] if v["name"] == version)
+    schema = one["schema"]["openAPIV3Schema"]
+    kept = _pruned(schema["properties"]["spec"], keep, schema)
+    head = takewhile(lambda line: line.startswith("#"), text.splitlines())
+    source = " ".join(line.strip("# ") for line in head)
+    return _object(spec["group"], version, spec["names"]["kind"], kept) | {"$comment": source}
+
+
+def _object(group: str, version: str, kind: str, spec: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "object", "required": ["apiVersion", "kind", "metadata", "spec"],
+        "additionalProperties": False,
+        "properties": {
+            "apiVersion": {"const": f"{group}/{version}"}, "kind": {"const": kind},
+            "metadata": METADATA, "spec": spec,
+        },
+    }  # fmt: skip
+
+
+def _pruned(schema: dict[str, Any], keep: Mapping[str, Any], whole: dict[str, Any]) -> Any:
+    """What is kept of an object, closed; an array's items, likewise."""
+    schema = _resolved(schema, whole)
+    if "items" in schema:
+        return _facts(schema) | {"items": _pruned(schema["items"], keep, whole)}
+    properties = schema.get("properties", {})
+    if not keep or not properties:
+        if unknown := set(keep) - set(properties):
+            raise ValueError(f"{sorted(unknown)} are not in the schema")
+        return _facts(schema)
+    if missing := set(schema.get("required", ())) - keep.keys():
+        raise ValueError(f"{sorted(missing)} are needed, and not kept")
+    parts = {name: _pruned(properties[name], below, whole) for name, below in keep.items()}
+    return _facts(schema) | {"additionalProperties": False, "properties": parts}
+
+
+def _resolved(schema: dict[str, Any], whole: dict[str, Any]) -> dict[str, Any]:
+    """Behind references, which OpenAPI wraps in an allOf of one."""
+    while "$ref" in schema or len(schema.get("allOf", ())) == 1:
+        if "allOf" in schema:
+            schema = schema["allOf"][0]
+            continue
+        found: Any = whole
+        for part in schema["$ref"].removeprefix("#/").split("/"):
+            found = found[part.replace("~1", "/")]
+        schema = found
+    return schema
+
+
+def _facts(schema: dict[str, Any]) -> dict[str, Any]:
+    return {name: schema[name] for name in KEPT if name in schema}
+
+
+def text_of(schema: dict[str, Any]) -> str:
+    """As it lies here; what was done to it stands behind its source."""
+    told = schema["$comment"].replace(" Unmodified.", "").rstrip(". ")
+    schema = schema | {"$comment": f"{told}. Pruned to what exports write, objects closed."}
+    return json.dumps(schema, indent=1, sort_keys=True) + "\n"
+
+
+if __name__ == "__main__":
+    OUT.mkdir(exist_ok=True)
+    for name, schema in pruned(Path(sys.argv[1])).items():
+        (OUT / f"{name}.json").write_text(text_of(schema), encoding="utf-8")
