@@ -13,6 +13,7 @@ from planner.studies.columns import COUNT, FLAG, REASONS, TEXT, Column, Columns
 from planner.studies.commands.backtest import BacktestResult
 from planner.studies.commands.compare import CompareResult
 from planner.studies.commands.forecast import ForecastResult, SeriesResult
+from planner.studies.commands.outlook import OutlookResult
 from planner.studies.commands.pareto import ParetoResult
 from planner.studies.commands.pd_ratio import PdRatioResult
 from planner.studies.commands.place import PlaceResult
@@ -25,6 +26,7 @@ from planner.studies.plain import COLUMNS, KEY, MERGED, OPTIONAL
 RESULTS = (
     ForecastResult, SeriesResult, PlanResult, SimulateResult, CompareResult, ParetoResult,
     SizeResult, PdRatioResult, ProvisionResult, PlaceResult, BacktestResult,
+    OutlookResult,
 )  # fmt: skip
 PLAIN = {bool: "boolean", int: "integer", float: ["number", "null"], str: "string"}
 Schema = dict[str, Any]

@@ -176,6 +176,7 @@ VERBS: dict[str, tuple[str, dict[str, Any]]] = {
         "Judge forecasters by what they lead to, at equal attainment",
         {"methods": ["arima", "last-value"], "days": 2},
     ),
+    "outlook": ("Cost by month to a year ahead, and commitments", {"horizon": "year"}),
     "pareto": ("Plans between two objectives", {"of": "cost,carbon", "points": 9}),
 }
 

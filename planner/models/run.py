@@ -18,6 +18,7 @@ class Run(models.Model):
         PD_RATIO = "pd-ratio", "Prefill to decode"
         PARETO = "pareto", "Two objectives"
         PLACE = "place", "Placement"
+        OUTLOOK = "outlook", "Cost by month"
         BACKTEST = "backtest", "Forecasters by what they lead to"
 
     class State(models.TextChoices):

@@ -22,7 +22,7 @@ from planner.scenario.columns import (
 from planner.scenario.faults import faults_of
 from planner.scenario.known import NOTHING, Known
 from planner.scenario.links import links_of
-from planner.scenario.places import price_of, region_of, spot_price_of
+from planner.scenario.places import CommittedPrice, committed_of, price_of, region_of, spot_price_of
 from planner.scenario.power import host_of, power_at_load, power_facts
 from planner.scenario.schema import Fault, Profile, Scenario, Serving, Spot, Starts
 from planner.scenario.specs import gpu_of, model_of
@@ -70,6 +70,7 @@ class Hardware:
     reclaims_per_hour: FloatArray  # [r, g] of a spot instance
     lend_share: float | None  # of its price, what an instance earns that is lent out
     provenance: tuple[tuple[str, Provenance], ...]  # what, where from
+    committed: tuple[CommittedPrice, ...] = ()
 
     def _start_up(self, m: int, r: int, g: int) -> StartUp | None:
         if self.starts is None:
@@ -226,6 +227,7 @@ def build_hardware(scenario: Scenario, known: Known = NOTHING, *, spot: bool = F
             profiles[m, new], sections[m, new] = profiles[m, g], sections[m, g]
     columns = (*columns, *(column for _, column in beside))
     types = (*types, *(types[names.index(name)] for name in offered))
+    committed: list[CommittedPrice] = []
     regions, capacity, price, reclaims = [], [], [], []
     for part in scenario.regions:
         regions.append(region_of(part, facts))
@@ -233,6 +235,7 @@ def build_hardware(scenario: Scenario, known: Known = NOTHING, *, spot: bool = F
         capacity.append([part.capacity.get(name, 0) for name in names])
         capacity[-1] += [offer.capacity for offer in on_spot]
         price.append([price_of(part, name, facts) for name in names])
+        committed += [offer for name in names for offer in committed_of(part, name, facts)]
         price[-1] += [spot_price_of(part, name, facts) for name in offered]
         reclaims.append([0.0] * len(names) + [o.reclaims_per_instance_hour for o in on_spot])
     capacity_gpus = np.array(capacity, dtype=np.int64)
@@ -283,6 +286,7 @@ def build_hardware(scenario: Scenario, known: Known = NOTHING, *, spot: bool = F
         lend_share=scenario.objective.lend_share,
         routing=Routing(**scenario.fleet.routing.model_dump()),
         provenance=tuple(facts),
+        committed=tuple(committed),
     )
 
 

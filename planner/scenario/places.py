@@ -3,6 +3,7 @@ like."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from statistics import fmean
 
 from planner import catalogue
@@ -14,6 +15,7 @@ from simulation.performance.specs import Provenance
 
 DEFAULT_PUE = 1.2  # where neither the scenario nor the catalogue says
 GIVEN = Provenance("assumed", "scenario")
+TERMS = {"one_year": "One-year", "three_years": "Three-year"}
 Facts = list[tuple[str, Provenance]]
 
 
@@ -89,6 +91,28 @@ def spot_price_of(section: RegionSection, gpu: str, facts: Facts) -> float:
         f"regions: {section.name} has no spot price for {gpu}; add usd_per_gpu_hour to its spot, "
         "or 'like' with a built-in region that has one."
     )
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedPrice:
+    """What an hour of a GPU costs that one commits to for a term, used or not."""
+
+    region: str
+    gpu: str
+    term: str  # one_year or three_years
+    usd_per_gpu_hour: float
+
+
+def committed_of(section: RegionSection, gpu: str, facts: Facts) -> tuple[CommittedPrice, ...]:
+    """Stated prices of a GPU type in a region by term; adds where they come from to ``facts``."""
+    offer = section.committed.get(gpu)
+    found = []
+    for term in TERMS:
+        price = None if offer is None else getattr(offer, term)
+        if price is not None:
+            facts.append((f"{TERMS[term]} price of {gpu} in {section.name}", GIVEN))
+            found.append(CommittedPrice(section.name, gpu, term, price))
+    return tuple(found)
 
 
 def _like(section: RegionSection) -> catalogue.CatalogueRegion | None:

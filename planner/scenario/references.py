@@ -46,6 +46,8 @@ def references(scenario: Scenario) -> list[tuple[Path, str]]:
             known(("regions", i, "topology", "gpus_per_node", name), "GPU", name, gpus)
         for name in region.spot:
             known(("regions", i, "spot", name), "GPU", name, gpus)
+        for name in region.committed:
+            known(("regions", i, "committed", name), "GPU", name, gpus)
         if not gpus & set(region.capacity):
             problems.append(
                 (("regions", i, "capacity"), "none of these GPUs has a profile in this scenario")

@@ -15,6 +15,7 @@ from planner.studies.commands import (
     backtest,
     compare,
     forecast,
+    outlook,
     pareto,
     pd_ratio,
     place,
@@ -59,5 +60,6 @@ KINDS: dict[str, Kind[Any]] = {
     "pd-ratio": Kind(pd_ratio.Options, pd_ratio.run),
     "backtest": Kind(backtest.Options, backtest.run),
     "pareto": Kind(pareto.Options, pareto.run),
+    "outlook": Kind(outlook.Options, outlook.run),
     "place": Kind(place.Options, place.run),
 }

@@ -29,6 +29,21 @@ def seeded(scenario: Scenario, seed: int | None) -> Scenario:
 
 def study_of(scenario: Scenario, traces: Traces, known: Known, progress: Progress) -> Study:
     """Hardware, traffic, sizes and requests of a scenario's window."""
+    study = study_at(scenario, traces, known, progress)
+    settings, traffic, window = study.settings, study.traffic, study.window
+    cells = cells_of(study)
+    if window.ahead:
+        method = settings.plan.forecast.method
+        requests, notes = requests_ahead(traffic, window, method, settings.seed, cells=cells)
+        traffic = replace(traffic, notes=traffic.notes + notes)
+    else:
+        requests = traffic.requests(window.start_s, window.end_s, settings.seed, cells=cells)
+    study = replace(study, traffic=traffic, trace=requests, cells=cells)
+    return replace(study, network=network_of(scenario, study.hardware))
+
+
+def study_at(scenario: Scenario, traces: Traces, known: Known, progress: Progress) -> Study:
+    """The same without requests: what is only planned draws none."""
     hardware, settings = build_hardware(scenario, known, spot=True), settings_of(scenario)
     progress(0.0, "Reading the traffic")
     traffic = build_traffic(settings.traffic, traces)
@@ -38,16 +53,7 @@ def study_of(scenario: Scenario, traces: Traces, known: Known, progress: Progres
     sizes = size_over_time(hardware, lengths, settings.seed, part(progress, 0.2, 0.9))
     progress(0.9, "Preparing the requests")
     nothing = traffic.measured.rows(slice(0))
-    study = prepare(settings, hardware, traffic, window, sizes, nothing)
-    cells = cells_of(study)
-    if window.ahead:
-        method = settings.plan.forecast.method
-        requests, notes = requests_ahead(traffic, window, method, settings.seed, cells=cells)
-        traffic = replace(traffic, notes=traffic.notes + notes)
-    else:
-        requests = traffic.requests(window.start_s, window.end_s, settings.seed, cells=cells)
-    study = replace(study, traffic=traffic, trace=requests, cells=cells)
-    return replace(study, network=network_of(scenario, hardware))
+    return prepare(settings, hardware, traffic, window, sizes, nothing)
 
 
 def planned_of(study: Study, progress: Progress) -> Planned:

@@ -15,7 +15,7 @@ from planner.policies.choice import USUAL, AnyPolicy, policy_of
 from planner.scenario.schema.faults import Fault
 from planner.scenario.schema.fleet import Fleet, Replicas, Starts
 from planner.scenario.schema.hardware import Gpu, Model, Profile, Shape
-from planner.scenario.schema.places import Region, Spot
+from planner.scenario.schema.places import Committed, Region, Spot
 from planner.scenario.schema.planning import Forecast, Horizon, Objective
 from planner.scenario.schema.serving import KvTransfer, Routing, Serving
 from planner.scenario.schema.topology import PlacedService, Placement, Topology
@@ -23,6 +23,7 @@ from planner.scenario.schema.traffic import Growth, Launch, Lengths, Source, Tie
 from planner.sections import Section, named
 
 __all__ = [
+    "Committed",
     "Fault",
     "Fleet",
     "Forecast",

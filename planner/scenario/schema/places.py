@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from planner.scenario.schema.topology import Topology
 from planner.sections import (
@@ -27,6 +27,19 @@ class Spot(Section):
     reclaims_per_instance_hour: Annotated[float, Field(ge=0, le=100)] = 0
 
 
+class Committed(Section):
+    """USD per hour of a GPU that is paid whether it is used or not, by how long one commits."""
+
+    one_year: Usd | None = None
+    three_years: Usd | None = None
+
+    @model_validator(mode="after")
+    def _some(self) -> Committed:
+        if self.one_year is None and self.three_years is None:
+            raise ValueError("give a price for one_year, three_years or both")
+        return self
+
+
 class Region(Section):
     """Where GPUs are. ``like`` takes price, carbon and PUE from a built-in region."""
 
@@ -35,6 +48,7 @@ class Region(Section):
     capacity: dict[Name, Count]  # GPUs by type
     usd_per_gpu_hour: dict[Name, Usd] = {}
     spot: dict[Name, Spot] = {}  # by type
+    committed: dict[Name, Committed] = {}  # by type; what to commit to is for an outlook to say
     # Yearly mean, or 24 values by UTC hour.
     carbon_g_per_kwh: Grams | Annotated[list[Grams], Field(min_length=24, max_length=24)] | None = (
         None

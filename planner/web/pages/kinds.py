@@ -9,7 +9,7 @@ from typing import Any
 
 from planner.models import Run
 from planner.services.provisioning import SWEEPS
-from planner.web.pages import backtest, pareto, pd_ratio, place, provision, size
+from planner.web.pages import backtest, outlook, pareto, pd_ratio, place, provision, size
 from planner.web.pages.forecast import forecast_context, moment_context
 from planner.web.pages.groups import groups_context
 from planner.web.pages.minutes import minutes_context
@@ -62,5 +62,6 @@ PAGES: dict[str, Page] = {
     Run.Kind.SIZE: Page("size", size.page_context),
     Run.Kind.PD_RATIO: Page("pd_ratio", pd_ratio.page_context),
     Run.Kind.BACKTEST: Page("backtest", backtest.page_context),
+    Run.Kind.OUTLOOK: Page("outlook", outlook.page_context),
     Run.Kind.PARETO: Page("pareto", pareto.page_context),
 }

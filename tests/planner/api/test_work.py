@@ -13,6 +13,7 @@ VERBS = {
     "provision": {"level": "operator", "method": "exact"},
     "place": {"method": "exact", "ratio": [1, 2], "grow": 0.25},
     "backtest": {"methods": ["last-value"], "days": 1, "by_coverage": True},
+    "outlook": {"horizon": "quarter"},
     "pareto": {"of": "energy,cost", "points": 3},
 }
 each_verb = pytest.mark.parametrize(("verb", "options"), VERBS.items())

@@ -1,0 +1,335 @@
+"""A week to a year ahead: a representative week planned for every month as demand grows, its cost
+month by month, and how many GPUs to commit to."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+import numpy as np
+import polars as pl
+from pydantic import Field
+
+from planner.errors import Infeasible
+from planner.scenario.build import Hardware
+from planner.scenario.known import NOTHING, Known
+from planner.scenario.schema import Scenario
+from planner.scenario.schema.planning import Horizon
+from planner.scenario.settings import ALL, NO_GROWTH
+from planner.studies.options import RunOptions
+from planner.studies.outcome import Outcome, Traces
+from planner.studies.outlook.calendar import WEEK_S, HorizonName, Month, months_of, weights
+from planner.studies.outlook.commitments import Commitment, Use, UseStep, commit, steps
+from planner.studies.outlook.figures import (
+    MonthFigures,
+    PlannedMonth,
+    PoolMonth,
+    month_figures,
+    pool_months,
+    uses,
+)
+from planner.studies.plain import MERGED, moments
+from planner.studies.planning.inputs import Load, PlanInput
+from planner.studies.planning.planning import forecast_load, plan_load
+from planner.studies.preparing import study_at
+from planner.studies.progress import Progress, part, silent
+from planner.studies.results.frame import Frame, frame_of
+from planner.studies.values import Study
+from simulation.arrays import IntArray
+
+RHYTHM_S = 2 * WEEK_S  # of traffic, below which weekdays cannot be told from weekends
+TERM_WORDS = {"one_year": "a year", "three_years": "three years"}
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Over all months that have a plan."""
+
+    cost_usd: float
+    cost_committed_usd: float | None
+    gpu_hours: float
+    energy_kwh: float
+    carbon_kg: float
+    days: float
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class OutlookResult:
+    kind: str = "outlook"
+    frame: Frame = field(metadata={MERGED: True})
+    headline: str
+    horizon: str
+    months: tuple[MonthFigures, ...]
+    totals: Totals
+    commitments: tuple[Commitment, ...]
+    recommended_commitments: tuple[Commitment, ...]
+    use: tuple[UseStep, ...]
+    basis: tuple[str, ...]  # how it was computed, and what it does not say
+    seconds: float
+
+
+class Options(RunOptions):
+    horizon: HorizonName = Field(
+        "year",
+        title="Horizon",
+        description="From the end of the traffic on: a week, a month, a quarter or a year; left "
+        "out: a year.",
+    )
+
+
+def run(
+    scenario: Scenario,
+    traces: Traces,
+    options: Options,
+    *,
+    known: Known = NOTHING,
+    progress: Progress,
+) -> Outcome:
+    """Cost by month ahead of the traffic; raises Infeasible where no month has a plan."""
+    begun = time.perf_counter()
+    study = study_at(_weekly(scenario), traces, known, part(progress, 0.0, 0.4))
+    hardware, growth = study.hardware, study.window.growth
+    given = _one_by_one(study)
+    load = forecast_load(given, part(progress, 0.4, 0.6)).load
+    months = months_of(given.window.start_s, options.horizon, study.traffic.clock)
+    planned = plan_months(
+        given,
+        load,
+        [(month, float(growth.at(month.middle_s - given.window.start_s))) for month in months],
+        part(progress, 0.6, 1.0),
+    )
+    if all(one.plan is None for one in planned):
+        raise Infeasible(planned[0].conflict)
+    found = uses(planned, hardware)
+    offers = _offers(found, hardware)
+    take = _recommended(offers)
+    rows = tuple(month_figures(one, hardware, take) for one in planned)
+    totals = _totals(rows)
+    pools = [row for one in planned for row in pool_months(one, hardware)]
+    frame = frame_of(study)
+    return Outcome(
+        OutlookResult(
+            frame=replace(
+                frame,
+                assumptions=tuple(a for a in frame.assumptions if a.what != "Requests replayed"),
+                notes=study.traffic.notes + study.sizes.notes,
+            ),
+            headline=_headline(rows, totals, take, found, options.horizon),
+            horizon=options.horizon,
+            months=rows,
+            totals=totals,
+            commitments=offers,
+            recommended_commitments=take,
+            use=steps(found),
+            basis=tuple(_basis(scenario, study, options.horizon, offers)),
+            seconds=time.perf_counter() - begun,
+        ),
+        {
+            "months": _table(rows, MonthFigures),
+            "pools": _table(pools, PoolMonth),
+            "week": _week(planned, hardware),
+            **({"commitments": _table(offers, Commitment)} if offers else {}),
+            "use": _table(steps(found), UseStep),
+        },
+    )
+
+
+def plan_months(
+    given: PlanInput, load: Load, months: list[tuple[Month, float]], progress: Progress
+) -> list[PlannedMonth]:
+    """The week of ``given`` planned for every month at so many times its ``load``, each from where
+    the one before ended; a month as demanding as the last has its plan. The first is planned twice,
+    so that today's fleet is left behind and the week follows itself."""
+    current, planned = given.current, []
+    last: PlannedMonth | None = None
+    for i, (month, times) in enumerate(months):
+        progress(i / len(months), f"Planning {month.label}")
+        share = weights(month, given.window.start_s, given.window.period_s)
+        if last is not None and last.times == times:
+            one = replace(last, month=month, weights=share)
+        else:
+            one = PlannedMonth(month, times, share, None)
+            for _ in range(2 if i == 0 else 1):
+                try:
+                    made = plan_load(replace(given, current=current), load.times(times), silent)
+                except Infeasible as problem:
+                    one = replace(one, plan=None, conflict=str(problem))
+                    break
+                one, current = replace(one, plan=made), _last(made.target)
+        planned.append(one)
+        last = one
+    return planned
+
+
+def _last(target: IntArray) -> IntArray:
+    return np.asarray(target[-1], np.int64)
+
+
+def _weekly(scenario: Scenario) -> Scenario:
+    """The scenario over the week after its traffic."""
+    asked = scenario.horizon
+    period = asked.period_s if asked.period_s and WEEK_S % asked.period_s == 0 else 3600.0
+    week = Horizon(start="end", duration_s=WEEK_S, period_s=period, lead_s=asked.lead_s)
+    return scenario.model_copy(update={"horizon": week})
+
+
+def _one_by_one(study: Study) -> PlanInput:
+    """Periods one after the other, without growth: months have theirs, and the limits of a whole
+    window are of no week."""
+    given = study.plan_input
+    settings = replace(given.settings, periods="one", lend_share=None)
+    return replace(given, settings=settings, window=replace(given.window, growth=NO_GROWTH))
+
+
+def _offers(found: tuple[Use, ...], hardware: Hardware) -> tuple[Commitment, ...]:
+    """Every stated price of what is in use."""
+    return tuple(
+        commit(use, offer.term, offer.usd_per_gpu_hour)
+        for use in found
+        for offer in hardware.committed
+        if (offer.region, offer.gpu) == (use.region, use.gpu)
+    )
+
+
+def _recommended(offers: tuple[Commitment, ...]) -> tuple[Commitment, ...]:
+    """Of each type and region the shortest term: what a year shows says little of three."""
+    best: dict[tuple[str, str], Commitment] = {}
+    for one in offers:  # one_year before three_years
+        best.setdefault((one.region, one.gpu), one)
+    return tuple(one for one in best.values() if one.gpus)
+
+
+def _totals(rows: tuple[MonthFigures, ...]) -> Totals:
+    told = [row for row in rows if row.cost_usd is not None]
+
+    def total(name: str) -> float:
+        return float(sum(getattr(row, name) or 0.0 for row in told))
+
+    committed = any(row.cost_committed_usd is not None for row in told)
+    return Totals(
+        cost_usd=total("cost_usd"),
+        cost_committed_usd=total("cost_committed_usd") if committed else None,
+        gpu_hours=total("gpu_hours"),
+        energy_kwh=total("energy_kwh"),
+        carbon_kg=total("carbon_kg"),
+        days=total("days"),
+    )
+
+
+def _headline(
+    rows: tuple[MonthFigures, ...],
+    totals: Totals,
+    take: tuple[Commitment, ...],
+    found: tuple[Use, ...],
+    horizon: str,
+) -> str:
+    lacking = [row for row in rows if row.cost_usd is None]
+    told = [row for row in rows if row.cost_usd is not None]
+    parts = []
+    if lacking:
+        names = lacking[0].month + (f" and {len(lacking) - 1} more" if lacking[1:] else "")
+        parts.append(f"What is there does not carry {names}: {lacking[0].conflict}")
+    first, last = told[0], told[-1]
+    span = f"{first.mean_replicas:,.1f} replicas on average"
+    if last.growth != first.growth:
+        span += f" in {first.month}, {last.mean_replicas:,.1f} in {last.month}"
+    whose = f"the {horizon}" if not lacking else f"the {totals.days:,.0f} days that have a plan"
+    parts.append(f"{_usd(totals.cost_usd)} for {whose} ({span}), on demand and spot.")
+    for one in take:
+        share = one.saving_usd / one.cost_on_demand_usd if one.cost_on_demand_usd else 0.0
+        parts.append(
+            f"Commit to {one.gpus:,} {one.gpu} in {one.region} for {TERM_WORDS[one.term]}: "
+            f"{_usd(one.saving_usd)} less there ({share:.0%}); {_in_use(one.least_use)}, and it "
+            f"pays from {one.pays_from:.0%} of the time."
+        )
+    if not take:
+        for use in found[:3]:
+            always = int((use.in_use() >= 1.0 - 1e-9).sum())
+            parts.append(
+                f"{always:,} of at most {int(use.gpus.max()):,} {use.gpu} in {use.region} are in "
+                f"use all the time: to commit to them pays below {_usd(use.on_demand)} an hour."
+            )
+    return " ".join(parts)
+
+
+def _in_use(least: float | None) -> str:
+    if least is None or least >= 1.0 - 1e-9:
+        return "all are in use all the time"
+    return f"each is in use at least {least:.0%} of the time"
+
+
+def _usd(usd: float) -> str:
+    return f"${usd:,.0f}" if usd >= 100 else f"${usd:,.2f}"
+
+
+def _basis(
+    scenario: Scenario, study: Study, horizon: str, offers: tuple[Commitment, ...]
+) -> list[str]:
+    window, traffic = study.window, study.traffic
+    said = [
+        "Planned, not replayed: a representative week after the traffic, hour by hour at the "
+        "quantile of its forecast, stands for every week; each month has as many of its hours as "
+        "it has. A comparison of a week says how requests fare.",
+    ]
+    if window.growth:
+        said.append(
+            f"{window.growth.words}: each month is planned at the growth of its middle, by "
+            "traffic.growth, which nothing observed."
+        )
+    elif horizon != "week":
+        said.append("Without traffic.growth every month is as busy as the first.")
+    span_s = traffic.demand.end_s - traffic.demand.start_s
+    if span_s < RHYTHM_S and not traffic.all_launched:
+        said.append(
+            f"The traffic is {span_s / 86_400:,.3g} days long: a weekly rhythm is seen once at "
+            "most, and seasons of the year not at all."
+        )
+    elif not traffic.all_launched:
+        said.append("Seasons of the year, holidays and campaigns are not in it.")
+    said.append("Start costs of leaving today's fleet are not in it, those of every week are.")
+    if scenario.objective.periods == ALL:
+        said.append("objective.periods: all is of a window: here periods follow one another.")
+    if offers:
+        said.append(
+            "Commitments are counted on this timetable, not planned with: a plan that knew them "
+            "might shift load to regions with committed GPUs."
+        )
+        if horizon != "year":
+            said.append(f"This {horizon} stands for the whole term of a commitment.")
+        if any(one.term == "three_years" for one in offers):
+            said.append("A term of three years pays as told if all three are as this one.")
+    return said
+
+
+def _table(rows: Any, kind: type) -> pl.DataFrame:
+    names = [one.name for one in fields(kind)]
+    return pl.DataFrame(
+        {name: [getattr(row, name) for row in rows] for name in names}, strict=False
+    )
+
+
+def _week(planned: list[PlannedMonth], hardware: Hardware) -> pl.DataFrame:
+    """The timetable of the first month that has a plan, and of the last."""
+    frames = []
+    told = [one for one in planned if one.plan is not None]
+    for one in dict.fromkeys((told[0].month.label, told[-1].month.label)):
+        month = next(row for row in told if row.month.label == one)
+        plan = month.plan
+        if plan is None:
+            continue
+        after = np.asarray(plan.period_s * np.arange(len(plan.windows)), np.float64)
+        columns = {
+            f"{hardware.models[m].name} {hardware.regions[r].name} {hardware.arrangement(m, g)}":
+            plan.target[:, m, r, g]
+            for m, r, g in hardware.pool_index
+        }  # fmt: skip
+        frames.append(
+            pl.DataFrame({
+                "month": [one] * len(after),
+                "hour_of_week": (after / 3600).tolist(),
+                "time": moments(float(plan.period_start_s[0]), after),
+                **columns,
+            })
+        )  # fmt: skip
+    return pl.concat(frames)

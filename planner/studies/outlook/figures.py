@@ -1,0 +1,178 @@
+"""What a representative week comes to over the months of a horizon."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.optimizer.problem import ScalingPlan
+from planner.scenario.build import Hardware
+from planner.studies.outlook.calendar import Month
+from planner.studies.outlook.commitments import Commitment, Use
+from simulation.arrays import FloatArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlannedMonth:
+    """A month, how many times the demand of the week it is planned for, and its plan: None where
+    there is none, with the conflict."""
+
+    month: Month
+    times: float
+    weights: FloatArray  # [p] how often each period of the week comes
+    plan: ScalingPlan | None
+    conflict: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MonthFigures:
+    """A month as a row; figures are None where nothing feasible was found. Money is at the prices
+    stated, on demand and spot, ``starts_usd`` of instances that start; with the commitments
+    recommended it is ``cost_committed_usd``."""
+
+    month: str
+    days: float
+    growth: float
+    status: str
+    gpu_hours: float | None = None
+    cost_usd: float | None = None
+    on_demand_usd: float | None = None
+    spot_usd: float | None = None
+    starts_usd: float | None = None
+    cost_committed_usd: float | None = None
+    energy_kwh: float | None = None
+    carbon_kg: float | None = None
+    mean_replicas: float | None = None
+    peak_replicas: int | None = None
+    peak_gpus: int | None = None
+    conflict: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolMonth:
+    """A pool in a month."""
+
+    month: str
+    model: str
+    region: str
+    arrangement: str
+    market: str
+    mean_replicas: float
+    least_replicas: int
+    peak_replicas: int
+    gpu_hours: float
+    cost_usd: float
+
+
+def month_figures(
+    one: PlannedMonth, hardware: Hardware, commitments: Sequence[Commitment]
+) -> MonthFigures:
+    month, plan = one.month, one.plan
+    days, growth = month.hours / 24, one.times
+    if plan is None:
+        return MonthFigures(month.label, days, growth, "infeasible", conflict=one.conflict)
+    hours = one.weights * (plan.period_s / 3600)  # [p]
+    totals = [window.totals for window in plan.windows]
+    cost = float(hours @ np.array([t.usd for t in totals]))
+    gpus = _gpus(plan)
+    price = gpus * hardware.usd_per_gpu_hour
+    by_column = np.einsum("p,plrg->g", hours, price)
+    spot = float(by_column[hardware.spot].sum())
+    on_demand = float(by_column[~hardware.spot].sum())
+    committed = cost
+    for row in commitments:
+        used = _of_type(gpus, hardware, row.region, row.gpu)
+        taken = float(hours @ np.minimum(used, row.gpus))
+        committed += row.committed_usd_per_gpu_hour * row.gpus * float(hours.sum())
+        committed -= row.on_demand_usd_per_gpu_hour * taken
+    replicas = plan.target.sum(axis=(1, 2, 3))
+    seen = one.weights > 0
+    return MonthFigures(
+        month=month.label,
+        days=days,
+        growth=growth,
+        status=max((window.status for window in plan.windows), key=_WORSE.index),
+        gpu_hours=float(hours @ np.array([t.gpu_hours for t in totals])),
+        cost_usd=cost,
+        on_demand_usd=on_demand,
+        spot_usd=spot,
+        starts_usd=cost - on_demand - spot,
+        cost_committed_usd=committed if commitments else None,
+        energy_kwh=float(hours @ np.array([t.kwh for t in totals])),
+        carbon_kg=float(hours @ np.array([t.kg for t in totals])),
+        mean_replicas=float(one.weights @ replicas / one.weights.sum()),
+        peak_replicas=int(replicas[seen].max()),
+        peak_gpus=int(gpus.sum(axis=(1, 2, 3))[seen].max()),
+        conflict=next((window.conflict for window in plan.windows if window.conflict), ""),
+    )
+
+
+_WORSE = ("optimal", "feasible", "timeout", "infeasible")
+
+
+def pool_months(one: PlannedMonth, hardware: Hardware) -> tuple[PoolMonth, ...]:
+    """Every pool that has a replica in the month."""
+    plan = one.plan
+    if plan is None:
+        return ()
+    hours = one.weights * (plan.period_s / 3600)
+    seen, target, rows = one.weights > 0, plan.target, []
+    for m, r, g in hardware.pool_index:
+        counts = target[:, m, r, g]
+        if not counts[seen].any():
+            continue
+        gpu_hours = float(hours @ counts) * int(plan.gpus_per_instance[m, g])
+        rows.append(
+            PoolMonth(
+                month=one.month.label,
+                model=hardware.models[m].name,
+                region=hardware.regions[r].name,
+                arrangement=hardware.arrangement(m, g),
+                market=hardware.market(g),
+                mean_replicas=float(one.weights @ counts / one.weights.sum()),
+                least_replicas=int(counts[seen].min()),
+                peak_replicas=int(counts[seen].max()),
+                gpu_hours=gpu_hours,
+                cost_usd=gpu_hours * float(hardware.usd_per_gpu_hour[r, g]),
+            )
+        )
+    return tuple(rows)
+
+
+def uses(planned: Sequence[PlannedMonth], hardware: Hardware) -> tuple[Use, ...]:
+    """GPUs on demand by type and region over all months that have a plan, models together: a
+    commitment is to GPUs, whatever runs on them."""
+    found = []
+    owned = [g for g, column in enumerate(hardware.columns) if not column.spot]
+    for r, region in enumerate(hardware.regions):
+        for gpu in dict.fromkeys(hardware.gpus[g].name for g in owned):
+            column = next(g for g in owned if hardware.gpus[g].name == gpu)
+            gpus, hours = [], []
+            for one in planned:
+                if one.plan is not None:
+                    gpus.append(_of_type(_gpus(one.plan), hardware, region.name, gpu))
+                    hours.append(one.weights * (one.plan.period_s / 3600))
+            if gpus and np.concatenate(gpus).any():
+                price = float(hardware.usd_per_gpu_hour[r, column])
+                found.append(
+                    Use(region.name, gpu, np.concatenate(gpus), np.concatenate(hours), price)
+                )
+    return tuple(found)
+
+
+def _gpus(plan: ScalingPlan) -> FloatArray:
+    """GPUs in use, ``[p, l, r, g]``."""
+    return np.asarray(plan.target * plan.gpus_per_instance[None, :, None, :], np.float64)
+
+
+def _of_type(gpus: FloatArray, hardware: Hardware, region: str, gpu: str) -> FloatArray:
+    """GPUs on demand of one type in a region, ``[p]``."""
+    r = next(i for i, one in enumerate(hardware.regions) if one.name == region)
+    mine = [
+        g
+        for g, column in enumerate(hardware.columns)
+        if not column.spot and hardware.gpus[g].name == gpu
+    ]
+    return np.asarray(gpus[:, :, r][:, :, mine].sum(axis=(1, 2)), np.float64)
