@@ -43,6 +43,7 @@ FORBIDDEN = {
     "planner/catalogue": (*WEB, *APPLICATION),
     "planner/profiles": (*WEB, *APPLICATION),
     "planner/estimates": (*WEB, *APPLICATION),
+    "planner/configure": (*WEB, *APPLICATION),
 }
 # What must have no circle, imports for type checkers and inside functions counted.
 PRODUCT = ("forecasting", "simulation", "planner", "bench", "tools")

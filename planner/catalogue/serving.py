@@ -20,9 +20,11 @@ def serving_limits(
     max_batch: int | None = None,
     max_batch_tokens: int | None = None,
     kv_capacity_tokens: int | None = None,
+    engine: str | None = None,
 ) -> dict[str, Any]:
-    """Limits and ``overhead_s`` as ``roofline_profile`` and ``operator_profile`` take them; the KV
-    cache is what memory leaves. Raises SimulationError where the model does not fit."""
+    """Limits and the host's seconds as ``roofline_profile`` and ``operator_profile`` take them; the
+    KV cache is what memory leaves, and what an ``engine`` adds is what estimates of it do. Raises
+    SimulationError where the model does not fit."""
     tokens = max_batch_tokens or MAX_BATCH_TOKENS
     return {
         "max_batch": max_batch or MAX_BATCH,
@@ -30,7 +32,14 @@ def serving_limits(
         "kv_capacity_tokens": kv_capacity_tokens
         or capacity_tokens(shape, gpu, arrangement, typical_context(shape.max_context), tokens),
         "overhead_s": estimate_fit().calibration.iteration_s,
+        "sequence_s": sequence_s(engine),
     }
+
+
+def sequence_s(engine: str | None) -> float:
+    """Seconds of the host that an iteration takes longer for each sequence of it: vLLM's, where it
+    was measured; the others' host works while the GPU does, and None is no engine in particular."""
+    return estimate_fit().calibration.sequence_s if engine == "vllm" else 0.0
 
 
 def typical_context(max_context: int) -> int:

@@ -88,6 +88,8 @@ def arrangement(section: Profile, speed: Speed) -> str:
         told.append(section.precision)
     if section.kv_precision != "bf16":
         told.append(f"{section.kv_precision} KV cache")
+    if section.engine is not None:
+        told.append(section.engine)
     if section.name is not None:
         version = f" version {section.version}" if section.version else ""
         told.append(f"{section.name}{version}")

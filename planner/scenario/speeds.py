@@ -112,9 +112,15 @@ def _roofline(section: Profile, model: ModelSpec, gpu: GpuSpec) -> Speed:
     shape, arrangement = replace(model.shape, name=section.model), _arrangement(section)
     if section.attention_ffn is not None:
         return split_speed(section, section.attention_ffn, model, gpu)
-    given = {"max_batch": section.max_batch, "max_batch_tokens": section.max_batch_tokens}
     try:
-        limits = serving_limits(shape, gpu, arrangement, **given)
+        limits = serving_limits(
+            shape,
+            gpu,
+            arrangement,
+            max_batch=section.max_batch,
+            max_batch_tokens=section.max_batch_tokens,
+            engine=section.engine,
+        )
         return roofline_profile(shape, gpu, arrangement, efficiencies(), **limits)
     except SimulationError as error:
         raise ScenarioError(f"profiles: {error}") from None

@@ -336,3 +336,18 @@ def scaled(curve: Curve, factor: float) -> Curve:
         first, n, m = (int(v) for v in values[place : place + 3])
         values[first + n + m : first + n + m + n * m] *= factor
     return Curve(values)
+
+
+def slower_by_sequence(curve: Curve, seconds: float) -> Curve:
+    """The curve with ``seconds`` more for each sequence that an iteration decodes."""
+    if not 0 <= seconds < np.inf:
+        raise SimulationError("A sequence cannot take less than no time.")
+    values = curve.values.copy()
+    if curve.kind == LINEAR:
+        values[2] += seconds
+        return Curve(values)
+    for place in (DECODE, BESIDE):
+        first, n, m = (int(v) for v in values[place : place + 3])
+        table = values[first + n + m : first + n + m + n * m].reshape(n, m)
+        table += seconds * values[first : first + n, None]
+    return Curve(values)

@@ -14,6 +14,7 @@ import numpy as np
 
 from simulation.arrays import BoolArray, FloatArray
 from simulation.performance.compiled_graph import GraphProfile, compile_graph
+from simulation.performance.curves import slower_by_sequence
 from simulation.performance.efficiency import Efficiencies
 from simulation.performance.graph import OperatorGraph, operator_graph
 from simulation.performance.measured_kernels import Kernels
@@ -73,6 +74,7 @@ def operator_profile(
     max_batch_tokens: int,
     kv_capacity_tokens: int,
     overhead_s: float = 0.0,
+    sequence_s: float = 0.0,
     checks: tuple[Check, ...] = (),
 ) -> GraphProfile:
     """Iteration latency of ``shape`` on ``arrangement.gpus`` GPUs from measured kernels of their
@@ -97,12 +99,15 @@ def operator_profile(
             f"Sum of kernels measured on {kernels.gpu} ({kernels.source}), {share:.0%} of a decode "
             "iteration's time; the rest by efficiency factors",
         ),
-        curve=compile_graph(
-            graph,
-            timing,
-            overhead_s,
-            partial(measured_at, kernels=kernels),
-            mixed,
+        curve=slower_by_sequence(
+            compile_graph(
+                graph,
+                timing,
+                overhead_s,
+                partial(measured_at, kernels=kernels),
+                mixed,
+            ),
+            sequence_s / arrangement.attention_dp,
         ),
         graph=graph,
         timing=timing,

@@ -10,6 +10,7 @@ from functools import partial
 
 from simulation.arrays import FloatArray
 from simulation.performance.compiled_graph import GraphProfile, Timing, compile_graph
+from simulation.performance.curves import slower_by_sequence
 from simulation.performance.efficiency import (
     Efficiencies,
     kind_of,
@@ -31,11 +32,13 @@ def roofline_profile(
     max_batch_tokens: int,
     kv_capacity_tokens: int,
     overhead_s: float = 0.0,
+    sequence_s: float = 0.0,
 ) -> GraphProfile:
     """Iteration latency of ``shape`` on ``arrangement.gpus`` GPUs from published specifications
     and efficiency factors (modelled); raises where a peak is not known.
 
-    ``overhead_s``: seconds of every iteration outside the operators (scheduling, sampling).
+    ``overhead_s``: seconds of every iteration outside the operators (scheduling, sampling);
+    ``sequence_s``: more of them for each sequence that one copy of attention decodes.
     """
     graph = operator_graph(shape, arrangement)
     timing = partial(estimated_s, gpu=gpu, efficiencies=efficiencies)
@@ -54,7 +57,9 @@ def roofline_profile(
             f"Operators of {shape.name} at the published peaks of {gpu.name}, times the shares of "
             f"them that measured kernels reach on {', '.join(families)}",
         ),
-        curve=compile_graph(graph, timing, overhead_s),
+        curve=slower_by_sequence(
+            compile_graph(graph, timing, overhead_s), sequence_s / arrangement.attention_dp
+        ),
         graph=graph,
         timing=timing,
         spread=spread_of(graph, gpu, efficiencies, timing),

@@ -92,7 +92,8 @@ def occupancy(
     line = max((burstiness + service_scv) / 2.0, LEAST)
     logs = np.log(rho)
     logs[1:servers] /= free  # whether anybody is there at all is a matter of the load alone
-    waiting = np.where(rho < 1.0, rho * line / (1.0 - rho + rho * line), rho ** (1.0 / line))
+    below = np.where(rho < 1.0, 1.0 - rho + rho * line, 1.0)
+    waiting = np.where(rho < 1.0, rho * line / below, rho ** (1.0 / line))
     logs[servers:] = np.log(waiting[servers:])
     first = float(rho[servers - 1])
     if first < 1.0:

@@ -58,7 +58,7 @@ class PromptQueue:
         if not self.law.stable:
             return Spread(np.array([np.inf]), np.ones(1))
         ends = spread(QUARTERS * running_s)
-        waits = self.law.at_least(self.servers)
+        waits = min(self.law.at_least(self.servers), 1.0)  # a sum, and rounded
         if waits <= NEVER or self.rate <= 0:
             return ends
         late = max(self.law.mean / self.rate - self.alone.mean, 0.0)

@@ -67,7 +67,7 @@ def thinned(whole: Spread, points: int) -> Spread:
     half = points // 2
     edges = np.append(np.linspace(0.0, 0.9, half, endpoint=False), 1.0 - _tail(points - half))
     middle = np.cumsum(whole.weights) - whole.weights / 2
-    group = np.searchsorted(edges, middle, "right") - 1
+    group = np.maximum(np.searchsorted(edges, middle, "right") - 1, 0)  # of weights of about 0
     weights = np.bincount(group, whole.weights, points).astype(np.float64)
     sums = np.bincount(group, whole.weights * whole.values, points)
     used = weights > 0

@@ -141,6 +141,8 @@ class Profile(Section):
     name: Name | None = None
     version: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     kind: Literal["linear", "roofline"] = "linear"
+    # Of kind: roofline: with the host time that this engine was measured to add. Left out: none.
+    engine: Literal["vllm", "sglang", "trtllm"] | None = None
     # Of the linear layers' weights; built-in linear profiles are of bf16.
     precision: Precision = "bf16"
     kv_precision: Literal["bf16", "fp8"] = "bf16"
@@ -170,6 +172,8 @@ class Profile(Section):
             raise ValueError("version is of a kept profile; give its name too")
         if self.kind == "roofline" and (self.name is not None or self.in_full):
             raise ValueError("kind: roofline is computed; leave out name and alpha_ms to delta_ms")
+        if self.engine is not None and self.kind != "roofline":
+            raise ValueError("engine is of kind: roofline; what was measured has its own")
         spread = [f for f in ("pp", "attention_dp", "moe_tp", "moe_ep") if getattr(self, f) > 1]
         if self.kind == "linear" and spread:
             raise ValueError(f"{', '.join(spread)} above 1 needs kind: roofline")
@@ -182,6 +186,8 @@ class Profile(Section):
             raise ValueError("attention_ffn is computed; give kind: roofline with it")
         if self.role == "mixed":
             raise ValueError("attention_ffn is of prefill or decode instances; give role")
+        if self.engine is not None:
+            raise ValueError("attention_ffn is of no engine in particular; leave out engine")
         if spread:
             raise ValueError(f"attention_ffn says how GPUs are shared; leave out {spread[0]}")
 

@@ -1,0 +1,1 @@
+"""Which deployment serves a model at least cost: what is searched, and the answer."""

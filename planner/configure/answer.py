@@ -1,0 +1,285 @@
+"""The answer in the words of the contract (interfaces.md), one candidate a row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from planner.catalogue.estimating import EstimateFit
+from planner.catalogue.power import power_model
+from planner.configure.asked import Asked
+from simulation.performance.graph import operator_graph
+from simulation.performance.memory import gpu_kv_bytes, gpu_weight_bytes
+from simulation.performance.power import load, watts
+from simulation.performance.profile import iteration_s
+from simulation.performance.specs import Arrangement, ModelShape
+from simulation.search.search import Found, copies
+from simulation.search.values import Instance, Rated
+
+WIDTHS = ("tp", "pp", "attention_dp", "moe_tp", "moe_ep")
+LATENCY, SPEED = "cost against TTFT", "cost against tokens/s per user"
+MTOK = 1e6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """Instances of one side of a deployment with prefill and decode apart."""
+
+    instances: int
+    gpus: int  # of each
+    tp: int
+    pp: int
+    attention_dp: int
+    moe_tp: int
+    moe_ep: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpectedError:
+    """Median absolute errors of estimates, as fractions."""
+
+    ttft: float
+    tbt: float
+    basis: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One deployment at the largest rate within the limits. Widths of one that is apart are those
+    of its decode instances. None: not known."""
+
+    gpu: str
+    gpus: int  # of all its instances
+    tp: int
+    pp: int
+    attention_dp: int
+    moe_tp: int
+    moe_ep: int
+    precision: str
+    kv_precision: str
+    engine: str
+    engines: tuple[str, ...]  # that are as fast here
+    mode: str  # agg, disagg
+    prefill: Side | None
+    decode: Side | None
+    max_rps: float
+    rps_per_gpu: float
+    usd_per_gpu_hour: float | None
+    usd_per_hour: float | None
+    usd_per_mtok: float | None  # of input and output tokens
+    usd_per_mtok_output: float | None  # of output tokens alone
+    ttft_ms: float | None
+    tbt_ms: float | None
+    tokens_per_s: float  # output
+    tokens_per_s_user: float | None
+    memory_gb: float  # per GPU, of the side that holds most
+    power_w: float  # of all its GPUs at that rate
+    j_per_token: float  # output
+    bound_by: str
+    checked: str  # simulation, closed forms
+    expected_error: ExpectedError
+    instances: int | None  # of the deployment, for the rate asked for
+    fleet_gpus: int | None
+    fleet_usd_per_hour: float | None
+    max_batch: int
+    max_batch_tokens: int
+    front: tuple[str, ...] = ()
+
+
+def rows_of(
+    rated: Sequence[Rated], asked: Asked, shape: ModelShape, fit: EstimateFit
+) -> tuple[Row, ...]:
+    return tuple(row_of(one, asked, shape, fit) for one in rated)
+
+
+def fronts_of(found: Found, asked: Asked, shape: ModelShape, fit: EstimateFit) -> tuple[Row, ...]:
+    """Both fronts in one list by rising cost; what is on both is there once."""
+    on: dict[tuple[int, float], tuple[Rated, tuple[str, ...]]] = {}
+    for name, front in ((LATENCY, found.latency), (SPEED, found.speed)):
+        for one in front:
+            key = (id(one.candidate.decode) ^ id(one.candidate.prefill), one.rate)
+            before = on[key][1] if key in on else ()
+            on[key] = (one, (*before, name))
+    rows = [replace(row_of(one, asked, shape, fit), front=names) for one, names in on.values()]
+    return tuple(sorted(rows, key=lambda row: (row.usd_per_mtok or 0.0, -row.rps_per_gpu)))
+
+
+def row_of(rated: Rated, asked: Asked, shape: ModelShape, fit: EstimateFit) -> Row:
+    candidate, decode = rated.candidate, rated.candidate.decode
+    where, first = decode.where, candidate.prefill
+    mode = "agg" if first is None else "disagg"
+    tokens, answers = rated.rate * (asked.isl + asked.osl), rated.rate * asked.osl
+    usd = _known(candidate.usd_per_hour)
+    power = power_w(rated, asked, shape)
+    many = None if asked.rps is None else copies(rated.rate, asked.rps)
+    tbt = _known(rated.tbt_s)
+    return Row(
+        gpu=decode.gpu.name,
+        gpus=candidate.gpus,
+        **{name: getattr(where, name) for name in WIDTHS},
+        precision=where.weights,
+        kv_precision=where.kv_cache,
+        engine=decode.engines[0],
+        engines=decode.engines,
+        mode=mode,
+        prefill=None if first is None else side_of(first, candidate.prefills),
+        decode=None if first is None else side_of(decode, candidate.decodes),
+        max_rps=rated.rate,
+        rps_per_gpu=rated.rps_per_gpu,
+        usd_per_gpu_hour=_known(decode.usd_per_gpu_hour),
+        usd_per_hour=usd,
+        usd_per_mtok=None if usd is None else usd / (tokens * 3600.0 / MTOK),
+        usd_per_mtok_output=None if usd is None else usd / (answers * 3600.0 / MTOK),
+        ttft_ms=_ms(rated.ttft_s),
+        tbt_ms=_ms(rated.tbt_s),
+        tokens_per_s=answers,
+        tokens_per_s_user=1.0 / tbt if tbt else None,
+        memory_gb=max(
+            _memory_bytes(one, held, asked, shape) for one, held in _held(rated, asked)
+        ) / 1e9,
+        power_w=power,
+        j_per_token=power / answers,
+        bound_by=rated.bound_by,
+        checked=rated.judged,
+        expected_error=expected_error(fit, mode, shape.name, decode.gpu.name),
+        instances=many,
+        fleet_gpus=None if many is None else many * candidate.gpus,
+        fleet_usd_per_hour=None if many is None or usd is None else many * usd,
+        max_batch=decode.profile.max_batch,
+        max_batch_tokens=decode.profile.max_batch_tokens,
+    )  # fmt: skip
+
+
+def expected_error(fit: EstimateFit, mode: str, model: str, gpu: str) -> ExpectedError:
+    """Of the estimates that speeds here are part of, by whether the fit had seen the two."""
+    basis = fit.basis(model, gpu)
+    found = fit.errors[mode][basis]
+    return ExpectedError(ttft=found["ttft"], tbt=found["tbt"], basis=BASIS[basis])
+
+
+BASIS = {
+    "seen": "this model on this GPU type was measured",
+    "model": "models that were not measured, as this one",
+    "gpu": "GPU types that were not measured, as this one",
+    "both": "models on GPU types that were not measured, as here",
+}
+
+
+def side_of(one: Instance, instances: int) -> Side:
+    widths = {name: getattr(one.where, name) for name in WIDTHS}
+    return Side(instances=instances, gpus=one.gpus, **widths)
+
+
+def profiles_of(row: Row, model: str) -> list[dict[str, Any]]:
+    """As sections of a scenario's ``profiles``, from which ``size`` makes the same speeds."""
+    common: dict[str, Any] = {
+        "model": model, "gpu": row.gpu, "kind": "roofline", "engine": row.engine,
+        "precision": row.precision,
+    }  # fmt: skip
+    if row.prefill is None or row.decode is None:
+        return [common | _widths(row) | _limits(row.attention_dp)]
+    return [
+        common | {"role": role} | _widths(side) | _limits(side.attention_dp)
+        for role, side in (("prefill", row.prefill), ("decode", row.decode))
+    ]
+
+
+def _widths(given: Row | Side) -> dict[str, int]:
+    found = {name: getattr(given, name) for name in WIDTHS}
+    if found["moe_tp"] == found["tp"] and found["moe_ep"] == found["attention_dp"]:
+        found["moe_tp"] = found["moe_ep"] = 1  # as attention, which is what leaving them out means
+    return {name: value for name, value in found.items() if value > 1}
+
+
+def _limits(copies_of_attention: int) -> dict[str, int]:
+    """Where attention is data parallel each copy has limits of its own."""
+    if copies_of_attention == 1:
+        return {}
+    return {"max_batch": 256 * copies_of_attention, "max_batch_tokens": 2048 * copies_of_attention}
+
+
+def power_w(rated: Rated, asked: Asked, shape: ModelShape) -> float:
+    """Watts of all GPUs at the board at that rate, servers not included."""
+    candidate = rated.candidate
+    first, decode = candidate.prefill, candidate.decode
+    rate = rated.rate / candidate.decodes
+    prompts = 0.0 if first is not None else 1.0
+    total = candidate.decodes * decode.gpus * _decode_w(decode, rate, prompts, asked, shape)
+    if first is None:
+        return total
+    each = rated.rate / candidate.prefills
+    return total + candidate.prefills * first.gpus * _prefill_w(first, each, asked, shape)
+
+
+def _decode_w(one: Instance, rate: float, prompts: float, asked: Asked, shape: ModelShape) -> float:
+    gpu = one.gpu
+    if gpu.tdp_w is None:
+        return gpu.decode_w
+    batch, seconds = _steady(one, rate, prompts, asked)
+    per = prompts * rate * seconds  # prompts in an iteration
+    at = load(
+        operator_graph(replace(shape, encoder=None), one.where), gpu, seconds, batch,
+        batch * _context(asked), per * asked.isl, per * asked.isl**2 / 2.0,
+    )  # fmt: skip
+    return float(watts(power_model(gpu), gpu, at))
+
+
+def _prefill_w(one: Instance, rate: float, asked: Asked, shape: ModelShape) -> float:
+    gpu, isl = one.gpu, float(asked.isl)
+    if gpu.tdp_w is None:
+        return gpu.prefill_w
+    seconds = float(iteration_s(one.profile, 0.0, 0.0, isl, isl**2 / 2.0))
+    graph = operator_graph(replace(shape, encoder=None), one.where)
+    reading = float(
+        watts(power_model(gpu), gpu, load(graph, gpu, seconds, 0.0, 0.0, isl, isl**2 / 2.0))
+    )
+    busy = min(1.0, rate * seconds)
+    return busy * reading + (1.0 - busy) * gpu.idle_w
+
+
+def _steady(one: Instance, rate: float, prompts: float, asked: Asked) -> tuple[float, float]:
+    """Sequences and seconds of the mean iteration: n = rate (OSL - 1) T(n), by repetition."""
+    batch, seconds = 1.0, 0.0
+    for _ in range(20):
+        per = prompts * rate * seconds
+        seconds = float(
+            iteration_s(
+                one.profile, batch, batch * _context(asked), per * asked.isl,
+                per * asked.isl**2 / 2.0,
+            )
+        )  # fmt: skip
+        wanted = rate * max(asked.osl - 1, 1) * seconds
+        batch = float(np.clip((batch + wanted) / 2.0, 1.0, one.profile.max_batch))
+    return batch, seconds
+
+
+def _held(rated: Rated, asked: Asked) -> list[tuple[Instance, float]]:
+    """Sequences that an instance of each side holds."""
+    candidate = rated.candidate
+    if candidate.prefill is None:
+        return [(candidate.decode, _steady(candidate.decode, rated.rate, 1.0, asked)[0])]
+    batch, _ = _steady(candidate.decode, rated.rate / candidate.decodes, 0.0, asked)
+    return [(candidate.decode, batch), (candidate.prefill, 1.0)]
+
+
+def _memory_bytes(one: Instance, held: float, asked: Asked, shape: ModelShape) -> float:
+    where: Arrangement = one.where
+    text = replace(shape, encoder=None)
+    each = gpu_kv_bytes(text, round(_context(asked)), where)
+    return gpu_weight_bytes(shape, where) + held / where.attention_dp * each
+
+
+def _context(asked: Asked) -> float:
+    return asked.isl + asked.osl / 2.0
+
+
+def _known(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
+
+
+def _ms(seconds: float) -> float | None:
+    known = _known(seconds)
+    return None if known is None else 1000.0 * known

@@ -1,0 +1,190 @@
+"""The search for one model, from what is known of it and of GPU types to the whole answer."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from planner import catalogue
+from planner.catalogue.estimating import EstimateFit, estimate_fit
+from planner.catalogue.names import stated_precision
+from planner.configure.answer import Row, fronts_of, profiles_of, rows_of
+from planner.configure.asked import Asked, HourPrice, price_of
+from planner.configure.instances import KV_CACHE, Told, instances_of
+from planner.errors import CatalogueError, PlannerError
+from planner.scenario.known import NOTHING, Known
+from simulation.performance.estimate.calibration import ENGINES
+from simulation.performance.specs import GpuSpec, ModelShape
+from simulation.search.search import Found, search
+
+BUILDING = 0.6  # of the time, to know how fast everything is
+
+
+@dataclass(frozen=True, slots=True)
+class Assumption:
+    what: str
+    value: str
+    provenance: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Configured:
+    model: str
+    isl: int
+    osl: int
+    ttft_ms: float | None  # the limit asked for
+    tbt_ms: float | None
+    percentile: float
+    rps: float | None
+    candidates: tuple[Row, ...]
+    pareto: tuple[Row, ...]
+    by_gpu: tuple[Row, ...]  # the best of each GPU type
+    profiles: tuple[tuple[Mapping[str, object], ...], ...]  # of each candidate, for a scenario
+    ruled_out: Mapping[str, int]
+    evaluated: int
+    ranked_by: str
+    assumptions: tuple[Assumption, ...]
+    seconds: float
+
+
+def configure(
+    asked: Asked, known: Known = NOTHING, told: Told = lambda done, what: None
+) -> Configured:
+    """Every GPU type, arrangement, precision and engine, together and apart, for one model.
+
+    Raises PlannerError where a name is not known or the model does not take such requests.
+    """
+    begun = time.perf_counter()
+    shape, published = _model(asked, known)
+    gpus = _gpus(asked, known)
+    prices = {gpu.name: price_of(gpu.name, asked.prices) for gpu in gpus}
+    _check_prices(asked, prices)
+    built = instances_of(
+        shape, published, gpus, prices, asked.engines or ENGINES,
+        lambda done, what: told(BUILDING * done, what),
+    )  # fmt: skip
+    found = search(
+        built.instances, asked.wanted, top=asked.top, seed=asked.seed,
+        told=lambda done, what: told(BUILDING + (1.0 - BUILDING) * done, what),
+    )  # fmt: skip
+    fit = estimate_fit()
+    best = rows_of(found.best, asked, shape, fit)
+    by_gpu = rows_of(found.by_gpu, asked, shape, fit)
+    alone = sum(len(one.engines) for one in built.instances)
+    return Configured(
+        model=shape.name,
+        isl=asked.isl,
+        osl=asked.osl,
+        ttft_ms=asked.ttft_ms,
+        tbt_ms=asked.tbt_ms,
+        percentile=asked.percentile,
+        rps=asked.rps,
+        candidates=best,
+        pareto=fronts_of(found, asked, shape, fit),
+        by_gpu=by_gpu,
+        profiles=tuple(tuple(profiles_of(row, asked.model)) for row in best),
+        ruled_out=dict((built.ruled_out + Counter(found.ruled_out)).most_common()),
+        evaluated=built.evaluated + found.evaluated - alone,  # which both have counted
+        ranked_by=_ranked_by(asked, best),
+        assumptions=_assumptions(asked, found, prices, published, fit),
+        seconds=time.perf_counter() - begun,
+    )
+
+
+def _model(asked: Asked, known: Known) -> tuple[ModelShape, str]:
+    """What it computes, under the name asked for where it is one's own, and its precision."""
+    if asked.model in known.models:
+        own = known.models[asked.model].shape
+        if own is None:
+            raise PlannerError(
+                f"model {asked.model} is known by its memory alone; add it from its config.json, "
+                "which says what it computes."
+            )
+        shape, published = own, stated_precision(asked.model) or "bf16"
+    else:
+        shape = catalogue.shape(asked.model)
+        published = catalogue.published_precision(asked.model)
+    if asked.isl + asked.osl > shape.max_context:
+        raise PlannerError(
+            f"isl {asked.isl:,} and osl {asked.osl:,} are {asked.isl + asked.osl:,} tokens, and "
+            f"the context of {shape.name} is {shape.max_context:,}; give less."
+        )
+    return replace(shape, encoder=None), published
+
+
+def _gpus(asked: Asked, known: Known) -> list[GpuSpec]:
+    if not asked.gpus:
+        every = {**catalogue.gpus(), **known.gpus}
+        return [gpu for gpu in every.values() if gpu.bandwidth_bytes_s and gpu.peak_flops]
+    found = {}
+    for name in asked.gpus:
+        gpu = known.gpus[name] if name in known.gpus else catalogue.gpu(name)
+        found[gpu.name] = gpu
+    return list(found.values())
+
+
+def _check_prices(asked: Asked, prices: Mapping[str, HourPrice]) -> None:
+    for name in asked.prices:
+        if name not in prices:
+            raise CatalogueError(
+                f"price of {name}: no such GPU type is searched; there are {', '.join(prices)}."
+            )
+
+
+def _ranked_by(asked: Asked, best: tuple[Row, ...]) -> str:
+    if best and best[0].usd_per_hour is None:
+        return "requests/s per GPU, for no price is known"
+    if asked.rps is not None:
+        return f"dollars an hour of all instances for {asked.rps:g} requests/s"
+    return "dollars per million tokens at full load"
+
+
+def _assumptions(
+    asked: Asked,
+    found: Found,
+    prices: Mapping[str, HourPrice],
+    published: str,
+    fit: EstimateFit,
+) -> tuple[Assumption, ...]:
+    """What the answer rests on and nobody said."""
+    out = [
+        Assumption(
+            "Speeds", "operators at published peaks, times what measured kernels reach",
+            "modelled", "as kind: roofline of a scenario, with the engine's host time",
+        ),
+        Assumption(
+            "Weights as released", published, "published", "the model's catalogue entry"
+        ),
+        Assumption("KV cache", KV_CACHE, "assumed", "the engines' default"),
+        Assumption(
+            "Most sequences and tokens of an iteration", "256 and 2,048 per copy of attention",
+            "assumed", "vLLM's defaults",
+        ),
+        Assumption("Requests", f"all of {asked.isl:,} and {asked.osl:,} tokens, Poisson arrivals",
+                   "assumed", "as asked"),
+        Assumption(
+            "From arrival to the first iteration, not in TTFT here",
+            ", ".join(f"{e} {1000 * fit.calibration.of('start', e):.0f} ms" for e in ENGINES),
+            "measured", fit.source,
+        ),
+    ]  # fmt: skip
+    if asked.ttft_ms is None and asked.tbt_ms is None:
+        out.append(Assumption("Limits", "none: throughput alone", "assumed", "none were given"))
+    if asked.rps is not None:
+        out.append(
+            Assumption(
+                "Several instances", "each carries what it does by itself; a pool carries more",
+                "assumed", "bin/manage size says by how much",
+            )
+        )  # fmt: skip
+    shown = (one.candidate.decode.gpu.name for one in (*found.best, *found.by_gpu))
+    for name in dict.fromkeys(shown):
+        price = prices[name]
+        value = f"${price.usd:.2f} an hour" if price.usd > 0 else "not known"
+        out.append(
+            Assumption(f"Price of {name}", value, price.provenance.kind, price.provenance.source)
+        )
+    return tuple(out)

@@ -1,0 +1,153 @@
+"""Every instance that a model can be served on: GPU type, arrangement, precision, engine."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from planner.catalogue.efficiency import efficiencies
+from planner.catalogue.serving import (
+    MAX_BATCH,
+    MAX_BATCH_TOKENS,
+    sequence_s,
+    serving_limits,
+    typical_context,
+)
+from planner.configure.asked import HourPrice
+from simulation.errors import SimulationError
+from simulation.fleet import KvLink
+from simulation.performance.compiled_graph import GraphProfile
+from simulation.performance.curves import slower_by_sequence
+from simulation.performance.estimate.calibration import ENGINES
+from simulation.performance.memory import (
+    MEMORY_SHARE,
+    OVERHEAD_BYTES,
+    gpu_weight_bytes,
+    kv_bytes_per_token,
+)
+from simulation.performance.roofline import roofline_profile
+from simulation.performance.specs import BYTES, Arrangement, GpuSpec, ModelShape
+from simulation.search.space import arrangements
+from simulation.search.values import Instance
+
+KV_CACHE = "bf16"  # the engines' default
+PRECISIONS = ("bf16", "fp8", "fp4")  # that weights are brought to, from the most bits to the fewest
+# Engines that run on a family of GPUs; all of them on NVIDIA's.
+RUNS_ON = {"cdna3": ("vllm", "sglang"), "gaudi": ("vllm",), "battlemage": ("vllm",)}
+
+NO_FIT = "does not fit in GPU memory"
+NO_PRECISION = "precision not on this GPU"
+NO_FACTS = "peaks or links of the GPU are not known"
+
+Told = Callable[[float, str], None]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Built:
+    """``evaluated`` counts all that were looked at, ``ruled_out`` those of them by reason that
+    cannot be instances."""
+
+    instances: tuple[Instance, ...]
+    evaluated: int
+    ruled_out: Counter[str]
+
+
+def instances_of(
+    shape: ModelShape,
+    published: str,
+    gpus: Sequence[GpuSpec],
+    prices: Mapping[str, HourPrice],
+    wanted_engines: Sequence[str],
+    told: Told,
+) -> Built:
+    """``published`` is the precision of the model's weights as released: there are instances in it
+    and in fewer bits, where the GPU computes in those."""
+    found: list[Instance] = []
+    ruled_out: Counter[str] = Counter()
+    evaluated = 0
+    for done, gpu in enumerate(gpus):
+        told(done / len(gpus), f"Arrangements of {gpu.name}")
+        runs = RUNS_ON.get(gpu.family, ENGINES)
+        engines = tuple(engine for engine in wanted_engines if engine in runs)
+        for weights in precisions(published):
+            able = weights == published or bool(gpu.peak_flops.get(weights))
+            for where in arrangements(shape, gpu, weights, KV_CACHE):
+                evaluated += len(engines)
+                if isinstance(where, str):
+                    ruled_out[where] += len(engines)
+                elif not able:
+                    ruled_out[NO_PRECISION] += len(engines)
+                elif not _fits(shape, gpu, where):
+                    ruled_out[NO_FIT] += len(engines)
+                else:
+                    made = _instances(shape, gpu, where, engines, prices[gpu.name])
+                    if isinstance(made, str):
+                        ruled_out[made] += len(engines)
+                    else:
+                        found += made
+    return Built(tuple(found), evaluated, ruled_out)
+
+
+def precisions(published: str) -> tuple[str, ...]:
+    """As released, and what weights can be brought to from there."""
+    fewer = tuple(one for one in PRECISIONS if BYTES[one] < BYTES[published])
+    return (published, *fewer)
+
+
+def _alike(engines: Sequence[str]) -> list[tuple[str, ...]]:
+    """Engines by what tells their speeds apart."""
+    slow = tuple(engine for engine in engines if sequence_s(engine) > 0)
+    fast = tuple(engine for engine in engines if sequence_s(engine) <= 0)
+    return [group for group in (fast, slow) if group]
+
+
+def _fits(shape: ModelShape, gpu: GpuSpec, where: Arrangement) -> bool:
+    """Whether weights alone do: quick, and the memory model has the last word."""
+    room = gpu.memory_bytes * MEMORY_SHARE - OVERHEAD_BYTES
+    return gpu_weight_bytes(shape, where) < room
+
+
+def _instances(
+    shape: ModelShape,
+    gpu: GpuSpec,
+    where: Arrangement,
+    engines: Sequence[str],
+    price: HourPrice,
+) -> list[Instance] | str:
+    """One for each group of engines that are equally fast; or why there is none."""
+    try:
+        limits = serving_limits(
+            shape,
+            gpu,
+            where,
+            max_batch=MAX_BATCH * where.attention_dp,
+            max_batch_tokens=MAX_BATCH_TOKENS * where.attention_dp,
+        )
+    except SimulationError:
+        return NO_FIT
+    try:
+        profile = roofline_profile(shape, gpu, where, efficiencies(), **limits)
+    except SimulationError:
+        return NO_FACTS
+    link = _link(shape, gpu, where)
+    return [
+        Instance(gpu, where, alike, _by_engine(profile, alike[0]), price.usd, link)
+        for alike in _alike(engines)
+    ]
+
+
+def _by_engine(profile: GraphProfile, engine: str) -> GraphProfile:
+    """As ``roofline_profile`` with the engine's host time, without summing operators again."""
+    seconds = sequence_s(engine) / profile.graph.arrangement.attention_dp
+    return (
+        replace(profile, curve=slower_by_sequence(profile.curve, seconds)) if seconds else profile
+    )
+
+
+def _link(shape: ModelShape, gpu: GpuSpec, where: Arrangement) -> KvLink | None:
+    """As a scenario has it that says nothing of it: every GPU sends at its published rate."""
+    if not gpu.network_bytes_s:
+        return None
+    size = kv_bytes_per_token(shape, where.kv_cache, typical_context(shape.max_context))
+    return KvLink(size, gpu.network_bytes_s * where.gpus)

@@ -1,0 +1,109 @@
+"""bin/manage configure: the deployments that serve a model at least cost."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, ArgumentTypeError
+from typing import Any
+
+from planner.configure.asked import TOP, Asked
+from planner.exports.figure_table import listed
+from planner.management.base import HeadroomCommand
+from planner.services.configuring import configured
+from simulation.performance.estimate.calibration import ENGINES
+
+COLUMNS = {
+    "$/M tokens": "usd_per_mtok:.3f", "deployment": "deployment", "requests/s": "max_rps:.3g",
+    "per GPU": "rps_per_gpu:.3g", "TTFT ms": "ttft_ms:,.0f", "TBT ms": "tbt_ms:,.1f",
+    "GB per GPU": "memory_gb:.0f", "kW": "kw:.2g", "bound by": "bound_by",
+    "checked by": "checked",
+}  # fmt: skip
+
+
+def _price(given: str) -> tuple[str, float]:
+    name, equals, value = given.partition("=")
+    try:
+        return name.strip(), float(value if equals else "")
+    except ValueError:
+        raise ArgumentTypeError(f"{given!r} is not GPU=DOLLARS, such as H100-SXM=2.5") from None
+
+
+def _names(given: str | None) -> tuple[str, ...]:
+    return tuple(name.strip() for name in (given or "").split(",") if name.strip())
+
+
+class Command(HeadroomCommand):
+    help = "Search GPU types, arrangements, precisions and engines for what serves a model best."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        super().add_arguments(parser)
+        parser.add_argument("--model", required=True, help="name in the catalogue, or your own")
+        parser.add_argument("--isl", type=int, required=True, help="input tokens of a request")
+        parser.add_argument("--osl", type=int, required=True, help="output tokens of a request")
+        parser.add_argument("--ttft-ms", type=float, help="limit of the time to the first token")
+        parser.add_argument("--tbt-ms", type=float, help="limit of the time between tokens")
+        parser.add_argument(
+            "--percentile", type=float, default=95.0, help="of requests within the limits (95)"
+        )
+        parser.add_argument("--rps", type=float, help="requests/s that all instances carry")
+        parser.add_argument("--gpus", help="GPU types, separated by commas; left out: all")
+        parser.add_argument(
+            "--engines", help="separated by commas; left out: vllm, sglang and trtllm"
+        )
+        parser.add_argument("--top", type=int, default=TOP, help=f"candidates to list ({TOP})")
+        parser.add_argument(
+            "--price", type=_price, action="append", default=[], metavar="GPU=DOLLARS",
+            help="of an hour of one GPU; left out: the median of on-demand offers",
+        )  # fmt: skip
+
+    def answer(self, options: dict[str, Any]) -> dict[str, Any]:
+        asked = Asked(
+            **{key: options[key] for key in FIELDS},
+            gpus=_names(options["gpus"]),
+            engines=_names(options["engines"]) or ENGINES,
+            prices=dict(options["price"]),
+        )
+        return configured(asked, self.progress)
+
+    def words(self, answer: dict[str, Any]) -> str:
+        rows = listed([_shown(row) for row in answer["candidates"]], COLUMNS)
+        others = listed([_shown(row) for row in answer["by_gpu"]], COLUMNS)
+        out = [f"  {number:>9,} {reason}" for reason, number in answer["ruled_out"].items()]
+        rests = [
+            f"{a['what']}: {a['value']} ({a['provenance']}, {a['source']})"
+            for a in answer["assumptions"]
+        ]
+        found = f"{answer['evaluated']:,} candidates in {answer['seconds']:.1f} s"
+        if not rows:
+            rows = ["No deployment meets the limits; loosen them, or name other GPU types."]
+        return "\n".join(
+            [
+                f"{answer['model']}, {found}, ranked by {answer['ranked_by']}", "",
+                *rows, "", "The best of each GPU type", *others, "", "Ruled out", *out, "", *rests,
+            ]
+        )  # fmt: skip
+
+
+def _shown(row: dict[str, Any]) -> dict[str, Any]:
+    return row | {"deployment": deployment(row), "kw": row["power_w"] / 1000}
+
+
+def deployment(row: dict[str, Any]) -> str:
+    """In words: "2P+3D of 4 x H200, fp8, vllm"."""
+    sides = [(row, "")]
+    if row["mode"] == "disagg":
+        sides = [(row["prefill"], " prefill"), (row["decode"], " decode")]
+    told = []
+    for side, role in sides:
+        widths = [
+            f"{name} {side[name]}"
+            for name in ("tp", "pp", "attention_dp", "moe_tp", "moe_ep")
+            if side[name] > 1
+        ]
+        count = f"{side['instances']} x " if role else ""
+        gpus = side["gpus"]
+        inside = f" ({', '.join(widths)})" if widths else ""
+        told.append(f"{count}{gpus} {row['gpu']}{role}{inside}")
+    return f"{' + '.join(told)}, {row['precision']}, {' or '.join(row['engines'])}"
+
+
+FIELDS = ("model", "isl", "osl", "ttft_ms", "tbt_ms", "percentile", "rps", "top")

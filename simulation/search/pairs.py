@@ -1,0 +1,54 @@
+"""Prefill beside decode instances of one GPU type: which two, and how many of each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import gcd
+
+import numpy as np
+
+from simulation.arrays import FloatArray, IntArray
+
+MOST_EACH = 8  # instances of a side
+MOST_GPUS = 64  # of both sides; one copy of a deployment, of which there may be many
+
+SMALLER = 1.03  # times as much per GPU has a larger ratio to carry, to be worth its size
+RATIOS = sorted(
+    ((x, y) for x in range(1, MOST_EACH + 1) for y in range(1, MOST_EACH + 1) if gcd(x, y) == 1),
+    key=sum,
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pairs:
+    """``[p, d]``: the best whole ratio of every prefill with every decode instance."""
+
+    rate: FloatArray  # requests/s of both sides together; 0 where the two do not go together
+    prefills: IntArray
+    decodes: IntArray
+    gpus: IntArray
+
+    @property
+    def rps_per_gpu(self) -> FloatArray:
+        return np.asarray(self.rate / self.gpus)
+
+
+def matched(
+    prefill_rps: FloatArray, prefill_gpus: IntArray, decode_rps: FloatArray, decode_gpus: IntArray
+) -> Pairs:
+    """By matching rates: x prefill and y decode instances carry min(x rp, y rd), and of all whole
+    x to y the one that carries most per GPU is kept, a larger one only where that is worth it."""
+    shape = (len(prefill_rps), len(decode_rps))
+    best, rate = np.zeros(shape), np.zeros(shape)
+    prefills, decodes = np.ones(shape, np.int64), np.ones(shape, np.int64)
+    for many, few in RATIOS:
+        together = np.minimum.outer(many * prefill_rps, few * decode_rps)
+        gpus = np.add.outer(many * prefill_gpus, few * decode_gpus)
+        each = np.where(gpus <= MOST_GPUS, together / gpus, 0.0)
+        better = each > SMALLER * best
+        best = np.where(better, each, best)
+        rate = np.where(better, together, rate)
+        prefills = np.where(better, many, prefills)
+        decodes = np.where(better, few, decodes)
+    gpus = prefills * prefill_gpus[:, None] + decodes * decode_gpus[None, :]
+    return Pairs(rate, prefills, decodes, gpus)

@@ -1,0 +1,173 @@
+"""What many instances carry, all at once: a first look that ranks thousands before queues and
+simulation judge the best.
+
+In steady state with n sequences on an instance an iteration that only decodes takes T(n), and a
+prompt makes iterations longer by X(n), all together, so that with requests at a rate r
+
+    gap(n) = T(n) / (1 - r X(n)),    residence(n) = P(n) + (OSL - 1) gap(n),    r = n / residence(n)
+
+(``batch_queue.speeds``, of which this is the mean). Percentiles are those of the numbers that come
+about by chance: sequences as of Poisson arrivals, smoothed over a life (variance times 0.74),
+prompts that fall into a life likewise, prompts in line as in M/D/1 with an exponential tail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+
+from simulation.arrays import BoolArray, FloatArray
+from simulation.errors import SimulationError
+from simulation.fleet import KvLink
+from simulation.performance.profile import iteration_s
+from simulation.search.values import Instance, Wanted
+from simulation.sizing.batch_queue import places
+from simulation.sizing.prompt_queue import prompt_s
+
+KNOTS = 12  # numbers of sequences at which speeds are looked up, as powers of the most
+POINTS = 96  # loads of each instance that are looked at
+STEPS = 10  # towards the rate at which gap and residence agree
+SMOOTHED = 2.0 * np.exp(-1.0)  # of the variance of a number, its mean over one life (batch_queue)
+BUSIEST = 0.97  # of a prompt queue, beyond which it is too long to speak of
+NEVER = 1e-12
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Loads:
+    """``[k, POINTS]``: instance k at rising loads; seconds, and requests/s of one instance."""
+
+    rate: FloatArray
+    ttft_s: FloatArray  # that the tier's share of requests does not exceed
+    tbt_s: FloatArray
+
+    def within(self, wanted: Wanted) -> BoolArray:
+        """Where every limit is kept."""
+        tier = wanted.tier
+        kept = np.isfinite(self.rate) & (self.rate > 0)
+        whole = self.ttft_s + (wanted.osl - 1) * self.tbt_s
+        for limit, seconds in (
+            (tier.ttft_s, self.ttft_s), (tier.tbt_s, self.tbt_s), (tier.e2e_s, whole),
+        ):  # fmt: skip
+            kept &= True if limit is None else seconds <= limit
+        return kept
+
+    def best(self, wanted: Wanted) -> FloatArray:
+        """``[k]``: the largest rate within the limits; 0 where there is none."""
+        return np.asarray(np.where(self.within(wanted), self.rate, 0.0).max(axis=1, initial=0.0))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Speeds:
+    """``[k, POINTS]``; seconds with n sequences on instance k."""
+
+    n: FloatArray
+    limit: FloatArray  # [k] of n
+    decode: FloatArray  # an iteration that only decodes
+    prompt: FloatArray  # those of a prompt beside n - 1 decodes
+    longer: FloatArray  # by which a prompt makes iterations longer
+
+
+def speeds_of(instances: Sequence[Instance], wanted: Wanted) -> Speeds:
+    """A profile at a time looks up its speeds at a few numbers; all else is arrays."""
+    share = np.linspace(0.0, 1.0, KNOTS)
+    shape = (len(instances), KNOTS)
+    decode, prompt, longer, limit = (np.zeros(shape) for _ in range(4))
+    context = wanted.workload.facts.decode_context
+    isl, work = np.array([float(wanted.isl)]), wanted.workload
+    for k, one in enumerate(instances):
+        try:
+            held, _ = places(one.profile, work)
+        except SimulationError:  # not even one request fits: no load is within the limits
+            held = 0
+        limit[k] = held
+        n = max(float(held), 1.0) ** share
+        budget = np.maximum(one.profile.max_batch_tokens - n + 1.0, 1.0)
+        decode[k] = iteration_s(one.profile, n, n * context, 0.0, 0.0)
+        prompt[k] = prompt_s(one.profile, isl, n[:, None] - 1.0, context)[:, 0]
+        longer[k] = np.maximum(prompt[k] - np.ceil(isl[0] / budget) * decode[k], 0.0)
+    fine = np.linspace(0.0, 1.0, POINTS)
+    weights = np.maximum(1.0 - np.abs(fine[None, :] - share[:, None]) * (KNOTS - 1), 0.0)
+    most = limit[:, :1]
+    n = np.where(most >= 1.0, np.maximum(most, 1.0) ** fine, np.nan)
+    return Speeds(n, limit[:, 0], decode @ weights, prompt @ weights, longer @ weights)
+
+
+def together(speeds: Speeds, wanted: Wanted) -> Loads:
+    """Of instances that prefill and decode."""
+    tail = _tail(wanted)
+    n, chance = speeds.n, tail * np.sqrt(SMOOTHED * speeds.n)
+    gaps = wanted.osl - 1.0
+    gap, rate = speeds.decode, np.zeros_like(n)
+    for _ in range(STEPS):
+        new = n / np.maximum(speeds.prompt + gaps * gap, NEVER)
+        rate = new if not rate.any() else (rate + new) / 2.0
+        gap = speeds.decode / np.maximum(1.0 - rate * speeds.longer, 1.0 - BUSIEST)
+    busy = rate * speeds.longer
+    full = (n + chance > speeds.limit[:, None]) & (n < speeds.limit[:, None])
+    # By how much a life's own share of prompts is more than the mean, by chance.
+    prompts = rate * gaps * gap
+    noise = tail * np.sqrt(prompts) * speeds.longer / max(gaps, 1.0)
+    more = np.minimum(n + chance, speeds.limit[:, None])
+    steeper = _at(speeds.n, speeds.decode, more) / np.maximum(speeds.decode, NEVER)
+    waits = busy / np.maximum(1.0 - busy, 1.0 - BUSIEST) * speeds.longer / 2.0
+    ttft = speeds.prompt + gap + _line(wanted) * waits
+    # Where requests wait for a place the line has no end that a limit would bear.
+    limited = wanted.tier.ttft_s is not None or wanted.tier.e2e_s is not None
+    over = (busy >= BUSIEST) | (full | (n >= speeds.limit[:, None]) if limited else False)
+    return Loads(np.where(over, 0.0, rate), ttft, gap * steeper + noise)
+
+
+def decoding(speeds: Speeds, instances: Sequence[Instance], wanted: Wanted) -> Loads:
+    """Of instances whose prompts are prefilled elsewhere."""
+    n, gaps = speeds.n, max(wanted.osl - 1.0, NEVER)
+    more = np.minimum(n + _tail(wanted) * np.sqrt(SMOOTHED * n), speeds.limit[:, None])
+    sent = np.array([[_sending(one.link, wanted)] for one in instances])
+    rate = n / (gaps * speeds.decode)
+    tbt = _at(speeds.n, speeds.decode, more) + sent / gaps
+    return Loads(rate, np.zeros_like(rate), tbt)
+
+
+def prefilling(instances: Sequence[Instance], wanted: Wanted) -> Loads:
+    """Of instances that only prefill."""
+    isl, share = float(wanted.isl), np.linspace(0.01, BUSIEST, POINTS)
+    alone, each = np.zeros((len(instances), 1)), np.zeros((len(instances), 1))
+    for k, one in enumerate(instances):
+        profile, budget = one.profile, float(one.profile.max_batch_tokens)
+        alone[k] = prompt_s(profile, np.array([isl]), 0.0, isl)[0]
+        crowd = max(budget / isl, 1.0) * isl
+        tokens = min(crowd, budget)
+        full = float(iteration_s(profile, 0.0, 0.0, tokens, tokens * isl / 2.0))
+        each[k] = min(full * isl / tokens, alone[k, 0])
+    waits = share / (1.0 - share) * alone / 2.0
+    ttft = alone + _line(wanted) * waits
+    return Loads(share / each, ttft, np.zeros_like(ttft))
+
+
+def _at(n: FloatArray, values: FloatArray, where: FloatArray) -> FloatArray:
+    """Row by row, ``values`` over ``n`` read at ``where``."""
+    most = np.log(np.maximum(n[:, -1:], 1.0 + NEVER))
+    place = np.log(np.maximum(where, 1.0)) / most * (POINTS - 1)
+    place = np.clip(np.nan_to_num(place), 0.0, POINTS - 1.0)
+    low = np.minimum(place.astype(np.int64), POINTS - 2)
+    part = place - low
+    left = np.take_along_axis(values, low, axis=1)
+    right = np.take_along_axis(values, low + 1, axis=1)
+    return np.asarray(left + part * (right - left))
+
+
+def _tail(wanted: Wanted) -> float:
+    """Standard deviations above the mean of what the tier's share does not exceed."""
+    share = min(max(wanted.tier.attainment, 0.5), 0.9999)
+    return NormalDist().inv_cdf(share)
+
+
+def _line(wanted: Wanted) -> float:
+    """Means of an exponential wait that the tier's share does not exceed."""
+    return float(-np.log(max(1.0 - wanted.tier.attainment, 1e-4)))
+
+
+def _sending(link: KvLink | None, wanted: Wanted) -> float:
+    return 0.0 if link is None else link.kv_bytes_per_token * wanted.isl / link.bytes_s

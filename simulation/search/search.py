@@ -1,0 +1,144 @@
+"""Of all candidates the best: thousands by a first look (``screen``), the best tens of those by
+closed forms of queues, and the best of those by simulation (``judge``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from simulation.arrays import IntArray
+from simulation.search.fronts import fronts
+from simulation.search.judge import by_closed_forms, by_simulation
+from simulation.search.screen import decoding, prefilling, speeds_of, together
+from simulation.search.table import Table, table_of
+from simulation.search.values import Candidate, Instance, Rated, Wanted
+
+CLOSED = 24  # of the best by the first look, that closed forms judge
+SPARE = 1.2  # times as many as are asked for go on to be simulated: ranks change a little
+LOOKED_THROUGH = 20_000  # of the best by the first look, for CLOSED that are not alike
+
+MISSES_QUEUES = "misses the limits once requests queue"
+
+Told = Callable[[float, str], None]
+Kind = tuple[object, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Found:
+    """``best`` come first; ``by_gpu`` is the best of each GPU type, by closed forms where it is not
+    among ``best``. ``latency`` and ``speed`` are the fronts of cost against TTFT and against TBT,
+    within the limits. ``ruled_out`` counts candidates by reason, of all ``evaluated``."""
+
+    best: tuple[Rated, ...]
+    by_gpu: tuple[Rated, ...]
+    latency: tuple[Rated, ...]
+    speed: tuple[Rated, ...]
+    evaluated: int
+    ruled_out: dict[str, int]
+
+
+def search(
+    instances: Sequence[Instance],
+    wanted: Wanted,
+    *,
+    top: int,
+    seed: int = 0,
+    told: Told = lambda done, what: None,
+) -> Found:
+    """The ``top`` deployments by cost for the requests wanted, those without a price after them by
+    requests per GPU, each simulated. Of deployments that are alike (``kind_of``) the best is one of
+    them."""
+    if not instances:
+        return Found((), (), (), (), 0, {})
+    told(0.0, "Looking at every deployment")
+    speeds = speeds_of(instances, wanted)
+    whole, first = together(speeds, wanted), prefilling(instances, wanted)
+    second = decoding(speeds, instances, wanted)
+    table, ruled_out, evaluated = table_of(instances, wanted, whole, first, second)
+    told(0.3, "Queues of the best")
+    chosen = _chosen(table, instances, wanted, max(CLOSED, int(np.ceil(SPARE * top))))
+    judged = [by_closed_forms(one, wanted) for one in chosen]
+    closed = sorted(_known(judged), key=lambda rated: cost(rated, wanted))
+    best: list[Rated] = []
+    asked = closed[: int(np.ceil(SPARE * top))]
+    for done, rated in enumerate(asked):
+        told(0.5 + 0.4 * done / len(asked), "Simulating the best")
+        best += _known([by_simulation(rated.candidate, wanted, seed)])
+    dropped = len(judged) - len(closed) + len(asked) - len(best)
+    if dropped:
+        ruled_out[MISSES_QUEUES] += dropped
+    best.sort(key=lambda rated: cost(rated, wanted))
+    told(0.9, "What costs how much at which latency")
+    latency, speed = fronts(table, whole, second, instances, wanted)
+    return Found(
+        best=tuple(best[:top]),
+        by_gpu=_by_gpu([*best, *closed[len(asked) :]], wanted),
+        latency=latency,
+        speed=speed,
+        evaluated=evaluated,
+        ruled_out=dict(ruled_out),
+    )
+
+
+def cost(rated: Rated, wanted: Wanted) -> tuple[float, float]:
+    """What candidates are ranked by, less being better: dollars of a request, or of an hour of as
+    many as carry the rate wanted (infinite without a price), then GPUs per request."""
+    usd, each = rated.candidate.usd_per_hour, 1.0 / rated.rps_per_gpu
+    if not np.isfinite(usd):
+        return float("inf"), each
+    many = 1.0 / rated.rate if wanted.rps is None else copies(rated.rate, wanted.rps)
+    return usd * many, each
+
+
+def copies(rate: float, rps: float) -> int:
+    """Of a deployment that carries ``rate``, to carry ``rps``: each by itself."""
+    return max(1, int(np.ceil(rps / rate - 1e-9)))
+
+
+def kind_of(candidate: Candidate) -> Kind:
+    """What a planner takes for one deployment: the GPUs of an instance, but not how a layer is
+    divided among them."""
+    decode, first = candidate.decode, candidate.prefill
+    size = (0, 0, 0) if first is None else (first.gpus, candidate.prefills, candidate.decodes)
+    return (decode.gpu.name, decode.where.weights, decode.engines, decode.gpus, *size)
+
+
+def _known(judged: Sequence[Rated | None]) -> list[Rated]:
+    return [rated for rated in judged if rated is not None]
+
+
+def _ranked(table: Table, wanted: Wanted) -> IntArray:
+    """Rows by ``cost``, the cheapest first."""
+    many = 1.0 / table.rate
+    if wanted.rps is not None:
+        many = np.maximum(np.ceil(wanted.rps / table.rate - 1e-9), 1.0)
+    paid = table.usd_per_hour * many
+    return np.lexsort((table.gpus / table.rate, np.where(np.isfinite(paid), paid, np.inf)))
+
+
+def _chosen(
+    table: Table, instances: Sequence[Instance], wanted: Wanted, most: int
+) -> list[Candidate]:
+    """For closed forms: the best that are not alike, and the best of every GPU type."""
+    order = _ranked(table, wanted)
+    found: dict[Kind, Candidate] = {}
+    for at in order[:LOOKED_THROUGH].tolist():
+        one = table.row(at, instances)
+        found.setdefault(kind_of(one), one)
+        if len(found) >= most:
+            break
+    types = np.array([one.gpu.name for one in instances])[table.decode[order]]
+    for at in np.unique(types, return_index=True)[1].tolist():
+        one = table.row(int(order[at]), instances)
+        found.setdefault(kind_of(one), one)
+    return list(found.values())
+
+
+def _by_gpu(rated: Sequence[Rated], wanted: Wanted) -> tuple[Rated, ...]:
+    """The best of each GPU type, the cheapest type first."""
+    found: dict[str, Rated] = {}
+    for one in sorted(rated, key=lambda rated: cost(rated, wanted)):
+        found.setdefault(one.candidate.decode.gpu.name, one)
+    return tuple(found.values())

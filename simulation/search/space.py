@@ -1,0 +1,62 @@
+"""Every arrangement of GPUs that a model can be served on, and why others cannot be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from simulation.performance.parameters import feed_forward_layers
+from simulation.performance.specs import Arrangement, GpuSpec, ModelShape
+
+MOST_GPUS = 16  # of an instance; as many as share a link, where those are more
+WIDEST = 32  # of an instance that one link spans
+TENSOR_PARALLEL = (1, 2, 4, 8, 16)
+STAGES = (1, 2, 4)
+POWERS = (1, 2, 4, 8, 16, 32)
+
+HEADS = "attention heads not divisible by tp"
+EXPERTS = "experts not divisible by moe_ep"
+LAYERS = "fewer layers than stages"
+FAR = "tensor parallel over more GPUs than share a link"
+
+
+def arrangements(
+    shape: ModelShape, gpu: GpuSpec, weights: str, kv_cache: str = "bf16"
+) -> Iterator[Arrangement | str]:
+    """Arrangements in powers of two; a string is the reason why one cannot be.
+
+    Attention data parallelism and expert parallelism are of mixtures of experts: copies of a dense
+    model are instances of their own. Stages are for models that one link does not hold: beside
+    data parallelism, and in more than two of a mixture, nobody serves them.
+    """
+    node = max(gpu.gpus_per_node, 1)
+    most = min(max(MOST_GPUS, node), WIDEST)
+    mixture = feed_forward_layers(shape)[0] > 0
+    for pp in STAGES[: 2 if mixture else 3]:
+        for dp in POWERS if mixture and pp == 1 else (1,):
+            for tp in TENSOR_PARALLEL:
+                if tp * dp * pp > most:
+                    continue
+                if shape.heads % tp:
+                    yield HEADS
+                elif tp > node:
+                    yield FAR
+                elif pp > shape.layers:
+                    yield LAYERS
+                else:
+                    yield from _experts(shape, tp, pp, dp, weights, kv_cache)
+
+
+def _experts(
+    shape: ModelShape, tp: int, pp: int, dp: int, weights: str, kv_cache: str
+) -> Iterator[Arrangement | str]:
+    group = tp * dp
+    if not feed_forward_layers(shape)[0]:
+        yield Arrangement(tp, pp, dp, 1, 1, weights, kv_cache)
+        return
+    for moe_ep in POWERS:
+        if moe_ep > group:
+            continue
+        if shape.experts % moe_ep:
+            yield EXPERTS
+        else:
+            yield Arrangement(tp, pp, dp, group // moe_ep, moe_ep, weights, kv_cache)

@@ -1,0 +1,108 @@
+"""Every candidate as a row: instances by themselves, and pairs that prefill and decode for each
+other."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from simulation.arrays import FloatArray, IntArray
+from simulation.search.pairs import MOST_GPUS, matched
+from simulation.search.screen import Loads
+from simulation.search.values import Candidate, Instance, Wanted
+
+NONE = -1
+
+MISSES_TTFT, MISSES_TBT = "misses the TTFT limit at any rate", "misses the TBT limit at any rate"
+MISSES_E2E, NO_ROOM = "misses the E2E limit at any rate", "no room for one request beside weights"
+TOO_MANY = f"prefill and decode need more than {MOST_GPUS} GPUs"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Table:
+    """Every candidate as a row, ``[n]``; ``prefill`` is NONE where one instance does all."""
+
+    prefill: IntArray
+    decode: IntArray
+    prefills: IntArray
+    decodes: IntArray
+    rate: FloatArray
+    gpus: IntArray
+    usd_per_hour: FloatArray
+
+    def row(self, at: int, instances: Sequence[Instance]) -> Candidate:
+        """One of them with its instances."""
+        first = int(self.prefill[at])
+        return Candidate(
+            instances[int(self.decode[at])],
+            None if first == NONE else instances[first],
+            0 if first == NONE else int(self.prefills[at]),
+            int(self.decodes[at]),
+        )
+
+
+def table_of(
+    instances: Sequence[Instance], wanted: Wanted, whole: Loads, first: Loads, second: Loads
+) -> tuple[Table, Counter[str], int]:
+    """Those that keep the limits at some rate, why how many others do not, and how many there are
+    of both; engines that are as fast count as one each."""
+    ruled_out: Counter[str] = Counter()
+    rates = whole.best(wanted)
+    for k, one in enumerate(instances):
+        if rates[k] <= 0.0:
+            ruled_out[_why(whole, k, wanted)] += len(one.engines)
+    gpus = np.array([one.gpus for one in instances], np.int64)
+    price = np.array([one.usd_per_gpu_hour for one in instances])
+    alone = np.flatnonzero(rates > 0.0)
+    ones = np.ones(len(alone), np.int64)
+    parts = [(np.full(len(alone), NONE), alone, ones, ones, rates[alone], gpus[alone])]
+    evaluated = sum(len(one.engines) for one in instances)
+    prompts, answers = first.best(wanted), second.best(wanted)
+    for rows in _alike(instances) if wanted.osl > 1 else []:
+        sample = instances[int(rows[0])]
+        if sample.link is None:
+            continue
+        engines = len(sample.engines)
+        evaluated += engines * len(rows) ** 2
+        found = matched(prompts[rows], gpus[rows], answers[rows], gpus[rows])
+        late = np.broadcast_to((prompts[rows] <= 0.0)[:, None], found.rate.shape)
+        slow = np.broadcast_to((answers[rows] <= 0.0)[None, :], found.rate.shape)
+        fits = found.rate > 0.0
+        for reason, these in (
+            (MISSES_TTFT, late), (MISSES_TBT, slow & ~late), (TOO_MANY, ~(late | slow | fits)),
+        ):  # fmt: skip
+            ruled_out[reason] += engines * int(these.sum())
+        p, d = np.nonzero(fits)
+        parts.append(
+            (rows[p], rows[d], found.prefills[p, d], found.decodes[p, d], found.rate[p, d],
+             found.gpus[p, d])
+        )  # fmt: skip
+    columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
+    prefill, decode, prefills, decodes, rate, whole_gpus = columns
+    usd = whole_gpus * price[decode]
+    table = Table(prefill, decode, prefills, decodes, rate, whole_gpus, usd)
+    return table, +ruled_out, evaluated
+
+
+def _alike(instances: Sequence[Instance]) -> list[IntArray]:
+    """Places of instances that prefill and decode for each other: one GPU type, precision and
+    engine."""
+    groups: dict[tuple[str, str, tuple[str, ...]], list[int]] = defaultdict(list)
+    for k, one in enumerate(instances):
+        groups[one.gpu.name, one.where.weights, one.engines].append(k)
+    return [np.array(rows, np.int64) for rows in groups.values()]
+
+
+def _why(loads: Loads, k: int, wanted: Wanted) -> str:
+    """What stands in the way of instance k even with hardly a request."""
+    tier = wanted.tier
+    if not np.isfinite(loads.rate[k, 0]):
+        return NO_ROOM
+    if tier.ttft_s is not None and loads.ttft_s[k, 0] > tier.ttft_s:
+        return MISSES_TTFT
+    if tier.tbt_s is not None and loads.tbt_s[k, 0] > tier.tbt_s:
+        return MISSES_TBT
+    return MISSES_E2E if tier.e2e_s is not None else NO_ROOM

@@ -1,0 +1,88 @@
+"""What is searched and what is found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from simulation.fleet import KvLink, Tier
+from simulation.performance.profile import Profile
+from simulation.performance.specs import Arrangement, GpuSpec
+from simulation.sizing.workload import Workload
+
+Judged = Literal["simulation", "closed forms", "screen"]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Requests of ``isl`` input and ``osl`` output tokens each, within the limits of ``tier``."""
+
+    isl: int
+    osl: int
+    tier: Tier
+    rps: float | None = None  # that all instances together are to carry
+
+    @property
+    def workload(self) -> Workload:
+        return Workload(np.array([self.isl], np.int32), np.array([self.osl], np.int32))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Instance:
+    """One instance on one GPU type. Engines that are equally fast here are one instance."""
+
+    gpu: GpuSpec
+    where: Arrangement
+    engines: tuple[str, ...]
+    profile: Profile
+    usd_per_gpu_hour: float  # nan: no price is known
+    link: KvLink | None  # of KV caches, where it is known
+
+    @property
+    def gpus(self) -> int:
+        return self.where.gpus
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidate:
+    """``decode`` serves by itself, or with ``prefill`` before it: so many instances of each."""
+
+    decode: Instance
+    prefill: Instance | None = None
+    prefills: int = 0
+    decodes: int = 1
+
+    @property
+    def gpus(self) -> int:
+        before = self.prefill.gpus * self.prefills if self.prefill else 0
+        return before + self.decode.gpus * self.decodes
+
+    @property
+    def usd_per_hour(self) -> float:
+        """Of all its GPUs; nan where no price is known."""
+        before = self.prefill
+        first = before.gpus * self.prefills * before.usd_per_gpu_hour if before else 0.0
+        return first + self.decode.gpus * self.decodes * self.decode.usd_per_gpu_hour
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rated:
+    """A candidate at the largest rate within the limits, or below it; latencies are those that the
+    tier's share of requests does not exceed."""
+
+    candidate: Candidate
+    rate: float  # requests/s of all its instances
+    ttft_s: float
+    tbt_s: float
+    bound_by: str  # ttft, tbt, e2e, memory, link or throughput; "" of a screened one
+    judged: Judged
+
+    @property
+    def rps_per_gpu(self) -> float:
+        return self.rate / self.candidate.gpus
+
+    def usd_per_mtok(self, tokens: float) -> float:
+        """Per million tokens of requests of so many, input and output; nan without a price."""
+        return self.candidate.usd_per_hour / (self.rate * tokens * 3600.0 / 1e6)

@@ -1,0 +1,67 @@
+"""bin/manage configure: the contract of its options and answer."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+
+from tests.planner.configure.test_configure import KEYS
+
+pytestmark = pytest.mark.django_db
+GIVEN = [
+    "--model",
+    "meta-llama/Llama-3.1-8B-Instruct",
+    "--isl",
+    "512",
+    "--osl",
+    "64",
+    "--gpus",
+    "H100,A100",
+]
+
+
+def called(*given: str) -> str:
+    out = io.StringIO()
+    call_command("configure", *GIVEN, *given, stdout=out)
+    return out.getvalue()
+
+
+def test_the_answer_has_the_keys_of_the_contract() -> None:
+    limits = [
+        "--ttft-ms",
+        "800",
+        "--tbt-ms",
+        "40",
+        "--rps",
+        "50",
+        "--top",
+        "2",
+        "--price",
+        "A100-80GB=2",
+    ]
+    found: dict[str, Any] = json.loads(called(*limits, "--json"))
+    assert found.keys() >= {"candidates", "pareto", "ruled_out", "evaluated", "seconds"}
+    assert len(found["candidates"]) == 2 and found["pareto"]
+    for row in found["candidates"]:
+        assert row.keys() >= KEYS and row["profiles"][0]["kind"] == "roofline"
+        assert row["instances"] * row["max_rps"] >= 50
+        assert row["usd_per_gpu_hour"] == 2
+    assert all(isinstance(number, int) for number in found["ruled_out"].values())
+    assert {"what", "value", "provenance"} <= found["assumptions"][0].keys()
+
+
+def test_in_words_the_ranking_stands_beside_what_was_ruled_out() -> None:
+    said = called("--top", "1", "--engines", "vllm")
+    assert "precision not on this GPU" in said and "dollars per million tokens" in said
+    assert "A100-80GB" in said and "sglang" not in said.split("From arrival")[0]
+
+
+def test_a_price_that_is_none_is_refused() -> None:
+    said = io.StringIO()
+    with pytest.raises(SystemExit) as stopped:
+        call_command("configure", *GIVEN, "--price", "H200=3", stderr=said)
+    assert stopped.value.code == 2 and "price of H200" in said.getvalue()

@@ -1,0 +1,181 @@
+"""The search: its parts by brute force, its answer by judging everything."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+
+from simulation.fleet import KvLink, Tier
+from simulation.performance.curves import evaluate, linear, slower_by_sequence
+from simulation.performance.linear import LinearProfile
+from simulation.performance.roofline import roofline_profile
+from simulation.performance.specs import Arrangement, Provenance
+from simulation.search.front import front
+from simulation.search.judge import by_closed_forms, by_simulation
+from simulation.search.pairs import MOST_EACH, MOST_GPUS, SMALLER, matched
+from simulation.search.screen import speeds_of, together
+from simulation.search.search import copies, cost, search
+from simulation.search.space import HEADS, arrangements
+from simulation.search.table import MISSES_TBT, MISSES_TTFT
+from simulation.search.values import Candidate, Instance, Wanted
+from simulation.sizing.spread import Spread, thinned
+from tests.simulation.performance.test_graph import DEEPSEEK, LLAMA_8B
+from tests.simulation.performance.test_roofline import FACTORS, GPU, LIMITS
+
+HERE = Provenance("assumed", "test")
+WANTED = Wanted(1024, 128, Tier("limits", ttft_s=1.0, tbt_s=0.06))
+
+
+def instance(
+    gpu: str = "A", alpha_ms: float = 10.0, price: float = 1.0, tp: int = 1, prompt_us: float = 50.0
+) -> Instance:
+    """Decode iterations of ``alpha_ms`` and a little per sequence."""
+    profile = LinearProfile(
+        "m",
+        gpu,
+        tp,
+        alpha_ms / 1e3,
+        1e-4,
+        alpha_ms / 1e3,
+        prompt_us / 1e6,
+        128,
+        2048,
+        400_000,
+        HERE,
+    )
+    where = Arrangement(tp=tp)
+    return Instance(replace(GPU, name=gpu), where, ("vllm",), profile, price, KvLink(1e5, 5e10))
+
+
+def test_points_of_a_front_are_those_that_nothing_beats() -> None:
+    draw = np.random.default_rng(0)
+    for _ in range(20):
+        first, second = draw.integers(0, 8, (2, 30)).astype(float)
+        first[0] = np.nan
+        kept = {(first[i], second[i]) for i in front(first, second)}
+        points = list(zip(first[1:], second[1:], strict=True))
+        expected = {
+            (a, b)
+            for a, b in points
+            if not any((c <= a and d <= b) and (c, d) != (a, b) for c, d in points)
+        }
+        assert kept == expected
+
+
+def test_ratios_of_pairs_are_the_best_of_all_whole_ones() -> None:
+    draw = np.random.default_rng(1)
+    prefill, decode = draw.uniform(1, 40, 5), draw.uniform(1, 40, 4)
+    first, second = draw.integers(1, 9, 5), draw.integers(1, 9, 4)
+    found = matched(prefill, first, decode, second)
+    for p, d in product(range(5), range(4)):
+        every = [
+            min(x * prefill[p], y * decode[d]) / (x * first[p] + y * second[d])
+            for x, y in product(range(1, MOST_EACH + 1), repeat=2)
+            if x * first[p] + y * second[d] <= MOST_GPUS
+        ]
+        x, y = found.prefills[p, d], found.decodes[p, d]
+        assert found.gpus[p, d] == x * first[p] + y * second[d] <= MOST_GPUS
+        assert found.rate[p, d] == pytest.approx(min(x * prefill[p], y * decode[d]))
+        assert max(every) / SMALLER**2 <= found.rps_per_gpu[p, d] <= max(every) + 1e-12
+
+
+def test_a_side_that_carries_nothing_makes_no_pair() -> None:
+    found = matched(np.array([0.0, 5.0]), np.array([1, 1]), np.array([5.0]), np.array([1]))
+    assert found.rate[0, 0] == 0.0 and found.rate[1, 0] == 5.0
+
+
+def test_arrangements_use_the_gpus_they_say_and_divide_what_they_divide() -> None:
+    dense = [a for a in arrangements(LLAMA_8B, GPU, "bf16") if isinstance(a, Arrangement)]
+    assert {a.gpus for a in dense} >= {1, 2, 4, 8} and all(a.attention_dp == 1 for a in dense)
+    mixed = [a for a in arrangements(DEEPSEEK, GPU, "fp8") if isinstance(a, Arrangement)]
+    assert len(mixed) == len(set(mixed))
+    for a in mixed:
+        assert a.moe_tp * a.moe_ep == a.tp * a.attention_dp
+        assert DEEPSEEK.experts % a.moe_ep == 0 and DEEPSEEK.heads % a.tp == 0
+    assert {(a.attention_dp, a.moe_ep) for a in mixed} >= {(8, 8), (1, 8), (8, 1)}
+    odd = replace(LLAMA_8B, heads=20, kv_heads=4)
+    assert list(arrangements(odd, GPU, "bf16")).count(HEADS) > 0
+
+
+@pytest.mark.parametrize("where", [Arrangement(), Arrangement(attention_dp=4, moe_ep=4)])
+def test_a_hosts_time_is_added_for_each_sequence_of_a_copy_of_attention(where: Arrangement) -> None:
+    shape = LLAMA_8B if where.gpus == 1 else DEEPSEEK
+    plain = roofline_profile(shape, GPU, where, FACTORS, **LIMITS)
+    slow = roofline_profile(shape, GPU, where, FACTORS, **LIMITS, sequence_s=5e-5)
+    b = np.array([0.0, 1, 7, 100, 1000])
+    more = evaluate(slow.curve, b, b * 500, 64, 64 * 32) - evaluate(
+        plain.curve, b, b * 500, 64, 64 * 32
+    )
+    assert more == pytest.approx(5e-5 * b / where.attention_dp, abs=1e-12)
+
+
+def test_a_linear_curve_is_slower_by_sequence_in_its_slope() -> None:
+    slow = slower_by_sequence(linear(0.01, 1e-4, 0.02, 1e-5), 1e-4)
+    assert evaluate(slow, 10, 1000, 5, 50) == pytest.approx(0.02 + 2e-3 + 5e-5)
+
+
+@pytest.mark.parametrize("alpha_ms", [5.0, 20.0, 45.0])
+@pytest.mark.parametrize("ttft_s", [0.3, 2.0, None])
+def test_the_first_look_is_near_the_closed_forms(alpha_ms: float, ttft_s: float | None) -> None:
+    wanted = replace(WANTED, tier=replace(WANTED.tier, ttft_s=ttft_s))
+    one = instance(alpha_ms=alpha_ms)
+    first = float(together(speeds_of([one], wanted), wanted).best(wanted)[0])
+    judged = by_closed_forms(Candidate(one), wanted)
+    assert judged is not None and first == pytest.approx(judged.rate, rel=0.25)
+
+
+def test_the_best_is_the_best_of_all_that_are_simulated() -> None:
+    instances = [
+        instance("A", 10.0, 1.0), instance("B", 6.0, 1.4), instance("C", 20.0, 0.9),
+        instance("D", 10.0, float("nan")),
+    ]  # fmt: skip
+    wanted = replace(WANTED, tier=replace(WANTED.tier, tbt_s=0.05))
+    found = search(instances, wanted, top=4)
+    alone = [by_simulation(Candidate(one), wanted, 0) for one in instances[:3]]
+    cheapest = min(cost(one, wanted) for one in alone if one is not None)
+    assert cost(found.best[0], wanted)[0] <= cheapest[0] * 1.0001
+    assert [one.judged for one in found.best] == ["simulation"] * len(found.best)
+    assert [cost(one, wanted) for one in found.best] == sorted(
+        cost(one, wanted) for one in found.best
+    )
+    assert {one.candidate.decode.gpu.name for one in found.by_gpu} == set("ABCD")
+    assert found.by_gpu[-1].candidate.decode.gpu.name == "D"  # without a price: last
+    again = search(instances, wanted, top=1)
+    assert again.best[0].rate == found.best[0].rate  # by the seed
+    assert found.evaluated == 4 + 4 and sum(found.ruled_out.values()) == 0
+
+
+def test_fronts_hold_no_point_that_another_beats_and_all_keep_the_limits() -> None:
+    found = search([instance("A", 10.0, 1.0), instance("B", 4.0, 3.0)], WANTED, top=2)
+    for points, measure in ((found.latency, "ttft_s"), (found.speed, "tbt_s")):
+        assert points
+        dollars = [one.candidate.usd_per_hour / one.rate for one in points]
+        late = [getattr(one, measure) for one in points]
+        assert dollars == sorted(dollars) and late == sorted(late, reverse=True)
+        assert all(one.ttft_s <= 1.0 and one.tbt_s <= 0.06 for one in points)
+
+
+def test_what_misses_a_limit_at_any_rate_is_counted_by_the_limit() -> None:
+    slow, long = instance(alpha_ms=80.0), instance("B", prompt_us=3000.0)
+    found = search([slow, long], WANTED, top=1)
+    assert found.best == () and found.ruled_out[MISSES_TBT] >= 2
+    assert found.ruled_out[MISSES_TTFT] >= 1
+    assert sum(found.ruled_out.values()) == found.evaluated
+
+
+def test_for_a_rate_whole_instances_are_paid() -> None:
+    small, large = instance("A", 12.0, 1.0), instance("B", 6.0, 1.2)
+    few = search([small, large], replace(WANTED, rps=0.5), top=9).best[0]
+    assert few.candidate.decode.gpu.name == "A" and few.candidate.gpus == 1
+    assert copies(2.0, 4.0) == 2 and copies(2.0, 4.1) == 3 and copies(2.0, 0.1) == 1
+
+
+def test_weights_that_rounding_made_negative_do_no_harm() -> None:
+    values = np.linspace(0.0, 1.0, 200)
+    weights = np.full(200, 1 / 199)
+    weights[0] = -1e-17
+    found = thinned(Spread(values, weights), 20)
+    assert found.mean == pytest.approx(float(values @ weights))
