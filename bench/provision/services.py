@@ -16,7 +16,8 @@ from simulation.arrays import FloatArray
 from simulation.performance.memory import MEMORY_SHARE
 from simulation.performance.operator import measured_s
 from simulation.performance.roofline import estimated_s
-from simulation.provisioning.levels import Level, at_level, model_level
+from simulation.provisioning.level import Level
+from simulation.provisioning.levels import at_level, model_level
 from simulation.provisioning.workload import Phase, PhaseLoad, PhaseProblem, Timing, phase_problem
 from tools.catalogue.operator_checks import aic_kernels
 

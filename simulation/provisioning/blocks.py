@@ -58,8 +58,6 @@ def in_blocks(phase: PhaseProblem, blocks: int = BLOCKS) -> PhaseProblem:
     kept = np.zeros((shape[0], shape[2]))
     if demand.kept_bytes is not None:
         kept = np.stack([share * demand.kept_bytes[group].sum(axis=0) for group, share in parts])
-    last = int(repeated[-1]) if repeated.size else 0
-    crossing = 2.0 * problem.transfer_s[last] / phase.layers[last]
     return replace(
         phase,
         problem=replace(
@@ -67,7 +65,7 @@ def in_blocks(phase: PhaseProblem, blocks: int = BLOCKS) -> PhaseProblem:
             names=tuple(names),
             edges=tuple((v, v + 1) for v in range(shape[0] - 1)),
             latency_s=latency,
-            transfer_s=np.broadcast_to(crossing, shape).copy(),
+            transfer_s=np.broadcast_to(phase.crossing_s, shape).copy(),
         ),
         demand=Demand(
             memory,
@@ -76,6 +74,7 @@ def in_blocks(phase: PhaseProblem, blocks: int = BLOCKS) -> PhaseProblem:
             kept,
             kinds,
             demand.table,
+            None if demand.board is None else np.minimum(of_time(demand.board), 1.0),
         ),
         power=replace(phase.power, above_w=of_time(phase.power.above_w)),
         layers=np.ones(shape[0], np.int64),

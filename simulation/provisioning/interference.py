@@ -1,20 +1,22 @@
 """How operators that share a GPU slow each other down: a stated model, to be replaced by a table.
 
-An operator that runs alone keeps a share ``compute`` of the GPU's arithmetic and a share
-``bandwidth`` of its memory bandwidth busy (roofline times over its latency). Arithmetic is divided
-with the SMs; bandwidth is one for all and is saturated well below all SMs, so two memory-bound
-operators on one device always slow each other (methods.md A6). What else runs on the device is
-expected by its utilisation, so
+An operator that runs alone keeps a share ``compute`` of the arithmetic that kernels reach on the
+GPU and a share ``bandwidth`` of the memory bandwidth that they reach busy. Both are one for all on
+a device and are divided among what runs there at an instant (processor sharing). What runs longer
+meets more of the others, so with L the sum of the others' rho * compute (or * bandwidth)
 
-    I = max(1, compute + sum of others' rho * compute, bandwidth + sum of others' rho * bandwidth)
+    I = 1 + max over both of own share * L / (1 - L)
 
-and a device keeps up only while the sums of rho * compute and of rho * bandwidth are at most 1.
-Provenance: modelled; nothing here was fitted to the source's figures.
+which is 1 / (1 - L), the law of processor sharing, for an operator that takes the whole device, and
+an upper estimate for one that leaves a part free ((c + Y - 1)+ <= c Y for Y <= 1); never more than
+with everything on the device running at once. A device keeps up only while the sums of rho *
+compute and of rho * bandwidth are at most 1, and its board's power allows it. Provenance: modelled;
+nothing here was fitted to the source's figures.
 
 Where slowdowns were measured, an ``InterferenceTable`` takes its place: kind by kind how many times
 as long a call takes beside another one,
 
-    I = 1 + sum of others' rho * (S(kind, their kind) - 1)
+    I = 1 + sum of others' rho * (S(kind, their kind) - 1) / (1 - L)
 
 and pairs that nobody measured add what the physical model says of the two alone.
 """
@@ -70,6 +72,7 @@ class Demand:
     kept_bytes: FloatArray | None = None  # [V, P] KV cache in flight, divided among the replicas
     kinds: FloatArray | None = None  # [V, K] share of its time by ``KINDS``; needed with a table
     table: InterferenceTable | None = None
+    board: FloatArray | None = None  # share of what its board may draw above its floor, 0 to 1
 
     def __post_init__(self) -> None:
         for name in ("compute", "bandwidth"):

@@ -2,14 +2,16 @@
 devices (A8).
 
 What is compared is devices after placement. Operators and layers can always stand as whole replicas
-do, and operators as runs of layers, so a finer level never needs more than a coarser one that it is
-given: it takes that one's plan where nothing smaller is found, and says so.
+do, and operators as runs of layers, so a finer level is never worse than a coarser one that it is
+given, in devices, power, memory or latency: it takes that one's plan where nothing is better, and
+says so. KV cache is that of what is in flight: plans are made for passes of several lengths up to
+the limit, each with the cache of passes as long as that.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
@@ -24,57 +26,20 @@ from simulation.provisioning.energy import fleet_watts
 from simulation.provisioning.exact import exact
 from simulation.provisioning.frontier import frontiers, priced
 from simulation.provisioning.greedy import improved
-from simulation.provisioning.placement import Placement, algorithm2
+from simulation.provisioning.level import Cut, Level, chosen, least, no_worse, order, uniform
+from simulation.provisioning.placement import algorithm2, with_memory_of
 from simulation.provisioning.problem import OperatorPlan, sojourns
-from simulation.provisioning.replicas import ReplicaPlan, watts_of, whole_replicas
-from simulation.provisioning.workload import PhaseProblem, some_choices
+from simulation.provisioning.replicas import watts_of, whole_replicas
+from simulation.provisioning.workload import PhaseProblem, reserving
 
 LevelName = Literal["operator", "module", "model"]
 LEVELS: tuple[LevelName, ...] = get_args(LevelName)
 Method = Literal["greedy", "exact", "brute"]
-FALLEN_BACK = {
-    "model": "as whole replicas: nothing finer is less",
-    "module": "as runs of layers: nothing finer is less",
-}
 MEMORY_PRICES = (0.0, 0.25, 1.0, 4.0)
 """Weights of memory against load in the price of a choice; the best placed plan is kept."""
-EVEN = 0.02  # of power: plans on as many devices that differ by no more are told apart by memory
-
-
-@dataclass(frozen=True, slots=True)
-class Cut:
-    """Runs of layers at the batch and parallelism of these indices."""
-
-    b: int
-    p: int
-
-    def __call__(self, phase: PhaseProblem) -> PhaseProblem:
-        return _uniform(in_blocks(phase), self.b, self.p)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Level:
-    """What one granularity needs. ``gap_slots`` is the distance of the plan's slots to the proven
-    optimum (eq. 8); ``least_devices`` what no plan of this granularity can go below, proven."""
-
-    level: str  # of LEVELS
-    method: str
-    devices: int
-    power_w: float
-    memory_bytes: float
-    latency_s: float
-    slo_s: float
-    seconds: float  # that planning took
-    gap_slots: float | None = None
-    least_devices: int | None = None
-    plan: OperatorPlan | None = None
-    placement: Placement | None = None
-    replicas: ReplicaPlan | None = None
-    cut: Cut | None = None  # of a level in runs of layers
-
-    def seen(self, phase: PhaseProblem) -> PhaseProblem:
-        """``phase`` as the plan sees it: in runs of layers where it is one of those."""
-        return phase if self.cut is None else self.cut(phase)
+SHORTEST_S = 1e-3  # of the lengths of a pass that plans are made for: this times powers of two
+IN_VAIN = 2  # shorter passes that are tried after the last that needed less
+ROOMY = 0.5  # of the devices' memory: a plan that fills less of it does not need room
 
 
 def model_level(phase: PhaseProblem, device_bytes: float) -> Level | None:
@@ -116,47 +81,43 @@ def operator_level(
     ``greedy``: our greedy at several prices of memory, the plan of fewest devices after placement.
     ``exact``: the fewest slots, proven, then placed. ``brute``: the same by enumeration, for small
     cases.
-    Of ``coarser``, levels of the same phase, one that needs fewer devices is returned instead.
-    ``proofs`` adds the gap in slots and the bound on devices; ``quick`` tries fewer prices.
+    Of ``coarser``, levels of the same phase, one that nothing finer is better than is returned
+    instead. ``proofs`` adds the gap in slots and the bound on devices; ``quick`` tries fewer
+    prices.
     """
     begun = time.perf_counter()
-    problem = phase.problem
-    least = fewest_replicas(phase, device_bytes)
-    options = frontiers(problem, least)
-    if any(not option.slots.size for option in options):
+    found: list[Level] = []
+    most = None if proofs else min((level.devices for level in coarser), default=None)
+    for rung in _rungs(phase, device_bytes, coarser, found):
+        fitting = fewest_replicas(rung, device_bytes)
+        options = frontiers(rung.problem, fitting)
+        if any(not option.slots.size for option in options):
+            continue
+        plans: list[OperatorPlan | None]
+        if method == "exact":
+            plans = [exact(rung.problem, options)]
+        else:
+            table = sojourns(rung.problem)
+            table[np.arange(1, rung.problem.max_replicas + 1) < fitting[..., None]] = np.inf
+            if method == "greedy":
+                plans = [improved(rung.problem, options)]
+                plans += _by_price(rung, table, device_bytes, quick=quick)
+            else:
+                plans = [brute(rung.problem, table)]
+        placed = _placed(rung, plans, device_bytes, phase.problem.slo_s, shared=shared, most=most)
+        if proofs and placed:
+            fewest = exact(rung.problem, options)
+            placed = [_with_gap(level, fewest) for level in placed]
+        found += placed
+    by = ", by devices" if method == "greedy" else ""
+    best = chosen("operator", [replace(one, method=one.method + by) for one in found], coarser)
+    if best is None:
         return None
-    table = sojourns(problem) if method != "exact" or proofs else None
-    if table is not None:
-        table[np.arange(1, problem.max_replicas + 1) < least[..., None]] = np.inf
-    plans: list[OperatorPlan | None]
-    if method == "greedy":
-        assert table is not None
-        plans = [improved(problem, options)]
-        plans += _by_price(phase, table, device_bytes, quick=quick)
-    elif method == "exact":
-        plans = [exact(problem, options)]
-    else:
-        plans = [brute(problem, table)]
-    most = None if proofs else _fewest(coarser)
-    best = _best_placed(phase, plans, device_bytes, shared=shared, most=most)
-    if best is not None:
-        by = ", by devices" if method == "greedy" else ""
-        best = replace(best, method=f"{best.method}{by}")
     seconds = time.perf_counter() - begun
-    if proofs and best is not None and best.plan is not None and table is not None:
-        fewest = exact(problem, options)
-        best = replace(
-            best,
-            gap_slots=None if fewest is None else 1.0 - fewest.slots / best.plan.slots,
-            least_devices=fewest_conceivable(problem, phase.demand, table, device_bytes),
-        )
-    least_of_all = best
-    best = _least("operator", best, coarser)
-    if best is not least_of_all and best is not None and proofs and table is not None:
-        # A bound that holds for the coarser plans too: they queue once for many operators.
-        bound = fewest_conceivable(problem, phase.demand, table, device_bytes, latency=False)
-        best = replace(best, least_devices=bound)
-    return None if best is None else replace(best, seconds=seconds)
+    if proofs:
+        bound = _fewest_conceivable(phase, device_bytes)
+        best = replace(best, least_devices=min(bound, best.devices))
+    return replace(best, seconds=seconds)
 
 
 def module_level(
@@ -174,57 +135,90 @@ def module_level(
     (``brute`` enumerates), placed by Algorithm 2.
     """
     begun = time.perf_counter()
-    cut = in_blocks(phase)
-    best: Level | None = None
-    bounds: list[int] = []
-    fills = filled(cut.problem, cut.demand, device_bytes)
-    most = None if proofs else _fewest(coarser)
-    for at in np.argsort(fills, axis=None, kind="stable"):
-        b, p = (int(i) for i in np.unravel_index(at, fills.shape))
-        if not np.isfinite(cut.problem.latency_s[:, b, p]).all():
-            continue
-        if most is not None and at_least(float(fills[b, p])) > most:
-            break  # none that follow needs fewer
-        alike = _uniform(cut, b, p)
-        least = fewest_replicas(alike, device_bytes)
-        options = frontiers(alike.problem, least)
-        if any(not option.slots.size for option in options):
-            continue
-        if proofs:
-            table = sojourns(alike.problem)
-            bounds.append(fewest_conceivable(alike.problem, alike.demand, table, device_bytes))
-        if method == "brute":
-            plan = brute(alike.problem)
-        else:
-            plan = (improved if method == "greedy" else exact)(alike.problem, options)
-        placed = _best_placed(alike, [plan], device_bytes, shared=shared, most=most)
-        if placed is not None and (best is None or _order(placed) < _order(best)):
-            best = replace(placed, cut=Cut(b, p))
-            most = None if proofs else best.devices
-            if proofs and placed.plan is not None:
+    found: list[Level] = []
+    most = None if proofs else min((level.devices for level in coarser), default=None)
+    for rung in _rungs(phase, device_bytes, coarser, found):
+        cut = in_blocks(rung)
+        fills = filled(cut.problem, cut.demand, device_bytes)
+        for at in np.argsort(fills, axis=None, kind="stable"):
+            b, p = (int(i) for i in np.unravel_index(at, fills.shape))
+            if not np.isfinite(cut.problem.latency_s[:, b, p]).all():
+                continue
+            if most is not None and at_least(float(fills[b, p])) > most:
+                break  # none that follow needs fewer
+            alike = uniform(cut, b, p)
+            options = frontiers(alike.problem, fewest_replicas(alike, device_bytes))
+            if any(not option.slots.size for option in options):
+                continue
+            if method == "brute":
+                plan = brute(alike.problem)
+            else:
+                plan = (improved if method == "greedy" else exact)(alike.problem, options)
+            placed = _placed(
+                alike, [plan], device_bytes, phase.problem.slo_s, shared=shared, most=most
+            )
+            if proofs and placed:
                 fewest = exact(alike.problem, options)
-                gap = None if fewest is None else 1.0 - fewest.slots / placed.plan.slots
-                best = replace(best, gap_slots=gap)
-    if best is not None:
-        best = replace(best, level="module", least_devices=min(bounds, default=None))
-    own = best
-    best = _least("module", best, coarser)
-    if best is not own and best is not None:
-        best = replace(best, least_devices=min(bounds, default=None))
-    return None if best is None else replace(best, seconds=time.perf_counter() - begun)
+                placed = [_with_gap(level, fewest) for level in placed]
+            found += [replace(level, level="module", cut=Cut(b, p)) for level in placed]
+            if not proofs and found:
+                most = min(level.devices for level in found)
+    best = chosen("module", found, coarser)
+    if best is None:
+        return None
+    if proofs:
+        cut = in_blocks(phase)
+        bounds = [
+            _fewest_conceivable(uniform(cut, *at), device_bytes)
+            for at in np.ndindex(cut.problem.latency_s.shape[1:])
+            if np.isfinite(cut.problem.latency_s[:, *at]).all()
+        ]
+        best = replace(best, least_devices=min(*bounds, best.devices))
+    return replace(best, seconds=time.perf_counter() - begun)
 
 
-def _least(level: str, own: Level | None, coarser: Sequence[Level]) -> Level | None:
-    """``own``, or the plan of a coarser level where that needs fewer devices or less power."""
-    best = min(coarser, key=_order, default=None)
-    if best is None or (own is not None and _order(own) <= _order(best)):
-        return own
-    stands_as = "module" if best.replicas is None else "model"
-    return replace(best, level=level, method=FALLEN_BACK[stands_as], gap_slots=None)
+def _rungs(
+    phase: PhaseProblem, device_bytes: float, coarser: Sequence[Level], found: list[Level]
+) -> Iterator[PhaseProblem]:
+    """``phase`` for passes within its limit, within powers of two of a millisecond, and within what
+    coarser levels take, each with the KV cache of passes that long. Of ``found`` so far it depends
+    whether shorter ones can need less: not where memory is what there is enough of."""
+    limit = phase.problem.slo_s
+    fastest = float(phase.problem.latency_s.min(axis=(1, 2)).max())
+    powers = SHORTEST_S * 2.0 ** np.arange(-7, 30)
+    last, in_vain = None, 0
+    for seconds in (limit, *powers[(powers < limit) & (powers > fastest)][::-1]):
+        yield _within(phase, float(seconds))
+        best = least(found)
+        if best is not None:
+            in_vain = 0 if last is None or order(best) < last else in_vain + 1
+            last = order(best)
+            if in_vain >= IN_VAIN or best.memory_bytes < ROOMY * best.devices * device_bytes:
+                break
+    for seconds in sorted({level.latency_s for level in coarser}, reverse=True):
+        if seconds < limit and not any(all(no_worse(f, c) for c in coarser) for f in found):
+            yield _within(phase, seconds)
 
 
-def _uniform(phase: PhaseProblem, b: int, p: int) -> PhaseProblem:
-    return some_choices(phase, slice(b, b + 1), slice(p, p + 1))
+def _within(phase: PhaseProblem, seconds: float) -> PhaseProblem:
+    rung = reserving(phase, seconds)
+    return replace(rung, problem=replace(rung.problem, slo_s=seconds))
+
+
+def _with_gap(level: Level, fewest: OperatorPlan | None) -> Level:
+    if fewest is None or level.plan is None:
+        return level
+    return replace(level, gap_slots=1.0 - fewest.slots / level.plan.slots)
+
+
+def _fewest_conceivable(phase: PhaseProblem, device_bytes: float) -> int:
+    """Devices that no plan of the phase goes below, whatever its latency: its bytes of KV cache are
+    left out, since how many are in flight is the plan's."""
+    empty = replace(phase, demand=replace(phase.demand, kept_bytes=None))
+    table = sojourns(empty.problem)
+    fitting = fewest_replicas(empty, device_bytes)
+    table[np.arange(1, empty.problem.max_replicas + 1) < fitting[..., None]] = np.inf
+    return fewest_conceivable(empty.problem, empty.demand, table, device_bytes, latency=False)
 
 
 def fewest_replicas(phase: PhaseProblem, device_bytes: float) -> IntArray:
@@ -245,16 +239,17 @@ def fewest_replicas(phase: PhaseProblem, device_bytes: float) -> IntArray:
     )
 
 
-def _best_placed(
+def _placed(
     phase: PhaseProblem,
     plans: list[OperatorPlan | None],
     device_bytes: float,
+    slo_s: float,
     *,
     shared: bool,
     most: int | None = None,
-) -> Level | None:
-    """The placed plan of fewest devices; of those the one that holds least memory among the ones
-    within ``EVEN`` of the least power. Plans that cannot do with ``most`` are not placed."""
+) -> list[Level]:
+    """Plans where they stand, each with the KV cache of what it has in flight. Those that cannot do
+    with ``most``, or with the fewest placed so far, are not placed."""
     levels: list[Level] = []
     problem = phase.problem
     able: dict[bytes, tuple[int, OperatorPlan]] = {}
@@ -265,11 +260,15 @@ def _best_placed(
         if key not in able:
             fills = plan_fills(problem, phase.demand, plan, device_bytes)
             able[key] = at_least(fills), plan
-    for least, plan in sorted(able.values(), key=lambda pair: pair[0]):
-        if most is not None and least > most:
+    for fewest, plan in sorted(able.values(), key=lambda pair: pair[0]):
+        if most is not None and fewest > most:
             break
         placed = algorithm2(problem, phase.demand, plan, device_bytes, shared=shared)
+        if not placed.feasible:
+            continue
         most = placed.devices if most is None else min(most, placed.devices)
+        held = reserving(phase, placed.latency_s)
+        placed = with_memory_of(placed, problem, held.demand, plan)
         levels.append(
             Level(
                 level="operator",
@@ -280,34 +279,19 @@ def _best_placed(
                 ),
                 memory_bytes=float(placed.memory_bytes.sum()),
                 latency_s=placed.latency_s,
-                slo_s=problem.slo_s,
+                slo_s=slo_s,
                 seconds=0.0,
                 plan=plan,
                 placement=placed,
             )
         )
-    if not levels:
-        return None
-    fewest = min(level.devices for level in levels)
-    levels = [level for level in levels if level.devices == fewest]
-    enough = (1.0 + EVEN) * min(level.power_w for level in levels)
-    return min(
-        (level for level in levels if level.power_w <= enough), key=lambda level: level.memory_bytes
-    )
+    return levels
 
 
 def _fits(phase: PhaseProblem, plan: OperatorPlan, device_bytes: float) -> bool:
     """Whether every replica fits a device: enumeration does not look."""
     chosen = phase.problem.chosen(plan.batch, plan.parallel)
     return bool((phase.demand.shard_bytes(*chosen, plan.replicas) <= device_bytes).all())
-
-
-def _fewest(levels: Sequence[Level]) -> int | None:
-    return min((level.devices for level in levels), default=None)
-
-
-def _order(level: Level) -> tuple[int, float]:
-    return level.devices, level.power_w
 
 
 def _by_price(

@@ -22,7 +22,8 @@ import numpy as np
 from simulation.arrays import BoolArray, FloatArray, IntArray
 from simulation.errors import SimulationError
 from simulation.provisioning.energy import fleet_watts
-from simulation.provisioning.levels import Cut, Level, model_level, module_level, operator_level
+from simulation.provisioning.level import Cut, Level
+from simulation.provisioning.levels import model_level, module_level, operator_level
 from simulation.provisioning.placement import latency_at
 from simulation.provisioning.replicas import latency_of
 from simulation.provisioning.windows import STEP, Windows, keys_of, seen_before

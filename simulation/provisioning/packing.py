@@ -14,6 +14,9 @@ import numpy as np
 from simulation.compiled import cached_kernel, kernel, source_stamp
 from simulation.provisioning.sojourns import Graph, longest_path, sojourn
 
+FULL = 1.0 - 1e-9  # of a device: beyond it nothing gets anywhere
+TRIES = 16  # devices with most slack on which the limit is looked at before a new one is opened
+
 
 class Plan(NamedTuple):
     """A plan of operators as compiled code reads it, ``[V]`` unless said."""
@@ -24,6 +27,7 @@ class Plan(NamedTuple):
     transfer_s: Any
     compute: Any  # share of a GPU's arithmetic while it runs
     bandwidth: Any  # share of its memory bandwidth while it runs
+    board: Any  # share of its board's watts above the floor while it runs
     memory: Any  # bytes per shard
     busy: Any  # share of time that a replica works
     rate: Any  # batches/s
@@ -33,11 +37,14 @@ class Plan(NamedTuple):
 
 
 class Devices(NamedTuple):
-    """What stands on devices: memory, expected arithmetic and traffic, ``[D]``."""
+    """What stands on devices: memory, expected arithmetic, traffic and watts, ``[D]``."""
 
     memory: Any
     compute: Any
     bandwidth: Any
+    board: Any
+    all_compute: Any  # of everything that stands there, if it ran at once
+    all_bandwidth: Any
     busy: Any  # [D, V] time that each operator keeps it busy; empty without ``Plan.beside``
 
 
@@ -61,7 +68,10 @@ class Scratch(NamedTuple):
 @kernel
 def no_devices(count: int, plan: Plan) -> Devices:
     none = np.zeros(count)
-    return Devices(none, none.copy(), none.copy(), np.zeros((count, plan.beside.shape[0])))
+    return Devices(
+        none, none.copy(), none.copy(), none.copy(), none.copy(), none.copy(),
+        np.zeros((count, plan.beside.shape[0])),
+    )  # fmt: skip
 
 
 @kernel
@@ -75,23 +85,36 @@ def put(devices: Devices, d: int, v: int, plan: Plan, sign: float) -> None:
     devices.memory[d] += sign * plan.memory[v]
     devices.compute[d] += sign * (plan.busy[v] * plan.compute[v])
     devices.bandwidth[d] += sign * (plan.busy[v] * plan.bandwidth[v])
+    devices.board[d] += sign * (plan.busy[v] * plan.board[v])
+    devices.all_compute[d] += sign * plan.compute[v]
+    devices.all_bandwidth[d] += sign * plan.bandwidth[v]
     if plan.beside.shape[0]:
         devices.busy[d, v] += sign * plan.busy[v]
+
+
+@kernel
+def _slower(share: float, others: float, all_at_once: float) -> float:
+    """How much longer what takes ``share`` of something runs beside others that take ``others`` of
+    it on average, never more than with all of them at once."""
+    return float(max(0.0, min(share * others / (1.0 - others), all_at_once - 1.0)))
 
 
 @kernel
 def slowdown_at(devices: Devices, d: int, v: int, plan: Plan) -> float:
     """How many times as long a shard of ``v`` takes on ``d``, where it is counted already: by
     ``plan.beside``, or where that is empty by the physical model."""
+    own = plan.busy[v]
+    arithmetic = min(devices.compute[d] - own * plan.compute[v], FULL)
+    traffic = min(devices.bandwidth[d] - own * plan.bandwidth[v], FULL)
     if not plan.beside.shape[0]:
-        own = plan.busy[v]
-        arithmetic = plan.compute[v] + devices.compute[d] - own * plan.compute[v]
-        traffic = plan.bandwidth[v] + devices.bandwidth[d] - own * plan.bandwidth[v]
-        return float(max(1.0, max(arithmetic, traffic)))
-    more = 1.0 - plan.beside[v, v] * plan.busy[v]
+        slower = _slower(plan.compute[v], arithmetic, devices.all_compute[d])
+        return float(
+            1.0 + max(slower, _slower(plan.bandwidth[v], traffic, devices.all_bandwidth[d]))
+        )
+    more = -plan.beside[v, v] * own
     for u in range(plan.beside.shape[0]):
         more += plan.beside[v, u] * devices.busy[d, u]
-    return float(max(1.0, more))
+    return float(1.0 + max(0.0, more) / (1.0 - max(0.0, arithmetic, traffic)))
 
 
 @kernel
@@ -123,9 +146,10 @@ def placed_latency(plan: Plan, where: Any, devices: Devices, room: Scratch) -> f
 
 @kernel
 def fits(devices: Devices, d: int, v: int, plan: Plan, capacity: float) -> bool:
-    """Whether a shard of ``v`` can join device ``d``: memory, and load it can keep up with."""
+    """Whether a shard of ``v`` can join device ``d``: memory, load it can keep up with, watts."""
     return bool(
         devices.memory[d] + plan.memory[v] <= capacity
+        and devices.board[d] + plan.busy[v] * plan.board[v] <= 1.0
         and devices.compute[d] + plan.busy[v] * plan.compute[v] <= 1.0
         and devices.bandwidth[d] + plan.busy[v] * plan.bandwidth[v] <= 1.0
     )
@@ -159,9 +183,9 @@ def _place_greedily(
         first, instance = replicas.first[q], replicas.base[q]
         v = plan.operator[first]
         for i in range(first, first + replicas.parallel[q]):
-            best = -1
+            best, tries = -1, 0
             tried[:used] = False
-            while best < 0:
+            while best < 0 and tries < TRIES:
                 # The device with most slack left after taking the shard, of those not tried yet.
                 d, most = -1, -1.0
                 for e in range(used):
@@ -185,6 +209,7 @@ def _place_greedily(
                 if d < 0:
                     break
                 tried[d] = True
+                tries += 1
                 where[i] = d
                 put(devices, d, v, plan, 1.0)
                 if placed_latency(plan, where, devices, room) <= slo:

@@ -9,7 +9,7 @@ cannot run several streams at once (``shared=False``) takes no extra replica bes
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -164,6 +164,7 @@ def plan_of(problem: OperatorProblem, demand: Demand, plan: OperatorPlan) -> Pla
         transfer_s=problem.transfer_s[chosen],
         compute=compute,
         bandwidth=bandwidth,
+        board=np.zeros(count) if demand.board is None else demand.board[chosen],
         memory=demand.shard_bytes(*chosen, plan.replicas),
         busy=rate * problem.latency_s[chosen] / plan.replicas,
         rate=rate,
@@ -189,6 +190,15 @@ def placement_of(method: str, slo_s: float, plan: Plan, where: IntArray, used: i
         latency_s=float(latency),
         feasible=bool(latency <= slo_s),
     )
+
+
+def with_memory_of(
+    placement: Placement, problem: OperatorProblem, demand: Demand, plan: OperatorPlan
+) -> Placement:
+    """``placement`` with the memory of ``demand``: nothing else of it changes."""
+    each = plan_of(problem, demand, plan).memory[placement.operator]
+    held = np.bincount(placement.device, weights=each, minlength=placement.devices)
+    return replace(placement, memory_bytes=held.astype(np.float64))
 
 
 def latency_at(

@@ -19,11 +19,17 @@ from itertools import product
 
 import numpy as np
 
-from simulation.provisioning.levels import Level, model_level, operator_level
+from simulation.provisioning.interference import Demand
+from simulation.provisioning.level import Level
+from simulation.provisioning.levels import model_level, operator_level
 from simulation.provisioning.placement import Placement, together
-from simulation.provisioning.workload import PhaseLoad, PhaseProblem, some_choices
+from simulation.provisioning.problem import OperatorPlan, OperatorProblem
+from simulation.provisioning.workload import PhaseLoad, PhaseProblem, reserving, some_choices
+
+Part = tuple[OperatorProblem, Demand, OperatorPlan]
 
 FRACTIONS = (1.0, 0.8, 0.6)  # of its limit that a service is planned at
+LENGTHENED = 1.5
 MOST = 81  # combinations of fractions that are placed
 
 
@@ -55,10 +61,9 @@ def placed_together(
     best: tuple[Placement, tuple[Level, ...]] | None = None
     if all(plans) and len(phases) > 1:
         for picked in _combinations(plans):
-            parts = []
-            for phase, level in zip(phases, picked, strict=True):
-                assert level.plan is not None
-                parts.append((phase.problem, phase.demand, level.plan))
+            parts = [_within(phase, level) for phase, level in zip(phases, picked, strict=True)]
+            if not all(_fits(part, device_bytes) for part in parts):
+                continue
             placed = together(parts, device_bytes)
             fewest = alone if best is None else best[0].devices
             if placed.feasible and placed.devices < fewest:
@@ -75,6 +80,20 @@ def placed_together(
     spared = sum(level.devices for level in picked) - placement.devices
     power = sum(level.power_w for level in picked) - idle * spared
     return Shared(tuple(apart), placement, float(placement.memory_bytes.sum()), power)
+
+
+def _within(phase: PhaseProblem, level: Level) -> Part:
+    """A plan with the limit, and the KV cache, of passes that may take ``LENGTHENED`` times as long
+    among others as on devices of their own."""
+    assert level.plan is not None
+    limit = min(phase.problem.slo_s, LENGTHENED * level.latency_s)
+    return replace(phase.problem, slo_s=limit), reserving(phase, limit).demand, level.plan
+
+
+def _fits(part: Part, device_bytes: float) -> bool:
+    problem, demand, plan = part
+    chosen = problem.chosen(plan.batch, plan.parallel)
+    return bool((demand.shard_bytes(*chosen, plan.replicas) <= device_bytes).all())
 
 
 def _plans(phase: PhaseProblem, device_bytes: float) -> list[Level]:

@@ -65,6 +65,23 @@ def sojourn(load: float, replicas: int, service: float, transfer: float) -> floa
 
 
 @cached_kernel
+def fewest_servers(
+    load: float, service: float, after: float, limit: float, kept: float, room: float, most: int
+) -> int:
+    """The fewest replicas that keep ``limit`` with ``after`` seconds more once served, and in which
+    what is in flight finds room: ``kept`` bytes per second of sojourn in all, ``room`` on each; 0:
+    none up to ``most``."""
+    blocked = 1.0
+    for r in range(1, most + 1):
+        blocked = _blocked(blocked, r, load)
+        if load < r:
+            takes = _sojourn(blocked, r, load, service, after)
+            if takes <= limit and kept * takes <= r * room:
+                return r
+    return 0
+
+
+@cached_kernel
 def chosen_sojourns(service: Any, transfer: Any, load: Any, replicas: Any, out: Any) -> None:
     """T + W + C of one choice per operator, ``[V]``."""
     for v in range(out.size):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from simulation.arrays import FloatArray
-from simulation.performance.efficiency import Efficiencies
+from simulation.performance.efficiency import Efficiencies, kind_of, precision_of
 from simulation.performance.measured_kernels import Kernels
 from simulation.performance.operator import measured_s
 from simulation.performance.roofline import estimated_s
@@ -28,6 +28,11 @@ class OperatorTiming:
         if self.kernels is None:
             return estimated_s(operator, it, self.gpu, self.efficiencies)
         return measured_s(operator, it, self.kernels, self.gpu, self.efficiencies)
+
+    def reached(self, operator: Operator) -> tuple[float, float]:
+        """Shares of the GPU's published FLOP/s and bytes/s that kernels of this kind reach."""
+        entry = self.efficiencies.find(kind_of(operator), self.gpu.family, precision_of(operator))
+        return min(entry.compute, 1.0), min(entry.bandwidth, 1.0)
 
     def measured(self, operator: Operator, it: Iteration) -> FloatArray:
         """1 where a call lies among measured ones, 0.5 beyond them, 0 where it is modelled."""

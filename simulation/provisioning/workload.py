@@ -88,14 +88,33 @@ class PhaseProblem:
     service: PhaseLoad
     problem: OperatorProblem
     demand: Demand
-    replica_s: FloatArray  # [B, P] one pass of a whole replica, collectives included
+    replica_s: FloatArray  # [B, P] one pass of a whole replica, operator after operator
     replica_bytes: FloatArray  # [B, P] its memory on each of its GPUs
     kept_bytes: FloatArray  # [P] KV cache in flight per GPU of all replicas together
+    reserve_s: float  # for how long a pass that is
     power: PhasePower
     layers: IntArray  # [V] how many of them run the operator
     # [2, V, B, P] share of its time that rests on measured kernels: among calls that were measured,
     # and beyond them. The rest is modelled.
     measured: FloatArray
+
+    @property
+    def crossing_s(self) -> FloatArray:
+        """Seconds of handing a batch from one run of layers to the next, ``[B, P]``: one scatter,
+        one gather."""
+        repeated = np.flatnonzero(self.layers > 1)
+        last = int(repeated[-1]) if repeated.size else 0
+        return np.asarray(2.0 * self.problem.transfer_s[last] / self.layers[last], np.float64)
+
+    @property
+    def queues(self) -> bool:
+        """Whether passes queue for whole replicas; sequences that decode stay on theirs."""
+        return self.service.phase == "prefill"
+
+    @property
+    def kept_each(self) -> FloatArray:
+        """KV cache per GPU of one request or sequence in flight, ``[P]``."""
+        return np.asarray(self.kept_bytes / (self.problem.rate * self.reserve_s), np.float64)
 
 
 def phase_problem(
@@ -111,8 +130,10 @@ def phase_problem(
 ) -> PhaseProblem:
     """The problem of ``service``, latencies by ``timing`` (seconds of one call of an operator).
 
-    ``power``: watts by load; without it the GPU's watts of the phase, in proportion to its use. KV
-    cache in flight is bounded by Little's law at the limit: rate x SLO sequences. Operators that
+    ``power``: watts by load; without it the GPU's watts of the phase, in proportion to its use;
+    never above what its board may draw. KV cache in flight is that of passes as long as the limit
+    (Little's law); ``reserving`` gives that of shorter ones. Shares of arithmetic and of bandwidth
+    are of what kernels reach where ``timing`` knows it, else of what is published. Operators that
     have nothing to do in this phase are left out; they are kept by no replica. ``interference``:
     measured slowdowns instead of the physical model.
     """
@@ -144,8 +165,9 @@ def phase_problem(
             latency[v, :, j] = seconds
             transfer[v, :, j] = operator.count * operator.output_bytes(it) / link
             memory[v, :, j] = operator.count * operator.memory_bytes + operator.transient_bytes(it)
-            arithmetic = operator.count * work.flops / peak_flops(operator, service.gpu)
-            traffic = operator.count * work.memory_bytes / bandwidth_of(service.gpu)
+            flops_s, bytes_s = _reached(timing, operator, service.gpu)
+            arithmetic = operator.count * work.flops / flops_s
+            traffic = operator.count * work.memory_bytes / bytes_s
             compute[v, :, j] = np.minimum(arithmetic / seconds, 1.0)
             bandwidth[v, :, j] = np.minimum(traffic / seconds, 1.0)
             layers[v] = operator.count
@@ -167,6 +189,10 @@ def phase_problem(
                 _read(measured[:, owner, :, j], collective.count * seconds, timing, collective, it)
     if power is None:
         active = dynamic_w(service.gpu, service.phase) * np.maximum(compute, bandwidth)
+    board = None
+    if service.gpu.tdp_w:
+        active = np.minimum(active, service.gpu.tdp_w - floor)
+        board = active / (service.gpu.tdp_w - floor)
     problem = OperatorProblem(
         names=names,
         edges=_edges(graphs[0], names),
@@ -181,14 +207,21 @@ def phase_problem(
     return PhaseProblem(
         service=service,
         problem=problem,
-        demand=Demand(memory, compute, bandwidth, kept, kinds, interference),
-        replica_s=pass_s(problem.latency_s, problem.edges),
+        demand=Demand(memory, compute, bandwidth, kept, kinds, interference, board),
+        replica_s=problem.latency_s.sum(axis=0),
         replica_bytes=memory.sum(axis=0),
         kept_bytes=kept.sum(axis=0),
+        reserve_s=service.slo_s,
         power=PhasePower(idle, floor, active),
         layers=layers,
         measured=measured / latency,
     )
+
+
+def _reached(timing: Timing, operator: Operator, gpu: GpuSpec) -> tuple[float, float]:
+    """FLOP/s and bytes/s that kernels of ``operator`` come to on the GPU."""
+    shares = timing.reached(operator) if isinstance(timing, OperatorTiming) else (1.0, 1.0)
+    return shares[0] * peak_flops(operator, gpu), shares[1] * bandwidth_of(gpu)
 
 
 def _read(
@@ -221,6 +254,18 @@ def at_rate(phase: PhaseProblem, requests_s: float) -> PhaseProblem:
     )
 
 
+def reserving(phase: PhaseProblem, seconds: float) -> PhaseProblem:
+    """``phase`` with the KV cache of passes of at most ``seconds`` in flight."""
+    share = seconds / phase.reserve_s
+    kept = None if phase.demand.kept_bytes is None else phase.demand.kept_bytes * share
+    return replace(
+        phase,
+        demand=replace(phase.demand, kept_bytes=kept),
+        kept_bytes=phase.kept_bytes * share,
+        reserve_s=seconds,
+    )
+
+
 def some_choices(
     phase: PhaseProblem,
     batches: slice,
@@ -247,6 +292,7 @@ def some_choices(
             compute=demand.compute[some],
             bandwidth=demand.bandwidth[some],
             kept_bytes=kept,
+            board=None if demand.board is None else demand.board[some],
         ),
         replica_s=phase.replica_s[batches, parallel],
         replica_bytes=phase.replica_bytes[batches, parallel],

@@ -224,7 +224,12 @@ def run(
         method=options.method,
         headline=figures.headline(totals, saved),
         pays=figures.pays(saved),
-        warnings=(*shared_words.lost, *figures.without_savings(saved), *course_words.lost),
+        warnings=(
+            *figures.beyond_capacity(chosen),
+            *shared_words.lost,
+            *figures.without_savings(saved),
+            *course_words.lost,
+        ),
         levels={level: totals[level] for level in options.levels},
         savings=saved,
         pools=tuple(cases),
@@ -269,5 +274,7 @@ def _notes(options: Options, cases: list[Case], unknown: tuple[str, ...]) -> Ite
             f"{options.image_tokens:,.0f} tokens for the encoder (as asked); what the language "
             "model reads of them is among the input tokens of the trace."
         )
+    yield from basis.beside_profiles(chosen)
+    yield from figures.traded(chosen)
     yield from figures.fallen(chosen)
     yield from figures.refusals(cases)

@@ -15,9 +15,9 @@ from planner.studies.provisioning.values import Case, groups
 from simulation.arrays import FloatArray
 from simulation.performance.graph import operator_graph
 from simulation.performance.power import PowerAtLoad
+from simulation.performance.profile import iteration_s
 from simulation.performance.specs import Arrangement
-from simulation.provisioning.interference import BANDWIDTH_SATURATES_AT
-from simulation.provisioning.levels import Level
+from simulation.provisioning.level import Level
 from simulation.provisioning.workload import PhaseProblem
 
 MEASURED, BEYOND, MIXED, MODELLED = (
@@ -58,6 +58,33 @@ def timing(phase: PhaseProblem, level: Level) -> Timing:
     return Timing(inside, beyond, max(0.0, 1.0 - inside - beyond))
 
 
+TYPICAL = 32.0  # sequences that decode at once, where a profile is compared with operators
+
+
+def beside_profiles(cases: list[Case]) -> Iterator[str]:
+    """Speeds here are sums of operators, whatever profile ``plan`` and ``size`` read: how far the
+    two are apart."""
+    said = set()
+    for case in cases:
+        problem = case.problem.problem
+        for profile in case.profiles:
+            if case.phase == "prefill" or profile.tp not in problem.parallel:
+                continue
+            j = list(problem.parallel).index(profile.tp)
+            context = case.service.isl + case.service.osl / 2.0
+            own = float(np.interp(TYPICAL, problem.batches, case.problem.replica_s[:, j]))
+            other = float(iteration_s(profile, TYPICAL, TYPICAL * context, 0.0, 0.0))
+            sentence = (
+                f"Speeds here are sums of operators, not the {profile.kind} profile of "
+                f"{profile.model} on {profile.tp} x {profile.gpu} that plans and sizes read: 32 "
+                f"sequences of {context:,.0f} tokens take {own * 1e3:,.1f} ms here and "
+                f"{other * 1e3:,.1f} ms there."
+            )
+            if sentence not in said:
+                said.add(sentence)
+                yield sentence
+
+
 def facts(cases: list[Case]) -> Iterator[Fact]:
     """Power of each GPU type by load, what seconds of its operators rest on, and what they do to
     each other."""
@@ -93,9 +120,8 @@ def _timing_fact(cases: list[Case]) -> Fact:
 
 def _interference_fact(cases: list[Case]) -> Fact:
     physical = (
-        "arithmetic and memory bandwidth are divided by use (roofline shares times the time each "
-        "operator runs), not measured; a share of the SMs draws all bandwidth from "
-        f"{BANDWIDTH_SATURATES_AT:.0%} on (assumed)"
+        "the arithmetic and the memory bandwidth that kernels reach are divided among what runs "
+        "at an instant (processor sharing), not measured"
     )
     table, what = cases[0].measured.interference, f"Interference on a shared {cases[0].gpu}"
     if table is None:

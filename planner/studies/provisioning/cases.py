@@ -12,6 +12,7 @@ from planner.studies.progress import Progress
 from planner.studies.provisioning.load import Limit, Peak
 from planner.studies.provisioning.problems import Measurements, Rules, solve
 from planner.studies.provisioning.values import MODEL, Case
+from simulation.performance.profile import Profile
 from simulation.performance.specs import GpuSpec
 from simulation.provisioning.workload import Phase, PhaseLoad
 
@@ -21,7 +22,8 @@ PHASES: tuple[Phase, ...] = ("prefill", "decode")
 @dataclass(frozen=True, slots=True)
 class Variant:
     """A model in a region on a GPU type in a precision, whatever the roles and markets of its
-    pools there: ``usd_per_hour`` is the least of them."""
+    pools there: ``usd_per_hour`` is the least of them. ``profiles``: of those pools, by the GPUs of
+    an instance."""
 
     m: int
     r: int
@@ -29,6 +31,8 @@ class Variant:
     weights: str
     usd_per_hour: float
     peak: Peak
+    capacity: int  # GPUs of the type in the region
+    profiles: tuple[Profile, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,21 +60,28 @@ def variants(hardware: Hardware, peaks: dict[tuple[int, int], Peak]) -> tuple[Va
     if not peaks:
         raise ScenarioError("traffic: no request of an interactive tier falls into the window.")
     cheapest: dict[tuple[int, int, str, str], Variant] = {}
+    profiles: dict[tuple[int, int, str, str], list[Profile]] = {}
     for m, r, g in hardware.pool_index:
         if (m, r) not in peaks or hardware.models[m].shape is None:
             continue
         gpu, weights = hardware.gpus[g], hardware.sections[m, g].precision
         price = float(hardware.usd_per_gpu_hour[r, g])
         key = (m, r, gpu.name, weights)
+        profiles.setdefault(key, []).append(hardware.profiles[m, g])
+        capacity = int(hardware.capacity_gpus[r, hardware.columns[g].gpu])
         if key not in cheapest or price < cheapest[key].usd_per_hour:
-            cheapest[key] = Variant(m, r, gpu, weights, price, peaks[m, r])
+            cheapest[key] = Variant(
+                m, r, gpu, weights, price, peaks[m, r], capacity, ()
+            )  # fmt: skip
     if not cheapest:
         raise ScenarioError(
             "models: provisioning below the replica needs to know what "
             f"{' and '.join(unknown_models(hardware, peaks))} computes; give it by shape or config "
             "instead of weight_gb, or use a built-in model."
         )
-    return tuple(cheapest.values())
+    return tuple(
+        replace(variant, profiles=tuple(profiles[key])) for key, variant in cheapest.items()
+    )
 
 
 def solved(
@@ -115,6 +126,8 @@ def solved(
                     levels=levels,
                     usd_per_hour=variant.usd_per_hour,
                     measured=measured[gpu.name],
+                    capacity=variant.capacity,
+                    profiles=variant.profiles,
                 )
             )
     return cases
@@ -123,16 +136,18 @@ def solved(
 def choose(cases: list[Case]) -> list[Case]:
     """Per model and region the GPU type and precision that whole replicas cost least on, all phases
     feasible."""
-    cost: dict[tuple[str, str], dict[tuple[str, str], float]] = {}
+    cost: dict[tuple[str, str], dict[tuple[str, str], tuple[float, float]]] = {}
     for case in cases:
         on = cost.setdefault((case.model, case.region), {})
         whole = case.levels.get(MODEL) or next(iter(case.levels.values()), None)
-        price = whole.devices * case.usd_per_hour if whole else math.inf
-        on[case.gpu, case.weights] = on.get((case.gpu, case.weights), 0.0) + price
+        gpus, price = on.get((case.gpu, case.weights), (0.0, 0.0))
+        more = math.inf if whole is None else whole.devices
+        on[case.gpu, case.weights] = gpus + more, price + more * case.usd_per_hour
 
     def chosen(case: Case) -> bool:
         on = cost[case.model, case.region]
-        best = min(on, key=lambda variant: on[variant])
-        return best == (case.gpu, case.weights) and math.isfinite(on[best])
+        capacity = {(one.gpu, one.weights): one.capacity for one in cases}
+        best = min(on, key=lambda variant: (on[variant][0] > capacity[variant], on[variant][1]))
+        return best == (case.gpu, case.weights) and math.isfinite(on[best][1])
 
     return [replace(case, chosen=chosen(case)) for case in cases]

@@ -9,8 +9,9 @@ from operator import attrgetter
 from planner.studies.columns import COUNT, FLAG, MS, NUMBER, SHARE, TEXT, Column, Columns
 from planner.studies.plain import MERGED, OPTIONAL
 from planner.studies.provisioning import basis
-from planner.studies.provisioning.values import MODEL, WORDS, Case
-from simulation.provisioning.levels import FALLEN_BACK, Level, Savings, saved, savings
+from planner.studies.provisioning.values import MODEL, WORDS, Case, groups
+from simulation.provisioning.level import FALLEN_BACK, Level
+from simulation.provisioning.levels import Savings, saved, savings
 
 WHAT = (("memory", "memory"), ("energy", "power"))
 
@@ -50,6 +51,17 @@ class Replicas:
     replicas: int
     batch: int
     parallel: int
+    stages: int  # of a pipeline, on ``parallel`` GPUs each
+
+
+@dataclass(frozen=True, slots=True)
+class Trade:
+    """Fewer GPUs than the level takes, at more power, memory or latency than a coarser one."""
+
+    gpus: int
+    energy_w: float
+    memory_gb: float
+    latency_ms: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +74,7 @@ class LevelFigures:
     timing: basis.Timing
     whole: Replicas | None = field(metadata={MERGED: True})
     bottleneck: str | None = field(metadata={OPTIONAL: True})
+    trade: Trade | None = field(metadata={OPTIONAL: True})
 
 
 def _nearest(levels: Sequence[Level]) -> int:
@@ -113,9 +126,19 @@ def level_figures(case: Case, level: Level) -> LevelFigures:
         gap_slots=level.gap_slots,
         method=level.method,
         timing=basis.timing(case.problem, level),
-        whole=None if whole is None else Replicas(whole.replicas, whole.batch, whole.parallel),
+        whole=None
+        if whole is None
+        else Replicas(whole.replicas, whole.batch, whole.parallel, whole.stages),
         bottleneck=bottleneck,
+        trade=_trade(level),
     )
+
+
+def _trade(level: Level) -> Trade | None:
+    other = level.trade
+    if other is None:
+        return None
+    return Trade(other.devices, other.power_w, other.memory_bytes / 1e9, other.latency_s * 1e3)
 
 
 def _levels(case: Case) -> dict[str, LevelFigures]:
@@ -155,6 +178,7 @@ POOLS = Columns(
         Column("slo_source", TEXT, "whose limit that is", attrgetter("limit.source")),
         Column("images", NUMBER, "of a request, for an encoder", _images),
         Column("image_tokens", COUNT, "that the encoder reads of one", _image_tokens),
+        Column("capacity", COUNT, "GPUs of the type in the region"),
         Column("levels", NUMBER, "what each needs, by its name", _levels),
         Column("savings", SHARE, "of each against whole replicas", _savings),
     )
@@ -211,6 +235,38 @@ def fallen(cases: list[Case]) -> list[str]:
         for name, level in case.levels.items()
         if name != MODEL and level.method.startswith(tuple(FALLEN_BACK.values()))
     ]
+
+
+def traded(cases: list[Case]) -> list[str]:
+    """Where fewer GPUs would do at more of something else."""
+    return [
+        f"{case.phase.capitalize()} of {case.model} in {case.region} on {case.gpu} would do with "
+        f"{other.devices} GPUs {WORDS[name]} instead of {level.devices}, but not with as little of "
+        f"all else: {other.power_w:,.0f} W instead of {level.power_w:,.0f}, "
+        f"{other.memory_bytes / 1e9:,.0f} GB instead of {level.memory_bytes / 1e9:,.0f}, "
+        f"{other.latency_s * 1e3:,.0f} ms instead of {level.latency_s * 1e3:,.0f}."
+        for case in cases
+        for name, level in case.levels.items()
+        if (other := level.trade) is not None
+    ]
+
+
+def beyond_capacity(cases: list[Case]) -> list[str]:
+    """Where the region has not the GPUs that a level needs, all of its chosen pools together."""
+    sentences = []
+    for own in groups(cases, lambda case: (case.region, case.gpu)):
+        names = dict.fromkeys(name for case in own for name in case.levels)
+        needs = {
+            name: sum((case.levels.get(name) or case.levels[MODEL]).devices for case in own)
+            for name in names
+        }
+        over = [f"{WORDS[name]} {gpus}" for name, gpus in needs.items() if gpus > own[0].capacity]
+        if over:
+            sentences.append(
+                f"{own[0].region} has {own[0].capacity} {own[0].gpu}; this load needs "
+                f"{', '.join(over)}. Give the region more, or plan another GPU type."
+            )
+    return sentences
 
 
 def refusals(cases: list[Case]) -> list[str]:

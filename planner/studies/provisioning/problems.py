@@ -21,14 +21,16 @@ from simulation.performance.measured_kernels import Kernels, kernels
 from simulation.performance.memory import MEMORY_SHARE
 from simulation.performance.specs import GpuSpec, ModelShape
 from simulation.provisioning.interference import InterferenceTable
-from simulation.provisioning.levels import LEVELS, Level, at_level, model_level, module_level
+from simulation.provisioning.level import Level
+from simulation.provisioning.levels import LEVELS, at_level, model_level, module_level
 from simulation.provisioning.sharing import filled
 from simulation.provisioning.timing import OperatorTiming
 from simulation.provisioning.workload import PhaseLoad, PhaseProblem, phase_problem
 
-BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)
+BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 PARALLEL = (1, 2, 4, 8)
-REPLICAS = (64, 512)  # most of one operator; the second where the first are too few
+REPLICAS = (64, 512, 2048)  # most of one operator: the first that are plenty for its load
+PLENTY = 1.5  # times the replicas that it keeps busy on one GPU each
 FREE, COUNTED = "free", "counted"  # the time that batches take to fill
 BatchWait = Literal["free", "counted"]
 AUTO, MODELLED = "auto", "modelled"
@@ -134,23 +136,28 @@ def solve(
 ) -> tuple[PhaseProblem, dict[str, Level]]:
     """The levels of one service; none where whole replicas cannot meet the limit either."""
     room = MEMORY_SHARE * service.gpu.memory_bytes
-    levels: dict[str, Level] = {}
-    for most in REPLICAS:
-        phase = problem_of(service, weights, max_replicas=most, measured=measured)
-        if rules.batch_wait == FREE:
-            levels = _chain(phase, room, rules)
-        else:
-            levels = {}
-            for name in dict.fromkeys((*rules.levels, "model")):
-                alone = replace(rules, levels=(name,), proofs=False)
-                best = filled(phase, lambda some, a=alone: _chain(some, room, a).get(*a.levels))  # type: ignore[misc]
-                if best is not None:
-                    level, batch, _ = best
-                    method = f"{level.method}, batches of at most {batch}"
-                    levels[name] = replace(level, method=method)
-        if "model" in levels:
-            break
+    phase = with_plenty(problem_of(service, weights, measured=measured))
+    if rules.batch_wait == FREE:
+        levels = _chain(phase, room, rules)
+    else:
+        levels = {}
+        for name in dict.fromkeys((*rules.levels, "model")):
+            alone = replace(rules, levels=(name,), proofs=False)
+            best = filled(phase, lambda some, a=alone: _chain(some, room, a).get(*a.levels))  # type: ignore[misc]
+            if best is not None:
+                level, batch, _ = best
+                method = f"{level.method}, batches of at most {batch}"
+                levels[name] = replace(level, method=method)
     return phase, {name: levels[name] for name in LEVELS if name in levels}
+
+
+def with_plenty(phase: PhaseProblem) -> PhaseProblem:
+    """``phase`` with as many replicas of an operator to choose from as its load may take."""
+    problem = phase.problem
+    busy = problem.rate / problem.batches[:, None] * problem.latency_s
+    least = PLENTY * float(busy.min(axis=1)[:, 0].max()) + 1.0
+    most = next((most for most in REPLICAS if most >= least), REPLICAS[-1])
+    return replace(phase, problem=replace(problem, max_replicas=most))
 
 
 def _chain(phase: PhaseProblem, room: float, rules: Rules) -> dict[str, Level]:

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from planner.studies.provisioning.problems import REPLICAS, problem_of
+from planner.studies.provisioning.problems import problem_of, with_plenty
 from planner.studies.provisioning.values import Case, Sentences, groups
 from simulation.performance.memory import MEMORY_SHARE
-from simulation.provisioning.levels import Level
+from simulation.provisioning.level import Level
 from simulation.provisioning.sharing import Chunked, chunked, chunked_service, placed_together
 
 APART, TOGETHER, CHUNKED_MODEL, CHUNKED_OPERATOR = (
@@ -116,11 +116,7 @@ def _alone(level: Level) -> SharingWay:
 def _chunked(prefill: Case, decode: Case, room: float) -> Chunked:
     service = chunked_service(prefill.service, decode.service)
     of = partial(problem_of, service, prefill.weights, measured=prefill.measured)
-    for most in REPLICAS:
-        least = chunked(of(max_replicas=most), room)
-        if least.model is not None:
-            break
-    return least
+    return chunked(with_plenty(of()), room)
 
 
 def _models(group: list[Case]) -> SharedModels:

@@ -11,7 +11,8 @@ import polars as pl
 from planner.studies.provisioning import basis
 from planner.studies.provisioning.values import OPERATOR, Case
 from simulation.performance.memory import MEMORY_SHARE
-from simulation.provisioning.levels import LEVELS, Level
+from simulation.provisioning.level import Level
+from simulation.provisioning.levels import LEVELS
 
 KEYS = ("model", "region", "gpu", "phase", "level", "weights")
 Rows = Iterable[tuple[Any, ...]]

@@ -8,7 +8,8 @@ from typing import Any
 
 from planner.studies.provisioning.load import Limit
 from planner.studies.provisioning.problems import Measurements
-from simulation.provisioning.levels import Level
+from simulation.performance.profile import Profile
+from simulation.provisioning.level import Level
 from simulation.provisioning.workload import Phase, PhaseLoad, PhaseProblem
 
 MODEL, OPERATOR, MODULE = "model", "operator", "module"
@@ -34,6 +35,8 @@ class Case:
     levels: dict[str, Level]
     usd_per_hour: float
     measured: Measurements
+    capacity: int  # GPUs of the type in the region
+    profiles: tuple[Profile, ...]  # that the scenario gives for it
     chosen: bool = False
 
     @property

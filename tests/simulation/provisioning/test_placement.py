@@ -50,8 +50,9 @@ def by_trying(problem, demand, plan, device, best=None):
                 if total > 1:
                     ok = False
                 for i in on:
-                    other = total - (rho * use)[op[i]]
-                    slow[i] = max(slow[i], use[op[i]] + other)
+                    other = min(total - (rho * use)[op[i]], 1 - 1e-9)
+                    slower = min(use[op[i]] * other / (1 - other), use[kinds].sum() - 1)
+                    slow[i] = max(slow[i], 1 + slower)
         if not ok:
             continue
         mean = np.array([slow[op == v].mean() for v in range(len(problem.names))])
@@ -80,14 +81,34 @@ def test_two_operators_share_one_device_until_memory_ends():
 
 
 def test_memory_bound_operators_slow_each_other_and_compute_bound_ones_beside_them_less():
-    problem = replace(by_hand(), slo_s=5.0)
+    problem = replace(by_hand(), rate=2.0, slo_s=5.0)
     plan = exact(problem)
     both = algorithm2(problem, flat(problem, [1, 1], [0.1, 0.1], [1.0, 0.5]), plan, DEVICE)
-    # rho: 0.4 and 0.8. attention waits for mlp's 0.8 * 0.5, mlp for attention's 0.4 * 1.0.
+    # rho: 0.2 and 0.4. attention takes all bandwidth and meets mlp's 0.4 * 0.5 of it; mlp takes
+    # half and meets 0.2 * 1.0.
     assert both.devices == 1
-    assert both.slowdown == pytest.approx([1.4, 1.0])
+    assert both.slowdown == pytest.approx([1 + 0.2 / 0.8, 1 + 0.5 * 0.2 / 0.8])
     apart = algorithm2(problem, flat(problem, [1, 1], [0.1, 0.9], [1.0, 0.1]), plan, DEVICE)
-    assert apart.slowdown == pytest.approx([1.08, 1.0])
+    assert apart.slowdown == pytest.approx([1 + 0.04 / 0.96, 1 + 0.1 * 0.2 / 0.8])
+
+
+def test_what_fills_a_device_is_slowed_by_processor_sharing():
+    """Two that take all of the arithmetic, half and a quarter of the time: 1 / (1 - L), never more
+    than 2 beside one other; the slowdown does not hide that the device is as good as full."""
+    problem = replace(by_hand(), rate=2.0, slo_s=50.0)
+    plan = evaluate(problem, "", np.array([[0, 0, 1], [0, 0, 1]]))
+    found = algorithm2(problem, flat(problem, [1, 1], [1.0, 1.0], [0, 0]), plan, DEVICE)
+    assert found.devices == 1
+    assert found.slowdown == pytest.approx([1 / (1 - 0.4), 1 / (1 - 0.2)])
+
+
+def test_a_board_draws_no_more_than_it_may():
+    problem = replace(by_hand(), slo_s=5.0)
+    plan = exact(problem)  # utilisation 0.4 and 0.8
+    cool = flat(problem, [1, 1], [0.1, 0.1], [0.1, 0.1])
+    board = np.broadcast_to(np.array([0.9, 0.9])[:, None, None], problem.latency_s.shape)
+    assert algorithm2(problem, cool, plan, DEVICE).devices == 1
+    assert algorithm2(problem, replace(cool, board=board), plan, DEVICE).devices == 2
 
 
 def test_a_device_that_cannot_keep_up_is_not_shared():

@@ -17,7 +17,7 @@ from simulation.provisioning.sharing import (
     filled,
     placed_together,
 )
-from simulation.provisioning.workload import phase_problem
+from simulation.provisioning.workload import phase_problem, reserving
 from tests.simulation.provisioning.test_workload import service, timing
 
 DEVICE = 72e9
@@ -36,13 +36,14 @@ def lone(latency: float, slo: float, memory: float = 3.0):
 
 
 def test_two_services_share_a_device_within_their_own_limits():
-    """0.2 s and 0.3 s of work a second at 90% of the arithmetic: the first is slowed by
-    0.9 + 0.3 x 0.9 = 1.17, the second by 0.9 + 0.2 x 0.9 = 1.08; M/M/1 each."""
+    """0.2 s and 0.3 s of work a second at 90% of the arithmetic: the first meets 0.27 of it and the
+    second 0.18, by processor sharing; M/M/1 each."""
     one, two = lone(0.2, 0.5), lone(0.3, 0.6)
+    slow = [1 + 0.9 * 0.27 / 0.73, 1 + 0.9 * 0.18 / 0.82]
     found = together([one, two], 10.0)
     assert found.devices == 1
-    assert found.slowdown == pytest.approx([1.17, 1.08])
-    sojourns = [0.2 * 1.17 / (1 - 0.2 * 1.17), 0.3 * 1.08 / (1 - 0.3 * 1.08)]
+    assert found.slowdown == pytest.approx(slow)
+    sojourns = [0.2 * slow[0] / (1 - 0.2 * slow[0]), 0.3 * slow[1] / (1 - 0.3 * slow[1])]
     assert found.latency_s == pytest.approx(max(sojourns[0] / 0.5, sojourns[1] / 0.6))
     # A limit that the slowdown would break, or memory for one alone, keeps them apart.
     assert together([lone(0.2, 0.26), two], 10.0).devices == 2
@@ -51,7 +52,8 @@ def test_two_services_share_a_device_within_their_own_limits():
 
 def test_one_service_alone_is_placed_as_ever():
     problem = phase_problem(service("decode", 60.0, 0.08), timing)
-    plan = operator_level(problem, DEVICE).plan
+    level = operator_level(problem, DEVICE)
+    problem, plan = reserving(problem, level.latency_s), level.plan
     alone = algorithm2(problem.problem, problem.demand, plan, DEVICE)
     same = together([(problem.problem, problem.demand, plan)], DEVICE)
     assert same.devices == alone.devices

@@ -94,11 +94,13 @@ def test_weights_and_kv_cache_of_a_replica_by_hand():
     assert weights < phase.replica_bytes[0, 0] < 1.05 * weights
 
 
-def test_a_pass_of_a_replica_is_the_critical_path_of_its_operators():
+def test_a_pass_of_a_replica_is_one_operator_after_the_other():
+    """As in the engine: what could run side by side shares the replica's own GPUs."""
     phase = phase_problem(service(), timing)
+    assert phase.replica_s == pytest.approx(phase.problem.latency_s.sum(axis=0))
     for b, p in np.ndindex(phase.replica_s.shape):
         path, _ = critical_path(phase.problem, phase.problem.latency_s[:, b, p])
-        assert phase.replica_s[b, p] == pytest.approx(path)
+        assert phase.replica_s[b, p] >= path * (1 - 1e-12)
 
 
 def test_whole_replicas_are_stable_fit_and_meet_the_limit():
@@ -110,7 +112,7 @@ def test_whole_replicas_are_stable_fit_and_meet_the_limit():
         assert plan.devices >= seen
         seen = plan.devices
     assert whole_replicas(phase_problem(service(slo_s=0.001), timing), 72e9) is None
-    assert whole_replicas(phase_problem(service(), timing, parallel=(1,)), 10e9) is None
+    assert whole_replicas(phase_problem(service(), timing, parallel=(1,)), 1e9) is None
 
 
 def test_operators_need_fewer_bytes_than_whole_replicas_at_high_rates():

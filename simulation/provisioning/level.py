@@ -1,0 +1,105 @@
+"""What one granularity needs of a phase, and when a finer one is better than a coarser one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from simulation.provisioning.blocks import in_blocks
+from simulation.provisioning.placement import Placement
+from simulation.provisioning.problem import OperatorPlan
+from simulation.provisioning.replicas import EVEN, ReplicaPlan
+from simulation.provisioning.workload import PhaseProblem, reserving, some_choices
+
+FALLEN_BACK = {
+    "model": "as whole replicas: nothing finer is less",
+    "module": "as runs of layers: nothing finer is less",
+}
+ROUNDING = 1.0 + 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Runs of layers at the batch and parallelism of these indices."""
+
+    b: int
+    p: int
+
+    def __call__(self, phase: PhaseProblem) -> PhaseProblem:
+        return uniform(in_blocks(phase), self.b, self.p)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Level:
+    """What one granularity needs. ``gap_slots`` is the distance of the plan's slots to the proven
+    optimum (eq. 8); ``least_devices`` what no plan of this granularity can go below, proven."""
+
+    level: str  # model, module or operator
+    method: str
+    devices: int
+    power_w: float
+    memory_bytes: float
+    latency_s: float
+    slo_s: float
+    seconds: float  # that planning took
+    gap_slots: float | None = None
+    least_devices: int | None = None
+    plan: OperatorPlan | None = None
+    placement: Placement | None = None
+    replicas: ReplicaPlan | None = None
+    cut: Cut | None = None  # of a level in runs of layers
+    trade: Level | None = None  # fewer devices, at more of something else than a coarser level
+
+    def seen(self, phase: PhaseProblem) -> PhaseProblem:
+        """``phase`` as the plan sees it: with the KV cache of what it has in flight, in runs of
+        layers where it is one of those."""
+        if self.plan is not None:
+            phase = reserving(phase, self.latency_s)
+        return phase if self.cut is None else self.cut(phase)
+
+
+def uniform(phase: PhaseProblem, b: int, p: int) -> PhaseProblem:
+    return some_choices(phase, slice(b, b + 1), slice(p, p + 1))
+
+
+def order(level: Level) -> tuple[int, float]:
+    return level.devices, level.power_w
+
+
+def no_worse(level: Level, other: Level) -> bool:
+    """In none of the figures that levels are judged by."""
+    return all(
+        mine <= theirs * ROUNDING
+        for mine, theirs in zip(_figures(level), _figures(other), strict=True)
+    )
+
+
+def _figures(level: Level) -> tuple[float, ...]:
+    return level.devices, level.power_w, level.memory_bytes, level.latency_s
+
+
+def least(levels: Sequence[Level]) -> Level | None:
+    """The fewest devices; of those the one that holds least memory among the ones within ``EVEN``
+    of the least power."""
+    if not levels:
+        return None
+    fewest = min(level.devices for level in levels)
+    able = [level for level in levels if level.devices == fewest]
+    enough = (1.0 + EVEN) * min(level.power_w for level in able)
+    return min((one for one in able if one.power_w <= enough), key=lambda one: one.memory_bytes)
+
+
+def chosen(name: str, own: Sequence[Level], coarser: Sequence[Level]) -> Level | None:
+    """The least of ``own`` that is worse than no coarser level in any figure, else the least of the
+    coarser ones itself, with what fewer devices would cost as its ``trade``."""
+    standing = min(coarser, key=order, default=None)
+    if standing is None:
+        return least(own)
+    good = [one for one in own if all(no_worse(one, other) for other in coarser)]
+    best = least([one for one in good if order(one) < order(standing)])
+    if best is None:
+        stands_as = "module" if standing.replicas is None else "model"
+        best = replace(standing, level=name, method=FALLEN_BACK[stands_as], gap_slots=None)
+    fewest = least(own)
+    trade = fewest if fewest is not None and fewest.devices < best.devices else None
+    return replace(best, trade=trade)
