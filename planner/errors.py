@@ -4,6 +4,8 @@ Everything in EXPECTED ends as a sentence in the browser, problem+json in the AP
 command line; anything else is a bug and keeps its traceback.
 """
 
+import errno
+import sqlite3
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -116,3 +118,48 @@ class RunCancelled(Exception):
 
 
 EXPECTED = (ForecastError, SimulationError, PlannerError)
+
+# What Python says of whole numbers and moments beyond what a database or a calendar has.
+TOO_LARGE = ("too large to convert", "too big to convert", "date value out of range")
+
+
+class Malformed(PlannerError):
+    """What was sent is of a kind that a library refuses: a net, where no sentence of its own was
+    made for it."""
+
+    title = "What was sent cannot be read"
+
+
+class NoRoom(PlannerError):
+    """The disk is full or may not be written to; nothing of the request was kept."""
+
+    title = "The disk is full"
+
+
+def of_input(error: BaseException) -> PlannerError | None:
+    """The sentence for an error that only what was sent, or the disk, can have caused; None for a
+    bug of the program."""
+    text = str(error)
+    if isinstance(error, OSError):
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
+            return _no_room()
+        if error.errno == errno.ENAMETOOLONG:
+            return Malformed("The name of the file is too long; give it a shorter one.")
+    if "disk is full" in text or "readonly database" in text:  # of SQLite, by whatever class
+        return _no_room()
+    if isinstance(error, RecursionError):
+        return Malformed("What was sent is nested too deeply; check its brackets.")
+    if "integer string conversion" in text or (
+        isinstance(error, OverflowError) and any(words in text for words in TOO_LARGE)
+    ):
+        return Malformed("A number or moment in what was sent is beyond any that there is.")
+    if isinstance(error, UnicodeError | sqlite3.DataError):
+        return Malformed("Text in what was sent cannot be stored; save it as UTF-8.")
+    return None
+
+
+def _no_room() -> NoRoom:
+    return NoRoom(
+        "The disk of this installation is full or may not be written to, so this was not kept; "
+        "an admin makes room on it (docs/operations.md says where), then try again."
+    )

@@ -18,12 +18,14 @@ from planner.errors import (
     Infeasible,
     IngestError,
     KeyReused,
+    NoRoom,
     NotAllowed,
     NotFound,
     NotReady,
     Outdated,
     PlannerError,
     ScenarioError,
+    of_input,
 )
 from simulation.errors import SimulationError
 
@@ -42,6 +44,7 @@ STATUS: tuple[tuple[type[Exception], int], ...] = (
     (IngestError, 422),
     (CatalogueError, 422),
     (KeyReused, 422),
+    (NoRoom, 507),
     (ForecastError, 422),
     (SimulationError, 422),
     (PlannerError, 400),
@@ -65,6 +68,9 @@ def problem_handler(error: Exception, context: dict[str, Any]) -> JsonResponse:
     set_rollback()
     request = context.get("request")
     path = request.path if request is not None else ""
+    if (sent := of_input(error)) is not None:
+        logger.warning("%s %s: %s", getattr(request, "method", ""), path, error, exc_info=error)
+        error = sent
     for kind, status in STATUS:
         if isinstance(error, kind):
             title = getattr(error, "title", "The request could not be carried out")

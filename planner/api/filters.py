@@ -16,6 +16,7 @@ from rest_framework.views import APIView
 
 from planner.ingest import FORMATS
 from planner.models import Run, Scenario, Trace
+from planner.selectors.lookup import id_of
 
 
 class Pages(PageNumberPagination):
@@ -61,8 +62,8 @@ class StrictOrdering(OrderingFilter):
 def _named(queryset: QuerySet[Run], relation: str, value: str) -> QuerySet[Run]:
     """By the other thing's name or id."""
     match = Q(**{f"{relation}__name": value})
-    if value.isdecimal():
-        match |= Q(**{f"{relation}_id": int(value)})
+    if (pk := id_of(value)) is not None:
+        match |= Q(**{f"{relation}_id": pk})
     return queryset.filter(match)
 
 

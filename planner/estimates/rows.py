@@ -9,7 +9,7 @@ from typing import Any
 from planner.errors import IngestError
 from planner.ingest import IngestOptions
 from planner.ingest.source import Source
-from planner.ingest.tables import open_table
+from planner.ingest.tables import open_table, plain, refusals_of_libraries
 
 MOST_ROWS = 100_000
 CHUNK_BYTES = 1 << 20  # so that a file of far too many rows is refused early
@@ -21,13 +21,15 @@ def read_rows(path: Path | str, name: str = "") -> list[dict[str, Any] | str]:
     name = name or Path(path).name
     options = IngestOptions(chunk_bytes=CHUNK_BYTES, name=name)
     found: list[tuple[int, dict[str, Any] | str]] = []
-    with TemporaryDirectory() as scratch:
+    with TemporaryDirectory() as scratch, refusals_of_libraries(name):
         table = open_table(Source(path, options), options, Path(scratch))
         for batch in table.batches(table.columns):
             faults = sum(fault.lines.size for fault in batch.faults)
             if len(found) + batch.frame.height + faults > MOST_ROWS:
                 raise IngestError(f"{name} has more than {MOST_ROWS} rows; split it into several.")
-            found += zip(batch.lines.tolist(), batch.frame.iter_rows(named=True), strict=True)
+            found += zip(
+                batch.lines.tolist(), plain(batch.frame).iter_rows(named=True), strict=True
+            )
             for fault in batch.faults:
                 found += [
                     (line, f"{name}, {table.unit} {line}: {fault.reason}.")

@@ -63,6 +63,10 @@ def load_result(text: str | bytes, name: str) -> dict[str, Any]:
     """A result document from a file that a command printed with --json."""
     try:
         result = json.loads(text)
+    except RecursionError:
+        raise PlannerError(
+            f"{name} is nested deeper than any result; check its brackets."
+        ) from None
     except UnicodeDecodeError:
         raise PlannerError(
             f"{name} is not text; give a run's number or the output of a command with --json."

@@ -11,6 +11,7 @@ from planner.errors import IngestError
 from simulation.arrays import BoolArray, ByteArray, IntArray
 
 MAX_RECORD_BYTES = 16 << 20
+MOST_LINES = 4_000_000  # of one block
 _NEWLINE = 10
 _RETURN = 13
 _QUOTE = 34
@@ -45,7 +46,7 @@ def record_blocks(
         if cut == 0 and length > MAX_RECORD_BYTES:
             raise _too_long(name, line, data, quoted)
         if cut:
-            yield checked(Block(data[:cut], line), name)
+            yield from _of_few_lines(checked(Block(data[:cut], line), name), quoted)
             line += data.count(b"\n", 0, cut)
         held = [data[cut:]] if cut < length else []
         length -= cut
@@ -56,13 +57,27 @@ def record_blocks(
         data += b"\n"
     cut = whole_records(data, quoted)
     if cut:
-        yield checked(Block(data[:cut], line), name)
+        yield from _of_few_lines(checked(Block(data[:cut], line), name), quoted)
     if cut < len(data):
         line += data.count(b"\n", 0, cut)
         raise IngestError(
             f"{name}, line {line}: a double quote opens here and is never closed; remove it or "
             "double it."
         )
+
+
+def _of_few_lines(block: Block, quoted: bool) -> Iterator[Block]:
+    """The block in parts of at most about MOST_LINES lines: a block of newlines alone would take
+    forty times its size."""
+    lines = block.data.count(b"\n")
+    half = len(block.data) // 2
+    cut = whole_records(block.data[:half], quoted) if lines > MOST_LINES else 0
+    if not cut:
+        yield block
+        return
+    before = block.data.count(b"\n", 0, cut)
+    yield from _of_few_lines(Block(block.data[:cut], block.first_line), quoted)
+    yield from _of_few_lines(Block(block.data[cut:], block.first_line + before), quoted)
 
 
 def whole_records(data: bytes, quoted: bool) -> int:

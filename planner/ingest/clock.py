@@ -145,8 +145,7 @@ def read(frame: pl.DataFrame, clock: Clock) -> Times:
         return _read_numbers(frame, clock)
     series = frame[clock.columns[0]]
     if series.dtype.is_temporal():
-        typed = series.cast(pl.Datetime("ns", time_zone="UTC" if clock.aware else None))
-        return _times(typed.cast(pl.Int64), {MISSING: series.is_null().to_numpy()}, frozenset())
+        return _read_typed(series)
     return _read_aware(series, clock) if clock.aware else _read_naive(series)
 
 
@@ -192,6 +191,17 @@ def _scaled(series: pl.Series, number: FloatArray, factor: int) -> IntArray:
         return rounded
     whole = exact.is_not_null().to_numpy() & (number != 0.0)
     return np.where(whole, np.where(whole, exact.fill_null(0).to_numpy(), 0) * factor, rounded)
+
+
+def _read_typed(series: pl.Series) -> Times:
+    """Moments as Parquet has them: counted from 1970 in UTC, in a unit that reaches further than
+    nanoseconds do."""
+    unit = series.dtype.time_unit if isinstance(series.dtype, pl.Datetime) else None
+    factor = UNITS_NS[unit or ("d" if series.dtype == pl.Date else "us")]
+    count = series.to_physical().cast(pl.Int64)
+    outside = ~count.is_between(0, _LAST_S * UNITS_NS["s"] // factor).fill_null(True)
+    refused = {MISSING: series.is_null().to_numpy(), OUT_OF_RANGE: outside.to_numpy()}
+    return _times(count.set(outside, 0) * factor, refused, frozenset())
 
 
 def _read_naive(series: pl.Series) -> Times:

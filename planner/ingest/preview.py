@@ -12,7 +12,7 @@ from planner.ingest.columns import counts_per_bin
 from planner.ingest.names import SYNONYMS, compact
 from planner.ingest.options import DEMAND_FIELDS, REQUEST_FIELDS, IngestOptions
 from planner.ingest.source import Source
-from planner.ingest.tables import open_table
+from planner.ingest.tables import open_table, plain, refusals_of_libraries
 
 ROWS = 6
 SHOWN = 60  # characters of a value
@@ -30,11 +30,11 @@ class Preview:
 def preview(path: Path | str, name: str) -> Preview:
     """Of a file of any known kind; raises IngestError where it is no table at all."""
     options = IngestOptions(name=name)
-    with tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory() as scratch, refusals_of_libraries(name):
         table = open_table(Source(path, options), options, Path(scratch))
         rows = tuple(
             tuple("" if value is None else str(value)[:SHOWN] for value in row)
-            for row in table.probe.head(ROWS).iter_rows()
+            for row in plain(table.probe.head(ROWS)).iter_rows()
         )
     return Preview(table.columns, rows, _guess(table.columns))
 

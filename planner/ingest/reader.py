@@ -16,7 +16,7 @@ from planner.ingest.reading import Reading
 from planner.ingest.report import IngestReport, moment
 from planner.ingest.source import Source
 from planner.ingest.store import META, write_report
-from planner.ingest.tables import Table, open_table
+from planner.ingest.tables import Table, open_table, refusals_of_libraries
 
 
 def ingest_file(
@@ -44,7 +44,8 @@ def ingest_file(
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
     try:
-        report = _read(source, work, options, progress or _ignore, began)
+        with refusals_of_libraries(source.name):
+            report = _read(source, work, options, progress or _ignore, began)
         write_report(work, report)
         shutil.rmtree(store, ignore_errors=True)
         work.rename(store)
@@ -71,9 +72,14 @@ def _read(
     tally = Tally(source.name, table.unit, strict=options.strict)
     if table.probe.is_empty():
         raise _no_rows(table, source.name, tally)
-    content = format.read(
-        Reading(source.name, table, format, options, tally, work, lambda: progress(table.fraction))
+    reading = Reading(
+        source.name, table, format, options, tally, work, lambda: progress(table.fraction)
     )
+    left_out = _left_out(table)
+    try:
+        content = format.read(reading)
+    except IngestError as problem:
+        raise IngestError(" ".join((str(problem), *left_out))) from None
     shutil.rmtree(scratch, ignore_errors=True)
     kind = content.clock.kind
     return IngestReport(
@@ -98,7 +104,7 @@ def _read(
         regions=content.names["region"].seen,
         tiers=content.names["tier"].seen,
         columns=content.columns,
-        notes=(*content.notes, *_unused_labels(table, options)),
+        notes=(*content.notes, *_unused_labels(table, options), *left_out),
         provenance=f"measured, read from {source.name}",
         sha256=table.digest(),
         bytes=source.bytes,
@@ -119,6 +125,14 @@ def _no_rows(table: Table, name: str, tally: Tally) -> IngestError:
         f"{name}: none of its first rows has as many fields as it has columns; check its delimiter "
         "and its quotes."
     )
+
+
+def _left_out(table: Table) -> tuple[str, ...]:
+    """Columns that no field can be read from, as a sentence."""
+    if not table.left_out:
+        return ()
+    listed = ", ".join(f"{name[:40]} ({kind[:40]})" for name, kind in table.left_out.items())
+    return (f"Left out, as their types hold no number, word or moment: {listed[:400]}.",)
 
 
 def _unused_labels(table: Table, options: IngestOptions) -> tuple[str, ...]:

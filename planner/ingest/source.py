@@ -6,6 +6,7 @@ Nothing here trusts the file: its size is checked before it is read, its expansi
 from __future__ import annotations
 
 import hashlib
+import stat
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +23,7 @@ KINDS_OF_FILE = f"{', '.join(EXTENSIONS)}, each also {' or '.join(COMPRESSED)}"
 GZIP, ZSTD, PLAIN = "gzip", "zstd", "none"
 PARQUET_MAGIC = b"PAR1"
 
+CREDIBLE_BYTES, CREDIBLE_RATIO = 64 << 20, 200  # traces shrink to a 5th or a 30th when packed
 _PIECE = 1 << 20
 _PACKED_PIECE = 1 << 16
 _ZSTD_PIECE = 2048  # a zstd block of a few bytes may expand to 128 KiB; keep a burst small
@@ -36,8 +38,33 @@ _FOREIGN = {
 }
 
 
+def check_regular(path: Path | str, name: str = "") -> int:
+    """Bytes of a file that can be read; raises IngestError for what is none. Opening a named pipe
+    would wait for ever, and a device has no end."""
+    name = name or str(path)
+    try:
+        found = Path(path).stat()
+        if stat.S_ISDIR(found.st_mode):
+            raise IngestError(f"{name} is a folder; name one file in it.")
+        if not stat.S_ISREG(found.st_mode):
+            raise IngestError(
+                f"{name} is a pipe, a socket or a device, which has no end; save what it gives as "
+                "a file first."
+            )
+        Path(path).open("rb").close()
+    except IngestError:
+        raise
+    except FileNotFoundError:
+        raise IngestError(f"{name}: there is no such file; check the path.") from None
+    except (OSError, ValueError) as error:
+        cause = getattr(error, "strerror", None) or "its path is none"
+        raise IngestError(f"{name} cannot be opened: {cause}.") from None
+    return found.st_size
+
+
 def sha256_file(path: Path | str) -> str:
     """Hash of the file as it lies on disk, in hexadecimal: the same file has the same hash."""
+    check_regular(path)
     with Path(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -47,6 +74,11 @@ def compression_of(head: bytes) -> str:
     if head.startswith(b"\x1f\x8b"):
         return GZIP
     return ZSTD if head.startswith(b"\x28\xb5\x2f\xfd") else PLAIN
+
+
+def short_name(name: str) -> str:
+    """A name under which a file can be kept for a moment: its end, which says what it is."""
+    return Path(name).name.encode("utf-8", "replace")[-60:].decode("utf-8", "ignore")
 
 
 def base_name(name: str) -> str:
@@ -82,15 +114,7 @@ class Source:
             self.compression = compression_of(file.read(4))
 
     def _check(self) -> int:
-        if self.path.is_dir():
-            raise IngestError(f"{self.name} is a directory; give one of the files in it.")
-        try:
-            size = self.path.stat().st_size
-            self.path.open("rb").close()
-        except FileNotFoundError:
-            raise IngestError(f"There is no file {self.name}; check its path.") from None
-        except OSError as error:
-            raise IngestError(f"{self.name} cannot be opened: {error.strerror}.") from None
+        size = check_regular(self.path, self.name)
         lower = self.name.lower()
         for ending in COMPRESSED:
             lower = lower.removesuffix(ending)
@@ -121,6 +145,7 @@ class Source:
         """The decompressed content, none of the pieces empty."""
         unpack = {GZIP: _gunzip, ZSTD: _unzstd, PLAIN: _plain}[self.compression]
         limit = self._options.max_expanded_bytes
+        credible = max(CREDIBLE_BYTES, CREDIBLE_RATIO * self.bytes)
         expanded = 0
         with self.path.open("rb") as file:
             try:
@@ -130,6 +155,12 @@ class Source:
                         raise IngestError(
                             f"{self.name} expands to more than {limit / GB:g} GB "
                             f"(from {self.bytes / GB:.3g} GB); split it if it is a real trace."
+                        )
+                    if expanded > credible:
+                        raise IngestError(
+                            f"{self.name} expands more than {CREDIBLE_RATIO} times, to over "
+                            f"{credible / GB:.1f} GB, which no trace does; unpack it yourself if "
+                            "it is one."
                         )
                     yield piece
             except EOFError:

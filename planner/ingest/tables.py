@@ -7,13 +7,17 @@ what the values mean is decided by the callers.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Protocol
 
 import numpy as np
 import polars as pl
+from polars import selectors
 
 from planner.errors import IngestError
 from planner.ingest import csv_text, json_text
@@ -30,8 +34,13 @@ from planner.ingest.options import IngestOptions
 from planner.ingest.rows import BAD_IDS, Batch, Fault, holes
 from planner.ingest.source import PARQUET_MAGIC, PLAIN, Source, foreign, sha256_file
 
+logger = logging.getLogger(__name__)
+
 PROBE_BYTES = 256 << 10  # what every decision about a file rests on, however it is read
 PROBE_ROWS = 1000
+FIRST_ROWS = 16_384  # of a Parquet file, before it is known how large they are
+# What a library says of data that it cannot take; panics are no Exception.
+LIBRARY = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
 _BOM = b"\xef\xbb\xbf"
 _ROW_BYTES = 32  # of a row in Parquet, to turn chunk_bytes into rows
 
@@ -43,6 +52,7 @@ class Table(Protocol):
     columns: tuple[str, ...]
     probe: pl.DataFrame  # the first rows, all columns
     unit: str  # what a row is called in sentences: "line" or "row"
+    left_out: Mapping[str, str]  # columns of types that no field can have: name to type
 
     def batches(self, columns: Sequence[str], ids: str | None = None) -> Iterator[Batch]:
         """Every row once, with ``columns``; column ``ids`` as lists of whole numbers."""
@@ -56,6 +66,20 @@ class Table(Protocol):
     def fraction(self) -> float:
         """Share of the file that has been read."""
         ...
+
+
+@contextmanager
+def refusals_of_libraries(name: str) -> Iterator[None]:
+    """What a library cannot take of a file is the file's fault: a sentence, its details logged."""
+    try:
+        yield
+    except (*LIBRARY, RecursionError) as error:
+        logger.warning("%s: %s", name, error, exc_info=error)
+        cause = str(error).split("\n", 1)[0].strip().rstrip(".")[:200]
+        raise IngestError(
+            f"{name} holds something that cannot be read ({cause}); write it again with numbers, "
+            "words and times alone."
+        ) from None
 
 
 def open_table(source: Source, options: IngestOptions, scratch: Path) -> Table:
@@ -114,6 +138,7 @@ class TextTable:
     """CSV (any of four delimiters) or JSON lines."""
 
     unit = "line"
+    left_out: Mapping[str, str] = MappingProxyType({})
 
     def __init__(
         self,
@@ -190,11 +215,16 @@ class ParquetTable:
     ) -> None:
         self._source, self._options, self._path, self._digest = source, options, path, digest
         try:
-            self._scan = pl.scan_parquet(path)
-            self.columns = tuple(self._scan.collect_schema().names())
+            scan = pl.scan_parquet(path)
+            schema = scan.collect_schema()
+            self.left_out: Mapping[str, str] = {
+                c: str(kind) for c, kind in schema.items() if not _readable(kind)
+            }
+            self._scan = scan.drop(list(self.left_out))
+            self.columns = tuple(c for c in schema.names() if c not in self.left_out)
             self.probe = self._scan.head(PROBE_ROWS).collect()
-            rows = int(self._scan.select(pl.len()).collect().item())
-        except (pl.exceptions.PolarsError, OSError) as error:
+            rows = int(scan.select(pl.len()).collect().item())
+        except (*LIBRARY, OSError) as error:
             raise self._damaged(error) from None
         check_names(self.columns, source.name)
         self._progress = _Progress(rows)
@@ -208,24 +238,28 @@ class ParquetTable:
 
     def batches(self, columns: Sequence[str], ids: str | None = None) -> Iterator[Batch]:
         wanted = list(dict.fromkeys([*columns, *([ids] if ids else [])]))
-        step = max(1, self._options.chunk_bytes // _ROW_BYTES)
         limit = self._options.max_expanded_bytes
-        expanded = 0.0
-        for offset in range(0, self._progress.rows, step):
+        expanded, offset, step = 0.0, 0, FIRST_ROWS
+        while offset < self._progress.rows:
             try:
                 frame = self._scan.select(wanted).slice(offset, step).collect()
                 if ids:
                     frame = frame.with_columns(pl.col(ids).cast(pl.List(pl.Int64), strict=False))
-            except pl.exceptions.PolarsError as error:
+            except LIBRARY as error:
                 raise self._damaged(error) from None
-            expanded += frame.estimated_size()
+            size = frame.estimated_size()
+            expanded += size
             if expanded > limit:
                 raise IngestError(
                     f"{self._source.name} expands to more than {limit / 1e9:g} GB; split it if it "
                     "is a real trace."
                 )
-            self._progress.done = offset + frame.height
             lines = np.arange(offset + 1, offset + 1 + frame.height, dtype=np.int64)
+            offset += max(1, frame.height)
+            self._progress.done = offset
+            # As many rows as fit; never many more than before, as the next ones may be larger.
+            each = max(_ROW_BYTES, size / max(1, frame.height))
+            step = max(1, min(4 * step, int(self._options.chunk_bytes / each)))
             text = _row_text(frame)
             if ids and (bad := holes(frame[ids])).any():
                 fault = Fault(BAD_IDS, lines, text).only(bad.tolist())
@@ -241,5 +275,27 @@ class ParquetTable:
         )
 
 
+def _readable(kind: pl.DataType) -> bool:
+    """Whether a column of this type can hold a number, a word, a moment, or ids of blocks."""
+    if isinstance(kind, pl.List):
+        inner = kind.inner
+        return isinstance(inner, pl.DataType) and (inner.is_numeric() or inner == pl.Null)
+    words = isinstance(kind, pl.String | pl.Categorical | pl.Enum | pl.Boolean | pl.Null)
+    return words or kind.is_numeric() or isinstance(kind, pl.Date | pl.Datetime)
+
+
+def plain(frame: pl.DataFrame) -> pl.DataFrame:
+    """With moments as they are counted where they are beyond Python's calendar."""
+    try:
+        frame.rows()
+    except (ValueError, OverflowError):
+        return frame.with_columns(selectors.temporal().to_physical())
+    return frame
+
+
 def _row_text(frame: pl.DataFrame) -> Callable[[int], str]:
-    return lambda index: ", ".join(f"{k}={v}" for k, v in frame.row(index, named=True).items())
+    def text(index: int) -> str:
+        row = plain(frame.slice(index, 1)).row(0, named=True)
+        return ", ".join(f"{name}={value}" for name, value in row.items())
+
+    return text

@@ -10,8 +10,9 @@ from typing import Any, ClassVar
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from planner.errors import EXPECTED, Infeasible, NotFound, PlannerError
+from planner.errors import EXPECTED, Infeasible, NotFound, PlannerError, of_input
 from planner.ingest import IngestOptions
+from planner.ingest.source import check_regular
 from planner.management.options import add_options, options_said
 from planner.models import Run, Trace
 from planner.optimizer.problem import INFEASIBLE
@@ -55,6 +56,12 @@ class HeadroomCommand(BaseCommand):
                 self.stdout.write(json.dumps(infeasible_document(problem)))
             self.stderr.write(str(problem))
             sys.exit(getattr(problem, "exit_code", 2))
+        except BaseException as error:
+            if (given := _of_input(error)) is None:
+                raise
+            self._clear_line()
+            self.stderr.write(str(given))
+            sys.exit(2)
         self._clear_line()
         self.stdout.write(json.dumps(answer) if options["json"] else self.words(answer))
 
@@ -70,6 +77,15 @@ class HeadroomCommand(BaseCommand):
     def _clear_line(self) -> None:
         if sys.stderr.isatty():
             sys.stderr.write("\r\033[K")
+
+
+def _of_input(error: BaseException) -> PlannerError | None:
+    """The sentence for an error that what was given has caused; None for a bug."""
+    if isinstance(error, OSError) and isinstance(error.filename, str) and error.strerror:
+        return of_input(error) or PlannerError(
+            f"{error.filename} cannot be used: {error.strerror.lower()}; check it and its rights."
+        )
+    return of_input(error)
 
 
 class RunCommand(HeadroomCommand):
@@ -134,8 +150,7 @@ def load_scenario(source: str, progress: Progress) -> tuple[str, str]:
                 f"{source}: there is no such file, and no scenario of that name. {problem}"
             ) from None
         return stored.document, stored.name
-    if path.is_dir():
-        raise PlannerError(f"{source} is a folder; name a scenario file in it.")
+    check_regular(path)
     try:
         document = path.read_text(encoding="utf-8")
     except UnicodeDecodeError:

@@ -12,6 +12,7 @@ import polars as pl
 
 from planner.errors import CatalogueError, IngestError
 from planner.estimates.rows import read_rows
+from planner.ingest.source import short_name
 from planner.profiles.report import beside, range_words
 from simulation.arrays import FloatArray
 from simulation.performance.fitting.kalman import Observations, Tuned, tune
@@ -59,7 +60,7 @@ def observations_of_file(data: bytes, file_name: str) -> list[dict[str, float]]:
     if len(data) > MAX_FILE_BYTES:
         raise IngestError(f"{file_name} is larger than {MAX_FILE_BYTES / 1e6:g} MB; split it.")
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / Path(file_name).name
+        path = Path(folder) / short_name(file_name)
         path.write_bytes(data)
         rows = read_rows(path)
     observations = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Mapping, Sequence
 from datetime import date
 from typing import Any
@@ -13,6 +14,7 @@ from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from planner.errors import ScenarioError
+from planner.extent import fault_of_extent
 from planner.policies.choice import TAGS
 from planner.scenario.address import place_of, steps_of
 from planner.scenario.references import references
@@ -21,15 +23,23 @@ from planner.scenario.schema.faults import FAULT_KINDS
 from planner.scenario.schema.planning import LEVEL_KINDS
 from planner.scenario.spelling import remedy
 
+BRACKETS = re.compile(r"[\[\]{}]")
+MOST_BRACKETS = 200  # open at once
 MAX_CHARACTERS = 250_000  # a few seconds to read
-MAX_VALUES = 200_000  # with aliases written out: a few lines of them can stand for billions
-MAX_DEPTH = 50
 MAX_FAULTS = 20  # told at once
 # That pydantic adds to a field's path.
 FORM_OF_TIMES = 'give a time of day such as "08:00", in quotes'  # what patterns ask for, in words
 FORM_OF_TITLE = "give a name that is no number"
 FORM_OF_NAMES = "give a name of letters, digits, spaces and ._:/+-, a letter or digit first"
-PARTS_OF_TYPES = ("[key]", "datetime", "literal['end']", *TAGS, *FAULT_KINDS, *LEVEL_KINDS)
+PARTS_OF_TYPES = (
+    "[key]",
+    "datetime",
+    "function-after[within_ages(), datetime]",
+    "literal['end']",
+    *TAGS,
+    *FAULT_KINDS,
+    *LEVEL_KINDS,
+)
 
 
 def _yaml() -> YAML:
@@ -43,6 +53,8 @@ def _yaml() -> YAML:
 def _load(text: str, name: str) -> CommentedMap:
     if len(text) > MAX_CHARACTERS:
         raise ScenarioError(f"{name}: the scenario is longer than {MAX_CHARACTERS:,} characters.")
+    if _open_brackets(text) > MOST_BRACKETS:
+        raise ScenarioError(f"{name}: nested deeper than any scenario; check the brackets.")
     try:
         data = _yaml().load(text)
     except MarkedYAMLError as error:
@@ -55,32 +67,29 @@ def _load(text: str, name: str) -> CommentedMap:
             f"{name}: nested deeper than any scenario; check the brackets."
         ) from None
     except ValueError as error:  # a date such as 2024-13-01: ruamel does not say where
+        if "integer string conversion" in str(error):
+            raise ScenarioError(
+                f"{name}: a whole number of thousands of digits in it; no quantity has as many."
+            ) from None
         raise ScenarioError(f"{name}: not valid YAML: a date or number in it: {error}.") from None
     if not isinstance(data, CommentedMap):
         raise ScenarioError(
             f"{name}, line 1: a scenario is a mapping that begins with 'version: 1'; "
             "see docs/examples for one to start from."
         )
-    _check_extent(data, name)
+    if fault := fault_of_extent(data):
+        raise ScenarioError(f"{name}: {fault}.")
     return data
 
 
-def _check_extent(data: CommentedMap, name: str) -> None:
-    """Refuse aliases that multiply or that contain themselves."""
-    values = 0
-    rest: list[tuple[Any, int]] = [(data, 0)]
-    while rest:
-        value, depth = rest.pop()
-        values += 1
-        if values > MAX_VALUES or depth > MAX_DEPTH:
-            raise ScenarioError(
-                f"{name}: more than {MAX_VALUES:,} values or {MAX_DEPTH} levels; a scenario needs "
-                "far fewer, so check its aliases (&name and *name)."
-            )
-        if isinstance(value, Mapping):
-            rest += [(item, depth + 1) for item in value.values()]
-        elif isinstance(value, Sequence) and not isinstance(value, str | bytes):
-            rest += [(item, depth + 1) for item in value]
+def _open_brackets(text: str) -> int:
+    """How many brackets are open at once, quotes and comments not looked at: a reader would take
+    seconds to find that they are too many."""
+    most = now = 0
+    for bracket in BRACKETS.findall(text):
+        now = now + 1 if bracket in "[{" else max(0, now - 1)
+        most = max(most, now)
+    return most
 
 
 def parse(text: str, name: str = "scenario") -> Scenario:

@@ -8,6 +8,7 @@ from django.db.models import Model, QuerySet
 
 from planner.errors import NotFound
 
+MOST_DIGITS = 18  # of an id: what databases keep has 64 bits
 Row = TypeVar("Row", bound=Model)
 
 
@@ -17,13 +18,24 @@ def row_named(
     """By name or, for scripts, by id; raises NotFound listing what there is, or is ``offered``."""
     name = name.replace("\0", "?")  # which PostgreSQL would not even look for
     row = rows.filter(name=name).first()
-    if row is None and name.isdecimal():
-        row = rows.filter(pk=int(name)).first()
+    if row is None and (pk := id_of(name)) is not None:
+        row = rows.filter(pk=pk).first()
     if row is None:
         offered = rows if offered is None else offered
         have = ", ".join(offered.values_list("name", flat=True)[:10]) or "none yet"
-        raise NotFound(f"There is no {what} {name!r}; there are: {have}.")
+        raise NotFound(f"There is no {what} {name[:120]!r}; there are: {have}.")
     return row
+
+
+def id_of(text: str) -> int | None:
+    """The id of a row or the number of a version; None where it cannot be one."""
+    return int(text) if text.isdecimal() and len(text) <= MOST_DIGITS else None
+
+
+def version_of(text: str) -> int | None:
+    """The version that a form was made from; None where it does not say. One that cannot be is
+    none that anything is at."""
+    return id_of(text) or 0 if text.isdecimal() else None
 
 
 def matches(search: str, *texts: str) -> bool:

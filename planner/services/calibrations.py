@@ -20,6 +20,7 @@ from planner.estimates.rows import read_rows
 from planner.ingest.benchmarks import BENCHMARK_FORMATS, BenchmarkFile, read_benchmarks
 from planner.ingest.kernel_files import FORMATS as KERNEL_FORMATS
 from planner.ingest.kernel_files import KernelFile, Sharing, kernel_format, read_kernels
+from planner.ingest.source import check_regular
 from planner.mappers import rows_table
 from planner.models import Calibration, User
 from planner.selectors.hardware import gpus_list, models_list
@@ -97,8 +98,7 @@ def calibration_path(
     *, user: User | None, path: Path, reading: Reading | None = None, source: str = ""
 ) -> Calibration:
     """The same for a file of this machine (command line)."""
-    if not path.is_file():
-        raise IngestError(f"{path}: there is no such file; check the path.")
+    check_regular(path)
     with path.open("rb") as file:
         chunks = iter(lambda: file.read(1 << 20), b"")
         return calibration_upload(

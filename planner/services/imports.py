@@ -15,6 +15,7 @@ from planner import catalogue
 from planner.catalogue import own
 from planner.catalogue.huggingface import precision_of, shape_of
 from planner.errors import CatalogueError
+from planner.extent import fault_of_extent
 from planner.models import OwnGpu, OwnModel, User
 from planner.selectors.hardware import gpus_list, models_list
 from planner.services.access import check_may_plan
@@ -138,6 +139,8 @@ def _read(data: bytes, file_name: str) -> Mapping[str, Any]:
         ) from None
     except (RecursionError, ValueError):
         raise CatalogueError(f"{file_name} is not valid YAML or JSON.") from None
+    if fault := fault_of_extent(document):
+        raise CatalogueError(f"{file_name}: {fault}.")
     if not isinstance(document, Mapping):
         raise CatalogueError(f"{file_name} holds no mapping; it begins with gpus: or models:.")
     return document

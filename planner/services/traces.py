@@ -25,7 +25,7 @@ from planner.ingest import (
     preview,
     sha256_file,
 )
-from planner.ingest.source import base_name
+from planner.ingest.source import base_name, check_regular
 from planner.models import Run, Scenario, Trace, User
 from planner.scenario import document as text
 from planner.services import runs
@@ -196,8 +196,7 @@ def trace_ingest_path(
     """Read a file of this machine now (command line); a known one is not read again."""
     if not path.exists():
         raise IngestError(f"{path}: there is no such file; check the path.")
-    if path.is_dir():
-        raise IngestError(f"{path} is a folder; name one file in it.")
+    check_regular(path)
     trace, _ = _trace_register(
         owner=owner,
         file_name=path.name,

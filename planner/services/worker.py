@@ -20,7 +20,7 @@ from django.db import DatabaseError, connection
 from django.db.models import F
 from django.utils import timezone
 
-from planner.errors import EXPECTED, NotReady, RunCancelled
+from planner.errors import EXPECTED, NotReady, RunCancelled, of_input
 from planner.models import Run
 from planner.services import compiling, runs
 from planner.services.execution import run_body
@@ -81,7 +81,15 @@ def run_execute(*, run_id: int, observer: Progress | None = None, surface: bool 
             _finish(run, Run.State.FAILED, stage="Failed", problem=str(want))
             if surface:
                 raise want from None
-        except Exception as bug:  # a bug ends this run, not the worker
+        except BaseException as bug:  # a bug ends this run, not the worker
+            if (sent := of_input(bug)) is not None:
+                logger.warning("run %s: %s", run.pk, bug, exc_info=bug)
+                _finish(run, Run.State.FAILED, stage="Failed", problem=str(sent))
+                if surface:
+                    raise sent from None
+                return Run.objects.get(pk=run.pk)
+            if not isinstance(bug, Exception):
+                raise
             if not surface:
                 logger.exception("run %s", run.pk)
             _finish(

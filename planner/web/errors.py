@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
@@ -11,16 +12,18 @@ from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
 
-from planner.errors import EXPECTED, NotAllowed, NotFound, NotReady
+from planner.errors import EXPECTED, NoRoom, NotAllowed, NotFound, NotReady, of_input
 from planner.services.access import check_may_plan
 from planner.web.request import Request
+
+logger = logging.getLogger(__name__)
 
 View = Callable[..., HttpResponseBase]
 
 
 def status_of(problem: Exception) -> int:
     """HTTP status of an expected outcome."""
-    for kind, status in ((NotAllowed, 403), (NotFound, 404), (NotReady, 409)):
+    for kind, status in ((NotAllowed, 403), (NotFound, 404), (NotReady, 409), (NoRoom, 507)):
         if isinstance(problem, kind):
             return status
     return 400
@@ -49,6 +52,11 @@ def page(view: View) -> View:
             return guarded(request, *args, **kwargs)
         except EXPECTED as problem:
             return problem_response(request, problem, status_of(problem))
+        except Exception as error:
+            if (sent := of_input(error)) is None:
+                raise
+            logger.warning("%s %s: %s", request.method, request.path, error, exc_info=error)
+            return problem_response(request, sent, status_of(sent))
 
     guarded = login_required(view)
     return answer

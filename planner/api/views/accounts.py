@@ -4,11 +4,12 @@ from django.contrib.auth import authenticate
 from drf_spectacular.utils import OpenApiResponse
 from rest_framework import exceptions, status
 from rest_framework.authtoken.models import Token
-from rest_framework.parsers import FormParser, JSONParser
+from rest_framework.parsers import FormParser
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from planner.api.base import ApiView, valid
+from planner.api.parsers import BoundedJsonParser
 from planner.api.schema import JSON, operation
 from planner.api.serializers.accounts import Login, Me, TokenGiven
 from planner.api.throttling import AddressThrottle, NameThrottle
@@ -17,7 +18,7 @@ from planner.api.throttling import AddressThrottle, NameThrottle
 class LoginView(ApiView):
     authentication_classes = []
     permission_classes = []
-    parser_classes = [JSONParser, FormParser]
+    parser_classes = [BoundedJsonParser, FormParser]
     throttle_classes = [AddressThrottle, NameThrottle]
 
     def get_authenticate_header(self, request: Request) -> str:

@@ -7,13 +7,14 @@ import io
 from typing import Any
 
 from drf_spectacular.utils import OpenApiResponse
-from rest_framework.parsers import BaseParser, JSONParser
+from rest_framework.parsers import BaseParser
 from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from planner.api.base import ApiView, valid
 from planner.api.examples import DEPLOYMENT
+from planner.api.parsers import BoundedJsonParser
 from planner.api.renderers import CsvRenderer
 from planner.api.schema import CSV, JSON, operation
 from planner.api.serializers.estimates import (
@@ -67,7 +68,7 @@ class EstimateView(ApiView):
 
 
 class EstimateRowsView(ApiView):
-    parser_classes = [JSONParser, CsvRows]
+    parser_classes = [BoundedJsonParser, CsvRows]
     renderer_classes = [JSONRenderer, CsvRenderer]
 
     @operation(

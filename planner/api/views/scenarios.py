@@ -4,14 +4,13 @@ from typing import Any
 
 from django.db.models import QuerySet
 from rest_framework import generics, status
-from rest_framework.parsers import JSONParser
 from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from planner.api.base import ApiView, idempotency_key, started, state_tag, valid, version_held
 from planner.api.filters import Pages, ScenarioFilter, StrictFilter, StrictOrdering
-from planner.api.parsers import TextYamlParser, YamlParser
+from planner.api.parsers import BoundedJsonParser, TextYamlParser, YamlParser
 from planner.api.renderers import TextYamlRenderer, YamlRenderer
 from planner.api.schema import DOCUMENT, JSON, LOCATION, YAML, operation, removal, run_started
 from planner.api.serializers.options import RunRequest
@@ -38,7 +37,7 @@ EXAMPLE = {"A scenario file": DOCUMENT}
 
 
 class ScenarioListView(ApiView, generics.ListAPIView[Scenario]):
-    parser_classes = [JSONParser, YamlParser, TextYamlParser]
+    parser_classes = [BoundedJsonParser, YamlParser, TextYamlParser]
     serializer_class = ScenarioItem
     filter_backends = [StrictFilter, StrictOrdering]
     filterset_class = ScenarioFilter
@@ -67,7 +66,7 @@ class ScenarioListView(ApiView, generics.ListAPIView[Scenario]):
 
 
 class ScenarioView(ApiView):
-    parser_classes = [JSONParser, YamlParser, TextYamlParser]
+    parser_classes = [BoundedJsonParser, YamlParser, TextYamlParser]
     renderer_classes = [JSONRenderer, YamlRenderer, TextYamlRenderer]
 
     @operation(AS_FILE, 404)

@@ -31,12 +31,14 @@ from planner.ingest.kernel_files.frame import Frame
 from planner.ingest.kernel_files.physics import plausible
 from planner.ingest.options import IngestOptions
 from planner.ingest.source import Source
-from planner.ingest.tables import open_table
+from planner.ingest.tables import LIBRARY, open_table, refusals_of_libraries
 from simulation.errors import SimulationError
 from simulation.performance.measured_kernels import KernelRows
 from simulation.performance.specs import GpuSpec, ModelShape
 
 LIMIT_BYTES = 1 << 30
+# What computing with a cell that is no number, or no size that can be, comes to.
+OF_CELLS = (TypeError, ValueError, LookupError, ArithmeticError)
 
 Shapes = Mapping[str, ModelShape]
 Reader = Callable[[Frame, Shapes], dict[str, list[KernelRows]]]
@@ -111,10 +113,10 @@ def read_kernels(
         by_gpu = FORMATS[found][1](frame, shapes)
     except IngestError:
         raise
-    except (SimulationError, TypeError, ValueError, LookupError, ArithmeticError) as problem:
+    except (SimulationError, *LIBRARY, *OF_CELLS) as problem:
         raise IngestError(
-            f"{frame.name} is not as the format {found} has it ({problem}); a cell that names a "
-            "GPU, a model or a size is empty or no number, correct or remove its row."
+            f"{frame.name} is not as the format {found} has it ({_cause(problem)}); a cell that "
+            "names a GPU, a model or a size is empty or no number, correct or remove its row."
         ) from None
     if not any(by_gpu.values()):
         raise IngestError(f"{frame.name} holds no measured kernel; it has a header only.")
@@ -126,12 +128,16 @@ def read_kernels(
     return KernelFile(frame.name, found, frame.source, frame.data.height, by_gpu, set_aside, shared)
 
 
+def _cause(problem: BaseException) -> str:
+    return str(problem).split("\n", 1)[0].strip()[:200]
+
+
 def kernel_format(path: Path, name: str = "", max_bytes: int = LIMIT_BYTES) -> str:
     """The format of a file by its columns, without reading it all; raises IngestError."""
     if is_json(path, name):
         return detect(own.json_frame(path, name or path.name, max_bytes).data.columns, name)
     options = _options(name, max_bytes)
-    with tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory() as scratch, refusals_of_libraries(name or path.name):
         table = open_table(Source(path, options), options, Path(scratch))
         return detect(table.columns, name)
 
@@ -153,7 +159,7 @@ def read_frame(path: Path, name: str = "", max_bytes: int = LIMIT_BYTES) -> Fram
         return own.json_frame(path, name or path.name, max_bytes)
     options = _options(name, max_bytes)
     source = Source(path, options)
-    with tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory() as scratch, refusals_of_libraries(name or path.name):
         table = open_table(source, options, Path(scratch))
         batches = list(table.batches(table.columns))
     for batch in batches:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Literal
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
 from planner.sections import (
     Buffer,
@@ -167,6 +167,16 @@ class Objective(Section):
         return self
 
 
+def within_ages(value: datetime) -> datetime:
+    """Nanoseconds in 64 bits end in 2262, and shifting the ends of a calendar to UTC leaves it."""
+    if not 1970 <= value.year <= 2261:
+        raise ValueError("give a moment from 1970 to 2261")
+    return value
+
+
+Moment = Annotated[datetime, AfterValidator(within_ages)]
+
+
 class Horizon(Section):
     """The window to plan; left out, the last day of a long trace or the last half of a short one.
 
@@ -174,7 +184,7 @@ class Horizon(Section):
     what then came; a window after its end is planned and replayed on the forecast.
     """
 
-    start: datetime | Literal["end"] | None = None  # "end": right after the trace
+    start: Moment | Literal["end"] | None = None  # "end": right after the trace
     duration_s: Annotated[float, Field(gt=0, le=366 * 86_400)] | None = None
     # Between decisions; left out: an hour, or less for short traces.
     period_s: Annotated[float, Field(gt=0, le=366 * 86_400)] | None = None

@@ -9,6 +9,8 @@ from urllib.parse import parse_qsl, urlencode
 
 from django import forms
 
+from planner.selectors.lookup import id_of
+
 APART = ("prefill", "decode")  # roles with a profile of their own
 
 
@@ -49,7 +51,9 @@ class ProfileChoice:
         parts: dict[str, Any] = dict(parse_qsl(text, strict_parsing=True))
         for key in ("tp", "version"):
             if key in parts:
-                parts[key] = int(parts[key])
+                if (number := id_of(parts[key])) is None:
+                    raise ValueError(f"{key} is no number")
+                parts[key] = number
         try:
             choice = cls(**parts)
         except TypeError as error:  # a part is missing or unknown

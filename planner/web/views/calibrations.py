@@ -13,6 +13,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from planner.models import Calibration
 from planner.selectors.calibrations import calibration_get, calibrations_list
+from planner.selectors.lookup import version_of
 from planner.services import calibrations
 from planner.services.fits import profile_compare, profile_fit
 from planner.web.answers import attempt, go, refused
@@ -103,7 +104,7 @@ def _compared(form: CompareForm, calibration: Calibration) -> dict[str, Any]:
     model, gpu, _ = json.loads(form.cleaned_data["rows"])
     comparison, table = profile_compare(
         profile_name=name,
-        version=int(version) if version.isdecimal() else None,
+        version=version_of(version),
         calibration=calibration,
         rows_model=model,
         rows_gpu=gpu,

@@ -16,6 +16,7 @@ from django.views.decorators.http import require_POST, require_safe
 from planner.errors import EXPECTED, IngestError
 from planner.exports import csv_text
 from planner.exports.estimates import answer_table
+from planner.ingest.source import short_name
 from planner.selectors.hardware import gpus_list, models_list
 from planner.services import calibrations, estimates
 from planner.web.errors import planners_only
@@ -57,7 +58,7 @@ def rows(request: Request) -> HttpResponse:
     if file.size > MAX_BYTES:
         raise IngestError(f"{file.name} is larger than {MAX_BYTES / 1e6:g} MB; split it.")
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / Path(file.name).name
+        path = Path(folder) / short_name(file.name)
         path.write_bytes(file.read())
         answers = estimates.estimate_file(path)
     stem = slugify(Path(file.name).stem) or "rows"

@@ -13,6 +13,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from planner import catalogue
 from planner.catalogue import own
 from planner.selectors import hardware as known
+from planner.selectors.lookup import version_of
 from planner.selectors.memory import memory_of, placements
 from planner.selectors.profiles import profiles_list
 from planner.services import hardware, imports
@@ -194,7 +195,7 @@ def _save(request: Request, row: Any, form: Any, what: str, **fixed: Any) -> Any
         given=form.given(),
         source=form.cleaned_data["source"],
         kind=form.cleaned_data["kind"],
-        version=int(version) if version.isdecimal() else None,
+        version=version_of(version),
         **{what: row},
         **fixed,
     )

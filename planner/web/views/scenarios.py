@@ -16,6 +16,7 @@ from planner.errors import Outdated, PlannerError, ScenarioError
 from planner.models import Run, Scenario, Trace
 from planner.policies.choice import policy_groups
 from planner.scenario import document as yaml
+from planner.selectors.lookup import id_of, version_of
 from planner.selectors.runs import runs_list
 from planner.selectors.scenarios import scenario_get, scenarios_list
 from planner.selectors.traces import trace_get, traces_list
@@ -124,7 +125,7 @@ def _save(request: Request, scenario: Scenario | None, text: str) -> Scenario:
         scenario=scenario,
         user=request.user,
         document=text,
-        version=int(version) if version.isdecimal() else None,
+        version=version_of(version),
     )
 
 
@@ -190,7 +191,9 @@ def _with_row(posted: Any, action: str) -> Any:
     """What was posted, with one more empty row in the section that asks for it."""
     section = action.removeprefix("add-")
     total = f"{section}-TOTAL_FORMS"
-    if not action.startswith("add-") or not posted.get(total, "").isdecimal():
+    if not action.startswith("add-") or not (
+        id_of(posted.get(total, "")) or posted.get(total) == "0"
+    ):
         return posted
     posted = posted.copy()
     posted[total] = str(int(posted[total]) + 1)

@@ -131,9 +131,9 @@ def test_unknown_extension(ingest, name):
 
 
 def test_directory_and_absent_file(tmp_path, store):
-    with pytest.raises(IngestError, match="is a directory; give one of the files in it"):
+    with pytest.raises(IngestError, match="is a folder; name one file in it"):
         ingest_file(tmp_path, store)
-    with pytest.raises(IngestError, match=r"There is no file absent.csv; check its path"):
+    with pytest.raises(IngestError, match=r"absent.csv: there is no such file; check the path"):
         ingest_file(tmp_path / "absent.csv", store)
 
 

@@ -1,0 +1,35 @@
+"""How much a document may hold: told of before anything reads it further."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+MAX_VALUES = 200_000  # with aliases written out: a few lines of them can stand for billions
+MAX_DEPTH = 50
+MAX_DIGITS = 40  # of a whole number; no quantity has as many
+
+
+def fault_of_extent(data: Any, *, values: int = MAX_VALUES, depth: int = MAX_DEPTH) -> str:
+    """What is wrong with the extent of plain data, as the rest of a sentence; "" where nothing is.
+
+    Finds aliases that multiply or contain themselves, nesting on which others would recurse, and
+    whole numbers so long that Python refuses to write them.
+    """
+    seen = 0
+    rest: list[tuple[Any, int]] = [(data, 0)]
+    while rest:
+        value, level = rest.pop()
+        seen += 1
+        if seen > values:
+            return f"more than {values:,} values, far more than are needed; check its aliases"
+        if level > depth:
+            return f"nested deeper than {depth} levels; check its brackets and aliases"
+        if isinstance(value, int) and abs(value) >= 10**MAX_DIGITS:
+            return f"a whole number of more than {MAX_DIGITS} digits in it; no quantity has as many"
+        if isinstance(value, Mapping):
+            rest += [(item, level + 1) for item in value.values()]
+            rest += [(key, level + 1) for key in value if isinstance(key, int)]
+        elif isinstance(value, Sequence) and not isinstance(value, str | bytes):
+            rest += [(item, level + 1) for item in value]
+    return ""
