@@ -14,6 +14,11 @@ from planner.exports import json_text, main_table, run_csv
 from planner.exports.manifests.kinds import MANIFESTS, manifest_text
 from planner.exports.options import ExportOptions
 from planner.exports.plans import KINDS as PLANS
+from planner.exports.report.content import KINDS as REPORTED
+from planner.exports.report.content import report_of
+from planner.exports.report.html import html_of
+from planner.exports.report.pdf import pdf_of
+from planner.exports.report.xlsx import xlsx_of
 from planner.models import Run
 
 Write = Callable[[Run, ExportOptions, datetime], bytes]
@@ -49,8 +54,24 @@ def _manifest(kind: str, run: Run, options: ExportOptions, now: datetime) -> byt
     return manifest_text(run, kind, options, now).encode()
 
 
-FIGURES, TAKES_EFFECT = "Figures", "Where it takes effect"
+def _html(run: Run, options: ExportOptions, now: datetime) -> bytes:
+    return html_of(report_of(run, now)).encode()
+
+
+def _pdf(run: Run, options: ExportOptions, now: datetime) -> bytes:
+    return pdf_of(report_of(run, now))
+
+
+def _xlsx(run: Run, options: ExportOptions, now: datetime) -> bytes:
+    return xlsx_of(report_of(run, now))
+
+
+FIGURES, REPORT, TAKES_EFFECT = "Figures", "Report", "Where it takes effect"
+SHEETS = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
 FORMATS: dict[str, Format] = {
+    "pdf": Format("PDF", REPORT, "pdf", "application/pdf", _pdf),
+    "html": Format("HTML, one file", REPORT, "html", "text/html; charset=utf-8", _html),
+    "xlsx": Format("Excel (XLSX)", REPORT, "xlsx", SHEETS, _xlsx),
     "csv": Format("CSV", FIGURES, "csv", "text/csv; charset=utf-8", _csv),
     "json": Format("All figures (JSON)", FIGURES, "json", "application/json", _json),
     **{
@@ -70,7 +91,7 @@ def formats_of(run: Run) -> dict[str, list[tuple[str, str]]]:
     """Name and label by group, of what this run can be besides its tables and figures."""
     groups: dict[str, list[tuple[str, str]]] = {}
     for name, form in FORMATS.items():
-        if form.group != FIGURES and run.kind in PLANS:
+        if run.kind in {REPORT: REPORTED, TAKES_EFFECT: PLANS}.get(form.group, ()):
             groups.setdefault(form.group, []).append((name, form.label))
     return groups
 
