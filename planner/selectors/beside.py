@@ -47,6 +47,12 @@ PLAN = (
 )
 PLAN_HEADS = {"usd": "Cost", "gpu_hours": "GPU-hours", "kwh": "Energy", "carbon_kg": "Carbon",
               "starts": "Starts", "stops": "Stops"}  # fmt: skip
+LEVELS = (
+    Column("quantile", NUMBER, "of the forecast that is planned for"),
+    Column("times", NUMBER, "so many times that"),
+    Column("load_factor", NUMBER, "of the policy that is followed, found in rehearsal"),
+)
+LEVEL_HEADS = {"quantile": "Planned quantile", "times": "so many times", "load_factor": "and again"}
 SIZE = (
     Column("max_rps", NUMBER, "requests/s that one by itself carries", better=MORE),
     Column("input_tps", NUMBER, "input tokens/s that one by itself carries", better=MORE),
@@ -259,7 +265,21 @@ def _planned(
                   fair=not note)
         for column in PLAN
     ]  # fmt: skip
-    yield Group("As planned", tuple(rows), note)
+    yield Group("As planned", (*rows, *_levels(results)), note)
+
+
+def _levels(results: Sequence[dict[str, Any]]) -> Iterator[Compared]:
+    """What of the forecast each plan is for."""
+    known = [
+        {row["tier"]: row for row in (result.get("forecast") or {}).get("quantile") or []}
+        for result in results
+    ]
+    for tier in dict.fromkeys(tier for one in known for tier in one):
+        for column in LEVELS:
+            values = [_of(one.get(tier), column.name) for one in known]
+            if any(value is not None for value in values):
+                label = f"{LEVEL_HEADS[column.name]}, {tier}"
+                yield _compared(column, label, values, fair=False)
 
 
 def _replayed(

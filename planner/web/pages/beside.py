@@ -10,7 +10,7 @@ import polars as pl
 
 from planner.exports.figure_table import shown
 from planner.models import Run
-from planner.selectors.beside import BETTER, Beside, Compared, Held, Setting, runs_beside
+from planner.selectors.beside import BETTER, Beside, Compared, Group, Held, Setting, runs_beside
 from planner.selectors.policies import policies_in_order
 from planner.selectors.runs import run_result, run_tables
 from planner.studies.columns import SHARE, TEXT
@@ -46,14 +46,20 @@ def page_context(runs: Sequence[Run], params: Mapping[str, str]) -> dict[str, An
         "numbers": [run.pk for run in runs],
         "differences": [setting_line(row) for row in beside.differences],
         "groups": [
-            (group.title, group.note, [figure_line(row) for row in group.rows])
+            (group.title, group.note, rows, moved(group))
             for group in beside.groups
+            if (rows := [figure_line(row) for row in group.rows])
         ],
         "policy": params.get("policy", ""),
         "policies": policy_labels(results),
         "clock": next(iter(clocks)) if len(clocks) == 1 else "utc",
         **charts(runs, beside, next(iter(clocks)), apart=len(windows) > 1 or len(clocks) > 1),
     }
+
+
+def moved(group: Group) -> bool:
+    """Whether any of its figures differs between the runs."""
+    return any(value != row.values[0] for row in group.rows for value in row.values)
 
 
 def policy_labels(results: Sequence[dict[str, Any]]) -> dict[str, str]:
@@ -126,5 +132,10 @@ def course_of(run: Run, held: Held) -> Course | None:
     if rows.is_empty():
         return None
     sums = [pl.col(column).sum() for column in ("ready", "usd_per_hour") if column in rows.columns]
+    end = held.end
+    if end is not None and rows["time"].max() < end:  # type: ignore[operator]
+        last = rows.filter(pl.col("time") == rows["time"].max())
+        until = pl.lit(end).cast(rows.schema["time"])
+        rows = pl.concat([rows, last.with_columns(until.alias("time"))])
     label = f"Run {run.pk}, {labels.get(name, name)}" if name else f"Run {run.pk}"
     return Course(label, rows.group_by("time").agg(sums).sort("time"))
