@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 from django.conf import settings
 
@@ -37,6 +41,22 @@ def tables_write(relative: str, tables: dict[str, pl.DataFrame]) -> None:
     where.mkdir(parents=True, exist_ok=True)
     for name, table in tables.items():
         table.write_parquet(where / f"{name}.parquet", compression="zstd")
+
+
+def arrays_write(relative: str, name: str, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+    """Beside the tables, for the program alone: no table of the run."""
+    where = folder(relative)
+    where.mkdir(parents=True, exist_ok=True)
+    np.savez_compressed(where / f"{name}.npz", **dict(arrays))  # type: ignore[arg-type]
+
+
+def arrays_read(relative: str, name: str) -> dict[str, npt.NDArray[Any]]:
+    """None of them where there is no such file."""
+    path = folder(relative) / f"{name}.npz"
+    if not path.exists():
+        return {}
+    with np.load(path, allow_pickle=False) as held:
+        return dict(held)
 
 
 def tables_list(relative: str) -> list[str]:

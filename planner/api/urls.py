@@ -16,6 +16,7 @@ from planner.api.views import (
     sweeps,
     traces,
     verbs,
+    whatif,
 )
 
 app_name = "api"
@@ -90,6 +91,8 @@ urlpatterns = [
     path("runs/", runs.RunListView.as_view(), name="runs"),
     path("runs/compare/", beside.RunsBesideView.as_view(), name="runs-beside"),
     path("runs/<int:run_id>/", runs.RunView.as_view(), name="run"),
+    path("runs/<int:run_id>/what-if/", whatif.RunWhatIfView.as_view(), name="run-what-if"),
+    path("runs/<int:run_id>/what-if/replay/", whatif.RunReplayView.as_view(), name="run-replay"),
     path("runs/<int:run_id>/cancel/", runs.RunCancelView.as_view(), name="run-cancel"),
     path("runs/<int:run_id>/results/", runs.RunResultsView.as_view(), name="run-results"),
     path("runs/<int:run_id>/export/", runs.RunExportView.as_view(), name="run-export"),

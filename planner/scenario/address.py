@@ -54,6 +54,27 @@ def flat(scenario: Scenario) -> dict[str, Any]:
     return dict(_leaves("", plain))
 
 
+def with_values(scenario: Scenario, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The scenario as plain data with values at addresses changed, to be checked; None leaves one
+    out. For a text with its comments there is ``planner.scenario.document.edit``."""
+    plain: dict[str, Any] = scenario.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    for address, value in changes.items():
+        *parents, last = steps_of(address)
+        at: Any = plain
+        for step in parents:
+            if isinstance(at, list):
+                at = at[place_of(at, step, address)]
+            else:
+                at = at.setdefault(step, {})
+        if isinstance(at, list):
+            at[place_of(at, last, address)] = value
+        elif value is None:
+            at.pop(last, None)
+        else:
+            at[last] = value
+    return plain
+
+
 def _leaves(where: str, value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, Mapping):
         for key, item in value.items():

@@ -19,8 +19,10 @@ from planner.studies.outcome import Outcome
 from planner.studies.progress import Progress
 from planner.studies.traffic.series import trace_series
 from planner.studies.traffic.sources import StoredTrace
+from planner.studies.whatif.basis import as_arrays
 
 RUNS = "runs"
+BASIS = "basis"  # what a plan was made from, beside its tables
 
 
 def run_body(*, run: Run, progress: Progress) -> dict[str, Any]:
@@ -34,6 +36,8 @@ def run_body(*, run: Run, progress: Progress) -> dict[str, Any]:
         raise RunCancelled  # taken up by another worker, whose tables lie there
     storage.remove(store)
     storage.tables_write(store, outcome.tables)
+    if outcome.basis is not None:
+        storage.arrays_write(store, BASIS, as_arrays(outcome.basis))
     return {**outcome.document, "run": run.pk}
 
 

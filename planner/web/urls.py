@@ -19,6 +19,7 @@ from planner.web.views import (
     sizing,
     sweeps,
     traces,
+    whatif,
 )
 
 app_name = "web"
@@ -87,6 +88,8 @@ urlpatterns = [
     at("runs/", runs.listing, "runs"),
     at("runs/compare/", beside.compare, "runs-compare"),
     at("runs/<int:pk>/", runs.detail, "run"),
+    at("runs/<int:pk>/what-if/", whatif.panel, "run-what-if"),
+    at("runs/<int:pk>/what-if/replay/", whatif.replay, "run-what-if-replay"),
     at("runs/<int:pk>/cancel/", runs.cancel, "run-cancel"),
     at("runs/<int:pk>/delete/", runs.delete, "run-delete"),
     at("runs/<int:pk>/export/", runs.export, "run-export"),

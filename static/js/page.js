@@ -2,6 +2,7 @@
 //   data-confirm="Sentence?"      ask before a form is sent
 //   data-submit-on-change         send the form when this control changes
 //   data-copy="#id"               copy that element's text
+//   data-echo="id"                show this slider's value in that element
 (() => {
   "use strict";
   document.addEventListener("submit", (event) => {
@@ -12,6 +13,11 @@
   document.addEventListener("change", (event) => {
     const control = event.target.closest("[data-submit-on-change]");
     if (control) control.form.requestSubmit();
+  });
+
+  document.addEventListener("input", (event) => {
+    const echo = event.target.dataset.echo && document.getElementById(event.target.dataset.echo);
+    if (echo) echo.textContent = Number(event.target.value).toLocaleString("en", { maximumSignificantDigits: 3 });
   });
 
   document.addEventListener("click", async (event) => {

@@ -37,6 +37,7 @@ from planner.studies.results.answer import answer_of, timetable_table, timetable
 from planner.studies.results.frame import Forecasts, Frame, frame_of, quiet
 from planner.studies.results.verdict import PolicyComparison, compare
 from planner.studies.values import PolicyRun, Study
+from planner.studies.whatif.basis import basis_of
 from simulation.errors import SimulationError
 
 
@@ -131,7 +132,7 @@ def run(
     if comparison.recommended is not None:
         best = comparison.run(comparison.recommended.policy)
         comparison = comparison.saying(answer_of(study, best, comparison.run(comparison.baseline)))
-    planned = _followed(planned, comparison)
+    own, planned = planned, _followed(planned, comparison)
     progress(1.0, "Comparing")
     return Outcome(
         CompareResult(
@@ -147,6 +148,7 @@ def run(
         tables.planned_tables(study, planned)
         | tables.replayed_tables(comparison)
         | _timetables(study, comparison),
+        basis_of(study, own, max((one.load_factor for one in planned.quantiles), default=1.0)),
     )
 
 

@@ -25,6 +25,7 @@ from planner.studies.progress import Progress, part
 from planner.studies.results import tables
 from planner.studies.results.frame import Forecasts, Frame, frame_of
 from planner.studies.results.recommended import RecommendedPlan, recommended_plan
+from planner.studies.whatif.basis import basis_of
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -104,6 +105,7 @@ def run(
             seconds=time.perf_counter() - begun,
         ),
         tables.planned_tables(study, planned),
+        basis_of(study, planned),
     )
 
 

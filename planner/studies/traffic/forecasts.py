@@ -59,6 +59,8 @@ class SeriesForecast:
     height: Height  # that is planned for
     errors: dict[str, float | None]  # wape, peak_wape, mase, coverage80 over the window
     past: Past | None  # how it was forecast before the last decision; None where that is not known
+    levels: tuple[float, ...]  # of the quantiles that the forecast holds
+    quantiles: FloatArray  # [levels, bins of the window]
 
 
 def forecast_window(
@@ -130,6 +132,8 @@ class Rolled:
             height=height,
             errors=_errors(self.series, self.window, self.actual, mean, low, high),
             past=self.pieces[-1].past,
+            levels=told.levels,
+            quantiles=np.stack([self.level(level) for level in told.levels]),
         )
 
     def planned(self, height: Height) -> FloatArray:

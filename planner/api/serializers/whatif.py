@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+from typing import Any
+
+from rest_framework import serializers
+
+from planner.api.serializers.strict import FiniteField, StrictSerializer
+from planner.services.whatif import LIMITS, Changes
+
+
+class WhatIfRequest(StrictSerializer):
+    """What to change of a kept plan; left out: as it was."""
+
+    growth = FiniteField(default=1.0, help_text="Times the demand.")
+    quantile = FiniteField(required=False, help_text="Of the forecast, planned for.")
+    spare = serializers.IntegerField(
+        required=False, min_value=0, max_value=1000, help_text="Instances (`objective.spare`)."
+    )
+    prices = serializers.DictField(
+        child=FiniteField(), required=False, help_text="Times the price, by GPU type."
+    )
+    tiers = serializers.DictField(
+        child=serializers.DictField(child=FiniteField()),
+        required=False,
+        help_text=f"By interactive tier: {', '.join(LIMITS)}.",
+    )
+    without = serializers.ListField(
+        child=serializers.CharField(max_length=120),
+        required=False,
+        help_text="GPU types that may not be used.",
+    )
+
+    def changes(self) -> Changes:
+        sent: dict[str, Any] = self.validated_data
+        return Changes(**(sent | {"without": tuple(sent.get("without", ()))}))

@@ -1,0 +1,38 @@
+"""A kept plan with something changed."""
+
+from __future__ import annotations
+
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from planner.api.base import ApiView, checked, started
+from planner.api.results import schema_of
+from planner.api.schema import operation, run_started
+from planner.api.serializers.runs import RunDetail
+from planner.api.serializers.whatif import WhatIfRequest
+from planner.selectors.runs import run_get
+from planner.services.whatif import run_what_if, what_if_replay
+from planner.studies.plain import as_json
+from planner.studies.whatif.answer import WhatIf
+
+
+class RunWhatIfView(ApiView):
+    @operation({200: schema_of(WhatIf)}, 400, 404, 409, 422, request=WhatIfRequest)
+    def post(self, request: Request, run_id: int) -> Response:
+        """The plan of a run with something changed, nothing simulated.
+
+        Answered at once, of a plan or a comparison: demand, quantile, spare, prices, limits, GPU
+        types. `notes` say what is less sure or needs a replay; nothing is kept. Where there is no
+        plan `totals` is null, with why in `conflict`.
+        """
+        changes = checked(WhatIfRequest(data=request.data)).changes()
+        return Response(as_json(run_what_if(run_get(run_id), changes)))
+
+
+class RunReplayView(ApiView):
+    @run_started(request=WhatIfRequest)
+    def post(self, request: Request, run_id: int) -> Response:
+        """Run a plan with something changed, on a scenario of its own."""
+        changes = checked(WhatIfRequest(data=request.data)).changes()
+        run = what_if_replay(run=run_get(run_id), user=self.user, changes=changes)
+        return started(run, RunDetail(run, context={"request": request}).data, request)

@@ -1,0 +1,181 @@
+"""A run's plan with something changed: answered in place, or replayed as a run of a new draft."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from pydantic import ValidationError
+
+from planner import storage
+from planner.errors import NotReady, PlannerError
+from planner.models import Run, Scenario, User
+from planner.scenario import document as text
+from planner.scenario.address import with_values
+from planner.scenario.build import build_hardware
+from planner.scenario.schema import Scenario as Parsed
+from planner.selectors.runs import run_result
+from planner.services.access import check_may_plan
+from planner.services.execution import BASIS
+from planner.services.resolution import known_of
+from planner.services.scenarios import scenario_create, scenario_run
+from planner.studies.commands.plan import Options, with_objective
+from planner.studies.options import options_of
+from planner.studies.whatif.answer import Moved, WhatIf, what_if
+from planner.studies.whatif.basis import Basis, from_arrays
+
+GROWTH = 0.05, 20.0  # times the demand
+PRICE = 0.05, 20.0  # times a price
+LIMITS = ("ttft_ms", "tbt_ms", "percentile")  # of a tier
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What is asked of a kept plan; left out: as it was. ``prices``: times the price, by GPU type;
+    ``tiers``: limits by tier; ``without``: GPU types that may not be used."""
+
+    growth: float = 1.0
+    quantile: float | None = None
+    spare: int | None = None
+    prices: Mapping[str, float] = field(default_factory=dict)
+    tiers: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    without: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Kept:
+    """A run's plan to change: its scenario and what the plan was made from."""
+
+    scenario: Parsed
+    basis: Basis
+
+
+def kept_of(run: Run) -> Kept:
+    """Raises NotReady where a run keeps no plan to change, with why."""
+    run_result(run)
+    if run.kind not in (Run.Kind.PLAN, Run.Kind.COMPARE):
+        raise NotReady("Only plans and comparisons have a plan to change; plan this scenario.")
+    basis = from_arrays(storage.arrays_read(run.store, BASIS))
+    if basis is None:
+        raise NotReady(
+            f"Run {run.pk} was made before plans kept what they were made from; run it again."
+        )
+    scenario = _parsed(run.document)
+    if run.kind == Run.Kind.PLAN:
+        scenario = with_objective(scenario, options_of(Options, run.options))
+    return Kept(scenario, basis)
+
+
+def run_what_if(run: Run, changes: Changes) -> WhatIf:
+    """The plan with ``changes``, nothing simulated. Raises PlannerError with what to correct."""
+    kept = kept_of(run)
+    known = known_of(run.resolved)
+    changed = parsed_with(kept.scenario, addresses(kept.scenario, run, changes, demand=False))
+    return what_if(
+        kept.basis, changed, kept.scenario, known, Moved(changes.growth, changes.quantile)
+    )
+
+
+@lru_cache(maxsize=32)
+def _parsed(document: str) -> Parsed:
+    """Once for all that is asked of a run while somebody looks at it."""
+    return text.parse(document)
+
+
+def parsed_with(scenario: Parsed, changes: Mapping[str, Any]) -> Parsed:
+    """``scenario`` with values at addresses changed, checked as any."""
+    if not changes:
+        return scenario
+    try:
+        return Parsed.model_validate(with_values(scenario, changes))
+    except ValidationError:  # once more as a text, for the sentence that says what is wrong
+        return text.parse(text.edit(text.dump(scenario), changes), "what if")
+
+
+def addresses(scenario: Parsed, run: Run, changes: Changes, *, demand: bool) -> dict[str, Any]:
+    """What ``changes`` say, as values of the scenario; ``demand``: growth and quantile too, which
+    an answer in place takes from what is kept."""
+    _check(scenario, changes)
+    found: dict[str, Any] = {}
+    if changes.spare is not None:
+        found["objective.spare.instances"] = changes.spare
+    for name, limits in changes.tiers.items():
+        found |= {f"tiers[{name}].{limit}": value for limit, value in limits.items()}
+    found |= _prices(scenario, run, changes.prices)
+    for name in changes.without:
+        for region in scenario.regions:
+            if name in region.capacity:
+                found[f"regions[{region.name}].capacity[{name}]"] = 0
+            if name in region.spot:
+                found[f"regions[{region.name}].spot[{name}].capacity"] = 0
+    if demand and changes.growth != 1.0:
+        for place, source in enumerate(scenario.traffic.sources):
+            found[f"traffic.sources[{place}].scale"] = source.scale * changes.growth
+    if demand and changes.quantile is not None:
+        found |= {"forecast.quantile": changes.quantile, "forecast.quantiles": None}
+    return found
+
+
+def _prices(scenario: Parsed, run: Run, prices: Mapping[str, float]) -> dict[str, Any]:
+    """In every region, so many times what an hour of the GPU type costs there now."""
+    moved = {name: times for name, times in prices.items() if times != 1.0}
+    if not moved:
+        return {}
+    hardware = build_hardware(scenario, known_of(run.resolved), spot=True)
+    found: dict[str, Any] = {}
+    for r, region in enumerate(scenario.regions):
+        for g, gpu in enumerate(hardware.gpus):
+            if gpu.name in moved:
+                usd = float(hardware.usd_per_gpu_hour[r, g]) * moved[gpu.name]
+                if hardware.columns[g].spot and gpu.name in region.spot:
+                    found[f"regions[{region.name}].spot[{gpu.name}].usd_per_gpu_hour"] = usd
+                elif not hardware.columns[g].spot and gpu.name in region.capacity:
+                    found[f"regions[{region.name}].usd_per_gpu_hour[{gpu.name}]"] = usd
+    return found
+
+
+def _check(scenario: Parsed, changes: Changes) -> None:
+    _within("growth", changes.growth, *GROWTH)
+    if changes.quantile is not None:
+        _within("quantile", changes.quantile, 0.05, 0.95)
+    gpus = {name for region in scenario.regions for name in (*region.capacity, *region.spot)}
+    for name in (*changes.prices, *changes.without):
+        if name not in gpus:
+            raise PlannerError(f"There is no GPU type {name!r}; there are {', '.join(gpus)}.")
+    for name, times in changes.prices.items():
+        _within(f"prices of {name}", times, *PRICE)
+    tiers = {tier.name: tier for tier in scenario.tiers if not tier.deferrable}
+    for name, limits in changes.tiers.items():
+        if name not in tiers:
+            raise PlannerError(
+                f"There is no interactive tier {name!r}; there are {', '.join(tiers)}."
+            )
+        for limit in limits:
+            if limit not in LIMITS:
+                raise PlannerError(f"tiers: {limit!r} is none of {', '.join(LIMITS)}.")
+
+
+def _within(name: str, value: float, least: float, most: float) -> None:
+    if not least <= value <= most:
+        raise PlannerError(f"{name}: {value:g} is not within {least:g} to {most:g}.")
+
+
+def what_if_replay(*, run: Run, user: User, changes: Changes) -> Run:
+    """A run of the same kind on a new scenario with these settings; the run's own stays."""
+    check_may_plan(user)
+    kept = kept_of(run)
+    changed = addresses(kept.scenario, run, changes, demand=True)
+    if not changed:
+        raise PlannerError("Nothing is changed: move something first, or run it again.")
+    name = _free_name(kept.scenario.name)
+    draft = scenario_create(owner=user, document=text.edit(run.document, changed | {"name": name}))
+    options = {key: value for key, value in run.options.items() if key != "seed"}
+    return scenario_run(scenario=draft, owner=user, kind=run.kind, options=options)
+
+
+def _free_name(name: str) -> str:
+    names = set(Scenario.objects.values_list("name", flat=True))
+    base = name[:105]
+    return next(n for i in range(1, len(names) + 2) if (n := f"{base}, what if {i}") not in names)

@@ -1,0 +1,223 @@
+"""A plan made again with something changed and nothing simulated: what is kept with its run, sizes
+at other limits by closed forms, and the same program (methods.md E7)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from planner.errors import Infeasible, ScenarioError
+from planner.optimizer.pools import together
+from planner.optimizer.problem import ScalingPlan
+from planner.scenario.build import Hardware, build_hardware
+from planner.scenario.known import Known
+from planner.scenario.schema import Scenario
+from planner.scenario.settings import settings_of
+from planner.studies.plain import moment
+from planner.studies.planning.figures import PlanFigures, Taken, plan_figures
+from planner.studies.planning.inputs import Load, PlanInput
+from planner.studies.planning.planning import plan_load
+from planner.studies.progress import silent
+from planner.studies.sizing.sizing import Sizes
+from planner.studies.traffic.groups import DEFERRABLE, INTERACTIVE
+from planner.studies.whatif.basis import Basis
+from planner.studies.whatif.closed import closed_rps
+from simulation.arrays import FloatArray
+
+SOLVE_S = 2.0  # of a period, at most: this answers while one looks
+CLOSED_FORMS = (
+    "Limits moved: sizes are the simulated ones times what closed forms say that the move changes, "
+    "which are off by 5 to 9% at the mean against simulation; replay to have them simulated."
+)
+WAITING = "Work that may wait is planned for as it was, beside what the other quantile leaves."
+NEVER = "What is served in time, latencies and the energy really drawn are known only by a replay."
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """What is changed beyond the scenario: demand, times ``growth``, and the quantile planned for
+    (None: as it was)."""
+
+    growth: float = 1.0
+    quantile: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SizeMoved:
+    """What one replica by itself carries, against what it did."""
+
+    model: str
+    replica: str
+    input_tps: float
+    before_tps: float
+
+
+@dataclass(frozen=True, slots=True)
+class PeriodMoved:
+    """Replicas of all pools in a period, and what is asked of and carried by them, input tokens/s
+    of all models and regions."""
+
+    begins: str
+    replicas: int
+    demand_tps: float
+    capacity_tps: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WhatIf:
+    """``totals`` is None where there is no plan, with why in ``conflict``."""
+
+    status: str
+    totals: Taken | None
+    gap: float | None
+    least: int
+    most: int
+    periods: tuple[PeriodMoved, ...]
+    sizes: tuple[SizeMoved, ...]
+    binding: tuple[str, ...]
+    conflict: str
+    notes: tuple[str, ...]  # what of this is less sure, or needs a replay
+
+
+def what_if(basis: Basis, scenario: Scenario, own: Scenario, known: Known, moved: Moved) -> WhatIf:
+    """The plan of ``basis`` for ``scenario``, which is ``own``, its run's, with values changed."""
+    hardware, before = (
+        build_hardware(scenario, known, spot=True),
+        build_hardware(own, known, spot=True),
+    )
+    if hardware.columns != before.columns or hardware.models != before.models:
+        raise ScenarioError(
+            "What replicas there may be has changed: replay this to have them sized."
+        )
+    settings = settings_of(scenario).plan
+    settings = replace(settings, time_limit_s=min(settings.time_limit_s, SOLVE_S))
+    sizes, notes = basis.sizes, []
+    if hardware.tiers != before.tiers:
+        factors, unsure = moved_sizes(basis, before, hardware)
+        sizes = _times(sizes, factors)
+        notes += [CLOSED_FORMS, *unsure]
+        if unable := _unable(basis.sizes, sizes, hardware):
+            return _no_plan(unable, _sizes_moved(basis.sizes, sizes, hardware), notes)
+    if moved.quantile is not None and basis.waiting_tps.any():
+        notes.append(WAITING)
+    given = PlanInput(settings, hardware, basis.traffic, basis.window, sizes, basis.current)
+    own_sizes = _sizes_moved(basis.sizes, sizes, hardware)
+    try:
+        plan = plan_load(given, load_of(basis, moved), silent)
+    except Infeasible as problem:
+        return _no_plan(str(problem), own_sizes, notes)
+    return _told(given, plan, own_sizes, [*notes, NEVER])
+
+
+def _no_plan(why: str, sizes: tuple[SizeMoved, ...], notes: Sequence[str]) -> WhatIf:
+    return WhatIf("infeasible", None, None, 0, 0, (), sizes, (), why, tuple(notes))
+
+
+def _unable(before: Sizes, after: Sizes, hardware: Hardware) -> str:
+    """A sentence where a model is left with nothing that keeps its limits; "" otherwise."""
+    stages = hardware.stages
+    for m, model in enumerate(hardware.models):
+        for stage in np.unique(stages):
+            had, has = (one.pool_tps[m, stages == stage, 0] for one in (before, after))
+            if had.any() and not has.any():
+                return f"Nothing of this scenario serves {model.name} within those limits."
+    return ""
+
+
+def load_of(basis: Basis, moved: Moved) -> Load:
+    """What is planned for, by group of tiers where they are told apart."""
+    periods = len(basis.window.period_starts_s)
+    names = list(dict.fromkeys(one.tier for one in basis.series)) or [INTERACTIVE]
+    shape = basis.waiting_tps.shape
+    tiers, expected = np.zeros((len(names) + 1, *shape)), np.zeros(shape)
+    for one in basis.series:
+        rate = one.planned if moved.quantile is None else one.rate(moved.quantile)
+        tiers[names.index(one.tier), :, one.model, one.region] = rate.reshape(periods, -1)
+        expected[:, one.model, one.region] += one.rate(None).reshape(periods, -1)
+    tiers[-1] = basis.waiting_tps
+    tiers *= moved.growth
+    load = Load(tiers.sum(axis=0), expected_tps=expected * moved.growth)
+    if len(names) > 1:
+        load = replace(load, tiers=(*names, DEFERRABLE), tier_tps=tiers)
+    return load.times(basis.load_factor)
+
+
+def moved_sizes(
+    basis: Basis, before: Hardware, after: Hardware
+) -> tuple[FloatArray, tuple[str, ...]]:
+    """So many times as much each replica carries ``[l, g]`` at the limits of ``after``, by closed
+    forms; and a sentence for each that carries nothing then."""
+    factors, notes = np.ones(basis.alone.shape[1:]), []
+    for m, g in np.argwhere(basis.pool_tps[0, :, :, -1] > 0).tolist():
+        name = f"{before.models[m].name} on {before.arrangement(m, g)}"
+        if np.isnan(basis.closed_rps[m, g]):
+            notes.append(f"{name}: closed forms do not size it, so its size is as it was.")
+            continue
+        now = closed_rps(after, m, g, basis.lengths[m])
+        factors[m, g] = 0.0 if np.isnan(now) else now / basis.closed_rps[m, g]
+        if np.isnan(now):
+            notes.append(f"{name} cannot keep the limits at any rate.")
+    return factors, tuple(notes)
+
+
+def _times(sizes: Sizes, factors: FloatArray) -> Sizes:
+    """Pools and single replicas alike."""
+    capacity = {
+        at: (
+            tier,
+            replace(one, max_rps=one.max_rps * factors[at], input_tps=one.input_tps * factors[at]),
+        )
+        for at, (tier, one) in sizes.capacity.items()
+        if factors[at] > 0
+    }
+    return replace(sizes.times(factors), capacity=capacity)
+
+
+def _sizes_moved(before: Sizes, after: Sizes, hardware: Hardware) -> tuple[SizeMoved, ...]:
+    return tuple(
+        SizeMoved(
+            hardware.models[m].name,
+            hardware.arrangement(m, g),
+            float(after.pool_tps[m, g, 0]),
+            float(before.pool_tps[m, g, 0]),
+        )
+        for m, g in np.argwhere(before.pool_tps[:, :, 0] > 0).tolist()
+    )
+
+
+def _told(
+    given: PlanInput, plan: ScalingPlan, sizes: tuple[SizeMoved, ...], notes: Sequence[str]
+) -> WhatIf:
+    figures: PlanFigures = plan_figures(given, plan)
+    replicas = plan.target.sum(axis=(1, 2, 3))
+    return WhatIf(
+        status=figures.status,
+        totals=figures.totals,
+        gap=figures.gap,
+        least=int(replicas.min()),
+        most=int(replicas.max()),
+        periods=_periods(given, plan),
+        sizes=sizes,
+        binding=tuple(limit.sentence for limit in figures.binding[:3]),
+        conflict=" ".join(figures.conflicts),
+        notes=tuple(notes),
+    )
+
+
+def _periods(given: PlanInput, plan: ScalingPlan) -> tuple[PeriodMoved, ...]:
+    found = []
+    for p, start_s in enumerate(plan.period_start_s.tolist()):
+        sizes = given.sizes.of(p)
+        carried = together(sizes.theta_tps, sizes.pool_tps, plan.target[p][None])[0]
+        places = np.ndindex(*carried.shape[:2])
+        found.append(
+            PeriodMoved(
+                begins=moment(start_s).strftime("%Y-%m-%dT%H:%M:%SZ"),
+                replicas=int(plan.target[p].sum()),
+                demand_tps=float(plan.demand_tps[p].sum()),
+                capacity_tps=sum(given.hardware.lets_through(carried[place]) for place in places),
+            )
+        )
+    return tuple(found)

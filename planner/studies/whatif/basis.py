@@ -1,0 +1,237 @@
+"""What a plan was made from, as arrays that are kept with its run: enough to make it again with one
+thing changed and nothing simulated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.studies.planning.inputs import Planned
+from planner.studies.sizing.sizing import Sizes
+from planner.studies.traffic.demand import Demand
+from planner.studies.traffic.forecasts import SeriesForecast
+from planner.studies.traffic.lengths import Lengths
+from planner.studies.traffic.traffic import Traffic
+from planner.studies.traffic.window import Window
+from planner.studies.values import Study
+from planner.studies.whatif.closed import closed_rps
+from simulation.arrays import FloatArray, IntArray
+from simulation.sizing.capacity import Capacity
+from simulation.sizing.pool import MOST
+from simulation.trace import Trace
+
+Arrays = dict[str, npt.NDArray[Any]]
+VERSION = 1  # of what the arrays are; others are not read
+SAMPLE = 2_000  # requests of a model whose lengths stand for all
+
+MEAN_LEVEL = np.nan  # of the row of a series' levels that is its mean
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Series:
+    """One forecast: its place, its group of tiers, and what was planned for; ``rates`` input
+    tokens/s ``[levels, bins]`` by ``levels``, the first the mean."""
+
+    model: int
+    region: int
+    tier: str
+    level: float | None  # None: the mean
+    times: float
+    levels: FloatArray
+    rates: FloatArray
+
+    @classmethod
+    def of(cls, one: SeriesForecast, models: Sequence[str], regions: Sequence[str]) -> Series:
+        return cls(
+            models.index(one.key.model),
+            regions.index(one.key.region),
+            one.key.tier,
+            one.height.level,
+            one.height.times,
+            np.append(MEAN_LEVEL, one.levels),
+            np.concatenate([one.mean[None], one.quantiles]) / one.bin_s,
+        )
+
+    def rate(self, level: float | None) -> FloatArray:
+        """At a quantile, linear between those held as the forecast has it; None: the mean."""
+        if level is None:
+            return np.asarray(self.rates[0], np.float64)
+        held = self.levels[1:]
+        after = int(np.clip(np.searchsorted(held, level), 1, len(held) - 1))
+        share = (level - held[after - 1]) / (held[after] - held[after - 1])
+        low, high = self.rates[after], self.rates[after + 1]
+        return np.asarray(low + share * (high - low), np.float64)
+
+    @property
+    def planned(self) -> FloatArray:
+        return np.asarray(self.times * self.rate(self.level), np.float64)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Basis:
+    """Axes as in ``Hardware``: ``l`` models, ``r`` regions, ``g`` columns; ``p`` periods, ``w``
+    bins of a period."""
+
+    window: Window
+    clock: str
+    current: IntArray  # [l, r, g]
+    pool_tps: FloatArray  # [s, l, g, n] the sizes at the first decision, and those after it
+    sizes_at: IntArray  # [p] which of them each period's decision goes by
+    alone: FloatArray  # [4, l, g] max_rps, input_tps, ttft_s, tbt_s of one instance; NaN: none
+    closed_rps: FloatArray  # [l, g] of one instance by closed forms; NaN: not known
+    lengths: tuple[Lengths, ...]  # [l] a sample
+    mean_lengths: FloatArray  # [l, 2] input and output tokens, of all of them
+    series: tuple[Series, ...]
+    waiting_tps: FloatArray  # [p, l, r, w] of work that may wait, as it was planned in
+    load_factor: float  # of the policy that the plan is for: times all that
+    models: tuple[str, ...]
+    regions: tuple[str, ...]
+
+    @property
+    def sizes(self) -> Sizes:
+        first, *later = (self._sizes(s) for s in range(len(self.pool_tps)))
+        return replace(first, later=tuple(later), at=self.sizes_at)
+
+    def _sizes(self, s: int) -> Sizes:
+        pool_tps = self.pool_tps[s]
+        capacity = {
+            (m, g): ("", _alone(*self.alone[:, m, g].tolist()))
+            for m, g in np.argwhere(np.isfinite(self.alone[0])).tolist()
+        }
+        theta = np.asarray(pool_tps[:, :, -1] / MOST, np.float64)
+        return Sizes(theta_tps=theta, pool_tps=pool_tps, capacity=capacity, notes=())
+
+    @property
+    def traffic(self) -> Traffic:
+        """What a plan still asks of it: names, clock and mean lengths; what came is in
+        ``series``."""
+        nothing, codes = np.empty(0), np.empty(0, np.int16)
+        counts = np.empty(0, np.int32)
+        requests = Trace(
+            nothing, counts, counts, codes, codes, codes, self.models, self.regions, (), 0.0
+        )
+        none = np.empty((0, 0))
+        demand = Demand((), self.window.start_s, self.window.bin_s, none, none, none)
+        return Traffic(
+            models=self.models, regions=self.regions, tiers=(), demand=demand, clock=self.clock,
+            replay="", notes=(), measured=requests, binned=(),
+            lengths=tuple((row[:1], row[1:]) for row in self.mean_lengths),
+        )  # fmt: skip
+
+
+def _alone(max_rps: float, input_tps: float, ttft_s: float, tbt_s: float) -> Capacity:
+    return Capacity(max_rps, input_tps, ttft_s, tbt_s, bound_by="", attainment=np.nan)
+
+
+def basis_of(study: Study, planned: Planned, load_factor: float = 1.0) -> Basis:
+    """Of the plan that ``study`` asks for, at the heights that ``planned`` stands on."""
+    window, traffic, sizes = study.window, study.traffic, study.sizes
+    shape = study.hardware.minimum.shape
+    alone = np.full((4, shape[0], shape[2]), np.nan)
+    for (m, g), (_, carried) in sizes.capacity.items():
+        alone[:, m, g] = carried.max_rps, carried.input_tps, carried.ttft_s, carried.tbt_s
+    lengths = tuple(_sample(one) for one in traffic.lengths)
+    closed = np.full(alone.shape[1:], np.nan)
+    for m, g in sizes.capacity:
+        closed[m, g] = closed_rps(study.hardware, m, g, lengths[m])
+    periods = len(window.period_starts_s)
+    interactive = planned.load.tps.copy()
+    series = tuple(Series.of(one, traffic.models, traffic.regions) for one in planned.forecasts)
+    for one in series:
+        interactive[:, one.model, one.region] -= one.planned.reshape(periods, -1)
+    return Basis(
+        window=window,
+        clock=traffic.clock,
+        current=study.plan_input.current,
+        pool_tps=np.stack([sizes.pool_tps, *(one.pool_tps for one in sizes.later)]),
+        sizes_at=np.zeros(periods, np.int64) if sizes.at is None else sizes.at,
+        alone=alone,
+        closed_rps=closed,
+        lengths=lengths,
+        mean_lengths=np.array(
+            [[np.asarray(part, float).mean() for part in one] for one in traffic.lengths]
+        ),
+        series=series,
+        waiting_tps=np.where(np.abs(interactive) > 1e-9, interactive, 0.0),
+        load_factor=load_factor,
+        models=tuple(traffic.models),
+        regions=tuple(traffic.regions),
+    )
+
+
+def _sample(lengths: Lengths) -> Lengths:
+    """Equally spaced requests in the order of their prompts' lengths."""
+    isl, osl = (np.asarray(part) for part in lengths)
+    if len(isl) <= SAMPLE:
+        return isl, osl
+    order = np.argsort(isl, kind="stable")
+    chosen = order[np.linspace(0, len(isl) - 1, SAMPLE).round().astype(np.int64)]
+    return isl[chosen], osl[chosen]
+
+
+def as_arrays(basis: Basis) -> Arrays:
+    """To be kept as one npz file, read again by ``from_arrays``."""
+    window, series = basis.window, basis.series
+    held: Arrays = {
+        "version": np.array(VERSION),
+        "window": np.array(
+            [window.start_s, window.end_s, window.period_s, window.lead_s, window.bin_s]
+        ),
+        "ahead": np.array(window.ahead),
+        "clock": np.array(basis.clock),
+        "current": basis.current,
+        "pool_tps": basis.pool_tps,
+        "sizes_at": basis.sizes_at,
+        "alone": basis.alone,
+        "waiting_tps": basis.waiting_tps,
+        "closed_rps": basis.closed_rps,
+        "mean_lengths": basis.mean_lengths,
+        "load_factor": np.array(basis.load_factor),
+        "models": np.array(basis.models, np.str_),
+        "regions": np.array(basis.regions, np.str_),
+        "places": np.array([(one.model, one.region) for one in series], np.int64).reshape(-1, 2),
+        "tiers": np.array([one.tier for one in series], np.str_),
+        "heights": np.array(
+            [(MEAN_LEVEL if one.level is None else one.level, one.times) for one in series]
+        ).reshape(-1, 2),
+        "levels": np.array([one.levels for one in series]),
+        "rates": np.array([one.rates for one in series]),
+    }
+    for m, (isl, osl) in enumerate(basis.lengths):
+        held |= {f"isl_{m}": np.asarray(isl), f"osl_{m}": np.asarray(osl)}
+    return held
+
+
+def from_arrays(held: Mapping[str, npt.NDArray[Any]]) -> Basis | None:
+    """None of another version."""
+    if "version" not in held or int(held["version"]) != VERSION:
+        return None
+    start_s, end_s, period_s, lead_s, bin_s = held["window"].tolist()
+    models = tuple(held["models"].tolist())
+    return Basis(
+        window=Window(start_s, end_s, period_s, lead_s, bin_s, bool(held["ahead"])),
+        clock=str(held["clock"]),
+        current=held["current"],
+        pool_tps=held["pool_tps"],
+        sizes_at=held["sizes_at"],
+        alone=held["alone"],
+        lengths=tuple((held[f"isl_{m}"], held[f"osl_{m}"]) for m in range(len(models))),
+        series=tuple(
+            Series(int(m), int(r), str(tier), None if np.isnan(level) else float(level),
+                   float(times), levels, rates)
+            for (m, r), tier, (level, times), levels, rates in zip(
+                held["places"], held["tiers"].tolist(), held["heights"], held["levels"],
+                held["rates"], strict=True,
+            )
+        ),
+        waiting_tps=held["waiting_tps"],
+        closed_rps=held["closed_rps"],
+        mean_lengths=held["mean_lengths"],
+        load_factor=float(held["load_factor"]),
+        models=models,
+        regions=tuple(held["regions"].tolist()),
+    )  # fmt: skip

@@ -1,0 +1,45 @@
+"""What a replica carries at a scenario's limits by closed forms alone: quickly, and well enough for
+how much a move of the limits changes (simulation.sizing.batch_sizing)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from planner.scenario.build import Hardware
+from planner.studies.sizing.curves import in_part, strictest
+from planner.studies.traffic.lengths import Lengths
+from simulation.errors import SimulationError
+from simulation.fleet import Tier
+from simulation.sizing.batch_sizing import size_pool
+from simulation.sizing.capacity import SENDERS
+from simulation.sizing.workload import Workload
+
+PRECISION = 0.01  # of the rate: closed forms are off by more
+
+
+def closed_rps(hardware: Hardware, m: int, g: int, lengths: Lengths) -> float:
+    """Requests/s of one instance at the strictest interactive tier; NaN where there is no rate."""
+    work = Workload(*lengths)
+    tiers = strictest([tier for tier in hardware.tiers if not tier.deferrable])
+    try:
+        return min((_at(hardware, m, g, work, tier) for tier in tiers), default=np.nan)
+    except SimulationError:
+        return np.nan
+
+
+def _at(hardware: Hardware, m: int, g: int, work: Workload, tier: Tier) -> float:
+    role = hardware.columns[g].role
+    link = next((link for (model, _), link in hardware.links.items() if model == m), None)
+    asked = in_part(tier, role)
+    if role != "both":
+        asked = replace(asked, e2e_s=None)
+    if role == "prefill":
+        asked = replace(asked, tbt_s=None)
+    elif role == "decode":
+        asked = replace(asked, ttft_s=None)
+    return size_pool(
+        hardware.profiles[m, g], work, asked, role=role, explain=False, precision=PRECISION,
+        senders=SENDERS, link=link if role == "decode" else None,
+    ).max_rps  # fmt: skip

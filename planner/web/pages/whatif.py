@@ -1,0 +1,181 @@
+"""What-if in place: the knobs of a kept plan, what was moved, and what the plan takes then."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from planner.errors import PlannerError
+from planner.exports.figure_table import shown
+from planner.models import Run
+from planner.services.whatif import Changes, Kept, kept_of, run_what_if
+from planner.studies.columns import COUNT, HOURS, KG, KWH, USD
+from planner.studies.whatif.answer import WhatIf
+from planner.templatetags.headroom import NOTHING, figure, signed_percent
+
+TAKEN = (  # of the plan's totals
+    ("usd", "Cost of the window", USD),
+    ("gpu_hours", "GPU-hours", HOURS),
+    ("kwh", "Energy, modelled at the sized load", KWH),
+    ("carbon_kg", "Carbon of that energy", KG),
+    ("starts", "Starts", COUNT),
+)
+ALIKE = 1e-6  # of a value: a slider left where it was
+UNITS = {"ttft_ms": "ms", "tbt_ms": "ms", "percentile": "%"}
+WORDS = {"ttft_ms": "TTFT limit", "tbt_ms": "TBT limit", "percentile": "in time, at least"}
+
+
+@dataclass(frozen=True, slots=True)
+class Knob:
+    """A slider, or where ``step`` is None a number; ``value``: as it was in the run."""
+
+    name: str
+    label: str
+    unit: str
+    value: float
+    least: float
+    most: float
+    step: float | None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    label: str
+    before: str
+    now: str
+    change: str
+
+
+def knobs_of(kept: Kept) -> list[Knob]:
+    scenario, basis = kept.scenario, kept.basis
+    knobs = [Knob("growth", "Demand", "times", 1.0, 0.25, 4.0, 0.05)]
+    if basis.series:
+        level = basis.series[0].level
+        times = basis.series[0].times
+        note = "it plans for the mean" if level is None else ""
+        if times != 1.0:
+            note = f"it plans for {times:g} times that"
+        knobs.append(
+            Knob("quantile", "Quantile planned for", "", level or 0.5, 0.05, 0.95, 0.05, note)
+        )
+    spare = scenario.objective.spare.instances
+    knobs.append(Knob("spare", "Spare instances, of each pool", "", spare, 0, 100, None))
+    for tier in scenario.tiers:
+        if tier.deferrable:
+            continue
+        for limit in ("ttft_ms", "tbt_ms"):
+            value = getattr(tier, limit)
+            if value is not None:
+                knobs.append(
+                    Knob(f"{limit}.{tier.name}", f"{tier.name}: {WORDS[limit]}", UNITS[limit],
+                         value, value / 4, value * 4, value / 20)
+                )  # fmt: skip
+        knobs.append(
+            Knob(f"percentile.{tier.name}", f"{tier.name}: {WORDS['percentile']}", "%",
+                 tier.percentile, 50, 99.9, None)
+        )  # fmt: skip
+    knobs += [
+        Knob(f"price.{gpu}", f"Price of {gpu}", "times", 1.0, 0.25, 4.0, 0.05)
+        for gpu in gpus_of(kept)
+    ]
+    return knobs
+
+
+def gpus_of(kept: Kept) -> list[str]:
+    regions = kept.scenario.regions
+    return list(dict.fromkeys(name for one in regions for name in (*one.capacity, *one.spot)))
+
+
+def changes_of(kept: Kept, params: Mapping[str, str]) -> Changes:
+    """What was moved away from where it was; raises PlannerError with what is no number."""
+    moved: dict[str, float] = {}
+    for knob in knobs_of(kept):
+        value = _number(knob.label, params.get(knob.name, ""))
+        if value is not None and abs(value - knob.value) > ALIKE * max(1.0, abs(knob.value)):
+            moved[knob.name] = value
+    tiers: dict[str, dict[str, float]] = {}
+    for name, value in moved.items():
+        limit, _, tier = name.partition(".")
+        if limit in WORDS:
+            tiers.setdefault(tier, {})[limit] = value
+    offered = "offered" in params
+    return Changes(
+        growth=moved.get("growth", 1.0),
+        quantile=moved.get("quantile"),
+        spare=int(moved["spare"]) if "spare" in moved else None,
+        prices={n.partition(".")[2]: v for n, v in moved.items() if n.startswith("price.")},
+        tiers=tiers,
+        without=tuple(gpu for gpu in gpus_of(kept) if offered and f"use.{gpu}" not in params),
+    )
+
+
+def _number(label: str, text: str) -> float | None:
+    if not text.strip():
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        raise PlannerError(f"{label}: {text[:40]!r} is no number.") from None
+    if not abs(value) < 1e9:
+        raise PlannerError(f"{label}: {text[:40]!r} is out of bounds.")
+    return value
+
+
+def form_context(run: Run) -> dict[str, Any]:
+    kept = kept_of(run)
+    return {"run": run, "knobs": knobs_of(kept), "gpus": gpus_of(kept)}
+
+
+def answer_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
+    kept = kept_of(run)
+    changes = changes_of(kept, params)
+    before = _as_it_was(run.pk, run.store)
+    now = before if changes == Changes() else run_what_if(run, changes)
+    return {
+        "run": run,
+        "moved": changes != Changes(),
+        "now": now,
+        "rows": rows_of(before, now),
+        "sizes": [
+            (
+                f"{one.model} on {one.replica}",
+                one,
+                signed_percent(one.input_tps / one.before_tps - 1),
+            )
+            for one in now.sizes
+            if one.input_tps != one.before_tps and one.before_tps
+        ],
+        "periods": list(zip(before.periods, now.periods, strict=False)),
+        "clock": (run.result.get("window") or {}).get("clock", "utc"),
+    }
+
+
+@lru_cache(maxsize=32)
+def _as_it_was(pk: int, store: str) -> WhatIf:
+    """A run's plan unchanged, by the same program; ``store`` tells a run made again apart."""
+    run = Run.objects.get(pk=pk, store=store)
+    return run_what_if(run, Changes())
+
+
+def rows_of(before: WhatIf, now: WhatIf) -> list[Row]:
+    rows = []
+    for name, label, unit in TAKEN:
+        was, is_ = (None if one.totals is None else getattr(one.totals, name)
+                    for one in (before, now))  # fmt: skip
+        change = "" if not was or is_ is None or is_ == was else signed_percent(is_ / was - 1)
+        rows.append(Row(label, _shown(was, unit), _shown(is_, unit), change))
+    rows.append(Row("Replicas at a time", _range(before), _range(now), ""))
+    return rows
+
+
+def _shown(value: float | None, unit: str) -> str:
+    return NOTHING if value is None else shown(value, unit)
+
+
+def _range(one: WhatIf) -> str:
+    if one.totals is None:
+        return NOTHING
+    return figure(one.most) if one.least == one.most else f"{one.least:,} to {one.most:,}"

@@ -1,0 +1,133 @@
+"""What-if in place: the law that nothing changed gives the run's own plan, and what moves do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from django.urls import reverse
+from rest_framework.test import APIClient
+
+from planner.errors import NotReady, PlannerError
+from planner.models import Run, Scenario, User
+from planner.scenario.address import flat
+from planner.scenario.document import edit, parse
+from planner.services.whatif import Changes, run_what_if, what_if_replay
+from planner.studies.whatif.answer import CLOSED_FORMS, WhatIf
+from tests.planner.management.test_commands import SCENARIO, answer
+from tests.planner.management.test_commands import folder as folder  # the fixture
+from tests.planner.samples import client_of
+from tests.planner.web.pages import signed_in, text_of
+
+pytestmark = pytest.mark.django_db
+
+# With work that may wait, and an instance of every pool to spare.
+CHANGED = {
+    "tiers": [
+        {"name": "chat", "ttft_ms": 1000, "tbt_ms": 100},
+        {"name": "batch", "e2e_ms": 3_600_000, "deferrable": True},
+    ],
+    "traffic.sources[0].tiers": {"chat": 0.8, "batch": 0.2},
+    "objective.spare.instances": 1,
+}
+
+
+def planned(folder: Path, **more: object) -> Run:
+    (folder / "plan.yml").write_text(edit(SCENARIO, CHANGED | more))
+    return Run.objects.get(pk=answer("plan", folder / "plan.yml")["run"])
+
+
+def totals(one: WhatIf) -> tuple[float, float, float, int]:
+    assert one.totals is not None, one.conflict
+    return one.totals.usd, one.totals.gpu_hours, one.totals.kwh, one.totals.starts
+
+
+def own(run: Run) -> tuple[float, float, float, int]:
+    return tuple(run.result["totals"][name] for name in ("usd", "gpu_hours", "kwh", "starts"))  # type: ignore[return-value]
+
+
+def test_moves_of_a_kept_plan(folder: Path, planner: User, viewer: User) -> None:
+    run = planned(folder)
+    # Nothing changed: the run's own plan.
+    same = run_what_if(run, Changes())
+    assert totals(same) == pytest.approx(own(run), rel=1e-9)
+    decided = {row["period"]: row["target"] for row in run.result["decisions"]}
+    assert {row.begins: row.replicas for row in same.periods} == decided
+    # What the plan of the scenario with that setting comes to, to the cent.
+    for changes, setting in (
+        (Changes(growth=2.0), {"traffic.sources[0].scale": 2.0}),
+        (Changes(spare=0), {"objective.spare.instances": 0}),
+    ):
+        asked = own(planned(folder, **setting))
+        assert totals(run_what_if(run, changes)) == pytest.approx(asked, rel=1e-6)
+    usd = totals(run_what_if(run, Changes(prices={"G": 1.5})))[0]
+    assert usd == pytest.approx(1.5 * own(run)[0])
+    assert totals(run_what_if(run, Changes(quantile=0.1)))[1] <= own(run)[1]
+    # Limits: by closed forms, which say so; the same limits change nothing.
+    looser = run_what_if(run, Changes(tiers={"chat": {"ttft_ms": 4000, "tbt_ms": 400}}))
+    assert looser.sizes[0].input_tps > looser.sizes[0].before_tps and CLOSED_FORMS in looser.notes
+    tight = run_what_if(run, Changes(tiers={"chat": {"tbt_ms": 1.0}}))
+    assert tight.totals is None and "Nothing of this scenario serves m" in tight.conflict
+    none = run_what_if(run, Changes(without=("G",)))
+    assert none.status == "infeasible" and "east" in none.conflict
+    for wrong in (
+        Changes(growth=0),
+        Changes(quantile=0.99),
+        Changes(prices={"H": 1.0}),
+        Changes(tiers={"batch": {"ttft_ms": 1}}),
+        Changes(tiers={"chat": {"x": 1}}),
+    ):
+        with pytest.raises(PlannerError):
+            run_what_if(run, wrong)
+    _pages(run, planner, viewer)
+    _replay(run, planner)
+    _api(run, planner, client_of(viewer))
+
+
+def _pages(run: Run, planner: User, viewer: User) -> None:
+    address = reverse("web:run-what-if", args=[run.pk])
+    reader = signed_in(viewer)
+    page = reader.get(address)
+    assert "Nothing is moved yet" in text_of(page) and "Replay this" not in text_of(page)
+    assert address in reader.get(reverse("web:run", args=[run.pk])).content.decode()
+    moved = {"offered": "1", "use.G": "on", "growth": "1.0", "price.G": "2.0", "spare": "1"}
+    htmx = {"HX-Request": "true", "HX-Target": "what-if-answer"}
+    part = reader.get(address, moved, headers=htmx)
+    assert "+100.0%" in text_of(part) and "<html" not in part.content.decode()
+    assert reader.get(address, {"growth": "much"}).status_code == 400
+    assert "No plan." in text_of(reader.get(address, {"offered": "1"}, headers=htmx))
+    assert reader.post(f"{address}replay/", moved).status_code == 403
+    assert "Replay this" in text_of(signed_in(planner).get(address))
+
+
+def _replay(run: Run, planner: User) -> None:
+    started = what_if_replay(
+        run=run, user=planner, changes=Changes(growth=1.5, quantile=0.8, prices={"G": 2.0})
+    )
+    assert started.kind == run.kind and started.name == "By hand, what if 1"
+    values = flat(parse(started.document))
+    assert values["traffic.sources[0].scale"] == 1.5 and values["forecast.quantile"] == 0.8
+    assert values["regions[east].usd_per_gpu_hour.G"] == 4.0
+    assert "scale: 1.5" not in Run.objects.get(pk=run.pk).document
+    assert Scenario.objects.get().document == started.document
+    with pytest.raises(PlannerError, match="Nothing is changed"):
+        what_if_replay(run=run, user=planner, changes=Changes())
+
+
+def _api(run: Run, planner: User, reader: APIClient) -> None:
+    address = f"/api/v1/runs/{run.pk}/what-if/"
+    sent = reader.post(address, {"prices": {"G": 2.0}}, format="json").json()
+    assert sent["totals"]["usd"] == pytest.approx(2 * own(run)[0]) and sent["notes"]
+    assert reader.post(address, {"grwth": 2.0}, format="json").status_code == 400
+    assert reader.post(f"{address}replay/", {"growth": 2.0}, format="json").status_code == 403
+    asked = client_of(planner).post(f"{address}replay/", {"growth": 2.0}, format="json")
+    assert asked.status_code == 202 and asked.json()["name"] == "By hand, what if 2"
+
+
+def test_a_run_that_keeps_no_plan_says_so(planner: User) -> None:
+    run = Run.objects.create(kind=Run.Kind.PLAN, state=Run.State.COMPLETED, store="runs/none")
+    with pytest.raises(NotReady, match="run it again"):
+        run_what_if(run, Changes())
+    run.kind = Run.Kind.SIMULATE
+    with pytest.raises(NotReady, match="have a plan"):
+        run_what_if(run, Changes())
