@@ -35,3 +35,11 @@ DEPLOYMENT = {
     "isl": 1024, "osl": 256, "concurrency": 32,
 }  # fmt: skip
 COMPARED = {"profile": "chat on our H100", "rows_gpu": "H100", "rows_model": "llama"}
+CONFIGURED = {
+    "model": "llama-3.1-8b", "isl": 1024, "osl": 128, "ttft_ms": 1000, "tbt_ms": 50,
+    "gpus": ["A100-80GB"], "top": 2,
+}  # fmt: skip
+CHOSEN = {
+    "model": "llama-3.1-8b", "scenario": "Chat in one region",
+    "profiles": [{"model": "llama-3.1-8b", "gpu": "H100-SXM", "kind": "roofline", "tp": 2}],
+}  # fmt: skip

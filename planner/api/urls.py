@@ -6,6 +6,7 @@ from drf_spectacular.views import SpectacularAPIView
 from planner.api.views import (
     accounts,
     beside,
+    configure,
     docs,
     estimates,
     hardware,
@@ -83,6 +84,10 @@ urlpatterns = [
     path("observations/", profiles.ObservationsView.as_view(), name="observations"),
     path("estimates/", estimates.EstimateView.as_view(), name="estimates"),
     path("estimates/rows/", estimates.EstimateRowsView.as_view(), name="estimate-rows"),
+    path("configure/", configure.ConfigureView.as_view(), name="configure"),
+    path(
+        "configure/scenario/", configure.ConfigureScenarioView.as_view(), name="configure-scenario"
+    ),
     path("ingest/", traces.IngestView.as_view(), name="ingest"),
     *(path(f"{kind}/", view.as_view(), name=kind) for kind, view in verbs.VIEWS.items()),
     path("sweeps/", sweeps.SweepListView.as_view(), name="sweeps"),

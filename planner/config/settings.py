@@ -217,6 +217,7 @@ SPECTACULAR_SETTINGS = {
         "ForecastMethod": "planner.api.serializers.options.METHODS",
         "ProvenanceKind": "planner.catalogue.facts.KINDS",
         "ComputedKind": "planner.profiles.spec.COMPUTED",
+        "Engine": "simulation.performance.estimate.calibration.ENGINES",
         "ProfileKind": "planner.models.profile.ProfileVersion.Kind",
         "CalibrationKind": "planner.models.profile.Calibration.Kind",
         "Precision": "planner.api.serializers.profiles.PRECISIONS",

@@ -98,8 +98,5 @@ def price_of(gpu: str, own: Mapping[str, float]) -> HourPrice:
     found = [offer.usd_per_gpu_hour for offer in offers if offer.usd_per_gpu_hour is not None]
     if not found:
         return HourPrice(math.nan, Provenance("assumed", "no price is known; give one"))
-    source = (
-        f"median of {len(found)} on-demand offers, ${min(found):.2f} to ${max(found):.2f}: "
-        f"{offers[0].provenance.source}"
-    )
+    source = f"median of {len(found)} on-demand offers, ${min(found):.2f} to ${max(found):.2f}"
     return HourPrice(median(found), Provenance(offers[0].provenance.kind, source))

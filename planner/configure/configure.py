@@ -180,6 +180,10 @@ def _assumptions(
                 "assumed", "bin/manage size says by how much",
             )
         )  # fmt: skip
+    offers = catalogue.prices()[0].provenance
+    out.append(
+        Assumption("Prices that are not given", "of the catalogue", offers.kind, offers.source)
+    )
     shown = (one.candidate.decode.gpu.name for one in (*found.best, *found.by_gpu))
     for name in dict.fromkeys(shown):
         price = prices[name]

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from planner.configure.asked import Asked
+from planner import catalogue
+from planner.configure.asked import Asked, price_of
 from planner.configure.configure import configure
+from planner.errors import NotReady, PlannerError
+from planner.models import Trace
+from planner.scenario.document import edit, outline, parse
+from planner.scenario.schema.places import Region
 from planner.selectors.hardware import own_hardware
+from planner.selectors.scenarios import scenario_get
+from planner.selectors.traces import trace_get
+from planner.services.drafts import scenario_draft
+from planner.services.windows import USUAL, window_choices
 from planner.studies.plain import as_json
 from planner.studies.progress import Progress, silent
+
+NO_LIMITS: Mapping[str, float | None] = {}
 
 
 def configured(asked: Asked, progress: Progress = silent) -> dict[str, Any]:
@@ -19,4 +32,85 @@ def configured(asked: Asked, progress: Progress = silent) -> dict[str, Any]:
     found: dict[str, Any] = as_json(configure(asked, own_hardware(), progress))
     for row, profiles in zip(found["candidates"], found.pop("profiles"), strict=True):
         row["profiles"] = profiles
+    return found
+
+
+def document_with(
+    *,
+    model: str,
+    profiles: Sequence[Mapping[str, Any]],
+    limits: Mapping[str, float | None] = NO_LIMITS,
+    scenario: str = "",
+    trace: str = "",
+) -> str:
+    """``scenario_with`` of a kept scenario, or of a draft of a trace; raises PlannerError where
+    neither or both are named."""
+    if bool(scenario) == bool(trace):
+        raise PlannerError("Name a scenario or a trace to put the deployments into, one of them.")
+    if scenario:
+        base = scenario_get(scenario)
+        text = scenario_with(base.document, model, profiles)
+        return edit(text, {"name": f"{base.name[:90]}, {profiles[0]['gpu']}"})  # it stays as it is
+    found = trace_get(trace)
+    if found.state != Trace.State.READY:
+        raise NotReady(f"Trace {found.name} is not ready; wait until it has been read.")
+    choices = {one.key: one for one in window_choices(found)}
+    draft = scenario_draft(found, choices.get(USUAL, next(iter(choices.values()), None)))
+    return scenario_with(draft, model, profiles, limits, in_place=True)
+
+
+def scenario_with(
+    document: str,
+    model: str,
+    profiles: Sequence[Mapping[str, Any]],
+    limits: Mapping[str, float | None] = NO_LIMITS,
+    *,
+    in_place: bool = False,
+) -> str:
+    """``document`` with the chosen deployments of ``model`` in place of its own, and their GPUs in
+    every region: as many as of any type there, at the median price where no other is known.
+
+    ``in_place``: they stand for all models that it has, and ``limits`` (ttft_ms, tbt_ms) are its
+    strictest tier's: what was only drafted gives way. Raises ScenarioError where there then is no
+    scenario.
+    """
+    if not profiles:
+        raise PlannerError("No deployment is chosen; tick one of the list.")
+    before, data = parse(document), outline(document)
+    others = [row for row in data["profiles"] if not in_place and row.get("model") != model]
+    changes: dict[str, Any] = {"profiles": [*others, *(dict(row) for row in profiles)]}
+    if in_place:
+        sources = [{**one, "model": model} for one in data["traffic"]["sources"]]
+        strictest = min(range(len(before.tiers)), key=lambda i: before.tiers[i].ttft_ms or math.inf)
+        tiers = [dict(one) for one in data["tiers"]]
+        tiers[strictest] |= {name: value for name, value in limits.items() if value is not None}
+        changes |= {"models": [model], "traffic.sources": sources, "tiers": tiers}
+    elif model not in {one.name for one in before.models}:
+        changes["models"] = [*data["models"], model]
+    needed = dict.fromkeys(str(row.get("gpu", "")) for row in profiles)
+    changes["regions"] = [
+        _with_gpus(row, region, needed)
+        for row, region in zip(data["regions"], before.regions, strict=True)
+    ]
+    text = edit(document, changes)
+    parse(text)
+    return text
+
+
+def _with_gpus(row: Mapping[str, Any], region: Region, needed: Iterable[str]) -> dict[str, Any]:
+    """A region of the document with GPU types that it lacks."""
+    missing = [gpu for gpu in needed if gpu not in region.capacity]
+    if not missing:
+        return dict(row)
+    most = max(region.capacity.values(), default=0)
+    listed = catalogue.regions()
+    known = listed[region.like].usd_per_gpu_hour if region.like in listed else {}
+    prices = {
+        gpu: round(price, 4)
+        for gpu in missing
+        if gpu not in known and (price := price_of(gpu, {}).usd) > 0
+    }
+    found = {**row, "capacity": {**row["capacity"], **dict.fromkeys(missing, most)}}
+    if prices:
+        found["usd_per_gpu_hour"] = {**prices, **row.get("usd_per_gpu_hour", {})}
     return found

@@ -14,6 +14,7 @@ from simulation.search.table import Table
 from simulation.search.values import Instance, Rated, Wanted
 
 ON_FRONT = 24  # points of a front, at most
+COSTLY = 10.0  # times the least cost, beyond which points are on no front
 PAIR_LOADS = 8  # of decode instances beside prefill ones
 
 Fronts = tuple[tuple[Rated, ...], tuple[Rated, ...]]
@@ -21,14 +22,21 @@ Points = tuple[IntArray, FloatArray, FloatArray, FloatArray]  # row, requests/s,
 
 
 def fronts(
-    table: Table, whole: Loads, second: Loads, instances: Sequence[Instance], wanted: Wanted
+    table: Table,
+    whole: Loads,
+    second: Loads,
+    instances: Sequence[Instance],
+    wanted: Wanted,
+    known: Sequence[Rated] = (),
 ) -> Fronts:
     """Cost of a request against TTFT and against TBT within the limits, found by the first look
-    and judged by closed forms. Cost is dollars, or GPUs where no candidate has a price."""
+    and judged by closed forms, beside what is ``known`` already. Cost is dollars, or GPUs where no
+    candidate has a price."""
     parts = zip(_alone(table, whole, wanted), _apart(table, second, wanted), strict=True)
     rows, rates, ttft, tbt = (np.concatenate(part) for part in parts)
     priced = bool(np.isfinite(table.usd_per_hour[rows]).any())
     paid = (table.usd_per_hour if priced else table.gpus)[rows] / rates
+    paid = np.where(paid <= COSTLY * np.nanmin(paid, initial=np.inf), paid, np.nan)
     found = []
     for seconds, measure in ((ttft, "ttft_s"), (tbt, "tbt_s")):
         places = front(paid, seconds)
@@ -36,7 +44,7 @@ def fronts(
             places = places[np.linspace(0, len(places) - 1, ON_FRONT).astype(np.int64)]
         judged = [at_rate(table.row(int(rows[p]), instances), float(rates[p]), wanted)
                   for p in places]  # fmt: skip
-        sure = [one for one in judged if one is not None]
+        sure = [*known, *(one for one in judged if one is not None)]
         cost = [(one.candidate.usd_per_hour if priced else one.candidate.gpus) / one.rate
                 for one in sure]  # fmt: skip
         late = [getattr(one, measure) for one in sure]

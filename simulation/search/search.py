@@ -71,7 +71,7 @@ def search(
         ruled_out[MISSES_QUEUES] += dropped
     best.sort(key=lambda rated: cost(rated, wanted))
     told(0.9, "What costs how much at which latency")
-    latency, speed = fronts(table, whole, second, instances, wanted)
+    latency, speed = fronts(table, whole, second, instances, wanted, best)
     return Found(
         best=tuple(best[:top]),
         by_gpu=_by_gpu([*best, *closed[len(asked) :]], wanted),

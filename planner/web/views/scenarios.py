@@ -22,11 +22,13 @@ from planner.selectors.scenarios import scenario_get, scenarios_list
 from planner.selectors.traces import trace_get, traces_list
 from planner.services import scenarios
 from planner.services.assumed import assumed_of
+from planner.services.configuring import document_with
 from planner.services.doubts import scenario_doubts
 from planner.services.drafts import scenario_draft
 from planner.services.windows import USUAL, window_choices
 from planner.studies.kinds import KINDS
 from planner.web.errors import planners_only, require_planner
+from planner.web.forms.configure import chosen_posted
 from planner.web.forms.editor import Editor
 from planner.web.forms.options import options_posted
 from planner.web.paging import paged
@@ -44,8 +46,11 @@ def listing(request: Request) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 @planners_only
 def new(request: Request) -> HttpResponse:
-    """Begin from a trace (``?trace=``) or from a YAML file, then edit; POST keeps it."""
+    """Begin from a trace (``?trace=``), from a YAML file or with deployments that a search found,
+    then edit; POST keeps it."""
     if request.method == "POST":
+        if "base" in request.POST:
+            return _edit(request, None, document_with(**chosen_posted(request.POST)), FORM)
         if isinstance(file := request.FILES.get("file"), UploadedFile):
             return _edit(request, None, _uploaded(file), YAML)
         return _posted(request, None)

@@ -1,0 +1,58 @@
+"""Which deployment serves a model at least cost."""
+
+from __future__ import annotations
+
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from planner.api.base import ApiView, valid
+from planner.api.examples import CHOSEN, CONFIGURED
+from planner.api.schema import operation
+from planner.api.serializers.configure import (
+    ConfigureAnswer,
+    ConfigureRequest,
+    IntoScenario,
+    ScenarioText,
+)
+from planner.configure.asked import Asked
+from planner.services.configuring import configured, document_with
+
+
+class ConfigureView(ApiView):
+    @operation(
+        {200: ConfigureAnswer}, 400, 413, 415, 422,
+        request=ConfigureRequest, examples={"One model on two GPU types": CONFIGURED},
+    )  # fmt: skip
+    def post(self, request: Request) -> Response:
+        """Search the deployments of a model.
+
+        GPU types, arrangements, precisions and engines, together and as prefill and decode apart,
+        ranked by what they cost within the limits; the best are simulated. Takes seconds.
+        """
+        given = valid(ConfigureRequest(data=request.data))
+        for name in ("gpus", "engines"):
+            if name in given:
+                given[name] = tuple(given[name])
+        return Response(configured(Asked(**given)))
+
+
+class ConfigureScenarioView(ApiView):
+    @operation(
+        {200: ScenarioText}, 400, 404, 409, 413, 415, 422,
+        request=IntoScenario, examples={"Into a kept scenario": CHOSEN},
+    )  # fmt: skip
+    def post(self, request: Request) -> Response:
+        """Put chosen deployments into a scenario.
+
+        The document of a kept scenario, or of a draft of a trace, with them in it; nothing is kept.
+        """
+        given = valid(IntoScenario(data=request.data))
+        limits = {name: given.get(name) for name in ("ttft_ms", "tbt_ms")}
+        document = document_with(
+            model=given["model"],
+            profiles=given["profiles"],
+            limits=limits,
+            scenario=given.get("scenario", ""),
+            trace=given.get("trace", ""),
+        )
+        return Response({"document": document})

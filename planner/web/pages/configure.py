@@ -1,0 +1,97 @@
+"""The page of a search: its first sentence, its rows and its fronts."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from planner.web.charts.figure import (
+    BLUE,
+    GREEN,
+    GREY,
+    LOGARITHMIC,
+    ORANGE,
+    PALETTE,
+    Figure,
+    figure,
+    points,
+)
+
+SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star", "hexagon")
+COLOURS = tuple(dict.fromkeys((BLUE, ORANGE, GREEN, *PALETTE)))
+
+
+def deployment(row: dict[str, Any]) -> str:
+    """In words: "9 × B200, fp4: 5 prefill and 4 decode instances"."""
+    name = f"{row['gpus']} × {row['gpu']}, {row['precision']}"
+    if row["mode"] == "agg":
+        return name
+    prefill, decode = (row[side]["instances"] for side in ("prefill", "decode"))
+    return f"{name}: {prefill} prefill and {decode} decode instances"
+
+
+def widths(row: dict[str, Any]) -> list[str]:
+    """How instances are spread, a line per side."""
+    sides = [("", row)]
+    if row["mode"] == "disagg":
+        sides = [("prefill ", row["prefill"]), ("decode ", row["decode"])]
+    names = {"tp": "tp", "pp": "pp", "attention_dp": "dp", "moe_tp": "moe tp", "moe_ep": "moe ep"}
+    return [
+        f"{side}{', '.join(told) or 'of one GPU'}"
+        for side, found in sides
+        for told in [[f"{short} {found[name]}" for name, short in names.items() if found[name] > 1]]
+    ]
+
+
+def page_context(found: dict[str, Any]) -> dict[str, Any]:
+    rows = [_row(row) for row in found["candidates"]]
+    return {
+        "found": found,
+        "rows": rows,
+        "best": rows[0] if rows else None,
+        "by_gpu": [_row(row) for row in found["by_gpu"]],
+        "ruled_out": list(found["ruled_out"].items()),
+        "speed_figure": _front(found, "tokens_per_s_user", "tokens/s per user"),
+        "latency_figure": _front(found, "ttft_ms", "TTFT, ms (95th percentile)"),
+    }
+
+
+def _row(row: dict[str, Any]) -> dict[str, Any]:
+    return row | {
+        "deployment": deployment(row),
+        "widths": widths(row),
+        "words": " or ".join(row["engines"]),
+        "chosen": json.dumps(row.get("profiles", [])),
+    }
+
+
+def _front(found: dict[str, Any], key: str, label: str) -> Figure | None:
+    """Dollars per million tokens over a measure, by GPU type and mode; the listed ones in grey."""
+    wanted = "TTFT" if key == "ttft_ms" else "user"
+    priced = [row for row in found["pareto"] if row["usd_per_mtok"] is not None]
+    on = [row for row in priced if any(wanted in name for name in row["front"])]
+    if len(on) < 2:
+        return None
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for row in on:
+        apart = ", P/D" if row["mode"] == "disagg" else ""
+        groups.setdefault(f"{row['gpu']}{apart}", []).append(row)
+    listed = [row for row in found["candidates"] if row["usd_per_mtok"] is not None]
+    traces = [_dots(listed, key, "Listed below", GREY, "circle-open")] if listed else []
+    for i, (name, rows) in enumerate(groups.items()):
+        colour, symbol = COLOURS[i % len(COLOURS)], SYMBOLS[i % len(SYMBOLS)]
+        traces.append(_dots(rows, key, name, colour, symbol))
+    return figure(
+        traces, height=340, x=label, y="$ per million tokens",
+        xaxis=LOGARITHMIC if key == "ttft_ms" else {"rangemode": "tozero"},
+        yaxis={"rangemode": "tozero"},
+    )  # fmt: skip
+
+
+def _dots(rows: list[dict[str, Any]], key: str, name: str, colour: str, symbol: str) -> Any:
+    return points(
+        [float(f"{row[key]:.4g}") for row in rows],
+        [float(f"{row['usd_per_mtok']:.4g}") for row in rows],
+        name, colour, symbol=symbol, size=9, text=[deployment(row) for row in rows],
+        hover="%{text}<br>%{x:,.4~g}, $%{y:,.4~g} per million tokens",
+    )  # fmt: skip

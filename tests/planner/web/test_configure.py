@@ -1,0 +1,109 @@
+"""The page of the search for deployments, and what is chosen there in a scenario; REST likewise."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from planner.api.examples import CONFIGURED
+from planner.models import Scenario, User
+from planner.scenario.document import parse
+from planner.services.configuring import scenario_with
+from planner.services.scenarios import scenario_create
+from tests.planner.web.pages import json_in, signed_in, text_of
+from tests.planner.web.study import DOCUMENT
+
+ASKED = {
+    "model": "llama-3.1-8b", "isl": 512, "osl": 64, "ttft_ms": 1000, "tbt_ms": 50,
+    "gpus": "A100-80GB", "prices": "A100-80GB=2", "rps": 40,
+}  # fmt: skip
+CHOSEN = [
+    {"model": "llama-3.1-8b", "gpu": "MI300X", "kind": "roofline", "engine": "vllm"},
+    {"model": "llama-3.1-8b", "gpu": "H200", "kind": "roofline", "precision": "fp8", "tp": 2},
+]
+
+
+@pytest.fixture
+def client(planner: User) -> Client:
+    return signed_in(planner)
+
+
+@pytest.fixture
+def pools(planner: User) -> Scenario:
+    return scenario_create(owner=planner, document=DOCUMENT)
+
+
+def test_a_search_answers_first_and_its_choice_opens_as_a_scenario(
+    client: Client, pools: Scenario
+) -> None:
+    assert "What to serve it on?" in text_of(client.get(reverse("web:configure")))
+    answer = client.get(reverse("web:configure"), ASKED)
+    page = text_of(answer)
+    said = ("per million tokens", "requests/s at TTFT", "an hour", "The best of each GPU type")
+    for part in (*said, "Ruled out", "Precision not on this GPU", "What it rests on", "as given"):
+        assert part in page, part
+    assert json_in(answer, "speed-data")["data"]
+    part = client.get(
+        reverse("web:configure"), ASKED | {"gpus": "abacus"},
+        headers={"HX-Request": "true", "HX-Target": "answer"},
+    )  # fmt: skip
+    assert "<html" not in part.content.decode() and "abacus" in text_of(part)
+    assert "H100-SXM=2.50" in text_of(client.get(reverse("web:configure"), ASKED | {"prices": "x"}))
+
+
+def test_what_is_chosen_opens_in_the_editor_that_keeps_it(client: Client, pools: Scenario) -> None:
+    sent: dict[str, Any] = {
+        "model": "llama-3.1-8b", "base": f"scenario:{pools.pk}",
+        "chosen": [json.dumps([row]) for row in CHOSEN],
+    }  # fmt: skip
+    page = client.post(reverse("web:scenario-new"), sent)
+    assert page.status_code == 200 and "MI300X" in page.content.decode()
+    none = client.post(reverse("web:scenario-new"), sent | {"chosen": []})
+    assert none.status_code == 400 and "tick one" in text_of(none)
+    bad = client.post(reverse("web:scenario-new"), sent | {"chosen": "{"})
+    assert bad.status_code == 400 and "search again" in text_of(bad)
+    assert Scenario.objects.count() == 1
+
+
+def test_the_document_has_the_chosen_ones_and_their_gpus() -> None:
+    before = parse(DOCUMENT)
+    model = before.models[0].name
+    chosen = [row | {"model": model} for row in CHOSEN]
+    text = scenario_with(DOCUMENT, model, chosen)
+    after = parse(text)
+    mine = [(one.gpu, one.engine, one.tp) for one in after.profiles if one.model == model]
+    assert mine == [("MI300X", "vllm", 1), ("H200", None, 2)]
+    kept = [one for one in before.profiles if one.model != model]
+    assert [one for one in after.profiles if one.model != model] == kept
+    for region, old in zip(after.regions, before.regions, strict=True):
+        assert region.capacity.items() >= old.capacity.items()
+        assert region.capacity["H200"] == max(old.capacity.values())
+    assert "# Kept across edits." in text
+    drafted = parse(
+        scenario_with(DOCUMENT, "qwen3-32b", [CHOSEN[1] | {"model": "qwen3-32b"}],
+                      {"ttft_ms": 321.0, "tbt_ms": None}, in_place=True)
+    )  # fmt: skip
+    assert [one.name for one in drafted.models] == ["qwen3-32b"]
+    assert {source.model for source in drafted.traffic.sources} == {"qwen3-32b"}
+    assert min(tier.ttft_ms or 1e9 for tier in drafted.tiers) == 321.0
+
+
+def test_the_api_searches_and_puts_what_it_found_into_a_scenario(api, pools: Scenario) -> None:
+    found = api.post("/api/v1/configure/", CONFIGURED, format="json").json()
+    assert len(found["candidates"]) == 2 and found["pareto"] and found["ruled_out"]
+    sent = {
+        "model": "llama-3.1-8b", "scenario": pools.name,
+        "profiles": found["candidates"][0]["profiles"],
+    }  # fmt: skip
+    document = api.post("/api/v1/configure/scenario/", sent, format="json").json()["document"]
+    assert any(one.kind == "roofline" for one in parse(document).profiles)
+    assert parse(document).name == f"{pools.name}, A100-80GB"
+    neither = {name: value for name, value in sent.items() if name != "scenario"}
+    refused = api.post("/api/v1/configure/scenario/", neither, format="json")
+    assert refused.status_code == 400 and "scenario or a trace" in refused.json()["detail"]
+    unknown = api.post("/api/v1/configure/", CONFIGURED | {"gpus": ["abacus"]}, format="json")
+    assert unknown.status_code in (400, 422) and "abacus" in unknown.json()["detail"]
