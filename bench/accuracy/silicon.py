@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.accuracy import few
+from bench.accuracy import coverage, few
 from simulation.arrays import FloatArray
 from simulation.performance.estimate.calibration import Calibration
 from simulation.performance.estimate.closed_loop import steady_state
@@ -62,6 +62,7 @@ def figures(data: Path) -> dict[str, Any]:
     both = [_errors(scored[n].tbt_s, alone.tbt_s)[plain] for n in ("model", "gpu")]
     found["silicon_tpot_error_without_speculation"] = _median(np.concatenate(both))
     found |= _mlenergy(rows, every["model"])
+    found |= coverage.figures(rows, every)
     found |= few.figures(rows, every["model"])
     _tables(alone, scored)
     return found

@@ -8,6 +8,7 @@ from functools import cache
 
 from planner.catalogue.files import read
 from simulation.performance.estimate.calibration import Calibration
+from simulation.performance.estimate.errors import Cell, ErrorTable
 from simulation.performance.estimate.own import Likeness, Stated
 
 
@@ -21,14 +22,14 @@ class Alike:
 
 @dataclass(frozen=True, slots=True)
 class EstimateFit:
-    """``estimate.yaml``: median absolute errors by mode ("agg", "disagg") and by what the fit that
-    was scored had seen: "seen" (all of it), or without the "model", the "gpu" or "both"."""
+    """``estimate.yaml``: errors by what the fit that was scored had seen: "seen" (all of it), or
+    without the "model", the "gpu" or "both"."""
 
     calibration: Calibration
     source: str
     models: frozenset[str]  # names of the catalogue that were measured
     gpus: frozenset[str]
-    errors: Mapping[str, Mapping[str, Mapping[str, float]]]
+    errors: Mapping[str, ErrorTable]
     ranges: Mapping[str, tuple[float, float]]  # of isl, osl and concurrency that were measured
     alike: Mapping[str, Alike]  # by "tbt" and "ttft"
 
@@ -55,7 +56,10 @@ def estimate_fit() -> EstimateFit:
         source=document["source"],
         models=frozenset(document["models"]),
         gpus=frozenset(document["gpus"]),
-        errors=document["errors"],
+        errors={
+            basis: ErrorTable({key: Cell(**cell) for key, cell in cells.items()})
+            for basis, cells in document["errors"].items()
+        },
         ranges={name: (low, high) for name, (low, high) in document["ranges"].items()},
         alike={
             name: Alike(Likeness(**one["parts"]), Stated(tuple(one["half"]), tuple(one["nine"])))

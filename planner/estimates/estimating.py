@@ -17,7 +17,7 @@ from planner.errors import PlannerError
 from planner.scenario.known import NOTHING, Known
 from simulation.errors import SimulationError
 from simulation.performance.estimate.arranging import Deployment
-from simulation.performance.estimate.calibration import ENGINES
+from simulation.performance.estimate.calibration import ENGINES, ROUNDS
 from simulation.performance.estimate.estimate import place
 from simulation.performance.specs import BYTES, Arrangement, ModelShape
 
@@ -30,6 +30,9 @@ PRECISIONS = {
 ENGINE_NAMES = {"vllm": "vllm", "sglang": "sglang", "trtllm": "trtllm", "tensorrt-llm": "trtllm",
                 "trt-llm": "trtllm", "tensorrtllm": "trtllm"}  # fmt: skip
 MODES = {"agg": False, "aggregated": False, "ifb": False, "disagg": True, "disaggregated": True}
+# Models published with layers that predict further tokens (DeepSeek-V3, arXiv 2412.19437, section
+# 2.2; Qwen3-Next and Qwen3.5, GLM-4.5 and MiMo, their model cards).
+DRAFTING = ("deepseek-v3", "deepseek-r1", "qwen3.5", "qwen3-next", "glm-4.5", "mimo")
 VERSION = 60  # characters of an engine's version
 WIDTHS = ("tp", "pp", "attention_dp", "moe_tp", "moe_ep")
 ALIASES = {
@@ -67,12 +70,12 @@ def _deployment(
     split = _choice(given, "mode", MODES, "disagg" if _split(given) else "agg", ("agg", "disagg"))
     cache = PRECISIONS.get(str(given.get("kv_cache", "")).lower()) or _cache(shape, engine, weights)
     isl, osl = _number(given, "isl"), _number(given, "osl")
-    version = str(given.get("engine_version", "")).strip()[:VERSION]
+    further = _further(given, shape)
     if not split:
         where, workers = _together(given, weights, cache, shape)
         users = _users(given, "batch", where.attention_dp * (workers or 1.0))
         return Deployment(
-            shape, gpu, where, isl, osl, users, engine, decode_workers=workers, version=version
+            shape, gpu, where, isl, osl, users, engine, decode_workers=workers, **further
         )
     decode = _arrangement(given, "decode_", weights, cache)
     prefill = _arrangement(given, "prefill_", weights, cache)
@@ -80,8 +83,23 @@ def _deployment(
     users = _users(given, "decode_batch", decode.attention_dp * (workers or 1.0))
     prefills = _workers(given, "prefill_workers")
     return Deployment(
-        shape, gpu, decode, isl, osl, users, engine, prefill, prefills, workers, version=version
+        shape, gpu, decode, isl, osl, users, engine, prefill, prefills, workers, **further
     )
+
+
+def _further(given: Mapping[str, Any], shape: ModelShape) -> dict[str, Any]:
+    """Version, rounds and speculation, and what to say of the last."""
+    drafted = _float(given.get("draft_tokens", 0), "draft_tokens")
+    ships = shape.name.startswith(DRAFTING) and not drafted
+    return {
+        "version": str(given.get("engine_version", "")).strip()[:VERSION],
+        "rounds": _float(given.get("rounds", ROUNDS), "rounds"),
+        "drafted": drafted,
+        "accepted": _float(given.get("accepted_tokens", 0), "accepted_tokens"),
+        "notes": (f"without speculative decoding: {shape.name} has layers that draft tokens (MTP); "
+                  "served with them decode takes about half to two thirds of the time; give "
+                  "draft_tokens and accepted_tokens",) if ships else (),
+    }  # fmt: skip
 
 
 def _shape(name: str, known: Known) -> ModelShape:
@@ -196,7 +214,7 @@ def _fitting(given: Deployment) -> Deployment:
             given,
             decode=replace(given.decode, weights=weights, kv_cache=cache),
             prefill=prefill,
-            notes=(f"precision not given: {weights} taken, as 16 bits do not fit",),
+            notes=(*given.notes, f"precision not given: {weights} taken, as 16 bits do not fit"),
         )
         try:
             place(one)
@@ -208,8 +226,8 @@ def _fitting(given: Deployment) -> Deployment:
 
 def _cache(shape: ModelShape, engine: str, weights: str) -> str:
     """Precision of the KV cache where it is not said: 16 bits, the engines' default, but 8 in what
-    NVIDIA publishes for 4-bit weights and in TensorRT-LLM's recipes of latent attention."""
-    eight = weights == "fp4" or (engine == "trtllm" and shape.kv_lora_rank > 0)
+    NVIDIA publishes for 4-bit weights and in TensorRT-LLM's recipes of 8-bit and 4-bit ones."""
+    eight = weights == "fp4" or engine == "trtllm"
     return "fp8" if eight and BYTES[weights] < 2.0 else "bf16"
 
 
@@ -217,6 +235,8 @@ def _arrangement(given: Mapping[str, Any], side: str, weights: str, cache: str) 
     tp, pp, dp, moe_tp, moe_ep = (
         _count(given, side + w if side + w in given else w) for w in WIDTHS
     )
+    if tp * dp == 1 < moe_tp * moe_ep:
+        dp = moe_tp * moe_ep  # experts on several GPUs, attention whole on each
     if moe_tp * moe_ep != tp * dp and moe_tp * moe_ep > 1:
         # What does not go together is taken by its kind: experts apart, or each split.
         moe_tp, moe_ep = (1, tp * dp) if moe_ep > 1 else (tp * dp, 1)

@@ -16,6 +16,8 @@ FLAT: dict[str, Any] = {
 MORE: dict[str, Any] = {
     "expected_error_ttft": pl.Float64,
     "expected_error_tbt": pl.Float64,
+    "expected_error_ttft_90": pl.Float64,
+    "expected_error_tbt_90": pl.Float64,
     "provenance": pl.String,
     "assumptions": pl.String,
     "refused": pl.String,
@@ -29,6 +31,8 @@ def answer_table(answers: Sequence[dict[str, Any]]) -> pl.DataFrame:
         | {
             "expected_error_ttft": (answer.get("expected_error") or {}).get("ttft"),
             "expected_error_tbt": (answer.get("expected_error") or {}).get("tbt"),
+            "expected_error_ttft_90": (answer.get("expected_error") or {}).get("ttft_90"),
+            "expected_error_tbt_90": (answer.get("expected_error") or {}).get("tbt_90"),
             "provenance": (answer.get("provenance") or {}).get("kind"),
             "assumptions": "; ".join(_notes(answer)) or None,
             "refused": answer.get("refused"),

@@ -11,12 +11,13 @@ from planner.catalogue.efficiency import efficiencies
 from planner.catalogue.estimating import EstimateFit, estimate_fit
 from planner.catalogue.power import power_model
 from planner.errors import EXPECTED, PlannerError
-from planner.estimates.estimating import deployment, named_fields
+from planner.estimates.estimating import DRAFTING, deployment, named_fields
 from planner.estimates.own import Change, Own, changes, moved, next_measurement
 from planner.estimates.rows import read_rows
 from planner.scenario.known import Known
 from planner.selectors.hardware import own_hardware
 from planner.services.own import joined, own_kept, own_rows
+from simulation.performance.estimate.errors import Where, words
 from simulation.performance.estimate.estimate import Deployment, Estimate, Refused, estimate_rows
 from simulation.performance.graph import operator_graph
 from simulation.performance.power import load, watts
@@ -141,10 +142,14 @@ def _answer(
     mode = "agg" if given.prefill is None else "disagg"
     basis = fit.basis(given.shape.name, given.gpu.name)
     one = moved(before, change, given.osl) if change else before
-    error: dict[str, float] = dict(fit.errors[mode][basis])
+    key, cell = fit.errors[basis].of(where_of(given))
+    known = {name: value for name, value in asdict(cell).items() if name != "rows"}
+    error: dict[str, float] = dict(known)
     if change:  # rows of others may say less than what is known of all
-        error["ttft"] = min(error["ttft"], change.ttft_error[0])
-        error["tbt"] = min(error["tbt"], change.tbt_error[0])
+        for name in ("ttft", "tbt"):
+            half, nine = getattr(change, f"{name}_error")
+            error[name] = min(known[name], half)
+            error[f"{name}_90"] = min(known[f"{name}_90"], nine)
     power = power_w(given, one)
     return {
         "model": given.shape.name,
@@ -169,7 +174,7 @@ def _answer(
         },
         "expected_error": {
             **error,
-            "basis": _basis(basis, change),
+            "basis": _basis(basis, change, words(key, cell.rows)),
             "model_checked": given.shape.name in fit.models,
             "gpu_checked": given.gpu.name in fit.gpus,
             "outside": [
@@ -180,15 +185,22 @@ def _answer(
             ],
         },
         "assumptions": [*one.assumptions, *_held_back(given, one)],
-        "own": _own_words(before, change, fit.errors[mode][basis]),
+        "own": _own_words(before, change, known),
     }
 
 
-def _basis(basis: str, change: Change | None) -> str:
+def where_of(given: Deployment) -> Where:
+    """What the errors of its estimate go by."""
+    drafts = given.shape.name.startswith(DRAFTING) and not given.drafted
+    return Where(given.prefill is not None, given.concurrency, given.engine, drafts)
+
+
+def _basis(basis: str, change: Change | None, measured: str) -> str:
+    said = f"{BASIS[basis]}: {measured}"
     if change is None or not change.rows:
-        return BASIS[basis]
+        return said
     rows = f"{change.rows} measured row{'s' if change.rows > 1 else ''} of this deployment"
-    return f"{rows}; without them {BASIS[basis]}"
+    return f"{rows}; without them {said}"
 
 
 def _own_words(
@@ -206,7 +218,9 @@ def _own_words(
         "tbt_ms_before": before.tbt_s * 1e3,
         "tokens_per_s_before": before.tokens_per_s,
         "ttft_error_before": error["ttft"],
+        "ttft_90_before": error["ttft_90"],
         "tbt_error_before": error["tbt"],
+        "tbt_90_before": error["tbt_90"],
     }
 
 

@@ -18,7 +18,7 @@ import argparse
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +28,7 @@ from scipy.optimize import least_squares
 from simulation.arrays import FloatArray
 from simulation.performance.estimate.calibration import ENGINES, Calibration
 from simulation.performance.estimate.closed_loop import steady_state
+from simulation.performance.estimate.errors import ErrorTable, error_table, wheres_of
 from simulation.performance.estimate.own import LIKENESS, Traits
 from tools.catalogue.fit_likeness import fit_likeness, stated
 from tools.catalogue.served import Served, served
@@ -44,11 +45,12 @@ FARTHEST = 0.7  # logarithm of an error beyond which it pulls no further
 # the rest by factors; a mean of the two would be right for neither.
 TTFT_FARTHEST = 0.4
 ACCEPTED = 1.9  # tokens per iteration where decoding is speculative, before the fit
-TTFT_ONLY = ("start_s", "start", "eager_s", "order")
+TTFT_ONLY = ("start_s", "start", "eager_s", "order", "split_order", "split_start")
 # How far, in logarithms, a value may leave what was assumed before it costs as much as one row.
 FREEDOM = 0.5
 FREEDOMS = {
     "unpacked": 0.3, "iteration_s": 0.3, "far_s": 0.7, "mix": 0.1, "split_decode": 0.15,
+    "split_order": 0.5, "split_start": 0.5,
     "start_s": 0.7, "eager_s": 1.0, "order": 0.2,
     "sequence_s": 0.7,
     **{f"mix.{engine}": 0.1 for engine in ENGINES},
@@ -184,7 +186,6 @@ def _leave_out(labels: npt.NDArray[np.str_]) -> dict[str, tuple[Rows, Rows]]:
 
 
 BASES = {"seen": None, "model": without_model, "gpu": without_gpu, "both": without_both}
-Errors = dict[str, dict[str, dict[str, float]]]
 
 
 def predictions(rows: Served, fitter: Fitter) -> dict[str, Predicted]:
@@ -198,17 +199,23 @@ def predictions(rows: Served, fitter: Fitter) -> dict[str, Predicted]:
     return found
 
 
-def errors(rows: Served, predicted: Mapping[str, Predicted]) -> Errors:
-    """Median absolute errors of the served rows by mode and by what the fit had seen."""
-    found: Errors = {"agg": {}, "disagg": {}}
-    for basis, one in predicted.items():
-        for mode, apart in (("agg", False), ("disagg", True)):
-            kept = rows.silicon & (rows.loop.split == apart)
-            found[mode][basis] = {
-                "tbt": _median(one.tbt_s[kept] / rows.tbt_s[kept]),
-                "ttft": _median(one.ttft_s[kept] / rows.ttft_s[kept]),
-            }
-    return found
+def errors(rows: Served, predicted: Mapping[str, Predicted]) -> dict[str, ErrorTable]:
+    """What the served rows are off by, by what the fit had seen."""
+    kept = np.flatnonzero(rows.silicon)
+    return {basis: table_of(rows, one, kept) for basis, one in predicted.items()}
+
+
+def table_of(rows: Served, predicted: Predicted, kept: Rows) -> ErrorTable:
+    """The errors of some rows."""
+    part = rows.take(kept)
+    return error_table(
+        wheres_of(part.loop.split, part.users, part.engine, part.drafts),
+        np.abs(predicted.tbt_s[kept] / part.tbt_s - 1.0),
+        np.abs(predicted.ttft_s[kept] / part.ttft_s - 1.0),
+        groups=np.char.add(
+            np.char.add(part.traits.labels["deployment"], " "), part.traits.labels["version"]
+        ),
+    )
 
 
 def alike(rows: Served, predicted: Predicted) -> dict[str, tuple[Traits, FloatArray]]:
@@ -238,17 +245,14 @@ def _alike_lines(rows: Served, predicted: Predicted) -> list[str]:
     return lines
 
 
-def _median(ratio: FloatArray) -> float:
-    return float(np.median(np.abs(ratio - 1.0)))
-
-
 def document(rows: Served) -> str:
     """The text of ``estimate.yaml``."""
     silicon = rows.silicon
     shown = [
         "# Written by tools/catalogue/fit_estimate.py: how serving differs from kernels run alone",
-        "# (explained in simulation/performance/estimate/calibration.py), the median errors by",
-        "# mode and by what the fit that was scored had not seen, and what was measured.",
+        "# (explained in simulation/performance/estimate/calibration.py), the errors of half and",
+        "# of nine in ten by what the fit that was scored had not seen, mode, load and engine",
+        "# (simulation/performance/estimate/errors.py), and what was measured.",
         "source: >-",
         f"  {silicon.sum()} served deployments of aiconfigurator silicon_sample.csv @ 095f58a",
         f"  (Apache-2.0); TBT also to {(~silicon).sum()} runs of ML.ENERGY's leaderboard @ 0cd52da",
@@ -266,11 +270,11 @@ def document(rows: Served) -> str:
         "errors:",
     ]
     predicted = predictions(rows, fit)
-    for mode, by_basis in errors(rows, predicted).items():
-        shown.append(f"  {mode}:")
-        for basis, figures in by_basis.items():
-            line = ", ".join(f"{name}: {value:.3f}" for name, value in figures.items())
-            shown.append(f"    {basis}: {{{line}}}")
+    for basis, table in errors(rows, predicted).items():
+        shown.append(f"  {basis}:")
+        for key, cell in table.cells.items():
+            line = ", ".join(f"{name}: {value:.4g}" for name, value in asdict(cell).items())
+            shown.append(f"    {key}: {{{line}}}")
     shown.append("values:")
     shown += [f"  {name}: {value:.4g}" for name, value in fit(rows).values().items()]
     shown += _alike_lines(rows, predicted["model"])

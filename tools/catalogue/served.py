@@ -19,7 +19,7 @@ import polars as pl
 
 from planner.catalogue.efficiency import efficiencies
 from planner.errors import EXPECTED
-from planner.estimates.estimating import deployment
+from planner.estimates.estimating import DRAFTING, deployment
 from simulation.arrays import BoolArray, FloatArray
 from simulation.performance.efficiency import Efficiencies
 from simulation.performance.estimate.closed_loop import Loop
@@ -55,6 +55,7 @@ class Served:
     unsure: BoolArray  # may have been measured with speculative decoding, which is not said
     copies: FloatArray  # rows with the same measured figures
     traits: Traits
+    drafts: BoolArray  # the model has layers that draft tokens
     refused: tuple[str, ...]
 
     @property
@@ -111,6 +112,7 @@ def served(data: Path, energy: bool = True, factors: Efficiencies | None = None)
         unsure=_unsure(shape, silicon, figures, kept),
         copies=np.array([count[str(f)] for f in figures], np.float64),
         traits=traits_of([p.deployment for p in placed]),
+        drafts=np.array([p.deployment.shape.name.startswith(DRAFTING) for p in placed]),
         refused=tuple(refused),
     )
 

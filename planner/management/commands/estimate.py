@@ -33,6 +33,14 @@ class Command(HeadroomCommand):
         parser.add_argument("--kv-cache", help="precision of the KV cache")
         parser.add_argument("--engine", help="vllm (default), sglang or trtllm")
         parser.add_argument("--engine-version", help="such as 0.19.0")
+        parser.add_argument("--draft-tokens", type=float, help="speculative decoding: per step")
+        parser.add_argument("--accepted-tokens", type=float, help="of them, on average")
+        parser.add_argument(
+            "--rounds",
+            type=float,
+            help="requests of each user, all starting together (10, as in benchmarks); many, such "
+            "as 1000, for traffic that comes as it comes",
+        )
         parser.add_argument("--mode", help="agg (default), or disagg: prefill and decode apart")
         parser.add_argument("--isl", type=float, help="input tokens of a request")
         parser.add_argument("--osl", type=float, help="output tokens of a request")
@@ -102,15 +110,20 @@ def _line(row: dict[str, Any]) -> str:
     error = row["expected_error"]
     return (
         f"{row['model']} on {row['gpus']:.10g} x {row['gpu']}: TTFT {row['ttft_ms']:.0f} ms "
-        f"(+-{error['ttft']:.0%}), TBT {row['tbt_ms']:.1f} ms (+-{error['tbt']:.0%}), "
+        f"({within(error, 'ttft')}), TBT {row['tbt_ms']:.1f} ms ({within(error, 'tbt')}), "
         f"{row['tokens_per_s']:,.0f} tokens/s, {row['power_w']:,.0f} W, "
         f"{row['memory_gb']:.0f} GB per GPU"
     )
 
 
+def within(error: dict[str, Any], name: str) -> str:
+    """What the stated error says."""
+    return f"half within {error[name]:.0%}, nine of ten within {error[name + '_90']:.0%}"
+
+
 FIELDS = (
     *(f"{s}{w}".replace("-", "_") for s in ("", "prefill-", "decode-") for w in WIDTHS),
     "model", "gpu", "prefill_workers", "decode_workers", "precision", "kv_cache", "engine",
-    "engine_version", "mode",
+    "engine_version", "draft_tokens", "accepted_tokens", "rounds", "mode",
     "isl", "osl", "concurrency",
 )  # fmt: skip

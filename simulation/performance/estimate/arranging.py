@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from simulation.errors import SimulationError
 from simulation.performance.efficiency import COMPUTED_IN
-from simulation.performance.estimate.calibration import ENGINES
+from simulation.performance.estimate.calibration import ENGINES, ROUNDS
 from simulation.performance.specs import Arrangement, GpuSpec, ModelShape
 
 # Users of a disaggregated deployment beyond which attention is usually data parallel, and decode
@@ -19,6 +19,7 @@ from simulation.performance.specs import Arrangement, GpuSpec, ModelShape
 # recipes of DeepSeek-R1, by engine).
 SPREAD_ABOVE = {"vllm": 128.0, "sglang": 128.0, "trtllm": 450.0}
 DECODE_WORKERS = {"vllm": 4.0, "sglang": 1.0, "trtllm": 4.0}
+MOST_DRAFTED = 64
 TENSOR_PARALLEL_MOST = 16  # beyond, a "tp" is the GPUs of several workers
 
 
@@ -38,6 +39,11 @@ class Deployment:
     decode_workers: float | None = None
     notes: tuple[str, ...] = ()  # what was taken for what the caller left out
     version: str = ""  # of the engine; "" where it is not known
+    # Requests that each user asks for one after the other, all users starting together as in a
+    # benchmark; inf for traffic that comes as it comes.
+    rounds: float = ROUNDS
+    drafted: float = 0.0  # tokens drafted and verified per sequence and iteration (speculation)
+    accepted: float = 0.0  # of them, those that stand, on average
 
     def __post_init__(self) -> None:
         for name, least in (("isl", 1), ("osl", 1), ("concurrency", 1)):
@@ -53,6 +59,13 @@ class Deployment:
             raise SimulationError(
                 f"{self.shape.name} takes {self.shape.max_context} tokens of input and output, not "
                 f"{f'{length:.0f}' if length < 1e12 else f'{length:g}'}; shorten isl or osl."
+            )
+        if not self.rounds >= 1:
+            raise SimulationError(f"rounds is {self.rounds:g}; give at least 1.")
+        if not 0 <= self.accepted <= self.drafted <= MOST_DRAFTED:
+            raise SimulationError(
+                f"{self.accepted:g} of {self.drafted:g} drafted tokens cannot be accepted; give "
+                f"draft_tokens from 0 to {MOST_DRAFTED} and at most as many accepted."
             )
         for name in ("prefill_workers", "decode_workers"):
             value = getattr(self, name)

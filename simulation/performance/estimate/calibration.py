@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 
 ENGINES = ("vllm", "sglang", "trtllm")
+ROUNDS = 10.0  # requests of each user in a benchmark, one after the other: what is fitted to
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +31,12 @@ class Calibration:
     mix: float = 0.9  # of the prompts of others, what falls between a request's tokens
     start_s: float = 0.03  # from arrival to the first iteration
     eager_s: float = 100e-6  # of the host for an operator of a prompt, which may be many kernels
-    # Of the other users, whose prompts one's own waits for: where all start together and ask ten
-    # times it is 0.05 by the first round alone.
+    # Of the other users, whose prompts one's own waits for where all start together and ask ROUNDS
+    # times; by the first round alone it is half of 1 / ROUNDS.
     order: float = 0.1
     split_decode: float = 1.0  # factor on decode iterations where prefill is on other workers
+    split_order: float = 1.0  # factor on the wait for others there
+    split_start: float = 1.0  # and on the start
     engines: Mapping[str, float] = field(default_factory=dict)  # "mix.vllm" and so on: factors
 
     def of(self, what: str, engine: str) -> float:

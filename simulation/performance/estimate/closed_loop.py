@@ -33,7 +33,7 @@ from simulation.performance.efficiency import (
     modelled_s,
     precision_of,
 )
-from simulation.performance.estimate.calibration import ENGINES, Calibration
+from simulation.performance.estimate.calibration import ENGINES, ROUNDS, Calibration
 from simulation.performance.graph import OperatorGraph
 from simulation.performance.specs import GpuSpec
 from simulation.performance.work import Collective, Experts, Iteration
@@ -90,8 +90,11 @@ class Loop:
     prefill_workers: FloatArray  # nan: as many as keep up with decode
     prefill_ranks: FloatArray  # prompts that one prefill worker computes side by side
     decode_ranks: FloatArray  # among which a decode worker's sequences are shared out
-    decode: Demands  # an iteration of ``batch`` decodes
+    rounds: FloatArray  # requests of each user, all starting together; inf: steady traffic
+    accepted: FloatArray  # drafted tokens of an iteration that stand, per sequence
+    decode: Demands  # an iteration of ``batch`` decodes, drafted tokens with them
     prefill: Demands  # an iteration of ``prefill_ranks`` prompts
+    mixed: Demands  # an iteration of both
 
     def take(self, rows: IntArray) -> Loop:
         """Some of the deployments."""
@@ -132,7 +135,11 @@ def steady_state(loop: Loop, c: Calibration) -> Steady:
     # A prompt among others rides on an iteration that takes place anyway.
     marginal = (prompt - c.iteration_s) / loop.prefill_ranks
     mix = np.choose(loop.engine, [c.of("mix", e) for e in ENGINES])
-    tbt = decode + np.where(loop.split, 0.0, mix * loop.batch / loop.osl * marginal)
+    riding = np.maximum(iteration_s(loop.mixed, c) - iteration_s(loop.decode, c), 0.0)
+    riding = riding / loop.prefill_ranks
+    tbt = decode / (1.0 + loop.accepted) + np.where(
+        loop.split, 0.0, mix * loop.batch / loop.osl * riding
+    )
     # Prompts run without captured graphs: the host launches every kernel, and may be the slower.
     eager = c.eager_s * loop.prefill["kernels"]
     each = np.maximum(marginal, eager / loop.prefill_ranks)
@@ -143,8 +150,11 @@ def steady_state(loop: Loop, c: Calibration) -> Steady:
     queued = np.where(loop.split, held / workers, loop.batch)
     start = np.choose(loop.engine, [c.of("start", e) for e in ENGINES])
     order = np.choose(loop.engine, [c.of("order", e) for e in ENGINES])
+    order = order * np.where(loop.split, c.split_order, 1.0)
+    start = start * np.where(loop.split, c.split_start, 1.0)
     ttft = start + overlapped(prompt, eager) + np.where(loop.split, 0.0, decode)
-    ttft = ttft + order * (np.maximum(queued, 1.0) - 1.0) * each
+    # The more rounds, the less the first one counts, in which all come at once.
+    ttft = ttft + order * ROUNDS / loop.rounds * (np.maximum(queued, 1.0) - 1.0) * each
     # Prefill workers that cannot keep up hold back all who are not decoding.
     ttft = np.maximum(ttft, np.where(loop.split, queued * each - (loop.osl - 1.0) * tbt, 0.0))
     # Users beyond what the batch can hold wait for a place.

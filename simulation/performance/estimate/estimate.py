@@ -149,7 +149,7 @@ def place(deployment: Deployment) -> Placed:
 
 def footprint(shape: ModelShape, where: Arrangement, deployment: Deployment) -> tuple[float, float]:
     """Bytes on one GPU: weights, and the cache of one sequence at its full length."""
-    length = round(deployment.isl + deployment.osl)
+    length = round(deployment.isl + deployment.osl / 2.0)
     return gpu_weight_bytes(shape, where), gpu_kv_bytes(shape, length, where)
 
 
@@ -160,8 +160,11 @@ def loop_of(placed: Sequence[Placed], efficiencies: Efficiencies) -> Loop:
     batch = np.array([p.batch for p in placed])
     ranks = np.array([float(p.arranged.prefill.attention_dp) for p in placed])
     none = np.zeros_like(isl)
-    decode = iteration(decodes=batch, decode_context=batch * (isl + osl / 2.0))
+    context = batch * (isl + osl / 2.0)
+    drafted = batch * np.array([p.deployment.drafted for p in placed])
+    decode = iteration(batch, context, drafted, none)
     prefill = iteration(none, none, ranks * isl, ranks * isl * isl / 2.0)
+    mixed = iteration(batch, context, drafted + ranks * isl, ranks * isl * isl / 2.0)
     return Loop(
         engine=np.array([ENGINES.index(p.deployment.engine) for p in placed]),
         split=np.array([p.deployment.prefill is not None for p in placed]),
@@ -173,8 +176,11 @@ def loop_of(placed: Sequence[Placed], efficiencies: Efficiencies) -> Loop:
         prefill_workers=np.array([p.arranged.prefill_workers for p in placed]),
         prefill_ranks=ranks,
         decode_ranks=np.array([float(p.arranged.decode.attention_dp) for p in placed]),
+        rounds=np.array([p.deployment.rounds for p in placed]),
+        accepted=np.array([p.deployment.accepted for p in placed]),
         decode=demands_of([p.arranged.decode for p in placed], placed, efficiencies, decode),
         prefill=demands_of([p.arranged.prefill for p in placed], placed, efficiencies, prefill),
+        mixed=demands_of([p.arranged.decode for p in placed], placed, efficiencies, mixed),
     )
 
 

@@ -225,7 +225,17 @@ def test_an_estimate_says_its_error_and_where_it_comes_from(client: Client) -> N
              "concurrency": 32}  # fmt: skip
     answer = client.get(reverse("web:estimate"), asked)
     page = text_of(answer)
-    for part in ("TTFT", "TBT", "tokens/s", "W", "GB", "±", "Expected error", "Modelled"):
+    for part in (
+        "TTFT",
+        "TBT",
+        "tokens/s",
+        "W",
+        "GB",
+        "half within",
+        "nine of ten",
+        "Expected error",
+        "Modelled",
+    ):
         assert part in page
     loads = json_in(answer, "sweep-data")["data"][1]
     assert loads["y"] == sorted(loads["y"])  # more in flight never gives less output

@@ -1,0 +1,114 @@
+"""What estimates were off by on measured deployments: of half of them, and of nine in ten.
+
+By mode, load, engine and whether the model has layers that draft tokens (measurements then often
+do not say whether those were used). The closest cell with rows enough speaks; what it says is
+shown with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from simulation.arrays import BoolArray, FloatArray, TextArray
+from simulation.performance.estimate.calibration import ENGINES
+
+LOADS = {"low": 16.0, "middle": 128.0, "high": np.inf}  # requests in flight, at most
+LEAST = 40  # rows of a cell that speaks for itself
+QUANTITIES = ("tbt", "ttft")
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """Relative errors that half, and nine of ten, of ``rows`` measurements stay within."""
+
+    tbt: float
+    tbt_90: float
+    ttft: float
+    ttft_90: float
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Of one deployment, what its errors go by."""
+
+    split: bool
+    users: float
+    engine: str
+    drafts: bool  # the model has layers that draft tokens, and nothing is said of them
+
+    def names(self) -> Iterator[str]:
+        """Names of its cells, the closest first."""
+        mode = "disagg" if self.split else "agg"
+        load = next(name for name, most in LOADS.items() if self.users <= most)
+        drafts = "drafts" if self.drafts else "plain"
+        yield f"{mode} {load} {self.engine} {drafts}"
+        yield f"{mode} {load} {drafts}"
+        yield f"{mode} {drafts}"
+        yield mode
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorTable:
+    cells: Mapping[str, Cell]  # by the first of ``Where.names`` that has rows enough
+
+    def of(self, where: Where) -> tuple[str, Cell]:
+        """The closest cell there is, with its name."""
+        key = next(key for key in where.names() if key in self.cells)
+        return key, self.cells[key]
+
+
+def error_table(
+    wheres: Sequence[Where], tbt: FloatArray, ttft: FloatArray, groups: TextArray
+) -> ErrorTable:
+    """From absolute relative errors of measured deployments; a mode is there with any rows.
+
+    Rows of one of ``groups`` (one measurement campaign, say) are off together, so that a few
+    groups decide the tail: the 9-of-10 is the largest that any of them left out gives (a
+    jackknife).
+    """
+    names: dict[str, list[int]] = {}
+    for i, where in enumerate(wheres):
+        for key in where.names():
+            names.setdefault(key, []).append(i)
+    cells = {}
+    for key, rows in sorted(names.items()):
+        if len(rows) >= LEAST or key in ("agg", "disagg"):
+            half = [float(np.quantile(part[rows], 0.5)) for part in (tbt, ttft)]
+            nine = [_tail(part[rows], groups[rows]) for part in (tbt, ttft)]
+            cells[key] = Cell(half[0], nine[0], half[1], nine[1], len(rows))
+    for missing in {"agg", "disagg"} - cells.keys():  # nothing of that mode was measured
+        (other,) = {"agg", "disagg"} & cells.keys()
+        cells[missing] = cells[other]
+    return ErrorTable(cells)
+
+
+def _tail(errors: FloatArray, groups: TextArray) -> float:
+    """Nine of ten of the errors, at least as many without any one of the groups."""
+    without = [errors[groups != name] for name in np.unique(groups)]
+    parts = [errors, *(part for part in without if part.size >= LEAST // 2)]
+    return max(float(np.quantile(part, 0.9)) for part in parts)
+
+
+def wheres_of(
+    split: BoolArray, users: FloatArray, engine: TextArray, drafts: BoolArray
+) -> list[Where]:
+    """Of arrays of deployments."""
+    rows = zip(split.tolist(), users.tolist(), engine.tolist(), drafts.tolist(), strict=True)
+    return [Where(*row) for row in rows]
+
+
+def words(key: str, rows: int) -> str:
+    """What a cell is of, in a sentence."""
+    mode, *rest = key.split()
+    said = ["prefill and decode apart" if mode == "disagg" else "prefill and decode together"]
+    if rest and rest[0] in LOADS:
+        low, high = {"low": (0, 16), "middle": (16, 128), "high": (128, 0)}[rest[0]]
+        said.append(f"above {low} requests in flight" if not high else f"up to {high} in flight")
+    said += [name for name in rest if name in ENGINES]
+    if "drafts" in rest:
+        said.append("models with layers that draft tokens, measured with or without them")
+    return f"{rows:,} measured deployments ({', '.join(said)})"
