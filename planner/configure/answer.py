@@ -11,6 +11,8 @@ import numpy as np
 from planner.catalogue.estimating import EstimateFit
 from planner.catalogue.power import power_model
 from planner.configure.asked import Asked
+from planner.estimates.estimating import DRAFTING
+from simulation.performance.estimate.errors import Where
 from simulation.performance.graph import operator_graph
 from simulation.performance.memory import gpu_kv_bytes, gpu_weight_bytes
 from simulation.performance.power import load, watts
@@ -39,10 +41,13 @@ class Side:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectedError:
-    """Median absolute errors of estimates, as fractions."""
+    """Of estimates, as fractions: half of measurements lie within ``ttft`` and ``tbt``, nine of ten
+    within the others."""
 
     ttft: float
     tbt: float
+    ttft_90: float
+    tbt_90: float
     basis: str
 
 
@@ -144,7 +149,7 @@ def row_of(rated: Rated, asked: Asked, shape: ModelShape, fit: EstimateFit) -> R
         j_per_token=power / answers,
         bound_by=rated.bound_by,
         checked=rated.judged,
-        expected_error=expected_error(fit, mode, shape.name, decode.gpu.name),
+        expected_error=expected_error(fit, _where(rated, asked, shape), shape, decode.gpu.name),
         instances=many,
         fleet_gpus=None if many is None else many * candidate.gpus,
         fleet_usd_per_hour=None if many is None or usd is None else many * usd,
@@ -153,11 +158,25 @@ def row_of(rated: Rated, asked: Asked, shape: ModelShape, fit: EstimateFit) -> R
     )  # fmt: skip
 
 
-def expected_error(fit: EstimateFit, mode: str, model: str, gpu: str) -> ExpectedError:
+def _where(rated: Rated, asked: Asked, shape: ModelShape) -> Where:
+    """What the errors of its estimate go by; in flight is by Little's law."""
+    candidate = rated.candidate
+    users = rated.rate * ((_known(rated.ttft_s) or 0.0) + asked.osl * (_known(rated.tbt_s) or 0.0))
+    drafts = shape.name.startswith(DRAFTING)
+    return Where(candidate.prefill is not None, users, candidate.decode.engines[0], drafts)
+
+
+def expected_error(fit: EstimateFit, where: Where, shape: ModelShape, gpu: str) -> ExpectedError:
     """Of the estimates that speeds here are part of, by whether the fit had seen the two."""
-    basis = fit.basis(model, gpu)
-    found = fit.errors[mode][basis]
-    return ExpectedError(ttft=found["ttft"], tbt=found["tbt"], basis=BASIS[basis])
+    basis = fit.basis(shape.name, gpu)
+    _, cell = fit.errors[basis].of(where)
+    return ExpectedError(
+        ttft=cell.ttft,
+        tbt=cell.tbt,
+        ttft_90=cell.ttft_90,
+        tbt_90=cell.tbt_90,
+        basis=BASIS[basis],
+    )
 
 
 BASIS = {
