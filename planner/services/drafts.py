@@ -16,6 +16,7 @@ from planner.errors import NotReady
 from planner.models import Scenario, Trace
 from planner.policies.choice import USUAL
 from planner.scenario.document import dump_mapping, parse
+from planner.services.horizons import HorizonChoice
 from planner.services.windows import WindowChoice
 
 MODEL = "llama-3.1-8b"
@@ -29,16 +30,18 @@ TTFT_MS = 1000
 LONG_PROMPT = 3  # times the mean: the 95th percentile of an exponential distribution
 HISTORY_BINS = MIN_OBSERVED + 3  # and a first bin seen in part, one being filled, one to spare
 SHORT_BIN_S, SHORT_PERIOD_S = 60, 300  # of a trace too short for the window a study takes itself
-HOUR_S, DAY_S = 3600, 86_400
+HOUR_S, DAY_S, WEEK_S = 3600, 86_400, 604_800
 MAX_REPLAYED = 2_000_000  # requests of a window: a comparison replays them a hundred times
 PEAK = 3  # times the mean: Azure 2024's code service by day
 BATCH = 32  # sequences that share an iteration, for a first idea of what an instance does
 
 
-def scenario_draft(trace: Trace, window: WindowChoice | None = None) -> str:
+def scenario_draft(
+    trace: Trace, window: WindowChoice | None = None, ahead: HorizonChoice | None = None
+) -> str:
     """YAML of a scenario over ``trace``: a built-in model on a measured profile, one
     region, interactive tiers. Every series of a demand file becomes a source of its own. Without a
-    ``window`` it is what fits the trace."""
+    ``window`` it is what fits the trace; ``ahead`` of it, what follows."""
     if trace.state != Trace.State.READY:
         raise NotReady(f"Trace {trace.name} is not ready; wait until it has been read.")
     model, gpu, tp = MODEL, GPU, best_tp(MODEL, GPU)
@@ -47,7 +50,7 @@ def scenario_draft(trace: Trace, window: WindowChoice | None = None) -> str:
     )
     data: dict[str, Any] = {
         "version": 1,
-        "name": _free_name(f"Plan for {trace.name}"),
+        "name": free_name(f"Plan for {trace.name}"),
         "description": _labels_left(trace),
         "models": [model],
         "profiles": [{"model": model, "gpu": gpu, "tp": tp}],
@@ -62,7 +65,7 @@ def scenario_draft(trace: Trace, window: WindowChoice | None = None) -> str:
         "fleet": {"startup_s": STARTUP_S},
         "policies": list(USUAL),
     }
-    _fit_window(data, trace, window)
+    _fit_window(data, trace, window, ahead)
     document = dump_mapping(data)
     parse(document)  # a draft that does not parse is a bug here, not in the user's hands
     return document
@@ -103,7 +106,9 @@ def _labels_left(trace: Trace) -> str:
     )
 
 
-def _fit_window(data: dict[str, Any], trace: Trace, chosen: WindowChoice | None) -> None:
+def _fit_window(
+    data: dict[str, Any], trace: Trace, chosen: WindowChoice | None, ahead: HorizonChoice | None
+) -> None:
     """Say the window where the one that a study takes itself would not do: where it leaves too
     little history to forecast from; and that not all requests need be replayed to compare."""
     rates = _rates(trace)
@@ -122,6 +127,12 @@ def _fit_window(data: dict[str, Any], trace: Trace, chosen: WindowChoice | None)
             window = ceil(window / period) * period
             data["horizon"] = {"start": "end", "duration_s": window, "period_s": period}
             data["forecast"] = {"method": "last-value"}
+    if ahead is not None:
+        if span >= 2 * DAY_S:
+            window = ahead.replayed_s if span >= WEEK_S else DAY_S
+        elif window >= HOUR_S:
+            window = floor(window / HOUR_S) * HOUR_S
+        data["horizon"] = data.get("horizon", {}) | {"start": "end", "duration_s": window}
     replayed = sum(rate for _, rate in rates) * window
     if chosen is not None:
         replayed = chosen.requests
@@ -185,7 +196,7 @@ def best_tp(model: str, gpu: str) -> int:
     return min(own, key=lambda tp: (own[tp].provenance.kind != "measured", tp))
 
 
-def _free_name(wanted: str) -> str:
+def free_name(wanted: str) -> str:
     name, n = wanted[:110], 2
     while Scenario.objects.filter(name=name).exists():
         name, n = f"{wanted[:110]} ({n})", n + 1

@@ -12,6 +12,7 @@ from django.urls import reverse
 from django.utils.text import slugify
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
+from planner import catalogue
 from planner.errors import Outdated, PlannerError, ScenarioError
 from planner.models import Run, Scenario, Trace
 from planner.policies.choice import policy_groups
@@ -25,15 +26,21 @@ from planner.services.assumed import assumed_of
 from planner.services.configuring import document_with
 from planner.services.doubts import scenario_doubts
 from planner.services.drafts import scenario_draft
+from planner.services.horizons import HORIZONS
+from planner.services.launches import launch_assumed, launch_draft
 from planner.services.windows import USUAL, window_choices
 from planner.studies.kinds import KINDS
 from planner.web.errors import planners_only, require_planner
 from planner.web.forms.configure import chosen_posted
 from planner.web.forms.editor import Editor
+from planner.web.forms.launch import LaunchForm
 from planner.web.forms.options import options_posted
+from planner.web.listings import choice_names
 from planner.web.paging import paged
 from planner.web.request import Request
 
+PAST = "past"
+OUTLOOKS = frozenset(one.outlook for one in HORIZONS.values() if one.outlook)
 FORM, YAML, DISCARD = "form", "yaml", "discard"
 MAX_BYTES = 4 * yaml.MAX_CHARACTERS  # of an uploaded file: UTF-8 has at most four per character
 
@@ -56,21 +63,62 @@ def new(request: Request) -> HttpResponse:
         return _posted(request, None)
     if name := request.GET.get("trace"):
         return _draft(request, trace_get(name))
-    ready = traces_list().filter(state=Trace.State.READY)
-    return render(request, "web/scenario_new.html", {"traces": ready})
+    if "launch" in request.GET:
+        return _launch(request)
+    return _begin(request, LaunchForm())
+
+
+def _begin(request: Request, launch: LaunchForm, problem: str = "") -> HttpResponse:
+    """The ways to begin: ahead or on the past, from a trace or without any, or from a file."""
+    context = {
+        "traces": traces_list().filter(state=Trace.State.READY),
+        "launch": launch,
+        "problem": problem,
+        "built_in_regions": list(catalogue.regions()),
+        "horizons": HORIZONS.values(),
+    } | choice_names()
+    status = 400 if problem or (launch.is_bound and launch.errors) else 200
+    return render(request, "web/scenario_new.html", context, status=status)
 
 
 def _draft(request: Request, trace: Trace) -> HttpResponse:
-    """A first scenario in the form, with the windows it could have and what it assumes."""
+    """A first scenario in the form, with the windows it could have and what it assumes: ahead of
+    the trace, where one does not ask for the past."""
     choices = window_choices(trace) if trace.state == Trace.State.READY else ()
+    past = request.GET.get("door") == PAST or "window" in request.GET
     wanted = request.GET.get("window", USUAL)
     chosen = next((one for one in choices if one.key == wanted), next(iter(choices), None))
-    text = scenario_draft(trace, chosen)
+    horizon = HORIZONS.get(request.GET.get("horizon", ""), HORIZONS["day"])
+    text = scenario_draft(trace, chosen) if past else scenario_draft(trace, ahead=horizon)
+    short = past and yaml.parse(text).horizon.start == "end"
     draft = {
+        "title": f"A first scenario for {trace.name}",
         "trace": trace,
-        "choices": choices,
+        "past": past,
+        "short": short,
+        "choices": choices if past else (),
         "chosen": chosen,
+        "horizons": () if past else HORIZONS.values(),
+        "horizon": None if past else horizon,
         "assumed": assumed_of(trace, text),
+    }
+    return _show(request, None, text, FORM, editor=Editor(text), draft=draft)
+
+
+def _launch(request: Request) -> HttpResponse:
+    """A first scenario for traffic without a trace, from what the form says of it."""
+    form = LaunchForm(request.GET)
+    if not form.is_valid():
+        return _begin(request, form)
+    asked = form.asked()
+    try:
+        text = launch_draft(asked)
+    except PlannerError as problem:
+        return _begin(request, form, str(problem))
+    draft = {
+        "title": f"A first scenario for the launch of {asked.model}",
+        "horizon": asked.horizon,
+        "assumed": launch_assumed(asked, text),
     }
     return _show(request, None, text, FORM, editor=Editor(text), draft=draft)
 
@@ -112,6 +160,8 @@ def _posted(request: Request, scenario: Scenario | None) -> HttpResponse:
         return _show(request, scenario, base, mode, editor=editor, problems=rest, status=status)
     doubts = scenario_doubts(saved.document)
     if action == "run" and not doubts:
+        if (horizon := request.POST.get("outlook", "")) in OUTLOOKS:
+            return _start(request, saved, Run.Kind.OUTLOOK, {"horizon": horizon})
         return _start(request, saved, Run.Kind.COMPARE, {})
     if doubts:
         words = f"{saved.name} is saved, but cannot run yet: {' '.join(doubts)}"
@@ -223,6 +273,13 @@ def _status(request: Request) -> int:
     return 200 if request.htmx else 400
 
 
+def _outlook(request: Request, draft: dict[str, Any] | None) -> str:
+    """The horizon that the draft was begun for, where that is an outlook's."""
+    horizon = (draft or {}).get("horizon")
+    asked = request.POST.get("outlook", "") if horizon is None else horizon.outlook
+    return asked if asked in OUTLOOKS else ""
+
+
 def _show(
     request: Request,
     scenario: Scenario | None,
@@ -237,6 +294,7 @@ def _show(
     context = {
         "scenario": scenario,
         "draft": draft,
+        "outlook": _outlook(request, draft),
         "version": request.POST.get("version") or (scenario.version if scenario else ""),
         "text": text,
         "mode": mode,

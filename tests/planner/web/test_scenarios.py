@@ -197,6 +197,32 @@ def test_a_scenario_begins_from_a_trace(client: Client, trace: Trace) -> None:
     assert [source.trace for source in parse(scenario.document).traffic.sources] == ["conv"]
 
 
+def test_two_doors_lead_ahead_and_to_the_past(client: Client, trace: Trace) -> None:
+    new = reverse("web:scenario-new")
+    page = text_of(client.get(new))
+    assert "Plan ahead" in page and "Try on the past" in page
+    values = form_values(client.get(f"{new}?trace=conv&horizon=week"))
+    assert values["start"] == ["end"]
+    past = client.get(f"{new}?trace=conv&door=past")  # of a minute: nothing can come before it
+    assert "too short to be tried on its past" in text_of(past)
+
+
+def test_a_launch_without_a_trace_is_drafted_and_budgeted(client: Client) -> None:
+    """Nothing could be planned before a trace was there."""
+    new = reverse("web:scenario-new")
+    asked = form_values(client.get(new)) | {"launch": "1", "horizon": "year"}
+    drafted = client.get(new, asked)
+    page = text_of(drafted)
+    assert "for the launch of llama-3.1-8b" in page and "Shape of the day" in page
+    answer = client.post(new, form_values(drafted) | {"action": "run"})
+    run = Run.objects.get()
+    assert answer["Location"] == reverse("web:run", args=[run.pk])
+    assert (run.kind, run.options) == ("outlook", {"horizon": "year"})
+    refused = client.get(new, asked | {"gpu": "H9", "day": "own", "own_day": "1 2"})
+    assert refused.status_code == 400
+    assert "Give 24 numbers" in text_of(refused) and "not built in" in text_of(refused)
+
+
 def test_a_name_that_is_taken_is_refused_beside_the_field(
     client: Client, trace: Trace, pools: Scenario
 ) -> None:

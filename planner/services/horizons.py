@@ -1,0 +1,31 @@
+"""How far ahead a draft plans: days and weeks are replayed, months and more are an outlook."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+DAY_S = 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class HorizonChoice:
+    """``outlook``: the horizon of an outlook, "" of one that is compared."""
+
+    key: str
+    label: str
+    words: str
+    replayed_s: int  # of the window that a comparison replays
+    outlook: str = ""
+    months: int = 0
+
+
+HORIZONS: dict[str, HorizonChoice] = {
+    one.key: one
+    for one in (
+        HorizonChoice("day", "A day", "what to run tomorrow, replayed", DAY_S),
+        HorizonChoice("week", "A week", "hour by hour, replayed", 7 * DAY_S),
+        HorizonChoice("month", "A month", "its cost, by a representative week", DAY_S, "month", 1),
+        HorizonChoice("quarter", "A quarter", "cost by month", DAY_S, "quarter", 3),
+        HorizonChoice("year", "A year", "cost by month, and what to commit to", DAY_S, "year", 12),
+    )
+}

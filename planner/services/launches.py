@@ -1,0 +1,185 @@
+"""A first scenario for traffic that nobody has seen yet: what a launch is said to be, everything
+else filled in so that it can run at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date
+from math import ceil
+from typing import Any
+
+from planner import catalogue
+from planner.catalogue.shapes import shapes
+from planner.errors import CatalogueError, NotFound, ScenarioError
+from planner.policies.choice import USUAL
+from planner.scenario.build import build_hardware
+from planner.scenario.document import dump_mapping, parse
+from planner.selectors.hardware import gpu_get, model_get, own_hardware
+from planner.selectors.memory import place
+from planner.services.assumed import Assumed
+from planner.services.drafts import CAPACITY_GPUS, STARTUP_S, best_tp, free_name
+from planner.services.horizons import HorizonChoice
+from simulation.sizing.queueing import largest_rate
+
+DAY_S = 86_400
+YEAR_MONTHS = 12
+TIER = "interactive"
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchAsked:
+    """What somebody knows of a launch."""
+
+    model: str
+    gpu: str
+    region: str  # a built-in one; "": the first with a price
+    requests_per_day: float  # on average over a week
+    input_tokens: float
+    output_tokens: float
+    day: str | list[float]
+    weekend: float | None
+    utc_offset_h: float
+    growth_per_month: float
+    begins: date
+    ttft_ms: float
+    tbt_ms: float
+    horizon: HorizonChoice
+
+
+def launch_draft(asked: LaunchAsked) -> str:
+    """YAML of the scenario; raises ScenarioError where no such instance or price is known."""
+    gpu = catalogue.gpu_name(asked.gpu)
+    known = catalogue.regions()
+    with_price = [name for name, one in known.items() if gpu in one.usd_per_gpu_hour]
+    region = asked.region or next(iter(with_price), "")
+    if region not in with_price:
+        raise ScenarioError(
+            f"There is no built-in price of {gpu} in {region or 'any region'}; choose from "
+            f"{', '.join(with_price[:12]) or 'another GPU'}, or state yours in the YAML."
+        )
+    launch: dict[str, Any] = {
+        "requests_per_day": asked.requests_per_day,
+        "day": asked.day,
+        "begins": asked.begins.isoformat(),
+    }
+    if asked.weekend is not None:
+        launch["weekend"] = asked.weekend
+    if asked.utc_offset_h:
+        launch["utc_offset_h"] = asked.utc_offset_h
+    growth = {"growth": {"per_month": asked.growth_per_month}} if asked.growth_per_month else {}
+    data: dict[str, Any] = {
+        "version": 1,
+        "name": free_name(f"Launch of {asked.model.rpartition('/')[2]}"),
+        "models": [asked.model],
+        "profiles": [_profile(asked.model, gpu)],
+        "regions": [{"name": region, "like": region, "capacity": {gpu: CAPACITY_GPUS}}],
+        "tiers": [{"name": TIER, "ttft_ms": asked.ttft_ms, "tbt_ms": asked.tbt_ms}],
+        "traffic": {
+            "sources": [
+                {
+                    "launch": launch,
+                    "model": asked.model,
+                    "input_tokens": {"mean": asked.input_tokens},
+                    "output_tokens": {"mean": asked.output_tokens},
+                }
+            ],
+            **growth,
+            "max_replayed": 2_000_000,
+        },
+        "fleet": {"startup_s": STARTUP_S},
+        "policies": list(USUAL),
+        "horizon": {"start": "end", "duration_s": asked.horizon.replayed_s},
+    }
+    data["regions"][0]["capacity"][gpu] = _gpus(asked, data)
+    return dump_mapping(data)
+
+
+def launch_assumed(asked: LaunchAsked, document: str) -> tuple[Assumed, ...]:
+    """What the draft filled in."""
+    return tuple(_assumed(asked, document))
+
+
+def _assumed(asked: LaunchAsked, document: str) -> Iterator[Assumed]:
+    draft = parse(document)
+    profile, region = draft.profiles[0], draft.regions[0]
+    (capacity,) = region.capacity.values()
+    usd = catalogue.regions()[region.name].usd_per_gpu_hour[profile.gpu]
+    how = "built-in, measured" if profile.kind == "linear" else "estimated (roofline), not measured"
+    yield Assumed(
+        "profiles",
+        "Model and GPUs",
+        f"{profile.model} on {profile.tp} × {profile.gpu}, {profile.precision}",
+        f"{how}; the fewest GPUs that it is known on or fits",
+        "Another arrangement is another fleet: configure searches them all.",
+    )
+    yield Assumed(
+        "regions",
+        "Region and price",
+        f"{region.name}: ${usd:,.2f} per GPU-hour, {capacity:,} GPUs to be had",
+        "the list price on demand",
+        "Cost goes with the price.",
+    )
+    yield Assumed(
+        "sources",
+        "Spread of lengths",
+        "log-normal, CV 1, of prompts and answers",
+        "near Azure's conversations of 2023",
+        "The longer the tail, the fewer requests a replica carries in time.",
+    )
+    if isinstance(asked.day, str):
+        shape = shapes()[asked.day]
+        yield Assumed(
+            "sources",
+            "Shape of the day",
+            f"{shape.name}: {shape.words}; peak {max(shape.by_hour):.2g} times the mean",
+            f"{shape.provenance.kind}: {shape.provenance.source}",
+            "Cost goes with the mean, the most replicas with the peak.",
+        )
+    yield Assumed(
+        "fleet",
+        "Start of a replica",
+        f"{draft.fleet.startup_s / 60:g} min",
+        "weights are at hand in the region (SageServe, section 4)",
+        "The longer, the earlier a plan has to ask.",
+    )
+
+
+def _profile(model: str, gpu: str) -> dict[str, Any]:
+    """The built-in measured arrangement, else a roofline on the fewest GPUs that hold the model."""
+    name = _catalogue_name(model)
+    if any((m, g) == (name, gpu) for m, g, _ in catalogue.profiles()):
+        return {"model": model, "gpu": gpu, "tp": best_tp(name, gpu)}
+    try:
+        spec, on = model_get(name).spec, gpu_get(gpu).spec
+    except NotFound as problem:
+        raise ScenarioError(str(problem)) from None
+    published = catalogue.published_precision(name) if name in catalogue.models() else "bf16"
+    for precision in dict.fromkeys((published, "bf16", "fp8")):
+        tp = place(spec, on, precision).tp
+        if tp is not None and precision in on.peak_flops:
+            return {
+                "model": model, "gpu": gpu, "tp": tp, "kind": "roofline", "precision": precision,
+            }  # fmt: skip
+    raise ScenarioError(f"{model} fits on no number of {gpu} side by side; choose a larger GPU.")
+
+
+def _catalogue_name(model: str) -> str:
+    try:
+        return catalogue.model_name(model)
+    except CatalogueError:
+        return model
+
+
+def _gpus(asked: LaunchAsked, data: dict[str, Any]) -> int:
+    """Twice what the peak takes at the end of the horizon by the fluid model of one instance, so
+    that it is the plan that says how many, and not this limit."""
+    scenario = parse(dump_mapping(data))
+    hardware = build_hardware(scenario, own_hardware())
+    profile = next(iter(hardware.profiles.values()))
+    rate = largest_rate(profile, asked.input_tokens, asked.output_tokens)[0]
+    shape = shapes()[asked.day].by_hour if isinstance(asked.day, str) else asked.day
+    peak = max(shape) / max(sum(shape) / 24, 1e-9) * 1.4 * asked.requests_per_day / DAY_S
+    peak *= max(1.0, (1 + asked.growth_per_month) ** asked.horizon.months)
+    needed = 2 * peak / rate * data["profiles"][0]["tp"] if rate > 0 else CAPACITY_GPUS
+    return max(1, ceil(needed / CAPACITY_GPUS)) * CAPACITY_GPUS

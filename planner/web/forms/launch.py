@@ -1,0 +1,134 @@
+"""Traffic without a trace: what is known of a launch, as a form."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from django import forms
+from django.utils import timezone
+
+from planner import catalogue
+from planner.catalogue.shapes import shapes
+from planner.errors import CatalogueError
+from planner.services.horizons import HORIZONS
+from planner.services.launches import LaunchAsked
+from planner.web.forms.fields import tidy
+from planner.web.forms.widgets import dress
+
+OWN = "own"
+
+
+def _number(label: str, initial: float | None, low: float, high: float, **more: Any) -> Any:
+    widget = forms.NumberInput(attrs={"step": "any"})
+    return forms.FloatField(
+        label=label, initial=initial, min_value=low, max_value=high, widget=widget, **more
+    )
+
+
+def next_monday() -> Any:
+    today = timezone.now().date()
+    return today + timedelta(days=7 - today.weekday())
+
+
+class LaunchForm(forms.Form):
+    model = forms.CharField(
+        label="Model",
+        max_length=80,
+        initial="llama-3.1-8b",
+        widget=forms.TextInput(attrs={"list": "model-names"}),
+    )
+    gpu = forms.CharField(
+        label="GPU",
+        max_length=80,
+        initial="A100-80GB",
+        widget=forms.TextInput(attrs={"list": "gpu-names"}),
+    )
+    region = forms.CharField(
+        label="Region",
+        max_length=80,
+        required=False,
+        widget=forms.TextInput(
+            attrs={"list": "built-in-regions", "placeholder": "the first with a price"}
+        ),
+    )
+    requests_per_day = _number("Requests a day, on average", 200_000, 1, 1e11)
+    input_tokens = _number("Input tokens, mean", 1155, 1, 1e6)
+    output_tokens = _number("Output tokens, mean", 211, 1, 1e6)
+    day = forms.ChoiceField(
+        label="Shape of a weekday",
+        choices=lambda: [
+            *((one.name, f"{one.name}: {one.words}") for one in shapes().values()),
+            (OWN, "24 numbers of your own, below"),
+        ],
+        initial="office",
+    )
+    own_day = forms.CharField(
+        label="24 numbers",
+        required=False,
+        max_length=600,
+        widget=forms.TextInput(attrs={"placeholder": "relative rates from 00:00 on, local time"}),
+    )
+    weekend_percent = _number(
+        "A weekend day, % of a weekday", None, 0, 1000, required=False,
+        help_text="Left empty: as the shape has it.",
+    )  # fmt: skip
+    utc_offset_h = _number("Local time is UTC plus, hours", 0, -12, 14)
+    growth_percent = _number("More each month, %", 0, -90, 1000)
+    begins = forms.DateField(
+        label="Begins", initial=next_monday, widget=forms.DateInput(attrs={"type": "date"})
+    )
+    ttft_ms = _number("First token within, ms", 2000, 1, 1e8)
+    tbt_ms = _number("Then a token every, ms", 100, 1, 1e8)
+    horizon = forms.ChoiceField(
+        label="How far ahead",
+        choices=[(one.key, f"{one.label}: {one.words}") for one in HORIZONS.values()],
+        initial="week",
+    )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        dress(self)
+
+    def clean(self) -> dict[str, Any]:
+        values: dict[str, Any] = super().clean() or {}
+        if values.get("day") == OWN:
+            try:
+                rates = [float(one) for one in values["own_day"].replace(",", " ").split()]
+            except ValueError:
+                rates = []
+            if len(rates) != 24 or min(rates) < 0 or not any(rates):
+                self.add_error(
+                    "own_day", "Give 24 numbers of at least 0, from 00:00 to 23:00, not all 0."
+                )
+            values["own_day"] = rates
+        if (gpu := values.get("gpu")) and "gpu" not in self.errors:
+            try:
+                values["gpu"] = catalogue.gpu_name(gpu)
+            except CatalogueError as problem:
+                self.add_error("gpu", str(problem))
+        return values
+
+    def asked(self) -> LaunchAsked:
+        """Of a form that is valid."""
+        values: dict[str, Any] = {
+            name: tidy(value) if isinstance(value, float) else value
+            for name, value in self.cleaned_data.items()
+        }
+        weekend = values["weekend_percent"]
+        return LaunchAsked(
+            model=values["model"],
+            gpu=values["gpu"],
+            region=values["region"],
+            requests_per_day=values["requests_per_day"],
+            input_tokens=values["input_tokens"],
+            output_tokens=values["output_tokens"],
+            day=values["own_day"] if values["day"] == OWN else values["day"],
+            weekend=None if weekend is None else weekend / 100,
+            utc_offset_h=values["utc_offset_h"],
+            growth_per_month=round(values["growth_percent"] / 100, 9),
+            begins=values["begins"],
+            ttft_ms=values["ttft_ms"],
+            tbt_ms=values["tbt_ms"],
+            horizon=HORIZONS[values["horizon"]],
+        )
