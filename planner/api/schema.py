@@ -28,7 +28,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 JSON, YAML, CSV = "application/json", "application/yaml", "text/csv"
 # Of modules of views that are named otherwise.
-TAGS = {"accounts": "account", "beside": "runs", "whatif": "runs", "verbs": "work"}
+TAGS = {"accounts": "account", "beside": "runs", "whatif": "runs", "why": "runs", "verbs": "work"}
 REASONS = TITLES | {
     409: "Not possible at this stage, or no plan is feasible",
     412: "Somebody else changed it since it was read",

@@ -18,6 +18,7 @@ from planner.api.views import (
     traces,
     verbs,
     whatif,
+    why,
 )
 
 app_name = "api"
@@ -96,6 +97,7 @@ urlpatterns = [
     path("runs/", runs.RunListView.as_view(), name="runs"),
     path("runs/compare/", beside.RunsBesideView.as_view(), name="runs-beside"),
     path("runs/<int:run_id>/", runs.RunView.as_view(), name="run"),
+    path("runs/<int:run_id>/why/", why.RunWhyView.as_view(), name="run-why"),
     path("runs/<int:run_id>/what-if/", whatif.RunWhatIfView.as_view(), name="run-what-if"),
     path("runs/<int:run_id>/what-if/replay/", whatif.RunReplayView.as_view(), name="run-replay"),
     path("runs/<int:run_id>/cancel/", runs.RunCancelView.as_view(), name="run-cancel"),

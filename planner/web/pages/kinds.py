@@ -13,6 +13,7 @@ from planner.web.pages import backtest, outlook, pareto, pd_ratio, place, provis
 from planner.web.pages.forecast import forecast_context, moment_context
 from planner.web.pages.groups import groups_context
 from planner.web.pages.minutes import minutes_context
+from planner.web.pages.why import why_context
 from planner.web.results import results_context
 
 Context = Callable[[Run, Mapping[str, str]], dict[str, Any]]  # of a run and the user's choices
@@ -29,7 +30,8 @@ class Page:
 
 
 def _results(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
-    return results_context(run, params) | groups_context(run, {}) | forecast_context(run, params)
+    found = results_context(run, params) | groups_context(run, {}) | forecast_context(run, params)
+    return found | why_context(run)
 
 
 RESULTS = Page(  # of the kinds that forecast, plan and replay

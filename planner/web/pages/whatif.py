@@ -138,6 +138,7 @@ def answer_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
         "run": run,
         "moved": changes != Changes(),
         "now": now,
+        "now_words": now_words(before, now),
         "rows": rows_of(before, now),
         "sizes": [
             (
@@ -158,6 +159,16 @@ def _as_it_was(pk: int, store: str) -> WhatIf:
     """A run's plan unchanged, by the same program; ``store`` tells a run made again apart."""
     run = Run.objects.get(pk=pk, store=store)
     return run_what_if(run, Changes())
+
+
+def now_words(before: WhatIf, now: WhatIf) -> str:
+    """What the sliders come to, in one line."""
+    if now.totals is None:
+        return "No plan with these settings."
+    words = f"{figure(now.totals.usd, '$')}, {_range(now)} replicas"
+    if before.totals is None or now is before or not before.totals.usd:
+        return f"As it was: {words}"
+    return f"{words}: {signed_percent(now.totals.usd / before.totals.usd - 1)} of its cost"
 
 
 def rows_of(before: WhatIf, now: WhatIf) -> list[Row]:

@@ -1,0 +1,23 @@
+"""Why a recommended number is what it is."""
+
+from __future__ import annotations
+
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from planner.api.base import ApiView
+from planner.api.results import schema_of
+from planner.api.schema import operation
+from planner.selectors.runs import run_get
+from planner.selectors.why import Chain, chains_of
+from planner.studies.plain import as_json
+
+
+class RunWhyView(ApiView):
+    @operation({200: {"type": "array", "items": schema_of(Chain)}}, 404, 409)
+    def get(self, request: Request, run_id: int) -> Response:
+        """Why the recommended replicas of a run are as many.
+
+        Of every pool a chain of sentences: demand, forecast, size, plan, where from, how sure.
+        """
+        return Response(as_json(chains_of(run_get(run_id))))
