@@ -1,0 +1,25 @@
+"""bin/manage backup FILE: everything in one file, while the product is in use."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from planner.management.base import HeadroomCommand
+from planner.services import backups
+
+
+class Command(HeadroomCommand):
+    help = "Write all rows and arrays to one file; the product may go on meanwhile."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        super().add_arguments(parser)
+        parser.add_argument("file", type=Path, help="file to write, such as headroom.tar.zst")
+
+    def answer(self, options: dict[str, Any]) -> dict[str, Any]:
+        return asdict(backups.backup(options["file"]))
+
+    def words(self, answer: dict[str, Any]) -> str:
+        return f"{answer['path']}: {answer['rows']:,} rows, {answer['bytes']:,} bytes"

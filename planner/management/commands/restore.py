@@ -1,0 +1,36 @@
+"""bin/manage restore FILE: what bin/manage backup wrote, into an installation that is stopped."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+
+from planner.config.supervisor import Stopped, only_one
+from planner.errors import NotReady
+from planner.management.base import HeadroomCommand
+from planner.services import backups
+
+
+class Command(HeadroomCommand):
+    help = "Put back what backup wrote; web and workers must be stopped."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        super().add_arguments(parser)
+        parser.add_argument("file", type=Path, help="file that backup wrote")
+        parser.add_argument(
+            "--replace", action="store_true", help="replace all that this installation holds"
+        )
+
+    def answer(self, options: dict[str, Any]) -> dict[str, Any]:
+        try:
+            with only_one(settings.HEADROOM_DATA_DIR):
+                return asdict(backups.restore(options["file"], replace=options["replace"]))
+        except Stopped as running:
+            raise NotReady(str(running)) from None
+
+    def words(self, answer: dict[str, Any]) -> str:
+        return f"{answer['rows']:,} rows restored from {answer['path']}"
