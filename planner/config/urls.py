@@ -8,6 +8,7 @@ urlpatterns = [
     path("health/", health, name="health"),
     path("healthz", live, name="live"),
     path("readyz", ready, name="ready"),
+    path("metrics", include("planner.api.metrics")),
     path("api/v1/", include("planner.api.urls", namespace="api")),
     path("", include("planner.web.urls", namespace="web")),
 ]

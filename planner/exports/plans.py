@@ -112,6 +112,11 @@ def plan_of(run: Run, options: ExportOptions, now: datetime) -> Plan:
     window = result["window"]
     begins, ends = (datetime.fromisoformat(window[key]) for key in ("start", "end"))
     policy, label, rows, rule = _said(run, result, options.policy)
+    if not rows:
+        raise NotReady(
+            f"{label} has no replicas in run {run.pk}, or it is of an earlier release that did not "
+            "keep them; run it again, or name another policy."
+        )
     repeat = _repeat(options.repeat, begins, ends, now, window.get("clock", "utc"))
     zone = ZoneInfo(options.timezone)
     _check_zone(zone, begins, ends, options.timezone)
@@ -221,7 +226,7 @@ def _limits(settings: Sequence[dict[str, Any]], result: dict[str, Any]) -> Itera
 
 
 def _place(one: dict[str, Any]) -> str:
-    return f"{one['model']} in {one['region']}, {one['arrangement']}"
+    return f"{one['model']} in {one['region']}, {one.get('arrangement', '')}"
 
 
 def _pools(

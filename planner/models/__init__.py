@@ -1,6 +1,7 @@
 """Rows. Writes go through ``planner.services``, reads through ``planner.selectors``."""
 
 from planner.models.hardware import OwnGpu, OwnModel
+from planner.models.in_force import PlanInForce
 from planner.models.profile import Calibration, Profile, ProfileVersion
 from planner.models.run import Run
 from planner.models.scenario import Scenario
@@ -12,6 +13,7 @@ __all__ = [
     "Calibration",
     "OwnGpu",
     "OwnModel",
+    "PlanInForce",
     "Profile",
     "ProfileVersion",
     "Run",

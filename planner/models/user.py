@@ -21,6 +21,11 @@ class User(AbstractUser):
         return self.is_superuser or self.role != self.Role.VIEWER
 
     @property
+    def may_approve(self) -> bool:
+        """Whether the user may decide what takes effect."""
+        return self.may_administer or self.role == self.Role.APPROVER
+
+    @property
     def may_administer(self) -> bool:
         """Whether the user may invite people, give roles and remove what others made."""
         return self.is_superuser or self.role == self.Role.ADMIN

@@ -12,6 +12,12 @@ def check_may_plan(user: User | None, refusal: str = "only read") -> None:
         raise NotAllowed(f"Your role may {refusal}; ask an admin for the planner role.")
 
 
+def check_may_approve(user: User | None) -> None:
+    """Raise NotAllowed for who may not decide; the command line has no user and may."""
+    if user is not None and not user.may_approve:
+        raise NotAllowed("Only an approver or an admin may say which plan is in force; ask one.")
+
+
 def check_may_remove(user: User, owner_id: int | None, what: str, made: str = "made") -> None:
     if not user.may_remove(owner_id):
         raise NotAllowed(f"Only the person who {made} {what} or an admin may remove it.")
@@ -26,6 +32,11 @@ def check_may_administer(user: User | None) -> None:
 def may_remove(user: User, owner_id: int | None) -> bool:
     """Whether a page offers to remove what ``owner_id`` made; the service checks again."""
     return user.may_remove(owner_id)
+
+
+def may_approve(user: User) -> bool:
+    """Whether a page offers to put a plan in force; the service checks again."""
+    return user.may_approve
 
 
 def may_plan(user: User) -> bool:

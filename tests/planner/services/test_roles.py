@@ -42,6 +42,6 @@ def test_roles_are_asked_for_in_one_place() -> None:
     asking = {
         path.relative_to(planner).as_posix()
         for path in planner.rglob("*.py")
-        if re.search(r"\.may_(plan|remove|administer)\b", path.read_text(encoding="utf-8"))
+        if re.search(r"\.may_(plan|approve|remove|administer)\b", path.read_text(encoding="utf-8"))
     }
     assert asking == {"models/user.py", "services/access.py"}

@@ -106,8 +106,12 @@ def test_tables_hold_what_the_document_says(whole: Outcome) -> None:
     document, tables = whole.document, whole.tables
     assert set(tables) == {
         "demand", "forecast", "plan", "replicas", "capacity", "policies", "tiers", "groups",
-        "timetable",
+        "timetable", "timetables",
     }  # fmt: skip
+    take = document["recommended"]
+    mine = tables["timetables"].filter(pl.col("policy") == take["policy"])
+    told = [count for row in take["timetable"]["rows"] for count in row["replicas"]]
+    assert mine["replicas"].to_list() == told
     for row in tables["policies"].iter_rows(named=True):
         figures = document["policies"][row["policy"]]
         for name in ("gpu_hours", "cost_usd", "energy_kwh", "carbon_kg", "arrived", "meets_slo"):

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+from django.utils import timezone
+from rest_framework import status
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from planner.api.base import ApiView, valid
+from planner.api.schema import operation
+from planner.api.serializers.in_force import InForce, InForceRequest
+from planner.errors import NotFound
+from planner.exports.in_force import plan_in_force, put_in_force, withdraw
+from planner.exports.options import ExportOptions
+from planner.selectors.runs import run_get
+from planner.studies.options import options_of
+
+NONE = "No plan is in force; put one there with POST and the number of its run."
+
+
+class InForceView(ApiView):
+    @operation({200: InForce}, 404)
+    def get(self, request: Request) -> Response:
+        """The plan in force, and what it asks for now: what /metrics says."""
+        plan = plan_in_force()
+        if plan is None:
+            raise NotFound(NONE)
+        return Response(InForce(plan).data)
+
+    @operation(
+        {201: InForce}, 400, 403, 404, 409,
+        request=InForceRequest, examples={"Every day like it": {"run": 7, "repeat": "daily"}},
+    )  # fmt: skip
+    def post(self, request: Request) -> Response:
+        """Put a plan in force; for approvers and admins.
+
+        It is frozen as it is, and ends what was in force before.
+        """
+        sent = valid(InForceRequest(data=request.data))
+        plan = put_in_force(
+            run=run_get(sent["run"]),
+            options=options_of(ExportOptions, sent["options"]),
+            user=self.user,
+            now=timezone.now(),
+        )
+        return Response(InForce(plan).data, status.HTTP_201_CREATED)
+
+    @operation({204: None}, 403, 404)
+    def delete(self, request: Request) -> Response:
+        """Have no plan in force; for approvers and admins."""
+        if not withdraw(user=self.user, now=timezone.now()):
+            raise NotFound(NONE)
+        return Response(status=status.HTTP_204_NO_CONTENT)

@@ -1,0 +1,40 @@
+"""What Prometheus scrapes of Headroom: the plan in force, outside /api/ where scrapers look."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_safe
+from rest_framework.authtoken.models import Token
+
+from planner.exports.in_force import exposition, plan_in_force
+
+TEXT = "text/plain; version=0.0.4; charset=utf-8"
+LOOPBACK = ("127.0.0.1", "::1")
+FORWARDED = ("HTTP_X_FORWARDED_FOR", "HTTP_FORWARDED", "HTTP_X_REAL_IP")  # a proxy's own address
+REFUSAL = (
+    "Scrape from this machine, or send a token of the API: authorization with type Bearer or Token."
+)
+
+
+@never_cache
+@require_safe
+def metrics(request: HttpRequest) -> HttpResponse:
+    if not (_is_near(request) or _has_token(request)):
+        headers = {"WWW-Authenticate": "Bearer"}
+        return HttpResponse(REFUSAL, status=401, content_type="text/plain", headers=headers)
+    return HttpResponse(exposition(plan_in_force(), timezone.now()), content_type=TEXT)
+
+
+def _is_near(request: HttpRequest) -> bool:
+    """From this machine, and not by a proxy on it."""
+    near = request.META.get("REMOTE_ADDR") in LOOPBACK
+    return near and not settings.HTTPS and not any(name in request.META for name in FORWARDED)
+
+
+def _has_token(request: HttpRequest) -> bool:
+    kind, _, key = request.headers.get("Authorization", "").partition(" ")
+    known = Token.objects.filter(key=key.strip(), user__is_active=True)
+    return kind in ("Bearer", "Token") and known.exists()

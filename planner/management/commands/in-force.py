@@ -1,0 +1,59 @@
+"""bin/manage in-force: which plan clusters follow by /metrics."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from typing import Any
+
+from django.utils import timezone
+
+from planner.errors import NotReady
+from planner.exports.figure_table import listed
+from planner.exports.in_force import desired, plan_in_force, put_in_force, withdraw
+from planner.exports.options import ExportOptions
+from planner.management.base import HeadroomCommand
+from planner.management.options import add_options, options_said
+from planner.models import PlanInForce
+from planner.selectors.runs import run_get
+from planner.studies.options import options_of
+
+LEFT_OUT = ("table", "namespace", "prometheus", "at", "form")  # of what an export takes
+COLUMNS = {"pool": "pool", "region": "region", "replicas now": "replicas"}
+
+
+class Command(HeadroomCommand):
+    help = "Say which plan is in force, put one there, or withdraw it (see /metrics)."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        super().add_arguments(parser)
+        parser.add_argument("run", nargs="?", type=int, help="number of a run to put in force")
+        parser.add_argument("--none", action="store_true", help="have no plan in force")
+        add_options(parser, ExportOptions, leave_out=LEFT_OUT)
+
+    def answer(self, options: dict[str, Any]) -> dict[str, Any]:
+        now = timezone.now()
+        if options["none"] and options["run"] is not None:
+            raise NotReady("in-force: give the number of a run or --none, not both.")
+        if options["none"]:
+            withdraw(user=None, now=now)
+        elif options["run"] is not None:
+            chosen = options_of(ExportOptions, options_said(ExportOptions, options))
+            put_in_force(run=run_get(options["run"]), options=chosen, user=None, now=now)
+        return _said(plan_in_force())
+
+    def words(self, answer: dict[str, Any]) -> str:
+        if answer["run"] is None:
+            return "No plan is in force."
+        head = f"Run {answer['run']} is in force: {answer['policy']}, {answer['repeat']}."
+        return "\n".join([head, *listed(answer["desired"], COLUMNS)])
+
+
+def _said(plan: PlanInForce | None) -> dict[str, Any]:
+    if plan is None:
+        return {"run": None, "desired": []}
+    found = [
+        {"pool": one.pool, "region": one.region, "replicas": one.replicas}
+        for one in desired(plan, timezone.now())
+    ]
+    told = {"run": plan.number, "scenario": plan.scenario, "policy": plan.policy}
+    return {**told, "repeat": plan.repeat, "timezone": plan.zone, "desired": found}

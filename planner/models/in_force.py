@@ -1,0 +1,30 @@
+"""The plan that clusters follow: one at a time, and those that were before it."""
+
+from django.conf import settings
+from django.db import models
+
+
+class PlanInForce(models.Model):
+    """A timetable frozen as it was put in force: what becomes of its run does not change it. Rows
+    are only added and ended; the one without ``until`` is in force."""
+
+    run = models.ForeignKey("planner.Run", null=True, on_delete=models.SET_NULL, related_name="+")
+    number = models.PositiveIntegerField()  # of the run, also after it was removed
+    scenario = models.CharField(max_length=120)
+    policy = models.CharField(max_length=161)
+    repeat = models.CharField(max_length=8)  # once, daily or weekly
+    zone = models.CharField(max_length=64)
+    begins = models.DateTimeField()  # of the window that was planned
+    ends = models.DateTimeField()
+    pools = models.JSONField()  # name, model, region, gpu, role; steps of begins, ends, replicas
+    by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+"
+    )  # None: somebody at the command line
+    since = models.DateTimeField()
+    until = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ["-since", "-pk"]
+
+    def __str__(self) -> str:
+        return f"Run {self.number}, {self.policy}"
