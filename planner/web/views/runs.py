@@ -7,18 +7,15 @@ from typing import Any
 from django.contrib import messages
 from django.http import FileResponse, HttpResponse
 from django.shortcuts import redirect, render
-from django.utils import timezone
 from django.utils.text import slugify
 from django.views.decorators.http import require_POST, require_safe
 
 from planner.errors import NotFound
 from planner.exports import PARQUET, json_text, run_csv
-from planner.exports.files import export_file, formats_of
-from planner.exports.options import ExportOptions
+from planner.exports.files import formats_of
 from planner.models import Run
 from planner.selectors.runs import run_get, run_table_path, runs_list
 from planner.services import runs
-from planner.studies.options import options_of
 from planner.web.errors import planners_only
 from planner.web.pages.kinds import PAGES
 from planner.web.paging import paged
@@ -107,24 +104,6 @@ def result(request: Request, pk: int) -> HttpResponse:
     """The result document of a run, as on the command line."""
     run = run_get(pk)
     return _attachment(json_text(run), "application/json", f"{_stem(run)}.json")
-
-
-@require_safe
-def export(request: Request, pk: int) -> HttpResponse:
-    """A run as a file of the format that ``to`` names, as the command and the API give it."""
-    said: dict[str, Any] = {
-        name: value for name, value in request.GET.items() if value and name != "to"
-    }
-    if "names" in said:
-        said["names"] = said["names"].split()  # a line each
-    file = export_file(
-        run=run_get(pk),
-        to=request.GET.get("to", ""),
-        options=options_of(ExportOptions, said),
-        now=timezone.now(),
-    )
-    disposition = {"Content-Disposition": f'attachment; filename="{file.name}"'}
-    return HttpResponse(file.content, content_type=file.media, headers=disposition)
 
 
 def _stem(run: Run) -> str:

@@ -1,0 +1,134 @@
+"""How a run leaves the house: what to choose, the file, and whether its plan is in force."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.http import HttpResponse, QueryDict
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_POST, require_safe
+
+from planner.errors import NotReady, PlannerError
+from planner.exports.files import FIGURES, FORMATS, export_file, formats_of
+from planner.exports.in_force import desired, plan_in_force, put_in_force, withdraw
+from planner.exports.options import ExportOptions
+from planner.exports.plans import Plan, plan_of
+from planner.models import Run
+from planner.selectors.runs import run_get, run_result
+from planner.services.access import may_approve
+from planner.studies.options import options_of
+from planner.web.errors import status_of
+from planner.web.forms.options import OptionsForm, options_posted
+from planner.web.request import Request
+
+REPEATS = {
+    "auto": "as its window asks for",
+    "once": "its dates, once",
+    "daily": "every day",
+    "weekly": "every week",
+}
+FORMS = {
+    "hpa": "HPA with annotations",
+    "scaledobject": "ScaledObject with annotations",
+    "variantautoscaling": "VariantAutoscaling (before July 2026)",
+}
+
+
+@require_safe
+def page(request: Request, pk: int) -> HttpResponse:
+    """The choices, or with ``to`` the file; what is refused is said beside the choices."""
+    run = run_get(pk)
+    problem: PlannerError | None = None
+    if "to" in request.GET:
+        try:
+            file = export_file(
+                run=run, to=request.GET["to"], options=_options(request.GET), now=timezone.now()
+            )
+        except PlannerError as refused:
+            problem = refused
+        else:
+            headers = {"Content-Disposition": f'attachment; filename="{file.name}"'}
+            return HttpResponse(file.content, content_type=file.media, headers=headers)
+    status = status_of(problem) if problem else 200
+    return render(request, "web/runs/export.html", _context(request, run, problem), status=status)
+
+
+@require_POST
+def in_force(request: Request, pk: int) -> HttpResponse:
+    """Put the plan of a run in force as chosen, or have none in force any more."""
+    now = timezone.now()
+    if "none" in request.POST:
+        withdraw(user=request.user, now=now)
+        messages.success(request, "No plan is in force any more.")
+    else:
+        options = _options(request.POST)
+        plan = put_in_force(run=run_get(pk), options=options, user=request.user, now=now)
+        messages.success(request, f"Run {plan.number} is in force: /metrics says what it asks for.")
+    return redirect("web:run-export", pk)
+
+
+def _options(sent: QueryDict) -> ExportOptions:
+    """``names`` come in one field, a pair each line."""
+    told = sent.copy()
+    told.setlist("names", sent.get("names", "").split())
+    if not told.getlist("names"):
+        told.pop("names", None)
+    return options_of(ExportOptions, options_posted(ExportOptions, told))
+
+
+def _context(request: Request, run: Run, problem: PlannerError | None) -> dict[str, Any]:
+    run_result(run)  # says why there is nothing to export
+    plan, why = _plan(run)
+    current = plan_in_force()
+    groups = formats_of(run) | {FIGURES: [(name, FORMATS[name].label) for name in ("csv", "json")]}
+    return {
+        "run": run,
+        "groups": groups,
+        "to": request.GET.get("to", ""),
+        "plan": plan,
+        "why_none": why,
+        "form": _form(request.GET, run, plan),
+        "title": "The file was not written",
+        "sentences": str(problem).splitlines() if problem else [],
+        "in_force": current,
+        "desired": desired(current, timezone.now()) if current else [],
+        "may_approve": may_approve(request.user),
+    }
+
+
+def _plan(run: Run) -> tuple[Plan | None, str]:
+    """What would be exported if nothing else were chosen, or why there is nothing."""
+    try:
+        return plan_of(run, ExportOptions(), timezone.now()), ""
+    except NotReady as problem:
+        return None, str(problem)
+
+
+def _form(sent: QueryDict, run: Run, plan: Plan | None) -> OptionsForm:
+    form = OptionsForm(ExportOptions, without=("table",), initial=sent.dict())
+    policies = run.result.get("policies") or {}
+    _choose(form, "policy", {"": "the recommended"} | {k: v["label"] for k, v in policies.items()})
+    for what in ("region", "model"):
+        found = dict.fromkeys(getattr(pool, what) for pool in plan.pools) if plan else {}
+        _choose(form, what, {"": "every one"} | {name: name for name in found})
+    _choose(form, "repeat", REPEATS)
+    _choose(form, "form", FORMS)
+    rows = {"class": "form-control font-monospace", "rows": 2, "placeholder": "DEFAULT=NAME"}
+    form.fields["names"].initial = ""
+    form.fields["form"].label = "Form (of WVA)"
+    form.fields["names"].widget = forms.Textarea(attrs=rows)
+    form.fields["at"].widget.attrs["placeholder"] = "as the plan begins"
+    return form
+
+
+def _choose(form: OptionsForm, name: str, choices: dict[str, str]) -> None:
+    form.fields[name] = forms.ChoiceField(
+        label=form.fields[name].label,
+        choices=[*choices.items()],
+        required=False,
+        initial=form.fields[name].initial,
+        widget=forms.Select(attrs={"class": "form-select"}),
+    )

@@ -1,0 +1,66 @@
+"""The export page: choices, the file, refusals beside the choices, and the plan in force."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from planner.models import PlanInForce, Run, User
+from tests.planner.web.pages import signed_in, text_of
+from tests.planner.web.study import completed_run
+
+
+@pytest.fixture
+def run(planner) -> Run:
+    run = completed_run(planner)
+    replica = {"model": "llama", "gpu": "H100", "tp": 1, "role": "mixed", "market": "owned",
+               "arrangement": "1 x H100"}  # fmt: skip
+    run.result["recommended"] = {
+        "policy": "lt-i", "label": "Planned", "sentence": "Run it.",
+        "timetable": {
+            "pools": [{"region": "east", "replica": replica}],
+            "rows": [{"begins": f"2024-05-18T{hour:02}:00:00Z", "replicas": [count]}
+                     for hour, count in ((0, 2), (8, 5))],
+            "by_itself": False,
+        },
+    }  # fmt: skip
+    run.save()
+    return run
+
+
+def test_a_file_as_chosen_or_a_sentence_beside_the_choices(run, viewer):
+    client, url = signed_in(viewer), f"/runs/{run.pk}/export/"
+    page = client.get(url)
+    assert page.status_code == 200 and "llama-h100-east" in text_of(page)
+    assert url in client.get(f"/runs/{run.pk}/").content.decode()
+    chosen = {"to": "keda", "repeat": "weekly", "timezone": "Europe/Berlin", "region": "east",
+              "names": "llama-h100-east=chat\n", "policy": "", "at": "", "namespace": "llm",
+              }  # fmt: skip
+    file = client.get(url, chosen)
+    assert file["Content-Disposition"] == f'attachment; filename="run-{run.pk}-keda.yaml"'
+    body = yaml.safe_load(file.content)
+    assert body["metadata"]["name"] == "chat" and body["metadata"]["namespace"] == "llm"
+    (trigger,) = body["spec"]["triggers"]  # 10:00 in Berlin on a Saturday, until 02:00
+    assert (trigger["metadata"]["start"], trigger["metadata"]["end"]) == ("0 10 * * 6", "0 2 * * 0")
+    refused = client.get(url, chosen | {"timezone": "Mars"})
+    assert refused.status_code == 400
+    assert "Time zone Mars: give an IANA time zone" in text_of(refused)
+    assert b'value="Mars"' in refused.content  # what was typed is still there
+    assert client.get(url, {"to": "pdf"}).content.startswith(b"%PDF-")
+
+
+def test_an_approver_puts_a_plan_in_force(run, viewer):
+    url = f"/runs/{run.pk}/in-force/"
+    assert signed_in(viewer).post(url, {"repeat": "daily"}).status_code == 403
+    assert "An approver or admin says" in text_of(signed_in(viewer).get(f"/runs/{run.pk}/export/"))
+    client = signed_in(User.objects.create_user("anna", role=User.Role.APPROVER))
+    page = client.post(url, {"repeat": "daily"}, follow=True)
+    assert f"Run {run.pk} is in force" in text_of(page) and "by anna" in text_of(page)
+    assert PlanInForce.objects.get(until=None).repeat == "daily"
+    assert "No plan is in force any more" in text_of(client.post(url, {"none": "1"}, follow=True))
+
+
+def test_what_is_no_plan_says_so_on_its_page(run, viewer):
+    Run.objects.filter(pk=run.pk).update(kind=Run.Kind.FORECAST)
+    page = signed_in(viewer).get(f"/runs/{run.pk}/export/")
+    assert page.status_code == 200 and "is not a plan" in text_of(page)
