@@ -16,7 +16,7 @@ from planner.estimates.estimating import deployment
 from planner.scenario.known import NOTHING, Known
 from simulation.arrays import FloatArray
 from simulation.performance.estimate.estimate import Deployment, Estimate, Refused, estimate_rows
-from simulation.performance.estimate.own import Learnt, Traits, learn, traits_of
+from simulation.performance.estimate.own import Learnt, Times, Traits, learn, traits_of
 
 MOST_ROWS = 400  # that move estimates; of more, those spread evenly over all
 TIMES = {
@@ -84,6 +84,11 @@ class Own:
     ttft: Learnt
     rows: tuple[Measurement, ...]  # used
     notes: tuple[str, ...]  # which were not used, and why
+
+    @property
+    def times(self) -> Times:
+        """For what is computed of deployments, whichever rows it came from."""
+        return Times(self.tbt, self.ttft)
 
 
 def own_of(given: Sequence[Measurement], notes: Sequence[str], fit: EstimateFit) -> Own | None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from simulation.performance.estimate.own import Times
 from simulation.performance.profile import Profile
 from simulation.performance.specs import GpuSpec, ModelSpec
 
@@ -29,6 +30,7 @@ class Known:
     models: Mapping[str, ModelSpec] = field(default_factory=dict)
     profiles: Mapping[str, Profile] = field(default_factory=dict)
     kernels: Mapping[str, tuple[KernelSource, ...]] = field(default_factory=dict)  # by GPU type
+    own: Times | None = None  # what measurements kept here say of deployments
 
 
 NOTHING = Known()

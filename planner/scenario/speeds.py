@@ -15,6 +15,7 @@ from planner.catalogue.serving import (
 )
 from planner.errors import CatalogueError, ScenarioError
 from planner.scenario.known import Known
+from planner.scenario.measured import engine_of, measured_speed
 from planner.scenario.schema import Profile
 from planner.scenario.schema.hardware import AttentionFfn
 from simulation.errors import SimulationError
@@ -30,7 +31,7 @@ from simulation.performance.specs import Arrangement, GpuSpec, ModelSpec, Proven
 def speed_of(section: Profile, model: ModelSpec, gpu: GpuSpec, known: Known) -> Speed:
     """The profile that a section means, under the scenario's names; raises ScenarioError."""
     if section.kind == "roofline":
-        return _roofline(section, model, gpu)
+        return _roofline(section, model, gpu, known)
     if section.name is not None:
         return _kept(section, known)
     if section.in_full:
@@ -103,7 +104,7 @@ def _arrangement(section: Profile) -> Arrangement:
     )
 
 
-def _roofline(section: Profile, model: ModelSpec, gpu: GpuSpec) -> Speed:
+def _roofline(section: Profile, model: ModelSpec, gpu: GpuSpec, known: Known) -> Speed:
     if model.shape is None:
         raise ScenarioError(
             f"profiles: kind: roofline needs to know what {section.model} computes; give the model "
@@ -112,6 +113,7 @@ def _roofline(section: Profile, model: ModelSpec, gpu: GpuSpec) -> Speed:
     shape, arrangement = replace(model.shape, name=section.model), _arrangement(section)
     if section.attention_ffn is not None:
         return split_speed(section, section.attention_ffn, model, gpu)
+    engine = engine_of(section, shape, gpu, known)
     try:
         limits = serving_limits(
             shape,
@@ -119,11 +121,12 @@ def _roofline(section: Profile, model: ModelSpec, gpu: GpuSpec) -> Speed:
             arrangement,
             max_batch=section.max_batch,
             max_batch_tokens=section.max_batch_tokens,
-            engine=section.engine,
+            engine=engine,
         )
-        return roofline_profile(shape, gpu, arrangement, efficiencies(), **limits)
+        found = roofline_profile(shape, gpu, arrangement, efficiencies(), **limits)
     except SimulationError as error:
         raise ScenarioError(f"profiles: {error}") from None
+    return measured_speed(found, section, engine, shape, gpu, arrangement, known.own)
 
 
 def split_speed(section: Profile, apart: AttentionFfn, model: ModelSpec, gpu: GpuSpec) -> Speed:

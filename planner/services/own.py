@@ -10,7 +10,7 @@ from typing import Any
 from django.db import OperationalError, ProgrammingError
 
 from planner import storage
-from planner.catalogue.estimating import EstimateFit, estimate_fit
+from planner.catalogue.estimating import estimate_fit
 from planner.errors import PlannerError
 from planner.estimates.own import Measurement, Own, measurements, own_of
 from planner.models import Calibration
@@ -24,46 +24,50 @@ Row = dict[str, Any]
 Kept = tuple[int, str, datetime]  # key, digest, when: of a file whose rows never change
 
 
-def kept_files(numbers: Sequence[int] | None = None) -> tuple[Kept, ...]:
-    """The uploaded benchmark files, or those of ``numbers``, oldest first; none where there is no
-    database yet."""
+def kept_files() -> tuple[Kept, ...]:
+    """The uploaded benchmark files, oldest first; none where there is no database yet."""
     try:
         kept = Calibration.objects.filter(kind=Calibration.Kind.BENCHMARK).order_by("pk")
-        if numbers is not None:
-            kept = kept.filter(pk__in=numbers)
         return tuple(kept.values_list("pk", "sha256", "created_at"))
     except (OperationalError, ProgrammingError):
         return ()
 
 
-def own_kept(known: Known, numbers: Sequence[int] | None = None) -> Own | None:
-    """What the kept files say, or those of ``numbers``; None where none says anything."""
-    files = kept_files(numbers)
+def kept_rows() -> list[Row]:
+    """Name and rows of each kept file that holds any that estimates can be compared with."""
+    files = Calibration.objects.in_bulk([number for number, _, _ in kept_files()])
+    found = [{"name": one.name, "rows": served_rows(one)} for one in files.values()]
+    return [one for one in found if one["rows"]]
+
+
+def own_kept(known: Known) -> Own | None:
+    """What the kept files say; None where none says anything."""
+    files = kept_files()
     if not files:
         return None
     if known != NOTHING:  # whose figures may change between two questions
-        return _own(files, known, estimate_fit())
+        return own_of_rows(kept_rows(), known)
     return _remembered(files)
 
 
 @lru_cache(maxsize=8)
 def _remembered(files: tuple[Kept, ...]) -> Own | None:
-    return _own(files, NOTHING, estimate_fit())
+    return own_of_rows(kept_rows(), NOTHING)
 
 
-def _own(files: tuple[Kept, ...], known: Known, fit: EstimateFit) -> Own | None:
+def own_of_rows(files: Sequence[Row], known: Known) -> Own | None:
+    """What rows of files say, as ``kept_rows`` gives them."""
     found: list[Measurement] = []
     notes: list[str] = []
-    rows = Calibration.objects.in_bulk([pk for pk, _, _ in files])
-    for number, _, _ in files:
+    for file in files:
         try:
-            some, left = measurements(served_rows(rows[number]), rows[number].name, known)
+            some, left = measurements(file["rows"], file["name"], known)
         except PlannerError as problem:  # a file of other models: profiles may use it all the same
             notes.append(str(problem))
             continue
         found += some
         notes += left
-    return own_of(found, notes, fit)
+    return own_of(found, notes, estimate_fit())
 
 
 def served_rows(calibration: Calibration) -> list[Row]:

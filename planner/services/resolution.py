@@ -6,6 +6,7 @@ change. So a run says later what it rested on, whatever was edited or fitted sin
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from planner import catalogue, storage
@@ -16,6 +17,8 @@ from planner.scenario.known import KernelSource, Known
 from planner.scenario.schema import Scenario
 from planner.selectors.profiles import profile_get
 from planner.services.calibrations import CALIBRATIONS, KERNEL_FILE
+from planner.services.own import kept_rows, own_of_rows
+from simulation.performance.estimate.own import Times
 from simulation.performance.specs import Provenance
 
 Resolved = dict[str, Any]
@@ -46,7 +49,14 @@ def resolve_scenario(scenario: Scenario) -> Resolved:
         "models": _facts(OwnModel, models - given - set(catalogue.models())),
         "profiles": profiles,
         "kernels": _kernels(gpus),
+        "measured": _measured(scenario),
     }
+
+
+def _measured(scenario: Scenario) -> list[dict[str, Any]]:
+    """The rows of benchmark files kept here, where there is a computed profile that they move."""
+    computed = any(section.kind == "roofline" for section in scenario.profiles)
+    return kept_rows() if computed else []
 
 
 def _kernels(gpus: set[str]) -> dict[str, list[int]]:
@@ -71,15 +81,25 @@ def known_of(resolved: Resolved) -> Known:
             raise CatalogueError(
                 f"Profile {name}, version {one['version']}, has been removed; choose another."
             )
-    return Known(
+    facts = Known(
         gpus={n: gpu_from_facts(n, g["facts"], _provenance(g)) for n, g in gpus.items()},
         models={n: model_from_facts(n, m["facts"], _provenance(m)) for n, m in models.items()},
+    )
+    return replace(
+        facts,
+        own=_own(facts, resolved.get("measured") or []),
         profiles={name: profile_of(rows[one["id"]]) for name, one in named.items()},
         kernels={
             gpu: tuple(_kernel_source(number) for number in files)
             for gpu, files in (resolved.get("kernels") or {}).items()
         },
     )
+
+
+def _own(facts: Known, files: list[dict[str, Any]]) -> Times | None:
+    """What the rows say that the run keeps."""
+    own = own_of_rows(files, facts) if files else None
+    return own.times if own else None
 
 
 def _kernel_source(number: int) -> KernelSource:

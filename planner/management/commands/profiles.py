@@ -1,4 +1,4 @@
-"""bin/manage profiles: list them, show one, fit one to a file of measurements."""
+"""bin/manage profiles: list them, show one, fit one to a file of measurements, keep such a file."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ from planner.profiles.spec import COMPUTED, KINDS, ProfileSpec
 from planner.selectors.profiles import KnownProfile, profile_get, profile_versions, profiles_list
 from planner.services.calibrations import CALIBRATION_FORMATS, Reading, calibration_path
 from planner.services.fits import profile_compute, profile_fit
+from planner.services.own import served_rows
+from simulation.performance.estimate.calibration import ENGINES
 
 
 class Command(HeadroomCommand):
-    help = "Profiles: list, show NAME, or import FILE... --kind linear --name NAME."
+    help = "Profiles: list, show NAME, import FILE... --kind linear --name NAME, or keep FILE."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         actions = parser.add_subparsers(dest="action", required=True)
@@ -40,7 +42,20 @@ class Command(HeadroomCommand):
         for limit in ("--max-batch", "--max-batch-tokens", "--kv-capacity-tokens"):
             take.add_argument(limit, type=int)
 
+        keep = _action(actions, "keep", "keep measured rows, which then move estimates and sizes")
+        keep.add_argument("file", type=Path)
+        keep.add_argument("--format", default="auto", choices=CALIBRATION_FORMATS)
+        keep.add_argument("--model", help="of rows that do not say it; likewise below")
+        keep.add_argument("--gpu")
+        keep.add_argument("--tp", type=int)
+        keep.add_argument("--precision")
+        keep.add_argument("--engine", default="", choices=("", *ENGINES))
+        keep.add_argument("--engine-version", default="")
+        keep.add_argument("--source", default="", help="where it was measured, in words")
+
     def answer(self, options: dict[str, Any]) -> dict[str, Any]:
+        if options["action"] == "keep":
+            return _keep(options)
         if options["action"] == "list":
             found = profiles_list(options["search"])
             return {"profiles": [profile_document(one) for one in found]}
@@ -56,6 +71,11 @@ class Command(HeadroomCommand):
         return self._import(options)
 
     def words(self, answer: dict[str, Any]) -> str:
+        if "calibration" in answer:
+            return (
+                f"calibration {answer['calibration']}: {answer['rows']:,} rows of {answer['name']} "
+                f"are kept, {answer['served']:,} of which estimates and sizes use"
+            )
         rows = answer.get("profiles")
         if rows is not None:
             return "\n".join(_line(row) for row in rows)
@@ -97,6 +117,23 @@ class Command(HeadroomCommand):
             version = profile_compute(user=None, spec=spec)
         asked = {"action": "show", "name": version.profile.name, "profile_version": version.version}
         return self.answer(asked)
+
+
+def _keep(options: dict[str, Any]) -> dict[str, Any]:
+    names = ("format", "model", "gpu", "tp", "precision", "engine", "engine_version")
+    reading = Reading(**{name: options[name] for name in names})
+    kept = calibration_path(
+        user=None, path=options["file"], reading=reading, source=options["source"]
+    )
+    served = len(served_rows(kept)) if kept.kind == Calibration.Kind.BENCHMARK else 0
+    return {
+        "calibration": kept.pk,
+        "name": kept.name,
+        "kind": kept.kind,
+        "rows": kept.rows,
+        "served": served,
+        "notes": list(kept.report.get("notes", [])),
+    }
 
 
 def profile_document(one: KnownProfile) -> dict[str, Any]:

@@ -143,6 +143,8 @@ class Profile(Section):
     kind: Literal["linear", "roofline"] = "linear"
     # Of kind: roofline: with the host time that this engine was measured to add. Left out: none.
     engine: Literal["vllm", "sglang", "trtllm"] | None = None
+    # Measurements kept here of the same version move the profile most.
+    engine_version: Annotated[str, Field(max_length=60)] = ""
     # Of the linear layers' weights; built-in linear profiles are of bf16.
     precision: Precision = "bf16"
     kv_precision: Literal["bf16", "fp8"] = "bf16"
@@ -174,6 +176,8 @@ class Profile(Section):
             raise ValueError("kind: roofline is computed; leave out name and alpha_ms to delta_ms")
         if self.engine is not None and self.kind != "roofline":
             raise ValueError("engine is of kind: roofline; what was measured has its own")
+        if self.engine_version and self.engine is None:
+            raise ValueError("engine_version is of an engine; name it too")
         spread = [f for f in ("pp", "attention_dp", "moe_tp", "moe_ep") if getattr(self, f) > 1]
         if self.kind == "linear" and spread:
             raise ValueError(f"{', '.join(spread)} above 1 needs kind: roofline")

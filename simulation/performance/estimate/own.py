@@ -217,6 +217,14 @@ class Learnt:
         return np.asarray(self.off - pull / np.diag(self.inverse))
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Times:
+    """What measured rows say of both times."""
+
+    tbt: Learnt
+    ttft: Learnt
+
+
 def learn(likeness: Likeness, rows: Traits, off: FloatArray) -> Learnt:
     """From rows that are off by ``off`` (logarithms of measured over estimated).
 

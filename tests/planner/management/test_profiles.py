@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 
+from planner.models import Calibration
+from planner.services.own import served_rows
 from tests.planner.web.test_hardware import HEAD, MEASURED
 
 pytestmark = pytest.mark.django_db
@@ -67,3 +69,15 @@ def test_a_roofline_needs_no_file() -> None:
     made = answered("import", "--kind", "roofline", "--model", "llama-3.1-8b", "--gpu", "L40S")
     assert (made["kind"], made["provenance"]) == ("roofline", "modelled")
     assert made["error"] is not None
+
+
+def test_measured_rows_are_kept_with_the_engine_that_served_them(tmp_path: Path) -> None:
+    path = tmp_path / "served.csv"
+    path.write_text("tp,isl,osl,concurrency,ttft_ms,tbt_ms\n1,1024,256,8,90,9.5\n")
+    words = ("--model", "llama-3.1-8b", "--gpu", "H100-SXM", "--engine", "vllm")
+    kept = answered("keep", path, *words, "--engine-version", "0.19.0")
+    assert (kept["rows"], kept["served"]) == (1, 1)
+    (row,) = served_rows(Calibration.objects.get(pk=kept["calibration"]))
+    assert (row["engine"], row["engine_version"], row["tbt_ms"]) == ("vllm", "0.19.0", 9.5)
+    alone = answered("keep", tmp_path / "served.csv")  # nobody says of which model
+    assert (alone["rows"], alone["served"]) == (1, 0)

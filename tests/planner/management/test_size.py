@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from planner.services.calibrations import calibration_path
+from planner.services.estimates import estimate_one
 from tests.planner.management.test_commands import SCENARIO, answer, command, problem
 from tests.planner.management.test_commands import folder as folder  # a fixture
 
@@ -87,6 +89,38 @@ def test_a_known_error_says_what_it_does_to_the_rate(folder: Path) -> None:
     told = dict(zip(heads, row, strict=True))
     assert told["profile's error"] == f"{pool['expected_error']:.1%}"
     assert told["if slower"] == f"{pool['max_rps_if_slower']:.3g}"
+
+
+def test_measured_rows_that_are_kept_move_a_computed_profile(folder: Path, tmp_path: Path) -> None:
+    """Rows that take twice as long as the estimate says halve what an instance carries, about."""
+    path = folder / "computed.yml"
+    path.write_text(
+        "\n".join(
+            line
+            for line in SCENARIO.replace("model: m", "model: llama-3.1-8b").splitlines()
+            if "weight_gb" not in line and "memory_gb" not in line and line != "gpus:"
+        )
+        .replace("models:", "models: [llama-3.1-8b]")
+        .replace("gpu: G, " + SPEED, "gpu: H100-SXM, tp: 1, kind: roofline, engine: vllm")
+        .replace("{G:", "{H100-SXM:")
+    )
+    (before,) = answer("size", path, *LENGTHS)["pools"]
+    row = {"model": "llama-3.1-8b", "gpu": "H100-SXM", "isl": 400, "osl": 30}
+    lines = ["model,gpu,tp,isl,osl,concurrency,ttft_ms,tbt_ms"]
+    for users in (1, 4, 16, 32, 64):
+        one = estimate_one(row | {"concurrency": users})
+        times = f"{2 * one['ttft_ms']},{2 * one['tbt_ms']}"
+        lines.append(f"llama-3.1-8b,H100-SXM,1,400,30,{users},{times}")
+    kept = tmp_path / "mine.csv"
+    kept.write_text("\n".join(lines))
+    calibration_path(user=None, path=kept)
+    (after,) = answer("size", path, *LENGTHS)["pools"]
+    assert 0.4 < after["max_rps"] / before["max_rps"] < 0.7
+    assert "moved by 5 measured rows of this deployment" in after["provenance"]["source"]
+    other = path.read_text().replace("engine: vllm", "engine: trtllm")
+    path.write_text(other)
+    (far,) = answer("size", path, *LENGTHS)["pools"]
+    assert "moved by measured rows of others like it" in far["provenance"]["source"]
 
 
 def test_people_read_the_rate_its_bound_and_what_sized_it(folder: Path) -> None:
