@@ -334,7 +334,7 @@ def chart(figure: dict[str, Any], element: str, label: str, classes: str = "") -
     """A frame with the id ``element`` and its figure as JSON, which static/js/charts.js draws."""
     data = f"{element.removesuffix('-chart')}-data"
     frame = format_html(
-        '<div class="chart-frame {}" id="{}" role="img" aria-label="{}" data-figure="{}"></div>',
+        '<div class="chart-frame {}" id="{}" role="group" aria-label="{}" data-figure="{}"></div>',
         classes,
         element,
         label,

@@ -50,6 +50,39 @@
     return out;
   };
 
+  // Lines are chosen in the legend by keyboard too, and the toolbar, which wants a pointer, is no
+  // row of stops on the way there.
+  const reachable = (frame) => {
+    for (const button of frame.querySelectorAll(".modebar-btn")) button.tabIndex = -1;
+    if (frame.querySelectorAll(".legend .traces").length < 2) return;
+    for (const entry of frame.querySelectorAll(".legend .traces")) {
+      const toggle = entry.querySelector(".legendtoggle");
+      const line = entry.__data__?.[0]?.trace;
+      if (!toggle || !line) continue;
+      toggle.setAttribute("tabindex", "0");
+      toggle.setAttribute("role", "checkbox");
+      toggle.setAttribute("aria-label", entry.textContent);
+      toggle.setAttribute("aria-checked", String(line.visible !== "legendonly"));
+      toggle.onkeydown = (event) => {
+        if (event.key !== " " && event.key !== "Enter") return;
+        event.preventDefault();
+        choose(frame, line, entry.textContent);
+      };
+    }
+  };
+
+  // Lines of one group, such as a band and its middle, come and go together, as under a pointer.
+  const choose = (frame, line, name) => {
+    const visible = line.visible === "legendonly" ? true : "legendonly";
+    const group = frame.data.flatMap((other, at) => (
+      at === line.index || (line.legendgroup && other.legendgroup === line.legendgroup) ? [at] : []
+    ));
+    Plotly.restyle(frame, { visible }, group).then(() => {
+      const toggles = [...frame.querySelectorAll(".legend .legendtoggle")];
+      toggles.find((toggle) => toggle.getAttribute("aria-label") === name)?.focus();
+    });
+  };
+
   const draw = (frame) => {
     const data = document.getElementById(frame.dataset.figure);
     if (!data || !window.Plotly) return;
@@ -57,6 +90,8 @@
     figure.layout.height += legendHeight(frame, figure);
     const config = { ...CONFIG, displayModeBar: frame.clientWidth < NARROW ? false : "hover" };
     Plotly.react(frame, figure.data, themed(figure.layout), config).then(() => {
+      reachable(frame);
+      if (!frame.dataset.drawn) frame.on("plotly_afterplot", () => reachable(frame));
       frame.dataset.drawn = "true";
     });
   };

@@ -9,6 +9,7 @@ import pytest
 from django.urls import reverse
 from playwright.sync_api import expect
 
+from bench.access import violations
 from planner.models import Run, User
 from tests.browser.test_pages import PHONE, SIDEWAYS, drawn
 from tests.planner.web.provision_study import provisioned
@@ -39,6 +40,7 @@ def test_the_graph_the_devices_and_what_they_depend_on(
     site.locator('[hx-get*="part=sensitivity"]').scroll_into_view_if_needed()
     expect(site.locator("#response-7")).to_be_visible(timeout=60_000)
     drawn(site)
+    assert violations(site) == []
     site.get_by_label("Phase", exact=True).select_option("prefill")
     expect(site.locator("#strip-chart")).to_be_visible()
     site.set_viewport_size(PHONE)

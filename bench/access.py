@@ -1,0 +1,42 @@
+"""What stands in the way of those who do not see a page well, or use no mouse: axe-core's findings.
+
+axe-core (Deque, MPL-2.0) as ``axe-playwright-python`` carries it. Counted is what it calls serious
+or critical, in both themes: the light one by all rules, the dark one by those that look at colours.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from axe_playwright_python.base import AXE_SCRIPT
+
+THEMES = ("light", "dark")
+HARM = ("serious", "critical")
+COLOURS = ["color-contrast", "link-in-text-block"]
+_RUN = """async ([theme, rules]) => {
+  document.documentElement.setAttribute("data-bs-theme", theme);
+  const found = await axe.run({
+    resultTypes: ["violations"],
+    ...(rules.length ? { runOnly: { type: "rule", values: rules } } : {}),
+  });
+  return found.violations.flatMap((rule) => rule.nodes.map((node) => [
+    rule.impact, rule.id, node.target.join(" "),
+    [...node.any, ...node.all, ...node.none].map((why) => why.message).join(" "),
+  ]));
+}"""
+
+
+def violations(page: Any) -> list[str]:
+    """Serious and critical ones on ``page``, a sentence each; it keeps its theme."""
+    if not page.evaluate("Boolean(window.axe)"):
+        page.evaluate(AXE_SCRIPT)
+        page.add_style_tag(content="* { transition: none !important }")  # colours in between
+    before = page.evaluate("document.documentElement.getAttribute('data-bs-theme')")
+    found = []
+    for theme in THEMES:
+        rules = COLOURS if theme == "dark" else []
+        for impact, rule, target, why in page.evaluate(_RUN, [theme, rules]):
+            if impact in HARM:
+                found.append(f"{theme}: {rule} of {target}: {why}")
+    page.evaluate("theme => document.documentElement.setAttribute('data-bs-theme', theme)", before)
+    return found
