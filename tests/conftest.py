@@ -14,22 +14,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.programs import CHROMIUM, find_program
+from tests.programs import CHROMIUM, CHROMIUM_ARGUMENTS, find_program
 from tests.shared import DATA, missed, shared
 
 ROOT = Path(__file__).parents[1]
 WORKER_STARTS_WITHIN_S = 180.0  # on a machine that has much else to do
 WAITS_S = 60  # for what a page is to show, likewise
-CHROMIUM_ARGUMENTS = [
-    "--headless",
-    "--no-sandbox",  # containers and root have none
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 
 
 @pytest.fixture(scope="session")

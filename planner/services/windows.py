@@ -5,20 +5,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from forecasting.demand import DemandSeries
+from forecasting.demand import REQUESTS, DemandSeries
 from planner import storage
-from planner.ingest import bin_requests, read_demand
 from planner.models import Trace
+from planner.studies.character.kept import total_kept
 from planner.studies.traffic.ranking import (
     WEEK_S,
     Stretch,
     busiest,
     span_words,
     stretches,
-    total_demand,
     window_rank,
 )
-from planner.studies.traffic.window import DAY_S, HOUR_S
+from planner.studies.traffic.window import DAY_S
 
 BUSIEST_DAY, LAST_DAY, BUSIEST_WEEK = "busiest-day", "last-day", "busiest-week"
 LABELS = {BUSIEST_DAY: "Busiest day", LAST_DAY: "Last day", BUSIEST_WEEK: "Busiest week"}
@@ -77,16 +76,11 @@ def _choice(key: str, one: Stretch, demand: DemandSeries, clock: str) -> WindowC
 
 
 def _demand(trace: Trace) -> DemandSeries | None:
-    """All that arrives, by the bins of the file or by the hour; None where it counts no requests
-    or a bin is no part of a day."""
+    """All that arrives, as it is kept beside the trace: ten million requests are not counted anew
+    for a page. None where it is no count of requests, or a bin no part of a day."""
     if trace.kind == Trace.Kind.REQUESTS:
         seconds = (trace.report.get("end_ns", 0) - trace.report.get("start_ns", 0)) / 1e9
         if seconds < LEAST_DAYS * DAY_S:
             return None
-        columns = bin_requests(storage.folder(trace.store), HOUR_S)
-    else:
-        columns = read_demand(storage.folder(trace.store))
-    widths = {series.bin_s for series in columns}
-    if len(widths) != 1 or DAY_S % next(iter(widths)):
-        return None
-    return total_demand(columns)
+    total = total_kept(storage.folder(trace.store))
+    return None if total.unit != REQUESTS or DAY_S % total.bin_s else total

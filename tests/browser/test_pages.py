@@ -10,10 +10,10 @@ from django.urls import reverse
 from playwright.sync_api import expect
 
 from bench.access import violations
+from bench.pages import plain_pages
 from planner.models import Run, Scenario, User
 from planner.services.scenarios import scenario_create
 from planner.services.worker import run_execute
-from planner.web.urls import urlpatterns
 from tests.planner.web.study import DOCUMENT, completed_run, moments_of
 
 pytestmark = pytest.mark.browser
@@ -38,22 +38,6 @@ def study(planner: User, scenario: Scenario) -> Run:
     return completed_run(planner, scenario)
 
 
-PARTS = {"home-activity", "estimate-rows"}  # of pages, not pages themselves
-
-
-def plain_pages(user: User) -> list[str]:
-    """Every address without a name or number in it that answers with a page."""
-    client = Client()
-    client.force_login(user)
-    names = [
-        pattern.name
-        for pattern in urlpatterns
-        if not pattern.pattern.converters and pattern.name not in {"login", "logout"} | PARTS
-    ]
-    found = [reverse(f"web:{name}") for name in names]
-    return [address for address in found if client.get(address).status_code == 200]
-
-
 @pytest.fixture
 def addresses(study: Run, scenario: Scenario, planner: User) -> list[str]:
     """Every page that is looked at rather than sent to."""
@@ -61,7 +45,9 @@ def addresses(study: Run, scenario: Scenario, planner: User) -> list[str]:
     planner.save()
     edit = reverse("web:scenario", args=[scenario.pk])
     run = reverse("web:run", args=[study.pk])
-    pages = plain_pages(planner)
+    client = Client()
+    client.force_login(planner)
+    pages = plain_pages(client)
     assert {reverse(f"web:{name}") for name in ("home", "traces", "people", "size")} <= set(pages)
     return [*pages, run, edit, f"{edit}?view=yaml", reverse("api:docs")]
 

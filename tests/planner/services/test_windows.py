@@ -51,6 +51,22 @@ def test_the_busiest_day_is_planned_and_every_choice_says_its_rank(tmp_path: Pat
     assert draft.horizon.duration_s == 86400
 
 
+def test_a_page_does_not_count_a_trace_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A draft's page binned all requests of its trace each time: half a second of ten million."""
+    hours = [f"{hour * 3600},100,10" for hour in range(24 * 4)]
+    path = tmp_path / "requests.csv"
+    path.write_text("\n".join(["arrival,input_tokens,output_tokens", *hours]) + "\n")
+    trace = trace_ingest_path(path=path, options=IngestOptions(name=path.name))
+    expected = window_choices(trace)
+    assert expected
+    for name in ("bin_requests", "read_demand", "open_store"):
+        monkeypatch.setattr(f"planner.ingest.store.{name}", None, raising=False)
+    monkeypatch.setattr("planner.studies.character.kept.characterise", None)
+    assert window_choices(trace) == expected
+
+
 def test_one_stretch_is_offered_once(tmp_path: Path) -> None:
     lines = ["time,requests"] + [f"{hour * 3600},{100 + hour}" for hour in range(24 * 6)]
     path = tmp_path / "growing.csv"

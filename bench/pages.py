@@ -1,0 +1,115 @@
+"""A product full of a team's work, and the addresses of its pages. Needs Django set up."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from itertools import cycle, islice
+from pathlib import Path
+
+from django.test import Client
+from django.urls import reverse
+
+from bench import ingest
+from bench.web import EXAMPLE, PASSWORD
+from planner.ingest import IngestOptions
+from planner.management.base import load_scenario
+from planner.models import Run, Scenario, Trace, User
+from planner.scenario.document import parse
+from planner.services.drafts import scenario_draft
+from planner.services.runs import run_create
+from planner.services.scenarios import scenario_create
+from planner.services.traces import trace_ingest_path
+from planner.services.worker import run_execute
+from planner.web.urls import urlpatterns
+
+# Not pages: what other pages fetch, and the way out.
+PARTS = {"home-activity", "estimate-rows", "login", "logout"}
+KINDS = (Run.Kind.COMPARE, Run.Kind.PLAN, Run.Kind.SIZE, Run.Kind.FORECAST, Run.Kind.PLACE)
+FIRST_RUN = {Run.Kind.COMPARE: {"rehearse": 1}}
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """What was made; ``client`` is signed in as an admin."""
+
+    client: Client
+    trace: Trace
+    scenario: Scenario
+    runs: tuple[Run, ...]  # one of each kind, carried out
+
+    @property
+    def run(self) -> str:
+        """Address of the comparison, the heaviest page of a first visit."""
+        return reverse("web:run", args=[self.runs[0].pk])
+
+    @property
+    def whatif(self) -> str | None:
+        """Address of a what-if's answer, where there is one."""
+        return None
+
+    def addresses(self) -> list[str]:
+        edit = reverse("web:scenario", args=[self.scenario.pk])
+        return [
+            *plain_pages(self.client),
+            reverse("web:trace", args=[self.trace.name]),
+            f"{reverse('web:scenario-new')}?trace={self.trace.name}",
+            edit,
+            f"{edit}?view=yaml",
+            *(reverse("web:run", args=[run.pk]) for run in self.runs),
+            f"{reverse('web:runs')}?page=100",
+            reverse("web:gpu", args=["H100-SXM"]),
+            reverse("web:model", args=["llama-3.1-8b"]),
+            reverse("api:docs"),
+        ]
+
+
+def plain_pages(client: Client) -> list[str]:
+    """Every address without a name or number in it that answers with a page."""
+    names = [
+        pattern.name
+        for pattern in urlpatterns
+        if not pattern.pattern.converters and pattern.name not in PARTS
+    ]
+    found = [reverse(f"web:{name}") for name in names]
+    return [address for address in found if client.get(address).status_code == 200]
+
+
+def fill(folder: Path, rows: int, scenarios: int, runs: int) -> Filled:
+    """A trace of ``rows`` requests, its draft and copies of it, and runs of an example, one of
+    each kind carried out."""
+    user = User(username="bench", role=User.Role.ADMIN)
+    user.set_password(PASSWORD)
+    user.save()
+    with tempfile.TemporaryDirectory(dir=folder) as made:
+        path = Path(made) / "large.csv"
+        ingest.generate(path, rows)
+        trace = trace_ingest_path(path=path, options=IngestOptions(name=path.name), owner=user)
+    draft = scenario_draft(trace)
+    name = parse(draft).name
+    kept = [
+        scenario_create(owner=user, document=draft.replace(name, f"{name} {number}", 1))
+        for number in range(scenarios)
+    ]
+    document, name = load_scenario(str(EXAMPLE), lambda *_: None)
+    done = []
+    for kind in KINDS:
+        run = run_create(
+            owner=user, kind=kind, document=document, name=name, enqueue=False,
+            options=FIRST_RUN.get(kind, {}),
+        )  # fmt: skip
+        done.append(run_execute(run_id=run.pk, surface=True))
+    _repeat(done, runs - len(done))
+    client = Client(SERVER_NAME="localhost")
+    client.force_login(user)
+    return Filled(client, trace, kept[0], tuple(done))
+
+
+def _repeat(done: list[Run], count: int) -> None:
+    """The same again, as those who plan each morning have them."""
+    fields = [field.attname for field in Run._meta.concrete_fields if not field.primary_key]
+    copies = (
+        Run(**{name: getattr(run, name) for name in fields if name != "created_at"})
+        for run in islice(cycle(done), count)
+    )
+    Run.objects.bulk_create(copies, batch_size=250)

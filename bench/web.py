@@ -1,0 +1,173 @@
+"""How fast pages are with a team's years of work in them, how heavy a first visit is, and who can
+read them.
+
+    python -m bench.web [--json] [--rows N] [--scenarios N] [--runs N] [--no-browser]
+
+Filled through the product's own services in a folder of its own: a trace of 10 million requests,
+500 scenarios, one run of each of several kinds carried out, and 5,000 runs in all, of which the
+rest repeat those. Measured:
+
+- ``page_p95_ms``: 95th percentile of 20 requests, of the page that has the worst (``worst_page``),
+  from the request to the whole answer, compressed, in one process. It needs a quiet machine.
+- ``first_visit_kb``: what a browser without a cache fetches for the login, the home page and the
+  page of a comparison, as transferred (kB of 1,000 bytes).
+- ``whatif_p95_ms``: the same as ``page_p95_ms`` of a what-if's answer; null where there is none.
+- ``axe_serious``: serious and critical findings of axe-core over all pages in both themes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+EXAMPLE = ROOT / "docs" / "examples" / "first-plan.yml"
+REPEATS = 20
+PASSWORD = "a bench of pages"
+GOALS = {"page_p95_ms": 200, "first_visit_kb": 700, "whatif_p95_ms": 1000, "axe_serious": 0}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--rows", type=int, default=10_000_000, help="requests of the trace")
+    parser.add_argument("--scenarios", type=int, default=500)
+    parser.add_argument("--runs", type=int, default=5_000)
+    parser.add_argument("--no-browser", action="store_true", help="server times only")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        found = bench(Path(folder), args)
+    if args.json:
+        print(json.dumps(found))
+        return
+    for page, ms in sorted(found["pages"].items(), key=lambda item: -item[1]):
+        print(f"{ms:8.1f} ms  {page}")
+    for name, goal in GOALS.items():
+        print(f"{name:16} {found[name]}  (goal: at most {goal})")
+    for sentence in found["axe"]:
+        print(sentence)
+
+
+def bench(folder: Path, args: argparse.Namespace) -> dict[str, Any]:
+    os.environ["HEADROOM_DATA_DIR"] = str(folder)
+    os.environ["DJANGO_SETTINGS_MODULE"] = "planner.config.settings"
+    os.environ.setdefault("NUMBA_CACHE_DIR", str(ROOT / "var" / "numba"))
+    os.environ.setdefault("HEADROOM_LOG_LEVEL", "WARNING")
+    for name in ("DATABASE_URL", "REDIS_URL"):
+        os.environ.pop(name, None)
+    for command in (["migrate"], ["collectstatic", "--no-input"]):
+        subprocess.run(
+            [sys.executable, "manage.py", *command, "--verbosity=0", "--skip-checks"],
+            cwd=ROOT,
+            check=True,
+        )
+    import django
+
+    django.setup()
+    from bench import pages
+
+    filled = pages.fill(folder, args.rows, args.scenarios, args.runs)
+    addresses = filled.addresses()
+    times = {address: p95_ms(filled.client, address) for address in addresses}
+    worst = max(times, key=lambda address: times[address])
+    found: dict[str, Any] = {
+        "requests": args.rows, "scenarios": args.scenarios, "runs": args.runs,
+        "page_p95_ms": times[worst], "worst_page": worst, "first_visit_kb": None,
+        "whatif_p95_ms": None, "axe_serious": None, "pages": times, "axe": [],
+    }  # fmt: skip
+    if filled.whatif:
+        found["whatif_p95_ms"] = p95_ms(filled.client, filled.whatif)
+    if not args.no_browser:
+        found |= browse(addresses, filled.run)
+    return found
+
+
+def p95_ms(client: Any, address: str) -> float:
+    """Of ``REPEATS`` requests after a first; raises where one is no page."""
+    took = []
+    for _ in range(REPEATS + 1):
+        began = time.perf_counter()
+        answer = client.get(address, headers={"accept-encoding": "gzip"})
+        body = answer.getvalue()
+        took.append(1e3 * (time.perf_counter() - began))
+        if answer.status_code != 200 or not body:
+            raise SystemExit(f"{address} answers {answer.status_code}; the bench needs a page.")
+    return round(sorted(took[1:])[math.ceil(0.95 * REPEATS) - 1], 1)
+
+
+@contextmanager
+def served() -> Iterator[str]:
+    """The site as `bin/run` serves it, by one process; its address."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        server = subprocess.Popen(
+            [sys.executable, "-m", "gunicorn", "planner.config.wsgi", "--worker-class=gthread",
+             f"--bind=fd://{listener.fileno()}", "--threads=4", "--log-level=error",
+             "--no-control-socket"],
+            cwd=ROOT, pass_fds=[listener.fileno()],
+        )  # fmt: skip
+        url = f"http://127.0.0.1:{port}"
+        try:
+            for _ in range(600):
+                try:
+                    urllib.request.urlopen(f"{url}/health/", timeout=60).read()
+                    break
+                except urllib.error.URLError:
+                    time.sleep(0.1)
+            yield url
+        finally:
+            server.terminate()
+            server.wait()
+
+
+def browse(addresses: list[str], run: str) -> dict[str, Any]:
+    """What a browser fetches on a first visit, and what axe-core finds on every page."""
+    from playwright.sync_api import sync_playwright
+
+    from bench.access import violations
+    from tests.programs import CHROMIUM, CHROMIUM_ARGUMENTS, find_program
+
+    with served() as url, sync_playwright() as driver:
+        browser = driver.chromium.launch(
+            executable_path=find_program(*CHROMIUM), args=CHROMIUM_ARGUMENTS
+        )
+        page = browser.new_context(viewport={"width": 1280, "height": 900}).new_page()
+        fetched = 0.0
+        wire = page.context.new_cdp_session(page)
+        wire.send("Network.enable")
+
+        def count(event: dict[str, Any]) -> None:
+            nonlocal fetched
+            fetched += event["encodedDataLength"]
+
+        wire.on("Network.loadingFinished", count)
+        page.goto(f"{url}/")
+        page.get_by_label("User name").fill("bench")
+        page.get_by_label("Password").fill(PASSWORD)
+        page.get_by_role("button", name="Sign in").click()
+        for address in ("/", run):
+            page.goto(url + address, wait_until="networkidle")
+        first_visit_kb = round(fetched / 1e3, 1)
+        axe = []
+        for address in addresses:
+            page.goto(url + address, wait_until="networkidle")
+            axe += [f"{address}: {sentence}" for sentence in violations(page)]
+        browser.close()
+    return {"first_visit_kb": first_visit_kb, "axe_serious": len(axe), "axe": axe}
+
+
+if __name__ == "__main__":
+    main()
