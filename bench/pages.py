@@ -11,7 +11,6 @@ from django.test import Client
 from django.urls import reverse
 
 from bench import ingest
-from bench.web import EXAMPLE, PASSWORD
 from planner.ingest import IngestOptions
 from planner.management.base import load_scenario
 from planner.models import Run, Scenario, Trace, User
@@ -23,6 +22,8 @@ from planner.services.traces import trace_ingest_path
 from planner.services.worker import run_execute
 from planner.web.urls import urlpatterns
 
+EXAMPLE = Path(__file__).parents[1] / "docs" / "examples" / "first-plan.yml"
+USER, PASSWORD = "bench", "a bench of pages"
 # Not pages: what other pages fetch, and the way out.
 PARTS = {"home-activity", "estimate-rows", "login", "logout"}
 KINDS = (Run.Kind.COMPARE, Run.Kind.PLAN, Run.Kind.SIZE, Run.Kind.FORECAST, Run.Kind.PLACE)
@@ -78,7 +79,7 @@ def plain_pages(client: Client) -> list[str]:
 def fill(folder: Path, rows: int, scenarios: int, runs: int) -> Filled:
     """A trace of ``rows`` requests, its draft and copies of it, and runs of an example, one of
     each kind carried out."""
-    user = User(username="bench", role=User.Role.ADMIN)
+    user = User(username=USER, role=User.Role.ADMIN)
     user.set_password(PASSWORD)
     user.save()
     with tempfile.TemporaryDirectory(dir=folder) as made:

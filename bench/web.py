@@ -34,9 +34,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-EXAMPLE = ROOT / "docs" / "examples" / "first-plan.yml"
 REPEATS = 20
-PASSWORD = "a bench of pages"
 GOALS = {"page_p95_ms": 200, "first_visit_kb": 700, "whatif_p95_ms": 1000, "axe_serious": 0}
 
 
@@ -91,7 +89,7 @@ def bench(folder: Path, args: argparse.Namespace) -> dict[str, Any]:
     if filled.whatif:
         found["whatif_p95_ms"] = p95_ms(filled.client, filled.whatif)
     if not args.no_browser:
-        found |= browse(addresses, filled.run)
+        found |= browse(addresses, filled.run, pages.USER, pages.PASSWORD)
     return found
 
 
@@ -133,7 +131,7 @@ def served() -> Iterator[str]:
             server.wait()
 
 
-def browse(addresses: list[str], run: str) -> dict[str, Any]:
+def browse(addresses: list[str], run: str, user: str, password: str) -> dict[str, Any]:
     """What a browser fetches on a first visit, and what axe-core finds on every page."""
     from playwright.sync_api import sync_playwright
 
@@ -155,8 +153,8 @@ def browse(addresses: list[str], run: str) -> dict[str, Any]:
 
         wire.on("Network.loadingFinished", count)
         page.goto(f"{url}/")
-        page.get_by_label("User name").fill("bench")
-        page.get_by_label("Password").fill(PASSWORD)
+        page.get_by_label("User name").fill(user)
+        page.get_by_label("Password").fill(password)
         page.get_by_role("button", name="Sign in").click()
         for address in ("/", run):
             page.goto(url + address, wait_until="networkidle")

@@ -17,6 +17,7 @@ from simulation.arrays import FloatArray, IntArray
 WEEK_S = 7 * DAY_S
 SEEN = 0.8  # of a stretch's bins must be known, or it is not compared
 SLACK = 0.05  # of a stretch may lie outside the trace: a day from 00:10 on is a day
+LEAST_SAID = 0.005  # below it a share rounds to 0%
 SAME = 1e-9  # sums of the same amounts in another order
 ALL = SeriesKey("all", "all", "all")
 
@@ -136,7 +137,8 @@ def _sentence(
     place = "quietest" if rank == len(compared) else f"{ordinal(rank)} busiest"
     times = f"{top.amount / own.amount:.2g} times as much" if own.amount else "something"
     if own.amount and top.amount / own.amount < 2:
-        times = f"{top.amount / own.amount - 1:.0%} more"
+        more = top.amount / own.amount - 1
+        times = f"{more:.0%} more" if more >= LEAST_SAID else "hardly more"
     busy = span_words(top.start_s, top.end_s, clock)
     return f"{here} is the {place} of {many}; the busiest, {busy}, had {times}."
 

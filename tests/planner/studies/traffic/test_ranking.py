@@ -53,6 +53,13 @@ def test_words_of_the_busiest_and_of_those_between() -> None:
     assert one.rank == one.of == 1 and "the only day" in one.sentence
 
 
+def test_hardly_more_is_not_called_0_percent_more() -> None:
+    said = window_rank(hourly([480, 1000, 1002, 240]), MAY + DAY_S, MAY + 2 * DAY_S).sentence
+    assert said == (
+        "2 May 2024 is the 2nd busiest of 4 days; the busiest, 3 May 2024, had hardly more."
+    )
+
+
 def test_a_window_is_compared_with_stretches_at_its_own_time_of_day() -> None:
     demand = hourly([240, 480, 720])
     rank = window_rank(demand, MAY + 12 * HOUR_S, MAY + 36 * HOUR_S)

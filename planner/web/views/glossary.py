@@ -1,0 +1,13 @@
+"""What the words mean."""
+
+from django.http import HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from planner.web.pages.glossary import glossary
+from planner.web.request import Request
+
+
+@require_safe
+def page(request: Request) -> HttpResponse:
+    return render(request, "web/glossary.html", {"groups": glossary()})
