@@ -6,6 +6,8 @@ from pathlib import Path
 
 from django.core.exceptions import ImproperlyConfigured
 
+SECRET_CHARACTERS = 32
+
 
 def env_bool(name: str, *, default: bool = False) -> bool:
     value = os.environ.get(name, "").strip().lower()
@@ -28,6 +30,26 @@ def env_int(name: str, default: int) -> int:
 def env_list(name: str) -> list[str]:
     """Comma-separated values, blanks removed."""
     return [item.strip() for item in os.environ.get(name, "").split(",") if item.strip()]
+
+
+def check_production(*, debug: bool, hosts: list[str], secret: str) -> None:
+    """Refuse to start with what is only for a machine of one's own."""
+    if len(secret) < SECRET_CHARACTERS:
+        raise ImproperlyConfigured(
+            f"SECRET_KEY has {len(secret)} characters, which can be guessed; give at least "
+            f"{SECRET_CHARACTERS} random ones, such as of `openssl rand -hex 32`, or none to have "
+            "one made."
+        )
+    if "*" in hosts:
+        raise ImproperlyConfigured(
+            "HEADROOM_ALLOWED_HOSTS is *, by which links can be led elsewhere; name the hosts that "
+            "people use."
+        )
+    if debug and hosts:
+        raise ImproperlyConfigured(
+            "HEADROOM_DEBUG=1 shows the program's insides, and HEADROOM_ALLOWED_HOSTS has others "
+            "see them; leave one of the two out."
+        )
 
 
 def secret_key(data_dir: Path) -> str:

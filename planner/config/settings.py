@@ -7,7 +7,13 @@ from pathlib import Path
 import dj_database_url
 from csp.constants import NONE, SELF, UNSAFE_INLINE
 
-from planner.config.environment import env_bool, env_int, env_list, secret_key
+from planner.config.environment import (
+    check_production,
+    env_bool,
+    env_int,
+    env_list,
+    secret_key,
+)
 from planner.version import VERSION
 
 BASE_DIR = Path(__file__).resolve().parents[2]
@@ -25,6 +31,7 @@ HTTPS = env_bool("HEADROOM_HTTPS")  # served through a proxy that ends TLS and s
 SECRET_KEY = secret_key(HEADROOM_DATA_DIR)
 ALLOWED_HOSTS = ["localhost", "127.0.0.1", "[::1]", *env_list("HEADROOM_ALLOWED_HOSTS")]
 CSRF_TRUSTED_ORIGINS = env_list("HEADROOM_CSRF_ORIGINS")
+check_production(debug=DEBUG, hosts=env_list("HEADROOM_ALLOWED_HOSTS"), secret=SECRET_KEY)
 
 INSTALLED_APPS = [
     "django.contrib.auth",
@@ -99,7 +106,7 @@ CACHES = {
     }
     if os.environ.get("REDIS_URL")
     else {
-        "BACKEND": "django.core.cache.backends.filebased.FileBasedCache",
+        "BACKEND": "planner.config.cache.DiskCache",
         "LOCATION": HEADROOM_DATA_DIR / "cache",
     }
 }
@@ -146,6 +153,8 @@ if HTTPS:
     SECURE_SSL_REDIRECT = True
     SECURE_REDIRECT_EXEMPT = [r"^(health/|healthz|readyz)$"]  # asked from inside, past the proxy
     SECURE_HSTS_SECONDS = 365 * 24 * 3600
+    # Whether other hosts of the domain speak HTTPS alone is not for this one to say.
+    SILENCED_SYSTEM_CHECKS = ["security.W005", "security.W021"]
     SESSION_COOKIE_SECURE = True
     CSRF_COOKIE_SECURE = True
 

@@ -4,6 +4,8 @@ from django.urls import include, path
 
 from planner.config.health import health, live, ready
 
+handler500 = "planner.web.errors.server_error"
+
 urlpatterns = [
     path("health/", health, name="health"),
     path("healthz", live, name="live"),

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
 from django.contrib.auth.decorators import login_required
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
+from django.views.defaults import server_error as default_error
 
 from planner.errors import EXPECTED, NoRoom, NotAllowed, NotFound, NotReady, of_input
 from planner.services.access import check_may_plan
@@ -60,6 +62,21 @@ def page(view: View) -> View:
 
     guarded = login_required(view)
     return answer
+
+
+def server_error(request: HttpRequest) -> HttpResponse:
+    """handler500: a full disk, which also stops what stands before a view, is said as such."""
+    error = sys.exc_info()[1]
+    sent = of_input(error) if error is not None else None
+    if sent is None:
+        return default_error(request)
+    if request.path.startswith("/api/"):
+        problem = {"type": "about:blank", "title": sent.title, "detail": str(sent)}
+        status = status_of(sent)
+        return JsonResponse(
+            {**problem, "status": status}, status=status, content_type="application/problem+json"
+        )
+    return problem_response(request, sent, status_of(sent))
 
 
 def _signed_out(request: HttpRequest) -> HttpResponse | None:

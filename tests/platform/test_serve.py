@@ -188,6 +188,7 @@ def test_a_taken_port_is_told_before_anything_starts(embedded: dict[str, str]) -
     [
         (["--port", "70000"], "no port"),
         (["--check", "--no-demo"], "cannot go with --no-demo"),
+        (["--host", "0.0.0.0", "--port", "0"], "add --no-demo"),
         (["--host", "192.0.2.1"], "cannot be used"),
     ],
 )

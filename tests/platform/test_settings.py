@@ -11,8 +11,16 @@ from typing import Any
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
-from planner.config.environment import env_bool, env_int, env_list, kept_secret, secret_key
-from tests.platform.conftest import ROOT
+from planner.config.cache import DiskCache
+from planner.config.environment import (
+    check_production,
+    env_bool,
+    env_int,
+    env_list,
+    kept_secret,
+    secret_key,
+)
+from tests.platform.conftest import ROOT, manage
 
 
 def settings_of(environment: dict[str, str], *names: str) -> dict[str, Any]:
@@ -27,6 +35,46 @@ def settings_of(environment: dict[str, str], *names: str) -> dict[str, Any]:
     assert done.returncode == 0, done.stderr
     answer: dict[str, Any] = json.loads(done.stdout)
     return answer
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"secret": "short"}, "SECRET_KEY has 5 characters"),
+        ({"hosts": ["*"]}, "name the hosts"),
+        ({"debug": True, "hosts": ["headroom.example"]}, "leave one of the two out"),
+    ],
+)
+def test_production_does_not_start_on_defaults(given: dict[str, Any], words: str) -> None:
+    good: dict[str, Any] = {"debug": False, "hosts": ["headroom.example"], "secret": "x" * 50}
+    check_production(**good)
+    with pytest.raises(ImproperlyConfigured, match=words):
+        check_production(**(good | given))
+
+
+def test_deploying_behind_https_passes_every_check(embedded: dict[str, str]) -> None:
+    behind = embedded | {"HEADROOM_HTTPS": "1", "HEADROOM_ALLOWED_HOSTS": "headroom.example"}
+    done = manage(behind, "check", "--deploy", "--fail-level", "WARNING")
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_cache_goes_on_when_the_disk_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counting log-in attempts answered 500 to everybody."""
+    cache = DiskCache(str(tmp_path), {})
+    cache.set("tries", 1, 60)
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tempfile.mkstemp", full)
+        cache.set("tries", 2, 60)
+        assert cache.get("tries") == 2
+    cache.set("tries", 3, 60)
+    assert cache.get("tries") == 3
+    assert DiskCache(str(tmp_path), {}).get("tries") == 3
 
 
 def test_without_a_server_everything_lies_in_the_data_directory(embedded: dict[str, str]) -> None:

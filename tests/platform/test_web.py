@@ -7,6 +7,7 @@ from io import BytesIO
 from typing import Any
 
 import pytest
+from django.db import OperationalError
 from django.test import Client
 from django.utils import timezone
 
@@ -74,6 +75,25 @@ def test_health_sees_runs_that_nobody_takes(client: Client) -> None:
     assert client.get("/health/").status_code == 503  # nobody takes it up
     Run.objects.filter(pk=going.pk).update(state=Run.State.COMPLETED)
     assert client.get("/health/").status_code == 200
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("path", ["/login/", "/api/v1/token/"])
+def test_a_full_disk_is_told_wherever_it_is_met(
+    client: Client, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    """Also before a view is asked, as where a session is kept."""
+    client.raise_request_exception = False
+
+    def full(*_: object, **__: object) -> None:
+        raise OperationalError("database or disk is full")
+
+    monkeypatch.setattr(
+        "django.contrib.sessions.middleware.SessionMiddleware.process_request", full
+    )
+    answer = client.get(path)
+    assert answer.status_code == 507
+    assert "makes room" in answer.content.decode()
 
 
 def test_health_without_a_database_is_503(embedded: dict[str, str]) -> None:

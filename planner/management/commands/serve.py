@@ -28,6 +28,7 @@ from planner.models import User
 
 DEMO_USER = "demo"
 DEFAULT_PORT = 8000
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 class Command(BaseCommand):
@@ -58,6 +59,11 @@ class Command(BaseCommand):
         try:
             held = only_one(settings.HEADROOM_DATA_DIR)
             listener = listen(options["host"], port)
+            if demo and options["host"] not in LOOPBACK:
+                raise Stopped(
+                    f"--host {options['host']} lets others in, and the demo's login is an admin's "
+                    "for this machine; add --no-demo, and bin/manage user add for each person."
+                )
         except Stopped as problem:
             self._refuse(str(problem))
 

@@ -1,29 +1,60 @@
-"""The login form, with a limit on guessing passwords."""
+"""The login form, with limits on guessing passwords."""
 
 from __future__ import annotations
 
 import hashlib
+import logging
 import time
 from typing import Any
 
+from django.conf import settings
 from django.contrib.auth.forms import AuthenticationForm
 from django.core.cache import cache
 from django.core.exceptions import ValidationError
+from django.http import HttpRequest
 
-ATTEMPTS, WITHIN_S = 10, 60.0  # wrong passwords of one name; the name is what is guessed at
+logger = logging.getLogger(__name__)
+
+WITHIN_S = 60.0
+ATTEMPTS = 10  # wrong passwords of one name: the name is what is guessed at
+FROM_ONE_ADDRESS = 60  # of any names: one password tried on everybody
 
 
 class LoginForm(AuthenticationForm):
-    """Refuses a name for a while after too many wrong passwords, right ones too."""
+    """Refuses a name, and an address, for a while after too many wrong passwords, right ones
+    too."""
 
     def clean(self) -> dict[str, Any]:
         name = str(self.cleaned_data.get("username") or "")
-        key = f"login-page-{hashlib.sha256(name.casefold().encode()).hexdigest()}"
-        recent = [at for at in cache.get(key, []) if at > time.time() - WITHIN_S]
-        if len(recent) >= ATTEMPTS:
-            raise ValidationError("Too many wrong passwords for this name; try again in a minute.")
+        address = address_of(self.request)
+        limits = (
+            (_key("page", name.casefold()), ATTEMPTS, "for this name"),
+            (_key("address", address), FROM_ONE_ADDRESS, "from your address"),
+        )
+        for key, most, whose in limits:
+            if len(_recent(key)) >= most:
+                logger.warning("log-ins %s are refused: %.150r from %s", whose, name, address)
+                raise ValidationError(f"Too many wrong passwords {whose}; try again in a minute.")
         try:
             return super().clean()
         except ValidationError:
-            cache.set(key, [*recent, time.time()], WITHIN_S)
+            logger.warning("wrong password for %.150r from %s", name, address)
+            for key, _, _ in limits:
+                cache.set(key, [*_recent(key), time.time()], WITHIN_S)
             raise
+
+
+def address_of(request: HttpRequest | None) -> str:
+    """Where a request comes from; behind the proxy that ends TLS, what that one says last."""
+    if request is None:
+        return ""
+    said = request.headers.get("X-Forwarded-For", "") if settings.HTTPS else ""
+    return said.rpartition(",")[2].strip() or request.META.get("REMOTE_ADDR", "")
+
+
+def _key(kind: str, text: str) -> str:
+    return f"login-{kind}-{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+def _recent(key: str) -> list[float]:
+    return [at for at in cache.get(key, []) if at > time.time() - WITHIN_S]

@@ -52,6 +52,18 @@ def test_passwords_cannot_be_guessed_at_speed(planner: User, viewer: User) -> No
     assert Client().post(login, right).status_code == 302
 
 
+def test_one_address_cannot_try_a_password_on_everybody(planner: User, monkeypatch: Any) -> None:
+    cache.clear()
+    monkeypatch.setattr("planner.web.forms.login.FROM_ONE_ADDRESS", 5)
+    login = reverse("web:login")
+    for number in range(5):
+        Client().post(login, {"username": f"name-{number}", "password": "Spring-2026"})
+    right = {"username": "pia", "password": "pia-secret"}
+    assert "from your address" in text_of(Client().post(login, right))
+    assert Client().post(login, right, REMOTE_ADDR="192.0.2.7").status_code == 302
+    cache.clear()
+
+
 def test_a_login_leads_to_the_page_that_was_asked_for(planner: User) -> None:
     client = Client()
     login = reverse("web:login")

@@ -1,0 +1,34 @@
+"""A cache in files that goes on when they cannot be written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.cache.backends.filebased import FileBasedCache
+from django.core.cache.backends.locmem import LocMemCache
+
+_ABSENT = object()
+
+
+class DiskCache(FileBasedCache):
+    """Kept in memory, for this process alone, what a full disk does not take.
+
+    Log-in attempts are counted here: a full disk must neither shut everybody out nor let anybody
+    guess without end.
+    """
+
+    def __init__(self, folder: str, params: dict[str, Any]) -> None:
+        super().__init__(folder, params)
+        self._memory = LocMemCache("beside-the-disk", params)
+
+    def get(self, key: Any, default: Any = None, version: int | None = None) -> Any:
+        held = self._memory.get(key, _ABSENT, version)
+        return super().get(key, default, version) if held is _ABSENT else held
+
+    def set(self, key: Any, value: Any, *args: Any, **kwargs: Any) -> None:
+        try:
+            super().set(key, value, *args, **kwargs)
+        except OSError:
+            self._memory.set(key, value, *args, **kwargs)
+        else:
+            self._memory.delete(key, kwargs.get("version"))
