@@ -29,7 +29,7 @@ from planner.catalogue.hardware import (
     published_precision,
     shape,
 )
-from planner.catalogue.load import fits, profiles
+from planner.catalogue.load import engine_of, fits, profiles
 from planner.catalogue.market import prices
 from planner.catalogue.regions import regions
 
@@ -42,6 +42,7 @@ __all__ = [
     "ProfileFit",
     "ProfileKey",
     "cycles",
+    "engine_of",
     "fits",
     "gpu",
     "gpu_name",

@@ -12,6 +12,8 @@ from simulation.performance.memory import kv_capacity_tokens
 from simulation.performance.profile import Check
 from simulation.performance.specs import Provenance
 
+ENGINES = (("TensorRT-LLM", "trtllm"), ("vLLM", "vllm"), ("SGLang", "sglang"))  # in sources
+
 
 def profiles() -> dict[ProfileKey, LinearProfile]:
     """Linear profiles by model, GPU type and GPUs per instance, with the errors of their fit."""
@@ -57,6 +59,11 @@ def fits() -> dict[ProfileKey, ProfileFit]:
         )
         for entry in document["profiles"]
     }
+
+
+def engine_of(source: Provenance) -> str:
+    """The engine that a built-in profile was measured on, as far as its source says."""
+    return next((name for words, name in ENGINES if words in source.source), "")
 
 
 def _key(entry: dict[str, Any]) -> ProfileKey:

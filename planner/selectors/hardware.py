@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -62,6 +63,11 @@ def models_list(search: str = "") -> list[Entry[ModelSpec, OwnModel]]:
     return [entry for entry in [*mine, *built_in] if matches(search, entry.name)]
 
 
+def released_in(entry: Entry[ModelSpec, OwnModel]) -> str:
+    """The precision of a model's weights as they were released; 16 bits where nobody says."""
+    return "bf16" if entry.own else catalogue.published_precision(entry.name)
+
+
 def gpu_get(name: str) -> Entry[GpuSpec, OwnGpu]:
     """Raises NotFound listing what there is."""
     return _find("GPU", name, gpus_list())
@@ -101,6 +107,15 @@ def gpu_sources(entry: Entry[GpuSpec, OwnGpu]) -> dict[str, Provenance]:
         | dict.fromkeys(("idle_w", "prefill_w", "decode_w"), watts)
         | {"": entry.spec.provenance}
     )
+
+
+def assumed_watts(entries: Sequence[Entry[GpuSpec, OwnGpu]]) -> set[str]:
+    """Names of built-in GPU types whose power by state is a share of their limit, not measured."""
+    return {
+        entry.name
+        for entry in entries
+        if not entry.own and catalogue.gpu_sources(entry.name)["watts"].kind == "assumed"
+    }
 
 
 def own_gpu_get(name: str) -> OwnGpu:

@@ -32,11 +32,12 @@ class Fit:
 class Memory:
     weight_bytes: Mapping[str, float]  # by precision
     kv_bytes_per_token: float
-    fit: Fit  # in 16 bits on the chosen GPU type
+    fit: Fit  # as released, on the chosen GPU type
 
 
-def memory_of(spec: ModelSpec, gpu: GpuSpec) -> Memory:
-    return Memory(weights(spec), spec.kv_bytes_per_token, place(spec, gpu, "bf16"))
+def memory_of(spec: ModelSpec, gpu: GpuSpec, precision: str = "bf16") -> Memory:
+    """``precision``: of the weights as they were released."""
+    return Memory(weights(spec), spec.kv_bytes_per_token, place(spec, gpu, precision))
 
 
 def placements(spec: ModelSpec, gpus: Sequence[GpuSpec]) -> list[tuple[GpuSpec, list[Fit]]]:

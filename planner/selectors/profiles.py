@@ -11,6 +11,7 @@ import polars as pl
 from django.db.models import Count, OuterRef, Subquery
 
 from planner import catalogue, storage
+from planner.catalogue.modelled import Modelled, modelled
 from planner.errors import NotFound
 from planner.mappers import profile_of
 from planner.models import Calibration, Profile, ProfileVersion
@@ -23,6 +24,7 @@ from simulation.performance.profile import Check
 
 RESIDUALS = "residuals"
 NAMED = 20
+MODELLED_LIMITS = "Limits of batch and tokens are assumed: vLLM's defaults."
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,18 @@ class KnownProfile:
         return self.profile.kind
 
     @property
+    def engine(self) -> str:
+        """Which served what it was measured on, where that is known."""
+        if self.calibration is not None:
+            return str(self.calibration.report.get("engine", {}).get("engine", ""))
+        return catalogue.engine_of(self.profile.provenance)
+
+    @property
+    def precision(self) -> str:
+        """Of the weights, where the profile says it."""
+        return self.profile.precision if isinstance(self.profile, Modelled) else ""
+
+    @property
     def checks(self) -> tuple[Check, ...]:
         return self.profile.checks
 
@@ -83,8 +97,9 @@ def built_in_name(model: str, gpu: str, tp: int) -> str:
 
 
 def profiles_list(search: str = "") -> list[KnownProfile]:
-    """Own profiles in their newest version, then the built-in ones."""
-    known = [*_newest(), *_built_in()]
+    """Own profiles in their newest version, then the built-in ones: measured or carried over from
+    measurements first, then those of the newest models by rule."""
+    known = [*_newest(), *_built_in(), *_modelled()]
     return [
         profile
         for profile in known
@@ -96,7 +111,7 @@ def profile_get(name: str, version: int | None = None) -> KnownProfile:
     """One profile, the newest version unless another is asked for; raises NotFound."""
     row = Profile.objects.filter(name=name.replace("\0", "?")).first()
     if row is None:
-        for profile in _built_in():
+        for profile in (*_built_in(), *_modelled()):
             if profile.name == name and version is None:
                 return profile
         have = ", ".join(known.name for known in profiles_list()[:NAMED])
@@ -164,6 +179,17 @@ def _built_in() -> list[KnownProfile]:
             report={"notes": [_limits(fits[model, gpu, tp])]},
         )
         for (model, gpu, tp), profile in catalogue.profiles().items()
+    ]
+
+
+def _modelled() -> list[KnownProfile]:
+    return [
+        KnownProfile(
+            name=built_in_name(one.model, one.gpu, one.tp),
+            profile=one,
+            report={"notes": [f"Weights in {one.precision}, as released.", MODELLED_LIMITS]},
+        )
+        for one in modelled()
     ]
 
 

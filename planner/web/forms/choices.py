@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from planner import catalogue
+from planner.catalogue.modelled import modelled
 from planner.models import Trace
 from planner.selectors.profiles import profiles_list
 from planner.selectors.traces import traces_list
 from planner.web.forms.document import rows_of
 from planner.web.forms.profile_choice import ProfileChoice
+from simulation.performance.specs import Provenance
 
 Choices = list[tuple[str, Any]]
 WIDTHS = {  # of an arrangement, and what they are called
@@ -43,9 +45,17 @@ def names_of(data: dict[str, Any]) -> Names:
         for profile in profiles_list()
         if profile.own
     ]
-    built_in = [ProfileChoice(*key) for key in sorted(catalogue.profiles())]
     labels = {ProfileChoice.of(row): _label(row) for row in own}
-    for choice in [*kept, *built_in]:
+    for choice in kept:
+        labels.setdefault(choice, choice.label)
+    for key, profile in sorted(catalogue.profiles().items()):
+        choice = ProfileChoice(*key)
+        labels.setdefault(choice, f"{choice.label} ({_basis(profile.provenance)})")
+    for one in modelled():
+        choice = ProfileChoice.of(
+            {"model": one.model, "gpu": one.gpu, "tp": one.tp, "kind": one.kind,
+             "precision": one.precision}
+        )  # fmt: skip
         labels.setdefault(choice, choice.label)
     groups: dict[str, list[tuple[str, str]]] = {}
     for choice, label in labels.items():
@@ -64,8 +74,12 @@ def names_of(data: dict[str, Any]) -> Names:
 def _label(row: dict[str, Any]) -> str:
     """Of a profile that the scenario itself has."""
     choice = ProfileChoice.of(row)
-    roofline = " (roofline)" if row.get("kind") == "roofline" and not choice.name else ""
-    return f"{choice.label}{roofline}" + (f", {choice.role}" if choice.role else "")
+    return choice.label + (f", {choice.role}" if choice.role else "")
+
+
+def _basis(source: Provenance) -> str:
+    """How a built-in profile is known, and on which engine where its source says so."""
+    return ", ".join(filter(None, (source.kind, catalogue.engine_of(source))))
 
 
 def _unique(names: Any) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
@@ -10,7 +10,10 @@ from urllib.parse import parse_qsl, urlencode
 from django import forms
 
 from planner.selectors.lookup import id_of
+from simulation.performance.estimate.calibration import ENGINES
+from simulation.performance.specs import BYTES
 
+COMPUTED = "roofline"
 APART = ("prefill", "decode")  # roles with a profile of their own
 
 
@@ -24,6 +27,9 @@ class ProfileChoice:
     name: str = ""
     version: int | None = None  # None: the newest
     role: str = ""  # of one for prefill or decode alone
+    kind: str = ""  # roofline: computed from the model's shape
+    precision: str = ""  # of its weights, where they are not 16 bits
+    engine: str = ""  # whose host time it has
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> ProfileChoice:
@@ -36,6 +42,9 @@ class ProfileChoice:
             name=str(row.get("name") or ""),
             version=version if isinstance(version, int) and version else None,
             role=row["role"] if row.get("role") in APART else "",
+            kind=COMPUTED if row.get("kind") == COMPUTED and not row.get("name") else "",
+            precision=_other(row.get("precision"), BYTES, "bf16"),
+            engine=_other(row.get("engine"), ENGINES, ""),
         )
 
     def row(self) -> dict[str, Any]:
@@ -58,8 +67,12 @@ class ProfileChoice:
             choice = cls(**parts)
         except TypeError as error:  # a part is missing or unknown
             raise ValueError(str(error)) from None
-        if choice.role not in ("", *APART):
-            raise ValueError(choice.role)
+        for value, known in (
+            (choice.role, APART), (choice.kind, (COMPUTED,)), (choice.precision, BYTES),
+            (choice.engine, ENGINES),
+        ):  # fmt: skip
+            if value and value not in known:
+                raise ValueError(value)
         return choice
 
     @property
@@ -68,7 +81,12 @@ class ProfileChoice:
         if self.name:
             version = f"version {self.version}" if self.version else "newest version"
             text += f" ({self.name}, {version})"
-        return text
+        told = [told for told in (self.kind, self.precision, self.engine) if told]
+        return f"{text} ({', '.join(told)})" if told else text
+
+
+def _other(value: Any, known: Collection[str], usual: str) -> str:
+    return str(value) if value in known and value != usual else ""
 
 
 class ProfileField(forms.Field):

@@ -30,7 +30,9 @@ SHOWN_PRICES = 12
 @require_safe
 def gpus(request: Request) -> HttpResponse:
     search = request.GET.get("search", "")
-    return _list(request, "gpus", {"gpus": known.gpus_list(search), "search": search})
+    found = known.gpus_list(search)
+    context = {"gpus": found, "search": search, "assumed_watts": known.assumed_watts(found)}
+    return _list(request, "gpus", context)
 
 
 @require_safe
@@ -43,7 +45,7 @@ def models(request: Request) -> HttpResponse:
     page = paged(request, known.models_list(search))
     context = {
         "page": page,
-        "models": [(entry, memory_of(entry.spec, gpu)) for entry in page],
+        "models": [(entry, memory_of(entry.spec, gpu, known.released_in(entry))) for entry in page],
         "search": search,
         "gpu_names": names,
         "gpu": gpu.name,

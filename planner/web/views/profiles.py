@@ -20,13 +20,15 @@ from planner.web.errors import planners_only
 from planner.web.forms.calibration import ComputedForm
 from planner.web.listings import choice_names, kernel_choices
 from planner.web.pages.profile import page_context
+from planner.web.paging import paged
 from planner.web.request import Request
 
 
 @require_safe
 def listing(request: Request) -> HttpResponse:
     search = request.GET.get("search", "")
-    context = {"profiles": known.profiles_list(search), "search": search, "tab": "profiles"}
+    page = paged(request, known.profiles_list(search))
+    context = {"page": page, "profiles": page.object_list, "search": search, "tab": "profiles"}
     part = request.htmx and request.htmx.target == "rows"
     template = "web/_profiles_rows.html" if part else "web/profiles.html"
     return render(request, template, context)

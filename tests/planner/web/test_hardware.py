@@ -220,6 +220,23 @@ def test_a_model_comes_from_its_config_json(client: Client) -> None:
     assert missing.status_code == 400 and "vocab_size" in text_of(missing)
 
 
+def test_the_newest_models_are_offered_with_their_error_and_engines_are_shown(
+    client: Client,
+) -> None:
+    page = text_of(client.get(reverse("web:profiles"), {"search": "deepseek-v3:B200"}))
+    assert "8 × B200" in page and "fp8" in page and "modelled" in page and "not stated" in page
+    measured = text_of(client.get(reverse("web:profiles"), {"search": "llama-3.1-8b:H100"}))
+    assert "trtllm" in measured
+    one = text_of(client.get(reverse("web:profile", args=["qwen3-32b:H200:tp1"])))
+    assert "as released" in one
+    fits = text_of(client.get(reverse("web:models"), {"search": "deepseek-v3", "gpu": "H200"}))
+    assert "8 GPUs fp8" in fits  # as released, not in 16 bits on 16
+    assert "watts assumed" in text_of(client.get(reverse("web:gpus"), {"search": "L40S"}))
+    choices = dict(names_of({}).profiles[1:])
+    assert any("H200 × 1 (roofline)" in label for _, label in choices["qwen3-32b"])
+    assert any(", trtllm)" in label for _, label in choices["llama-3.1-8b"])
+
+
 def test_an_estimate_says_its_error_and_where_it_comes_from(client: Client) -> None:
     asked = {"model": "llama-3.1-8b", "gpu": "H100-SXM", "tp": 1, "isl": 1024, "osl": 256,
              "concurrency": 32}  # fmt: skip

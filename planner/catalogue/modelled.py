@@ -1,0 +1,118 @@
+"""Profiles of the newest models on the GPU types that people buy, by rule: nothing of them was
+measured, and each says how far off it may be.
+
+The rule: every model of the families below on every type of GPUS, weights as released, on the
+fewest GPUs of one server (a power of two) that hold them with SEQUENCES of CONTEXT tokens beside.
+What a profile says is computed when it is asked for, and once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache, lru_cache
+
+from planner.catalogue.efficiency import efficiencies
+from planner.catalogue.hardware import gpus, models, published_precision, shape
+from planner.catalogue.load import profiles
+from planner.catalogue.serving import MAX_BATCH, MAX_BATCH_TOKENS, serving_limits
+from simulation.performance.compiled_graph import GraphProfile
+from simulation.performance.curves import Curve
+from simulation.performance.memory import largest_batch
+from simulation.performance.profile import Check
+from simulation.performance.roofline import roofline_profile
+from simulation.performance.specs import Arrangement, GpuSpec, ModelShape, Provenance
+
+GPUS = ("H100-SXM", "H200", "B200", "MI300X")
+# The generation of each family that is served now, by how names begin.
+FAMILIES = (
+    "deepseek-r1", "deepseek-v3", "deepseek-v4", "gemma-3-", "gemma-4", "glm-4.5", "glm-4.6",
+    "glm-5", "gpt-oss", "kimi-k", "llama-3.1", "llama-3.3", "llama-4", "minimax-m", "mistral-large",
+    "mistral-small", "nemotron-3", "phi-4", "qwen3",
+)  # fmt: skip
+ONE_SERVER = (1, 2, 4, 8)  # GPUs
+SEQUENCES, CONTEXT = 16, 8192
+
+
+@dataclass(frozen=True, slots=True)
+class Modelled:
+    """A ``Profile`` whose curve is computed when it is first read."""
+
+    model: str
+    gpu: str
+    tp: int
+    precision: str  # of the weights, as released
+
+    @property
+    def kind(self) -> str:
+        return "roofline"
+
+    @property
+    def max_batch(self) -> int:
+        return MAX_BATCH
+
+    @property
+    def max_batch_tokens(self) -> int:
+        return MAX_BATCH_TOKENS
+
+    @property
+    def provenance(self) -> Provenance:
+        return Provenance(
+            "modelled",
+            f"operators of {self.model} at the published peaks of {self.gpu}, times the shares of "
+            "them that measured kernels reach; no run of the two was measured",
+        )
+
+    @property
+    def kv_capacity_tokens(self) -> int:
+        return _made(self).kv_capacity_tokens
+
+    @property
+    def curve(self) -> Curve:
+        return _made(self).curve
+
+    @property
+    def checks(self) -> tuple[Check, ...]:
+        return _made(self).checks
+
+    @property
+    def spread(self) -> float:
+        return _made(self).spread
+
+
+@cache
+def modelled() -> tuple[Modelled, ...]:
+    """By model and GPU type; where there is a built-in profile of the same, that is there alone."""
+    known, types = profiles(), gpus()
+    found = []
+    for name in models():
+        if not name.startswith(FAMILIES):
+            continue
+        precision = published_precision(name)
+        for gpu in GPUS:
+            tp = _fewest(shape(name), types[gpu], precision)
+            if tp is not None and (name, gpu, tp) not in known:
+                found.append(Modelled(name, gpu, tp, precision))
+    return tuple(sorted(found, key=lambda one: (one.model, GPUS.index(one.gpu))))
+
+
+def _fewest(of: ModelShape, gpu: GpuSpec, precision: str) -> int | None:
+    """GPUs of an instance; None where one server does not hold it."""
+    length = min(CONTEXT, of.max_context)
+    for tp in ONE_SERVER:
+        if of.heads % tp or tp > gpu.gpus_per_node:
+            continue
+        where = _arrangement(tp, precision)
+        if largest_batch(of, gpu, where, length, MAX_BATCH_TOKENS) >= SEQUENCES:
+            return tp
+    return None
+
+
+def _arrangement(tp: int, precision: str) -> Arrangement:
+    return Arrangement(tp=tp, weights=precision)
+
+
+@lru_cache(maxsize=512)
+def _made(one: Modelled) -> GraphProfile:
+    of, gpu = shape(one.model), gpus()[one.gpu]
+    where = _arrangement(one.tp, one.precision)
+    return roofline_profile(of, gpu, where, efficiencies(), **serving_limits(of, gpu, where))
