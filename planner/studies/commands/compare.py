@@ -172,8 +172,10 @@ def _followed(planned: Planned, comparison: PolicyComparison) -> Planned:
             continue
         if run.traits.plan.periods is None:  # one of all periods together has its own figures
             factor = 1.0
-            if take is not None and name == take.policy and run.traits.plan.method is None:
-                factor = take.parameters.get("load_factor", 1.0)
+            if run.traits.plan.method is None:  # found in rehearsal, or as the scenario says
+                factor = next(
+                    (float(one.value) for one in run.settings if one.what == "load_factor"), 1.0
+                )
             quantiles = tuple(replace(one, load_factor=factor) for one in planned.quantiles)
             return replace(planned, plan=run.plan, quantiles=quantiles)
     return planned

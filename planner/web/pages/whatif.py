@@ -22,6 +22,7 @@ TAKEN = (  # of the plan's totals
     ("carbon_kg", "Carbon of that energy", KG),
     ("starts", "Starts", COUNT),
 )
+OTHER = 1e-3  # of a cost: from here on it is another plan
 ALIKE = 1e-6  # of a value: a slider left where it was
 UNITS = {"ttft_ms": "ms", "tbt_ms": "ms", "percentile": "%"}
 WORDS = {"ttft_ms": "TTFT limit", "tbt_ms": "TBT limit", "percentile": "in time, at least"}
@@ -138,6 +139,7 @@ def answer_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
         "run": run,
         "moved": changes != Changes(),
         "now": now,
+        "other": other_plan(run, before),
         "now_words": now_words(before, now),
         "rows": rows_of(before, now),
         "sizes": [
@@ -159,6 +161,19 @@ def _as_it_was(pk: int, store: str) -> WhatIf:
     """A run's plan unchanged, by the same program; ``store`` tells a run made again apart."""
     run = Run.objects.get(pk=pk, store=store)
     return run_what_if(run, Changes())
+
+
+def other_plan(run: Run, before: WhatIf) -> str:
+    """A sentence where the plan on the run's page is not the scenario's own."""
+    shown_usd = ((run.result.get("plan") or {}).get("totals") or {}).get("usd")
+    if before.totals is None or shown_usd is None:
+        return ""
+    if abs(before.totals.usd - shown_usd) <= OTHER * shown_usd:
+        return ""
+    return (
+        f"The policy that this run's page follows made another plan, of {figure(shown_usd, '$')}; "
+        "here stands the scenario's own, of its forecast at its quantile."
+    )
 
 
 def now_words(before: WhatIf, now: WhatIf) -> str:

@@ -84,6 +84,19 @@ def test_moves_of_a_kept_plan(folder: Path, planner: User, viewer: User) -> None
     _api(run, planner, client_of(viewer))
 
 
+def test_a_comparison_says_whose_plan_it_shows(folder: Path, viewer: User) -> None:
+    """Where the recommended policy plans on another forecast, what-ifs are of the scenario's."""
+    policies = ["flat-min", {"name": "lt-i", "load_factor": 0.5}]
+    changed = CHANGED | {"policies": policies, "objective.spare.instances": 2}
+    (folder / "plan.yml").write_text(edit(SCENARIO, changed))
+    run = Run.objects.get(pk=answer("compare", folder / "plan.yml", "--rehearse", 0)["run"])
+    assert run.result["recommended"]["policy"] == "lt-i-last-value"
+    same, shown = run_what_if(run, Changes()).totals, run.result["plan"]["totals"]
+    page = text_of(signed_in(viewer).get(reverse("web:run-what-if", args=[run.pk])))
+    assert same is not None
+    assert ("another plan" in page) == (same.usd != pytest.approx(shown["usd"], rel=1e-3))
+
+
 def _pages(run: Run, planner: User, viewer: User) -> None:
     address = reverse("web:run-what-if", args=[run.pk])
     reader = signed_in(viewer)

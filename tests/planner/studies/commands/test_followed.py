@@ -1,0 +1,31 @@
+"""The plan that a comparison shows, with the factor that it was made with."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from planner.policies.registry import traits_of
+from planner.studies.commands.compare import _followed
+from planner.studies.planning.inputs import Planned
+from planner.studies.traffic.quantile import CHOSEN, PlannedQuantile
+from planner.studies.values import Setting
+
+
+def test_the_factor_of_a_plan_that_is_not_recommended_is_said_too() -> None:
+    """It was told as 1 for every policy but the recommended one: half of what was planned for."""
+    own, other = object(), object()
+    planned: Any = Planned(own, (), None, (PlannedQuantile("chat", 0.9, 1.0, CHOSEN, ""),))  # type: ignore[arg-type]
+    runs = {
+        "flat-min": SimpleNamespace(plan=None, traits=traits_of("flat-min"), settings=()),
+        "lt-i": SimpleNamespace(
+            plan=other, traits=traits_of("lt-i"), settings=(Setting("load_factor", "", 0.5),)
+        ),
+    }
+    comparison: Any = SimpleNamespace(
+        recommended=SimpleNamespace(policy="flat-min", parameters={}),
+        ranking=["flat-min", "lt-i"],
+        run=runs.get,
+    )
+    shown = _followed(planned, comparison)
+    assert shown.plan is other and shown.quantiles[0].load_factor == 0.5
