@@ -10,6 +10,7 @@ from typing import Any, Literal
 from zoneinfo import ZoneInfo
 
 from planner.errors import NotFound, NotReady, PlannerError
+from planner.exports.deployments import names_kept
 from planner.exports.facts import Facts, Key, facts_of
 from planner.exports.names import told_apart
 from planner.exports.options import ExportOptions
@@ -17,6 +18,7 @@ from planner.exports.patterns import DAY, UNKNOWN, WEEK, Repeat, Step, folded
 from planner.models import Run
 from planner.policies.registry import traits_of
 from planner.selectors.runs import run_result, run_table, run_tables
+from planner.templatetags.headroom import duration
 from simulation.arrays import IntArray
 
 KINDS = (Run.Kind.PLAN, Run.Kind.COMPARE)
@@ -31,6 +33,7 @@ class Pool:
     decides; ``least`` and ``most`` are its limits then."""
 
     name: str
+    rule: str  # its name by rule
     model: str
     region: str
     gpu: str
@@ -243,6 +246,7 @@ def _pools(
         model, region, gpu, gpus, role, market, arrangement = key
         yield Pool(
             name="",
+            rule="",
             model=model,
             region=region,
             gpu=gpu,
@@ -262,7 +266,7 @@ def _wall(moment: datetime, zone: ZoneInfo) -> datetime:
 
 
 def _named(pools: Sequence[Pool], pairs: Sequence[str]) -> list[Pool]:
-    """By rule, or as mapped."""
+    """As given with this file, else as kept, else by rule."""
     short = [
         (pool.model, pool.gpu, ROLES.get(pool.role, pool.role), MARKETS.get(pool.market, ""),
          pool.region)
@@ -270,11 +274,15 @@ def _named(pools: Sequence[Pool], pairs: Sequence[str]) -> list[Pool]:
     ]  # fmt: skip
     by_rule = told_apart(short, [(pool.arrangement,) for pool in pools])
     mapped = dict(pair.split("=", 1) for pair in pairs)
+    kept = names_kept()
     if unknown := [name for name in mapped if name not in by_rule]:
         raise NotFound(
             f"names: there is no deployment {unknown[0]!r}; there are: {', '.join(by_rule)}."
         )
-    named = [replace(p, name=mapped.get(n, n)) for p, n in zip(pools, by_rule, strict=True)]
+    named = [
+        replace(pool, rule=rule, name=mapped.get(rule) or kept.get(rule, rule))
+        for pool, rule in zip(pools, by_rule, strict=True)
+    ]
     seen: set[tuple[str, str]] = set()
     for pool in named:  # a region is a cluster of its own
         if (pool.region, pool.name) in seen:
@@ -345,9 +353,17 @@ def cycle_words(plan: Plan) -> str:
     if plan.repeat == "once":
         return "Its dates, once."
     every = "day" if plan.repeat == "daily" else "week"
-    long = plan.ends - plan.begins > timedelta(minutes=DAY if every == "day" else WEEK)
-    most = " (where several of its days fall together, the most of them)" if long else ""
+    cycle = timedelta(minutes=DAY if every == "day" else WEEK)
+    long = plan.ends - plan.begins
+    most = " (where several of its days fall together, the most of them)" if long > cycle else ""
+    rest = cycle - long
+    least = (
+        f" It says nothing of {duration(rest.total_seconds())} of each {every}: there the least of "
+        "it holds, which nobody has checked."
+        if rest > timedelta(0)
+        else ""
+    )
     return (
         f"Repeats every {every} as if each were like the one planned{most}; it was made for these "
-        "dates alone, so plan again as traffic changes."
+        f"dates alone, so plan again as traffic changes.{least}"
     )

@@ -1,5 +1,6 @@
 """Rows. Writes go through ``planner.services``, reads through ``planner.selectors``."""
 
+from planner.models.deployment import DeploymentName
 from planner.models.hardware import OwnGpu, OwnModel
 from planner.models.in_force import PlanInForce
 from planner.models.profile import Calibration, Profile, ProfileVersion
@@ -11,6 +12,7 @@ from planner.models.user import User
 
 __all__ = [
     "Calibration",
+    "DeploymentName",
     "OwnGpu",
     "OwnModel",
     "PlanInForce",

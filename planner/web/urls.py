@@ -98,6 +98,7 @@ urlpatterns = [
     at("runs/<int:pk>/cancel/", runs.cancel, "run-cancel"),
     at("runs/<int:pk>/delete/", runs.delete, "run-delete"),
     at("runs/<int:pk>/export/", exports.page, "run-export"),
+    at("runs/<int:pk>/names/", exports.names, "run-names"),
     at("runs/<int:pk>/in-force/", exports.in_force, "run-in-force"),
     at("runs/<int:pk>/result.json", runs.result, "run-result"),
     at("runs/<int:pk>/<str:name>.csv", runs.table, "run-table"),

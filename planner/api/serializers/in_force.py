@@ -53,3 +53,10 @@ class InForce(serializers.ModelSerializer[PlanInForce]):
 
     def get_desired(self, plan: PlanInForce) -> list[dict[str, Any]]:
         return [dict(DesiredPool(one).data) for one in desired(plan, timezone.now())]
+
+
+class DeploymentNames(StrictSerializer):
+    names = serializers.DictField(
+        child=serializers.CharField(max_length=63, allow_blank=True),
+        help_text="By the name of the rule; DNS-1123 labels.",
+    )

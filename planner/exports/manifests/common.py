@@ -108,8 +108,7 @@ def heading(asked: Asked, *more: str) -> tuple[str, ...]:
 
 
 def place_words(pool: Pool) -> str:
-    role = "" if pool.role in ("mixed", "both") else f", {pool.role}"
-    return f"{pool.model} in {pool.region}: {pool.arrangement}{role}"
+    return f"{pool.model} in {pool.region}: {pool.arrangement}"
 
 
 def _startup(plan: Plan) -> str:

@@ -12,6 +12,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
 from planner.errors import NotReady, PlannerError
+from planner.exports.deployments import names_keep
 from planner.exports.files import FIGURES, FORMATS, export_file, formats_of
 from planner.exports.in_force import desired, plan_in_force, put_in_force, withdraw
 from planner.exports.options import ExportOptions
@@ -20,7 +21,7 @@ from planner.models import Run
 from planner.selectors.runs import run_get, run_result
 from planner.services.access import may_approve
 from planner.studies.options import options_of
-from planner.web.errors import status_of
+from planner.web.errors import planners_only, status_of
 from planner.web.forms.options import OptionsForm, options_posted
 from planner.web.request import Request
 
@@ -67,6 +68,17 @@ def in_force(request: Request, pk: int) -> HttpResponse:
         options = _options(request.POST)
         plan = put_in_force(run=run_get(pk), options=options, user=request.user, now=now)
         messages.success(request, f"Run {plan.number} is in force: /metrics says what it asks for.")
+    return redirect("web:run-export", pk)
+
+
+@require_POST
+@planners_only
+def names(request: Request, pk: int) -> HttpResponse:
+    """Keep what the deployments of a run are called, for every export from now on."""
+    sent = {rule: str(name).strip() for rule, name in request.POST.items()}
+    sent.pop("csrfmiddlewaretoken", None)
+    names_keep(names=sent, user=request.user)
+    messages.success(request, "The names are kept, for every export from now on.")
     return redirect("web:run-export", pk)
 
 

@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from planner.models import PlanInForce, Run, User
+from tests.planner.samples import client_of
 from tests.planner.web.pages import signed_in, text_of
 from tests.planner.web.study import completed_run
 
@@ -47,6 +48,26 @@ def test_a_file_as_chosen_or_a_sentence_beside_the_choices(run, viewer):
     assert "Time zone Mars: give an IANA time zone" in text_of(refused)
     assert b'value="Mars"' in refused.content  # what was typed is still there
     assert client.get(url, {"to": "pdf"}).content.startswith(b"%PDF-")
+
+
+def test_names_are_kept_for_every_export(run, planner, viewer):
+    url, client = f"/runs/{run.pk}/names/", signed_in(planner)
+    assert signed_in(viewer).post(url, {"llama-h100-east": "chat"}).status_code == 403
+    client.post(url, {"llama-h100-east": "chat"})
+    page = signed_in(viewer).get(f"/runs/{run.pk}/export/")
+    assert "chat" in text_of(page)
+    export = {"to": "keda", "repeat": "daily"}
+    for given, name in (("", "chat"), ("llama-h100-east=other", "other")):
+        file = client.get(f"/runs/{run.pk}/export/", export | {"names": given})
+        assert yaml.safe_load(file.content)["metadata"]["name"] == name
+    api = client_of(planner)
+    address = "/api/v1/deployment-names/"
+    assert api.get(address).json() == {"names": {"llama-h100-east": "chat"}}
+    wrong = api.post(address, {"names": {"llama-h100-east": "Not_a_name"}}, format="json")
+    assert wrong.status_code == 400 and "no name for Kubernetes" in wrong.content.decode()
+    gone = api.post(address, {"names": {"llama-h100-east": ""}}, format="json")
+    assert gone.json() == {"names": {}}
+    assert client_of(viewer).post(address, {"names": {}}, format="json").status_code == 403
 
 
 def test_an_approver_puts_a_plan_in_force(run, viewer):

@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from planner.api.base import ApiView, valid
+from planner.api.schema import operation
+from planner.api.serializers.in_force import DeploymentNames
+from planner.exports.deployments import names_keep, names_kept
+
+
+class DeploymentNamesView(ApiView):
+    @operation({200: DeploymentNames})
+    def get(self, request: Request) -> Response:
+        """What deployments are called in exports, by the name that they would have by rule."""
+        return Response({"names": names_kept()})
+
+    @operation(
+        {200: DeploymentNames}, 400, 403,
+        request=DeploymentNames, examples={"One": {"names": {"llama-h100-us-east": "chat"}}},
+    )  # fmt: skip
+    def post(self, request: Request) -> Response:
+        """Name deployments; an empty name gives one that of the rule back.
+
+        Those that are not named stay as they are.
+        """
+        sent = valid(DeploymentNames(data=request.data))
+        names_keep(names=sent["names"], user=self.user)
+        return Response({"names": names_kept()})
