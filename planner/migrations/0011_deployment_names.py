@@ -6,23 +6,35 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('planner', '0010_plan_in_force'),
+        ("planner", "0010_plan_in_force"),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='DeploymentName',
+            name="DeploymentName",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('rule', models.CharField(max_length=63, unique=True)),
-                ('name', models.CharField(max_length=63)),
-                ('changed_at', models.DateTimeField(auto_now=True)),
-                ('by', models.ForeignKey(null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to=settings.AUTH_USER_MODEL)),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("rule", models.CharField(max_length=63, unique=True)),
+                ("name", models.CharField(max_length=63)),
+                ("changed_at", models.DateTimeField(auto_now=True)),
+                (
+                    "by",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        related_name="+",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
             ],
             options={
-                'ordering': ['rule'],
+                "ordering": ["rule"],
             },
         ),
     ]
