@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from planner import catalogue
+from planner.catalogue.contradictions import contradictions
 from planner.catalogue.efficiency import efficiencies
 from planner.catalogue.estimating import estimate_fit
 from planner.catalogue.serving import (
@@ -51,6 +52,10 @@ def _built_in(section: Profile) -> Speed:
             f"{section.gpu}; give alpha_ms, beta_ms, gamma_ms and delta_ms, or kind: roofline to "
             "estimate it from published specifications" + (f", or use {have}." if have else ".")
         )
+    against = contradictions(built_in).get((model, gpu, section.tp))
+    if against:
+        source = f"{profile.provenance.source}; {against}"
+        profile = replace(profile, provenance=Provenance(profile.provenance.kind, source))
     return replace(
         profile,
         model=section.model,

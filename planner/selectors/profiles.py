@@ -11,6 +11,7 @@ import polars as pl
 from django.db.models import Count, OuterRef, Subquery
 
 from planner import catalogue, storage
+from planner.catalogue.contradictions import contradictions
 from planner.catalogue.modelled import Modelled, modelled
 from planner.errors import NotFound
 from planner.mappers import profile_of
@@ -170,15 +171,16 @@ def _known(row: ProfileVersion, versions: int) -> KnownProfile:
 
 
 def _built_in() -> list[KnownProfile]:
-    fits = catalogue.fits()
+    fits, known = catalogue.fits(), catalogue.profiles()
+    against = contradictions(known)
     return [
         KnownProfile(
             name=built_in_name(model, gpu, tp),
             profile=profile,
             parameters=_parameters(profile, fits[model, gpu, tp]),
-            report={"notes": [_limits(fits[model, gpu, tp])]},
+            report={"notes": _notes(fits[model, gpu, tp], against.get((model, gpu, tp)))},
         )
-        for (model, gpu, tp), profile in catalogue.profiles().items()
+        for (model, gpu, tp), profile in known.items()
     ]
 
 
@@ -205,6 +207,11 @@ def _parameters(profile: LinearProfile, fit: catalogue.ProfileFit) -> dict[str, 
             "unit": f"m{UNITS[name]}",
         }
     return found
+
+
+def _notes(fit: catalogue.ProfileFit, against: str | None) -> list[str]:
+    said = [f"{against[0].upper()}{against[1:]}."] if against else []
+    return [*said, _limits(fit)]
 
 
 def _limits(fit: catalogue.ProfileFit) -> str:

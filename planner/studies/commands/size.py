@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 from pydantic import Field, ValidationInfo, field_validator
 
+from planner.catalogue.contradictions import CONTRADICTED
 from planner.errors import PlannerError
 from planner.scenario.build import Hardware, build_hardware
 from planner.scenario.known import NOTHING, Known
@@ -269,10 +270,21 @@ def run(
             "in between by 1/sqrt(n)",
             size_error=expected("simulation", 0.0),
             provenance=facts_of(hardware.provenance),
-            notes=(*notes, *sizes.notes),
+            notes=(*notes, *_contradicted(hardware), *sizes.notes),
         ),
         {"curve": pl.DataFrame(curves, infer_schema_length=None)},
     )
+
+
+def _contradicted(hardware: Hardware) -> list[str]:
+    """Built-in profiles with a neighbour that cannot be right as well; each sentence once."""
+    found = [
+        f"{profile.model} on {profile.tp} x {profile.gpu} is {said}."
+        for profile in hardware.profiles.values()
+        for said in profile.provenance.source.split("; ")
+        if said.startswith(CONTRADICTED)
+    ]
+    return list(dict.fromkeys(found))
 
 
 def _closed_forms(
