@@ -30,6 +30,19 @@
   // On a phone the tab that is open may lie beyond the edge.
   document.querySelector(".nav-tabs .active")?.scrollIntoView({ block: "nearest", inline: "center" });
 
+  // What a link leads to opens.
+  const opened = () => {
+    const target = location.hash.length > 1 && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    if (!target) return;
+    const folded = target.matches("details") ? target : target.querySelector(":scope > details");
+    if (folded) folded.open = true;
+    for (let around = target.closest("details"); around; around = around.parentElement.closest("details")) {
+      around.open = true;
+    }
+  };
+  window.addEventListener("hashchange", opened);
+  opened();
+
   // Saved work must not be lost by a stray click on a link.
   let changed = false;
   document.addEventListener("input", (event) => {

@@ -152,6 +152,11 @@ def test_lines_are_chosen_in_the_legend_by_keyboard(
     expect(flat).to_be_focused()
     site.keyboard.press("Enter")
     expect(flat).to_have_attribute("aria-checked", before or "")
+    # What a link of the contents leads to opens.
+    folded = site.locator("#provenance > details")
+    expect(folded).not_to_have_attribute("open", "")
+    site.get_by_role("navigation", name="On this page").get_by_text("Where the numbers").click()
+    expect(folded).to_have_attribute("open", "")
     toolbar = site.locator("#replica-chart .modebar-btn")
     assert set(toolbar.evaluate_all("all => all.map(button => button.tabIndex)")) == {-1}
     assert not console

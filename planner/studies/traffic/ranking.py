@@ -157,14 +157,17 @@ def kind_of(duration_s: float, start_s: float) -> str:
 
 
 def span_words(start_s: float, end_s: float, clock: str) -> str:
-    """ "7 Mar 2025", "7 to 13 Mar 2025", with hours where they are not midnight; days are counted
-    from the start of a trace whose clock is relative."""
+    """ "7 Mar 2025", "7 to 13 Mar 2025", "7 Mar 2025, 08:00 to 10:00": hours where they are not
+    midnight; days are counted from the start of a trace whose clock is relative."""
     whole = start_s % DAY_S == 0 and end_s % DAY_S == 0
     if whole and end_s - start_s == DAY_S:
         return day_words(start_s, clock)
     if whole:
         return f"{day_words(start_s, clock)} to {day_words(end_s - DAY_S, clock)}"
-    return f"{moment_words(start_s, clock)} to {moment_words(end_s, clock)}"
+    begins, ends = moment_words(start_s, clock), moment_words(end_s, clock)
+    if day_words(start_s, clock) == day_words(end_s, clock):
+        ends = ends.rpartition(", ")[2]
+    return f"{begins} to {ends}"
 
 
 def day_words(epoch_s: float, clock: str) -> str:

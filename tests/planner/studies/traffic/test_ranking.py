@@ -15,6 +15,7 @@ from planner.studies.traffic.ranking import (
     WEEK_S,
     busiest,
     ordinal,
+    span_words,
     stretches,
     total_demand,
     window_rank,
@@ -67,6 +68,12 @@ def test_a_window_is_compared_with_stretches_at_its_own_time_of_day() -> None:
     assert rank.sentence.startswith("1 May 2024, 12:00 to 2 May 2024, 12:00 is the quietest of 2 ")
     short = window_rank(demand, MAY + 6 * HOUR_S, MAY + 12 * HOUR_S)
     assert short.of == 12 and "of 12 6-hour windows" in short.sentence
+
+
+def test_hours_of_one_day_name_it_once() -> None:
+    eight = MAY + 8 * HOUR_S
+    assert span_words(eight, eight + 2 * HOUR_S, "utc") == "1 May 2024, 08:00 to 10:00"
+    assert span_words(eight, MAY + DAY_S, "utc") == "1 May 2024, 08:00 to 2 May 2024, 00:00"
 
 
 def test_weeks_slide_by_days() -> None:
