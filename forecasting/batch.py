@@ -124,6 +124,7 @@ class _Group:
         self.stride = max(1, -(-(panel.bins - self.first) // ORIGINS))
         self.learned: tuple[int, FloatArray, list[Learned]] | None = None
         self.said = Said.nothing(len(self.names), len(panel.values), 2 * self.window)
+        self.latest = 0, self._judged().last()  # after so many bins
         self._follow()
 
     def update(self, values: FloatArray) -> None:
@@ -139,7 +140,9 @@ class _Group:
             reach = max(reach, 2 * self.said.reach)
             self.said = Said.nothing(len(self.names), len(panel.values), reach)
             self._follow()
-        judged = self._judged().last()
+        at, judged = self.latest
+        if at < panel.bins:
+            judged = self._judged().last()
         here = np.array([panel.bins])
         paths = self._paths(here, max(steps, self.window))
         tops = self._tops(paths)
@@ -205,11 +208,15 @@ class _Group:
             tops=tops,
             mixed_tops=np.concatenate([said.mixed_tops, self._tops(last)], axis=1),
         )
-        before = self._judged().lagged(self._lag)
+        judged = self._judged()
+        before = judged.lagged(self._lag)
         both = self._both(tops, before.bias)[:, :, new]
         _, mixed_top = self._mixed(paths, both, before.errors[:, :, new], last)
         self.said.mixed_tops[:, new] = mixed_top
-        before = self._judged().lagged(self._lag)
+        if origins[0] + self.window <= self.panel.bins:  # what was told just now is judged too
+            judged = self._judged()
+            before = judged.lagged(self._lag)
+        self.latest = self.panel.bins, judged.last()
         told = self._in_force(paths, both, before.of(new), last)
         self.said = replace(
             self.said,

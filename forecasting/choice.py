@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import scipy
 
 from forecasting.arrays import FloatArray, IntArray
 
@@ -20,11 +19,15 @@ def running_mean(figures: FloatArray, apart: float, none: float) -> FloatArray:
     if not figures.shape[-1]:
         return figures
     keep = 0.5 ** (apart / HALF_LIFE)
-    known = ~np.isnan(figures)
-    total = scipy.signal.lfilter([1.0], [1.0, -keep], np.where(known, figures, 0.0), axis=-1)
-    weight = scipy.signal.lfilter([1.0], [1.0, -keep], known.astype(np.float64), axis=-1)
-    mean = total / np.maximum(weight, np.finfo(float).tiny)
-    return np.where(np.logical_or.accumulate(known, axis=-1), mean, none)
+    # Origins first: each step then runs along memory.
+    each = np.ascontiguousarray(np.moveaxis(figures, -1, 0))
+    known = ~np.isnan(each)
+    total, weight = np.where(known, each, 0.0), known.astype(np.float64)
+    for at in range(1, len(each)):
+        total[at] += keep * total[at - 1]
+        weight[at] += keep * weight[at - 1]
+    mean = np.where(weight > 0, total / np.maximum(weight, np.finfo(float).tiny), none)
+    return np.ascontiguousarray(np.moveaxis(mean, 0, -1))
 
 
 def ensemble_weights(error: FloatArray) -> FloatArray:

@@ -61,11 +61,14 @@ def _followed(past: FloatArray, known: BoolArray, levels: FloatArray) -> FloatAr
     """
     series, _, columns = past.shape
     now = np.broadcast_to(levels[:, None], (series, len(levels), columns)).copy()
-    before: IntArray = np.cumsum(known, axis=1) - known
+    # Origins first: each step then runs along memory.
+    past, known = np.ascontiguousarray(past.swapaxes(0, 1)), known.swapaxes(0, 1)
+    before: IntArray = np.cumsum(known, axis=0) - known
     told = known & (before >= FEWEST)
-    for at in np.flatnonzero(told.any(axis=(0, 2))):
-        rank = (past[:, :at] < past[:, at, None]).sum(axis=1) / np.maximum(before[:, at], 1)
-        now += np.where(told[:, at, None], STEP * (levels[:, None] - (rank[:, None] < now)), 0.0)
+    for at in np.flatnonzero(told.any(axis=(1, 2))):
+        below = np.add.reduce(past[:at] < past[at], axis=0, dtype=np.int32)
+        rank = below / np.maximum(before[at], 1)
+        now += np.where(told[at][:, None], STEP * (levels[:, None] - (rank[:, None] < now)), 0.0)
     return np.clip(np.sort(now, axis=1), 0.0, 1.0)
 
 
