@@ -10,6 +10,7 @@ from functools import cached_property, partial
 
 import numpy as np
 
+from forecasting.demand import REQUESTS
 from planner.errors import EXPECTED
 from planner.policies.base import Policy
 from planner.policies.making import Plan
@@ -18,7 +19,14 @@ from planner.studies.planning.inputs import Planned
 from planner.studies.planning.planning import plan_window
 from planner.studies.progress import Progress, part, silent
 from planner.studies.random_streams import Stream, generator
-from planner.studies.rehearsal.longer import Longer, lengthened, outlasting
+from planner.studies.rehearsal.harder import (
+    NOTICED,
+    TIMES,
+    Harder,
+    lengthened,
+    outlasting,
+    risen,
+)
 from planner.studies.rehearsal.strays import (
     FEW,
     STRAYS,
@@ -31,6 +39,7 @@ from planner.studies.rehearsal.tuning import Trial, tuned
 from planner.studies.replay.earlier import Earlier
 from planner.studies.replay.pressure import PressureTests
 from planner.studies.replay.replay import run_policy
+from planner.studies.traffic.ranking import ALL
 from planner.studies.values import PolicyRun, Study
 
 SETTLED = 24  # start-ups after which a fleet no longer shows what it began with (assumed)
@@ -89,7 +98,8 @@ class Rehearsal:
     attainable: bool
     policies: tuple[Part, ...]
     notes: tuple[str, ...]
-    longer: tuple[Longer, ...] = ()  # with longer answers, up to the cheapest that does
+    longer: tuple[Harder, ...] = ()  # with longer answers, up to the cheapest that does
+    busier: tuple[Harder, ...] = ()  # with as many more requests as days had more than the last
 
     def of(self, policy: str) -> Part | None:
         return next((part for part in self.policies if part.policy == policy), None)
@@ -217,7 +227,9 @@ def rehearse(
         parts.append(_part(policy, best, tried, goals.can))
         if parts[-1].meets:
             did.append((turned, best.cost_usd))
-    last = partial(_still, part(progress, 1.0, 1.0), "longer answers")
+    last = partial(_still, part(progress, 1.0, 1.0), "harder days")
+    demand = earlier.study.traffic.demand.total(ALL, REQUESTS, lambda key: True)
+    rise = risen(demand, earlier.study.window)
     windows_told = tuple(
         RehearsalWindow(
             moment(one.study.window.start_s), moment(one.study.window.end_s), len(one.study.trace)
@@ -226,7 +238,9 @@ def rehearse(
     )
     return out, Rehearsal(
         windows_told, earlier.reserve, goals.wanted, goals.can, tuple(parts), tuple(notes),
-        outlasting(did, partial(stages[0].lengthened, alive=last)) if did else (),
+        outlasting(did, partial(stages[0].lengthened, alive=last), TIMES) if did else (),
+        outlasting(did, partial(stages[0].stray, alive=last, share=rise), rise)
+        if did and rise > NOTICED else (),
     )  # fmt: skip
 
 

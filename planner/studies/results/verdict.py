@@ -3,7 +3,7 @@ at what cost, and what to do about it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from planner.policies.registry import the_plan
@@ -103,7 +103,11 @@ def compare(
             *_lost(asked),
             *_left(asked),
             *_beyond_measurements(runs),
-            *(_with_longer_answers(recommended, rehearsal) if recommended else []),
+            *(
+                _on_harder_days(recommended, rehearsal)
+                if recommended is not None and recommended.rehearsed and rehearsal is not None
+                else ()
+            ),
             *other,
             *left_out,
             *(rehearsal.notes if rehearsal is not None else ()),
@@ -303,25 +307,37 @@ def _left(runs: Sequence[PolicyRun]) -> list[str]:
     return out
 
 
-def _with_longer_answers(recommended: Recommended, rehearsal: Rehearsal | None) -> list[str]:
+def _on_harder_days(recommended: Recommended, rehearsal: Rehearsal) -> Iterator[str]:
     """What the one to take does not survive, and what does, with what that is more. Costs are those
     of the days before, where both met every tier."""
-    tried = rehearsal.longer if rehearsal is not None and recommended.rehearsed else ()
-    own = next((one for one in tried if one.policy == recommended.policy), None)
-    if own is None or own.meets:
-        return []
-    shares = {tier: share for tier, share in own.attainment.items() if share is not None}
-    worst = min(shares, key=lambda tier: shares[tier])
-    said = (
-        f"{own.label} does not follow answers as they grow: had they been {own.times:g} times as "
-        f"long from the middle of the last window rehearsed on, {shares[worst]:.1%} of {worst} had "
-        "been in time"
-    )
-    best = next((one for one in tried if one.meets), None)
-    if best is None:
-        return [f"{said}; of what met every tier on the days before nothing would have done."]
-    more = best.cost_usd / own.cost_usd - 1 if own.cost_usd else 0.0
-    return [f"{said}. Where that may happen take {best.label}, which does then: {more:.0%} more."]
+    for tried, told, where in (
+        (
+            rehearsal.longer,
+            "{} does not follow answers as they grow: had they been {:g} times as long from the "
+            "middle of the last window rehearsed on",
+            "that may happen",
+        ),
+        (
+            rehearsal.busier,
+            "{} has little room for growth: one day in ten has {:.2f} times the requests of the "
+            "day before or more, and with so many on the last window rehearsed on",
+            "traffic may grow so",
+        ),
+    ):
+        own = next((one for one in tried if one.policy == recommended.policy), None)
+        if own is None or own.meets:
+            continue
+        shares = {tier: share for tier, share in own.attainment.items() if share is not None}
+        worst = min(shares, key=lambda tier: shares[tier])
+        said = f"{told.format(own.label, own.times)}, {shares[worst]:.1%} of {worst} had been in"
+        best = next((one for one in tried if one.meets), None)
+        if best is None:
+            yield (
+                f"{said} time; of what met every tier on the days before nothing would have done."
+            )
+            continue
+        more = best.cost_usd / own.cost_usd - 1 if own.cost_usd else 0.0
+        yield (f"{said} time. Where {where} take {best.label}, which does then: {more:.0%} more.")
 
 
 def _beyond_measurements(runs: Sequence[PolicyRun]) -> list[str]:
