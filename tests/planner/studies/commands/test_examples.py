@@ -30,6 +30,8 @@ def example(path: Path, folder: Path) -> tuple[Scenario, dict[str, StoredTrace]]
     text = path.read_text(encoding="utf-8")
     traces, names = {}, {}
     for index, source in enumerate(parse(text, path.name).traffic.sources):
+        if source.launch is not None:  # drawn, from no file
+            continue
         assert source.file is not None, "an example brings its own traffic"
         file = shared(path.parent / source.file)
         store = folder / str(index)

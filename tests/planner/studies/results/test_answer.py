@@ -24,7 +24,7 @@ def study(regions: tuple[str, ...] = ("east", "west"), clock: str = "utc") -> An
         models=[SimpleNamespace(name="8b")],
         columns=[column],
     )
-    window = SimpleNamespace(start_s=START, duration_s=86_400.0, period_s=21_600.0)
+    window = SimpleNamespace(start_s=START, duration_s=86_400.0, period_s=21_600.0, ahead=False)
     return cast(
         Any,
         SimpleNamespace(
