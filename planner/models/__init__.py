@@ -1,7 +1,7 @@
 """Rows. Writes go through ``planner.services``, reads through ``planner.selectors``."""
 
 from planner.models.deployment import DeploymentName
-from planner.models.hardware import OwnGpu, OwnModel
+from planner.models.hardware import OwnGpu, OwnModel, PriceList
 from planner.models.in_force import PlanInForce
 from planner.models.profile import Calibration, Profile, ProfileVersion
 from planner.models.run import Run
@@ -16,6 +16,7 @@ __all__ = [
     "OwnGpu",
     "OwnModel",
     "PlanInForce",
+    "PriceList",
     "Profile",
     "ProfileVersion",
     "Run",

@@ -32,3 +32,7 @@ class OwnGpu(_Own):
 
 class OwnModel(_Own):
     """``facts``: simulation.performance.specs.ModelSpec, its shape where it is known."""
+
+
+class PriceList(_Own):
+    """``facts``: {"prices": rows of planner.catalogue.price_lists.OwnPrice}."""

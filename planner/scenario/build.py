@@ -234,9 +234,9 @@ def build_hardware(scenario: Scenario, known: Known = NOTHING, *, spot: bool = F
         on_spot = [part.spot.get(name, NO_SPOT) for name in offered]
         capacity.append([part.capacity.get(name, 0) for name in names])
         capacity[-1] += [offer.capacity for offer in on_spot]
-        price.append([price_of(part, name, facts) for name in names])
-        committed += [offer for name in names for offer in committed_of(part, name, facts)]
-        price[-1] += [spot_price_of(part, name, facts) for name in offered]
+        price.append([price_of(part, name, facts, known) for name in names])
+        committed += [offer for name in names for offer in committed_of(part, name, facts, known)]
+        price[-1] += [spot_price_of(part, name, facts, known) for name in offered]
         reclaims.append([0.0] * len(names) + [o.reclaims_per_instance_hour for o in on_spot])
     capacity_gpus = np.array(capacity, dtype=np.int64)
     held = [column.gpu for column in columns]

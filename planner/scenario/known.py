@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from planner.catalogue.price_lists import OwnPrice
 from simulation.performance.estimate.own import Times
 from simulation.performance.profile import Profile
 from simulation.performance.specs import GpuSpec, ModelSpec
@@ -29,6 +30,7 @@ class Known:
     gpus: Mapping[str, GpuSpec] = field(default_factory=dict)
     models: Mapping[str, ModelSpec] = field(default_factory=dict)
     profiles: Mapping[str, Profile] = field(default_factory=dict)
+    prices: Mapping[tuple[str, str], OwnPrice] = field(default_factory=dict)  # by region and GPU
     kernels: Mapping[str, tuple[KernelSource, ...]] = field(default_factory=dict)  # by GPU type
     own: Times | None = None  # what measurements kept here say of deployments
 

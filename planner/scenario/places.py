@@ -8,13 +8,16 @@ from statistics import fmean
 
 from planner import catalogue
 from planner.catalogue.hardware import known_as as gpu_known_as
+from planner.catalogue.price_lists import OwnPrice
 from planner.errors import ScenarioError
+from planner.scenario.known import NOTHING, Known
 from planner.scenario.schema import Region as RegionSection
 from simulation.fleet import Region
 from simulation.performance.specs import Provenance
 
 DEFAULT_PUE = 1.2  # where neither the scenario nor the catalogue says
 GIVEN = Provenance("assumed", "scenario")
+LISTED = Provenance("assumed", "the scenario's price list")
 TERMS = {"one_year": "One-year", "three_years": "Three-year"}
 Facts = list[tuple[str, Provenance]]
 
@@ -56,12 +59,26 @@ def _carbon(
     return like.carbon_g_per_kwh, like.carbon_hourly
 
 
-def price_of(section: RegionSection, gpu: str, facts: Facts) -> float:
+def listed_price(section: RegionSection, gpu: str, known: Known) -> OwnPrice | None:
+    """What the scenario's price list says of a GPU type in a region, by the region's own name or
+    the built-in one that it is like."""
+    name = gpu_known_as(gpu)
+    for region in (section.name, section.like):
+        if region and (found := known.prices.get((region, name))):
+            return found
+    return None
+
+
+def price_of(section: RegionSection, gpu: str, facts: Facts, known: Known = NOTHING) -> float:
     """USD per hour of one GPU, on demand; 0 where there are none. Raises ScenarioError."""
     what = f"Price of {gpu} in {section.name}"
     if gpu in section.usd_per_gpu_hour:
         facts.append((what, GIVEN))
         return section.usd_per_gpu_hour[gpu]
+    own = listed_price(section, gpu, known)
+    if own is not None and own.on_demand is not None:
+        facts.append((what, LISTED))
+        return own.on_demand
     like, known_as = _like(section), gpu_known_as(gpu)
     if like is not None and known_as in like.usd_per_gpu_hour:
         facts.append((what, like.sources[known_as]))
@@ -74,7 +91,7 @@ def price_of(section: RegionSection, gpu: str, facts: Facts) -> float:
     )
 
 
-def spot_price_of(section: RegionSection, gpu: str, facts: Facts) -> float:
+def spot_price_of(section: RegionSection, gpu: str, facts: Facts, known: Known = NOTHING) -> float:
     """USD per hour of one GPU as spot; 0 where none is on offer. Raises ScenarioError."""
     offer = section.spot.get(gpu)
     if offer is None:
@@ -83,6 +100,10 @@ def spot_price_of(section: RegionSection, gpu: str, facts: Facts) -> float:
     if offer.usd_per_gpu_hour is not None:
         facts.append((what, GIVEN))
         return offer.usd_per_gpu_hour
+    own = listed_price(section, gpu, known)
+    if own is not None and own.spot is not None:
+        facts.append((what, LISTED))
+        return own.spot
     like, known_as = _like(section), gpu_known_as(gpu)
     if like is not None and known_as in like.spot_usd_per_gpu_hour:
         facts.append((what, like.sources[f"spot {known_as}"]))
@@ -103,14 +124,18 @@ class CommittedPrice:
     usd_per_gpu_hour: float
 
 
-def committed_of(section: RegionSection, gpu: str, facts: Facts) -> tuple[CommittedPrice, ...]:
+def committed_of(
+    section: RegionSection, gpu: str, facts: Facts, known: Known = NOTHING
+) -> tuple[CommittedPrice, ...]:
     """Stated prices of a GPU type in a region by term; adds where they come from to ``facts``."""
-    offer = section.committed.get(gpu)
+    offer, own = section.committed.get(gpu), listed_price(section, gpu, known)
     found = []
     for term in TERMS:
-        price = None if offer is None else getattr(offer, term)
+        price, source = None if offer is None else getattr(offer, term), GIVEN
+        if price is None and own is not None:
+            price, source = getattr(own, term), LISTED
         if price is not None:
-            facts.append((f"{TERMS[term]} price of {gpu} in {section.name}", GIVEN))
+            facts.append((f"{TERMS[term]} price of {gpu} in {section.name}", source))
             found.append(CommittedPrice(section.name, gpu, term, price))
     return tuple(found)
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from functools import partial
+from typing import Any, Generic, TypeVar
 
 from django.db import OperationalError, ProgrammingError
 
 from planner import catalogue
 from planner.errors import NotFound
 from planner.mappers import gpu_of, model_of
-from planner.models import OwnGpu, OwnModel
+from planner.models import OwnGpu, OwnModel, PriceList
 from planner.scenario.known import NOTHING, Known
 from planner.selectors.lookup import matches
 from simulation.performance.specs import GpuSpec, ModelSpec, Provenance
@@ -133,13 +134,104 @@ def own_model_get(name: str) -> OwnModel:
     return row
 
 
-def prices_list(search: str = "", gpu: str | None = None) -> list[catalogue.Price]:
-    """By provider, region and GPU; ``search`` is part of any of them."""
-    return [
-        price
-        for price in catalogue.prices()
-        if gpu in (None, price.gpu) and matches(search, price.provider, price.region, price.gpu)
+@dataclass(frozen=True, slots=True)
+class PriceRow:
+    """An offer of the catalogue, or a row of a price list of one's own (``price_list``)."""
+
+    provider: str
+    region: str
+    gpu: str
+    usd_per_gpu_hour: float | None  # on demand
+    spot_usd_per_gpu_hour: float | None
+    provenance: Provenance
+    one_year_usd_per_gpu_hour: float | None = None
+    three_years_usd_per_gpu_hour: float | None = None
+    price_list: str = ""
+
+
+def _cheapest(name: str, row: PriceRow) -> tuple[bool, float]:
+    """Offers that are not known come last."""
+    usd = getattr(row, name)
+    return usd is None, usd or 0.0
+
+
+AMOUNTS = (
+    "usd_per_gpu_hour",
+    "spot_usd_per_gpu_hour",
+    "one_year_usd_per_gpu_hour",
+    "three_years_usd_per_gpu_hour",
+)
+# What prices can be ordered by: names, and amounts from the cheapest on.
+PRICE_ORDERS: dict[str, Callable[[PriceRow], Any]] = {
+    "gpu": lambda row: (row.gpu, row.provider, row.region),
+    "region": lambda row: (row.region, row.gpu),
+    "provider": lambda row: (row.provider, row.gpu, row.region),
+    **{name: partial(_cheapest, name) for name in AMOUNTS},
+}
+
+
+def prices_list(
+    search: str = "",
+    gpu: str | None = None,
+    *,
+    provider: str = "",
+    region: str = "",
+    price_list: str = "",
+    order: str = "",
+) -> list[PriceRow]:
+    """Own lists first, then the catalogue by provider, region and GPU; ``search`` is part of any of
+    them, the others are exact, and ``order`` is one of PRICE_ORDERS."""
+    found = [
+        row
+        for row in (*_own_prices(), *_built_in_prices())
+        if gpu in (None, "", row.gpu)
+        and provider in ("", row.provider)
+        and region in ("", row.region)
+        and price_list in ("", row.price_list)
+        and matches(search, row.provider, row.region, row.gpu, row.price_list)
     ]
+    return sorted(found, key=PRICE_ORDERS[order]) if order in PRICE_ORDERS else found
+
+
+def _built_in_prices() -> list[PriceRow]:
+    return [
+        PriceRow(
+            one.provider,
+            one.region,
+            one.gpu,
+            one.usd_per_gpu_hour,
+            one.spot_usd_per_gpu_hour,
+            one.provenance,
+        )
+        for one in catalogue.prices()
+    ]
+
+
+def _own_prices() -> list[PriceRow]:
+    return [
+        PriceRow(
+            provider=row["provider"],
+            region=row["region"],
+            gpu=row["gpu"],
+            usd_per_gpu_hour=row["on_demand"],
+            spot_usd_per_gpu_hour=row["spot"],
+            provenance=Provenance(held.kind, held.source),
+            one_year_usd_per_gpu_hour=row["one_year"],
+            three_years_usd_per_gpu_hour=row["three_years"],
+            price_list=held.name,
+        )
+        for held in PriceList.objects.all()
+        for row in held.facts["prices"]
+    ]
+
+
+def price_list_get(name: str) -> PriceList:
+    """Raises NotFound listing what there is."""
+    row = PriceList.objects.filter(name=name).first()
+    if row is None:
+        names = list(PriceList.objects.values_list("name", flat=True)[:NAMED])
+        raise NotFound(f"There is no price list {name!r}; there are: {', '.join(names) or 'none'}.")
+    return row
 
 
 def carbon_list(search: str = "") -> list[Carbon]:

@@ -10,9 +10,10 @@ from dataclasses import replace
 from typing import Any
 
 from planner import catalogue, storage
+from planner.catalogue.price_lists import OwnPrice
 from planner.errors import CatalogueError, NotFound, ScenarioError
 from planner.mappers import gpu_from_facts, model_from_facts, profile_of
-from planner.models import Calibration, OwnGpu, OwnModel, ProfileVersion
+from planner.models import Calibration, OwnGpu, OwnModel, PriceList, ProfileVersion
 from planner.scenario.known import KernelSource, Known
 from planner.scenario.schema import Scenario
 from planner.selectors.profiles import profile_get
@@ -22,6 +23,7 @@ from simulation.performance.estimate.own import Times
 from simulation.performance.specs import Provenance
 
 Resolved = dict[str, Any]
+LISTED = 12  # names told beside an unknown one
 
 
 def resolve_scenario(scenario: Scenario) -> Resolved:
@@ -50,6 +52,7 @@ def resolve_scenario(scenario: Scenario) -> Resolved:
         "profiles": profiles,
         "kernels": _kernels(gpus),
         "measured": _measured(scenario),
+        "prices": _prices(scenario),
     }
 
 
@@ -57,6 +60,22 @@ def _measured(scenario: Scenario) -> list[dict[str, Any]]:
     """The rows of benchmark files kept here, where there is a computed profile that they move."""
     computed = any(section.kind == "roofline" for section in scenario.profiles)
     return kept_rows() if computed else []
+
+
+def _prices(scenario: Scenario) -> dict[str, Any]:
+    """The price list that is named, as it is now; raises ScenarioError where there is none."""
+    name = scenario.price_list
+    if name is None:
+        return {}
+    row = PriceList.objects.filter(name=name).first()
+    if row is None:
+        names = list(PriceList.objects.values_list("name", flat=True)[:LISTED])
+        have = f"there are {', '.join(names)}" if names else "there is none"
+        raise ScenarioError(
+            f"price_list: there is no price list {name!r}; {have}. Upload it on the page of prices "
+            "or with bin/manage prices, or leave it out."
+        )
+    return {"name": name, "rows": row.facts["prices"]}
 
 
 def _kernels(gpus: set[str]) -> dict[str, list[int]]:
@@ -89,6 +108,10 @@ def known_of(resolved: Resolved) -> Known:
         facts,
         own=_own(facts, resolved.get("measured") or []),
         profiles={name: profile_of(rows[one["id"]]) for name, one in named.items()},
+        prices={
+            (row["region"], row["gpu"]): OwnPrice(**row)
+            for row in (resolved.get("prices") or {}).get("rows", [])
+        },
         kernels={
             gpu: tuple(_kernel_source(number) for number in files)
             for gpu, files in (resolved.get("kernels") or {}).items()

@@ -71,6 +71,8 @@ urlpatterns = [
     at("hardware/models/<str:name>/delete/", hardware.model_delete, "model-delete"),
     at("hardware/import/", hardware.add_file, "hardware-import"),
     at("hardware/prices/", hardware.prices, "prices"),
+    at("hardware/prices/lists/", hardware.price_list_add, "price-list-add"),
+    at("hardware/prices/lists/<str:name>/delete/", hardware.price_list_delete, "price-list-delete"),
     at("hardware/carbon/", hardware.carbon, "carbon"),
     at("configure/", configure.page, "configure"),
     at("estimate/", estimate.page, "estimate"),

@@ -12,7 +12,7 @@ from planner.api.serializers.strict import FiniteField, StrictSerializer
 from planner.catalogue import own
 from planner.catalogue.facts import KINDS
 from planner.models import OwnGpu, OwnModel
-from planner.selectors.hardware import Entry, gpu_sources
+from planner.selectors.hardware import PRICE_ORDERS, Entry, gpu_sources
 from planner.selectors.memory import PRECISIONS, memory_of, place, weights
 from simulation.performance.specs import GpuSpec
 
@@ -187,6 +187,13 @@ class PriceItem(serializers.Serializer[Any]):
         allow_null=True, help_text="On demand; null: no such offer is known."
     )
     spot_usd_per_gpu_hour = serializers.FloatField(allow_null=True, help_text="As spot capacity.")
+    one_year_usd_per_gpu_hour = serializers.FloatField(
+        allow_null=True, help_text="Committed for a year, used or not."
+    )
+    three_years_usd_per_gpu_hour = serializers.FloatField(
+        allow_null=True, help_text="Committed for three years."
+    )
+    price_list = serializers.CharField(help_text="Of one's own; empty: built in.")
     provenance = ProvenanceField()
 
 
@@ -213,6 +220,35 @@ class Search(StrictSerializer):
     )
     page = serializers.IntegerField(required=False, min_value=1)
     page_size = serializers.IntegerField(required=False, min_value=1, max_value=500)
+
+
+class PriceSearch(Search):
+    provider = serializers.CharField(required=False, max_length=80)
+    region = serializers.CharField(required=False, max_length=80)
+    gpu = serializers.CharField(required=False, max_length=80)
+    price_list = serializers.CharField(
+        required=False, max_length=80, help_text="Of one's own; left out: all, own ones first."
+    )
+    order = serializers.ChoiceField(
+        required=False, choices=list(PRICE_ORDERS), help_text="Amounts: the cheapest first."
+    )
+
+
+class PriceListRequest(StrictSerializer):
+    file = serializers.FileField(
+        help_text="CSV or YAML: region, gpu, on_demand_usd, spot_usd, one_year_usd, "
+        "three_years_usd, provider; USD per GPU and hour."
+    )
+    name = serializers.CharField(
+        required=False, max_length=80, help_text="Left out: the file's own."
+    )
+
+
+class PriceListKept(serializers.Serializer[Any]):
+    name = serializers.CharField()
+    version = serializers.IntegerField(help_text="Counts the files of this name.")
+    prices = serializers.IntegerField(help_text="How many it has.")
+    source = serializers.CharField()  # type: ignore[assignment]  # as above
 
 
 class ModelSearch(Search):

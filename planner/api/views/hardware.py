@@ -25,12 +25,15 @@ from planner.api.serializers.hardware import (
     ModelRequest,
     ModelSearch,
     PriceItem,
+    PriceListKept,
+    PriceListRequest,
+    PriceSearch,
     Search,
 )
 from planner.errors import CatalogueError
 from planner.models import OwnGpu
 from planner.selectors import hardware as known
-from planner.services import hardware, imports
+from planner.services import hardware, imports, price_lists
 
 USUAL_GPU = "H100-SXM"
 MODELS = {"By its memory": MODEL, "By its config.json": CONFIG}
@@ -216,11 +219,52 @@ class HardwareFileView(ApiView):
 
 
 class PriceListView(ApiView):
-    @listing(PriceItem, operation_id="hardware_prices_list")
+    @listing(PriceItem, PriceSearch, operation_id="hardware_prices_list")
     def get(self, request: Request) -> Response:
-        """Prices by provider, region and GPU."""
-        search = valid(Search(data=request.query_params)).get("search", "")
-        return paged(self, known.prices_list(search), PriceItem, {})
+        """Prices by provider, region and GPU, those of own lists first."""
+        asked = valid(PriceSearch(data=request.query_params))
+        wanted = {name: value for name, value in asked.items() if not name.startswith("page")}
+        return paged(self, known.prices_list(**wanted), PriceItem, {})
+
+
+class PriceListsView(ApiView):
+    parser_classes = [MultiPartParser]
+
+    @operation(
+        {201: PriceListKept}, 400, 403, 413, 415, 422,
+        request={"multipart/form-data": PriceListRequest},
+    )  # fmt: skip
+    def post(self, request: Request) -> Response:
+        """Keep a price list of your own.
+
+        A scenario names it under `price_list`; a file of the same name replaces it.
+        """
+        sent = valid(PriceListRequest(data=request.data))
+        file = sent["file"]
+        row = price_lists.price_list_save(
+            user=self.user,
+            data=file.read(price_lists.MAX_BYTES + 1),
+            file_name=file.name,
+            name=sent.get("name", ""),
+        )
+        kept = {
+            "name": row.name,
+            "version": row.version,
+            "prices": len(row.facts["prices"]),
+            "source": row.source,
+        }
+        return Response(PriceListKept(kept).data, status.HTTP_201_CREATED)
+
+
+class PriceListDetailView(ApiView):
+    @removal
+    def delete(self, request: Request, name: str) -> Response:
+        """Remove a price list of your own.
+
+        Refused while a scenario names it.
+        """
+        price_lists.price_list_delete(row=known.price_list_get(name), user=self.user)
+        return Response(status=status.HTTP_204_NO_CONTENT)
 
 
 class CarbonListView(ApiView):

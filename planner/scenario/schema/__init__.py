@@ -20,7 +20,7 @@ from planner.scenario.schema.planning import Forecast, Horizon, Objective
 from planner.scenario.schema.serving import KvTransfer, Routing, Serving
 from planner.scenario.schema.topology import PlacedService, Placement, Topology
 from planner.scenario.schema.traffic import Growth, Launch, Lengths, Source, Tier, Traffic
-from planner.sections import Section, named
+from planner.sections import Name, Section, named
 
 __all__ = [
     "Committed",
@@ -67,6 +67,8 @@ class Scenario(Section):
         list[Annotated[Model, BeforeValidator(named)]], Field(min_length=1, max_length=200)
     ]
     profiles: Annotated[list[Profile], Field(min_length=1, max_length=500)]
+    # A price list kept in this installation: before built-in prices, after a region's own.
+    price_list: Name | None = None
     regions: Annotated[list[Region], Field(min_length=1, max_length=100)]
     tiers: Annotated[list[Tier], Field(min_length=1, max_length=100)]
     traffic: Traffic

@@ -17,6 +17,7 @@ from planner.scenario.known import NOTHING, Known
 from planner.scenario.schema import Scenario
 from planner.scenario.schema.planning import Horizon
 from planner.scenario.settings import ALL, NO_GROWTH
+from planner.studies.facts import Fact, facts_of
 from planner.studies.options import RunOptions
 from planner.studies.outcome import Outcome, Traces
 from planner.studies.outlook.calendar import WEEK_S, HorizonName, Month, months_of, weights
@@ -39,6 +40,11 @@ from planner.studies.values import Study
 from simulation.arrays import IntArray
 
 RHYTHM_S = 2 * WEEK_S  # of traffic, below which weekdays cannot be told from weekends
+PLANNED = Fact(
+    "Replicas, GPU-hours, energy, cost, carbon",
+    "modelled",
+    "plans of a representative week on the facts above; nothing is replayed",
+)
 TERM_WORDS = {"one_year": "a year", "three_years": "three years"}
 
 
@@ -114,6 +120,7 @@ def run(
                 frame,
                 assumptions=tuple(a for a in frame.assumptions if a.what != "Requests replayed"),
                 notes=study.traffic.notes + study.sizes.notes,
+                provenance=(*facts_of(hardware.provenance), PLANNED),
             ),
             headline=_headline(rows, totals, take, found, options.horizon),
             horizon=options.horizon,

@@ -6,17 +6,19 @@ from functools import partial
 from typing import Any
 
 from django.contrib import messages
+from django.core.files.uploadedfile import UploadedFile
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from planner import catalogue
 from planner.catalogue import own
+from planner.errors import PlannerError
+from planner.models import PriceList
 from planner.selectors import hardware as known
 from planner.selectors.lookup import version_of
 from planner.selectors.memory import memory_of, placements
 from planner.selectors.profiles import profiles_list
-from planner.services import hardware, imports
+from planner.services import hardware, imports, price_lists
 from planner.web.answers import attempt, refused
 from planner.web.errors import planners_only
 from planner.web.forms.hardware import GpuForm, ImportForm, ModelForm
@@ -25,6 +27,7 @@ from planner.web.request import Request
 from simulation.performance.specs import BYTES, Provenance
 
 SHOWN_PRICES = 12
+PRICE_FILTERS = ("search", "provider", "region", "gpu", "order")
 
 
 @require_safe
@@ -55,9 +58,55 @@ def models(request: Request) -> HttpResponse:
 
 @require_safe
 def prices(request: Request) -> HttpResponse:
-    search = request.GET.get("search", "")
-    page = paged(request, known.prices_list(search))
-    return _list(request, "prices", {"page": page, "prices": page.object_list, "search": search})
+    """Own lists and the catalogue: filtered by provider, region and GPU, in any order."""
+    return _prices(request)
+
+
+def _prices(request: Request, problem: str = "") -> HttpResponse:
+    asked = {name: request.GET.get(name, "") for name in PRICE_FILTERS}
+    everything = known.prices_list()
+    page = paged(request, known.prices_list(**asked))
+    context = {
+        "page": page,
+        "prices": page.object_list,
+        "search": asked["search"],
+        "asked": asked,
+        "choices": {
+            name: sorted({getattr(row, name) for row in everything} - {""})
+            for name in ("provider", "region", "gpu")
+        },
+        "lists": PriceList.objects.all(),
+        "problem": problem,
+    }
+    return _list(request, "prices", context, status=400 if problem else 200)
+
+
+@require_POST
+@planners_only
+def price_list_add(request: Request) -> HttpResponse:
+    """A price list from a file; the reason beside the form where it cannot be read."""
+    file = request.FILES.get("file")
+    if not isinstance(file, UploadedFile):
+        return _prices(request, "Choose a CSV or YAML file.")
+    try:
+        row = price_lists.price_list_save(
+            user=request.user,
+            data=file.read(price_lists.MAX_BYTES + 1),
+            file_name=file.name or "",
+            name=request.POST.get("name", ""),
+        )
+    except PlannerError as problem:
+        return _prices(request, str(problem))
+    count = len(row.facts["prices"])
+    messages.success(request, f"{row.name} has {count:,} prices; name it in a scenario to use it.")
+    return redirect("web:prices")
+
+
+@require_POST
+def price_list_delete(request: Request, name: str) -> HttpResponse:
+    price_lists.price_list_delete(row=known.price_list_get(name), user=request.user)
+    messages.success(request, f"{name} is removed.")
+    return redirect("web:prices")
 
 
 @require_safe
@@ -140,11 +189,11 @@ def model_delete(request: Request, name: str) -> HttpResponse:
     return redirect("web:models")
 
 
-def _list(request: Request, what: str, context: dict[str, Any]) -> HttpResponse:
+def _list(request: Request, what: str, context: dict[str, Any], status: int = 200) -> HttpResponse:
     """A tab of the catalogue, or only its rows while somebody types in the search box."""
     part = request.htmx and request.htmx.target == "rows"
     template = f"web/_{what}_rows.html" if part else f"web/{what}.html"
-    return render(request, template, context | {"tab": what})
+    return render(request, template, context | {"tab": what}, status=status)
 
 
 def _usual(names: list[str]) -> str:
@@ -166,7 +215,7 @@ def _fact(q: own.Quantity) -> str:
     return "link_bytes_s" if q.attribute == "gpus_per_node" else q.attribute
 
 
-def _cheapest(price: catalogue.Price) -> float:
+def _cheapest(price: known.PriceRow) -> float:
     known_prices = (price.usd_per_gpu_hour, price.spot_usd_per_gpu_hour)
     return min(usd for usd in known_prices if usd is not None)
 

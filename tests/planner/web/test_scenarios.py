@@ -15,6 +15,7 @@ from planner.models import Run, Scenario, Trace, User
 from planner.scenario.document import parse
 from planner.services.scenarios import scenario_create
 from planner.services.traces import trace_ingest_path
+from planner.web.forms.launch import LaunchForm
 from tests.planner.web.pages import form_values, signed_in, text_of
 from tests.planner.web.study import DOCUMENT
 
@@ -210,7 +211,10 @@ def test_two_doors_lead_ahead_and_to_the_past(client: Client, trace: Trace) -> N
 def test_a_launch_without_a_trace_is_drafted_and_budgeted(client: Client) -> None:
     """Nothing could be planned before a trace was there."""
     new = reverse("web:scenario-new")
-    asked = form_values(client.get(new)) | {"launch": "1", "horizon": "year"}
+    fields = {name: field.initial for name, field in LaunchForm().fields.items()}
+    said = {name: its() if callable(its) else its for name, its in fields.items()}
+    asked = {name: its for name, its in said.items() if its is not None}
+    asked |= {"launch": "1", "horizon": "year"}
     drafted = client.get(new, asked)
     page = text_of(drafted)
     assert "for the launch of llama-3.1-8b" in page and "Shape of the day" in page

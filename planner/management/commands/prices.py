@@ -1,0 +1,48 @@
+"""bin/manage prices: keep a price list of one's own, or list those kept."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+from planner.errors import CatalogueError
+from planner.management.base import HeadroomCommand
+from planner.models import PriceList
+from planner.services.price_lists import MAX_BYTES, price_list_save
+
+
+class Command(HeadroomCommand):
+    help = (
+        "Keep a price list (CSV or YAML: region, gpu, on_demand_usd, spot_usd, one_year_usd, "
+        "three_years_usd, provider) that scenarios name under price_list; without a file, list "
+        "those kept."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        super().add_arguments(parser)
+        parser.add_argument("file", nargs="?", help="CSV or YAML, USD per GPU and hour")
+        parser.add_argument("--name", default="", help="left out: the file's own")
+
+    def answer(self, options: dict[str, Any]) -> dict[str, Any]:
+        if options["file"]:
+            path = Path(options["file"])
+            if not path.is_file():
+                raise CatalogueError(f"{path}: there is no such file; give a CSV or YAML file.")
+            if path.stat().st_size > MAX_BYTES:
+                raise CatalogueError(f"{path.name} is larger than {MAX_BYTES:,} bytes; split it.")
+            price_list_save(
+                user=None, data=path.read_bytes(), file_name=path.name, name=options["name"]
+            )
+        lists = [
+            {"name": row.name, "prices": len(row.facts["prices"]), "source": row.source}
+            for row in PriceList.objects.all()
+        ]
+        return {"price_lists": lists}
+
+    def words(self, answer: dict[str, Any]) -> str:
+        rows = [
+            f"{row['name']}: {row['prices']:,} prices from {row['source']}"
+            for row in answer["price_lists"]
+        ]
+        return "\n".join(rows) or "There is no price list; give a file to keep one."

@@ -1,0 +1,49 @@
+"""Price lists of one's own: kept, replaced by a newer file, removed."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+from django.db import transaction
+
+from planner.catalogue.price_lists import read_price_list
+from planner.errors import CatalogueError, NotReady
+from planner.models import PriceList, Scenario, User
+from planner.scenario.document import outline
+from planner.services.access import check_may_plan, check_may_remove
+from planner.services.hardware import check_name
+
+MAX_BYTES = 5_000_000
+
+
+@transaction.atomic
+def price_list_save(*, user: User | None, data: bytes, file_name: str, name: str = "") -> PriceList:
+    """Keep a file's prices under ``name`` (the file's own, left out); one of that name is replaced,
+    and runs keep the prices that they were made with. Raises CatalogueError."""
+    check_may_plan(user)
+    if len(data) > MAX_BYTES:
+        raise CatalogueError(f"{file_name} is larger than {MAX_BYTES:,} bytes; split it.")
+    name = check_name("price list", name.strip() or Path(file_name).stem, {})
+    rows = [asdict(row) for row in read_price_list(data, file_name)]
+    held = PriceList.objects.select_for_update().filter(name=name).first()
+    if held is None:
+        return PriceList.objects.create(
+            name=name, facts={"prices": rows}, source=file_name[:500], owner=user
+        )
+    held.facts, held.source = {"prices": rows}, file_name[:500]
+    held.version += 1
+    held.save()
+    return held
+
+
+def price_list_delete(*, row: PriceList, user: User) -> None:
+    """Remove a list that no scenario names."""
+    check_may_remove(user, row.owner_id, "this price list")
+    named = Scenario.objects.filter(document__contains="price_list")
+    using = [one.name for one in named if outline(one.document).get("price_list") == row.name]
+    if using:
+        raise NotReady(
+            f"{row.name} is named by {', '.join(using[:5])}; take it out of price_list there first."
+        )
+    row.delete()
