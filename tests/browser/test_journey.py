@@ -41,6 +41,31 @@ def test_upload_plan_and_download(
     assert not console
 
 
+def test_a_launch_is_budgeted_without_any_trace(
+    site: Any, live_server: Any, celery_worker_process: Any, console: list[str]
+) -> None:
+    """Planning ahead needed a trace, and a word typed into a date."""
+    site.get_by_role("link", name="New scenario").first.click()
+    site.get_by_role("link", name="Describe a launch").click()
+    launch = site.locator("#launch")
+    launch.get_by_label("Shape of a weekday").select_option("office")
+    launch.get_by_label("Requests a day").fill("100000")
+    launch.get_by_label("Begins").fill("2027-01-04")
+    launch.get_by_label("How far ahead").select_option("quarter")
+    launch.get_by_role("button", name="Draft the launch").click()
+    site.get_by_text("for the launch of llama-3.1-8b").wait_for()
+    site.set_viewport_size({"width": 390, "height": 900})
+    site.get_by_role("button", name="Save, and cost by month").click()
+    site.locator("#cost-chart[data-drawn]").wait_for(timeout=3 * MINUTE)
+    months = site.locator("#months-table tbody tr")
+    assert [row.split()[0] for row in months.all_inner_texts()] == [
+        "2027-01", "2027-02", "2027-03", "2027-04",
+    ]  # fmt: skip
+    assert "for the quarter" in site.locator("#headline").inner_text()
+    assert site.evaluate("document.documentElement.scrollWidth") <= 390
+    assert not console
+
+
 def upload(site: Any, live_server: Any, path: Path) -> None:
     """Send the file and wait until its demand is drawn and accounted for."""
     site.get_by_role("link", name="Upload a trace").first.click()
@@ -54,6 +79,7 @@ def upload(site: Any, live_server: Any, path: Path) -> None:
 def study(site: Any) -> str:
     """Make a small scenario from the trace, run it, wait for its results; returns the run's id."""
     site.get_by_role("link", name="Make a scenario from this trace").click()
+    site.get_by_role("link", name="Try on the past").click()  # ahead, where one does not ask
     site.get_by_label("Name", exact=True).fill("Half a percent of the week")
     site.get_by_label("Lasts, hours").fill("2")
     for scale in site.locator("[data-rows=sources] tbody [data-row]").get_by_label("Scale").all():
