@@ -100,7 +100,8 @@ def _facts(result: dict[str, Any], take: dict[str, Any]) -> Iterator[tuple[str, 
     for tier, share in (figures.get("slo_attainment") or figures.get("attainment") or {}).items():
         target = ((figures.get("tiers") or {}).get(tier) or {}).get("target")
         note = f"{percent(target)} asked" if target is not None else "of its requests"
-        yield f"In time: {tier}", percent(share), note
+        missed = (figures.get("slo_met") or {}).get(tier) is False
+        yield f"In time: {tier}", percent(share), f"{note}: missed" if missed else note
     if (hours := figures.get("gpu_hours")) is not None:
         note = "busy, idle and starting"
         yield "GPU-hours", digits(hours), note
@@ -108,6 +109,16 @@ def _facts(result: dict[str, Any], take: dict[str, Any]) -> Iterator[tuple[str, 
         yield "Energy", f"{digits(energy)} kWh", "host and PUE included"
     if (carbon := figures.get("carbon_kg")) is not None:
         yield "Carbon", f"{digits(carbon)} kg CO2e", "by the grid's factor of each region"
+
+
+def _missed(result: dict[str, Any], take: dict[str, Any]) -> Iterator[str]:
+    """That what is recommended does not do what it is for, before anything else."""
+    figures = (result.get("policies") or {}).get(take.get("policy")) or {}
+    if missed := [tier for tier, met in (figures.get("slo_met") or {}).items() if not met]:
+        yield (
+            f"{figures['label']} is recommended, and in this window it misses its target for "
+            f"{' and '.join(missed)}: the days before did not tell."
+        )
 
 
 def _saved(share: float) -> str:
@@ -122,8 +133,8 @@ def _sections(
     charts = charts_of(run, result)
     yield from _timetable(take, clock, charts)
     yield from _alternatives(result, take)
-    if warnings := result.get("warnings"):
-        yield Section("What to know before deciding", "Warnings", items=tuple(warnings))
+    if warnings := (*_missed(result, take), *(result.get("warnings") or ())):
+        yield Section("What to know before deciding", "Warnings", items=warnings)
     yield from _sure(result, take)
     yield from _forecasts(result)
     yield from _profiles(result)

@@ -33,7 +33,7 @@ from planner.exports.report.values import Chart, Head, Report, Section, Table
 FONT, BOLD, CODE = "Helvetica", "Helvetica-Bold", "cp1252"
 MARGIN, FOOT = 16 * mm, 10 * mm
 ROOM = A4[0] - 2 * MARGIN
-LEAST = 60.0  # points a column of text needs
+MOST = 16  # columns of a table
 INSTEAD = {"\u2082": "2", "\u2212": "-", "\u2265": ">=", "\u2264": "<=", "\u2192": "->"}
 LOST = "?"
 FACTS = 4  # in a row
@@ -190,7 +190,8 @@ def _section(section: Section, clock: str) -> list[Flowable]:
     story += [_text(item, ITEM, bulletText="•") for item in section.items]
     story += [KeepTogether(_chart(chart, clock)) for chart in section.charts]
     if section.table is not None:
-        story += [Spacer(0, 4), _table(section.table, clock)]
+        for part in _parts(section.table):
+            story += [Spacer(0, 4), _table(part, clock)]
     return story
 
 
@@ -199,6 +200,22 @@ def _chart(chart: Chart, clock: str) -> list[Flowable]:
         _text(f"{chart.title} ({chart.unit})", H3),
         _text(chart.words, SMALL),
         Vector(drawn(chart, clock), ROOM),
+    ]
+
+
+def _parts(table: Table) -> list[Table]:
+    """A table of more columns than a page takes as several, each with the first column."""
+    first, rest = 0, [*range(1, len(table.heads))]
+    if len(rest) < MOST:
+        return [table]
+    size = MOST - 1
+    return [
+        Table(
+            tuple(table.heads[i] for i in (first, *rest[at : at + size])),
+            tuple(tuple(row[i] for i in (first, *rest[at : at + size])) for row in table.rows),
+            table.marked,
+        )
+        for at in range(0, len(rest), size)
     ]
 
 

@@ -19,8 +19,8 @@ from planner.exports.options import ExportOptions
 from planner.exports.plans import plan_of
 from planner.exports.report.charts import LEFT, WIDTH, drawn
 from planner.exports.report.content import report_of
-from planner.exports.report.pdf import known
-from planner.exports.report.values import Chart, Line
+from planner.exports.report.pdf import _parts, known
+from planner.exports.report.values import Chart, Form, Head, Line, Table
 from planner.models import Run
 from tests.planner.web.study import START, completed_run
 
@@ -104,6 +104,20 @@ def test_a_pdf_opens_and_says_what_it_could_not_write(run):
     assert len(re.findall(rb"/Type /Page\b", pdf)) >= 2
     assert known("CO₂ − 計") == "CO2 - ?"
     assert content(run, "pdf") == pdf  # the same bytes for the same moment
+
+
+def test_a_table_too_wide_for_a_page_is_several():
+    heads = tuple(Head(str(i), Form.COUNT) for i in range(40))
+    parts = _parts(Table(heads, (tuple(range(40)),)))
+    assert [value for part in parts for value in part.rows[0][1:]] == list(range(1, 40))
+    assert all(part.rows[0][0] == 0 and len(part.heads) <= 16 for part in parts)
+
+
+@pytest.mark.django_db
+def test_what_is_recommended_and_misses_says_so_first(run):
+    sections = {section.name: section for section in report_of(run, NOW).sections}
+    assert sections["Warnings"].items[0].startswith("Flat at peak is recommended, and in this")
+    assert "misses its target for IW-N" in sections["Warnings"].items[0]
 
 
 @pytest.mark.django_db
