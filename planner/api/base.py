@@ -8,7 +8,7 @@ from django.conf import settings
 from django.utils.decorators import method_decorator
 from django.views.decorators.http import conditional_page
 from rest_framework import exceptions, status
-from rest_framework.authentication import SessionAuthentication, TokenAuthentication
+from rest_framework.authentication import SessionAuthentication
 from rest_framework.permissions import IsAuthenticated
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -16,6 +16,7 @@ from rest_framework.reverse import reverse
 from rest_framework.serializers import BaseSerializer
 from rest_framework.views import APIView
 
+from planner.api.authentication import TokenAuthentication
 from planner.api.parsers import BoundedJsonParser
 from planner.errors import Outdated
 from planner.models import OwnGpu, OwnModel, Run, Scenario, User

@@ -7,10 +7,12 @@ from planner.models.profile import Calibration, Profile, ProfileVersion
 from planner.models.run import Run
 from planner.models.scenario import Scenario
 from planner.models.sweep import Sweep
+from planner.models.token import ApiToken
 from planner.models.trace import Trace
 from planner.models.user import User
 
 __all__ = [
+    "ApiToken",
     "Calibration",
     "DeploymentName",
     "OwnGpu",

@@ -15,12 +15,12 @@ from django.db import transaction
 from django.urls import reverse
 from django.utils.encoding import force_bytes
 from django.utils.http import urlsafe_base64_encode
-from rest_framework.authtoken.models import Token
 
 from planner.errors import NotAllowed, PlannerError
 from planner.models import User
 from planner.selectors.people import admins_active
 from planner.services.access import check_may_administer
+from planner.services.tokens import tokens_end
 
 
 class Invited(NamedTuple):
@@ -68,7 +68,7 @@ def person_change(
             f"{person.username} is the last admin who can sign in; make somebody else admin first."
         )
     if not person.is_active:
-        Token.objects.filter(user=person).delete()
+        tokens_end(user=person)
     return person
 
 

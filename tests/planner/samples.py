@@ -6,10 +6,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import polars as pl
-from rest_framework.authtoken.models import Token
 from rest_framework.test import APIClient
 
 from planner.models import User
+from planner.services.tokens import token_make
 
 START = datetime(2024, 5, 18, tzinfo=UTC)
 DOCUMENT = """\
@@ -51,8 +51,7 @@ def client_of(user: User | None) -> APIClient:
     """A script with the user's token; without a user a stranger."""
     client = APIClient()
     if user is not None:
-        token, _ = Token.objects.get_or_create(user=user)
-        client.credentials(HTTP_AUTHORIZATION=f"Token {token.key}")
+        client.credentials(HTTP_AUTHORIZATION=f"Token {token_make(user=user).key}")
     return client
 
 

@@ -3,18 +3,31 @@ from __future__ import annotations
 from rest_framework import serializers
 
 from planner.api.serializers.strict import StrictSerializer
-from planner.models import User
+from planner.models import ApiToken, User
+from planner.services.tokens import DAYS, LOGIN, MOST_DAYS
 
 
 class Login(StrictSerializer):
     username = serializers.CharField(max_length=150)
     password = serializers.CharField(max_length=4096, trim_whitespace=False)
+    name = serializers.CharField(max_length=60, default=LOGIN, help_text="What will use it.")
+    scope = serializers.ChoiceField(choices=ApiToken.Scope.choices, default=ApiToken.Scope.ALL)
+    days = serializers.IntegerField(
+        min_value=1, max_value=MOST_DAYS, default=DAYS, help_text="For which it works."
+    )
 
 
 class TokenGiven(StrictSerializer):
     """Send it as ``Authorization: Token TOKEN``."""
 
-    token = serializers.CharField()
+    token = serializers.CharField(help_text="Shown once; only its hash is kept.")
+    expires_at = serializers.DateTimeField()
+
+
+class TokenItem(serializers.ModelSerializer[ApiToken]):
+    class Meta:
+        model = ApiToken
+        fields = ["id", "name", "scope", "created_at", "expires_at", "last_used_at"]
 
 
 class Me(serializers.ModelSerializer[User]):

@@ -3,7 +3,6 @@ from __future__ import annotations
 from django.contrib.auth import authenticate
 from drf_spectacular.utils import OpenApiResponse
 from rest_framework import exceptions, status
-from rest_framework.authtoken.models import Token
 from rest_framework.parsers import FormParser
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -11,8 +10,10 @@ from rest_framework.response import Response
 from planner.api.base import ApiView, valid
 from planner.api.parsers import BoundedJsonParser
 from planner.api.schema import JSON, operation
-from planner.api.serializers.accounts import Login, Me, TokenGiven
+from planner.api.serializers.accounts import Login, Me, TokenGiven, TokenItem
 from planner.api.throttling import AddressThrottle, NameThrottle
+from planner.models import ApiToken, User
+from planner.services import tokens
 
 
 class LoginView(ApiView):
@@ -32,11 +33,13 @@ class LoginView(ApiView):
     def post(self, request: Request) -> Response:
         """Log in: a token for your name and password."""
         sent = valid(Login(data=request.data))
-        user = authenticate(request, **sent)
-        if user is None:
+        who = {key: sent.pop(key) for key in ("username", "password")}
+        user = authenticate(request, **who)
+        if not isinstance(user, User):
             raise exceptions.AuthenticationFailed("The user name or the password is wrong.")
-        token, _ = Token.objects.get_or_create(user=user)
-        return Response(TokenGiven({"token": token.key}).data)
+        made = tokens.token_make(user=user, **sent)
+        given = {"token": made.key, "expires_at": made.token.expires_at}
+        return Response(TokenGiven(given).data)
 
 
 class MeView(ApiView):
@@ -49,6 +52,21 @@ class MeView(ApiView):
 class MyTokenView(ApiView):
     @operation({204: OpenApiResponse(description="It no longer works.")})
     def delete(self, request: Request) -> Response:
-        """Take back your token."""
-        Token.objects.filter(user=self.user).delete()
+        """Take back all your tokens."""
+        tokens.tokens_end(user=self.user)
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+
+class MyTokensView(ApiView):
+    @operation({200: TokenItem(many=True)})
+    def get(self, request: Request) -> Response:
+        """Your tokens; what they are is kept as hashes alone."""
+        return Response(TokenItem(ApiToken.objects.filter(user=self.user), many=True).data)
+
+
+class MyTokenNumberView(ApiView):
+    @operation({204: OpenApiResponse(description="It no longer works.")}, 404)
+    def delete(self, request: Request, number: int) -> Response:
+        """Take back one of your tokens."""
+        tokens.token_end(user=self.user, number=number)
         return Response(status=status.HTTP_204_NO_CONTENT)

@@ -9,9 +9,13 @@ from django.shortcuts import redirect, render
 from django.urls import reverse_lazy
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
-from rest_framework.authtoken.models import Token
 
+from planner.models import ApiToken
+from planner.selectors.lookup import id_of
+from planner.services import tokens
+from planner.web.answers import attempt
 from planner.web.forms.login import LoginForm
+from planner.web.forms.tokens import TokenForm
 from planner.web.forms.widgets import dress
 from planner.web.request import Request
 
@@ -37,10 +41,23 @@ class PasswordChange(PasswordChangeView):
 @never_cache
 @require_http_methods(["GET", "POST"])
 def token(request: Request) -> HttpResponse:
-    """Show the API token; POST replaces it, which ends the old one."""
-    tokens = Token.objects.filter(user=request.user)
-    if request.method == "POST":
-        tokens.delete()
-        Token.objects.create(user=request.user)
+    """The tokens of scripts: make one, which is shown once, or end one."""
+    if request.method != "POST":
+        return _tokens(request, TokenForm())
+    if "end" in request.POST:
+        tokens.token_end(user=request.user, number=id_of(request.POST["end"]) or 0)
+        messages.success(request, "The token is ended.")
         return redirect("web:token")
-    return render(request, "web/token.html", {"token": tokens.first()})
+    form = TokenForm(request.POST)
+    made, problem = attempt(form, lambda: tokens.token_make(user=request.user, **form.cleaned_data))
+    if made is None:
+        return _tokens(request, form, problem=problem, status=400)
+    return _tokens(request, TokenForm(), key=made.key)
+
+
+def _tokens(
+    request: Request, form: TokenForm, *, key: str = "", problem: str = "", status: int = 200
+) -> HttpResponse:
+    mine = ApiToken.objects.filter(user=request.user)
+    context = {"tokens": mine, "form": form, "key": key, "problem": problem}
+    return render(request, "web/token.html", context, status=status)

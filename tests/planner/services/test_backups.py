@@ -5,13 +5,13 @@ import tarfile
 
 import pytest
 import zstandard
-from rest_framework.authtoken.models import Token
 
 from planner import storage
 from planner.errors import NotReady, PlannerError
 from planner.models import Run, Scenario, Trace, User
 from planner.services import backups
 from planner.services.backups import backup, restore
+from planner.services.tokens import token_make
 from tests.planner.samples import demand_table
 
 
@@ -25,7 +25,7 @@ def everything():
 @pytest.fixture
 def full(completed, planner, trace, tmp_path):
     """Rows of several kinds, with arrays; a run that is going, whose tables are half written."""
-    Token.objects.create(user=planner)
+    token_make(user=planner)
     trace.store = f"traces/{trace.pk}-abc"
     trace.save()
     storage.tables_write(trace.store, {"demand": demand_table(3)})

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from django.test import Client
 from django.urls import reverse
-from rest_framework.authtoken.models import Token
 
 from planner.errors import NotAllowed, PlannerError
 from planner.models import User
 from planner.services import people
+from planner.services.tokens import token_make, token_of
 
 
 def choose(path: str, password: str) -> int:
@@ -47,10 +47,10 @@ def test_a_new_invitation_ends_with_the_password_it_was_for(admin: User, planner
 def test_who_is_disabled_is_out_everywhere_and_may_come_back(admin: User, planner: User) -> None:
     client = Client()
     client.force_login(planner)
-    token = Token.objects.create(user=planner)
+    key = token_make(user=planner).key
     people.person_change(by=admin, person=planner, active=False)
     assert client.get(reverse("web:home")).status_code == 302
-    assert not Token.objects.filter(pk=token.pk).exists()
+    assert token_of(key) is None
     with pytest.raises(PlannerError, match="enable the account first"):
         people.invitation(by=admin, person=planner)
     people.person_change(by=admin, person=planner, active=True)

@@ -146,13 +146,17 @@ def test_a_form_without_its_token_is_explained(planner: User) -> None:
 
 def test_the_token_page_makes_a_token_that_the_api_takes(planner: User) -> None:
     client = signed_in(planner)
-    assert "no token yet" in text_of(client.get(reverse("web:token")))
-    client.post(reverse("web:token"))
-    first = planner.auth_token.key
-    assert first in text_of(client.get(reverse("web:token")))
-    client.post(reverse("web:token"))
-    planner.refresh_from_db()
-    assert User.objects.get(pk=planner.pk).auth_token.key != first
+    page = reverse("web:token")
+    assert "no token yet" in text_of(client.get(page))
+    assert client.post(page, {"name": "", "scope": "all", "days": 5000}).status_code == 400
+    made = text_of(client.post(page, {"name": "nightly", "scope": "read", "days": 30}))
+    key = made.partition("Authorization: Token ")[2].split()[0]
+    asked = {"HTTP_AUTHORIZATION": f"Token {key}"}
+    assert Client().get("/api/v1/me/", **asked).status_code == 200
+    again = text_of(client.get(page))
+    assert "nightly" in again and key not in again
+    client.post(page, {"end": planner.api_tokens.get().pk})
+    assert Client().get("/api/v1/me/", **asked).status_code == 401
 
 
 def test_the_password_can_be_changed(planner: User) -> None:

@@ -1,0 +1,31 @@
+"""What scripts sign in with."""
+
+from django.conf import settings
+from django.db import models
+
+
+class ApiToken(models.Model):
+    """Named by who made it, for a while, for reading alone or for all that its person may do.
+
+    The token itself is shown once and not kept: only its hash is.
+    """
+
+    class Scope(models.TextChoices):
+        ALL = "all", "All that I may do"
+        READ = "read", "Reading alone"
+
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="api_tokens"
+    )
+    name = models.CharField(max_length=60)
+    scope = models.CharField(max_length=8, choices=Scope.choices, default=Scope.ALL)
+    sha256 = models.CharField(max_length=64, unique=True)  # of the token, in hexadecimal
+    created_at = models.DateTimeField(auto_now_add=True)
+    expires_at = models.DateTimeField()
+    last_used_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["-created_at", "-pk"]
+
+    def __str__(self) -> str:
+        return self.name

@@ -1,0 +1,75 @@
+"""Tokens of the API: made, recognised, ended. Whoever reads the database finds no token in it."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from datetime import timedelta
+from typing import NamedTuple
+
+from django.utils import timezone
+
+from planner.errors import NotFound, PlannerError
+from planner.models import ApiToken, User
+
+RANDOM_BYTES = 32  # so many that a plain hash of them cannot be reversed
+DAYS, MOST_DAYS = 90, 366
+MOST = 20  # of one person; scripts that log in each time make one after the other
+LOGIN = "log-in"  # name of those made by a log-in that gives none
+USED_EVERY = timedelta(minutes=1)  # what is told of the last use, roughly
+
+
+class Made(NamedTuple):
+    token: ApiToken
+    key: str  # shown once
+
+
+def token_make(
+    *, user: User, name: str = LOGIN, scope: str = ApiToken.Scope.ALL, days: int = DAYS
+) -> Made:
+    """A new token; the oldest ones of the same name, or that have expired, make room for it."""
+    if not 1 <= days <= MOST_DAYS:
+        raise PlannerError(f"days {days}: a token works for 1 to {MOST_DAYS} days.")
+    now = timezone.now()
+    mine = ApiToken.objects.filter(user=user)
+    mine.filter(expires_at__lt=now).delete()
+    if mine.count() >= MOST:
+        same = mine.filter(name=LOGIN).order_by("created_at").first() if name == LOGIN else None
+        if same is None:
+            raise PlannerError(f"You have {MOST} tokens, the most one person may; end one first.")
+        same.delete()
+    key = secrets.token_urlsafe(RANDOM_BYTES)
+    token = ApiToken.objects.create(
+        user=user,
+        name=name.strip()[:60] or LOGIN,
+        scope=ApiToken.Scope(scope),
+        sha256=hash_of(key),
+        expires_at=now + timedelta(days=days),
+    )
+    return Made(token, key)
+
+
+def token_of(key: str) -> ApiToken | None:
+    """The token, when it is one, has not expired and its person may still sign in."""
+    now = timezone.now()
+    token = (
+        ApiToken.objects.select_related("user")
+        .filter(sha256=hash_of(key.strip()), expires_at__gt=now, user__is_active=True)
+        .first()
+    )
+    if token and (token.last_used_at is None or token.last_used_at < now - USED_EVERY):
+        ApiToken.objects.filter(pk=token.pk).update(last_used_at=now)
+    return token
+
+
+def token_end(*, user: User, number: int) -> None:
+    if not ApiToken.objects.filter(user=user, pk=number).delete()[0]:
+        raise NotFound(f"You have no token {number}.")
+
+
+def tokens_end(*, user: User) -> None:
+    ApiToken.objects.filter(user=user).delete()
+
+
+def hash_of(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()

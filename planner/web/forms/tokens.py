@@ -1,0 +1,25 @@
+"""What a token is to be for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+
+from planner.models import ApiToken
+from planner.services.tokens import DAYS, MOST_DAYS
+from planner.web.forms.widgets import dress
+
+
+class TokenForm(forms.Form):
+    name = forms.CharField(
+        label="Name", max_length=60, help_text="What will use it, such as nightly-plan."
+    )
+    scope = forms.ChoiceField(label="For", choices=ApiToken.Scope.choices)
+    days = forms.IntegerField(
+        label="Works for, days", min_value=1, max_value=MOST_DAYS, initial=DAYS
+    )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        dress(self)
