@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from planner.catalogue.efficiency import efficiencies
 from planner.catalogue.serving import (
@@ -17,17 +17,18 @@ from planner.catalogue.serving import (
 from planner.configure.asked import HourPrice
 from simulation.errors import SimulationError
 from simulation.fleet import KvLink
-from simulation.performance.compiled_graph import GraphProfile
+from simulation.performance.adjusted import AdjustedProfile
 from simulation.performance.curves import slower_by_sequence
 from simulation.performance.estimate.calibration import ENGINES
+from simulation.performance.graph import operator_graph
 from simulation.performance.memory import (
     MEMORY_SHARE,
     OVERHEAD_BYTES,
     gpu_weight_bytes,
     kv_bytes_per_token,
 )
-from simulation.performance.roofline import roofline_profile
-from simulation.performance.specs import BYTES, Arrangement, GpuSpec, ModelShape
+from simulation.performance.roofline import roofline_curve
+from simulation.performance.specs import BYTES, Arrangement, GpuSpec, ModelShape, Provenance
 from simulation.search.space import arrangements
 from simulation.search.values import Instance
 
@@ -35,6 +36,7 @@ KV_CACHE = "bf16"  # the engines' default
 PRECISIONS = ("bf16", "fp8", "fp4")  # that weights are brought to, from the most bits to the fewest
 # Engines that run on a family of GPUs; all of them on NVIDIA's.
 RUNS_ON = {"cdna3": ("vllm", "sglang"), "gaudi": ("vllm",), "battlemage": ("vllm",)}
+MODELLED = Provenance("modelled", "operators at published peaks, as kind: roofline")
 
 NO_FIT = "does not fit in GPU memory"
 NO_PRECISION = "precision not on this GPU"
@@ -127,22 +129,21 @@ def _instances(
     except SimulationError:
         return NO_FIT
     try:
-        profile = roofline_profile(shape, gpu, where, efficiencies(), **limits)
+        graph = operator_graph(shape, where)
+        curve = roofline_curve(graph, gpu, efficiencies(), limits.pop("overhead_s"))
     except SimulationError:
         return NO_FACTS
+    del limits["sequence_s"]  # of each group of engines its own
     link = _link(shape, gpu, where)
-    return [
-        Instance(gpu, where, alike, _by_engine(profile, alike[0]), price.usd, link)
-        for alike in _alike(engines)
-    ]
-
-
-def _by_engine(profile: GraphProfile, engine: str) -> GraphProfile:
-    """As ``roofline_profile`` with the engine's host time, without summing operators again."""
-    seconds = sequence_s(engine) / profile.graph.arrangement.attention_dp
-    return (
-        replace(profile, curve=slower_by_sequence(profile.curve, seconds)) if seconds else profile
-    )
+    found = []
+    for alike in _alike(engines):
+        slower = slower_by_sequence(curve, sequence_s(alike[0]) / where.attention_dp)
+        profile = AdjustedProfile(
+            model=shape.name, gpu=gpu.name, tp=where.gpus, provenance=MODELLED, kind="roofline",
+            curve=slower, **limits,
+        )  # fmt: skip
+        found.append(Instance(gpu, where, alike, profile, price.usd, link))
+    return found
 
 
 def _link(shape: ModelShape, gpu: GpuSpec, where: Arrangement) -> KvLink | None:

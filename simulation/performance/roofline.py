@@ -10,7 +10,7 @@ from functools import partial
 
 from simulation.arrays import FloatArray
 from simulation.performance.compiled_graph import GraphProfile, Timing, compile_graph
-from simulation.performance.curves import slower_by_sequence
+from simulation.performance.curves import Curve, slower_by_sequence
 from simulation.performance.efficiency import (
     Efficiencies,
     kind_of,
@@ -57,14 +57,25 @@ def roofline_profile(
             f"Operators of {shape.name} at the published peaks of {gpu.name}, times the shares of "
             f"them that measured kernels reach on {', '.join(families)}",
         ),
-        curve=slower_by_sequence(
-            compile_graph(graph, timing, overhead_s), sequence_s / arrangement.attention_dp
-        ),
+        curve=roofline_curve(graph, gpu, efficiencies, overhead_s, sequence_s),
         graph=graph,
         timing=timing,
         spread=spread_of(graph, gpu, efficiencies, timing),
         checks=efficiencies.checks,
     )
+
+
+def roofline_curve(
+    graph: OperatorGraph,
+    gpu: GpuSpec,
+    efficiencies: Efficiencies,
+    overhead_s: float = 0.0,
+    sequence_s: float = 0.0,
+) -> Curve:
+    """The curve of ``roofline_profile`` alone, for those who compare thousands."""
+    timing = partial(estimated_s, gpu=gpu, efficiencies=efficiencies)
+    seconds = sequence_s / graph.arrangement.attention_dp
+    return slower_by_sequence(compile_graph(graph, timing, overhead_s), seconds)
 
 
 def estimated_s(

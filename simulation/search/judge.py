@@ -5,29 +5,29 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
+from simulation.arrays import FloatArray
 from simulation.errors import SimulationError
-from simulation.fleet import KvLink
-from simulation.search.values import Candidate, Judged, Rated, Wanted
+from simulation.results import SimulationResult
+from simulation.search.values import Candidate, Instance, Rated, Wanted
 from simulation.sizing.batch_queue import Evaluation, evaluate
 from simulation.sizing.batch_sizing import size_pool
-from simulation.sizing.capacity import capacity
-from simulation.sizing.pd_judge import simulated
-from simulation.sizing.pd_ratio import PdService, analytic
+from simulation.sizing.capacity import capacity, misses
+from simulation.sizing.parts import in_part
+from simulation.sizing.trial import Trial, pool_of
 
 PRECISION = 0.02  # of a rate by closed forms
 REQUESTS = 8_000  # simulated at each rate, and twice as many where these meet the tier
 PD_REQUESTS = 4_000  # likewise, of a deployment apart
+PD_PRECISION = 0.01  # relative, of its rate
+REACH, MOST_TIMES = 1.08, 4.0  # steps from the guess on, and how far
 
 
 def by_closed_forms(candidate: Candidate, wanted: Wanted) -> Rated | None:
     """None where it meets the limits at no rate."""
     if candidate.prefill is not None:
-        found = analytic(service_of(candidate, wanted), candidate.prefills, candidate.decodes)
-        if found.max_rps <= 0.0:
-            return None
-        return Rated(
-            candidate, found.max_rps, found.ttft_s, found.tbt_s, found.bound_by, "closed forms"
-        )
+        return _pair_by_closed_forms(candidate, candidate.prefill, wanted)
     try:
         sized = size_pool(
             candidate.decode.profile, wanted.workload, wanted.tier, precision=PRECISION
@@ -37,18 +37,11 @@ def by_closed_forms(candidate: Candidate, wanted: Wanted) -> Rated | None:
     return _rated(candidate, sized.at, sized.bound_by, wanted)
 
 
-def by_simulation(candidate: Candidate, wanted: Wanted, seed: int) -> Rated | None:
-    """None where it meets the limits at no rate."""
-    work = wanted.workload
-    judged: Judged = "simulation"
+def by_simulation(candidate: Candidate, wanted: Wanted, guess: float, seed: int) -> Rated | None:
+    """None where it meets the limits at no rate; ``guess`` is one of closed forms."""
     if candidate.prefill is not None:
-        pair = simulated(
-            service_of(candidate, wanted), candidate.prefills, candidate.decodes, seed=seed,
-            requests=PD_REQUESTS,
-        )  # fmt: skip
-        if pair.max_rps <= 0.0:
-            return None
-        return Rated(candidate, pair.max_rps, pair.ttft_s, pair.tbt_s, pair.bound_by, judged)
+        return _pair_by_simulation(candidate, candidate.prefill, wanted, guess, seed)
+    work = wanted.workload
     try:
         found = capacity(
             candidate.decode.profile, (work.isl, work.osl), wanted.tier, seed=seed,
@@ -56,7 +49,78 @@ def by_simulation(candidate: Candidate, wanted: Wanted, seed: int) -> Rated | No
         )  # fmt: skip
     except SimulationError:
         return None
-    return Rated(candidate, found.max_rps, found.ttft_s, found.tbt_s, found.bound_by, judged)
+    return Rated(candidate, found.max_rps, found.ttft_s, found.tbt_s, found.bound_by, "simulation")
+
+
+def _pair_by_closed_forms(candidate: Candidate, first: Instance, wanted: Wanted) -> Rated | None:
+    """Each side within its part of the tier, as plans count on it."""
+    sides = []
+    for role, one, instances in (
+        ("prefill", first, candidate.prefills), ("decode", candidate.decode, candidate.decodes),
+    ):  # fmt: skip
+        try:
+            sides.append(
+                size_pool(
+                    one.profile, wanted.workload, in_part(wanted.tier, role), role=role,
+                    instances=instances, link=first.link if role == "decode" else None,
+                    senders=candidate.prefills, precision=PRECISION,
+                )
+            )  # fmt: skip
+        except SimulationError:
+            return None
+    least = min(sides, key=lambda sized: sized.max_rps)
+    found = at_rate(candidate, least.max_rps, wanted)
+    return None if found is None else replace(found, bound_by=least.bound_by)
+
+
+def _pair_by_simulation(
+    candidate: Candidate, first: Instance, wanted: Wanted, guess: float, seed: int
+) -> Rated | None:
+    """Of both pools together, each within its part of the tier."""
+    decode, work, tier = candidate.decode, wanted.workload, wanted.tier
+    pools = (
+        pool_of(first.profile, candidate.prefills, role="prefill", link=first.link),
+        pool_of(decode.profile, candidate.decodes, role="decode"),
+    )
+    trial = Trial(pools, (work.isl, work.osl), tier, seed=seed, requests=PD_REQUESTS)
+    parts = (in_part(tier, "prefill").attainment, in_part(tier, "decode").attainment)
+
+    def shares(run: SimulationResult) -> tuple[float, float]:
+        """Of requests whose TTFT and whose TBT is over the limit, over what each side may miss."""
+        late = misses(run.requests, tier)
+        over = [late.get(name, (0.0, 0.0))[0] for name in ("ttft", "tbt")]
+        return over[0] / (1.0 - parts[0]), over[1] / (1.0 - parts[1])
+
+    def holds(rate: float) -> bool:
+        return all(
+            trial.met(run) and max(shares(run)) <= 1.0
+            for run in (trial.at(rate, draw=draw) for draw in (0, 1))
+        )
+
+    low, high = guess, guess
+    if holds(guess):
+        while high < MOST_TIMES * guess and holds(high := high * REACH):
+            low = high
+    else:
+        while low > guess / MOST_TIMES and not holds(low := low / REACH):
+            high = low
+        if not holds(low):
+            return None
+    while high - low > PD_PRECISION * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    run, over = trial.at(low), shares(trial.at(high))
+    bound = "throughput" if not any(over) else ("ttft", "tbt")[int(over[1] > over[0])]
+    share = tier.attainment
+    return Rated(
+        candidate, low, quantile(run.requests.ttft_s, share), quantile(run.requests.tbt_s, share),
+        bound, "simulation",
+    )  # fmt: skip
+
+
+def quantile(values: FloatArray, share: float) -> float:
+    known = values[np.isfinite(values)]
+    return float(np.quantile(known, share)) if len(known) else float("nan")
 
 
 def at_rate(candidate: Candidate, rate: float, wanted: Wanted) -> Rated | None:
@@ -80,18 +144,6 @@ def at_rate(candidate: Candidate, rate: float, wanted: Wanted) -> Rated | None:
         return None
     found = _rated(candidate, after, "", wanted)
     return replace(found, ttft_s=before.ttft.quantile(tier.attainment))
-
-
-def service_of(candidate: Candidate, wanted: Wanted) -> PdService:
-    first = candidate.prefill
-    assert first is not None
-    return PdService(
-        prefill=first.profile,
-        decode=candidate.decode.profile,
-        workload=wanted.workload,
-        tier=wanted.tier,
-        link=first.link or KvLink(0.0, 1.0),
-    )
 
 
 def _rated(candidate: Candidate, seen: Evaluation, bound_by: str, wanted: Wanted) -> Rated:

@@ -54,8 +54,9 @@ def search(
         return Found((), (), (), (), 0, {})
     told(0.0, "Looking at every deployment")
     speeds = speeds_of(instances, wanted)
-    whole, first = together(speeds, wanted), prefilling(instances, wanted)
-    second = decoding(speeds, instances, wanted)
+    whole = together(speeds, wanted)
+    first = prefilling(instances, wanted.part("prefill"))
+    second = decoding(speeds, instances, wanted.part("decode"))
     table, ruled_out, evaluated = table_of(instances, wanted, whole, first, second)
     told(0.3, "Queues of the best")
     chosen = _chosen(table, instances, wanted, max(CLOSED, int(np.ceil(SPARE * top))))
@@ -65,7 +66,7 @@ def search(
     asked = closed[: int(np.ceil(SPARE * top))]
     for done, rated in enumerate(asked):
         told(0.5 + 0.4 * done / len(asked), "Simulating the best")
-        best += _known([by_simulation(rated.candidate, wanted, seed)])
+        best += _known([by_simulation(rated.candidate, wanted, rated.rate, seed)])
     dropped = len(judged) - len(closed) + len(asked) - len(best)
     if dropped:
         ruled_out[MISSES_QUEUES] += dropped

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from simulation.fleet import KvLink, Tier
 from simulation.performance.profile import Profile
 from simulation.performance.specs import Arrangement, GpuSpec
+from simulation.sizing.parts import in_part
 from simulation.sizing.workload import Workload
 
 Judged = Literal["simulation", "closed forms", "screen"]
@@ -23,6 +24,10 @@ class Wanted:
     osl: int
     tier: Tier
     rps: float | None = None  # that all instances together are to carry
+
+    def part(self, role: str) -> Wanted:
+        """What one side has to do where prefill and decode are apart."""
+        return replace(self, tier=in_part(self.tier, role))
 
     @property
     def workload(self) -> Workload:

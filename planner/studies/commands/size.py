@@ -27,7 +27,7 @@ from planner.studies.outcome import Outcome, Traces
 from planner.studies.plain import MERGED, as_json, milliseconds
 from planner.studies.progress import Progress, part
 from planner.studies.results.frame import SizedReplica, sized_replicas
-from planner.studies.sizing.curves import in_part, sized_alone
+from planner.studies.sizing.curves import sized_alone
 from planner.studies.sizing.size_errors import SizeError, expected
 from planner.studies.sizing.sizing import size
 from planner.studies.sizing.splits import SplitSize, splits_of
@@ -40,6 +40,7 @@ from simulation.performance.specs import Provenance
 from simulation.sizing.batch_queue import evaluate, saturated
 from simulation.sizing.batch_sizing import size_pool
 from simulation.sizing.capacity import PRECISION, REQUESTS, SENDERS
+from simulation.sizing.parts import in_part
 from simulation.sizing.pool import SIMULATED, PoolPoint, fewest
 from simulation.sizing.trial import SharedPrompts
 from simulation.sizing.workload import Workload, local_burstiness

@@ -17,15 +17,12 @@ from simulation.errors import SimulationError
 from simulation.fleet import KvLink, Routing, Tier
 from simulation.performance.profile import Profile
 from simulation.sizing.capacity import Capacity, capacity
+from simulation.sizing.parts import in_part
 from simulation.sizing.pool import MOST, PoolCurve, pool_curve
 from simulation.sizing.trial import SharedPrompts
 from simulation.trace import PrefixBlocks
 
 KEPT = 256  # curves
-
-# Of the requests that may miss, those whose TTFT may be late where prefill and decode are apart:
-# the rest may miss their TBT. A batch evens gaps out: that few of them are late costs little.
-LATE_PROMPTS = 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,15 +180,6 @@ def _curve(asked: Asked) -> PoolCurve:
         routing=asked.routing,
         blocks=asked.blocks,
     )
-
-
-def in_part(tier: Tier, role: str) -> Tier:
-    """The tier for prefill or for decode by itself: what may be late is shared between the two, so
-    that both together, taken as independent, meet it."""
-    if role == "both":
-        return tier
-    part = LATE_PROMPTS if role == "prefill" else 1.0 - LATE_PROMPTS
-    return replace(tier, attainment=tier.attainment**part)
 
 
 def strictest(tiers: list[Tier]) -> list[Tier]:

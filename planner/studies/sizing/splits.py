@@ -10,7 +10,7 @@ from planner.errors import ScenarioError
 from planner.scenario.build import Hardware
 from planner.scenario.speeds import split_speed
 from planner.studies.progress import Progress
-from planner.studies.sizing.curves import in_part, sized_alone
+from planner.studies.sizing.curves import sized_alone
 from planner.studies.sizing.sizing import Sizes
 from planner.studies.traffic.lengths import Lengths
 from simulation.errors import SimulationError
@@ -18,6 +18,7 @@ from simulation.fleet import Tier
 from simulation.performance.profile import Profile
 from simulation.sizing.batch_sizing import Sized, size_pool
 from simulation.sizing.capacity import SENDERS
+from simulation.sizing.parts import in_part
 from simulation.sizing.workload import Workload
 
 At = tuple[int, int]  # model, column

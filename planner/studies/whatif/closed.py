@@ -8,12 +8,13 @@ from dataclasses import replace
 import numpy as np
 
 from planner.scenario.build import Hardware
-from planner.studies.sizing.curves import in_part, strictest
+from planner.studies.sizing.curves import strictest
 from planner.studies.traffic.lengths import Lengths
 from simulation.errors import SimulationError
 from simulation.fleet import Tier
 from simulation.sizing.batch_sizing import size_pool
 from simulation.sizing.capacity import SENDERS
+from simulation.sizing.parts import in_part
 from simulation.sizing.workload import Workload
 
 PRECISION = 0.01  # of the rate: closed forms are off by more

@@ -134,7 +134,7 @@ def test_the_best_is_the_best_of_all_that_are_simulated() -> None:
     ]  # fmt: skip
     wanted = replace(WANTED, tier=replace(WANTED.tier, tbt_s=0.05))
     found = search(instances, wanted, top=4)
-    alone = [by_simulation(Candidate(one), wanted, 0) for one in instances[:3]]
+    alone = [by_simulation(Candidate(one), wanted, 1.0, 0) for one in instances[:3]]
     cheapest = min(cost(one, wanted) for one in alone if one is not None)
     assert cost(found.best[0], wanted)[0] <= cheapest[0] * 1.0001
     assert [one.judged for one in found.best] == ["simulation"] * len(found.best)
