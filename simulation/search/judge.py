@@ -11,7 +11,7 @@ from simulation.arrays import FloatArray
 from simulation.errors import SimulationError
 from simulation.results import SimulationResult
 from simulation.search.values import Candidate, Instance, Rated, Wanted
-from simulation.sizing.batch_queue import Evaluation, evaluate
+from simulation.sizing.batch_queue import Evaluation, evaluate, saturated
 from simulation.sizing.batch_sizing import size_pool
 from simulation.sizing.capacity import capacity, misses
 from simulation.sizing.parts import in_part
@@ -97,9 +97,11 @@ def _pair_by_simulation(
             for run in (trial.at(rate, draw=draw) for draw in (0, 1))
         )
 
-    low, high = guess, guess
-    if holds(guess):
-        while high < MOST_TIMES * guess and holds(high := high * REACH):
+    # Short runs do not see a line that grows without end: no rate is beyond what goes through.
+    most = min(trial.saturated_rps(), *_saturated(candidate, first, wanted))
+    low = high = min(guess, most)
+    if holds(low):
+        while low < most and holds(high := min(high * REACH, most)):
             low = high
     else:
         while low > guess / MOST_TIMES and not holds(low := low / REACH):
@@ -115,6 +117,18 @@ def _pair_by_simulation(
     return Rated(
         candidate, low, quantile(run.requests.ttft_s, share), quantile(run.requests.tbt_s, share),
         bound, "simulation",
+    )  # fmt: skip
+
+
+def _saturated(candidate: Candidate, first: Instance, wanted: Wanted) -> tuple[float, float]:
+    """Requests/s that either side lets through with endless queues."""
+    work, senders = wanted.workload, candidate.prefills
+    return (
+        saturated(first.profile, work, role="prefill", instances=senders),
+        saturated(
+            candidate.decode.profile, work, role="decode", instances=candidate.decodes,
+            link=first.link, senders=senders,
+        ),
     )  # fmt: skip
 
 

@@ -21,6 +21,7 @@ from simulation.search.search import copies, cost, search
 from simulation.search.space import HEADS, arrangements
 from simulation.search.table import MISSES_TBT, MISSES_TTFT
 from simulation.search.values import Candidate, Instance, Wanted
+from simulation.sizing.batch_queue import saturated
 from simulation.sizing.spread import Spread, thinned
 from tests.simulation.performance.test_graph import DEEPSEEK, LLAMA_8B
 from tests.simulation.performance.test_roofline import FACTORS, GPU, LIMITS
@@ -179,3 +180,18 @@ def test_weights_that_rounding_made_negative_do_no_harm() -> None:
     weights[0] = -1e-17
     found = thinned(Spread(values, weights), 20)
     assert found.mean == pytest.approx(float(values @ weights))
+
+
+def test_a_pair_carries_no_more_than_either_side_lets_through() -> None:
+    """Judged by runs too short to see the line before decoding grow, it would."""
+    first = instance(prompt_us=5.0)
+    slow = LinearProfile("m", "A", 1, 0.03, 1e-6, 0.03, 1e-6, 64, 2048, 400_000, HERE)
+    decode = replace(instance(), profile=slow)
+    pair = Candidate(decode, first, 1, 1)
+    wanted = Wanted(1024, 256, Tier("limits", ttft_s=5.0, tbt_s=0.2))
+    most = saturated(slow, wanted.workload, role="decode")
+    closed = by_closed_forms(pair, wanted)
+    assert closed is not None and closed.rate <= most
+    found = by_simulation(pair, wanted, 2.0 * most, 0)
+    assert found is not None and 0.8 * most < found.rate <= most
+    assert found.rate == pytest.approx(closed.rate, rel=0.1)
