@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import plotly.graph_objects as go
+from plotly.io.json import to_json_plotly
 
 Figure = dict[str, Any]
 
@@ -51,9 +52,7 @@ def line(
 ) -> Any:
     """A line of a figure; ``style`` is Plotly's, such as ``line_shape`` or ``visible``."""
     look = {"color": colour, "dash": dash, "width": width}
-    return go.Scatter(
-        x=list(x), y=list(y), name=name, mode=mode, line=look, hovertemplate=hover, **style
-    )
+    return _scatter(x, y, name, mode, hover, {"line": look}, style)
 
 
 def points(
@@ -64,14 +63,34 @@ def points(
     *,
     symbol: str = "circle",
     size: float = 9,
-    hover: str = "%{x}: %{y:,.4~g}",
+    hover: str | None = "%{x}: %{y:,.4~g}",
     **style: Any,
 ) -> Any:
     """Points of a figure without a line between them."""
     look = {"color": colour, "symbol": symbol, "size": size}
-    return go.Scatter(
-        x=list(x), y=list(y), name=name, mode="markers", marker=look, hovertemplate=hover, **style
-    )
+    return _scatter(x, y, name, "markers", hover, {"marker": look}, style)
+
+
+def _scatter(
+    x: Iterable[Any],
+    y: Iterable[Any],
+    name: str,
+    mode: str,
+    hover: str | None,
+    look: dict[str, Any],
+    style: dict[str, Any],
+) -> dict[str, Any]:
+    """As plain data: Plotly's own objects check each value, which took half of a result's page."""
+    drawn = {"type": "scatter", "x": list(x), "y": list(y), "name": name, "mode": mode, **look}
+    if hover is not None:
+        drawn["hovertemplate"] = hover
+    for key, value in style.items():
+        *path, last = key.split("_")  # marker_line_width: as Plotly's objects take it
+        inside = drawn
+        for part in path:
+            inside = inside.setdefault(part, {})
+        inside[last] = value
+    return drawn
 
 
 def figure(
@@ -90,9 +109,13 @@ def figure(
     ``layout`` say what is special about them. ``together``: pointing at a moment tells of every
     line there.
     """
+    looks = _layout(height, x, y, right, together, layout)
+    if all(isinstance(trace, dict) for trace in traces):
+        plain: Figure = json.loads(to_json_plotly({"data": list(traces), "layout": looks}))
+        return plain
     chart = go.Figure(data=list(traces))
-    chart.update_layout(template=None, **_layout(height, x, y, right, together, layout))
-    plain: Figure = json.loads(chart.to_json())
+    chart.update_layout(template=None, **looks)
+    plain = json.loads(chart.to_json())
     plain["layout"].pop("template", None)
     return plain
 

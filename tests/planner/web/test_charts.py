@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import plotly
+import plotly.graph_objects as go
 import polars as pl
 import pytest
 from hypothesis import given
@@ -15,6 +16,8 @@ from hypothesis import strategies as st
 
 from planner.templatetags.headroom import digits, duration, figure, percent, when
 from planner.web.charts.figure import MAX_POINTS, PALETTE
+from planner.web.charts.figure import figure as chart
+from planner.web.charts.figure import points as plain_points
 from planner.web.charts.over_time import (
     POLICY_LINES,
     forecast_figure,
@@ -135,3 +138,17 @@ def test_units_stand_where_people_expect_them() -> None:
     assert when("2024-05-18T14:00:00Z") == "18 May 2024, 14:00 UTC"
     assert when("1970-01-01T01:30:00Z", "relative") == "1 h 30 min in"
     assert when("+90s") == "1 min 30 s after its origin"
+
+
+def test_lines_and_points_are_plain_data_as_plotly_takes_it() -> None:
+    """Gaps are null, which a browser reads, and styles stand where Plotly looks for them."""
+    drawn = plain_points(
+        [1.0, 2.0], [3.0, float("nan")], "loads", "#000", hover=None, marker_line_width=2
+    )
+    assert drawn["marker"] == {
+        "color": "#000", "symbol": "circle", "size": 9, "line": {"width": 2}
+    }  # fmt: skip
+    assert "hovertemplate" not in drawn
+    (shown,) = chart([drawn], height=100)["data"]
+    assert shown["y"] == [3.0, None]
+    assert chart([drawn, go.Bar(x=[1], y=[2])], height=100)["data"][0]["marker"] == drawn["marker"]

@@ -22,6 +22,7 @@ from planner.selectors.runs import run_table
 from planner.services.scenarios import scenario_create, scenario_run
 from planner.studies.kinds import KINDS
 from planner.web.pages.kinds import PAGES
+from planner.web.views import sizing
 from tests.planner.web.pages import json_in, signed_in, text_of
 from tests.planner.web.study import DOCUMENT, LABELS, POOLS, completed_run
 
@@ -436,3 +437,11 @@ def test_every_kind_of_run_has_its_page() -> None:
     assert PAGES.keys() == KINDS.keys()
     for page in PAGES.values():
         get_template(f"web/runs/{page.template}.html")
+
+
+def test_models_of_scenarios_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page of P/D ratios read a hundred scenarios anew at each visit: a second."""
+    assert sizing._models(DOCUMENT) == ("llama-3.1-8b",)
+    monkeypatch.setattr(sizing, "parse", None)
+    assert sizing._models(DOCUMENT) == ("llama-3.1-8b",)
+    assert sizing._models.cache_info().maxsize
