@@ -110,6 +110,13 @@ def run_of_key(request: Run) -> Run | None:
     return first
 
 
+def run_with_key(owner: User | None, key: str) -> Run | None:
+    """The run that its owner asked for under this key."""
+    if not key:
+        return None
+    return Run.objects.select_related("sweep").filter(owner=owner, idempotency_key=key).first()
+
+
 def _request(run: Run) -> tuple[Any, ...]:
     """What was asked for. An upload lies under a new name each time, and a scenario that is kept
     may have changed since: neither makes another request."""

@@ -10,7 +10,7 @@ from typing import Any
 from django.db import transaction
 from django.utils import timezone
 
-from planner.errors import NotReady, PlannerError, ScenarioError
+from planner.errors import KeyReused, NotReady, PlannerError, ScenarioError
 from planner.models import Run, Scenario, Sweep, User
 from planner.scenario import document as text
 from planner.services import runs
@@ -37,10 +37,12 @@ def sweep_create(
     kind: str = Run.Kind.PLAN,
     scenario: Scenario | None = None,
     options: dict[str, Any] | None = None,
+    idempotency_key: str = "",
     enqueue: bool = True,
 ) -> Sweep:
     """Start a run for every cell of the grid. Raises ScenarioError where a value at its address
-    makes no scenario, before anything is started."""
+    makes no scenario, before anything is started. The same ``idempotency_key`` of the same owner
+    gives back the first sweep; with another request it raises KeyReused."""
     check_may_plan(owner)
     if kind not in KINDS:
         raise PlannerError(f"There is no kind of run {kind!r}; choose from {', '.join(KINDS)}.")
@@ -48,6 +50,9 @@ def sweep_create(
     chosen = options_of(KINDS[kind].options, options or {}).given()
     cells = documents_of(document, axes)
     parsed = text.parse(document)
+    plain = [{"key": axis.key, "values": list(axis.values)} for axis in axes]
+    if (first := runs.run_with_key(owner, idempotency_key)) is not None:
+        return _first(first, idempotency_key, (kind, document, chosen, plain))
     with transaction.atomic():
         sweep = Sweep.objects.create(
             name=parsed.name,
@@ -55,15 +60,26 @@ def sweep_create(
             kind=kind,
             document=document,
             options=chosen,
-            axes=[{"key": axis.key, "values": list(axis.values)} for axis in axes],
+            axes=plain,
             owner=owner,
         )
         for cell, changed in enumerate(cells):
             runs.run_create(
                 owner=owner, kind=kind, scenario=scenario, name=parsed.name, document=changed,
                 options=chosen, seed=chosen.get("seed", text.parse(changed).seed), sweep=sweep,
-                cell=cell, enqueue=enqueue,
+                cell=cell, enqueue=enqueue, idempotency_key="" if cell else idempotency_key,
             )  # fmt: skip
+    return sweep
+
+
+def _first(run: Run, key: str, asked: tuple[Any, ...]) -> Sweep:
+    """The sweep that was started under the key, if it was asked for alike."""
+    sweep = run.sweep
+    if sweep is None or (sweep.kind, sweep.document, sweep.options, sweep.axes) != asked:
+        raise KeyReused(
+            f"The idempotency key {key!r} belongs to run {run.pk}, which was asked for with other "
+            "values; send a new key for a new request."
+        )
     return sweep
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from planner import storage
-from planner.errors import NotReady, PlannerError
+from planner.errors import KeyReused, NotReady, PlannerError
 from planner.models import Run, Scenario, User
 from planner.scenario import document as text
 from planner.scenario.address import with_values
@@ -20,6 +20,7 @@ from planner.selectors.runs import run_result
 from planner.services.access import check_may_plan
 from planner.services.execution import BASIS
 from planner.services.resolution import known_of
+from planner.services.runs import run_with_key
 from planner.services.scenarios import scenario_create, scenario_run
 from planner.studies.commands.plan import Options, with_objective
 from planner.studies.options import options_of
@@ -162,17 +163,27 @@ def _within(name: str, value: float, least: float, most: float) -> None:
         raise PlannerError(f"{name}: {value:g} is not within {least:g} to {most:g}.")
 
 
-def what_if_replay(*, run: Run, user: User, changes: Changes) -> Run:
-    """A run of the same kind on a new scenario with these settings; the run's own stays."""
+def what_if_replay(*, run: Run, user: User, changes: Changes, idempotency_key: str = "") -> Run:
+    """A run of the same kind on a new scenario with these settings; the run's own stays. The same
+    ``idempotency_key`` gives back the first; with another request it raises KeyReused."""
     check_may_plan(user)
     kept = kept_of(run)
     changed = addresses(kept.scenario, run, changes, demand=True)
     if not changed:
         raise PlannerError("Nothing is changed: move something first, or run it again.")
+    if (first := run_with_key(user, idempotency_key)) is not None:
+        if first.document != text.edit(run.document, changed | {"name": first.name}):
+            raise KeyReused(
+                f"The idempotency key {idempotency_key!r} belongs to run {first.pk}, which was "
+                "asked for with other values; send a new key for a new request."
+            )
+        return first
     name = _free_name(kept.scenario.name)
     draft = scenario_create(owner=user, document=text.edit(run.document, changed | {"name": name}))
     options = {key: value for key, value in run.options.items() if key != "seed"}
-    return scenario_run(scenario=draft, owner=user, kind=run.kind, options=options)
+    return scenario_run(
+        scenario=draft, owner=user, kind=run.kind, options=options, idempotency_key=idempotency_key
+    )
 
 
 def _free_name(name: str) -> str:

@@ -169,11 +169,22 @@ def capacity_lines(run: Run, names: list[str]) -> pl.DataFrame | None:
     if "capacity" in names:
         return run_table(run, "capacity")
     if "plan" in names and "replicas" not in names:
-        plan = run_table(run, "plan").rename({"period_start": "time"})
+        plan = plan_to_its_end(run)
         kept = plan.select(pl.lit("lt-i").alias("policy"), "time", "model", "region",
                            "capacity_tps")  # fmt: skip
         return kept.unique(["time", "model", "region"])
     return None
+
+
+def plan_to_its_end(run: Run) -> pl.DataFrame:
+    """By period, the last once more at the window's end: until then its replicas are held."""
+    plan = run_table(run, "plan").rename({"period_start": "time"})
+    end = (run_result(run).get("window") or {}).get("end")
+    if end is None or plan.is_empty():
+        return plan
+    until = pl.lit(datetime.fromisoformat(end)).cast(plan.schema["time"])
+    last = plan.filter(pl.col("time") == pl.col("time").max(), pl.col("time") < until)
+    return pl.concat([plan, last.with_columns(until.alias("time"))])
 
 
 def demand_lines(run: Run, names: list[str], result: dict[str, Any]) -> pl.DataFrame | None:
@@ -202,7 +213,7 @@ def replica_steps(
         steps = run_table(run, "replicas")
         return steps, labels or {name: name for name in steps["policy"].unique().sort()}
     if "plan" in names:
-        plan = run_table(run, "plan").rename({"period_start": "time", "target": "ready"})
+        plan = plan_to_its_end(run).rename({"target": "ready"})
         return plan.with_columns(pl.lit("lt-i").alias("policy")), {"lt-i": "Planned replicas"}
     return None, {}
 

@@ -5,20 +5,29 @@ from __future__ import annotations
 from typing import Any
 
 from django.db.models import QuerySet
-from drf_spectacular.utils import extend_schema
 from rest_framework import generics, serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from planner.api.base import ApiView, valid
+from planner.api.base import ApiView, idempotency_key, valid
 from planner.api.filters import Pages
-from planner.api.schema import answers, operation, removal
+from planner.api.schema import KEY, LOCATION, operation, removal
 from planner.api.serializers.sweeps import GridAsked, SweepItem, SweepRequest
 from planner.models import Sweep
 from planner.selectors.scenarios import scenario_get
 from planner.selectors.sweeps import figure_named, sweep_get, sweep_grid, sweeps_list
 from planner.services.sweeps import Axis, sweep_cancel, sweep_create, sweep_delete
 from planner.studies.plain import as_json
+
+EXAMPLES = {
+    "A kept scenario": {
+        "scenario": "Chat in one region",
+        "vary": [
+            {"key": "forecast.quantile", "values": [0.8, 0.9, None]},
+            {"key": "tiers[chat].ttft_ms", "values": [500, 1000]},
+        ],
+    }
+}
 
 
 class GridShown(serializers.Serializer[Any]):
@@ -53,7 +62,10 @@ class SweepListView(ApiView, generics.ListAPIView[Sweep]):
         """Sweeps."""
         return self.list(request, *args, **kwargs)
 
-    @extend_schema(request=SweepRequest, responses=answers({202: SweepShown}, 400, 403, 404, 422))
+    @operation(
+        {202: SweepShown}, 400, 403, 404, 422,
+        request=SweepRequest, parameters=[KEY, LOCATION], examples=EXAMPLES,
+    )  # fmt: skip
     def post(self, request: Request) -> Response:
         """Run a scenario for every pair of values of two settings.
 
@@ -69,6 +81,7 @@ class SweepListView(ApiView, generics.ListAPIView[Sweep]):
             kind=sent["kind"],
             options=sent["options"],
             axes=[Axis(axis["key"], tuple(axis["values"])) for axis in sent["vary"]],
+            idempotency_key=idempotency_key(request),
         )
         body = _shown(sweep, request)
         headers = {"Location": body["link"], "Retry-After": "1"}

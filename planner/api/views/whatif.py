@@ -5,7 +5,7 @@ from __future__ import annotations
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from planner.api.base import ApiView, checked, started
+from planner.api.base import ApiView, checked, idempotency_key, started
 from planner.api.results import schema_of
 from planner.api.schema import operation, run_started
 from planner.api.serializers.runs import RunDetail
@@ -34,5 +34,8 @@ class RunReplayView(ApiView):
     def post(self, request: Request, run_id: int) -> Response:
         """Run a plan with something changed, on a scenario of its own."""
         changes = checked(WhatIfRequest(data=request.data)).changes()
-        run = what_if_replay(run=run_get(run_id), user=self.user, changes=changes)
+        run = what_if_replay(
+            run=run_get(run_id), user=self.user, changes=changes,
+            idempotency_key=idempotency_key(request),
+        )  # fmt: skip
         return started(run, RunDetail(run, context={"request": request}).data, request)

@@ -132,10 +132,5 @@ def course_of(run: Run, held: Held) -> Course | None:
     if rows.is_empty():
         return None
     sums = [pl.col(column).sum() for column in ("ready", "usd_per_hour") if column in rows.columns]
-    end = held.end
-    if end is not None and rows["time"].max() < end:  # type: ignore[operator]
-        last = rows.filter(pl.col("time") == rows["time"].max())
-        until = pl.lit(end).cast(rows.schema["time"])
-        rows = pl.concat([rows, last.with_columns(until.alias("time"))])
     label = f"Run {run.pk}, {labels.get(name, name)}" if name else f"Run {run.pk}"
     return Course(label, rows.group_by("time").agg(sums).sort("time"))

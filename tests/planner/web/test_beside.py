@@ -10,9 +10,11 @@ from django.core.management import call_command
 from django.urls import reverse
 from rest_framework.test import APIClient
 
+from planner import storage
 from planner.errors import NotReady, PlannerError
 from planner.models import Run, User
 from planner.selectors.beside import runs_beside, runs_chosen
+from planner.selectors.runs import run_table
 from tests.planner.web.pages import json_in, signed_in, text_of
 from tests.planner.web.study import DOCUMENT, completed_run
 
@@ -135,3 +137,20 @@ def test_api_and_command_give_the_same(
     call_command("diff", first.pk, run.pk)
     assert "tiers[IW-F].ttft_ms" in capsys.readouterr().out
     assert reader.get("/api/v1/runs/compare/", {"run": first.pk}).status_code == 400
+
+
+def test_a_plan_alone_is_drawn_to_the_end_of_its_window(planner: User, first: Run) -> None:
+    """Its lines ended as the last period began, as if nothing ran then."""
+    tables = {"plan": run_table(first, "plan"), "demand": run_table(first, "demand")}
+    first.kind, first.store = Run.Kind.PLAN, f"runs/{first.pk}-plan"
+    first.save()
+    storage.tables_write(first.store, tables)
+    client = signed_in(planner)
+    for address, query in (
+        (reverse("web:run", args=[first.pk]), {}),
+        (reverse("web:runs-compare"), {"run": [first.pk, first.pk]}),
+    ):
+        lines = json_in(client.get(address, query), "replica-data")["data"]
+        assert {line["x"][-1] for line in lines if line["name"] != "Demand"} == {
+            "2024-05-19T00:00:00"
+        }

@@ -146,6 +146,11 @@ def test_the_api(api: APIClient, reader: APIClient, scenario: Scenario) -> None:
     grid = reader.get(sent["Location"], {"figure": "gpu_hours"}).json()["grid"]
     assert (grid["unit"], grid["rows"][0][0]["value"]) == ("h", 2.8)
     assert reader.get("/api/v1/sweeps/").json()["results"][0]["axes"][0]["key"] == TTFT
+    key = {"Idempotency-Key": "once"}
+    once = [api.post("/api/v1/sweeps/", body, format="json", headers=key) for _ in range(2)]
+    assert once[0]["Location"] == once[1]["Location"] and Sweep.objects.count() == 2
+    other = body | {"vary": [{"key": TTFT, "values": [1]}]}
+    assert api.post("/api/v1/sweeps/", other, format="json", headers=key).status_code == 422
     assert api.post(f"{sent['Location']}cancel/").json()["grid"]["going"] == 0
     assert api.delete(sent["Location"]).status_code == 204
     assert api.post("/api/v1/sweeps/", {"vary": []}, format="json").status_code == 400

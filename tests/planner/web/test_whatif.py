@@ -14,7 +14,7 @@ from planner.scenario.address import flat
 from planner.scenario.document import edit, parse
 from planner.services.whatif import Changes, run_what_if, what_if_replay
 from planner.studies.whatif.answer import CLOSED_FORMS, WhatIf
-from tests.planner.management.test_commands import SCENARIO, answer
+from tests.planner.management.test_commands import SCENARIO, answer, command
 from tests.planner.management.test_commands import folder as folder  # the fixture
 from tests.planner.samples import client_of
 from tests.planner.web.pages import signed_in, text_of
@@ -79,6 +79,7 @@ def test_moves_of_a_kept_plan(folder: Path, planner: User, viewer: User) -> None
     ):
         with pytest.raises(PlannerError):
             run_what_if(run, wrong)
+    _command(run)
     _pages(run, planner, viewer)
     _replay(run, planner)
     _api(run, planner, client_of(viewer))
@@ -95,6 +96,17 @@ def test_a_comparison_says_whose_plan_it_shows(folder: Path, viewer: User) -> No
     page = text_of(signed_in(viewer).get(reverse("web:run-what-if", args=[run.pk])))
     assert same is not None
     assert ("another plan" in page) == (same.usd != pytest.approx(shown["usd"], rel=1e-3))
+
+
+def _command(run: Run) -> None:
+    words = ("--price", "G=2", "--limit", "chat.ttft_ms=1000", "--growth", "1")
+    assert answer("whatif", run.pk, *words)["totals"]["usd"] == pytest.approx(2 * own(run)[0])
+    code, out, _ = command("whatif", run.pk, "--without", "G")
+    assert code == 0 and out.startswith("No plan.")
+    code, out, _ = command("whatif", run.pk)
+    assert code == 0 and "GPU-hours" in out and "binds: " in out
+    code, _, err = command("whatif", run.pk, "--price", "G")
+    assert code == 2 and "NAME=NUMBER" in err
 
 
 def _pages(run: Run, planner: User, viewer: User) -> None:
@@ -135,6 +147,14 @@ def _api(run: Run, planner: User, reader: APIClient) -> None:
     assert reader.post(f"{address}replay/", {"growth": 2.0}, format="json").status_code == 403
     asked = client_of(planner).post(f"{address}replay/", {"growth": 2.0}, format="json")
     assert asked.status_code == 202 and asked.json()["name"] == "By hand, what if 2"
+    key, replay = {"Idempotency-Key": "once"}, f"{address}replay/"
+    twice = [
+        client_of(planner).post(replay, {"growth": 3.0}, format="json", headers=key).json()
+        for _ in range(2)
+    ]
+    assert twice[0]["id"] == twice[1]["id"]
+    refused = client_of(planner).post(replay, {"growth": 2.0}, format="json", headers=key)
+    assert refused.status_code == 422
 
 
 def test_a_run_that_keeps_no_plan_says_so(planner: User) -> None:
