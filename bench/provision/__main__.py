@@ -6,8 +6,10 @@
 seeded small cases (``printed_greedy_infeasible``: share of feasible ones it leaves without a plan
 that keeps the limit). ``placement_gap``: devices of Algorithm 2 over the fewest, less 1.
 ``exact_seconds``: 30 operators x 64 batch sizes x 4 parallelisms x 64 replicas. ``replan_ms``: the
-same by our greedy. ``savings``, ``claims``, ``windows``: against whole replicas, with measured
-kernels. ``modules``: runs of layers replicated, in the simulator. ``--quick`` leaves those out.
+same by our greedy. ``gap_to_exact``: devices of our greedy over the fewest of all plans and
+placements, less 1. What requests say of plans: ``bench/provision/judged.py``. ``savings``,
+``claims``, ``windows``: against whole replicas, with measured kernels. ``modules``: runs of layers
+replicated, in the simulator. ``--quick`` leaves those out, and judges fewer services.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ import math
 import sys
 from typing import Any
 
-from bench.provision import algorithms
+from bench.provision import algorithms, judged
+
+QUICK = 12  # services that are judged
 
 
 def main() -> int:
@@ -29,7 +33,9 @@ def main() -> int:
     found: dict[str, Any] = {
         **algorithms.gaps(),
         **algorithms.placement_gap(),
+        **algorithms.device_gap(),
         **algorithms.times(),
+        **judged.everything(QUICK if options.quick else judged.CASES),
     }
     for name, value in found.items():
         print(f"{name:<28}{value:.4g}", file=sys.stderr)

@@ -10,11 +10,14 @@ from functools import partial
 import numpy as np
 
 from bench.provision.algorithm1 import algorithm1
-from bench.provision.exact_placement import exact_placement
+from bench.provision.exact_placement import exact_placement, fewest_devices
 from simulation.provisioning.exact import exact
+from simulation.provisioning.frontier import priced
 from simulation.provisioning.greedy import improved
+from simulation.provisioning.interference import Demand
+from simulation.provisioning.levels import MEMORY_PRICES
 from simulation.provisioning.placement import algorithm2
-from simulation.provisioning.problem import OperatorProblem
+from simulation.provisioning.problem import OperatorPlan, OperatorProblem, sojourns
 from tests.simulation.provisioning.cases import random_demand, random_problem
 
 CASES = 500
@@ -74,6 +77,34 @@ def placement_gap() -> dict[str, float]:
         "placement_gap_most": float(np.max(found)),
         "placement_cases": len(found),
     }
+
+
+def device_gap() -> dict[str, float]:
+    """Devices of our greedy after placement over the fewest over all plans and placements, less 1:
+    mean of small cases, two operators of up to two replicas."""
+    found = []
+    for seed in range(CASES):
+        problem = random_problem(seed, operators=2, parallel=1, replicas=2, dag=seed % 2 == 1)
+        demand = random_demand(problem, seed)
+        best = fewest_devices(problem, demand, DEVICE)
+        plans = [improved(problem), *(_by_price(problem, demand, w) for w in MEMORY_PRICES)]
+        placed = [algorithm2(problem, demand, plan, DEVICE) for plan in plans if plan is not None]
+        if not placed or best is None:
+            continue
+        found.append(min(one.devices for one in placed) / best[1].devices - 1.0)
+    return {"gap_to_exact": float(np.mean(found)), "gap_to_exact_cases": len(found)}
+
+
+def _by_price(problem: OperatorProblem, demand: Demand, weight: float) -> OperatorPlan | None:
+    """Our greedy by shares of devices, as levels use it."""
+    replicas = np.arange(1, problem.max_replicas + 1)
+    busy = np.maximum(demand.compute, demand.bandwidth) * problem.latency_s
+    load = busy * problem.rate / problem.batches[:, None] * problem.parallel
+    held = (demand.memory_bytes * problem.parallel / DEVICE)[..., None] * replicas
+    table = sojourns(problem)
+    price = load[..., None] + weight * held
+    options = tuple(priced(table[v], price[v]) for v in range(len(problem.names)))
+    return improved(problem, options)
 
 
 def times(rounds: int = 20) -> dict[str, float]:

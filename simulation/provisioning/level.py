@@ -29,6 +29,19 @@ class Cut:
         return uniform(in_blocks(phase), self.b, self.p)
 
 
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """What came: the limit's latency of requests (TTFT of prompts, mean gap between tokens of
+    sequences), and the share of them within it."""
+
+    attainment: float
+    mean_s: float
+    p50_s: float
+    p95_s: float
+    requests: int
+    visits: int  # of requests to stations
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Level:
     """What one granularity needs. ``gap_slots`` is the distance of the plan's slots to the proven
@@ -48,6 +61,7 @@ class Level:
     placement: Placement | None = None
     replicas: ReplicaPlan | None = None
     cut: Cut | None = None  # of a level in runs of layers
+    replayed: Replayed | None = None  # what requests got of it
     trade: Level | None = None  # fewer devices, at more of something else than a coarser level
 
     def seen(self, phase: PhaseProblem) -> PhaseProblem:

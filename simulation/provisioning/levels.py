@@ -29,7 +29,7 @@ from simulation.provisioning.greedy import improved
 from simulation.provisioning.level import Cut, Level, chosen, least, no_worse, order, uniform
 from simulation.provisioning.placement import algorithm2, with_memory_of
 from simulation.provisioning.problem import OperatorPlan, sojourns
-from simulation.provisioning.replicas import watts_of, whole_replicas
+from simulation.provisioning.replicas import ReplicaPlan, watts_of, whole_replicas
 from simulation.provisioning.workload import PhaseProblem, reserving
 
 LevelName = Literal["operator", "module", "model"]
@@ -51,6 +51,11 @@ def model_level(phase: PhaseProblem, device_bytes: float) -> Level | None:
     plan = whole_replicas(phase, device_bytes)
     if plan is None:
         return None
+    return replace(level_of(phase, plan), seconds=time.perf_counter() - begun)
+
+
+def level_of(phase: PhaseProblem, plan: ReplicaPlan) -> Level:
+    """What whole replicas need."""
     return Level(
         level="model",
         method="whole replicas",
@@ -59,7 +64,7 @@ def model_level(phase: PhaseProblem, device_bytes: float) -> Level | None:
         memory_bytes=plan.memory_bytes,
         latency_s=plan.latency_s,
         slo_s=phase.problem.slo_s,
-        seconds=time.perf_counter() - begun,
+        seconds=0.0,
         gap_slots=0.0,
         least_devices=plan.devices,
         replicas=plan,
@@ -115,7 +120,7 @@ def operator_level(
         return None
     seconds = time.perf_counter() - begun
     if proofs:
-        bound = _fewest_conceivable(phase, device_bytes)
+        bound = fewest_of_load(phase, device_bytes)
         best = replace(best, least_devices=min(bound, best.devices))
     return replace(best, seconds=seconds)
 
@@ -169,7 +174,7 @@ def module_level(
     if proofs:
         cut = in_blocks(phase)
         bounds = [
-            _fewest_conceivable(uniform(cut, *at), device_bytes)
+            fewest_of_load(uniform(cut, *at), device_bytes)
             for at in np.ndindex(cut.problem.latency_s.shape[1:])
             if np.isfinite(cut.problem.latency_s[:, *at]).all()
         ]
@@ -211,7 +216,7 @@ def _with_gap(level: Level, fewest: OperatorPlan | None) -> Level:
     return replace(level, gap_slots=1.0 - fewest.slots / level.plan.slots)
 
 
-def _fewest_conceivable(phase: PhaseProblem, device_bytes: float) -> int:
+def fewest_of_load(phase: PhaseProblem, device_bytes: float) -> int:
     """Devices that no plan of the phase goes below, whatever its latency: its bytes of KV cache are
     left out, since how many are in flight is the plan's."""
     empty = replace(phase, demand=replace(phase.demand, kept_bytes=None))

@@ -177,6 +177,12 @@ def _running(
     return _Running(pass_s, in_flight, held + stages * min(in_flight, own * pass_s) * each, busy)
 
 
+def under(phase: PhaseProblem, plan: ReplicaPlan) -> ReplicaPlan | None:
+    """``plan`` under the load of ``phase``; None where it does not keep up."""
+    batch = plan.batch if phase.queues else int(phase.problem.batches[-1])
+    return _plan(phase, plan.replicas, batch, plan.parallel, plan.stages)
+
+
 def latency_of(phase: PhaseProblem, plan: ReplicaPlan) -> float:
     """Sojourn of a pass through ``plan`` under the load of ``phase``; inf when unstable."""
     running = _running(phase, plan.replicas, plan.batch, plan.parallel, plan.stages)

@@ -97,6 +97,9 @@ class PhaseProblem:
     # [2, V, B, P] share of its time that rests on measured kernels: among calls that were measured,
     # and beyond them. The rest is modelled.
     measured: FloatArray
+    names: tuple[str, ...]  # of the operators, also where ``problem`` has runs of layers
+    timing: Timing
+    weights: str
 
     @property
     def crossing_s(self) -> FloatArray:
@@ -184,7 +187,7 @@ def phase_problem(
                 continue
             seconds = timing(collective, it)
             if seconds.any():  # not of an encoder without images
-                owner = _before(graph, collective, names)
+                owner = owner_of(graph, collective, names)
                 latency[owner, :, j] += collective.count * seconds
                 _read(measured[:, owner, :, j], collective.count * seconds, timing, collective, it)
     if power is None:
@@ -215,6 +218,9 @@ def phase_problem(
         power=PhasePower(idle, floor, active),
         layers=layers,
         measured=measured / latency,
+        names=names,
+        timing=timing,
+        weights=weights,
     )
 
 
@@ -310,8 +316,8 @@ def _names(graph: OperatorGraph, it: Iteration, timing: Timing) -> tuple[str, ..
     )
 
 
-def _before(graph: OperatorGraph, collective: Operator, names: tuple[str, ...]) -> int:
-    """The operator whose output ``collective`` moves."""
+def owner_of(graph: OperatorGraph, collective: Operator, names: tuple[str, ...]) -> int:
+    """The operator of ``names`` whose output ``collective`` moves."""
     waiting = list(collective.after)
     while waiting:
         name = waiting.pop(0)

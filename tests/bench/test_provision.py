@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bench.provision import algorithms, savings
+from bench.provision import algorithms, judged, savings
 from bench.provision.services import Requests, trace
 from tests.shared import TRACES, shared
 from tests.simulation.provisioning.cases import random_demand, random_problem
@@ -16,6 +16,20 @@ def test_gaps_are_of_the_proven_optimum(monkeypatch):
     assert 0 <= found["our_greedy_gap"] <= 0.03
     assert found["printed_greedy_gap"] >= 0
     assert 0 <= found["printed_greedy_infeasible"] <= 1
+
+
+def test_requests_confirm_levels_of_random_services():
+    """What the bench says of sixty, on three."""
+    found = judged.everything(3)
+    assert found["plan_shortfall_points"] <= 1.0
+    assert found["level_order_violations"] == found["over_power"] == 0
+    assert found["monotone_violations"] == 0
+    assert found["replica_agreement"] <= 1e-3
+
+
+def test_our_greedy_is_near_the_fewest_devices(monkeypatch):
+    monkeypatch.setattr(algorithms, "CASES", 120)
+    assert 0 <= algorithms.device_gap()["gap_to_exact"] <= 0.05
 
 
 def test_cases_are_the_same_for_the_same_seed():

@@ -53,11 +53,23 @@ class Command(RunCommand):
                     f"{pool['requests_s']:.3g} requests/s of {pool['isl']:,.0f} in and "
                     f"{pool['osl']:,.0f} out within {pool['slo_ms']:,.0f} ms: {counts} GPUs"
                 )
+                rows += replays(answer, pool)
         for one in answer.get("sharing", {}).get("services", ()):
             ways = ", ".join(f"{WAYS[name]} {way['gpus']}" for name, way in one["ways"].items())
             rows.append(f"both phases of {one['model']} in {one['region']}: {ways} GPUs")
         rows += over_time(answer["over_time"]) if "over_time" in answer else []
         return "\n".join(rows + [f"note: {note}" for note in answer["notes"]])
+
+
+def replays(answer: dict[str, Any], pool: dict[str, Any]) -> list[str]:
+    """What each level promised on average, and what requests got in its replay."""
+    came = [
+        f"{level} {one['latency_ms']:,.0f} ms promised, {one['replayed']['mean_ms']:,.0f} came "
+        f"(p95 {one['replayed']['p95_ms']:,.0f}, {one['replayed']['attainment']:.1%} within it)"
+        for level, one in pool["levels"].items()
+        if level in answer["levels"] and "replayed" in one
+    ]
+    return [f"  replayed: {'; '.join(came)}"] if came else []
 
 
 def over_time(found: dict[str, Any]) -> list[str]:

@@ -34,7 +34,7 @@ from planner.studies.provisioning.cases import (
     unknown_models,
     variants,
 )
-from planner.studies.provisioning.load import limit_of, peak_hours
+from planner.studies.provisioning.load import lengths_of, limit_of, peak_hours
 from planner.studies.provisioning.over_time import OFF, Following, PlannedOn
 from planner.studies.provisioning.problems import (
     COUNTED,
@@ -174,6 +174,17 @@ def run(
             ),
             options.rules,
             Images(options.images, options.image_tokens),
+            {
+                (m, r): lengths_of(
+                    hardware,
+                    traffic,
+                    (hardware.models[m].name, hardware.regions[r].name),
+                    peak,
+                    scenario.seed,
+                )
+                for (m, r), peak in peaks.items()
+            },
+            scenario.seed,
             part(progress, 0.1, 0.1 + share),
         )
     )
@@ -246,9 +257,15 @@ def run(
 def _notes(options: Options, cases: list[Case], unknown: tuple[str, ...]) -> Iterator[str]:
     yield (
         "The load is that of the busiest hour of the window, interactive tiers together, in the "
-        "region where requests arise; limits are kept by the mean latency of queueing (M/M/R), "
-        "not by a percentile."
+        "region where requests arise. Latencies of plans are means of queueing; whether a plan "
+        "keeps its limit is judged by a replay of requests of that hour, by as many of them as the "
+        "tier asks for."
+        if options.batch_wait == FREE
+        else "The load is that of the busiest hour of the window, interactive tiers together, in "
+        "the region where requests arise; limits are kept by the mean latency of queueing (M/M/R), "
+        "not by a percentile: with the wait for batches plans are not replayed."
     )
+    yield from figures.short(case for case in cases if case.chosen)
     yield (
         "In the levels prefill and decode stand on devices of their own; what they need together "
         "is beside them."

@@ -4,14 +4,16 @@ in both phases, and the GPU type to choose of them."""
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from planner.errors import ScenarioError
 from planner.scenario.build import Hardware
 from planner.studies.progress import Progress
 from planner.studies.provisioning.load import Limit, Peak
-from planner.studies.provisioning.problems import Measurements, Rules, solve
+from planner.studies.provisioning.problems import Judge, Measurements, Rules, solve
 from planner.studies.provisioning.values import MODEL, Case
+from simulation.arrays import IntArray
 from simulation.performance.profile import Profile
 from simulation.performance.specs import GpuSpec
 from simulation.provisioning.workload import Phase, PhaseLoad
@@ -91,9 +93,12 @@ def solved(
     measured: dict[str, Measurements],
     rules: Rules,
     images: Images,
+    lengths: Mapping[tuple[int, int], tuple[IntArray, IntArray]],
+    seed: int,
     progress: Progress,
 ) -> list[Case]:
-    """Both phases of each variant under its peak."""
+    """Both phases of each variant under its peak, judged by requests of ``lengths``, by model and
+    region."""
     cases = []
     for done, variant in enumerate(variants):
         model, gpu = hardware.models[variant.m], variant.gpu
@@ -112,7 +117,9 @@ def solved(
                     slo_s=limit.seconds,
                 )
             )
-            problem, levels = solve(service, variant.weights, rules, measured[gpu.name])
+            isl, osl = lengths[variant.m, variant.r]
+            judge = Judge(isl, osl, limit.attainment, seed) if isl.size else None
+            problem, levels = solve(service, variant.weights, rules, measured[gpu.name], judge)
             cases.append(
                 Case(
                     model=model.name,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 
@@ -55,6 +55,17 @@ class Replicas:
 
 
 @dataclass(frozen=True, slots=True)
+class Came:
+    """What requests got of a plan in its replay: the latency that is limited."""
+
+    attainment: float
+    mean_ms: float
+    p50_ms: float
+    p95_ms: float
+    requests: int
+
+
+@dataclass(frozen=True, slots=True)
 class Trade:
     """Fewer GPUs than the level takes, at more power, memory or latency than a coarser one."""
 
@@ -75,6 +86,7 @@ class LevelFigures:
     whole: Replicas | None = field(metadata={MERGED: True})
     bottleneck: str | None = field(metadata={OPTIONAL: True})
     trade: Trade | None = field(metadata={OPTIONAL: True})
+    replayed: Came | None = field(metadata={OPTIONAL: True})
 
 
 def _nearest(levels: Sequence[Level]) -> int:
@@ -131,6 +143,16 @@ def level_figures(case: Case, level: Level) -> LevelFigures:
         else Replicas(whole.replicas, whole.batch, whole.parallel, whole.stages),
         bottleneck=bottleneck,
         trade=_trade(level),
+        replayed=_came(level),
+    )
+
+
+def _came(level: Level) -> Came | None:
+    came = level.replayed
+    if came is None:
+        return None
+    return Came(
+        came.attainment, came.mean_s * 1e3, came.p50_s * 1e3, came.p95_s * 1e3, came.requests
     )
 
 
@@ -249,6 +271,18 @@ def traded(cases: list[Case]) -> list[str]:
         for name, level in case.levels.items()
         if (other := level.trade) is not None
     ]
+
+
+def short(cases: Iterable[Case]) -> Iterator[str]:
+    """Where no number of whole replicas keeps the limit for as many requests as are asked for."""
+    for case in cases:
+        came = case.levels[MODEL].replayed if MODEL in case.levels else None
+        if came is not None and came.attainment < case.limit.attainment:
+            yield (
+                f"{case.phase.capitalize()} of {case.model} in {case.region} on {case.gpu} keeps "
+                f"{case.service.slo_s * 1e3:,.0f} ms for {came.attainment:.1%} of requests at "
+                f"most, not for {case.limit.attainment:.0%}: the longest take longer alone."
+            )
 
 
 def beyond_capacity(cases: list[Case]) -> list[str]:

@@ -10,7 +10,9 @@ from planner.scenario.build import Hardware
 from planner.studies.traffic.groups import interactive
 from planner.studies.traffic.traffic import Traffic
 from planner.studies.traffic.window import Window
+from simulation.arrays import BoolArray, IntArray
 from simulation.provisioning.workload import Phase
+from simulation.trace import Trace
 
 HOUR_S = 3600.0
 ASSUMED_SLO_S = {"prefill": 2.0, "decode": 0.2}
@@ -24,6 +26,8 @@ class Peak:
     requests_s: float
     isl: float
     osl: float
+    start_s: float = 0.0  # of that hour
+    end_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +36,7 @@ class Limit:
 
     seconds: float
     source: str
+    attainment: float = 0.95  # share of requests that must keep it
 
 
 def peak_hours(hardware: Hardware, traffic: Traffic, window: Window) -> dict[tuple[int, int], Peak]:
@@ -66,8 +71,13 @@ def peak_hours(hardware: Hardware, traffic: Traffic, window: Window) -> dict[tup
             most = float(rate.max(initial=0.0))
             if most > 0:
                 most *= float(window.grown.max())
-                requests, inputs, outputs = over[:, int(rate.argmax())]
-                peaks[m, r] = Peak(most, inputs / requests, max(1.0, outputs / requests))
+                at = int(rate.argmax())
+                requests, inputs, outputs = over[:, at]
+                start = demand.start_s + (int(np.flatnonzero(inside)[0]) + at) * demand.bin_s
+                peaks[m, r] = Peak(
+                    most, inputs / requests, max(1.0, outputs / requests),
+                    start, start + width * demand.bin_s,
+                )  # fmt: skip
     return peaks
 
 
@@ -84,12 +94,36 @@ def limit_of(hardware: Hardware, phase: Phase, peaks: dict[tuple[int, int], Peak
             continue
         own = tier.ttft_s if phase == "prefill" else tier.tbt_s
         if own is not None:
-            limits.append(Limit(own, f"{name} of tier {tier.name}"))
+            limits.append(Limit(own, f"{name} of tier {tier.name}", tier.attainment))
         elif tier.e2e_s is not None:
             half = tier.e2e_s / 2 / (1.0 if phase == "prefill" else longest)
             limits.append(
-                Limit(half, f"half of the end-to-end limit of tier {tier.name} (assumed)")
+                Limit(
+                    half,
+                    f"half of the end-to-end limit of tier {tier.name} (assumed)",
+                    tier.attainment,
+                )
             )
     if not limits:
         return Limit(ASSUMED_SLO_S[phase], f"no tier bounds {name}; assumed")
     return min(limits, key=lambda limit: limit.seconds)
+
+
+SAMPLE = 20_000  # requests whose lengths are drawn from, about
+
+
+def lengths_of(
+    hardware: Hardware, traffic: Traffic, place: tuple[str, str], peak: Peak, seed: int
+) -> tuple[IntArray, IntArray]:
+    """Input and output tokens of requests of a model in a region in its busiest hour."""
+    cells = max(1, round(peak.requests_s * (peak.end_s - peak.start_s) / SAMPLE))
+    trace = traffic.requests(peak.start_s, peak.end_s, seed, cells=cells)
+    own = of_place(trace, place, interactive(hardware))
+    return trace.input_tokens[own].astype(np.int64), trace.output_tokens[own].astype(np.int64)
+
+
+def of_place(trace: Trace, place: tuple[str, str], tiers: set[str]) -> BoolArray:
+    """Requests of a model and region in ``tiers``."""
+    m, r = trace.models.index(place[0]), trace.regions.index(place[1])
+    codes = [i for i, name in enumerate(trace.tiers) if name in tiers]
+    return np.asarray((trace.model == m) & (trace.region == r) & np.isin(trace.tier, codes))

@@ -23,16 +23,16 @@ from forecasting.selection import forecaster
 from planner.errors import ScenarioError
 from planner.scenario.build import Hardware
 from planner.studies.progress import Progress
+from planner.studies.provisioning.load import of_place
 from planner.studies.provisioning.problems import problem_of
 from planner.studies.provisioning.values import MODEL, MODULE, OPERATOR, Case, Sentences
 from planner.studies.traffic.groups import interactive
 from planner.studies.traffic.traffic import Traffic
-from simulation.arrays import BoolArray, FloatArray
+from simulation.arrays import FloatArray
 from simulation.performance.memory import MEMORY_SHARE
 from simulation.provisioning.levels import Savings, saved
 from simulation.provisioning.over_time import Course, acts_s, over_time
 from simulation.provisioning.windows import Windows, seen_before, windows_of
-from simulation.trace import Trace
 
 OFF, OBSERVED, FORECAST = "off", "observed", "forecast"
 PlannedOn = Literal["off", "observed", "forecast"]
@@ -154,7 +154,7 @@ def _load(following: Following, place: tuple[str, str]) -> ModelDemand:
     if following.known == FORECAST:
         back = max(traffic.demand.start_s, start_s - HISTORY_S)
     trace = traffic.requests(back, end_s, following.seed)
-    own = _of(trace, place, interactive(following.hardware))
+    own = of_place(trace, place, interactive(following.hardware))
     arrival = trace.arrival_s[own] + trace.start_s - start_s
     inside = arrival >= 0
     count = round((end_s - start_s) / WINDOW_S)
@@ -201,13 +201,6 @@ def _forecast(following: Following, series: DemandSeries) -> dict[str, FloatArra
         level: np.maximum(mean[:, :count].max(axis=1), 0.0) / MINUTE_S
         for level, count in ahead.items()
     }
-
-
-def _of(trace: Trace, place: tuple[str, str], tiers: set[str]) -> BoolArray:
-    """Requests of a model and region in ``tiers``."""
-    m, r = trace.models.index(place[0]), trace.regions.index(place[1])
-    codes = [i for i, name in enumerate(trace.tiers) if name in tiers]
-    return np.asarray((trace.model == m) & (trace.region == r) & np.isin(trace.tier, codes))
 
 
 def _whole(windows: Windows, count: int) -> Windows:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -16,13 +17,16 @@ from planner.catalogue.power import power_model
 from planner.errors import CatalogueError, ScenarioError
 from planner.ingest.kernel_files import KernelFile, Sharing, read_kernels
 from planner.scenario.known import Known
+from simulation.arrays import IntArray
 from simulation.errors import SimulationError
 from simulation.performance.measured_kernels import Kernels, kernels
 from simulation.performance.memory import MEMORY_SHARE
 from simulation.performance.specs import GpuSpec, ModelShape
+from simulation.provisioning import judged
 from simulation.provisioning.interference import InterferenceTable
 from simulation.provisioning.level import Level
-from simulation.provisioning.levels import LEVELS, at_level, model_level, module_level
+from simulation.provisioning.levels import LEVELS, at_level, model_level
+from simulation.provisioning.replay import Replay, replayable, requests_of
 from simulation.provisioning.sharing import filled
 from simulation.provisioning.timing import OperatorTiming
 from simulation.provisioning.workload import PhaseLoad, PhaseProblem, phase_problem
@@ -30,6 +34,7 @@ from simulation.provisioning.workload import PhaseLoad, PhaseProblem, phase_prob
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 PARALLEL = (1, 2, 4, 8)
 REPLICAS = (64, 512, 2048)  # most of one operator: the first that are plenty for its load
+DRAWS = 1_000_003  # between the seeds of two draws of requests
 PLENTY = 1.5  # times the replicas that it keeps busy on one GPU each
 FREE, COUNTED = "free", "counted"  # the time that batches take to fill
 BatchWait = Literal["free", "counted"]
@@ -131,14 +136,36 @@ class Rules:
     proofs: bool = True
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Judge:
+    """The requests that levels are judged by, and the share of them that has to keep the limit."""
+
+    isl: IntArray
+    osl: IntArray
+    attainment: float
+    seed: int
+
+
 def solve(
-    service: PhaseLoad, weights: str, rules: Rules, measured: Measurements = NO_MEASUREMENTS
+    service: PhaseLoad,
+    weights: str,
+    rules: Rules,
+    measured: Measurements = NO_MEASUREMENTS,
+    judge: Judge | None = None,
 ) -> tuple[PhaseProblem, dict[str, Level]]:
-    """The levels of one service; none where whole replicas cannot meet the limit either."""
+    """The levels of one service; none where whole replicas cannot meet the limit either. With a
+    ``judge`` those that a replay confirms, else those that promise the limit on average."""
     room = MEMORY_SHARE * service.gpu.memory_bytes
     phase = with_plenty(problem_of(service, weights, measured=measured))
     if rules.batch_wait == FREE:
-        levels = _chain(phase, room, rules)
+        judged_by = None
+        if judge is not None and replayable(phase):
+            draws = [
+                requests_of(judge.isl, judge.osl, phase, seed=judge.seed + DRAWS * i)
+                for i in range(2)
+            ]
+            judged_by = Replay(phase, draws, room), judge.attainment
+        levels = _chain(phase, room, rules, judged_by)
     else:
         levels = {}
         for name in dict.fromkeys((*rules.levels, "model")):
@@ -160,26 +187,27 @@ def with_plenty(phase: PhaseProblem) -> PhaseProblem:
     return replace(phase, problem=replace(problem, max_replicas=most))
 
 
-def _chain(phase: PhaseProblem, room: float, rules: Rules) -> dict[str, Level]:
+def _chain(
+    phase: PhaseProblem, room: float, rules: Rules, judge: tuple[Replay, float] | None = None
+) -> dict[str, Level]:
     """The levels from the coarsest on. What a coarser one needs is a plan of the finer ones too, so
     each is the least of its own and of those; runs of layers are planned for operators even where
     nobody asked for them."""
-    whole = model_level(phase, room)
+    whole = model_level(phase, room) if judge is None else judged.whole(phase, *judge)
     levels = {} if whole is None else {"model": whole}
     coarser = list(levels.values())
     for name in ("module", "operator"):
-        if name in rules.levels:
-            level = at_level(
-                name, phase, room, method=rules.method, shared=rules.shared, coarser=coarser,
-                proofs=rules.proofs,
-            )  # fmt: skip
-        elif name == "module" and "operator" in rules.levels:
-            level = module_level(phase, room, shared=rules.shared, coarser=coarser)
-        else:
+        asked = name in rules.levels
+        if not asked and not (name == "module" and "operator" in rules.levels):
             continue
+        plan = partial(
+            at_level, name, device_bytes=room, method=rules.method if asked else "greedy",
+            shared=rules.shared, coarser=tuple(coarser), proofs=rules.proofs and asked,
+        )  # fmt: skip
+        level = plan(phase) if judge is None else judged.finer(name, phase, *judge, coarser, plan)
         if level is not None:
             coarser.append(level)
-            if name in rules.levels:
+            if asked:
                 levels[name] = level
     return levels
 

@@ -1,0 +1,321 @@
+"""Plans of every level replayed with the same requests: what they promise beside what comes.
+
+Requests have lengths of a sample, taken evenly from it, and come like Poisson's at the load's rate.
+``Replay`` sends them through a level as it stands (``stations``): whole replicas are one station
+each (a pipeline one per stage), runs of layers and operators stations with their replicas on the
+devices of their placement. Tensors that go from one device to another cross NVLink within a node
+and the network between nodes, at ``MESSAGE_S`` a hop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from simulation.arrays import FloatArray, IntArray
+from simulation.errors import SimulationError
+from simulation.performance.compiled_graph import compile_graph
+from simulation.performance.curves import Curve, scaled
+from simulation.performance.graph import OperatorGraph, operator_graph
+from simulation.performance.specs import Arrangement
+from simulation.performance.work import Collective, Operator
+from simulation.provisioning.blocks import in_blocks
+from simulation.provisioning.level import Level, Replayed
+from simulation.provisioning.placement import plan_of
+from simulation.provisioning.replicas import ReplicaPlan
+from simulation.provisioning.stations import Graph, Passes, replay
+from simulation.provisioning.workload import PhaseProblem, owner_of
+
+MESSAGE_S = 20e-6
+"""Seconds of handing a tensor from one GPU to another beside its bytes (assumed: two launches and
+a rendezvous of a point-to-point send)."""
+VISITS = 3_000_000  # of requests to stations that a replay takes at most
+REQUESTS, FEWEST = 2_000, 400
+LIVES = 4  # times what is in flight at the limit
+WARM_UP = 0.1  # of the requests, which find the plan emptier than it will be
+SPARE = 1.1  # of the mean batch that a stage of a pipeline takes, so that batches stay spread
+EVERYTHING = 1 << 40
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Requests:
+    """Requests in the order they come: seconds from the first, tokens in and out."""
+
+    arrival_s: FloatArray
+    isl: IntArray
+    osl: IntArray
+
+
+def requests_of(
+    isl: npt.ArrayLike, osl: npt.ArrayLike, phase: PhaseProblem, *, seed: int = 0
+) -> Requests:
+    """As many requests of the sample as a replay takes, at the phase's rate: several times what is
+    in flight at the limit."""
+    given, answers = (np.asarray(column, np.int64) for column in (isl, osl))
+    if not given.size or given.size != answers.size:
+        raise SimulationError("A replay needs a sample of lengths, as many inputs as outputs.")
+    passes = 1.0 if phase.queues else float(np.maximum(answers - 1, 1).mean())
+    wanted = max(REQUESTS, LIVES * phase.problem.rate * phase.service.slo_s)
+    count = int(min(wanted, max(FEWEST, VISITS / (passes * len(phase.names)))))
+    rng = np.random.default_rng(seed)
+    ordered = np.lexsort((answers, given))
+    even = ((np.arange(count) + rng.uniform()) * (given.size / count)).astype(np.int64)
+    rows = rng.permutation(ordered[np.minimum(even, given.size - 1)])
+    arrival = np.cumsum(rng.exponential(size=count))
+    arrival *= count / arrival[-1] / phase.service.requests_s
+    return Requests(arrival, given[rows], answers[rows])
+
+
+def replayable(phase: PhaseProblem) -> bool:
+    """Prompts without images, and sequences that decode; not iterations that do both."""
+    return phase.service.phase != "chunked" and not phase.service.image_tokens
+
+
+class Replay:
+    """The same requests for every level of a phase."""
+
+    def __init__(
+        self, phase: PhaseProblem, draws: Sequence[Requests], device_bytes: float
+    ) -> None:
+        """``draws``: several, so that one lucky draw near the limit does not confirm a plan."""
+        self.phase, self.draws, self.device_bytes = phase, tuple(draws), device_bytes
+        self._curves: dict[tuple[int, tuple[str, ...]], Curve] = {}
+
+    def of(self, level: Level) -> Replayed:
+        """What comes of ``level``, in the draw that gets least."""
+        if level.replicas is not None:
+            graph, devices = self._whole(level.replicas)
+        else:
+            graph, devices = self._placed(level)
+        aligned = level.replicas is not None
+        came = [run(self.phase, graph, devices, draw, aligned=aligned) for draw in self.draws]
+        return min(came, key=lambda one: (one.attainment, -one.p95_s))
+
+    def curve(self, j: int, names: tuple[str, ...] = ()) -> Curve:
+        """Seconds of the operators ``names`` with their collectives (none: of all) for whatever is
+        in a batch, at the parallelism of index ``j``."""
+        if (j, names) not in self._curves:
+            phase = self.phase
+            where = Arrangement(tp=int(phase.problem.parallel[j]), weights=phase.weights)
+            graph = operator_graph(phase.service.shape, where)
+            if names:
+                graph = replace(graph, operators=_some(graph, names, phase.names))
+            self._curves[j, names] = compile_graph(graph, phase.timing)
+        return self._curves[j, names]
+
+    def _whole(self, plan: ReplicaPlan) -> tuple[Graph, int]:
+        phase, device_bytes = self.phase, self.device_bytes
+        problem, stages = phase.problem, plan.stages
+        j = int(np.searchsorted(problem.parallel, plan.parallel))
+        b = int(np.searchsorted(problem.batches, plan.batch))
+        curve = scaled(self.curve(j), 1.0 / stages)
+        most, batch = EVERYTHING, plan.batch
+        room = np.inf
+        if not phase.queues:
+            most = stages * int(problem.batches[-1])
+            batch = int(problem.batches[-1])
+            if stages > 1:
+                batch = int(np.ceil(SPARE * plan.in_flight)) + 1
+            each = float(phase.kept_each[j]) / phase.service.context  # bytes of a token
+            free = device_bytes * stages - float(phase.replica_bytes[b, j])
+            room = free / each if each > 0 else np.inf
+        rows = float(problem.batches[b]) * (phase.service.isl if phase.queues else 1.0)
+        hop = np.r_[np.full(stages - 1, 2 * MESSAGE_S), 0.0]
+        row = np.r_[np.full(stages - 1, float(phase.crossing_s[b, j]) / rows), 0.0]
+        replicas = plan.replicas * stages
+        shards = np.repeat(np.arange(replicas), plan.parallel)
+        # Replicas are numbered stage by stage; each has devices of its own.
+        return graph_of_stations(
+            curves=[curve] * stages,
+            batch=np.full(stages, batch),
+            sticky=np.ones(stages, np.bool_),
+            places=np.full(stages, most),
+            room=np.full(replicas, room),
+            hop_s=hop,
+            row_s=row,
+            edges=tuple((s, s + 1) for s in range(stages - 1)),
+            replicas=np.full(stages, plan.replicas),
+            of_shard=shards,
+            device=np.arange(shards.size),
+            compute=np.zeros(stages),
+            bandwidth=np.zeros(stages),
+            beside=np.empty((0, 0)),
+            devices=shards.size,
+        ), shards.size
+
+    def _placed(self, level: Level) -> tuple[Graph, int]:
+        phase, device_bytes = self.phase, self.device_bytes
+        plan, placement = level.plan, level.placement
+        assert plan is not None
+        assert placement is not None
+        seen = level.seen(phase)
+        problem, demand = seen.problem, seen.demand
+        chosen = problem.chosen(plan.batch, plan.parallel)
+        packed = plan_of(problem, demand, plan)
+        kept = np.zeros(len(problem.names))
+        if demand.kept_bytes is not None:
+            kept = demand.kept_bytes[chosen[0], chosen[2]]
+        sticky = (kept > 0) & (not phase.queues)
+        first = np.r_[0, np.cumsum(plan.replicas)]
+        of_shard = first[placement.operator] + placement.replica
+        # A sticky replica has the KV cache it was planned with and its part of what devices spare.
+        spare = device_bytes - placement.memory_bytes
+        holds = sticky[placement.operator]
+        sharing = np.bincount(placement.device[holds], minlength=placement.devices)
+        room = np.full(int(first[-1]), np.inf)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            each = (
+                kept / (problem.rate * level.latency_s) / phase.service.context
+            )  # bytes of a token
+            own = (kept / plan.replicas)[placement.operator] + (spare / sharing)[placement.device]
+            tokens = own / each[placement.operator]
+        np.minimum.at(room, of_shard[holds], tokens[holds])
+        rows = plan.batch * (phase.service.isl if phase.queues else 1.0)
+        apart, far = _distances(phase, level)
+        gpu = phase.service.gpu
+        slower = (gpu.link_bytes_s or 1.0) / (gpu.network_bytes_s or gpu.link_bytes_s or 1.0)
+        hops = np.full(len(problem.names), 2.0) if level.cut is not None else phase.layers
+        return graph_of_stations(
+            curves=self._of_stations(level),
+            batch=plan.batch,
+            sticky=sticky,
+            places=np.full(len(problem.names), EVERYTHING),
+            room=room,
+            hop_s=hops * MESSAGE_S * apart,
+            row_s=problem.transfer_s[chosen] / rows * (apart - far + far * slower),
+            edges=problem.edges,
+            replicas=plan.replicas,
+            of_shard=of_shard,
+            device=placement.device,
+            compute=packed.compute,
+            bandwidth=packed.bandwidth,
+            beside=packed.beside,
+            devices=placement.devices,
+        ), placement.devices
+
+    def _of_stations(self, level: Level) -> list[Curve]:
+        phase, plan = self.phase, level.plan
+        assert plan is not None
+        j = np.searchsorted(phase.problem.parallel, plan.parallel)
+        if level.cut is None:
+            return [self.curve(int(j[v]), (name,)) for v, name in enumerate(phase.names)]
+        # Runs of layers: equal parts of what repeats, and what runs once.
+        cut = in_blocks(phase).problem
+        repeated = tuple(n for n, count in zip(phase.names, phase.layers, strict=True) if count > 1)
+        once = tuple(n for n in phase.names if n not in repeated)
+        part = self.curve(int(j[0]), repeated)
+        runs = len(cut.names) - bool(once)
+        layers = int(phase.layers.max())
+        edges = np.linspace(0, layers, runs + 1).round()
+        found = [scaled(part, float(share) / layers) for share in np.diff(edges)]
+        return found + ([self.curve(int(j[0]), once)] if once else [])
+
+
+def _some(
+    graph: OperatorGraph, names: tuple[str, ...], known: tuple[str, ...]
+) -> tuple[Operator, ...]:
+    """The operators ``names``, and the collectives that move what they put out."""
+    return tuple(
+        operator
+        for operator in graph.operators
+        if (known[owner_of(graph, operator, known)] if _moves(operator) else operator.name) in names
+    )
+
+
+def _moves(operator: Operator) -> bool:
+    return isinstance(operator, Collective) and operator.axis != "encoder"
+
+
+def run(
+    phase: PhaseProblem, graph: Graph, devices: int, requests: Requests, *, aligned: bool
+) -> Replayed:
+    """What comes of the stations of ``graph``; ``aligned``: a request stays on replicas of one
+    number at all of them."""
+    decodes = not phase.queues
+    passes = np.maximum(requests.osl - 1, 1) if decodes else np.ones_like(requests.osl)
+    finish = np.empty(requests.arrival_s.size)
+    given = Passes(requests.arrival_s, requests.isl, passes, decodes, aligned)
+    visits = int(replay(graph, given, devices, finish))
+    took = (finish - requests.arrival_s) / passes
+    took = np.where(np.isfinite(took), took, np.inf)[int(WARM_UP * took.size) :]
+    return Replayed(
+        attainment=float((took <= phase.service.slo_s).mean()),
+        mean_s=float(took.mean()),
+        p50_s=float(np.quantile(took, 0.5, method="lower")),
+        p95_s=float(np.quantile(took, 0.95, method="lower")),
+        requests=took.size,
+        visits=visits,
+    )
+
+
+def _distances(phase: PhaseProblem, level: Level) -> tuple[FloatArray, FloatArray]:
+    """Of each station the share of what it hands on that goes to another device, and to another
+    node, if every replica hands on to every one of the next."""
+    placement, problem = level.placement, level.seen(phase).problem
+    assert placement is not None
+    count, per_node = len(problem.names), phase.service.gpu.gpus_per_node
+    devices = placement.devices
+    where = np.zeros((count, devices))
+    np.add.at(where, (placement.operator, placement.device), 1.0)
+    where /= where.sum(axis=1, keepdims=True)
+    nodes = np.zeros((count, devices // per_node + 1))
+    np.add.at(nodes.T, np.arange(devices) // per_node, where.T)
+    apart, far = np.zeros(count), np.zeros(count)
+    for v in range(count):
+        after = [w for u, w in problem.edges if u == v]
+        if after:
+            apart[v] = np.mean([1.0 - where[v] @ where[w] for w in after])
+            far[v] = np.mean([1.0 - nodes[v] @ nodes[w] for w in after])
+    return apart, far
+
+
+def graph_of_stations(
+    *,
+    curves: list[Curve],
+    batch: IntArray,
+    sticky: npt.NDArray[np.bool_],
+    places: IntArray,
+    room: FloatArray,
+    hop_s: FloatArray,
+    row_s: FloatArray,
+    edges: tuple[tuple[int, int], ...],
+    replicas: IntArray,
+    of_shard: IntArray,
+    device: IntArray,
+    compute: FloatArray,
+    bandwidth: FloatArray,
+    beside: FloatArray,
+    devices: int,
+) -> Graph:
+    """As compiled code reads it."""
+    count, total = len(curves), int(replicas.sum())
+    before = np.bincount([w for _, w in edges], minlength=count)
+    pairs = sorted(edges)
+    child = np.r_[0, np.cumsum(np.bincount([u for u, _ in pairs], minlength=count))]
+    shards = np.argsort(of_shard, kind="stable")
+    housed = np.argsort(device, kind="stable")
+    return Graph(
+        curves=np.concatenate([curve.values for curve in curves]),
+        curve=np.r_[0, np.cumsum([curve.values.size for curve in curves])].astype(np.int64),
+        batch=batch.astype(np.int64),
+        sticky=sticky,
+        places=places.astype(np.int64),
+        room=np.ascontiguousarray(room),
+        hop_s=np.ascontiguousarray(hop_s, np.float64),
+        row_s=np.ascontiguousarray(row_s, np.float64),
+        before=before.astype(np.int64),
+        child=child.astype(np.int64),
+        children=np.array([w for _, w in pairs], np.int64),
+        first=np.r_[0, np.cumsum(replicas)].astype(np.int64),
+        station=np.repeat(np.arange(count), replicas).astype(np.int64),
+        shard=np.r_[0, np.cumsum(np.bincount(of_shard, minlength=total))].astype(np.int64),
+        device=device[shards].astype(np.int64),
+        home=np.r_[0, np.cumsum(np.bincount(device, minlength=devices))].astype(np.int64),
+        housed=of_shard[housed].astype(np.int64),
+        compute=np.ascontiguousarray(compute),
+        bandwidth=np.ascontiguousarray(bandwidth),
+        beside=beside,
+    )

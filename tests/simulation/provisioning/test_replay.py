@@ -1,0 +1,232 @@
+"""Requests through stations: the engine, closed forms, by hand, and a slow reference."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+
+from simulation.fleet import Tier
+from simulation.performance.compiled_graph import GraphProfile
+from simulation.performance.curves import Curve, evaluate, grid
+from simulation.performance.curves import Part as CurvePart
+from simulation.performance.graph import operator_graph
+from simulation.performance.specs import Arrangement
+from simulation.provisioning import judged
+from simulation.provisioning.level import no_worse
+from simulation.provisioning.levels import at_level, level_of, model_level
+from simulation.provisioning.replay import Replay, Requests, graph_of_stations, requests_of
+from simulation.provisioning.replicas import under
+from simulation.provisioning.stations import Passes, replay
+from simulation.provisioning.workload import phase_problem
+from simulation.sizing.capacity import HUGE, in_role
+from simulation.sizing.trial import Trial
+from tests.simulation.provisioning.test_workload import GPU, SHAPE, service, timing
+
+DEVICE = 72e9
+
+
+def lengths(count: int = 800) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(3)
+    isl = np.clip(rng.lognormal(6.6, 0.6, count), 16, 6000).astype(int)
+    return isl, np.clip(rng.lognormal(4.6, 0.6, count), 2, 600).astype(int)
+
+
+def flat(seconds: float) -> Curve:
+    """As long for any batch of prompts."""
+    return grid(dense=CurvePart(np.array([1.0, 2.0]), np.zeros(1), np.full((2, 1), seconds)))
+
+
+@pytest.mark.parametrize(("phase", "rate"), [("prefill", 14.0), ("decode", 12.0)])
+def test_one_station_is_the_engine(phase: str, rate: float) -> None:
+    """The same requests through one replica: the same TTFT and the same gaps between tokens."""
+    isl, osl = lengths()
+    load = replace(service(phase, rate, 1.0), isl=float(isl.mean()), osl=float(osl.mean()))
+    problem = phase_problem(load, timing, parallel=(1,))
+    plan = under(problem, replace(model_level(problem, DEVICE).replicas, replicas=1, batch=8))
+    judge = Replay(problem, [requests_of(isl, osl, problem)], DEVICE)
+    graph = operator_graph(SHAPE, Arrangement(tp=1))
+    batch = plan.batch if phase == "prefill" else int(problem.problem.batches[-1])
+    profile = GraphProfile(
+        model=SHAPE.name, gpu=GPU.name, tp=1, max_batch=batch, max_batch_tokens=HUGE,
+        kv_capacity_tokens=HUGE, provenance=GPU.provenance, kind="roofline",
+        curve=judge.curve(0), graph=graph, timing=timing, spread=0.0,
+    )  # fmt: skip
+    pools, sample, tier = in_role(
+        profile, (isl, osl), Tier("t", ttft_s=1.0, tbt_s=1.0), phase, None, "chunked"
+    )
+    trial = Trial(pools, sample, tier, seed=0, requests=1500)
+    log = trial.at(rate)
+    same = Requests(
+        log.trace.arrival_s,
+        log.trace.input_tokens.astype(np.int64),
+        log.trace.output_tokens.astype(np.int64),
+    )
+    judge = Replay(problem, [same], DEVICE)
+    came = judge.of(level_of(problem, plan))
+    took = log.requests.ttft_s if phase == "prefill" else log.requests.tbt_s
+    took = took[int(0.1 * took.size) :]
+    for share, mine in ((0.5, came.p50_s), (0.95, came.p95_s)):
+        assert mine == pytest.approx(np.quantile(took, share, method="lower"), rel=1e-3)
+
+
+def stations(edges, seconds, replicas, device, compute, *, batch=1, sticky=False, hop=0.0):
+    """Stations of constant times, a replica each on ``device[q]``."""
+    count = len(seconds)
+    return graph_of_stations(
+        curves=[flat(s) for s in seconds],
+        batch=np.full(count, batch),
+        sticky=np.full(count, sticky),
+        places=np.full(count, 1 << 40),
+        room=np.full(int(np.sum(replicas)), np.inf),
+        hop_s=np.full(count, hop),
+        row_s=np.zeros(count),
+        edges=edges,
+        replicas=np.asarray(replicas),
+        of_shard=np.arange(int(np.sum(replicas))),
+        device=np.asarray(device),
+        compute=np.asarray(compute, float),
+        bandwidth=np.zeros(count),
+        beside=np.empty((0, 0)),
+        devices=int(np.max(device)) + 1,
+    )
+
+
+def ends(graph, arrival, devices, passes=1):
+    arrival = np.asarray(arrival, float)
+    finish = np.empty(arrival.size)
+    ones = np.ones(arrival.size, np.int64)
+    visits = replay(graph, Passes(arrival, ones, passes * ones, False, False), devices, finish)
+    assert visits == arrival.size * passes * (graph.batch.size)
+    return finish
+
+
+def test_what_shares_a_device_is_slower_by_hand():
+    """Two branches of 1 s on one device, at all of its arithmetic and at 0.4: both take 1.4 s
+    while both run, so the other's end is at 1.4 s. On devices of their own 1 s."""
+    edges = ((0, 2), (1, 2))
+    apart = stations(edges, [1.0, 1.0, 0.5], [1, 1, 1], [0, 1, 2], [1.0, 0.4, 0.1])
+    assert ends(apart, [0.0], 3) == pytest.approx([1.5])
+    same = stations(edges, [1.0, 1.0, 0.5], [1, 1, 1], [0, 0, 1], [1.0, 0.4, 0.1])
+    assert ends(same, [0.0], 2) == pytest.approx([1.9])
+    # Two prompts, one behind the other in a pipeline: a hop of 0.1 s between the stages.
+    line = stations(((0, 1),), [1.0, 2.0], [1, 1], [0, 1], [1.0, 1.0], hop=0.1)
+    assert ends(line, [0.0, 0.0], 2) == pytest.approx([3.1, 5.1])
+    # Those that come while the first is at work are a batch.
+    pair = stations(((0, 1),), [1.0, 2.0], [1, 1], [0, 1], [1.0, 1.0], batch=2)
+    assert ends(pair, [0.0, 0.1, 0.2], 2) == pytest.approx([3.0, 5.0, 5.0])
+
+
+def test_a_lone_station_waits_as_in_m_d_1():
+    rng = np.random.default_rng(1)
+    arrival = np.cumsum(rng.exponential(1.0, 60_000))
+    took = ends(stations((), [0.7], [1], [0], [1.0]), arrival, 1) - arrival
+    assert took.mean() == pytest.approx(0.7 + 0.7 * 0.7 / (2 * 0.3), rel=0.05)
+
+
+def slow_reference(edges, seconds, replicas, device, compute, batch, arrival):
+    """The same by steps: what runs is looked at anew at each event."""
+    count, n = len(seconds), len(arrival)
+    need = np.zeros((n, count), int)
+    for _, w in edges:
+        need[:, w] += 1
+    waiting = [[] for _ in range(count)]
+    running, finish, t, coming = {}, np.full(n, np.nan), 0.0, 0
+    first = np.r_[0, np.cumsum(replicas)]
+    left = np.full(n, count)
+    while True:
+        for v in range(count):
+            for q in range(first[v], first[v + 1]):
+                if q not in running and waiting[v]:
+                    taken, waiting[v] = waiting[v][:batch], waiting[v][batch:]
+                    running[q] = [v, taken, seconds[v]]
+        use = {}
+        for q, (v, _, _) in running.items():
+            use[device[q]] = use.get(device[q], 0.0) + compute[v]
+        slow = {q: max(1.0, use[device[q]]) for q in running}
+        until = {q: left_s * slow[q] for q, (_, _, left_s) in running.items()}
+        step = min(until.values(), default=np.inf)
+        arrives = arrival[coming] - t if coming < n else np.inf
+        if not np.isfinite(min(step, arrives)):
+            return finish
+        dt = min(step, arrives)
+        t += dt
+        done = [q for q in running if until[q] <= dt + 1e-12]
+        for q, one in running.items():
+            one[2] -= dt / slow[q]
+        if arrives <= step:
+            for v in range(count):
+                if need[coming, v] == 0:
+                    waiting[v].append(coming)
+            coming += 1
+        for q in done:
+            v, taken, _ = running.pop(q)
+            for r in taken:
+                left[r] -= 1
+                if left[r] == 0:
+                    finish[r] = t
+                for u, w in edges:
+                    if u == v:
+                        need[r, w] -= 1
+                        if need[r, w] == 0:
+                            waiting[w].append(r)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_stations_go_as_the_slow_reference_says(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    count = int(rng.integers(2, 6))
+    pairs = [(u, v) for u in range(count) for v in range(u + 1, count)]
+    edges = tuple((u, v) for u, v in pairs if rng.random() < 0.6)
+    seconds = rng.uniform(0.2, 2.0, count)
+    if seed % 2:  # several replicas, on devices of their own: which of them is free is all the same
+        replicas = rng.integers(1, 4, count)
+        device = np.arange(replicas.sum())
+    else:  # one of each, several on a device
+        replicas = np.ones(count, int)
+        device = np.r_[0, rng.integers(0, 3, count - 1)]
+    devices = int(device.max()) + 1
+    compute, batch = rng.uniform(0.2, 1.0, count), int(rng.integers(1, 4))
+    arrival = np.cumsum(rng.exponential(1.5, 60))
+    graph = stations(edges, seconds, replicas, device, compute, batch=batch)
+    mine = ends(graph, arrival, devices)
+    theirs = slow_reference(edges, seconds, replicas, device, compute, batch, arrival)
+    assert mine == pytest.approx(theirs)
+
+
+@pytest.mark.parametrize("phase", ["prefill", "decode"])
+def test_levels_keep_what_they_promise(phase: str) -> None:
+    """Requests confirm every level, and none gets less from a finer one."""
+    isl, osl = lengths()
+    limit = 1.0 if phase == "prefill" else 0.06
+    for rate in (6.0, 70.0):
+        load = replace(service(phase, rate, limit), isl=float(isl.mean()), osl=float(osl.mean()))
+        problem = phase_problem(load, timing, parallel=(1, 2))
+        judge = Replay(problem, [requests_of(isl, osl, problem)], DEVICE)
+        levels = [judged.whole(problem, judge, 0.95)]
+        assert levels[0].least_devices <= levels[0].devices
+        for name in ("module", "operator"):
+            plan = partial(at_level, name, device_bytes=DEVICE, coarser=tuple(levels))
+            levels.append(judged.finer(name, problem, judge, 0.95, levels, plan))
+        for i, level in enumerate(levels):
+            assert level.replayed.attainment >= 0.95
+            for coarser in levels[:i]:
+                assert no_worse(level, coarser)
+                assert level.replayed.p95_s <= 1.001 * coarser.replayed.p95_s
+
+
+def test_what_alone_takes_too_long_is_said_with_what_comes_nearest() -> None:
+    isl = np.r_[np.full(60, 500), np.full(40, 8000)]
+    problem = phase_problem(
+        replace(service("prefill", 2.0, 0.3), isl=float(isl.mean())), timing, parallel=(1,)
+    )
+    judge = Replay(problem, [requests_of(isl, np.ones_like(isl), problem)], DEVICE)
+    level = judged.whole(problem, judge, 0.95)
+    assert level is not None
+    assert level.replayed.attainment < 0.95
+
+
+def test_a_flat_curve_is_flat() -> None:
+    assert evaluate(flat(2.0), 0.0, 0.0, 7.0, 1.0) == pytest.approx(2.0)
