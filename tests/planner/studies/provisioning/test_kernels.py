@@ -88,7 +88,7 @@ def test_each_operator_says_whether_it_was_measured(known: Known, measured: Any)
     for pool in outcome.document["pools"]:
         for one in pool["levels"].values():
             assert sum(one["timing"].values()) == pytest.approx(1.0)
-            assert 0.0 < one["timing"]["measured"] < 0.5
+            assert 0.0 < one["timing"]["measured"] < 1.0
     assert facts(outcome.document, "Seconds of operators on A100")["kind"] == "modelled"
     assert "our harness" in facts(outcome.document, "Seconds of operators")["source"]
     interference = facts(outcome.document, "Interference on a shared A100")
