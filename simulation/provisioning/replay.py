@@ -77,9 +77,7 @@ def replayable(phase: PhaseProblem) -> bool:
 class Replay:
     """The same requests for every level of a phase."""
 
-    def __init__(
-        self, phase: PhaseProblem, draws: Sequence[Requests], device_bytes: float
-    ) -> None:
+    def __init__(self, phase: PhaseProblem, draws: Sequence[Requests], device_bytes: float) -> None:
         """``draws``: several, so that one lucky draw near the limit does not confirm a plan."""
         self.phase, self.draws, self.device_bytes = phase, tuple(draws), device_bytes
         self._curves: dict[tuple[int, tuple[str, ...]], Curve] = {}
