@@ -83,6 +83,44 @@ def test_a_front_shows_its_curve_and_where_it_bends(client: Client, study: Run) 
     assert figure["data"][2]["x"] == [2.0]
 
 
+def test_an_outlook_has_a_row_by_month_and_says_what_does_not_fit(
+    client: Client, study: Run
+) -> None:
+    month = {
+        "month": "2027-01", "days": 31.0, "growth": 1.0, "status": "optimal", "gpu_hours": 744.0,
+        "cost_usd": 1488.0, "on_demand_usd": 1480.0, "spot_usd": 0.0, "starts_usd": 8.0,
+        "cost_committed_usd": 900.0, "energy_kwh": 300.0, "carbon_kg": 90.0, "mean_replicas": 1.0,
+        "peak_replicas": 2, "peak_gpus": 2, "conflict": "",
+    }  # fmt: skip
+    lacking = dict.fromkeys(month) | {
+        "month": "2027-02", "days": 28.0, "growth": 9.0, "status": "infeasible",
+        "conflict": "east has too few GPUs.",
+    }  # fmt: skip
+    take = {
+        "region": "east", "gpu": "G", "term": "one_year", "gpus": 1, "peak_gpus": 2,
+        "on_demand_usd_per_gpu_hour": 2.0, "committed_usd_per_gpu_hour": 1.2, "pays_from": 0.6,
+        "least_use": 1.0, "cost_on_demand_usd": 1480.0, "cost_usd": 892.0, "saving_usd": 588.0,
+        "mean_gpus": 1.0,
+    }  # fmt: skip
+    study.kind = Run.Kind.OUTLOOK
+    study.result |= {
+        "kind": "outlook", "headline": "$1,488 for the quarter.", "horizon": "quarter",
+        "months": [month, lacking], "basis": ["Planned, not replayed."],
+        "totals": {"cost_usd": 1488.0, "cost_committed_usd": 900.0, "gpu_hours": 744.0,
+                   "energy_kwh": 300.0, "carbon_kg": 90.0, "days": 31.0},
+        "commitments": [take], "recommended_commitments": [take],
+        "use": [{"region": "east", "gpu": "G", "gpus": 1, "in_use": 1.0,
+                 "pays_below_usd_per_gpu_hour": 2.0}],
+    }  # fmt: skip
+    study.save()
+    answer = client.get(f"/runs/{study.pk}/")
+    page = text_of(answer)
+    assert "$1,488 for the quarter." in page and "Planned, not replayed." in page
+    assert "No plan: east has too few GPUs." in page and "1 of 2" in page
+    figure = json_in(answer, "cost-data")
+    assert [one["name"] for one in figure["data"]] == ["On demand", "Starts", "With commitments"]
+
+
 def test_a_backtest_leads_with_its_verdict_and_shows_every_forecaster(
     client: Client, study: Run
 ) -> None:
