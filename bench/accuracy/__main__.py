@@ -2,9 +2,9 @@
 
     python -m bench.accuracy [NAME ...] [--json] [--data DIR]
 
-NAME is one of tables, operators, silicon, families, power, speed; without any, all. Each has a
-function ``figures(data)`` that returns its figures, computed in that run: errors and shares as
-fractions.
+NAME is one of tables, operators, silicon, families, power, speed, consistent; without any, all.
+Each has a function ``figures(data)`` that returns its figures, computed in that run: errors and
+shares as fractions.
 What lacks its data is named on stderr, and its figures are absent.
 """
 
@@ -21,7 +21,8 @@ from typing import Any
 from tools.catalogue import DATA
 
 MODULES = {
-    name: f"bench.accuracy.{name}" for name in ("tables", "silicon", "families", "power", "speed")
+    name: f"bench.accuracy.{name}"
+    for name in ("tables", "silicon", "families", "power", "speed", "consistent")
 }
 MODULES["operators"] = "tools.catalogue.operator_checks"  # which fitting needs too
 
