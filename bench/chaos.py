@@ -1,0 +1,244 @@
+"""Real processes of the product, really killed, with runs in flight: is anything lost or stuck?
+
+    python -m bench.chaos [--json] [--kills 100] [--seed 0]
+
+A product of its own in a temporary folder (SQLite, queue in a folder). Three kinds of run (ingest,
+plan, compare) are kept going while one process after the other is killed outright: a worker, the
+web master, a web worker, the scheduler, now and then the supervisor, which is then started again as
+systemd would.
+
+- ``kills``: processes killed.
+- ``lost``: runs that were asked for and are not there, or completed without what they were for.
+- ``doubled``: ingests whose trace has another number of requests than its file, and folders of
+  traces and runs beyond one per run.
+- ``stuck``: runs that had not ended three minutes after the last kill.
+- ``given_up``: runs that ended with the sentence that their worker died three times.
+- ``again_s``: the longest that the site did not answer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+ROOT = Path(__file__).parents[1]
+EXAMPLE = ROOT / "docs" / "examples"
+IN_FLIGHT = 3
+BETWEEN_S = (2.0, 8.0)  # kills
+ENDS_WITHIN_S = 180.0
+VICTIMS = ("worker", "worker", "worker", "web", "web worker", "scheduler", "supervisor")
+HORIZON = "horizon: {start: 2024-05-21T08:00:00Z, duration_s: 7200, period_s: 3600}\n"
+
+
+class Product:
+    """`manage.py serve` in a folder, on one port for good; whether it answers is watched."""
+
+    def __init__(self, environment: dict[str, str]) -> None:
+        self._environment, self._port = environment, "0"
+        self.started = 0
+        self.longest_s = 0.0
+        self._over = threading.Event()
+        self.start()
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def start(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "manage.py", "serve", "--no-demo", "--port", self._port],
+            cwd=ROOT,
+            env=self._environment,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self._process.stdout is not None
+        self.address = self._process.stdout.readline().split()[-1]
+        self._port = self.address.rpartition(":")[2]
+        self.started += 1
+
+    def victim(self, kind: str) -> psutil.Process | None:
+        """One process of this kind; None while there is none."""
+        supervisor = psutil.Process(self._process.pid)
+        if kind == "supervisor":
+            return supervisor
+        word = {"web": "gunicorn", "web worker": "gunicorn", "scheduler": "beat"}.get(kind, kind)
+        found = []
+        for child in supervisor.children():
+            with suppress(psutil.Error):
+                if word in child.cmdline():
+                    found += child.children() if kind == "web worker" else [child]
+        return random.choice(found) if found else None
+
+    def kill(self, kind: str) -> bool:
+        victim = self.victim(kind)
+        if victim is None:
+            return False
+        with suppress(psutil.Error):
+            victim.kill()
+        if kind == "supervisor":
+            self._process.wait()
+            self.start()
+        return True
+
+    def stop(self) -> None:
+        self._over.set()
+        self._process.send_signal(signal.SIGINT)
+        self._process.communicate(timeout=60)
+
+    def _watch(self) -> None:
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        answered = time.monotonic()
+        while not self._over.wait(0.2):
+            with suppress(OSError, urllib.error.URLError):
+                opener.open(f"{self.address}/healthz", timeout=30).close()
+                now = time.monotonic()
+                self.longest_s, answered = max(self.longest_s, now - answered), now
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+    random.seed(args.seed)
+    with tempfile.TemporaryDirectory(prefix="headroom-chaos-") as folder:
+        os.environ |= {
+            "HEADROOM_DATA_DIR": folder,
+            "DJANGO_SETTINGS_MODULE": "planner.config.settings",
+            "NUMBA_CACHE_DIR": os.environ.get("NUMBA_CACHE_DIR", str(ROOT / "var" / "numba")),
+            "HEADROOM_LOG_LEVEL": "WARNING",
+        }
+        for name in ("DATABASE_URL", "REDIS_URL", "SECRET_KEY"):
+            os.environ.pop(name, None)
+        subprocess.run(
+            [sys.executable, "manage.py", "migrate", "--verbosity=0"], cwd=ROOT, check=True
+        )
+        figures = measure(args.kills)
+    print(json.dumps(figures) if args.json else json.dumps(figures, indent=2))
+
+
+def measure(kills: int) -> dict[str, Any]:
+    import django
+
+    django.setup()
+    from planner.models import Run
+    from planner.services import orphans
+
+    asker = _asker()
+    product = Product(dict(os.environ))
+    killed: Counter[str] = Counter()
+    asked: list[int] = []
+    began = time.monotonic()
+    try:
+        while sum(killed.values()) < kills:
+            going = Run.objects.filter(state__in=(Run.State.PENDING, Run.State.RUNNING)).count()
+            for _ in range(going, IN_FLIGHT):
+                asked.append(asker(len(asked)))
+            time.sleep(random.uniform(*BETWEEN_S))
+            kind = random.choice(VICTIMS)
+            if product.kill(kind):
+                killed[kind] += 1
+                print(f"{sum(killed.values())}: {kind}", file=sys.stderr, flush=True)
+        deadline = time.monotonic() + ENDS_WITHIN_S
+        while _unfinished() and time.monotonic() < deadline:
+            time.sleep(1.0)
+    finally:
+        product.stop()
+    orphans.orphans_sweep(untouched_s=0.0)
+    return {
+        "kills": sum(killed.values()),
+        **_verdict(asked),
+        "runs": len(asked),
+        "again_s": round(product.longest_s, 1),
+        "by_process": dict(killed),
+        "seconds": round(time.monotonic() - began, 1),
+    }
+
+
+def _unfinished() -> int:
+    from planner.models import Run
+
+    return Run.objects.filter(state__in=(Run.State.PENDING, Run.State.RUNNING)).count()
+
+
+def _asker() -> Any:
+    """Asks for the next run: ingest, plan and compare in turn; gives its number."""
+    from planner.ingest import IngestOptions
+    from planner.models import Run, User
+    from planner.scenario.document import with_traces
+    from planner.services.runs import run_create
+    from planner.services.traces import trace_ingest_path, trace_upload
+
+    user = User.objects.create(username="chaos", role=User.Role.PLANNER)
+    week = trace_ingest_path(path=EXAMPLE / "small-week.csv", options=IngestOptions())
+    text = (EXAMPLE / "first-plan.yml").read_text(encoding="utf-8") + HORIZON
+    document = with_traces(text, {0: week.name})
+
+    def ask(number: int) -> int:
+        if number % 3 == 0:
+            name = f"chaos-{number}.csv"
+            _, run, _ = trace_upload(
+                owner=user, chunks=[_requests(number)], file_name=name,
+                options=IngestOptions(name=name),
+            )  # fmt: skip
+            assert run is not None
+            return run.pk
+        kind = Run.Kind.PLAN if number % 3 == 1 else Run.Kind.COMPARE
+        options = {} if kind == Run.Kind.PLAN else {"policies": ["flat-peak", "lt-i"]}
+        return run_create(owner=user, kind=kind, document=document, options=options).pk
+
+    return ask
+
+
+ROWS = 400_000
+
+
+def _requests(number: int) -> bytes:
+    rows = (f"{second / 10:.1f},{100 + number},10" for second in range(ROWS))
+    return "\n".join(("timestamp,input_tokens,output_tokens", *rows)).encode()
+
+
+def _verdict(asked: list[int]) -> dict[str, int]:
+    from planner import storage
+    from planner.models import Run, Trace
+
+    runs = {run.pk: run for run in Run.objects.filter(pk__in=asked)}
+    lost = len(asked) - len(runs)
+    given_up = doubled = stuck = 0
+    for run in runs.values():
+        if not run.finished:
+            stuck += 1
+        elif run.state != Run.State.COMPLETED:
+            given_up += "worker" in run.problem
+            lost += "worker" not in run.problem
+            print(f"run {run.pk}, {run.kind}: {run.problem} {run.traceback}", file=sys.stderr)
+        elif run.kind == Run.Kind.INGEST:
+            trace = run.trace
+            lost += trace is None or trace.state != Trace.State.READY
+            doubled += trace is not None and trace.requests != ROWS
+        else:
+            lost += not storage.tables_list(run.store)
+    for name, rows in (("traces", Trace.objects), ("runs", Run.objects)):
+        stores = set(rows.exclude(store="").values_list("store", flat=True))
+        there = {f"{name}/{path.name}" for path in (storage.data_dir() / name).glob("*")}
+        doubled += len(there - stores)
+    return {"lost": lost, "doubled": doubled, "stuck": stuck, "given_up": given_up}
+
+
+if __name__ == "__main__":
+    main()
