@@ -121,7 +121,7 @@ def served() -> Iterator[str]:
         try:
             for _ in range(600):
                 try:
-                    urllib.request.urlopen(f"{url}/health/", timeout=60).read()
+                    urllib.request.urlopen(f"{url}/healthz", timeout=60).read()
                     break
                 except urllib.error.URLError:
                     time.sleep(0.1)
@@ -156,6 +156,7 @@ def browse(addresses: list[str], run: str, user: str, password: str) -> dict[str
         page.get_by_label("User name").fill(user)
         page.get_by_label("Password").fill(password)
         page.get_by_role("button", name="Sign in").click()
+        page.get_by_role("heading", name="Where things stand").wait_for()
         for address in ("/", run):
             page.goto(url + address, wait_until="networkidle")
         first_visit_kb = round(fetched / 1e3, 1)

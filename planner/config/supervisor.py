@@ -256,7 +256,7 @@ def wait_until_up(children: Children, url: str) -> None:
     deadline = time.monotonic() + STARTS_WITHIN_S
     while time.monotonic() < deadline:
         children.check()
-        if answers(f"{url}/health/"):
+        if answers(f"{url}/readyz"):
             return
         time.sleep(0.02)
     raise Stopped(

@@ -119,6 +119,28 @@ def test_pages_answer_while_the_simulator_is_compiled(
     assert not product.left()
 
 
+def test_a_run_that_lost_its_worker_does_not_keep_the_site_from_starting(
+    embedded: dict[str, str], tmp_path: Path
+) -> None:
+    """What waits for workers is told to monitors (/health/); workers start after the site."""
+    environment = embedded | {"HEADROOM_DATA_DIR": str(tmp_path)}
+    manage(environment, "migrate", "--verbosity=0")
+    lost = (
+        "from datetime import timedelta; from django.utils import timezone; "
+        "from planner.models import Run; "
+        "Run.objects.create(kind='plan', state='running', "
+        "heartbeat_at=timezone.now() - timedelta(hours=1))"
+    )
+    done = manage(environment, "shell", "--no-imports", "--command", lost)
+    assert done.returncode == 0, done.stderr
+    product = Serving(environment)
+    try:
+        assert product.greeting.startswith("Headroom is running at")
+    finally:
+        product.process.send_signal(signal.SIGINT)
+        product.process.communicate(timeout=ENDS_WITHIN_S)
+
+
 def test_a_compiler_that_fails_is_told_once_and_stops_nothing(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
