@@ -156,11 +156,12 @@ def _better(shared: SharedGpus) -> Iterator[str]:
         if best.gpus < apart.gpus:
             yield (
                 f"{service.where}: {HOW[service.best]} need {best.gpus} GPUs, phases apart "
-                f"{apart.gpus}."
+                f"{apart.gpus}; by means of queueing, which no replay has confirmed."
             )
     for group in shared.models:
         if group.gpus < group.gpus_apart:
             yield (
                 f"{' and '.join(group.models)} in {group.region} on common {group.gpu} need "
-                f"{group.gpus} GPUs, apart {group.gpus_apart}."
+                f"{group.gpus} GPUs, apart {group.gpus_apart}; by means of queueing, which no "
+                "replay has confirmed."
             )
