@@ -46,8 +46,10 @@ class Filled:
 
     @property
     def whatif(self) -> str | None:
-        """Address of a what-if's answer, where there is one."""
-        return None
+        """Address of the answer to a third more traffic than the comparison's plan was made for,
+        where it has one."""
+        address = f"{reverse('web:run-what-if', args=[self.runs[0].pk])}?growth=1.3"
+        return address if self.client.get(address).status_code == 200 else None
 
     def addresses(self) -> list[str]:
         edit = reverse("web:scenario", args=[self.scenario.pk])
