@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from planner.management.base import load_scenario
 from planner.models import Run, User
 from planner.services.runs import run_create
 from planner.services.worker import run_execute
+from simulation.provisioning import judged
+from simulation.provisioning.level import Level
+from simulation.provisioning.levels import at_level
+from simulation.provisioning.replay import Replay
+from simulation.provisioning.workload import PhaseProblem
 
 EXAMPLE = Path(__file__).parents[3] / "docs/examples/first-plan.yml"
 BUSY = ("scale: 2", "scale: 12")  # so that operators pay
@@ -19,7 +25,8 @@ def provisioned(
     owner: User, tmp_path: Path, *, busy: bool = True, short: bool = False, **options: Any
 ) -> Run:
     """``first-plan.yml`` provisioned at every level, at six times its traffic; on its day, or on
-    two hours of it."""
+    two hours of it. Busy, finer levels stand by themselves, whatever whole replicas do better: the
+    page has operators and devices to show."""
     text = EXAMPLE.read_text(encoding="utf-8") + (TWO_HOURS if short else "")
     path = tmp_path / "plan.yml"
     path.write_text(text.replace(*BUSY) if busy else text, encoding="utf-8")
@@ -33,4 +40,9 @@ def provisioned(
         options=options,
         enqueue=False,
     )
-    return run_execute(run_id=run.pk, surface=True)
+    with patch.object(judged, "finer", _alone if busy else judged.finer):
+        return run_execute(run_id=run.pk, surface=True)
+
+
+def _alone(name: str, phase: PhaseProblem, replay: Replay, *_: Any) -> Level | None:
+    return at_level(name, phase, replay.device_bytes, proofs=True)
