@@ -18,7 +18,7 @@ def embedded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     server_free = {
         name: value
         for name, value in os.environ.items()
-        if name not in ("DATABASE_URL", "REDIS_URL", "SECRET_KEY")
+        if name not in ("DATABASE_URL", "REDIS_URL", "SECRET_KEY", "DJANGO_ALLOW_ASYNC_UNSAFE")
     }
     environment = server_free | {
         "DJANGO_SETTINGS_MODULE": "planner.config.settings",

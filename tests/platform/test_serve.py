@@ -211,7 +211,7 @@ def test_a_taken_port_is_told_before_anything_starts(embedded: dict[str, str]) -
         (["--port", "70000"], "no port"),
         (["--check", "--no-demo"], "cannot go with --no-demo"),
         (["--host", "0.0.0.0", "--port", "0"], "add --no-demo"),
-        (["--host", "192.0.2.1"], "cannot be used"),
+        (["--host", "192.0.2.1", "--no-demo"], "cannot be used"),
     ],
 )
 def test_bad_options_are_told_in_a_sentence(arguments: list[str], words: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from typing import Any
+from typing import Any, NoReturn
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandParser
@@ -56,15 +56,19 @@ class Command(BaseCommand):
             self._refuse(f"--port {port} is no port; give a number from 0 to 65535.")
         if check and not demo:
             self._refuse("--check looks at the demo, so it cannot go with --no-demo.")
+        if demo and options["host"] not in LOOPBACK:
+            self._refuse(
+                f"--host {options['host']} lets others in, and the demo's login is an admin's for "
+                "this machine; add --no-demo, and bin/manage user add for each person."
+            )
         try:
             held = only_one(settings.HEADROOM_DATA_DIR)
-            listener = listen(options["host"], port)
-            if demo and options["host"] not in LOOPBACK:
-                raise Stopped(
-                    f"--host {options['host']} lets others in, and the demo's login is an admin's "
-                    "for this machine; add --no-demo, and bin/manage user add for each person."
-                )
         except Stopped as problem:
+            self._refuse(str(problem))
+        try:
+            listener = listen(options["host"], port)
+        except Stopped as problem:
+            held.close()
             self._refuse(str(problem))
 
         stop_on_signals()
@@ -116,7 +120,7 @@ class Command(BaseCommand):
         connection.close()  # this process will only wait from here on
         return password
 
-    def _refuse(self, sentence: str) -> None:
+    def _refuse(self, sentence: str) -> NoReturn:
         self.stderr.write(sentence)
         sys.exit(2)
 

@@ -159,7 +159,7 @@ def test_precision_is_as_given_else_as_the_name_or_the_release_says() -> None:
         (ROW | {"osl": 10_000_000}, "takes 131072 tokens"),
         (ROW | {"gpu": "L4", "tp": 1}, "does not fit on 1 x L4"),
         (ROW | {"gpu": "H100-SXM", "tp": 1, "precision": "bf16"}, "does not fit on 1 x H100-SXM"),
-        ({"rows": "nowhere.csv"}, "no file nowhere.csv"),
+        ({"rows": "nowhere.csv"}, "nowhere.csv: there is no such file"),
         (ROW | {"rows": "rows.csv"}, "and --rows exclude each other"),
     ],
 )
