@@ -256,6 +256,10 @@ def _swapped(folder: Path) -> Iterator[None]:
             if new.exists():
                 new.rename(there)
                 undo.append(lambda there=there: shutil.rmtree(there))  # type: ignore[misc]
+        uploads = storage.data_dir() / UPLOADS
+        if not uploads.exists():  # what is uploaded next is written there, by whoever serves
+            uploads.mkdir(mode=0o700)
+            undo.append(uploads.rmdir)
         yield
     except BaseException:
         for step in reversed(undo):

@@ -72,6 +72,7 @@ def test_what_is_there_is_only_replaced_when_that_is_said(full, tmp_path, planne
     assert Scenario.objects.filter(name="Later").exists()
     restore(tmp_path / "all.tar.zst", replace=True)
     assert everything() == before
+    assert (storage.data_dir() / "uploads").is_dir()  # the next upload is written there
 
 
 def spoiled(path, tmp_path, change):
