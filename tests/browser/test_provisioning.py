@@ -12,14 +12,14 @@ from playwright.sync_api import expect
 from bench.access import violations
 from planner.models import Run, User
 from tests.browser.test_pages import PHONE, SIDEWAYS, drawn
-from tests.planner.web.provision_study import provisioned
+from tests.planner.web.provision_study import provisioned_once
 
 pytestmark = pytest.mark.browser
 
 
 @pytest.fixture
 def run(planner: User, tmp_path: Path) -> Run:
-    return provisioned(planner, tmp_path)
+    return provisioned_once(planner, tmp_path)
 
 
 def test_the_graph_the_devices_and_what_they_depend_on(

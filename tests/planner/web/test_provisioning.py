@@ -15,12 +15,12 @@ from planner.services import provisioning
 from planner.services.calibrations import calibration_path
 from planner.web.pages.provision import columns
 from tests.planner.web.pages import signed_in, text_of
-from tests.planner.web.provision_study import provisioned
+from tests.planner.web.provision_study import provisioned, provisioned_once
 
 
 @pytest.fixture
 def run(planner: User, tmp_path: Path) -> Run:
-    return provisioned(planner, tmp_path)
+    return provisioned_once(planner, tmp_path)
 
 
 def page(planner: User, run: Run, **params: str) -> str:
@@ -130,7 +130,7 @@ def test_courses_window_by_window_are_on_the_page(planner: User, tmp_path: Path)
 
 
 def test_a_scenario_is_provisioned_again_with_other_options(planner: User, tmp_path: Path) -> None:
-    first = provisioned(planner, tmp_path)
+    first = provisioned_once(planner, tmp_path)
     scenario = Scenario.objects.create(name="kept", document=first.document, owner=planner)
     Run.objects.filter(pk=first.pk).update(scenario=scenario)
     assert "Provision again with other options" in page(planner, first)
