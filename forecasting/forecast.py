@@ -71,10 +71,16 @@ class Forecast:
                 f"{self.key}: the quantile {level:g} is outside {self.levels[0]:g} to "
                 f"{self.levels[-1]:g}, which the forecast holds; choose one within."
             )
-        above = min(max(int(np.searchsorted(self.levels, level)), 1), len(self.levels) - 1)
-        low, high = self.levels[above - 1], self.levels[above]
-        share = (level - low) / (high - low)
-        return np.asarray(held[above - 1] + share * (held[above] - held[above - 1]))
+        return np.asarray(between(np.asarray(self.levels), held, np.array([level]))[0])
+
+
+def between(levels: FloatArray, held: FloatArray, wanted: FloatArray) -> FloatArray:
+    """``held [levels, steps]`` at each level ``wanted [k]``, linear between those held and on
+    beyond the outermost: [k, steps]."""
+    above = np.clip(np.searchsorted(levels, wanted), 1, len(levels) - 1)
+    share = (wanted - levels[above - 1]) / (levels[above] - levels[above - 1])
+    low, high = held[above - 1], held[above]
+    return np.asarray(low + share[:, None] * (high - low), np.float64)
 
 
 class Forecaster(Protocol):

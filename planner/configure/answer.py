@@ -10,6 +10,7 @@ import numpy as np
 
 from planner.catalogue.estimating import EstimateFit
 from planner.catalogue.power import power_model
+from planner.catalogue.serving import MAX_BATCH, MAX_BATCH_TOKENS
 from planner.configure.asked import Asked
 from planner.estimates.estimating import DRAFTING
 from simulation.performance.estimate.errors import Where
@@ -102,10 +103,11 @@ def rows_of(
 
 def fronts_of(found: Found, asked: Asked, shape: ModelShape, fit: EstimateFit) -> tuple[Row, ...]:
     """Both fronts in one list by rising cost; what is on both is there once."""
-    on: dict[tuple[int, float], tuple[Rated, tuple[str, ...]]] = {}
+    on: dict[tuple[object, ...], tuple[Rated, tuple[str, ...]]] = {}
     for name, front in ((LATENCY, found.latency), (SPEED, found.speed)):
         for one in front:
-            key = (id(one.candidate.decode) ^ id(one.candidate.prefill), one.rate)
+            what = one.candidate
+            key = (id(what.decode), id(what.prefill), what.prefills, what.decodes, one.rate)
             before = on[key][1] if key in on else ()
             on[key] = (one, (*before, name))
     rows = [replace(row_of(one, asked, shape, fit), front=names) for one, names in on.values()]
@@ -217,7 +219,10 @@ def _limits(copies_of_attention: int) -> dict[str, int]:
     """Where attention is data parallel each copy has limits of its own."""
     if copies_of_attention == 1:
         return {}
-    return {"max_batch": 256 * copies_of_attention, "max_batch_tokens": 2048 * copies_of_attention}
+    return {
+        "max_batch": MAX_BATCH * copies_of_attention,
+        "max_batch_tokens": MAX_BATCH_TOKENS * copies_of_attention,
+    }
 
 
 def power_w(rated: Rated, asked: Asked, shape: ModelShape) -> float:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from planner import catalogue
 from planner.catalogue.estimating import EstimateFit, estimate_fit
 from planner.catalogue.names import stated_precision
+from planner.catalogue.serving import MAX_BATCH, MAX_BATCH_TOKENS
 from planner.configure.answer import Row, fronts_of, profiles_of, rows_of
 from planner.configure.asked import Asked, HourPrice, price_of
 from planner.configure.instances import KV_CACHE, Told, instances_of
@@ -160,7 +161,8 @@ def _assumptions(
         ),
         Assumption("KV cache", KV_CACHE, "assumed", "the engines' default"),
         Assumption(
-            "Most sequences and tokens of an iteration", "256 and 2,048 per copy of attention",
+            "Most sequences and tokens of an iteration",
+            f"{MAX_BATCH:,} and {MAX_BATCH_TOKENS:,} per copy of attention",
             "assumed", "vLLM's defaults",
         ),
         Assumption("Requests", f"all of {asked.isl:,} and {asked.osl:,} tokens, Poisson arrivals",

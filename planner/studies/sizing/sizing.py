@@ -52,7 +52,7 @@ class Sizes:
         pool_tps = self.pool_tps * factor[:, :, None]
         return replace(
             self,
-            theta_tps=_in_large_pools(pool_tps),
+            theta_tps=in_large_pools(pool_tps),
             pool_tps=pool_tps,
             later=tuple(sizes.times(factor) for sizes in self.later),
         )
@@ -96,7 +96,7 @@ def size(
             notes.append(f"{what} is left out: {problem}")
             continue
         pool_tps[m, g] = pools[m, g].counted(most_instances(hardware, m, g))
-    theta = _in_large_pools(pool_tps)
+    theta = in_large_pools(pool_tps)
     for m, model in enumerate(hardware.models):
         if not _whole(hardware, theta[m]):
             why = [note for note in notes if note.startswith(f"{model.name} on")]
@@ -139,7 +139,7 @@ def size_over_time(hardware: Hardware, known: KnownLengths, seed: int, progress:
     )
 
 
-def _in_large_pools(pool_tps: FloatArray) -> FloatArray:
+def in_large_pools(pool_tps: FloatArray) -> FloatArray:
     """Of each instance, ``[l, g]``."""
     return np.asarray(pool_tps[:, :, -1] / pool_tps.shape[-1], np.float64)
 

@@ -17,7 +17,7 @@ import numpy as np
 from forecasting.backtest import rolling_forecasts
 from forecasting.demand import REQUESTS, DemandSeries
 from forecasting.errors import SeriesTooShort
-from forecasting.forecast import Forecast
+from forecasting.forecast import Forecast, between
 from forecasting.selection import forecaster
 from planner.scenario.build import Hardware
 from planner.scenario.schema import Forecast as ForecastSection
@@ -286,8 +286,4 @@ def past_of(
 
 def at_levels(one: Forecast) -> FloatArray:
     """``Forecast.quantile`` of each of LEVELS, ``[k, steps]``."""
-    held = np.asarray(one.levels)
-    after = np.clip(np.searchsorted(held, LEVELS), 1, len(held) - 1)
-    share = ((LEVELS - held[after - 1]) / (held[after] - held[after - 1]))[:, None]
-    low, high = one.quantiles[after - 1], one.quantiles[after]
-    return np.asarray(low + share * (high - low), np.float64)
+    return between(np.asarray(one.levels), one.quantiles, LEVELS)

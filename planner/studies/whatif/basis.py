@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from forecasting.forecast import between
 from planner.studies.planning.inputs import Planned
-from planner.studies.sizing.sizing import Sizes
+from planner.studies.sizing.sizing import Sizes, in_large_pools
 from planner.studies.traffic.demand import Demand
 from planner.studies.traffic.forecasts import SeriesForecast
 from planner.studies.traffic.lengths import Lengths
@@ -21,7 +22,6 @@ from planner.studies.values import Study
 from planner.studies.whatif.closed import closed_rps
 from simulation.arrays import FloatArray, IntArray
 from simulation.sizing.capacity import Capacity
-from simulation.sizing.pool import MOST
 from simulation.trace import Trace
 
 Arrays = dict[str, npt.NDArray[Any]]
@@ -57,14 +57,10 @@ class Series:
         )
 
     def rate(self, level: float | None) -> FloatArray:
-        """At a quantile, linear between those held as the forecast has it; None: the mean."""
+        """At a quantile; None: the mean."""
         if level is None:
             return np.asarray(self.rates[0], np.float64)
-        held = self.levels[1:]
-        after = int(np.clip(np.searchsorted(held, level), 1, len(held) - 1))
-        share = (level - held[after - 1]) / (held[after] - held[after - 1])
-        low, high = self.rates[after], self.rates[after + 1]
-        return np.asarray(low + share * (high - low), np.float64)
+        return np.asarray(between(self.levels[1:], self.rates[1:], np.array([level]))[0])
 
     @property
     def planned(self) -> FloatArray:
@@ -102,7 +98,7 @@ class Basis:
             (m, g): ("", _alone(*self.alone[:, m, g].tolist()))
             for m, g in np.argwhere(np.isfinite(self.alone[0])).tolist()
         }
-        theta = np.asarray(pool_tps[:, :, -1] / MOST, np.float64)
+        theta = in_large_pools(pool_tps)
         return Sizes(theta_tps=theta, pool_tps=pool_tps, capacity=capacity, notes=())
 
     @property

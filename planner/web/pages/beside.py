@@ -10,7 +10,8 @@ import polars as pl
 
 from planner.exports.figure_table import shown
 from planner.models import Run
-from planner.selectors.beside import BETTER, Beside, Compared, Group, Held, Setting, runs_beside
+from planner.selectors.beside import Beside, Held, runs_beside
+from planner.selectors.beside_figures import BETTER, Compared, Group, Setting
 from planner.selectors.policies import policies_in_order
 from planner.selectors.runs import run_result, run_tables
 from planner.studies.columns import SHARE, TEXT
