@@ -8,7 +8,7 @@ from planner.errors import EXPECTED
 from planner.models import Run
 from planner.scenario.build import build_hardware
 from planner.scenario.document import parse
-from planner.services.resolution import known_of
+from planner.selectors.known import known_of
 from planner.studies.replicas import replica_of
 
 Key = tuple[str, str, str, int, str, str, str]  # model, region, gpu, tp, role, market, arrangement

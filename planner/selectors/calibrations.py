@@ -12,6 +12,10 @@ from planner.models import Calibration
 from simulation.performance.rows import BenchmarkRows
 
 ROWS = "rows"
+CALIBRATIONS = "calibrations"  # folder of the data directory
+KERNEL_FILE = "kernels"  # the file as it came, in the calibration's folder
+EXTRA = "served"  # columns of a table that say more of how rows were served than BenchmarkRows
+SERVED_COLUMNS = ("model", "gpu", "precision", "tp", "isl", "osl", "concurrency")
 
 
 def calibrations_list() -> QuerySet[Calibration]:

@@ -23,19 +23,16 @@ from planner.ingest.kernel_files import KernelFile, Sharing, kernel_format, read
 from planner.ingest.source import check_regular
 from planner.mappers import rows_table
 from planner.models import Calibration, User
+from planner.selectors.calibrations import CALIBRATIONS, EXTRA, KERNEL_FILE
 from planner.selectors.hardware import gpus_list, models_list
 from planner.services.access import check_may_plan, check_may_remove
 from planner.services.once import Key, key_of
 
-CALIBRATIONS = "calibrations"
 ROWS = "rows"
 KERNELS = "kernels"  # any of the kernel formats, found out from the columns
-EXTRA = "served"  # columns of a table that say more of how rows were served than BenchmarkRows
-KERNEL_FILE = "kernels"  # the file as it came, in the calibration's folder
 CALIBRATION_FORMATS = (*BENCHMARK_FORMATS, KERNELS, *KERNEL_FORMATS)
 MAX_UPLOAD_BYTES = 50_000_000  # read while somebody waits
 AUTO = "auto"
-SERVED_COLUMNS = ("model", "gpu", "precision", "tp", "isl", "osl", "concurrency")
 WIDTHS = ("tp", "pp", "attention_dp", "moe_tp", "moe_ep")
 EXTRA_COLUMNS = (
     "engine", "engine_version", "mode", "kv_cache", "workers", "prefill_workers", "decode_workers",

@@ -10,8 +10,9 @@ from planner.models import Trace
 from planner.scenario.build import build_hardware
 from planner.scenario.document import parse
 from planner.scenario.settings import settings_of
+from planner.selectors.known import known_of
 from planner.services.execution import stored_traces
-from planner.services.resolution import known_of, resolve_scenario
+from planner.services.resolution import resolve_scenario
 from planner.studies.traffic.traffic import build_traffic
 from planner.studies.traffic.window import resolve_window
 

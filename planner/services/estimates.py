@@ -16,7 +16,7 @@ from planner.estimates.own import Change, Own, changes, moved, next_measurement
 from planner.estimates.rows import read_rows
 from planner.scenario.known import Known
 from planner.selectors.hardware import own_hardware
-from planner.services.own import joined, own_kept, own_rows
+from planner.selectors.own import joined, own_kept, own_rows
 from simulation.performance.estimate.errors import Where, words
 from simulation.performance.estimate.estimate import Deployment, Estimate, Refused, estimate_rows
 from simulation.performance.graph import operator_graph

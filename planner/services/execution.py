@@ -9,9 +9,9 @@ from planner.errors import RunCancelled, ScenarioError
 from planner.models import Run, Trace
 from planner.scenario.document import parse
 from planner.scenario.schema import Scenario
+from planner.selectors.known import known_of
 from planner.selectors.traces import trace_ready
 from planner.services import traces
-from planner.services.resolution import known_of
 from planner.studies.commands.forecast import TraceOptions, run_series
 from planner.studies.kinds import KINDS
 from planner.studies.options import options_of

@@ -15,11 +15,11 @@ from planner.models import Calibration, ProfileVersion, User
 from planner.profiles.computed import computed_profile
 from planner.profiles.report import parameter_documents, range_of, residual_table
 from planner.profiles.spec import COMPUTED, KINDS, ProfileSpec
-from planner.selectors.calibrations import calibration_rows
+from planner.selectors.calibrations import KERNEL_FILE, calibration_rows
 from planner.selectors.hardware import gpu_get, model_get, model_in
 from planner.selectors.profiles import profile_get
 from planner.services.access import check_may_plan
-from planner.services.calibrations import KERNEL_FILE, kernel_file
+from planner.services.calibrations import kernel_file
 from planner.services.once import key_of
 from planner.services.profiles import profile_keep
 from simulation.errors import SimulationError

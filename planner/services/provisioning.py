@@ -16,8 +16,8 @@ from planner.errors import NotFound, NotReady
 from planner.models import Run
 from planner.scenario.build import build_hardware
 from planner.scenario.document import parse
+from planner.selectors.known import known_of
 from planner.selectors.runs import run_result
-from planner.services.resolution import known_of
 from planner.studies.commands.provision import Options
 from planner.studies.options import options_of
 from planner.studies.plain import as_json

@@ -6,21 +6,14 @@ change. So a run says later what it rested on, whatever was edited or fitted sin
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
-from planner import catalogue, storage
-from planner.catalogue.price_lists import OwnPrice
-from planner.errors import CatalogueError, NotFound, ScenarioError
-from planner.mappers import gpu_from_facts, model_from_facts, profile_of
-from planner.models import Calibration, OwnGpu, OwnModel, PriceList, ProfileVersion
-from planner.scenario.known import KernelSource, Known
+from planner import catalogue
+from planner.errors import NotFound, ScenarioError
+from planner.models import Calibration, OwnGpu, OwnModel, PriceList
 from planner.scenario.schema import Scenario
+from planner.selectors.own import kept_rows
 from planner.selectors.profiles import profile_get
-from planner.services.calibrations import CALIBRATIONS, KERNEL_FILE
-from planner.services.own import kept_rows, own_of_rows
-from simulation.performance.estimate.own import Times
-from simulation.performance.specs import Provenance
 
 Resolved = dict[str, Any]
 LISTED = 12  # names told beside an unknown one
@@ -87,59 +80,8 @@ def _kernels(gpus: set[str]) -> dict[str, list[int]]:
     return found
 
 
-def known_of(resolved: Resolved) -> Known:
-    """What ``build_hardware`` needs, from what a run keeps."""
-    gpus = resolved.get("gpus") or {}
-    models = resolved.get("models") or {}
-    named = resolved.get("profiles") or {}
-    rows = ProfileVersion.objects.select_related("profile").in_bulk(
-        [r["id"] for r in named.values()]
-    )
-    for name, one in named.items():
-        if one["id"] not in rows:
-            raise CatalogueError(
-                f"Profile {name}, version {one['version']}, has been removed; choose another."
-            )
-    facts = Known(
-        gpus={n: gpu_from_facts(n, g["facts"], _provenance(g)) for n, g in gpus.items()},
-        models={n: model_from_facts(n, m["facts"], _provenance(m)) for n, m in models.items()},
-    )
-    return replace(
-        facts,
-        own=_own(facts, resolved.get("measured") or []),
-        profiles={name: profile_of(rows[one["id"]]) for name, one in named.items()},
-        prices={
-            (row["region"], row["gpu"]): OwnPrice(**row)
-            for row in (resolved.get("prices") or {}).get("rows", [])
-        },
-        kernels={
-            gpu: tuple(_kernel_source(number) for number in files)
-            for gpu, files in (resolved.get("kernels") or {}).items()
-        },
-    )
-
-
-def _own(facts: Known, files: list[dict[str, Any]]) -> Times | None:
-    """What the rows say that the run keeps."""
-    own = own_of_rows(files, facts) if files else None
-    return own.times if own else None
-
-
-def _kernel_source(number: int) -> KernelSource:
-    """One that was removed since has a path where nothing lies; what needs it says so."""
-    row = Calibration.objects.filter(pk=number).first()
-    path = storage.folder(f"{CALIBRATIONS}/{number}") / KERNEL_FILE
-    if row is None:
-        return KernelSource(path, f"calibration {number}", "auto", "")
-    return KernelSource(path, row.file_name, row.format, row.source)
-
-
 def _facts(kind: Any, names: set[str]) -> dict[str, Any]:
     return {
         row.name: {"facts": row.facts, "kind": row.kind, "source": row.source}
         for row in kind.objects.filter(name__in=names)
     }
-
-
-def _provenance(held: dict[str, Any]) -> Provenance:
-    return Provenance(held["kind"], held["source"])

@@ -16,10 +16,10 @@ from planner.scenario import document as text
 from planner.scenario.address import with_values
 from planner.scenario.build import build_hardware
 from planner.scenario.schema import Scenario as Parsed
+from planner.selectors.known import known_of
 from planner.selectors.runs import run_result
 from planner.services.access import check_may_plan
 from planner.services.execution import BASIS
-from planner.services.resolution import known_of
 from planner.services.runs import run_with_key
 from planner.services.scenarios import scenario_create, scenario_run
 from planner.studies.commands.plan import Options, with_objective

@@ -12,7 +12,6 @@ from django.utils.html import format_html, json_script
 from django.utils.safestring import SafeString
 
 from planner.models import Run, User
-from planner.services.access import may_remove
 from planner.spreadsheets import csv_of
 from planner.version import VERSION
 
@@ -364,7 +363,7 @@ def timetable_csv(timetable: dict[str, Any]) -> str:
 @register.filter
 def may_remove_of(user: User, owner_id: int | None) -> bool:
     """Whether to offer removing what ``owner_id`` made."""
-    return may_remove(user, owner_id)
+    return user.may_remove(owner_id)
 
 
 @register.simple_tag

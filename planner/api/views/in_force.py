@@ -9,9 +9,10 @@ from planner.api.base import ApiView, valid
 from planner.api.schema import operation
 from planner.api.serializers.in_force import InForce, InForceRequest
 from planner.errors import NotFound
-from planner.exports.in_force import plan_in_force, put_in_force, withdraw
+from planner.exports.in_force import plan_in_force
 from planner.exports.options import ExportOptions
 from planner.selectors.runs import run_get
+from planner.services.in_force import put_in_force, withdraw
 from planner.studies.options import options_of
 
 NONE = "No plan is in force; put one there with POST and the number of its run."

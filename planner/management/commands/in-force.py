@@ -9,12 +9,13 @@ from django.utils import timezone
 
 from planner.errors import NotReady
 from planner.exports.figure_table import listed
-from planner.exports.in_force import desired, plan_in_force, put_in_force, withdraw
+from planner.exports.in_force import desired, plan_in_force
 from planner.exports.options import ExportOptions
 from planner.management.base import HeadroomCommand
 from planner.management.options import add_options, options_said
 from planner.models import PlanInForce
 from planner.selectors.runs import run_get
+from planner.services.in_force import put_in_force, withdraw
 from planner.studies.options import options_of
 
 LEFT_OUT = ("table", "namespace", "prometheus", "at", "form")  # of what an export takes

@@ -12,10 +12,10 @@ from planner.errors import CatalogueError, PlannerError
 from planner.management.base import HeadroomCommand
 from planner.models import Calibration
 from planner.profiles.spec import COMPUTED, KINDS, ProfileSpec
+from planner.selectors.own import served_rows
 from planner.selectors.profiles import KnownProfile, profile_get, profile_versions, profiles_list
 from planner.services.calibrations import CALIBRATION_FORMATS, Reading, calibration_path
 from planner.services.fits import profile_compute, profile_fit
-from planner.services.own import served_rows
 from simulation.performance.estimate.calibration import ENGINES
 
 

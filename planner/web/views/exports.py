@@ -12,14 +12,15 @@ from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
 from planner.errors import NotReady, PlannerError
-from planner.exports.deployments import names_keep
 from planner.exports.files import FIGURES, FORMATS, export_file, formats_of
-from planner.exports.in_force import desired, plan_in_force, put_in_force, withdraw
+from planner.exports.in_force import desired, plan_in_force
 from planner.exports.options import ExportOptions
 from planner.exports.plans import Plan, plan_of
 from planner.models import Run
 from planner.selectors.runs import run_get, run_result
 from planner.services.access import may_approve
+from planner.services.deployments import names_keep
+from planner.services.in_force import put_in_force, withdraw
 from planner.studies.options import options_of
 from planner.web.errors import planners_only, status_of
 from planner.web.forms.options import OptionsForm, options_posted

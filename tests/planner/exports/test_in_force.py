@@ -8,9 +8,10 @@ import pytest
 from django.test import Client
 
 from planner.errors import NotAllowed, NotReady
-from planner.exports.in_force import desired, exposition, plan_in_force, put_in_force, withdraw
+from planner.exports.in_force import desired, exposition, plan_in_force
 from planner.exports.options import ExportOptions
 from planner.models import PlanInForce, Run, User
+from planner.services.in_force import put_in_force, withdraw
 from planner.services.runs import run_remove
 from tests.planner.samples import client_of
 from tests.planner.web.study import completed_run

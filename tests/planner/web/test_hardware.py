@@ -14,9 +14,9 @@ from django.urls import reverse
 from planner.models import Calibration, OwnGpu, OwnModel, Profile, User
 from planner.scenario.document import edit, outline
 from planner.selectors.hardware import model_get
+from planner.selectors.known import known_of
 from planner.services.calibrations import Reading, calibration_path
 from planner.services.estimates import estimate_one, estimate_sweep
-from planner.services.resolution import known_of
 from planner.services.scenarios import scenario_create, scenario_run
 from planner.web.forms.choices import names_of
 from planner.web.forms.document import row_changes

@@ -15,8 +15,7 @@ from planner.errors import PlannerError
 from planner.estimates.own import Measurement, Own, measurements, own_of
 from planner.models import Calibration
 from planner.scenario.known import NOTHING, Known
-from planner.selectors.calibrations import calibration_table
-from planner.services.calibrations import EXTRA, SERVED_COLUMNS
+from planner.selectors.calibrations import EXTRA, SERVED_COLUMNS, calibration_table
 
 SECONDS = {"ttft_s": "ttft_ms", "tbt_s": "tbt_ms"}
 NEEDED = ("model", "gpu", "isl", "osl", "concurrency")
