@@ -1,18 +1,23 @@
 """Rows. Writes go through ``planner.services``, reads through ``planner.selectors``."""
 
+from planner.models.audit import AuditHead, AuditRecord
 from planner.models.deployment import DeploymentName
 from planner.models.hardware import OwnGpu, OwnModel, PriceList
 from planner.models.in_force import PlanInForce
 from planner.models.profile import Calibration, Profile, ProfileVersion
+from planner.models.proposal import Proposal, ProposalEntry, ReviewRules
 from planner.models.run import Run
 from planner.models.scenario import Scenario
 from planner.models.sweep import Sweep
 from planner.models.token import ApiToken
 from planner.models.trace import Trace
 from planner.models.user import User
+from planner.models.version import ScenarioVersion
 
 __all__ = [
     "ApiToken",
+    "AuditHead",
+    "AuditRecord",
     "Calibration",
     "DeploymentName",
     "OwnGpu",
@@ -21,8 +26,12 @@ __all__ = [
     "PriceList",
     "Profile",
     "ProfileVersion",
+    "Proposal",
+    "ProposalEntry",
+    "ReviewRules",
     "Run",
     "Scenario",
+    "ScenarioVersion",
     "Sweep",
     "Trace",
     "User",

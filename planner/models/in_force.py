@@ -9,6 +9,10 @@ class PlanInForce(models.Model):
     are only added and ended; the one without ``until`` is in force."""
 
     run = models.ForeignKey("planner.Run", null=True, on_delete=models.SET_NULL, related_name="+")
+    # That was approved; None: somebody put it in force without one.
+    proposal = models.ForeignKey(
+        "planner.Proposal", null=True, on_delete=models.SET_NULL, related_name="plans"
+    )
     number = models.PositiveIntegerField()  # of the run, also after it was removed
     scenario = models.CharField(max_length=120)
     policy = models.CharField(max_length=161)

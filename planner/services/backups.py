@@ -33,6 +33,7 @@ from django.utils import timezone
 from planner import storage
 from planner.errors import NotReady, PlannerError
 from planner.models import Calibration, ProfileVersion, Run, Trace
+from planner.services.audit import record, unguarded
 from planner.services.execution import RUNS
 from planner.services.traces import GOING, TRACES, UPLOADS
 from planner.version import VERSION
@@ -96,7 +97,7 @@ def restore(path: Path, *, replace: bool = False) -> Done:
         folder = Path(name)
         _unpack(path, folder)
         manifest = _manifest(folder, path)
-        with _swapped(folder), transaction.atomic():
+        with _swapped(folder), transaction.atomic(), unguarded():
             for model in _models():
                 model._base_manager.all().delete()
             rows = _load(folder / ROWS)
@@ -105,6 +106,7 @@ def restore(path: Path, *, replace: bool = False) -> Done:
             with connection.cursor() as cursor:
                 for statement in connection.ops.sequence_reset_sql(no_style(), _models()):
                     cursor.execute(statement)
+            record("backup.restored", path.name, by=None, made_at=manifest.made_at, rows=rows)
     return Done(str(path), manifest.rows, path.stat().st_size)
 
 

@@ -13,10 +13,11 @@ from typing import Any
 from forecasting.models.tail import MIN_OBSERVED
 from planner import catalogue
 from planner.errors import NotReady
-from planner.models import Scenario, Trace
+from planner.models import Trace
 from planner.policies.choice import USUAL
 from planner.scenario.document import dump_mapping, parse
 from planner.services.horizons import HorizonChoice
+from planner.services.scenarios import free_name
 from planner.services.windows import WindowChoice
 
 MODEL = "llama-3.1-8b"
@@ -194,10 +195,3 @@ def best_tp(model: str, gpu: str) -> int:
     """GPUs per instance of the built-in profile to trust: a measured one, else the smallest."""
     own = {tp: p for (m, g, tp), p in catalogue.profiles().items() if (m, g) == (model, gpu)}
     return min(own, key=lambda tp: (own[tp].provenance.kind != "measured", tp))
-
-
-def free_name(wanted: str) -> str:
-    name, n = wanted[:110], 2
-    while Scenario.objects.filter(name=name).exists():
-        name, n = f"{wanted[:110]} ({n})", n + 1
-    return name

@@ -18,8 +18,9 @@ from planner.scenario.document import dump_mapping, parse
 from planner.selectors.hardware import gpu_get, model_get, own_hardware
 from planner.selectors.memory import place
 from planner.services.assumed import Assumed
-from planner.services.drafts import CAPACITY_GPUS, STARTUP_S, best_tp, free_name
+from planner.services.drafts import CAPACITY_GPUS, STARTUP_S, best_tp
 from planner.services.horizons import HorizonChoice
+from planner.services.scenarios import free_name
 from simulation.sizing.queueing import largest_rate
 
 DAY_S = 86_400

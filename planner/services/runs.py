@@ -15,6 +15,7 @@ from typing import Any
 
 from celery import current_app
 from django.db import IntegrityError, transaction
+from django.db.models import Q
 from django.utils import timezone
 
 from planner import storage
@@ -23,9 +24,10 @@ from planner.errors import (
     NotReady,
     ScenarioError,
 )
-from planner.models import Run, Scenario, Sweep, Trace, User
+from planner.models import Proposal, Run, Scenario, Sweep, Trace, User
 from planner.scenario.document import parse
 from planner.services.access import check_may_plan, check_may_remove
+from planner.services.audit import record
 from planner.services.resolution import resolve_scenario
 from planner.version import code_version
 
@@ -75,6 +77,7 @@ def run_create(
     try:
         with transaction.atomic():
             run.save()
+            record("run.asked", run, by=owner, kind=kind)
     except IntegrityError:
         if first := run_of_key(run):
             return first
@@ -144,22 +147,33 @@ def run_cancel(*, run: Run, user: User) -> Run:
             run.refresh_from_db()
             raise NotReady(f"Run {run.pk} is over ({run.get_state_display().lower()}).")
     run.refresh_from_db()
+    record("run.cancelled", run, by=user)
     return run
 
 
+@transaction.atomic
 def run_delete(*, run: Run, user: User) -> None:
     """Remove a finished run and its arrays."""
     check_may_remove(user, run.owner_id, "this run", "started")
     if not run.finished:
         raise NotReady(f"Run {run.pk} is still going; cancel it first.")
+    record("run.removed", run, by=user, kind=run.kind)
     run_remove(run=run)
 
 
 def run_remove(*, run: Run) -> None:
-    """A row and its arrays, whoever asks."""
+    """A row and its arrays, whoever asks; raises NotReady where a decision rests on them."""
+    check_not_proposed(run)
     store = run.store
     run.delete()
     storage.remove(store)
+
+
+def check_not_proposed(run: Run) -> None:
+    """Raise NotReady where a decision rests on a run."""
+    about = Proposal.objects.filter(Q(run=run) | Q(base_run=run) | Q(entries__run=run)).first()
+    if about is not None:
+        raise NotReady(f"Run {run.pk} stays: proposal {about.pk} is about it.")
 
 
 def runs_sweep(*, stale_after_s: float = STALE_AFTER_S) -> int:

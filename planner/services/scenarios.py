@@ -7,23 +7,41 @@ from typing import Any
 from django.db import IntegrityError, transaction
 
 from planner.errors import NotFound, NotReady, Outdated, PlannerError, ScenarioError
-from planner.models import Run, Scenario, User
+from planner.models import Run, Scenario, ScenarioVersion, User
 from planner.scenario import document as text
 from planner.services import runs
 from planner.services.access import check_may_plan, check_may_remove
+from planner.services.audit import record
+
+MESSAGE = 500  # characters of why something was saved
 
 
-def scenario_create(*, owner: User | None, document: str) -> Scenario:
+@transaction.atomic
+def scenario_create(
+    *,
+    owner: User | None,
+    document: str,
+    message: str = "",
+    origin: ScenarioVersion | None = None,
+) -> Scenario:
     """Keep a new scenario under the name its document gives; raises ScenarioError."""
     check_may_plan(owner)
-    return _save(Scenario(owner=owner), document)
+    saved = _save(Scenario(owner=owner), document, owner, message, origin)
+    record("scenario.created", saved, by=owner, **_from(origin))
+    return saved
 
 
 def scenario_update(
-    *, scenario: Scenario, user: User, document: str, version: int | None = None
+    *,
+    scenario: Scenario,
+    user: User,
+    document: str,
+    version: int | None = None,
+    message: str = "",
+    origin: ScenarioVersion | None = None,
 ) -> Scenario:
-    """Replace the document. ``version`` is what the user had before them: if somebody saved in
-    between, nothing is overwritten."""
+    """Replace the document; what it was stays as a version. ``version`` is what the user had before
+    them: if somebody saved in between, nothing is overwritten."""
     check_may_plan(user)
     with transaction.atomic():
         held = Scenario.objects.select_for_update().filter(pk=scenario.pk).first()
@@ -37,11 +55,18 @@ def scenario_update(
         if document == held.document:
             return held
         held.version += 1
-        return _save(held, document)
+        saved = _save(held, document, user, message, origin)
+        record("scenario.changed", saved, by=user, version=saved.version, **_from(origin))
+        return saved
 
 
 def scenario_edit(
-    *, scenario: Scenario, user: User, changes: dict[str, Any], version: int | None = None
+    *,
+    scenario: Scenario,
+    user: User,
+    changes: dict[str, Any],
+    version: int | None = None,
+    message: str = "",
 ) -> Scenario:
     """Change values at dotted paths, the rest of the document, comments too, kept as it is."""
     return scenario_update(
@@ -49,13 +74,48 @@ def scenario_edit(
         user=user,
         document=text.edit(scenario.document, changes),
         version=version,
+        message=message,
     )
 
 
+def scenario_restore(*, version: ScenarioVersion, user: User, message: str = "") -> Scenario:
+    """Make an earlier version the newest one; those in between stay."""
+    return scenario_update(
+        scenario=version.scenario,
+        user=user,
+        document=version.document,
+        message=message or f"Version {version.number} restored",
+        origin=version,
+    )
+
+
+def scenario_branch(
+    *, version: ScenarioVersion, user: User, name: str = "", message: str = ""
+) -> Scenario:
+    """A scenario of its own that begins as a version of another; its name is free, or found."""
+    wanted = name.strip() or free_name(f"{version.name} branch")
+    return scenario_create(
+        owner=user,
+        document=text.edit(version.document, {"name": wanted}),
+        message=message or f"Branched from {version.name}, version {version.number}",
+        origin=version,
+    )
+
+
+def free_name(wanted: str) -> str:
+    """``wanted``, or with a number behind it."""
+    name, n = wanted[:110], 2
+    while Scenario.objects.filter(name=name).exists():
+        name, n = f"{wanted[:110]} ({n})", n + 1
+    return name
+
+
+@transaction.atomic
 def scenario_delete(*, scenario: Scenario, user: User) -> None:
     check_may_remove(user, scenario.owner_id, "this scenario")
     if scenario.runs.filter(state__in=[Run.State.PENDING, Run.State.RUNNING]).exists():
         raise NotReady(f"{scenario.name} has a run going; cancel it first.")
+    record("scenario.removed", scenario, by=user, version=scenario.version)
     scenario.delete()
 
 
@@ -104,7 +164,15 @@ def document_run(
     )
 
 
-def _save(scenario: Scenario, document: str) -> Scenario:
+def _save(
+    scenario: Scenario,
+    document: str,
+    author: User | None,
+    message: str,
+    origin: ScenarioVersion | None,
+) -> Scenario:
+    if len(message) > MESSAGE:
+        raise PlannerError(f"message: at most {MESSAGE} characters, not {len(message)}.")
     parsed = text.parse(document)
     scenario.name = parsed.name
     scenario.document = document
@@ -112,6 +180,15 @@ def _save(scenario: Scenario, document: str) -> Scenario:
     try:
         with transaction.atomic():
             scenario.save()
+            ScenarioVersion.objects.create(
+                scenario=scenario,
+                number=scenario.version,
+                name=scenario.name,
+                document=document,
+                message=message.strip(),
+                origin=origin,
+                author=author,
+            )
     except IntegrityError:
         line = next(
             (i for i, row in enumerate(document.splitlines(), 1) if row.startswith("name:")), 1
@@ -121,3 +198,7 @@ def _save(scenario: Scenario, document: str) -> Scenario:
             "choose another name."
         ) from None
     return scenario
+
+
+def _from(origin: ScenarioVersion | None) -> dict[str, Any]:
+    return {"from": f"{origin.name}, version {origin.number}"} if origin else {}

@@ -130,5 +130,7 @@ def sweep_delete(*, sweep: Sweep, user: User) -> None:
     if sweep.runs.filter(state__in=[Run.State.PENDING, Run.State.RUNNING]).exists():
         raise NotReady(f"Sweep {sweep.pk} is still going; cancel it first.")
     for run in sweep.runs.all():
+        runs.check_not_proposed(run)
+    for run in sweep.runs.all():
         runs.run_remove(run=run)
     sweep.delete()

@@ -1,0 +1,70 @@
+"""Who did what, in rows that are only added, each with the hash of the one before."""
+
+import hashlib
+import json
+from typing import Any, NoReturn
+
+from django.db import models
+
+from planner.errors import NotAllowed
+
+ONLY_ADDED = "The audit log is only added to; nothing in it is changed or removed."
+
+
+class _OnlyAdded(models.QuerySet["AuditRecord"]):
+    def update(self, **values: Any) -> NoReturn:
+        raise NotAllowed(ONLY_ADDED)
+
+    def delete(self) -> NoReturn:
+        raise NotAllowed(ONLY_ADDED)
+
+    def bulk_update(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise NotAllowed(ONLY_ADDED)
+
+
+class AuditRecord(models.Model):
+    """One deed. No row of another table is referred to, so that nothing that is removed later
+    changes what is written here; ``details`` is text, which databases return as it was given."""
+
+    number = models.BigIntegerField(unique=True)  # 1, 2, 3 ... without a gap
+    at = models.DateTimeField(db_index=True)
+    actor = models.CharField(max_length=200)  # a user's name, "rule: ..." or "command line"
+    action = models.CharField(max_length=40, db_index=True)  # thing.deed
+    key = models.CharField(max_length=120, blank=True)  # of the thing, as addresses have it
+    name = models.CharField(max_length=200, blank=True)  # of the thing, for people
+    details = models.TextField(default="{}")  # JSON
+    previous = models.CharField(max_length=64)  # sha256 of the record before; "" of the first
+    sha256 = models.CharField(max_length=64)  # of all of the above
+
+    objects = _OnlyAdded.as_manager()
+
+    class Meta:
+        ordering = ["-number"]
+
+    def __str__(self) -> str:
+        return f"{self.number}: {self.actor}, {self.action} {self.name or self.key}"
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        if self.pk is not None:
+            raise NotAllowed(ONLY_ADDED)
+        super().save(*args, **kwargs)
+
+    def delete(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise NotAllowed(ONLY_ADDED)
+
+    def digest(self) -> str:
+        """SHA-256 of its content and of the record before, as 64 hexadecimal digits."""
+        content = [self.number, self.at.isoformat(), self.actor, self.action, self.key, self.name,
+                   self.details, self.previous]  # fmt: skip
+        return hashlib.sha256(json.dumps(content, ensure_ascii=True).encode()).hexdigest()
+
+
+class AuditHead(models.Model):
+    """The newest record, in one row: who adds a record holds it, so that each follows one other,
+    and records that are cut off at the end are missed."""
+
+    number = models.BigIntegerField(default=0)
+    sha256 = models.CharField(max_length=64, blank=True)
+
+    def __str__(self) -> str:
+        return f"{self.number}:{self.sha256}"

@@ -1,0 +1,67 @@
+"""Proposals, what was said of them, and the rules they are decided by."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from django.db.models import Q, QuerySet
+
+from planner.errors import NotFound
+from planner.models import Proposal, ProposalEntry, ReviewRules, Run, User
+
+GOING = (Proposal.State.DRAFT, Proposal.State.OPEN, Proposal.State.CHANGES)
+EVIDENCE = (*GOING, Proposal.State.APPROVED)  # states whose runs stay
+
+
+def review_rules() -> ReviewRules:
+    """As they were set, or those that hold until then."""
+    return ReviewRules.objects.first() or ReviewRules()
+
+
+def proposals_list() -> QuerySet[Proposal]:
+    return Proposal.objects.select_related("author", "run", "scenario", "version")
+
+
+def proposals_for(user: User) -> QuerySet[Proposal]:
+    """Still to be decided, where ``user`` was asked for review or is mentioned."""
+    asked = Q(reviewers=user) | Q(entries__mentions=user)
+    return proposals_list().filter(asked, state__in=GOING).distinct()
+
+
+def proposal_get(number: int) -> Proposal:
+    rows = proposals_list().select_related("base", "base_run")
+    found = rows.filter(pk=number).first()
+    if found is None:
+        raise NotFound(f"There is no proposal {number}.")
+    return found
+
+
+def proposals_of(run: Run) -> QuerySet[Proposal]:
+    """That are or were about a run, the newest first."""
+    about = Q(run=run) | Q(entries__run=run)
+    return proposals_list().filter(about).distinct()
+
+
+def proposal_approved(run_id: int) -> Proposal | None:
+    """The newest by which a run's plan was approved: what exports of it name."""
+    approved = Proposal.objects.filter(run_id=run_id, state=Proposal.State.APPROVED)
+    return approved.order_by("-pk").first()
+
+
+def proposal_entries(proposal: Proposal) -> list[ProposalEntry]:
+    return list(proposal.entries.select_related("by", "run"))
+
+
+def authors_of(proposal: Proposal) -> set[int]:
+    """Who proposed or amended it."""
+    made = (ProposalEntry.Kind.OPENED, ProposalEntry.Kind.AMENDED)
+    found = proposal.entries.filter(kind__in=made, by__isnull=False)
+    return {*found.values_list("by_id", flat=True)} | {proposal.author_id or 0}
+
+
+def approvals_of(proposal: Proposal) -> Sequence[ProposalEntry]:
+    """Of its present revision, one for each person: an amendment ends those before it."""
+    rows = proposal.entries.filter(
+        kind=ProposalEntry.Kind.APPROVED, revision=proposal.revision
+    ).select_related("by")
+    return list({row.by_id: row for row in rows}.values())

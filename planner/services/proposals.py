@@ -1,0 +1,383 @@
+"""Proposals: a plan put before others, talked over, and by their approval put in force.
+
+    draft -> open <-> changes asked for -> approved (in force) | rejected
+               any of them, by who proposed it -> withdrawn
+
+Each step is written down as an entry with its revision: an amendment is a new revision, which has
+no approvals yet. What is approved is frozen as it is (planner.services.in_force).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from planner.errors import NotAllowed, NotFound, NotReady, PlannerError
+from planner.exports.in_force import plan_in_force
+from planner.exports.options import ExportOptions
+from planner.exports.plans import Plan
+from planner.models import Proposal, ProposalEntry, Run, ScenarioVersion, User
+from planner.selectors.review import GOING, approvals_of, authors_of, review_rules
+from planner.selectors.runs import run_result
+from planner.services.access import check_may_approve, check_may_plan
+from planner.services.audit import record
+from planner.services.in_force import put_in_force, timetable_of
+from planner.studies.options import options_of
+
+Kind, State = ProposalEntry.Kind, Proposal.State
+MENTION = re.compile(r"(?<![\w@.])@([\w.+-]{1,150})")
+LONGEST = 20_000  # characters of what is said at once
+MONTH_S = 30 * 86_400.0
+SETTING, CHART = "setting", "chart"
+
+
+@transaction.atomic
+def propose(
+    *,
+    by: User | None,
+    title: str,
+    run: Run,
+    message: str = "",
+    options: Mapping[str, Any] | None = None,
+    base_run: Run | None = None,
+    reviewers: Iterable[User] = (),
+    draft: bool = False,
+    rule: str = "",
+) -> Proposal:
+    """A finished plan or comparison to be put in force as ``options`` say (planner.exports.options:
+    policy, repeat, timezone, names), held against the plan in force, or against ``base_run``.
+    ``rule``: what proposes it where ``by`` is nobody. Raises NotReady where there is no timetable.
+    """
+    check_may_plan(by)
+    title = title.strip()
+    if not 1 <= len(title) <= 160:
+        raise PlannerError("title: give a proposal a title of 1 to 160 characters.")
+    proposal = Proposal(
+        title=title,
+        message=_text(message),
+        author=by,
+        rule=rule,
+        state=State.DRAFT if draft else State.OPEN,
+        options=dict(options or {}),
+    )
+    _about(proposal, run, base_run)
+    proposal.save()
+    _add(proposal, Kind.OPENED, by, rule=rule, text=message, run=run)
+    if asked := list(reviewers):
+        request_review(proposal=proposal, by=by, reviewers=asked, rule=rule)
+    record("proposal.made", proposal, by=by, rule=rule, run=run.pk, policy=proposal.policy)
+    return proposal
+
+
+@transaction.atomic
+def amend(
+    *, proposal: Proposal, by: User, run: Run, message: str = "", base_run: Run | None = None
+) -> Proposal:
+    """Another run in place of the one that was proposed, or the same run once more, held against
+    what is in force now. Approvals of the one before count no longer."""
+    check_may_plan(by)
+    held = _held(proposal)
+    _check_going(held, "amended")
+    _about(held, run, base_run)
+    held.revision += 1
+    if held.state == State.CHANGES:
+        held.state = State.OPEN
+    held.save()
+    _add(held, Kind.AMENDED, by, text=message, run=run)
+    record("proposal.amended", held, by=by, run=run.pk, revision=held.revision)
+    return held
+
+
+@transaction.atomic
+def ready(*, proposal: Proposal, by: User) -> Proposal:
+    """A draft is for others to review now."""
+    held = _held(proposal)
+    _check_author(held, by, "say that it is ready")
+    if held.state != State.DRAFT:
+        raise NotReady(f"Proposal {held.pk} is no draft; it is {_state(held)}.")
+    return _moved(held, State.OPEN, Kind.READY, by, "")
+
+
+@transaction.atomic
+def request_review(
+    *, proposal: Proposal, by: User | None, reviewers: Iterable[User], rule: str = ""
+) -> Proposal:
+    check_may_plan(by)
+    _check_going(proposal, "reviewed")
+    asked = list(reviewers)
+    for one in asked:
+        if not (one.is_active and one.may_approve):
+            raise PlannerError(
+                f"{one.username} may not approve; ask an approver or an admin for review."
+            )
+    proposal.reviewers.add(*asked)
+    entry = _add(proposal, Kind.REQUESTED, by, rule=rule)
+    entry.mentions.set(asked)
+    return proposal
+
+
+@transaction.atomic
+def comment(
+    *, proposal: Proposal, by: User, text: str, anchor: Mapping[str, Any] | None = None
+) -> ProposalEntry:
+    """On the whole, or on what ``anchor`` names: {"setting": address}, or {"chart": name,
+    "series": label, "time": moment}."""
+    check_may_plan(by)
+    if not text.strip():
+        raise PlannerError("text: a comment says something; it was empty.")
+    entry = _add(proposal, Kind.COMMENT, by, text=text, anchor=_anchor(anchor or {}))
+    record("proposal.commented", proposal, by=by, entry=entry.pk)
+    return entry
+
+
+@transaction.atomic
+def ask_for_changes(*, proposal: Proposal, by: User, text: str) -> Proposal:
+    check_may_approve(by)
+    if not text.strip():
+        raise PlannerError("text: say what should be changed.")
+    held = _held(proposal)
+    _check_going(held, "changed")
+    return _moved(held, State.CHANGES, Kind.CHANGES, by, text)
+
+
+@transaction.atomic
+def reject(*, proposal: Proposal, by: User, text: str = "") -> Proposal:
+    check_may_approve(by)
+    held = _held(proposal)
+    _check_going(held, "rejected")
+    return _moved(held, State.REJECTED, Kind.REJECTED, by, text)
+
+
+@transaction.atomic
+def withdraw(*, proposal: Proposal, by: User, text: str = "") -> Proposal:
+    held = _held(proposal)
+    _check_author(held, by, "withdraw it")
+    _check_going(held, "withdrawn")
+    return _moved(held, State.WITHDRAWN, Kind.WITHDRAWN, by, text)
+
+
+@transaction.atomic
+def approve(
+    *,
+    proposal: Proposal,
+    by: User | None,
+    text: str = "",
+    rule: str = "",
+    now: datetime | None = None,
+) -> Proposal:
+    """Agree to it as it is now; with as many as the rules ask for it is in force. ``rule`` approves
+    where ``by`` is nobody, within the limit above which an admin has to."""
+    held = _held(proposal)
+    if by is not None:
+        check_may_approve(by)
+    elif not rule:
+        raise NotAllowed("Somebody approves a proposal, or a rule that has a name.")
+    if held.state != State.OPEN:
+        raise NotReady(f"Proposal {held.pk} is {_state(held)}; only an open one is approved.")
+    _check_fresh(held)
+    if by is not None:
+        _check_may_approve_it(held, by)
+    elif why := admin_needed(held):
+        raise NotAllowed(f"No rule may approve it: {why}.")
+    _add(held, Kind.APPROVED, by, rule=rule, text=text, run=held.run)
+    record("proposal.approved", held, by=by, rule=rule, revision=held.revision)
+    if by is None or not missing(held):
+        _take_effect(held, by, rule, now or timezone.now())
+    return held
+
+
+def missing(proposal: Proposal) -> str:
+    """What it still takes before it is in force, in words; "" where nothing."""
+    given = approvals_of(proposal)
+    left = review_rules().approvals - len(given)
+    if left > 0:
+        return f"{left} more {'approval' if left == 1 else 'approvals'}"
+    why = admin_needed(proposal)
+    if why and not any(one.by and one.by.may_administer for one in given):
+        return f"the approval of an admin: {why}"
+    return ""
+
+
+def admin_needed(proposal: Proposal) -> str:
+    """Why one of those who approve has to be an admin; "" where none has to."""
+    above = review_rules().admin_above_usd_30d
+    if above is None or (proposal.usd_30d is not None and proposal.usd_30d <= above):
+        return ""
+    if proposal.usd_30d is None:
+        return "what it costs is not known"
+    return f"it costs ${proposal.usd_30d:,.0f} in 30 days, above ${above:,.0f}"
+
+
+def why_not(proposal: Proposal, by: User) -> str:
+    """Why ``by`` cannot approve it, for pages; "" where they can."""
+    try:
+        check_may_approve(by)
+        if proposal.state != State.OPEN:
+            return f"It is {_state(proposal)}."
+        _check_fresh(proposal)
+        _check_may_approve_it(proposal, by)
+    except PlannerError as problem:
+        return str(problem)
+    return ""
+
+
+def is_fresh(proposal: Proposal) -> bool:
+    """Whether it is held against what is in force now."""
+    current = plan_in_force()
+    return proposal.base_id == (current.pk if current else None)
+
+
+def usd_30d(run: Run, policy: str) -> float | None:
+    """What a policy of a run costs, if 30 days were like its window."""
+    result = run_result(run)
+    take = result.get("recommended") or {}
+    figures = (result.get("policies") or {}).get(policy) or {}
+    cost = figures.get("cost_usd")
+    if cost is None and take.get("policy") == policy:
+        cost = take.get("cost_usd")
+    if cost is None:
+        cost = ((result.get("plan") or {}).get("totals") or {}).get("usd")
+    window = result.get("window") or {}
+    if cost is None or not window:
+        return None
+    begins, ends = (datetime.fromisoformat(window[key]) for key in ("start", "end"))
+    return float(cost) * MONTH_S / (ends - begins).total_seconds()
+
+
+def _about(proposal: Proposal, run: Run, base_run: Run | None) -> None:
+    """What it is about, and what that is held against."""
+    plan = _planned(run, proposal.options)
+    current = plan_in_force()
+    proposal.run, proposal.scenario = run, run.scenario
+    proposal.policy = plan.policy
+    proposal.usd_30d = usd_30d(run, plan.policy)
+    proposal.version = (
+        ScenarioVersion.objects.filter(scenario=run.scenario, document=run.document).first()
+        if run.scenario_id
+        else None
+    )
+    proposal.base = current
+    proposal.base_run = base_run or (current.run if current else None)
+    if proposal.base_run == run:
+        proposal.base_run = None
+
+
+def _planned(run: Run, options: Mapping[str, Any]) -> Plan:
+    return timetable_of(run, options_of(ExportOptions, dict(options)), timezone.now())
+
+
+def _held(proposal: Proposal) -> Proposal:
+    """The row as it is now, until this transaction ends."""
+    held = Proposal.objects.select_for_update().filter(pk=proposal.pk).first()
+    if held is None:
+        raise NotFound(f"There is no proposal {proposal.pk}.")
+    return held
+
+
+def _add(
+    proposal: Proposal,
+    kind: ProposalEntry.Kind,
+    by: User | None,
+    *,
+    rule: str = "",
+    text: str = "",
+    run: Run | None = None,
+    anchor: Mapping[str, Any] | None = None,
+) -> ProposalEntry:
+    entry = ProposalEntry.objects.create(
+        proposal=proposal,
+        kind=kind,
+        revision=proposal.revision,
+        run=run,
+        by=by,
+        rule=rule,
+        text=_text(text),
+        anchor=dict(anchor or {}),
+        at=timezone.now(),
+    )
+    entry.mentions.set(mentioned(text))
+    return entry
+
+
+def mentioned(text: str) -> list[User]:
+    """People whose names a text has behind an @, a full stop at its end left out."""
+    names = {name.rstrip(".-+") for name in MENTION.findall(text)}
+    return list(User.objects.filter(username__in=names, is_active=True))
+
+
+def _moved(
+    proposal: Proposal, state: Proposal.State, kind: ProposalEntry.Kind, by: User, text: str
+) -> Proposal:
+    proposal.state = state
+    if state not in GOING:
+        proposal.decided_at = timezone.now()
+    proposal.save()
+    _add(proposal, kind, by, text=text)
+    record(f"proposal.{kind.value}", proposal, by=by, revision=proposal.revision)
+    return proposal
+
+
+def _take_effect(proposal: Proposal, by: User | None, rule: str, now: datetime) -> None:
+    if proposal.run is None:
+        raise NotReady(f"The run of proposal {proposal.pk} was removed; amend it with another.")
+    proposal.state = State.APPROVED
+    proposal.decided_at = now
+    proposal.save()
+    options = options_of(ExportOptions, proposal.options)
+    put_in_force(run=proposal.run, options=options, user=by, now=now, proposal=proposal, rule=rule)
+    _add(proposal, Kind.IN_FORCE, by, rule=rule, run=proposal.run)
+
+
+def _check_going(proposal: Proposal, what: str) -> None:
+    if not proposal.going:
+        raise NotReady(f"Proposal {proposal.pk} is {_state(proposal)} and cannot be {what}.")
+
+
+def _check_author(proposal: Proposal, by: User, what: str) -> None:
+    if by.pk not in authors_of(proposal) and not by.may_administer:
+        raise NotAllowed(f"Only who made proposal {proposal.pk}, or an admin, may {what}.")
+
+
+def _check_fresh(proposal: Proposal) -> None:
+    if not is_fresh(proposal):
+        raise NotReady(
+            "Another plan is in force than the one that this was held against; amend it, also with "
+            "the same run, so that it is compared with what it would replace."
+        )
+
+
+def _check_may_approve_it(proposal: Proposal, by: User) -> None:
+    if not review_rules().self_approval and by.pk in authors_of(proposal):
+        raise NotAllowed("Nobody approves what they proposed or amended; ask somebody else.")
+    if any(one.by_id == by.pk for one in approvals_of(proposal)):
+        raise NotReady(f"You approved it already; it takes {missing(proposal)}.")
+
+
+def _state(proposal: Proposal) -> str:
+    return proposal.get_state_display().lower()
+
+
+def _text(text: str) -> str:
+    text = text.strip().replace("\0", "")
+    if len(text) > LONGEST:
+        raise PlannerError(f"text: at most {LONGEST:,} characters, not {len(text):,}.")
+    return text
+
+
+def _anchor(given: Mapping[str, Any]) -> dict[str, str]:
+    """One of the two kinds, as text; raises PlannerError with what is wrong."""
+    said = {name: str(value).strip()[:300] for name, value in given.items() if value}
+    if not said:
+        return {}
+    if SETTING in said and len(said) == 1:
+        return said
+    if CHART in said and said.keys() <= {CHART, "series", "time", "value"} and "time" in said:
+        return said
+    raise PlannerError(
+        'anchor: give {"setting": address}, or {"chart": name, "series": label, "time": moment}.'
+    )
