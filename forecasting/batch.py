@@ -8,19 +8,16 @@ as the history grows by half, and once a day; every bin between only moves the s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Self, TypeVar
+from typing import Self
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
-from threadpoolctl import threadpool_limits
 
 from forecasting import conformal
 from forecasting.arrays import FloatArray, IntArray
-from forecasting.choice import choose, ensemble_weights, running_mean
+from forecasting.choice import Running, choose, ensemble_weights
 from forecasting.cleaning import cleaned
 from forecasting.errors import ForecastError
 from forecasting.forecast import QUANTILES
@@ -29,9 +26,8 @@ from forecasting.panel import Panel, at_origins, scale_of
 from forecasting.rules.registry import AUTO, ENSEMBLE, LAST_VALUE, RULES
 from forecasting.rules.rule import Learned
 from forecasting.rules.scales import OFFSET
-from forecasting.said import Judged, Past, Said, Told
-
-T = TypeVar("T")
+from forecasting.said import Known, Past, Said, Told
+from forecasting.threads import alone, side_by_side
 
 ORIGINS = 336  # past moments that methods are judged from: every one, or so many of them
 BAND = 168  # latest windows that bands rest on: a week by the hour
@@ -81,21 +77,21 @@ class Batch:
             panel = replace(panel, start_s=panel.start_s - panel.bin_s, values=nothing)
         size = max(1, TOGETHER // (self.lead_bins + self.horizon_bins))
         self._rows = [slice(at, at + size) for at in range(0, len(panel.values), size)]
-        with _alone():
+        with alone():
             parts = [replace(panel, values=panel.values[rows]) for rows in self._rows]
-            self._groups = _side_by_side(partial(_Group, self), parts)
+            self._groups = side_by_side(partial(_Group, self), parts)
         return self
 
     def update(self, values: FloatArray) -> Self:
         """Take in the bins ``values [series, new]`` that follow."""
-        with _alone():
+        with alone():
             new = [values[rows] for rows in self._rows]
-            _side_by_side(_Group.update, self._groups, new)
+            side_by_side(_Group.update, self._groups, new)
         return self
 
     def predict(self, steps: int) -> PanelForecast:
-        with _alone():
-            pieces = _side_by_side(partial(_Group.predict, steps=steps), self._groups)
+        with alone():
+            pieces = side_by_side(partial(_Group.predict, steps=steps), self._groups)
         return replace(
             pieces[0],
             mean=np.concatenate([piece.mean for piece in pieces]),
@@ -123,8 +119,19 @@ class _Group:
         self.first = max(1, int(FIRST * panel.bins))
         self.stride = max(1, -(-(panel.bins - self.first) // ORIGINS))
         self.learned: tuple[int, FloatArray, list[Learned]] | None = None
-        self.said = Said.nothing(len(self.names), len(panel.values), 2 * self.window)
-        self.latest = 0, self._judged().last()  # after so many bins
+        self._begin(2 * self.window)
+
+    def _begin(self, reach: int) -> None:
+        """Say from all origins what would have been said, ``reach`` bins ahead."""
+        methods, series = len(self.names), len(self.panel.values)
+        apart = self.stride / self.horizon
+        self.said = Said.nothing(methods, series, reach)
+        # log ratio of what came to each path's peak; errors of peaks as they are, then corrected
+        # by that; and of the ensemble's
+        self.bias = Running.of_none((methods, series), apart, none=0.0)
+        self.errors = Running.of_none((2 * methods, series), apart, none=np.inf)
+        self.mixed = Running.of_none((series,), apart, none=np.inf)
+        self.here: tuple[int, FloatArray] | None = None  # paths after so many bins
         self._follow()
 
     def update(self, values: FloatArray) -> None:
@@ -137,17 +144,12 @@ class _Group:
         ages = np.where(seen.any(axis=1), np.argmax(seen[:, ::-1], axis=1), 0)
         reach = max(self.window, steps) + int(ages.max(initial=0))
         if reach > self.said.reach:
-            reach = max(reach, 2 * self.said.reach)
-            self.said = Said.nothing(len(self.names), len(panel.values), reach)
-            self._follow()
-        at, judged = self.latest
-        if at < panel.bins:
-            judged = self._judged().last()
+            self._begin(max(reach, 2 * self.said.reach))
         here = np.array([panel.bins])
-        paths = self._paths(here, max(steps, self.window))
-        tops = self._tops(paths)
-        both = self._both(tops, judged.bias)
-        told = self._in_force(paths, both, judged, self._last(here, paths))
+        paths = self._ahead(here, max(steps, self.window))
+        known = self._known(np.array([len(self.said.origins) + self._lag]))
+        both = self._both(self._tops(paths), known.bias)
+        told = self._in_force(paths, both, known, self._last(here, paths))
         mean = told.path[:, 0, :steps]
         top = running_top(mean, self.horizon)
         quantiles = np.empty((len(mean), len(QUANTILES), steps))
@@ -158,7 +160,7 @@ class _Group:
             bands = self._bands(rows, int(age), np.hstack([mean[rows], (lift * top)[rows]]))
             quantiles[rows], peaks[rows] = bands[:, :, :steps], bands[:, :, steps:]
         names = (*self.names, *self.names, ENSEMBLE)
-        errors = np.concatenate([judged.errors, judged.mixed[None]])[:, :, 0]
+        errors = np.concatenate([known.errors, known.mixed[None]])[:, :, 0]
         return PanelForecast(
             start_s=panel.start_s + panel.bins * panel.bin_s,
             bin_s=panel.bin_s,
@@ -170,7 +172,7 @@ class _Group:
             methods=tuple(names[at] for at in told.chosen[:, 0]),
             candidates=(*self.names, ENSEMBLE),
             errors=_better_of_both(errors, len(self.names)) / self.scale[:, 0],
-            shares=self._by_method(both, judged.errors)[:, :, 0],
+            shares=self._by_method(both, known.errors)[:, :, 0],
             past=self._past(),
         )
 
@@ -197,31 +199,33 @@ class _Group:
             self.first + self.stride * len(said.origins), self.panel.bins, self.stride
         )
         if not origins.size:
+            self._judge()
             return
-        paths = self._paths(origins, said.reach)
-        tops = np.concatenate([said.tops, self._tops(paths)], axis=2)
-        new = slice(len(said.origins), tops.shape[2])
-        last = self._last(origins, paths)
-        self.said = replace(
+        paths = self._paths(np.append(origins, self.panel.bins), said.reach)
+        self.here = self.panel.bins, paths[:, :, -1:].copy()
+        paths = paths[:, :, :-1]
+        new = len(said.origins) + np.arange(len(origins))
+        self.said = said = replace(
             said,
             origins=np.concatenate([said.origins, origins]),
-            tops=tops,
-            mixed_tops=np.concatenate([said.mixed_tops, self._tops(last)], axis=1),
+            tops=np.concatenate([said.tops, self._tops(paths)], axis=2),
         )
-        judged = self._judged()
-        before = judged.lagged(self._lag)
-        both = self._both(tops, before.bias)[:, :, new]
-        _, mixed_top = self._mixed(paths, both, before.errors[:, :, new], last)
-        self.said.mixed_tops[:, new] = mixed_top
-        if origins[0] + self.window <= self.panel.bins:  # what was told just now is judged too
-            judged = self._judged()
-            before = judged.lagged(self._lag)
-        self.latest = self.panel.bins, judged.last()
-        told = self._in_force(paths, both, before.of(new), last)
+        self._judge()
+        last = self._last(origins, paths)
+        known = self._known(new)
+        both = self._both(said.tops[:, :, new[0] :], known.bias)
+        _, mixed_top = self._mixed(paths, both, known.errors, last)
+        mixed_tops = np.concatenate([said.mixed_tops, mixed_top], axis=1)
+        self.said = said = replace(said, mixed_tops=mixed_tops)
+        self._judge()  # what was told just now, where it is of the past
+        told = self._in_force(paths, both, self._known(new), last)
         self.said = replace(
-            self.said,
+            said,
             paths=np.concatenate([said.paths, told.path], axis=1),
             lifts=np.concatenate([said.lifts, told.lift], axis=1),
+        )
+        self.bias, self.errors, self.mixed = (
+            one.latest(self._lag) for one in (self.bias, self.errors, self.mixed)
         )
 
     def _paths(self, origins: IntArray, steps: int) -> FloatArray:
@@ -239,6 +243,12 @@ class _Group:
                 paths[m, :, at:until] = one.paths(panel, origins[at:until], steps)
             at = until
         return paths
+
+    def _ahead(self, here: IntArray, steps: int) -> FloatArray:
+        """Paths from ``here``, the end, at least so many steps."""
+        if self.here is None or self.here[0] < here[0] or self.here[1].shape[3] < steps:
+            self.here = int(here[0]), self._paths(here, steps)
+        return self.here[1]
 
     def _last(self, origins: IntArray, paths: FloatArray) -> FloatArray:
         """What stands where a method has nothing to say: the last value, 0 before there is any."""
@@ -276,27 +286,32 @@ class _Group:
         """Origins until a window that began is over."""
         return -(-self.window // self.stride)
 
-    def _judged(self) -> Judged:
-        """How far off peaks were up to each origin, windows that are over counted."""
-        origins, values, said = self.said.origins, self.panel.values, self.said
-        whole = origins[origins + self.window <= self.panel.bins]
-        actual = np.full((len(values), len(origins)), np.nan)
-        if whole.size:
-            came = at_origins(values, whole + self.lead, self.horizon)
-            top = np.where(np.isnan(came), -np.inf, came).max(axis=2)
-            # a window that ends in a gap is never counted, so that gaps tell nothing
-            actual[:, : whole.size] = np.where(np.isnan(came[:, :, -1]), np.nan, top)
-        apart = self.stride / self.horizon
-        ratio = np.clip(conformal.scores(actual, said.tops, self.scale), -CLIP, CLIP)
-        bias = running_mean(ratio, apart, none=0.0)
-        before = np.zeros_like(bias)
-        before[..., self._lag :] = bias[..., : -self._lag]
-        both = self._both(said.tops, before)
-        return Judged(
-            bias,
-            running_mean(np.abs(both - actual), apart, none=np.inf),
-            running_mean(np.abs(said.mixed_tops - actual), apart, none=np.inf),
-        )
+    def _judge(self) -> None:
+        """Take in how far off peaks were, of windows that are over and not yet taken in."""
+        said, over = self.said, int((self.said.origins + self.window <= self.panel.bins).sum())
+        if over > self.bias.end:
+            new = np.arange(self.bias.end, over)
+            actual, tops = self._came(new), said.tops[:, :, new]
+            ratio = np.clip(conformal.scores(actual, tops, self.scale), -CLIP, CLIP)
+            self.bias = self.bias.then(ratio)
+            both = self._both(tops, self.bias.upto(new - self._lag))
+            self.errors = self.errors.then(np.abs(both - actual))
+        told = np.arange(self.mixed.end, min(over, said.mixed_tops.shape[1]))
+        if told.size:
+            error = np.abs(said.mixed_tops[:, told] - self._came(told))
+            self.mixed = self.mixed.then(error)
+
+    def _known(self, origins: IntArray) -> Known:
+        """How far off peaks were as far as it was known at each of ``origins``."""
+        before = origins - self._lag
+        return Known(*(one.upto(before) for one in (self.bias, self.errors, self.mixed)))
+
+    def _came(self, origins: IntArray) -> FloatArray:
+        """Peaks that came of the windows of ``origins``: [series, o]."""
+        came = at_origins(self.panel.values, self.said.origins[origins] + self.lead, self.horizon)
+        top = np.where(np.isnan(came), -np.inf, came).max(axis=2)
+        # a window that ends in a gap is never counted, so that gaps tell nothing
+        return np.where(np.isnan(came[:, :, -1]), np.nan, top)
 
     def _both(self, tops: FloatArray, bias: FloatArray) -> FloatArray:
         """Peaks as the paths have them, and corrected by what such peaks lacked lately."""
@@ -323,16 +338,16 @@ class _Group:
         return _together(ensemble_weights(np.where(np.isnan(both), np.inf, errors)))
 
     def _in_force(
-        self, paths: FloatArray, both: FloatArray, judged: Judged, last: FloatArray
+        self, paths: FloatArray, both: FloatArray, known: Known, last: FloatArray
     ) -> Told:
         """What the method in force says; where it has nothing to say, the last value."""
-        mixed, mixed_top = self._mixed(paths, both, judged.errors, last)
+        mixed, mixed_top = self._mixed(paths, both, known.errors, last)
         ensemble = len(both)
         if self.method == ENSEMBLE:
             chosen = np.full(mixed_top.shape, ensemble)
         elif self.method == AUTO:
-            single = np.where(np.isnan(both), np.inf, judged.errors)
-            chosen = choose(single, judged.mixed)
+            single = np.where(np.isnan(both), np.inf, known.errors)
+            chosen = choose(single, known.mixed)
         else:
             chosen = np.zeros(mixed_top.shape, np.int64)
         everyone = np.concatenate([paths, paths, mixed[None]])
@@ -362,19 +377,6 @@ class _Group:
             conformal.scores(tops, lifted, scale[:, :, None])[:, :, age:],
         ], axis=2)  # fmt: skip
         return conformal.quantiles(forecast, past, values, scale, QUANTILES)
-
-
-def _side_by_side(do: Callable[..., T], *of: Sequence[Any]) -> list[T]:
-    """``do`` of each, two at a time: arrays are worked on outside Python's lock."""
-    if len(of[0]) < 2:
-        return [do(*one) for one in zip(*of, strict=True)]
-    with ThreadPoolExecutor(max_workers=2) as pool:
-        return list(pool.map(do, *of))
-
-
-def _alone() -> threadpool_limits:
-    """One BLAS thread: on busy cores several wait for each other."""
-    return threadpool_limits(limits=1, user_api="blas")
 
 
 def running_top(paths: FloatArray, window: int) -> FloatArray:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 import numpy as np
 
 from forecasting.arrays import FloatArray, IntArray
@@ -11,23 +13,58 @@ MARGIN = 0.1  # by which a method has to be better than the ensemble to stand by
 POWER = 8  # of the inverse errors that weigh the ensemble: what is twice as wrong hardly counts
 
 
-def running_mean(figures: FloatArray, apart: float, none: float) -> FloatArray:
-    """Discounted mean of ``figures [..., o]`` up to each origin, ``none`` before one is known.
+@dataclass(frozen=True, slots=True, eq=False)
+class Running:
+    """Discounted means of figures up to each origin, taken in as the windows are over."""
 
-    ``apart`` is how far apart origins are, in windows. NaN counts for nothing.
-    """
-    if not figures.shape[-1]:
-        return figures
-    keep = 0.5 ** (apart / HALF_LIFE)
-    # Origins first: each step then runs along memory.
-    each = np.ascontiguousarray(np.moveaxis(figures, -1, 0))
-    known = ~np.isnan(each)
-    total, weight = np.where(known, each, 0.0), known.astype(np.float64)
-    for at in range(1, len(each)):
-        total[at] += keep * total[at - 1]
-        weight[at] += keep * weight[at - 1]
-    mean = np.where(weight > 0, total / np.maximum(weight, np.finfo(float).tiny), none)
-    return np.ascontiguousarray(np.moveaxis(mean, 0, -1))
+    none: float  # the mean before a figure is known
+    keep: float  # of a figure's weight from one origin to the next
+    first: int  # origin of the first mean that is kept
+    means: FloatArray  # [..., o]
+    total: FloatArray  # [...] sum that the last mean is of
+    weight: FloatArray  # [...] and its weights
+
+    @classmethod
+    def of_none(cls, shape: tuple[int, ...], apart: float, none: float) -> Running:
+        """``apart`` is how far apart origins are, in windows."""
+        nothing = np.zeros(shape)
+        keep = 0.5 ** (apart / HALF_LIFE)
+        return cls(none, keep, 0, np.empty((*shape, 0)), nothing, nothing)
+
+    @property
+    def end(self) -> int:
+        """Origins taken in."""
+        return self.first + int(self.means.shape[-1])
+
+    def then(self, figures: FloatArray) -> Running:
+        """With the ``figures [..., o]`` of the origins that follow; NaN counts for nothing."""
+        if not figures.shape[-1]:
+            return self
+        # Origins first: each step then runs along memory.
+        each = np.ascontiguousarray(np.moveaxis(figures, -1, 0))
+        known = ~np.isnan(each)
+        total, weight = np.where(known, each, 0.0), known.astype(np.float64)
+        total[0] += self.keep * self.total
+        weight[0] += self.keep * self.weight
+        for at in range(1, len(each)):
+            total[at] += self.keep * total[at - 1]
+            weight[at] += self.keep * weight[at - 1]
+        mean = np.where(weight > 0, total / np.maximum(weight, np.finfo(float).tiny), self.none)
+        means = np.concatenate([self.means, np.moveaxis(mean, 0, -1)], axis=-1)
+        return replace(self, means=means, total=total[-1], weight=weight[-1])
+
+    def upto(self, origins: IntArray) -> FloatArray:
+        """The means up to each of ``origins``, the last one for those after it: [..., o]."""
+        at = np.minimum(origins, self.end - 1)
+        if not self.end:
+            return np.full((*self.total.shape, len(at)), self.none)
+        means = self.means[..., np.maximum(at - self.first, 0)]
+        return np.where(at < 0, self.none, means)
+
+    def latest(self, origins: int) -> Running:
+        """With no more than the means of the last so many."""
+        drop = max(0, self.means.shape[-1] - origins)
+        return replace(self, first=self.first + drop, means=self.means[..., drop:].copy())
 
 
 def ensemble_weights(error: FloatArray) -> FloatArray:

@@ -26,6 +26,7 @@ PARTS = 1  # bins before that may have been counted in part, which are not looke
 BACKLOG = 2  # bins after that may hold what was held up
 LEAST = 3  # of them observed on either side, or nothing is said
 CHANCE = 1e-9  # of an empty bin: a series of a million bins has one by chance in a thousand
+AMPLE = -np.log(CHANCE)  # mean that neighbours must have: an empty Poisson bin is then as unlikely
 CLOSED = 0.5  # of the other days that are empty at that time, from which on it is a habit
 PASSES = 3  # outages close to each other hide one another until the first are known
 SHARE = 0.05  # of a sum that may be lost with single series before it is not known
@@ -48,7 +49,6 @@ def outages(values: FloatArray, bin_s: float) -> tuple[Outage, ...]:
     left = np.array(values, dtype=np.float64)
     for _ in range(PASSES):
         runs = _runs(left == 0)
-        level, spread = _neighbours(left, runs)
         found = np.zeros(len(runs), bool)
         for factor in SCALES:
             found |= _improbable(left, runs, factor)
@@ -56,7 +56,7 @@ def outages(values: FloatArray, bin_s: float) -> tuple[Outage, ...]:
         odd = [i for i in np.flatnonzero(found) if not _habit(left, runs[i].tolist(), bin_s)]
         if not odd:
             break
-        for first, end in _with_edges(left, runs[odd], level[odd], spread[odd]).tolist():
+        for first, end in _with_edges(left, runs[odd]).tolist():
             left[first:end] = np.nan
     return _described(values, np.isnan(left) & ~np.isnan(values))
 
@@ -101,12 +101,16 @@ def marked(found: Sequence[Outage], bins: int) -> BoolArray:
 
 def _improbable(values: FloatArray, runs: IntArray, factor: int) -> BoolArray:
     """Which runs hold an empty bin of ``factor`` bins that its own neighbours rule out."""
+    found = np.zeros(len(runs), bool)
+    if not len(runs) or (runs[:, 1] - runs[:, 0]).max() < factor:
+        return found
     whole = len(values) // factor * factor
     sums = values[:whole].reshape(-1, factor).sum(axis=1)
     empty = _runs(sums == 0)
     level, spread = _neighbours(sums, empty)
+    ample = level > AMPLE
+    empty, level, spread = empty[ample], level[ample], spread[ample]
     odd = empty[_chance(np.zeros(len(empty)), level, spread) < CHANCE, 0] * factor
-    found = np.zeros(len(runs), bool)
     found[np.searchsorted(runs[:, 0], odd, side="right") - 1] = True
     return found
 
@@ -157,10 +161,9 @@ def _habit(values: FloatArray, run: list[int], bin_s: float) -> bool:
     return bool(others.size) and float((others == 0).mean()) >= CLOSED
 
 
-def _with_edges(
-    values: FloatArray, runs: IntArray, level: FloatArray, spread: FloatArray
-) -> IntArray:
+def _with_edges(values: FloatArray, runs: IntArray) -> IntArray:
     """The runs with a bin on either side that was counted in part."""
+    level, spread = _neighbours(values, runs)
     out = runs.copy()
     for side, step in ((0, -1), (1, 0)):
         beside = runs[:, side] + step
@@ -172,6 +175,8 @@ def _with_edges(
 
 def _described(values: FloatArray, lost: BoolArray) -> tuple[Outage, ...]:
     runs = _runs(lost)
+    if not len(runs):
+        return ()
     level, _ = _neighbours(np.where(lost, np.nan, values), runs)
     found = []
     for (first, end), expected in zip(runs.tolist(), level.tolist(), strict=True):

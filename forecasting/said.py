@@ -35,33 +35,12 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Judged:
+class Known:
     """Recent figures of peaks, up to each origin."""
 
     bias: FloatArray  # [methods, series, o] log ratio of what came to each path's peak
     errors: FloatArray  # [2 methods, series, o] of peaks as they are, then corrected by the bias
     mixed: FloatArray  # [series, o] of the ensemble
-
-    def lagged(self, lag: int) -> Judged:
-        """What was known at each origin: of windows over by then."""
-
-        def late(figures: FloatArray, none: float) -> FloatArray:
-            known = np.full(figures.shape, none)
-            known[..., lag:] = figures[..., :-lag]
-            return known
-
-        return Judged(late(self.bias, 0.0), late(self.errors, np.inf), late(self.mixed, np.inf))
-
-    def of(self, origins: slice) -> Judged:
-        return Judged(self.bias[..., origins], self.errors[..., origins], self.mixed[..., origins])
-
-    def last(self) -> Judged:
-        """What is known now."""
-        if not self.bias.shape[-1]:
-            methods, series = self.bias.shape[:2]
-            unknown = np.full((2 * methods, series, 1), np.inf)
-            return Judged(np.zeros((methods, series, 1)), unknown, unknown[0])
-        return Judged(*(one[..., -1:].copy() for one in (self.bias, self.errors, self.mixed)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -22,6 +22,7 @@ DAILY, WEEKLY = 6, 3
 LAGS = 6  # bins right before; with the day and the week one more each
 RIDGE = 0.01  # of the mean square of a regressor
 REFITS = 3  # of the cycles where there are gaps
+MEMORY = 96  # bins before twice the farthest lag: as far back as gaps are filled from
 AT_ONCE = 16  # fillings of all gaps, each right for one gap more of those in a row
 CEILING = 2.0  # times the most that was ever seen: an autoregression must not run away
 SMALLEST = 1e-12
@@ -37,8 +38,11 @@ class Autoregressive:
 
     def paths(self, panel: Panel, origins: IntArray, steps: int) -> FloatArray:
         bins = int(origins[-1])
-        cycle = self.cycles @ self.harmonics.design(panel.start_s, panel.bin_s, bins + steps).T
-        left = self.scale.forth(panel.values[:, :bins]) - cycle[:, :bins]
+        first = max(0, int(origins[0]) - 2 * max(self.lags, default=0) - MEMORY)
+        start_s = panel.start_s + first * panel.bin_s
+        design = self.harmonics.design(start_s, panel.bin_s, bins - first + steps)
+        cycle = self.cycles @ design.T
+        left = self.scale.forth(panel.values[:, first:bins]) - cycle[:, : bins - first]
         left = self._filled(left)
         ahead = np.zeros((len(left), len(origins), steps))
         for step in range(steps):
@@ -46,13 +50,12 @@ class Autoregressive:
                 if lag <= step:
                     before = ahead[:, :, step - lag]
                 else:
-                    source = origins + step - lag
+                    source = origins - first + step - lag
                     before = np.where(source >= 0, left[:, np.maximum(source, 0)], 0.0)
                 ahead[:, :, step] += weight[:, None] * before
-        amounts = self.scale.back(ahead + at_origins(cycle, origins, steps))
-        seen = np.where(panel.observed[:, :bins], panel.values[:, :bins], 0.0)
-        most = np.maximum.accumulate(seen, axis=1)[:, origins - 1, None]
-        return np.minimum(amounts, CEILING * most)
+        amounts = self.scale.back(ahead + at_origins(cycle, origins - first, steps))
+        most = np.fmax.accumulate(panel.values[:, :bins], axis=1)[:, origins - 1, None]
+        return np.minimum(amounts, CEILING * np.nan_to_num(most))
 
     def _filled(self, left: FloatArray) -> FloatArray:
         """``left [series, bins]`` with what the autoregression expects in the gaps."""

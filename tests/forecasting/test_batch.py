@@ -8,7 +8,7 @@ from hypothesis.extra.numpy import arrays
 
 from forecasting import conformal
 from forecasting.batch import Batch, running_top
-from forecasting.choice import choose, ensemble_weights, running_mean
+from forecasting.choice import Running, choose, ensemble_weights
 from forecasting.cleaning import Reason, cleaned
 from forecasting.errors import ForecastError
 from forecasting.panel import Panel
@@ -62,6 +62,22 @@ def test_together_as_alone(method, daily_demand):
         assert together.methods[row] == alone.methods[0]
 
 
+def test_bins_taken_in_one_by_one_say_as_those_taken_in_at_once(daily_demand):
+    rng = np.random.default_rng(4)
+    values = daily_demand(9, noise=0.1, bin_s=HOUR_S) * rng.lognormal(0, 0.3, (3, 1))
+    fitted, new = Panel(0.0, HOUR_S, values[:, :-30]), values[:, -30:]
+    batch, once = Batch("auto").fit(fitted), Batch("auto").fit(fitted)
+    for at in range(new.shape[1]):
+        batch.update(new[:, at : at + 1])
+        if at % 7 == 0:
+            batch.predict(1)
+            batch.predict(5)
+    followed, told = batch.predict(4), once.update(new).predict(4)
+    np.testing.assert_allclose(followed.mean, told.mean, rtol=1e-9)
+    np.testing.assert_allclose(followed.errors, told.errors, rtol=1e-9)
+    np.testing.assert_allclose(followed.peaks, told.peaks, rtol=1e-9)
+
+
 def test_auto_finds_the_season_and_says_why(series, daily_demand):
     demand = series(daily_demand(8, noise=0.02, bin_s=HOUR_S), HOUR_S)
     told = forecaster("auto", horizon_bins=1).fit(demand).predict(1)
@@ -104,9 +120,20 @@ def test_panels_need_the_same_bins(series):
 
 class TestChoice:
     def test_errors_are_discounted_and_gaps_do_not_count(self):
-        mean = running_mean(np.array([NAN, 4.0, NAN, 1.0]), 48.0, none=np.inf)
+        none = Running.of_none((), 48.0, none=np.inf)
+        mean = none.then(np.array([NAN, 4.0, NAN, 1.0]))
         # the 4 is two origins older than the 1: a quarter of its weight
-        np.testing.assert_allclose(mean, [np.inf, 4, 4, (4 * 0.25 + 1) / 1.25])
+        np.testing.assert_allclose(mean.means, [np.inf, 4, 4, (4 * 0.25 + 1) / 1.25])
+        np.testing.assert_allclose(mean.upto(np.array([-1, 1, 9])), [np.inf, 4, 1.6])
+
+    def test_figures_taken_in_piece_by_piece_are_discounted_alike(self):
+        figures = np.random.default_rng(0).random((2, 3, 40))
+        whole = Running.of_none((2, 3), 4.0, none=0.0).then(figures)
+        pieces = Running.of_none((2, 3), 4.0, none=0.0)
+        for at in range(0, 40, 8):
+            pieces = pieces.then(figures[:, :, at : at + 8]).latest(5)
+        late = np.arange(35, 41)
+        np.testing.assert_allclose(pieces.upto(late), whole.upto(late), rtol=1e-12)
 
     def test_weights_are_inverse_powers(self):
         weights = ensemble_weights(np.array([1.0, 2.0, np.inf]))
