@@ -64,6 +64,12 @@ class IngestError(PlannerError):
     title = "The file could not be read"
 
 
+class SourceError(PlannerError):
+    """A live source cannot be read or is not described as it must be; the message says why."""
+
+    title = "The source could not be read"
+
+
 class CatalogueError(PlannerError):
     """A GPU, model or profile is not described as it must be; the message names the field."""
 

@@ -48,12 +48,30 @@ class LengthDistribution:
         return np.clip(np.rint(drawn), self.minimum, self.maximum).astype(np.int32)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class SampledLength:
+    """Tokens as often as in ``values [points]``, stretched so that their mean is ``mean``."""
+
+    values: FloatArray
+    mean: float
+
+    @property
+    def cv(self) -> float:
+        return float(self.values.std() / self.values.mean())
+
+    def sample(self, n: int, rng: np.random.Generator) -> Int32Array:
+        """``n`` lengths in tokens, each at least 1."""
+        drawn: FloatArray = self.values[rng.integers(len(self.values), size=n)]
+        stretched: FloatArray = np.rint(drawn * (self.mean / self.values.mean()))
+        return np.clip(stretched, 1, MOST_TOKENS).astype(np.int32)
+
+
 @dataclass(frozen=True, slots=True)
 class IndependentLengths:
     """Input and output lengths drawn apart from each other."""
 
-    input: LengthDistribution
-    output: LengthDistribution
+    input: LengthDistribution | SampledLength
+    output: LengthDistribution | SampledLength
 
     def sample(self, n: int, rng: np.random.Generator) -> tuple[Int32Array, Int32Array]:
         return self.input.sample(n, rng), self.output.sample(n, rng)

@@ -25,6 +25,7 @@ from planner.errors import (
     Outdated,
     PlannerError,
     ScenarioError,
+    SourceError,
     of_input,
 )
 from simulation.errors import SimulationError
@@ -43,6 +44,7 @@ STATUS: tuple[tuple[type[Exception], int], ...] = (
     (ScenarioError, 422),
     (IngestError, 422),
     (CatalogueError, 422),
+    (SourceError, 422),
     (KeyReused, 422),
     (NoRoom, 507),
     (ForecastError, 422),

@@ -23,6 +23,11 @@ HEADROOM_DATA_DIR = (BASE_DIR / os.environ.get("HEADROOM_DATA_DIR", "var")).reso
 HEADROOM_DATA_DIR.mkdir(mode=0o700, parents=True, exist_ok=True)
 HEADROOM_MAX_UPLOAD_BYTES = env_int("HEADROOM_MAX_UPLOAD_BYTES", 10 * 1000**3)
 
+# What live sources may read: addresses of servers (scheme, host, port and path), and folders.
+HEADROOM_SOURCES = env_list("HEADROOM_SOURCES")
+HEADROOM_SOURCES_CA = os.environ.get("HEADROOM_SOURCES_CA", "")  # a file of further authorities
+HEADROOM_SOURCE_FOLDERS = env_list("HEADROOM_SOURCE_FOLDERS") or [str(HEADROOM_DATA_DIR / "inbox")]
+
 # Read by numba when it is first imported, which is always after these settings.
 os.environ.setdefault("NUMBA_CACHE_DIR", str(HEADROOM_DATA_DIR / "numba"))
 

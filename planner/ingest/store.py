@@ -4,7 +4,9 @@
 request), input_tokens, output_tokens, model, region, tier (text, null where unknown) and, where
 the file has them, hash_ids and utility (worth of serving the request, null where it has no number).
 ``demand.parquet``: series, model, region, tier, bin_start_s, and per
-bin requests, input_tokens, output_tokens, total_tokens (null where unknown: a gap).
+bin requests, input_tokens, output_tokens, total_tokens (null where unknown: a gap). Where a live
+source counts lengths, ``lengths.parquet``: series, field (input_tokens, output_tokens) and a sample
+of tokens per request.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from simulation.arrays import CodeArray, FloatArray, Int32Array, IntArray
 
 META = "meta.json"
 DEMAND = "demand.parquet"
+LENGTHS = "lengths.parquet"
 REQUESTS = "requests"
 MAX_BINS = 20_000_000  # of all series of one trace, 24 bytes each
 COLUMNS = ("arrival_s", "input_tokens", "output_tokens", *LABELS)
@@ -74,6 +77,8 @@ class DemandColumns:
     input_tokens: FloatArray | None
     output_tokens: FloatArray | None
     total_tokens: FloatArray | None
+    input_lengths: FloatArray | None = None  # a sample of tokens per request, where they were seen
+    output_lengths: FloatArray | None = None
 
 
 def write_report(folder: Path, report: IngestReport) -> None:
@@ -102,6 +107,23 @@ def write_demand(folder: Path, grids: Sequence[Grid]) -> None:
         for grid in grids
     ]
     pl.concat(frames).write_parquet(folder / DEMAND)
+
+
+def write_lengths(folder: Path, lengths: pl.DataFrame) -> None:
+    """A sample of lengths beside the demand; columns series, field, tokens."""
+    lengths.write_parquet(folder / LENGTHS)
+
+
+def _lengths_of(store_dir: Path | str) -> dict[tuple[str, str], FloatArray]:
+    """By series and field; nothing for a file, which has none."""
+    path = Path(store_dir) / LENGTHS
+    if not path.is_file():
+        return {}
+    groups = pl.read_parquet(path).partition_by("series", "field", as_dict=True)
+    return {
+        (str(series), str(field)): _frozen(group["tokens"].to_numpy(writable=True))
+        for (series, field), group in groups.items()
+    }
 
 
 def _repeated(label: str | None, rows: int) -> pl.Series:
@@ -197,6 +219,7 @@ def read_demand(store_dir: Path | str) -> list[DemandColumns]:
             f"{report.trace} holds requests, not demand per bin; bin them with bin_requests."
         )
     frame = pl.read_parquet(Path(store_dir) / DEMAND)
+    lengths = _lengths_of(store_dir)
     return [
         DemandColumns(
             name=group["series"][0],
@@ -210,6 +233,8 @@ def read_demand(store_dir: Path | str) -> list[DemandColumns]:
                 field: None if group[field].null_count() == group.height else _amount(group[field])
                 for field in AMOUNTS[1:]
             },
+            input_lengths=lengths.get((group["series"][0], "input_tokens")),
+            output_lengths=lengths.get((group["series"][0], "output_tokens")),
         )
         for group in frame.partition_by(["series", *LABELS], maintain_order=True)
     ]

@@ -8,6 +8,7 @@ from planner.models.profile import Calibration, Profile, ProfileVersion
 from planner.models.proposal import Proposal, ProposalEntry, ReviewRules
 from planner.models.run import Run
 from planner.models.scenario import Scenario
+from planner.models.source import Source, SourceReading
 from planner.models.sweep import Sweep
 from planner.models.token import ApiToken
 from planner.models.trace import Trace
@@ -32,6 +33,8 @@ __all__ = [
     "Run",
     "Scenario",
     "ScenarioVersion",
+    "Source",
+    "SourceReading",
     "Sweep",
     "Trace",
     "User",

@@ -32,7 +32,7 @@ from django.utils import timezone
 
 from planner import storage
 from planner.errors import NotReady, PlannerError
-from planner.models import Calibration, ProfileVersion, Run, Trace
+from planner.models import Calibration, ProfileVersion, Run, Source, Trace
 from planner.services.audit import record, unguarded
 from planner.services.execution import RUNS
 from planner.services.traces import GOING, TRACES, UPLOADS
@@ -41,8 +41,8 @@ from planner.version import VERSION
 FORMAT = 1
 MANIFEST, ROWS = "manifest.json", "rows.jsonl"
 TRIES = 3  # a store may be removed between its row and the linking of its files
-KEPT = (TRACES, RUNS, UPLOADS, "calibrations", "profiles")  # folders of the data directory
-STORED: tuple[type[Model], ...] = (Trace, Calibration, ProfileVersion)
+KEPT = (TRACES, RUNS, UPLOADS, "calibrations", "profiles", "live")  # folders of the data directory
+STORED: tuple[type[Model], ...] = (Trace, Calibration, ProfileVersion, Source)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from planner.ingest import (
     sha256_file,
 )
 from planner.ingest.source import base_name, check_regular
-from planner.models import Run, Scenario, Trace, User
+from planner.models import Run, Scenario, Source, Trace, User
 from planner.scenario import document as text
 from planner.services import runs
 from planner.services.access import check_may_plan, check_may_remove
@@ -260,6 +260,8 @@ def trace_read(
 def trace_delete(*, trace: Trace, user: User) -> None:
     """Remove a trace no scenario speaks of."""
     check_may_remove(user, trace.owner_id, "this trace", "uploaded")
+    if live := Source.objects.filter(trace=trace).first():
+        raise NotReady(f"Trace {trace.name} is of the live source {live.name}; remove that first.")
     if trace.runs.filter(kind=Run.Kind.INGEST, state__in=GOING).exists():
         raise NotReady(f"Trace {trace.name} is still being read; cancel its run first.")
     going = [run.document for run in Run.objects.filter(state__in=GOING) if run.document]
@@ -268,16 +270,21 @@ def trace_delete(*, trace: Trace, user: User) -> None:
         or any(trace.name in _traces_named(document) for document in going)
     ):  # fmt: skip
         raise NotReady(f"Trace {trace.name} is in a run that is going; wait for it or cancel it.")
+    check_unused(trace)
+    store = trace.store
+    _uploads_remove(trace)
+    trace.delete()
+    storage.remove(store)
+
+
+def check_unused(trace: Trace) -> None:
+    """Raise NotReady where a scenario draws on it."""
     users = [s.name for s in Scenario.objects.all() if trace.name in _traces_named(s.document)]
     if users:
         raise NotReady(
             f"Trace {trace.name} is used by scenario {', '.join(users)}; "
             "change or remove that first."
         )
-    store = trace.store
-    _uploads_remove(trace)
-    trace.delete()
-    storage.remove(store)
 
 
 def _traces_named(document: str) -> set[str | None]:

@@ -24,6 +24,7 @@ from simulation.performance.compiled_graph import GraphProfile
 from simulation.performance.profile import Profile
 from simulation.performance.specs import Provenance
 from simulation.sizing.queueing import largest_rate
+from simulation.synthesis import SampledLength
 
 ASSUMED, MODELLED = "assumed", "modelled"
 OBSERVED = "measured"
@@ -153,10 +154,13 @@ def _matters(study: Study, m: int, row: Assumption) -> str:
 
 
 def _drawn(whose: str, source: BinnedSource, given: str, key: str) -> Assumption:
-    """Lengths of a demand file, log-normal around a mean by bin or one for all."""
+    """Lengths of a demand file or live source around a mean by bin or one for all."""
     lengths = source.lengths()
     drawn = lengths.input if given == "input_tokens" else lengths.output
-    value = f"mean {drawn.mean:,.0f} tokens, cv {drawn.cv:g}"
+    value = f"mean {drawn.mean:,.0f} tokens, cv {drawn.cv:.3g}"
+    if isinstance(drawn, SampledLength):
+        said = "counted by the source's histograms; prompts and answers are drawn apart"
+        return Assumption(whose, value, OBSERVED, said, key)
     if getattr(source.columns, given) is None:
         return Assumption(whose, value, ASSUMED, "given by hand: no file counts them", key)
     spread = "the scenario's" if drawn.cv != FILE_CV else "ours"

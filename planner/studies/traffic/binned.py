@@ -11,7 +11,12 @@ from planner.ingest.store import DemandColumns
 from planner.scenario.schema import Launch, Lengths
 from planner.studies.traffic.demand import Demand
 from simulation.arrays import FloatArray, Int32Array
-from simulation.synthesis import IndependentLengths, LengthDistribution, requests_from_bins
+from simulation.synthesis import (
+    IndependentLengths,
+    LengthDistribution,
+    SampledLength,
+    requests_from_bins,
+)
 from simulation.trace import Trace
 
 FILE_CV = 1.0  # spread of lengths around a file's own tokens per request (assumed)
@@ -62,17 +67,24 @@ class BinnedSource:
         return np.asarray(first), np.asarray(second)
 
     def lengths(self, between: slice = slice(None)) -> IndependentLengths:
-        """Log-normal lengths around the mean per request of ``tokens``, of the bins given."""
+        """Lengths around the mean per request of ``tokens``, of the bins given: spread as the
+        source's own sample, where it has one and the scenario gives none, else log-normal."""
+        own = self.columns
         requests, both = self.requests()[between], [part[between] for part in self.tokens()]
 
-        def around(tokens: FloatArray, given: Lengths | None) -> LengthDistribution:
+        def around(
+            tokens: FloatArray, given: Lengths | None, seen: FloatArray | None
+        ) -> LengthDistribution | SampledLength:
             known = ~np.isnan(requests) & ~np.isnan(tokens)
             total = float(requests[known].sum())
             mean = float(tokens[known].sum()) / total if total else 1.0
+            if seen is not None and given is None:
+                return SampledLength(seen, max(1.0, mean))
             return LengthDistribution(max(1.0, mean), given.cv if given else FILE_CV)
 
         return IndependentLengths(
-            around(both[0], self.input_lengths), around(both[1], self.output_lengths)
+            around(both[0], self.input_lengths, own.input_lengths),
+            around(both[1], self.output_lengths, own.output_lengths),
         )
 
     def demand(self, shell: Trace, edge_s: float, bin_s: float, bins: int) -> Demand:

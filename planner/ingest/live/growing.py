@@ -1,0 +1,147 @@
+"""A series that grows by parts: every reading is a part, and what was read twice counts once.
+
+``bins-MOMENT.parquet`` and ``histograms-MOMENT.parquet`` in a folder, in the order they were
+written. A later part replaces what an earlier one of the same origin said of a bin, but for what it
+does not know: late data is merged, and a gap never wipes out a measurement. Of a bin that several
+origins saw in part (files that end in its middle) the amounts add up.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from planner.ingest.live.samples import (
+    AMOUNTS,
+    BINS,
+    COUNTED,
+    GAUGES,
+    HISTOGRAMS,
+    KEYS,
+    Samples,
+    no_histograms,
+)
+
+MOST_PARTS = 64  # from which on they are written as one
+_PLACE = (*KEYS, "bin_start")
+
+
+@dataclass(frozen=True, slots=True)
+class GrowingSeries:
+    folder: Path
+    bin_s: int
+
+    def append(self, samples: Samples) -> None:
+        """Keep a reading; several processes may at once."""
+        if samples.bin_s != self.bin_s:
+            raise ValueError(f"bins of {samples.bin_s} s do not go with bins of {self.bin_s} s")
+        if samples.bins.is_empty() and samples.histograms.is_empty():
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        stem = f"{time.time_ns():020d}-{uuid.uuid4().hex[:8]}"
+        for kind, table in (("histograms", samples.histograms), ("bins", samples.bins)):
+            if not table.is_empty():
+                _write(table, self.folder / f"{kind}-{stem}.parquet")
+        if len(self._parts("bins")) > MOST_PARTS:
+            self._compact()
+
+    def read(self, until_s: float | None = None, since_s: float | None = None) -> Samples:
+        """What is known of the bins that end by ``until_s`` and begin from ``since_s`` on (epoch),
+        one row per model, region, tier and bin, in order; amounts of bins seen only in part are
+        null."""
+        bins = _between(_latest_bins(self._read("bins", BINS)), self.bin_s, since_s, until_s)
+        counted = _between(
+            _latest_histograms(self._read("histograms", HISTOGRAMS)), self.bin_s, since_s, until_s
+        )
+        return Samples(self.bin_s, _joined_bins(bins), _joined_histograms(counted))
+
+    def _parts(self, kind: str) -> list[Path]:
+        return sorted(self.folder.glob(f"{kind}-*.parquet"))
+
+    def _read(self, kind: str, schema: dict[str, type[pl.DataType]]) -> pl.DataFrame:
+        """All parts under each other, with their place in ``part``."""
+        return _stacked(self._parts(kind), schema)
+
+    def _compact(self) -> None:
+        """Parts as one; what is appended meanwhile comes after it, and a reader who sees both the
+        parts and the one of them reads the same."""
+        for kind, schema, latest in (
+            ("histograms", HISTOGRAMS, _latest_histograms),
+            ("bins", BINS, _latest_bins),
+        ):
+            parts = self._parts(kind)
+            if len(parts) < 2:
+                continue
+            _write(
+                latest(_stacked(parts, schema)).select(*schema),
+                parts[-1].with_name(f"{parts[-1].stem}-all.parquet"),
+            )
+            for path in parts:
+                path.unlink(missing_ok=True)
+
+
+def _stacked(parts: list[Path], schema: dict[str, type[pl.DataType]]) -> pl.DataFrame:
+    tables = [
+        pl.read_parquet(path).with_columns(pl.lit(i, pl.Int64).alias("part"))
+        for i, path in enumerate(parts)
+    ]
+    return pl.concat(tables) if tables else pl.DataFrame(schema={**schema, "part": pl.Int64})
+
+
+def _write(table: pl.DataFrame, path: Path) -> None:
+    """Whole or not at all."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    table.write_parquet(draft, compression="zstd")
+    draft.rename(path)
+
+
+def _latest_bins(parts: pl.DataFrame) -> pl.DataFrame:
+    """Per origin and bin what was said last of each column."""
+    said = [pl.col(name).drop_nulls().last() for name in (*AMOUNTS, *GAUGES)]
+    return (
+        parts.sort("part", maintain_order=True)
+        .group_by(*_PLACE, "origin", maintain_order=True)
+        .agg(pl.col("whole").any(), *said)
+    )
+
+
+def _latest_histograms(parts: pl.DataFrame) -> pl.DataFrame:
+    """Per origin, bin and quantity the histogram of the last part that has one."""
+    of = [*_PLACE, "origin", "what"]
+    return parts.filter(pl.col("part") == pl.col("part").max().over(of)).drop("part")
+
+
+def _between(
+    table: pl.DataFrame, bin_s: int, since_s: float | None, until_s: float | None
+) -> pl.DataFrame:
+    start = pl.col("bin_start")
+    keep = [start >= since_s] if since_s is not None else []
+    keep += [start + bin_s <= until_s] if until_s is not None else []
+    return table.filter(*keep) if keep else table
+
+
+def _joined_bins(bins: pl.DataFrame) -> pl.DataFrame:
+    """Origins added up. A bin that one of them saw in part is known where another goes on in it."""
+    known = pl.col("whole").any() | (pl.len() > 1)
+    amounts = [
+        pl.when(known & pl.col(name).is_not_null().any()).then(pl.col(name).sum()).alias(name)
+        for name in AMOUNTS
+    ]
+    gauges = [pl.col(name).drop_nulls().last() for name in GAUGES]
+    return bins.group_by(*_PLACE).agg(*amounts, *gauges).sort(*_PLACE)
+
+
+def _joined_histograms(counted: pl.DataFrame) -> pl.DataFrame:
+    if counted.is_empty():
+        return no_histograms().drop("origin")
+    order = pl.Enum(COUNTED)
+    return (
+        counted.group_by(*_PLACE, "what", "most")
+        .agg(pl.col("count").sum())
+        .sort(*KEYS, "bin_start", pl.col("what").cast(order), "most")
+    )

@@ -1,0 +1,194 @@
+"""A growing series as the store of a trace: what scenarios, forecasts and pages read."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from planner.errors import IngestError
+from planner.ingest.grid import Grid
+from planner.ingest.live.lengths import sample_of
+from planner.ingest.live.samples import AMOUNTS, KEYS, Samples
+from planner.ingest.report import UTC, IngestReport, SeriesReport, moment, whole
+from planner.ingest.store import (
+    DEMAND,
+    LENGTHS,
+    MAX_BINS,
+    write_demand,
+    write_lengths,
+    write_report,
+)
+from simulation.arrays import FloatArray
+
+FORMAT = "live"
+LENGTH_FIELDS = ("input_tokens", "output_tokens")
+
+
+def publish(samples: Samples, name: str, store: Path) -> IngestReport:
+    """Write ``samples`` (as GrowingSeries.read gives them) into ``store``, which appears whole or
+    not at all. All series lie on one span of time, in which what no reading knows is a gap.
+
+    Raises IngestError where no bin has a request or token counted.
+    """
+    began = time.perf_counter()
+    grids, notes = _grids(samples, name)
+    work = store.with_name(f"{store.name}.partial")
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True)
+    try:
+        write_demand(work, grids)
+        if lengths := list(_lengths(samples, name)):
+            write_lengths(work, pl.concat(lengths))
+            notes.append(
+                "Lengths are drawn from the source's histograms, prompt and answer apart from each "
+                "other, stretched to the tokens counted in each bin."
+            )
+        report = _report(work, grids, samples, name, notes, time.perf_counter() - began)
+        write_report(work, report)
+        shutil.rmtree(store, ignore_errors=True)
+        work.rename(store)
+    except BaseException:
+        shutil.rmtree(work, ignore_errors=True)
+        raise
+    return report
+
+
+def series_name(model: str, region: str, tier: str, name: str) -> str:
+    return " / ".join(part for part in (model, region, tier) if part) or name
+
+
+def _grids(samples: Samples, name: str) -> tuple[list[Grid], list[str]]:
+    counted = samples.bins.filter(pl.any_horizontal(pl.col(*AMOUNTS).is_not_null()))
+    if counted.is_empty():
+        raise IngestError(
+            f"Source {name} has counted no request or token yet; read it again once it has."
+        )
+    start, end = int(str(counted["bin_start"].min())), int(str(counted["bin_start"].max()))
+    bins = (end - start) // samples.bin_s + 1
+    groups = counted.partition_by(*KEYS, as_dict=True, maintain_order=True)
+    if bins * len(groups) > MAX_BINS:
+        raise IngestError(
+            f"Source {name} has {bins * len(groups):,} bins of {samples.bin_s} s, and {MAX_BINS:,} "
+            "are allowed; make one with wider bins."
+        )
+    grids, few = [], 0
+    for key, group in groups.items():
+        model, region, tier = map(str, key)
+        place = ((group["bin_start"] - start) // samples.bin_s).to_numpy()
+        amounts: dict[str, FloatArray] = {"total_tokens": np.full(bins, np.nan)}
+        for field in AMOUNTS:
+            amounts[field] = np.full(bins, np.nan)
+            amounts[field][place] = group[field].cast(pl.Float64).fill_null(np.nan).to_numpy()
+        few += _one_each(amounts)
+        identity = {
+            "name": series_name(model, region, tier, name),
+            "model": model or None, "region": region or None, "tier": tier or None,
+        }  # fmt: skip
+        ns = 1_000_000_000
+        grids.append(Grid(identity, start * ns, samples.bin_s * ns, amounts))
+    notes = []
+    if gaps := sum(grid.gaps for grid in grids):
+        notes.append(f"{gaps:,} of {bins * len(grids):,} bins were not measured: they are gaps.")
+    if few:
+        notes.append(
+            f"In {few:,} bins fewer tokens than requests were counted, as engines count them at "
+            "another moment; one per request is taken there."
+        )
+    return grids, notes
+
+
+def _one_each(amounts: dict[str, FloatArray]) -> int:
+    """Have every request of a bin one token at least; returns how many bins had fewer."""
+    requests, changed = amounts["requests"], np.zeros(len(amounts["requests"]), bool)
+    for field in LENGTH_FIELDS:
+        fewer = amounts[field] < requests
+        amounts[field][fewer] = requests[fewer]
+        changed |= fewer
+    return int(changed.sum())
+
+
+def _lengths(samples: Samples, name: str) -> Iterator[pl.DataFrame]:
+    counted = samples.histograms.filter(pl.col("what").is_in(LENGTH_FIELDS))
+    totals = counted.group_by(*KEYS, "what", "most").agg(pl.col("count").sum())
+    groups = totals.sort(*KEYS, "what", "most").partition_by(*KEYS, "what", as_dict=True)
+    for (model, region, tier, what), group in groups.items():
+        if not group["count"].sum() > 0:
+            continue
+        tokens = sample_of(group["most"].to_numpy(), group["count"].to_numpy())
+        series = series_name(str(model), str(region), str(tier), name)
+        yield pl.DataFrame({"tokens": tokens}).select(
+            pl.lit(series).alias("series"), pl.lit(what).alias("field"), "tokens"
+        )
+
+
+def _report(
+    folder: Path,
+    grids: list[Grid],
+    samples: Samples,
+    name: str,
+    notes: list[str],
+    seconds: float,
+) -> IngestReport:
+    said = [(folder / file).read_bytes() for file in (DEMAND, LENGTHS) if (folder / file).exists()]
+    start_ns, end_ns = grids[0].start_ns, grids[0].end_ns
+    totals = {field: _total(grids, field) for field in AMOUNTS}
+    labels = {
+        label: tuple(dict.fromkeys(v for grid in grids if (v := grid.identity[label])))
+        for label in KEYS
+    }
+    return IngestReport(
+        trace=name,
+        kind="demand",
+        format=FORMAT,
+        rows=samples.bins.height,
+        requests=totals["requests"],
+        rejected=0,
+        reject_reasons={},
+        reject_samples=(),
+        clock=UTC,
+        start_ns=start_ns,
+        end_ns=end_ns,
+        start=moment(start_ns, UTC),
+        end=moment(end_ns, UTC),
+        input_tokens=totals["input_tokens"],
+        output_tokens=totals["output_tokens"],
+        series=tuple(_series(grid) for grid in grids),
+        bin_s=samples.bin_s,
+        models=labels["model"],
+        regions=labels["region"],
+        tiers=labels["tier"],
+        columns={},
+        notes=tuple(notes),
+        provenance=f"measured, read live from {name}",
+        sha256=hashlib.sha256(b"".join(said)).hexdigest(),
+        bytes=sum(map(len, said)),
+        seconds=seconds,
+    )
+
+
+def _series(grid: Grid) -> SeriesReport:
+    return SeriesReport(
+        name=str(grid.identity["name"]),
+        bins=grid.bins,
+        requests=_total([grid], "requests"),
+        gaps=grid.gaps,
+        bin_s=whole(grid.bin_ns / 1e9),
+        start=moment(grid.start_ns, UTC),
+        end=moment(grid.end_ns, UTC),
+        input_tokens=_total([grid], "input_tokens"),
+        output_tokens=_total([grid], "output_tokens"),
+        model=grid.identity["model"],
+        region=grid.identity["region"],
+        tier=grid.identity["tier"],
+    )
+
+
+def _total(grids: list[Grid], field: str) -> float | None:
+    known = [total for grid in grids if (total := grid.total(field)) is not None]
+    return whole(sum(known)) if known else None

@@ -1,0 +1,76 @@
+"""What a live source says per bin: amounts, gauges and histograms by model, region and tier."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import polars as pl
+
+KEYS = ("model", "region", "tier")  # "" where the source does not say
+AMOUNTS = ("requests", "input_tokens", "output_tokens")  # sums over the bin
+GAUGES = {
+    "waiting": "requests",  # in queues, mean over the bin, of all replicas
+    "running": "requests",  # likewise
+    "kv_use": "",  # share of the KV cache in use, mean over replicas and the bin
+    "replicas": "replicas",  # that were there at the end of the bin
+    "power_w": "W",  # of all GPUs, mean over the bin
+}
+# Counted in buckets: lengths in tokens, latencies in seconds.
+COUNTED = ("input_tokens", "output_tokens", "ttft_s", "tbt_s", "e2e_s")
+
+BINS = {
+    **dict.fromkeys(KEYS, pl.String),
+    "bin_start": pl.Int64,  # left edge, whole seconds since the epoch
+    "origin": pl.String,  # parts of one bin from several files add up; "" replaces what was there
+    "whole": pl.Boolean,  # whether the origin saw all of the bin
+    **dict.fromkeys((*AMOUNTS, *GAUGES), pl.Float64),  # null: not known
+}
+HISTOGRAMS = {
+    **dict.fromkeys(KEYS, pl.String),
+    "bin_start": pl.Int64,
+    "origin": pl.String,
+    "what": pl.String,  # of COUNTED
+    "most": pl.Float64,  # upper bound of the bucket, included; inf for the last
+    "count": pl.Float64,  # in this bucket alone
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Samples:
+    """``bins`` has the columns of BINS, ``histograms`` those of HISTOGRAMS."""
+
+    bin_s: int
+    bins: pl.DataFrame
+    histograms: pl.DataFrame
+
+    @property
+    def requests(self) -> float:
+        return float(self.bins["requests"].sum() or 0.0)
+
+    @property
+    def span(self) -> tuple[int, int] | None:
+        """Left edge of the first bin and right edge of the last; None without any."""
+        if self.bins.is_empty():
+            return None
+        first, last = self.bins["bin_start"].min(), self.bins["bin_start"].max()
+        return int(str(first)), int(str(last)) + self.bin_s
+
+
+def bins_frame(rows: Iterable[dict[str, object]] | pl.DataFrame) -> pl.DataFrame:
+    """Rows with any of the columns of BINS, the others filled in."""
+    if not isinstance(rows, pl.DataFrame):
+        rows = pl.DataFrame(list(rows), infer_schema_length=None)
+    blank = {**dict.fromkeys((*KEYS, "origin"), ""), "whole": True}
+    return rows.select(
+        _column(name, kind, blank.get(name), name in rows.columns) for name, kind in BINS.items()
+    )
+
+
+def _column(name: str, kind: type[pl.DataType], blank: object, there: bool) -> pl.Expr:
+    column = (pl.col(name) if there else pl.lit(None)).cast(kind)
+    return (column if blank is None else column.fill_null(blank)).alias(name)
+
+
+def no_histograms() -> pl.DataFrame:
+    return pl.DataFrame(schema=HISTOGRAMS)

@@ -1,0 +1,88 @@
+"""What is said of a source of each kind, checked before it is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationError
+
+from planner.errors import SourceError
+from planner.sections import Name, Section
+
+# Only variables of this name: a source must not be able to send other secrets away.
+NAMED = r"^HEADROOM_SOURCE_[A-Z0-9_]+$"
+Variable = Annotated[str, Field(pattern=NAMED, max_length=80)]
+Label = Annotated[str, Field(pattern=r"^[a-zA-Z_][a-zA-Z0-9_]*$", max_length=80)]
+MOST_DAYS = 400
+
+
+class PrometheusSettings(Section):
+    """``region`` and ``tier`` are names for all, ``*_label`` the label that holds them."""
+
+    url: Annotated[str, Field(min_length=8, max_length=300)]
+    engine: Literal["auto", "vllm", "sglang", "trtllm", "tgi", "dynamo", "llm-d"] = "auto"
+    match: dict[Label, Annotated[str, Field(max_length=200)]] = {}  # label: value, all of them
+    model: Name | None = None  # of engines that do not name theirs; else the label's value
+    model_label: Label | None = None  # left out: the engine's own
+    region: Name | None = None
+    region_label: Label | None = None
+    tier: Name | None = None
+    tier_label: Label | None = None
+    token_env: Variable | None = None  # variable that holds a bearer token
+    user_env: Variable | None = None  # variables of basic authentication
+    password_env: Variable | None = None
+    days: Annotated[float, Field(gt=0, le=MOST_DAYS)] = 15.0  # of history in the first reading
+    delay_s: Annotated[int, Field(ge=0, le=86_400)] = 60  # until a bin is taken to be complete
+    late_s: Annotated[int, Field(ge=0, le=7 * 86_400)] = 3600  # read again each time, for late data
+
+
+class FolderSettings(Section):
+    """Each file is read once, as uploads are."""
+
+    path: Annotated[str, Field(min_length=1, max_length=500)]
+    format: Annotated[str, Field(max_length=32)] = "auto"
+    mapping: dict[str, Annotated[str, Field(max_length=200)]] = {}
+    model: Name | None = None
+    region: Name | None = None
+    tier: Name | None = None
+
+
+class SamplesSettings(Section):
+    """Nothing has to be said: samples are sent."""
+
+
+KINDS: Mapping[str, type[Section]] = {
+    "prometheus": PrometheusSettings,
+    "folder": FolderSettings,
+    "samples": SamplesSettings,
+}
+
+
+def settings_of(kind: str, given: Mapping[str, Any]) -> Any:
+    """Raises SourceError with the first fault, named by its field."""
+    if kind not in KINDS:
+        raise SourceError(f"kind is {kind!r}; give one of {', '.join(KINDS)}.")
+    try:
+        return KINDS[kind].model_validate(dict(given))
+    except ValidationError as problem:
+        fault = problem.errors()[0]
+        where = ".".join(str(part) for part in fault["loc"]) or "settings"
+        known = ", ".join(KINDS[kind].model_fields) or "none"
+        remedy = (
+            f"is not known here; there are: {known}."
+            if fault["type"] == "extra_forbidden"
+            else "is needed."
+            if fault["type"] == "missing"
+            else _fault(fault)
+        )
+        raise SourceError(f"{where}: {remedy}") from None
+
+
+def _fault(fault: Any) -> str:
+    if fault["type"] == "string_pattern_mismatch" and fault["ctx"]["pattern"] == NAMED:
+        return (
+            "name an environment variable that begins with HEADROOM_SOURCE_, such as "
+            "HEADROOM_SOURCE_TOKEN; the secret itself is never kept."
+        )
+    return f"{str(fault['msg'])[:160].removesuffix('.').lower()}."

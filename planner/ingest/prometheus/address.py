@@ -1,0 +1,66 @@
+"""Which addresses may be asked: an allow-list, so that a source cannot reach into the network."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from urllib.parse import SplitResult, urlsplit
+
+from planner.errors import SourceError
+
+VARIABLE = "HEADROOM_SOURCES"
+PORTS = {"http": 80, "https": 443}
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Of an HTTP API; ``path`` without a slash at its end."""
+
+    scheme: str
+    host: str
+    port: int
+    path: str
+
+    @property
+    def url(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}:{self.port}{self.path}"
+
+    def within(self, other: Address) -> bool:
+        """Whether it is at ``other`` or below its path."""
+        same = (self.scheme, self.host, self.port) == (other.scheme, other.host, other.port)
+        return same and f"{self.path}/".startswith(f"{other.path}/")
+
+
+def address_of(url: str, where: str = "url") -> Address:
+    """Raises SourceError for what is no plain address of a server."""
+    try:
+        parts: SplitResult = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        parts, port = urlsplit(""), None
+    path = parts.path.rstrip("/")
+    plain = not (parts.username or parts.password or parts.query or parts.fragment)
+    segments = path.split("/")
+    ascii_only = url.isascii() and not any(c.isspace() or c in "\\%" for c in url)
+    if (
+        parts.scheme not in PORTS or not parts.hostname or not plain or not ascii_only
+        or ".." in segments or "." in segments
+    ):  # fmt: skip
+        raise SourceError(
+            f"{where}: {url[:100]} is no address of a Prometheus; write it like "
+            "https://prometheus.example:9090, names and passwords left out."
+        )
+    return Address(parts.scheme, parts.hostname, port or PORTS[parts.scheme], path)
+
+
+def allowed_address(url: str, allowed: Sequence[str]) -> Address:
+    """The address, if it is on the list; raises SourceError naming the variable."""
+    address = address_of(url)
+    if any(address.within(address_of(one, VARIABLE)) for one in allowed):
+        return address
+    listed = ", ".join(allowed) or "none so far"
+    raise SourceError(
+        f"url: {address.url} is not an address that sources may read ({listed}); an operator adds "
+        f"it to {VARIABLE}."
+    )

@@ -1,0 +1,64 @@
+"""A live source of demand: where it is read, how far it has been, and what came of it."""
+
+from django.db import models
+
+
+class Source(models.Model):
+    """Its series lies in ``store``, by parts; ``trace`` is that series as scenarios name it."""
+
+    class Kind(models.TextChoices):
+        PROMETHEUS = "prometheus", "Prometheus"
+        FOLDER = "folder", "Folder of files"
+        SAMPLES = "samples", "Samples sent by a program"
+
+    class State(models.TextChoices):
+        NEW = "new", "Not read yet"
+        READ = "read", "Read"
+        PROBLEM = "problem", "Problem"
+
+    name = models.SlugField(max_length=80, unique=True)  # how scenarios refer to it
+    kind = models.CharField(max_length=16, choices=Kind.choices)
+    settings = models.JSONField(default=dict, blank=True)  # planner.ingest.live.settings
+    bin_s = models.PositiveIntegerField(default=300)
+    every_s = models.PositiveIntegerField(default=300)  # how often it is read
+    paused = models.BooleanField(default=False)
+    state = models.CharField(max_length=16, choices=State.choices, default=State.NEW)
+    problem = models.TextField(blank=True)  # of the last reading, one sentence
+    read_at = models.DateTimeField(null=True, blank=True)  # last time that it answered
+    read_to = models.DateTimeField(null=True, blank=True)  # up to which it has been read
+    due_at = models.DateTimeField(null=True, blank=True)
+    reading_since = models.DateTimeField(null=True, blank=True)  # claimed by a worker
+    found = models.JSONField(default=dict, blank=True)  # which engines and metrics are read
+    store = models.CharField(max_length=255, blank=True)  # folder, relative to the data directory
+    trace = models.OneToOneField(
+        "planner.Trace", null=True, blank=True, on_delete=models.SET_NULL, related_name="source"
+    )
+    owner = models.ForeignKey("planner.User", null=True, blank=True, on_delete=models.SET_NULL)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class SourceReading(models.Model):
+    """One reading of a source, or one file of its folder: what came of it."""
+
+    source = models.ForeignKey(Source, on_delete=models.CASCADE, related_name="readings")
+    at = models.DateTimeField(auto_now_add=True)
+    what = models.CharField(max_length=255, blank=True)  # the file's name; "" for a span
+    sha256 = models.CharField(max_length=64, blank=True)  # of the file
+    start_at = models.DateTimeField(null=True, blank=True)
+    end_at = models.DateTimeField(null=True, blank=True)
+    bins = models.PositiveIntegerField(default=0)
+    requests = models.FloatField(default=0.0)
+    problem = models.TextField(blank=True)
+
+    class Meta:
+        ordering = ["-at", "-pk"]
+        indexes = [models.Index(fields=["source", "sha256"])]
+
+    def __str__(self) -> str:
+        return f"{self.source_id}: {self.what or self.at}"

@@ -1,0 +1,287 @@
+"""Live sources: made, changed, removed; their series as traces that scenarios can name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from django.db import IntegrityError, transaction
+from django.utils import timezone
+
+from planner import storage
+from planner.errors import NotReady, SourceError
+from planner.ingest.live.growing import GrowingSeries
+from planner.ingest.live.published import FORMAT, publish
+from planner.ingest.live.samples import Samples
+from planner.ingest.live.sent import Sent, samples_of
+from planner.ingest.live.settings import settings_of
+from planner.ingest.report import IngestReport
+from planner.models import Source, SourceReading, Trace, User
+from planner.scenario import document as text
+from planner.services.access import check_may_plan, check_may_remove
+from planner.services.reach import check_reach
+from planner.services.traces import GOING, TRACES, check_unused
+
+LIVE = "live"
+BIN_S = 300
+LEAST_EVERY_S = 10
+MOST_READINGS = 200  # kept of a source; those of files are kept all, so that none is read twice
+LARGEST_BIN_S = 86_400
+NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,79}")
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What came of samples that were sent."""
+
+    bins: int
+    requests: float
+    start: datetime
+    end: datetime
+
+
+def source_create(
+    *,
+    owner: User | None,
+    name: str,
+    kind: str,
+    settings: Mapping[str, Any],
+    bin_s: int = BIN_S,
+    every_s: int | None = None,
+) -> Source:
+    """Keep a source; it is read on the next beat. Raises SourceError where it cannot be one."""
+    check_may_plan(owner, "not make sources")
+    checked = settings_of(kind, settings)
+    check_reach(kind, checked)
+    source = Source(
+        owner=owner,
+        name=name,
+        kind=kind,
+        settings=checked.model_dump(exclude_none=True, exclude_defaults=True),
+        bin_s=bin_s,
+        every_s=max(bin_s, 60) if every_s is None else every_s,
+        due_at=None if kind == Source.Kind.SAMPLES else timezone.now(),
+    )
+    _check_times(source)
+    _check_name(source)
+    source.full_clean(exclude=["owner"], validate_unique=False, validate_constraints=False)
+    try:
+        with transaction.atomic():
+            source.save()
+            source.store = f"{LIVE}/{source.pk}"
+            source.save(update_fields=["store"])
+    except IntegrityError:
+        raise SourceError(f"name: there is a source {name} already; choose another.") from None
+    return source
+
+
+def source_change(*, source: Source, user: User | None, changes: Mapping[str, Any]) -> Source:
+    """Change ``settings``, ``every_s`` or ``paused``. What has been read stays; the width of bins
+    and the kind cannot be changed, since the series stands on them."""
+    check_may_plan(user, "not change sources")
+    if unknown := set(changes) - {"settings", "every_s", "paused"}:
+        raise SourceError(
+            f"{min(unknown)}: this cannot be changed; make another source, or change settings, "
+            "every_s or paused."
+        )
+    with transaction.atomic():
+        held = Source.objects.select_for_update().get(pk=source.pk)
+        if "settings" in changes:
+            checked = settings_of(held.kind, changes["settings"])
+            check_reach(held.kind, checked)
+            held.settings = checked.model_dump(exclude_none=True, exclude_defaults=True)
+        held.every_s = changes.get("every_s", held.every_s)
+        held.paused = changes.get("paused", held.paused)
+        _check_times(held)
+        if held.kind != Source.Kind.SAMPLES:
+            held.due_at = timezone.now()
+        held.save()
+    return held
+
+
+def source_delete(*, source: Source, user: User | None) -> None:
+    """Remove a source with all that it has read; refused while a scenario names it."""
+    check_may_plan(user, "not remove sources")
+    if user is not None:
+        check_may_remove(user, source.owner_id, "this source")
+    trace = source.trace
+    if trace is not None:
+        check_unused(trace)
+        if trace.runs.filter(state__in=GOING).exists():
+            raise NotReady(f"{source.name} is in a run that is going; wait for it or cancel it.")
+    stores = [source.store, trace.store if trace else ""]
+    with transaction.atomic():
+        source.delete()
+        if trace is not None:
+            trace.delete()
+    for store in stores:
+        storage.remove(store)
+
+
+def samples_take(*, source: Source, user: User | None, sent: Sent) -> Taken:
+    """Keep samples that a program sent: sent again, they replace what was said of their bins."""
+    check_may_plan(user, "not send samples")
+    if source.kind != Source.Kind.SAMPLES:
+        raise NotReady(
+            f"Source {source.name} is read, nothing is sent to it; make one of kind samples."
+        )
+    if source.paused:
+        raise NotReady(f"Source {source.name} is paused; end the pause to send it samples.")
+    samples = samples_of(sent, source.bin_s)
+    source_take(source=source, samples=samples)
+    span = samples.span
+    assert span is not None  # Sent has one sample at least
+    return Taken(samples.bins.height, samples.requests, _utc(span[0]), _utc(span[1]))
+
+
+def source_take(*, source: Source, samples: Samples, what: str = "", sha256: str = "") -> None:
+    """Keep a reading: its part of the series, its line in the record, the trace anew."""
+    series(source).append(samples)
+    now, span = timezone.now(), samples.span
+    SourceReading.objects.create(
+        source=source,
+        what=what[:255],
+        sha256=sha256,
+        start_at=_utc(span[0]) if span else None,
+        end_at=_utc(span[1]) if span else None,
+        bins=samples.bins.height,
+        requests=samples.requests,
+    )
+    _forget(source)
+    Source.objects.filter(pk=source.pk).update(state=Source.State.READ, problem="", read_at=now)
+    if span:
+        source_publish(source=source)
+
+
+def source_publish(*, source: Source) -> Trace | None:
+    """Write the series as the trace of the source's name; None while it has counted nothing. A run
+    that has begun on the trace as it was finishes on it: stores are swept an hour later."""
+    samples = series(source).read()
+    if not samples.bins["requests"].is_not_null().any():
+        return None
+    with transaction.atomic():
+        held = Source.objects.select_for_update().get(pk=source.pk)
+        trace = held.trace or Trace.objects.create(
+            name=held.name,
+            file_name=f"live source {held.name}",
+            sha256=f"live-{held.pk}",
+            bytes=0,
+            owner=held.owner,
+        )
+        _fill(trace, samples, held.name, f"{TRACES}/{trace.pk}-{timezone.now():%Y%m%d%H%M%S%f}")
+        if held.trace_id is None:
+            held.trace = trace
+            held.save(update_fields=["trace"])
+    source.trace = trace
+    return trace
+
+
+def current_trace(source: Source, until: datetime | None = None) -> Trace:
+    """What the source knows of the time before ``until``, as a trace that a scenario can name.
+
+    Without ``until`` it is the source's own, which grows. With it, it is one that stays as it is,
+    named after source and moment; the same knowledge gives the same trace. Raises NotReady where
+    nothing is known of that time.
+    """
+    if until is None:
+        trace = source.trace or source_publish(source=source)
+        if trace is None:
+            raise NotReady(f"Source {source.name} has read no request yet; wait until it has.")
+        return trace
+    samples = series(source).read(until_s=until.timestamp())
+    if not samples.bins["requests"].is_not_null().any():
+        raise NotReady(
+            f"Source {source.name} knows of no request before {until:%Y-%m-%d %H:%M}; choose a "
+            "later moment."
+        )
+    label = f"{source.name}-{until.astimezone(UTC):%Y%m%dt%H%M}z"
+    store = f"{TRACES}/live-{source.pk}-{until.timestamp():.0f}-{timezone.now():%H%M%S%f}"
+    report = publish(samples, label, storage.folder(store))
+    sha256 = report.sha256
+    known = Trace.objects.filter(sha256=sha256).first()
+    if known is not None:
+        storage.remove(store)
+        return known
+    trace = Trace(
+        name=_free(label), file_name=f"live source {source.name}", sha256=sha256, owner=source.owner
+    )
+    _write(trace, report, store)
+    return trace
+
+
+def pinned(document: str, until: datetime | None) -> str:
+    """A scenario's document with every live source it names replaced by what was known ``until``;
+    as it is where it names none."""
+    if until is None:
+        return document
+    names = {}
+    for index, source in enumerate(text.outline(document)["traffic"]["sources"]):
+        live = Source.objects.filter(name=source.get("trace") or "").first()
+        if live is not None:
+            names[f"traffic.sources[{index}].trace"] = current_trace(live, until).name
+    return text.edit(document, names) if names else document
+
+
+def series(source: Source) -> GrowingSeries:
+    """All that was read of a source, gauges and histograms too."""
+    return GrowingSeries(storage.folder(source.store), source.bin_s)
+
+
+def _fill(trace: Trace, samples: Samples, name: str, store: str) -> None:
+    _write(trace, publish(samples, name, storage.folder(store)), store)
+
+
+def _write(trace: Trace, report: IngestReport, store: str) -> None:
+    trace.state, trace.problem = Trace.State.READY, ""
+    trace.kind, trace.format = report.kind, FORMAT
+    trace.requests, trace.bytes = round(report.requests or 0), report.bytes
+    trace.start_at = datetime.fromisoformat(report.start)
+    trace.end_at = datetime.fromisoformat(report.end)
+    trace.report, trace.store = report.as_dict(), store
+    trace.save()
+
+
+def _forget(source: Source) -> None:
+    """Readings of spans beyond the last MOST_READINGS."""
+    spans = source.readings.filter(sha256="")
+    if (old := spans[MOST_READINGS : MOST_READINGS + 1].first()) is not None:
+        spans.filter(pk__lte=old.pk).delete()
+
+
+def _check_times(source: Source) -> None:
+    if not 1 <= source.bin_s <= LARGEST_BIN_S or LARGEST_BIN_S % source.bin_s:
+        raise SourceError(
+            f"bin_s: {source.bin_s} s do not fit a whole number of times into a day; give 60, 300, "
+            "900 or 3600."
+        )
+    if not LEAST_EVERY_S <= source.every_s <= LARGEST_BIN_S:
+        raise SourceError(
+            f"every_s: {source.every_s} s; give {LEAST_EVERY_S} s to a day, such as {source.bin_s}."
+        )
+
+
+def _check_name(source: Source) -> None:
+    if not NAME.fullmatch(source.name):
+        raise SourceError(
+            f"name: {source.name[:80]!r} is no name of a source; take small letters, digits and "
+            "hyphens, such as chat-live."
+        )
+    if Trace.objects.filter(name=source.name).exists():
+        raise SourceError(
+            f"name: there is a trace {source.name} already, and scenarios name both alike; choose "
+            "another."
+        )
+
+
+def _free(label: str) -> str:
+    name, n = label, 2
+    while Trace.objects.filter(name=name).exists():
+        name, n = f"{label}-{n}", n + 1
+    return name
+
+
+def _utc(epoch_s: float) -> datetime:
+    return datetime.fromtimestamp(epoch_s, tz=UTC)
