@@ -10,7 +10,6 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from forecasting.demand import REQUESTS
 from planner.errors import EXPECTED
 from planner.policies.base import Policy
 from planner.policies.making import Plan
@@ -19,27 +18,14 @@ from planner.studies.planning.inputs import Planned
 from planner.studies.planning.planning import plan_window
 from planner.studies.progress import Progress, part, silent
 from planner.studies.random_streams import Stream, generator
-from planner.studies.rehearsal.harder import (
-    NOTICED,
-    TIMES,
-    Harder,
-    lengthened,
-    outlasting,
-    risen,
-)
-from planner.studies.rehearsal.strays import (
-    FEW,
-    STRAYS,
-    by_what_it_sees,
-    repeats,
-    times,
-    unseen,
-)
+from planner.studies.rehearsal.harder import Harder, lengthened, outlasting
+from planner.studies.rehearsal.strays import FEW, STRAYS, by_what_it_sees, repeats, unseen
 from planner.studies.rehearsal.tuning import Trial, tuned
 from planner.studies.replay.earlier import Earlier
+from planner.studies.replay.equal import FlatFleets
 from planner.studies.replay.pressure import PressureTests
 from planner.studies.replay.replay import run_policy
-from planner.studies.traffic.ranking import ALL
+from planner.studies.traffic.busier import times
 from planner.studies.values import PolicyRun, Study
 
 SETTLED = 24  # start-ups after which a fleet no longer shows what it began with (assumed)
@@ -55,7 +41,8 @@ class RehearsalWindow:
 @dataclass(frozen=True, slots=True)
 class Tried:
     """One value of a policy's parameter on the days before; figures are of the windows replayed,
-    which end with the first that is missed."""
+    which end with the first that is missed. ``room``: whether it does on a day as busy as there has
+    to be room for; None where that was not tried."""
 
     value: float | None
     cost_usd: float
@@ -67,6 +54,7 @@ class Tried:
     attainment: tuple[dict[str, float | None], ...]  # by window
     meets: bool
     tokens_in_time: int
+    room: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +73,24 @@ class Part:
     def meets(self) -> bool:
         return self.chosen.meets
 
+    @property
+    def does(self) -> bool:
+        """With room for growth, where any is asked for."""
+        return self.meets and self.chosen.room is not False
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Room for growth: ``times`` the requests of the busiest window rehearsed, as seen on ``days``
+    days before. ``label`` would be the cheapest without, at ``cost_usd`` on the windows rehearsed;
+    ``had``: whether any policy has it."""
+
+    times: float
+    days: int
+    label: str
+    cost_usd: float
+    had: bool
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rehearsal:
@@ -99,7 +105,7 @@ class Rehearsal:
     policies: tuple[Part, ...]
     notes: tuple[str, ...]
     longer: tuple[Harder, ...] = ()  # with longer answers, up to the cheapest that does
-    busier: tuple[Harder, ...] = ()  # with as many more requests as days had more than the last
+    room: Room | None = None  # for growth, where the days before tell of any
 
     def of(self, policy: str) -> Part | None:
         return next((part for part in self.policies if part.policy == policy), None)
@@ -205,10 +211,11 @@ def rehearse(
     made on an earlier window is run as it is, with a note."""
     stages = [_Stage(one, earlier, seed) for one in earlier.studies]
     goals = earlier.goals(seed)
+    busy = None if earlier.busier is None else _Stage(earlier.busier.study, earlier, seed)
     out: list[Policy] = []
     parts: list[Part] = []
     notes: list[str] = []
-    did: list[tuple[Policy, float]] = []
+    turns: dict[str, Policy] = {}
     for i, policy in enumerate(policies):
         out.append(policy)
         if policy.traits.knows_what_came or not stages:
@@ -218,30 +225,50 @@ def rehearse(
         alive = partial(_still, step, policy.title)
         windows = [partial(stage.replay, alive=alive) for stage in stages]
         strays = [partial(stages[0].stray, alive=alive, share=s) for s in _shares(policy, stages)]
+        busier = None if busy is None else partial(busy.replay, alive=alive)
         try:
-            turned, best, tried = tuned(policy, windows, goals.wanted, strays)
+            turned, best, tried = tuned(policy, windows, goals.wanted, strays, busier)
         except EXPECTED as problem:
             notes.append(f"{policy.title} was not rehearsed on the days before: {problem}")
             continue
-        out[-1] = turned
-        parts.append(_part(policy, best, tried, goals.can))
-        if parts[-1].meets:
-            did.append((turned, best.cost_usd))
+        out[-1] = turns[policy.key] = turned
+        parts.append(_part(policy, best, tried, goals.can, busy is not None))
     last = partial(_still, part(progress, 1.0, 1.0), "harder days")
-    demand = earlier.study.traffic.demand.total(ALL, REQUESTS, lambda key: True)
-    rise = risen(demand, earlier.study.window)
     windows_told = tuple(
         RehearsalWindow(
             moment(one.study.window.start_s), moment(one.study.window.end_s), len(one.study.trace)
         )
         for one in stages
     )
+    roomy = any(one.does for one in parts)
+    did = [
+        (turns[one.policy], one.chosen.cost_usd)
+        for one in parts
+        if (one.does if roomy else one.meets)
+    ]
     return out, Rehearsal(
         windows_told, earlier.reserve, goals.wanted, goals.can, tuple(parts), tuple(notes),
-        outlasting(did, partial(stages[0].lengthened, alive=last), TIMES) if did else (),
-        outlasting(did, partial(stages[0].stray, alive=last, share=rise), rise)
-        if did and rise > NOTICED else (),
+        outlasting(did, partial(stages[0].lengthened, alive=last)) if did else (),
+        _room(parts, earlier, seed),
     )  # fmt: skip
+
+
+def _room(parts: Sequence[Part], earlier: Earlier, seed: int) -> Room | None:
+    """What room for growth is held against: the cheapest that met every tier, be it without."""
+    if earlier.busier is None:
+        return None
+    costs = [(one.cost_usd, its.label) for its in parts for one in its.tried if one.meets]
+    flat = next((its for its in parts if its.policy == "flat-before" and its.meets), None)
+    if flat is not None:
+        least = earlier.flat(seed, room=False)
+        if (least != earlier.flat(seed)).any():
+            fleets = [FlatFleets(one, least, seed) for one in earlier.studies]
+            costs.append((sum(one.replay(least).cost_usd for one in fleets), flat.label))
+    if not costs:
+        return None
+    usd, label = min(costs)
+    rise = earlier.busier.rise
+    return Room(rise.times, rise.days, label, usd, any(its.does for its in parts))
 
 
 def _still(progress: Progress, title: str, done: float, what: str) -> None:
@@ -249,7 +276,7 @@ def _still(progress: Progress, title: str, done: float, what: str) -> None:
     progress(0.5, f"Rehearsing: {title}")
 
 
-def _part(policy: Policy, best: Trial, tried: Sequence[Trial], can: bool) -> Part:
+def _part(policy: Policy, best: Trial, tried: Sequence[Trial], can: bool, busy: bool) -> Part:
     knob = policy.free
     return Part(
         policy=policy.key,
@@ -257,8 +284,8 @@ def _part(policy: Policy, best: Trial, tried: Sequence[Trial], can: bool) -> Par
         parameter=None if knob is None else knob.field,
         value=best.value,
         shortfall=best.shortfall,
-        chosen=_told(best, can),
-        tried=tuple(_told(trial, can) for trial in tried),
+        chosen=_told(best, can, busy),
+        tried=tuple(_told(trial, can, busy) for trial in tried),
     )
 
 
@@ -266,7 +293,7 @@ def _worst(values: Iterable[float | None]) -> float | None:
     return max((value for value in values if value is not None), default=None)
 
 
-def _told(trial: Trial, can: bool) -> Tried:
+def _told(trial: Trial, can: bool, busy: bool) -> Tried:
     its = trial.summaries
     return Tried(
         value=trial.value,
@@ -279,4 +306,5 @@ def _told(trial: Trial, can: bool) -> Tried:
         attainment=tuple(one.slo_attainment for one in its),
         meets=can and trial.meets,
         tokens_in_time=sum(one.tokens_in_time for one in its),
+        room=trial.lacks == 0.0 if busy and trial.meets else None,
     )

@@ -22,7 +22,8 @@ class Trial:
     """A policy replayed on the days before, its knob at ``value``; None where it has none, or the
     scenario sets it. ``shortfall`` is how far the worst tier of any window stays below what is
     wanted there; ``whole`` says that all that it has to do was tried, or as far as the first that
-    it misses."""
+    it misses. ``lacks`` is how far it stays below the tiers on a day as busy as there has to be
+    room for; 0 where none was tried."""
 
     value: float | None
     summaries: tuple[Summary, ...]  # by window
@@ -30,10 +31,16 @@ class Trial:
     e2e_ms: tuple[float | None, ...]
     shortfall: float
     whole: bool = True
+    lacks: float = 0.0
 
     @property
     def meets(self) -> bool:
         return self.whole and self.shortfall == 0.0
+
+    @property
+    def does(self) -> bool:
+        """With room for growth too."""
+        return self.meets and self.lacks == 0.0
 
     @property
     def cost_usd(self) -> float:
@@ -51,18 +58,19 @@ def tuned(
     windows: Sequence[Replay],
     goals: Mapping[str, float],
     strays: Sequence[Replay] = (),
+    busier: Replay | None = None,
 ) -> tuple[Policy, Trial, tuple[Trial, ...]]:
     """The policy with its knob at the cheapest value that attains ``goals`` of every tier on
-    all windows, and the tiers themselves on ``strays``, days somewhat unlike them, which cost
-    nothing here; its trial there, and all that were tried.
+    all windows, and the tiers themselves on ``strays``, days somewhat unlike them, and on one that
+    is ``busier``, which cost nothing here; its trial there, and all that were tried.
 
     Bisection over the knob's values on the first window: what meets at one is taken to meet at all
     that are safer, so of seven values three are tried, of fifteen four. The cheapest that does
     there has to do on the others and the strays; where it does not, what is safer is searched
     likewise on all of them. Where none of them meets, of those that come nearest the cheapest
-    counts.
+    counts: first among those that lack only room for growth.
     """
-    search = _Search(policy, windows, goals, strays)
+    search = _Search(policy, windows, goals, strays, busier)
     knob = policy.free
     if knob is None:
         trial = search.trial(None)
@@ -73,7 +81,8 @@ def tuned(
         high = len(knob.values)
         while low < high:
             middle = (low + high) // 2
-            does = search.trial(knob.values[middle], alone=alone).shortfall == 0.0
+            trial = search.trial(knob.values[middle], alone=alone)
+            does = trial.shortfall == trial.lacks == 0.0
             low, high = (low, middle) if does else (middle + 1, high)
         return low
 
@@ -82,7 +91,7 @@ def tuned(
     if did:  # a signal that overshoots can be cheaper at a value that is safer
         value = min(did, key=lambda trial: trial.cost_usd).value
         assert value is not None
-        if not search.trial(value).meets:
+        if not search.trial(value).does:
             first(knob.values.index(value) + 1, alone=False)
     tried = tuple(search.known.values())
     if all(trial.shortfall == inf for trial in tried):
@@ -93,12 +102,17 @@ def tuned(
 
 
 def _best(tried: Sequence[Trial]) -> Trial:
+    does = [trial for trial in tried if trial.does]
+    if does:
+        return min(does, key=lambda trial: trial.cost_usd)
     meeting = [trial for trial in tried if trial.meets]
     if meeting:
-        return min(meeting, key=lambda trial: trial.cost_usd)
+        least = min(trial.lacks for trial in meeting)
+        near = [trial for trial in meeting if trial.lacks <= least + NEAR]
+        return min(near, key=lambda trial: trial.cost_usd)
     missing = [trial for trial in tried if trial.shortfall > 0.0]
     least = min(trial.shortfall for trial in missing)
-    near = (trial for trial in missing if trial.shortfall <= least + NEAR)
+    near = [trial for trial in missing if trial.shortfall <= least + NEAR]
     return min(near, key=lambda trial: trial.cost_per_s)
 
 
@@ -110,6 +124,7 @@ class _Search:
     windows: Sequence[Replay]
     goals: Mapping[str, float]
     strays: Sequence[Replay]
+    busier: Replay | None
     known: dict[float | None, Trial] = field(default_factory=dict, init=False)
 
     def trial(self, value: float | None, *, alone: bool = False) -> Trial:
@@ -140,13 +155,22 @@ class _Search:
             if shortfall:
                 break
         for replay in () if shortfall or alone else self.strays:
-            stray = replay(policy)
-            bar = {name: min(self.goals[name], its) for name, its in targets_of(stray).items()}
-            shortfall = _rounded(below(stray.summary, bar))
+            shortfall = self._unlike(replay(policy))
             if shortfall:
                 break
-        whole = bool(shortfall) or not alone or len(self.windows) + len(self.strays) == 1
-        return Trial(value, tuple(summaries), tuple(ttft_ms), tuple(e2e_ms), shortfall, whole)
+        others = len(self.windows) + len(self.strays) + (self.busier is not None)
+        whole = bool(shortfall) or not alone or others == 1
+        lacks = 0.0
+        if self.busier is not None and whole and not shortfall:
+            lacks = self._unlike(self.busier(policy))
+        return Trial(
+            value, tuple(summaries), tuple(ttft_ms), tuple(e2e_ms), shortfall, whole, lacks
+        )
+
+    def _unlike(self, run: PolicyRun) -> float:
+        """How far a day unlike those before stays below the tiers themselves."""
+        bar = {name: min(self.goals[name], its) for name, its in targets_of(run).items()}
+        return _rounded(below(run.summary, bar))
 
 
 def _rounded(shortfall: float) -> float:

@@ -8,11 +8,15 @@ from functools import cached_property
 
 import numpy as np
 
+from forecasting.demand import REQUESTS
 from planner.errors import ScenarioError
 from planner.studies.planning.planning import flat_at_peak, flat_before
 from planner.studies.progress import Progress, silent
-from planner.studies.replay.flat import smallest_flat
+from planner.studies.random_streams import Stream, generator
+from planner.studies.replay.flat import holds, smallest_flat
+from planner.studies.traffic.busier import Rise, grown, risen, times
 from planner.studies.traffic.demand import Demand
+from planner.studies.traffic.ranking import ALL
 from planner.studies.traffic.window import DAY_S, Window
 from planner.studies.values import Study
 from simulation.arrays import IntArray
@@ -41,6 +45,22 @@ class Goals:
     wanted: dict[str, float]
     can: bool
 
+    def enough(self, study: Study) -> dict[str, float]:
+        """What is wanted on days unlike those before: the tiers themselves, with nothing left
+        over."""
+        tiers = study.hardware.tiers
+        return {tier.name: min(self.wanted[tier.name], tier.attainment) for tier in tiers}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Busier:
+    """The ``day``-th of the days before with as many more requests as a day may have; what is
+    forecast there sees them as they come."""
+
+    rise: Rise
+    day: int
+    study: Study
+
 
 @dataclass(eq=False)
 class Earlier:
@@ -50,7 +70,7 @@ class Earlier:
     study: Study
     most: int = MOST
     history_s: float = DAY_S  # before all but the nearest, for what is forecast there to go by
-    _flat: dict[int, IntArray] = field(default_factory=dict, init=False)  # by seed
+    _flat: dict[tuple[int, bool], IntArray] = field(default_factory=dict, init=False)
     _goals: dict[int, Goals] = field(default_factory=dict, init=False)
 
     @cached_property
@@ -72,15 +92,52 @@ class Earlier:
     def reserve(self) -> float:
         return reserve_of(len(self.studies))
 
-    def flat(self, seed: int, progress: Progress = silent) -> IntArray:
-        """``[pools]`` the smallest flat fleet that meets every tier on all of them."""
+    @cached_property
+    def busier(self) -> Busier | None:
+        """The busiest of them with room for growth put to the test; None where the days before tell
+        of none."""
+        if not self.studies:
+            return None
+        traffic, window = self.study.traffic, self.study.window
+        total = traffic.demand.total(ALL, REQUESTS, lambda key: True)
+        rise = risen(total, window, [one.window for one in self.studies])
+        if rise is None:
+            return None
+        rates = [len(one.trace) / one.window.duration_s for one in self.studies]
+        day = int(np.argmax(rates))
+        one = self.studies[day]
+        rng = generator(one.settings.seed, Stream.STRAYS)
+        trace = times(one.trace, rise.times, one.window.bin_s, rng)
+        demand = grown(traffic.demand, rise.times, one.window.start_s, one.window.end_s)
+        return Busier(
+            rise, day, replace(one, trace=trace, traffic=replace(one.traffic, demand=demand))
+        )
+
+    def flat(self, seed: int, progress: Progress = silent, *, room: bool = True) -> IntArray:
+        """``[pools]`` the smallest flat fleet that meets every tier on all of them, with ``room``
+        for growth where there are GPUs for it."""
         if not self.studies:
             raise ScenarioError(NONE_BEFORE)
-        if seed not in self._flat:
-            goals = self.goals(seed).wanted
-            found = smallest_flat(*self.studies, seed=seed, progress=progress, goals=goals)
-            self._flat[seed] = found
-        return self._flat[seed]
+        if (seed, room) not in self._flat:
+            search = self._roomy if room else self._least
+            self._flat[seed, room] = search(seed, progress)
+        return self._flat[seed, room]
+
+    def _least(self, seed: int, progress: Progress) -> IntArray:
+        goals = [self.goals(seed).wanted] * len(self.studies)
+        return smallest_flat(*self.studies, seed=seed, progress=progress, goals=goals)
+
+    def _roomy(self, seed: int, progress: Progress) -> IntArray:
+        least, goals = self.flat(seed, progress, room=False), self.goals(seed)
+        if self.busier is None:
+            return least
+        its = self.busier.study
+        enough = goals.enough(its)
+        if holds(its, least, enough, seed):
+            return least
+        wanted = [enough, *[goals.wanted] * len(self.studies)]
+        more = smallest_flat(its, *self.studies, seed=seed, progress=progress, goals=wanted)
+        return more if holds(its, more, enough, seed) else least
 
     def goals(self, seed: int) -> Goals:
         """What is wanted on them."""

@@ -24,11 +24,11 @@ def smallest_flat(
     *others: Study,
     seed: int,
     progress: Progress = silent,
-    goals: Mapping[str, float] | None = None,
+    goals: Sequence[Mapping[str, float]] = (),
 ) -> IntArray:
     """The fewest instances per pool that, held all the time, meet every tier (X1) in the window of
     ``study``, and in those of ``others``, which are of the same hardware; ``goals`` is the
-    attainment that is wanted by tier, where that is not the tier's own.
+    attainment that is wanted by tier in each of them, where that is not the tier's own.
 
     Models do not share instances, so each is first searched alone: bisection over its total, spread
     over pools as the flat fleet at peak is. Then single instances are taken out of the whole fleet,
@@ -44,7 +44,7 @@ def smallest_flat(
         progress(0.8 * m / len(names), f"Searching the smallest flat fleet for {name}")
         own = np.array([place[0] == m for place in study.hardware.pool_index])
         requests = [one.trace.rows(one.trace.model == m) for one in windows]
-        whole = _aimed(study.fleet(base), goals)
+        whole = study.fleet(base)
         fleet = Fleet(
             tiers=whole.tiers,
             regions=whole.regions,
@@ -54,21 +54,25 @@ def smallest_flat(
         )
 
         alive = partial(progress, 0.8 * m / len(names), "")
-        meets = _judge(windows, requests, fleet, seed, alive)
+        meets = _judge(windows, requests, fleet, goals, seed, alive)
         low = np.array([pool.minimum for pool in fleet.pools], np.int64)
         high = np.array([pool.maximum for pool in fleet.pools], np.int64)
         counts[own] = fewest(meets, base[own], low, _within_gpus(study, own, base, high))
-    whole = _aimed(study.fleet(counts), goals)
+    whole = study.fleet(counts)
     least = np.array([pool.minimum for pool in whole.pools], np.int64)
     usd = np.array([pool.usd_per_gpu_hour * pool.gpus_per_instance for pool in whole.pools])
     traces = [one.trace for one in windows]
-    meets = _judge(windows, traces, whole, seed, partial(progress, 0.8, ""))
+    meets = _judge(windows, traces, whole, goals, seed, partial(progress, 0.8, ""))
     return trimmed(meets, counts, least, -usd)
 
 
-def _aimed(fleet: Fleet, goals: Mapping[str, float] | None) -> Fleet:
-    if goals is None:
-        return fleet
+def holds(study: Study, counts: IntArray, goals: Mapping[str, float], seed: int) -> bool:
+    """Whether a flat fleet of ``counts`` ``[pools]`` attains ``goals`` of every tier."""
+    fleet = study.fleet(counts)
+    return _judge([study], [study.trace], fleet, [goals], seed, lambda: None)(counts)
+
+
+def _aimed(fleet: Fleet, goals: Mapping[str, float]) -> Fleet:
     tiers = (replace(tier, attainment=goals[tier.name]) for tier in fleet.tiers)
     return replace(fleet, tiers=tuple(tiers))
 
@@ -77,6 +81,7 @@ def _judge(
     windows: Sequence[Study],
     requests: Sequence[Trace],
     fleet: Fleet,
+    goals: Sequence[Mapping[str, float]],
     seed: int,
     alive: Callable[[], None],
 ) -> Meets:
@@ -84,19 +89,21 @@ def _judge(
     to cancel."""
 
     cells, known = windows[0].cells, dict[bytes, bool]()
-    hardest = list(zip(windows, requests, strict=True))  # first those last missed: fewer replays
+    fleets = [_aimed(fleet, one) for one in goals] or [fleet] * len(windows)
+    # First those last missed: fewer replays.
+    hardest = list(zip(windows, requests, fleets, strict=True))
 
-    def met(one: Study, its: Trace, counts: IntArray) -> bool:
+    def met(one: Study, its: Trace, aimed: Fleet, counts: IntArray) -> bool:
         alive()
         result = simulate_cell(
-            its, fleet, Flat(counts), cells=cells, seed=seed, duration_s=one.window.duration_s
+            its, aimed, Flat(counts), cells=cells, seed=seed, duration_s=one.window.duration_s
         )
         return all(tiers_met(result).values())
 
     def meets(counts: IntArray) -> bool:
         key = per_cell(counts, cells).tobytes()
         if key not in known:
-            missed = (i for i, pair in enumerate(hardest) if not met(*pair, counts))
+            missed = (i for i, one in enumerate(hardest) if not met(*one, counts))
             first = next(missed, None)
             known[key] = first is None
             if first is not None:

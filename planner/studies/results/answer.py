@@ -64,7 +64,8 @@ def answer_of(study: Study, run: PolicyRun, base: PolicyRun) -> Answer:
         _in_time(run),
         _lost(run),
     ]
-    return Answer("; ".join(part for part in parts if part) + ".", timetable)
+    told = "; ".join(part for part in parts if part) + "."
+    return Answer(" ".join(part for part in (missed(run), told) if part), timetable)
 
 
 def timetables_table(study: Study, runs: Sequence[PolicyRun]) -> pl.DataFrame:
@@ -195,6 +196,17 @@ def _in_time(run: PolicyRun) -> str:
         if share is not None
     ]
     return f"in time {', '.join(told)}" if told else ""
+
+
+def missed(run: PolicyRun) -> str:
+    """The tiers that it does not meet in the window: what comes before any cost."""
+    targets = {tier.name: tier.attainment for tier in run.fleet.tiers}
+    told = [
+        f"{name}: {share:.2%} in time, {100 * targets[name]:.4g}% asked"
+        for name, share in run.summary.slo_attainment.items()
+        if share is not None and not run.summary.slo_met[name]
+    ]
+    return f"{run.label} misses a tier in this window ({'; '.join(told)})." if told else ""
 
 
 def _lost(run: PolicyRun) -> str:

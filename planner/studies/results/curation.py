@@ -95,13 +95,16 @@ def candidates(
     if rehearsal is not None:
         parts = [(run, its) for run in able if (its := rehearsal.of(run.name)) is not None]
         if parts:
-            return tuple(_rehearsed(run, its) for run, its in parts), DAYS_BEFORE
+            # Where none has room for growth, what met the tiers without is still the better.
+            roomy = any(its.does for _, its in parts)
+            return tuple(_rehearsed(run, its, roomy) for run, its in parts), DAYS_BEFORE
     return tuple(_replayed(run) for run in able), WINDOW
 
 
-def _rehearsed(run: PolicyRun, its: Part) -> Candidate:
+def _rehearsed(run: PolicyRun, its: Part, roomy: bool) -> Candidate:
     values = {one.name: one.rehearsed(its.chosen) for one in OBJECTIVES}
-    return Candidate(run.name, run.label, values, its.meets, its.shortfall)
+    meets = its.does if roomy else its.meets
+    return Candidate(run.name, run.label, values, meets, its.shortfall)
 
 
 def _replayed(run: PolicyRun) -> Candidate:

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from planner.optimizer.problem import ScalingPlan
 from planner.policies.registry import traits_of
 from planner.studies.checks.confidence import Sure
-from planner.studies.rehearsal.rehearsal import Rehearsal, RehearsalWindow, Tried
+from planner.studies.rehearsal.rehearsal import Part, Rehearsal, RehearsalWindow, Tried
 from planner.studies.results.answer import Timetable
 from planner.studies.results.curation import DAYS_BEFORE
 from planner.studies.values import PolicyRun
 
+NOTHING = 0.005  # of a cost rounds to 0%
 HINDSIGHT, TOLD = "sized in hindsight", "told what came"
 
 
@@ -177,5 +178,24 @@ def _sentence(
     where = "the window before" if days == 1 else f"the {days} windows before"
     tried = f"{len(rehearsal.policies)} policies that can be run"
     if its is not None and its.meets:
-        return f"Take {what}{told}: on {where} it met every tier at the least cost of {tried}."
+        met = f"on {where} it met every tier at the least cost of {tried}"
+        return f"Take {what}{told}: {met}{_room(its, rehearsal)}."
     return f"Take {what}{told}: on {where} none of {tried} met every tier, and it came nearest."
+
+
+def _room(its: Part, rehearsal: Rehearsal) -> str:
+    """What growth it has room for, where that was asked for, and what the room costs."""
+    room = rehearsal.room
+    if room is None:
+        return ""
+    grown = f"{room.times:.2f} times the requests of the busiest of them"
+    if not room.had:
+        return f"; with {grown}, as {room.days} days before had, none would have"
+    more = its.chosen.cost_usd / room.cost_usd - 1 if room.cost_usd else 0.0
+    what = f", with room for {grown}, as much as {room.days} days before tell a day may have"
+    if more <= NOTHING:
+        return f"{what}, which costs nothing more"
+    return (
+        f"{what}; the room costs {more:.0%} (without it {room.label}, "
+        f"${room.cost_usd:,.2f} there instead of ${its.chosen.cost_usd:,.2f})"
+    )

@@ -11,7 +11,7 @@ from planner.studies.checks.confidence import Sure
 from planner.studies.plain import COLUMNS, KEY
 from planner.studies.rehearsal.rehearsal import Rehearsal
 from planner.studies.rehearsal.tuning import below, targets_of
-from planner.studies.results.answer import Answer
+from planner.studies.results.answer import Answer, missed
 from planner.studies.results.curation import Recommendation, candidates, recommend
 from planner.studies.results.equal_slo import EqualSlo, apart, equal_slo, saving, words
 from planner.studies.results.figures import BY_NAME
@@ -158,7 +158,9 @@ def _headline(by_name: dict[str, PolicyRun], recommended: Recommended | None, ba
     spent = f"{hours(best.summary.gpu_hours)} GPU-hours for ${amount(best.summary.cost_usd)}"
     saved = against(best, base)
     if before:
-        return f"{recommended.sentence} {_in_window(best)}: {spent}{saved}."
+        said = "In this window it meets every tier" if best.meets_slo else "In this window"
+        told = f"{recommended.sentence} {said}: {spent}{saved}."
+        return " ".join(part for part in (missed(best), told) if part)
     if best.name == baseline:
         return f"{best.label} is the cheapest to run that meets every tier: {spent}."
     return f"{best.label} meets every tier at the least cost: {spent}{saved}."
@@ -179,12 +181,6 @@ def against(best: PolicyRun, base: PolicyRun) -> str:
         why = "" if base.meets_slo else ", which misses a tier"
         return f", ${amount(-saved)} more than {_lower(base.label)}{served or why}"
     return f", as much as {_lower(base.label)}{served}"
-
-
-def _in_window(run: PolicyRun) -> str:
-    if run.meets_slo:
-        return "In this window it meets every tier"
-    return f"In this window it stays {shortfall(run) * 100:.2g} points below a tier"
 
 
 def _planned(by_name: dict[str, PolicyRun]) -> PolicyRun | None:
@@ -308,36 +304,25 @@ def _left(runs: Sequence[PolicyRun]) -> list[str]:
 
 
 def _on_harder_days(recommended: Recommended, rehearsal: Rehearsal) -> Iterator[str]:
-    """What the one to take does not survive, and what does, with what that is more. Costs are those
-    of the days before, where both met every tier."""
-    for tried, told, where in (
-        (
-            rehearsal.longer,
-            "{} does not follow answers as they grow: had they been {:g} times as long from the "
-            "middle of the last window rehearsed on",
-            "that may happen",
-        ),
-        (
-            rehearsal.busier,
-            "{} has little room for growth: one day in ten has {:.2f} times the requests of the "
-            "day before or more, and with so many on the last window rehearsed on",
-            "traffic may grow so",
-        ),
-    ):
-        own = next((one for one in tried if one.policy == recommended.policy), None)
-        if own is None or own.meets:
-            continue
-        shares = {tier: share for tier, share in own.attainment.items() if share is not None}
-        worst = min(shares, key=lambda tier: shares[tier])
-        said = f"{told.format(own.label, own.times)}, {shares[worst]:.1%} of {worst} had been in"
-        best = next((one for one in tried if one.meets), None)
-        if best is None:
-            yield (
-                f"{said} time; of what met every tier on the days before nothing would have done."
-            )
-            continue
-        more = best.cost_usd / own.cost_usd - 1 if own.cost_usd else 0.0
-        yield (f"{said} time. Where {where} take {best.label}, which does then: {more:.0%} more.")
+    """That the one to take does not follow answers as they grow, and what does, with what that is
+    more. Costs are those of the days before, where both met every tier."""
+    tried = rehearsal.longer
+    own = next((one for one in tried if one.policy == recommended.policy), None)
+    if own is None or own.meets:
+        return
+    shares = {tier: share for tier, share in own.attainment.items() if share is not None}
+    worst = min(shares, key=lambda tier: shares[tier])
+    said = (
+        f"{own.label} does not follow answers as they grow: had they been {own.times:g} times as "
+        f"long from the middle of the last window rehearsed on, {shares[worst]:.1%} of {worst} had "
+        "been in time"
+    )
+    best = next((one for one in tried if one.meets), None)
+    if best is None:
+        yield f"{said}; of what met every tier on the days before nothing would have done."
+        return
+    more = best.cost_usd / own.cost_usd - 1 if own.cost_usd else 0.0
+    yield f"{said}. Where that may happen take {best.label}, which does then: {more:.0%} more."
 
 
 def _beyond_measurements(runs: Sequence[PolicyRun]) -> list[str]:

@@ -6,16 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pytest
 
-from forecasting.demand import DemandSeries
 from planner.errors import Infeasible
 from planner.policies.base import Policy
 from planner.policies.choice import policy_of
-from planner.studies.rehearsal.harder import TIMES, Harder, lengthened, outlasting, risen
+from planner.studies.rehearsal.harder import TIMES, Harder, lengthened, outlasting
 from planner.studies.results.verdict import compare
-from planner.studies.traffic.ranking import ALL
-from planner.studies.traffic.window import DAY_S, Window
 from planner.studies.values import PolicyRun
 from tests.planner.studies.replay.test_earlier import days
 from tests.planner.studies.results.test_curation import rehearsed
@@ -44,14 +40,14 @@ def test_the_cheapest_that_does_is_looked_for_from_the_cheapest_on() -> None:
 
     costs = {"hpa": 130, "flat-before": 100.5, "lt-i": 100, "periodic": 100.2, "reactive": 140}
     did = [(policy_of(name), float(usd)) for name, usd in costs.items()]
-    found = outlasting(did, play, 2.0)
+    found = outlasting(did, play)
     # What costs about as much as the cheapest is tried although that does; nothing dearer is.
     assert played == ["lt-i", "periodic", "flat-before"]
     assert [(one.policy, one.meets) for one in found] == [("lt-i", True), ("flat-before", False)]
     played.clear()
-    found = outlasting([pair for pair in did if pair[0].key != "lt-i"], play, 2.0)
+    found = outlasting([pair for pair in did if pair[0].key != "lt-i"], play)
     assert [one.policy for one in found if one.meets] == ["hpa"] and "reactive" not in played
-    assert outlasting([], play, 2.0) == ()
+    assert outlasting([], play) == ()
 
 
 def test_what_the_one_to_take_does_not_survive_is_said_with_what_does() -> None:
@@ -71,31 +67,3 @@ def test_what_the_one_to_take_does_not_survive_is_said_with_what_does() -> None:
     ]
     assert said(flat)[0].endswith("on the days before nothing would have done.")
     assert said(replace(flat, meets=True)) == [] == said()
-
-
-def test_growth_that_the_one_to_take_has_no_room_for_is_said() -> None:
-    before = rehearsed(("flat-before", 100, True, None), ("hpa", 140, True, 0.5))
-    flat = Harder("flat-before", "Flat", 1.2, {"fast": 0.798, "slow": 0.97}, False, 100.0)
-    hpa = Harder("hpa", "Autoscaler", 1.2, {"fast": 0.96, "slow": 0.97}, True, 140.0)
-    runs = [figures("flat-before", 90), figures("hpa", 120)]
-    warnings = compare(runs, rehearsal=replace(before, busier=(flat, hpa))).warnings
-    assert (
-        "Flat has little room for growth: one day in ten has 1.20 times the requests of the day "
-        "before or more, and with so many on the last window rehearsed on, 79.8% of fast had been "
-        "in time. Where traffic may grow so take Autoscaler, which does then: 40% more."
-    ) in warnings
-    does = replace(flat, meets=True)
-    warnings = compare(runs, rehearsal=replace(before, busier=(does,))).warnings
-    assert not any("room for growth" in one for one in warnings)
-
-
-def test_days_rise_as_the_days_before_the_first_decision_did() -> None:
-    """Eleven days, each 10% above the last, and one that doubles; of three days, two pairs."""
-    levels = np.repeat(np.cumprod([1.0, *9 * [1.1], 2.0]), 24)
-    demand = DemandSeries(ALL, 0.0, 3600.0, levels, "requests")
-    window = Window(11 * DAY_S, 12 * DAY_S, 3600.0, 600.0, 3600.0, ahead=False)
-    assert risen(demand, window) == pytest.approx(np.quantile([*9 * [1.1], 2.0], 0.9), rel=0.01)
-    assert risen(demand.window(0.0, 10 * DAY_S), window) == pytest.approx(1.1, rel=0.01)
-    assert risen(demand.window(0.0, 3 * DAY_S), window) == 1.0
-    future = replace(window, start_s=5 * DAY_S, end_s=6 * DAY_S)
-    assert risen(demand, future) == pytest.approx(1.1, rel=0.01)  # what comes after it is not known

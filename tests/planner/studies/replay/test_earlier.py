@@ -25,6 +25,7 @@ from planner.studies.replay.earlier import (
     goal_of,
     reserve_of,
 )
+from planner.studies.replay.flat import holds
 from planner.studies.replay.replay import run_policy
 from planner.studies.traffic.demand import Demand
 from planner.studies.traffic.window import DAY_S, Window
@@ -130,6 +131,36 @@ def test_flat_before_is_what_the_day_before_needed_whatever_comes(tmp_path: Path
     assert Earlier(more).flat(1).tolist() == [least]
     run = run_policy(more, policy_of("flat-before"), seed=1, progress=silent)
     assert [pool.initial for pool in run.fleet.pools] == [least] and not run.meets_slo
+
+
+def test_flat_before_has_room_for_a_day_that_is_busier_than_those_before(tmp_path: Path) -> None:
+    """Every day has half as much again: what the last one needed will not do, and is not taken."""
+    load = np.concatenate([np.full(1440, 100.0 * 1.5**day) for day in range(6)])
+    one = study(
+        tmp_path,
+        series=load.tolist(),
+        tiers=TIERS[:1],
+        traffic={"sources": [make.source(**LENGTHS)], "bin_s": 900},
+        horizon={"period_s": 3600, "duration_s": 3600, "start": "2024-05-18T08:00:00Z"},
+    )
+    earlier = Earlier(one, most=1)
+    busier = earlier.busier
+    assert busier is not None and busier.rise.times == pytest.approx(1.5, rel=0.01)
+    (before,) = earlier.studies
+    assert len(busier.study.trace) == pytest.approx(1.5 * len(before.trace), rel=0.05)
+    window = before.window
+    demand = busier.study.traffic.demand
+    seen = demand.requests[:, demand.inside(window.start_s, window.end_s)]
+    np.testing.assert_allclose(seen, 15 * 100.0 * 1.5**5, rtol=0.01)  # a plan sees it as it comes
+    least, roomy = earlier.flat(1, room=False), earlier.flat(1)
+    assert roomy.sum() > least.sum()
+    enough = earlier.goals(1).enough(before)
+    assert holds(busier.study, roomy, enough, 1) and not holds(busier.study, least, enough, 1)
+    run = run_policy(one, policy_of("flat-before"), seed=1, progress=silent, earlier=earlier)
+    assert run.meets_slo
+    # A fleet that outgrows the GPUs there are is no room.
+    few = replace(one.hardware, maximum=np.full_like(one.hardware.maximum, int(least.sum())))
+    assert Earlier(replace(one, hardware=few), most=1).flat(1).tolist() == least.tolist()
 
 
 def test_where_nothing_came_before_it_says_so(tmp_path: Path) -> None:

@@ -87,6 +87,16 @@ def test_a_policy_with_a_rule_of_its_own_begins_with_what_it_had() -> None:
     assert "less than" not in told.sentence  # it is its own baseline
 
 
+def test_a_tier_that_is_missed_comes_before_what_to_run_and_what_it_costs() -> None:
+    take = replace(
+        run("lt-i", 9.0, fast=0.505), series=cast(Any, SimpleNamespace(ready=np.full((1, 4), 6.0)))
+    )
+    told = answer_of(study(("east",)), take, take)
+    assert told.sentence.startswith(
+        "Planned (LT-I) misses a tier in this window (fast: 50.50% in time, 95% asked). Run "
+    )
+
+
 def test_a_relative_clock_has_days_and_no_utc() -> None:
     told = answer_of(study(clock="relative"), planned([[1, 1]]), run("today", 1.0))
     assert "UTC" not in told.sentence and "on Day " in told.sentence

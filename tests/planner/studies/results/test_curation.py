@@ -11,7 +11,7 @@ from planner.policies.registry import POLICIES, traits_of
 from planner.studies.commands.compare import Options
 from planner.studies.commands.compare import run as compare_scenario
 from planner.studies.progress import silent
-from planner.studies.rehearsal.rehearsal import Part, Rehearsal, RehearsalWindow, Tried
+from planner.studies.rehearsal.rehearsal import Part, Rehearsal, RehearsalWindow, Room, Tried
 from planner.studies.results.curation import TIE
 from planner.studies.results.verdict import compare
 from simulation.metrics import Percentiles
@@ -85,14 +85,55 @@ def test_what_did_on_the_days_before_is_taken_whatever_the_window_brings():
     assert (take.policy, take.parameters) == ("lt-i", {"load_factor": 1.25})
     assert take.rehearsed.cost_usd == 7 and take.cost_usd == 9 and not take.meets_slo
     assert found.recommendations[0].policy == "lt-i"
+    # That it misses a tier comes before what it costs.
     assert found.headline.startswith(
+        "Planned (LT-I) misses a tier in this window (fast: 93.00% in time, 95% asked). "
         "Take Planned (LT-I), load_factor 1.25: on the window before it met every tier at the "
-        "least cost of 2 policies that can be run. In this window it stays 2 points below a tier: "
+        "least cost of 2 policies that can be run. In this window: "
         "4.5 GPU-hours for $9.00, $1.00 (10%) less than flat as the days before would have it"
     )
     # The one that would have been cheaper in the window is not known before it.
     dearer = rehearsed(("lt-i", 9, True, 1.25), ("flat-before", 8, True, None))
     assert compare(runs, rehearsal=dearer).recommended.policy == "flat-before"
+
+
+def roomy(before, room, **has):
+    """With room for growth asked for: which policies have it."""
+    parts = [
+        replace(part, chosen=replace(part.chosen, room=has[part.policy.replace("-", "_")]))
+        for part in before.policies
+    ]
+    return replace(before, policies=tuple(parts), room=room)
+
+
+def test_what_has_no_room_for_growth_is_not_taken_and_what_the_room_costs_is_said():
+    runs = [run("flat-before", 9), run("hpa", 10)]
+    before = rehearsed(("flat-before", 80, True, None), ("hpa", 100, True, 0.5))
+    assert compare(runs, rehearsal=before).recommended.policy == "flat-before"
+    room = Room(1.29, 5, "Flat", 80.0, had=True)
+    take = compare(runs, rehearsal=roomy(before, room, flat_before=False, hpa=True)).recommended
+    assert take.policy == "hpa"
+    assert take.sentence.endswith(
+        "met every tier at the least cost of 2 policies that can be run, with room for 1.29 times "
+        "the requests of the busiest of them, as much as 5 days before tell a day may have; the "
+        "room costs 25% (without it Flat, $80.00 there instead of $100.00)."
+    )
+    free = compare(runs, rehearsal=roomy(before, room, flat_before=True, hpa=True)).recommended
+    assert free.policy == "flat-before" and "which costs nothing more." in free.sentence
+
+
+def test_where_nothing_has_room_for_growth_what_meets_the_tiers_is_taken_and_it_is_said():
+    runs = [run("flat-before", 9), run("hpa", 10), run("lt-i", 1)]
+    before = rehearsed(
+        ("flat-before", 80, True, None), ("hpa", 100, True, 0.5), ("lt-i", 10, False, 1.0)
+    )
+    room = Room(1.29, 5, "Flat", 80.0, had=False)
+    rehearsal = roomy(before, room, flat_before=False, hpa=False, lt_i=None)
+    take = compare(runs, rehearsal=rehearsal).recommended
+    assert take.policy == "flat-before" and take.sentence.endswith(
+        "; with 1.29 times the requests of the busiest of them, as 5 days before had, none would "
+        "have."
+    )
 
 
 def test_where_nothing_did_on_the_days_before_the_nearest_is_taken_and_said():

@@ -1,0 +1,87 @@
+"""How much busier a day may be than those it is rehearsed on, and a day that is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from forecasting.demand import DemandSeries
+from planner.studies.traffic.busier import MOST, grown, risen, times
+from planner.studies.traffic.ranking import ALL
+from planner.studies.traffic.window import DAY_S, Window
+from tests.planner.studies.replay.test_earlier import days
+
+WEEKDAYS = [10.0, 9.0, 8.0, 9.0, 8.0, 3.0, 3.0]
+
+
+def windows(day: int, *back: int) -> list[Window]:
+    """That of a day, and those so many days before it."""
+    return [
+        Window((day - one) * DAY_S, (day - one + 1) * DAY_S, 3600.0, 600.0, 3600.0, ahead=False)
+        for one in (0, *back)
+    ]
+
+
+def demand(levels: list[float]) -> DemandSeries:
+    return DemandSeries(ALL, 0.0, 3600.0, np.repeat(levels, 24), "requests")
+
+
+def test_a_day_may_have_over_those_it_is_rehearsed_on_what_days_before_had() -> None:
+    """Every day is 10% above the last, one doubles: of ten such one in ten is beyond the most."""
+    levels = list(np.cumprod([1.0, *9 * [1.1], 1.5, 1.1]))
+    window, *before = windows(11, 1)
+    rise = risen(demand(levels), window, before)
+    assert rise is not None and rise.days == 10
+    # Of eleven in any order, the one to come is the largest with a chance of one in eleven.
+    expected = float(np.quantile([*9 * [1.1], 1.5], 0.9, method="weibull"))
+    assert 1.1 < expected < 1.5 and rise.times == pytest.approx(expected, rel=0.01)
+    window, *before = windows(6, 1)
+    few = risen(demand(levels), window, before)  # what comes after is not known
+    assert few is not None and few.times == pytest.approx(1.1, rel=0.01) and few.days == 5
+    window, *before = windows(10, 1, 2)
+    two = risen(demand([*10 * [1.0], 1.0, 9.0]), window, before)
+    assert two is None  # level, and the leap is yet to come
+
+
+def test_a_monday_is_no_growth_where_mondays_are_rehearsed_on() -> None:
+    levels = 4 * WEEKDAYS
+    window, *before = windows(21, 1, 7, 2)
+    assert risen(demand(levels), window, before) is None
+    window, *before = windows(21, 1)  # after a Sunday alone it is
+    rise = risen(demand(levels), window, before)
+    assert rise is not None and rise.times == MOST
+
+
+def test_few_days_or_windows_that_are_none_tell_nothing() -> None:
+    levels = list(np.cumprod(9 * [1.2]))
+    window, *before = windows(3, 1)
+    assert risen(demand(levels), window, before) is None  # two pairs
+    window, *before = windows(8, 1, 7)
+    assert risen(demand(levels), window, before) is None  # one day has a week before it
+    assert risen(demand(levels), window, []) is None
+    hour = replace(window, start_s=window.start_s - 3600, end_s=window.end_s - 3600)
+    assert risen(demand(levels), window, [hour]) is None
+
+
+@pytest.mark.parametrize("share", [0.8, 1.25])
+def test_so_many_times_the_requests_at_about_their_times(tmp_path: Path, share: float) -> None:
+    trace = days(tmp_path).trace
+    stray = times(trace, share, 60.0, np.random.default_rng(0))
+    assert len(stray) == pytest.approx(share * len(trace), rel=0.05)
+    assert (np.diff(stray.arrival_s) >= 0).all()
+    assert stray.arrival_s[0] >= 0 and stray.arrival_s[-1] <= trace.arrival_s[-1]
+    counts = [np.histogram(one.arrival_s, bins=4)[0] for one in (trace, stray)]
+    np.testing.assert_allclose(counts[1], share * counts[0], rtol=0.2)
+
+
+def test_demand_grows_in_the_stretch_alone(tmp_path: Path) -> None:
+    one = days(tmp_path)
+    before, window = one.traffic.demand, one.window
+    more = grown(before, 1.5, window.start_s, window.end_s)
+    inside = before.inside(window.start_s, window.end_s)
+    assert inside.any() and not inside.all()
+    np.testing.assert_allclose(more.requests[:, inside], 1.5 * before.requests[:, inside])
+    np.testing.assert_array_equal(more.input_tokens[:, ~inside], before.input_tokens[:, ~inside])
