@@ -31,6 +31,7 @@ def violations(page: Any) -> list[str]:
     if not page.evaluate("Boolean(window.axe)"):
         page.evaluate(AXE_SCRIPT)
         page.add_style_tag(content="* { transition: none !important }")  # colours in between
+    page.evaluate("() => { window.dispatchEvent(new Event('beforeprint')) }")  # all of its tabs
     before = page.evaluate("document.documentElement.getAttribute('data-bs-theme')")
     found = []
     for theme in THEMES:
@@ -38,5 +39,6 @@ def violations(page: Any) -> list[str]:
         for impact, rule, target, why in page.evaluate(_RUN, [theme, rules]):
             if impact in HARM:
                 found.append(f"{theme}: {rule} of {target}: {why}")
+    page.evaluate("() => { window.dispatchEvent(new Event('afterprint')) }")
     page.evaluate("theme => document.documentElement.setAttribute('data-bs-theme', theme)", before)
     return found

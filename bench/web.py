@@ -112,7 +112,8 @@ def served() -> Iterator[str]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         server = subprocess.Popen(
-            [sys.executable, "-m", "gunicorn", "planner.config.wsgi", "--worker-class=gthread",
+            [sys.executable, "-m", "gunicorn", "planner.config.wsgi",
+             "--config=python:planner.config.web_workers", "--worker-class=gthread",
              f"--bind=fd://{listener.fileno()}", "--threads=4", "--log-level=error",
              "--no-control-socket"],
             cwd=ROOT, pass_fds=[listener.fileno()],

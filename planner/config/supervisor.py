@@ -188,6 +188,7 @@ def start_web(children: Children, listener: socket.socket) -> None:
         "-m",
         "gunicorn",
         "planner.config.wsgi",
+        "--config=python:planner.config.web_workers",
         f"--bind=fd://{listener.fileno()}",
         "--worker-class=gthread",
         "--workers=2",

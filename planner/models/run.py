@@ -70,7 +70,13 @@ class Run(models.Model):
 
     class Meta:
         ordering = ["-created_at", "-pk"]
-        indexes = [models.Index(fields=["state", "heartbeat_at"])]
+        indexes = [
+            models.Index(fields=["state", "heartbeat_at"]),
+            # Lists begin with the newest: of no sweep, or of those that are done.
+            models.Index(fields=["sweep", "-created_at", "-id"], name="run_newest"),
+            models.Index(fields=["state", "-created_at", "-id"], name="run_newest_by_state"),
+            models.Index(fields=["name"], name="run_name"),
+        ]
         constraints = [
             models.UniqueConstraint(
                 fields=["owner", "idempotency_key"],

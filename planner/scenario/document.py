@@ -6,6 +6,7 @@ import io
 import re
 from collections.abc import Mapping, Sequence
 from datetime import date
+from functools import lru_cache
 from typing import Any
 
 from pydantic import ValidationError
@@ -48,6 +49,12 @@ def _yaml() -> YAML:
     yaml.preserve_quotes = True
     yaml.indent(mapping=2, sequence=4, offset=2)
     return yaml
+
+
+@lru_cache(maxsize=16)
+def _seen(text: str, name: str) -> CommentedMap:
+    """``_load`` for those who only look: a page asks several times what its document says."""
+    return _load(text, name)
 
 
 def _load(text: str, name: str) -> CommentedMap:
@@ -95,7 +102,7 @@ def _open_brackets(text: str) -> int:
 def parse(text: str, name: str = "scenario") -> Scenario:
     """The scenario in ``text``; raises ScenarioError with a line, a field and a remedy for each
     fault, all of them in one message."""
-    data = _load(text, name)
+    data = _seen(text, name)
     try:
         scenario = Scenario.model_validate(_plain(data))
     except ValidationError as error:
@@ -117,7 +124,7 @@ def parse(text: str, name: str = "scenario") -> Scenario:
 
 def unknown_keys(text: str, name: str = "scenario") -> list[str]:
     """A sentence for each key that no scenario has: a form would drop them without a word."""
-    data = _load(text, name)
+    data = _seen(text, name)
     try:
         Scenario.model_validate(_plain(data))
     except ValidationError as error:
@@ -278,7 +285,7 @@ def _in_style(item: Any, siblings: CommentedSeq) -> Any:
 
 def outline(text: str, name: str = "scenario") -> dict[str, Any]:
     """The document as plain data, unchecked: for a form that shows what is there."""
-    plain: dict[str, Any] = _plain(_load(text, name))
+    plain: dict[str, Any] = _plain(_seen(text, name))
     return plain
 
 

@@ -129,8 +129,9 @@
     return table;
   };
 
+  // What a tab hides has no width; it is drawn when it is shown (static/js/tabs.js).
   const drawAll = (root) => {
-    for (const frame of root.querySelectorAll("[data-figure]")) draw(frame);
+    for (const frame of root.querySelectorAll("[data-figure]")) if (!frame.closest("[hidden]")) draw(frame);
   };
 
   document.addEventListener("DOMContentLoaded", () => {
@@ -152,4 +153,5 @@
     if (document.querySelector("[data-figure]:not([data-drawn])")) drawAll(document);
     else drawAll(event.target);
   });
+  document.addEventListener("tab:shown", (event) => drawAll(event.target));
 })();

@@ -92,6 +92,7 @@ def study(site: Any) -> str:
 
 
 def downloaded_policies(site: Any) -> list[dict[str, str]]:
+    site.get_by_role("tab", name="Policies").click()
     button = site.locator(".card", has=site.locator("#policy-table")).get_by_role("link")
     with site.expect_download() as download:
         button.click()

@@ -31,7 +31,7 @@ def test_from_an_answer_to_what_if(
     expect(
         site.get_by_text("where TTFT bounds it").or_(site.get_by_text("where TBT bounds it"))
     ).to_be_visible()
-    site.get_by_text("What if: other limits").click()
+    site.get_by_role("tab", name="What if").click()
     expect(site.locator("#what-if-now")).to_contain_text("As it was")
     site.get_by_label("Price of G").fill("2")
     expect(site.locator("#what-if-now")).to_contain_text("+100.0% of its cost")

@@ -6,6 +6,7 @@ from django.core.management.base import BaseCommand
 
 from planner.config.leash import die_with_parent
 from planner.services.compiling import compile_ahead
+from planner.services.warming import closed_forms
 
 
 class Command(BaseCommand):
@@ -15,3 +16,4 @@ class Command(BaseCommand):
     def handle(self, *_: Any, **__: Any) -> None:
         die_with_parent()
         compile_ahead()
+        closed_forms()  # of a what-if's moved limits

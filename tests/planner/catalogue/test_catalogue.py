@@ -10,6 +10,7 @@ from ruamel.yaml import YAML
 
 from planner import catalogue
 from planner.catalogue.facts import KINDS
+from planner.catalogue.files import read
 from simulation.performance.memory import MEMORY_SHARE, kv_capacity_tokens
 from simulation.performance.profile import measured_range
 from tests.shared import DATA, needs_shared
@@ -51,6 +52,12 @@ def test_every_fact_states_its_source_and_kind():
         priced = {*region.usd_per_gpu_hour, *spot}
         assert region.sources.keys() == {"carbon_g_per_kwh", "pue", *priced}
         assert priced
+
+
+@pytest.mark.parametrize("name", ["carbon", "efficiency", "shapes"])
+def test_files_say_what_yaml_1_2_makes_of_them(name):
+    """The fast reader is of YAML 1.1 by itself: NO was a boolean, 1e-14 a word."""
+    assert repr(read(name)) == repr(shipped(name))
 
 
 def test_callers_cannot_change_the_catalogue():

@@ -72,12 +72,12 @@ def test_results_begin_with_the_answer_and_warnings_come_after_it(
     assert home.index(sentence) < home.index(warning)
 
 
-def test_a_long_page_has_its_contents_at_the_top(client: Client, study: Run) -> None:
+def test_a_long_page_is_in_tabs_and_nothing_is_outside_of_them(client: Client, study: Run) -> None:
     html = client.get(url(study)).content.decode()
-    contents = html.split('aria-label="On this page"')[1].split("</nav>")[0]
-    links = re.findall(r'href="#([\w-]+)"', contents)
-    assert {"policies", "charts", "plan", "savings", "provenance"} <= set(links)
-    assert all(f'id="{link}"' in html for link in links)
+    tabs = html.split("data-tabs>")[1].split("</nav>")[0]
+    links = re.findall(r'href="#([\w-]+)"', tabs)
+    assert links[0] == "answer" and {"policies", "plan", "what-if", "sources"} <= set(links)
+    assert re.findall(r'<section id="([\w-]+)" data-panel>', html) == links
 
 
 def test_a_plan_by_itself_begins_with_its_sentence(client: Client, study: Run) -> None:

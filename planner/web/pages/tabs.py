@@ -1,0 +1,25 @@
+"""The parts of a long page, one shown at a time; each has an address of its own (``#plan``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def result_tabs(shown: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Of the results page, as ``results_context`` and its sisters fill it: the parts that have
+    something in them, by the ids of runs/results.html."""
+    result = shown["result"]
+    plan, forecast = result.get("plan"), (result.get("forecast") or {}).get("series")
+    ahead = result.get("series") or shown.get("week_errors") or shown.get("moment_figure")
+    sizes = result.get("capacity") or result.get("profile_error")
+    tabs = {
+        "answer": ("The answer", True),
+        "policies": ("Policies", shown.get("policies")),
+        "plan": ("The plan", plan),
+        "what-if": ("What if", plan),
+        "sizes": ("What one replica carries", sizes),
+        "forecast": ("Forecast", forecast or ahead),
+        "sources": ("Where the numbers come from", True),
+    }
+    return [(name, title) for name, (title, there) in tabs.items() if there]
