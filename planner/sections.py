@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 Share = Annotated[float, Field(gt=0, le=1)]
 Count = Annotated[int, Field(ge=0, le=1_000_000)]
@@ -29,6 +30,16 @@ Precision = Literal["bf16", "fp8", "fp4", "int8", "int4"]
 # mixed: an instance prefills and decodes; else pools of each hand over to the other (D1).
 Role = Literal["mixed", "prefill", "decode"]
 ROLES = {"mixed": "both", "prefill": "prefill", "decode": "decode"}  # the scenario's to the core's
+
+
+def within_ages(value: datetime) -> datetime:
+    """Nanoseconds in 64 bits end in 2262, and shifting the ends of a calendar to UTC leaves it."""
+    if not 1970 <= value.year <= 2261:
+        raise ValueError("give a moment from 1970 to 2261")
+    return value
+
+
+Moment = Annotated[datetime, AfterValidator(within_ages)]
 
 
 class Section(BaseModel):

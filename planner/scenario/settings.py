@@ -4,7 +4,7 @@ sections and names end here, as its facts do in ``build_hardware``."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Literal
 
 import numpy as np
@@ -32,6 +32,7 @@ class TrafficSettings:
     tiers: tuple[str, ...]
     sources: tuple[Source, ...]
     bin_s: float | None  # None: by the length of the traffic
+    until_s: float | None  # epoch seconds: what comes from then on is not known; None: all there is
     max_replayed: int  # requests of a window; of more, those of a cell
     prefix_caching: bool  # of any model
     seed: int
@@ -168,6 +169,7 @@ def settings_of(scenario: Scenario) -> Settings:
             tiers=tuple(tier.name for tier in scenario.tiers),
             sources=tuple(scenario.traffic.sources),
             bin_s=scenario.traffic.bin_s,
+            until_s=_epoch_s(scenario.traffic.until),
             max_replayed=scenario.traffic.max_replayed,
             prefix_caching=any(row.prefix_caching for row in scenario.serving),
             seed=scenario.seed,
@@ -182,6 +184,13 @@ def settings_of(scenario: Scenario) -> Settings:
         plan=_plan(scenario),
         scale_in=scenario.fleet.scale_in,
     )
+
+
+def _epoch_s(moment: datetime | None) -> float | None:
+    """UTC where it does not say."""
+    if moment is None:
+        return None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
 def _launched(scenario: Scenario) -> bool:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from planner.sections import (
     Buffer,
     Delay,
+    Moment,
     Name,
     Quantile,
     Section,
@@ -165,16 +165,6 @@ class Objective(Section):
         if self.periods == "all" and self.limited not in (None, "Exact"):
             raise ValueError("periods: all chooses exactly; give limited: Exact, or periods: one")
         return self
-
-
-def within_ages(value: datetime) -> datetime:
-    """Nanoseconds in 64 bits end in 2262, and shifting the ends of a calendar to UTC leaves it."""
-    if not 1970 <= value.year <= 2261:
-        raise ValueError("give a moment from 1970 to 2261")
-    return value
-
-
-Moment = Annotated[datetime, AfterValidator(within_ages)]
 
 
 class Horizon(Section):

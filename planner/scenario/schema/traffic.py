@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from planner.sections import (
     BinS,
     Milliseconds,
+    Moment,
     Name,
     Section,
     Share,
@@ -136,6 +137,9 @@ class Traffic(Section):
     """What arrives."""
 
     sources: Annotated[list[Source], Field(min_length=1, max_length=1000)]
+    # What is known: what came from this moment on is not looked at, and what a source does not say
+    # up to it is a gap. Left out: all there is.
+    until: Moment | None = None
     growth: Growth = Growth()
     bin_s: BinS | None = None  # left out: 900 s for days, 60 s for hours of trace
     # Requests of a window beyond which the replay is of one of several equal cells of the fleet;

@@ -24,6 +24,14 @@ from planner.studies.traffic.sources import (
     measured_source,
     span,
 )
+from planner.studies.traffic.until import (
+    Measured,
+    bins_by,
+    blind_after,
+    check_until,
+    known_by,
+    until_words,
+)
 from planner.studies.traffic.window import UTC_CLOCK, Window
 from simulation.arrays import FloatArray
 from simulation.sizing.trial import SharedPrompts
@@ -41,15 +49,6 @@ LAUNCHED = (
 DAY_S = 86_400.0
 MAX_CELLS = 20_000_000  # bins of all models x regions x tiers: half a GB of demand
 AMOUNTS = ("requests", "input_tokens", "output_tokens")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Measured:
-    """A source that holds requests, and when its file begins and ends, epoch seconds."""
-
-    trace: Trace
-    start_s: float
-    end_s: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -132,7 +131,7 @@ def build_traffic(settings: TrafficSettings, traces: dict[str, StoredTrace]) -> 
         if stored.kind == "requests":
             columns = read_requests(stored.store, (*COLUMNS, "hash_ids"))
             requests = measured_source(shell, source, columns, where, rng)
-            measured.append(Measured(requests, *span(columns)))
+            measured.append(known_by(Measured(requests, *span(columns)), settings.until_s))
             shared |= columns.hash_ids is not None
             if columns.hash_ids is not None and requests.blocks is None:
                 why = "it is scaled" if source.scale != 1 else "its hash_ids fit no size of blocks"
@@ -141,7 +140,8 @@ def build_traffic(settings: TrafficSettings, traces: dict[str, StoredTrace]) -> 
                     "find nothing for them."
                 )
         else:
-            binned += binned_sources(shell, source, read_demand(stored.store), where)
+            series = [bins_by(one, settings.until_s) for one in read_demand(stored.store)]
+            binned += binned_sources(shell, source, series, where)
         if source.scale != 1:
             name = f"{source.series} of {stored.name}" if source.series else stored.name
             notes.append(f"{name} is scaled to {source.scale:g} times its requests.")
@@ -167,7 +167,7 @@ def build_traffic(settings: TrafficSettings, traces: dict[str, StoredTrace]) -> 
             "Prefix caches are on and find nothing: no trace here tells by hash_ids what its "
             "prompts share."
         )
-    demand, span_notes = _demand(settings.bin_s, measured, binned, shell)
+    demand, span_notes = _demand(settings, measured, binned, shell)
     return Traffic(
         models=settings.models,
         regions=settings.regions,
@@ -236,15 +236,20 @@ def merge(parts: Sequence[Trace], replay: str) -> Trace:
 
 
 def _demand(
-    bin_s: float | None, measured: list[Measured], binned: list[BinnedSource], shell: Trace
+    settings: TrafficSettings, measured: list[Measured], binned: list[BinnedSource], shell: Trace
 ) -> tuple[Demand, list[str]]:
-    """All sources in bins of one width, from the first that begins to the first that ends."""
+    """All sources in bins of one width, from the first that begins to the first that ends, or to
+    where the scenario says that knowledge ends."""
     if not binned and not any(len(one.trace) for one in measured):
         raise ScenarioError("traffic.sources: no request is left; check series and scale.")
     starts = [one.columns.start_s for one in binned] + [one.start_s for one in measured]
     ends = [one.end_s for one in binned] + [one.end_s for one in measured]
     start_s, end_s = min(starts), min(ends)
-    bin_s = _bin_width(bin_s, end_s - start_s, [one.columns.bin_s for one in binned])
+    if settings.until_s is not None:
+        check_until(settings.until_s, end_s)
+        end_s = settings.until_s
+    widths = [one.columns.bin_s for one in binned]
+    bin_s = _bin_width(settings.bin_s, end_s - start_s, widths)
     edge_s = float(np.floor(start_s / bin_s) * bin_s)
     bins = int((end_s - edge_s) / bin_s + 1e-9)
     cells = bins * len(shell.models) * len(shell.regions) * len(shell.tiers)
@@ -267,9 +272,11 @@ def _demand(
     parts = [source.demand(shell, edge_s, bin_s, bins) for source in binned]
     for one in measured:
         counted = bin_demand(one.trace, bin_s, start_s=edge_s, bins=bins)
-        parts.append(_blind_before(counted, one.start_s))
+        parts.append(blind_after(_blind_before(counted, one.start_s), one.end_s))
     notes = []
-    if max(ends) >= end_s + bin_s:
+    if settings.until_s is not None:
+        notes.append(until_words(settings.until_s, min(ends), bin_s))
+    elif max(ends) >= end_s + bin_s:
         notes.append("The study ends where the first of its sources ends.")
     return _sum(parts, edge_s, bin_s, bins), notes
 

@@ -1,0 +1,1 @@
+"""When plans are computed again, and how one differs from the one before."""
