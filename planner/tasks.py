@@ -1,8 +1,9 @@
 """Celery glue: an id in, one service call."""
 
 from celery import shared_task
+from django.utils import timezone
 
-from planner.services import orphans, runs, worker
+from planner.services import firings, orphans, runs, worker
 
 
 @shared_task(name="planner.tasks.run_execute", acks_late=True)  # type: ignore[untyped-decorator]
@@ -18,3 +19,8 @@ def runs_sweep_task() -> None:
 @shared_task(name="planner.tasks.orphans_sweep")  # type: ignore[untyped-decorator]
 def orphans_sweep_task() -> None:
     orphans.orphans_sweep()
+
+
+@shared_task(name="planner.tasks.schedules_tick")  # type: ignore[untyped-decorator]
+def schedules_tick_task() -> None:
+    firings.schedules_tick(now=timezone.now())

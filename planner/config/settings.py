@@ -266,6 +266,11 @@ CELERY_BEAT_SCHEDULE = {
         "schedule": 10.0,  # s
         "options": {"expires": 10.0},  # s; sweeps must not pile up while no worker runs
     },
+    "schedules-tick": {
+        "task": "planner.tasks.schedules_tick",
+        "schedule": 30.0,
+        "options": {"expires": 30.0},
+    },
     "orphans-sweep": {
         "task": "planner.tasks.orphans_sweep",
         "schedule": 600.0,

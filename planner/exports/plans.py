@@ -331,12 +331,16 @@ def _notes(result: dict[str, Any], policy: str, rule: Rule | None, part: bool) -
         yield "This policy was told what came: it is a yardstick that nobody can run."
     if part:
         yield "Only a part of the plan: other regions or models of it were left out as asked."
-    missed = [tier for tier, met in (_figures(result, policy).get("slo_met") or {}).items()
-              if not met]  # fmt: skip
-    if missed:
+    if missed := tiers_missed(result, policy):
         yield f"In its replay it missed its target for {', '.join(missed)}."
     if not _figures(result, policy).get("slo_met"):
         yield "It was not replayed, so what it attains is not known."
+
+
+def tiers_missed(result: dict[str, Any], policy: str) -> list[str]:
+    """Whose target a policy missed in its replay; none where it was not replayed."""
+    met = _figures(result, policy).get("slo_met") or {}
+    return [tier for tier, kept in met.items() if not kept]
 
 
 def _figures(result: dict[str, Any], policy: str) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from planner.models.profile import Calibration, Profile, ProfileVersion
 from planner.models.proposal import Proposal, ProposalEntry, ReviewRules
 from planner.models.run import Run
 from planner.models.scenario import Scenario
+from planner.models.schedule import Firing, Outcome, Schedule
 from planner.models.source import Source, SourceReading
 from planner.models.sweep import Sweep
 from planner.models.token import ApiToken
@@ -21,6 +22,8 @@ __all__ = [
     "AuditRecord",
     "Calibration",
     "DeploymentName",
+    "Firing",
+    "Outcome",
     "OwnGpu",
     "OwnModel",
     "PlanInForce",
@@ -33,6 +36,7 @@ __all__ = [
     "Run",
     "Scenario",
     "ScenarioVersion",
+    "Schedule",
     "Source",
     "SourceReading",
     "Sweep",

@@ -10,20 +10,12 @@ from datetime import datetime, timedelta
 
 import numpy as np
 
+from planner.exports.patterns import Step
 from simulation.arrays import FloatArray
 
 HOUR, FINEST = timedelta(hours=1), timedelta(minutes=5)
 CYCLES = (timedelta(0), timedelta(days=7), timedelta(days=1))  # where to look for a like hour
 PoolKey = tuple[str, str]  # the deployment's name and region
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """So many replicas from ``begins`` until before ``ends``, of one clock."""
-
-    begins: datetime
-    ends: datetime
-    replicas: int
 
 
 @dataclass(frozen=True, slots=True)

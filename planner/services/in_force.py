@@ -88,6 +88,9 @@ def _frozen(plan: Plan) -> list[dict[str, object]]:
             "model": pool.model,
             "gpu": pool.gpu,
             "role": pool.role,
+            "gpus": pool.gpus,
+            "market": pool.market,
+            "arrangement": pool.arrangement,
             "steps": [
                 [step.begins.isoformat(), step.ends.isoformat(), step.replicas]
                 for step in pool.steps

@@ -1,5 +1,5 @@
-"""Traffic as it was known at a moment (``traffic.until``): what came later is not looked at, and what
-was not yet told is a gap."""
+"""Traffic as it was known at a moment (``traffic.until``): what came later is not looked at, and
+what was not yet told is a gap."""
 
 from __future__ import annotations
 
@@ -68,8 +68,9 @@ def check_until(until_s: float, end_s: float) -> None:
     if until_s > end_s + LATE_S:
         raise ScenarioError(
             f"traffic.until: the traffic ends {words_of(end_s, UTC_CLOCK)}, "
-            f"{(until_s - end_s) / DAY_S:,.1f} days before {words_of(until_s, UTC_CLOCK)}, and a forecast from there would "
-            "stand on nothing newer; bring the traffic up to date, or choose an earlier moment."
+            f"{(until_s - end_s) / DAY_S:,.1f} days before {words_of(until_s, UTC_CLOCK)}, "
+            "and a forecast from there would stand on nothing newer; bring the traffic up to date, "
+            "or choose an earlier moment."
         )
 
 

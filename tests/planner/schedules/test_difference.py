@@ -6,7 +6,8 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from planner.schedules.difference import PoolPlan, Rule, Step, differs
+from planner.exports.patterns import Step
+from planner.schedules.difference import PoolPlan, Rule, differs
 
 MONDAY = datetime(2024, 5, 13)
 DAY, HOUR = timedelta(days=1), timedelta(hours=1)

@@ -1,0 +1,219 @@
+"""bin/manage schedule: plans computed again by the clock."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from django.utils import timezone
+
+from planner.errors import PlannerError
+from planner.exports.figure_table import listed
+from planner.management.base import HeadroomCommand, load_scenario
+from planner.models import Firing, Scenario, Schedule
+from planner.scenario.document import values_of
+from planner.selectors.schedules import firings_list, schedule_get, schedules_list
+from planner.services.firings import firing_settle, schedule_fire, schedules_tick
+from planner.services.scenarios import scenario_create
+from planner.services.schedules import (
+    schedule_change,
+    schedule_create,
+    schedule_pause,
+    schedule_resume,
+)
+from planner.services.worker import run_execute
+from planner.studies.plain import as_json
+
+MOST = 20  # firings that are listed
+SCHEDULES = {"schedule": "name", "scenario": "scenario", "cron": "cron", "next": "next_due",
+             "paused": "paused"}  # fmt: skip
+FIRINGS = {"due": "due_at", "state": "state", "run": "run", "said": "words"}
+
+
+class Command(HeadroomCommand):
+    help = "Plans computed again by the clock: kept, fired, paused, and what came of each."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        super().add_arguments(parser)
+        parser.add_argument("action", choices=list(ACTIONS))
+        parser.add_argument("name", nargs="?", default="", help="of the schedule")
+        parser.add_argument("--scenario", help="scenario file (YAML), or a stored one's name or id")
+        parser.add_argument("--cron", help="minute, hour, day of month, month, day of week")
+        parser.add_argument("--timezone", dest="zone", help="of the cron line (UTC)")
+        parser.add_argument("--kind", choices=Schedule.Kind.values, help="of its runs (plan)")
+        parser.add_argument("--policy", help="whose timetable; left out: the recommended one")
+        parser.add_argument(
+            "--set", action="append", dest="options", metavar="OPTION=VALUE", help="of its runs"
+        )
+        parser.add_argument(
+            "--most-replicas", type=float, metavar="SHARE",
+            help="of replica-hours that may differ from the plan in force without a review",
+        )  # fmt: skip
+        parser.add_argument(
+            "--most-cost", type=float, metavar="SHARE", help="that its cost may differ by"
+        )
+        parser.add_argument("--as-of", type=_moment, help="fire: on what was known then")
+        parser.add_argument(
+            "--now", type=_moment, help="take this for the time, on a database of its own"
+        )
+
+    def answer(self, options: dict[str, Any]) -> dict[str, Any]:
+        options["now"] = options["now"] or timezone.now()
+        if not options["name"] and options["action"] not in ("list", "tick"):
+            raise PlannerError(f"schedule {options['action']}: name a schedule.")
+        return ACTIONS[options["action"]](self, options)
+
+    def words(self, answer: dict[str, Any]) -> str:
+        told = []
+        if "schedules" in answer:
+            told += listed(answer["schedules"], SCHEDULES) or ["There is no schedule."]
+        if "firings" in answer:
+            told += listed(answer["firings"], FIRINGS) or ["Nothing was due."]
+        return "\n".join(told)
+
+    def _carried_out(self, fired: list[Firing], now: datetime) -> list[Firing]:
+        """Their runs here and now, one after the other, each with what comes of it."""
+        for firing in fired:
+            if firing.run_id is None or firing.state != Firing.State.RUNNING:
+                continue
+            firing.run = run_execute(run_id=firing.run_id, observer=self.progress)
+            firing_settle(firing=firing, now=now)
+        return fired
+
+
+def _moment(text: str) -> datetime:
+    moment = datetime.fromisoformat(text)
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _list(command: Command, options: dict[str, Any]) -> dict[str, Any]:
+    return {"schedules": [_row(one) for one in schedules_list()]}
+
+
+def _fields(command: Command, options: dict[str, Any]) -> dict[str, Any]:
+    named = ("cron", "zone", "kind", "policy", "most_replicas", "most_cost")
+    found = {name: options[name] for name in named if options[name] is not None}
+    if options["options"] is not None:
+        found["options"] = dict(_option(text) for text in options["options"])
+    if options["scenario"] is not None:
+        found["scenario"] = _scenario(command, options["scenario"])
+    return found
+
+
+def _option(text: str) -> tuple[str, Any]:
+    name, sign, value = text.partition("=")
+    values = values_of(value, f"--set {name}")
+    if not sign or len(values) != 1:
+        raise PlannerError(
+            f"--set {text}: write an option of the run and its value, as verify=true."
+        )
+    return name.strip(), values[0]
+
+
+def _scenario(command: Command, source: str) -> Scenario:
+    """A stored one; that of a file is kept under its name if there is none yet."""
+    document, name = load_scenario(source, command.progress)
+    kept = Scenario.objects.filter(name=name).first()
+    if kept is not None and Path(source).exists() and kept.document != document:
+        raise PlannerError(
+            f"{source}: there is another scenario {name!r} already; give the file another name in "
+            "name, or say --scenario with the stored one's."
+        )
+    return kept or scenario_create(owner=None, document=document)
+
+
+def _add(command: Command, options: dict[str, Any]) -> dict[str, Any]:
+    fields = _fields(command, options)
+    missing = [name for name in ("scenario", "cron") if name not in fields]
+    if missing:
+        raise PlannerError(f"schedule add: give --{' and --'.join(missing)} too.")
+    made = schedule_create(owner=None, name=options["name"], now=options["now"], **fields)
+    return {"schedules": [_row(made)]}
+
+
+def _change(command: Command, options: dict[str, Any]) -> dict[str, Any]:
+    schedule = schedule_get(options["name"])
+    fields = _fields(command, options)
+    schedule_change(schedule=schedule, user=None, now=options["now"], **fields)
+    return {"schedules": [_row(schedule)]}
+
+
+def _pause(command: Command, options: dict[str, Any]) -> dict[str, Any]:
+    return {"schedules": [_row(schedule_pause(schedule=schedule_get(options["name"]), user=None))]}
+
+
+def _resume(command: Command, options: dict[str, Any]) -> dict[str, Any]:
+    schedule = schedule_get(options["name"])
+    return {"schedules": [_row(schedule_resume(schedule=schedule, user=None, now=options["now"]))]}
+
+
+def _fire(command: Command, options: dict[str, Any]) -> dict[str, Any]:
+    firing = schedule_fire(
+        schedule=schedule_get(options["name"]), user=None, now=options["now"],
+        as_of=options["as_of"], enqueue=False,
+    )  # fmt: skip
+    return {"firings": [_fired(one) for one in command._carried_out([firing], options["now"])]}
+
+
+def _tick(command: Command, options: dict[str, Any]) -> dict[str, Any]:
+    done = schedules_tick(now=options["now"], enqueue=False)
+    fired = command._carried_out(list(done.fired), options["now"])
+    return {"firings": [_fired(one) for one in (*done.settled, *fired)]}
+
+
+def _history(command: Command, options: dict[str, Any]) -> dict[str, Any]:
+    schedule = schedule_get(options["name"])
+    return {
+        "schedules": [_row(schedule)],
+        "firings": [_fired(one) for one in firings_list(schedule)[:MOST]],
+    }
+
+
+def _row(schedule: Schedule) -> dict[str, Any]:
+    row: dict[str, Any] = as_json(
+        {
+            "name": schedule.name,
+            "scenario": schedule.scenario.name if schedule.scenario else None,
+            "kind": schedule.kind,
+            "options": schedule.options,
+            "policy": schedule.policy or None,
+            "cron": schedule.cron,
+            "timezone": schedule.zone,
+            "most_replicas": schedule.most_replicas,
+            "most_cost": schedule.most_cost,
+            "paused": schedule.paused,
+            "next_due": schedule.next_due,
+        }
+    )
+    return row
+
+
+def _fired(firing: Firing) -> dict[str, Any]:
+    row: dict[str, Any] = as_json(
+        {
+            "schedule": firing.schedule.name,
+            "due_at": firing.due_at,
+            "as_of": firing.as_of,
+            "state": firing.state,
+            "words": firing.words,
+            "run": firing.run_id,
+            "in_force": firing.plan_id is not None,
+            "difference": firing.difference or None,
+        }
+    )
+    return row
+
+
+ACTIONS: dict[str, Callable[[Command, dict[str, Any]], dict[str, Any]]] = {
+    "list": _list,
+    "add": _add,
+    "change": _change,
+    "pause": _pause,
+    "resume": _resume,
+    "fire": _fire,
+    "tick": _tick,
+    "history": _history,
+}

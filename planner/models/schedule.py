@@ -1,0 +1,104 @@
+"""Plans that are computed again by the clock, and every time that one was."""
+
+from django.conf import settings
+from django.db import models
+
+
+class Schedule(models.Model):
+    """When a scenario is planned again, on what, and how far a plan may differ from the one in
+    force and still follow it without anyone asked."""
+
+    class Kind(models.TextChoices):
+        PLAN = "plan", "Plan"
+        COMPARE = "compare", "Plan and compare"
+
+    name = models.CharField(max_length=120, unique=True)
+    scenario = models.ForeignKey(
+        "planner.Scenario", null=True, on_delete=models.SET_NULL, related_name="schedules"
+    )
+    kind = models.CharField(max_length=16, choices=Kind.choices, default=Kind.PLAN)
+    options = models.JSONField(default=dict, blank=True)  # of its runs
+    policy = models.CharField(max_length=161, blank=True)  # "": the one that is recommended
+    cron = models.CharField(max_length=120)  # minute, hour, day of month, month, day of week
+    zone = models.CharField(max_length=64, default="UTC")
+    # Shares of replica-hours and of cost; None: every plan is reviewed.
+    most_replicas = models.FloatField(null=True, blank=True)
+    most_cost = models.FloatField(null=True, blank=True)
+    paused = models.BooleanField(default=False)
+    next_due = models.DateTimeField()
+    owner = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
+    )
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Firing(models.Model):
+    """One moment of a schedule and what came of it. A moment has one row, whoever gets to it
+    first."""
+
+    class State(models.TextChoices):
+        RUNNING = "running", "Running"
+        APPROVED = "approved", "Approved by rule"
+        REVIEW = "review", "To be reviewed"
+        FAILED = "failed", "Failed"
+        MISSED = "missed", "Missed"
+
+    schedule = models.ForeignKey(Schedule, on_delete=models.CASCADE, related_name="firings")
+    due_at = models.DateTimeField()
+    as_of = models.DateTimeField(null=True)  # what was known then counts
+    fired_at = models.DateTimeField()
+    settled_at = models.DateTimeField(null=True)
+    state = models.CharField(max_length=16, choices=State.choices)
+    run = models.ForeignKey("planner.Run", null=True, on_delete=models.SET_NULL, related_name="+")
+    # What its plan put in force by rule, if it did.
+    plan = models.ForeignKey(
+        "planner.PlanInForce", null=True, on_delete=models.SET_NULL, related_name="+"
+    )
+    difference = models.JSONField(default=dict, blank=True)  # planner.schedules.difference
+    words = models.TextField(blank=True)
+    by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
+    )  # who asked for it; None: the clock
+
+    class Meta:
+        ordering = ["-due_at", "-pk"]
+        constraints = [
+            models.UniqueConstraint(fields=["schedule", "due_at"], name="fired_once_per_moment")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.schedule} of {self.due_at:%Y-%m-%d %H:%M}"
+
+
+class Outcome(models.Model):
+    """Whether a plan in force came true, over a stretch of the time in which it was."""
+
+    class State(models.TextChoices):
+        RUNNING = "running", "Running"
+        DONE = "done", "Done"
+        FAILED = "failed", "Failed"
+
+    plan = models.ForeignKey(
+        "planner.PlanInForce", on_delete=models.CASCADE, related_name="outcomes"
+    )
+    begins = models.DateTimeField()
+    ends = models.DateTimeField()
+    state = models.CharField(max_length=16, choices=State.choices, default=State.RUNNING)
+    begun_at = models.DateTimeField()
+    figures = models.JSONField(default=dict, blank=True)  # planner.studies.aftermath
+    words = models.TextField(blank=True)
+
+    class Meta:
+        ordering = ["-begins", "-pk"]
+        constraints = [
+            models.UniqueConstraint(fields=["plan", "begins"], name="judged_once_per_stretch")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.plan}, {self.begins:%Y-%m-%d}"

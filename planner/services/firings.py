@@ -1,0 +1,258 @@
+"""What schedules start and what comes of it: due moments fired once each, runs that are over held
+against the plan in force, those within limits approved by rule.
+
+    tick -> running -> approved | review | failed
+         -> missed (nobody was there, or the one before was still going)
+
+A moment is a row that can be made once, and a step is a conditional update, so that two ticks at
+once do nothing twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+from django.db import IntegrityError, transaction
+
+from planner.errors import EXPECTED, NotFound, NotReady
+from planner.exports.in_force import plan_in_force
+from planner.exports.options import ExportOptions
+from planner.exports.patterns import Step
+from planner.exports.plans import Plan, plan_of, tiers_missed
+from planner.models import Firing, PlanInForce, Run, Schedule, User
+from planner.scenario import document as text
+from planner.schedules.difference import Difference, PoolPlan, Rule, differs
+from planner.selectors.runs import run_result, run_table, run_tables
+from planner.services.access import check_may_plan
+from planner.services.in_force import put_in_force
+from planner.services.runs import run_create
+from planner.services.schedules import cron_of
+from planner.studies.plain import as_json
+
+LATE = timedelta(minutes=15)  # beyond which a moment is made up for with what is known now
+MOST_MISSED = 100  # moments that are listed one by one
+Price = dict[tuple[str, str, str, str], float]  # by region, model, GPU and role, USD per hour
+
+
+@dataclass(frozen=True, slots=True)
+class Ticked:
+    """What one tick did."""
+
+    fired: tuple[Firing, ...]
+    settled: tuple[Firing, ...]
+
+
+def schedules_tick(*, now: datetime, enqueue: bool = True) -> Ticked:
+    """Settle what is over, and fire what is due. Safe to repeat and to run twice at once.
+
+    Of several moments that passed unseen one is made up for, the last; the others are missed, each
+    with its row.
+    """
+    settled = [one for one in _running() if firing_settle(firing=one, now=now)]
+    fired = []
+    for schedule in Schedule.objects.filter(paused=False, next_due__lte=now):
+        due = _taken(schedule, now)
+        if due is not None:
+            fired.append(_fired(schedule, due, now, None, enqueue))
+    return Ticked(tuple(one for one in fired if one is not None), tuple(settled))
+
+
+def schedule_fire(
+    *,
+    schedule: Schedule,
+    user: User | None,
+    now: datetime,
+    as_of: datetime | None = None,
+    enqueue: bool = True,
+) -> Firing:
+    """Now, whatever its clock says, also where it is paused; ``as_of``: with what was known
+    then."""
+    check_may_plan(user, "not fire schedules")
+    firing = _fired(schedule, now.replace(microsecond=0), now, user, enqueue, as_of)
+    if firing is None:
+        raise NotReady(f"{schedule.name} was fired this very second; look at its history.")
+    return firing
+
+
+def firing_settle(*, firing: Firing, now: datetime) -> bool:
+    """Once its run is over: hold its plan against the one in force, and put it there where the
+    rule has nothing to ask. Whether it is settled now."""
+    run = firing.run
+    if run is not None and not run.finished:
+        return False
+    try:
+        with transaction.atomic():
+            return _settled(firing, run, now)
+    except EXPECTED as problem:
+        return _end(firing, Firing.State.FAILED, str(problem), now)
+
+
+def _running() -> Sequence[Firing]:
+    return Firing.objects.select_related("schedule", "run").filter(state=Firing.State.RUNNING)
+
+
+def _taken(schedule: Schedule, now: datetime) -> datetime | None:
+    """The moment to fire for, once for whoever asks first; rows for those missed before it."""
+    cron = cron_of(schedule)
+    due = cron.between(schedule.next_due - timedelta(seconds=1), now, MOST_MISSED + 1)
+    held = Schedule.objects.filter(pk=schedule.pk, paused=False, next_due=schedule.next_due)
+    if not held.update(next_due=cron.after(now)) or not due:
+        return None
+    *missed, last = due
+    Firing.objects.bulk_create(
+        [
+            Firing(
+                schedule=schedule,
+                due_at=moment,
+                fired_at=now,
+                settled_at=now,
+                state=Firing.State.MISSED,
+                words=f"Nobody was there to start it; made up for at {last:%Y-%m-%d %H:%M} UTC.",
+            )
+            for moment in missed
+        ],
+        ignore_conflicts=True,
+    )
+    return last
+
+
+def _fired(
+    schedule: Schedule,
+    due: datetime,
+    now: datetime,
+    user: User | None,
+    enqueue: bool,
+    as_of: datetime | None = None,
+) -> Firing | None:
+    """None where the moment has been taken."""
+    late = now - due > LATE
+    known = as_of or (now.replace(second=0, microsecond=0) if late else due)
+    firing = Firing(schedule=schedule, due_at=due, as_of=known, fired_at=now, by=user)
+    going = schedule.firings.filter(state=Firing.State.RUNNING).exists()
+    firing.state = Firing.State.MISSED if going else Firing.State.RUNNING
+    if going:
+        firing.words, firing.settled_at = "The run of the one before was still going.", now
+    elif late and as_of is None:
+        firing.words = f"Made up for {(now - due).total_seconds() / 3600:,.1f} h late."
+    try:
+        with transaction.atomic():
+            firing.save()
+    except IntegrityError:
+        return None
+    if going:
+        return firing
+    try:
+        firing.run = _run(schedule, known, enqueue)
+        firing.save(update_fields=["run"])
+    except EXPECTED as problem:
+        _end(firing, Firing.State.FAILED, str(problem), now)
+    return firing
+
+
+def _run(schedule: Schedule, known: datetime, enqueue: bool) -> Run:
+    """Of the scenario as it is, on the traffic known then, for the window that begins then."""
+    scenario = schedule.scenario
+    if scenario is None:
+        raise NotFound("The scenario was removed; give the schedule another, or remove it.")
+    changes = {"traffic.until": known.astimezone(UTC).isoformat(), "horizon.start": "end"}
+    document = text.edit(scenario.document, changes, scenario.name)
+    text.parse(document, scenario.name)
+    return run_create(
+        owner=schedule.owner,
+        kind=schedule.kind,
+        scenario=scenario,
+        document=document,
+        options=schedule.options,
+        enqueue=enqueue,
+    )
+
+
+def _settled(firing: Firing, run: Run | None, now: datetime) -> bool:
+    if run is None:
+        raise NotFound("Its run was removed before it was over.")
+    if run.state != Run.State.COMPLETED:
+        raise NotReady(run.problem or f"Its run {run.pk} was cancelled.")
+    schedule = firing.schedule
+    options = ExportOptions(policy=schedule.policy or None, repeat="once")
+    plan = plan_of(run, options, now)
+    difference = difference_of(plan, plan_in_force())
+    rule = Rule(schedule.most_replicas, schedule.most_cost)
+    asked = rule.asks(difference, tiers_missed(run_result(run), plan.policy))
+    said = [asked or "Within the limits.", difference.sentence if difference else ""]
+    words = " ".join(one for one in said if one)
+    firing.difference = as_json(difference) if difference else {}
+    if asked:
+        return _end(firing, Firing.State.REVIEW, words, now)
+    if not _end(firing, Firing.State.APPROVED, words, now):
+        return False
+    firing.plan = put_in_force(run=run, options=options, user=None, now=now)
+    firing.save(update_fields=["plan"])
+    return True
+
+
+def _end(firing: Firing, state: str, words: str, now: datetime) -> bool:
+    """Only once; what was said on the way stays."""
+    told = f"{firing.words} {words}".strip()
+    ended = Firing.objects.filter(pk=firing.pk, state=Firing.State.RUNNING).update(
+        state=state, words=told, settled_at=now, difference=firing.difference
+    )
+    firing.refresh_from_db()
+    return bool(ended)
+
+
+def difference_of(plan: Plan, in_force: PlanInForce | None) -> Difference | None:
+    """Both in UTC; None where no plan is in force."""
+    if in_force is None:
+        return None
+    prices = _prices(in_force.run) | _prices_of(plan.run)
+    new = [
+        PoolPlan(
+            (pool.name, pool.region),
+            _in_utc(pool.steps, plan.zone),
+            prices.get((pool.region, pool.model, pool.gpu, pool.role)),
+        )
+        for pool in plan.pools
+    ]
+    old = [
+        PoolPlan(
+            (pool["name"], pool["region"]),
+            _in_utc([_step(one) for one in pool["steps"]], in_force.zone),
+            prices.get((pool["region"], pool["model"], pool["gpu"], pool["role"])),
+        )
+        for pool in in_force.pools
+    ]
+    return differs(new, old)
+
+
+def _prices_of(number: int) -> Price:
+    return _prices(Run.objects.filter(pk=number).first())
+
+
+def _prices(run: Run | None) -> Price:
+    """USD per replica and hour, where the run's plan tells."""
+    if run is None or "plan" not in run_tables(run):
+        return {}
+    return {
+        (row["region"], row["model"], row["gpu"], row["role"]): row["usd_per_hour"] / row["target"]
+        for row in run_table(run, "plan").to_dicts()
+        if row["target"]
+    }
+
+
+def _step(one: Sequence[str | int]) -> Step:
+    begins, ends, replicas = one
+    begins, ends = (datetime.fromisoformat(str(moment)) for moment in (begins, ends))
+    return Step(begins, ends, int(replicas))
+
+
+def _in_utc(steps: Sequence[Step], zone: str) -> tuple[Step, ...]:
+    """Steps on the clock of ``zone`` on that of UTC."""
+    here = ZoneInfo(zone)
+
+    def utc(wall: datetime) -> datetime:
+        return wall.replace(tzinfo=here).astimezone(UTC).replace(tzinfo=None)
+
+    return tuple(Step(utc(one.begins), utc(one.ends), one.replicas) for one in steps)

@@ -1,0 +1,110 @@
+"""Schedules: kept, changed, paused, removed. What they start is in ``services.firings``."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from django.db import IntegrityError, transaction
+
+from planner.errors import NotAllowed, PlannerError
+from planner.models import Scenario, Schedule, User
+from planner.schedules.cron import Cron
+from planner.services.access import check_may_plan, check_may_remove
+from planner.studies.kinds import KINDS
+from planner.studies.options import options_of
+
+FIELDS = ("name", "scenario", "kind", "options", "policy", "cron", "zone", "most_replicas",
+          "most_cost")  # fmt: skip
+LIMITS = ("most_replicas", "most_cost")
+
+
+def schedule_create(
+    *, owner: User | None, name: str, scenario: Scenario, cron: str, now: datetime, **fields: Any
+) -> Schedule:
+    """``fields`` as ``FIELDS`` has them. Raises PlannerError where one is not valid."""
+    schedule = Schedule(owner=owner, name=name, scenario=scenario, cron=cron, **fields)
+    return _kept(schedule, owner, now)
+
+
+def schedule_change(
+    *, schedule: Schedule, user: User | None, now: datetime, **fields: Any
+) -> Schedule:
+    """Set what is given of ``FIELDS``; the next moment is counted from ``now``."""
+    _check_may_change(schedule, user)
+    for name, value in fields.items():
+        if name not in FIELDS:
+            raise PlannerError(f"{name}: a schedule has {', '.join(FIELDS)}.")
+        setattr(schedule, name, value)
+    return _kept(schedule, user, now)
+
+
+def schedule_pause(*, schedule: Schedule, user: User | None) -> Schedule:
+    """Nothing comes due until it goes on."""
+    check_may_plan(user, "not pause schedules")
+    schedule.paused = True
+    schedule.save(update_fields=["paused"])
+    return schedule
+
+
+def schedule_resume(*, schedule: Schedule, user: User | None, now: datetime) -> Schedule:
+    """Goes on with the next moment; those of the pause were not missed, since they were not
+    wanted."""
+    check_may_plan(user, "not resume schedules")
+    schedule.paused = False
+    schedule.next_due = cron_of(schedule).after(now)
+    schedule.save(update_fields=["paused", "next_due"])
+    return schedule
+
+
+def schedule_delete(*, schedule: Schedule, user: User) -> None:
+    """With the history of its firings; runs and plans stay."""
+    check_may_remove(user, schedule.owner_id, "this schedule")
+    schedule.delete()
+
+
+def cron_of(schedule: Schedule) -> Cron:
+    return Cron.of(schedule.cron, schedule.zone)
+
+
+def _kept(schedule: Schedule, user: User | None, now: datetime) -> Schedule:
+    _check_may_change(schedule, user)
+    if not schedule.name.strip():
+        raise PlannerError("name: a schedule needs one.")
+    if schedule.kind not in Schedule.Kind.values:
+        raise PlannerError(f"kind: choose from {', '.join(Schedule.Kind.values)}.")
+    schedule.options = options_of(KINDS[schedule.kind].options, schedule.options or {}).given()
+    _check_limits(schedule)
+    schedule.next_due = cron_of(schedule).after(now)
+    try:
+        with transaction.atomic():
+            schedule.save()
+    except IntegrityError:
+        raise PlannerError(
+            f"name: there is a schedule {schedule.name!r} already; choose another name."
+        ) from None
+    return schedule
+
+
+def _check_limits(schedule: Schedule) -> None:
+    given = [getattr(schedule, name) for name in LIMITS]
+    if (given[0] is None) != (given[1] is None):
+        raise PlannerError(
+            "most_replicas, most_cost: give both, what a plan may differ by and be put in force "
+            "unasked, or neither, so that every plan is reviewed."
+        )
+    for name, value in zip(LIMITS, given, strict=True):
+        if value is not None and not 0 <= value <= 10:
+            raise PlannerError(f"{name}: {value:g} is no share from 0 to 10; 0.1 is a tenth.")
+
+
+def _check_may_change(schedule: Schedule, user: User | None) -> None:
+    """Who lets plans take effect unasked decides on them, so that a planner's own schedules have
+    every plan reviewed."""
+    check_may_plan(user)
+    decides = any(getattr(schedule, name) is not None for name in LIMITS)
+    if decides and user is not None and not user.may_approve:
+        raise NotAllowed(
+            "Only an approver or an admin may set limits within which plans take effect unasked, "
+            "or change a schedule that has them; leave both limits out, or ask one."
+        )
