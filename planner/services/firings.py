@@ -90,8 +90,9 @@ def firing_settle(*, firing: Firing, now: datetime) -> bool:
         return _end(firing, Firing.State.FAILED, str(problem), now)
 
 
-def _running() -> Sequence[Firing]:
-    return Firing.objects.select_related("schedule", "run").filter(state=Firing.State.RUNNING)
+def _running() -> list[Firing]:
+    going = Firing.objects.filter(state=Firing.State.RUNNING)
+    return list(going.select_related("schedule", "run"))
 
 
 def _taken(schedule: Schedule, now: datetime) -> datetime | None:
@@ -244,8 +245,9 @@ def _prices(run: Run | None) -> Price:
 
 def _step(one: Sequence[str | int]) -> Step:
     begins, ends, replicas = one
-    begins, ends = (datetime.fromisoformat(str(moment)) for moment in (begins, ends))
-    return Step(begins, ends, int(replicas))
+    return Step(
+        datetime.fromisoformat(str(begins)), datetime.fromisoformat(str(ends)), int(replicas)
+    )
 
 
 def _in_utc(steps: Sequence[Step], zone: str) -> tuple[Step, ...]:
