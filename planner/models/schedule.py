@@ -56,9 +56,8 @@ class Firing(models.Model):
     settled_at = models.DateTimeField(null=True)
     state = models.CharField(max_length=16, choices=State.choices)
     run = models.ForeignKey("planner.Run", null=True, on_delete=models.SET_NULL, related_name="+")
-    # What its plan put in force by rule, if it did.
-    plan = models.ForeignKey(
-        "planner.PlanInForce", null=True, on_delete=models.SET_NULL, related_name="+"
+    proposal = models.ForeignKey(
+        "planner.Proposal", null=True, on_delete=models.SET_NULL, related_name="firings"
     )
     difference = models.JSONField(default=dict, blank=True)  # planner.schedules.difference
     words = models.TextField(blank=True)

@@ -20,7 +20,7 @@ def schedule_get(name: str) -> Schedule:
 
 def firings_list(schedule: Schedule | None = None) -> QuerySet[Firing]:
     """Newest first; of all schedules where none is given."""
-    rows = Firing.objects.select_related("schedule", "run", "plan", "by")
+    rows = Firing.objects.select_related("schedule", "run", "proposal", "by")
     return rows.filter(schedule=schedule) if schedule else rows
 
 

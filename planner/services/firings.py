@@ -17,19 +17,22 @@ from zoneinfo import ZoneInfo
 
 from django.db import IntegrityError, transaction
 
-from planner.errors import EXPECTED, NotFound, NotReady
+from planner.errors import EXPECTED, NotAllowed, NotFound, NotReady
 from planner.exports.in_force import plan_in_force
 from planner.exports.options import ExportOptions
 from planner.exports.patterns import Step
-from planner.exports.plans import Plan, plan_of, tiers_missed
-from planner.models import Firing, PlanInForce, Run, Schedule, User
+from planner.exports.plans import Plan, tiers_missed
+from planner.models import Firing, PlanInForce, Proposal, Run, Schedule, User
 from planner.scenario import document as text
 from planner.schedules.difference import Difference, PoolPlan, Rule, differs
+from planner.selectors.review import GOING
 from planner.selectors.runs import run_result, run_table, run_tables
 from planner.services.access import check_may_plan
-from planner.services.in_force import put_in_force
+from planner.services.in_force import timetable_of
+from planner.services.proposals import amend, approve, propose
 from planner.services.runs import run_create
 from planner.services.schedules import cron_of
+from planner.services.sources import pinned
 from planner.studies.plain import as_json
 
 LATE = timedelta(minutes=15)  # beyond which a moment is made up for with what is known now
@@ -159,7 +162,7 @@ def _run(schedule: Schedule, known: datetime, enqueue: bool) -> Run:
     if scenario is None:
         raise NotFound("The scenario was removed; give the schedule another, or remove it.")
     changes = {"traffic.until": known.astimezone(UTC).isoformat(), "horizon.start": "end"}
-    document = text.edit(scenario.document, changes, scenario.name)
+    document = pinned(text.edit(scenario.document, changes, scenario.name), known)
     text.parse(document, scenario.name)
     return run_create(
         owner=schedule.owner,
@@ -177,21 +180,46 @@ def _settled(firing: Firing, run: Run | None, now: datetime) -> bool:
     if run.state != Run.State.COMPLETED:
         raise NotReady(run.problem or f"Its run {run.pk} was cancelled.")
     schedule = firing.schedule
-    options = ExportOptions(policy=schedule.policy or None, repeat="once")
-    plan = plan_of(run, options, now)
+    options = {"repeat": "once"} | ({"policy": schedule.policy} if schedule.policy else {})
+    plan = timetable_of(run, ExportOptions(**options), now)
     difference = difference_of(plan, plan_in_force())
     rule = Rule(schedule.most_replicas, schedule.most_cost)
     asked = rule.asks(difference, tiers_missed(run_result(run), plan.policy))
     said = [asked or "Within the limits.", difference.sentence if difference else ""]
     words = " ".join(one for one in said if one)
     firing.difference = as_json(difference) if difference else {}
-    if asked:
-        return _end(firing, Firing.State.REVIEW, words, now)
-    if not _end(firing, Firing.State.APPROVED, words, now):
+    if not _end(firing, Firing.State.REVIEW, words, now):
         return False
-    firing.plan = put_in_force(run=run, options=options, user=None, now=now)
-    firing.save(update_fields=["plan"])
+    by = f"schedule {schedule.name}"
+    firing.proposal = _proposed(schedule, run, words, options, by)
+    firing.save(update_fields=["proposal"])
+    if not asked:
+        _approved(firing, by, now)
     return True
+
+
+def _proposed(
+    schedule: Schedule, run: Run, words: str, options: dict[str, str], by: str
+) -> Proposal:
+    """The one of the schedule that still waits, with this run; else a new one."""
+    waits = Proposal.objects.filter(firings__schedule=schedule, state__in=GOING).first()
+    if waits is not None:
+        return amend(proposal=waits, by=None, run=run, message=words, rule=by)
+    return propose(
+        by=None, title=f"By schedule: {schedule.name}", run=run, message=words, options=options,
+        rule=by,
+    )  # fmt: skip
+
+
+def _approved(firing: Firing, by: str, now: datetime) -> None:
+    """By rule, unless the workspace's rules want a person."""
+    assert firing.proposal is not None
+    try:
+        approve(proposal=firing.proposal, by=None, rule=by, now=now)
+        firing.state = Firing.State.APPROVED
+    except (NotAllowed, NotReady) as problem:
+        firing.words += f" {problem}"
+    firing.save(update_fields=["state", "words"])
 
 
 def _end(firing: Firing, state: str, words: str, now: datetime) -> bool:

@@ -76,10 +76,17 @@ def propose(
 
 @transaction.atomic
 def amend(
-    *, proposal: Proposal, by: User, run: Run, message: str = "", base_run: Run | None = None
+    *,
+    proposal: Proposal,
+    by: User | None,
+    run: Run,
+    message: str = "",
+    base_run: Run | None = None,
+    rule: str = "",
 ) -> Proposal:
     """Another run in place of the one that was proposed, or the same run once more, held against
-    what is in force now. Approvals of the one before count no longer."""
+    what is in force now. Approvals of the one before count no longer. ``rule``: what amends it
+    where ``by`` is nobody."""
     check_may_plan(by)
     held = _held(proposal)
     _check_going(held, "amended")
@@ -88,8 +95,8 @@ def amend(
     if held.state == State.CHANGES:
         held.state = State.OPEN
     held.save()
-    _add(held, Kind.AMENDED, by, text=message, run=run)
-    record("proposal.amended", held, by=by, run=run.pk, revision=held.revision)
+    _add(held, Kind.AMENDED, by, rule=rule, text=message, run=run)
+    record("proposal.amended", held, by=by, rule=rule, run=run.pk, revision=held.revision)
     return held
 
 

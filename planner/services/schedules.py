@@ -11,6 +11,7 @@ from planner.errors import NotAllowed, PlannerError
 from planner.models import Scenario, Schedule, User
 from planner.schedules.cron import Cron
 from planner.services.access import check_may_plan, check_may_remove
+from planner.services.audit import record
 from planner.studies.kinds import KINDS
 from planner.studies.options import options_of
 
@@ -24,7 +25,7 @@ def schedule_create(
 ) -> Schedule:
     """``fields`` as ``FIELDS`` has them. Raises PlannerError where one is not valid."""
     schedule = Schedule(owner=owner, name=name, scenario=scenario, cron=cron, **fields)
-    return _kept(schedule, owner, now)
+    return _kept(schedule, owner, now, "made")
 
 
 def schedule_change(
@@ -36,17 +37,20 @@ def schedule_change(
         if name not in FIELDS:
             raise PlannerError(f"{name}: a schedule has {', '.join(FIELDS)}.")
         setattr(schedule, name, value)
-    return _kept(schedule, user, now)
+    return _kept(schedule, user, now, "changed")
 
 
+@transaction.atomic
 def schedule_pause(*, schedule: Schedule, user: User | None) -> Schedule:
     """Nothing comes due until it goes on."""
     check_may_plan(user, "not pause schedules")
     schedule.paused = True
     schedule.save(update_fields=["paused"])
+    record("schedule.paused", schedule, by=user)
     return schedule
 
 
+@transaction.atomic
 def schedule_resume(*, schedule: Schedule, user: User | None, now: datetime) -> Schedule:
     """Goes on with the next moment; those of the pause were not missed, since they were not
     wanted."""
@@ -54,12 +58,15 @@ def schedule_resume(*, schedule: Schedule, user: User | None, now: datetime) -> 
     schedule.paused = False
     schedule.next_due = cron_of(schedule).after(now)
     schedule.save(update_fields=["paused", "next_due"])
+    record("schedule.resumed", schedule, by=user)
     return schedule
 
 
+@transaction.atomic
 def schedule_delete(*, schedule: Schedule, user: User) -> None:
     """With the history of its firings; runs and plans stay."""
     check_may_remove(user, schedule.owner_id, "this schedule")
+    record("schedule.removed", schedule, by=user)
     schedule.delete()
 
 
@@ -67,7 +74,7 @@ def cron_of(schedule: Schedule) -> Cron:
     return Cron.of(schedule.cron, schedule.zone)
 
 
-def _kept(schedule: Schedule, user: User | None, now: datetime) -> Schedule:
+def _kept(schedule: Schedule, user: User | None, now: datetime, deed: str) -> Schedule:
     _check_may_change(schedule, user)
     if not schedule.name.strip():
         raise PlannerError("name: a schedule needs one.")
@@ -79,6 +86,10 @@ def _kept(schedule: Schedule, user: User | None, now: datetime) -> Schedule:
     try:
         with transaction.atomic():
             schedule.save()
+            record(
+                f"schedule.{deed}", schedule, by=user, cron=schedule.cron, timezone=schedule.zone,
+                most_replicas=schedule.most_replicas, most_cost=schedule.most_cost,
+            )  # fmt: skip
     except IntegrityError:
         raise PlannerError(
             f"name: there is a schedule {schedule.name!r} already; choose another name."

@@ -200,7 +200,7 @@ def _fired(firing: Firing) -> dict[str, Any]:
             "state": firing.state,
             "words": firing.words,
             "run": firing.run_id,
-            "in_force": firing.plan_id is not None,
+            "proposal": firing.proposal_id,
             "difference": firing.difference or None,
         }
     )

@@ -10,10 +10,9 @@ import pytest
 
 from planner import storage
 from planner.errors import NotAllowed, NotReady, PlannerError
-from planner.exports.options import ExportOptions
-from planner.models import Firing, PlanInForce, Run, Schedule, User
+from planner.models import Firing, PlanInForce, ReviewRules, Run, Schedule, User
 from planner.services.firings import schedule_fire, schedules_tick
-from planner.services.in_force import put_in_force
+from planner.services.proposals import approve
 from planner.services.schedules import (
     schedule_change,
     schedule_create,
@@ -132,21 +131,35 @@ def test_a_pause_misses_nothing(schedule, planner):
 def test_the_rule_decides_within_its_limits(schedule, approver):
     """Week by week: the first has to be reviewed, one like it follows unasked, another is asked."""
     first = fire(MONDAY, 4, 4, 6, 6)
-    assert (first.state, first.plan) == ("review", None)
+    assert (first.state, first.proposal.state) == ("review", "open")
     assert "No plan is in force" in first.words
-    once = ExportOptions(repeat="once")
-    put_in_force(run=first.run, options=once, user=approver, now=MONDAY + HOUR)
+    approve(proposal=first.proposal, by=approver, now=MONDAY + HOUR)
     second = fire(MONDAY + WEEK, 4, 5, 6, 6)
-    assert (second.state, second.plan.number) == ("approved", second.run.pk)
-    assert second.plan.repeat == "once" and second.plan.by is None
+    plan = PlanInForce.objects.get(until=None)
+    assert (second.state, plan.number) == ("approved", second.run.pk)
+    assert (plan.repeat, plan.by, plan.proposal) == ("once", None, second.proposal)
     assert second.difference["replicas_changed"] == pytest.approx(1 / 20)
-    assert PlanInForce.objects.get(until=None) == second.plan
+    assert plan.since == MONDAY + WEEK + timedelta(minutes=1)
     third = fire(MONDAY + 2 * WEEK, 4, 8, 6, 6)
-    assert third.state == "review" and third.plan is None
+    assert third.state == "review"
     assert "14.3% of replica-hours differ, above the limit of 10.0%" in third.words
     fourth = fire(MONDAY + 3 * WEEK, 4, 5, 6, 6, met=False)
     assert fourth.state == "review" and "missed the target" in fourth.words
-    assert PlanInForce.objects.get(until=None) == second.plan
+    # What waits is one proposal, which the next plan amends.
+    assert (fourth.proposal, fourth.proposal.revision) == (third.proposal, 2)
+    assert PlanInForce.objects.get(until=None) == plan
+    fifth = fire(MONDAY + 4 * WEEK, 4, 5, 6, 6)
+    assert (fifth.state, fifth.proposal) == ("approved", third.proposal)
+
+
+def test_rules_of_review_are_kept_by_the_rule_too(schedule, approver):
+    """An admin has to approve what costs as much: being within limits does not."""
+    first = fire(MONDAY, 4, 4)
+    approve(proposal=first.proposal, by=approver, now=MONDAY + HOUR)
+    ReviewRules.objects.create(admin_above_usd_30d=1.0)
+    second = fire(MONDAY + WEEK, 4, 4)
+    assert second.state == "review" and "Within the limits" in second.words
+    assert "No rule may approve it: what it costs is not known" in second.words
 
 
 def test_a_run_that_fails_is_told(schedule):
