@@ -7,7 +7,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("planner", "0015_live_sources"),
+        ("planner", "0016_run_order"),
     ]
 
     operations = [
