@@ -95,7 +95,8 @@ class Pool:
     tau_n_s: float = 10.0  # DPA: expired longer than this goes first
     tau_p_s: float = 0.5  # DPA: urgent from so long before the deadline
     when_full: str = "preempt"  # of WHEN_FULL: what happens as KV memory runs out while decoding
-    tiers: tuple[str, ...] | None = None  # whose requests it takes; None: all
+    # Whose requests it takes; None: all. None at all: GPUs held for what others put on them.
+    tiers: tuple[str, ...] | None = None
     start_up: StartUp | None = None  # None: ``startup_s``, a minute for what was lent out
     spot: bool = False  # rented as spot: not its own to lend out
     # Of its price, what an instance earns while it is lent out; it is held, and paid, meanwhile.
@@ -110,6 +111,11 @@ class Pool:
     @property
     def gpus_per_instance(self) -> int:
         return self.profile.tp
+
+    @property
+    def lends(self) -> bool:
+        """It serves nobody itself: others put their modules on its GPUs."""
+        return self.tiers == ()
 
     def takes(self, tier: str) -> bool:
         """Whether requests of a tier may go to this pool."""
@@ -245,10 +251,9 @@ class Fleet:
             place = f"Pool of {pool.model} in {pool.region}"
             if pool.tiers is None:
                 continue
-            if not pool.tiers or not set(pool.tiers) <= set(known):
+            if not set(pool.tiers) <= set(known):
                 raise SimulationError(
-                    f"{place}: tiers names at least one of {', '.join(known)}, "
-                    f"not {', '.join(pool.tiers) or 'none'}."
+                    f"{place}: tiers names some of {', '.join(known)}, not {', '.join(pool.tiers)}."
                 )
         for pool in self.pools:
             other = {"prefill": "decode", "decode": "prefill"}.get(pool.role)

@@ -1,6 +1,6 @@
 """Module-level against instance-level scaling in the simulator (B5): a few GPUs, rates up to 50/s.
 
-Every instance is a pool of its own. Elastic ones run under ``policies.modules.ModuleScaling``:
+Every instance is a pool of its own. Elastic ones run under ``simulation.policies.modules``:
 copies of layers from idle memory, KV caches that move under pressure, each operation at the cost of
 table 2 inside the run. Instance level is a fixed count, or reactive scaling of whole instances that
 take their seconds to start. An OOM event is a sequence whose KV cache does not fit: an engine with
@@ -14,17 +14,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bench.modules.costs import INSTANCE_S
-from bench.modules.policy import Layout, ModuleScaling
 from simulation.arrays import FloatArray, Int32Array
 from simulation.engine.run import simulate
 from simulation.errors import SimulationError
 from simulation.fleet import Fleet, Pool, Region, Tier
 from simulation.metrics import meets_slo
+from simulation.modules.costs import INSTANCE_S
+from simulation.modules.layout import Layout
 from simulation.performance.adjusted import adjusted
 from simulation.performance.profile import Profile
 from simulation.performance.specs import GpuSpec
 from simulation.policies.flat import Flat
+from simulation.policies.modules import ModuleScaling
 from simulation.policies.reactive import UnifiedReactive
 from simulation.policy import ScalingPolicy
 from simulation.results import COMPLETED, OUT_OF_MEMORY, SimulationResult
@@ -127,23 +128,6 @@ def layout_of(setting: Setting, deployment: Deployment) -> Layout:
     )
 
 
-def most_tokens(layout: Layout) -> float:
-    """Tokens of KV cache with the caches of as many layers moved as gives most; one at least of
-    them at home, in turn to each device that is not home."""
-    n, devices = layout.home.size, layout.room_bytes.size
-    others = np.setdiff1d(np.arange(devices), layout.home)
-    best = layout.tokens(layout.start)
-    if not others.size or not layout.moves:
-        return best
-    for moved in range(1, n):
-        kv_home = layout.home.copy()
-        kv_home[n - moved :] = np.resize(others, moved)
-        start = layout.start
-        state = type(start)(start.home, kv_home, start.replicated, start.batch, 0.0)
-        best = max(best, layout.tokens(state))
-    return best
-
-
 def run(
     setting: Setting,
     deployment: Deployment,
@@ -186,7 +170,7 @@ def fleet_of(setting: Setting, deployment: Deployment) -> tuple[Fleet, ScalingPo
     policy: ScalingPolicy
     if deployment.elastic:
         layout = layout_of(setting, deployment)
-        tokens = int(max(most_tokens(layout), 1.0))
+        tokens = int(max(layout.most_tokens(), 1.0))
         profile = adjusted(profile, kv_capacity_tokens=tokens)
         policy = ModuleScaling([layout] * deployment.instances, interval_s=INTERVAL_S)
         counts = [(1, 1)] * deployment.instances

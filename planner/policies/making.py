@@ -11,6 +11,7 @@ from planner.errors import ScenarioError
 from planner.optimizer.problem import ScalingPlan
 from simulation.arrays import FloatArray, IntArray
 from simulation.fleet import Fleet, Pool
+from simulation.policies.modules import ModuleScaling
 from simulation.policies.parts.course import Course
 from simulation.policies.parts.gauges import Metric
 from simulation.policies.proportional import SIGNALS, SignalName
@@ -69,16 +70,31 @@ class Pressure:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Modules:
+    """What the instances of a pool consist of; ``paces`` ``[pools]`` how fast the model is on the
+    GPUs of each pool, 1 on its own, NaN in another region or where nobody knows."""
+
+    layers: int
+    layer_bytes: float  # weights of one
+    attention_share: float  # of them
+    kv_layer_token_bytes: float  # KV cache of a token in one layer
+    hidden_bytes: float  # of a token between layers
+    link_bytes_s: float  # between two devices
+    paces: FloatArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Ready:
     """A policy with the fleet it begins with; ``whence`` is the pool of the scenario's fleet that
     each of ``fleet`` came from, ``plan`` what it has followed once it ran, ``after`` the share of
-    the work that is done."""
+    the work that is done. ``modules``: what moves modules, and says afterwards what it did."""
 
     policy: ScalingPolicy
     fleet: Fleet
     whence: Sequence[int]
     plan: Callable[[], ScalingPlan] | None = None
     after: float = 0.0
+    modules: ModuleScaling | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,6 +116,7 @@ class Making:
     # Planned for so many times what came at the same times of the last day.
     day_before: Callable[[float], Followed]
     pressure: Callable[[str | float], Pressure]  # what an instance shows, at a P/D ratio
+    modules: Callable[[], tuple[Modules | None, ...]]  # [pools]; None: known by its memory alone
 
     def from_today(self, policy: ScalingPolicy) -> Ready:
         """On what runs now."""
@@ -118,7 +135,8 @@ class Making:
     def _worth(self, pool: Pool, p: int, fleet: Fleet) -> float:
         """Of the most worthy tier that a pool takes, cut out of pool ``p`` of the scenario's."""
         names = [tier.name for tier in fleet.tiers if pool.takes(tier.name)]
-        return float(self.worth[p]) * max(self.tier_worth.get(name, 1.0) for name in names)
+        tiers = (self.tier_worth.get(name, 1.0) for name in names)
+        return float(self.worth[p]) * max(tiers, default=1.0)
 
     def fits(self, fleet: Fleet, whence: Sequence[int]) -> bool:
         """Whether the GPUs that there are hold what the fleet begins with."""

@@ -13,6 +13,7 @@ from planner.policies.registry import traits_of
 from planner.scenario.build import Hardware
 from planner.scenario.settings import Settings
 from planner.scenario.topology import Network
+from planner.studies.modules import ModuleRun
 from planner.studies.planning.inputs import PlanInput
 from planner.studies.planning.planning import Before
 from planner.studies.sizing.sizing import Sizes
@@ -116,6 +117,7 @@ class PolicyRun:
     swing: Swing | None = None  # of the one signal it goes by
     settings: tuple[Setting, ...] = ()  # what to copy
     survives: float | None = None  # share of the time in which any one instance might be lost
+    modules: ModuleRun | None = None  # of one that moves modules
     refused_starts: int = 0  # for want of GPUs, each once until granted or no longer asked for
 
     @property

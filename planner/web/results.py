@@ -27,6 +27,7 @@ RESTS_ON = {
     "carbon_kg": ("carbon", "power", "pue"),
 }
 ASSUMED = "assumed"
+BORROWED = " borrowed"  # of an arrangement: GPUs that hold copies for others
 HOURS_NOTE = (
     "Busy: an iteration runs. Idle: up, and nothing to do. Starting: asked for and not serving "
     "yet, which burns GPU time. These three are paid for; hours lent as spot come beside them."
@@ -211,6 +212,7 @@ def replica_steps(
     if "replicas" in names:
         labels = {name: labelled(figures) for name, figures in policies.items()}
         steps = run_table(run, "replicas")
+        steps = steps.filter(~pl.col("arrangement").str.ends_with(BORROWED))  # serve nobody
         return steps, labels or {name: name for name in steps["policy"].unique().sort()}
     if "plan" in names:
         plan = plan_to_its_end(run).rename({"target": "ready"})

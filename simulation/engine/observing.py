@@ -23,7 +23,9 @@ class Observer:
         self._router_pool = router_pools(s)
         counts = s.pools["service_count"]
         self._pool_of_service = np.repeat(np.arange(len(s.pools)), counts)
-        starts = s.pool_services[s.pools["services"]]  # a service of each pool
+        self._serves = counts > 0
+        # A service of each pool; one that serves nobody is asked for nothing.
+        starts = s.pool_services[np.where(self._serves, s.pools["services"], 0)]
         self._model_of_pool = s.service_model[
             np.where(s.handover[starts, 1] >= 0, s.handover[starts, 1], starts)
         ]
@@ -70,7 +72,7 @@ class Observer:
         np.add.at(of_model, s.service_model[there], s.asked_tokens[there])
         s.asked_tokens[:] = 0
         asked: FloatArray = of_model[self._model_of_pool, s.pools["region"]]
-        return asked
+        return np.where(self._serves, asked, 0.0)
 
     def _signals(self, since_s: float) -> Signals:
         pools = self._s.pools

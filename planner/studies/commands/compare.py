@@ -16,10 +16,11 @@ from planner.scenario.known import NOTHING, Known
 from planner.scenario.schema import Scenario
 from planner.studies.checks.confidence import how_sure
 from planner.studies.checks.profile_error import ProfileError, profile_errors
+from planner.studies.modules import ModuleFigures
 from planner.studies.options import PolicyKeyOrAll, RunOptions, Seed
 from planner.studies.outcome import Outcome, Traces
 from planner.studies.pd.stated import StatedRatio, stated_ratios
-from planner.studies.plain import MERGED
+from planner.studies.plain import MERGED, OPTIONAL
 from planner.studies.planning.figures import PlanFigures, plan_figures
 from planner.studies.planning.inputs import Planned
 from planner.studies.preparing import planned_of, seeded, study_of
@@ -29,6 +30,7 @@ from planner.studies.replay.chosen import policies_chosen, standing
 from planner.studies.replay.earlier import MOST, Earlier
 from planner.studies.replay.equal import with_flat_costs
 from planner.studies.replay.making import making_of
+from planner.studies.replay.modules import module_figures
 from planner.studies.replay.pressure import PressureTests
 from planner.studies.replay.replay import run_policy
 from planner.studies.results import tables
@@ -71,6 +73,7 @@ class CompareResult:
     profile_error: tuple[ProfileError, ...]
     comparison: PolicyComparison = field(metadata={MERGED: True})
     rehearsal: Rehearsal
+    modules: tuple[ModuleFigures, ...] | None = field(metadata={OPTIONAL: True})
     seconds: float
 
 
@@ -143,6 +146,7 @@ def run(
             profile_error=errors,
             comparison=comparison,
             rehearsal=rehearsal,
+            modules=module_figures(runs),
             seconds=time.perf_counter() - begun,
         ),
         tables.planned_tables(study, planned)

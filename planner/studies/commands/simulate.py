@@ -9,12 +9,14 @@ from pydantic import Field
 
 from planner.scenario.known import NOTHING, Known
 from planner.scenario.schema import Scenario
+from planner.studies.modules import ModuleFigures
 from planner.studies.options import PolicyKey, RunOptions, Seed
 from planner.studies.outcome import REQUESTS, Outcome, Traces
-from planner.studies.plain import COLUMNS, MERGED
+from planner.studies.plain import COLUMNS, MERGED, OPTIONAL
 from planner.studies.preparing import seeded, study_of
 from planner.studies.progress import Progress, part
 from planner.studies.replay.chosen import policy_chosen
+from planner.studies.replay.modules import module_figures
 from planner.studies.replay.replay import run_policy
 from planner.studies.results import tables
 from planner.studies.results.figures import POLICIES
@@ -33,6 +35,7 @@ class SimulateResult:
     figures: PolicyRun = field(metadata={COLUMNS: POLICIES, MERGED: True})
     comparison: PolicyComparison = field(metadata={MERGED: True})
     headline: str
+    modules: tuple[ModuleFigures, ...] | None = field(metadata={OPTIONAL: True})
     seconds: float
 
 
@@ -75,6 +78,7 @@ def run(
             figures=replay,
             comparison=comparison,
             headline=f"{replay.label}: {replay.summary.gpu_hours:,.1f} GPU-hours.",
+            modules=module_figures([replay]),
             seconds=time.perf_counter() - begun,
         ),
         {

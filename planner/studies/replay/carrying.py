@@ -17,12 +17,14 @@ from simulation.results import PoolSeries
 WHOLE = 1e-6  # of an instance: means over time are rounded
 
 
-def serving(study: Study, series: PoolSeries, whence: Sequence[int]) -> IntArray:
+def serving(study: Study, series: PoolSeries, whence: Sequence[int | None]) -> IntArray:
     """Whole instances that serve in each interval, ``[t, l, r, g]``; ``whence`` is the pool of the
-    study that each pool of the replay was cut from."""
+    study that each pool of the replay was cut from, None of one that serves nobody."""
     up = np.floor(series.ready + WHOLE).astype(np.int64)
     counts = np.zeros((up.shape[1], *study.hardware.minimum.shape), np.int64)
     for p, source in enumerate(whence):
+        if source is None:
+            continue
         m, r, g = study.hardware.pool_index[source]
         counts[:, m, r, g] += up[p]
     return counts
@@ -49,7 +51,7 @@ def asked(study: Study) -> FloatArray:
     return tokens.reshape(bins, models) * study.cells / bin_s
 
 
-def survives(study: Study, series: PoolSeries, whence: Sequence[int]) -> float | None:
+def survives(study: Study, series: PoolSeries, whence: Sequence[int | None]) -> float | None:
     """Share of the window's bins in which what is asked of every model would still be carried with
     any one instance of it gone, its regions helping each other out; None where nothing is asked."""
     wanted = asked(study)
@@ -73,7 +75,7 @@ def survives(study: Study, series: PoolSeries, whence: Sequence[int]) -> float |
     return float(holds.mean())
 
 
-def capacity_table(study: Study, series: PoolSeries, whence: Sequence[int]) -> pl.DataFrame:
+def capacity_table(study: Study, series: PoolSeries, whence: Sequence[int | None]) -> pl.DataFrame:
     """Input tokens/s that each model's instances in each region carry together, from each moment
     at which it changes to the next."""
     tps = carried(study, serving(study, series, whence))

@@ -50,6 +50,8 @@ def detail_of(result: SimulationResult, labels: Sequence[str], *, requests: bool
 
 def _cut(label: str, pool: Pool) -> str:
     """A pool that a policy has cut out for some tiers says so."""
+    if pool.lends:
+        return f"{label} borrowed"
     return label if pool.tiers is None else f"{label} for {', '.join(pool.tiers)}"
 
 

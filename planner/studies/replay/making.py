@@ -15,6 +15,7 @@ from planner.studies.planning.planning import forecast_load, plan_load
 from planner.studies.planning.solving import Periods
 from planner.studies.progress import Progress, part
 from planner.studies.replay.earlier import Earlier
+from planner.studies.replay.elastic import modules_of_pools
 from planner.studies.replay.flat import smallest_flat
 from planner.studies.replay.following import as_decided, by_clock
 from planner.studies.replay.pressure import PressureTests
@@ -68,6 +69,7 @@ def making_of(
         planned=following,
         day_before=lambda factor: by_clock(study, *_day_before(study, factor, planning)),
         pressure=tests.at,
+        modules=lambda: modules_of_pools(study),
     )
 
 

@@ -23,6 +23,7 @@ from planner.studies.replay.carrying import capacity_table, survives
 from planner.studies.replay.detail import detail_of
 from planner.studies.replay.earlier import Earlier
 from planner.studies.replay.making import making_of
+from planner.studies.replay.modules import module_run
 from planner.studies.replay.pressure import PressureTests
 from planner.studies.replay.settings import settings_of
 from planner.studies.sizing.sizing import Sizes
@@ -132,13 +133,14 @@ def replayed(
     )
     arranged = [study.hardware.arrangement(m, g) for m, _, g in study.hardware.pool_index]
     labels = [arranged[p] for p in ready.whence]
+    serving = [None if pool.lends else p for p, pool in zip(ready.whence, fleet.pools, strict=True)]
     detail, lasting = NO_DETAIL, None
     if detailed:
         detail = replace(
             detail_of(result, labels, requests=requests),
-            capacity=capacity_table(study, result.series, ready.whence),
+            capacity=capacity_table(study, result.series, serving),
         )
-        lasting = survives(study, result.series, ready.whence)
+        lasting = survives(study, result.series, serving)
     summary = summarise(result)
     return PolicyRun(
         policy.key,
@@ -151,6 +153,7 @@ def replayed(
         swing=metered.swing,
         settings=settings_of(policy, metered, fleet, result.series, labels),
         survives=lasting,
+        modules=module_run(study, ready, result, labels, policy),
         refused_starts=getattr(ready.policy, "refused", 0),
     )
 

@@ -163,4 +163,17 @@ def replayed_tables(comparison: PolicyComparison) -> dict[str, pl.DataFrame]:
         "policies": policies_table(comparison.runs),
         "tiers": tiers_table(comparison.runs),
         "groups": groups_table(comparison),
+        **_modules(comparison),
     }
+
+
+def _modules(comparison: PolicyComparison) -> dict[str, pl.DataFrame]:
+    """What stood where under policies that move modules, and their operations."""
+    there = [(run.name, run.modules) for run in comparison.runs if run.modules is not None]
+    found = {
+        "modules": [(name, one.standings) for name, one in there],
+        "module_operations": [(name, one.operations) for name, one in there],
+    }
+    kept = {name: [part for part in parts if not part[1].is_empty()] for name, parts in
+            found.items()}  # fmt: skip
+    return {name: _by_policy(parts) for name, parts in kept.items() if parts}

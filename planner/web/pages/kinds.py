@@ -13,6 +13,7 @@ from planner.web.pages import backtest, outlook, pareto, pd_ratio, place, provis
 from planner.web.pages.forecast import forecast_context, moment_context
 from planner.web.pages.groups import groups_context
 from planner.web.pages.minutes import minutes_context
+from planner.web.pages.modules import modules_context
 from planner.web.pages.tabs import result_tabs
 from planner.web.pages.why import why_context
 from planner.web.results import results_context
@@ -32,7 +33,7 @@ class Page:
 
 def _results(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
     found = results_context(run, params) | groups_context(run, {}) | forecast_context(run, params)
-    found |= why_context(run)
+    found |= why_context(run) | modules_context(run)
     return found | {"tabs": result_tabs(found)}
 
 

@@ -16,6 +16,7 @@ def result_tabs(shown: Mapping[str, Any]) -> list[tuple[str, str]]:
     tabs = {
         "answer": ("The answer", True),
         "policies": ("Policies", shown.get("policies")),
+        "modules": ("Modules", shown.get("modules")),
         "plan": ("The plan", plan),
         "what-if": ("What if", plan),
         "sizes": ("What one replica carries", sizes),

@@ -6,11 +6,13 @@ from itertools import product
 import numpy as np
 import pytest
 
-from bench.modules.costs import MIB, acting_cost
-from bench.modules.reduction import Assessment, Instance, memory_bytes, reduce
-from bench.modules.scale_up import algorithm1, optimum
-from bench.modules.speedup import ModuleProblem, runs, speedup
 from simulation.errors import SimulationError
+from simulation.modules.costs import MIB, acting_cost
+from simulation.modules.parts import modules_of
+from simulation.modules.reduction import Assessment, Instance, LayerBytes, memory_bytes, reduce
+from simulation.modules.scale_up import algorithm1, optimum
+from simulation.modules.speedup import ModuleProblem, runs, speedup
+from simulation.performance.specs import ModelShape
 
 
 def cluster(layers=40, free=(0, 30, 30, 30), gamma=0.0, speed=None):
@@ -117,15 +119,19 @@ def test_what_cannot_be_is_refused():
 
 
 def instance(batch=15, devices=3):
-    home = np.zeros(4, np.int64)
-    return Instance(home, home.copy(), copies(4, devices), batch=batch, offloaded_bytes=0.0)
+    return Instance.whole(np.zeros(4, np.int64), devices, batch)
+
+
+def layers_of(cache):
+    """Layers of 1, a third of it attention's."""
+    return LayerBytes(1 / 3, 2 / 3, cache)
 
 
 def judge(capacity, kv_per_sequence=0.1, limit=99.0):
     """Memory by hand; the limit holds while the batch is at most ``limit``."""
 
     def assess(state):
-        used = memory_bytes(state, 1.0, kv_per_sequence)
+        used = memory_bytes(state, layers_of(0.0), kv_per_sequence)
         used[0] -= state.offloaded_bytes
         return Assessment(used - np.array(capacity, float), state.batch > limit)
 
@@ -135,11 +141,11 @@ def judge(capacity, kv_per_sequence=0.1, limit=99.0):
 def test_memory_of_an_instance_by_hand():
     state = replace(instance(), replicated=copies(4, 3, (1, 3, 2)))
     # 4 layers of 1 and their KV of 15 x 0.1 on device 0, two copies on device 2: KV stays.
-    assert memory_bytes(state, 1.0, 0.1) == pytest.approx([4 + 6.0, 0, 2])
+    assert memory_bytes(state, layers_of(0.0), 0.1) == pytest.approx([4 + 6.0, 0, 2])
 
 
 def test_whole_layers_move_first_and_only_as_many_as_needed():
-    result = reduce(instance(), judge([6, 20, 3]), layer_bytes=1.0, kv_bytes=1.5)
+    result = reduce(instance(), judge([6, 20, 3]), layers_of(1.5))
     assert [action.kind for action in result.actions] == ["migrate layer"] * 2
     assert result.solved
     assert np.bincount(result.state.home, minlength=3).tolist() == [2, 2, 0]
@@ -148,24 +154,54 @@ def test_whole_layers_move_first_and_only_as_many_as_needed():
 
 
 def test_kv_moves_where_a_whole_layer_does_not_fit():
-    result = reduce(instance(), judge([9, 1.6, 0]), layer_bytes=1.0, kv_bytes=1.5)
+    result = reduce(instance(), judge([9, 1.6, 0]), layers_of(1.5))
     assert [action.kind for action in result.actions] == ["migrate KV cache"]
     assert result.solved
 
 
 def test_replicas_go_when_nothing_can_move_and_then_the_batch_shrinks():
     crowded = replace(instance(), replicated=copies(4, 2, (0, 4, 1)))
-    result = reduce(crowded, judge([20, 2]), layer_bytes=1.0, kv_bytes=1.5)
+    result = reduce(crowded, judge([20, 2]), layers_of(1.5))
     assert [action.kind for action in result.actions] == ["evict replica"] * 2
     assert result.solved
-    slow = reduce(instance(batch=23, devices=1), judge([99], limit=10), layer_bytes=1, kv_bytes=1)
+    slow = reduce(instance(batch=23, devices=1), judge([99], limit=10), layers_of(1))
     assert [action.kind for action in slow.actions] == ["reduce batch"] * 3
     assert slow.state.batch == 8 and slow.solved
 
 
 def test_weights_are_offloaded_last_and_a_hopeless_case_is_said():
-    tight = reduce(instance(batch=1, devices=1), judge([3]), layer_bytes=1.0, kv_bytes=0.1)
+    tight = reduce(instance(batch=1, devices=1), judge([3]), layers_of(0.1))
     assert [action.kind for action in tight.actions] == ["offload"]
     assert tight.solved and tight.state.offloaded_bytes == pytest.approx(1.4)
-    never = reduce(instance(batch=1, devices=1), judge([9], limit=0), layer_bytes=1.0, kv_bytes=0.1)
+    never = reduce(instance(batch=1, devices=1), judge([9], limit=0), layers_of(0.1))
     assert not never.solved
+
+
+def test_modules_of_llama_13b_are_those_of_table_1():
+    shape = ModelShape("llama-13b", 40, 5120, 32000, 40, 40, 128, 13824, 2048)
+    found = {part.name: part for part in modules_of(shape)}
+    memory = {"self_attn.q_proj": 50, "self_attn": 200, "ffn.up_proj": 135, "decoder layer": 605}
+    for name, mebibytes in memory.items():
+        assert found[name].memory_bytes / MIB == pytest.approx(mebibytes, abs=0.5)
+    # The source leaves one of three feed-forward projections out of a layer: 127.5 there.
+    flops = {"self_attn.q_proj": 13.42, "self_attn": 55.02, "ffn.up_proj": 36.24,
+             "decoder layer": 163.7}  # fmt: skip
+    for name, giga in flops.items():
+        assert found[name].flops / 1e9 == pytest.approx(giga, rel=1e-3)
+    assert found["ffn.up_proj"].each == 3
+
+
+def test_projections_move_towards_compute_and_where_a_layer_does_not_fit():
+    # The SLO is missed and another device is twice as fast, with room for two feed-forward parts.
+    def assess(state):
+        away = int((state.ffn_home != 0).sum())
+        over = np.array([-50.0, -1.4 + away * 2 / 3])
+        return Assessment(over, away < 3, 1.0 + 0.1 * away)
+
+    found = reduce(instance(devices=2), assess, layers_of(9.0), np.array([1.0, 2.0]))
+    kinds = [action.kind for action in found.actions]
+    assert kinds[:2] == ["migrate feed-forward"] * 2 and "migrate KV cache" not in kinds
+    # Memory is short, no device is faster, and there is room for neither layer nor cache.
+    tight = reduce(instance(devices=2), judge([9.5, 0.7]), layers_of(1.5))
+    assert [action.kind for action in tight.actions] == ["migrate feed-forward"]
+    assert tight.solved

@@ -7,12 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bench.modules.costs import acting_cost
-from bench.modules.policy import Layout, ModuleScaling
 from simulation.errors import SimulationError
 from simulation.fleet import Fleet, Pool, Region, Tier
+from simulation.modules.costs import COORDINATE_S, acting_cost
+from simulation.modules.layout import Layout
 from simulation.performance.linear import LinearProfile
 from simulation.performance.specs import Provenance
+from simulation.policies.modules import ModuleScaling
 from simulation.policy import Observation, Signals
 from tests.simulation.provisioning.test_workload import GPU
 
@@ -39,7 +40,7 @@ def seen(time_s: float, batch: float, waiting: int = 0, preempted: int = 0) -> O
     one = np.ones(1)
     signals = Signals(
         busy=one, sm_activity=one, prefill_tps=one, decode_tps=one, batch=np.array([batch]),
-        ttft_s=one, tbt_s=one, late_first=one, late_done=one, hit_rate=one, evicted_tps=one,
+        ttft_s=one, tbt_s=one, late_first=0 * one, late_done=0 * one, hit_rate=one, evicted_tps=one,
         preemptions=np.array([preempted]), failed=np.zeros(1, np.int64),
     )  # fmt: skip
     count = np.ones(1, np.int64)
@@ -82,7 +83,7 @@ def test_copies_are_made_at_low_load_and_serve_after_what_they_cost():
     copied = policy.events[0].modules
     assert 0 < copied <= 8
     seconds = acting_cost("replicate", copied, 1e9).seconds
-    assert policy.events[0].until_s == pytest.approx(5.0 + seconds)
+    assert policy.events[0].until_s == pytest.approx(5.0 + seconds + COORDINATE_S)
     # Not yet in force, and everybody is disturbed meanwhile.
     assert first.speed[0] == pytest.approx(0.97)
     then = policy.decide(seen(10.0, 8.0))

@@ -8,9 +8,9 @@ import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import coo_array
 
-from bench.modules.speedup import ModuleProblem, speedup
 from simulation.arrays import BoolArray
 from simulation.errors import SimulationError
+from simulation.modules.speedup import ModuleProblem, speedup
 
 
 @dataclass(frozen=True, slots=True, eq=False)

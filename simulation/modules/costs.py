@@ -16,6 +16,8 @@ MIGRATE_S = np.array([0.2492, 0.3181, 0.3426, 0.3947, 0.8138])
 MEMORY_MIB = np.array([1107.0, 6579.0, 12659.0, 18739.0, 24819.0])
 LAYER_MIB = 605.0  # of LLaMA-13B, table 1
 
+COORDINATE_S = 0.0391
+"""Copies and originals agree on who computes what once an operation is done (section 6.5)."""
 INSTANCE_S = (8.0, 25.0)
 """Least and most seconds to adjust a whole 13B instance (section 2.3)."""
 THROUGHPUT_DISTURBANCE, LATENCY_DISTURBANCE = 0.03, 0.05

@@ -1,0 +1,208 @@
+"""Scaling by modules (methods.md B; CoCoServe): today's instances on borrowed idle GPUs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar, Literal
+
+import numpy as np
+from pydantic import Field
+
+from planner.errors import ScenarioError
+from planner.policies.base import Above, Group, Interval, Knob, Policy, Traits, factors
+from planner.policies.making import Making, Modules, Ready
+from planner.sections import Share
+from simulation.arrays import IntArray
+from simulation.fleet import Fleet, Pool
+from simulation.modules.layout import Layout
+from simulation.performance.adjusted import adjusted
+from simulation.performance.memory import MEMORY_SHARE, OVERHEAD_BYTES
+from simulation.policies.modules import ModuleScaling as Rule
+from simulation.provisioning.replay import MESSAGE_S
+
+MOST = 3  # devices that an instance may borrow: four copies of a layer, as the source tries
+
+
+@dataclass(frozen=True, slots=True)
+class _Lender:
+    """Instances' worth of idle GPUs of pool ``source`` that the instances of a pool may borrow:
+    ``count`` of them, ``devices`` for each instance."""
+
+    source: int
+    count: int
+    devices: int
+
+
+class ModuleLevel(Policy):
+    """CoCoServe: layers copied to idle GPUs, modules moved under pressure."""
+
+    kinds: ClassVar = {
+        "modules": Traits(
+            "Module scaling",
+            "CoCoServe: the same instances; layers copied to idle GPUs, and moved under pressure.",
+            Group.REACTIVE,
+            complexity=31,
+        )
+    }
+
+    name: Literal["modules"]
+    instances_factor: Above = 1.0  # times what runs today
+    # How a layer with p copies runs: in 1 / p of its time, as the source's equation has it, or in
+    # the time of 1 / p of the batch, since every copy reads all weights.
+    reading: Literal["source", "split"] = "split"
+    copies: bool = True  # Algorithm 1: whether layers are copied
+    moves: bool = True  # Algorithm 2: whether modules are moved
+    devices: Annotated[int, Field(ge=1, le=16)] = MOST  # that an instance may borrow at most
+    other_gpus: bool = True  # whether GPUs of other types may be borrowed too
+    vacancy_threshold: Annotated[float, Field(ge=0, le=1)] = Rule.vacancy_threshold
+    violation_threshold: Share = Rule.violation_threshold
+    interval_s: Interval = Rule.interval_s
+
+    @property
+    def knob(self) -> Knob:
+        return Knob("instances_factor", factors(0.25, 3.0))
+
+    def ready(self, making: Making) -> Ready:
+        whole, modules = making.fleet(making.today), making.modules()
+        counts = self._counts(making, whole)
+        for p, pool in enumerate(whole.pools):
+            if counts[p] and pool.role != "both":
+                raise ScenarioError(
+                    "policies: 'modules' has no rule for prefill and decode pools, only for "
+                    "instances that do both."
+                )
+            if counts[p] and modules[p] is None:
+                raise ScenarioError(
+                    f"policies: 'modules' needs the layers of {pool.model}; give the model by "
+                    "shape or config instead of weight_gb, or use a built-in one."
+                )
+        lent = self._lent(making, whole, counts, modules)
+        fleet = making.fleet(counts)
+        pools, whence = list(fleet.pools), list(range(len(fleet.pools)))
+        layouts: list[Layout | None] = [None] * len(pools)
+        for p, count in enumerate(counts.tolist()):
+            its = modules[p]
+            if not count or its is None:
+                continue
+            lenders, first = lent[p], len(pools)
+            layout = self._layout(making, whole, p, count, its, lenders, first)
+            layouts[p] = layout
+            profile = adjusted(pools[p].profile, kv_capacity_tokens=int(layout.most_tokens()))
+            pools[p] = replace(pools[p], profile=profile)
+            for lender in lenders:
+                pools.append(_lending(whole.pools[lender.source], whole.pools[p], lender.count))
+                whence.append(lender.source)
+        layouts += [None] * (len(pools) - len(layouts))
+        policy = Rule(
+            layouts,
+            vacancy_threshold=self.vacancy_threshold,
+            violation_threshold=self.violation_threshold,
+            interval_s=self.interval_s,
+            name=self.key,
+        )
+        return replace(
+            making.cut(policy, replace(fleet, pools=tuple(pools)), whence), modules=policy
+        )
+
+    def _counts(self, making: Making, whole: Fleet) -> IntArray:
+        """Times what runs today, within each pool's limits and the GPUs that there are."""
+        least = np.array([pool.minimum for pool in whole.pools])
+        most = np.array([pool.maximum for pool in whole.pools])
+        for share in np.linspace(1.0, 0.0, 101):
+            asked = np.ceil(making.today * self.instances_factor * share - 1e-9).astype(np.int64)
+            counts = np.clip(asked, least, most)
+            if making.fits(making.fleet(counts), range(len(counts))):
+                break
+        return np.asarray(counts, np.int64)
+
+    def _lent(
+        self, making: Making, whole: Fleet, counts: IntArray, modules: tuple[Modules | None, ...]
+    ) -> list[list[_Lender]]:
+        """Idle GPUs by pool that may borrow them: those of its own type first, shared by how many
+        instances there are, then of the fastest other type with some left."""
+        each = np.array([pool.gpus_per_instance for pool in whole.pools])
+        idle = [
+            (pools, gpus - int((counts * each)[list(pools)].sum())) for pools, gpus in making.gpus
+        ]
+        out: list[list[_Lender]] = [[] for _ in whole.pools]
+        left = [free for _, free in idle]
+        for i, (pools, free) in enumerate(idle):
+            wanting = [p for p in pools if counts[p]]
+            asked = sum(int(counts[p] * each[p]) for p in wanting)
+            for p in wanting:
+                count = int(free * counts[p] // asked)
+                self._borrow(out[p], p, count, int(counts[p]), left, i, int(each[p]))
+        for p, its in enumerate(modules):
+            if its is None or not counts[p] or not self.other_gpus:
+                continue
+            others = [(its.paces[pools[0]], i) for i, (pools, _) in enumerate(idle)]
+            known = [(pace, i) for pace, i in others if np.isfinite(pace) and p not in idle[i][0]]
+            for _, i in sorted(known, reverse=True):
+                if whole.pools[idle[i][0][0]].spot == whole.pools[p].spot:
+                    count = left[i] // int(each[p])
+                    source = idle[i][0][0]
+                    self._borrow(out[p], source, count, int(counts[p]), left, i, int(each[p]))
+        return out
+
+    def _borrow(
+        self, lenders: list[_Lender], source: int, count: int, instances: int, left: list[int],
+        i: int, each: int,
+    ) -> None:  # fmt: skip
+        """At most ``count``, and no more devices for an instance than it may borrow."""
+        room = self.devices - sum(lender.devices for lender in lenders)
+        count = min(count, room * instances, left[i] // each)
+        if count > 0:
+            lenders.append(_Lender(source, count, min(room, -(-count // instances))))
+            left[i] -= count * each
+
+    def _layout(
+        self, making: Making, whole: Fleet, p: int, count: int, its: Modules,
+        lenders: list[_Lender], first: int,
+    ) -> Layout:  # fmt: skip
+        pool = whole.pools[p]
+        kv_bytes = pool.profile.kv_capacity_tokens * its.kv_layer_token_bytes * its.layers
+        room, pace, sharers = [its.layers * its.layer_bytes + kv_bytes], [1.0], [1.0]
+        hosts, held = [-1], [0]
+        for h, lender in enumerate(lenders):
+            gpu = whole.pools[lender.source].gpu
+            whole_device = pool.profile.tp * (MEMORY_SHARE * gpu.memory_bytes - OVERHEAD_BYTES)
+            for device in range(lender.devices):
+                there = lender.count // lender.devices + (device < lender.count % lender.devices)
+                hosts.append(first + h)
+                held.append(there)
+                room.append(whole_device * min(1.0, there / count))
+                pace.append(float(its.paces[lender.source]))
+                sharers.append(max(1.0, count / there))
+        isl, osl = making.lengths[p]
+        return Layout(
+            home=np.zeros(its.layers, np.int64),
+            room_bytes=np.array(room),
+            layer_bytes=its.layer_bytes,
+            kv_layer_token_bytes=its.kv_layer_token_bytes,
+            hidden_bytes=its.hidden_bytes,
+            link_bytes_s=its.link_bytes_s,
+            link_s=MESSAGE_S,
+            isl=isl,
+            osl=osl,
+            reading=self.reading,
+            copies=self.copies,
+            moves=self.moves,
+            attention_share=its.attention_share,
+            speed_of=np.array(pace),
+            sharers=np.array(sharers),
+            hosts=tuple(hosts),
+            held=tuple(held),
+        )
+
+
+def _lending(source: Pool, borrower: Pool, count: int) -> Pool:
+    """GPUs of ``source`` in pieces as large as ``borrower``'s instances, that take no requests:
+    there at once, and paid as long as they are held. What they draw is not known by the layer: as
+    if they decoded all that time, which is the most."""
+    profile = adjusted(source.profile, tp=borrower.profile.tp)
+    gpu = replace(source.gpu, idle_w=source.gpu.decode_w)
+    return replace(
+        source, gpu=gpu, power=None, profile=profile, tiers=(), initial=0, minimum=0,
+        maximum=count, startup_s=0.0, start_up=None, role="both", link=None, scheduler="fcfs",
+        prefix_cache=False,
+    )  # fmt: skip

@@ -1,0 +1,58 @@
+"""What a policy of modules needs to know of the hardware: layers, links, and how fast the model is
+on each of the others' devices."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from planner.policies.making import Modules
+from planner.studies.values import Study
+from simulation.modules.parts import layer_bytes
+from simulation.performance.memory import weight_bytes
+from simulation.performance.profile import iteration_s
+
+DECODES = 32.0  # sequences at which two GPU types are compared
+LINK_BYTES_S = 25e9  # PCIe 4.0 x16 as copies reach it, where the GPU's link is not known
+
+
+def modules_of_pools(study: Study) -> tuple[Modules | None, ...]:
+    """Per pool; None where the model is known by its memory alone."""
+    hardware, lengths = study.hardware, study.traffic.lengths
+    out: list[Modules | None] = []
+    for m, r, g in hardware.pool_index:
+        model, gpu, profile = hardware.models[m], hardware.gpus[g], hardware.profiles[m, g]
+        shape = model.shape
+        if shape is None:
+            out.append(None)
+            continue
+        weights = weight_bytes(shape, hardware.sections[m, g].precision)
+        attention, rest = layer_bytes(shape, weights)
+        isl, osl = lengths[m]
+        context = DECODES * (float(isl.mean()) + float(osl.mean()) / 2)
+        own = float(iteration_s(profile, DECODES, context, 0.0, 0.0))
+        near = profile.tp * 2 <= gpu.gpus_per_node  # two of them stand in one node
+        link = gpu.link_bytes_s if near else gpu.network_bytes_s
+        paces = np.full(len(hardware.pool_index), np.nan)
+        for q, (_, other_r, other_g) in enumerate(hardware.pool_index):
+            other = hardware.gpus[other_g]
+            there = hardware.profiles.get((m, other_g))
+            if other_r != r:
+                continue
+            if other.name == gpu.name:
+                paces[q] = 1.0
+            elif there is not None and there.tp == profile.tp:
+                paces[q] = own / float(iteration_s(there, DECODES, context, 0.0, 0.0))
+            elif gpu.bandwidth_bytes_s and other.bandwidth_bytes_s:  # decodes read memory
+                paces[q] = other.bandwidth_bytes_s / gpu.bandwidth_bytes_s
+        out.append(
+            Modules(
+                layers=shape.layers,
+                layer_bytes=attention + rest,
+                attention_share=attention / (attention + rest),
+                kv_layer_token_bytes=model.kv_bytes_per_token / shape.layers,
+                hidden_bytes=2.0 * shape.hidden,
+                link_bytes_s=link or gpu.network_bytes_s or LINK_BYTES_S,
+                paces=paces,
+            )
+        )
+    return tuple(out)

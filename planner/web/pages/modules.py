@@ -1,0 +1,107 @@
+"""Below the instance on the page of a run: which modules stood where, over time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from planner.models import Run
+from planner.selectors.runs import run_result, run_table, run_tables
+from planner.web.charts.figure import BLUE, GREEN, GREY, ORANGE, PALETTE, Figure, figure, line
+from planner.web.charts.over_time import axis_title, steps, times
+
+POOLS = 4  # with a chart each: of more, those that did most
+
+
+@dataclass(frozen=True, slots=True)
+class PoolView:
+    """One pool of one policy: its figures, and its chart."""
+
+    policy: str
+    row: dict[str, Any]
+    figure: Figure | None
+    label: str
+    anchor: str
+
+
+def modules_context(run: Run) -> dict[str, Any]:
+    """Empty where no policy moved modules."""
+    result = run_result(run)
+    given = result.get("modules")
+    if not given:
+        return {}
+    names = run_tables(run)
+    table = run_table(run, "modules") if "modules" in names else pl.DataFrame()
+    clock = (result.get("window") or {}).get("clock", "utc")
+    rows = [(one, row) for one in given for row in one["pools"]]
+    rows.sort(key=lambda pair: -pair[1]["operations"])
+    shown = [id(row) for _, row in rows[:POOLS]]
+    parts = {name: found for one in given for name, found in one["parts"].items()}
+    return {
+        "modules": given,
+        "module_pools": [
+            PoolView(
+                one["label"],
+                row,
+                _figure(table, one["policy"], row, clock) if id(row) in shown else None,
+                f"Layers copied to each borrowed device, modules away from home and GPUs borrowed "
+                f"over time, {row['model']} in {row['region']}",
+                f"module-chart-{i}",
+            )
+            for i, (one, row) in enumerate(rows)
+        ],
+        "module_parts": parts,
+        "module_operations": "module_operations" in names,
+    }
+
+
+def _figure(table: pl.DataFrame, policy: str, row: dict[str, Any], clock: str) -> Figure | None:
+    if table.is_empty():
+        return None
+    mine = table.filter(
+        (pl.col("policy") == policy)
+        & (pl.col("model") == row["model"])
+        & (pl.col("region") == row["region"])
+        & (pl.col("arrangement") == row["arrangement"])
+    )
+    lines: list[Any] = []
+    for d in sorted(mine.filter("borrowed")["device"].unique().to_list()):
+        there = steps(mine.filter(pl.col("device") == d), "time", "copies")
+        gpu = mine.filter(pl.col("device") == d)["gpu"][0]
+        lines.append(
+            line(
+                times(there, "time", clock), there["copies"], f"copies on device {d} ({gpu})",
+                PALETTE[d % len(PALETTE)], line_shape="hv", hover="%{y} layers copied",
+            )
+        )  # fmt: skip
+    away = mine.filter("borrowed").group_by("time").agg(
+        pl.col("layers", "projections", "caches").sum(), pl.col("borrowed_instances").first(),
+    )  # fmt: skip
+    for name, words, colour in (
+        ("layers", "layers moved away", ORANGE),
+        ("projections", "feed-forward parts away", GREEN),
+        ("caches", "KV caches away", BLUE),
+    ):
+        if away[name].sum():
+            there = steps(away, "time", name)
+            lines.append(
+                line(
+                    times(there, "time", clock), there[name], words, colour, line_shape="hv",
+                    dash="dot", hover=f"%{{y}} {words}",
+                )
+            )  # fmt: skip
+    held = steps(away, "time", "borrowed_instances")
+    lines.append(
+        line(
+            times(held, "time", clock), held["borrowed_instances"], "devices borrowed in all",
+            GREY, line_shape="hv", yaxis="y2", hover="%{y} devices borrowed",
+        )
+    )  # fmt: skip
+    under = {"title": {"text": "devices"}, "rangemode": "tozero", "automargin": True,
+             "domain": [0, 0.25]}  # fmt: skip
+    return figure(
+        lines, height=420, x=axis_title(clock), y="modules of an instance", xaxis={"anchor": "y2"},
+        yaxis={"domain": [0.33, 1], "rangemode": "tozero"}, yaxis2=under,
+    )  # fmt: skip

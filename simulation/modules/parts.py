@@ -1,0 +1,55 @@
+"""Memory and arithmetic of a layer's modules (methods.md B1; CoCoServe, table 1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simulation.performance.memory import kv_bytes_per_token
+from simulation.performance.parameters import parameters
+from simulation.performance.specs import BYTES, ModelShape
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """One module of a layer, the mean over layers where they differ."""
+
+    name: str
+    memory_bytes: float  # of its weights; of the KV cache for the tokens asked for
+    flops: float  # of one sequence of the tokens asked for
+    each: int = 1  # how many a layer has
+
+
+def modules_of(shape: ModelShape, precision: str = "bf16", tokens: int = 256) -> tuple[Module, ...]:
+    """What table 1 lists, for a prompt of ``tokens`` (256 there): FLOPs are two per weight that a
+    token meets, and attention's scores two per pair and head dimension, twice, as the source counts
+    them (not halved by the causal mask)."""
+    parts, n = parameters(shape), shape.layers
+    attention, feed_forward = parts.attention / n, (parts.feed_forward + parts.experts) / n
+    active = parts.feed_forward / n
+    if shape.experts:
+        active += parts.experts / n * shape.experts_per_token / shape.experts
+    scores = 4.0 * tokens * tokens * shape.heads * (shape.v_head_dim or shape.head_dim)
+    size, up = BYTES[precision], 3 if shape.gated else 2
+    projection = shape.hidden * shape.heads * shape.head_dim
+    one_up = active / up if not shape.experts else 0.0
+    rows = [Module("self_attn.q_proj", projection * size, 2.0 * projection * tokens)]
+    rows.append(Module("self_attn", attention * size, 2.0 * attention * tokens + scores))
+    if one_up:
+        rows.append(Module("ffn.up_proj", one_up * size, 2.0 * one_up * tokens, up))
+    whole = attention + feed_forward
+    rows += [
+        Module("ffn", feed_forward * size, 2.0 * active * tokens),
+        Module("decoder layer", whole * size, 2.0 * (attention + active) * tokens + scores),
+        Module("KV cache", kv_bytes_per_token(shape) / n * tokens, 0.0),
+    ]
+    return tuple(rows)
+
+
+def layer_bytes(shape: ModelShape, weight_bytes: float) -> tuple[float, float]:
+    """Weights of one layer's attention and of its feed-forward part (experts too), the mean over
+    layers, of a model whose weights take ``weight_bytes``: embedding, head and encoder do not
+    move."""
+    parts = parameters(shape)
+    each = weight_bytes / parts.total
+    rest = parts.feed_forward + parts.experts + parts.router + parts.norms
+    return parts.attention * each / shape.layers, rest * each / shape.layers

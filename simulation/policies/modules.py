@@ -1,0 +1,336 @@
+"""CoCoServe's elastic instances: layers copied to idle memory, modules moved under pressure (B5).
+
+The count of instances stays; those of a pool act alike, each on its part of the idle GPUs. At each
+instant, per pool:
+
+- short of memory for the sequences that run and wait, or more requests late than the threshold:
+  module reduction (Algorithm 2) moves layers, projections and KV caches to the borrowed devices,
+  then gives up copies, then shrinks the batch and offloads;
+- calm for a while: what moved comes home again where it fits;
+- where a device is vacant by more than its threshold: Algorithm 1 copies layers to it.
+
+What is decided serves after the seconds of table 2 and the coordination of copies, and while an
+operation runs every instance is slower by what the source says its neighbours lose. Speeds follow
+from the profile: see ``Layout.speed``. Borrowed devices are instances of pools that take no
+requests, held as long as anything lies on them, so that they are paid for like all others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from math import exp, log
+
+import numpy as np
+
+from simulation.arrays import FloatArray, IntArray
+from simulation.errors import SimulationError
+from simulation.fleet import Fleet, Pool
+from simulation.modules.costs import COORDINATE_S, THROUGHPUT_DISTURBANCE, acting_cost
+from simulation.modules.layout import Layout
+from simulation.modules.reduction import Assessment, Instance, reduce
+from simulation.policy import Actions, Observation, ScalingPolicy
+
+CALM = 2  # instants without pressure until what moved comes home
+MARGIN = 1.25  # of what is needed, that home must hold before it does
+WORTH = 1.01  # times as fast at least, for copies to be made
+FINE = 0.05  # relative: batches that near are as fast
+UNLIMITED = 1 << 20  # sequences
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One operation of a pool: from when to when, what it began for, and on how many modules of
+    each of its instances it acted."""
+
+    time_s: float
+    until_s: float
+    pool: int
+    kind: str  # copy, reduce, home
+    copied: int  # layers
+    layers: int  # moved whole, or their attention
+    projections: int  # feed-forward parts moved without the rest
+    caches: int  # moved without their layer
+    given_up: int  # copies
+    offloaded_bytes: float = 0.0
+
+    @property
+    def modules(self) -> int:
+        return self.copied + self.layers + self.projections + self.caches + self.given_up
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Standing:
+    """How the modules of a pool's instances stand from ``time_s`` on: ``copies`` ``[D]`` layers
+    copied to each device, ``parts`` ``[D]`` layers, ``projections`` and ``caches`` at home there;
+    ``borrowed`` instances of other pools that it holds; ``speed`` times as fast as at home."""
+
+    time_s: float
+    pool: int
+    copies: IntArray
+    parts: IntArray
+    projections: IntArray
+    caches: IntArray
+    borrowed: int
+    speed: float
+
+
+@dataclass(slots=True, eq=False)
+class _Elastic:
+    """What a pool's instances are, and what they will be once their operation is done."""
+
+    state: Instance
+    wanted: Instance
+    count: int
+    tbt_s: float  # tightest limit of its tiers
+    until_s: float = -np.inf
+    calm: int = 0
+    limit: int = UNLIMITED  # sequences, that reduction left
+    tried: tuple[object, ...] = ()  # to no avail
+    seen: tuple[object, ...] = ()  # the standing that was noted last
+    speeds: dict[tuple[Instance, int, int], float] = field(default_factory=dict)
+
+
+@dataclass(eq=False)
+class ModuleScaling(ScalingPolicy):
+    """Layouts of the fleet's pools, None of those that lend; ``events``, ``standings`` and ``held``
+    (time, bytes of copies, caches away from home by pool) say afterwards what was done."""
+
+    layouts: Sequence[Layout | None]
+    vacancy_threshold: float = 0.0  # share of a device, above which copies are put there
+    violation_threshold: float = 0.05  # share of requests late, above which modules are reduced
+    interval_s: float = 5.0
+    name: str = "modules"
+    wants_signals: bool = True
+    events: list[Event] = field(default_factory=list)
+    standings: list[Standing] = field(default_factory=list)
+    held: list[tuple[float, FloatArray, FloatArray]] = field(default_factory=list)
+    _fleet: Fleet | None = None
+    _pools: dict[int, _Elastic] = field(default_factory=dict)
+
+    def reset(self, fleet: Fleet) -> IntArray:
+        if len(self.layouts) != len(fleet.pools):
+            raise SimulationError("Module scaling needs a layout for every pool of the fleet.")
+        self._fleet = fleet
+        self.events.clear()
+        self.standings.clear()
+        self.held.clear()
+        self._pools = {
+            p: _Elastic(one.start, one.start, fleet.pools[p].initial, _tbt_s(fleet, fleet.pools[p]))
+            for p, one in enumerate(self.layouts)
+            if one is not None
+        }
+        return self._targets()
+
+    def decide(self, observation: Observation) -> Actions:
+        assert self._fleet is not None, "reset comes first"
+        now = observation.time_s
+        for p in self._pools:
+            self._act(p, observation, now)
+        busy = any(one.until_s > now for one in self._pools.values())
+        pools = len(self._fleet.pools)
+        speed, share = np.ones(pools), np.ones(pools)
+        batch = np.array([pool.profile.max_batch for pool in self._fleet.pools], np.int64)
+        for p, one in self._pools.items():
+            layout, profile = self._layout(p), self._fleet.pools[p].profile
+            pace = self._speed(p, one.state, observation)
+            speed[p] = pace * (1.0 - THROUGHPUT_DISTURBANCE if busy else 1.0)
+            tokens = layout.tokens(one.state)
+            share[p] = float(np.clip(tokens / profile.kv_capacity_tokens, 1e-6, 1.0))
+            # The last step of Algorithm 2: no more sequences than fit with all their tokens.
+            fit = tokens / (layout.isl + layout.osl) if layout.moves else np.inf
+            batch[p] = int(np.clip(min(fit, one.limit), 1, profile.max_batch))
+            self._note(p, now, pace)
+        self._keep(now)
+        return Actions(self._targets(), max_batch=batch, speed=speed, kv_share=share)
+
+    def _layout(self, p: int) -> Layout:
+        layout = self.layouts[p]
+        assert layout is not None
+        return layout
+
+    def _targets(self) -> IntArray:
+        """Its instances, and of those that lend as many as anything lies on or is about to."""
+        assert self._fleet is not None
+        targets = np.zeros(len(self._fleet.pools), np.int64)
+        for p, one in self._pools.items():
+            targets[p] = one.count
+            layout = self._layout(p)
+            if layout.hosts:
+                held = layout.borrows(one.state, one.wanted) * np.array(layout.held)
+                for host, count in zip(layout.hosts, held.tolist(), strict=True):
+                    targets[host] += count if host >= 0 else 0
+        return targets
+
+    def _speed(self, p: int, state: Instance, observation: Observation) -> float:
+        assert self._fleet is not None
+        assert observation.signals is not None
+        one, running = self._pools[p], _running(observation, p)
+        bucket, busy = round(log(running) / FINE), round(float(observation.signals.busy[p]) * 10)
+        key = (state, bucket, busy)
+        if key not in one.speeds:
+            profile = self._fleet.pools[p].profile
+            batch = exp(bucket * FINE)
+            one.speeds[key] = self._layout(p).speed(state, profile, batch, busy / 10)
+        return one.speeds[key]
+
+    def _act(self, p: int, observation: Observation, now: float) -> None:
+        """Finish what pool ``p`` is at, then see what it needs."""
+        assert self._fleet is not None
+        assert observation.signals is not None
+        one, layout, seen = self._pools[p], self._layout(p), observation.signals
+        profile = self._fleet.pools[p].profile
+        if one.until_s > now:
+            return
+        if one.state is not one.wanted:
+            one.state, one.speeds = one.wanted, {}
+        running = _running(observation, p)
+        waiting = float(observation.waiting[p]) / max(int(observation.ready[p]), 1)
+        sequences = max(min(running + waiting, float(profile.max_batch)), 1.0)
+        needed = sequences * (layout.isl + layout.osl)
+        late = float(np.nanmax([seen.late_first[p], seen.late_done[p], 0.0]))
+        violated = late > self.violation_threshold
+        short = needed > layout.tokens(one.state) or seen.preemptions[p] > 0
+        one.calm = 0 if short or violated or observation.waiting[p] else one.calm + 1
+        if one.calm >= CALM:
+            one.limit = UNLIMITED
+        tried = one.state, round(log(sequences) / FINE), short, violated
+        if (short or violated) and layout.moves and tried != one.tried:
+            wanted = self._reduced(p, sequences, violated, observation)
+            self._change(p, now, "reduce", wanted, running)
+            one.tried = tried
+            if one.until_s > now:
+                return
+        start = layout.start
+        away = any(
+            (getattr(one.state, name) != getattr(start, name)).any()
+            for name in ("home", "ffn_home", "kv_home")
+        )
+        if one.calm >= CALM and (away or one.state.offloaded_bytes):
+            copies = one.state.replicated.copy()
+            copies[np.arange(layout.home.size), layout.home] = False  # they are the originals now
+            home = replace(start, replicated=copies)
+            if layout.tokens(home) >= MARGIN * needed:
+                self._change(p, now, "home", home, running)
+                return
+        trying = one.state, round(log(running) / FINE), round(log(needed) / FINE)
+        if layout.copies and trying != one.tried:
+            busy = float(seen.busy[p])
+            more = layout.copied(
+                one.state, profile, running, MARGIN * needed, self.vacancy_threshold, busy
+            )
+            faster = layout.speed(more, profile, running, busy)
+            if faster > WORTH * layout.speed(one.state, profile, running, busy):
+                self._change(p, now, "copy", more, running)
+            elif not (short or violated):
+                one.tried = trying
+
+    def _reduced(
+        self, p: int, sequences: float, violated: bool, observation: Observation
+    ) -> Instance:
+        """Algorithm 2 for as many sequences as run and wait."""
+        assert self._fleet is not None
+        assert observation.signals is not None
+        one, layout = self._pools[p], self._layout(p)
+        profile, busy = self._fleet.pools[p].profile, float(observation.signals.busy[p])
+        per_sequence = layout.kv_layer_token_bytes * (layout.isl + layout.osl)
+
+        def assess(state: Instance) -> Assessment:
+            caches = np.bincount(state.kv_home, minlength=layout.room_bytes.size)
+            held = layout.used(state) + caches * state.batch * per_sequence
+            missed, speed = False, 1.0
+            if violated and np.isfinite(one.tbt_s):  # a smaller batch only makes gaps shorter
+                speed = layout.speed(state, profile, float(state.batch), busy)
+                missed = layout.pass_s(profile, float(state.batch)) / speed > one.tbt_s
+            return Assessment(held - layout.room_bytes, missed, speed)
+
+        best, most, limit = one.state, -1.0, one.limit
+        # Copies elsewhere may be what keeps caches from moving there: without them too.
+        for replicated in (one.state.replicated, np.zeros_like(one.state.replicated)):
+            wanted = replace(one.state, replicated=replicated, batch=round(sequences))
+            sizes = layout.sizes(wanted.batch * per_sequence)
+            found = reduce(wanted, assess, sizes, layout.paces(busy))
+            tokens = layout.tokens(found.state)
+            if tokens > most:
+                best, most = replace(found.state, batch=one.state.batch), tokens
+                shrunk = found.state.batch < wanted.batch
+                limit = found.state.batch if shrunk and violated else UNLIMITED
+            if found.solved and found.state.batch == wanted.batch:
+                break
+        one.limit = limit
+        return best
+
+    def _change(self, p: int, now: float, kind: str, wanted: Instance, running: float) -> None:
+        """Begin an operation, where there is one: it costs what table 2 says."""
+        one, layout = self._pools[p], self._layout(p)
+        before, sizes = one.state, layout.sizes()
+        copied = int((wanted.replicated & ~before.replicated).sum())
+        moved = wanted.home != before.home
+        parts = wanted.ffn_home != before.ffn_home
+        layers, projections = int(moved.sum()), int((parts & ~moved).sum())
+        caches = int(((wanted.kv_home != before.kv_home) & ~moved).sum())
+        gone = int((before.replicated & ~wanted.replicated).sum())
+        offloaded = max(wanted.offloaded_bytes - before.offloaded_bytes, 0.0)
+        if not copied + layers + projections + caches + gone and not offloaded:
+            return
+        seconds = COORDINATE_S if copied else 0.0
+        tokens = max(running, 1.0) * (layout.isl + layout.osl / 2)
+        cache = max(tokens * layout.kv_layer_token_bytes, 1.0)
+        for action, count, size in (
+            ("replicate", copied, layout.layer_bytes),
+            ("migrate", layers, layout.layer_bytes),
+            ("migrate", projections, sizes.feed_forward),
+            ("migrate", caches, cache),
+            ("migrate", offloaded / layout.layer_bytes, layout.layer_bytes),
+        ):
+            seconds += acting_cost(action, count, size).seconds if count else 0.0
+        one.wanted, one.until_s = wanted, now + seconds
+        # Copies that go are not used from now on: their memory is what is waited for.
+        if gone:
+            kept = before.replicated & wanted.replicated
+            one.state, one.speeds = replace(before, replicated=kept), {}
+        self.events.append(
+            Event(now, now + seconds, p, kind, copied, layers, projections, caches, gone, offloaded)
+        )
+
+    def _note(self, p: int, now: float, speed: float) -> None:
+        """How modules stand, where that changed."""
+        one, layout = self._pools[p], self._layout(p)
+        if one.seen == (one.state, one.wanted):
+            return
+        one.seen = one.state, one.wanted
+        devices, state = layout.room_bytes.size, one.state
+        held = 0
+        if layout.hosts:
+            there = layout.borrows(state, one.wanted)
+            both = zip(layout.hosts, layout.held, there.tolist(), strict=True)
+            held = sum(count * on for host, count, on in both if host >= 0)
+        self.standings.append(
+            Standing(
+                time_s=now,
+                pool=p,
+                copies=state.replicated.sum(axis=0).astype(np.int64),
+                parts=np.bincount(state.home, minlength=devices),
+                projections=np.bincount(state.ffn_home, minlength=devices),
+                caches=np.bincount(state.kv_home, minlength=devices),
+                borrowed=held,
+                speed=speed,
+            )
+        )
+
+    def _keep(self, now: float) -> None:
+        pairs = [(one, self._layout(p)) for p, one in self._pools.items()]
+        copies = [float(one.wanted.replicated.sum()) * layout.layer_bytes for one, layout in pairs]
+        away = [float((one.wanted.kv_home != layout.home).sum()) for one, layout in pairs]
+        self.held.append((now, np.array(copies), np.array(away)))
+
+
+def _running(observation: Observation, p: int) -> float:
+    """Mean sequences of the batch since the last instant, at least 1."""
+    assert observation.signals is not None
+    return float(np.maximum(np.nan_to_num(observation.signals.batch[p], nan=1.0), 1.0))
+
+
+def _tbt_s(fleet: Fleet, pool: Pool) -> float:
+    limits = [tier.tbt_s for tier in fleet.tiers if pool.takes(tier.name) and not tier.deferrable]
+    return min((limit for limit in limits if limit is not None), default=np.inf)
