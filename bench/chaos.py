@@ -137,8 +137,10 @@ def measure(kills: int) -> dict[str, Any]:
 
     django.setup()
     from planner.models import Run
+    from planner.models.workspace import MAIN, enter
     from planner.services import orphans
 
+    enter(MAIN)
     asker = _asker()
     product = Product(dict(os.environ))
     killed: Counter[str] = Counter()
@@ -184,7 +186,7 @@ def _asker() -> Any:
     from planner.services.runs import run_create
     from planner.services.traces import trace_ingest_path, trace_upload
 
-    user = User.objects.create(username="chaos", role=User.Role.PLANNER)
+    user = User.objects.create_user("chaos", role=User.Role.PLANNER)
     week = trace_ingest_path(path=EXAMPLE / "small-week.csv", options=IngestOptions())
     text = (EXAMPLE / "first-plan.yml").read_text(encoding="utf-8") + HORIZON
     document = with_traces(text, {0: week.name})

@@ -14,6 +14,7 @@ from bench import ingest
 from planner.ingest import IngestOptions
 from planner.management.base import load_scenario
 from planner.models import Run, Scenario, Trace, User
+from planner.models.workspace import MAIN, enter
 from planner.scenario.document import parse
 from planner.services.drafts import scenario_draft
 from planner.services.runs import run_create
@@ -81,9 +82,8 @@ def plain_pages(client: Client) -> list[str]:
 def fill(folder: Path, rows: int, scenarios: int, runs: int) -> Filled:
     """A trace of ``rows`` requests, its draft and copies of it, and runs of an example, one of
     each kind carried out."""
-    user = User(username=USER, role=User.Role.ADMIN)
-    user.set_password(PASSWORD)
-    user.save()
+    enter(MAIN)
+    user = User.objects.create_user(USER, password=PASSWORD, role=User.Role.ADMIN)
     with tempfile.TemporaryDirectory(dir=folder) as made:
         path = Path(made) / "large.csv"
         ingest.generate(path, rows)

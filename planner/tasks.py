@@ -3,6 +3,7 @@
 from celery import shared_task
 from django.utils import timezone
 
+from planner.models.workspace import MAIN, within
 from planner.services import firings, orphans, runs, worker
 
 
@@ -23,4 +24,5 @@ def orphans_sweep_task() -> None:
 
 @shared_task(name="planner.tasks.schedules_tick")  # type: ignore[untyped-decorator]
 def schedules_tick_task() -> None:
-    firings.schedules_tick(now=timezone.now())
+    with within(MAIN):
+        firings.schedules_tick(now=timezone.now())

@@ -28,6 +28,18 @@ def shared_data() -> Path:
     return shared(DATA)
 
 
+@pytest.fixture(autouse=True)
+def _main_workspace() -> Iterator[None]:
+    """Tests are about the workspace that is always there; found when something first asks."""
+    if "django.apps" not in sys.modules or not sys.modules["django.apps"].apps.ready:
+        yield
+        return
+    from planner.models.workspace import MAIN, within
+
+    with within(MAIN):
+        yield
+
+
 @pytest.fixture
 def data_dir(settings: Any) -> Path:
     """The data directory of this test process and of the worker it starts."""

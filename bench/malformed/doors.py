@@ -14,6 +14,7 @@ from django.core.management import call_command
 from django.test import Client
 
 from planner.models import Run, User
+from planner.models.workspace import MAIN, current_workspace, enter
 from planner.services.worker import run_execute
 
 NAME = "malformed"
@@ -66,9 +67,9 @@ class Doors:
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="malformed-"))
-        self.user, _ = User.objects.get_or_create(
-            username=NAME, defaults={"role": User.Role.PLANNER}
-        )
+        enter(MAIN)
+        self.user, _ = User.objects.get_or_create(username=NAME)
+        self.user.join(current_workspace(), User.Role.PLANNER)
         self._client = Client(raise_request_exception=False, SERVER_NAME="localhost")
         self._client.force_login(self.user)
         self._number = 0

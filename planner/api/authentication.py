@@ -10,11 +10,13 @@ from rest_framework.permissions import SAFE_METHODS
 from rest_framework.request import Request
 
 from planner.models import ApiToken
+from planner.models.workspace import enter
 from planner.services.tokens import token_of
 
 
 class TokenAuthentication(OfDrf):
-    """``Authorization: Token KEY``; one for reading alone changes nothing."""
+    """``Authorization: Token KEY``: its person, in its workspace. One for reading alone changes
+    nothing."""
 
     def authenticate(self, request: Request) -> tuple[Any, Any] | None:
         found = super().authenticate(request)
@@ -28,4 +30,5 @@ class TokenAuthentication(OfDrf):
                 "This token is unknown, was taken back or has expired; make another under Account, "
                 "API tokens."
             )
+        enter(token.workspace)
         return token.user, token

@@ -18,10 +18,13 @@ from rest_framework.views import APIView
 
 from planner.api.authentication import TokenAuthentication
 from planner.api.parsers import BoundedJsonParser
-from planner.errors import Outdated
-from planner.models import OwnGpu, OwnModel, Run, Scenario, User
+from planner.errors import NotFound, Outdated
+from planner.models import ApiToken, OwnGpu, OwnModel, Run, Scenario, User
+from planner.models.workspace import current_workspace, enter
+from planner.selectors.workspaces import workspace_for
 
 KEY_HEADER = "Idempotency-Key"
+WORKSPACE_HEADER = "Headroom-Workspace"
 KEY_CHARACTERS = 120
 Checked = TypeVar("Checked", bound=BaseSerializer[Any])
 Versioned = Scenario | OwnGpu | OwnModel
@@ -48,12 +51,26 @@ class ApiView(APIView):
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)
+        if isinstance(request.user, User):
+            _enter(request, request.user)
         # Uploads are streamed to a file and have a limit of their own; all else lies in memory.
         length = int(request.META.get("CONTENT_LENGTH") or 0)
         limit = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
         multipart = (request.content_type or "").startswith("multipart/")
         if length > limit and not multipart:
             raise TooLarge(f"The body has {length:,} bytes; {limit:,} are allowed here.")
+
+
+def _enter(request: Request, user: User) -> None:
+    """The workspace of the header, which is the token's where there is one; without a header the
+    session's. Who belongs to none gets no further."""
+    slug = request.headers.get(WORKSPACE_HEADER, "").strip()
+    if not isinstance(request.auth, ApiToken) and slug:
+        enter(workspace_for(user, slug))
+    elif slug not in ("", current_workspace().slug):
+        raise NotFound(
+            f"This token is of workspace {current_workspace().slug}; make one in {slug[:40]}."
+        )
 
 
 def checked(body: Checked) -> Checked:

@@ -55,13 +55,13 @@ def health(request: HttpRequest) -> JsonResponse:
 def work_stalled() -> bool:
     """Whether runs wait and none moves, or one that has lost its worker is not taken up."""
     since = timezone.now() - timedelta(seconds=WAITS_S)
-    running = Run.objects.filter(state=Run.State.RUNNING)
+    running = Run.everywhere.filter(state=Run.State.RUNNING)
     if running.filter(heartbeat_at__lt=since).exists():
         return True
     if running.exists():
         return False
-    waiting = Run.objects.filter(state=Run.State.PENDING, enqueued_at__lt=since)
-    return waiting.exists() and not Run.objects.filter(finished_at__gte=since).exists()
+    waiting = Run.everywhere.filter(state=Run.State.PENDING, enqueued_at__lt=since)
+    return waiting.exists() and not Run.everywhere.filter(finished_at__gte=since).exists()
 
 
 def _answer(status: str, **parts: str) -> JsonResponse:

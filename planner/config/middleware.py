@@ -1,9 +1,34 @@
-"""Requests that are refused before anything reads them."""
+"""Which workspace a request is about, and requests that are refused before anything reads them."""
 
 from collections.abc import Callable
+from functools import partial
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse, JsonResponse
+
+from planner.models import User, Workspace
+from planner.models.workspace import NoWorkspace, within
+from planner.selectors.workspaces import workspace_last
+
+ENTERED = "workspace"  # its slug, in a session
+
+
+class WorkspaceMiddleware:
+    """A request is about the workspace that its session entered last, or the first of its user;
+    what signs in by itself, as tokens do, enters another. A stranger is in none."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        with within(partial(_of_session, request)):
+            return self.get_response(request)
+
+
+def _of_session(request: HttpRequest) -> Workspace:
+    if not isinstance(request.user, User):
+        raise NoWorkspace("Nobody has signed in, so nothing says which workspace is meant.")
+    return workspace_last(request.user, request.session.get(ENTERED, ""))
 
 
 class UploadLimitMiddleware:

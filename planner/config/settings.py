@@ -22,6 +22,7 @@ BASE_DIR = Path(__file__).resolve().parents[2]
 HEADROOM_DATA_DIR = (BASE_DIR / os.environ.get("HEADROOM_DATA_DIR", "var")).resolve()
 HEADROOM_DATA_DIR.mkdir(mode=0o700, parents=True, exist_ok=True)
 HEADROOM_MAX_UPLOAD_BYTES = env_int("HEADROOM_MAX_UPLOAD_BYTES", 10 * 1000**3)
+HEADROOM_WORKSPACE = os.environ.get("HEADROOM_WORKSPACE") or "main"  # of commands, by its slug
 
 # What live sources may read: addresses of servers (scheme, host, port and path), and folders.
 HEADROOM_SOURCES = env_list("HEADROOM_SOURCES")
@@ -61,6 +62,7 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "planner.config.middleware.WorkspaceMiddleware",
     "planner.config.middleware.UploadLimitMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
@@ -214,6 +216,7 @@ SPECTACULAR_SETTINGS = {
     "DESCRIPTION": "Capacity planning for LLM serving fleets.",
     "VERSION": VERSION,
     "OAS_VERSION": "3.1.1",
+    "DEFAULT_GENERATOR_CLASS": "planner.api.schema.Generator",
     "SERVE_INCLUDE_SCHEMA": False,
     "SERVE_PERMISSIONS": ["rest_framework.permissions.IsAuthenticated"],
     "SERVE_AUTHENTICATION": [

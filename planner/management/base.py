@@ -8,6 +8,7 @@ from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any, ClassVar
 
+from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from planner.errors import EXPECTED, Infeasible, NotFound, PlannerError, of_input
@@ -15,6 +16,7 @@ from planner.ingest import IngestOptions
 from planner.ingest.source import check_regular
 from planner.management.options import add_options, options_said
 from planner.models import Run, Trace
+from planner.models.workspace import within
 from planner.optimizer.problem import INFEASIBLE
 from planner.scenario import document as text
 from planner.selectors.scenarios import scenario_get
@@ -36,6 +38,11 @@ class HeadroomCommand(BaseCommand):
         """One whose refusals are one sentence: usage is for those who ask with --help."""
         parser = super().create_parser(prog_name, subcommand, **kwargs)
         parser.print_usage = lambda file=None: None  # type: ignore[method-assign]
+        parser.add_argument(
+            "--workspace",
+            default=settings.HEADROOM_WORKSPACE,
+            help="slug of the workspace it is about; left out, HEADROOM_WORKSPACE's",
+        )
         return parser
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -48,6 +55,10 @@ class HeadroomCommand(BaseCommand):
         return json.dumps(answer, indent=2)
 
     def handle(self, *args: Any, **options: Any) -> None:
+        with within(options["workspace"]):
+            self._handle(options)
+
+    def _handle(self, options: dict[str, Any]) -> None:
         try:
             answer = self.answer(options)
         except EXPECTED as problem:

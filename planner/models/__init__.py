@@ -15,6 +15,7 @@ from planner.models.token import ApiToken
 from planner.models.trace import Trace
 from planner.models.user import User
 from planner.models.version import ScenarioVersion
+from planner.models.workspace import Membership, Role, Workspace
 
 __all__ = [
     "ApiToken",
@@ -23,6 +24,7 @@ __all__ = [
     "Calibration",
     "DeploymentName",
     "Firing",
+    "Membership",
     "Outcome",
     "OwnGpu",
     "OwnModel",
@@ -33,6 +35,7 @@ __all__ = [
     "Proposal",
     "ProposalEntry",
     "ReviewRules",
+    "Role",
     "Run",
     "Scenario",
     "ScenarioVersion",
@@ -42,4 +45,5 @@ __all__ = [
     "Sweep",
     "Trace",
     "User",
+    "Workspace",
 ]

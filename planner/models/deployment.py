@@ -3,11 +3,13 @@
 from django.conf import settings
 from django.db import models
 
+from planner.models.workspace import InWorkspace
 
-class DeploymentName(models.Model):
+
+class DeploymentName(InWorkspace):
     """``rule`` is the name that an export would give by itself, ``name`` the one it has."""
 
-    rule = models.CharField(max_length=63, unique=True)
+    rule = models.CharField(max_length=63)
     name = models.CharField(max_length=63)
     by = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+"
@@ -16,6 +18,9 @@ class DeploymentName(models.Model):
 
     class Meta:
         ordering = ["rule"]
+        constraints = [
+            models.UniqueConstraint(fields=["workspace", "rule"], name="deployment_rule_once")
+        ]
 
     def __str__(self) -> str:
         return f"{self.rule}={self.name}"

@@ -3,11 +3,13 @@
 from django.conf import settings
 from django.db import models
 
+from planner.models.workspace import InWorkspace
 
-class _Own(models.Model):
+
+class _Own(InWorkspace):
     """``facts`` are the fields of the core's type (planner.mappers); ``source`` is their origin."""
 
-    name = models.CharField(max_length=80, unique=True)
+    name = models.CharField(max_length=80)
     facts = models.JSONField()
     kind = models.CharField(max_length=16, default="assumed")  # of provenance
     source = models.CharField(max_length=500)
@@ -21,6 +23,9 @@ class _Own(models.Model):
     class Meta:
         abstract = True
         ordering = ["name"]
+        constraints = [
+            models.UniqueConstraint(fields=["workspace", "name"], name="%(class)s_name_once")
+        ]
 
     def __str__(self) -> str:
         return self.name

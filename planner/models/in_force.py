@@ -1,10 +1,12 @@
-"""The plan that clusters follow: one at a time, and those that were before it."""
+"""The plan that clusters follow: one at a time in a workspace, and those that were before it."""
 
 from django.conf import settings
 from django.db import models
 
+from planner.models.workspace import InWorkspace
 
-class PlanInForce(models.Model):
+
+class PlanInForce(InWorkspace):
     """A timetable frozen as it was put in force: what becomes of its run does not change it. Rows
     are only added and ended; the one without ``until`` is in force."""
 

@@ -3,8 +3,10 @@
 from django.conf import settings
 from django.db import models
 
+from planner.models.workspace import InWorkspace
 
-class _Once(models.Model):
+
+class _Once(InWorkspace):
     """A thing that a client may ask for again under the same key without getting a second one."""
 
     idempotency_key = models.CharField(max_length=120, blank=True)
@@ -40,7 +42,7 @@ class Calibration(_Once):
         ordering = ["-created_at", "-pk"]
         constraints = [
             models.UniqueConstraint(
-                fields=["owner", "idempotency_key"],
+                fields=["workspace", "owner", "idempotency_key"],
                 condition=~models.Q(idempotency_key=""),
                 name="calibration_once_per_key",
             )
@@ -50,11 +52,11 @@ class Calibration(_Once):
         return self.name
 
 
-class Profile(models.Model):
+class Profile(InWorkspace):
     """One model on one arrangement of one GPU type under a name of its own; what it says is in its
     versions, the newest of which counts unless a scenario names another."""
 
-    name = models.CharField(max_length=80, unique=True)
+    name = models.CharField(max_length=80)
     model = models.CharField(max_length=80)
     gpu = models.CharField(max_length=80)
     tp = models.PositiveIntegerField(default=1)  # GPUs of one instance
@@ -66,6 +68,9 @@ class Profile(models.Model):
 
     class Meta:
         ordering = ["name"]
+        constraints = [
+            models.UniqueConstraint(fields=["workspace", "name"], name="profile_name_once")
+        ]
 
     def __str__(self) -> str:
         return self.name
@@ -104,7 +109,7 @@ class ProfileVersion(_Once):
         constraints = [
             models.UniqueConstraint(fields=["profile", "version"], name="profile_version_once"),
             models.UniqueConstraint(
-                fields=["created_by", "idempotency_key"],
+                fields=["workspace", "created_by", "idempotency_key"],
                 condition=~models.Q(idempotency_key=""),
                 name="profile_version_once_per_key",
             ),

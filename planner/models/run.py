@@ -3,8 +3,10 @@
 from django.conf import settings
 from django.db import models
 
+from planner.models.workspace import InWorkspace
 
-class Run(models.Model):
+
+class Run(InWorkspace):
     """Inputs, life cycle and outcome; arrays lie in ``store`` as Parquet, never as rows."""
 
     class Kind(models.TextChoices):
@@ -79,7 +81,7 @@ class Run(models.Model):
         ]
         constraints = [
             models.UniqueConstraint(
-                fields=["owner", "idempotency_key"],
+                fields=["workspace", "owner", "idempotency_key"],
                 condition=~models.Q(idempotency_key=""),
                 name="run_once_per_key",
             )

@@ -3,11 +3,13 @@
 from django.conf import settings
 from django.db import models
 
+from planner.models.workspace import InWorkspace
 
-class Scenario(models.Model):
+
+class Scenario(InWorkspace):
     """``document`` is the YAML as its author wrote it, comments included; nothing is kept twice."""
 
-    name = models.CharField(max_length=120, unique=True)
+    name = models.CharField(max_length=120)
     document = models.TextField()
     version = models.PositiveIntegerField(default=1)  # counts saved changes
     owner = models.ForeignKey(
@@ -18,6 +20,9 @@ class Scenario(models.Model):
 
     class Meta:
         ordering = ["-updated_at", "-pk"]
+        constraints = [
+            models.UniqueConstraint(fields=["workspace", "name"], name="scenario_name_once")
+        ]
 
     def __str__(self) -> str:
         return self.name

@@ -3,8 +3,10 @@
 from django.conf import settings
 from django.db import models
 
+from planner.models.workspace import InWorkspace
 
-class Sweep(models.Model):
+
+class Sweep(InWorkspace):
     """What is varied. Its runs have it as their ``sweep``, and their place in the grid as ``cell``,
     row by row."""
 

@@ -3,9 +3,12 @@
 from django.conf import settings
 from django.db import models
 
+from planner.models.workspace import InWorkspace
 
-class ApiToken(models.Model):
-    """Named by who made it, for a while, for reading alone or for all that its person may do.
+
+class ApiToken(InWorkspace):
+    """Named by who made it, for a while, for reading alone or for all that its person may do in
+    its workspace.
 
     The token itself is shown once and not kept: only its hash is.
     """

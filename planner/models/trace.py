@@ -3,8 +3,10 @@
 from django.conf import settings
 from django.db import models
 
+from planner.models.workspace import InWorkspace
 
-class Trace(models.Model):
+
+class Trace(InWorkspace):
     """One file, known by the hash of its bytes; its columns lie in ``store`` as Parquet."""
 
     class State(models.TextChoices):
@@ -16,7 +18,7 @@ class Trace(models.Model):
         REQUESTS = "requests", "Requests"
         DEMAND = "demand", "Demand per bin"
 
-    name = models.SlugField(max_length=120, unique=True)  # how scenarios refer to it
+    name = models.SlugField(max_length=120)  # how scenarios refer to it
     file_name = models.CharField(max_length=255)  # as the user had it
     sha256 = models.CharField(max_length=64, db_index=True)  # of the file and reading options
     bytes = models.BigIntegerField()
@@ -41,8 +43,11 @@ class Trace(models.Model):
         constraints = [
             # Two uploads of one file at the same moment: the second loses here and finds the first.
             models.UniqueConstraint(
-                fields=["sha256"], condition=~models.Q(state="refused"), name="trace_once"
-            )
+                fields=["workspace", "sha256"],
+                condition=~models.Q(state="refused"),
+                name="trace_once",
+            ),
+            models.UniqueConstraint(fields=["workspace", "name"], name="trace_name_once"),
         ]
 
     def __str__(self) -> str:

@@ -1,24 +1,90 @@
 """People and what they may do."""
 
-from django.contrib.auth.models import AbstractUser
-from django.db import models
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+from django.contrib.auth.models import AbstractUser, UserManager
+from django.utils.functional import cached_property
+
+from planner.models import workspace as workspaces
+from planner.models.workspace import Membership, Workspace, current_workspace
+
+
+class People(UserManager["User"]):
+    """Also makes somebody a member of the current workspace, where a role in it is given."""
+
+    use_in_migrations = False
+
+    def create_user(
+        self,
+        username: str,
+        email: str | None = None,
+        password: str | None = None,
+        **fields: Any,
+    ) -> User:
+        role = fields.pop("role", None)
+        user = super().create_user(username, email, password, **fields)
+        if role is not None:
+            user.join(current_workspace(), role)
+        return user
 
 
 class User(AbstractUser):
-    """A member of the team. Everyone sees everything; the role says who may change what."""
+    """Somebody with a login. What they may do is said by their role in the current workspace; a
+    superuser, who looks after the installation, may do everything in each."""
 
-    class Role(models.TextChoices):
-        VIEWER = "viewer", "Viewer: reads"
-        PLANNER = "planner", "Planner: uploads, edits and runs"
-        APPROVER = "approver", "Approver: also decides on what others propose"
-        ADMIN = "admin", "Admin: also removes what others made, and invites people"
+    Role: TypeAlias = workspaces.Role
 
-    role = models.CharField(max_length=16, choices=Role.choices, default=Role.VIEWER)
+    objects = People()  # type: ignore[misc]
+
+    @cached_property
+    def held(self) -> list[Membership]:
+        """Their memberships; asked for once in a request."""
+        return list(self.memberships.select_related("workspace"))
+
+    @property
+    def role(self) -> workspaces.Role | None:
+        """In the current workspace; None of who is no member of it."""
+        if not self.held:
+            return None
+        here = current_workspace().pk
+        return next(
+            (workspaces.Role(one.role) for one in self.held if one.workspace_id == here), None
+        )
+
+    @cached_property
+    def workspaces(self) -> list[Workspace]:
+        """Those they may enter, the oldest first."""
+        if self.is_superuser:
+            return list(Workspace.objects.all())
+        return [one.workspace for one in self.held]
+
+    def join(self, workspace: Workspace, role: str) -> Membership:
+        """Become a member, or one with another role."""
+        member, _ = Membership.objects.update_or_create(
+            user=self, workspace=workspace, defaults={"role": workspaces.Role(role)}
+        )
+        self._forget()
+        return member
+
+    def leave(self, workspace: Workspace) -> None:
+        """Be a member no more."""
+        self.memberships.filter(workspace=workspace).delete()
+        self._forget()
+
+    def refresh_from_db(self, *args: Any, **kwargs: Any) -> None:
+        self._forget()
+        super().refresh_from_db(*args, **kwargs)
+
+    def _forget(self) -> None:
+        for known in ("held", "workspaces"):
+            self.__dict__.pop(known, None)
 
     @property
     def may_plan(self) -> bool:
         """Whether the user may upload traces, edit scenarios and start or cancel runs."""
-        return self.is_superuser or self.role != self.Role.VIEWER
+        return self.is_superuser or self.role not in (None, self.Role.VIEWER)
 
     @property
     def may_approve(self) -> bool:

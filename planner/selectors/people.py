@@ -1,20 +1,28 @@
-"""The members of the team."""
+"""The members of the team: of the current workspace."""
 
 from __future__ import annotations
 
-from django.db.models import Count, Q, QuerySet
+from django.db.models import Count, Prefetch, Q, QuerySet
 
 from planner.errors import NotFound
-from planner.models import User
+from planner.models import Membership, User
+from planner.models.workspace import current_workspace_id
 
 
 def people_list() -> QuerySet[User]:
-    """Everybody, those who may sign in first, each with ``runs``: how many they started."""
-    return User.objects.annotate(runs=Count("run")).order_by("-is_active", "username")
+    """Everybody, those who may sign in first, each with ``runs``: how many they started here."""
+    here = current_workspace_id()
+    held = Prefetch("memberships", Membership.objects.select_related("workspace"), to_attr="held")
+    return (
+        _members()  # type: ignore[no-redef]
+        .annotate(runs=Count("run", filter=Q(run__workspace=here)))
+        .prefetch_related(held)
+        .order_by("-is_active", "username")
+    )
 
 
 def person_get(name: str) -> User:
-    person = User.objects.filter(username=name).first()
+    person = _members().filter(username=name).first()
     if person is None:
         raise NotFound(f"There is nobody called {name}.")
     return person
@@ -22,5 +30,11 @@ def person_get(name: str) -> User:
 
 def admins_active() -> QuerySet[User]:
     """Those who can still invite people and give roles."""
-    admin = Q(role=User.Role.ADMIN) | Q(is_superuser=True)
+    here = current_workspace_id()
+    admins = Membership.objects.filter(workspace=here, role=User.Role.ADMIN).values("user")
+    admin = Q(pk__in=admins) | Q(is_superuser=True)
     return User.objects.filter(admin, is_active=True)
+
+
+def _members() -> QuerySet[User]:
+    return User.objects.filter(memberships__workspace=current_workspace_id())

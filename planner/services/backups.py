@@ -32,7 +32,8 @@ from django.utils import timezone
 
 from planner import storage
 from planner.errors import NotReady, PlannerError
-from planner.models import Calibration, ProfileVersion, Run, Source, Trace
+from planner.models import Calibration, ProfileVersion, Run, Source, Trace, User, Workspace
+from planner.models.workspace import MAIN, current_workspace, within
 from planner.services.audit import record, unguarded
 from planner.services.execution import RUNS
 from planner.services.traces import GOING, TRACES, UPLOADS
@@ -123,7 +124,8 @@ def _models() -> list[type[Model]]:
 
 def _there() -> str:
     """What an installation holds that a restore would replace, in words; "" for nothing."""
-    counts = ((model._meta.verbose_name_plural, model._base_manager.count()) for model in _models())
+    mine = (model for model in _models() if model is not Workspace)  # one is always there
+    counts = ((model._meta.verbose_name_plural, model._base_manager.count()) for model in mine)
     return ", ".join(f"{count} {name}" for name, count in counts if count)
 
 
@@ -165,10 +167,10 @@ def _snapshot(folder: Path) -> Manifest:
 
 def _stores() -> Iterator[str]:
     """Paths that rows name. A run that is going writes its tables anew when it is taken up."""
-    runs = Run.objects.exclude(state__in=GOING)
+    runs = Run.everywhere.exclude(state__in=GOING)
     for rows in (runs, *(model._base_manager.all() for model in STORED)):
         yield from rows.exclude(store="").values_list("store", flat=True)
-    for options in Run.objects.filter(kind=Run.Kind.INGEST).values_list("options", flat=True):
+    for options in Run.everywhere.filter(kind=Run.Kind.INGEST).values_list("options", flat=True):
         upload = options.get("upload", "")
         if upload and storage.folder(upload).is_file():
             yield upload
@@ -237,11 +239,20 @@ def _manifest(folder: Path, path: Path) -> Manifest:
 
 def _load(path: Path) -> int:
     rows = 0
-    with path.open(encoding="utf-8") as file:
-        for row in serializers.deserialize("jsonl", file, ignorenonexistent=True):
-            row.save()
-            rows += 1
+    # The main one is for rows from before there were workspaces.
+    with path.open(encoding="utf-8") as file, within(MAIN):
+        for line in file:
+            for row in serializers.deserialize("jsonl", line, ignorenonexistent=True):
+                row.save()
+                _rejoin(row.object, line)
+                rows += 1
     return rows
+
+
+def _rejoin(row: Any, line: str) -> None:
+    """People had one role once, which is now that of a membership."""
+    if isinstance(row, User) and (role := json.loads(line)["fields"].get("role")):
+        row.join(current_workspace(), role)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from planner.demo.scenario import DEMO_NAME, DEMO_SCENARIO
 from planner.demo.traffic import demand_week, services
 from planner.ingest import IngestOptions
 from planner.models import Run, User
+from planner.models.workspace import current_workspace
 from planner.scenario.document import parse
 from planner.selectors.runs import runs_list
 from planner.services.drafts import best_tp
@@ -38,9 +39,8 @@ def demo_ensure(*, password: str) -> Run | None:
             path = Path(folder) / "demo-week.csv"
             demand_week(services(CODE_MODEL, CHAT_MODEL)).write_csv(path)
             with transaction.atomic():
-                user = User(username=DEMO_USER, role=User.Role.ADMIN)
-                user.set_password(password)
-                user.save()
+                user = User.objects.create_superuser(DEMO_USER, password=password)
+                user.join(current_workspace(), User.Role.ADMIN)
                 trace = trace_ingest_path(
                     path=path,
                     options=IngestOptions(name=path.name, format="demand"),

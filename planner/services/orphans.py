@@ -58,9 +58,9 @@ def _touched(path: Path) -> float:
 
 def _spoken_of() -> set[str]:
     """Paths that rows name, relative to the data directory."""
-    names = set(Trace.objects.values_list("store", flat=True))
-    names |= {f"{RUNS}/{pk}" for pk in Run.objects.values_list("pk", flat=True)}
-    ingests = Run.objects.filter(kind=Run.Kind.INGEST)
+    names = set(Trace.everywhere.values_list("store", flat=True))
+    names |= {f"{RUNS}/{pk}" for pk in Run.everywhere.values_list("pk", flat=True)}
+    ingests = Run.everywhere.filter(kind=Run.Kind.INGEST)
     waiting = ingests.filter(state__in=GOING) | ingests.filter(trace__state=Trace.State.REFUSED)
     for options, trace_id, sha256 in waiting.values_list("options", "trace_id", "trace__sha256"):
         names.add(options.get("upload", ""))

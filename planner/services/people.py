@@ -17,7 +17,8 @@ from django.utils.encoding import force_bytes
 from django.utils.http import urlsafe_base64_encode
 
 from planner.errors import NotAllowed, PlannerError
-from planner.models import User
+from planner.models import User, Workspace
+from planner.models.workspace import current_workspace
 from planner.selectors.people import admins_active
 from planner.services.access import check_may_administer
 from planner.services.tokens import tokens_end
@@ -31,9 +32,11 @@ class Invited(NamedTuple):
 def person_invite(*, by: User | None, name: str, role: str) -> Invited:
     """Somebody new, who cannot sign in before choosing a password at the path that is given."""
     check_may_administer(by)
-    person = _new(name, role)
+    given = _role(role)
+    person = User(username=User.normalize_username(name.strip()))
     person.set_unusable_password()
     _saved(person)
+    person.join(current_workspace(), given)
     return Invited(person, invitation(by=by, person=person))
 
 
@@ -43,6 +46,7 @@ def invitation(*, by: User | None, person: User) -> str:
     Signed with the present password, so that it ends with its use or with any other change of it.
     """
     check_may_administer(by)
+    _check_theirs(by, person, "give a new password to")
     if not person.is_active:
         raise PlannerError(f"{person.username} is disabled; enable the account first.")
     encoded = urlsafe_base64_encode(force_bytes(person.pk))
@@ -56,14 +60,15 @@ def person_change(
 ) -> User:
     """Another role, or access ended or given back; who is disabled is signed out everywhere."""
     check_may_administer(by)
+    # One change at a time: two admins must not each take the other's role.
+    Workspace.objects.select_for_update().get(pk=current_workspace().pk)
     if role is not None:
-        person.role = _role(role)
-        if person.role != User.Role.ADMIN:
-            person.is_superuser = person.is_staff = False
+        person.join(current_workspace(), _role(role))
     if active is not None:
+        _check_theirs(by, person, "end or give back the access of")
         person.is_active = active
-    person.save(update_fields=["role", "is_active", "is_superuser", "is_staff"])
-    if not admins_active().select_for_update().exists():
+        person.save(update_fields=["is_active"])
+    if not admins_active().exists():
         raise NotAllowed(
             f"{person.username} is the last admin who can sign in; make somebody else admin first."
         )
@@ -72,8 +77,16 @@ def person_change(
     return person
 
 
-def _new(name: str, role: str) -> User:
-    return User(username=User.normalize_username(name.strip()), role=_role(role))
+def _check_theirs(by: User | None, person: User, what: str) -> None:
+    """An account that also works elsewhere is not for the admin of one workspace to take over."""
+    if by is None or by.is_superuser:
+        return
+    here = current_workspace().pk
+    if person.is_superuser or any(one.workspace_id != here for one in person.held):
+        raise NotAllowed(
+            f"{person.username} does not belong to this workspace alone, so only an admin of the "
+            f"installation may {what} them."
+        )
 
 
 def _saved(person: User) -> User:

@@ -130,7 +130,7 @@ def _request(run: Run) -> tuple[Any, ...]:
 
 def run_enqueue(*, run_id: int) -> None:
     """Tell the workers, after commit; safe to repeat, since only one claim succeeds."""
-    Run.objects.filter(pk=run_id).update(enqueued_at=timezone.now())
+    Run.everywhere.filter(pk=run_id).update(enqueued_at=timezone.now())
     transaction.on_commit(lambda: current_app.send_task(EXECUTE, args=[run_id]))
 
 
@@ -183,12 +183,12 @@ def runs_sweep(*, stale_after_s: float = STALE_AFTER_S) -> int:
     """
     now = timezone.now()
     taken = 0
-    stale = Run.objects.filter(
+    stale = Run.everywhere.filter(
         state=Run.State.RUNNING, heartbeat_at__lt=now - timedelta(seconds=stale_after_s)
     )
     for run in stale:
         taken += run_take_up(run=run, reason="died")
-    lost = Run.objects.filter(
+    lost = Run.everywhere.filter(
         state=Run.State.PENDING, enqueued_at__lt=now - timedelta(seconds=ENQUEUE_AGAIN_S)
     )
     for run in lost:
@@ -204,7 +204,7 @@ def run_take_up(*, run: Run, reason: str) -> bool:
     """
     now = timezone.now()
     # One whose heart has beaten since ``run`` was read is in good hands.
-    row = Run.objects.filter(pk=run.pk, state=Run.State.RUNNING, heartbeat_at=run.heartbeat_at)
+    row = Run.everywhere.filter(pk=run.pk, state=Run.State.RUNNING, heartbeat_at=run.heartbeat_at)
     if run.cancel_requested:
         row.update(state=Run.State.CANCELLED, finished_at=now, stage="Cancelled")
     elif run.attempts >= MAX_ATTEMPTS:

@@ -176,7 +176,7 @@ def _save(
     parsed = text.parse(document)
     scenario.name = parsed.name
     scenario.document = document
-    scenario.full_clean(exclude=["owner"], validate_unique=False)
+    scenario.full_clean(exclude=["owner"], validate_unique=False, validate_constraints=False)
     try:
         with transaction.atomic():
             scenario.save()

@@ -7,6 +7,7 @@ import secrets
 from datetime import timedelta
 from typing import NamedTuple
 
+from django.db.models import F, Q, QuerySet
 from django.utils import timezone
 
 from planner.errors import NotFound, PlannerError
@@ -27,11 +28,12 @@ class Made(NamedTuple):
 def token_make(
     *, user: User, name: str = LOGIN, scope: str = ApiToken.Scope.ALL, days: int = DAYS
 ) -> Made:
-    """A new token; the oldest ones of the same name, or that have expired, make room for it."""
+    """A new token for the current workspace; the oldest ones of the same name, or that have
+    expired, make room for it."""
     if not 1 <= days <= MOST_DAYS:
         raise PlannerError(f"days {days}: a token works for 1 to {MOST_DAYS} days.")
     now = timezone.now()
-    mine = ApiToken.objects.filter(user=user)
+    mine = tokens_of(user)
     mine.filter(expires_at__lt=now).delete()
     if mine.count() >= MOST:
         same = mine.filter(name=LOGIN).order_by("created_at").first() if name == LOGIN else None
@@ -49,26 +51,33 @@ def token_make(
     return Made(token, key)
 
 
+def tokens_of(user: User) -> QuerySet[ApiToken]:
+    """All of a person's, each with the workspace it is for."""
+    return ApiToken.everywhere.select_related("workspace").filter(user=user)
+
+
 def token_of(key: str) -> ApiToken | None:
-    """The token, when it is one, has not expired and its person may still sign in."""
+    """The token, when it is one, has not expired, and its person may still sign in and belongs to
+    its workspace."""
     now = timezone.now()
+    member = Q(user__memberships__workspace=F("workspace")) | Q(user__is_superuser=True)
     token = (
-        ApiToken.objects.select_related("user")
-        .filter(sha256=hash_of(key.strip()), expires_at__gt=now, user__is_active=True)
+        ApiToken.everywhere.select_related("user", "workspace")
+        .filter(member, sha256=hash_of(key.strip()), expires_at__gt=now, user__is_active=True)
         .first()
     )
     if token and (token.last_used_at is None or token.last_used_at < now - USED_EVERY):
-        ApiToken.objects.filter(pk=token.pk).update(last_used_at=now)
+        ApiToken.everywhere.filter(pk=token.pk).update(last_used_at=now)
     return token
 
 
 def token_end(*, user: User, number: int) -> None:
-    if not ApiToken.objects.filter(user=user, pk=number).delete()[0]:
+    if not tokens_of(user).filter(pk=number).delete()[0]:
         raise NotFound(f"You have no token {number}.")
 
 
 def tokens_end(*, user: User) -> None:
-    ApiToken.objects.filter(user=user).delete()
+    tokens_of(user).delete()
 
 
 def hash_of(key: str) -> str:

@@ -22,6 +22,7 @@ from django.utils import timezone
 
 from planner.errors import EXPECTED, NotReady, RunCancelled, of_input
 from planner.models import Run
+from planner.models.workspace import within
 from planner.services import compiling, runs
 from planner.services.execution import run_body
 from planner.studies.progress import Progress
@@ -36,7 +37,7 @@ IDLE_SHARE = 0.05  # of a core: what the writing of heartbeats takes, amply
 def run_claim(*, run_id: int) -> Run | None:
     """Take a pending run; None when somebody else has it or it was cancelled."""
     now = timezone.now()
-    claimed = Run.objects.filter(pk=run_id, state=Run.State.PENDING).update(
+    claimed = Run.everywhere.filter(pk=run_id, state=Run.State.PENDING).update(
         state=Run.State.RUNNING,
         started_at=now,
         heartbeat_at=now,
@@ -45,7 +46,7 @@ def run_claim(*, run_id: int) -> Run | None:
         problem="",
         attempts=F("attempts") + 1,  # with the claim: a worker given up can no longer end the run
     )
-    return Run.objects.get(pk=run_id) if claimed else None
+    return Run.everywhere.select_related("workspace").get(pk=run_id) if claimed else None
 
 
 def run_execute(*, run_id: int, observer: Progress | None = None, surface: bool = False) -> Run:
@@ -57,7 +58,12 @@ def run_execute(*, run_id: int, observer: Progress | None = None, surface: bool 
     """
     run = run_claim(run_id=run_id)
     if run is None:
-        return Run.objects.get(pk=run_id)
+        return Run.everywhere.get(pk=run_id)
+    with within(run.workspace):
+        return _carried_out(run, observer, surface)
+
+
+def _carried_out(run: Run, observer: Progress | None, surface: bool) -> Run:
     with _Watch(run, None if surface else _give_up, observer) as watch:
         try:
             if run.kind not in (Run.Kind.INGEST, Run.Kind.FORECAST):
@@ -87,7 +93,7 @@ def run_execute(*, run_id: int, observer: Progress | None = None, surface: bool 
                 _finish(run, Run.State.FAILED, stage="Failed", problem=str(sent))
                 if surface:
                     raise sent from None
-                return Run.objects.get(pk=run.pk)
+                return Run.everywhere.get(pk=run.pk)
             if not isinstance(bug, Exception):
                 raise
             if not surface:
@@ -110,7 +116,7 @@ def run_execute(*, run_id: int, observer: Progress | None = None, surface: bool 
 
 def _finish(run: Run, state: str, **fields: Any) -> None:
     """Only the worker that still holds the run may end it."""
-    Run.objects.filter(pk=run.pk, state=Run.State.RUNNING, attempts=run.attempts).update(
+    Run.everywhere.filter(pk=run.pk, state=Run.State.RUNNING, attempts=run.attempts).update(
         state=state, finished_at=timezone.now(), heartbeat_at=timezone.now(), **fields
     )
 
@@ -212,7 +218,7 @@ class _Watch:
 
     def _write(self, *, final: bool = False) -> None:
         fields: dict[str, Any] = {"log": "\n".join(self._log)[-LOG_LIMIT:]}
-        held = Run.objects.filter(pk=self._run.pk, attempts=self._run.attempts)
+        held = Run.everywhere.filter(pk=self._run.pk, attempts=self._run.attempts)
         if not final:
             held = held.filter(state=Run.State.RUNNING)
             fields |= {
@@ -223,6 +229,6 @@ class _Watch:
         written = held.update(**fields)
         if final:
             return
-        cancel = Run.objects.filter(pk=self._run.pk, cancel_requested=True).exists()
+        cancel = Run.everywhere.filter(pk=self._run.pk, cancel_requested=True).exists()
         if cancel or not written:
             self._cancel.set()

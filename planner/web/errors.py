@@ -15,6 +15,7 @@ from django.shortcuts import render
 from django.views.defaults import server_error as default_error
 
 from planner.errors import EXPECTED, NoRoom, NotAllowed, NotFound, NotReady, of_input
+from planner.models.workspace import current_workspace
 from planner.services.access import check_may_plan
 from planner.web.request import Request
 
@@ -43,14 +44,17 @@ def problem_response(request: HttpRequest, problem: Exception, status: int) -> H
     return render(request, "web/problem.html", context, status=status)
 
 
-def page(view: View) -> View:
-    """A page of the product: signed-in people only, expected outcomes as sentences."""
+def page(view: View, *, everywhere: bool = False) -> View:
+    """A page of the product: signed-in people only, of some workspace unless the page is about
+    themselves (``everywhere``); expected outcomes as sentences."""
 
     @wraps(view)
     def answer(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         if not request.user.is_authenticated and (gone := _signed_out(request)):
             return gone
         try:
+            if request.user.is_authenticated and not everywhere:
+                current_workspace()
             return guarded(request, *args, **kwargs)
         except EXPECTED as problem:
             return problem_response(request, problem, status_of(problem))

@@ -28,15 +28,15 @@ from planner.web.views import (
 app_name = "web"
 
 
-def at(route: str, view: View, name: str) -> URLPattern:
-    return path(route, page(view), name=name)
+def at(route: str, view: View, name: str, *, everywhere: bool = False) -> URLPattern:
+    return path(route, page(view, everywhere=everywhere), name=name)
 
 
 urlpatterns = [
     path("login/", account.Login.as_view(), name="login"),
     path("logout/", LogoutView.as_view(), name="logout"),
     path("welcome/<uidb64>/<token>/", people.Welcome.as_view(), name="welcome"),
-    at("account/password/", account.PasswordChange.as_view(), "password-change"),
+    at("account/password/", account.PasswordChange.as_view(), "password-change", everywhere=True),
     at("account/token/", account.token, "token"),
     at("people/", people.listing, "people"),
     at("people/<str:name>/", people.change, "person-change"),

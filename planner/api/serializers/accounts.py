@@ -3,7 +3,7 @@ from __future__ import annotations
 from rest_framework import serializers
 
 from planner.api.serializers.strict import StrictSerializer
-from planner.models import ApiToken, User
+from planner.models import ApiToken, User, Workspace
 from planner.services.tokens import DAYS, LOGIN, MOST_DAYS
 
 
@@ -12,6 +12,9 @@ class Login(StrictSerializer):
     password = serializers.CharField(max_length=4096, trim_whitespace=False)
     name = serializers.CharField(max_length=60, default=LOGIN, help_text="What will use it.")
     scope = serializers.ChoiceField(choices=ApiToken.Scope.choices, default=ApiToken.Scope.ALL)
+    workspace = serializers.CharField(
+        max_length=40, default="", help_text="Its slug; left out, the first you belong to."
+    )
     days = serializers.IntegerField(
         min_value=1, max_value=MOST_DAYS, default=DAYS, help_text="For which it works."
     )
@@ -25,12 +28,15 @@ class TokenGiven(StrictSerializer):
 
 
 class TokenItem(serializers.ModelSerializer[ApiToken]):
+    workspace = serializers.SlugRelatedField[Workspace](slug_field="slug", read_only=True)
+
     class Meta:
         model = ApiToken
-        fields = ["id", "name", "scope", "created_at", "expires_at", "last_used_at"]
+        fields = ["id", "name", "workspace", "scope", "created_at", "expires_at", "last_used_at"]
 
 
 class Me(serializers.ModelSerializer[User]):
+    role = serializers.ChoiceField(choices=User.Role.choices, help_text="In this workspace.")
     may_plan = serializers.BooleanField(help_text="May upload, edit, start and cancel.")
 
     class Meta:

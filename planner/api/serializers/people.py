@@ -8,6 +8,7 @@ from planner.models import User
 
 class Person(serializers.ModelSerializer[User]):
     user = serializers.CharField(source="username")
+    role = serializers.ChoiceField(choices=User.Role.choices, help_text="In this workspace.")
     active = serializers.BooleanField(source="is_active", help_text="May sign in.")
 
     class Meta:

@@ -12,7 +12,9 @@ from planner.api.parsers import BoundedJsonParser
 from planner.api.schema import JSON, operation
 from planner.api.serializers.accounts import Login, Me, TokenGiven, TokenItem
 from planner.api.throttling import AddressThrottle, NameThrottle
-from planner.models import ApiToken, User
+from planner.models import User
+from planner.models.workspace import within
+from planner.selectors.workspaces import workspace_for
 from planner.services import tokens
 
 
@@ -26,7 +28,7 @@ class LoginView(ApiView):
         return "Token"  # makes a wrong password 401, as no authentication class is asked
 
     @operation(
-        {200: TokenGiven}, 400, 401, 429,
+        {200: TokenGiven}, 400, 401, 403, 404, 429,
         request={JSON: Login, "application/x-www-form-urlencoded": Login}, auth=[],
         examples={"Log in": {"username": "demo", "password": "your password"}},
     )  # fmt: skip
@@ -37,7 +39,8 @@ class LoginView(ApiView):
         user = authenticate(request, **who)
         if not isinstance(user, User):
             raise exceptions.AuthenticationFailed("The user name or the password is wrong.")
-        made = tokens.token_make(user=user, **sent)
+        with within(workspace_for(user, sent.pop("workspace"))):
+            made = tokens.token_make(user=user, **sent)
         given = {"token": made.key, "expires_at": made.token.expires_at}
         return Response(TokenGiven(given).data)
 
@@ -61,7 +64,7 @@ class MyTokensView(ApiView):
     @operation({200: TokenItem(many=True)})
     def get(self, request: Request) -> Response:
         """Your tokens; what they are is kept as hashes alone."""
-        return Response(TokenItem(ApiToken.objects.filter(user=self.user), many=True).data)
+        return Response(TokenItem(tokens.tokens_of(self.user), many=True).data)
 
 
 class MyTokenNumberView(ApiView):

@@ -8,7 +8,10 @@ from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
+from planner.errors import NotFound
 from planner.exports.in_force import exposition, plan_in_force
+from planner.models import ApiToken
+from planner.models.workspace import MAIN, within
 from planner.services.tokens import token_of
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
@@ -22,10 +25,17 @@ REFUSAL = (
 @never_cache
 @require_safe
 def metrics(request: HttpRequest) -> HttpResponse:
-    if not (_is_near(request) or _has_token(request)):
+    """Of the token's workspace; without one, for this machine alone, of ?workspace=SLUG."""
+    token = _token(request)
+    if token is None and not _is_near(request):
         headers = {"WWW-Authenticate": "Bearer"}
         return HttpResponse(REFUSAL, status=401, content_type="text/plain", headers=headers)
-    return HttpResponse(exposition(plan_in_force(), timezone.now()), content_type=TEXT)
+    slug = request.GET.get("workspace", MAIN)
+    try:
+        with within(token.workspace if token else slug):
+            return HttpResponse(exposition(plan_in_force(), timezone.now()), content_type=TEXT)
+    except NotFound as problem:
+        return HttpResponse(str(problem), status=404, content_type="text/plain")
 
 
 def _is_near(request: HttpRequest) -> bool:
@@ -34,6 +44,6 @@ def _is_near(request: HttpRequest) -> bool:
     return near and not settings.HTTPS and not any(name in request.META for name in FORWARDED)
 
 
-def _has_token(request: HttpRequest) -> bool:
+def _token(request: HttpRequest) -> ApiToken | None:
     kind, _, key = request.headers.get("Authorization", "").partition(" ")
-    return kind in ("Bearer", "Token") and token_of(key) is not None
+    return token_of(key) if kind in ("Bearer", "Token") else None

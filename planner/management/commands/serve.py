@@ -25,6 +25,7 @@ from planner.config.supervisor import (
     wait_until_up,
 )
 from planner.models import User
+from planner.models.workspace import MAIN, within
 
 DEMO_USER = "demo"
 DEFAULT_PORT = 8000
@@ -113,7 +114,8 @@ class Command(BaseCommand):
         if user is None:
             from planner.services.demo import demo_ensure  # slow to import: the first time only
 
-            demo_ensure(password=password)
+            with within(MAIN):
+                demo_ensure(password=password)
         elif not user.check_password(password):  # the file was lost, or made in another folder
             user.set_password(password)
             user.save(update_fields=["password"])

@@ -10,7 +10,6 @@ from django.urls import reverse_lazy
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
-from planner.models import ApiToken
 from planner.selectors.lookup import id_of
 from planner.services import tokens
 from planner.web.answers import attempt
@@ -58,6 +57,10 @@ def token(request: Request) -> HttpResponse:
 def _tokens(
     request: Request, form: TokenForm, *, key: str = "", problem: str = "", status: int = 200
 ) -> HttpResponse:
-    mine = ApiToken.objects.filter(user=request.user)
-    context = {"tokens": mine, "form": form, "key": key, "problem": problem}
+    context = {
+        "tokens": tokens.tokens_of(request.user),
+        "form": form,
+        "key": key,
+        "problem": problem,
+    }
     return render(request, "web/token.html", context, status=status)

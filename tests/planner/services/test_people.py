@@ -68,10 +68,13 @@ def test_the_last_admin_stays_admin_and_in(admin: User, change: dict[str, object
     people.person_change(by=admin, person=kept, **change)  # type: ignore[arg-type]
 
 
-def test_a_superuser_who_is_given_a_role_has_that_role(admin: User) -> None:
+def test_the_installation_s_admin_is_not_for_a_workspace_s_to_take_over(admin: User) -> None:
     root = User.objects.create_superuser("root", password="root-secret")
-    changed = people.person_change(by=admin, person=root, role="viewer")
-    assert not changed.may_plan and not changed.may_administer
+    assert people.person_change(by=admin, person=root, role="viewer").may_administer
+    with pytest.raises(NotAllowed, match="only an admin of the installation"):
+        people.person_change(by=admin, person=root, active=False)
+    with pytest.raises(NotAllowed, match="only an admin of the installation"):
+        people.invitation(by=admin, person=root)
 
 
 @pytest.mark.parametrize("role", ["viewer", "planner", "approver"])

@@ -19,22 +19,23 @@ Role = User.Role
         (Role.ADMIN, True, True, True),
     ],
 )
-def test_a_role_says_who_may_change_what(role, plans, removes_own, removes_others):
-    user = User(pk=1, role=role)
+def test_a_role_says_who_may_change_what(db, role, plans, removes_own, removes_others):
+    user = User.objects.create_user("una", role=role)
     assert user.may_plan is plans
-    assert user.may_remove(1) is removes_own
-    assert user.may_remove(2) is removes_others
+    assert user.may_remove(user.pk) is removes_own
+    assert user.may_remove(user.pk + 1) is removes_others
     assert user.may_remove(None) is removes_others
 
 
-def test_a_superuser_may_everything_whatever_the_role():
-    user = User(pk=1, role=Role.VIEWER, is_superuser=True)
+def test_a_superuser_may_everything_whatever_the_role(db):
+    user = User.objects.create_user("una", role=Role.VIEWER, is_superuser=True)
     assert user.may_plan
     assert user.may_remove(2)
 
 
-def test_who_is_new_only_reads(db):
-    assert User.objects.create_user("new").role == Role.VIEWER
+def test_who_is_new_belongs_nowhere_and_may_nothing(db):
+    new = User.objects.create_user("new")
+    assert new.role is None and not (new.may_plan or new.may_approve or new.may_administer)
 
 
 def test_roles_are_asked_for_in_one_place() -> None:

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from contextvars import copy_context
 from datetime import timedelta
 
 import pytest
@@ -232,7 +233,7 @@ def test_the_same_key_at_the_same_moment_makes_one_run(planner):
         )
         connection.close()
 
-    threads = [threading.Thread(target=ask) for _ in range(4)]
+    threads = [threading.Thread(target=copy_context().run, args=(ask,)) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -1,6 +1,7 @@
 """Scenarios kept, changed and removed: nothing of the author's text is lost."""
 
 import threading
+from contextvars import copy_context
 
 import pytest
 from django.db import connection
@@ -66,7 +67,7 @@ def test_of_saves_at_the_same_moment_one_wins(planner):
         finally:
             connection.close()
 
-    threads = [threading.Thread(target=save, args=(i,)) for i in range(4)]
+    threads = [threading.Thread(target=copy_context().run, args=(save, i)) for i in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:

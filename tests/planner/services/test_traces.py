@@ -1,6 +1,7 @@
 """Traces taken in: known again by their bytes, refused with a reason, removed when unused."""
 
 import threading
+from contextvars import copy_context
 
 import pytest
 from django.db import IntegrityError, connection, transaction
@@ -85,7 +86,7 @@ def test_of_uploads_at_the_same_moment_one_makes_the_trace(planner, data_dir):
         made.append(upload(planner))
         connection.close()
 
-    threads = [threading.Thread(target=send) for _ in range(4)]
+    threads = [threading.Thread(target=copy_context().run, args=(send,)) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:

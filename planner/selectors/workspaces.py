@@ -1,0 +1,26 @@
+"""Which workspaces somebody may enter."""
+
+from __future__ import annotations
+
+from planner.errors import NotAllowed, NotFound
+from planner.models import User, Workspace
+
+
+def workspace_for(user: User, slug: str = "") -> Workspace:
+    """The one of that slug, or the first that ``user`` belongs to. One that they do not belong to
+    is none that there is: raises NotFound, and NotAllowed for who belongs to none at all."""
+    if not user.workspaces:
+        raise NotAllowed("You belong to no workspace; ask an admin of one to invite you.")
+    if not slug:
+        return user.workspaces[0]
+    for one in user.workspaces:
+        if one.slug == slug:
+            return one
+    have = ", ".join(one.slug for one in user.workspaces[:10])
+    raise NotFound(f"You belong to no workspace {slug[:40]!r}; you belong to: {have}.")
+
+
+def workspace_last(user: User, slug: str) -> Workspace:
+    """The one that was entered last, or, when that is no more, the first."""
+    found = next((one for one in user.workspaces if one.slug == slug), None)
+    return found or workspace_for(user)
