@@ -28,9 +28,9 @@ regions:
     capacity: {{{capacity}}}
 
 tiers:
-  - {{name: IW-F, ttft_ms: 1000, percentile: 95}} # interactive, fast (SageServe)
-  - {{name: IW-N, ttft_ms: 60000, percentile: 95}} # interactive, normal
-  - {{name: NIW, e2e_ms: 86400000, percentile: 99, deferrable: true}} # within a day
+  - {{name: interactive, ttft_ms: 1000, percentile: 95}} # IW-F of SageServe
+  - {{name: relaxed, ttft_ms: 60000, percentile: 95}} # IW-N
+  - {{name: batch, e2e_ms: 86400000, percentile: 99, deferrable: true}} # NIW: within a day
 
 traffic:
   sources:

@@ -22,8 +22,8 @@ MONDAY_S = 1_715_558_400  # 2024-05-13 00:00 UTC
 START_S = MONDAY_S + 2 * 86_400  # a Wednesday: the last day, which is planned, is a Tuesday
 SEED = 20_240_513
 REGIONS = {"us-east": 0.6, "us-west": 0.4}
-TIERS = {"IW-F": 0.47, "IW-N": 0.25, "NIW": 0.28}
-STEADY = "NIW"
+TIERS = {"interactive": 0.47, "relaxed": 0.25, "batch": 0.28}  # SageServe: IW-F, IW-N, NIW
+STEADY = "batch"
 LENGTH_CV = 1.0  # spread of tokens per request
 NOISE, MEMORY = 0.08, 0.8  # size of the slow random drift of the rate, and how long it lasts
 

@@ -14,9 +14,14 @@ from planner.models import Trace
 from planner.scenario.document import parse
 from planner.scenario.schema import Scenario
 from planner.services import drafts
+from planner.services.serving import Serving, servings
+from planner.studies.checks.profile_error import stated_error
+from simulation.performance.profile import Profile
 from simulation.sizing.queueing import largest_rate
 
 LONGER = 1.2
+ELSEWHERE = "Another model or GPU type is another fleet."
+OTHERS = ("llama-3.1-8b", "gpt-oss-120b", "llama-3.1-70b")  # to tell what another model takes
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,23 +35,29 @@ class Assumed:
     matters: str = ""
 
 
-def assumed_of(trace: Trace, document: str) -> tuple[Assumed, ...]:
-    """Of a draft over ``trace``, in the order of the form."""
-    draft = parse(document)
-    return (*_serving(trace, draft), *_limits(draft), *_lengths(trace, draft))
+def assumed_of(trace: Trace, document: str, serving: Serving) -> tuple[Assumed, ...]:
+    """Of a draft over ``trace`` that ``serving`` serves, in the order of the form."""
+    draft, profile = parse(document), serving.profile
+    return (
+        *_serving(trace, draft, serving),
+        *_limits(draft),
+        *_lengths(trace, draft, profile),
+    )
 
 
-def _serving(trace: Trace, draft: Scenario) -> Iterator[Assumed]:
-    profile, region, tier = draft.profiles[0], draft.regions[0], draft.tiers[0]
-    gpu, tp = profile.gpu, profile.tp or 1
+def _serving(trace: Trace, draft: Scenario, serving: Serving) -> Iterator[Assumed]:
+    profile, region, tier = serving.profile, draft.regions[0], draft.tiers[0]
+    gpu, error = profile.gpu, stated_error(profile)
+    whose = "your file names it" if serving.named else "your file does not say what serves it"
+    how_sure = "" if error is None else f", off by about {error.value:.0%}"
     (capacity,) = region.capacity.values()
     usd = catalogue.regions()[region.like or ""].usd_per_gpu_hour[gpu]
     yield Assumed(
         "profiles",
         "Model and GPUs",
-        f"{profile.model} on {tp} × {gpu}",
-        "the built-in profile that rests on measurements; your file does not say what serves it",
-        _others(trace, profile.model, gpu, tp),
+        f"{profile.model} on {profile.tp} × {gpu}",
+        f"{whose}; its speed is {profile.provenance.kind}{how_sure}",
+        _others(trace, profile),
     )
     yield Assumed(
         "regions",
@@ -87,14 +98,12 @@ def _limits(draft: Scenario) -> Iterator[Assumed]:
         "tiers",
         "Tiers and their limits",
         told,
-        "your file has no tiers; these are SageServe's interactive ones",
+        "your file has no tiers; these are SageServe's interactive ones (IW-F, IW-N)",
         "What may wait longer needs fewer replicas at the peak.",
     )
 
 
-def _lengths(trace: Trace, draft: Scenario) -> Iterator[Assumed]:
-    profile = draft.profiles[0]
-    speed = catalogue.profiles()[profile.model, profile.gpu, profile.tp or 1]
+def _lengths(trace: Trace, draft: Scenario, speed: Profile) -> Iterator[Assumed]:
     prompt, answer = drafts.mean_lengths(trace)
     usual = largest_rate(speed, prompt, answer)[0]
     for what, name, longer in (
@@ -114,18 +123,13 @@ def _lengths(trace: Trace, draft: Scenario) -> Iterator[Assumed]:
         )
 
 
-def _others(trace: Trace, model: str, gpu: str, tp: int) -> str:
-    """How many GPUs the other built-in arrangements take, of those known for this GPU type."""
-    lengths = drafts.mean_lengths(trace)
-    known = catalogue.profiles()
-
-    def rate(key: tuple[str, str, int]) -> float:
-        return largest_rate(known[key], *lengths)[0] / key[2]
-
-    own = rate((model, gpu, tp))
-    bigger = "llama-3.1-70b"
-    keys = [key for key in known if key[0] == bigger and key[1] == gpu]
-    if not keys or bigger == model:
-        return "Another model or GPU type is another fleet."
-    times = own / max(rate(key) for key in keys)
-    return f"Another model is another fleet: {bigger} takes about {times:.2g} times the GPUs."
+def _others(trace: Trace, profile: Profile) -> str:
+    """How many GPUs of the same type other models take."""
+    lengths, known = drafts.mean_lengths(trace), servings()
+    own = largest_rate(profile, *lengths)[0] / profile.tp
+    others = [
+        f"{name} takes about {own * one.tp / largest_rate(one, *lengths)[0]:.2g} times the GPUs"
+        for name in OTHERS
+        if name != profile.model and (one := known.get((name, profile.gpu))) is not None
+    ]
+    return f"Another model is another fleet: {', '.join(others)}." if others else ELSEWHERE

@@ -15,9 +15,9 @@ from planner.models import Run, User
 from planner.models.workspace import current_workspace
 from planner.scenario.document import parse
 from planner.selectors.runs import runs_list
-from planner.services.drafts import best_tp
 from planner.services.runs import run_create
 from planner.services.scenarios import scenario_create
+from planner.services.serving import best_tp
 from planner.services.traces import trace_ingest_path
 
 DEMO_USER = "demo"

@@ -18,10 +18,12 @@ from planner.policies.choice import USUAL
 from planner.scenario.document import dump_mapping, parse
 from planner.services.horizons import HorizonChoice
 from planner.services.scenarios import free_name
+from planner.services.serving import Serving, serving_of
 from planner.services.windows import WindowChoice
+from simulation.performance.profile import Profile, iteration_s
+from simulation.sizing.queueing import largest_rate
 
-MODEL = "llama-3.1-8b"
-GPU = "A100-80GB"
+FAST, RELAXED = "interactive", "relaxed"  # SageServe's IW-F and IW-N
 REGION = "us-east"
 CAPACITY_GPUS = 512  # or as many times as many as the traffic may take
 ASSUMED_INPUT = {"mean": 1155, "cv": 1.0}  # Azure 2023 conversation trace: mean ISL, spread near 1
@@ -34,18 +36,22 @@ SHORT_BIN_S, SHORT_PERIOD_S = 60, 300  # of a trace too short for the window a s
 HOUR_S, DAY_S, WEEK_S = 3600, 86_400, 604_800
 MAX_REPLAYED = 2_000_000  # requests of a window: a comparison replays them a hundred times
 PEAK = 3  # times the mean: Azure 2024's code service by day
-BATCH = 32  # sequences that share an iteration, for a first idea of what an instance does
 
 
 def scenario_draft(
-    trace: Trace, window: WindowChoice | None = None, ahead: HorizonChoice | None = None
+    trace: Trace,
+    window: WindowChoice | None = None,
+    ahead: HorizonChoice | None = None,
+    serving: Serving | None = None,
 ) -> str:
-    """YAML of a scenario over ``trace``: a built-in model on a measured profile, one
-    region, interactive tiers. Every series of a demand file becomes a source of its own. Without a
+    """YAML of a scenario over ``trace``: a model on a built-in profile (``serving``), one region,
+    interactive tiers. Every series of a demand file becomes a source of its own. Without a
     ``window`` it is what fits the trace; ``ahead`` of it, what follows."""
     if trace.state != Trace.State.READY:
         raise NotReady(f"Trace {trace.name} is not ready; wait until it has been read.")
-    model, gpu, tp = MODEL, GPU, best_tp(MODEL, GPU)
+    serving = serving or serving_of(trace)
+    profile = serving.profile
+    model, gpu = profile.model, profile.gpu
     region = next(
         name for name, known in catalogue.regions().items() if gpu in known.usd_per_gpu_hour
     )
@@ -54,13 +60,11 @@ def scenario_draft(
         "name": free_name(f"Plan for {trace.name}"),
         "description": _labels_left(trace),
         "models": [model],
-        "profiles": [{"model": model, "gpu": gpu, "tp": tp}],
-        "regions": [
-            {"name": REGION, "like": region, "capacity": {gpu: _gpus(trace, model, gpu, tp)}}
-        ],
+        "profiles": [dict(serving.row)],
+        "regions": [{"name": REGION, "like": region, "capacity": {gpu: _gpus(trace, profile)}}],
         "tiers": [
-            {"name": "IW-F", "ttft_ms": _ttft_ms(trace, model, gpu, tp), "tbt_ms": 100},
-            {"name": "IW-N", "ttft_ms": 60_000},
+            {"name": FAST, "ttft_ms": _ttft_ms(trace, profile), "tbt_ms": 100},
+            {"name": RELAXED, "ttft_ms": 60_000},
         ],
         "traffic": {"sources": _sources(trace, model)},
         "fleet": {"startup_s": STARTUP_S},
@@ -77,7 +81,7 @@ def _sources(trace: Trace, model: str) -> list[dict[str, Any]]:
         "trace": trace.name,
         "model": model,
         "regions": {REGION: 1.0},
-        "tiers": {"IW-F": 0.7, "IW-N": 0.3},
+        "tiers": {FAST: 0.7, RELAXED: 0.3},
     }
     if trace.kind == Trace.Kind.REQUESTS:
         return [common]
@@ -149,14 +153,12 @@ def _start(trace: Trace, chosen: WindowChoice) -> str | int:
     return f"{datetime.fromtimestamp(chosen.start_s, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
-def _gpus(trace: Trace, model: str, gpu: str, tp: int) -> int:
+def _gpus(trace: Trace, profile: Profile) -> int:
     """GPUs that a region may give: twice what the traffic's peak takes by a first idea of it, so
     that it is the plan that says how many, and not this limit."""
-    profile = catalogue.profiles()[model, gpu, tp]
-    prompt, answer = mean_lengths(trace)
-    seconds = prompt * profile.delta_s + answer * profile.gamma_s / BATCH
+    carried = largest_rate(profile, *mean_lengths(trace))[0]
     peak = PEAK * sum(rate for _, rate in _rates(trace))
-    return max(1, ceil(2 * peak * seconds * tp / CAPACITY_GPUS)) * CAPACITY_GPUS
+    return max(1, ceil(2 * peak / carried * profile.tp / CAPACITY_GPUS)) * CAPACITY_GPUS
 
 
 def _rates(trace: Trace) -> list[tuple[float, float]]:
@@ -169,13 +171,13 @@ def _rates(trace: Trace) -> list[tuple[float, float]]:
     return [(seconds, requests / seconds) for seconds, requests in spans] or [(1.0, 0.0)]
 
 
-def _ttft_ms(trace: Trace, model: str, gpu: str, tp: int) -> int:
+def _ttft_ms(trace: Trace, profile: Profile) -> int:
     """A limit that the trace's long prompts can meet on an idle instance in half the time."""
-    profile = catalogue.profiles()[model, gpu, tp]
     prompt = LONG_PROMPT * mean_lengths(trace)[0]
     iterations = ceil(prompt / profile.max_batch_tokens)
-    needed_ms = 2000 * (iterations * profile.gamma_s + profile.delta_s * prompt)
-    return max(TTFT_MS, ceil(needed_ms / 1000) * 1000)
+    tokens = prompt / iterations  # of an iteration, which looks back on half the prompt at the mean
+    needed_s = 2 * iterations * float(iteration_s(profile, 0, 0, tokens, tokens * prompt / 2))
+    return max(TTFT_MS, ceil(needed_s) * 1000)
 
 
 def mean_lengths(trace: Trace) -> tuple[float, float]:
@@ -189,9 +191,3 @@ def mean_lengths(trace: Trace) -> tuple[float, float]:
         return float(max(found, default=assumed["mean"]))
 
     return mean("input_tokens", ASSUMED_INPUT), mean("output_tokens", ASSUMED_OUTPUT)
-
-
-def best_tp(model: str, gpu: str) -> int:
-    """GPUs per instance of the built-in profile to trust: a measured one, else the smallest."""
-    own = {tp: p for (m, g, tp), p in catalogue.profiles().items() if (m, g) == (model, gpu)}
-    return min(own, key=lambda tp: (own[tp].provenance.kind != "measured", tp))

@@ -18,14 +18,14 @@ from planner.scenario.document import dump_mapping, parse
 from planner.selectors.hardware import gpu_get, model_get, own_hardware
 from planner.selectors.memory import place
 from planner.services.assumed import Assumed
-from planner.services.drafts import CAPACITY_GPUS, STARTUP_S, best_tp
+from planner.services.drafts import CAPACITY_GPUS, FAST, STARTUP_S
 from planner.services.horizons import HorizonChoice
 from planner.services.scenarios import free_name
+from planner.services.serving import best_tp
 from simulation.sizing.queueing import largest_rate
 
 DAY_S = 86_400
 YEAR_MONTHS = 12
-TIER = "interactive"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ def launch_draft(asked: LaunchAsked) -> str:
         "models": [asked.model],
         "profiles": [_profile(asked.model, gpu)],
         "regions": [{"name": region, "like": region, "capacity": {gpu: CAPACITY_GPUS}}],
-        "tiers": [{"name": TIER, "ttft_ms": asked.ttft_ms, "tbt_ms": asked.tbt_ms}],
+        "tiers": [{"name": FAST, "ttft_ms": asked.ttft_ms, "tbt_ms": asked.tbt_ms}],
         "traffic": {
             "sources": [
                 {

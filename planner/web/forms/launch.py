@@ -13,6 +13,7 @@ from planner.catalogue.shapes import shapes
 from planner.errors import CatalogueError
 from planner.services.horizons import HORIZONS
 from planner.services.launches import LaunchAsked
+from planner.services.serving import GPU, MODEL
 from planner.web.forms.fields import tidy
 from planner.web.forms.widgets import dress
 
@@ -35,13 +36,13 @@ class LaunchForm(forms.Form):
     model = forms.CharField(
         label="Model",
         max_length=80,
-        initial="llama-3.1-8b",
+        initial=MODEL,
         widget=forms.TextInput(attrs={"list": "model-names"}),
     )
     gpu = forms.CharField(
         label="GPU",
         max_length=80,
-        initial="A100-80GB",
+        initial=GPU,
         widget=forms.TextInput(attrs={"list": "gpu-names"}),
     )
     region = forms.CharField(

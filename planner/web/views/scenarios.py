@@ -28,6 +28,7 @@ from planner.services.doubts import scenario_doubts
 from planner.services.drafts import scenario_draft
 from planner.services.horizons import HORIZONS
 from planner.services.launches import launch_assumed, launch_draft
+from planner.services.serving import serving_of, servings
 from planner.services.windows import USUAL, window_choices
 from planner.studies.kinds import KINDS
 from planner.web.errors import planners_only, require_planner
@@ -89,7 +90,9 @@ def _draft(request: Request, trace: Trace) -> HttpResponse:
     wanted = request.GET.get("window", USUAL)
     chosen = next((one for one in choices if one.key == wanted), next(iter(choices), None))
     horizon = HORIZONS.get(request.GET.get("horizon", ""), HORIZONS["day"])
-    text = scenario_draft(trace, chosen) if past else scenario_draft(trace, ahead=horizon)
+    serving = serving_of(trace, request.GET.get("model", ""), request.GET.get("gpu", ""))
+    window, ahead = (chosen, None) if past else (None, horizon)
+    text = scenario_draft(trace, window, ahead, serving)
     short = past and yaml.parse(text).horizon.start == "end"
     draft = {
         "title": f"A first scenario for {trace.name}",
@@ -100,7 +103,10 @@ def _draft(request: Request, trace: Trace) -> HttpResponse:
         "chosen": chosen,
         "horizons": () if past else HORIZONS.values(),
         "horizon": None if past else horizon,
-        "assumed": assumed_of(trace, text),
+        "serving": serving,
+        "models": list(dict.fromkeys(model for model, _ in servings())),
+        "gpus": [gpu for model, gpu in servings() if model == serving.profile.model],
+        "assumed": assumed_of(trace, text, serving),
     }
     return _show(request, None, text, FORM, editor=Editor(text), draft=draft)
 

@@ -12,6 +12,7 @@ from planner.models import Trace
 from planner.scenario.document import parse
 from planner.services.assumed import assumed_of
 from planner.services.drafts import scenario_draft
+from planner.services.serving import serving_of
 from planner.services.traces import trace_ingest_path
 from planner.services.windows import BUSIEST_DAY, BUSIEST_WEEK, LAST_DAY, USUAL, window_choices
 
@@ -93,9 +94,13 @@ def test_a_short_trace_has_no_choice() -> None:
 def test_what_a_draft_assumes_is_said_with_how_much_it_matters(tmp_path: Path) -> None:
     """Lengths were invented and stood in no list."""
     trace = ingested(tmp_path)
-    rows: dict[str, Any] = {row.what: row for row in assumed_of(trace, scenario_draft(trace))}
+    serving = serving_of(trace)
+    told = assumed_of(trace, scenario_draft(trace, serving=serving), serving)
+    rows: dict[str, Any] = {row.what: row for row in told}
     assert rows["Prompt lengths"].value == "mean 1,155 tokens, spread (CV) 1"
     assert rows["Answer lengths"].value == "mean 211 tokens, spread (CV) 1"
     assert "20% longer, about" in rows["Prompt lengths"].matters
-    assert "2 × A100-80GB" in rows["Model and GPUs"].value
+    assert "2 × H100-SXM" in rows["Model and GPUs"].value
+    assert "modelled, off by about" in rows["Model and GPUs"].why
+    assert "llama-3.1-8b takes about 0." in rows["Model and GPUs"].matters
     assert {"Region and price", "Start of a replica", "Tiers and their limits"} <= set(rows)

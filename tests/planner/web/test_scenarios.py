@@ -217,7 +217,7 @@ def test_a_launch_without_a_trace_is_drafted_and_budgeted(client: Client) -> Non
     asked |= {"launch": "1", "horizon": "year"}
     drafted = client.get(new, asked)
     page = text_of(drafted)
-    assert "for the launch of llama-3.1-8b" in page and "Shape of the day" in page
+    assert "for the launch of qwen3-32b" in page and "Shape of the day" in page
     answer = client.post(new, form_values(drafted) | {"action": "run"})
     run = Run.objects.get()
     assert answer["Location"] == reverse("web:run", args=[run.pk])
