@@ -10,6 +10,8 @@ from typing import Any, ClassVar
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import OperationalError, ProgrammingError, connection
+from django.db.migrations.executor import MigrationExecutor
 
 from planner.errors import EXPECTED, Infeasible, NotFound, PlannerError, of_input
 from planner.ingest import IngestOptions
@@ -68,7 +70,7 @@ class HeadroomCommand(BaseCommand):
             self.stderr.write(str(problem))
             sys.exit(getattr(problem, "exit_code", 2))
         except BaseException as error:
-            if (given := _of_input(error)) is None:
+            if (given := _of_input(error) or _of_database(error)) is None:
                 raise
             self._clear_line()
             self.stderr.write(str(given))
@@ -97,6 +99,19 @@ def _of_input(error: BaseException) -> PlannerError | None:
             f"{error.filename} cannot be used: {error.strerror.lower()}; check it and its rights."
         )
     return of_input(error)
+
+
+def _of_database(error: BaseException) -> PlannerError | None:
+    """A sentence where tables or columns are missing because nobody has made them yet."""
+    if not isinstance(error, OperationalError | ProgrammingError):
+        return None
+    executor = MigrationExecutor(connection)
+    if not executor.migration_plan(executor.loader.graph.leaf_nodes()):
+        return None
+    return PlannerError(
+        "The database is not set up, or of an earlier version: call this as `bin/manage`, which "
+        "sets it up, or run `manage.py migrate` first."
+    )
 
 
 class RunCommand(HeadroomCommand):

@@ -3,7 +3,7 @@ recent one; on the GPU type that most have; in the arrangement that is known bes
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,7 +55,7 @@ def best_tp(model: str, gpu: str) -> int:
     return min(own, key=lambda tp: (own[tp].provenance.kind != "measured", tp))
 
 
-def _named(trace: Trace, known: set[str]) -> Iterable[str]:
+def _named(trace: Trace, known: set[str]) -> Iterator[str]:
     """Models that the file's labels name, of those that can be served."""
     for label in trace.report.get("models") or []:
         try:

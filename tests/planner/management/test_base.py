@@ -1,0 +1,32 @@
+"""What no command shows to a user: a traceback of a database that nobody has set up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.db import OperationalError
+from django.db.migrations.executor import MigrationExecutor
+
+from planner.management.commands.user import Command
+
+pytestmark = pytest.mark.django_db
+
+
+def no_table(*_: Any, **__: Any) -> Any:
+    raise OperationalError("no such table: planner_user")
+
+
+def test_a_database_that_is_not_set_up_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`manage.py` on a new folder ended in a traceback."""
+    monkeypatch.setattr(Command, "answer", no_table)
+    with pytest.raises(OperationalError):  # all is set up: then it is a bug, with its traceback
+        call_command("user", "add", "ada", "--role=viewer")
+    monkeypatch.setattr(MigrationExecutor, "migration_plan", lambda *_: ["one to come"])
+    with pytest.raises(SystemExit) as ended:
+        call_command("user", "add", "ada", "--role=viewer")
+    assert ended.value.code == 2
+    assert "manage.py migrate" in capsys.readouterr().err
