@@ -25,7 +25,8 @@ from planner.services.profiles import profile_keep
 from simulation.errors import SimulationError
 from simulation.performance import profile as core
 from simulation.performance.fitting.compare import Comparison, compare_with
-from simulation.performance.fitting.fit import fit
+from simulation.performance.fitting.fit import MAX_BATCH_TOKENS, fit
+from simulation.performance.fitting.fit_linear import lacks_prefill
 from simulation.performance.fitting.fit_sweep import is_sweep
 from simulation.performance.fitting.waiting import Waiting
 from simulation.performance.linear import kv_capacity_tokens
@@ -34,6 +35,8 @@ from simulation.performance.rows import BenchmarkRows
 from simulation.performance.specs import Provenance
 
 ENGINE = "vllm"
+PRECISIONS = {"fp16": "bf16", "float16": "bf16", "bfloat16": "bf16", "w4a16": "int4",
+              "w8a8": "int8", "w8a16": "int8"}  # fmt: skip
 
 
 def profile_compute(
@@ -76,10 +79,16 @@ def profile_fit(
     spec = spec.by_catalogue()
     base = computed(spec) if spec.kind in COMPUTED else None
     rows = arrangement_rows(calibration, spec.rows_model, spec.rows_gpu, spec.tp)
-    rows = _renamed(rows, spec)
+    rows = _renamed(_in_precision(rows, spec.precision, calibration.name), spec)
     capacity = base.kv_capacity_tokens if base else _capacity(spec)
+    modelled = replace(spec, kind="operator" if spec.kernels else "roofline")
     if spec.kind == "linear" and is_sweep(rows):
-        base = computed(replace(spec, kind="operator" if spec.kernels else "roofline"))
+        base = computed(modelled)
+    elif spec.kind == "linear" and lacks_prefill(rows, spec.max_batch_tokens or MAX_BATCH_TOKENS):
+        try:
+            base = computed(modelled)
+        except (PlannerError, SimulationError):
+            base = None  # shape or peaks are not known: the fit says what it takes instead
     fitted = fit(
         spec.kind,
         rows,
@@ -178,6 +187,20 @@ def arrangement_rows(calibration: Calibration, model: str, gpu: str, tp: int) ->
             f"{gpu or 'no GPU'}; choose one of the arrangements it has."
         )
     return rows.take(same)
+
+
+def _in_precision(rows: BenchmarkRows, precision: str, name: str) -> BenchmarkRows:
+    """Those of the precision asked for, where the file has several."""
+    stored = np.array([PRECISIONS.get(one.lower(), one.lower()) for one in rows.precision.tolist()])
+    there = [one for one in np.unique(stored).tolist() if one]
+    if len(there) < 2:
+        return rows
+    if precision not in there:
+        raise CatalogueError(
+            f"{name} has rows in {', '.join(there)} and none in {precision}; choose one of them as "
+            "the precision."
+        )
+    return rows.take(stored == precision)
 
 
 def _capacity(spec: ProfileSpec) -> int:

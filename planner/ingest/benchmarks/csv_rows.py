@@ -21,9 +21,9 @@ from simulation.arrays import FloatArray
 from simulation.performance.rows import BenchmarkRows, benchmark_rows
 
 COLUMNS: dict[str, tuple[str, ...]] = {  # field to the names it is known by; the first documented
-    "model": ("model", "modelname", "modelid"),
-    "gpu": ("gpu", "hardware", "accelerator", "gputype", "gpumodel", "acc"),
-    "precision": ("precision", "dtype", "weightprecision"),
+    "model": ("model", "modelname", "modelid", "mm"),
+    "gpu": ("gpu", "hardware", "accelerator", "gputype", "gpumodel", "acc", "hw"),
+    "precision": ("precision", "dtype", "weightprecision", "prec"),
     "tp": ("tp", "tensorparallel", "tensorparallelsize", "tpsize", "acccount", "numgpus"),
     "batch": ("batch", "batchsize", "bb", "avgbatchsize"),
     "isl": ("isl", "promptsize", "prompttokens", "inputtokens", "inputlen", "inputtoks"),
@@ -33,12 +33,13 @@ COLUMNS: dict[str, tuple[str, ...]] = {  # field to the names it is known by; th
     "ttft": ("ttft", "medianttft", "meanttft"),
     "tbt": ("tbt", "itl", "tpot", "tokentime", "medianitl", "meanitl", "mediantpot", "meantpot"),
     "e2e": ("e2e", "e2etime", "e2el", "latency"),
-    "throughput": ("throughput", "outputthroughput", "outputtokenspersecond", "thpt"),
+    "throughput": ("throughput", "outputthroughput", "outputtokenspersecond", "thpt", "thp"),
+    "dp": ("dp", "dataparallel", "dataparallelsize"),
     "power_share": ("powershare", "averagepower"),
 }
 TIMES = ("prefill", "ttft", "tbt", "e2e")
 TEXTS = ("model", "gpu", "precision")
-WHOLE = ("isl", "osl", "batch", "tp")  # sizes of at least 1
+WHOLE = ("isl", "osl", "batch", "tp", "dp")  # sizes of at least 1
 SCALE = {"ms": 1e-3, "s": 1.0, "us": 1e-6}
 OF_REQUESTS = ("isl", "osl", "ttft_s", "tbt_s", "e2e_s")  # what a log of requests must have
 SPLITWISE = ("prompt_size", "batch_size", "token_size", "prompt_time", "token_time", "e2e_time")
@@ -84,6 +85,13 @@ def csv_rows(text: str, name: str, format: str) -> tuple[str, BenchmarkRows, lis
                     f"{field}_ms or {field}_s."
                 )
             numbers[f"{field}_s"] = numbers.pop(field) * SCALE[unit]
+    parallel = numbers.pop("dp", None)  # instances side by side: a row is of one of them
+    if parallel is not None and "throughput" in numbers and (parallel > 1).any():
+        numbers["throughput"] = numbers["throughput"] / np.where(parallel > 1, parallel, 1.0)
+        notes.append(
+            f"Throughput of {int((parallel > 1).sum())} rows of several parallel instances (dp) "
+            "was divided among them; batch and time between tokens are taken to be of one."
+        )
     if "power_share" in numbers:  # splitwise writes 0 where power was not measured
         share = numbers["power_share"]
         numbers["power_share"] = np.where(share > 0, share, np.nan)

@@ -84,10 +84,10 @@ def fit(
 ) -> FittedProfile:
     """Fit the rows of one arrangement.
 
-    ``base`` is the uncalibrated profile that an operator or roofline fit scales, and to which a
-    linear fit of a sweep (``is_sweep``) is tied. With ``waiting`` TTFT under load is used and
-    compared too. Limits that are not given are those of the rows for a table, those of ``base``,
-    else vLLM's defaults.
+    ``base`` is the uncalibrated profile that an operator or roofline fit scales, to which a linear
+    fit of a sweep (``is_sweep``) is tied, and whose prefill one of rows without any takes. With
+    ``waiting`` TTFT under load is used and compared too. Limits that are not given are those of the
+    rows for a table, those of ``base``, else vLLM's defaults.
     """
     if kind not in KINDS:
         raise SimulationError(f"There is no profile kind {kind!r}; use one of {', '.join(KINDS)}.")
@@ -114,8 +114,11 @@ def fit(
             of = tied_to(base, provenance)
             spread = base.spread
         else:
-            found = linear_fit(part, budget)
-        limits = max_batch or MAX_BATCH, budget, kv_capacity_tokens
+            found = linear_fit(part, budget, base)
+            if found.tied:
+                of, spread = without_prefill(base, provenance), 0.0 if base is None else base.spread
+        most = MAX_BATCH if found.saturation is None else int(found.saturation)
+        limits = max_batch or most, budget, kv_capacity_tokens
         profile = linear_profile(found, (model, gpu, tp), *limits, of, spread=spread)
         return profile, found.parameters, found.notes
 
@@ -187,6 +190,15 @@ def tied_to(base: Profile, measured: Provenance) -> Provenance:
         f"ITL: {measured.source}. Prefill: TTFT of the same, in the proportions of a {base.kind} "
         "profile (modelled)",
     )
+
+
+def without_prefill(base: Profile | None, measured: Provenance) -> Provenance:
+    """Of a fit to rows that no prefill is in."""
+    rest = (
+        "assumed, no more than a decode takes" if base is None else f"{base.kind} profile, modelled"
+    )
+    kind = "assumed" if base is None else "modelled"
+    return Provenance(kind, f"ITL: {measured.source}. Prefill: {rest}")
 
 
 def cross_validated(

@@ -3,6 +3,8 @@
 A batch gives TBT = alpha + beta b and a prefill gamma + delta p for p tokens in the iteration. A
 served deployment gives both at once: in steady state every iteration decodes b sequences and
 prefills b isl / osl tokens, so TBT = alpha + beta b + delta b isl / osl, and gamma stays unseen.
+Rows of batch and ITL alone, which is all that C1's source fits, leave gamma and delta to a modelled
+profile, or to a bound where there is none.
 """
 
 from __future__ import annotations
@@ -12,11 +14,14 @@ from dataclasses import dataclass
 import numpy as np
 import scipy
 
-from simulation.arrays import FloatArray
+from simulation.arrays import BoolArray, FloatArray
 from simulation.errors import SimulationError
+from simulation.performance.profile import Profile, iteration_s
 from simulation.performance.rows import BenchmarkRows
 
 CONFIDENCE = 0.95
+FALLS = 0.02  # of the most tokens/s: less than that is noise
+SMALLEST_PROMPT = 64.0  # tokens, of those that a modelled prefill is read at
 CONTEXT = 4096.0  # tokens of prompt and of output in the fits of TBT; C1 has no context term
 
 
@@ -41,6 +46,7 @@ class LinearFit:
     prefill_tokens: float
     notes: tuple[str, ...] = ()
     tied: bool = False
+    saturation: float | None = None  # the batch beyond which throughput was seen to fall
 
     @property
     def seconds(self) -> tuple[float, float, float, float]:
@@ -100,19 +106,16 @@ def configurations(rows: BenchmarkRows) -> FloatArray:
     return np.nan_to_num(np.column_stack(columns), nan=-1.0)
 
 
-def linear_fit(rows: BenchmarkRows, max_batch_tokens: float) -> LinearFit:
-    """C1 on the rows of one arrangement: TBT of prompts and outputs up to ``CONTEXT`` tokens,
-    prefill up to ``max_batch_tokens``, since longer prompts run in chunks."""
+def linear_fit(
+    rows: BenchmarkRows, max_batch_tokens: float, base: Profile | None = None
+) -> LinearFit:
+    """C1 on the rows of one arrangement: TBT of prompts and outputs up to ``CONTEXT`` tokens and
+    batches up to where throughput stops to rise, prefill up to ``max_batch_tokens``, since longer
+    prompts run in chunks. Where no prefill was measured, that of ``base``."""
     rows = rows.take(rows.whole)
-    lengths = np.fmax(rows.isl, rows.osl)
-    near = ~(lengths > CONTEXT)
+    near = ~(np.fmax(rows.isl, rows.osl) > CONTEXT)
     decode = rows.take(np.isfinite(rows.tbt_s) & np.isfinite(rows.batch) & near)
-    prefill_s = np.where(
-        np.isfinite(rows.prefill_s), rows.prefill_s,
-        np.where(rows.concurrency <= 1, rows.ttft_s, np.nan),
-    )  # fmt: skip
-    tokens = np.where(np.isfinite(rows.tokens), rows.tokens, rows.isl)
-    first = np.isfinite(prefill_s) & (tokens <= max_batch_tokens)
+    prefill_s, tokens, first = prefills(rows, max_batch_tokens)
     served = served_rows(rows)
     if not decode.rows:
         if not served.rows:
@@ -121,13 +124,18 @@ def linear_fit(rows: BenchmarkRows, max_batch_tokens: float) -> LinearFit:
                 "concurrency; there are none."
             )
         return _from_served(served)
+    full = saturation(decode)
+    notes: tuple[str, ...] = ()
+    if full is not None:
+        decode = decode.take(decode.batch <= full)
+        notes = (
+            f"Throughput rises up to a batch of {full:,.0f} and falls beyond it: that is the "
+            "largest batch, and rows beyond it were left out of the fit (measured).",
+        )
     ones = np.ones(decode.rows)
     tbt = least_squares(np.column_stack([ones, decode.batch]), decode.tbt_s, configurations(decode))
     if not first.any():
-        raise SimulationError(
-            "A linear profile needs prefill times of batches or prompts up to "
-            f"{max_batch_tokens:,.0f} tokens, or TTFT at a concurrency of one; there are none."
-        )
+        return _without_prefill(decode, tbt, max_batch_tokens, base, notes, full)
     line = least_squares(
         np.column_stack([np.ones(int(first.sum())), tokens[first]]),
         prefill_s[first],
@@ -137,6 +145,79 @@ def linear_fit(rows: BenchmarkRows, max_batch_tokens: float) -> LinearFit:
         (*_parameters(tbt, ("alpha", "beta")), *_parameters(line, ("gamma", "delta"))),
         decodes=float(decode.batch.max()),
         prefill_tokens=float(tokens[first].max()),
+        notes=notes,
+        saturation=full,
+    )
+
+
+def prefills(
+    rows: BenchmarkRows, max_batch_tokens: float
+) -> tuple[FloatArray, FloatArray, BoolArray]:
+    """Seconds of the prefill of each row, its tokens, and which rows have one to fit to."""
+    seconds = np.where(
+        np.isfinite(rows.prefill_s), rows.prefill_s,
+        np.where(rows.concurrency <= 1, rows.ttft_s, np.nan),
+    )  # fmt: skip
+    tokens = np.where(np.isfinite(rows.tokens), rows.tokens, rows.isl)
+    return seconds, tokens, np.isfinite(seconds) & (tokens <= max_batch_tokens)
+
+
+def lacks_prefill(rows: BenchmarkRows, max_batch_tokens: float) -> bool:
+    """Rows of batches and the time between tokens alone, as the WVA's."""
+    decodes = np.isfinite(rows.tbt_s) & np.isfinite(rows.batch)
+    return bool(decodes.any() and not prefills(rows, max_batch_tokens)[2].any())
+
+
+def saturation(decode: BenchmarkRows) -> float | None:
+    """The batch of the most tokens/s, if one beyond it was measured that gives ``FALLS`` less: the
+    bound "beyond which performance degrades" (C1). None where none did."""
+    batches = np.unique(decode.batch)
+    shown = np.where(np.isfinite(decode.throughput), decode.throughput, decode.batch / decode.tbt_s)
+    rates = np.array([np.median(shown[decode.batch == b]) for b in batches])
+    best = int(rates.argmax())
+    fallen = best + 1 < batches.size and rates[-1] < (1.0 - FALLS) * rates[best]
+    return float(batches[best]) if fallen and best >= 1 else None
+
+
+def _without_prefill(
+    decode: BenchmarkRows,
+    tbt: Line,
+    max_batch_tokens: float,
+    base: Profile | None,
+    notes: tuple[str, ...],
+    full: float | None,
+) -> LinearFit:
+    """Gamma and delta of the modelled profile; without one, bounds that do not flatter: a prompt's
+    token in an iteration reads no cache of its own, so it takes no more than a sequence does."""
+    measured = _parameters(tbt, ("alpha", "beta"))
+    if base is None:
+        alpha, beta = measured
+        gamma = Parameter("gamma", alpha.value, np.nan, np.nan, UNITS["gamma"])
+        delta = Parameter("delta", beta.value, np.nan, np.nan, UNITS["delta"])
+        note = (
+            "No prefill was measured: gamma was taken equal to alpha and delta to beta, a token of "
+            "a prompt taking as long as a sequence that decodes (assumed, an upper bound)."
+        )
+    else:
+        sizes = np.geomspace(SMALLEST_PROMPT, max(max_batch_tokens, 2 * SMALLEST_PROMPT), 12)
+        seconds = iteration_s(base, 0.0, 0.0, sizes, sizes * sizes / 2)
+        design = np.column_stack([np.ones(sizes.size), sizes])
+        line = least_squares(design / seconds[:, None], np.ones(sizes.size), sizes[:, None])
+        gamma, delta = (
+            Parameter(name, float(value), np.nan, np.nan, UNITS[name])
+            for name, value in zip(("gamma", "delta"), line.values, strict=True)
+        )
+        note = (
+            f"No prefill was measured: gamma and delta are those of the {base.kind} profile "
+            "(modelled); alpha and beta are of the rows (measured)."
+        )
+    return LinearFit(
+        (*measured, gamma, delta),
+        decodes=float(decode.batch.max()),
+        prefill_tokens=np.inf,
+        notes=(*notes, note),
+        tied=True,
+        saturation=full,
     )
 
 

@@ -135,6 +135,19 @@ def test_the_wva_s_columns(read):
     assert "milliseconds" in found.notes[0]
 
 
+def test_the_wva_s_own_header(read):
+    text = "mm,hw,prec,bb,itl,thp,dp,tp\nm,A100,fp16,4,10.6,755,2,1\nm,A100,fp8,8,11.6,690,1,1\n"
+    found = read(text, "own.csv")
+    assert found.format == "wva"
+    rows = found.rows
+    assert (rows.model.tolist(), rows.gpu[0], rows.precision.tolist()) == (
+        ["m", "m"], "A100", ["fp16", "fp8"],
+    )  # fmt: skip
+    assert rows.tbt_s == pytest.approx([0.0106, 0.0116])
+    assert rows.throughput.tolist() == [377.5, 690]  # of one of two parallel instances
+    assert any("(dp)" in note for note in found.notes)
+
+
 def test_plain_csv_in_any_unit(read):
     text = "Model;GPU".replace(";", ",") + ",TP,Batch size,ISL,OSL,Prefill (ms),TBT (us),e2e_s\n"
     rows = read(text + "m,g,2,4,100,50,40,9000,0.49\n,,,2,100,50,,8000,\n", "a.csv", model="n").rows

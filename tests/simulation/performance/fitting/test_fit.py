@@ -196,3 +196,38 @@ def test_what_cannot_be_fitted_is_refused_in_a_sentence():
         fit("linear", other, **LIMITS)
     with pytest.raises(SimulationError, match="tp"):
         fit("linear", replace(other, tp=np.full(other.rows, np.nan)), **LIMITS)
+
+
+def of_batches(batch, tbt):
+    """Rows as the WVA has them: a batch and the time between tokens, nothing else."""
+    b = np.array(batch, float)
+    return benchmark_rows(
+        {"model": ["m"] * b.size, "gpu": ["g"] * b.size},
+        {"tp": np.ones(b.size), "batch": b, "tbt_s": np.array(tbt)},
+    )
+
+
+def test_rows_without_a_prefill_give_alpha_and_beta_and_say_what_the_rest_rests_on():
+    b = np.array([1, 2, 4, 8, 16, 32])
+    rows = of_batches(b, ALPHA + BETA * b)
+    bound = fit("linear", rows, **LIMITS)
+    assert [p.value for p in bound.parameters] == pytest.approx([ALPHA, BETA, ALPHA, BETA])
+    assert bound.profile.provenance.kind == "assumed"
+    assert "upper bound" in bound.notes[-1]
+    base = LinearProfile("m", "g", 1, 1.0, 1.0, GAMMA, DELTA, 8, 2048, 10**6, SOURCE)
+    tied = fit("linear", rows, base=base, **LIMITS)
+    assert [p.value for p in tied.parameters] == pytest.approx([ALPHA, BETA, GAMMA, DELTA])
+    assert tied.profile.provenance.kind == "modelled"
+    assert tied.profile.max_batch == 256  # throughput rises to the end: no bound was seen
+    (own, *_) = tied.checks
+    assert own.mape < 1e-9
+
+
+def test_the_largest_batch_is_where_throughput_ends_to_rise():
+    b = np.array([1, 4, 16, 64, 128, 256])
+    tbt = ALPHA + BETA * b
+    tbt[-2:] = [0.06, 0.2]  # 64 give 3,077 tokens/s, 128 2,133
+    found = fit("linear", of_batches(b, tbt), **LIMITS)
+    assert found.profile.max_batch == 64
+    assert [p.value for p in found.parameters[:2]] == pytest.approx([ALPHA, BETA])
+    assert "falls beyond it" in found.notes[0]
