@@ -3,12 +3,14 @@
 Four greedy policies, as the Workload Variant Autoscaler names them (seed 002, future work); beside
 them stands ``Exact``, the program of ``solve_horizon`` with a ``priority``. A workload is a model's
 own need in one region, or what its joint peak asks for beyond those; its worth is the model's
-``weight``, and models of equal weight form a priority group.
+``weight``, and models of equal weight form a priority group. Where tiers are told apart a workload
+is what one criticality of them needs of that, so that a model's worthy tiers go before another's
+and its others after.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -54,11 +56,19 @@ class _Workload:
     weight: float
     model: int
     region: int  # -1: the joint need, anywhere
-    need: float  # tokens/s
+    need: float  # tokens/s, with what its model's worthier tiers need there
+    own: float  # of that, its own tiers'
 
 
-def serve_limited(problem: PlanningProblem, weight: FloatArray, policy: str) -> LimitedPlan:
-    """Serve what capacity allows, by ``weight[l]``: the worth of a token/s of each model, above 0.
+def serve_limited(
+    problem: PlanningProblem,
+    weight: FloatArray,
+    policy: str,
+    tier_tps: FloatArray | None = None,
+    worth: FloatArray | None = None,
+) -> LimitedPlan:
+    """Serve what capacity allows, by ``weight[l]``: the worth of a token/s of each model, above 0;
+    with ``tier_tps`` ``[k, l, r, w]`` by the ``worth`` ``[k, l]`` of each of its tiers.
 
     The policies take workloads by falling weight, then need: ``None`` serves each whole or not at
     all; ``PriorityExhaustive`` each as far as capacity goes before the next; ``PriorityRoundRobin``
@@ -77,7 +87,8 @@ def serve_limited(problem: PlanningProblem, weight: FloatArray, policy: str) -> 
         raise ScenarioError("The greedy policies know no limit on changes: use Exact.")
     if not _within_caps(problem, problem.minimum):
         raise ScenarioError("The minimums take more than the budget or carbon cap: raise it.")
-    target = _greedy(problem, weight, policy)
+    tiers = None if tier_tps is None or worth is None else (tier_tps, worth)
+    target = _greedy(problem, weight, policy, tiers)
     local, joint = unserved(problem, target)
     target.setflags(write=False)
     return LimitedPlan(target, local, joint, float(weight @ (local.sum(axis=1) + joint)))
@@ -92,7 +103,12 @@ def unserved(problem: PlanningProblem, target: IntArray) -> tuple[FloatArray, Fl
     return local, np.where(missing > TOLERANCE * peak, missing, 0.0)
 
 
-def _greedy(problem: PlanningProblem, weight: FloatArray, policy: str) -> IntArray:
+def _greedy(
+    problem: PlanningProblem,
+    weight: FloatArray,
+    policy: str,
+    tiers: tuple[FloatArray, FloatArray] | None,
+) -> IntArray:
     target: IntArray = problem.minimum.copy()
     free: IntArray = problem.capacity_gpus - gpus_used(problem, target)
     costs, capped = (price(problem), start_price(problem)), bool(caps(problem))
@@ -100,7 +116,8 @@ def _greedy(problem: PlanningProblem, weight: FloatArray, policy: str) -> IntArr
     def serve(work: _Workload, *, one: bool = False) -> float:
         """Take capacity for ``work``; what of it is left."""
         regions = range(len(problem.regions)) if work.region < 0 else (work.region,)
-        need = work.need if work.region >= 0 else _beyond(problem, target, work)
+        need = work.need - passed.get((work.model, work.region), 0.0)
+        need = need if work.region >= 0 else _beyond(problem, target, work, need)
         if not capped:
             return cover(problem, costs, target, free, work.model, regions, need, one=one)
         while True:  # an instance at a time, as far as budget and carbon cap go
@@ -112,12 +129,15 @@ def _greedy(problem: PlanningProblem, weight: FloatArray, policy: str) -> IntArr
             if one or left <= 0 or target.sum() == before[0].sum():
                 return left
 
-    works = _workloads(problem, weight)
+    works = _workloads(problem, weight, tiers)
+    passed: dict[tuple[int, int], float] = {}  # tokens/s of a need that none of it is served of
     if policy in (NONE, PRIORITY_EXHAUSTIVE):
         for work in works:
             before = target.copy(), free.copy()
             if serve(work) > 0 and policy == NONE:
                 target[:], free[:] = before
+                at = work.model, work.region
+                passed[at] = passed.get(at, 0.0) + work.own
         return target
     groups: list[Sequence[_Workload]] = [works]
     if policy == PRIORITY_ROUND_ROBIN:
@@ -161,23 +181,52 @@ def by_tier(
     return out
 
 
-def _workloads(problem: PlanningProblem, weight: FloatArray) -> list[_Workload]:
+def _workloads(
+    problem: PlanningProblem,
+    weight: FloatArray,
+    tiers: tuple[FloatArray, FloatArray] | None,
+) -> list[_Workload]:
     """By falling weight; own needs before joint ones, the larger first."""
     local, peak = local_need_tps(problem), global_need_tps(problem)
     works = [
-        _Workload(float(weight[model]), int(model), int(region), float(local[model, region]))
+        work
         for model, region in np.argwhere(local > 0)
+        for work in _by_worth(weight, tiers, int(model), int(region), float(local[model, region]))
     ]
     works += [
-        _Workload(float(weight[model]), int(model), -1, float(peak[model]))
+        work
         for (model,) in np.argwhere(peak > 0)
+        for work in _by_worth(weight, tiers, int(model), -1, float(peak[model]))
     ]
-    return sorted(works, key=lambda work: (-work.weight, work.region < 0, -work.need))
+    return sorted(works, key=lambda work: (-work.weight, work.region < 0, -work.own))
 
 
-def _beyond(problem: PlanningProblem, target: IntArray, work: _Workload) -> float:
-    """Tokens/s to serve for a joint need: less what regions lack of their own, which counts
+def _by_worth(
+    weight: FloatArray,
+    tiers: tuple[FloatArray, FloatArray] | None,
+    model: int,
+    region: int,
+    need: float,
+) -> Iterator[_Workload]:
+    """A need of a model cut by the worth of its tiers, the worthiest first: each as far as the
+    peak of it and of those before is of the peak of all."""
+    if tiers is None:
+        yield _Workload(float(weight[model]), model, region, need, need)
+        return
+    tier_tps, worth = tiers
+    of_model = tier_tps[:, model, region] if region >= 0 else tier_tps[:, model].sum(axis=1)
+    whole, before = float(of_model.sum(axis=0).max()), 0.0
+    for level in np.unique(worth[:, model])[::-1]:
+        so_far = float(of_model[worth[:, model] >= level].sum(axis=0).max())
+        upto = need * so_far / whole if whole > 0 else 0.0
+        if upto > before:
+            yield _Workload(float(level), model, region, upto, upto - before)
+        before = max(before, upto)
+
+
+def _beyond(problem: PlanningProblem, target: IntArray, work: _Workload, need: float) -> float:
+    """Tokens/s to serve for a joint ``need``: less what regions lack of their own, which counts
     there."""
     served = local_served_tps(problem, target)[work.model]
     own = local_need_tps(problem)[work.model]
-    return work.need - float(np.maximum(0.0, own - served).sum())
+    return need - float(np.maximum(0.0, own - served).sum())

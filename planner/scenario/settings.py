@@ -120,6 +120,7 @@ class PlanSettings:
         FloatArray | None
     )  # [r, r] share of a region's demand that another may serve; None: any
     limited: str | None  # how to choose where not all can be served; None: no plan
+    criticality: str  # of the greedy ones: tier, of each model's tiers apart; model, of the model
     model_worth: FloatArray  # [l] of a token
     tier_worth: dict[str, float]  # where it is not 1
     solver: str
@@ -216,6 +217,7 @@ def _plan(scenario: Scenario) -> PlanSettings:
         lend_share=objective.lend_share,
         reroute=_reroute(scenario),
         limited=objective.limited,
+        criticality=objective.criticality,
         model_worth=np.array([worth.models.get(model.name, 1.0) for model in scenario.models]),
         tier_worth=worth.tiers,
         solver=objective.solver,

@@ -50,6 +50,40 @@ def test_each_policy_by_hand(policy, held):
     assert plan.target.ravel().tolist() == held
 
 
+def test_a_worthy_tier_of_one_model_goes_before_a_lowly_one_of_another():
+    """Ten GPUs; a has 6 instances' worth of chat (5) and 6 of slow (1), b 3 and 3."""
+    scarce = one_region(capacity=10, need=(12, 6, 0))
+    tiers = np.array([[600.0, 300.0, 0.0], [600.0, 300.0, 0.0]]).reshape(2, 3, 1, 1)
+    worth = np.tile([[5.0], [1.0]], 3)
+    by_model = {p: serve_limited(scarce, np.full(3, 5.0), p).target.ravel()[:2] for p in GREEDY}
+    found = {
+        p: serve_limited(scarce, np.full(3, 5.0), p, tiers, worth).target.ravel()[:2]
+        for p in GREEDY
+    }
+    # By model a takes all ten, or, needing twelve whole or nothing, none at all.
+    assert by_model["PriorityExhaustive"].tolist() == [10, 0]
+    assert by_model["None"].tolist() == [0, 6]
+    assert found["PriorityExhaustive"].tolist() == [7, 3]  # both chats, then of the larger slow one
+    assert found["None"].tolist() == [
+        6,
+        3,
+    ]  # a's slow tier does not fit, b's takes one more than is
+    assert found["PriorityRoundRobin"].sum() == 10
+    assert found["PriorityRoundRobin"].min() >= 3
+    for policy in ("PriorityExhaustive", "PriorityRoundRobin"):
+        served = 100.0 * found[policy]
+        assert (served >= [600.0, 300.0]).all()  # no chat is left while slow is served
+
+
+def test_tiers_that_matter_alike_change_nothing():
+    scarce = one_region(capacity=7, need=(5, 4, 3))
+    tiers = np.stack([0.5 * scarce.demand_tps] * 2)
+    weight = np.array([1.0, 9.0, 1.0])
+    for policy in GREEDY:
+        alike = serve_limited(scarce, weight, policy, tiers, np.stack([weight] * 2))
+        assert (alike.target == serve_limited(scarce, weight, policy).target).all()
+
+
 def test_exact_by_hand():
     """Which of a and c it serves makes no difference."""
     plan, worth = serve_exactly(one_region(capacity=7, need=(5, 4, 3)), np.array([1.0, 9.0, 1.0]))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from planner.scenario.schema.topology import Topology
 from planner.sections import (
@@ -15,6 +15,23 @@ from planner.sections import (
     Section,
     Usd,
 )
+
+UNLIMITED = "unlimited"
+UNLIMITED_GPUS = 8192  # of a type in a region: more than a plan takes, and still so many to replay
+
+
+def _counted(given: Any) -> Any:
+    return UNLIMITED_GPUS if given == UNLIMITED else given
+
+
+# As many as are asked for (the WVA's unlimited mode), or so many.
+Gpus = Annotated[
+    Count,
+    BeforeValidator(_counted),
+    WithJsonSchema(
+        {"anyOf": [{"type": "integer", "minimum": 0, "maximum": 1_000_000}, {"const": UNLIMITED}]}
+    ),
+]
 
 
 class Spot(Section):
@@ -45,7 +62,7 @@ class Region(Section):
 
     name: Name
     like: str | None = None
-    capacity: dict[Name, Count]  # GPUs by type
+    capacity: dict[Name, Gpus]  # GPUs by type; unlimited: as many as are asked for
     usd_per_gpu_hour: dict[Name, Usd] = {}
     spot: dict[Name, Spot] = {}  # by type
     committed: dict[Name, Committed] = {}  # by type; what to commit to is for an outlook to say

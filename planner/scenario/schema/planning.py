@@ -131,6 +131,9 @@ class Objective(Section):
         None
     ) = None
     priorities: Priorities = Priorities()
+    # Whose criticality the greedy policies go by: tier, of each model's tiers apart (its worthy
+    # ones before another's, its others after); model, of its most worthy tier for all of a model.
+    criticality: Literal["tier", "model"] = "tier"
     # one: each period from the one before on the forecast of that moment (E7). all: the whole
     # window at once, on what is known before it.
     periods: Periods = "one"

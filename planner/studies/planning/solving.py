@@ -30,6 +30,7 @@ from planner.studies.progress import Progress
 from planner.studies.traffic.window import words_of
 from simulation.arrays import FloatArray, IntArray
 
+BY_TIER = "tier"
 ALL_TIERS = ("all tiers",)  # where they are not told apart
 
 
@@ -224,8 +225,15 @@ def _rescued(
             return replace(failed, conflict=plan.conflict), None
         (window,) = by_window(one, plan)
         return replace(window, conflict=failed.conflict), plan.unserved_tps[0]
-    served = serve_limited(asked, worth.max(axis=0), policy)
     tiers = periods.load.tier_tps
+    apart = tiers is not None and periods.given.settings.criticality == BY_TIER
+    served = serve_limited(
+        asked,
+        worth.max(axis=0),
+        policy,
+        tiers[:, period] if apart and tiers is not None else None,
+        worth if apart else None,
+    )
     tier_tps = asked.demand_tps[None] if tiers is None else tiers[:, period]
     left = by_tier(served.unserved_tps, served.unserved_joint_tps, tier_tps, asked.epsilon, worth)
     return _held(asked, failed, served.target), left
@@ -241,8 +249,8 @@ def _held(asked: PlanningProblem, failed: WindowPlan, target: IntArray) -> Windo
         target=target,
         objective_usd=objective,
         fleet_usd=fleet,
-        bound_usd=0.0,
-        gap=objective / fleet if fleet > 0 else 0.0,
+        bound_usd=np.nan,  # nothing is proven
+        gap=np.nan,
         binding=binding_constraints(asked, target),
         totals=totals(asked, target),
     )

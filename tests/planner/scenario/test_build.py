@@ -11,6 +11,7 @@ from planner import catalogue
 from planner.errors import ScenarioError
 from planner.scenario.build import build_hardware
 from planner.scenario.schema import Scenario
+from tests.planner.studies import builders as make
 
 MODEL, GPU = "llama-3.1-8b", "H100-SXM"
 BUILT_IN = sorted(key for key in catalogue.profiles() if key[:2] == (MODEL, GPU))[0]
@@ -101,3 +102,12 @@ def test_unknown_facts_are_refused_with_those_there_are() -> None:
     priced = {"name": "east", "capacity": {GPU: 9}, "usd_per_gpu_hour": {GPU: 1}}
     assert "regions: east has no carbon_g_per_kwh" in refusal(regions=[priced])
     assert "regions: region 'mars' is not built in" in refusal(regions=[priced | {"like": "mars"}])
+
+
+def test_gpus_may_be_unlimited() -> None:
+    regions = [{"name": "east", "capacity": {"G": "unlimited"}, "usd_per_gpu_hour": {"G": 2},
+                "carbon_g_per_kwh": 400, "pue": 1.2}]  # fmt: skip
+    hardware = build_hardware(make.scenario(regions=regions))
+    assert hardware.capacity_gpus.tolist() == [[8192]]
+    with pytest.raises(ScenarioError, match="capacity"):
+        make.scenario(regions=[{**regions[0], "capacity": {"G": "endless"}}])
