@@ -3,8 +3,8 @@
 from celery import shared_task
 from django.utils import timezone
 
-from planner.models.workspace import MAIN, within
-from planner.services import firings, orphans, runs, worker
+from planner.models.workspace import Workspace, within
+from planner.services import firings, orphans, outcomes, runs, worker
 
 
 @shared_task(name="planner.tasks.run_execute", acks_late=True)  # type: ignore[untyped-decorator]
@@ -24,5 +24,13 @@ def orphans_sweep_task() -> None:
 
 @shared_task(name="planner.tasks.schedules_tick")  # type: ignore[untyped-decorator]
 def schedules_tick_task() -> None:
-    with within(MAIN):
-        firings.schedules_tick(now=timezone.now())
+    for workspace in Workspace.objects.all():
+        with within(workspace):
+            firings.schedules_tick(now=timezone.now())
+
+
+@shared_task(name="planner.tasks.outcomes_tick")  # type: ignore[untyped-decorator]
+def outcomes_tick_task() -> None:
+    for workspace in Workspace.objects.all():
+        with within(workspace):
+            outcomes.outcomes_tick(now=timezone.now())

@@ -274,6 +274,11 @@ CELERY_BEAT_SCHEDULE = {
         "schedule": 30.0,
         "options": {"expires": 30.0},
     },
+    "outcomes-tick": {
+        "task": "planner.tasks.outcomes_tick",
+        "schedule": 600.0,
+        "options": {"expires": 600.0},
+    },
     "orphans-sweep": {
         "task": "planner.tasks.orphans_sweep",
         "schedule": 600.0,

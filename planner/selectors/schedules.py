@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.db.models import QuerySet
 
 from planner.errors import NotFound
-from planner.models import Firing, Schedule
+from planner.models import Firing, Outcome, PlanInForce, Schedule
 from planner.selectors.lookup import row_named
 
 
@@ -29,3 +29,19 @@ def firing_get(number: int) -> Firing:
     if firing is None:
         raise NotFound(f"There is no firing {number}.")
     return firing
+
+
+def outcomes_list(schedule: Schedule | None = None) -> QuerySet[Outcome]:
+    """What came of plans, the newest first; of one schedule's alone."""
+    rows = Outcome.objects.select_related("plan", "plan__run", "plan__proposal")
+    if schedule is None:
+        return rows
+    mine = PlanInForce.objects.filter(proposal__firings__schedule=schedule)
+    return rows.filter(plan__in=mine)
+
+
+def outcome_get(number: int) -> Outcome:
+    outcome = outcomes_list().filter(pk=number).first()
+    if outcome is None:
+        raise NotFound(f"There is no outcome {number}.")
+    return outcome

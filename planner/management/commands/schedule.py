@@ -13,10 +13,16 @@ from django.utils import timezone
 from planner.errors import PlannerError
 from planner.exports.figure_table import listed
 from planner.management.base import HeadroomCommand, load_scenario
-from planner.models import Firing, Scenario, Schedule
+from planner.models import Firing, Outcome, Scenario, Schedule
 from planner.scenario.document import values_of
-from planner.selectors.schedules import firings_list, schedule_get, schedules_list
+from planner.selectors.schedules import (
+    firings_list,
+    outcomes_list,
+    schedule_get,
+    schedules_list,
+)
 from planner.services.firings import firing_settle, schedule_fire, schedules_tick
+from planner.services.outcomes import outcomes_tick
 from planner.services.scenarios import scenario_create
 from planner.services.schedules import (
     schedule_change,
@@ -31,6 +37,8 @@ MOST = 20  # firings that are listed
 SCHEDULES = {"schedule": "name", "scenario": "scenario", "cron": "cron", "next": "next_due",
              "paused": "paused"}  # fmt: skip
 FIRINGS = {"due": "due_at", "state": "state", "run": "run", "said": "words"}
+
+OUTCOMES = {"from": "begins", "until": "ends", "run": "run", "state": "state", "said": "words"}
 
 
 class Command(HeadroomCommand):
@@ -62,7 +70,7 @@ class Command(HeadroomCommand):
 
     def answer(self, options: dict[str, Any]) -> dict[str, Any]:
         options["now"] = options["now"] or timezone.now()
-        if not options["name"] and options["action"] not in ("list", "tick"):
+        if not options["name"] and options["action"] not in ("list", "tick", "outcomes"):
             raise PlannerError(f"schedule {options['action']}: name a schedule.")
         return ACTIONS[options["action"]](self, options)
 
@@ -72,6 +80,8 @@ class Command(HeadroomCommand):
             told += listed(answer["schedules"], SCHEDULES) or ["There is no schedule."]
         if "firings" in answer:
             told += listed(answer["firings"], FIRINGS) or ["Nothing was due."]
+        if "outcomes" in answer:
+            told += listed(answer["outcomes"], OUTCOMES) or ["No plan's time is over yet."]
         return "\n".join(told)
 
     def _carried_out(self, fired: list[Firing], now: datetime) -> list[Firing]:
@@ -172,6 +182,27 @@ def _history(command: Command, options: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _outcomes(command: Command, options: dict[str, Any]) -> dict[str, Any]:
+    """Those due are judged here and now; of one schedule, or of all plans that were in force."""
+    schedule = schedule_get(options["name"]) if options["name"] else None
+    outcomes_tick(now=options["now"], most=MOST, progress=command.progress)
+    return {"outcomes": [_outcome(one) for one in outcomes_list(schedule)[:MOST]]}
+
+
+def _outcome(outcome: Outcome) -> dict[str, Any]:
+    row: dict[str, Any] = as_json(
+        {
+            "begins": outcome.begins,
+            "ends": outcome.ends,
+            "run": outcome.plan.number,
+            "state": outcome.state,
+            "words": outcome.words,
+            "figures": outcome.figures or None,
+        }
+    )
+    return row
+
+
 def _row(schedule: Schedule) -> dict[str, Any]:
     row: dict[str, Any] = as_json(
         {
@@ -216,4 +247,5 @@ ACTIONS: dict[str, Callable[[Command, dict[str, Any]], dict[str, Any]]] = {
     "fire": _fire,
     "tick": _tick,
     "history": _history,
+    "outcomes": _outcomes,
 }

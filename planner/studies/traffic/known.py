@@ -112,8 +112,8 @@ def _of_model(
             at[p] = now
             continue
         recent, count = observed(traffic, m, origin - window.period_s, origin, rng)
-        if count >= LEAST and _differ(samples[now], recent, count):
-            alike = [s for s, known in enumerate(samples) if not _differ(known, recent, count)]
+        if count >= LEAST and differ(samples[now], recent, count):
+            alike = [s for s, known in enumerate(samples) if not differ(known, recent, count)]
             now = alike[0] if alike else len(samples)
             if not alike:
                 samples.append(recent)
@@ -137,8 +137,9 @@ def observed(
     return mixed(trace, rows, given, rng)
 
 
-def _differ(known: Lengths, recent: Lengths, count: float) -> bool:
-    """Whether the mean input or output of ``count`` recent requests is another one."""
+def differ(known: Lengths, recent: Lengths, count: float) -> bool:
+    """Whether the mean input or output of ``count`` recent requests is another one: by more than
+    a tenth, and by more than chance."""
     for one, other in zip(known, recent, strict=True):
         before, now = float(one.mean()), float(other.mean())
         chance = ERRORS * float(other.std()) / min(count, len(other)) ** 0.5

@@ -1,0 +1,197 @@
+"""Did it come true? Plans that were in force, each held against what came once its time is over and
+the traffic of it is known.
+
+    stretch of a plan -> running -> done | failed
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+from django.db import IntegrityError, transaction
+
+from forecasting.demand import SeriesKey
+from planner.errors import EXPECTED
+from planner.exports.in_force import desired
+from planner.models import Outcome, PlanInForce, Run, Source, Trace
+from planner.scenario import document as text
+from planner.selectors.known import known_of
+from planner.selectors.runs import run_table, run_tables
+from planner.services import compiling
+from planner.services.execution import stored_traces
+from planner.services.sources import current_trace
+from planner.studies.aftermath.judged import Forecast, came_true
+from planner.studies.aftermath.values import HeldPool, Told
+from planner.studies.plain import as_json
+from planner.studies.progress import Progress, silent
+
+logger = logging.getLogger(__name__)
+
+HOUR, WEEK = timedelta(hours=1), timedelta(days=7)
+LOOK = timedelta(minutes=15)  # how often what is held is read off a plan
+GIVEN_UP = timedelta(hours=2)  # a worker that judges for longer is gone
+MOST = 1000  # plans that are looked at, the newest
+Stretch = tuple[datetime, datetime]
+
+
+def outcomes_tick(*, now: datetime, most: int = 1, progress: Progress = silent) -> list[Outcome]:
+    """Judge what is due, the longest over first, ``most`` of them."""
+    Outcome.objects.filter(state=Outcome.State.RUNNING, begun_at__lt=now - GIVEN_UP).delete()
+    judged: list[Outcome] = []
+    for plan, (begins, ends) in due(now):
+        if len(judged) == most:
+            break
+        found = outcome_judge(plan=plan, begins=begins, ends=ends, now=now, progress=progress)
+        judged += [found] if found else []
+    return judged
+
+
+def due(now: datetime) -> list[tuple[PlanInForce, Stretch]]:
+    """Stretches that are over and whose traffic is known, not judged yet."""
+    done = set(Outcome.objects.values_list("plan_id", "begins"))
+    found = []
+    for plan in PlanInForce.objects.select_related("run")[:MOST]:
+        left = [one for one in stretches(plan, now) if (plan.pk, one[0]) not in done]
+        known = _known_until(plan.run) if left and plan.run else None
+        if known is not None:
+            found += [(plan, one) for one in left if one[1] - HOUR < known]
+    return sorted(found, key=lambda one: one[1][1])
+
+
+def stretches(plan: PlanInForce, now: datetime) -> Iterator[Stretch]:
+    """When it was in force and is over, to the hour: of dates that of them in which nothing else
+    was (all of them, where they were past when it was put in force); of a pattern week by week."""
+    if plan.repeat == "once" and plan.ends <= plan.since:
+        yield plan.begins, plan.ends
+        return
+    until = min(plan.until or now, now)
+    if plan.repeat == "once":
+        begins, ends = max(plan.begins, _hour(plan.since)), min(plan.ends, _hour(until))
+        over = plan.until is not None or now >= plan.ends
+        if over and ends - begins >= HOUR:
+            yield begins, ends
+        return
+    begins = _hour(plan.since)
+    while begins + WEEK <= until:
+        yield begins, begins + WEEK
+        begins += WEEK
+    if plan.until is not None and _hour(until) - begins >= HOUR:
+        yield begins, _hour(until)
+
+
+def outcome_judge(
+    *, plan: PlanInForce, begins: datetime, ends: datetime, now: datetime, progress: Progress
+) -> Outcome | None:
+    """None where somebody else is at it."""
+    outcome = Outcome(plan=plan, begins=begins, ends=ends, begun_at=now)
+    try:
+        with transaction.atomic():
+            outcome.save()
+    except IntegrityError:
+        return None
+    try:
+        compiling.wait_until_compiled(progress)
+        assert plan.run is not None
+        scenario = text.parse(_document(plan.run, begins, ends), plan.scenario)
+        found = came_true(
+            scenario,
+            stored_traces(scenario),
+            known_of(plan.run.resolved),
+            _held(plan, begins, ends),
+            _told(plan.run),
+            progress,
+        )
+        outcome.state, outcome.words = Outcome.State.DONE, found.sentence
+        outcome.figures = as_json(found)
+    except EXPECTED as problem:
+        outcome.state, outcome.words = Outcome.State.FAILED, str(problem)
+    except Exception as bug:
+        logger.exception("outcome of plan %s from %s", plan.pk, begins)
+        outcome.state = Outcome.State.FAILED
+        outcome.words = (
+            f"An error of the program stopped this ({type(bug).__name__}); its details are in the "
+            "log."
+        )
+    outcome.save()
+    return outcome
+
+
+def _known_until(run: Run) -> datetime | None:
+    """Up to when all of its traffic is told; None where a trace of it is gone."""
+    ends = []
+    for source in text.outline(run.document)["traffic"]["sources"]:
+        if source.get("trace") is None:
+            continue
+        trace = Trace.objects.filter(name=_living(source["trace"])).first()
+        if trace is None or trace.end_at is None:
+            return None
+        ends.append(trace.end_at)
+    return min(ends, default=None)
+
+
+def _living(name: str) -> str:
+    """The trace that goes on: of one that holds what a live source knew at a moment, the source's
+    own."""
+    trace = Trace.objects.filter(name=name).first()
+    if trace is None or not trace.sha256 or not trace.file_name.startswith("live source "):
+        return name
+    source = Source.objects.filter(name=trace.file_name.removeprefix("live source ")).first()
+    return current_trace(source).name if source else name
+
+
+def _document(run: Run, begins: datetime, ends: datetime) -> str:
+    """The scenario that was planned, on what came in place of what was known."""
+    outline = text.outline(run.document)
+    changes: dict[str, object] = {
+        "traffic.until": None,
+        "horizon.start": begins.astimezone(UTC).isoformat(),
+        "horizon.duration_s": (ends - begins).total_seconds(),
+    }
+    if "growth" in outline["traffic"]:
+        changes["traffic.growth"] = None
+    for index, source in enumerate(outline["traffic"]["sources"]):
+        if source.get("trace") is not None:
+            changes[f"traffic.sources[{index}].trace"] = _living(source["trace"])
+    return text.edit(run.document, changes)
+
+
+def _held(plan: PlanInForce, begins: datetime, ends: datetime) -> list[HeldPool]:
+    """What it asked for, read off as clusters do."""
+    moments = [begins + n * LOOK for n in range(max(1, int((ends - begins) / LOOK)))]
+    asked = np.array(
+        [[one.replicas or 0 for one in desired(plan, moment)] for moment in moments], np.int64
+    )
+    times = np.array([moment.timestamp() for moment in moments])
+    return [
+        HeldPool(
+            pool["model"],
+            pool["region"],
+            pool["gpu"],
+            pool.get("gpus"),
+            pool["role"],
+            pool.get("market"),
+            pool.get("arrangement"),
+            times,
+            asked[:, p],
+        )
+        for p, pool in enumerate(plan.pools)
+    ]
+
+
+def _told(run: Run) -> Forecast:
+    """What its forecast said, bin by bin."""
+    if "forecast" not in run_tables(run):
+        return {}
+    return {
+        (SeriesKey(row["model"], row["region"], row["tier"]), row["time"].timestamp()): Told(
+            row["mean"], row["planned"]
+        )
+        for row in run_table(run, "forecast").to_dicts()
+    }
+
+
+def _hour(moment: datetime) -> datetime:
+    return moment.replace(minute=0, second=0, microsecond=0)

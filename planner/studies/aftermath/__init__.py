@@ -1,0 +1,1 @@
+"""Whether a plan came true: what was held against what came."""

@@ -1,0 +1,227 @@
+"""A plan held against what came of its time: the requests that came, served by the replicas that it
+asked for, beside what would have done."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from forecasting.demand import SeriesKey
+from planner.errors import Infeasible, ScenarioError
+from planner.optimizer.pools import together
+from planner.optimizer.problem import ScalingPlan
+from planner.policies.builtin.planned import Planned as PlannedPolicy
+from planner.policies.making import Ready
+from planner.scenario.known import Known
+from planner.scenario.schema import Scenario
+from planner.studies.aftermath.drift import length_drift
+from planner.studies.aftermath.values import CameTrue, DemandError, HeldPool, Hour, SpeedDrift, Told
+from planner.studies.outcome import Traces
+from planner.studies.plain import moment
+from planner.studies.planning.inputs import Load
+from planner.studies.planning.planning import forecast_load, plan_load
+from planner.studies.preparing import study_of
+from planner.studies.progress import Progress, part
+from planner.studies.replay.replay import replayed
+from planner.studies.replicas import replica_of
+from planner.studies.traffic.forecasts import SeriesForecast
+from planner.studies.values import PolicyRun, Study
+from simulation.arrays import FloatArray, IntArray
+from simulation.policies.parts.course import ByClock
+from simulation.policies.scheduled import Scheduled
+
+PERFECT = "perfect"
+NEARLY = 1e-9
+Forecast = Mapping[tuple[SeriesKey, float], Told]  # by series and where its bin begins, epoch s
+
+
+def came_true(
+    scenario: Scenario,
+    traces: Traces,
+    known: Known,
+    held: Sequence[HeldPool],
+    told: Forecast,
+    progress: Progress,
+    *,
+    speed: tuple[SpeedDrift, ...] = (),
+) -> CameTrue:
+    """Over the window of ``scenario``, which lies within its traffic. Raises ScenarioError where a
+    pool that was held is none of the scenario's."""
+    study = study_of(scenario, traces, known, part(progress, 0.0, 0.3))
+    window = study.window
+    times_s, counts = _counts(study, held)
+    study = _running(study, counts[0])
+    given = study.plan_input
+    perfect = forecast_load(given, part(progress, 0.3, 0.4), method=PERFECT)
+    needed, notes = _needed(study, perfect.load, part(progress, 0.4, 0.6))
+    run = _replayed(study, times_s, counts, part(progress, 0.6, 1.0))
+    summary = run.summary
+    by_period = _at(times_s, counts, window.period_starts_s - window.start_s)
+    hours, required = window.period_s / 3600, None if needed is None else study.pools(needed.target)
+    return CameTrue(
+        begins=moment(window.start_s),
+        ends=moment(window.end_s),
+        demand=_errors(perfect.forecasts, told),
+        attainment=dict(summary.slo_attainment),
+        targets={tier.name: tier.attainment for tier in study.hardware.tiers},
+        met=dict(summary.slo_met),
+        cost_usd=summary.cost_usd,
+        gpu_hours=summary.gpu_hours,
+        replica_hours=float(by_period.sum()) * hours,
+        needed_replica_hours=None if required is None else float(required.sum()) * hours,
+        needed_usd=None if required is None else _usd(study, required) * hours,
+        planned_usd=_usd(study, by_period) * hours,
+        short_hours=_short(study, by_period, perfect.load) * hours,
+        lengths=length_drift(study.traffic, window, scenario.seed),
+        speed=speed,
+        hours=_hours(study, perfect.forecasts, told, by_period, required),
+        notes=notes,
+    )
+
+
+def _counts(study: Study, held: Sequence[HeldPool]) -> tuple[FloatArray, IntArray]:
+    """When something changes, seconds from the window's start, and replicas from then on
+    ``[steps, pools]``."""
+    window, places = study.window, len(study.hardware.pool_index)
+    edges = np.unique(np.concatenate([one.times_s for one in held] or [np.zeros(0)]))
+    inside = edges[(edges > window.start_s) & (edges < window.end_s)]
+    times = np.concatenate([[window.start_s], inside])
+    counts = np.zeros((len(times), places), np.int64)
+    for one in held:
+        at = np.clip(np.searchsorted(one.times_s, times, side="right") - 1, 0, None)
+        counts[:, _place(study, one)] += one.replicas[at]
+    return times - window.start_s, counts
+
+
+def _place(study: Study, one: HeldPool) -> int:
+    """Which pool of the study it is."""
+    hardware = study.hardware
+    for p, (m, r, g) in enumerate(hardware.pool_index):
+        here = replica_of(hardware, m, g)
+        same = (here.model, hardware.regions[r].name, here.gpu, here.role) == (
+            one.model, one.region, one.gpu, one.role
+        )  # fmt: skip
+        finer = ("tp", "market", "arrangement")
+        if same and all(getattr(one, n) in (None, getattr(here, n)) for n in finer):
+            return p
+    raise ScenarioError(
+        f"The plan held {one.model} on {one.gpu} in {one.region}, and the scenario has no such "
+        "pool any more; what came of it cannot be replayed."
+    )
+
+
+def _running(study: Study, first: IntArray) -> Study:
+    """As the window begins what is held then runs already: the plan before it saw to that."""
+    today = np.zeros(study.hardware.minimum.shape, np.int64)
+    for place, count in zip(study.hardware.pool_index, first, strict=True):
+        today[place] = count
+    return replace(study, hardware=replace(study.hardware, today=today))
+
+
+def _needed(
+    study: Study, load: Load, progress: Progress
+) -> tuple[ScalingPlan | None, tuple[str, ...]]:
+    """The cheapest plan that knew what came."""
+    try:
+        return plan_load(study.plan_input, load, progress), ()
+    except Infeasible as problem:
+        return None, (f"Nothing would have carried all that came: {problem}",)
+
+
+def _replayed(study: Study, times_s: FloatArray, counts: IntArray, progress: Progress) -> PolicyRun:
+    policy = PlannedPolicy(name="lt-i", label="As it was in force")
+    rule = Scheduled(course=ByClock(policy.key, times_s.tolist(), counts), name=policy.key)
+    ready = Ready(rule, study.fleet(counts[0]), range(counts.shape[1]))
+    return replayed(
+        study, policy, ready, seed=study.settings.seed, progress=progress, detailed=False
+    )
+
+
+def _at(times_s: FloatArray, counts: IntArray, starts_s: FloatArray) -> IntArray:
+    """Replicas as each period begins, ``[periods, pools]``."""
+    return counts[np.searchsorted(times_s, starts_s, side="right") - 1]
+
+
+def _usd(study: Study, counts: IntArray) -> float:
+    """Of one hour of each row of ``counts [periods, pools]``, all together."""
+    hardware = study.hardware
+    each = [
+        float(hardware.usd_per_gpu_hour[r, g]) * hardware.profiles[m, g].tp
+        for m, r, g in hardware.pool_index
+    ]
+    return float((counts @ np.array(each)).sum())
+
+
+def _short(study: Study, held: IntArray, load: Load) -> float:
+    """Periods in which what a model has, in all regions, carries less than its peak that came."""
+    hardware = study.hardware
+    counts = np.zeros((len(held), *hardware.minimum.shape), np.int64)
+    for p, (m, r, g) in enumerate(hardware.pool_index):
+        counts[:, m, r, g] = held[:, p]
+    carried = together(study.sizes.theta_tps, study.sizes.pool_tps, counts)
+    through = np.apply_along_axis(hardware.lets_through, 3, carried).sum(axis=2)  # [p, l]
+    peak = load.tps.sum(axis=2).max(axis=2)
+    return float((through < peak * (1 - NEARLY)).any(axis=1).sum())
+
+
+def _errors(forecasts: Sequence[SeriesForecast], told: Forecast) -> DemandError:
+    came, mean, planned = _beside(forecasts, told)
+    seen = ~np.isnan(came)
+    both = seen & ~np.isnan(mean)
+    total = float(came[both].sum())
+    series = max(1, len(forecasts))
+    bin_h = forecasts[0].bin_s / 3600 if forecasts else 0.0
+    if total <= 0:
+        return DemandError(None, None, None, float(seen.sum()) * bin_h / series)
+    return DemandError(
+        wape=float(np.abs(came - mean)[both].sum()) / total,
+        bias=float((mean - came)[both].sum()) / total,
+        covered=float(np.minimum(came, planned)[both].sum()) / total,
+        hours=float(seen.sum()) * bin_h / series,
+    )
+
+
+def _beside(
+    forecasts: Sequence[SeriesForecast], told: Forecast
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """What came, the mean and what was planned for, tokens/s ``[series, bins]``; NaN where it was
+    not observed or nothing was told."""
+    came = np.array([one.actual / one.bin_s for one in forecasts])
+    mean, planned = np.full(came.shape, np.nan), np.full(came.shape, np.nan)
+    for s, one in enumerate(forecasts):
+        for b in range(came.shape[1]):
+            found = told.get((one.key, one.start_s + b * one.bin_s))
+            if found is not None:
+                mean[s, b], planned[s, b] = found.mean, found.planned
+    return came, mean, planned
+
+
+def _hours(
+    study: Study,
+    forecasts: Sequence[SeriesForecast],
+    told: Forecast,
+    held: IntArray,
+    needed: IntArray | None,
+) -> tuple[Hour, ...]:
+    window = study.window
+    per, periods = window.bins_per_period, len(window.period_starts_s)
+    came, mean, planned = (one.sum(axis=0).reshape(periods, per) for one in
+                           _beside(forecasts, told))  # fmt: skip
+    return tuple(
+        Hour(
+            moment(start),
+            forecast_tps=_number(mean[p].mean()),
+            planned_tps=_number(planned[p].max()),
+            came_tps=_number(came[p].mean()),
+            peak_tps=_number(came[p].max()),
+            held=int(held[p].sum()),
+            needed=None if needed is None else int(needed[p].sum()),
+        )
+        for p, start in enumerate(window.period_starts_s.tolist())
+    )
+
+
+def _number(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)
