@@ -5,10 +5,11 @@ the rule of its schedule, and held against what came of the week.
 
 The folder has to be a new one: time is given here, never waited for, and a quarter of decisions
 would stand among yours. ``PATH/TO/traces`` holds two public files: ``burstgpt_hourly.csv``
-(BurstGPT, CC-BY 4.0: 47 days of a campus, hourly) and ``azure2024_requests_10s.csv.gz`` (Azure's LLM inference
-trace of 2024, CC-BY 4.0: a week of a chat service). A quarter of neither is published, so what they
-hold comes again: BurstGPT's six whole weeks in their order, and Azure's one week each time at the
-level that BurstGPT had three weeks before, so that no two weeks that follow are alike.
+(BurstGPT, CC-BY 4.0: 47 days of a campus, hourly) and ``azure2024_requests_10s.csv.gz`` (Azure's
+LLM inference trace of 2024, CC-BY 4.0: a week of a chat service). A quarter of neither is
+published, so what they hold comes again: BurstGPT's six whole weeks in their order, and Azure's one
+week each time at the level that BurstGPT had three weeks before, so that no two weeks that follow
+are alike.
 """
 
 from __future__ import annotations
@@ -115,6 +116,7 @@ def quarter(scenario: Path, weeks: int, most_replicas: float, most_cost: float) 
     from django.core.management import call_command
 
     from planner.models import Proposal, User
+    from planner.models.workspace import MAIN, within
     from planner.services.proposals import approve
 
     def schedule(*words: str) -> dict[str, Any]:
@@ -124,7 +126,8 @@ def quarter(scenario: Path, weeks: int, most_replicas: float, most_cost: float) 
         return answer
 
     first = BEGINS + HISTORY * WEEK
-    anna, _ = User.objects.get_or_create(username="anna", defaults={"role": User.Role.APPROVER})
+    with within(MAIN):
+        anna = User.objects.create_user("anna", role=User.Role.APPROVER)
     schedule(
         "add", NAME, "--scenario", str(scenario), "--cron", "0 0 * * 1",
         "--most-replicas", str(most_replicas), "--most-cost", str(most_cost),
@@ -135,7 +138,8 @@ def quarter(scenario: Path, weeks: int, most_replicas: float, most_cost: float) 
         now = first + week * WEEK
         (firing,) = schedule("tick", "--now", now.isoformat())["firings"]
         if firing["state"] == "review":
-            approve(proposal=Proposal.objects.get(pk=firing["proposal"]), by=anna, now=now)
+            with within(MAIN):
+                approve(proposal=Proposal.objects.get(pk=firing["proposal"]), by=anna, now=now)
         fired.append(firing)
         print(f"{now:%Y-%m-%d}  {firing['state']:8}  {firing['words']}", file=sys.stderr)  # noqa: T201
     end = first + weeks * WEEK

@@ -3,8 +3,10 @@
 from django.conf import settings
 from django.db import models
 
+from planner.models.workspace import InWorkspace
 
-class Schedule(models.Model):
+
+class Schedule(InWorkspace):
     """When a scenario is planned again, on what, and how far a plan may differ from the one in
     force and still follow it without anyone asked."""
 
@@ -12,7 +14,7 @@ class Schedule(models.Model):
         PLAN = "plan", "Plan"
         COMPARE = "compare", "Plan and compare"
 
-    name = models.CharField(max_length=120, unique=True)
+    name = models.CharField(max_length=120)
     scenario = models.ForeignKey(
         "planner.Scenario", null=True, on_delete=models.SET_NULL, related_name="schedules"
     )
@@ -33,12 +35,15 @@ class Schedule(models.Model):
 
     class Meta:
         ordering = ["name"]
+        constraints = [
+            models.UniqueConstraint(fields=["workspace", "name"], name="schedule_name_once")
+        ]
 
     def __str__(self) -> str:
         return self.name
 
 
-class Firing(models.Model):
+class Firing(InWorkspace):
     """One moment of a schedule and what came of it. A moment has one row, whoever gets to it
     first."""
 
@@ -75,7 +80,7 @@ class Firing(models.Model):
         return f"{self.schedule} of {self.due_at:%Y-%m-%d %H:%M}"
 
 
-class Outcome(models.Model):
+class Outcome(InWorkspace):
     """Whether a plan in force came true, over a stretch of the time in which it was."""
 
     class State(models.TextChoices):
