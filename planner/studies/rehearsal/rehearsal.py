@@ -19,7 +19,7 @@ from planner.studies.planning.planning import plan_window
 from planner.studies.progress import Progress, part, silent
 from planner.studies.random_streams import Stream, generator
 from planner.studies.rehearsal.harder import Harder, lengthened, outlasting
-from planner.studies.rehearsal.strays import FEW, STRAYS, by_what_it_sees, repeats, unseen
+from planner.studies.rehearsal.strays import FEW, STRAYS, by_what_it_sees, repeats, unlike, unseen
 from planner.studies.rehearsal.tuning import Trial, tuned
 from planner.studies.replay.earlier import Earlier
 from planner.studies.replay.equal import FlatFleets
@@ -186,7 +186,9 @@ def _shares(policy: Policy, stages: Sequence[_Stage]) -> tuple[float, ...]:
     """How many times the requests of the first window ``policy`` has to do with as well, beyond
     what the other windows show already."""
     nearest, *others = (len(one.study.trace) / one.study.window.duration_s for one in stages)
-    if by_what_it_sees(policy) or repeats(policy):
+    if repeats(policy):
+        return unlike([other / nearest for other in others])
+    if by_what_it_sees(policy):
         return unseen([other / nearest for other in others])
     decisions = sum(len(one.study.window.period_starts_s) for one in stages)
     if policy.traits.plan is None or decisions >= FEW or stages[0].doubt <= 1.0:

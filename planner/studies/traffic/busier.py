@@ -58,17 +58,20 @@ def risen(demand: DemandSeries, window: Window, before: Sequence[Window]) -> Ris
 
 
 def times(trace: Trace, share: float, within_s: float, rng: np.random.Generator) -> Trace:
-    """``share`` times the requests of ``trace``, below 2: a random part of them, or all and a part
-    again, each of these at most half of ``within_s`` from its time."""
+    """``share`` times the requests of ``trace``: a random part of them, or all, again as often as
+    it takes, and a part again; each again at most half of ``within_s`` from its time."""
     drawn = rng.random(len(trace)) < share % 1.0
     if share < 1.0:
         return trace.rows(drawn)
-    again = trace.rows(drawn)
-    if not len(again):
-        return trace
-    moved = again.arrival_s + rng.uniform(-within_s / 2, within_s / 2, len(again))
-    arrival = np.sort(np.clip(moved, 0.0, float(trace.arrival_s[-1])))
-    return merge([trace, replace(again, arrival_s=arrival)], trace.provenance)
+
+    def again(part: Trace) -> Trace:
+        moved = part.arrival_s + rng.uniform(-within_s / 2, within_s / 2, len(part))
+        arrival = np.sort(np.clip(moved, 0.0, float(trace.arrival_s[-1])))
+        return replace(part, arrival_s=arrival)
+
+    parts = [*[trace] * (int(share) - 1), trace.rows(drawn)]
+    more = [again(part) for part in parts if len(part)]
+    return merge([trace, *more], trace.provenance) if more else trace
 
 
 def grown(demand: Demand, share: float, start_s: float, end_s: float) -> Demand:

@@ -10,7 +10,15 @@ from planner.policies.base import Policy
 from planner.policies.choice import policy_of
 from planner.studies.rehearsal.rehearsal import _shares
 from planner.studies.rehearsal.rehearsal import _Stage as WindowOf
-from planner.studies.rehearsal.strays import FEW, STRAYS, by_what_it_sees, repeats, unseen
+from planner.studies.rehearsal.strays import (
+    FEW,
+    FULLEST,
+    STRAYS,
+    by_what_it_sees,
+    repeats,
+    unlike,
+    unseen,
+)
 from planner.studies.rehearsal.tuning import tuned
 from planner.studies.replay.earlier import Earlier
 from planner.studies.values import PolicyRun
@@ -118,3 +126,10 @@ def test_what_other_days_show_is_not_played_again() -> None:
     assert unseen([low / 2]) == (high,)
     assert unseen([high, 0.9]) == (low,)
     assert unseen([low, high * 2]) == ()
+
+
+def test_what_repeats_the_day_before_has_room_for_the_busiest_of_the_days_rehearsed() -> None:
+    """A Monday after a Sunday: that a Friday after a Thursday was met says nothing of it."""
+    assert unlike(()) == unlike([1.0, 1.1]) == STRAYS
+    assert unlike([1.0, 2.08]) == (STRAYS[0], 2.08)
+    assert unlike([99.0])[1] == FULLEST

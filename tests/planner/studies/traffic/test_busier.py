@@ -66,7 +66,7 @@ def test_few_days_or_windows_that_are_none_tell_nothing() -> None:
     assert risen(demand(levels), window, [hour]) is None
 
 
-@pytest.mark.parametrize("share", [0.8, 1.25])
+@pytest.mark.parametrize("share", [0.8, 1.25, 3.5])
 def test_so_many_times_the_requests_at_about_their_times(tmp_path: Path, share: float) -> None:
     trace = days(tmp_path).trace
     stray = times(trace, share, 60.0, np.random.default_rng(0))
