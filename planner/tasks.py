@@ -4,7 +4,7 @@ from celery import shared_task
 from django.utils import timezone
 
 from planner.models.workspace import Workspace, within
-from planner.services import firings, orphans, outcomes, runs, worker
+from planner.services import firings, notices, orphans, outcomes, runs, worker
 
 
 @shared_task(name="planner.tasks.run_execute", acks_late=True)  # type: ignore[untyped-decorator]
@@ -34,3 +34,13 @@ def outcomes_tick_task() -> None:
     for workspace in Workspace.objects.all():
         with within(workspace):
             outcomes.outcomes_tick(now=timezone.now())
+
+
+@shared_task(name="planner.tasks.notice_send", acks_late=True)  # type: ignore[untyped-decorator]
+def notice_send_task(number: int) -> None:
+    notices.notice_send(number=number)
+
+
+@shared_task(name="planner.tasks.notices_sweep")  # type: ignore[untyped-decorator]
+def notices_sweep_task() -> None:
+    notices.notices_sweep()

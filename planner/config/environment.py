@@ -3,6 +3,8 @@
 import os
 import secrets
 from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
 
@@ -50,6 +52,44 @@ def check_production(*, debug: bool, hosts: list[str], secret: str) -> None:
             "HEADROOM_DEBUG=1 shows the program's insides, and HEADROOM_ALLOWED_HOSTS has others "
             "see them; leave one of the two out."
         )
+
+
+class Smtp(NamedTuple):
+    """A mail server; ``starttls`` and ``tls`` exclude each other."""
+
+    host: str
+    port: int
+    user: str
+    password: str
+    starttls: bool
+    tls: bool
+
+
+SMTP_PORTS = {"smtp": 25, "smtp+tls": 587, "smtps": 465}
+
+
+def smtp_server(address: str, *, site: str) -> Smtp:
+    """Of ``smtp+tls://USER:PASSWORD@HOST:PORT``. Mails hold links, so the site's own address must
+    be known."""
+    parts = urlsplit(address)
+    if parts.scheme not in SMTP_PORTS or not parts.hostname:
+        raise ImproperlyConfigured(
+            "HEADROOM_SMTP is no address of a mail server; give one such as "
+            "smtp+tls://user:password@mail.example.com:587."
+        )
+    if not site:
+        raise ImproperlyConfigured(
+            "HEADROOM_SMTP is set and HEADROOM_URL is not; give the address that people use, such "
+            "as https://headroom.example.com, for the links in mails."
+        )
+    return Smtp(
+        parts.hostname,
+        parts.port or SMTP_PORTS[parts.scheme],
+        unquote(parts.username or ""),
+        unquote(parts.password or ""),
+        parts.scheme == "smtp+tls",
+        parts.scheme == "smtps",
+    )
 
 
 def secret_key(data_dir: Path) -> str:

@@ -13,6 +13,7 @@ from planner.config.environment import (
     env_int,
     env_list,
     secret_key,
+    smtp_server,
 )
 from planner.version import VERSION
 
@@ -165,6 +166,20 @@ if HTTPS:
     SESSION_COOKIE_SECURE = True
     CSRF_COOKIE_SECURE = True
 
+# Telling people. Nothing is sent unless it is set, and webhooks go to these hosts alone.
+
+HEADROOM_URL = os.environ.get("HEADROOM_URL", "").rstrip("/")  # of this site, for links in mails
+HEADROOM_WEBHOOKS = env_list("HEADROOM_WEBHOOKS")  # hosts, origins; private networks they lie in
+HEADROOM_SMTP = os.environ.get("HEADROOM_SMTP", "")  # smtp+tls://USER:PASSWORD@HOST:587
+HEADROOM_MAIL_DOMAINS = env_list("HEADROOM_MAIL_DOMAINS")  # where mail may go; none is anywhere
+DEFAULT_FROM_EMAIL = os.environ.get("HEADROOM_MAIL_FROM", "headroom@localhost")
+if HEADROOM_SMTP:
+    SMTP = smtp_server(HEADROOM_SMTP, site=HEADROOM_URL)
+    EMAIL_HOST, EMAIL_PORT = SMTP.host, SMTP.port
+    EMAIL_HOST_USER, EMAIL_HOST_PASSWORD = SMTP.user, SMTP.password
+    EMAIL_USE_TLS, EMAIL_USE_SSL = SMTP.starttls, SMTP.tls
+    EMAIL_TIMEOUT = 10  # s
+
 # Uploads: streamed to files, so that their size does not matter to memory
 
 FILE_UPLOAD_HANDLERS = ["django.core.files.uploadhandler.TemporaryFileUploadHandler"]
@@ -268,6 +283,11 @@ CELERY_BEAT_SCHEDULE = {
         "task": "planner.tasks.runs_sweep",
         "schedule": 10.0,  # s
         "options": {"expires": 10.0},  # s; sweeps must not pile up while no worker runs
+    },
+    "notices-sweep": {
+        "task": "planner.tasks.notices_sweep",
+        "schedule": 60.0,
+        "options": {"expires": 60.0},
     },
     "schedules-tick": {
         "task": "planner.tasks.schedules_tick",

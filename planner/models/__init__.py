@@ -4,6 +4,7 @@ from planner.models.audit import AuditHead, AuditRecord
 from planner.models.deployment import DeploymentName
 from planner.models.hardware import OwnGpu, OwnModel, PriceList
 from planner.models.in_force import PlanInForce
+from planner.models.notice import Channel, Delivery, Event
 from planner.models.profile import Calibration, Profile, ProfileVersion
 from planner.models.proposal import Proposal, ProposalEntry, ReviewRules
 from planner.models.run import Run
@@ -22,7 +23,10 @@ __all__ = [
     "AuditHead",
     "AuditRecord",
     "Calibration",
+    "Channel",
+    "Delivery",
     "DeploymentName",
+    "Event",
     "Firing",
     "Membership",
     "Outcome",

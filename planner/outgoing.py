@@ -1,0 +1,116 @@
+"""Requests that this program makes of others: only to addresses that the operator has listed.
+
+A host is resolved once, every address that it has must be public (or in a network that is listed),
+and the connection is made to that very address: what a name server says later counts no more. No
+redirect is followed, and no proxy of the environment is used.
+"""
+
+from __future__ import annotations
+
+import http.client
+import ipaddress
+import socket
+import ssl
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from urllib.parse import SplitResult, urlsplit
+
+from planner.errors import PlannerError
+
+TIMEOUT_S = 10.0
+PORTS = {"https": 443, "http": 80}
+READ_BYTES = 2_000  # of an answer
+
+
+class Unreachable(PlannerError):
+    """No answer; another time there may be one."""
+
+
+class NotListed(PlannerError):
+    """An address that this program may not speak to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """``origins``: scheme, host and port; ``networks``: private ones that hosts may lie in."""
+
+    origins: frozenset[tuple[str, str, int]]
+    networks: tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]
+
+
+def allowed_of(entries: Sequence[str]) -> Allowed:
+    """Entries are hosts (``hooks.slack.com``, by https), origins (``http://chat.example:8065``) or
+    networks (``10.0.0.0/8``)."""
+    origins, networks = set(), []
+    for entry in entries:
+        try:
+            networks.append(ipaddress.ip_network(entry))
+        except ValueError:
+            origins.add(_origin(urlsplit(entry if "://" in entry else f"https://{entry}")))
+    return Allowed(frozenset(origins), tuple(networks))
+
+
+def check_listed(url: str, allowed: Allowed) -> SplitResult:
+    """Raise NotListed for an address that is not on the list, whatever it resolves to."""
+    try:
+        parts = urlsplit(url)
+        origin = _origin(parts)
+    except ValueError:
+        raise NotListed(f"{url[:80]} is no address; give one such as https://host/path.") from None
+    if parts.username is not None or parts.password is not None:
+        raise NotListed("The address names a user or password; leave them out.")
+    if origin not in allowed.origins:
+        listed = ", ".join(sorted(f"{s}://{h}:{p}" for s, h, p in allowed.origins)) or "none"
+        raise NotListed(
+            f"{origin[0]}://{origin[1]}:{origin[2]} is not on the list of addresses that may be "
+            f"called ({listed}); an operator adds it to HEADROOM_WEBHOOKS."
+        )
+    return parts
+
+
+def post(url: str, body: bytes, headers: Mapping[str, str], allowed: Allowed) -> int:
+    """The status that the address answers with. Raises NotListed or Unreachable."""
+    parts = check_listed(url, allowed)
+    scheme, host, port = _origin(parts)
+    address = _address(host, port, allowed)
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    connection = http.client.HTTPConnection(host, port, timeout=TIMEOUT_S)
+    try:
+        plain = socket.create_connection((address, port), timeout=TIMEOUT_S)
+        connection.sock = (
+            ssl.create_default_context().wrap_socket(plain, server_hostname=host)
+            if scheme == "https"
+            else plain
+        )
+        connection.request("POST", path, body=body, headers=dict(headers))
+        answer = connection.getresponse()
+        answer.read(READ_BYTES)
+        return answer.status
+    except (OSError, http.client.HTTPException) as error:
+        raise Unreachable(f"{host} did not answer: {error or type(error).__name__}.") from None
+    finally:
+        connection.close()
+
+
+def _origin(parts: SplitResult) -> tuple[str, str, int]:
+    if parts.scheme not in PORTS or not parts.hostname:
+        raise ValueError(parts.geturl())
+    return parts.scheme, parts.hostname.lower(), parts.port or PORTS[parts.scheme]
+
+
+def _address(host: str, port: int, allowed: Allowed) -> str:
+    """Where ``host`` is; every address that it has must be one that may be spoken to."""
+    try:
+        found = {str(one[4][0]) for one in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
+    except OSError as error:
+        raise Unreachable(f"{host} is not known to the name servers: {error}.") from None
+    for text in sorted(found):
+        address = ipaddress.ip_address(text.partition("%")[0])
+        address = getattr(address, "ipv4_mapped", None) or address
+        listed = any(address in network for network in allowed.networks)
+        if not listed and (not address.is_global or address.is_multicast):
+            raise NotListed(
+                f"{host} is {address}, which is not public; an operator adds its network to "
+                "HEADROOM_WEBHOOKS if it is meant."
+            )
+    return sorted(found, key=lambda text: ":" in text)[0]

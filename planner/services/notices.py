@@ -1,0 +1,266 @@
+"""Telling people: by e-mail and by webhooks that Slack and its like understand.
+
+``notify`` writes one row per address and has the workers send it once the transaction is committed.
+What fails is tried again after 1, 4, 16 ... minutes, MOST_TRIES times, and stays to be seen. A
+webhook is signed: ``Headroom-Signature: t=SECONDS,v1=HEX``, HEX being HMAC-SHA256 of
+``SECONDS.BODY`` under the channel's key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import secrets
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from functools import partial
+
+from celery import current_app
+from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.core.mail import EmailMessage
+from django.core.validators import validate_email
+from django.db import transaction
+from django.db.models import F, Q
+from django.utils import timezone
+from django.utils.crypto import salted_hmac
+
+from planner import outgoing
+from planner.errors import NotAllowed, NotFound, PlannerError
+from planner.models import Channel, Delivery, Event, User, Workspace
+from planner.models.workspace import current_workspace, within
+from planner.services.access import check_may_administer
+from planner.services.audit import record
+
+SEND = "planner.tasks.notice_send"
+MOST_TRIES = 6
+FIRST_WAIT = timedelta(minutes=1)
+LEASE = timedelta(minutes=5)  # a sender that died leaves the rest to the next
+KEPT = timedelta(days=30)
+MOST_CHANNELS = 20  # of one person, and of one workspace
+BUSY = (408, 425, 429)  # and all above 499: another time it may work
+ESCAPED = (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"))  # what Slack takes for its marks
+
+
+class SendFailed(PlannerError):
+    """Not delivered, and not to be tried again."""
+
+
+def notify(
+    workspace: Workspace,
+    event: str,
+    text: str,
+    url: str = "",
+    *,
+    people: Iterable[User] = (),
+) -> int:
+    """Tell those who chose to hear of ``event`` (planner.models.notice.Event); returns how many
+    addresses. ``url`` is a path on this site. With ``people`` it is about them: of personal
+    addresses only theirs are told."""
+    event = Event(event).value
+    with within(workspace):
+        channels = Channel.objects.filter(Q(user=None) | Q(user__is_active=True))
+        about = [person.pk for person in people]
+        if about:
+            channels = channels.filter(Q(user=None) | Q(user__in=about))
+        here = Q(user=None) | Q(user__memberships__workspace=workspace) | Q(user__is_superuser=True)
+        told = [
+            _deliver(one, event, text, url)
+            for one in channels.filter(here).distinct()
+            if not one.events or event in one.events
+        ]
+    return len(told)
+
+
+def channel_add(
+    *, user: User, kind: str, address: str, events: Sequence[str] = (), mine: bool = True
+) -> Channel:
+    """An address of one's own, or (``mine`` false, by an admin) of the workspace."""
+    if not mine:
+        check_may_administer(user)
+    row = Channel(
+        kind=_kind(kind),
+        address=address.strip(),
+        events=_events(events),
+        user=user if mine else None,
+        by=user,
+        salt=secrets.token_hex(16),
+    )
+    _check_address(row)
+    if Channel.objects.filter(user=row.user).count() >= MOST_CHANNELS:
+        raise PlannerError(f"There are {MOST_CHANNELS} addresses already; remove one first.")
+    row.save()
+    record("channel.added", row, by=user, kind=row.kind, mine=mine)
+    return row
+
+
+def channel_get(user: User, number: int) -> Channel:
+    """One's own, or for admins one of the workspace; any other is none that there is."""
+    row = Channel.objects.filter(pk=number).first()
+    if row is None or not may_change(user, row):
+        raise NotFound(f"There is no notification address {number}.")
+    return row
+
+
+def may_change(user: User, channel: Channel) -> bool:
+    if channel.user_id == user.pk:
+        return True
+    if channel.user_id is not None:
+        return False
+    try:
+        check_may_administer(user)
+    except NotAllowed:
+        return False
+    return True
+
+
+def channel_remove(*, user: User, channel: Channel) -> None:
+    record("channel.removed", channel, by=user, kind=channel.kind)
+    channel.delete()
+
+
+def channel_test(*, channel: Channel) -> Delivery:
+    """Tell it now that it works."""
+    said = f"Notices of workspace {current_workspace().name} reach this address."
+    return _deliver(channel, Event.TEST, said, "")
+
+
+def signing_key(channel: Channel) -> str:
+    """What a receiver checks the signature with. It is made of the installation's SECRET_KEY, so
+    that who reads the database cannot sign."""
+    return salted_hmac(
+        "planner.notices", f"{channel.pk}:{channel.salt}", algorithm="sha256"
+    ).hexdigest()
+
+
+def notice_send(*, number: int) -> str:
+    """Try once, if it is due and nobody else does; the state after that."""
+    now = timezone.now()
+    due = Delivery.everywhere.filter(pk=number, state=Delivery.State.WAITING, due_at__lte=now)
+    if not due.update(due_at=now + LEASE, tries=F("tries") + 1):
+        return ""
+    row = Delivery.everywhere.select_related("channel", "workspace").get(pk=number)
+    problem, again = "", False
+    try:
+        _send(row)
+    except (SendFailed, outgoing.NotListed) as failed:
+        problem = str(failed)
+    except (PlannerError, OSError) as failed:  # SMTP's errors are OSErrors
+        problem, again = str(failed), row.tries < MOST_TRIES
+    row.problem = problem[:500]
+    if not problem:
+        row.state, row.sent_at = Delivery.State.SENT, timezone.now()
+    elif again:
+        row.due_at = timezone.now() + FIRST_WAIT * 4 ** (row.tries - 1)
+    else:
+        row.state = Delivery.State.FAILED
+    row.save(update_fields=["state", "problem", "due_at", "sent_at"])
+    return row.state
+
+
+def notices_sweep() -> int:
+    """Send what is due, and forget what is long over; returns how many were tried."""
+    now = timezone.now()
+    Delivery.everywhere.filter(created_at__lt=now - KEPT).delete()
+    due = Delivery.everywhere.filter(state=Delivery.State.WAITING, due_at__lte=now)
+    numbers = list(due.order_by("due_at").values_list("pk", flat=True)[:100])
+    for number in numbers:
+        notice_send(number=number)
+    return len(numbers)
+
+
+def _deliver(channel: Channel, event: str, text: str, url: str) -> Delivery:
+    row = Delivery.objects.create(
+        channel=channel, event=event, text=text, url=url, due_at=timezone.now()
+    )
+    transaction.on_commit(partial(current_app.send_task, SEND, args=[row.pk]))
+    return row
+
+
+def _send(row: Delivery) -> None:
+    _check_address(row.channel)  # the operator's list may be another one since
+    if row.channel.kind == Channel.Kind.EMAIL:
+        _mail(row)
+    else:
+        _post(row)
+
+
+def _mail(row: Delivery) -> None:
+    subject = f"[Headroom {row.workspace.name}] {row.get_event_display()}"
+    EmailMessage(subject, f"{row.text}\n\n{link(row.url)}".strip(), to=[row.channel.address]).send()
+
+
+def _post(row: Delivery) -> None:
+    body = json.dumps({"text": _slack(row)}).encode()
+    moment = str(int(timezone.now().timestamp()))
+    signed = hmac.new(
+        signing_key(row.channel).encode(), f"{moment}.".encode() + body, hashlib.sha256
+    )
+    headers = {
+        "Content-Type": "application/json",
+        "User-Agent": "Headroom",
+        "Headroom-Event": row.event,
+        "Headroom-Workspace": row.workspace.slug,
+        "Headroom-Delivery": str(row.pk),  # the same when it is tried again
+        "Headroom-Signature": f"t={moment},v1={signed.hexdigest()}",
+    }
+    status = outgoing.post(row.channel.address, body, headers, _allowed())
+    if status in BUSY or status >= 500:
+        raise outgoing.Unreachable(f"It answered with status {status}.")
+    if not 200 <= status < 300:
+        raise SendFailed(f"It answered with status {status}; redirects are not followed.")
+
+
+def _slack(row: Delivery) -> str:
+    text = f"{row.workspace.name}: {row.text}"
+    for sign, escaped in ESCAPED:
+        text = text.replace(sign, escaped)
+    address = link(row.url)
+    return f"{text} <{address}>" if address else text
+
+
+def link(path: str) -> str:
+    """A path of this site as an address, where its own is known."""
+    return f"{settings.HEADROOM_URL}{path}" if path and settings.HEADROOM_URL else path
+
+
+def mail_configured() -> bool:
+    return bool(settings.HEADROOM_SMTP)
+
+
+def _allowed() -> outgoing.Allowed:
+    return outgoing.allowed_of(settings.HEADROOM_WEBHOOKS)
+
+
+def _check_address(row: Channel) -> None:
+    if row.kind == Channel.Kind.WEBHOOK:
+        outgoing.check_listed(row.address, _allowed())
+    elif not mail_configured():
+        raise SendFailed("This installation sends no mail; an operator sets HEADROOM_SMTP.")
+    else:
+        check_mailbox(row.address)
+
+
+def check_mailbox(address: str) -> None:
+    """Raise PlannerError for what is no mailbox, or one outside the operator's domains."""
+    try:
+        validate_email(address)
+    except ValidationError:
+        raise PlannerError(f"{address[:80]!r} is no e-mail address.") from None
+    domains = settings.HEADROOM_MAIL_DOMAINS
+    if domains and address.rpartition("@")[2].lower() not in domains:
+        raise PlannerError(f"Mail goes to {', '.join(domains)} alone; {address[:80]} is elsewhere.")
+
+
+def _kind(kind: str) -> str:
+    if kind not in Channel.Kind.values:
+        raise PlannerError(f"kind {kind!r}: choose from {', '.join(Channel.Kind.values)}.")
+    return kind
+
+
+def _events(events: Sequence[str]) -> list[str]:
+    for event in events:
+        if event not in Event.values:
+            raise PlannerError(f"events: {event!r} is none of {', '.join(Event.values)}.")
+    return sorted(set(events))
