@@ -8,7 +8,7 @@ as the history grows by half, and once a day; every bin between only moves the s
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Self
 
@@ -18,9 +18,9 @@ from numpy.lib.stride_tricks import sliding_window_view
 from forecasting import conformal
 from forecasting.arrays import FloatArray, IntArray
 from forecasting.choice import Running, choose, ensemble_weights
-from forecasting.cleaning import cleaned
+from forecasting.cleaning import cleaned, no_demand
 from forecasting.errors import ForecastError
-from forecasting.forecast import QUANTILES
+from forecasting.forecast import QUANTILES, PanelForecast
 from forecasting.harmonics import DAY_S
 from forecasting.panel import Panel, at_origins, scale_of
 from forecasting.rules.registry import AUTO, ENSEMBLE, LAST_VALUE, RULES
@@ -35,24 +35,6 @@ FIRST = 0.25  # share of the history that the first of them has
 GROWTH = 0.5  # of the history, after which parameters are learnt anew
 CLIP = 1.0  # log ratio beyond which a peak that was missed says nothing of the next
 TOGETHER = 2000  # series times bins of the window at a time, to bound memory
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PanelForecast:
-    """The next bins of every series: amounts per bin, never negative."""
-
-    start_s: float
-    bin_s: float
-    mean: FloatArray  # [series, steps]
-    top: FloatArray  # [series, steps] peak of the window that ends with the step
-    levels: tuple[float, ...]
-    quantiles: FloatArray  # [series, levels, steps]
-    peaks: FloatArray  # [series, levels, steps] quantiles of top
-    methods: tuple[str, ...]  # [series] what each rests on
-    candidates: tuple[str, ...]  # [methods]
-    errors: FloatArray  # [methods, series] recent error of its peaks over mean demand; inf: unknown
-    shares: FloatArray  # [methods, series] of each in the ensemble
-    past: tuple[Past, ...]  # [series] peaks as they were forecast before, and as they came
 
 
 class Batch:
@@ -236,13 +218,27 @@ class _Group:
             learnt, following = self._learn_point(int(origins[at]))
             until = int(np.searchsorted(origins, following))
             values, learned = self._learn(learnt)
+            lost = self._lost(learnt, int(origins[at]))
+            for later in range(at + 1, until):  # what is cleaned then is no news before
+                if not np.array_equal(lost, self._lost(learnt, int(origins[later]))):
+                    until = later
+                    break
             last = int(origins[until - 1])
             known = np.concatenate([values, self.panel.values[:, learnt:last]], axis=1)
+            known[lost[0], lost[1]] = np.nan
             panel = replace(self.panel, values=known)
             for m, one in enumerate(learned):
                 paths[m, :, at:until] = one.paths(panel, origins[at:until], steps)
             at = until
         return paths
+
+    def _lost(self, learnt: int, origin: int) -> IntArray:
+        """Rows and bins that are no demand by what had come by ``origin``: [2, n]. Of origins that
+        were past when the batch was fitted what had come by ``learnt`` is all that is cleaned."""
+        if origin <= self.fitted:
+            return np.empty((2, 0), np.int64)
+        known = self.panel.values[:, :origin]
+        return np.stack(no_demand(known, self.panel.bin_s, min(learnt, origin)))
 
     def _ahead(self, here: IntArray, steps: int) -> FloatArray:
         """Paths from ``here``, the end, at least so many steps."""

@@ -15,7 +15,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from forecasting.arrays import BoolArray, FloatArray
+from forecasting.arrays import BoolArray, FloatArray, IntArray
 from forecasting.outages import busy, marked, outages
 
 RARE = 0.05  # share of observed bins that may be zero where a run of them can be an outage
@@ -74,6 +74,18 @@ def cleaned(values: FloatArray, bin_s: float) -> Cleaned:
     stray = _strays(np.where(outage | backlog, np.nan, values)) & enough[:, None]
     gone = outage | backlog | stray
     return Cleaned(np.where(gone, np.nan, values), outage, backlog, stray)
+
+
+def no_demand(values: FloatArray, bin_s: float, since: int) -> tuple[IntArray, IntArray]:
+    """Rows and bins that are cleaned, of those series whose bins from ``since`` on give a reason to
+    look: a zero, or one unlike what came before."""
+    late = np.nan_to_num(values[:, since:], nan=-1.0)
+    most = np.nan_to_num(values[:, :since], nan=0.0).max(axis=1, initial=0.0)
+    odd = (late == 0).any(axis=1) | (late.max(axis=1, initial=-1.0) > STRAY * most)
+    rows = np.flatnonzero(odd)
+    gone = np.isnan(cleaned(values[rows], bin_s).values) & ~np.isnan(values[rows])
+    at, bins = np.nonzero(gone)
+    return rows[at], np.asarray(bins, np.int64)
 
 
 def _held_up(

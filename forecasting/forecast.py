@@ -38,7 +38,7 @@ class Forecast:
     # Of the window that ends with each step; left out, the peak of the bins' own figures.
     tops: FloatArray | None = None  # [steps]
     peaks: FloatArray | None = None  # [len(levels), steps]
-    past: Past | None = None  # how peaks were forecast before; None of ARIMA, which does not say
+    past: Past | None = None  # how peaks were forecast before; None where nobody kept it
 
     def __post_init__(self) -> None:
         for name in ("mean", "quantiles", "tops", "peaks"):
@@ -72,6 +72,24 @@ class Forecast:
                 f"{self.levels[-1]:g}, which the forecast holds; choose one within."
             )
         return np.asarray(between(np.asarray(self.levels), held, np.array([level]))[0])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PanelForecast:
+    """The next bins of every series: amounts per bin, never negative."""
+
+    start_s: float
+    bin_s: float
+    mean: FloatArray  # [series, steps]
+    top: FloatArray  # [series, steps] peak of the window that ends with the step
+    levels: tuple[float, ...]
+    quantiles: FloatArray  # [series, levels, steps]
+    peaks: FloatArray  # [series, levels, steps] quantiles of top
+    methods: tuple[str, ...]  # [series] what each rests on
+    candidates: tuple[str, ...]  # [methods]
+    errors: FloatArray  # [methods, series] recent error of its peaks over mean demand; inf: unknown
+    shares: FloatArray  # [methods, series] of each in the ensemble
+    past: tuple[Past, ...]  # [series] peaks as they were forecast before, and as they came
 
 
 def between(levels: FloatArray, held: FloatArray, wanted: FloatArray) -> FloatArray:

@@ -31,7 +31,7 @@ def forecaster(
     if method in (ARIMA, ARIMA_FOURIER):
         from forecasting.models.arima import Arima  # statsmodels takes a second to import
 
-        return Arima(always=method == ARIMA_FOURIER)
+        return Arima(horizon_bins, lead_bins, always=method == ARIMA_FOURIER)
     if method == PERFECT:
         if truth is None:
             raise ForecastError("perfect: the truth is missing; pass the series to come as truth.")

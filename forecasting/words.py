@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from forecasting.batch import PanelForecast
 from forecasting.choice import MARGIN
+from forecasting.forecast import PanelForecast
 from forecasting.rules.registry import ENSEMBLE, NAIVE
 
 SHOWN = 0.05  # least share of an ensemble that is named

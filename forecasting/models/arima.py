@@ -11,12 +11,14 @@ import scipy
 from threadpoolctl import threadpool_limits
 
 from forecasting import harmonics
-from forecasting.arrays import FloatArray
+from forecasting.arrays import FloatArray, IntArray
+from forecasting.cleaning import no_demand
 from forecasting.demand import DemandSeries
 from forecasting.errors import SeriesTooShort
 from forecasting.forecast import QUANTILES, Forecast
 from forecasting.harmonics import Harmonics
-from forecasting.models.arima_order import Order, differences, fit_orders
+from forecasting.models.arima_order import FittedOrder, Order, differences, fit_orders
+from forecasting.models.peaks import Peaks
 from forecasting.models.state_space import StateSpace
 from forecasting.models.tail import MIN_OBSERVED, Tail, check_steps, fitted
 
@@ -36,11 +38,28 @@ class _Fit:
     model: StateSpace  # of u
     label: str
     fit_seconds: float
+    begun: StateSpace  # of u, where parameters were estimated
+    fitted: int  # bins of ``seen`` by then
+    seen: DemandSeries  # as it came
+    lost: IntArray  # bins of it since then that are no demand
+    said: Peaks
 
     def standardised(self, series: DemandSeries) -> FloatArray:
         """``u`` of each bin of ``series``, ``[bins]``."""
         cycles = self.cycles(series.start_s, series.bin_s, series.bins)
         return (np.sqrt(series.values / self.amount) - cycles - self.origin) / self.spread
+
+    def path(self, model: StateSpace, start_s: float, steps: int) -> tuple[FloatArray, FloatArray]:
+        """Mean and deviation of the roots from ``start_s`` on, where ``model`` stands."""
+        u_mean, u_variance = model.forecast(steps)
+        mean = self.cycles(start_s, self.tail.bin_s, steps) + self.origin + self.spread * u_mean
+        return mean, self.spread * np.sqrt(u_variance)
+
+    def peak(self, model: StateSpace, start_s: float) -> float:
+        """Of the window that is judged, ``model`` being what was known at ``start_s``."""
+        said = self.said
+        path = _mean_square(*self.path(model, start_s, said.lead_bins + said.horizon_bins))
+        return self.amount * float(path[said.lead_bins :].max())
 
     def cycles(self, start_s: float, bin_s: float, bins: int) -> FloatArray:
         return self.harmonics.design(start_s, bin_s, bins) @ self.coefficients
@@ -66,6 +85,9 @@ class Arima:
 
     def __init__(
         self,
+        horizon_bins: int = 4,
+        lead_bins: int = 0,
+        *,
         max_p: int = 3,
         max_q: int = 2,
         max_daily: int = 6,
@@ -73,6 +95,7 @@ class Arima:
         max_bins: int = 4032,  # six weeks of 15 min, two of 5 min
         always: bool = False,
     ) -> None:
+        self.horizon_bins, self.lead_bins = horizon_bins, lead_bins
         self.max_p = max_p
         self.max_q = max_q
         self.max_daily = max_daily
@@ -92,20 +115,30 @@ class Arima:
 
     def update(self, series: DemandSeries) -> Self:
         state = fitted(self._state, self.method)
-        self._state = replace(
-            state,
-            tail=state.tail.follow(series),
-            model=state.model.advance(state.standardised(series)),
-        )
+        known = state.seen.values
+        seen = replace(state.seen, values=np.concatenate([known, series.values]))
+        lost = no_demand(seen.values[None], seen.bin_s, state.fitted)[1]
+        lost = lost[lost >= state.fitted]
+        before = lost[lost < known.size]
+        # what only now turns out to be no demand is taken back
+        again = not np.array_equal(before, state.lost)
+        first, model = (state.fitted, state.begun) if again else (known.size, state.model)
+        state = replace(state, tail=state.tail.follow(series), seen=seen, lost=lost)
+        values = state.standardised(_without(seen, lost))
+        said = state.said
+        for origin in range(said.next_origin, seen.bins, said.horizon_bins):
+            reached = model.advance(values[first:origin]) if origin > first else model
+            first, model = max(origin, first), reached
+            start_s = seen.start_s + origin * seen.bin_s
+            said = said.then(origin, state.peak(model, start_s))
+        model = model.advance(values[first:])
+        self._state = replace(state, model=model, said=said)
         return self
 
     def predict(self, steps: int) -> Forecast:
         state = fitted(self._state, self.method)
         check_steps(steps, self.method)
-        u_mean, u_variance = state.model.forecast(steps)
-        cycles = state.cycles(state.tail.end_s, state.tail.bin_s, steps)
-        mean = cycles + state.origin + state.spread * u_mean
-        deviation = state.spread * np.sqrt(u_variance)
+        mean, deviation = state.path(state.model, state.tail.end_s, steps)
         roots = mean + deviation * scipy.special.ndtri(QUANTILES)[:, None]
         return state.tail.forecast(
             mean=state.amount * _mean_square(mean, deviation),
@@ -113,12 +146,15 @@ class Arima:
             method=self.method,
             order=state.label,
             fit_seconds=state.fit_seconds,
+            past=state.said.past(state.seen, state.amount),
         )
 
     def _estimate(self, series: DemandSeries) -> _Fit:
         started = perf_counter()
         tail = Tail.of(series)
-        history = self._history(series)
+        seen = self._history(series)
+        lost = no_demand(seen.values[None], seen.bin_s, 0)[1]
+        history = _without(seen, lost)
         amount = float(np.nanmean(history.values)) or 1.0
         root = np.sqrt(history.values / amount)
         still = bool(np.nanmax(root) - np.nanmin(root) < STILL)
@@ -126,11 +162,11 @@ class Arima:
         design = cycles.design(history.start_s, history.bin_s, history.bins)
         coefficients = np.zeros(1) if still else harmonics.regress(root, d, design)
         left = root - design @ coefficients
-        origin = float(left[0]) if d else 0.0  # an ARIMA with d = 1 has no mean: start it at 0
+        origin = float(left[~np.isnan(left)][0]) if d else 0.0  # an ARIMA with d = 1 has no mean: start it at 0
         spread = _spread(left, d)
         max_p, max_q = (0, 0) if spread <= STILL else (self.max_p, self.max_q)
         best = fit_orders((left - origin) / spread, d, max_p, max_q)
-        return _Fit(
+        fit = _Fit(
             tail=tail,
             amount=amount,
             harmonics=cycles,
@@ -140,7 +176,21 @@ class Arima:
             model=best.model,
             label=_label(best.order, cycles, self.max_bins if series.bins > self.max_bins else 0),
             fit_seconds=perf_counter() - started,
+            begun=best.model,
+            fitted=seen.bins,
+            seen=seen,
+            lost=lost[:0],
+            said=Peaks.none(self.horizon_bins, self.lead_bins, seen.bins),
         )
+        return replace(fit, said=self._said(fit, best))
+
+    def _said(self, fit: _Fit, best: FittedOrder) -> Peaks:
+        """What would have been said of past windows, with the parameters of now."""
+        said = fit.said
+        for origin in range(said.next_origin, fit.seen.bins, said.horizon_bins):
+            start_s = fit.seen.start_s + origin * fit.seen.bin_s
+            said = said.then(origin, fit.peak(best.at(origin), start_s))
+        return said
 
     def _history(self, series: DemandSeries) -> DemandSeries:
         """The latest ``max_bins`` bins from the first observed one on."""
@@ -168,6 +218,13 @@ class Arima:
         left = root - richest @ harmonics.regress(root, 0, richest)
         d = 0 if _spread(left, 0) <= STILL else differences(left)
         return harmonics.choose(root, d, start_s, bin_s, options), d
+
+
+def _without(series: DemandSeries, lost: IntArray) -> DemandSeries:
+    """The series with gaps where it has no demand."""
+    values = series.values.copy()
+    values[lost] = np.nan
+    return replace(series, values=values)
 
 
 def _spread(values: FloatArray, d: int) -> float:

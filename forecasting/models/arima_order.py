@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,12 +20,19 @@ Order = tuple[int, int, int]  # (p, d, q)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FittedOrder:
-    """Maximum-likelihood fit of one order; ``model`` stands after the last bin."""
+    """Maximum-likelihood fit of one order; ``model`` stands after the last bin, ``at`` says where
+    it stood after each."""
 
     order: Order
     aic: float
     parameters: FloatArray  # [p + q] AR then MA coefficients
     model: StateSpace
+    means: FloatArray  # [bins + 1, m] of the state of each bin, given those before it
+    covs: FloatArray  # [bins + 1, m, m]
+
+    def at(self, bins: int) -> StateSpace:
+        """The model after so many bins."""
+        return replace(self.model, mean=self.means[bins], cov=self.covs[bins])
 
 
 def differences(values: FloatArray) -> int:
@@ -93,6 +100,8 @@ def _fitted(results: Any, order: Order) -> FittedOrder:
             mean=np.array(results.predicted_state[:, -1]),
             cov=np.array(results.predicted_state_cov[:, :, -1]),
         ),
+        means=np.array(results.predicted_state.T),
+        covs=np.array(results.predicted_state_cov.transpose(2, 0, 1)),
     )
 
 

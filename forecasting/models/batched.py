@@ -8,10 +8,10 @@ from typing import Self
 
 import numpy as np
 
-from forecasting.batch import Batch, PanelForecast
+from forecasting.batch import Batch
 from forecasting.demand import DemandSeries
 from forecasting.errors import ForecastError, SeriesTooShort
-from forecasting.forecast import Forecast
+from forecasting.forecast import Forecast, PanelForecast
 from forecasting.models.tail import Tail, check_steps, fitted
 from forecasting.panel import Panel
 from forecasting.rules.naive import Seasonal

@@ -104,7 +104,7 @@ class TestArima:
 
     def test_bands_hold_their_share(self, series):
         values = (20 + autoregression(0.8, 3000, seed=8)) ** 2
-        result = backtest(series(values, bin_s=43_200.0), lambda: Arima(1, 0), 4, 400)
+        result = backtest(series(values, bin_s=43_200.0), lambda: Arima(max_p=1, max_q=0), 4, 400)
         assert result.coverage80 == pytest.approx(0.8, abs=0.04)
 
     def test_a_noisy_day_is_forecast_to_within_its_noise(self, series, daily_demand):

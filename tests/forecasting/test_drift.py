@@ -7,6 +7,7 @@ import pytest
 
 from forecasting.batch import Batch
 from forecasting.drift import ALARMS, _cusum, _limit, _normal_scores, drift
+from forecasting.models.arima import Arima
 from forecasting.panel import Panel
 from forecasting.said import Past
 
@@ -77,3 +78,31 @@ def test_too_little_says_so_and_gaps_count_for_nothing() -> None:
     assert not drift(Past(nothing, nothing, nothing, 1.0)).flagged
     came = np.full(240, np.nan)
     assert "0 past windows" in drift(Past(few, came[:20], few, 1.0)).sentence
+
+
+def test_arima_tells_of_its_past_windows_too(series) -> None:
+    """Errors that grow ninefold a day and a half before the end, of which it is told bin by bin."""
+    noise = np.random.default_rng(3).normal(0, 1, 240)
+    values = 100.0 + np.where(np.arange(240) < 204, 2.0, 18.0) * noise
+    model = Arima(1, max_p=1, max_q=0).fit(series(values[:200], bin_s=HOUR_S))
+    for at in range(200, 240):
+        model.update(series(values[at : at + 1], bin_s=HOUR_S, start_s=at * HOUR_S))
+    past = model.predict(1).past
+    assert past is not None and past.starts_s[-1] == 239 * HOUR_S
+    np.testing.assert_array_equal(past.came[-40:], values[-40:])
+    found = drift(past)
+    assert found.flagged and found.since_s is not None
+    assert abs(found.since_s - 204 * HOUR_S) <= 12 * HOUR_S
+    steady = Arima(1, max_p=1, max_q=0).fit(series(100.0 + 2 * noise, bin_s=HOUR_S)).predict(1)
+    assert steady.past is not None and not drift(steady.past).flagged
+
+
+@pytest.mark.parametrize("horizon", [1, 4])
+def test_arima_says_of_a_past_window_what_it_said_then(series, horizon: int) -> None:
+    values = np.random.default_rng(4).poisson(80.0, 120).astype(float)
+    model = Arima(horizon, max_p=1, max_q=0).fit(series(values[:100]))
+    said = model.predict(horizon).mean.max()
+    model.update(series(values[100:], start_s=100 * 900.0))
+    past = model.predict(horizon).past
+    assert past is not None
+    np.testing.assert_allclose(past.told[past.starts_s == 100 * 900.0], said, rtol=1e-9)

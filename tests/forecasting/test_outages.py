@@ -8,6 +8,7 @@ import pytest
 
 from forecasting.demand import REQUESTS, DemandSeries, SeriesKey
 from forecasting.outages import outages, without_outages
+from forecasting.selection import forecaster
 from tests.shared import TRACES, shared
 
 QUARTER_S = 900.0
@@ -114,3 +115,20 @@ def test_gaps_of_a_published_collection_are_found() -> None:
     assert zero.sum() == 84 and (lost & zero).sum() == 84
     assert (lost & ~zero).sum() == 7  # counted for a moment only, as each outage ended
     assert not any(found.values())
+
+
+@pytest.mark.parametrize("method", ["last-value", "kalman", "exponential-smoothing", "arima"])
+def test_an_outage_after_the_last_fit_is_a_gap_for_the_state(series, method):
+    """Six bins of nothing and what is left of a seventh, four bins before now: they were zeros."""
+    rng = np.random.default_rng(5)
+    values = rng.poisson(200.0, 420).astype(float)
+    broken, gone = values.copy(), values.copy()
+    broken[408:414], broken[414] = 0.0, 12.0
+    gone[408:415] = np.nan
+    told = []
+    for history in (broken, gone):
+        model = forecaster(method).fit(series(history[:400]))
+        for at in range(400, 420):
+            model.update(series(history[at : at + 1], start_s=at * 900.0))
+        told.append(model.predict(2).mean)
+    np.testing.assert_allclose(told[0], told[1], rtol=1e-9)
