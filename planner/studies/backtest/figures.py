@@ -176,14 +176,37 @@ def verdict(
         said.append(f"{_beside(one)} costs {what}{_word(one)}.")
     perfect = known.get(PERFECT)
     if perfect is not None:
-        left = 1 - perfect / usd
-        said.append(
-            f"A perfect forecast would save {left:.0%} more." if left >= AS_MUCH
-            else "A perfect forecast would save nothing more."
-        )  # fmt: skip
+        said.append(_against_perfect(1 - perfect / usd))
+    said += _against_hindsight(next(row for row in rows if row.method == best))
     if any(row.usd is not None and row.equal is not None and not row.equal.equal for row in rows):
         said.append("Not all attain just that: whole instances allowed nothing nearer.")
     return " ".join(said)
+
+
+def _against_perfect(less: float) -> str:
+    """What came, times whatever just attains what is asked for, in place of the forecast: no bound,
+    since what is best to plan for is not the same share more in every period."""
+    if less >= AS_MUCH:
+        return f"Planned on what then came it would cost {less:.0%} less."
+    if less <= -AS_MUCH:
+        return (
+            f"Planned on what then came, as many times as it takes, it would cost {-less:.0%} "
+            "more: a nearer forecast alone saves nothing."
+        )
+    return "Planned on what then came it would cost as much: a nearer forecast alone saves nothing."
+
+
+def _against_hindsight(row: Forecaster) -> list[str]:
+    """What is left to save by the program itself, proven from both sides where it can be."""
+    found = row.hindsight
+    if found is None or found.plan_usd <= 0:
+        return []
+    least, most = (1 - usd / found.plan_usd for usd in (found.least_usd, found.bound_usd))
+    if most < AS_MUCH:
+        return ["Knowing all that came, its own program finds no cheaper plan that serves as much."]
+    saved = f"{max(0.0, least):.0%}"
+    upto = "" if most - least < AS_MUCH else f", and at most {most:.0%}"
+    return [f"Knowing all that came, its own program serves as much for {saved}{upto} less."]
 
 
 def _against_now(best: str, told: Mapping[str, float], goals: Mapping[str, float]) -> str:

@@ -16,7 +16,13 @@ from planner.optimizer.horizon.figures import costs
 from planner.scenario.settings import settings_of
 from planner.studies.backtest.driver import Driver, height_at
 from planner.studies.backtest.figures import Beside, Forecaster, verdict
-from planner.studies.backtest.hindsight import came_tps, covered, hindsight, served_tps
+from planner.studies.backtest.hindsight import (
+    Hindsight,
+    came_tps,
+    covered,
+    hindsight,
+    served_tps,
+)
 from planner.studies.backtest.matching import Figures, Matched
 from planner.studies.commands import backtest
 from planner.studies.planning.solving import Periods
@@ -204,9 +210,21 @@ def test_the_verdict_leads_with_what_pays() -> None:
     said = verdict(rows, [flat(80.0)], goals)
     assert said.startswith("ARIMA saves 4% over last value at equal SLO (95.0% of chat in time).")
     assert "A flat fleet of 6 is cheaper than any of them, by 17% (sized in hindsight)." in said
-    assert "A perfect forecast would save 6% more." in said
+    assert "Planned on what then came it would cost 6% less." in said
     assert "costs 15% more" in verdict(rows, [flat(110.4)], goals)
     assert "flat" not in verdict(rows, [flat(80.0, meets=False)], goals)
+
+
+def test_what_a_perfect_forecast_does_not_save_hindsight_still_may() -> None:
+    """The truth, scaled until it attains enough, is no bound: "nothing more" was said of it."""
+    goals, told = {"chat": 0.95}, Hindsight(plan_usd=50.0, least_usd=40.0, bound_usd=39.0, served=1)
+    best = replace(row("kalman", 96.0), hindsight=told)
+    for usd, words in ((99.0, "cost 3% more"), (96.1, "cost as much")):
+        said = verdict([best, row("last-value", 100.0), row("perfect", usd)], [], goals)
+        assert words in said and "a nearer forecast alone saves nothing" in said
+        assert "its own program serves as much for 20%, and at most 22% less." in said
+    proven = replace(best, hindsight=replace(told, least_usd=50.0, bound_usd=49.9))
+    assert "finds no cheaper plan" in verdict([proven], [], goals)
 
 
 def test_a_verdict_that_no_forecaster_pays_for_itself() -> None:
