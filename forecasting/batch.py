@@ -18,13 +18,11 @@ from numpy.lib.stride_tricks import sliding_window_view
 from forecasting import conformal
 from forecasting.arrays import FloatArray, IntArray
 from forecasting.choice import Running, choose, ensemble_weights
-from forecasting.cleaning import cleaned, no_demand
 from forecasting.errors import ForecastError
 from forecasting.forecast import QUANTILES, PanelForecast
-from forecasting.harmonics import DAY_S
+from forecasting.learning import Learning
 from forecasting.panel import Panel, at_origins, scale_of
 from forecasting.rules.registry import AUTO, ENSEMBLE, LAST_VALUE, RULES
-from forecasting.rules.rule import Learned
 from forecasting.rules.scales import OFFSET
 from forecasting.said import Known, Past, Said, Told
 from forecasting.threads import alone, side_by_side
@@ -32,7 +30,6 @@ from forecasting.threads import alone, side_by_side
 ORIGINS = 336  # past moments that methods are judged from: every one, or so many of them
 BAND = 168  # latest windows that bands rest on: a week by the hour
 FIRST = 0.25  # share of the history that the first of them has
-GROWTH = 0.5  # of the history, after which parameters are learnt anew
 CLIP = 1.0  # log ratio beyond which a peak that was missed says nothing of the next
 TOGETHER = 2000  # series times bins of the window at a time, to bound memory
 
@@ -96,11 +93,10 @@ class _Group:
         self.horizon, self.lead = batch.horizon_bins, batch.lead_bins
         self.window = self.lead + self.horizon
         self.panel = panel
-        self.fitted = panel.bins
         self.scale = scale_of(panel.values)
         self.first = max(1, int(FIRST * panel.bins))
         self.stride = max(1, -(-(panel.bins - self.first) // ORIGINS))
-        self.learned: tuple[int, FloatArray, list[Learned]] | None = None
+        self.learning = Learning(self.names, panel, self.first)
         self._begin(2 * self.window)
 
     def _begin(self, reach: int) -> None:
@@ -183,7 +179,7 @@ class _Group:
         if not origins.size:
             self._judge()
             return
-        paths = self._paths(np.append(origins, self.panel.bins), said.reach)
+        paths = self.learning.paths(self.panel, np.append(origins, self.panel.bins), said.reach)
         self.here = self.panel.bins, paths[:, :, -1:].copy()
         paths = paths[:, :, :-1]
         new = len(said.origins) + np.arange(len(origins))
@@ -210,68 +206,16 @@ class _Group:
             one.latest(self._lag) for one in (self.bias, self.errors, self.mixed)
         )
 
-    def _paths(self, origins: IntArray, steps: int) -> FloatArray:
-        """Of every method from every origin: [methods, series, o, steps]."""
-        paths = np.empty((len(self.names), len(self.panel.values), len(origins), steps))
-        at = 0
-        while at < len(origins):
-            learnt, following = self._learn_point(int(origins[at]))
-            until = int(np.searchsorted(origins, following))
-            values, learned = self._learn(learnt)
-            lost = self._lost(learnt, int(origins[at]))
-            for later in range(at + 1, until):  # what is cleaned then is no news before
-                if not np.array_equal(lost, self._lost(learnt, int(origins[later]))):
-                    until = later
-                    break
-            last = int(origins[until - 1])
-            known = np.concatenate([values, self.panel.values[:, learnt:last]], axis=1)
-            known[lost[0], lost[1]] = np.nan
-            panel = replace(self.panel, values=known)
-            for m, one in enumerate(learned):
-                paths[m, :, at:until] = one.paths(panel, origins[at:until], steps)
-            at = until
-        return paths
-
-    def _lost(self, learnt: int, origin: int) -> IntArray:
-        """Rows and bins that are no demand by what had come by ``origin``: [2, n]. Of origins that
-        were past when the batch was fitted what had come by ``learnt`` is all that is cleaned."""
-        if origin <= self.fitted:
-            return np.empty((2, 0), np.int64)
-        known = self.panel.values[:, :origin]
-        return np.stack(no_demand(known, self.panel.bin_s, min(learnt, origin)))
-
     def _ahead(self, here: IntArray, steps: int) -> FloatArray:
         """Paths from ``here``, the end, at least so many steps."""
         if self.here is None or self.here[0] < here[0] or self.here[1].shape[3] < steps:
-            self.here = int(here[0]), self._paths(here, steps)
+            self.here = int(here[0]), self.learning.paths(self.panel, here, steps)
         return self.here[1]
 
     def _last(self, origins: IntArray, paths: FloatArray) -> FloatArray:
         """What stands where a method has nothing to say: the last value, 0 before there is any."""
         last = RULES[LAST_VALUE].learn(self.panel).paths(self.panel, origins, paths.shape[3])
         return np.nan_to_num(last)
-
-    def _learn_point(self, origin: int) -> tuple[int, int]:
-        """The last point up to ``origin`` at which parameters are learnt, and the one after it."""
-        day = self.panel.season(DAY_S)
-        point = self.first if origin < self.fitted else self.fitted
-        while True:
-            step = max(1, int(GROWTH * point))
-            if point < self.fitted:
-                following = min(point + step, self.fitted)
-            else:
-                following = point + (min(step, day) if day else step)
-            if following > origin:
-                return point, following
-            point = following
-
-    def _learn(self, bins: int) -> tuple[FloatArray, list[Learned]]:
-        """Cleaned values up to ``bins``, and what every method learns of them."""
-        if self.learned is None or self.learned[0] != bins:
-            values = cleaned(self.panel.values[:, :bins], self.panel.bin_s).values
-            panel = replace(self.panel, values=values)
-            self.learned = bins, values, [RULES[name].learn(panel) for name in self.names]
-        return self.learned[1], self.learned[2]
 
     def _tops(self, paths: FloatArray) -> FloatArray:
         """Peaks of the window of paths [..., steps]."""

@@ -8,6 +8,7 @@ import numpy as np
 
 from forecasting.arrays import FloatArray
 from forecasting.errors import ForecastError
+from forecasting.holidays import NO_HOLIDAYS, Holidays
 
 REQUESTS = "requests"
 INPUT_TOKENS = "input_tokens"
@@ -41,6 +42,7 @@ class DemandSeries:
     bin_s: float
     values: FloatArray
     unit: str
+    holidays: Holidays = NO_HOLIDAYS  # days that are a kind of their own
 
     def __post_init__(self) -> None:
         if self.bin_s <= 0:

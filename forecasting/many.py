@@ -11,6 +11,7 @@ from forecasting.backtest import Backtest, backtest, judged, origins_of
 from forecasting.demand import DemandSeries
 from forecasting.errors import SeriesTooShort
 from forecasting.forecast import Forecast
+from forecasting.holidays import Holidays
 from forecasting.models.batched import Together
 from forecasting.rules.registry import BATCHED
 from forecasting.selection import forecaster
@@ -50,9 +51,9 @@ def _by_group(
     of: Callable[[Sequence[DemandSeries], int], Sequence[T]],
 ) -> list[T]:
     """``of`` the series that stand on the same bins, in the order that they were given."""
-    groups: dict[tuple[float, float, int], list[int]] = {}
+    groups: dict[tuple[float, float, int, Holidays], list[int]] = {}
     for i, one in enumerate(series):
-        groups.setdefault((one.start_s, one.bin_s, one.bins), []).append(i)
+        groups.setdefault((one.start_s, one.bin_s, one.bins, one.holidays), []).append(i)
     found: dict[int, T] = {}
     for rows in groups.values():
         steps = steps_of(series[rows[0]], horizon_s)

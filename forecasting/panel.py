@@ -10,6 +10,7 @@ import numpy as np
 from forecasting.arrays import BoolArray, FloatArray, IntArray
 from forecasting.demand import DemandSeries
 from forecasting.errors import ForecastError
+from forecasting.holidays import NO_HOLIDAYS, Holidays
 
 LEAST = 1e-200  # amount per bin that is told from none: less overflows whatever is divided by it
 
@@ -21,20 +22,22 @@ class Panel:
     start_s: float  # left edge of the first bin, UTC epoch seconds
     bin_s: float
     values: FloatArray
+    holidays: Holidays = NO_HOLIDAYS
 
     @classmethod
     def of(cls, series: Sequence[DemandSeries]) -> Panel:
         """The series side by side; raises ForecastError where their bins are not the same."""
         first = series[0]
         for one in series:
-            same = (one.bin_s, one.bins) == (first.bin_s, first.bins)
+            same = (one.bin_s, one.bins, one.holidays) == (first.bin_s, first.bins, first.holidays)
             if not same or abs(one.start_s - first.start_s) > 1e-6 * first.bin_s:
                 raise ForecastError(
                     f"{one.key}: {one.bins} bins of {one.bin_s:g} s from {one.start_s:.0f} stand "
                     f"beside {first.bins} of {first.bin_s:g} s from {first.start_s:.0f}; series "
                     "forecast together need the same bins, with gaps (NaN) where they lack some."
                 )
-        return cls(first.start_s, first.bin_s, np.stack([one.values for one in series]))
+        values = np.stack([one.values for one in series])
+        return cls(first.start_s, first.bin_s, values, first.holidays)
 
     @property
     def bins(self) -> int:

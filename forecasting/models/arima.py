@@ -17,6 +17,7 @@ from forecasting.demand import DemandSeries
 from forecasting.errors import SeriesTooShort
 from forecasting.forecast import QUANTILES, Forecast
 from forecasting.harmonics import Harmonics
+from forecasting.holidays import OfUsual
 from forecasting.models.arima_order import FittedOrder, Order, differences, fit_orders
 from forecasting.models.peaks import Peaks
 from forecasting.models.state_space import StateSpace
@@ -42,12 +43,14 @@ class _Fit:
     fitted: int  # bins of ``seen`` by then
     seen: DemandSeries  # as it came
     lost: IntArray  # bins of it since then that are no demand
+    kind: OfUsual | None  # what holidays have of a usual day
     said: Peaks
 
     def standardised(self, series: DemandSeries) -> FloatArray:
         """``u`` of each bin of ``series``, ``[bins]``."""
         cycles = self.cycles(series.start_s, series.bin_s, series.bins)
-        return (np.sqrt(series.values / self.amount) - cycles - self.origin) / self.spread
+        usual = series.values / self.factor(series.start_s, series.bins)
+        return (np.sqrt(usual / self.amount) - cycles - self.origin) / self.spread
 
     def path(self, model: StateSpace, start_s: float, steps: int) -> tuple[FloatArray, FloatArray]:
         """Mean and deviation of the roots from ``start_s`` on, where ``model`` stands."""
@@ -59,7 +62,15 @@ class _Fit:
         """Of the window that is judged, ``model`` being what was known at ``start_s``."""
         said = self.said
         path = _mean_square(*self.path(model, start_s, said.lead_bins + said.horizon_bins))
+        path *= self.factor(start_s, path.size)
         return self.amount * float(path[said.lead_bins :].max())
+
+    def factor(self, start_s: float, bins: int) -> FloatArray:
+        """Of every bin what it has of a usual day."""
+        if self.kind is None:
+            return np.ones(bins)
+        factor = self.kind.factor(start_s, self.tail.bin_s, bins)[0]
+        return np.asarray(factor, np.float64)
 
     def cycles(self, start_s: float, bin_s: float, bins: int) -> FloatArray:
         return self.harmonics.design(start_s, bin_s, bins) @ self.coefficients
@@ -139,10 +150,11 @@ class Arima:
         state = fitted(self._state, self.method)
         check_steps(steps, self.method)
         mean, deviation = state.path(state.model, state.tail.end_s, steps)
+        amount = state.amount * state.factor(state.tail.end_s, steps)
         roots = mean + deviation * scipy.special.ndtri(QUANTILES)[:, None]
         return state.tail.forecast(
-            mean=state.amount * _mean_square(mean, deviation),
-            quantiles=state.amount * np.maximum(0.0, roots) ** 2,
+            mean=amount * _mean_square(mean, deviation),
+            quantiles=amount * np.maximum(0.0, roots) ** 2,
             method=self.method,
             order=state.label,
             fit_seconds=state.fit_seconds,
@@ -155,6 +167,10 @@ class Arima:
         seen = self._history(series)
         lost = no_demand(seen.values[None], seen.bin_s, 0)[1]
         history = _without(seen, lost)
+        kind = OfUsual.learn(seen.holidays, history.values[None], seen.start_s, seen.bin_s)
+        if kind is not None:
+            factor = kind.factor(seen.start_s, seen.bin_s, seen.bins)[0]
+            history = replace(history, values=history.values / factor)
         amount = float(np.nanmean(history.values)) or 1.0
         root = np.sqrt(history.values / amount)
         still = bool(np.nanmax(root) - np.nanmin(root) < STILL)
@@ -162,7 +178,9 @@ class Arima:
         design = cycles.design(history.start_s, history.bin_s, history.bins)
         coefficients = np.zeros(1) if still else harmonics.regress(root, d, design)
         left = root - design @ coefficients
-        origin = float(left[~np.isnan(left)][0]) if d else 0.0  # an ARIMA with d = 1 has no mean: start it at 0
+        origin = (
+            float(left[~np.isnan(left)][0]) if d else 0.0
+        )  # an ARIMA with d = 1 has no mean: start it at 0
         spread = _spread(left, d)
         max_p, max_q = (0, 0) if spread <= STILL else (self.max_p, self.max_q)
         best = fit_orders((left - origin) / spread, d, max_p, max_q)
@@ -180,6 +198,7 @@ class Arima:
             fitted=seen.bins,
             seen=seen,
             lost=lost[:0],
+            kind=kind,
             said=Peaks.none(self.horizon_bins, self.lead_bins, seen.bins),
         )
         return replace(fit, said=self._said(fit, best))

@@ -36,6 +36,7 @@ class TrafficSettings:
     max_replayed: int  # requests of a window; of more, those of a cell
     prefix_caching: bool  # of any model
     seed: int
+    holidays: tuple[str, ...] = ()  # countries and dates
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +175,7 @@ def settings_of(scenario: Scenario) -> Settings:
             max_replayed=scenario.traffic.max_replayed,
             prefix_caching=any(row.prefix_caching for row in scenario.serving),
             seed=scenario.seed,
+            holidays=scenario.forecast.holidays,
         ),
         window=WindowSettings(
             start=horizon.start or ("end" if _launched(scenario) else None),

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
+from planner.scenario.holidays import Holiday
 from planner.sections import (
     Buffer,
     Delay,
@@ -70,6 +71,8 @@ class Forecast(Section):
     # beta: share of the last period's NIW load added, as the source; left out: what has to be done
     # in each period so that none is left when it becomes urgent.
     niw_buffer: Buffer | None = None
+    # Days that are a kind of their own: countries (US, DE-BY) by their public holidays, or dates.
+    holidays: Annotated[tuple[Holiday, ...], Field(max_length=100)] = ()
 
 
 class ObjectiveWeights(Section):

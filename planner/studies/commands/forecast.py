@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
 from pydantic import Field
@@ -16,6 +16,7 @@ from forecasting.forecast import Forecast
 from forecasting.many import backtest_able, backtest_each, forecast_each, steps_of
 from planner.errors import ScenarioError
 from planner.scenario.build import Hardware, build_hardware
+from planner.scenario.holidays import GIVE, Holiday, holidays_of, in_words
 from planner.scenario.known import NOTHING, Known
 from planner.scenario.schema import Scenario
 from planner.scenario.schema.planning import Method
@@ -70,6 +71,15 @@ class Options(RunOptions):
 
     method: Method | None = Field(
         None, title="Method", description="Left out: the scenario's forecast.method."
+    )
+    holidays: tuple[Holiday, ...] = Field(
+        (),
+        title="Holidays",
+        min_length=1,
+        max_length=100,
+        description="Countries (US, DE-BY) or dates that are a kind of day of their own; left out: "
+        "the scenario's forecast.holidays.",
+        json_schema_extra={"give": GIVE},
     )
 
 
@@ -139,8 +149,9 @@ def run(
 ) -> Outcome:
     """The forecast a plan of this scenario would stand on, period by period, with its errors."""
     begun = time.perf_counter()
-    if options.method is not None:
-        section = scenario.forecast.model_copy(update={"method": options.method})
+    said = {name: value for name in ("method", "holidays") if (value := getattr(options, name))}
+    if said:
+        section = scenario.forecast.model_copy(update=said)
         scenario = scenario.model_copy(update={"forecast": section})
     hardware, settings = build_hardware(scenario, known), settings_of(scenario)
     progress(0.0, "Reading the traffic")
@@ -208,6 +219,11 @@ def run_series(
                 f"{one.bin_s:g} s and {MAX_STEPS:,} are allowed; choose a shorter horizon or "
                 "wider bins."
             )
+    begin, end = min(one.start_s for one in series), max(one.end_s for one in series)
+    if options.holidays:
+        holidays = holidays_of(options.holidays, begin, end)
+        series = [replace(one, holidays=holidays) for one in series]
+    told = in_words(options.holidays, begin, end)
     progress(0.0, f"Forecasting {len(series):,} series")
     ahead = forecast_each(series, method, options.horizon_s)
     errors: list[dict[str, float | None]] = [dict.fromkeys(ERRORS) for _ in series]
@@ -226,7 +242,9 @@ def run_series(
     ]
     return Outcome(
         SeriesResult(
-            series=tuple(listed), notes=uncounted(series), seconds=time.perf_counter() - begun
+            series=tuple(listed),
+            notes=(*uncounted(series), *([told] if told else [])),
+            seconds=time.perf_counter() - begun,
         ),
         {"series": tables.series_table(rows)},
     )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from forecasting.demand import INPUT_TOKENS, OUTPUT_TOKENS, REQUESTS, DemandSeries, SeriesKey
+from forecasting.holidays import NO_HOLIDAYS, Holidays
 from simulation.arrays import BoolArray, FloatArray, Int32Array
 from simulation.trace import Trace
 
@@ -22,6 +23,7 @@ class Demand:
     requests: FloatArray
     input_tokens: FloatArray
     output_tokens: FloatArray
+    holidays: Holidays = NO_HOLIDAYS
 
     def __post_init__(self) -> None:
         for name in (REQUESTS, INPUT_TOKENS, OUTPUT_TOKENS):
@@ -72,6 +74,7 @@ def _trimmed(demand: Demand, key: SeriesKey, values: FloatArray, unit: str) -> D
         bin_s=demand.bin_s,
         values=values[first:],
         unit=unit,
+        holidays=demand.holidays,
     )
 
 

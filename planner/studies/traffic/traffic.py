@@ -10,6 +10,7 @@ import numpy as np
 from forecasting.demand import INPUT_TOKENS, OUTPUT_TOKENS
 from planner.errors import ScenarioError
 from planner.ingest.store import COLUMNS, read_demand, read_requests
+from planner.scenario.holidays import holidays_of, in_words
 from planner.scenario.settings import TrafficSettings
 from planner.studies.random_streams import Stream, generator
 from planner.studies.traffic.binned import BinnedSource
@@ -168,6 +169,15 @@ def build_traffic(settings: TrafficSettings, traces: dict[str, StoredTrace]) -> 
             "prompts share."
         )
     demand, span_notes = _demand(settings, measured, binned, shell)
+    if settings.holidays:
+        if clock != UTC_CLOCK:
+            raise ScenarioError(
+                "forecast.holidays: the traffic has no calendar times, only seconds from its "
+                "start; leave the holidays out."
+            )
+        named, begin, end = settings.holidays, demand.start_s, demand.end_s
+        demand = replace(demand, holidays=holidays_of(named, begin, end))
+        span_notes.append(in_words(named, begin, end))
     return Traffic(
         models=settings.models,
         regions=settings.regions,
@@ -317,7 +327,8 @@ def _sum(parts: list[Demand], edge_s: float, bin_s: float, bins: int) -> Demand:
         rows = [keys.index(key) for key in part.keys]
         for name, total in totals.items():
             np.add.at(total, rows, getattr(part, name))
-    return Demand(keys=keys, start_s=edge_s, bin_s=bin_s, **totals)
+    requests, input_tokens, output_tokens = (totals[name] for name in AMOUNTS)
+    return Demand(keys, edge_s, bin_s, requests, input_tokens, output_tokens)
 
 
 def _lengths(

@@ -1,0 +1,95 @@
+"""Holidays as they are named: by country (public holidays, as the library ``holidays`` has them)
+or day by day."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, timedelta
+from typing import Annotated
+
+import holidays as library
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from forecasting.holidays import DAY_S, Holidays
+
+EPOCH = date(1970, 1, 1)
+AHEAD_DAYS = 2 * 366  # of which holidays are known beside those of the traffic
+SHOWN = 6  # that are named in a sentence
+GIVE = "a country's code, such as US or DE-BY, or a date, such as 2024-12-24"
+
+
+def _text(value: object) -> object:
+    """YAML reads a date by itself."""
+    return (
+        value.isoformat() if isinstance(value, date) and not isinstance(value, datetime) else value
+    )
+
+
+def _known(value: str) -> str:
+    if _date(value) is not None:
+        return value
+    try:
+        _country(value, [2000])
+    except NotImplementedError:
+        raise ValueError(
+            f"{value!r} is no country or date that is known here; give {GIVE}"
+        ) from None
+    return value
+
+
+Holiday = Annotated[
+    str, BeforeValidator(_text), AfterValidator(_known), Field(min_length=2, max_length=20)
+]
+
+
+def holidays_of(named: Sequence[str], start_s: float, end_s: float) -> Holidays:
+    """Those of ``named`` from the day of ``start_s`` on, up to AHEAD_DAYS after ``end_s``, both
+    epoch seconds."""
+    return Holidays(tuple((day - EPOCH).days for day, _ in _days(named, start_s, end_s)))
+
+
+def in_words(named: Sequence[str], start_s: float, end_s: float) -> str:
+    """What is made of them in ``[start_s, end_s)``; "" where none is named."""
+    if not named:
+        return ""
+    found = [(day, what) for day, what in _days(named, start_s, end_s) if _seconds(day) < end_s]
+    if not found:
+        return (
+            f"Holidays ({', '.join(named)}): none came in this traffic, so nothing is known of "
+            "such days and they are forecast as any other."
+        )
+    shown = ", ".join(f"{day:%Y-%m-%d} {what}".strip() for day, what in found[-SHOWN:])
+    more = f" and {len(found) - SHOWN} before" if len(found) > SHOWN else ""
+    return (
+        f"Holidays ({', '.join(named)}), a kind of day of their own: {shown}{more}. Days are UTC's."
+    )
+
+
+def _days(named: Sequence[str], start_s: float, end_s: float) -> list[tuple[date, str]]:
+    """Each with what it is called ("" where it was given as a date), in order."""
+    first = datetime.fromtimestamp(start_s, UTC).date()
+    last = datetime.fromtimestamp(end_s, UTC).date() + timedelta(days=AHEAD_DAYS)
+    found: dict[date, str] = {}
+    for one in named:
+        day = _date(one)
+        if day is not None:
+            found.setdefault(day, "")
+        else:
+            found |= dict(_country(one, range(first.year, last.year + 1)))
+    return sorted((day, what) for day, what in found.items() if first <= day <= last)
+
+
+def _country(code: str, years: Sequence[int]) -> library.HolidayBase:
+    country, _, part = code.partition("-")
+    return library.country_holidays(country, subdiv=part or None, years=years, language="en_US")
+
+
+def _date(text: str) -> date | None:
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        return None
+
+
+def _seconds(day: date) -> float:
+    return (day - EPOCH).days * DAY_S

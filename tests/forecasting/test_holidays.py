@@ -1,0 +1,72 @@
+"""Days that are a kind of their own: known ones are foreseen, and spoil nothing of the others."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from forecasting.backtest import rolling_forecasts, wape
+from forecasting.holidays import NO_HOLIDAYS, Holidays, OfUsual
+from forecasting.selection import forecaster
+
+HOUR_S, DAY = 3600.0, 24
+MONDAY = 4  # the 5th of January 1970, the first day of the series
+OFF = (MONDAY + 9, MONDAY + 18)  # a Wednesday and a Friday
+LEFT = 0.3  # of a usual day
+
+
+def closed(values):
+    """With both holidays at LEFT of what they would have been."""
+    values = values.copy()
+    for day in OFF:
+        at = (day - MONDAY) * DAY
+        values[at : at + DAY] *= LEFT
+    return values
+
+
+@pytest.mark.parametrize("method", ["auto", "seasonal-naive", "regression", "last-value", "arima"])
+def test_a_known_holiday_is_foreseen_and_the_day_after_is_as_usual(method, series, daily_demand):
+    """From the midnight before the second holiday, and from that after it."""
+    values = closed(daily_demand(21, noise=0.05, bin_s=HOUR_S))
+    demand = series(values, HOUR_S, start_s=MONDAY * 86_400.0)
+    marked = replace(demand, holidays=Holidays(OFF))
+    off = {}
+    for days in (18, 19):
+        at = days * DAY
+        for name, one in (("plain", demand), ("marked", marked)):
+            (told,) = rolling_forecasts(one, forecaster(method), [one.start_s + at * HOUR_S], DAY)
+            off[name, days] = wape(values[None, at : at + DAY], told.mean[None])
+    # the last value is flat: of its error the day's rhythm stays
+    most = 0.7 if method == "last-value" else 0.25
+    assert off["marked", 18] < most and off["marked", 18] < 0.6 * off["plain", 18]
+    assert off["marked", 19] < off["plain", 19] + 0.02
+    if method == "seasonal-naive":  # it repeated the holiday
+        assert off["plain", 19] > 0.6 and off["marked", 19] < 0.2
+
+
+def test_ratios_by_hand():
+    """Half of what the working days before had, whatever the weekend did."""
+    values = np.full((1, 8 * DAY), 100.0)
+    values[:, 5 * DAY : 7 * DAY] = 10.0  # Saturday, Sunday
+    values[:, 7 * DAY :] = 50.0
+    kind = OfUsual.learn(Holidays((MONDAY + 7,)), values, MONDAY * 86_400.0, HOUR_S)
+    assert kind is not None
+    np.testing.assert_allclose(kind.ratio, 0.5)
+    factor = kind.factor(MONDAY * 86_400.0, HOUR_S, 8 * DAY)[0]
+    assert (factor[: 7 * DAY] == 1).all() and np.allclose(factor[7 * DAY :], 0.5)
+
+
+@pytest.mark.parametrize("method", ["auto", "arima"])
+def test_days_yet_to_come_and_other_days_change_nothing(method, series, daily_demand):
+    demand = series(daily_demand(8, noise=0.1, bin_s=HOUR_S), HOUR_S)
+    plain = forecaster(method).fit(demand).predict(12)
+    for days in ((8,), (400,), ()):
+        told = forecaster(method).fit(replace(demand, holidays=Holidays(days))).predict(12)
+        np.testing.assert_array_equal(told.mean, plain.mean)
+    assert not NO_HOLIDAYS.on(0.0, HOUR_S, 5).any()
+
+
+def test_bins_that_are_no_part_of_a_day_know_no_holidays():
+    assert OfUsual.learn(Holidays((0,)), np.ones((1, 9)), 0.0, 86_400.0 / 2.5) is None
+    daily = OfUsual.learn(Holidays((3,)), np.array([[4.0, 4, 4, 1, 4]]), 0.0, 86_400.0)
+    assert daily is not None and 0.25 <= daily.ratio[0, 0] < 0.3
