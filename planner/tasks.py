@@ -4,7 +4,15 @@ from celery import shared_task
 from django.utils import timezone
 
 from planner.models.workspace import Workspace, within
-from planner.services import firings, notices, orphans, outcomes, runs, worker
+from planner.services import (
+    firings,
+    notices,
+    orphans,
+    outcomes,
+    runs,
+    source_reading,
+    worker,
+)
 
 
 @shared_task(name="planner.tasks.run_execute", acks_late=True)  # type: ignore[untyped-decorator]
@@ -44,3 +52,13 @@ def notice_send_task(number: int) -> None:
 @shared_task(name="planner.tasks.notices_sweep")  # type: ignore[untyped-decorator]
 def notices_sweep_task() -> None:
     notices.notices_sweep()
+
+
+@shared_task(name="planner.tasks.sources_read")  # type: ignore[untyped-decorator]
+def sources_read_task() -> None:
+    source_reading.sources_enqueue()
+
+
+@shared_task(name="planner.tasks.source_read")  # type: ignore[untyped-decorator]
+def source_read_task(source_id: int) -> None:
+    source_reading.source_read(source_id=source_id)

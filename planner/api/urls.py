@@ -16,6 +16,7 @@ from planner.api.views import (
     profiles,
     runs,
     scenarios,
+    sources,
     sweeps,
     traces,
     verbs,
@@ -52,6 +53,15 @@ urlpatterns = [
         scenarios.ScenarioRunsView.as_view(),
         name="scenario-runs",
     ),
+    path("sources/", sources.SourceListView.as_view(), name="sources"),
+    path("sources/preview/", sources.SourcePreviewView.as_view(), name="source-preview"),
+    path("sources/<str:name>/", sources.SourceView.as_view(), name="source"),
+    path("sources/<str:name>/read/", sources.SourceReadView.as_view(), name="source-read"),
+    path("sources/<str:name>/samples/", sources.SourceSamplesView.as_view(), name="source-samples"),
+    path(
+        "sources/<str:name>/readings/", sources.SourceReadingsView.as_view(), name="source-readings"
+    ),
+    path("sources/<str:name>/series/", sources.SourceSeriesView.as_view(), name="source-series"),
     path("gpus/", hardware.GpuListView.as_view(), name="gpus"),
     path("gpus/<str:name>/", hardware.GpuView.as_view(), name="gpu"),
     path("models/", hardware.ModelListView.as_view(), name="models"),

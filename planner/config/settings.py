@@ -241,6 +241,8 @@ SPECTACULAR_SETTINGS = {
     "ENUM_NAME_OVERRIDES": {
         "RunKind": "planner.models.run.Run.Kind",
         "RunState": "planner.models.run.Run.State",
+        "SourceKind": "planner.models.source.Source.Kind",
+        "SourceState": "planner.models.source.Source.State",
         "TraceKind": "planner.models.trace.Trace.Kind",
         "TraceState": "planner.models.trace.Trace.State",
         "WorkKind": "planner.api.serializers.options.WORK",
@@ -298,6 +300,11 @@ CELERY_BEAT_SCHEDULE = {
         "task": "planner.tasks.outcomes_tick",
         "schedule": 600.0,
         "options": {"expires": 600.0},
+    },
+    "sources-read": {
+        "task": "planner.tasks.sources_read",
+        "schedule": 10.0,
+        "options": {"expires": 10.0},
     },
     "orphans-sweep": {
         "task": "planner.tasks.orphans_sweep",

@@ -22,6 +22,7 @@ from planner.ingest.report import IngestReport
 from planner.models import Source, SourceReading, Trace, User
 from planner.scenario import document as text
 from planner.services.access import check_may_plan, check_may_remove
+from planner.services.audit import record
 from planner.services.reach import check_reach
 from planner.services.traces import GOING, TRACES, check_unused
 
@@ -30,6 +31,7 @@ BIN_S = 300
 LEAST_EVERY_S = 10
 MOST_READINGS = 200  # kept of a source; those of files are kept all, so that none is read twice
 LARGEST_BIN_S = 86_400
+PAGES = ("new", "preview")  # of their own address
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,79}")
 
 
@@ -73,6 +75,7 @@ def source_create(
             source.save()
             source.store = f"{LIVE}/{source.pk}"
             source.save(update_fields=["store"])
+            record("source.created", source, by=owner, kind=kind)
     except IntegrityError:
         raise SourceError(f"name: there is a source {name} already; choose another.") from None
     return source
@@ -99,6 +102,7 @@ def source_change(*, source: Source, user: User | None, changes: Mapping[str, An
         if held.kind != Source.Kind.SAMPLES:
             held.due_at = timezone.now()
         held.save()
+        record("source.changed", held, by=user, changed=sorted(changes))
     return held
 
 
@@ -114,6 +118,7 @@ def source_delete(*, source: Source, user: User | None) -> None:
             raise NotReady(f"{source.name} is in a run that is going; wait for it or cancel it.")
     stores = [source.store, trace.store if trace else ""]
     with transaction.atomic():
+        record("source.removed", source, by=user, kind=source.kind)
         source.delete()
         if trace is not None:
             trace.delete()
@@ -264,7 +269,7 @@ def _check_times(source: Source) -> None:
 
 
 def _check_name(source: Source) -> None:
-    if not NAME.fullmatch(source.name):
+    if not NAME.fullmatch(source.name) or source.name in PAGES:
         raise SourceError(
             f"name: {source.name[:80]!r} is no name of a source; take small letters, digits and "
             "hyphens, such as chat-live."

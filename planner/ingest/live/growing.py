@@ -2,8 +2,9 @@
 
 ``bins-MOMENT.parquet`` and ``histograms-MOMENT.parquet`` in a folder, in the order they were
 written. A later part replaces what an earlier one of the same origin said of a bin, but for what it
-does not know: late data is merged, and a gap never wipes out a measurement. Of a bin that several
-origins saw in part (files that end in its middle) the amounts add up.
+says nothing of (null): late data is merged, and a reading of nothing wipes out no measurement. NaN
+takes back what was said: a process went on and nobody saw how. Of a bin that several origins saw in
+part (files that end in its middle) the amounts add up.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import os
 import time
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +29,7 @@ from planner.ingest.live.samples import (
     no_histograms,
 )
 
+TRIES = 3
 MOST_PARTS = 64  # from which on they are written as one
 _PLACE = (*KEYS, "bin_start")
 
@@ -60,11 +63,19 @@ class GrowingSeries:
         )
         return Samples(self.bin_s, _joined_bins(bins), _joined_histograms(counted))
 
+    def told(self) -> pl.DataFrame:
+        """Which origin told of which bin of which key, and whether it saw the whole bin."""
+        bins = _latest_bins(self._read("bins", BINS))
+        return bins.select(*_PLACE, "origin", "whole")
+
     def _parts(self, kind: str) -> list[Path]:
         return sorted(self.folder.glob(f"{kind}-*.parquet"))
 
     def _read(self, kind: str, schema: dict[str, type[pl.DataType]]) -> pl.DataFrame:
         """All parts under each other, with their place in ``part``."""
+        for _ in range(TRIES):
+            with suppress(FileNotFoundError):  # another process has just written them as one
+                return _stacked(self._parts(kind), schema)
         return _stacked(self._parts(kind), schema)
 
     def _compact(self) -> None:
@@ -129,7 +140,9 @@ def _joined_bins(bins: pl.DataFrame) -> pl.DataFrame:
     """Origins added up. A bin that one of them saw in part is known where another goes on in it."""
     known = pl.col("whole").any() | (pl.len() > 1)
     amounts = [
-        pl.when(known & pl.col(name).is_not_null().any()).then(pl.col(name).sum()).alias(name)
+        pl.when(known & pl.col(name).is_not_null().any())
+        .then(pl.col(name).sum().fill_nan(None))
+        .alias(name)
         for name in AMOUNTS
     ]
     gauges = [pl.col(name).drop_nulls().last() for name in GAUGES]
@@ -141,7 +154,7 @@ def _joined_histograms(counted: pl.DataFrame) -> pl.DataFrame:
         return no_histograms().drop("origin")
     order = pl.Enum(COUNTED)
     return (
-        counted.group_by(*_PLACE, "what", "most")
+        counted.group_by(*_PLACE, "what", "least", "most")
         .agg(pl.col("count").sum())
         .sort(*KEYS, "bin_start", pl.col("what").cast(order), "most")
     )

@@ -10,51 +10,45 @@ from simulation.arrays import FloatArray
 SAMPLE = 1000  # points that stand for a histogram
 
 
-def sample_of(most: FloatArray, counts: FloatArray, points: int = SAMPLE) -> FloatArray:
-    """``points`` values at even steps of the distribution that ``counts [buckets]`` in buckets up
-    to ``most [buckets]`` (ascending) tell of.
+def sample_of(histogram: pl.DataFrame, points: int = SAMPLE) -> FloatArray | None:
+    """``points`` values at even steps of the distribution that a histogram (columns least, most,
+    count of one quantity, any number of bins) tells of; None where nothing was counted.
 
-    Within a bucket values spread evenly on a logarithmic scale, from 1 in a first one; what lies
-    past the last finite bound is taken at it, as nothing says how far it went.
+    Within a bucket values spread evenly on a logarithmic scale, in a first one from a tenth of its
+    bound or from 1; what lies past the last finite bound is taken at it, as nothing says how far it
+    went.
     """
-    bounds = np.array(most, np.float64)
-    finite = bounds[np.isfinite(bounds)]
-    bounds[~np.isfinite(bounds)] = finite[-1] if finite.size else 1.0
-    upper = np.log(np.maximum(bounds, 1e-9))
-    lower = np.concatenate([[min(0.0, float(upper[0]))], upper[:-1]])
+    least, most, counts = _summed(histogram)
+    if not counts.sum() > 0:
+        return None
+    upper = np.log(np.where(np.isfinite(most), most, np.maximum(least, 1e-9)))
+    lower = np.log(np.where(least > 0, least, np.minimum(1.0, most / 10)))
     reached = np.cumsum(counts)
-    total = reached[-1]
-    if not total > 0:
-        raise ValueError("an empty histogram has no sample")
-    at = (np.arange(points) + 0.5) / points * total
+    at = (np.arange(points) + 0.5) / points * reached[-1]
     bucket = np.searchsorted(reached, at)
     inside = (at - (reached[bucket] - counts[bucket])) / counts[bucket]
     values = np.exp(lower[bucket] + inside * (upper[bucket] - lower[bucket]))
-    return np.asarray(values, np.float64)
+    return np.asarray(np.sort(values), np.float64)
 
 
 def quantile(histogram: pl.DataFrame, share: float) -> float | None:
-    """The value that ``share`` of the counted do not exceed; None where nothing was counted.
-    ``histogram`` has columns most and count, of one quantity, any number of bins."""
-    most, counts = _summed(histogram)
-    if not counts.sum() > 0:
-        return None
-    points = sample_of(most, counts)
-    return float(np.quantile(points, share))
+    """The value that ``share`` of the counted do not exceed; None where nothing was counted."""
+    points = sample_of(histogram)
+    return None if points is None else float(np.quantile(points, share))
 
 
 def share_within(histogram: pl.DataFrame, limit: float) -> float | None:
-    """The share of the counted within ``limit``, straight lines between bounds; None of none."""
-    most, counts = _summed(histogram)
-    total = counts.sum()
-    if not total > 0:
+    """The share of the counted within ``limit``, evenly spread within a bucket; None of none."""
+    least, most, counts = _summed(histogram)
+    if not counts.sum() > 0:
         return None
-    finite = np.isfinite(most)
-    at = np.concatenate([[0.0], most[finite]])
-    reached = np.concatenate([[0.0], np.cumsum(counts)[finite]])
-    return float(np.interp(limit, at, reached) / total)
+    width = np.where(np.isfinite(most), most - least, np.inf)
+    inside = np.clip((limit - least) / np.maximum(width, 1e-12), 0.0, 1.0)
+    return float((counts * inside).sum() / counts.sum())
 
 
-def _summed(histogram: pl.DataFrame) -> tuple[FloatArray, FloatArray]:
-    table = histogram.group_by("most").agg(pl.col("count").sum()).sort("most")
-    return table["most"].to_numpy(), table["count"].to_numpy()
+def _summed(histogram: pl.DataFrame) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Bounds and counts of the buckets in which something was counted."""
+    table = histogram.group_by("least", "most").agg(pl.col("count").sum())
+    table = table.filter(pl.col("count") > 0).sort("most", "least")
+    return table["least"].to_numpy(), table["most"].to_numpy(), table["count"].to_numpy()

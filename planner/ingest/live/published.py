@@ -115,12 +115,11 @@ def _one_each(amounts: dict[str, FloatArray]) -> int:
 
 def _lengths(samples: Samples, name: str) -> Iterator[pl.DataFrame]:
     counted = samples.histograms.filter(pl.col("what").is_in(LENGTH_FIELDS))
-    totals = counted.group_by(*KEYS, "what", "most").agg(pl.col("count").sum())
-    groups = totals.sort(*KEYS, "what", "most").partition_by(*KEYS, "what", as_dict=True)
+    groups = counted.sort(*KEYS, "what").partition_by(*KEYS, "what", as_dict=True)
     for (model, region, tier, what), group in groups.items():
-        if not group["count"].sum() > 0:
+        tokens = sample_of(group)
+        if tokens is None:
             continue
-        tokens = sample_of(group["most"].to_numpy(), group["count"].to_numpy())
         series = series_name(str(model), str(region), str(tier), name)
         yield pl.DataFrame({"tokens": tokens}).select(
             pl.lit(series).alias("series"), pl.lit(what).alias("field"), "tokens"

@@ -31,7 +31,8 @@ HISTOGRAMS = {
     "bin_start": pl.Int64,
     "origin": pl.String,
     "what": pl.String,  # of COUNTED
-    "most": pl.Float64,  # upper bound of the bucket, included; inf for the last
+    "least": pl.Float64,  # lower bound of the bucket: empty ones are not kept
+    "most": pl.Float64,  # upper bound, included; inf for the last
     "count": pl.Float64,  # in this bucket alone
 }
 
@@ -46,7 +47,7 @@ class Samples:
 
     @property
     def requests(self) -> float:
-        return float(self.bins["requests"].sum() or 0.0)
+        return float(self.bins["requests"].fill_nan(None).sum() or 0.0)
 
     @property
     def span(self) -> tuple[int, int] | None:

@@ -88,13 +88,16 @@ def samples_of(sent: Sent, bin_s: int) -> Samples:
         said = {name: getattr(sample, name) for name in (*AMOUNTS, *GAUGES)}
         rows.append({**keys, "bin_start": start, **said})
         for field, what in HISTOGRAM_FIELDS.items():
-            for most, count in (getattr(sample, field) or {}).items():
+            bounds = sorted((float(m), float(n)) for m, n in (getattr(sample, field) or {}).items())
+            least = 0.0
+            for most, count in bounds:
                 counted.append(
                     {
-                        **keys, "bin_start": start, "origin": "", "what": what,
-                        "most": float(most), "count": float(count),
+                        **keys, "bin_start": start, "origin": "", "what": what, "least": least,
+                        "most": most, "count": count,
                     }
                 )  # fmt: skip
+                least = most
     return Samples(bin_s, bins_frame(rows), pl.DataFrame(counted, schema=HISTOGRAMS))
 
 

@@ -76,7 +76,8 @@ def test_a_published_series_has_gaps_where_nothing_was_measured(tmp_path):
     histograms = pl.DataFrame(
         {
             "model": "m", "region": "", "tier": "", "bin_start": T0, "origin": "",
-            "what": "input_tokens", "most": [10.0, 100.0, INF], "count": [1.0, 8.0, 1.0],
+            "what": "input_tokens", "least": [0.0, 10.0, 100.0], "most": [10.0, 100.0, INF],
+            "count": [1.0, 8.0, 1.0],
         }
     )  # fmt: skip
     series = GrowingSeries(tmp_path / "live", 60)
@@ -106,13 +107,15 @@ def test_a_published_series_has_gaps_where_nothing_was_measured(tmp_path):
 
 
 def test_a_histogram_read_back():
-    most, counts = np.array([1.0, 10.0, 100.0, INF]), np.array([0.0, 50.0, 50.0, 0.0])
-    sample = sample_of(most, counts)
+    bounds = {"least": [0.0, 1.0, 10.0, 100.0], "most": [1.0, 10.0, 100.0, INF]}
+    table = pl.DataFrame({**bounds, "count": [0.0, 50.0, 50.0, 0.0]})
+    sample = sample_of(table)
+    assert sample is not None
     assert np.mean(sample <= 10) == 0.5 and sample.min() > 1 and sample.max() < 100
-    assert np.median(sample_of(most, np.array([0.0, 0.0, 100.0, 0.0]))) == pytest.approx(
-        10**1.5, 1e-2
-    )
-    table = pl.DataFrame({"most": most, "count": counts})
+    one = sample_of(table.with_columns(count=pl.Series([0.0, 0.0, 100.0, 0.0])))
+    assert one is not None and np.median(one) == pytest.approx(10**1.5, 1e-2)
+    past = sample_of(table.with_columns(count=pl.Series([0.0, 0.0, 0.0, 3.0])))
+    assert past is not None and set(past.round(9)) == {100.0}
     assert share_within(table, 10.0) == 0.5 and share_within(table, 55.0) == 0.75
     assert quantile(table, 0.25) == pytest.approx(10**0.5, 1e-2)
     assert quantile(table.clear(), 0.5) is None and share_within(table.clear(), 1.0) is None

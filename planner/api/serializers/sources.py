@@ -1,0 +1,201 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+from rest_framework.reverse import reverse
+
+from planner.api.serializers.strict import FiniteField, StrictSerializer
+from planner.ingest.live.sent import HISTOGRAM_FIELDS
+from planner.models import Source, SourceReading
+from planner.selectors.sources import source_gaps
+
+SETTINGS = (
+    "By kind. prometheus: url, and engine, match, model, model_label, region, region_label, tier, "
+    "tier_label, token_env, user_env, password_env, days, delay_s, late_s. folder: path, and "
+    "format, mapping, model, region, tier. samples: nothing."
+)
+PROMETHEUS = {"url": "https://prometheus.example:9090", "match": {"namespace": "prod"}}
+
+
+class SourceLinks(serializers.Serializer[Any]):
+    self = serializers.URLField()
+    readings = serializers.URLField()
+    series = serializers.URLField()
+    trace = serializers.URLField(allow_null=True, help_text="Where it has counted a request.")
+
+
+class SourceItem(serializers.ModelSerializer[Source]):
+    """A live source; scenarios name it as they name a trace."""
+
+    owner = serializers.CharField(source="owner.username", default=None, allow_null=True)
+    settings = serializers.DictField()
+    found = serializers.DictField(help_text="Engines and queries, or files, that are read.")
+    bins = serializers.SerializerMethodField(help_text="Of all series together.")
+    gaps = serializers.SerializerMethodField(help_text="Bins of which nothing is known.")
+    links = serializers.SerializerMethodField()
+
+    class Meta:
+        model = Source
+        fields = [
+            "id", "name", "kind", "settings", "bin_s", "every_s", "paused", "state", "problem",
+            "read_at", "read_to", "due_at", "found", "bins", "gaps", "owner", "created_at", "links",
+        ]  # fmt: skip
+
+    def get_bins(self, source: Source) -> int:
+        return source_gaps(source).bins
+
+    def get_gaps(self, source: Source) -> int:
+        return source_gaps(source).missing
+
+    @extend_schema_field(SourceLinks)
+    def get_links(self, source: Source) -> dict[str, str | None]:
+        request, named = self.context.get("request"), {"name": source.name}
+        links: dict[str, str | None] = {
+            page: reverse(f"api:{address}", kwargs=named, request=request)
+            for page, address in (
+                ("self", "source"), ("readings", "source-readings"), ("series", "source-series")
+            )
+        }  # fmt: skip
+        has = source.trace_id is not None
+        links["trace"] = reverse("api:trace", kwargs=named, request=request) if has else None
+        return links
+
+
+class SourceAsked(StrictSerializer):
+    """What is to be read; ``preview`` takes the same."""
+
+    kind = serializers.ChoiceField(choices=Source.Kind.choices)
+    settings = serializers.DictField(required=False, default=dict, help_text=SETTINGS)
+
+
+class SourceRequest(SourceAsked):
+    name = serializers.CharField(max_length=80, help_text="Small letters, digits and hyphens.")
+    bin_s = serializers.IntegerField(min_value=1, max_value=86_400, default=300)
+    every_s = serializers.IntegerField(
+        min_value=10, max_value=86_400, required=False, help_text="How often it is read; bin_s."
+    )
+
+
+class SourceChange(StrictSerializer):
+    settings = serializers.DictField(required=False, help_text=SETTINGS)
+    every_s = serializers.IntegerField(min_value=10, max_value=86_400, required=False)
+    paused = serializers.BooleanField(required=False)
+
+
+class Reading(serializers.ModelSerializer[SourceReading]):
+    class Meta:
+        model = SourceReading
+        fields = ["at", "what", "start_at", "end_at", "bins", "requests", "problem"]
+
+
+class Histogram(serializers.DictField):
+    child = FiniteField(min_value=0)
+
+
+class SampleRow(StrictSerializer):
+    """Sums over one bin; what is left out is not known, and changes nothing."""
+
+    time = serializers.DateTimeField(help_text="When the bin begins.")
+    model = serializers.CharField(max_length=80, required=False)
+    region = serializers.CharField(max_length=80, required=False)
+    tier = serializers.CharField(max_length=80, required=False)
+    requests = FiniteField(min_value=0, required=False)
+    input_tokens = FiniteField(min_value=0, required=False)
+    output_tokens = FiniteField(min_value=0, required=False)
+    waiting = FiniteField(min_value=0, required=False, help_text="Mean of the bin.")
+    running = FiniteField(min_value=0, required=False, help_text="Mean of the bin.")
+    kv_use = FiniteField(min_value=0, max_value=1, required=False)
+    replicas = FiniteField(min_value=0, required=False)
+    power_w = FiniteField(min_value=0, required=False)
+    input_lengths = Histogram(required=False, help_text="Upper bound in tokens: how many.")
+    output_lengths = Histogram(required=False)
+    ttft = Histogram(required=False, help_text="Upper bound in seconds: how many.")
+    tbt = Histogram(required=False)
+    e2e = Histogram(required=False)
+
+
+assert set(HISTOGRAM_FIELDS) <= set(SampleRow().fields)
+
+
+class SamplesRequest(StrictSerializer):
+    samples = SampleRow(many=True, allow_empty=False)
+
+
+class SamplesTaken(serializers.Serializer[Any]):
+    bins = serializers.IntegerField()
+    requests = serializers.FloatField()
+    start = serializers.DateTimeField()
+    end = serializers.DateTimeField()
+
+
+class PreviewQuery(serializers.Serializer[Any]):
+    engine = serializers.CharField()
+    what = serializers.CharField()
+    metric = serializers.CharField()
+    query = serializers.CharField()
+
+
+class PreviewSeries(serializers.Serializer[Any]):
+    model = serializers.CharField()
+    region = serializers.CharField()
+    tier = serializers.CharField()
+    requests = serializers.FloatField(allow_null=True)
+    input_tokens = serializers.FloatField(allow_null=True)
+    output_tokens = serializers.FloatField(allow_null=True)
+    bins = serializers.IntegerField(help_text="Of 300 s, of which requests are known.")
+    gaps = serializers.IntegerField()
+
+
+class SourcePreview(serializers.Serializer[Any]):
+    """Queries and what they gave of the last hour, or files; nothing is kept."""
+
+    queries = PreviewQuery(many=True)
+    files = serializers.ListField(child=serializers.CharField())
+    series = PreviewSeries(many=True)
+    begins = serializers.DateTimeField(allow_null=True)
+    ends = serializers.DateTimeField(allow_null=True)
+
+
+class SeriesAsked(serializers.Serializer[Any]):
+    start = serializers.DateTimeField(required=False, help_text="The last day, unless given.")
+    end = serializers.DateTimeField(required=False)
+
+
+class Bin(serializers.Serializer[Any]):
+    model = serializers.CharField()
+    region = serializers.CharField()
+    tier = serializers.CharField()
+    bin_start = serializers.IntegerField(help_text="s since the epoch.")
+    requests = serializers.FloatField(allow_null=True)
+    input_tokens = serializers.FloatField(allow_null=True)
+    output_tokens = serializers.FloatField(allow_null=True)
+    waiting = serializers.FloatField(allow_null=True)
+    running = serializers.FloatField(allow_null=True)
+    kv_use = serializers.FloatField(allow_null=True)
+    replicas = serializers.FloatField(allow_null=True)
+    power_w = serializers.FloatField(allow_null=True)
+
+
+class Bucket(serializers.Serializer[Any]):
+    model = serializers.CharField()
+    region = serializers.CharField()
+    tier = serializers.CharField()
+    bin_start = serializers.IntegerField()
+    what = serializers.CharField(help_text="input_tokens, output_tokens, ttft_s, tbt_s or e2e_s.")
+    least = serializers.FloatField(help_text="Lower bound of the bucket.")
+    most = serializers.SerializerMethodField(help_text="Upper bound; null for the last bucket.")
+    count = serializers.FloatField()
+
+    @extend_schema_field({"type": ["number", "null"]})
+    def get_most(self, row: dict[str, Any]) -> float | None:
+        return row["most"] if math.isfinite(row["most"]) else None
+
+
+class SourceSeries(serializers.Serializer[Any]):
+    source = serializers.CharField()
+    bin_s = serializers.IntegerField()
+    bins = Bin(many=True)
+    histograms = Bucket(many=True)

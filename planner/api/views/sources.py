@@ -1,0 +1,189 @@
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from django.db.models import QuerySet
+from django.utils import timezone
+from drf_spectacular.utils import OpenApiResponse
+from rest_framework import exceptions, generics, status
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from planner.api.base import ApiView, valid
+from planner.api.filters import Pages
+from planner.api.schema import operation, removal
+from planner.api.serializers.sources import (
+    PROMETHEUS,
+    Reading,
+    SamplesRequest,
+    SamplesTaken,
+    SeriesAsked,
+    SourceAsked,
+    SourceChange,
+    SourceItem,
+    SourcePreview,
+    SourceRequest,
+    SourceSeries,
+)
+from planner.ingest.live.sent import of_rows
+from planner.models import Source, SourceReading
+from planner.selectors.sources import readings_list, source_get, source_series, sources_list
+from planner.services.source_reading import source_ask, source_preview
+from planner.services.sources import samples_take, source_change, source_create, source_delete
+
+MOST_BINS = 50_000  # in one answer
+
+
+class SourceListView(ApiView, generics.ListAPIView[Source]):
+    serializer_class = SourceItem
+    pagination_class = Pages
+
+    def get_queryset(self) -> QuerySet[Source]:
+        return sources_list()
+
+    @operation({200: SourceItem(many=True)}, 400)
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """Live sources."""
+        return self.list(request, *args, **kwargs)
+
+    @operation(
+        {201: SourceItem}, 400, 403, 422,
+        request=SourceRequest,
+        examples={
+            "A Prometheus": {"name": "chat-live", "kind": "prometheus", "settings": PROMETHEUS},
+            "Samples of a program": {"name": "own-counts", "kind": "samples", "bin_s": 60},
+        },
+    )  # fmt: skip
+    def post(self, request: Request) -> Response:
+        """Make a live source.
+
+        Its address must be on the list in HEADROOM_SOURCES, its folder in HEADROOM_SOURCE_FOLDERS;
+        secrets are named by environment variables that begin with HEADROOM_SOURCE_.
+        """
+        sent = valid(SourceRequest(data=request.data))
+        source = source_create(owner=self.user, **sent)
+        return Response(_shown(source, request), status.HTTP_201_CREATED)
+
+
+class SourcePreviewView(ApiView):
+    @operation(
+        {200: SourcePreview}, 400, 403, 422,
+        request=SourceAsked,
+        examples={"A Prometheus": {"kind": "prometheus", "settings": PROMETHEUS}},
+    )  # fmt: skip
+    def post(self, request: Request) -> Response:
+        """What a source would read; nothing is kept."""
+        sent = valid(SourceAsked(data=request.data))
+        found = source_preview(user=self.user, kind=sent["kind"], given=sent["settings"])
+        return Response(SourcePreview(found).data)
+
+
+class SourceView(ApiView):
+    @operation({200: SourceItem}, 404)
+    def get(self, request: Request, name: str) -> Response:
+        """One live source."""
+        return Response(_shown(source_get(name), request))
+
+    @operation(
+        {200: SourceItem}, 400, 403, 404, 422,
+        request=SourceChange, examples={"A pause": {"paused": True}},
+    )  # fmt: skip
+    def patch(self, request: Request, name: str) -> Response:
+        """Change a source's settings, how often it is read, or pause it.
+
+        What was read stays. `settings` are given as a whole.
+        """
+        sent = valid(SourceChange(data=request.data))
+        source = source_change(source=source_get(name), user=self.user, changes=sent)
+        return Response(_shown(source, request))
+
+    @removal
+    def delete(self, request: Request, name: str) -> Response:
+        """Remove a source with all that it has read.
+
+        Refused while a scenario names it.
+        """
+        source_delete(source=source_get(name), user=self.user)
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+
+class SourceReadView(ApiView):
+    @operation(
+        {202: OpenApiResponse(SourceItem, "Asked for; read_at and problem say when it is done.")},
+        403, 404, 409,
+        request=None,
+    )  # fmt: skip
+    def post(self, request: Request, name: str) -> Response:
+        """Have a source read now, whenever it is due."""
+        source = source_ask(source=source_get(name), user=self.user)
+        return Response(_shown(source, request), status.HTTP_202_ACCEPTED)
+
+
+class SourceSamplesView(ApiView):
+    @operation(
+        {200: SamplesTaken}, 400, 403, 404, 409, 413, 422,
+        request=SamplesRequest,
+        examples={
+            "Two bins": {
+                "samples": [
+                    {"time": "2026-04-01T10:00:00Z", "model": "llama-3.1-8b", "requests": 310,
+                     "input_tokens": 402000, "output_tokens": 66000},
+                    {"time": "2026-04-01T10:05:00Z", "model": "llama-3.1-8b", "requests": 298},
+                ]
+            }
+        },
+    )  # fmt: skip
+    def post(self, request: Request, name: str) -> Response:
+        """Send samples of whole bins to a source of kind samples.
+
+        Safe to repeat: a bin that is sent again is replaced, not counted twice. Late bins find
+        their place.
+        """
+        source = source_get(name)
+        sent = valid(SamplesRequest(data=request.data))
+        taken = samples_take(
+            source=source, user=self.user, sent=of_rows(sent["samples"], timezone.now())
+        )
+        return Response(SamplesTaken(taken).data)
+
+
+class SourceReadingsView(ApiView, generics.ListAPIView[SourceReading]):
+    serializer_class = Reading
+    pagination_class = Pages
+
+    def get_queryset(self) -> QuerySet[SourceReading]:
+        if getattr(self, "swagger_fake_view", False):
+            return SourceReading.objects.none()
+        return readings_list(source_get(self.kwargs["name"]))
+
+    @operation({200: Reading(many=True)}, 400, 404)
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """Readings of a source, the last first: spans, files, and what went wrong."""
+        return self.list(request, *args, **kwargs)
+
+
+class SourceSeriesView(ApiView):
+    @operation({200: SourceSeries}, 400, 404, parameters=[SeriesAsked])
+    def get(self, request: Request, name: str) -> Response:
+        """What a source has said per bin: amounts, gauges and histograms; null is a gap."""
+        asked = valid(SeriesAsked(data=request.query_params))
+        source = source_get(name)
+        end = asked.get("end") or timezone.now()
+        start = asked.get("start") or end - timedelta(days=1)
+        if (end - start).total_seconds() / source.bin_s > MOST_BINS:
+            raise exceptions.ValidationError(
+                {"start": f"More than {MOST_BINS:,} bins of {source.bin_s} s; ask for less."}
+            )
+        samples = source_series(source, start, end)
+        told = {
+            "source": source.name,
+            "bin_s": source.bin_s,
+            "bins": samples.bins.to_dicts(),
+            "histograms": samples.histograms.to_dicts(),
+        }
+        return Response(SourceSeries(told).data)
+
+
+def _shown(source: Source, request: Request) -> dict[str, Any]:
+    return dict(SourceItem(source, context={"request": request}).data)

@@ -1,0 +1,137 @@
+"""A file that was read as any upload is, as samples of a source: counted in the source's bins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from planner.errors import IngestError
+from planner.ingest.live.samples import (
+    AMOUNTS,
+    HISTOGRAMS,
+    KEYS,
+    Samples,
+    bins_frame,
+    no_histograms,
+)
+from planner.ingest.report import UTC, IngestReport
+from planner.ingest.store import (
+    DemandColumns,
+    bin_requests,
+    read_demand,
+    scan_requests,
+)
+from simulation.arrays import FloatArray
+
+STEPS = 4  # buckets of lengths to a doubling of tokens
+
+
+def samples_of_file(store: Path, report: IngestReport, bin_s: int, told: pl.DataFrame) -> Samples:
+    """``store`` is the file's column store; ``told`` what other files told (GrowingSeries.told).
+
+    Requests count within their bin beside those of other files, as where logs are cut in the middle
+    of a bin; counts per bin replace what was there. Raises IngestError for a file without calendar
+    times, with bins that do not fit, or of requests that another file has.
+    """
+    if report.clock != UTC:
+        raise IngestError(
+            f"{report.trace} has no calendar times, only seconds from its start, so it has no "
+            "place in a series that grows; export it with dates."
+        )
+    if report.kind == "demand":
+        return Samples(bin_s, _of_demand(store, report, bin_s), no_histograms())
+    origin = report.sha256[:16]
+    bins = _of_requests(bin_requests(store, bin_s), origin)
+    twice = bins.join(told.filter(pl.col("origin") != origin), on=[*KEYS, "bin_start"], how="inner")
+    both = twice.filter(pl.col("whole") | pl.col("whole_right"))
+    if both.height:
+        start = both["bin_start"].min()
+        when = pl.from_epoch(pl.Series([start]), "s").dt.strftime("%Y-%m-%d %H:%M")[0]
+        raise IngestError(
+            f"{report.trace} holds requests of a time that another file of this source has, from "
+            f"{when} on, and they would count twice; cut it there."
+        )
+    return Samples(bin_s, bins, _lengths(store, bin_s, origin))
+
+
+def _of_requests(series: list[DemandColumns], origin: str) -> pl.DataFrame:
+    """All bins of the file: within it one without a request is zero; its ends were seen in part."""
+    tables = []
+    for one in series:
+        bins = len(one.requests)
+        start = round(one.start_s) + round(one.bin_s) * np.arange(bins, dtype=np.int64)
+        whole = np.ones(bins, bool)
+        whole[[0, -1]] = False
+        tables.append(
+            _table(one, start, _amounts(one)).with_columns(whole=whole, origin=pl.lit(origin))
+        )
+    return pl.concat(bins_frame(table) for table in tables)
+
+
+def _of_demand(store: Path, report: IngestReport, bin_s: int) -> pl.DataFrame:
+    tables = []
+    for one in read_demand(store):
+        per_bin = bin_s / one.bin_s
+        if per_bin < 1 or abs(per_bin - round(per_bin)) > 1e-9:
+            raise IngestError(
+                f"{report.trace} counts in bins of {one.bin_s:g} s, of which no whole number fits "
+                f"into the source's {bin_s} s; export it in narrower bins."
+            )
+        place = np.floor((one.start_s + one.bin_s * np.arange(len(one.requests))) / bin_s + 1e-9)
+        first = int(place[0])
+        into = (place - first).astype(np.int64)
+        bins = int(into[-1]) + 1
+        amounts = {
+            field: _summed(values, into, bins, round(per_bin))
+            for field, values in _amounts(one).items()
+        }
+        start = (first + np.arange(bins, dtype=np.int64)) * bin_s
+        tables.append(bins_frame(_table(one, start, amounts)))
+    return pl.concat(tables)
+
+
+def _summed(values: FloatArray, into: np.ndarray, bins: int, per_bin: int) -> FloatArray:
+    """A bin is known where all of its parts are."""
+    total = np.bincount(into, np.nan_to_num(values), minlength=bins)
+    seen = np.bincount(into, ~np.isnan(values), minlength=bins)
+    return np.asarray(np.where(seen >= per_bin, total, np.nan))
+
+
+def _amounts(one: DemandColumns) -> dict[str, FloatArray]:
+    found = {field: getattr(one, field) for field in AMOUNTS}
+    return {field: values for field, values in found.items() if values is not None}
+
+
+def _table(one: DemandColumns, start: np.ndarray, amounts: dict[str, FloatArray]) -> pl.DataFrame:
+    labels = {"model": one.model, "region": one.region, "tier": one.tier}
+    if not any(labels.values()) and one.name:
+        labels["model"] = one.name
+    return pl.DataFrame(
+        {
+            "bin_start": start,
+            **{field: pl.Series(values).fill_nan(None) for field, values in amounts.items()},
+        }
+    ).with_columns(pl.lit(value or "").alias(label) for label, value in labels.items())
+
+
+def _lengths(store: Path, bin_s: int, origin: str) -> pl.DataFrame:
+    """Tokens per request in buckets that double every STEPS, by key and bin."""
+    report, scan = scan_requests(store)
+    start = ((pl.col("arrival_s") + report.start_s) / bin_s).floor().cast(pl.Int64) * bin_s
+    keys = [pl.col(key).cast(pl.String).fill_null("") for key in KEYS]
+    counted = []
+    for what in ("input_tokens", "output_tokens"):
+        step = (pl.col(what).clip(1).log(2) * STEPS).ceil()
+        most = (2 ** (step / STEPS)).alias("most")
+        counted.append(
+            scan.select(*keys, start.alias("bin_start"), most)
+            .group_by(*KEYS, "bin_start", "most")
+            .agg(pl.len().alias("count"))
+            .with_columns(
+                origin=pl.lit(origin), what=pl.lit(what), least=pl.col("most") / 2 ** (1 / STEPS)
+            )
+            .collect(engine="streaming")
+        )
+    return pl.concat(counted).select(pl.col(name).cast(kind) for name, kind in HISTOGRAMS.items())

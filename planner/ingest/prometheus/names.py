@@ -1,0 +1,250 @@
+"""The metrics of serving engines by what they say: names of today first, former ones after them.
+
+From the engines' own sources, as named in ``source`` (repository:path@commit). Counters of requests
+and tokens are those that move when a request ends, so that a bin's tokens are those of its
+requests; a histogram ``x`` has ``x_sum`` and ``x_count`` too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Kind(Enum):
+    COUNTER = "counter"
+    GAUGE_SUM = "sum of gauges"  # over replicas
+    GAUGE_MEAN = "mean of gauges"
+    HISTOGRAM = "histogram"
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One quantity and under which names an engine tells it."""
+
+    what: str  # a column of samples: of AMOUNTS, GAUGES or COUNTED
+    kind: Kind
+    names: tuple[str, ...]
+
+    def present(self, there: frozenset[str]) -> Metric:
+        """With the names that are there."""
+        suffix = "_bucket" if self.kind is Kind.HISTOGRAM else ""
+        return Metric(self.what, self.kind, tuple(n for n in self.names if n + suffix in there))
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """``front``: it passes requests on to engines that may be there too, so that each would count
+    twice, and its targets are no replicas. ``signs``: how a name begins by which it is known."""
+
+    name: str
+    title: str
+    model_label: str  # "" where it does not say
+    metrics: tuple[Metric, ...]
+    signs: tuple[str, ...]
+    source: str
+    front: bool = False
+    leave_out: tuple[tuple[str, str], ...] = ()  # label and value of series not to be counted
+
+
+def _metrics(
+    requests: tuple[str, ...],
+    tokens: tuple[tuple[str, ...], tuple[str, ...]],
+    gauges: tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]],
+    histograms: tuple[tuple[str, ...], ...],
+) -> tuple[Metric, ...]:
+    """In the order of the columns: requests; input and output tokens; waiting, running, KV use;
+    histograms of input and output lengths, TTFT, TBT and end to end."""
+    counted = ("input_tokens", "output_tokens", "ttft_s", "tbt_s", "e2e_s")
+    return tuple(
+        metric
+        for metric in (
+            Metric("requests", Kind.COUNTER, requests),
+            Metric("input_tokens", Kind.COUNTER, tokens[0]),
+            Metric("output_tokens", Kind.COUNTER, tokens[1]),
+            Metric("waiting", Kind.GAUGE_SUM, gauges[0]),
+            Metric("running", Kind.GAUGE_SUM, gauges[1]),
+            Metric("kv_use", Kind.GAUGE_MEAN, gauges[2]),
+            *(
+                Metric(what, Kind.HISTOGRAM, names)
+                for what, names in zip(counted, histograms, strict=True)
+            ),
+        )
+        if metric.names
+    )
+
+
+def _of(prefix: str, *names: str) -> tuple[str, ...]:
+    """Under the prefix, and as Ray writes it, which has no colon."""
+    full = tuple(f"{prefix}{name}" for name in names)
+    return (*full, *(n.replace(":", "_") for n in full if ":" in n))
+
+
+_V, _S, _T, _D, _N = "vllm:", "sglang:", "trtllm_", "dynamo_frontend_", "nv_llm_http_service_"
+_F = "llm_d_epp_flow_control"
+_L, _O, _M = "llm_d_epp_request_", "inference_objective_", "inference_model_"
+
+ENGINES = (
+    Engine(
+        "vllm", "vLLM", "model_name",
+        _metrics(
+            _of(_V, "request_success_total"),
+            (_of(_V, "request_prompt_tokens_sum"), _of(_V, "request_generation_tokens_sum")),
+            (
+                _of(_V, "num_requests_waiting"),
+                _of(_V, "num_requests_running"),
+                _of(_V, "kv_cache_usage_perc", "gpu_cache_usage_perc"),
+            ),
+            (
+                _of(_V, "request_prompt_tokens"),
+                _of(_V, "request_generation_tokens"),
+                _of(_V, "time_to_first_token_seconds"),
+                _of(_V, "inter_token_latency_seconds", "time_per_output_token_seconds"),
+                _of(_V, "e2e_request_latency_seconds"),
+            ),
+        ),
+        (_V, "vllm_"),
+        "vllm-project/vllm:vllm/v1/metrics/loggers.py",
+    ),
+    Engine(
+        "sglang", "SGLang", "model_name",
+        _metrics(
+            _of(_S, "num_requests_total"),
+            (_of(_S, "prompt_tokens_total"), _of(_S, "generation_tokens_total")),
+            (_of(_S, "num_queue_reqs"), _of(_S, "num_running_reqs"), _of(_S, "token_usage")),
+            (
+                _of(_S, "prompt_tokens_histogram"),
+                _of(_S, "generation_tokens_histogram"),
+                _of(_S, "time_to_first_token_seconds"),
+                _of(_S, "inter_token_latency_seconds", "time_per_output_token_seconds"),
+                _of(_S, "e2e_request_latency_seconds"),
+            ),
+        ),
+        (_S, "sglang_"),
+        "sgl-project/sglang:python/sglang/srt/metrics/collector.py",
+        leave_out=(("engine_type", "prefill"),),  # its decode instance counts the request
+    ),
+    Engine(
+        "trtllm", "TensorRT-LLM", "model_name",
+        _metrics(
+            (f"{_T}request_success_total", "request_success_total"),
+            ((f"{_T}prompt_tokens_total",), (f"{_T}generation_tokens_total",)),
+            (
+                (f"{_T}num_requests_waiting",),
+                (f"{_T}num_requests_running",),
+                (f"{_T}kv_cache_utilization",),
+            ),
+            (
+                (),
+                (),
+                (f"{_T}time_to_first_token_seconds", "time_to_first_token_seconds"),
+                (f"{_T}time_per_output_token_seconds", "time_per_output_token_seconds"),
+                (f"{_T}e2e_request_latency_seconds", "e2e_request_latency_seconds"),
+            ),
+        ),
+        (_T,),
+        "NVIDIA/TensorRT-LLM:tensorrt_llm/metrics/collector.py@050f80def8df",
+    ),
+    Engine(
+        "tgi", "TGI", "",
+        _metrics(
+            ("tgi_request_success",),
+            (("tgi_request_input_length_sum",), ("tgi_request_generated_tokens_sum",)),
+            (("tgi_queue_size",), ("tgi_batch_current_size",), ()),
+            (
+                ("tgi_request_input_length",),
+                ("tgi_request_generated_tokens",),
+                (),
+                ("tgi_request_mean_time_per_token_duration",),
+                ("tgi_request_duration",),
+            ),
+        ),
+        ("tgi_",),
+        "huggingface/text-generation-inference:router/src/server.rs@db931fcf42da",
+    ),
+    Engine(
+        "dynamo", "Dynamo", "model",
+        _metrics(
+            (f"{_D}requests_total", f"{_N}requests_total"),
+            (
+                (f"{_D}input_sequence_tokens_sum", f"{_N}input_sequence_tokens_sum"),
+                (f"{_D}output_sequence_tokens_sum", f"{_N}output_sequence_tokens_sum"),
+            ),
+            (
+                (f"{_D}queued_requests",),
+                (f"{_D}active_requests", f"{_D}inflight_requests", f"{_N}inflight_requests"),
+                (),
+            ),
+            tuple(
+                (f"{_D}{name}", f"{_N}{name}")
+                for name in (
+                    "input_sequence_tokens",
+                    "output_sequence_tokens",
+                    "time_to_first_token_seconds",
+                    "inter_token_latency_seconds",
+                    "request_duration_seconds",
+                )
+            ),
+        ),
+        (_D, _N),
+        "ai-dynamo/dynamo:lib/llm/src/http/service/metrics.rs@2a6da14c8361",
+        front=True,
+    ),
+    Engine(
+        "llm-d", "llm-d", "model_name",
+        _metrics(
+            (f"{_L}total", f"{_O}request_total", f"{_M}request_total"),
+            (
+                (f"{_L}input_tokens_sum", f"{_O}input_tokens_sum", f"{_M}input_tokens_sum"),
+                (f"{_L}output_tokens_sum", f"{_O}output_tokens_sum", f"{_M}output_tokens_sum"),
+            ),
+            (
+                (f"{_F}_queue_size", "inference_extension_flow_control_queue_size"),
+                (f"{_L}running", f"{_O}running_requests", f"{_M}running_requests"),
+                (),
+            ),
+            (
+                (f"{_L}input_tokens", f"{_O}input_tokens", f"{_M}input_tokens"),
+                (f"{_L}output_tokens", f"{_O}output_tokens", f"{_M}output_tokens"),
+                (f"{_L}ttft_seconds",),
+                (f"{_L}streaming_itl_seconds", f"{_L}streaming_tpot_seconds"),
+                (
+                    f"{_L}duration_seconds",
+                    f"{_O}request_duration_seconds",
+                    f"{_M}request_duration_seconds",
+                ),
+            ),
+        ),
+        (_L, _O, _M),
+        "llm-d/llm-d-router:pkg/epp/metrics/llm_d_router_metrics.go@ebab687927f5",
+        front=True,
+    ),
+)  # fmt: skip
+# Of all GPUs that the exporter sees, whatever runs on them.
+POWER = Metric("power_w", Kind.GAUGE_SUM, ("DCGM_FI_DEV_POWER_USAGE",))
+
+
+def chosen(there: frozenset[str], engine: str = "auto") -> tuple[Engine, ...]:
+    """The engines to read, each with the metrics that are there.
+
+    ``auto``: every engine whose requests are counted; where there is none, the first front that
+    counts them.
+    """
+    found = []
+    for one in ENGINES:
+        metrics = tuple(m for metric in one.metrics if (m := metric.present(there)).names)
+        counts = any(metric.what == "requests" for metric in metrics)
+        known = engine == one.name or any(name.startswith(one.signs) for name in _names(metrics))
+        if counts and known and engine in ("auto", one.name):
+            found.append(
+                Engine(
+                    one.name, one.title, one.model_label, metrics, one.signs, one.source,
+                    one.front, one.leave_out,
+                )
+            )  # fmt: skip
+    behind = [one for one in found if not one.front]
+    return tuple(behind or found[:1])
+
+
+def _names(metrics: tuple[Metric, ...]) -> list[str]:
+    return [name for metric in metrics for name in metric.names]

@@ -1,0 +1,341 @@
+"""A span of time of a Prometheus as samples per bin: which queries, and what their answers say."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from planner.errors import SourceError
+from planner.ingest.live.samples import (
+    AMOUNTS,
+    GAUGES,
+    HISTOGRAMS,
+    KEYS,
+    Samples,
+    bins_frame,
+    no_histograms,
+)
+from planner.ingest.live.settings import PrometheusSettings
+from planner.ingest.prometheus.client import MOST_POINTS, Course, Prometheus, Steps
+from planner.ingest.prometheus.counters import increases, wants_extremes
+from planner.ingest.prometheus.names import POWER, Engine, Kind, Metric, chosen
+from simulation.arrays import BoolArray, FloatArray
+
+Key = tuple[str, str, str]  # model, region, tier; "" where nothing says it
+MOST_BINS = MOST_POINTS - 1  # of one span: counters are asked for one bin more
+# One process in Prometheus' labels; ranks of it show the same gauges.
+TARGET = ("job", "instance")
+MISSING = -1.0  # of an amount while it is an array: takes back what an earlier reading said
+RANKS = ("tp_rank", "pp_rank", "moe_ep_rank")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What there is to read."""
+
+    engines: tuple[Engine, ...]
+    power: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One metric and the query that it is read by."""
+
+    engine: str
+    what: str
+    metric: str
+    query: str
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Bins ``bin_s`` wide from ``start_s`` on (epoch seconds)."""
+
+    start_s: int
+    bin_s: int
+    bins: int
+
+    @property
+    def end_s(self) -> int:
+        return self.start_s + self.bins * self.bin_s
+
+    @property
+    def edges(self) -> Steps:
+        """Ends of all bins, the one before the first too."""
+        return Steps(self.start_s, self.bin_s, self.bins + 1)
+
+    @property
+    def ends(self) -> Steps:
+        return Steps(self.start_s + self.bin_s, self.bin_s, self.bins)
+
+    def spans(self, most: int = MOST_BINS) -> Iterator[Span]:
+        for first in range(0, self.bins, most):
+            count = min(most, self.bins - first)
+            yield Span(self.start_s + first * self.bin_s, self.bin_s, count)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Counted:
+    """One key's increase of a counter, each ``[bins]``; NaN where nothing was scraped."""
+
+    key: Key
+    amount: FloatArray
+    missing: BoolArray  # some was counted that nobody saw
+    targets: FloatArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Bucket:
+    least: float
+    most: float
+    counts: FloatArray  # [bins], in this bucket alone
+
+
+def find(client: Prometheus, said: PrometheusSettings, start_s: float, end_s: float) -> Found:
+    """Which engines' metrics had samples in the time; raises SourceError where none had."""
+    selector = _braced(said, None)
+    there = client.names(start_s, end_s, selector if said.match else "")
+    engines = chosen(there, said.engine)
+    if not engines:
+        which = "vLLM, SGLang, TensorRT-LLM, TGI, Dynamo or llm-d"
+        if said.engine != "auto":
+            which = said.engine
+        raise SourceError(
+            f"Of {len(there):,} metrics there, none counts requests of {which}; check match, and "
+            "that the engines' metrics are on and scraped (SGLang: --enable-metrics)."
+        )
+    return Found(engines, bool(POWER.present(there).names))
+
+
+def queries(said: PrometheusSettings, found: Found, bin_s: int) -> tuple[Asked, ...]:
+    """What would be asked, to be looked at."""
+    asked = [
+        Asked(engine.title, metric.what, name, _query(said, engine, metric, name, bin_s))
+        for engine in found.engines
+        for metric in engine.metrics
+        for name in metric.names
+    ]
+    if found.power:
+        asked.append(Asked("DCGM", POWER.what, POWER.names[0], _power_query(said, bin_s)))
+    return tuple(asked)
+
+
+def read_span(client: Prometheus, said: PrometheusSettings, found: Found, span: Span) -> Samples:
+    """All that the engines say of the span. A bin in which a counter that goes on was not scraped
+    has no amount: it is a gap, not zero. Of a model that several engines count, the first counts.
+    """
+    tables: list[pl.DataFrame] = []
+    counted: list[pl.DataFrame] = []
+    taken: set[Key] = set()
+    for engine in found.engines:
+        amounts, histograms = _engine(client, said, engine, span)
+        mine = {key for key in amounts if key not in taken}
+        taken |= mine
+        tables += [_frame(key, span, amounts[key]) for key in sorted(mine)]
+        counted += [
+            _histogram_frame(key, what, bucket, span)
+            for (key, what), buckets in histograms.items()
+            if key in mine
+            for bucket in buckets
+        ]
+    if found.power:
+        tables += _power(client, said, span)
+    known = pl.any_horizontal(pl.col(*AMOUNTS, *GAUGES).is_not_null())
+    bins = pl.concat(tables).filter(known) if tables else bins_frame([]).clear()
+    return Samples(span.bin_s, bins, pl.concat(counted) if counted else no_histograms())
+
+
+def _engine(
+    client: Prometheus, said: PrometheusSettings, engine: Engine, span: Span
+) -> tuple[dict[Key, dict[str, FloatArray]], dict[tuple[Key, str], list[_Bucket]]]:
+    """By key the amounts and gauges per bin; by key and quantity the buckets."""
+    amounts: dict[Key, dict[str, FloatArray]] = defaultdict(dict)
+    histograms: dict[tuple[Key, str], list[_Bucket]] = {}
+    missing: dict[Key, BoolArray] = {}
+    nowhere = np.zeros(span.bins, bool)
+    for metric in engine.metrics:
+        for name in metric.names:  # a former name fills in what today's does not know
+            query = _query(said, engine, metric, name, span.bin_s)
+            if metric.kind is Kind.COUNTER:
+                for one in _counted(client, said, engine, name, span):
+                    _fill(amounts[one.key], metric.what, one.amount)
+                    missing[one.key] = missing.get(one.key, nowhere) | one.missing
+                    if metric.what == "requests" and not engine.front:
+                        _fill(amounts[one.key], "replicas", one.targets)
+            elif metric.kind is Kind.HISTOGRAM:
+                for key, buckets in _buckets(client.range(query, span.ends), said, engine).items():
+                    histograms.setdefault((key, metric.what), buckets)
+            else:
+                for course in client.range(query, span.ends):
+                    _fill(amounts[_key(course.labels, said, engine)], metric.what, course.values)
+    for key, bins in missing.items():
+        for what in AMOUNTS:
+            if what in amounts[key]:
+                amounts[key][what] = np.where(bins, MISSING, amounts[key][what])
+    return amounts, histograms
+
+
+def _fill(row: dict[str, FloatArray], what: str, values: FloatArray) -> None:
+    row[what] = np.where(np.isnan(row[what]), values, row[what]) if what in row else values
+
+
+def _counted(
+    client: Prometheus, said: PrometheusSettings, engine: Engine, name: str, span: Span
+) -> Iterator[_Counted]:
+    """A counter's increase per bin, by key."""
+    selector = f"{name}{_braced(said, engine)}[{span.bin_s}s]"
+    courses = _aligned(client.range(f"last_over_time({selector})", span.edges))
+    if not courses:
+        return
+    order = sorted(courses)
+    last = np.array([courses[labels] for labels in order])
+    places: dict[tuple[str, ...], int] = {}
+    targets = np.array(
+        [places.setdefault(_target(dict(labels)), len(places)) for labels in order], np.int64
+    )
+    lowest = highest = None
+    if wants_extremes(last, targets):
+        blank = np.full(last.shape[1], np.nan)
+        both = [
+            _aligned(client.range(f"{which}_over_time({selector})", span.edges))
+            for which in ("min", "max")
+        ]
+        lowest, highest = (np.array([one.get(labels, blank) for labels in order]) for one in both)
+    found = increases(last, lowest, highest, targets=targets)
+    rows: dict[Key, list[int]] = defaultdict(list)
+    for row, labels in enumerate(order):
+        rows[_key(dict(labels), said, engine)].append(row)
+    for key, mine in rows.items():
+        missing: BoolArray = np.logical_or.reduce(found.missing[mine])
+        seen = found.there[mine].any(axis=0) & ~missing
+        there = np.zeros((len(places), span.bins), bool)
+        np.logical_or.at(there, targets[mine], found.there[mine])
+        count = there.sum(axis=0).astype(np.float64)
+        yield _Counted(
+            key,
+            np.where(seen, found.amount[mine].sum(axis=0), np.nan),
+            missing,
+            np.where(count > 0, count, np.nan),
+        )
+
+
+def _aligned(courses: Sequence[Course]) -> dict[tuple[tuple[str, str], ...], FloatArray]:
+    """By labels without the name."""
+    return {
+        tuple(sorted((k, v) for k, v in course.labels.items() if k != "__name__")): course.values
+        for course in courses
+    }
+
+
+def _target(labels: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(labels.get(label, "") for label in TARGET)
+
+
+def _buckets(
+    courses: Sequence[Course], said: PrometheusSettings, engine: Engine
+) -> dict[Key, list[_Bucket]]:
+    """Counts of each bucket alone from the cumulative ones, by key."""
+    upto: dict[Key, dict[float, FloatArray]] = defaultdict(dict)
+    for course in courses:
+        try:
+            most = float(course.labels.get("le", "nan"))
+        except ValueError:
+            continue
+        if most == most:
+            upto[_key(course.labels, said, engine)][most] = course.values
+    found = {}
+    for key, cumulative in upto.items():
+        bounds = sorted(cumulative)
+        table = np.nan_to_num(np.array([cumulative[bound] for bound in bounds]))
+        table = np.maximum.accumulate(table, axis=0)
+        alone = np.diff(table, axis=0, prepend=0.0)
+        lower = [0.0, *bounds[:-1]]
+        found[key] = [_Bucket(*one) for one in zip(lower, bounds, alone, strict=True)]
+    return found
+
+
+def _key(labels: Mapping[str, str], said: PrometheusSettings, engine: Engine) -> Key:
+    model = said.model or labels.get(said.model_label or engine.model_label, "")
+    region = said.region or labels.get(said.region_label or "", "")
+    tier = said.tier or labels.get(said.tier_label or "", "")
+    return model, region, tier
+
+
+def _query(said: PrometheusSettings, engine: Engine, metric: Metric, name: str, bin_s: int) -> str:
+    by = _by(said, engine)
+    if metric.kind is Kind.COUNTER:
+        return f"last_over_time({name}{_braced(said, engine)}[{bin_s}s])"
+    if metric.kind is Kind.HISTOGRAM:
+        within = f"increase({name}_bucket{_braced(said, engine)}[{bin_s}s])"
+        return f"sum by ({', '.join((*by, 'le'))}) ({within})"
+    within = f"avg_over_time({name}{_braced(said, engine)}[{bin_s}s])"
+    if metric.kind is Kind.GAUGE_MEAN:
+        return f"avg by ({', '.join(by)}) ({within})"
+    return f"sum by ({', '.join(by)}) (max without ({', '.join(RANKS)}) ({within}))"
+
+
+def _power_query(said: PrometheusSettings, bin_s: int) -> str:
+    by = f" by ({said.region_label})" if said.region_label else ""
+    return f"sum{by} (avg_over_time({POWER.names[0]}{_braced(said, None)}[{bin_s}s]))"
+
+
+def _by(said: PrometheusSettings, engine: Engine) -> tuple[str, ...]:
+    model = "" if said.model else said.model_label or engine.model_label
+    region = "" if said.region else said.region_label or ""
+    tier = "" if said.tier else said.tier_label or ""
+    return tuple(label for label in (model, region, tier) if label)
+
+
+def _braced(said: PrometheusSettings, engine: Engine | None) -> str:
+    """Matchers of labels, values quoted; all series for none."""
+    terms = [f"{label}={_quoted(value)}" for label, value in said.match.items()]
+    if engine is not None:
+        terms += [f"{label}!={_quoted(value)}" for label, value in engine.leave_out]
+    return f"{{{', '.join(terms)}}}" if terms else ""
+
+
+def _quoted(value: str) -> str:
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'
+
+
+def _power(client: Prometheus, said: PrometheusSettings, span: Span) -> list[pl.DataFrame]:
+    tables = []
+    for course in client.range(_power_query(said, span.bin_s), span.ends):
+        region = said.region or course.labels.get(said.region_label or "", "")
+        tables.append(_frame(("", region, ""), span, {"power_w": course.values}))
+    return tables
+
+
+def _frame(key: Key, span: Span, columns: Mapping[str, FloatArray]) -> pl.DataFrame:
+    table = {
+        "bin_start": span.start_s + span.bin_s * np.arange(span.bins, dtype=np.int64),
+        **{name: _known(values) for name, values in columns.items()},
+    }
+    labels = (pl.lit(value).alias(name) for name, value in zip(KEYS, key, strict=True))
+    return bins_frame(pl.DataFrame(table).with_columns(*labels))
+
+
+def _known(values: FloatArray) -> pl.Series:
+    """Null where nothing was said, NaN where it is known that nobody knows."""
+    said = pl.Series(values).fill_nan(None)
+    return said.set(said == MISSING, np.nan)
+
+
+def _histogram_frame(key: Key, what: str, bucket: _Bucket, span: Span) -> pl.DataFrame:
+    """Bins in which the bucket counted something."""
+    inside = np.flatnonzero(bucket.counts > 0)
+    fixed = dict(zip(KEYS, key, strict=True)) | {
+        "origin": "", "what": what, "least": bucket.least, "most": bucket.most,
+    }  # fmt: skip
+    return pl.DataFrame(
+        {"bin_start": span.start_s + span.bin_s * inside, "count": bucket.counts[inside]}
+    ).select(_labelled(name, fixed).cast(kind) for name, kind in HISTOGRAMS.items())
+
+
+def _labelled(name: str, fixed: Mapping[str, object]) -> pl.Expr:
+    return pl.lit(fixed[name]).alias(name) if name in fixed else pl.col(name)

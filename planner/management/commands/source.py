@@ -1,0 +1,128 @@
+"""bin/manage source: live sources of demand: made, looked at, read, listed."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser
+from datetime import datetime
+from typing import Any
+
+from django.utils.dateparse import parse_datetime
+
+from planner.errors import SourceError
+from planner.exports.figure_table import listed
+from planner.management.base import HeadroomCommand
+from planner.models import Source
+from planner.selectors.sources import source_gaps, source_get, sources_list
+from planner.services.source_reading import source_preview, source_read
+from planner.services.sources import current_trace, source_change, source_create, source_delete
+from planner.studies.plain import as_json
+
+VERBS = ("add", "preview", "read", "list", "pause", "resume", "remove", "trace")
+COLUMNS = {"source": "name", "kind": "kind", "state": "state", "read to": "read_to", "gaps": "gaps"}
+
+
+class Command(HeadroomCommand):
+    help = (
+        "Live sources: add NAME (or preview) a Prometheus (--url), a folder (--path) or samples "
+        "that are sent; read NAME now; list; pause, resume or remove NAME; trace NAME --until "
+        "MOMENT freezes what was known then."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        super().add_arguments(parser)
+        parser.add_argument("verb", choices=VERBS)
+        parser.add_argument("name", nargs="?", default="")
+        parser.add_argument("--kind", choices=Source.Kind.values, help="what --url or --path says")
+        parser.add_argument("--url", help="address of a Prometheus, listed in HEADROOM_SOURCES")
+        parser.add_argument("--path", help="folder, in one of HEADROOM_SOURCE_FOLDERS")
+        parser.add_argument(
+            "--set", action="append", default=[], metavar="KEY=VALUE",
+            help="a setting, such as region=us-east, or match.namespace=prod",
+        )  # fmt: skip
+        parser.add_argument("--bin", type=int, default=300, help="width of bins in seconds (300)")
+        parser.add_argument("--every", type=int, help="how often it is read, in seconds")
+        parser.add_argument("--until", help="moment, such as 2026-05-04T06:00Z")
+
+    def answer(self, options: dict[str, Any]) -> dict[str, Any]:
+        verb, name = options["verb"], options["name"]
+        if verb == "list":
+            return {"sources": [_told(source) for source in sources_list()]}
+        kind, settings = _asked(options)
+        if verb == "preview":
+            found: dict[str, Any] = as_json(source_preview(user=None, kind=kind, given=settings))
+            return found
+        if not name:
+            raise SourceError(f"source {verb}: name a source.")
+        if verb == "add":
+            source = source_create(
+                owner=None, name=name, kind=kind, settings=settings, bin_s=options["bin"],
+                every_s=options["every"],
+            )  # fmt: skip
+            return _told(source)
+        source = source_get(name)
+        if verb == "trace":
+            trace = current_trace(source, _moment(options["until"]))
+            return {"trace": trace.name, "requests": trace.requests}
+        if verb == "remove":
+            source_delete(source=source, user=None)
+            return {"source": name, "removed": True}
+        if verb == "read":
+            read = source_read(source_id=source.pk, surface=True, only_due=False)
+            if read is None:
+                raise SourceError(
+                    f"source read: {name} is paused, is sent samples, or is being read right now."
+                )
+            return _told(source_get(name))
+        return _told(source_change(source=source, user=None, changes={"paused": verb == "pause"}))
+
+    def words(self, answer: dict[str, Any]) -> str:
+        if "sources" not in answer:
+            return json.dumps(answer, indent=2)
+        rows = answer["sources"]
+        return "\n".join(listed(rows, COLUMNS)) if rows else "There is no live source yet."
+
+
+def _asked(options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    settings: dict[str, Any] = {}
+    for pair in options["set"]:
+        key, equals, value = pair.partition("=")
+        if not (key and equals):
+            raise SourceError(f"--set {pair}: write KEY=VALUE, such as region=us-east.")
+        inside, _, label = key.partition(".")
+        if label:
+            settings.setdefault(inside, {})[label] = value
+        else:
+            settings[key] = value
+    for name in ("url", "path"):
+        if options[name]:
+            settings[name] = options[name]
+    kind = options["kind"] or (
+        "prometheus" if options["url"] else "folder" if options["path"] else "samples"
+    )
+    return kind, settings
+
+
+def _moment(said: str | None) -> datetime | None:
+    if said is None:
+        return None
+    found = parse_datetime(said)
+    if found is None or found.tzinfo is None:
+        raise SourceError(f"--until {said}: write a moment with its zone, as 2026-05-04T06:00Z.")
+    return found
+
+
+def _told(source: Source) -> dict[str, Any]:
+    gaps = source_gaps(source)
+    return {
+        "name": source.name,
+        "kind": source.kind,
+        "state": "paused" if source.paused else source.state,
+        "problem": source.problem,
+        "read_at": source.read_at.isoformat() if source.read_at else None,
+        "read_to": gaps.last.isoformat() if gaps.last else None,
+        "bin_s": source.bin_s,
+        "bins": gaps.bins,
+        "gaps": gaps.missing,
+        "trace": source.trace.name if source.trace else None,
+    }

@@ -1,0 +1,54 @@
+"""Live sources and what they have said."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db.models import QuerySet
+
+from planner import storage
+from planner.ingest.live.growing import GrowingSeries
+from planner.ingest.live.samples import Samples
+from planner.models import Source, SourceReading
+from planner.selectors.lookup import row_named
+
+
+@dataclass(frozen=True, slots=True)
+class Gaps:
+    """Bins of a source's series of which no request count is known."""
+
+    bins: int
+    missing: int
+    last: datetime | None  # end of the last bin that is known
+
+
+def sources_list() -> QuerySet[Source]:
+    return Source.objects.select_related("owner", "trace")
+
+
+def source_get(name: str) -> Source:
+    """By name or id; an error lists those there are."""
+    return row_named(sources_list(), "source", name)
+
+
+def readings_list(source: Source) -> QuerySet[SourceReading]:
+    return source.readings.all()
+
+
+def source_series(
+    source: Source, start: datetime | None = None, end: datetime | None = None
+) -> Samples:
+    """What is known of the bins in ``[start, end)``, in order of model, region, tier and time."""
+    series = GrowingSeries(storage.folder(source.store), source.bin_s)
+    return series.read(
+        until_s=end.timestamp() if end else None, since_s=start.timestamp() if start else None
+    )
+
+
+def source_gaps(source: Source) -> Gaps:
+    """By the trace as it was last published."""
+    report = source.trace.report if source.trace is not None else {}
+    told = report.get("series", [])
+    last = source.trace.end_at if source.trace is not None else None
+    return Gaps(sum(one["bins"] for one in told), sum(one["gaps"] for one in told), last)

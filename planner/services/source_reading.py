@@ -1,0 +1,312 @@
+"""Reading live sources: what is due, one at a time each, and what came of it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from celery import current_app
+from django.conf import settings
+from django.db.models import Q, QuerySet
+from django.utils import timezone
+
+from planner import storage
+from planner.errors import EXPECTED, NotReady, SourceError
+from planner.ingest import IngestOptions, ingest_file, sha256_file
+from planner.ingest.live.files import samples_of_file
+from planner.ingest.live.settings import FolderSettings, PrometheusSettings, settings_of
+from planner.ingest.prometheus.address import allowed_address
+from planner.ingest.prometheus.client import Access, Prometheus
+from planner.ingest.prometheus.reading import Asked, Span, find, queries, read_span
+from planner.models import Source, SourceReading, User
+from planner.services.access import check_may_plan
+from planner.services.reach import allowed_folder, check_reach
+from planner.services.sources import series, source_take
+
+logger = logging.getLogger(__name__)
+
+READ = "planner.tasks.source_read"  # by its name: tasks know the services, not they the tasks
+STALE_AFTER_S = 1800.0  # a worker that has a source for as long is gone
+SETTLED_S = 5.0  # a file still written to is left for the next reading
+UNFINISHED = (".tmp", ".part", ".partial", ".crdownload", ".swp")
+MOST_FILES = 1000  # of a folder, read at a time
+PREVIEW_S = 3600
+
+
+@dataclass(frozen=True, slots=True)
+class PreviewSeries:
+    """One model, region and tier in the time looked at."""
+
+    model: str
+    region: str
+    tier: str
+    requests: float | None
+    input_tokens: float | None
+    output_tokens: float | None
+    bins: int
+    gaps: int
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What a source would read, before it is kept: of a Prometheus the queries, and what they gave
+    of the last hour; of a folder its files."""
+
+    queries: tuple[Asked, ...]
+    files: tuple[str, ...]
+    series: tuple[PreviewSeries, ...]
+    begins: datetime | None
+    ends: datetime | None
+
+
+def sources_enqueue() -> int:
+    """Have every source that is due read by a worker; returns how many."""
+    due = list(_free(timezone.now()).values_list("pk", flat=True))
+    for pk in due:
+        current_app.send_task(READ, args=[pk], expires=60)
+    return len(due)
+
+
+def source_ask(*, source: Source, user: User | None) -> Source:
+    """Have a source read soon, whenever it is due."""
+    check_may_plan(user, "not have sources read")
+    _check_readable(source)
+    Source.objects.filter(pk=source.pk).update(due_at=timezone.now())
+    current_app.send_task(READ, args=[source.pk], expires=60)
+    source.refresh_from_db()
+    return source
+
+
+def source_read(*, source_id: int, surface: bool = False, only_due: bool = True) -> Source | None:
+    """Claim the source and read it to its end; None where somebody else does, or nothing is due.
+
+    What goes wrong is kept with the source as a sentence; with ``surface`` it is raised again.
+    """
+    now = timezone.now()
+    free = _free(now) if only_due else _unclaimed(now)
+    if not free.filter(pk=source_id).update(reading_since=now):
+        return None
+    source = Source.objects.get(pk=source_id)
+    try:
+        READERS[source.kind](source)
+        Source.objects.filter(pk=source_id).update(
+            state=Source.State.READ, problem="", read_at=timezone.now()
+        )
+    except EXPECTED as problem:
+        _failed(source, str(problem))
+        if surface:
+            raise
+    except Exception:
+        logger.exception("source %s could not be read", source.name)
+        _failed(source, "Reading it met a bug of the program; its log has the rest.")
+        if surface:
+            raise
+    finally:
+        Source.objects.filter(pk=source_id).update(
+            reading_since=None, due_at=timezone.now() + timedelta(seconds=source.every_s)
+        )
+    return Source.objects.get(pk=source_id)
+
+
+def source_preview(*, user: User | None, kind: str, given: Mapping[str, Any]) -> Preview:
+    """What would be read; nothing is kept. Raises SourceError where it could not be."""
+    check_may_plan(user, "not make sources")
+    said = settings_of(kind, given)
+    check_reach(kind, said)
+    if kind == Source.Kind.FOLDER:
+        folder = _folder(said)
+        return Preview((), tuple(path.name for path in _files(folder)), (), None, None)
+    if kind != Source.Kind.PROMETHEUS:
+        return Preview((), (), (), None, None)
+    bin_s = 300
+    end = int(time.time()) // bin_s * bin_s
+    span = Span(end - PREVIEW_S, bin_s, PREVIEW_S // bin_s)
+    client = _client(said)
+    found = find(client, said, span.start_s, time.time())
+    samples = read_span(client, said, found, span)
+    groups = samples.bins.group_by("model", "region", "tier", maintain_order=True)
+    told = []
+    for (model, region, tier), group in groups:
+        known = group["requests"].fill_nan(None).count()
+        told.append(
+            PreviewSeries(
+                str(model),
+                str(region),
+                str(tier),
+                _sum(group, "requests"),
+                _sum(group, "input_tokens"),
+                _sum(group, "output_tokens"),
+                known,
+                span.bins - known,
+            )
+        )
+    return Preview(
+        queries(said, found, bin_s), (), tuple(told), _utc(span.start_s), _utc(span.end_s)
+    )
+
+
+def _sum(group: pl.DataFrame, field: str) -> float | None:
+    known = group[field].fill_nan(None).drop_nulls()
+    return float(known.sum()) if known.len() else None
+
+
+def _read_prometheus(source: Source) -> None:
+    """From a while before the last reading, for late data, to the last bin that is complete."""
+    said: PrometheusSettings = settings_of(source.kind, source.settings)
+    now, bin_s = time.time(), source.bin_s
+    end = int(now - said.delay_s) // bin_s * bin_s
+    since = source.read_to.timestamp() - said.late_s if source.read_to else now - 86_400 * said.days
+    start = int(since) // bin_s * bin_s
+    if end <= start:
+        return
+    span = Span(start, bin_s, (end - start) // bin_s)
+    client = _client(said)
+    found = find(client, said, start, now)
+    told = {
+        "engines": [engine.title for engine in found.engines],
+        "queries": [[one.what, one.query] for one in queries(said, found, bin_s)],
+    }
+    for part in span.spans():
+        source_take(source=source, samples=read_span(client, said, found, part))
+        Source.objects.filter(pk=source.pk).update(read_to=_utc(part.end_s), found=told)
+
+
+def _read_folder(source: Source) -> None:
+    """Every file that is new and no longer written to, each once. One that is refused says why in
+    its line of the record, and the others are read."""
+    said: FolderSettings = settings_of(source.kind, source.settings)
+    folder = _folder(said)
+    seen: dict[str, list[int]] = dict(source.found.get("files", {}))
+    refused = []
+    for path in _files(folder)[:MOST_FILES]:
+        state = path.stat()
+        mark = [state.st_size, state.st_mtime_ns]
+        if seen.get(path.name) == mark or time.time() - state.st_mtime < SETTLED_S:
+            continue
+        sha256 = sha256_file(path)
+        if not source.readings.filter(sha256=sha256).exists():
+            try:
+                _take_file(source, path, sha256, said)
+            except EXPECTED as problem:
+                refused.append(path.name)
+                SourceReading.objects.create(
+                    source=source, what=path.name[:255], sha256=sha256, problem=str(problem)
+                )
+        seen[path.name] = mark
+        source.found = {"files": seen}
+        Source.objects.filter(pk=source.pk).update(found=source.found, read_to=timezone.now())
+    if refused:
+        raise SourceError(
+            f"Refused: {', '.join(refused[:5])}{' and others' * (len(refused) > 5)}; the record of "
+            "the source says why of each."
+        )
+
+
+def _take_file(source: Source, path: Path, sha256: str, said: FolderSettings) -> None:
+    store = storage.folder(f"{source.store}/reading-{os.getpid()}")
+    options = IngestOptions(
+        name=path.name, format=said.format, mapping=said.mapping,
+        model=said.model, region=said.region, tier=said.tier,
+    )  # fmt: skip
+    try:
+        report = ingest_file(path, store, options)
+        samples = samples_of_file(store, report, source.bin_s, series(source).told())
+        source_take(source=source, samples=samples, what=path.name, sha256=sha256)
+    finally:
+        shutil.rmtree(store, ignore_errors=True)
+
+
+def _not_read(source: Source) -> None:
+    _check_readable(source)
+
+
+READERS: dict[str, Callable[[Source], None]] = {
+    Source.Kind.PROMETHEUS: _read_prometheus,
+    Source.Kind.FOLDER: _read_folder,
+    Source.Kind.SAMPLES: _not_read,
+}
+
+
+def _check_readable(source: Source) -> None:
+    if source.kind == Source.Kind.SAMPLES:
+        raise NotReady(
+            f"Source {source.name} is sent samples, there is nothing to read; POST them to "
+            f"/api/v1/sources/{source.name}/samples/."
+        )
+    if source.paused:
+        raise NotReady(f"Source {source.name} is paused; end the pause to have it read.")
+
+
+def _client(said: PrometheusSettings) -> Prometheus:
+    return Prometheus(allowed_address(said.url, settings.HEADROOM_SOURCES), _access(said))
+
+
+def _access(said: PrometheusSettings) -> Access:
+    """Secrets of the environment, by the names that the settings give."""
+    ca_file = settings.HEADROOM_SOURCES_CA
+    if said.token_env:
+        return Access.bearer(_secret("token_env", said.token_env), ca_file)
+    if said.user_env and said.password_env:
+        user = _secret("user_env", said.user_env)
+        return Access.basic(user, _secret("password_env", said.password_env), ca_file)
+    return Access("", ca_file)
+
+
+def _secret(field: str, variable: str) -> str:
+    value = os.environ.get(variable, "").strip()
+    if not value or not value.isprintable() or not value.isascii():
+        raise SourceError(
+            f"{field}: the environment has nothing usable in {variable}; an operator sets it where "
+            "workers and web start."
+        )
+    return value
+
+
+def _folder(said: FolderSettings) -> Path:
+    folder = allowed_folder(said.path)
+    if not folder.is_dir():
+        raise SourceError(f"path: {said.path} is no folder here; make it, or check the path.")
+    return folder
+
+
+def _files(folder: Path) -> list[Path]:
+    """Plain files by name; links, hidden ones and those that are still written are left out."""
+    return sorted(
+        path
+        for path in folder.iterdir()
+        if path.is_file()
+        and not path.is_symlink()
+        and not path.name.startswith(".")
+        and not path.name.endswith(UNFINISHED)
+    )
+
+
+def _failed(source: Source, problem: str) -> None:
+    """Tell of it where it is new: a server that is down all night is one line, not hundreds."""
+    last = source.readings.first()
+    if last is None or last.problem != problem:
+        SourceReading.objects.create(source=source, problem=problem)
+    Source.objects.filter(pk=source.pk).update(state=Source.State.PROBLEM, problem=problem)
+
+
+def _unclaimed(now: datetime) -> QuerySet[Source]:
+    gone = now - timedelta(seconds=STALE_AFTER_S)
+    return Source.objects.filter(
+        Q(reading_since=None) | Q(reading_since__lt=gone), paused=False
+    ).exclude(kind=Source.Kind.SAMPLES)
+
+
+def _free(now: datetime) -> QuerySet[Source]:
+    return _unclaimed(now).filter(due_at__lte=now)
+
+
+def _utc(epoch_s: float) -> datetime:
+    return datetime.fromtimestamp(epoch_s, tz=UTC)

@@ -1,0 +1,184 @@
+"""Sources that are read: a real Prometheus, and a folder that files are dropped into."""
+
+from __future__ import annotations
+
+import os
+import time
+from datetime import UTC, datetime
+
+import numpy as np
+import pytest
+
+from planner import storage
+from planner.errors import NotReady, SourceError
+from planner.ingest import read_demand
+from planner.ingest.live.lengths import share_within
+from planner.models import Source
+from planner.services.source_reading import (
+    source_ask,
+    source_preview,
+    source_read,
+    sources_enqueue,
+)
+from planner.services.sources import current_trace, series, source_change, source_create
+from tests.prometheus import Engine, exporter, prometheus
+
+BIN_S = 2
+
+
+def test_a_real_prometheus(planner, settings, tmp_path):
+    """An hour of a trace replayed in seconds, two engines, one of which begins anew: what is read
+    are the trace's sums."""
+    rng = np.random.default_rng(3)
+    isl, osl = rng.integers(2, 900, 60), rng.integers(1, 90, 60)
+    engines = [Engine("chat", kv_use=0.25), Engine("chat", kv_use=0.75, waiting=4)]
+    with (  # noqa: SIM117 - the target of one is the other's
+        exporter(engines[0]) as one,
+        exporter(engines[1]) as two,
+    ):
+        with prometheus(tmp_path, [one, two]) as url:
+            settings.HEADROOM_SOURCES = [url]
+            time.sleep(BIN_S + 1.5)  # both have been scraped once: what comes now is counted
+            for i, (prompt, answer) in enumerate(zip(isl.tolist(), osl.tolist(), strict=True)):
+                engines[i % 2].finish(prompt, answer, 0.3 if i % 4 else 2.0)
+                time.sleep(0.05)
+            time.sleep(1.2)  # scraped
+            engines[0].restart()
+            for prompt, answer in zip(isl.tolist(), osl.tolist(), strict=True):
+                engines[0].finish(prompt, answer)
+            preview = source_preview(user=planner, kind="prometheus", given={"url": url})
+            source = source_create(
+                owner=planner, name="chat-live", kind="prometheus", bin_s=BIN_S, every_s=10,
+                settings={"url": url, "delay_s": 0, "days": 0.01, "region": "east"},
+            )  # fmt: skip
+            deadline = time.monotonic() + 30
+            while time.monotonic() < deadline:
+                source_read(source_id=source.pk, surface=True, only_due=False)
+                found = series(source).read()
+                if found.requests == 120:
+                    break
+                time.sleep(0.5)
+            again = source_read(source_id=source.pk, surface=True, only_due=False)
+    assert again is not None and again.state == Source.State.READ
+    found = series(source).read()
+    assert found.requests == 120
+    assert found.bins["input_tokens"].sum() == 2 * isl.sum()
+    assert found.bins["output_tokens"].sum() == 2 * osl.sum()
+    chat = found.bins.filter(model="chat")
+    assert set(chat["region"]) == {"east"} and chat["replicas"].max() == 2
+    assert chat["waiting"].max() == 4 and chat["kv_use"].max() == pytest.approx(0.5)
+    assert found.bins["power_w"].max() == 600
+    ttft = found.histograms.filter(what="ttft_s")
+    assert share_within(ttft, 1.0) == pytest.approx(1 - 15 / 120, abs=0.06)
+    trace = current_trace(again)
+    (demand,) = read_demand(storage.folder(trace.store))
+    assert (demand.model, demand.region, trace.requests) == ("chat", "east", 120)
+    assert demand.input_lengths is not None and 1 < np.median(demand.input_lengths) < 1000
+    assert any(one.what == "kv_use" and "gpu_cache" in one.query for one in preview.queries)
+    assert again.found["engines"] == ["vLLM"]
+    # Gone: said once, however often it is asked, and what was read stays.
+    for _ in range(2):
+        gone = source_read(source_id=source.pk, only_due=False)
+    assert gone is not None and gone.state == Source.State.PROBLEM
+    assert "did not answer" in gone.problem
+    assert source.readings.exclude(problem="").count() == 1
+    assert series(source).read().requests == 120
+
+
+@pytest.fixture
+def inbox(settings, tmp_path):
+    folder = tmp_path / "inbox"
+    folder.mkdir()
+    settings.HEADROOM_SOURCE_FOLDERS = [str(folder)]
+    return folder
+
+
+def drop(folder, name, text):
+    path = folder / name
+    path.write_text(text)
+    os.utime(path, (time.time() - 60,) * 2)
+    return path
+
+
+def requests_csv(first, last, step=20):
+    begin = datetime(2026, 4, 1, tzinfo=UTC).timestamp()
+    rows = [
+        f"{datetime.fromtimestamp(begin + s, UTC).isoformat()},{100 + s % 7},{20 + s % 5},chat"
+        for s in range(first, last, step)
+    ]
+    return "\n".join(["arrival,input_tokens,output_tokens,model", *rows]) + "\n"
+
+
+def test_a_folder_that_files_are_dropped_into(planner, inbox):
+    source = source_create(
+        owner=planner, name="logs", kind="folder", settings={"path": str(inbox)}, bin_s=300
+    )
+    read = lambda: source_read(source_id=source.pk, only_due=False)  # noqa: E731
+    drop(inbox, "1.csv", requests_csv(0, 1000))  # ends in the middle of a bin, where 2.csv goes on
+    drop(inbox, "2.csv", requests_csv(1000, 3000))
+    (inbox / "still.csv").write_text("arrival,input_to")  # being written
+    drop(inbox, "more.csv.part", "x")
+    assert read().state == Source.State.READ
+    bins = series(source).read().bins
+    # From the second bin on: the first and the last were seen in part by one file alone.
+    assert bins["requests"].to_list() == [None, *[15.0] * 8, None]
+    assert read().readings.count() == 2  # each once
+    drop(inbox, "again.csv", (inbox / "1.csv").read_text())  # the same bytes
+    assert read().readings.count() == 2
+    drop(inbox, "3.csv", requests_csv(1500, 2500, step=30))
+    drop(inbox, "4.csv", "no,such\n1,2\n")
+    drop(inbox, "5.csv", requests_csv(6000, 6900))
+    after = read()
+    assert after.state == Source.State.PROBLEM and "Refused: 3.csv, 4.csv;" in after.problem
+    told = dict(after.readings.exclude(problem="").exclude(what="").values_list("what", "problem"))
+    assert "would count twice" in told["3.csv"] and set(told) == {"3.csv", "4.csv"}
+    trace = current_trace(after)
+    (demand,) = read_demand(storage.folder(trace.store))
+    assert np.isnan(demand.requests[9:20]).all() and demand.requests[20] == 15  # 5.csv was read
+    assert demand.output_lengths is not None and 20 <= np.median(demand.output_lengths) <= 24
+
+
+def test_counts_in_a_folder_replace_what_was_there(planner, inbox):
+    source = source_create(
+        owner=planner, name="counts", kind="folder", settings={"path": str(inbox)}, bin_s=300
+    )
+    head = "time,requests,model\n"
+    minutes = [f"2026-04-01T00:{m:02d}:00Z" for m in range(10)]
+    drop(inbox, "a.csv", head + "".join(f"{t},1,chat\n" for t in minutes))
+    drop(inbox, "b.csv", head + "".join(f"{t},2,chat\n" for t in minutes[5:]))
+    source_read(source_id=source.pk, surface=True, only_due=False)
+    assert series(source).read().bins["requests"].to_list() == [5.0, 10.0]
+    drop(inbox, "c.csv", "time,requests\n2026-04-01T00:00:00Z,1\n2026-04-01T01:00:00Z,1\n")
+    with pytest.raises(SourceError, match=r"Refused: c\.csv"):
+        source_read(source_id=source.pk, surface=True, only_due=False)
+
+
+def test_what_is_due_is_read_by_one_and_pauses_are_kept(planner, inbox):
+    source = source_create(
+        owner=planner, name="logs", kind="folder", settings={"path": str(inbox)}, bin_s=300
+    )
+    assert sources_enqueue() == 1
+    Source.objects.update(reading_since=datetime.now(UTC))
+    assert sources_enqueue() == 0 and source_read(source_id=source.pk) is None  # somebody has it
+    Source.objects.update(reading_since=None)
+    assert source_read(source_id=source.pk) is not None
+    assert source_read(source_id=source.pk) is None and sources_enqueue() == 0  # not due again
+    source_change(source=source, user=planner, changes={"paused": True})
+    source.refresh_from_db()
+    with pytest.raises(NotReady, match="is paused"):
+        source_ask(source=source, user=planner)
+    assert sources_enqueue() == 0
+    inbox.rmdir()
+    source_change(source=source, user=planner, changes={"paused": False})
+    with pytest.raises(SourceError, match="is no folder here"):
+        source_read(source_id=source.pk, surface=True)
+
+
+def test_secrets_come_from_the_environment(planner, settings, monkeypatch):
+    settings.HEADROOM_SOURCES = ["http://127.0.0.1:9"]
+    said = {"url": "http://127.0.0.1:9", "token_env": "HEADROOM_SOURCE_TOKEN"}
+    with pytest.raises(SourceError, match="nothing usable in HEADROOM_SOURCE_TOKEN"):
+        source_preview(user=planner, kind="prometheus", given=said)
+    monkeypatch.setenv("HEADROOM_SOURCE_TOKEN", "abc")
+    with pytest.raises(SourceError, match="did not answer"):
+        source_preview(user=planner, kind="prometheus", given=said)
