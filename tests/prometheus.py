@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import subprocess
 import threading
@@ -12,6 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.parse import urlencode
 
 import pytest
 
@@ -123,6 +125,20 @@ def prometheus(folder: Path, targets: Sequence[str]) -> Iterator[str]:
         finally:
             server.terminate()
             server.wait(timeout=30)
+
+
+def await_value(url: str, query: str, wanted: float) -> None:
+    """Until an instant query gives ``wanted``: what is shown has been scraped."""
+    deadline = time.monotonic() + STARTS_WITHIN_S
+    asked = f"{url}/api/v1/query?{urlencode({'query': query})}"
+    found: object = None
+    while time.monotonic() < deadline:
+        with urllib.request.urlopen(asked, timeout=5) as answer:
+            found = json.load(answer)["data"]["result"]
+        if found and float(found[0]["value"][1]) == wanted:
+            return
+        time.sleep(0.1)
+    pytest.fail(f"{query} is {found}, not {wanted}")
 
 
 def _wait(server: subprocess.Popen[bytes], url: str, log: Path) -> None:

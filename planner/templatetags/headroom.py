@@ -39,6 +39,9 @@ STATE_COLOURS = {
     "uploaded": "blue",
     "ready": "green",
     "refused": "orange",
+    "new": "blue",
+    "read": "green",
+    "problem": "orange",
 }
 
 PROVENANCE_COLOURS = {
@@ -62,7 +65,7 @@ class Section:
 # Page, label, icon; how the names of the section's pages begin.
 SECTIONS = (
     ("home", "Home", "home", ("home",)),
-    ("traces", "Traces", "trace", ("trace",)),
+    ("traces", "Traces", "trace", ("trace", "source")),
     (
         "profiles",
         "Hardware & profiles",

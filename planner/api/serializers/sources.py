@@ -195,7 +195,7 @@ class Bucket(serializers.Serializer[Any]):
 
 
 class SourceSeries(serializers.Serializer[Any]):
-    source = serializers.CharField()
+    name = serializers.CharField()
     bin_s = serializers.IntegerField()
     bins = Bin(many=True)
     histograms = Bucket(many=True)

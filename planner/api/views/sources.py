@@ -110,14 +110,14 @@ class SourceView(ApiView):
 
 class SourceReadView(ApiView):
     @operation(
-        {202: OpenApiResponse(SourceItem, "Asked for; read_at and problem say when it is done.")},
+        {200: OpenApiResponse(SourceItem, "Asked for; read_at and problem say when it is done.")},
         403, 404, 409,
         request=None,
     )  # fmt: skip
     def post(self, request: Request, name: str) -> Response:
         """Have a source read now, whenever it is due."""
         source = source_ask(source=source_get(name), user=self.user)
-        return Response(_shown(source, request), status.HTTP_202_ACCEPTED)
+        return Response(_shown(source, request))
 
 
 class SourceSamplesView(ApiView):
@@ -177,7 +177,7 @@ class SourceSeriesView(ApiView):
             )
         samples = source_series(source, start, end)
         told = {
-            "source": source.name,
+            "name": source.name,
             "bin_s": source.bin_s,
             "bins": samples.bins.to_dicts(),
             "histograms": samples.histograms.to_dicts(),

@@ -1,0 +1,136 @@
+"""A new live source: one form of each kind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+
+from planner.errors import IngestError
+from planner.ingest.formats import OFFERED
+from planner.ingest.options import column_mapping
+from planner.models import Source
+from planner.web.forms.widgets import dress
+
+BINS = ((60, "1 min"), (300, "5 min"), (900, "15 min"), (3600, "1 h"))
+ENGINES = (
+    ("auto", "Whatever is there"),
+    ("vllm", "vLLM"),
+    ("sglang", "SGLang"),
+    ("trtllm", "TensorRT-LLM"),
+    ("tgi", "TGI"),
+    ("dynamo", "Dynamo (frontend)"),
+    ("llm-d", "llm-d (endpoint picker)"),
+)
+
+
+class SourceForm(forms.Form):
+    """What all kinds have; ``settings`` is what a kind adds, blank fields left out."""
+
+    kind = ""
+    name = forms.CharField(
+        label="Name",
+        max_length=80,
+        help_text="How scenarios name it: small letters, digits and hyphens.",
+        widget=forms.TextInput(attrs={"autocomplete": "off", "autocapitalize": "none"}),
+    )
+    bin_s = forms.TypedChoiceField(
+        label="Bins",
+        choices=BINS,
+        initial=300,
+        coerce=int,
+        help_text="The finest that plans can have; it cannot be changed later.",
+    )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        dress(self)
+
+    def settings(self) -> dict[str, Any]:
+        own = [name for name in self.fields if name not in SourceForm.base_fields]
+        return {name: value for name in own if (value := self.cleaned_data[name]) not in ("", {})}
+
+    def clean_match(self) -> dict[str, str]:
+        return _pairs(self.cleaned_data["match"])
+
+    def clean_mapping(self) -> dict[str, str]:
+        return _pairs(self.cleaned_data["mapping"])
+
+
+def _pairs(text: str) -> dict[str, str]:
+    try:
+        return column_mapping((line for line in text.splitlines() if line.strip()), "Line ")
+    except IngestError as problem:
+        raise forms.ValidationError(str(problem)) from None
+
+
+def _text(label: str, help: str = "", **more: Any) -> forms.CharField:
+    return forms.CharField(label=label, help_text=help, required=False, max_length=200, **more)
+
+
+def _lines(label: str, help: str, placeholder: str) -> forms.CharField:
+    area = forms.Textarea(attrs={"rows": 2, "spellcheck": "false", "placeholder": placeholder})
+    return forms.CharField(label=label, help_text=help, required=False, widget=area)
+
+
+class PrometheusForm(SourceForm):
+    kind = Source.Kind.PROMETHEUS.value
+    url = forms.CharField(
+        label="Address",
+        max_length=300,
+        help_text="Of the server, without /api/v1; on the operator's list, HEADROOM_SOURCES.",
+        widget=forms.TextInput(attrs={"placeholder": "https://prometheus.example:9090"}),
+    )
+    engine = forms.ChoiceField(label="Engine", choices=ENGINES, required=False)
+    match = _lines("Only series with", "One label=value a line.", "namespace=prod")
+    model = _text("Model of all", "Left out: what the engine says.")
+    model_label = _text("Label of the model", "Where it is not the engine's own.")
+    region = _text("Region of all")
+    region_label = _text("Label of the region", "Such as cluster.")
+    tier = _text("Tier of all")
+    tier_label = _text("Label of the tier")
+    token_env = _text(
+        "Variable of the bearer token", "Its name begins with HEADROOM_SOURCE_; never the token."
+    )
+    user_env = _text("Variable of the user name", "For basic authentication.")
+    password_env = _text("Variable of the password")
+    days = forms.FloatField(
+        label="Days of history", initial=15, min_value=0.01, max_value=400, required=False
+    )
+    first = ("name", "url", "engine", "bin_s")
+    more = (
+        "match", "days", "model", "model_label", "region", "region_label", "tier", "tier_label",
+        "token_env", "user_env", "password_env",
+    )  # fmt: skip
+
+    def settings(self) -> dict[str, Any]:
+        return {name: value for name, value in super().settings().items() if value is not None}
+
+
+class FolderForm(SourceForm):
+    kind = Source.Kind.FOLDER.value
+    path = forms.CharField(
+        label="Folder",
+        max_length=500,
+        help_text="On the machine of the workers; in one of HEADROOM_SOURCE_FOLDERS.",
+    )
+    format = forms.ChoiceField(
+        label="Format", choices=list(OFFERED["format"].choices.items()), required=False
+    )
+    mapping = _lines("Columns", "One field=column a line.", "arrival=created:ms")
+    model = _text("Model of every row")
+    region = _text("Region of every row")
+    tier = _text("Tier of every row")
+    first = ("name", "path", "format", "bin_s")
+    more = ("mapping", "model", "region", "tier")
+
+
+class SamplesForm(SourceForm):
+    kind = Source.Kind.SAMPLES.value
+    first = ("name", "bin_s")
+    more = ()
+
+
+FORMS: dict[str, type[PrometheusForm | FolderForm | SamplesForm]] = {
+    form.kind: form for form in (PrometheusForm, FolderForm, SamplesForm)
+}

@@ -1,0 +1,77 @@
+"""What the page of a live source shows: its last days as it read them, gaps as gaps."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import polars as pl
+from django.utils import timezone
+
+from planner.ingest.live.published import series_name
+from planner.models import Source
+from planner.selectors.sources import source_gaps, source_series
+from planner.web.charts.figure import MAX_POINTS, PALETTE, UTC, Figure, line, plain_figure
+
+DAYS = 7
+LINES = 6
+
+
+def source_context(source: Source) -> dict[str, Any]:
+    samples = source_series(source, start=timezone.now() - timedelta(days=DAYS))
+    if samples.bins.is_empty():  # nothing lately: the last days that there are
+        end = source.trace.end_at if source.trace is not None else None
+        if end is not None:
+            samples = source_series(source, start=end - timedelta(days=DAYS), end=end)
+    return {
+        "gaps": source_gaps(source),
+        "days": DAYS,
+        "rates": _figure(samples.bins, source, ("requests",), "requests/s"),
+        "queues": _figure(samples.bins, source, ("waiting", "running"), "requests, mean of a bin"),
+        "kv": _figure(samples.bins, source, ("kv_use",), "share of the KV cache in use"),
+        "power": _figure(samples.bins, source, ("power_w",), "W"),
+    }
+
+
+def _figure(bins: pl.DataFrame, source: Source, fields: tuple[str, ...], y: str) -> Figure | None:
+    """A line of each series and field, the LINES largest; None where nothing is known. A bin
+    that is not known breaks the line."""
+    if bins.is_empty():
+        return None
+    start, end = int(str(bins["bin_start"].min())), int(str(bins["bin_start"].max()))
+    step = source.bin_s * max(1, -(-((end - start) // source.bin_s + 1) // MAX_POINTS))
+    grid = pl.DataFrame({"at": pl.int_range(start - start % step, end + 1, step, eager=True)})
+    found = []
+    for (model, region, tier), group in bins.group_by("model", "region", "tier"):
+        for field in fields:
+            known = group.drop_nulls(field)
+            if known.is_empty():
+                continue
+            rate = pl.col(field).mean() / (source.bin_s if field == "requests" else 1)
+            course = (
+                known.group_by((pl.col("bin_start") // step * step).alias("at"))
+                .agg(rate.alias("y"))
+                .join(grid, on="at", how="right")
+                .sort("at")
+            )
+            name = series_name(str(model), str(region), str(tier), source.name)
+            label = name if len(fields) == 1 else f"{name}, {field}"
+            found.append((float(known[field].sum()), label, course))
+    if not found:
+        return None
+    found.sort(key=lambda one: (-one[0], one[1]))
+    lines = [
+        line(
+            pl.from_epoch(course["at"], "s").dt.strftime("%Y-%m-%d %H:%M:%S").to_list(),
+            course["y"].round(4).to_list(),
+            label,
+            PALETTE[place % len(PALETTE)],
+            width=1.4,
+            hover=f"%{{y:,.4~g}} {y.split(',')[0]}",
+            connectgaps=False,
+        )
+        for place, (_, label, course) in enumerate(found[:LINES])
+    ]
+    return plain_figure(
+        lines, height=240, x=UTC, y=y, together=True, showlegend=True, xaxis={"type": "date"}
+    )
