@@ -2,8 +2,10 @@
 
 from django.db import models
 
+from planner.models.workspace import InWorkspace
 
-class Source(models.Model):
+
+class Source(InWorkspace):
     """Its series lies in ``store``, by parts; ``trace`` is that series as scenarios name it."""
 
     class Kind(models.TextChoices):
@@ -16,7 +18,7 @@ class Source(models.Model):
         READ = "read", "Read"
         PROBLEM = "problem", "Problem"
 
-    name = models.SlugField(max_length=80, unique=True)  # how scenarios refer to it
+    name = models.SlugField(max_length=80)  # how scenarios refer to it
     kind = models.CharField(max_length=16, choices=Kind.choices)
     settings = models.JSONField(default=dict, blank=True)  # planner.ingest.live.settings
     bin_s = models.PositiveIntegerField(default=300)
@@ -38,6 +40,9 @@ class Source(models.Model):
 
     class Meta:
         ordering = ["name"]
+        constraints = [
+            models.UniqueConstraint(fields=["workspace", "name"], name="source_name_once")
+        ]
 
     def __str__(self) -> str:
         return self.name

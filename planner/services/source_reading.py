@@ -27,6 +27,7 @@ from planner.ingest.prometheus.address import allowed_address
 from planner.ingest.prometheus.client import Access, Prometheus
 from planner.ingest.prometheus.reading import Asked, Span, find, queries, read_span
 from planner.models import Source, SourceReading, User
+from planner.models.workspace import within
 from planner.services.access import check_may_plan
 from planner.services.reach import allowed_folder, check_reach
 from planner.services.sources import series, source_take
@@ -94,26 +95,27 @@ def source_read(*, source_id: int, surface: bool = False, only_due: bool = True)
     free = _free(now) if only_due else _unclaimed(now)
     if not free.filter(pk=source_id).update(reading_since=now):
         return None
-    source = Source.objects.get(pk=source_id)
-    try:
-        READERS[source.kind](source)
-        Source.objects.filter(pk=source_id).update(
-            state=Source.State.READ, problem="", read_at=timezone.now()
-        )
-    except EXPECTED as problem:
-        _failed(source, str(problem))
-        if surface:
-            raise
-    except Exception:
-        logger.exception("source %s could not be read", source.name)
-        _failed(source, "Reading it met a bug of the program; its log has the rest.")
-        if surface:
-            raise
-    finally:
-        Source.objects.filter(pk=source_id).update(
-            reading_since=None, due_at=timezone.now() + timedelta(seconds=source.every_s)
-        )
-    return Source.objects.get(pk=source_id)
+    source = Source.everywhere.select_related("workspace").get(pk=source_id)
+    with within(source.workspace):
+        try:
+            READERS[source.kind](source)
+            Source.objects.filter(pk=source_id).update(
+                state=Source.State.READ, problem="", read_at=timezone.now()
+            )
+        except EXPECTED as problem:
+            _failed(source, str(problem))
+            if surface:
+                raise
+        except Exception:
+            logger.exception("source %s could not be read", source.name)
+            _failed(source, "Reading it met a bug of the program; its log has the rest.")
+            if surface:
+                raise
+        finally:
+            Source.objects.filter(pk=source_id).update(
+                reading_since=None, due_at=timezone.now() + timedelta(seconds=source.every_s)
+            )
+        return Source.objects.get(pk=source_id)
 
 
 def source_preview(*, user: User | None, kind: str, given: Mapping[str, Any]) -> Preview:
@@ -299,7 +301,7 @@ def _failed(source: Source, problem: str) -> None:
 
 def _unclaimed(now: datetime) -> QuerySet[Source]:
     gone = now - timedelta(seconds=STALE_AFTER_S)
-    return Source.objects.filter(
+    return Source.everywhere.filter(
         Q(reading_since=None) | Q(reading_since__lt=gone), paused=False
     ).exclude(kind=Source.Kind.SAMPLES)
 

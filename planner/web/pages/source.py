@@ -73,5 +73,5 @@ def _figure(bins: pl.DataFrame, source: Source, fields: tuple[str, ...], y: str)
         for place, (_, label, course) in enumerate(found[:LINES])
     ]
     return plain_figure(
-        lines, height=240, x=UTC, y=y, together=True, showlegend=True, xaxis={"type": "date"}
+        lines, height=340, x=UTC, y=y, together=True, showlegend=True, xaxis={"type": "date"}
     )

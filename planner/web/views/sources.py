@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
+from django import forms
 from django.contrib import messages
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
@@ -31,7 +35,7 @@ def listing(request: Request) -> HttpResponse:
 def new(request: Request) -> HttpResponse:
     """The form of a kind; a look at what would be read, or the source made."""
     kind = FORMS.get(request.GET.get("kind", ""), PrometheusForm)
-    context = {"kinds": Source.Kind.choices, "kind": kind.kind}
+    context: dict[str, Any] = {"kinds": Source.Kind.choices, "kind": kind.kind}
     if request.method != "POST":
         return _form(request, kind(), context)
     form = kind(request.POST)
@@ -88,6 +92,6 @@ def delete(request: Request, name: str) -> HttpResponse:
 
 
 def _form(
-    request: Request, form: object, context: dict[str, object], status: int = 200
+    request: Request, form: forms.Form, context: Mapping[str, Any], status: int = 200
 ) -> HttpResponse:
     return render(request, "web/source_new.html", {**context, "form": form}, status=status)

@@ -25,8 +25,8 @@ def test_a_source_is_made_shown_paused_and_removed(planner, viewer, settings, tm
     ]
     samples_take(source=Source.objects.get(), user=planner, sent=of_rows(rows, now))
     shown = client.get("/sources/own-counts/")
-    assert json_in(shown, "rates")["data"][0]["y"] == [0.1, None, 0.1, 0.1]
-    assert json_in(shown, "kv")["data"][0]["y"] == [0.5, None, 0.5, 0.5]
+    assert json_in(shown, "rates-data")["data"][0]["y"] == [0.1, None, 0.1, 0.1]
+    assert json_in(shown, "kv-data")["data"][0]["y"] == [0.5, None, 0.5, 0.5]
     assert "1 of 4 bins" in text_of(shown) and "own-counts" in text_of(client.get("/sources/"))
     assert "270" in text_of(client.get("/traces/own-counts/"))
     reader = signed_in(viewer)
