@@ -17,7 +17,7 @@ def key(**more):
 
 
 class Migration(migrations.Migration):
-    dependencies = [("planner", "0020_workspace_of_each_row")]
+    dependencies = [("planner", "0023_notices")]
 
     operations = [
         migrations.AddField("source", "workspace", key(null=True)),
