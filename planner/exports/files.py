@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from pathlib import Path
 
 from planner.errors import PlannerError
 from planner.exports import json_text, main_table, run_csv
@@ -105,20 +104,3 @@ def export_file(*, run: Run, to: str, options: ExportOptions, now: datetime) -> 
     what = f"-{options.table or main_table(run)}" if to == "csv" else ""
     what = f"-{to}" if form.group == TAKES_EFFECT else what
     return File(f"run-{run.pk}{what}.{form.ending}", form.media, content)
-
-
-def export_run(
-    *, run: Run, to: str, folder: Path, options: ExportOptions, now: datetime,
-    out: Path | None = None,
-) -> Path:  # fmt: skip
-    """Write the run to ``out``, or to a file in ``folder`` named after it."""
-    file = export_file(run=run, to=to, options=options, now=now)
-    path = out or folder / file.name
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(file.content)
-    except OSError as error:
-        raise PlannerError(
-            f"{path} cannot be written ({error.strerror}); choose another file with --out."
-        ) from None
-    return path

@@ -3,10 +3,10 @@ autoscaler follows it by itself."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import cast
+from typing import Any, cast
 from zoneinfo import ZoneInfo
 
 from planner.exports.manifests.common import METRIC
@@ -44,10 +44,15 @@ def desired(plan: PlanInForce, now: datetime) -> list[Desired]:
             pool["model"],
             pool["gpu"],
             pool["role"],
-            _at([_step(one) for one in pool["steps"]], cast(Repeat, plan.repeat), local),
+            _at(steps_of(pool), cast(Repeat, plan.repeat), local),
         )
         for pool in plan.pools
     ]
+
+
+def steps_of(pool: Mapping[str, Any]) -> list[Step]:
+    """Of a pool of a plan as it was frozen."""
+    return [_step(one) for one in pool["steps"]]
 
 
 def _step(one: Sequence[str | int]) -> Step:

@@ -17,6 +17,7 @@ from planner.exports.options import ExportOptions
 from planner.exports.patterns import DAY, UNKNOWN, WEEK, Repeat, Step, folded
 from planner.models import Run
 from planner.policies.registry import traits_of
+from planner.selectors.review import proposal_approved
 from planner.selectors.runs import run_result, run_table, run_tables
 from planner.templatetags.headroom import duration
 from simulation.arrays import IntArray
@@ -82,6 +83,7 @@ class Plan:
     pools: tuple[Pool, ...]
     rule: Rule | None
     notes: tuple[str, ...]
+    proposal: int | None = None  # by which it was approved
 
     def local(self, moment: datetime) -> datetime:
         """On the clock of its zone, which steps are on."""
@@ -140,6 +142,7 @@ def plan_of(run: Run, options: ExportOptions, now: datetime) -> Plan:
         pools=chosen,
         rule=rule,
         notes=tuple(_notes(result, policy, rule, len(chosen) < len(pools))),
+        proposal=approved.pk if (approved := proposal_approved(run.pk, policy)) else None,
     )
 
 

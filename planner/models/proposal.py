@@ -42,6 +42,10 @@ class Proposal(models.Model):
     base_run = models.ForeignKey(
         "planner.Run", null=True, on_delete=models.SET_NULL, related_name="+"
     )
+    # Of what is in force, on the traffic of what is proposed, where that is another.
+    replay = models.ForeignKey(
+        "planner.Run", null=True, on_delete=models.SET_NULL, related_name="+"
+    )
     reviewers = models.ManyToManyField(settings.AUTH_USER_MODEL, related_name="+")
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True)

@@ -57,14 +57,16 @@ def runs_chosen(numbers: Sequence[int]) -> list[Run]:
     return [run_get(number) for number in numbers]
 
 
-def runs_beside(runs: Sequence[Run], policy: str = "") -> Beside:
+def runs_beside(runs: Sequence[Run], policy: str = "", each: Sequence[str] = ()) -> Beside:
     """Completed runs held against the first of them. ``policy``: whose replay is meant in the runs
-    that have it; in the others, and left out, the one that a run recommends."""
+    that have it, or ``each`` its own; in the others, and left out, the one that a run recommends.
+    """
     for run in runs:
         if run.kind == Run.Kind.INGEST:
             raise NotReady(f"Run {run.pk} took in a trace; compare runs of scenarios.")
     results = [run_result(run) for run in runs]
-    chosen = [_policy(result, policy) for result in results]
+    asked = each or [policy] * len(runs)
+    chosen = [_policy(result, one) for result, one in zip(results, asked, strict=True)]
     settings, unread = _settings(runs)
     keys = list(dict.fromkeys(key for one in settings for key in one))
     rows = [Setting(key, tuple(one.get(key) for one in settings)) for key in keys]
@@ -162,11 +164,15 @@ def _otherwise(
     ]
     if traffic:
         return f"Other traffic ({few(traffic)}): the figures stand beside each other, no better."
-    windows = {
+    if len(windows(results)) > 1:
+        return "Other windows: the figures stand beside each other, and none is called better."
+    return ""
+
+
+def windows(results: Iterable[dict[str, Any]]) -> set[tuple[str | None, str | None]]:
+    """From when to when each is, those that are alike once."""
+    return {
         (window.get("start"), window.get("end"))
         for result in results
         if (window := result.get("window"))
     }
-    if len(windows) > 1:
-        return "Other windows: the figures stand beside each other, and none is called better."
-    return ""

@@ -29,7 +29,7 @@ def proposals_for(user: User) -> QuerySet[Proposal]:
 
 
 def proposal_get(number: int) -> Proposal:
-    rows = proposals_list().select_related("base", "base_run")
+    rows = proposals_list().select_related("base", "base_run", "replay")
     found = rows.filter(pk=number).first()
     if found is None:
         raise NotFound(f"There is no proposal {number}.")
@@ -42,9 +42,9 @@ def proposals_of(run: Run) -> QuerySet[Proposal]:
     return proposals_list().filter(about).distinct()
 
 
-def proposal_approved(run_id: int) -> Proposal | None:
+def proposal_approved(run_id: int, policy: str) -> Proposal | None:
     """The newest by which a run's plan was approved: what exports of it name."""
-    approved = Proposal.objects.filter(run_id=run_id, state=Proposal.State.APPROVED)
+    approved = Proposal.objects.filter(run_id=run_id, policy=policy, state=Proposal.State.APPROVED)
     return approved.order_by("-pk").first()
 
 

@@ -26,7 +26,7 @@ def savings(result: dict[str, Any], baseline: str) -> dict[str, dict[str, dict[s
                 "fraction": (base[measure] - figures[measure]) / base[measure]
                 if base[measure]
                 else None,
-                "equal": _at_equal(figures, base) if measure == "cost_usd" else None,
+                "equal": saving_at_equal(figures, base) if measure == "cost_usd" else None,
             }
             for measure in MEASURES
         }
@@ -34,7 +34,7 @@ def savings(result: dict[str, Any], baseline: str) -> dict[str, dict[str, dict[s
     }
 
 
-def _at_equal(figures: dict[str, Any], base: dict[str, Any]) -> float | None:
+def saving_at_equal(figures: dict[str, Any], base: dict[str, Any]) -> float | None:
     """As planner.studies.results.equal_slo has it, of two policies of a kept result."""
     tiers, others = figures.get("slo_attainment") or {}, base.get("slo_attainment") or {}
     unequal = any(

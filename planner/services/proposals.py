@@ -27,6 +27,7 @@ from planner.selectors.runs import run_result
 from planner.services.access import check_may_approve, check_may_plan
 from planner.services.audit import record
 from planner.services.in_force import put_in_force, timetable_of
+from planner.services.replaying import replay_start
 from planner.studies.options import options_of
 
 Kind, State = ProposalEntry.Kind, Proposal.State
@@ -65,7 +66,7 @@ def propose(
         state=State.DRAFT if draft else State.OPEN,
         options=dict(options or {}),
     )
-    _about(proposal, run, base_run)
+    _about(proposal, run, base_run, by)
     proposal.save()
     _add(proposal, Kind.OPENED, by, rule=rule, text=message, run=run)
     if asked := list(reviewers):
@@ -90,7 +91,7 @@ def amend(
     check_may_plan(by)
     held = _held(proposal)
     _check_going(held, "amended")
-    _about(held, run, base_run)
+    _about(held, run, base_run, by)
     held.revision += 1
     if held.state == State.CHANGES:
         held.state = State.OPEN
@@ -256,7 +257,7 @@ def usd_30d(run: Run, policy: str) -> float | None:
     return float(cost) * MONTH_S / (ends - begins).total_seconds()
 
 
-def _about(proposal: Proposal, run: Run, base_run: Run | None) -> None:
+def _about(proposal: Proposal, run: Run, base_run: Run | None, by: User | None) -> None:
     """What it is about, and what that is held against."""
     plan = _planned(run, proposal.options)
     current = plan_in_force()
@@ -272,6 +273,9 @@ def _about(proposal: Proposal, run: Run, base_run: Run | None) -> None:
     proposal.base_run = base_run or (current.run if current else None)
     if proposal.base_run == run:
         proposal.base_run = None
+    proposal.replay = None
+    if current is not None and base_run is None and current.run_id != run.pk:
+        proposal.replay = replay_start(current, run, proposal.base_run, by)
 
 
 def _planned(run: Run, options: Mapping[str, Any]) -> Plan:

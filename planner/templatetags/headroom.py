@@ -86,6 +86,7 @@ SECTIONS = (
     ("size", "Sizing", "gauge", ("size",)),
     ("pd-ratio", "P/D ratio", "split", ("pd-ratio",)),
     ("runs", "Runs", "runs", ("run", "sweep")),
+    ("proposals", "Proposals", "check", ("proposal", "review")),
 )
 
 

@@ -19,6 +19,10 @@ def planned_run(
     rows = [("2024-05-18T00:00:00Z", counts[0]), ("2024-05-18T08:00:00Z", counts[1])]
     run.result["recommended"] = {
         "policy": "lt-i",
+        "label": "Planned (LT-I)",
+        "follows_plan": True,
+        "parameters": {},
+        "begins": [],
         "sentence": "Planned (LT-I) costs $500.",
         "timetable": {
             "pools": [{"region": "us-east", "replica": REPLICA}],

@@ -30,7 +30,7 @@ from planner.api.serializers.runs import (
 )
 from planner.errors import NotReady
 from planner.exports import CSV_ROWS, PARQUET
-from planner.exports.files import FORMATS, export_file
+from planner.exports.files import FORMATS
 from planner.exports.options import ExportOptions
 from planner.models import Run
 from planner.selectors.runs import (
@@ -43,6 +43,7 @@ from planner.selectors.runs import (
     runs_list,
 )
 from planner.selectors.savings import savings
+from planner.services.exporting import run_export
 from planner.services.provisioning import operator_sensitivity, results_pool, savings_sweep
 from planner.services.runs import run_cancel, run_delete
 from planner.studies.options import options_of
@@ -114,7 +115,8 @@ class RunExportView(ApiView):
         published schema.
         """
         asked = valid(ExportAsked(data=request.query_params))
-        file = export_file(
+        file = run_export(
+            by=self.user,
             run=run_get(run_id),
             to=asked["to"],
             options=options_of(ExportOptions, asked["options"]),

@@ -68,6 +68,7 @@ def metadata(
         },
         "annotations": {
             f"{OURS}/run": str(plan.run),
+            **({f"{OURS}/proposal": str(plan.proposal)} if plan.proposal else {}),
             f"{OURS}/scenario": plan.scenario,
             f"{OURS}/policy": plan.policy,
             f"{OURS}/covers": covers(plan),
@@ -91,7 +92,8 @@ def heading(asked: Asked, *more: str) -> tuple[str, ...]:
     computed = f", computed {_utc(plan.computed)}" if plan.computed else ""
     clock = " (the trace has no dates: its first day is 1 Jan 1970)" * (plan.clock != "utc")
     return (
-        f"Headroom, run {plan.run}: {plan.scenario}",
+        f"Headroom, run {plan.run}: {plan.scenario}"
+        + (f" (approved: proposal {plan.proposal})" if plan.proposal else ""),
         f"Policy: {plan.label}{computed}; written {_utc(asked.now)}.",
         f"Covers {_utc(plan.begins)} to {_utc(plan.ends)}{clock}. {cycle_words(plan)}"
         if plan.rule is None

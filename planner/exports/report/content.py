@@ -10,7 +10,8 @@ from planner.errors import NotReady
 from planner.exports.policies import labelled
 from planner.exports.report.charts import charts_of, costs_of
 from planner.exports.report.values import Form, Head, Report, Section, Table, rows_of
-from planner.models import Run
+from planner.models import Proposal, Run
+from planner.selectors.review import approvals_of, proposal_approved
 from planner.selectors.runs import run_result
 from planner.selectors.savings import savings
 from planner.templatetags.headroom import digits, percent, when
@@ -49,7 +50,7 @@ def report_of(run: Run, now: datetime) -> Report:
         clock=clock,
         answer=answer,
         why=_why(result, take, answer),
-        facts=tuple(_facts(result, take)),
+        facts=tuple(_facts(run, result, take)),
         sections=tuple(_sections(run, result, take, clock)),
         sign_offs=SIGN_OFFS,
     )
@@ -74,10 +75,14 @@ def _one(result: dict[str, Any]) -> dict[str, Any]:
     return dict(next(iter(policies.values()), result))
 
 
-def _facts(result: dict[str, Any], take: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
+def _facts(
+    run: Run, result: dict[str, Any], take: dict[str, Any]
+) -> Iterator[tuple[str, str, str]]:
     """Label, figure and note."""
     policies = result.get("policies") or {}
     figures = policies.get(take.get("policy")) or take or _one(result)
+    if (decided := proposal_approved(run.pk, str(take.get("policy")))) is not None:
+        yield "Approved", f"Proposal {decided.pk}", _approval(decided)
     window = result["window"]
     seconds = (
         datetime.fromisoformat(window["end"]) - datetime.fromisoformat(window["start"])
@@ -109,6 +114,12 @@ def _facts(result: dict[str, Any], take: dict[str, Any]) -> Iterator[tuple[str, 
         yield "Energy", f"{digits(energy)} kWh", "host and PUE included"
     if (carbon := figures.get("carbon_kg")) is not None:
         yield "Carbon", f"{digits(carbon)} kg CO2e", "by the grid's factor of each region"
+
+
+def _approval(proposal: Proposal) -> str:
+    """By whom, or by which rule, and when."""
+    by = [one.by.username if one.by else one.rule for one in approvals_of(proposal)]
+    return f"by {' and '.join(by)}, {when(proposal.decided_at)}"
 
 
 def _missed(result: dict[str, Any], take: dict[str, Any]) -> Iterator[str]:

@@ -10,12 +10,13 @@ from django.utils import timezone
 
 from planner.errors import PlannerError
 from planner.exports import load_result
-from planner.exports.files import FORMATS, export_run
+from planner.exports.files import FORMATS
 from planner.exports.options import ExportOptions
 from planner.management.base import HeadroomCommand
 from planner.management.options import add_options, options_said
 from planner.models import Run
 from planner.selectors.runs import run_get, run_named
+from planner.services.exporting import run_write
 from planner.studies.options import options_of
 
 
@@ -33,7 +34,7 @@ class Command(HeadroomCommand):
 
     def answer(self, options: dict[str, Any]) -> dict[str, Any]:
         run = _run(options["plan"])
-        path = export_run(
+        path = run_write(
             run=run,
             to=options["to"],
             folder=Path.cwd(),

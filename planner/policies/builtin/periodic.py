@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, get_args
 
 import numpy as np
 from pydantic import Field
@@ -16,10 +16,17 @@ from simulation.fleet import Pool
 from simulation.policies.periodic import DAY_S
 from simulation.policies.periodic import Periodic as Rule
 
+DAYS = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
+WEEKDAYS = get_args(DAYS)
+WEEK_S = 7 * DAY_S
+MONDAY_S = 4 * DAY_S  # 5 January 1970, epoch seconds
+MOST_STEPS = 10_000
+
 
 class TimetableStep(Section):
     """From a time of day (UTC) on, so many replicas per pool that the row is about."""
 
+    day: DAYS | None = None  # left out: every day
     at: Annotated[str, Field(pattern=r"^([01]\d|2[0-3]):[0-5]\d$")]  # "08:00", in quotes
     replicas: Count
     model: Name | None = None  # left out: every model, region, GPU type and role
@@ -27,10 +34,11 @@ class TimetableStep(Section):
     gpu: Name | None = None
     role: Role | None = None
 
-    @property
-    def at_s(self) -> float:
-        """Seconds of the day."""
-        return int(self.at[:2]) * 3600.0 + int(self.at[3:]) * 60.0
+    def at_s(self) -> list[float]:
+        """Seconds of the week, from Monday on; one for each day that it is of."""
+        days = range(7) if self.day is None else [WEEKDAYS.index(self.day)]
+        of_day = int(self.at[:2]) * 3600.0 + int(self.at[3:]) * 60.0
+        return [day * DAY_S + of_day for day in days]
 
     def about(self, pool: Pool) -> bool:
         return (
@@ -54,7 +62,7 @@ class Periodic(Policy):
     }
 
     name: Literal["periodic"]
-    timetable: Annotated[list[TimetableStep], Field(max_length=1000)] = []
+    timetable: Annotated[list[TimetableStep], Field(max_length=MOST_STEPS)] = []
     load_factor: LoadFactor = 1.0  # of the day before
 
     @property
@@ -64,16 +72,20 @@ class Periodic(Policy):
     def ready(self, making: Making) -> Ready:
         if not self.timetable:
             return followed(making, making.day_before(self.load_factor), self.key)
-        rows = sorted(self.timetable, key=lambda row: row.at)
+        # Of one moment the row that stands last counts.
+        rows = sorted(
+            ((at_s, row) for row in self.timetable for at_s in row.at_s()), key=lambda one: one[0]
+        )
         now, pools = making.today, making.fleet(making.today).pools
         counts: dict[float, IntArray] = {}
-        for row in [*rows, *rows]:  # again, since what the evening left holds in the morning
+        for at_s, row in [*rows, *rows]:  # again: what Sunday's evening left holds on Monday
             about = [row.about(pool) for pool in pools]
-            counts[row.at_s] = now = np.where(about, row.replicas, now)
+            counts[at_s] = now = np.where(about, row.replicas, now)
         policy = Rule(
             list(counts),
             np.array(list(counts.values())),
-            offset_s=making.start_s % DAY_S,
+            offset_s=(making.start_s - MONDAY_S) % WEEK_S,
+            day_s=WEEK_S,
             name=self.key,
         )
         return making.on(policy, policy.reset(making.fleet(now)))

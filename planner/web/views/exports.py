@@ -12,7 +12,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
 from planner.errors import NotReady, PlannerError
-from planner.exports.files import FIGURES, FORMATS, export_file, formats_of
+from planner.exports.files import FIGURES, FORMATS, formats_of
 from planner.exports.in_force import desired, plan_in_force
 from planner.exports.options import ExportOptions
 from planner.exports.plans import Plan, plan_of
@@ -20,6 +20,7 @@ from planner.models import Run
 from planner.selectors.runs import run_get, run_result
 from planner.services.access import may_approve
 from planner.services.deployments import names_keep
+from planner.services.exporting import run_export
 from planner.services.in_force import put_in_force, withdraw
 from planner.studies.options import options_of
 from planner.web.errors import planners_only, status_of
@@ -46,8 +47,12 @@ def page(request: Request, pk: int) -> HttpResponse:
     problem: PlannerError | None = None
     if "to" in request.GET:
         try:
-            file = export_file(
-                run=run, to=request.GET["to"], options=_options(request.GET), now=timezone.now()
+            file = run_export(
+                run=run,
+                to=request.GET["to"],
+                options=_options(request.GET),
+                now=timezone.now(),
+                by=request.user,
             )
         except PlannerError as refused:
             problem = refused

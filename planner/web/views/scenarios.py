@@ -187,6 +187,7 @@ def _save(request: Request, scenario: Scenario | None, text: str) -> Scenario:
         user=request.user,
         document=text,
         version=version_of(version),
+        message=request.POST.get("message", ""),
     )
 
 

@@ -1,0 +1,199 @@
+"""What a proposal changes: settings, replicas, and what came of each on the same traffic. Page, API
+and reports say it from here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.utils import timezone
+
+from planner.exports.in_force import steps_of
+from planner.exports.options import ExportOptions
+from planner.exports.patterns import Step
+from planner.exports.plans import plan_of
+from planner.models import Proposal, Run
+from planner.policies.registry import traits_of
+from planner.selectors.beside import runs_beside, windows
+from planner.selectors.beside_figures import (
+    BETTER,
+    WORSE,
+    Compared,
+    Group,
+    Setting,
+    replayed,
+)
+from planner.selectors.policies import default_policy
+from planner.selectors.runs import run_result
+from planner.selectors.savings import saving_at_equal
+from planner.studies.columns import SHARE
+from planner.studies.options import options_of
+from planner.studies.replay.equal import EQUAL_SLO
+
+REPLAYED = "periodic"  # the policy by which what is in force is replayed: counts by the time of day
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """Replicas of a pool over the window, on average and at most: before, None where there was no
+    such pool, and as proposed."""
+
+    pool: str
+    mean: tuple[float | None, float | None]
+    most: tuple[int | None, int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Proposed:
+    """``against`` says what it is held against and how; figures of ``groups`` are a pair each, what
+    is there and what is proposed. ``saving``: of the cost, at the attainment of what is there, a
+    fraction; None where that is not known. ``worse``: what gets worse, the most first."""
+
+    against: str
+    base_run: int | None
+    settings: tuple[Setting, ...]
+    same: int  # settings that are alike
+    groups: tuple[Group, ...]
+    worse: tuple[Compared, ...]
+    better: tuple[Compared, ...]
+    saving: float | None
+    pools: tuple[Moved, ...]
+    notes: tuple[str, ...]
+
+
+def proposed_of(proposal: Proposal) -> Proposed | None:
+    """None where the run was removed."""
+    run, base = proposal.run, proposal.base_run
+    if run is None:
+        return None
+    result = run_result(run)
+    beside = None
+    if base is not None and base.state == Run.State.COMPLETED:
+        beside = runs_beside([base, run], each=[_base_policy(proposal), proposal.policy])
+    replay = replay_of(proposal)
+    notes = list(beside.notes if beside else ())
+    if replay is not None:
+        pair, names = [run_result(replay), result], [REPLAYED, proposal.policy]
+        groups: tuple[Group, ...] = tuple(replayed(pair, names, "", ()))
+        number = proposal.base.number if proposal.base else ""
+        against = f"What is in force (run {number}), replayed on the traffic of what is proposed."
+    elif beside is not None and base is not None:
+        pair, names = [run_result(base), result], [_base_policy(proposal), proposal.policy]
+        groups = beside.groups
+        against = f"Run {base.pk}, {_label(pair[0], names[0])}."
+        notes += _waiting(proposal)
+    else:
+        name = _baseline(result, proposal.policy)
+        pair, names = [result, result], [name, proposal.policy]
+        groups = tuple(replayed(pair, names, "", ())) if name else ()
+        against = (
+            f"{_label(result, name)}, on the same traffic, as no plan is in force."
+            if name
+            else "Nothing: no plan is in force, and the run replayed no other policy."
+        )
+    rows = [row for group in groups if group.title == "As replayed" for row in group.rows]
+    return Proposed(
+        against=against,
+        base_run=base.pk if base else None,
+        settings=beside.differences if beside else (),
+        same=beside.same if beside else 0,
+        groups=groups,
+        worse=tuple(_marked(rows, WORSE)),
+        better=tuple(_marked(rows, BETTER)),
+        saving=_saving(pair, names),
+        pools=tuple(_moved(proposal, run)),
+        notes=tuple(notes),
+    )
+
+
+def replay_of(proposal: Proposal) -> Run | None:
+    """The replay of what is in force on the traffic of what is proposed, once it is done."""
+    one = proposal.replay
+    return one if one is not None and one.state == Run.State.COMPLETED else None
+
+
+def _waiting(proposal: Proposal) -> Iterator[str]:
+    if (one := proposal.replay) is None:
+        return
+    if one.finished:
+        yield (
+            f"What is in force could not be replayed on this traffic: {one.problem or one.state} "
+            f"(run {one.pk})."
+        )
+    else:
+        yield (
+            f"What is in force is being replayed on the traffic of what is proposed, as run "
+            f"{one.pk}; until it is done the two are beside each other as they were."
+        )
+
+
+def _base_policy(proposal: Proposal) -> str:
+    """Of the plan in force in its own run; of another run the one that it recommends."""
+    base, run = proposal.base, proposal.base_run
+    if base is not None and run is not None and base.run_id == run.pk:
+        return base.policy
+    return default_policy(run_result(run)) if run else ""
+
+
+def _baseline(result: dict[str, Any], policy: str) -> str:
+    """What a result is held against by itself: its baseline, where that is another."""
+    policies = result.get("policies") or {}
+    names = [result.get("baseline"), *(result.get("baselines") or [])]
+    able = [n for n in names if n in policies and n != policy and not traits_of(n).hindsight]
+    return str(next(iter(able), ""))
+
+
+def _label(result: dict[str, Any], name: str) -> str:
+    return str(
+        ((result.get("policies") or {}).get(name) or {}).get("label") or name or "as planned"
+    )
+
+
+def _saving(pair: Sequence[dict[str, Any]], names: Sequence[str]) -> float | None:
+    if len(windows(pair)) > 1:
+        return None
+    base, its = (
+        (result.get("policies") or {}).get(name) or {}
+        for result, name in zip(pair, names, strict=True)
+    )
+    if not base.get("cost_usd") or its.get("cost_usd") is None:
+        return None
+    if (equal := saving_at_equal(its, base)) is not None:
+        return equal
+    if its.get("slo_attainment") and unequal(its["slo_attainment"], base.get("slo_attainment")):
+        return None
+    return float(1 - its["cost_usd"] / base["cost_usd"])
+
+
+def unequal(its: dict[str, float | None], others: dict[str, float | None] | None) -> bool:
+    """Whether some tier is not served equally well (methods.md X4)."""
+    return not others or any(
+        share is None or others.get(tier) is None or abs(share - (others[tier] or 0.0)) > EQUAL_SLO
+        for tier, share in its.items()
+    )
+
+
+def _marked(rows: Iterable[Compared], mark: str) -> list[Compared]:
+    """Service before effort, and in each what changes most first."""
+    found = [row for row in rows if row.marks[-1] == mark]
+    return sorted(found, key=lambda row: (row.unit != SHARE, -abs(row.changes[-1] or 0.0)))
+
+
+def _moved(proposal: Proposal, run: Run) -> Iterator[Moved]:
+    plan = plan_of(run, options_of(ExportOptions, dict(proposal.options)), timezone.now())
+    after = {pool.name: pool.steps for pool in plan.pools}
+    base = proposal.base
+    before = {pool["name"]: tuple(steps_of(pool)) for pool in base.pools} if base else {}
+    for name in dict.fromkeys([*after, *before]):
+        pair = [_levels(rows.get(name, ())) for rows in (before, after)]
+        yield Moved(name, (pair[0][0], pair[1][0]), (pair[0][1], pair[1][1]))
+
+
+def _levels(steps: Sequence[Step]) -> tuple[float | None, int | None]:
+    """On average over the time that they cover, and at most."""
+    seconds = [(step.ends - step.begins).total_seconds() for step in steps]
+    if not steps or not sum(seconds):
+        return None, None
+    held = sum(s * step.replicas for s, step in zip(seconds, steps, strict=True))
+    return held / sum(seconds), max(step.replicas for step in steps)

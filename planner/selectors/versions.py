@@ -1,0 +1,74 @@
+"""What scenarios were: the versions of one, and any two held against each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from difflib import unified_diff
+from typing import Any
+
+from django.db.models import QuerySet
+
+from planner.errors import NotFound, ScenarioError
+from planner.models import Scenario, ScenarioVersion
+from planner.scenario.address import flat
+from planner.scenario.document import parse
+from planner.selectors.beside_figures import Setting
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    """From one version to another: ``settings`` a pair of values each, None where one leaves a
+    setting out; ``lines`` of the files as a unified difference."""
+
+    settings: tuple[Setting, ...]
+    same: int  # settings that are alike
+    lines: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def versions_of(scenario: Scenario) -> QuerySet[ScenarioVersion]:
+    rows = ScenarioVersion.objects.filter(scenario=scenario)
+    return rows.select_related("author", "origin", "scenario")
+
+
+def version_get(scenario: Scenario, number: int) -> ScenarioVersion:
+    found = versions_of(scenario).filter(number=number).first()
+    if found is None:
+        have = versions_of(scenario).values_list("number", flat=True)
+        raise NotFound(
+            f"{scenario.name} has no version {number}; there are "
+            f"{', '.join(str(one) for one in sorted(have)[-10:])}."
+        )
+    return found
+
+
+def between(old: ScenarioVersion, new: ScenarioVersion) -> Between:
+    notes: list[str] = []
+    before, after = (_settings(one, notes) for one in (old, new))
+    keys = dict.fromkeys([*before, *after])
+    rows = [Setting(key, (before.get(key), after.get(key))) for key in keys]
+    different = tuple(row for row in rows if row.values[0] != row.values[1])
+    return Between(
+        settings=() if notes else different,
+        same=0 if notes else len(rows) - len(different),
+        lines=tuple(_lines(old, new)),
+        notes=tuple(notes),
+    )
+
+
+def _settings(version: ScenarioVersion, notes: list[str]) -> dict[str, Any]:
+    try:
+        return flat(parse(version.document, version.name))
+    except ScenarioError:
+        notes.append(
+            f"Version {version.number} was written for another release of this program and cannot "
+            "be read: only the files are compared, not their settings."
+        )
+        return {}
+
+
+def _lines(old: ScenarioVersion, new: ScenarioVersion) -> Iterator[str]:
+    before, after = (one.document.splitlines() for one in (old, new))
+    names = [f"{one.name}, version {one.number}" for one in (old, new)]
+    return unified_diff(before, after, names[0], names[1], lineterm="", n=2)

@@ -1,0 +1,114 @@
+"""What is in force, replayed on the traffic of what is proposed: its counts by the time of day or
+week are those of the policy ``periodic``, in a simulation of the proposed run's scenario."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any, cast
+from zoneinfo import ZoneInfo
+
+import numpy as np
+
+from planner.errors import EXPECTED
+from planner.exports.in_force import steps_of
+from planner.exports.patterns import CYCLES, DAY, UNKNOWN, WEEK, Repeat, folded, minute_of
+from planner.exports.proposed import REPLAYED
+from planner.models import PlanInForce, Run, User
+from planner.policies.builtin.periodic import MOST_STEPS, WEEKDAYS
+from planner.scenario import document as text
+from planner.scenario.schema import Scenario
+from planner.sections import ROLES
+from planner.selectors.beside import runs_beside, windows
+from planner.selectors.runs import run_result
+from planner.services.runs import run_create
+from simulation.arrays import IntArray
+
+SAID = {core: said for said, core in ROLES.items()}
+
+
+def replay_start(plan: PlanInForce, run: Run, base: Run | None, by: User | None) -> Run | None:
+    """A run that replays ``plan`` on what ``run`` was planned for; None where both were replayed on
+    the same requests already, or where it cannot be replayed exactly."""
+    if base is not None and _alike(base, run, plan.policy):
+        return None
+    try:
+        scenario = text.parse(run.document, run.name)
+        begins, ends = (
+            datetime.fromisoformat(run_result(run)["window"][key]) for key in ("start", "end")
+        )
+        rows = list(timetable(plan, begins, ends)) if _clear(plan, scenario) else []
+        if not 0 < len(rows) <= MOST_STEPS:
+            return None
+        document = text.edit(
+            run.document, {"policies": [{"name": REPLAYED, "timetable": rows}]}, run.name
+        )
+        text.parse(document, run.name)
+    except EXPECTED:
+        return None
+    return run_create(
+        owner=by,
+        kind=Run.Kind.SIMULATE,
+        name=f"In force (run {plan.number}) on run {run.pk}"[:120],
+        document=document,
+        options={"policy": REPLAYED, "seed": run.seed},
+        seed=run.seed,
+    )
+
+
+def _alike(base: Run, run: Run, policy: str) -> bool:
+    """Whether both were replayed on the same requests."""
+    results = [run_result(base), run_result(run)]
+    if policy not in (results[0].get("policies") or {}) or len(windows(results)) > 1:
+        return False
+    beside = runs_beside([base, run], each=[policy, ""])
+    return not any(row.key.startswith(("traffic.", "trace")) for row in beside.differences)
+
+
+def _clear(plan: PlanInForce, scenario: Scenario) -> bool:
+    """Whether model, region, GPU type and role tell its pools, and those there are, apart."""
+    pools = Counter((p["model"], p["region"], p["gpu"], p["role"]) for p in plan.pools)
+    speeds = Counter((one.model, one.gpu, one.role) for one in scenario.profiles)
+    return max([*pools.values(), *speeds.values()], default=0) == 1 and not any(
+        region.spot for region in scenario.regions
+    )
+
+
+def timetable(plan: PlanInForce, begins: datetime, ends: datetime) -> Iterator[dict[str, Any]]:
+    """Rows of ``periodic`` that ask from ``begins`` to ``ends`` for what ``plan`` asks for then;
+    a plan of dates goes on as its day, or its week, did. None of a window over a week."""
+    minutes = int((ends - begins) / timedelta(minutes=1))
+    if minutes > WEEK:
+        return
+    for pool in (None, *plan.pools):  # first that of every pool which the plan has nothing for
+        counts = np.zeros(1, np.int64) if pool is None else _counts(plan, pool, begins, minutes)
+        for minute in np.flatnonzero(np.diff(counts, prepend=UNKNOWN)):
+            moment = (begins + timedelta(minutes=int(minute))).astimezone(UTC)
+            yield {
+                "at": f"{moment:%H:%M}",
+                **({"day": WEEKDAYS[moment.weekday()]} if minutes > DAY else {}),
+                "replicas": int(counts[minute]),
+                **(_place(pool) if pool else {}),
+            }
+
+
+def _place(pool: dict[str, Any]) -> dict[str, str]:
+    return {
+        "model": pool["model"],
+        "region": pool["region"],
+        "gpu": pool["gpu"],
+        "role": SAID.get(pool["role"], pool["role"]),
+    }
+
+
+def _counts(plan: PlanInForce, pool: dict[str, Any], begins: datetime, minutes: int) -> IntArray:
+    """Replicas of a pool by minute from ``begins`` on; the least it has where it says nothing."""
+    repeat = plan.repeat
+    if repeat == "once":
+        repeat = "daily" if plan.ends - plan.begins <= timedelta(minutes=DAY) else "weekly"
+    folds = folded(steps_of(pool), cast(Repeat, repeat))
+    local = begins.astimezone(ZoneInfo(plan.zone)).replace(tzinfo=None)
+    counts = folds[(minute_of(local) + np.arange(minutes)) % CYCLES[cast(Repeat, repeat)]]
+    least = folds[folds != UNKNOWN].min(initial=int(folds.max()))
+    return np.where(counts == UNKNOWN, least, counts)

@@ -1,0 +1,39 @@
+"""The rules by which plans take effect."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+
+from planner.services.rules import MOST_APPROVALS
+from planner.web.forms.widgets import dress
+
+
+class RulesForm(forms.Form):
+    approvals = forms.IntegerField(
+        label="Approvals",
+        min_value=1,
+        max_value=MOST_APPROVALS,
+        help_text="Of so many people before a plan is in force.",
+    )
+    self_approval = forms.BooleanField(
+        label="Authors may approve too",
+        required=False,
+        help_text="Left out, nobody approves what they proposed or amended.",
+    )
+    admin_above_usd_30d = forms.FloatField(
+        label="An admin above, $ in 30 days",
+        required=False,
+        min_value=0,
+        help_text="Above it one of those who approve is an admin; left out, none has to be.",
+    )
+    required = forms.BooleanField(
+        label="Plans take effect by proposals alone",
+        required=False,
+        help_text="Left out, an approver may also put a run in force directly.",
+    )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        dress(self)

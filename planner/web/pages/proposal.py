@@ -1,0 +1,163 @@
+"""The page of a proposal: both differences, what was said, and what the reader may do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from planner.exports.in_force import plan_in_force
+from planner.exports.proposed import REPLAYED, Proposed, proposed_of, replay_of
+from planner.models import Proposal, ProposalEntry, Run, User
+from planner.selectors.beside import Held
+from planner.selectors.beside_figures import Compared
+from planner.selectors.policies import policies_in_order
+from planner.selectors.review import approvals_of, authors_of, proposal_entries, review_rules
+from planner.selectors.runs import run_result, run_tables
+from planner.services.access import may_approve, may_plan
+from planner.services.proposals import SETTING, is_fresh, missing, why_not
+from planner.templatetags.headroom import figure
+from planner.web.charts.beside import Course, course_figure
+from planner.web.charts.figure import Figure
+from planner.web.pages.beside import Line, course_of, figure_line, setting_line
+
+STATE_COLOURS = {
+    "draft": "secondary",
+    "open": "green",
+    "changes": "orange",
+    "approved": "purple",
+    "rejected": "red",
+    "withdrawn": "secondary",
+}
+ENTRY_ICONS = {
+    "approved": "check",
+    "in-force": "check",
+    "changes": "alert",
+    "rejected": "alert",
+    "amended": "runs",
+    "requested": "user",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Threaded:
+    """A setting that differs, with what was said of it."""
+
+    key: str
+    line: Line
+    entries: tuple[ProposalEntry, ...]
+
+
+def proposal_context(proposal: Proposal, user: User) -> dict[str, Any]:
+    entries = proposal_entries(proposal)
+    found = proposed_of(proposal)
+    return {
+        "proposal": proposal,
+        "colour": STATE_COLOURS[proposal.state],
+        "entries": [(one, ENTRY_ICONS.get(one.kind, "info")) for one in entries],
+        "found": found,
+        "settings": _threads(found, entries),
+        "groups": _groups(found),
+        "worse": _lines(found.worse) if found else [],
+        "better": _lines(found.better) if found else [],
+        "pools": [_pool(one) for one in found.pools] if found else [],
+        "rules": review_rules(),
+        "missing": missing(proposal) if proposal.going else "",
+        "approvals": approvals_of(proposal),
+        "fresh": is_fresh(proposal),
+        "why_not": why_not(proposal, user) if may_approve(user) else "",
+        "may_decide": may_approve(user),
+        "mine": user.pk in authors_of(proposal) or user.may_administer,
+        "may_say": may_plan(user),
+        "reviewers": proposal.reviewers.all(),
+        "askable": _askable(proposal) if may_plan(user) and proposal.going else [],
+        "amendable": _runs_like(proposal) if may_plan(user) and proposal.going else [],
+        "in_force": plan_in_force(),
+        **_charts(proposal),
+    }
+
+
+def _threads(found: Proposed | None, entries: Sequence[ProposalEntry]) -> list[Threaded]:
+    if found is None:
+        return []
+    return [
+        Threaded(
+            row.key,
+            setting_line(row),
+            tuple(one for one in entries if one.anchor.get(SETTING) == row.key),
+        )
+        for row in found.settings
+    ]
+
+
+def _groups(found: Proposed | None) -> list[tuple[str, str, list[Line]]]:
+    groups = found.groups if found else ()
+    return [(one.title, one.note, _lines(one.rows)) for one in groups]
+
+
+def _lines(rows: Iterable[Compared]) -> list[Line]:
+    return [figure_line(row) for row in rows]
+
+
+def _pool(one: Any) -> tuple[str, str, str, str, str]:
+    """Its name; on average and at most, before and as proposed."""
+    words = [figure(value) if value is not None else "–" for value in (*one.mean, *one.most)]
+    return one.pool, words[0], words[1], words[2], words[3]
+
+
+def _askable(proposal: Proposal) -> list[User]:
+    asked = {one.pk for one in proposal.reviewers.all()}
+    people = User.objects.filter(is_active=True).order_by("username")
+    return [one for one in people if may_approve(one) and one.pk not in asked]
+
+
+def _runs_like(proposal: Proposal) -> list[Run]:
+    """What it could be amended with: plans and comparisons that are done, of its scenario first."""
+    kinds = (Run.Kind.PLAN, Run.Kind.COMPARE)
+    rows = Run.objects.filter(kind__in=kinds, state=Run.State.COMPLETED, sweep=None)
+    found = list(rows.defer("document", "log", "result", "traceback")[:100])
+    return sorted(found, key=lambda run: (run.scenario_id != proposal.scenario_id, -run.pk))[:30]
+
+
+def _charts(proposal: Proposal) -> dict[str, Figure | None]:
+    """Replicas and what they cost of what is there and of what is proposed, on one clock."""
+    run = proposal.run
+    if run is None:
+        return {}
+    other, policy, label = _other(proposal)
+    courses = [_course(run, proposal.policy, "Proposed")]
+    if other is not None:
+        courses.insert(0, _course(other, policy, label))
+    drawn = [one for one in courses if one is not None]
+    result = run_result(run)
+    clock = (result.get("window") or {}).get("clock", "utc")
+    apart = other is not None and run_result(other).get("window", {}).get("start") != result[
+        "window"
+    ].get("start")
+    return {
+        "replica_figure": course_figure(drawn, "ready", "replicas", clock=clock, apart=apart),
+        "cost_figure": course_figure(drawn, "usd_per_hour", "$ an hour", clock=clock, apart=apart),
+    }
+
+
+def _other(proposal: Proposal) -> tuple[Run | None, str, str]:
+    """The run, policy and label of what it is held against."""
+    if (replay := replay_of(proposal)) is not None:
+        return replay, REPLAYED, "In force"
+    base = proposal.base_run
+    if base is not None and base.state == Run.State.COMPLETED:
+        policy = proposal.base.policy if proposal.base and proposal.base.run_id == base.pk else ""
+        return base, policy, f"Run {base.pk}"
+    result = run_result(proposal.run) if proposal.run else {}
+    baseline = str(result.get("baseline") or "")
+    label = ((result.get("policies") or {}).get(baseline) or {}).get("label", baseline)
+    return (proposal.run, baseline, label) if baseline else (None, "", "")
+
+
+def _course(run: Run, policy: str, label: str) -> Course | None:
+    known = policies_in_order(run_result(run))
+    if not run_tables(run):
+        return None
+    held = Held(run.pk, "", "", policy if policy in known else "", "", "", None, None)
+    found = course_of(run, held)
+    return Course(label, found.table) if found else None

@@ -1,0 +1,49 @@
+"""The audit log, for admins."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from django.http import HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from planner.errors import NotFound
+from planner.exports.audit import audit_csv, audit_json
+from planner.selectors.audit import audit_actions, audit_list
+from planner.services.access import check_may_administer
+from planner.services.audit import record, verify
+from planner.web.paging import paged
+from planner.web.request import Request
+
+FILES = {"csv": (audit_csv, "text/csv; charset=utf-8"), "json": (audit_json, "application/json")}
+
+
+@require_safe
+def listing(request: Request) -> HttpResponse:
+    check_may_administer(request.user)
+    asked = {name: request.GET.get(name, "")[:200] for name in ("actor", "action", "search")}
+    page = paged(request, audit_list(**asked))
+    rows = [(one, json.loads(one.details)) for one in page]
+    context: dict[str, Any] = {
+        "page": page,
+        "rows": rows,
+        "asked": asked,
+        "actions": audit_actions(),
+    }
+    if "verify" in request.GET:
+        context["verified"] = verify()
+    return render(request, "web/audit.html", context)
+
+
+@require_safe
+def download(request: Request, form: str) -> HttpResponse:
+    """All of it; that it was taken is written down too."""
+    check_may_administer(request.user)
+    if form not in FILES:
+        raise NotFound(f"The log is there as {' and '.join(FILES)}, not as {form[:20]}.")
+    write, media = FILES[form]
+    record("audit.exported", form, by=request.user)
+    headers = {"Content-Disposition": f'attachment; filename="audit.{form}"'}
+    return HttpResponse(write(), content_type=media, headers=headers)

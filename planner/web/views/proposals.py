@@ -1,0 +1,186 @@
+"""Proposals: the list, a new one, one with its review, and the rules they are decided by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from django.contrib import messages
+from django.forms.models import model_to_dict
+from django.http import HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from planner.errors import PlannerError
+from planner.exports.in_force import plan_in_force
+from planner.models import Proposal, User
+from planner.selectors.lookup import id_of
+from planner.selectors.people import person_get
+from planner.selectors.review import (
+    GOING,
+    proposal_get,
+    proposals_for,
+    proposals_list,
+    review_rules,
+)
+from planner.selectors.runs import run_get
+from planner.services import proposals
+from planner.services.access import check_may_administer, may_approve
+from planner.services.rules import rules_change
+from planner.web.errors import planners_only, status_of
+from planner.web.forms.proposals import RulesForm
+from planner.web.pages.proposal import STATE_COLOURS, proposal_context
+from planner.web.paging import paged
+from planner.web.request import Request
+
+REPEATS = {"daily": "every day", "weekly": "every week", "once": "its dates, once"}
+MINE, FOR_ME, DONE, ALL = "mine", "for-me", "decided", "all"
+
+
+@require_safe
+def listing(request: Request) -> HttpResponse:
+    """Those that wait for somebody, unless others are asked for."""
+    show = request.GET.get("show", "")
+    rows = proposals_list()
+    chosen = {
+        "": rows.filter(state__in=GOING),
+        FOR_ME: proposals_for(request.user),
+        MINE: rows.filter(author=request.user),
+        DONE: rows.exclude(state__in=GOING),
+        ALL: rows,
+    }
+    page = paged(request, chosen.get(show, chosen[""]))
+    context = {
+        "page": page,
+        "rows": [(one, STATE_COLOURS[one.state]) for one in page],
+        "show": show,
+        "waiting": proposals_for(request.user).count(),
+        "tabs": [("", "To be decided"), (FOR_ME, "For me"), (MINE, "Mine"), (DONE, "Decided"),
+                 (ALL, "All")],
+    }  # fmt: skip
+    return render(request, "web/proposals.html", context)
+
+
+@require_http_methods(["GET", "POST"])
+@planners_only
+def new(request: Request) -> HttpResponse:
+    """Propose the run that the address names."""
+    sent = request.POST if request.method == "POST" else request.GET
+    run = run_get(_number(sent.get("run", ""), "run"))
+    problem: PlannerError | None = None
+    if request.method == "POST":
+        try:
+            made = proposals.propose(
+                by=request.user,
+                title=sent.get("title", ""),
+                run=run,
+                message=sent.get("message", ""),
+                options={k: v for k in ("policy", "repeat") if (v := sent.get(k, ""))},
+                reviewers=_people(sent.getlist("reviewer")),
+                draft=sent.get("draft") == "1",
+            )
+        except PlannerError as refused:
+            problem = refused
+        else:
+            messages.success(request, f"Proposal {made.pk} is made.")
+            return redirect("web:proposal", made.pk)
+    people = User.objects.filter(is_active=True).order_by("username")
+    context = {
+        "run": run,
+        "sent": sent,
+        "sentences": str(problem).splitlines() if problem else [],
+        "title": "The proposal was not made",
+        "repeats": REPEATS,
+        "policies": {k: v["label"] for k, v in (run.result.get("policies") or {}).items()},
+        "recommended": (run.result.get("recommended") or {}).get("policy", ""),
+        "reviewers": [one for one in people if may_approve(one) and one != request.user],
+        "in_force": plan_in_force(),
+    }
+    status = status_of(problem) if problem else 200
+    return render(request, "web/proposal_new.html", context, status=status)
+
+
+@require_safe
+def detail(request: Request, pk: int) -> HttpResponse:
+    context = proposal_context(proposal_get(pk), request.user)
+    about = {name: value for name in ("setting", "chart") if (value := request.GET.get(name, ""))}
+    return render(request, "web/proposal.html", {**context, "about": about})
+
+
+@require_POST
+def act(request: Request, pk: int) -> HttpResponse:
+    """What the button says: comment, approve, changes, reject, amend, ready, request, withdraw."""
+    proposal, by, text = proposal_get(pk), request.user, request.POST.get("text", "")
+    said: dict[str, tuple[Callable[[], Any], str]] = {
+        "comment": (lambda: _comment(request, proposal), "Your comment is there."),
+        "approve": (
+            lambda: proposals.approve(proposal=proposal, by=by, text=text),
+            "You approved it.",
+        ),
+        "changes": (
+            lambda: proposals.ask_for_changes(proposal=proposal, by=by, text=text),
+            "You asked for changes.",
+        ),
+        "reject": (lambda: proposals.reject(proposal=proposal, by=by, text=text), "Rejected."),
+        "withdraw": (
+            lambda: proposals.withdraw(proposal=proposal, by=by, text=text),
+            "Withdrawn.",
+        ),
+        "ready": (lambda: proposals.ready(proposal=proposal, by=by), "It is open for review."),
+        "amend": (lambda: _amend(request, proposal), "It is amended."),
+        "request": (
+            lambda: proposals.request_review(
+                proposal=proposal, by=by, reviewers=_people(request.POST.getlist("reviewer"))
+            ),
+            "They are asked for review.",
+        ),
+    }
+    action = request.POST.get("action", "")
+    if action not in said:
+        raise PlannerError(f"action: there is no {action!r}; there are {', '.join(said)}.")
+    do, words = said[action]
+    do()
+    now = proposal_get(pk)
+    if action == "approve" and now.state == Proposal.State.APPROVED:
+        words = f"Proposal {pk} is approved and in force: /metrics says what it asks for."
+    messages.success(request, words)
+    return redirect("web:proposal", pk)
+
+
+@require_http_methods(["GET", "POST"])
+def rules(request: Request) -> HttpResponse:
+    """What it takes for a plan to take effect; admins change it."""
+    form = RulesForm(request.POST or None, initial=model_to_dict(review_rules()))
+    if request.method == "POST":
+        check_may_administer(request.user)
+        if form.is_valid():
+            rules_change(by=request.user, **form.cleaned_data)
+            messages.success(request, "The rules hold from now on.")
+            return redirect("web:review-rules")
+    context = {"form": form, "may_change": request.user.may_administer, "rules": review_rules()}
+    return render(request, "web/review_rules.html", context, status=400 if form.errors else 200)
+
+
+def _comment(request: Request, proposal: Proposal) -> None:
+    names = ("setting", "chart", "series", "time", "value")
+    anchor = {name: value for name in names if (value := request.POST.get(name, ""))}
+    proposals.comment(
+        proposal=proposal, by=request.user, text=request.POST.get("text", ""), anchor=anchor
+    )
+
+
+def _amend(request: Request, proposal: Proposal) -> None:
+    run = run_get(_number(request.POST.get("run", ""), "run"))
+    text = request.POST.get("text", "")
+    proposals.amend(proposal=proposal, by=request.user, run=run, message=text)
+
+
+def _people(names: list[str]) -> list[User]:
+    return [person_get(name) for name in names if name]
+
+
+def _number(text: str, name: str) -> int:
+    number = id_of(text.strip())
+    if number is None:
+        raise PlannerError(f"{name}: {text[:40]!r} is no number of a run.")
+    return number

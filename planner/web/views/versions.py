@@ -1,0 +1,69 @@
+"""Versions of a scenario: the list, any two beside each other, restored and branched."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.http import HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_POST, require_safe
+
+from planner.models import Scenario, ScenarioVersion
+from planner.selectors.lookup import id_of
+from planner.selectors.scenarios import scenario_get
+from planner.selectors.versions import between, version_get, versions_of
+from planner.services.scenarios import scenario_branch, scenario_restore
+from planner.web.errors import planners_only
+from planner.web.pages.beside import setting_line
+from planner.web.paging import paged
+from planner.web.request import Request
+
+
+@require_safe
+def listing(request: Request, pk: int) -> HttpResponse:
+    """All of them; the two that ``from`` and ``to`` name beside each other, else the last two."""
+    scenario = scenario_get(str(pk))
+    newest = list(versions_of(scenario)[:2])
+    old = _named(scenario, request.GET.get("from", ""), newest[-1] if newest else None)
+    new = _named(scenario, request.GET.get("to", ""), newest[0] if newest else None)
+    found = between(old, new) if old and new and old != new else None
+    context = {
+        "scenario": scenario,
+        "page": paged(request, versions_of(scenario)),
+        "old": old,
+        "new": new,
+        "found": found,
+        "settings": [setting_line(row) for row in found.settings] if found else [],
+        "lines": [(line, _kind(line)) for line in found.lines] if found else [],
+    }
+    return render(request, "web/versions.html", context)
+
+
+@require_POST
+@planners_only
+def restore(request: Request, pk: int, number: int) -> HttpResponse:
+    version = version_get(scenario_get(str(pk)), number)
+    saved = scenario_restore(version=version, user=request.user)
+    messages.success(request, f"Version {number} is restored, as version {saved.version}.")
+    return redirect("web:scenario-versions", saved.pk)
+
+
+@require_POST
+@planners_only
+def branch(request: Request, pk: int, number: int) -> HttpResponse:
+    version = version_get(scenario_get(str(pk)), number)
+    made = scenario_branch(version=version, user=request.user, name=request.POST.get("name", ""))
+    messages.success(request, f"{made.name} is made.")
+    return redirect("web:scenario", made.pk)
+
+
+def _named(
+    scenario: Scenario, text: str, otherwise: ScenarioVersion | None
+) -> ScenarioVersion | None:
+    return version_get(scenario, id_of(text) or 0) if text else otherwise
+
+
+def _kind(line: str) -> str:
+    """What a line of a difference is drawn as."""
+    if line.startswith(("---", "+++", "@@")):
+        return "secondary"
+    return {"+": "success", "-": "danger"}.get(line[:1], "")

@@ -1,0 +1,144 @@
+"""Proposals, versions and the audit log in the browser."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from django.test import Client
+
+from planner import storage
+from planner.exports.in_force import plan_in_force
+from planner.models import AuditRecord, Proposal, ReviewRules, Run, User
+from planner.services.proposals import approve, propose
+from planner.services.scenarios import scenario_edit
+from tests.planner.proposed import planned_run
+from tests.planner.web.pages import json_in, signed_in, text_of
+from tests.planner.web.study import DOCUMENT
+
+
+@pytest.fixture
+def approver(db: None) -> User:
+    return User.objects.create_user("anna", role=User.Role.APPROVER)
+
+
+def in_force(planner: User, approver: User) -> Proposal:
+    """Two replicas by night, in force."""
+    made = propose(by=planner, title="As it was", run=planned_run(planner))
+    return approve(proposal=made, by=approver)
+
+
+def cheaper(planner: User) -> Run:
+    """The same traffic with a looser limit: cheaper, and served worse."""
+    run = planned_run(planner, (1, 4))
+    run.document = DOCUMENT.replace("3600", "1800")
+    run.result["policies"]["lt-i"] |= {
+        "cost_usd": 300.0, "flat_usd": 480.0, "slo_attainment": {"IW-F": 0.93, "IW-N": 0.9},
+    }  # fmt: skip
+    run.save()
+    return run
+
+
+def test_a_story_in_pages(planner: User, approver: User, viewer: User) -> None:
+    first = in_force(planner, approver)
+    first.run.result["policies"]["lt-i"]["flat_usd"] = 800.0
+    first.run.save()
+    pia, anna, vera = signed_in(planner), signed_in(approver), signed_in(viewer)
+    run = cheaper(planner)
+    assert f"/proposals/new/?run={run.pk}" in pia.get(f"/runs/{run.pk}/").content.decode()
+    page = pia.get("/proposals/new/", {"run": run.pk})
+    assert "held against the plan in force, run" in text_of(page)
+    sent = {"run": run.pk, "title": "Looser", "message": "See @anna", "reviewer": "anna"}
+    made = pia.post("/proposals/new/", sent)
+    proposal = Proposal.objects.latest("pk")
+    url = f"/proposals/{proposal.pk}/"
+    assert made.url == url
+    said = text_of(pia.get(url))
+    assert f"in place of run {first.run.pk}" in said and "horizon.period_s" in said
+    # 300 of 500 dollars; at the attainment of what is there 1 - 300 * 800 / 480 / 500.
+    assert "Saved at equal attainment 0.0%" in said
+    assert said.index("What gets worse") < said.index("IW-F in time") and "4 points worse" in said
+    assert "You cannot approve it" not in said and 'value="approve"' not in said
+    assert json_in(pia.get(url), "replica-data")["data"][1]["name"] == "Proposed"
+    assert "Looser" in text_of(anna.get("/proposals/", {"show": "for-me"}))
+    act = f"{url}act/"
+    anna.post(act, {"action": "comment", "text": "Why?", "setting": "horizon.period_s"})
+    assert "on horizon.period_s" in text_of(pia.get(url))
+    assert vera.post(act, {"action": "comment", "text": "x"}).status_code == 403
+    assert pia.post(act, {"action": "approve"}).status_code == 403
+    assert anna.post(act, {"action": "changes"}).status_code == 400
+    assert anna.post(act, {"action": "dance"}).status_code == 400
+    anna.post(act, {"action": "changes", "text": "Keep 95%."})
+    assert "Changes asked for" in text_of(pia.get(url))
+    better = planned_run(planner, (2, 4))
+    pia.post(act, {"action": "amend", "run": better.pk, "text": "Kept."})
+    done = anna.post(act, {"action": "approve", "text": "Good."}, follow=True)
+    assert f"Proposal {proposal.pk} is approved and in force" in text_of(done)
+    held = plan_in_force()
+    assert held is not None and held.proposal == proposal and held.run == better
+    manifest = anna.get(f"/runs/{better.pk}/export/", {"to": "keda"}).content.decode()
+    assert f"(approved: proposal {proposal.pk})" in manifest
+    assert f"headroom/proposal: '{proposal.pk}'" in manifest.replace('"', "'")
+    report = anna.get(f"/runs/{better.pk}/export/", {"to": "html"}).content.decode()
+    assert f"Proposal {proposal.pk}" in report and "by anna" in report
+    exported = AuditRecord.objects.filter(action="run.exported")
+    assert {json.loads(one.details)["to"] for one in exported} == {"keda", "html"}
+
+
+def test_rules_are_for_admins(planner: User, admin: User) -> None:
+    sent = {"approvals": 2, "self_approval": "on", "admin_above_usd_30d": "1e6"}
+    assert signed_in(planner).post("/proposals/rules/", sent).status_code == 403
+    client = signed_in(admin)
+    assert client.post("/proposals/rules/", sent | {"approvals": 0}).status_code == 400
+    assert client.post("/proposals/rules/", sent).status_code == 302
+    rules = ReviewRules.objects.get()
+    assert (rules.approvals, rules.self_approval, rules.required) == (2, True, False)
+    assert "$1,000,000" in text_of(client.get("/proposals/")) or rules.admin_above_usd_30d == 1e6
+
+
+def test_versions_are_compared_restored_and_branched(planner, scenario, viewer) -> None:
+    client = signed_in(planner)
+    scenario_edit(scenario=scenario, user=planner, changes={"horizon.period_s": 900},
+                  message="Quarters")  # fmt: skip
+    url = f"/scenarios/{scenario.pk}/versions/"
+    said = text_of(client.get(url))
+    assert "From version 1 to version 2" in said and "Quarters" in said
+    assert "horizon.period_s 3600 900" in said.replace("3,600", "3600")
+    assert "- period_s: 3600 # an hour" in said and "+ period_s: 900 # an hour" in said
+    assert client.get(url, {"from": "7"}).status_code == 404
+    assert signed_in(viewer).post(f"{url}1/restore/").status_code == 403
+    client.post(f"{url}1/restore/")
+    scenario.refresh_from_db()
+    assert scenario.version == 3 and "3600" in scenario.document
+    made = client.post(f"{url}2/branch/", {"name": "Quarters"}, follow=True)
+    assert "Quarters is made" in text_of(made)
+
+
+def test_the_log_is_for_admins(planner: User, admin: User, scenario) -> None:
+    assert signed_in(planner).get("/audit/").status_code == 403
+    assert signed_in(planner).get("/audit/audit.csv").status_code == 403
+    client = signed_in(admin)
+    assert "scenario.created Chat" in text_of(client.get("/audit/", {"action": "scenario"}))
+    assert "Nothing like it" in text_of(client.get("/audit/", {"search": "nowhere"}))
+    assert "each as it was written" in text_of(client.get("/audit/", {"verify": "1"}))
+    rows = json.loads(client.get("/audit/audit.json").content)["records"]
+    assert [row["number"] for row in rows] == list(range(1, len(rows) + 1))
+    assert client.get("/audit/audit.csv").content.startswith(b"number,at,actor,action,")
+    assert client.get("/audit/audit.pdf").status_code == 404
+
+
+def test_signing_in_is_in_the_log(planner: User) -> None:
+    client = Client()
+    client.post("/login/", {"username": "pia", "password": "wrong"})
+    client.post("/login/", {"username": "pia", "password": "pia-secret"})
+    client.post("/logout/")
+    found = AuditRecord.objects.order_by("number").values_list("action", "key", "name")
+    assert [action for action, _, _ in found] == [
+        "user.refused", "user.signed-in", "user.signed-out"
+    ]  # fmt: skip
+
+
+def test_a_removed_table_is_no_end_of_a_page(planner: User, approver: User) -> None:
+    proposal = propose(by=planner, title="A", run=planned_run(planner))
+    storage.remove(proposal.run.store)
+    assert signed_in(planner).get(f"/proposals/{proposal.pk}/").status_code == 200
