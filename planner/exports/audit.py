@@ -1,4 +1,5 @@
-"""The audit log as a file, the oldest record first, so that it can be checked where it is kept."""
+"""The audit log as a file, the oldest record first: of a workspace, or all of it, which can be
+checked where it is kept."""
 
 from __future__ import annotations
 
@@ -8,10 +9,11 @@ from planner.selectors.audit import FIELDS, audit_list, audit_rows
 from planner.spreadsheets import csv_of
 
 
-def audit_csv() -> str:
-    rows = audit_rows(audit_list().order_by("number"))
+def audit_csv(everything: bool) -> str:
+    rows = audit_rows(audit_list(everything=everything).order_by("number"))
     return csv_of([list(FIELDS), *([row[name] for name in FIELDS] for row in rows)])
 
 
-def audit_json() -> str:
-    return json.dumps({"records": list(audit_rows(audit_list().order_by("number")))}, indent=1)
+def audit_json(everything: bool) -> str:
+    rows = audit_rows(audit_list(everything=everything).order_by("number"))
+    return json.dumps({"records": list(rows)}, indent=1)

@@ -33,6 +33,7 @@ class AuditRecord(models.Model):
     key = models.CharField(max_length=120, blank=True)  # of the thing, as addresses have it
     name = models.CharField(max_length=200, blank=True)  # of the thing, for people
     details = models.TextField(default="{}")  # JSON
+    workspace = models.CharField(max_length=40, blank=True)  # its slug; "": the installation
     previous = models.CharField(max_length=64)  # sha256 of the record before; "" of the first
     sha256 = models.CharField(max_length=64)  # of all of the above
 
@@ -55,7 +56,7 @@ class AuditRecord(models.Model):
     def digest(self) -> str:
         """SHA-256 of its content and of the record before, as 64 hexadecimal digits."""
         content = [self.number, self.at.isoformat(), self.actor, self.action, self.key, self.name,
-                   self.details, self.previous]  # fmt: skip
+                   self.details, *filter(None, [self.workspace]), self.previous]  # fmt: skip
         return hashlib.sha256(json.dumps(content, ensure_ascii=True).encode()).hexdigest()
 
 

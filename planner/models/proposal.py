@@ -3,8 +3,10 @@
 from django.conf import settings
 from django.db import models
 
+from planner.models.workspace import InWorkspace
 
-class Proposal(models.Model):
+
+class Proposal(InWorkspace):
     """A finished plan or comparison, held against what is in force; its key is its number."""
 
     class State(models.TextChoices):
@@ -101,7 +103,7 @@ class ProposalEntry(models.Model):
         return f"{self.get_kind_display()}, {self.at:%Y-%m-%d %H:%M}"
 
 
-class ReviewRules(models.Model):
+class ReviewRules(InWorkspace):
     """Who has to agree before a plan takes effect."""
 
     approvals = models.PositiveSmallIntegerField(default=1)  # of people other than its authors
@@ -116,6 +118,7 @@ class ReviewRules(models.Model):
 
     class Meta:
         verbose_name_plural = "review rules"
+        constraints = [models.UniqueConstraint(fields=["workspace"], name="review_rules_once")]
 
     def __str__(self) -> str:
         return f"{self.approvals} to approve"

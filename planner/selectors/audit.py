@@ -7,14 +7,33 @@ from typing import Any
 
 from django.db.models import Q, QuerySet
 
-from planner.models import AuditRecord
+from planner.models import AuditRecord, User
+from planner.models.workspace import current_workspace
 
-FIELDS = ("number", "at", "actor", "action", "key", "name", "details", "previous", "sha256")
+FIELDS = (
+    "number",
+    "at",
+    "actor",
+    "action",
+    "key",
+    "name",
+    "details",
+    "workspace",
+    "previous",
+    "sha256",
+)
 
 
-def audit_list(*, actor: str = "", action: str = "", search: str = "") -> QuerySet[AuditRecord]:
-    """The newest first; ``action`` is a whole one, or the thing before its full stop."""
+def audit_list(
+    *, everything: bool = False, actor: str = "", action: str = "", search: str = ""
+) -> QuerySet[AuditRecord]:
+    """The newest first, of the current workspace and of its members; ``action`` is a whole one, or
+    the thing before its full stop."""
     rows: QuerySet[AuditRecord] = AuditRecord.objects.all()
+    if not everything:
+        here = current_workspace()
+        members = User.objects.filter(memberships__workspace=here).values("username")
+        rows = rows.filter(Q(workspace=here.slug) | Q(workspace="", actor__in=members))
     if actor:
         rows = rows.filter(actor=actor)
     if action:

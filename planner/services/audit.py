@@ -16,9 +16,11 @@ from django.db.models import F, Model
 from django.utils import timezone
 
 from planner.models import AuditHead, AuditRecord, User
+from planner.models.workspace import NoWorkspace, current_workspace
 
 COMMAND_LINE = "command line"
 NAMES = ("username", "title", "name")  # of a row, for people
+OF_ALL = ("user", "token", "backup", "audit")  # things that are in no workspace
 GUARD = "planner_audit_only_added"
 DEEDS = ("UPDATE", "DELETE")
 
@@ -37,7 +39,8 @@ def record(
     action: str, what: Model | str = "", *, by: User | None, rule: str = "", **details: object
 ) -> AuditRecord:
     """Add one: ``action`` is thing.deed, ``what`` the thing. ``by`` None is a rule, where one is
-    named, or the command line."""
+    named, or the command line. It is of the current workspace, or of the installation where what
+    was done is (``OF_ALL``)."""
     actor = by.username if by is not None else f"rule: {rule}" if rule else COMMAND_LINE
     with transaction.atomic():
         AuditHead.objects.get_or_create(pk=1)
@@ -50,6 +53,7 @@ def record(
             action=action,
             key=str(what.pk if isinstance(what, Model) else what)[:120],
             name=_name(what)[:200],
+            workspace="" if action.partition(".")[0] in OF_ALL else _here(),
             details=json.dumps(details, default=str, sort_keys=True),
             previous=head.sha256,
         )
@@ -57,6 +61,13 @@ def record(
         added.save()
         AuditHead.objects.filter(pk=1).update(sha256=added.sha256)
     return added
+
+
+def _here() -> str:
+    try:
+        return current_workspace().slug
+    except NoWorkspace:
+        return ""
 
 
 def _name(what: Model | str) -> str:

@@ -15,6 +15,7 @@ from datetime import datetime
 from typing import Any
 
 from django.db import transaction
+from django.db.models import Q
 from django.utils import timezone
 
 from planner.errors import NotAllowed, NotFound, NotReady, PlannerError
@@ -22,6 +23,7 @@ from planner.exports.in_force import plan_in_force
 from planner.exports.options import ExportOptions
 from planner.exports.plans import Plan
 from planner.models import Proposal, ProposalEntry, Run, ScenarioVersion, User
+from planner.models.workspace import current_workspace
 from planner.selectors.review import GOING, approvals_of, authors_of, review_rules
 from planner.selectors.runs import run_result
 from planner.services.access import check_may_approve, check_may_plan
@@ -318,7 +320,8 @@ def _add(
 def mentioned(text: str) -> list[User]:
     """People whose names a text has behind an @, a full stop at its end left out."""
     names = {name.rstrip(".-+") for name in MENTION.findall(text)}
-    return list(User.objects.filter(username__in=names, is_active=True))
+    here = Q(memberships__workspace=current_workspace()) | Q(is_superuser=True)
+    return list(User.objects.filter(here, username__in=names, is_active=True).distinct())
 
 
 def _moved(

@@ -50,5 +50,5 @@ def _written(path: Path) -> dict[str, Any]:
     if path.suffix not in WRITERS:
         raise PlannerError(f"{path}: give a file that ends in {' or '.join(WRITERS)}.")
     record("audit.exported", path.name, by=None)
-    path.write_text(WRITERS[path.suffix](), encoding="utf-8")
+    path.write_text(WRITERS[path.suffix](True), encoding="utf-8")
     return {"path": str(path), "records": verify().records}

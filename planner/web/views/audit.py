@@ -24,7 +24,7 @@ FILES = {"csv": (audit_csv, "text/csv; charset=utf-8"), "json": (audit_json, "ap
 def listing(request: Request) -> HttpResponse:
     check_may_administer(request.user)
     asked = {name: request.GET.get(name, "")[:200] for name in ("actor", "action", "search")}
-    page = paged(request, audit_list(**asked))
+    page = paged(request, audit_list(everything=request.user.is_superuser, **asked))
     rows = [(one, json.loads(one.details)) for one in page]
     context: dict[str, Any] = {
         "page": page,
@@ -46,4 +46,4 @@ def download(request: Request, form: str) -> HttpResponse:
     write, media = FILES[form]
     record("audit.exported", form, by=request.user)
     headers = {"Content-Disposition": f'attachment; filename="audit.{form}"'}
-    return HttpResponse(write(), content_type=media, headers=headers)
+    return HttpResponse(write(request.user.is_superuser), content_type=media, headers=headers)
