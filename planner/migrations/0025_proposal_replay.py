@@ -25,7 +25,7 @@ def gathered(apps, schema_editor):
 
 
 class Migration(migrations.Migration):
-    dependencies = [("planner", "0020_workspace_of_each_row")]
+    dependencies = [("planner", "0024_sources_of_workspaces")]
 
     operations = [
         migrations.AddField(

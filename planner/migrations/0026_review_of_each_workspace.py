@@ -25,7 +25,7 @@ def keyed(row):
 
 
 class Migration(migrations.Migration):
-    dependencies = [("planner", "0021_proposal_replay")]
+    dependencies = [("planner", "0025_proposal_replay")]
 
     operations = [
         keyed("proposal"),
