@@ -26,7 +26,7 @@ class FixedFleet(Policy):
         ),
         "flat-before": Traits(
             "Flat as the days before would have it",
-            "The smallest flat fleet that met the SLO on the days before: it can be run.",
+            "The smallest flat fleet for the days before and one busier: it can be run.",
             Group.FIXED,
             complexity=1,
             flat=True,

@@ -195,7 +195,8 @@ def _room(its: Part, rehearsal: Rehearsal) -> str:
     what = f", with room for {grown}, as much as {room.days} days before tell a day may have"
     if more <= NOTHING:
         return f"{what}, which costs nothing more"
+    without = "the same, set lower" if room.label == its.label else room.label
     return (
-        f"{what}; the room costs {more:.0%} (without it {room.label}, "
+        f"{what}; the room costs {more:.0%} (without it {without}, "
         f"${room.cost_usd:,.2f} there instead of ${its.chosen.cost_usd:,.2f})"
     )

@@ -118,6 +118,10 @@ def test_what_has_no_room_for_growth_is_not_taken_and_what_the_room_costs_is_sai
         "the requests of the busiest of them, as much as 5 days before tell a day may have; the "
         "room costs 25% (without it Flat, $80.00 there instead of $100.00)."
     )
+    same = compare(
+        runs, rehearsal=roomy(before, replace(room, label="hpa"), flat_before=False, hpa=True)
+    ).recommended
+    assert "(without it the same, set lower, $80.00 there" in same.sentence
     free = compare(runs, rehearsal=roomy(before, room, flat_before=True, hpa=True)).recommended
     assert free.policy == "flat-before" and "which costs nothing more." in free.sentence
 
