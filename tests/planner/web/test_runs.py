@@ -70,6 +70,11 @@ def test_results_begin_with_the_answer_and_warnings_come_after_it(
     assert [page.index(words) for words in order] == sorted(page.index(words) for words in order)
     home = text_of(client.get("/"))
     assert home.index(sentence) < home.index(warning)
+    # Where it misses a tier its card is no blue one.
+    study.result["recommended"]["meets_slo"] = False
+    study.save()
+    for path, its in ((url(study), 'id="headline"'), ("/", 'id="latest"')):
+        assert "bg-danger" in client.get(path).content.decode().split(its)[0][-800:]
 
 
 def test_a_long_page_is_in_tabs_and_nothing_is_outside_of_them(client: Client, study: Run) -> None:
