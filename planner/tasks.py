@@ -9,6 +9,7 @@ from planner.services import (
     notices,
     orphans,
     outcomes,
+    passwords,
     runs,
     source_reading,
     worker,
@@ -62,3 +63,8 @@ def sources_read_task() -> None:
 @shared_task(name="planner.tasks.source_read")  # type: ignore[untyped-decorator]
 def source_read_task(source_id: int) -> None:
     source_reading.source_read(source_id=source_id)
+
+
+@shared_task(name="planner.tasks.password_mail")  # type: ignore[untyped-decorator]
+def password_mail_task(name: str) -> None:
+    passwords.password_mail(name=name)

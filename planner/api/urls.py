@@ -12,6 +12,7 @@ from planner.api.views import (
     estimates,
     hardware,
     in_force,
+    notices,
     people,
     profiles,
     runs,
@@ -22,6 +23,7 @@ from planner.api.views import (
     verbs,
     whatif,
     why,
+    workspaces,
 )
 
 app_name = "api"
@@ -37,6 +39,16 @@ urlpatterns = [
     path("users/", people.PersonListView.as_view(), name="people"),
     path("users/<str:name>/", people.PersonView.as_view(), name="person"),
     path("users/<str:name>/invitation/", people.InvitationView.as_view(), name="invitation"),
+    path("workspaces/", workspaces.WorkspacesView.as_view(), name="workspaces"),
+    path("workspaces/<slug:slug>/", workspaces.WorkspaceView.as_view(), name="workspace"),
+    path("notices/", notices.DeliveriesView.as_view(), name="notices"),
+    path("notices/channels/", notices.ChannelsView.as_view(), name="channels"),
+    path("notices/channels/<int:number>/", notices.ChannelView.as_view(), name="channel"),
+    path(
+        "notices/channels/<int:number>/test/",
+        notices.ChannelTestView.as_view(),
+        name="channel-test",
+    ),
     path("traces/", traces.TraceListView.as_view(), name="traces"),
     path("traces/<str:name>/", traces.TraceView.as_view(), name="trace"),
     path("traces/<str:name>/demand/", traces.TraceDemandView.as_view(), name="trace-demand"),

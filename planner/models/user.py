@@ -60,6 +60,11 @@ class User(AbstractUser):
             return list(Workspace.objects.all())
         return [one.workspace for one in self.held]
 
+    @property
+    def here(self) -> Workspace | None:
+        """The current workspace, for pages; None of who belongs to none."""
+        return current_workspace() if self.workspaces else None
+
     def join(self, workspace: Workspace, role: str) -> Membership:
         """Become a member, or one with another role."""
         member, _ = Membership.objects.update_or_create(

@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+from django.db.models import Count, IntegerField, OuterRef, QuerySet, Subquery
+from django.db.models.functions import Coalesce
+
 from planner.errors import NotAllowed, NotFound
-from planner.models import User, Workspace
+from planner.models import Run, User, Workspace
+
+
+def workspaces_list() -> QuerySet[Workspace]:
+    """All of the installation, each with ``people`` and ``runs``: how many."""
+    runs = Run.everywhere.filter(workspace=OuterRef("pk")).order_by().values("workspace")
+    counted = Subquery(runs.annotate(n=Count("pk")).values("n"), output_field=IntegerField())
+    return Workspace.objects.annotate(people=Count("memberships"), runs=Coalesce(counted, 0))
 
 
 def workspace_for(user: User, slug: str = "") -> Workspace:

@@ -27,10 +27,10 @@ from django.utils import timezone
 from django.utils.crypto import salted_hmac
 
 from planner import outgoing
-from planner.errors import NotAllowed, NotFound, PlannerError
+from planner.errors import NotFound, PlannerError
 from planner.models import Channel, Delivery, Event, User, Workspace
 from planner.models.workspace import current_workspace, within
-from planner.services.access import check_may_administer
+from planner.services.access import check_may_administer, may_administer
 from planner.services.audit import record
 
 SEND = "planner.tasks.notice_send"
@@ -106,13 +106,7 @@ def channel_get(user: User, number: int) -> Channel:
 def may_change(user: User, channel: Channel) -> bool:
     if channel.user_id == user.pk:
         return True
-    if channel.user_id is not None:
-        return False
-    try:
-        check_may_administer(user)
-    except NotAllowed:
-        return False
-    return True
+    return channel.user_id is None and may_administer(user)
 
 
 def channel_remove(*, user: User, channel: Channel) -> None:

@@ -21,6 +21,7 @@ from planner.models import User, Workspace
 from planner.models.workspace import current_workspace
 from planner.selectors.people import admins_active
 from planner.services.access import check_may_administer
+from planner.services.audit import record
 from planner.services.tokens import tokens_end
 
 
@@ -37,6 +38,7 @@ def person_invite(*, by: User | None, name: str, role: str) -> Invited:
     person.set_unusable_password()
     _saved(person)
     person.join(current_workspace(), given)
+    record("user.invited", person, by=by, workspace=current_workspace().slug, role=str(given))
     return Invited(person, invitation(by=by, person=person))
 
 
@@ -49,6 +51,11 @@ def invitation(*, by: User | None, person: User) -> str:
     _check_theirs(by, person, "give a new password to")
     if not person.is_active:
         raise PlannerError(f"{person.username} is disabled; enable the account first.")
+    return password_path(person)
+
+
+def password_path(person: User) -> str:
+    """For who has been found to be allowed it, or gets it by their own mail."""
     encoded = urlsafe_base64_encode(force_bytes(person.pk))
     token = default_token_generator.make_token(person)
     return reverse("web:welcome", kwargs={"uidb64": encoded, "token": token})
@@ -74,6 +81,8 @@ def person_change(
         )
     if not person.is_active:
         tokens_end(user=person)
+    here = current_workspace().slug
+    record("user.changed", person, by=by, role=role, active=active, workspace=here)
     return person
 
 

@@ -16,6 +16,7 @@ from planner.web.views import (
     glossary,
     hardware,
     home,
+    notices,
     people,
     profiles,
     proposals,
@@ -27,6 +28,7 @@ from planner.web.views import (
     traces,
     versions,
     whatif,
+    workspaces,
 )
 
 app_name = "web"
@@ -42,6 +44,12 @@ urlpatterns = [
     path("welcome/<uidb64>/<token>/", people.Welcome.as_view(), name="welcome"),
     at("account/password/", account.PasswordChange.as_view(), "password-change", everywhere=True),
     at("account/token/", account.token, "token"),
+    path("password/forgotten/", account.forgotten, name="password-forgotten"),
+    at("notices/", notices.listing, "notices"),
+    at("notices/mailbox/", notices.mailbox, "notices-mailbox"),
+    at("notices/<int:pk>/", notices.change, "notices-change"),
+    at("workspaces/", workspaces.listing, "workspaces"),
+    at("workspaces/<slug:slug>/enter/", workspaces.enter, "workspace-enter"),
     at("people/", people.listing, "people"),
     at("people/<str:name>/", people.change, "person-change"),
     at("people/<str:name>/invitation/", people.invite_again, "person-invite"),

@@ -19,6 +19,9 @@ class Person(serializers.ModelSerializer[User]):
 class InviteRequest(StrictSerializer):
     user = serializers.CharField(max_length=150)
     role = serializers.ChoiceField(choices=User.Role.choices)
+    existing = serializers.BooleanField(
+        default=False, help_text="They have an account, in another workspace."
+    )
 
 
 class PersonChange(StrictSerializer):
@@ -29,4 +32,6 @@ class PersonChange(StrictSerializer):
 class Invitation(StrictSerializer):
     user = serializers.CharField()
     role = serializers.CharField()
-    invitation = serializers.URLField(help_text="Where the password is chosen.")
+    invitation = serializers.URLField(
+        allow_blank=True, help_text='Where the password is chosen; "" for who has an account.'
+    )

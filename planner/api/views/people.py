@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from django.db.models import QuerySet
+from drf_spectacular.utils import OpenApiResponse
 from rest_framework import generics, status
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -11,7 +12,7 @@ from planner.api.schema import operation
 from planner.api.serializers.people import Invitation, InviteRequest, Person, PersonChange
 from planner.models import User
 from planner.selectors.people import people_list, person_get
-from planner.services import people
+from planner.services import people, workspaces
 from planner.services.access import check_may_administer
 
 
@@ -29,7 +30,7 @@ class PersonListView(ApiView, generics.ListAPIView[User]):
         return self.list(request, *args, **kwargs)
 
     @operation(
-        {201: Invitation}, 400, 403,
+        {201: Invitation}, 400, 403, 404,
         request=InviteRequest, examples={"Somebody who plans": {"user": "pia", "role": "planner"}},
     )  # fmt: skip
     def post(self, request: Request) -> Response:
@@ -38,6 +39,9 @@ class PersonListView(ApiView, generics.ListAPIView[User]):
         They choose a password at the address, which works once and for three days.
         """
         sent = valid(InviteRequest(data=request.data))
+        if sent["existing"]:
+            joined = workspaces.person_join(by=self.user, name=sent["user"], role=sent["role"])
+            return _invitation(request, joined, "", status.HTTP_201_CREATED)
         invited = people.person_invite(by=self.user, name=sent["user"], role=sent["role"])
         return _invitation(request, invited.person, invited.path, status.HTTP_201_CREATED)
 
@@ -61,6 +65,13 @@ class PersonView(ApiView):
         person = people.person_change(by=self.user, person=person_get(name), **sent)
         return Response(Person(person).data)
 
+    @operation({204: OpenApiResponse(description="They no longer belong here.")}, 403, 404)
+    def delete(self, request: Request, name: str) -> Response:
+        """Let somebody go from this workspace; for admins. The account and its work stay."""
+        check_may_administer(self.user)
+        workspaces.person_leave(by=self.user, person=person_get(name))
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
 
 class InvitationView(ApiView):
     @operation({201: Invitation}, 400, 403, 404, request=None)
@@ -73,5 +84,6 @@ class InvitationView(ApiView):
 
 
 def _invitation(request: Request, person: User, path: str, code: int) -> Response:
+    address = request.build_absolute_uri(path) if path else ""
     said = {"user": person.username, "role": person.role}
-    return Response(Invitation(said | {"invitation": request.build_absolute_uri(path)}).data, code)
+    return Response(Invitation(said | {"invitation": address}).data, code)

@@ -10,12 +10,16 @@ from planner.exports.figure_table import listed
 from planner.management.base import HeadroomCommand
 from planner.models import User
 from planner.selectors.people import people_list, person_get
-from planner.services import people
+from planner.services import people, workspaces
 
 ACTIONS = {
     "add": "somebody new, with --role; gives the address where the password is chosen",
     "invite": "a new such address for NAME, who has lost the old one or the password",
     "role": "give NAME the role of --role",
+    "join": "bring NAME, who has an account, into the workspace, with --role",
+    "leave": "let NAME go from the workspace; the account stays",
+    "promote": "make NAME an admin of the installation, who makes workspaces",
+    "demote": "make NAME no admin of the installation any more",
     "disable": "end NAME's access; what NAME made stays",
     "enable": "give NAME access again",
     "list": "everybody",
@@ -24,7 +28,7 @@ COLUMNS = {"user": "user", "role": "role", "signs in": "active", "last time": "l
 
 
 class Command(HeadroomCommand):
-    help = "Add people to the team, give them roles, end their access."
+    help = "Add people to a workspace, give them roles, end their access."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         super().add_arguments(parser)
@@ -39,13 +43,20 @@ class Command(HeadroomCommand):
             return {"users": [_said(person) for person in people_list()]}
         if not name:
             raise PlannerError(f"user {action}: the name is missing; give it after {action}.")
-        if action in ("add", "role") and role is None:
+        if action in ("add", "join", "role") and role is None:
             there_are = ", ".join(User.Role.values)
             raise PlannerError(f"user {action}: --role is missing; there are {there_are}.")
         if action == "add":
             invited = people.person_invite(by=None, name=name, role=role)
             return _said(invited.person) | {"invitation": invited.path}
+        if action == "join":
+            return _said(workspaces.person_join(by=None, name=name, role=role))
         person = person_get(name)
+        if action == "leave":
+            workspaces.person_leave(by=None, person=person)
+            return _said(person)
+        if action in ("promote", "demote"):
+            return _said(workspaces.installation_admin(person=person, on=action == "promote"))
         if action == "invite":
             return _said(person) | {"invitation": people.invitation(by=None, person=person)}
         active = {"disable": False, "enable": True}.get(action)
@@ -59,7 +70,8 @@ class Command(HeadroomCommand):
         if "users" in answer:
             return "\n".join(listed(answer["users"], COLUMNS))
         state = "" if answer["active"] else ", who can no longer sign in"
-        lines = [f"{answer['user']}: {answer['role']}{state}"]
+        role = answer["role"] or "no longer in this workspace"
+        lines = [f"{answer['user']}: {role}{state}"]
         if "invitation" in answer:
             lines.append(
                 f"The password is chosen once, within three days, at {answer['invitation']}"

@@ -20,6 +20,12 @@ class InviteForm(forms.Form):
         label="Role", choices=User.Role.choices, initial=User.Role.VIEWER.value
     )
 
+    existing = forms.BooleanField(
+        label="Has an account already",
+        required=False,
+        help_text="In another workspace of this installation; no password is chosen then.",
+    )
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         dress(self)

@@ -4,16 +4,19 @@ from typing import Any
 
 from django.contrib import messages
 from django.contrib.auth.views import LoginView, PasswordChangeView
-from django.http import HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse_lazy
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
+from planner.errors import PlannerError
 from planner.selectors.lookup import id_of
 from planner.services import tokens
+from planner.services.notices import mail_configured
+from planner.services.passwords import password_forgotten
 from planner.web.answers import attempt
-from planner.web.forms.login import LoginForm
+from planner.web.forms.login import LoginForm, address_of
 from planner.web.forms.tokens import TokenForm
 from planner.web.forms.widgets import dress
 from planner.web.request import Request
@@ -35,6 +38,22 @@ class PasswordChange(PasswordChangeView):
     def form_valid(self, form: Any) -> HttpResponse:
         messages.success(self.request, "Your password is changed.")
         return super().form_valid(form)
+
+
+@never_cache
+@require_http_methods(["GET", "POST"])
+def forgotten(request: HttpRequest) -> HttpResponse:
+    """Whoever forgot their password is sent a mail, or told whom to ask."""
+    context: dict[str, Any] = {"mails": mail_configured()}
+    if request.method == "POST":
+        try:
+            name = request.POST.get("username", "")
+            password_forgotten(name=name, address=address_of(request))
+            context["sent"] = True
+        except PlannerError as problem:
+            context["problem"] = str(problem)
+    status = 400 if "problem" in context else 200
+    return render(request, "web/forgotten.html", context, status=status)
 
 
 @never_cache

@@ -14,7 +14,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from planner.models import User
 from planner.selectors.people import people_list, person_get
-from planner.services import people
+from planner.services import people, workspaces
 from planner.services.access import check_may_administer
 from planner.web.answers import attempt
 from planner.web.forms.people import InviteForm
@@ -45,6 +45,8 @@ def listing(request: Request) -> HttpResponse:
     if request.method != "POST":
         return _shown(request, InviteForm())
     form = InviteForm(request.POST)
+    if form.is_valid() and form.cleaned_data["existing"]:
+        return _joined(request, form)
     invited, problem = attempt(form, lambda: people.person_invite(by=request.user, **form.chosen()))
     if invited is None:
         return _shown(request, form, problem=problem, status=400)
@@ -54,6 +56,10 @@ def listing(request: Request) -> HttpResponse:
 @require_POST
 def change(request: Request, name: str) -> HttpResponse:
     """Another role, or access ended or given back."""
+    if "leave" in request.POST:
+        workspaces.person_leave(by=request.user, person=person_get(name))
+        messages.success(request, f"{name} no longer belongs to this workspace.")
+        return redirect("web:people")
     active = {"disable": False, "enable": True}.get(request.POST.get("access", ""))
     person = people.person_change(
         by=request.user, person=person_get(name), role=request.POST.get("role"), active=active
@@ -72,6 +78,16 @@ def invite_again(request: Request, name: str) -> HttpResponse:
     person = person_get(name)
     path = people.invitation(by=request.user, person=person)
     return _shown(request, InviteForm(), invited=person, path=path)
+
+
+def _joined(request: Request, form: InviteForm) -> HttpResponse:
+    joined, problem = attempt(
+        form, lambda: workspaces.person_join(by=request.user, **form.chosen())
+    )
+    if joined is None:
+        return _shown(request, form, problem=problem, status=400)
+    messages.success(request, f"{joined.username} belongs to this workspace now.")
+    return redirect("web:people")
 
 
 def _shown(

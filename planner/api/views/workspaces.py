@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+from rest_framework import status
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from planner.api.base import ApiView, valid
+from planner.api.schema import operation
+from planner.api.serializers.workspaces import WorkspaceChange, WorkspaceItem, WorkspaceRequest
+from planner.selectors.workspaces import workspace_for
+from planner.services import workspaces
+
+
+class WorkspacesView(ApiView):
+    @operation({200: WorkspaceItem(many=True)}, 403)
+    def get(self, request: Request) -> Response:
+        """The workspaces you may enter; send one's slug as Headroom-Workspace, or log in to it."""
+        return Response(WorkspaceItem(self.user.workspaces, many=True).data)
+
+    @operation(
+        {201: WorkspaceItem}, 400, 403,
+        request=WorkspaceRequest, examples={"A team's": {"name": "Search"}},
+    )  # fmt: skip
+    def post(self, request: Request) -> Response:
+        """Make a workspace; for admins of the installation."""
+        workspaces.check_looks_after(self.user)
+        sent = valid(WorkspaceRequest(data=request.data))
+        made = workspaces.workspace_add(by=self.user, **sent)
+        return Response(WorkspaceItem(made).data, status.HTTP_201_CREATED)
+
+
+class WorkspaceView(ApiView):
+    @operation(
+        {200: WorkspaceItem}, 400, 403, 404,
+        request=WorkspaceChange, examples={"Another name": {"name": "Search and chat"}},
+    )  # fmt: skip
+    def patch(self, request: Request, slug: str) -> Response:
+        """Rename one; for admins of the installation. Its slug stays."""
+        held = workspace_for(self.user, slug)
+        sent = valid(WorkspaceChange(data=request.data))
+        changed = workspaces.workspace_rename(by=self.user, workspace=held, name=sent["name"])
+        return Response(WorkspaceItem(changed).data)

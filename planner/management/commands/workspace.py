@@ -1,0 +1,61 @@
+"""bin/manage workspace: the teams of this installation."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from typing import Any
+
+from planner.errors import PlannerError
+from planner.exports.figure_table import listed
+from planner.management.base import HeadroomCommand
+from planner.models import Workspace
+from planner.models.workspace import workspace_of
+from planner.selectors.workspaces import workspaces_list
+from planner.services import workspaces
+
+ACTIONS = {
+    "add": "a new one called NAME, with --slug for addresses and commands",
+    "rename": "another --name for the one of slug NAME, which keeps its slug",
+    "list": "all of them",
+}
+COLUMNS = {"workspace": "workspace", "name": "name", "people": "people", "runs": "runs"}
+
+
+class Command(HeadroomCommand):
+    help = "Make workspaces, rename and list them; people are brought in by bin/manage user."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        super().add_arguments(parser)
+        words = "; ".join(f"{action}: {does}" for action, does in ACTIONS.items())
+        parser.add_argument("action", choices=list(ACTIONS), help=words)
+        parser.add_argument("which", nargs="?", metavar="NAME", help="for all but list")
+        parser.add_argument("--slug", default="", help="left out, made of the name")
+        parser.add_argument("--name", default="", help="the new name, of rename")
+
+    def answer(self, options: dict[str, Any]) -> dict[str, Any]:
+        action, which = options["action"], options["which"]
+        if action == "list":
+            return {"workspaces": [_said(one) for one in workspaces_list()]}
+        if not which:
+            raise PlannerError(f"workspace {action}: the name is missing; give it after {action}.")
+        if action == "add":
+            made = workspaces.workspace_add(by=None, name=which, slug=options["slug"])
+        else:
+            made = workspaces.workspace_rename(
+                by=None, workspace=workspace_of(which), name=options["name"]
+            )
+        return {"workspace": made.slug, "name": made.name}
+
+    def words(self, answer: dict[str, Any]) -> str:
+        if "workspaces" in answer:
+            return "\n".join(listed(answer["workspaces"], COLUMNS))
+        return f"{answer['workspace']}: {answer['name']}"
+
+
+def _said(one: Workspace) -> dict[str, Any]:
+    return {
+        "workspace": one.slug,
+        "name": one.name,
+        "people": one.people,  # type: ignore[attr-defined]
+        "runs": one.runs,  # type: ignore[attr-defined]
+    }

@@ -1,0 +1,107 @@
+"""Workspaces made and renamed by who looks after the installation; people brought in, let go."""
+
+from __future__ import annotations
+
+from django.db import IntegrityError, transaction
+from django.utils.text import slugify
+
+from planner.errors import NotAllowed, NotFound, PlannerError
+from planner.models import Role, User, Workspace
+from planner.models.workspace import current_workspace
+from planner.selectors.people import admins_active
+from planner.services.access import check_may_administer
+from planner.services.audit import record
+from planner.services.tokens import tokens_of
+
+
+def check_looks_after(by: User | None) -> None:
+    """Raise NotAllowed for all but admins of the installation; the command line has no user and
+    may."""
+    if by is not None and not by.is_superuser:
+        raise NotAllowed("Only an admin of the installation may make and rename workspaces.")
+
+
+def workspace_add(*, by: User | None, name: str, slug: str = "") -> Workspace:
+    """A new, empty one; whoever makes it is an admin of it."""
+    check_looks_after(by)
+    name = _name(name)
+    made = Workspace(name=name, slug=slug.strip() or slugify(name)[:40])
+    if slugify(made.slug) != made.slug or not 1 <= len(made.slug) <= 40:
+        raise PlannerError(
+            f"slug {made.slug[:50]!r}: give 1 to 40 small letters, digits and hyphens."
+        )
+    _saved(made)
+    if by is not None:
+        by.join(made, Role.ADMIN)
+    record("workspace.made", made, by=by, slug=made.slug)
+    return made
+
+
+def workspace_rename(*, by: User | None, workspace: Workspace, name: str) -> Workspace:
+    """Another name for people; addresses and scripts know it by its slug, which stays."""
+    check_looks_after(by)
+    workspace.name = _name(name)
+    _saved(workspace)
+    record("workspace.renamed", workspace, by=by)
+    return workspace
+
+
+def person_join(*, by: User | None, name: str, role: str) -> User:
+    """Bring somebody in who has an account already."""
+    check_may_administer(by)
+    person = User.objects.filter(username=name.strip()).first()
+    if person is None:
+        raise NotFound(f"Nobody called {name.strip()[:80]} has an account; invite them.")
+    if role not in Role.values:
+        raise PlannerError(f"There is no role {role!r}; there are {', '.join(Role.values)}.")
+    here = current_workspace()
+    if any(one.workspace_id == here.pk for one in person.held):
+        raise PlannerError(f"{person.username} belongs to this workspace already.")
+    person.join(here, role)
+    record("user.joined", person, by=by, workspace=here.slug, role=role)
+    return person
+
+
+@transaction.atomic
+def person_leave(*, by: User | None, person: User) -> None:
+    """Let somebody go: their account and what they made stay, their tokens of here end."""
+    check_may_administer(by)
+    here = Workspace.objects.select_for_update().get(pk=current_workspace().pk)
+    person.leave(here)
+    if not admins_active().exists():
+        raise NotAllowed(
+            f"{person.username} is the last admin who can sign in; make somebody else admin first."
+        )
+    tokens_of(person).filter(workspace=here).delete()
+    record("user.left", person, by=by, workspace=here.slug)
+
+
+def installation_admin(*, person: User, on: bool) -> User:
+    """Who looks after the installation makes workspaces and is admin in each; for the command
+    line."""
+    if not on and not User.objects.filter(is_superuser=True, is_active=True).exclude(
+        pk=person.pk
+    ).exists():  # fmt: skip
+        raise NotAllowed(f"{person.username} is the last admin of the installation.")
+    person.is_superuser = on
+    person.save(update_fields=["is_superuser"])
+    record("user.installation-admin", person, by=None, on=on)
+    return person
+
+
+def _name(name: str) -> str:
+    name = name.strip()
+    if not 1 <= len(name) <= 80:
+        raise PlannerError("name: give a workspace a name of 1 to 80 characters.")
+    return name
+
+
+def _saved(workspace: Workspace) -> None:
+    try:
+        with transaction.atomic():
+            workspace.save()
+    except IntegrityError:
+        raise PlannerError(
+            f"There is a workspace {workspace.name!r} or {workspace.slug!r} already; choose "
+            "another name."
+        ) from None

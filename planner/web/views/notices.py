@@ -1,0 +1,85 @@
+"""Where one is told of what happens here, and what became of the telling."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods, require_POST
+
+from planner.selectors.notices import channels_of, deliveries_of
+from planner.services import access, notices
+from planner.services.passwords import mailbox_set
+from planner.web.answers import attempt
+from planner.web.forms.notices import ChannelForm, MailboxForm
+from planner.web.request import Request
+
+
+@never_cache
+@require_http_methods(["GET", "POST"])
+def listing(request: Request) -> HttpResponse:
+    shared = access.may_administer(request.user)
+    if request.method != "POST":
+        return _shown(request, ChannelForm(shared=shared), _mailbox(request))
+    form = ChannelForm(request.POST, shared=shared)
+    made, problem = attempt(form, lambda: notices.channel_add(user=request.user, **form.chosen()))
+    if made is None:
+        return _shown(request, form, _mailbox(request), problem=problem, status=400)
+    messages.success(request, f"{made.address} is told from now on.")
+    return redirect("web:notices")
+
+
+@require_POST
+def change(request: Request, pk: int) -> HttpResponse:
+    """Remove an address, or tell it a test."""
+    channel = notices.channel_get(request.user, pk)
+    if "remove" in request.POST:
+        notices.channel_remove(user=request.user, channel=channel)
+        messages.success(request, f"{channel.address} is no longer told.")
+    else:
+        notices.channel_test(channel=channel)
+        messages.success(request, f"A test is on its way to {channel.address}.")
+    return redirect("web:notices")
+
+
+@require_POST
+def mailbox(request: Request) -> HttpResponse:
+    form = MailboxForm(request.POST)
+    saved, problem = attempt(form, lambda: _saved(request, form.cleaned_data["email"]))
+    if saved is None:
+        shared = access.may_administer(request.user)
+        return _shown(request, ChannelForm(shared=shared), form, problem=problem, status=400)
+    messages.success(request, "Your mailbox is kept.")
+    return redirect("web:notices")
+
+
+def _saved(request: Request, email: str) -> bool:
+    mailbox_set(user=request.user, email=email)
+    return True
+
+
+def _mailbox(request: Request) -> MailboxForm:
+    return MailboxForm(initial={"email": request.user.email})
+
+
+def _shown(
+    request: Request,
+    form: ChannelForm,
+    mailbox: MailboxForm,
+    *,
+    problem: str = "",
+    status: int = 200,
+) -> HttpResponse:
+    shared = access.may_administer(request.user)
+    channels = channels_of(request.user, shared=shared)
+    context: dict[str, Any] = {
+        "form": form,
+        "mailbox": mailbox if notices.mail_configured() else None,
+        "problem": problem,
+        "channels": [(one, notices.signing_key(one)) for one in channels],
+        "deliveries": deliveries_of(request.user, shared=shared)[:20],
+    }
+    return render(request, "web/notices.html", context, status=status)

@@ -1,0 +1,46 @@
+"""Which workspace one is in, and which there are."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.http import HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods, require_POST
+
+from planner.config.middleware import ENTERED
+from planner.selectors.workspaces import workspace_for
+from planner.services import workspaces
+from planner.web.answers import attempt
+from planner.web.forms.workspaces import WorkspaceForm
+from planner.web.request import Request
+
+
+@require_http_methods(["GET", "POST"])
+def listing(request: Request) -> HttpResponse:
+    """Those that one may enter, and for who looks after the installation a form for another."""
+    if request.method != "POST":
+        return _shown(request, WorkspaceForm())
+    workspaces.check_looks_after(request.user)
+    form = WorkspaceForm(request.POST)
+    made, problem = attempt(
+        form, lambda: workspaces.workspace_add(by=request.user, **form.cleaned_data)
+    )
+    if made is None:
+        return _shown(request, form, problem=problem, status=400)
+    request.session[ENTERED] = made.slug
+    messages.success(request, f"You are in {made.name} now; invite people to it.")
+    return redirect("web:people")
+
+
+@require_POST
+def enter(request: Request, slug: str) -> HttpResponse:
+    """Everything from here on is about another workspace, until one enters the next."""
+    request.session[ENTERED] = workspace_for(request.user, slug).slug
+    return redirect("web:home")
+
+
+def _shown(
+    request: Request, form: WorkspaceForm, *, problem: str = "", status: int = 200
+) -> HttpResponse:
+    context = {"form": form, "problem": problem}
+    return render(request, "web/workspaces.html", context, status=status)
