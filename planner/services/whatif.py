@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -22,6 +22,8 @@ from planner.services.access import check_may_plan
 from planner.services.execution import BASIS
 from planner.services.runs import run_with_key
 from planner.services.scenarios import scenario_create, scenario_run
+from planner.services.whatif_mix import Caps, held, words
+from planner.services.whatif_mix import addresses as capacities_of
 from planner.studies.commands.plan import Options, with_objective
 from planner.studies.options import options_of
 from planner.studies.whatif.answer import Moved, WhatIf, what_if
@@ -35,7 +37,8 @@ LIMITS = ("ttft_ms", "tbt_ms", "percentile")  # of a tier
 @dataclass(frozen=True, slots=True)
 class Changes:
     """What is asked of a kept plan; left out: as it was. ``prices``: times the price, by GPU type;
-    ``tiers``: limits by tier; ``without``: GPU types that may not be used."""
+    ``tiers``: limits by tier; ``without``: GPU types that may not be used; ``mix``: shares of a
+    region's GPUs, at its busiest, that types may have at most."""
 
     growth: float = 1.0
     quantile: float | None = None
@@ -43,6 +46,7 @@ class Changes:
     prices: Mapping[str, float] = field(default_factory=dict)
     tiers: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     without: tuple[str, ...] = ()
+    mix: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,11 +76,21 @@ def kept_of(run: Run) -> Kept:
 def run_what_if(run: Run, changes: Changes) -> WhatIf:
     """The plan with ``changes``, nothing simulated. Raises PlannerError with what to correct."""
     kept = kept_of(run)
+    found, caps = _held(kept, run, changes)
+    return replace(found, notes=(*words(changes.mix, found, caps), *found.notes))
+
+
+def _held(kept: Kept, run: Run, changes: Changes) -> tuple[WhatIf, Caps]:
+    """The plan, and the capacities that keep its mix."""
     known = known_of(run.resolved)
-    changed = parsed_with(kept.scenario, addresses(kept.scenario, run, changes, demand=False))
-    return what_if(
-        kept.basis, changed, kept.scenario, known, Moved(changes.growth, changes.quantile)
-    )
+    moved = Moved(changes.growth, changes.quantile)
+    asked = addresses(kept.scenario, run, changes, demand=False)
+
+    def answered(capacities: dict[str, Any]) -> WhatIf:
+        changed = parsed_with(kept.scenario, asked | capacities)
+        return what_if(kept.basis, changed, kept.scenario, known, moved)
+
+    return held(kept.scenario, changes.mix, answered)
 
 
 @lru_cache(maxsize=32)
@@ -142,11 +156,13 @@ def _check(scenario: Parsed, changes: Changes) -> None:
     if changes.quantile is not None:
         _within("quantile", changes.quantile, 0.05, 0.95)
     gpus = {name for region in scenario.regions for name in (*region.capacity, *region.spot)}
-    for name in (*changes.prices, *changes.without):
+    for name in (*changes.prices, *changes.without, *changes.mix):
         if name not in gpus:
             raise PlannerError(f"There is no GPU type {name!r}; there are {', '.join(gpus)}.")
     for name, times in changes.prices.items():
         _within(f"prices of {name}", times, *PRICE)
+    for name, share in changes.mix.items():
+        _within(f"mix of {name}", share, 0.0, 1.0)
     tiers = {tier.name: tier for tier in scenario.tiers if not tier.deferrable}
     for name, limits in changes.tiers.items():
         if name not in tiers:
@@ -169,6 +185,8 @@ def what_if_replay(*, run: Run, user: User, changes: Changes, idempotency_key: s
     check_may_plan(user)
     kept = kept_of(run)
     changed = addresses(kept.scenario, run, changes, demand=True)
+    if changes.mix:
+        changed |= capacities_of(_held(kept, run, changes)[1])
     if not changed:
         raise PlannerError("Nothing is changed: move something first, or run it again.")
     if (first := run_with_key(user, idempotency_key)) is not None:

@@ -29,6 +29,11 @@ class WhatIfRequest(StrictSerializer):
         required=False,
         help_text="GPU types that may not be used.",
     )
+    mix = serializers.DictField(
+        child=FiniteField(),
+        required=False,
+        help_text="Share of a region's GPUs, at its busiest, that a GPU type may have at most.",
+    )
 
     def changes(self) -> Changes:
         sent: dict[str, Any] = self.validated_data

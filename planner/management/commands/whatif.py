@@ -35,6 +35,10 @@ class Command(HeadroomCommand):
             help="ttft_ms, tbt_ms or percentile of a tier",
         )  # fmt: skip
         parser.add_argument(
+            "--mix", action="append", default=[], metavar="GPU=SHARE",
+            help="at most this share of a region's GPUs",
+        )  # fmt: skip
+        parser.add_argument(
             "--without", action="append", default=[], metavar="GPU", help="may not be used"
         )
 
@@ -50,6 +54,7 @@ class Command(HeadroomCommand):
             prices=dict(_pairs("--price", options["price"])),
             tiers=tiers,
             without=tuple(options["without"]),
+            mix=dict(_pairs("--mix", options["mix"])),
         )
         found: dict[str, Any] = as_json(run_what_if(run_get(options["run"]), changes))
         return {"run": options["run"], **found}

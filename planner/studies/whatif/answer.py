@@ -65,6 +65,17 @@ class PeriodMoved:
     capacity_tps: float
 
 
+@dataclass(frozen=True, slots=True)
+class GpusMost:
+    """GPUs of a type in a region at its busiest, and of all types there at theirs."""
+
+    region: str
+    gpu: str
+    spot: bool
+    most: int
+    of_all: int
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class WhatIf:
     """``totals`` is None where there is no plan, with why in ``conflict``."""
@@ -76,6 +87,7 @@ class WhatIf:
     most: int
     periods: tuple[PeriodMoved, ...]
     sizes: tuple[SizeMoved, ...]
+    gpus: tuple[GpusMost, ...]
     binding: tuple[str, ...]
     conflict: str
     notes: tuple[str, ...]  # what of this is less sure, or needs a replay
@@ -112,7 +124,7 @@ def what_if(basis: Basis, scenario: Scenario, own: Scenario, known: Known, moved
 
 
 def _no_plan(why: str, sizes: tuple[SizeMoved, ...], notes: Sequence[str]) -> WhatIf:
-    return WhatIf("infeasible", None, None, 0, 0, (), sizes, (), why, tuple(notes))
+    return WhatIf("infeasible", None, None, 0, 0, (), sizes, (), (), why, tuple(notes))
 
 
 def _unable(before: Sizes, after: Sizes, hardware: Hardware) -> str:
@@ -200,9 +212,26 @@ def _told(
         most=int(replicas.max()),
         periods=_periods(given, plan),
         sizes=sizes,
+        gpus=_gpus(given, plan),
         binding=tuple(limit.sentence for limit in figures.binding[:3]),
         conflict=" ".join(figures.conflicts),
         notes=tuple(notes),
+    )
+
+
+def _gpus(given: PlanInput, plan: ScalingPlan) -> tuple[GpusMost, ...]:
+    """By region and type of capacity, those of which there may be any."""
+    hardware = given.hardware
+    taken = np.zeros((len(plan.target), *hardware.capacity_gpus.shape), np.int64)
+    for m, r, g in hardware.pool_index:
+        taken[:, r, hardware.columns[g].gpu] += plan.target[:, m, r, g] * hardware.profiles[m, g].tp
+    most, of_all = taken.max(axis=0), taken.sum(axis=2).max(axis=0)
+    spot = {column.gpu for column in hardware.columns if column.spot}
+    return tuple(
+        GpusMost(region.name, gpu.name, t in spot, int(most[r, t]), int(of_all[r]))
+        for r, region in enumerate(hardware.regions)
+        for t, gpu in enumerate(hardware.gpu_types)
+        if hardware.capacity_gpus[r, t] or most[r, t]
     )
 
 

@@ -78,9 +78,12 @@ def knobs_of(kept: Kept) -> list[Knob]:
             Knob(f"percentile.{tier.name}", f"{tier.name}: {WORDS['percentile']}", "%",
                  tier.percentile, 50, 99.9, None)
         )  # fmt: skip
+    gpus = gpus_of(kept)
+    if gpus[1:]:  # of one type alone a share says nothing
+        knobs += [Knob(f"mix.{gpu}", f"{gpu}: of a region's GPUs, at most", "%", 100, 0, 100, 5)
+                  for gpu in gpus]  # fmt: skip
     knobs += [
-        Knob(f"price.{gpu}", f"Price of {gpu}", "times", 1.0, 0.25, 4.0, 0.05)
-        for gpu in gpus_of(kept)
+        Knob(f"price.{gpu}", f"Price of {gpu}", "times", 1.0, 0.25, 4.0, 0.05) for gpu in gpus
     ]
     return knobs
 
@@ -102,14 +105,13 @@ def changes_of(kept: Kept, params: Mapping[str, str]) -> Changes:
         limit, _, tier = name.partition(".")
         if limit in WORDS:
             tiers.setdefault(tier, {})[limit] = value
-    offered = "offered" in params
     return Changes(
         growth=moved.get("growth", 1.0),
         quantile=moved.get("quantile"),
         spare=int(moved["spare"]) if "spare" in moved else None,
         prices={n.partition(".")[2]: v for n, v in moved.items() if n.startswith("price.")},
         tiers=tiers,
-        without=tuple(gpu for gpu in gpus_of(kept) if offered and f"use.{gpu}" not in params),
+        mix={n.partition(".")[2]: v / 100 for n, v in moved.items() if n.startswith("mix.")},
     )
 
 
@@ -127,7 +129,7 @@ def _number(label: str, text: str) -> float | None:
 
 def form_context(run: Run) -> dict[str, Any]:
     kept = kept_of(run)
-    return {"run": run, "knobs": knobs_of(kept), "gpus": gpus_of(kept)}
+    return {"run": run, "knobs": knobs_of(kept)}
 
 
 def answer_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
@@ -194,7 +196,18 @@ def rows_of(before: WhatIf, now: WhatIf) -> list[Row]:
         change = "" if not was or is_ is None or is_ == was else signed_percent(is_ / was - 1)
         rows.append(Row(label, _shown(was, unit), _shown(is_, unit), change))
     rows.append(Row("Replicas at a time", _range(before), _range(now), ""))
+    rows += [
+        Row(f"{name}, GPUs at most", _most(before, name), _most(now, name), "")
+        for name in dict.fromkeys(one.gpu for one in before.gpus)
+    ]
     return rows
+
+
+def _most(one: WhatIf, gpu: str) -> str:
+    """Over all regions, each at its busiest."""
+    if one.totals is None:
+        return NOTHING
+    return figure(sum(row.most for row in one.gpus if row.gpu == gpu))
 
 
 def _shown(value: float | None, unit: str) -> str:

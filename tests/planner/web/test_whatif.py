@@ -98,6 +98,41 @@ def test_a_comparison_says_whose_plan_it_shows(folder: Path, viewer: User) -> No
     assert ("another plan" in page) == (same.usd != pytest.approx(shown["usd"], rel=1e-3))
 
 
+def test_a_gpu_type_is_held_to_a_share_that_can_be_replayed(folder: Path, planner: User) -> None:
+    """A type was used or not; nobody could ask for half of each."""
+    g = {"name": "G", "memory_gb": 80, "idle_w": 60, "prefill_w": 400, "decode_w": 250}
+    speed = {"model": "m", "alpha_ms": 12, "beta_ms": 0.15, "gamma_ms": 12, "delta_ms": 0.06}
+    east = {
+        "name": "east", "capacity": {"G": 32, "H": 32}, "usd_per_gpu_hour": {"G": 2, "H": 3},
+        "carbon_g_per_kwh": 400, "pue": 1.2,
+    }  # fmt: skip
+    two = {
+        "gpus": [g, g | {"name": "H"}],
+        "profiles": [speed | {"gpu": "G"}, speed | {"gpu": "H"}],
+        "regions": [east],
+        "traffic.sources[0].scale": 3.0,
+    }
+    run = planned(folder, **two)
+    free = run_what_if(run, Changes())
+    assert {one.gpu: one.most > 0 for one in free.gpus} == {"G": True, "H": False}
+    assert totals(run_what_if(run, Changes(mix={"G": 1.0}))) == totals(free)
+    half = run_what_if(run, Changes(mix={"G": 0.5}))
+    most = {one.gpu: one.most for one in half.gpus}
+    assert 0 < most["G"] <= 0.5 * half.gpus[0].of_all and most["H"] > 0
+    assert totals(free)[0] < totals(half)[0]
+    assert "G in east: at most" in half.notes[0] and "50% asked for" in half.notes[0]
+    none = run_what_if(run, Changes(mix={"G": 0.0, "H": 0.0}))
+    assert none.totals is None and "The shares leave at most 0 G in east" in none.notes[0]
+    address = reverse("web:run-what-if", args=[run.pk])
+    assert "H, GPUs at most 0" in text_of(signed_in(planner).get(address, {"mix.G": "50"}))
+    replayed = what_if_replay(run=run, user=planner, changes=Changes(mix={"G": 0.5}))
+    (folder / "plan.yml").write_text(replayed.document)
+    again = Run.objects.get(pk=answer("plan", folder / "plan.yml")["run"])
+    assert own(again) == pytest.approx(totals(half), rel=1e-6)
+    with pytest.raises(PlannerError, match="mix of G"):
+        run_what_if(run, Changes(mix={"G": 50.0}))
+
+
 def _command(run: Run) -> None:
     words = ("--price", "G=2", "--limit", "chat.ttft_ms=1000", "--growth", "1")
     assert answer("whatif", run.pk, *words)["totals"]["usd"] == pytest.approx(2 * own(run)[0])
@@ -115,12 +150,11 @@ def _pages(run: Run, planner: User, viewer: User) -> None:
     page = reader.get(address)
     assert "Nothing is moved yet" in text_of(page) and "Replay this" not in text_of(page)
     assert address in reader.get(reverse("web:run", args=[run.pk])).content.decode()
-    moved = {"offered": "1", "use.G": "on", "growth": "1.0", "price.G": "2.0", "spare": "1"}
+    moved = {"growth": "1.0", "price.G": "2.0", "spare": "1"}
     htmx = {"HX-Request": "true", "HX-Target": "what-if-answer"}
     part = reader.get(address, moved, headers=htmx)
     assert "+100.0%" in text_of(part) and "<html" not in part.content.decode()
     assert reader.get(address, {"growth": "much"}).status_code == 400
-    assert "No plan." in text_of(reader.get(address, {"offered": "1"}, headers=htmx))
     assert reader.post(f"{address}replay/", moved).status_code == 403
     assert "Replay this" in text_of(signed_in(planner).get(address))
 

@@ -1,0 +1,79 @@
+"""GPU types held to a share of what a plan takes: as capacities, which a scenario has too, so that
+what is answered in place can be replayed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from math import floor
+from typing import Any
+
+from planner.scenario.schema import Scenario
+from planner.studies.whatif.answer import GpusMost, WhatIf
+
+ROUNDS = 4  # a plan on other GPUs takes another number of them, of which the share then is
+Caps = dict[tuple[str, str, bool], int]  # GPUs that there may be, by region, type and spot or not
+
+
+def held(
+    scenario: Scenario, mix: Mapping[str, float], answered: Callable[[dict[str, Any]], WhatIf]
+) -> tuple[WhatIf, Caps]:
+    """The plan of ``answered`` with every type of ``mix`` at no more than its share of the most
+    GPUs that a region has at a time, and the capacities that hold it so."""
+    found, caps = answered({}), Caps()
+    for _ in range(ROUNDS):
+        now = _caps(scenario, mix, found.gpus)
+        if found.totals is None or now == caps:
+            break
+        found, caps = answered(addresses(now)), now
+    return found, caps
+
+
+def addresses(caps: Caps) -> dict[str, Any]:
+    """Them as values of a scenario."""
+    return {
+        f"regions[{region}].{f'spot[{gpu}].capacity' if spot else f'capacity[{gpu}]'}": count
+        for (region, gpu, spot), count in caps.items()
+    }
+
+
+def words(mix: Mapping[str, float], found: WhatIf, caps: Caps) -> tuple[str, ...]:
+    """What became of each share, by region; without a plan what the shares leave there."""
+    told = []
+    if found.totals is None and caps:
+        left = [f"{count:,} {gpu} in {region}" for (region, gpu, _), count in caps.items()]
+        return (f"The shares leave at most {', '.join(left)}.",)
+    for name, share in mix.items():
+        for region, rows in _by_region(found.gpus).items():
+            most, of = sum(row.most for row in rows if row.gpu == name), rows[0].of_all
+            if of:
+                told.append(
+                    f"{name} in {region}: at most {most:,} of {of:,} GPUs, {most / of:.0%} "
+                    f"({share:.0%} asked for, in whole replicas)."
+                )
+    return tuple(told)
+
+
+def _caps(scenario: Scenario, mix: Mapping[str, float], gpus: Iterable[GpusMost]) -> Caps:
+    """So many GPUs of each type; owned and spot ones as the plan has them beside each other."""
+    taken, caps = _by_region(gpus), Caps()
+    for region in scenario.regions:
+        rows = taken.get(region.name, [])
+        for name, share in mix.items():
+            mine = {row.spot: row.most for row in rows if row.gpu == name}
+            allowed = floor(share * rows[0].of_all + 1e-9) if rows else 0
+            of_spot = mine.get(True, 0) / max(1, sum(mine.values()))
+            spot = floor(of_spot * allowed)
+            if name in region.capacity:
+                most = int(region.capacity[name])
+                caps[region.name, name, False] = min(most, allowed - spot)
+            if name in region.spot:
+                most = int(region.spot[name].capacity)
+                caps[region.name, name, True] = min(most, spot)
+    return caps
+
+
+def _by_region(gpus: Iterable[GpusMost]) -> dict[str, list[GpusMost]]:
+    found: dict[str, list[GpusMost]] = {}
+    for row in gpus:
+        found.setdefault(row.region, []).append(row)
+    return found
