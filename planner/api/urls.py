@@ -129,6 +129,7 @@ urlpatterns = [
     path("runs/<int:run_id>/", runs.RunView.as_view(), name="run"),
     path("runs/<int:run_id>/why/", why.RunWhyView.as_view(), name="run-why"),
     path("runs/<int:run_id>/what-if/", whatif.RunWhatIfView.as_view(), name="run-what-if"),
+    path("runs/<int:run_id>/replay-month/", whatif.MonthReplayView.as_view(), name="run-month"),
     path("runs/<int:run_id>/what-if/replay/", whatif.RunReplayView.as_view(), name="run-replay"),
     path("runs/<int:run_id>/cancel/", runs.RunCancelView.as_view(), name="run-cancel"),
     path("runs/<int:run_id>/results/", runs.RunResultsView.as_view(), name="run-results"),

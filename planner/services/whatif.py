@@ -189,19 +189,36 @@ def what_if_replay(*, run: Run, user: User, changes: Changes, idempotency_key: s
         changed |= capacities_of(_held(kept, run, changes)[1])
     if not changed:
         raise PlannerError("Nothing is changed: move something first, or run it again.")
+    return run_on_draft(
+        run=run, user=user, kind=run.kind, name=_free_name(kept.scenario.name), changes=changed,
+        options={key: value for key, value in run.options.items() if key != "seed"},
+        idempotency_key=idempotency_key,
+    )  # fmt: skip
+
+
+def run_on_draft(
+    *,
+    run: Run,
+    user: User,
+    kind: str,
+    name: str,
+    changes: Mapping[str, Any],
+    options: Mapping[str, Any],
+    idempotency_key: str = "",
+) -> Run:
+    """A run of ``kind`` on a new scenario: that of ``run`` with values at addresses changed."""
     if (first := run_with_key(user, idempotency_key)) is not None:
-        if first.document != text.edit(run.document, changed | {"name": first.name}):
+        if first.document != text.edit(run.document, {**changes, "name": first.name}):
             raise KeyReused(
                 f"The idempotency key {idempotency_key!r} belongs to run {first.pk}, which was "
                 "asked for with other values; send a new key for a new request."
             )
         return first
-    name = _free_name(kept.scenario.name)
-    draft = scenario_create(owner=user, document=text.edit(run.document, changed | {"name": name}))
-    options = {key: value for key, value in run.options.items() if key != "seed"}
+    draft = scenario_create(owner=user, document=text.edit(run.document, {**changes, "name": name}))
     return scenario_run(
-        scenario=draft, owner=user, kind=run.kind, options=options, idempotency_key=idempotency_key
-    )
+        scenario=draft, owner=user, kind=kind, options=dict(options),
+        idempotency_key=idempotency_key,
+    )  # fmt: skip
 
 
 def _free_name(name: str) -> str:

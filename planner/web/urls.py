@@ -125,6 +125,7 @@ urlpatterns = [
     at("runs/<int:pk>/", runs.detail, "run"),
     at("runs/<int:pk>/what-if/", whatif.panel, "run-what-if"),
     at("runs/<int:pk>/what-if/replay/", whatif.replay, "run-what-if-replay"),
+    at("runs/<int:pk>/replay-month/", runs.replay_month, "run-replay-month"),
     at("runs/<int:pk>/cancel/", runs.cancel, "run-cancel"),
     at("runs/<int:pk>/delete/", runs.delete, "run-delete"),
     at("runs/<int:pk>/export/", exports.page, "run-export"),

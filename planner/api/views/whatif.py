@@ -11,6 +11,7 @@ from planner.api.schema import operation, run_started
 from planner.api.serializers.runs import RunDetail
 from planner.api.serializers.whatif import WhatIfRequest
 from planner.selectors.runs import run_get
+from planner.services.outlooks import outlook_replay
 from planner.services.whatif import run_what_if, what_if_replay
 from planner.studies.plain import as_json
 from planner.studies.whatif.answer import WhatIf
@@ -38,4 +39,14 @@ class RunReplayView(ApiView):
             run=run_get(run_id), user=self.user, changes=changes,
             idempotency_key=idempotency_key(request),
         )  # fmt: skip
+        return started(run, RunDetail(run, context={"request": request}).data, request)
+
+
+class MonthReplayView(ApiView):
+    @run_started(request=None)
+    def post(self, request: Request, run_id: int) -> Response:
+        """Replay a week of an outlook's last month, on a scenario of its own."""
+        run = outlook_replay(
+            run=run_get(run_id), user=self.user, idempotency_key=idempotency_key(request)
+        )
         return started(run, RunDetail(run, context={"request": request}).data, request)

@@ -9,6 +9,7 @@ import plotly.graph_objects as go
 
 from planner.models import Run
 from planner.selectors.runs import run_result, run_tables
+from planner.services.outlooks import month_to_replay
 from planner.web.charts.figure import BLUE, GREEN, GREY, ORANGE, SKY, Figure, figure, line
 
 TERMS = {"one_year": "1 year", "three_years": "3 years"}
@@ -22,6 +23,7 @@ def page_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
     take = {(row["region"], row["gpu"], row["term"]) for row in result["recommended_commitments"]}
     return {
         "run": run,
+        "to_replay": month_to_replay(run),
         "result": result,
         "tables": run_tables(run),
         "window": window,

@@ -16,6 +16,7 @@ from planner.exports.files import formats_of
 from planner.models import Run
 from planner.selectors.runs import run_get, run_table_path, runs_list
 from planner.services import runs
+from planner.services.outlooks import outlook_replay
 from planner.web.errors import planners_only
 from planner.web.pages.kinds import PAGES
 from planner.web.paging import paged
@@ -78,6 +79,15 @@ def delete(request: Request, pk: int) -> HttpResponse:
     runs.run_delete(run=run, user=request.user)
     messages.success(request, f"Run {pk} is removed.")
     return redirect("web:runs")
+
+
+@require_POST
+@planners_only
+def replay_month(request: Request, pk: int) -> HttpResponse:
+    """An outlook's last month, as a comparison of its week on a draft of its own."""
+    started = outlook_replay(run=run_get(pk), user=request.user)
+    messages.success(request, f"{started.name} is a scenario of its own; this run replays it.")
+    return redirect("web:run", started.pk)
 
 
 @require_safe

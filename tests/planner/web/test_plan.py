@@ -8,6 +8,7 @@ import pytest
 from django.test import Client
 
 from planner.models import Run, User
+from planner.scenario.document import parse
 from tests.planner.web.pages import json_in, signed_in, text_of
 from tests.planner.web.study import completed_run
 
@@ -119,6 +120,19 @@ def test_an_outlook_has_a_row_by_month_and_says_what_does_not_fit(
     assert "No plan: east has too few GPUs." in page and "1 of 2" in page
     figure = json_in(answer, "cost-data")
     assert [one["name"] for one in figure["data"]] == ["On demand", "Starts", "With commitments"]
+    # Nothing of it was replayed: the last month that has a plan is, by one click.
+    assert "Replay a week of 2027-01" in page
+    month["growth"] = 3.0
+    study.save()
+    answer = client.post(f"/runs/{study.pk}/replay-month/")
+    replay = Run.objects.get(pk=int(answer["Location"].strip("/").rpartition("/")[2]))
+    asked = parse(replay.document)
+    assert replay.kind == Run.Kind.COMPARE and replay.name.endswith("a week of 2027-01")
+    assert (asked.horizon.start, asked.horizon.duration_s) == ("end", 7 * 86_400)
+    assert asked.traffic.growth.factor == 3.0 and asked.traffic.max_replayed <= 2_000_000
+    study.kind = Run.Kind.PLAN
+    study.save()
+    assert client.post(f"/runs/{study.pk}/replay-month/").status_code == 400
 
 
 def test_a_backtest_leads_with_its_verdict_and_shows_every_forecaster(

@@ -1,0 +1,47 @@
+"""What an outlook leaves open: whether requests would be in time. Its last month, replayed."""
+
+from __future__ import annotations
+
+from planner.errors import NotReady, PlannerError
+from planner.models import Run, User
+from planner.scenario.document import parse
+from planner.selectors.runs import run_result
+from planner.services.access import check_may_plan
+from planner.services.scenarios import free_name
+from planner.services.whatif import run_on_draft
+from planner.studies.outlook.calendar import WEEK_S
+
+MAX_REPLAYED = 2_000_000  # requests, as of a draft: more is replayed on one of several equal cells
+PERIOD_S = 3600.0
+
+
+def month_to_replay(run: Run) -> str:
+    """The last month that has a plan: with growth the most demanding; "" where none has."""
+    months = [row for row in run_result(run)["months"] if row["cost_usd"] is not None]
+    return str(months[-1]["month"]) if months else ""
+
+
+def outlook_replay(*, run: Run, user: User, idempotency_key: str = "") -> Run:
+    """A comparison of the week that stands for that month, its busiest day in it, on a scenario of
+    its own: as demanding as the outlook has the month."""
+    check_may_plan(user)
+    if run.kind != Run.Kind.OUTLOOK:
+        raise PlannerError(f"Run {run.pk} is no outlook; only an outlook has months to replay.")
+    month = month_to_replay(run)
+    if not month:
+        raise NotReady(f"No month of run {run.pk} has a plan, so there is nothing to replay.")
+    growth = next(row["growth"] for row in run_result(run)["months"] if row["month"] == month)
+    scenario = parse(run.document)
+    asked = scenario.horizon.period_s
+    changes = {
+        "horizon.start": "end",
+        "horizon.duration_s": WEEK_S,
+        "horizon.period_s": asked if asked and WEEK_S % asked == 0 else PERIOD_S,
+        "traffic.growth": {"factor": growth},
+        "traffic.max_replayed": min(scenario.traffic.max_replayed, MAX_REPLAYED),
+    }
+    return run_on_draft(
+        run=run, user=user, kind=Run.Kind.COMPARE, changes=changes, options={},
+        name=free_name(f"{scenario.name[:80]}, a week of {month}"),
+        idempotency_key=idempotency_key,
+    )  # fmt: skip
