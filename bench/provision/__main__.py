@@ -8,8 +8,9 @@ that keeps the limit). ``placement_gap``: devices of Algorithm 2 over the fewest
 ``exact_seconds``: 30 operators x 64 batch sizes x 4 parallelisms x 64 replicas. ``replan_ms``: the
 same by our greedy. ``gap_to_exact``: devices of our greedy over the fewest of all plans and
 placements, less 1. What requests say of plans: ``bench/provision/judged.py``. ``savings``,
-``claims``, ``windows``: against whole replicas, with measured kernels. ``modules``: runs of layers
-replicated, in the simulator. ``--quick`` leaves those out, and judges fewer services.
+``claims``, ``windows``: by means of queues, against whole replicas, with measured kernels.
+``replayed``: the table of traces judged by requests. ``modules``: layers copied and moved, in the
+simulator. ``--quick`` leaves those out, and judges fewer services.
 """
 
 from __future__ import annotations
@@ -40,11 +41,12 @@ def main() -> int:
     for name, value in found.items():
         print(f"{name:<28}{value:.4g}", file=sys.stderr)
     if not options.quick:
-        from bench.provision import modules, savings, services, windows
+        from bench.provision import modules, replayed, savings, services, windows
 
         found["modules"] = modules.everything()
 
         if services.DATA.exists():
+            found |= replayed.everything()
             found |= savings.everything()
             found["windows"] = [
                 row

@@ -9,8 +9,8 @@ from functools import partial
 
 import numpy as np
 
-from bench.provision.algorithm1 import algorithm1
 from bench.provision.exact_placement import exact_placement, fewest_devices
+from simulation.provisioning.algorithm1 import algorithm1
 from simulation.provisioning.exact import exact
 from simulation.provisioning.frontier import priced
 from simulation.provisioning.greedy import improved

@@ -19,6 +19,7 @@ import numpy as np
 
 from simulation.arrays import FloatArray, IntArray
 from simulation.errors import SimulationError
+from simulation.provisioning.algorithm1 import algorithm1
 from simulation.provisioning.blocks import in_blocks
 from simulation.provisioning.bounds import at_least, fewest_conceivable, filled, plan_fills
 from simulation.provisioning.brute import brute
@@ -28,13 +29,14 @@ from simulation.provisioning.frontier import frontiers, priced
 from simulation.provisioning.greedy import improved
 from simulation.provisioning.level import Cut, Level, chosen, least, no_worse, order, uniform
 from simulation.provisioning.placement import algorithm2, with_memory_of
-from simulation.provisioning.problem import OperatorPlan, sojourns
+from simulation.provisioning.problem import OperatorPlan, OperatorProblem, sojourns
 from simulation.provisioning.replicas import ReplicaPlan, watts_of, whole_replicas
 from simulation.provisioning.workload import PhaseProblem, reserving
 
 LevelName = Literal["operator", "module", "model"]
 LEVELS: tuple[LevelName, ...] = get_args(LevelName)
-Method = Literal["greedy", "exact", "brute"]
+Method = Literal["greedy", "exact", "brute", "algorithm1", "algorithm1-printed"]
+PRINTED = "algorithm1-printed"
 MEMORY_PRICES = (0.0, 0.25, 1.0, 4.0)
 """Weights of memory against load in the price of a choice; the best placed plan is kept."""
 SHORTEST_S = 1e-3  # of the lengths of a pass that plans are made for: this times powers of two
@@ -80,12 +82,14 @@ def operator_level(
     coarser: Sequence[Level] = (),
     proofs: bool = False,
     quick: bool = False,
+    epsilon: float = 0.0,
 ) -> Level | None:
     """Operators scaled one by one and placed by Algorithm 2; None when no plan meets the limit.
 
     ``greedy``: our greedy at several prices of memory, the plan of fewest devices after placement.
     ``exact``: the fewest slots, proven, then placed. ``brute``: the same by enumeration, for small
-    cases.
+    cases. ``algorithm1``: the source's, as methods.md A4 reads it, or as printed, to within a share
+    ``epsilon`` of the limit.
     Of ``coarser``, levels of the same phase, one that nothing finer is better than is returned
     instead. ``proofs`` adds the gap in slots and the bound on devices; ``quick`` tries fewer
     prices.
@@ -107,8 +111,10 @@ def operator_level(
             if method == "greedy":
                 plans = [improved(rung.problem, options)]
                 plans += _by_price(rung, table, device_bytes, quick=quick)
-            else:
+            elif method == "brute":
                 plans = [brute(rung.problem, table)]
+            else:
+                plans = list(by_algorithm1(rung.problem, method, epsilon, table))
         placed = _placed(rung, plans, device_bytes, phase.problem.slo_s, shared=shared, most=most)
         if proofs and placed:
             fewest = exact(rung.problem, options)
@@ -125,6 +131,20 @@ def operator_level(
     return replace(best, seconds=seconds)
 
 
+def by_algorithm1(
+    problem: OperatorProblem, method: str, epsilon: float = 0.0, table: FloatArray | None = None
+) -> Iterator[OperatorPlan]:
+    """Plans of the source's algorithm from every parallelism, since it inherits that of the model's
+    deployment; those that miss the limit are left out."""
+    for j in range(problem.parallel.size):
+        plan = algorithm1(
+            problem, printed=method == PRINTED, epsilon_s=epsilon * problem.slo_s, parallel=j,
+            table=table,
+        )  # fmt: skip
+        if plan is not None and plan.feasible:
+            yield plan
+
+
 def module_level(
     phase: PhaseProblem,
     device_bytes: float,
@@ -133,6 +153,7 @@ def module_level(
     shared: bool = True,
     coarser: Sequence[Level] = (),
     proofs: bool = False,
+    epsilon: float = 0.0,
 ) -> Level | None:
     """Runs of layers with replicas of their own, at the best batch and parallelism for all.
 
@@ -155,12 +176,15 @@ def module_level(
             options = frontiers(alike.problem, fewest_replicas(alike, device_bytes))
             if any(not option.slots.size for option in options):
                 continue
+            plans: list[OperatorPlan | None]
             if method == "brute":
-                plan = brute(alike.problem)
+                plans = [brute(alike.problem)]
+            elif method in ("greedy", "exact"):
+                plans = [(improved if method == "greedy" else exact)(alike.problem, options)]
             else:
-                plan = (improved if method == "greedy" else exact)(alike.problem, options)
+                plans = list(by_algorithm1(alike.problem, method, epsilon))
             placed = _placed(
-                alike, [plan], device_bytes, phase.problem.slo_s, shared=shared, most=most
+                alike, plans, device_bytes, phase.problem.slo_s, shared=shared, most=most
             )
             if proofs and placed:
                 fewest = exact(alike.problem, options)
@@ -337,6 +361,7 @@ def at_level(
     shared: bool = True,
     coarser: Sequence[Level] = (),
     proofs: bool = False,
+    epsilon: float = 0.0,
 ) -> Level | None:
     """``phase`` at one of ``LEVELS``, never worse than those of ``coarser`` (found before)."""
     if level == "model":
@@ -344,7 +369,10 @@ def at_level(
     if level not in LEVELS:
         raise SimulationError(f"There is no level {level!r}; use {', '.join(LEVELS)}.")
     finer = operator_level if level == "operator" else module_level
-    return finer(phase, device_bytes, method=method, shared=shared, coarser=coarser, proofs=proofs)
+    return finer(
+        phase, device_bytes, method=method, shared=shared, coarser=coarser, proofs=proofs,
+        epsilon=epsilon,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,7 +75,14 @@ class Options(RunOptions):
         "greedy",
         title="Method",
         description="Left out: greedy. exact: fewest slots, proven; brute: by enumeration, small "
-        "cases only.",
+        "cases only; algorithm1: the source's greedy as read here; algorithm1-printed: as printed.",
+    )
+    epsilon: float = Field(
+        0.0,
+        title="Epsilon of algorithm 1",
+        ge=0,
+        lt=1,
+        description="Left out: 0. Share of the limit within which algorithm 1 is content.",
     )
     kernels: Source = Field(
         "auto",
@@ -120,7 +127,10 @@ class Options(RunOptions):
 
     @property
     def rules(self) -> Rules:
-        return Rules(self.levels, self.method, self.batch_wait, shared=not self.single_stream)
+        return Rules(
+            self.levels, self.method, self.batch_wait, shared=not self.single_stream,
+            epsilon=self.epsilon,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, eq=False)

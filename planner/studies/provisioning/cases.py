@@ -10,9 +10,10 @@ from dataclasses import dataclass, replace
 from planner.errors import ScenarioError
 from planner.scenario.build import Hardware
 from planner.studies.progress import Progress
+from planner.studies.provisioning.beside import methods_of
 from planner.studies.provisioning.load import Limit, Peak
 from planner.studies.provisioning.problems import Judge, Measurements, Rules, solve
-from planner.studies.provisioning.values import MODEL, Case
+from planner.studies.provisioning.values import MODEL, OPERATOR, Case
 from simulation.arrays import IntArray
 from simulation.performance.profile import Profile
 from simulation.performance.specs import GpuSpec
@@ -135,6 +136,9 @@ def solved(
                     measured=measured[gpu.name],
                     capacity=variant.capacity,
                     profiles=variant.profiles,
+                    methods=methods_of(problem, rules.epsilon)
+                    if OPERATOR in rules.levels and levels
+                    else (),
                 )
             )
     return cases

@@ -81,6 +81,7 @@ class LevelFigures:
 
     needs: Needs = field(metadata={MERGED: True})
     gap_slots: float | None
+    request_j: float  # energy of the boards for one request (equation 9)
     method: str
     timing: basis.Timing
     whole: Replicas | None = field(metadata={MERGED: True})
@@ -136,6 +137,7 @@ def level_figures(case: Case, level: Level) -> LevelFigures:
     return LevelFigures(
         needs=_needs([level]),
         gap_slots=level.gap_slots,
+        request_j=level.power_w / case.service.requests_s,
         method=level.method,
         timing=basis.timing(case.problem, level),
         whole=None
@@ -203,6 +205,7 @@ POOLS = Columns(
         Column("capacity", COUNT, "GPUs of the type in the region"),
         Column("levels", NUMBER, "what each needs, by its name", _levels),
         Column("savings", SHARE, "of each against whole replicas", _savings),
+        Column("methods", NUMBER, "algorithm 1 in both readings beside ours and the exact plan"),
     )
 )
 

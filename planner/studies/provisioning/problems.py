@@ -134,6 +134,7 @@ class Rules:
     batch_wait: str = FREE
     shared: bool = True
     proofs: bool = True
+    epsilon: float = 0.0  # share of the limit within which Algorithm 1 stops
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -203,6 +204,7 @@ def _chain(
         plan = partial(
             at_level, name, device_bytes=room, method=rules.method if asked else "greedy",
             shared=rules.shared, coarser=tuple(coarser), proofs=rules.proofs and asked,
+            epsilon=rules.epsilon,
         )  # fmt: skip
         level = plan(phase) if judge is None else judged.finer(name, phase, *judge, coarser, plan)
         if level is not None:

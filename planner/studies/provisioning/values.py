@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from planner.studies.provisioning.beside import Method
 from planner.studies.provisioning.load import Limit
 from planner.studies.provisioning.problems import Measurements
 from simulation.performance.profile import Profile
@@ -38,6 +39,7 @@ class Case:
     capacity: int  # GPUs of the type in the region
     profiles: tuple[Profile, ...]  # that the scenario gives for it
     chosen: bool = False
+    methods: tuple[Method, ...] = ()  # by operators, beside each other
 
     @property
     def least(self) -> Level:

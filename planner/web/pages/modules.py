@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import polars as pl
@@ -34,7 +35,10 @@ def modules_context(run: Run) -> dict[str, Any]:
         return {}
     names = run_tables(run)
     table = run_table(run, "modules") if "modules" in names else pl.DataFrame()
-    clock = (result.get("window") or {}).get("clock", "utc")
+    window = result.get("window") or {}
+    clock = window.get("clock", "utc")
+    if not table.is_empty() and "end" in window:
+        table = _to_its_end(table, datetime.fromisoformat(window["end"]))
     rows = [(one, row) for one in given for row in one["pools"]]
     rows.sort(key=lambda pair: -pair[1]["operations"])
     shown = [id(row) for _, row in rows[:POOLS]]
@@ -55,6 +59,14 @@ def modules_context(run: Run) -> dict[str, Any]:
         "module_parts": parts,
         "module_operations": "module_operations" in names,
     }
+
+
+def _to_its_end(table: pl.DataFrame, end: datetime) -> pl.DataFrame:
+    """How things stand last stands to the end of the window."""
+    own = ["policy", "model", "region", "arrangement", "device"]
+    last = table.sort("time").group_by(own, maintain_order=True).last()
+    last = last.with_columns(pl.lit(end).cast(table.schema["time"]).alias("time"))
+    return pl.concat([table, last.select(table.columns)])
 
 
 def _figure(table: pl.DataFrame, policy: str, row: dict[str, Any], clock: str) -> Figure | None:
@@ -102,6 +114,6 @@ def _figure(table: pl.DataFrame, policy: str, row: dict[str, Any], clock: str) -
     under = {"title": {"text": "devices"}, "rangemode": "tozero", "automargin": True,
              "domain": [0, 0.25]}  # fmt: skip
     return figure(
-        lines, height=420, x=axis_title(clock), y="modules of an instance", xaxis={"anchor": "y2"},
+        lines, height=350, x=axis_title(clock), y="modules of an instance", xaxis={"anchor": "y2"},
         yaxis={"domain": [0.33, 1], "rangemode": "tozero"}, yaxis2=under,
     )  # fmt: skip

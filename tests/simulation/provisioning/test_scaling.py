@@ -5,12 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bench.provision.algorithm1 import algorithm1, printed_sojourns
 from simulation.errors import SimulationError
+from simulation.provisioning.algorithm1 import algorithm1, printed_sojourns
 from simulation.provisioning.brute import brute
 from simulation.provisioning.exact import exact
 from simulation.provisioning.frontier import frontiers
 from simulation.provisioning.greedy import improved
+from simulation.provisioning.levels import PRINTED, by_algorithm1
 from simulation.provisioning.problem import critical_path, order, sojourns
 from simulation.sizing.queueing import mmc_mean_wait
 from tests.simulation.provisioning.cases import by_hand, random_problem
@@ -140,3 +141,13 @@ def test_an_unstable_operator_is_said_at_once():
     assert exact(hopeless) is None
     assert improved(hopeless) is None
     assert algorithm1(hopeless) is None
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_only_plans_that_keep_the_limit_come_of_algorithm_1(seed):
+    problem = small(seed)
+    fewest = exact(problem)
+    for method in ("algorithm1", PRINTED):
+        for plan in by_algorithm1(problem, method, epsilon=0.1):
+            assert plan.feasible and plan.latency_s <= problem.slo_s * (1 + 1e-9)
+            assert fewest is not None and plan.slots >= fewest.slots

@@ -129,6 +129,18 @@ def test_one_level_and_the_exact_method(stored: StoredTrace) -> None:
     ).document
     assert list(found["levels"]) == ["operator"] and list(found["savings"]) == ["operator"]
     assert all(pool["levels"]["operator"]["gap_slots"] in (0, None) for pool in found["pools"])
+    for pool in found["pools"]:  # the source's algorithm stands beside ours and the optimum
+        by_name = {row["method"]: row for row in pool["methods"]}
+        assert list(by_name) == [
+            "algorithm 1, as read here", "algorithm 1, as printed", "greedy", "exact",
+        ]  # fmt: skip
+        fewest = by_name["exact"]
+        assert fewest["above"] == 0
+        for row in by_name.values():
+            if row["slots"] is not None:
+                assert row["slots"] >= fewest["slots"] and row["latency_ms"] <= pool["slo_ms"]
+        level = pool["levels"]["operator"]
+        assert level["request_j"] == pytest.approx(level["energy_w"] / pool["requests_s"])
     alone = provision.run(small(), {"t": stored}, Options(level="model"), progress=silent).document
     assert alone["savings"] == {} and not alone["pays"]
     with pytest.raises(SimulationError, match="use the exact method"):

@@ -1,0 +1,54 @@
+"""The source's algorithm in both readings beside ours and the optimum, of a phase by operators."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simulation.provisioning.exact import exact
+from simulation.provisioning.frontier import frontiers
+from simulation.provisioning.greedy import improved
+from simulation.provisioning.levels import PRINTED, by_algorithm1
+from simulation.provisioning.problem import OperatorPlan
+from simulation.provisioning.workload import PhaseProblem
+
+MOST_REPLICAS = 512  # of an operator: Algorithm 1 moves by one at a time
+WORDS = {
+    "algorithm1": "algorithm 1, as read here",
+    PRINTED: "algorithm 1, as printed",
+    "greedy": "greedy",
+    "exact": "exact",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """Slots (equation 8) of a plan that keeps the limit on average; None where a method finds
+    none. ``above``: the exact one, a share."""
+
+    method: str
+    slots: int | None
+    latency_ms: float | None
+    above: float | None
+
+
+def methods_of(phase: PhaseProblem, epsilon: float) -> tuple[Method, ...]:
+    """Within the limit, before placement and replay."""
+    problem = phase.problem
+    options = frontiers(problem)
+    if any(not option.slots.size for option in options):
+        return ()
+    fewest = exact(problem, options)
+    found: dict[str, OperatorPlan | None] = {}
+    for name in ("algorithm1", PRINTED):
+        if problem.max_replicas <= MOST_REPLICAS:
+            plans = by_algorithm1(problem, name, epsilon)
+            found[name] = min(plans, key=lambda plan: plan.slots, default=None)
+    found |= {"greedy": improved(problem, options), "exact": fewest}
+    return tuple(_method(WORDS[name], plan, fewest) for name, plan in found.items())
+
+
+def _method(name: str, plan: OperatorPlan | None, fewest: OperatorPlan | None) -> Method:
+    if plan is None or not plan.feasible:
+        return Method(name, None, None, None)
+    above = None if fewest is None else plan.slots / fewest.slots - 1.0
+    return Method(name, plan.slots, plan.latency_s * 1e3, above)
