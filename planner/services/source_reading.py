@@ -16,19 +16,23 @@ import polars as pl
 from celery import current_app
 from django.conf import settings
 from django.db.models import Q, QuerySet
+from django.urls import reverse
 from django.utils import timezone
 
 from planner import storage
 from planner.errors import EXPECTED, NotReady, SourceError
 from planner.ingest import IngestOptions, ingest_file, sha256_file
 from planner.ingest.live.files import samples_of_file
+from planner.ingest.live.samples import AMOUNTS
 from planner.ingest.live.settings import FolderSettings, PrometheusSettings, settings_of
 from planner.ingest.prometheus.address import allowed_address
 from planner.ingest.prometheus.client import Access, Prometheus
 from planner.ingest.prometheus.reading import Asked, Span, find, queries, read_span
 from planner.models import Source, SourceReading, User
+from planner.models.notice import Event
 from planner.models.workspace import within
 from planner.services.access import check_may_plan
+from planner.services.notices import notify
 from planner.services.reach import allowed_folder, check_reach
 from planner.services.sources import series, source_take
 
@@ -137,6 +141,8 @@ def source_preview(*, user: User | None, kind: str, given: Mapping[str, Any]) ->
     groups = samples.bins.group_by("model", "region", "tier", maintain_order=True)
     told = []
     for (model, region, tier), group in groups:
+        if all(_sum(group, field) is None for field in AMOUNTS):
+            continue  # of the power meter, or of gauges alone
         known = group["requests"].fill_nan(None).count()
         told.append(
             PreviewSeries(
@@ -174,7 +180,7 @@ def _read_prometheus(source: Source) -> None:
     found = find(client, said, start, now)
     told = {
         "engines": [engine.title for engine in found.engines],
-        "queries": [[one.what, one.query] for one in queries(said, found, bin_s)],
+        "queries": [[one.words, one.query] for one in queries(said, found, bin_s)],
     }
     for part in span.spans():
         source_take(source=source, samples=read_span(client, said, found, part))
@@ -296,6 +302,12 @@ def _failed(source: Source, problem: str) -> None:
     last = source.readings.first()
     if last is None or last.problem != problem:
         SourceReading.objects.create(source=source, problem=problem)
+        notify(
+            source.workspace,
+            Event.SOURCE,
+            f"Live source {source.name}: {problem}",
+            reverse("web:source", args=[source.name]),
+        )
     Source.objects.filter(pk=source.pk).update(state=Source.State.PROBLEM, problem=problem)
 
 

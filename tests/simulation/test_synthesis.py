@@ -10,6 +10,7 @@ from simulation.synthesis import (
     EmpiricalLengths,
     IndependentLengths,
     LengthDistribution,
+    SampledLength,
     requests_from_bins,
 )
 
@@ -32,6 +33,15 @@ def test_lengths_stay_within_their_limits():
     assert drawn.max() == 500
     fixed = LengthDistribution(7.0, 0.0).sample(10, np.random.default_rng(0))
     assert fixed.tolist() == [7] * 10
+
+
+def test_a_sampled_length_has_the_shape_of_its_sample_and_the_mean_that_is_asked_for():
+    seen = np.array([10.0, 10.0, 10.0, 130.0])
+    drawn = SampledLength(seen, 80.0)
+    tokens = drawn.sample(40_000, np.random.default_rng(1))
+    assert set(tokens.tolist()) == {20, 260} and drawn.cv == pytest.approx(seen.std() / 40)
+    assert tokens.mean() == pytest.approx(80, rel=0.03)
+    assert SampledLength(seen, 0.1).sample(5, np.random.default_rng(1)).min() == 1
 
 
 def test_empirical_pairs_stay_together():

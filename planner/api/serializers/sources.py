@@ -136,6 +136,7 @@ class PreviewQuery(serializers.Serializer[Any]):
     what = serializers.CharField()
     metric = serializers.CharField()
     query = serializers.CharField()
+    words = serializers.CharField(help_text="What it is, for people.")
 
 
 class PreviewSeries(serializers.Serializer[Any]):

@@ -19,6 +19,21 @@ GAUGES = {
 # Counted in buckets: lengths in tokens, latencies in seconds.
 COUNTED = ("input_tokens", "output_tokens", "ttft_s", "tbt_s", "e2e_s")
 
+# Of each column, for people.
+WORDS = {
+    "requests": "Requests",
+    "input_tokens": "Input tokens",
+    "output_tokens": "Output tokens",
+    "waiting": "Requests waiting",
+    "running": "Requests running",
+    "kv_use": "KV cache in use",
+    "replicas": "Replicas",
+    "power_w": "Power of the GPUs",
+    "ttft_s": "TTFT",
+    "tbt_s": "TBT",
+    "e2e_s": "End to end",
+}
+
 BINS = {
     **dict.fromkeys(KEYS, pl.String),
     "bin_start": pl.Int64,  # left edge, whole seconds since the epoch

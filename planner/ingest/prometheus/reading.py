@@ -15,6 +15,7 @@ from planner.ingest.live.samples import (
     GAUGES,
     HISTOGRAMS,
     KEYS,
+    WORDS,
     Samples,
     bins_frame,
     no_histograms,
@@ -49,6 +50,7 @@ class Asked:
     what: str
     metric: str
     query: str
+    words: str  # of what, for people
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,14 +116,26 @@ def find(client: Prometheus, said: PrometheusSettings, start_s: float, end_s: fl
 def queries(said: PrometheusSettings, found: Found, bin_s: int) -> tuple[Asked, ...]:
     """What would be asked, to be looked at."""
     asked = [
-        Asked(engine.title, metric.what, name, _query(said, engine, metric, name, bin_s))
+        Asked(
+            engine.title,
+            metric.what,
+            name,
+            _query(said, engine, metric, name, bin_s),
+            _words(metric),
+        )
         for engine in found.engines
         for metric in engine.metrics
         for name in metric.names
     ]
     if found.power:
-        asked.append(Asked("DCGM", POWER.what, POWER.names[0], _power_query(said, bin_s)))
+        query = _power_query(said, bin_s)
+        asked.append(Asked("DCGM", POWER.what, POWER.names[0], query, _words(POWER)))
     return tuple(asked)
+
+
+def _words(metric: Metric) -> str:
+    lengths = metric.kind is Kind.HISTOGRAM and metric.what in AMOUNTS
+    return f"{WORDS[metric.what]} per request" if lengths else WORDS[metric.what]
 
 
 def read_span(client: Prometheus, said: PrometheusSettings, found: Found, span: Span) -> Samples:
