@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from forecasting.backtest import Backtest, backtest, judged, origins_of
+from forecasting.backtest import Backtest, backtest, judged, origins_of, rolling_forecasts
 from forecasting.demand import DemandSeries
 from forecasting.errors import SeriesTooShort
 from forecasting.forecast import Forecast
@@ -38,6 +38,26 @@ def backtest_able(
 ) -> list[Backtest | None]:
     """The same, None of a series that is too short for the method."""
     return _by_group(series, horizon_s, partial(_backtest_able, method, origins))
+
+
+def told_each(
+    series: Sequence[DemandSeries], method: str, horizon_s: float, ahead_s: float, moments: int
+) -> list[list[Forecast]]:
+    """What was said of each series at moments a horizon apart, up to its end and at most the half
+    of it back, ``ahead_s`` ahead; nothing of series that are too short for the method."""
+
+    def told(part: Sequence[DemandSeries], window: int) -> list[list[Forecast]]:
+        count = min(moments, part[0].bins // 2 // window)
+        at = [part[0].bins - window * back for back in range(count, 0, -1)]
+        try:
+            steps = max(window, steps_of(part[0], ahead_s))
+            return _told(method, at, window, steps, part) if at else [[] for _ in part]
+        except SeriesTooShort:
+            return (
+                [[]] if len(part) == 1 else [found for one in part for found in told([one], window)]
+            )
+
+    return _by_group(series, horizon_s, told)
 
 
 def steps_of(series: DemandSeries, horizon_s: float) -> int:
@@ -77,14 +97,33 @@ def _backtest(
         make = partial(forecaster, method, horizon_bins=steps)
         return [backtest(one, make, steps, origins) for one in series]
     at = origins_of(series[0], steps, origins, steps)
-    model, seen = Together(method, steps), 0
+    told = _told(method, at.tolist(), steps, steps, series)
+    return [judged(one, at, made) for one, made in zip(series, told, strict=True)]
+
+
+def _told(
+    method: str, at: Sequence[int], window: int, steps: int, series: Sequence[DemandSeries]
+) -> list[list[Forecast]]:
+    """Of each series what ``method``, which is judged on ``window`` bins, said at each of ``at``,
+    ``steps`` bins ahead."""
+    if method not in BATCHED:
+        return [
+            rolling_forecasts(
+                one,
+                forecaster(method, horizon_bins=window),
+                [one.start_s + origin * one.bin_s for origin in at],
+                steps,
+            )
+            for one in series
+        ]
+    model, seen = Together(method, window), 0
     told: list[list[Forecast]] = []
-    for origin in at.tolist():
+    for origin in at:
         new = [_bins(one, seen, origin) for one in series]
         model = model.update(new) if told else model.fit(new)
         told.append(model.predict(steps))
         seen = origin
-    return [judged(one, at, [made[i] for made in told]) for i, one in enumerate(series)]
+    return [[made[i] for made in told] for i in range(len(series))]
 
 
 def _backtest_able(

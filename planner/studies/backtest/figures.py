@@ -34,7 +34,7 @@ class Forecaster:
     quantile: tuple[PlannedQuantile, ...]
     as_run: Figures | None
     equal: Matched | None
-    confirmed: Figures | None  # by a replay, where matching was done without
+    confirmed: Figures | None  # by a replay, of the cheapest and of now where matching had none
     hindsight: Hindsight | None
     fit_seconds: float
 

@@ -3,6 +3,8 @@ attainment."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from planner.errors import Infeasible
 from planner.studies.backtest.driver import HIGH, LOW, Driver, Heights, figures_of, knob_of
 from planner.studies.backtest.figures import Forecaster, errors_of
@@ -11,35 +13,28 @@ from planner.studies.backtest.matching import Figures, Matched, matched
 from planner.studies.planning.inputs import Planned
 from planner.studies.progress import Progress, part
 from planner.studies.traffic.quantile import PlannedQuantile
-from planner.studies.values import Study
 
-ALL_OF_THEM, ONE, NONE = "all", "one", "none"  # of what was tried is replayed
 TRIES_BY_COVERAGE = 14  # a plan is cheap where nothing is replayed
 
 
-def judged(study: Study, method: str, seed: int, replays: str, progress: Progress) -> Forecaster:
-    """Raises ForecastError where the method cannot be fitted on what came before the window."""
-    driver = Driver.of(study, method, seed, part(progress, 0.0, 0.1))
+def judged(driver: Driver, *, by_replay: bool, progress: Progress) -> Forecaster:
+    """Its attainment is that of replays, or what its plans cover."""
     quantiles: tuple[PlannedQuantile, ...] = ()
     as_run = None
     if not driver.perfect:
-        quantiles = driver.chosen(part(progress, 0.1, 0.2))
+        quantiles = driver.chosen(part(progress, 0.0, 0.15))
         heights = tuple(one.height for one in quantiles)
-        as_run = _figures(driver, heights, replays != NONE, part(progress, 0.2, 0.35))
-    equal = _equal(driver, quantiles, as_run, replays, part(progress, 0.35, 0.9))
-    confirmed = None
-    if replays == ONE and equal is not None:
-        at = driver.heights(equal.at[-1])
-        confirmed = _figures(driver, at, True, part(progress, 0.9, 0.95))
+        as_run = _figures(driver, heights, by_replay, part(progress, 0.15, 0.35))
+    equal = _equal(driver, quantiles, as_run, by_replay, part(progress, 0.35, 0.95))
     forecasts = driver.forecasts(driver.heights(0.5))
     return Forecaster(
-        method=method,
+        method=driver.method,
         order="; ".join(dict.fromkeys(one.order for one in forecasts if one.order)),
-        **errors_of(forecasts, study.window.bins_per_period),
+        **errors_of(forecasts, driver.study.window.bins_per_period),
         quantile=quantiles,
         as_run=as_run,
         equal=equal,
-        confirmed=confirmed,
+        confirmed=None,
         hindsight=_least(driver, equal, part(progress, 0.95, 1.0)),
         fit_seconds=sum(one.fit_seconds for one in forecasts),
     )
@@ -49,10 +44,9 @@ def _equal(
     driver: Driver,
     quantiles: tuple[PlannedQuantile, ...],
     as_run: Figures | None,
-    replays: str,
+    by_replay: bool,
     progress: Progress,
 ) -> Matched | None:
-    by_replay = replays == ALL_OF_THEM
     tried = 0
 
     def run(knob: float) -> Figures | None:
@@ -68,6 +62,14 @@ def _equal(
     if by_replay:
         return matched(run, begin, LOW, HIGH)
     return matched(run, begin, LOW, HIGH, TRIES_BY_COVERAGE)
+
+
+def confirmed(driver: Driver, found: Forecaster, progress: Progress) -> Forecaster:
+    """With the figures of a replay beside what was matched by coverage."""
+    if found.equal is None:
+        return found
+    at = driver.heights(found.equal.at[-1])
+    return replace(found, confirmed=_figures(driver, at, True, progress))
 
 
 def _figures(

@@ -4,18 +4,22 @@ compared at equal attainment (methods.md F10)."""
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 
 from pydantic import Field
 
 from forecasting.errors import ForecastError
-from planner.errors import Infeasible, ScenarioError
+from forecasting.threads import side_by_side
+from planner.errors import EXPECTED, Infeasible, ScenarioError
+from planner.policies.choice import policy_of
 from planner.scenario.known import NOTHING, Known
 from planner.scenario.schema import Scenario
 from planner.scenario.schema.planning import Method
-from planner.studies.backtest.beside import beside_of
-from planner.studies.backtest.driver import PERFECT
+from planner.studies.backtest.beside import beside_of, names_of
+from planner.studies.backtest.driver import PERFECT, Driver
 from planner.studies.backtest.figures import (
     BESIDE,
     FORECASTERS,
@@ -24,7 +28,7 @@ from planner.studies.backtest.figures import (
     Forecaster,
     verdict,
 )
-from planner.studies.backtest.judged import ALL_OF_THEM, NONE, ONE, judged
+from planner.studies.backtest.judged import confirmed, judged
 from planner.studies.backtest.matching import TRIES
 from planner.studies.options import PolicyKey, RunOptions, Seed
 from planner.studies.outcome import Outcome, Traces
@@ -34,6 +38,7 @@ from planner.studies.progress import Progress, part
 from planner.studies.results.frame import Frame, frame_of
 from planner.studies.traffic.groups import by_model_and_region
 from planner.studies.traffic.window import DAY_S
+from planner.studies.values import Study
 
 REPLAY, COVERAGE = "replay", "coverage"
 BY = {
@@ -43,7 +48,8 @@ BY = {
 }
 CONFIRMED = (
     "Replays of so many requests would take too long: attainment was matched by coverage, the "
-    "share of tokens in bins that the plan has room for, and one replay of each stands beside it."
+    "share of tokens in bins that the plan has room for; the cheapest forecaster, repeating the "
+    "last value and what needs no forecast are replayed once."
 )
 # Requests over all replays: some minutes. With more, matching is done by coverage.
 MOST_REPLAYED = 60_000_000
@@ -124,43 +130,67 @@ def run(
     asked: tuple[str, ...] = options.methods or (*DEFAULT, scenario.forecast.method)
     names = list(dict.fromkeys([*asked, SAME_AS_NOW, PERFECT]))
     by_replay = not options.by_coverage and len(study.trace) * EACH * len(names) <= MOST_REPLAYED
-    replays = ALL_OF_THEM if by_replay else NONE if options.by_coverage else ONE
-    rows: list[Forecaster] = []
+    drivers: dict[str, Driver] = {}
+    rows: dict[str, Forecaster] = {}
     left_out: list[str] = []
     for i, name in enumerate(names):
-        step = part(progress, 0.1 + 0.6 * i / len(names), 0.1 + 0.6 * (i + 1) / len(names))
+        begin, end = (0.1 + 0.6 * at / len(names) for at in (i, i + 1))
+        step = part(progress, begin, end)
         try:
-            rows.append(judged(study, name, scenario.seed, replays, step))
+            drivers[name] = Driver.of(study, name, scenario.seed, part(step, 0.0, 0.1))
+            rows[name] = judged(drivers[name], by_replay=by_replay, progress=part(step, 0.1, 1.0))
         except (ForecastError, Infeasible) as problem:
             left_out.append(f"{name} is left out: {problem}")
     if not rows:
         raise Infeasible(" ".join(left_out))
+    usd = {row.method: row.usd for row in rows.values() if row.usd is not None}
+    usd.pop(PERFECT, None)
+    best = min(usd, key=lambda name: usd[name]) if usd else None
     beside: list[Beside] = []
     if not options.by_coverage:
-        beside, unable = beside_of(study, options.reactive, scenario.seed, part(progress, 0.7, 1.0))
-        left_out += unable
+        last = part(progress, 0.7, 1.0)
+        chosen = [] if by_replay else [name for name in rows if name in (best, SAME_AS_NOW)]
+        turned = partial(_beside, study, scenario.seed, turn=by_replay, progress=last)
+        jobs: list[Callable[[], Forecaster | Beside | str]] = [
+            *(partial(confirmed, drivers[name], rows[name], last) for name in chosen),
+            *(partial(turned, name) for name in names_of(options.reactive)),
+        ]
+        for found in side_by_side(lambda job: job(), jobs):
+            if isinstance(found, Forecaster):
+                rows[found.method] = found
+            elif isinstance(found, Beside):
+                beside.append(found)
+            else:
+                left_out.append(found)
     matched_on = REPLAY if by_replay else COVERAGE
-    told = verdict(rows, beside, goals)
+    told = verdict([*rows.values()], beside, goals)
     frame = frame_of(study)
-    usd = {row.method: row.usd for row in rows if row.usd is not None and row.method != PERFECT}
     return Outcome(
         BacktestResult(
             frame=frame,
             verdict=told,
             goals=goals,
             matched_on=matched_on,
-            best=min(usd, key=lambda name: usd[name]) if usd else None,
-            methods=tuple(rows),
+            best=best,
+            methods=tuple(rows.values()),
             beside=tuple(beside),
             left_out=tuple(left_out),
-            how=CONFIRMED if replays == ONE else BY[matched_on],
+            how=BY[matched_on] if by_replay or options.by_coverage else CONFIRMED,
             seconds=time.perf_counter() - begun,
         ),
         {
-            "methods": FORECASTERS.table(rows),
+            "methods": FORECASTERS.table([*rows.values()]),
             **({"beside": BESIDE.table(beside)} if beside else {}),
         },
     )
+
+
+def _beside(study: Study, seed: int, name: str, *, turn: bool, progress: Progress) -> Beside | str:
+    """Or a sentence why it cannot be run."""
+    try:
+        return beside_of(study, name, seed, turn=turn, progress=progress)
+    except EXPECTED as problem:
+        return f"{policy_of(name).title} is left out: {problem}"
 
 
 def _past(scenario: Scenario, days: int | None) -> Scenario:

@@ -41,7 +41,11 @@ from planner.studies.sizing.sizing import size_over_time
 from planner.studies.traffic.forecasts import SeriesForecast, forecast_window
 from planner.studies.traffic.groups import groups_of
 from planner.studies.traffic.known import known_lengths
-from planner.studies.traffic.looking_back import against_naive, looked_back
+from planner.studies.traffic.looking_back import (
+    against_naive,
+    looked_back,
+    series_looked_back,
+)
 from planner.studies.traffic.quantile import Quantiles
 from planner.studies.traffic.series import uncounted
 from planner.studies.traffic.traffic import Traffic, build_traffic
@@ -236,6 +240,8 @@ def run_series(
     listed = [
         SeriesAhead(*row) for row in zip(ahead, errors, notes, map(_cleaned, series), strict=True)
     ]
+    progress(0.8, "Looking back on what it would have been")
+    back = series_looked_back(series, method, options.horizon_s)
     rows = [
         (one, told.mean, told.quantile(0.1), told.quantile(0.9))
         for one, told in zip(series, ahead, strict=True)
@@ -246,7 +252,7 @@ def run_series(
             notes=(*uncounted(series), *([told] if told else [])),
             seconds=time.perf_counter() - begun,
         ),
-        {"series": tables.series_table(rows)},
+        {"series": tables.series_table(rows), **tables.looking_back_tables(back)},
     )
 
 

@@ -58,7 +58,7 @@ def forecast_table(forecasts: Sequence[SeriesForecast]) -> pl.DataFrame:
 
 
 def looking_back_tables(series: Sequence[LookedBack]) -> dict[str, pl.DataFrame]:
-    """Forecasts from past moments, and what came, input tokens per second; none of no series."""
+    """Forecasts from past moments, and what came, per second of the unit; none of no series."""
     if not series:
         return {}
     moments, past = [], []
@@ -68,9 +68,9 @@ def looking_back_tables(series: Sequence[LookedBack]) -> dict[str, pl.DataFrame]
             when = times(origin, one.bin_s, steps)
             band = {"mean": one.mean[o], "p10": one.low[o], "p90": one.high[o]}
             rates = {name: amounts / one.bin_s for name, amounts in band.items()}
-            moments.append(_series(one.key, when, **rates, origin=[when[0]] * steps))
+            moments.append(_series(one.key, when, unit=one.unit, **rates, origin=[when[0]] * steps))
         when = times(one.history_s, one.bin_s, len(one.history))
-        past.append(_series(one.key, when, actual=one.history / one.bin_s))
+        past.append(_series(one.key, when, unit=one.unit, actual=one.history / one.bin_s))
     return {"moments": _together(moments), "history": _together(past)}
 
 

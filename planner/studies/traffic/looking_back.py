@@ -9,8 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from forecasting.backtest import rolling_forecasts
-from forecasting.demand import DemandSeries, SeriesKey
+from forecasting.demand import INPUT_TOKENS, DemandSeries, SeriesKey
 from forecasting.errors import SeriesTooShort
+from forecasting.forecast import Forecast
+from forecasting.many import told_each
 from forecasting.rules.registry import AUTO
 from forecasting.selection import forecaster
 from planner.studies.progress import Progress
@@ -44,6 +46,7 @@ class LookedBack:
     high: FloatArray
     history_s: float
     history: FloatArray
+    unit: str = INPUT_TOKENS
 
 
 def looked_back(
@@ -62,6 +65,32 @@ def looked_back(
         except SeriesTooShort:
             continue
     return tuple(found)
+
+
+def series_looked_back(
+    series: Sequence[DemandSeries], method: str, horizon_s: float
+) -> tuple[LookedBack, ...]:
+    """The same of the first MOST_SERIES series of a trace, from MOST_ORIGINS moments before its
+    end, a horizon apart."""
+    found = []
+    shown = series[:MOST_SERIES]
+    told = told_each(shown, method, horizon_s, DAY_S, MOST_ORIGINS)
+    for one, made in zip(shown, told, strict=True):
+        if made:
+            found.append(_of_forecasts(one, made))
+    return tuple(found)
+
+
+def _of_forecasts(series: DemandSeries, made: Sequence[Forecast]) -> LookedBack:
+    at = np.array([one.start_s for one in made])
+    steps = min(made[0].steps, MOST_STEPS)
+    end_s = float(at[-1]) + steps * series.bin_s
+    seen = series.window(float(at[0]) - SEEN_S, end_s)
+    low, high = (np.stack([one.quantile(level)[:steps] for one in made]) for level in QUANTILES)
+    mean = np.stack([one.mean[:steps] for one in made])
+    return LookedBack(
+        series.key, series.bin_s, at, mean, low, high, seen.start_s, seen.values, series.unit
+    )
 
 
 def origins(window: Window) -> FloatArray:
@@ -83,11 +112,7 @@ def _looked_back(series: DemandSeries, window: Window, method: str) -> LookedBac
     ahead = max(lead + window.bins_per_period, round(DAY_S / window.bin_s))
     steps = max(lead + window.bins_per_period, min(ahead, MOST_STEPS))
     model = forecaster(method, horizon_bins=window.bins_per_period, lead_bins=lead)
-    made = rolling_forecasts(series, model, at.tolist(), steps)
-    seen = series.window(float(at[0]) - SEEN_S, float(at[-1]) + steps * window.bin_s)
-    low, high = (np.stack([one.quantile(level) for one in made]) for level in QUANTILES)
-    mean = np.stack([one.mean for one in made])
-    return LookedBack(series.key, window.bin_s, at, mean, low, high, seen.start_s, seen.values)
+    return _of_forecasts(series, rolling_forecasts(series, model, at.tolist(), steps))
 
 
 def against_naive(

@@ -16,6 +16,7 @@ from planner.web.charts.figure import BLUE, GREY, ORANGE, SKY, Figure, figure, l
 from planner.web.charts.over_time import BAND, axis_title, times
 from planner.web.charts.traffic import week_figure
 
+KEYS = ("model", "region", "tier", "unit")
 MOST_MISSED = 5  # peaks that are listed
 BEFORE = timedelta(days=1)  # of history beside a forecast
 
@@ -79,17 +80,15 @@ def missed_peaks(table: pl.DataFrame, period_s: float) -> dict[str, Any]:
 def moment_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
     """The forecast of a series at the moment that the slider stands at: at first the middle."""
     moments = run_table(run, "moments")
-    clock = (run_result(run).get("window") or {}).get("clock", "utc")
+    clock = (run_result(run).get("window") or {}).get("clock") or _clock(run)
+    keys = [name for name in KEYS if name in moments.columns]  # runs kept before have no unit
     pools = {
-        " / ".join(row): row
-        for row in moments.select("model", "region", "tier").unique(maintain_order=True).rows()
+        " / ".join(row).replace("_", " "): row
+        for row in moments.select(keys).unique(maintain_order=True).rows()
     }
     pool = params.get("series", "")
     pool = pool if pool in pools else next(iter(pools))
-    of = [
-        pl.col(name) == value
-        for name, value in zip(("model", "region", "tier"), pools[pool], strict=True)
-    ]
+    of = [pl.col(name) == value for name, value in zip(keys, pools[pool], strict=True)]
     moments = moments.filter(*of)
     origins = moments["origin"].unique().sort()
     last = len(origins) - 1
@@ -111,6 +110,11 @@ def moment_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
+def _clock(run: Run) -> str:
+    """Of a trace's forecast."""
+    return str(run.trace.report.get("clock", "utc")) if run.trace is not None else "utc"
+
+
 def _error(told: pl.DataFrame, history: pl.DataFrame) -> float | None:
     """WAPE of what was foreseen then."""
     both = told.join(history, on="time").drop_nulls("actual")
@@ -121,7 +125,8 @@ def _error(told: pl.DataFrame, history: pl.DataFrame) -> float | None:
 
 def moment_figure(told: pl.DataFrame, history: pl.DataFrame, origin: Any, clock: str) -> Figure:
     """What was known, what was foreseen, and what then came."""
-    unit = "input tokens/s"
+    named = told["unit"][0] if "unit" in told.columns else "input_tokens"
+    unit = f"{named.replace('_', ' ')}/s"
     end = told["time"].max()
     known = history.filter((pl.col("time") >= origin - BEFORE) & (pl.col("time") < origin))
     came = history.filter((pl.col("time") >= origin) & (pl.col("time") <= end))

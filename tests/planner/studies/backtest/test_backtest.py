@@ -156,6 +156,27 @@ def test_it_says_which_forecaster_pays_at_equal_attainment(document: dict[str, A
     assert rows["perfect"]["wape"] == 0.0
 
 
+def test_too_many_requests_are_replayed_for_what_the_verdict_names(
+    stored: StoredTrace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two at a time, to the same figures as one after the other."""
+    monkeypatch.setattr(backtest, "MOST_REPLAYED", 0)
+    options = backtest.Options(methods=("seasonal-naive", "moving-maximum"))
+    one = scenario(horizon=HORIZON, traffic__sources=[source(scale=40)])
+    ran = [backtest.run(one, {"t": stored}, options, progress=silent).document]
+    monkeypatch.setattr(backtest, "side_by_side", lambda do, jobs: [do(job) for job in jobs])
+    ran.append(backtest.run(one, {"t": stored}, options, progress=silent).document)
+    for document in ran:
+        assert document["matched_on"] == "coverage" and "replayed once" in document["how"]
+        replayed = {name for name, row in document["methods"].items() if row["confirmed"]}
+        assert replayed == {document["best"], "last-value"}
+        assert set(document["beside"]) == {"flat-before", "flat-min", "hpa-concurrency"}
+        assert document["beside"]["hpa-concurrency"]["word"] == "not turned"
+    assert ran[0]["beside"] == ran[1]["beside"]
+    confirmed = [{n: row["confirmed"] for n, row in one["methods"].items()} for one in ran]
+    assert confirmed[0] == confirmed[1]
+
+
 def test_a_window_that_is_yet_to_come_is_replaced_by_the_last_of_the_traffic(
     stored: StoredTrace,
 ) -> None:

@@ -72,3 +72,19 @@ def test_a_drift_is_flagged_with_when_it_began() -> None:
     drift = told(values)["drift"]
     assert drift["flagged"] and drift["since"].startswith("1970-01-14T")  # hour 320 is 08:00
     assert drift["sentence"].startswith("Peaks of the last 48 windows were off by")
+
+
+def test_what_it_would_have_been_at_any_past_moment_is_kept() -> None:
+    """Last value: what came right before each moment, of each series and unit by itself."""
+    key = SeriesKey("m", "east", "chat")
+    series = [
+        DemandSeries(key, 0.0, 3600.0, DAY, REQUESTS),
+        DemandSeries(key, 0.0, 3600.0, 9 * DAY, INPUT_TOKENS),
+    ]
+    tables = run_series(series, TraceOptions(method="last-value"), progress=silent).tables
+    moments, history = tables["moments"], tables["history"]
+    assert moments["origin"].n_unique() == 48 and moments.height == 2 * 48 * 24
+    for unit, times in ((REQUESTS, 1), (INPUT_TOKENS, 9)):
+        first = moments.filter(unit=unit).group_by("origin").first().sort("origin")
+        np.testing.assert_allclose(first["mean"], times * DAY[-49:-1] / 3600)
+        assert history.filter(unit=unit)["actual"].max() == pytest.approx(times * DAY.max() / 3600)
