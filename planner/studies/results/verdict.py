@@ -12,7 +12,7 @@ from planner.studies.plain import COLUMNS, KEY
 from planner.studies.rehearsal.rehearsal import Rehearsal
 from planner.studies.rehearsal.tuning import below, targets_of
 from planner.studies.results.answer import Answer, missed
-from planner.studies.results.curation import Recommendation, candidates, recommend
+from planner.studies.results.curation import DAYS_BEFORE, Recommendation, candidates, recommend
 from planner.studies.results.equal_slo import EqualSlo, apart, equal_slo, saving, words
 from planner.studies.results.figures import BY_NAME
 from planner.studies.results.recommended import Recommended, recommended_of
@@ -98,6 +98,7 @@ def compare(
         headline=_headline(by_name, recommended, chosen),
         warnings=(
             *flat_wins,
+            *(_would_have(runs, take) if on == DAYS_BEFORE else ()),
             *_still(by_name),
             *_misses(asked),
             *_lost(asked),
@@ -255,6 +256,22 @@ def _still(by_name: dict[str, PolicyRun]) -> list[str]:
     if planned is None or not planned.meets_slo or not _never_moves(planned):
         return []
     return ["The plan never moves: a flat fleet of the same size does what it does."]
+
+
+def _would_have(runs: Sequence[PolicyRun], take: PolicyRun | None) -> list[str]:
+    """Where what is recommended misses a tier, the cheapest to run that did not."""
+    if take is None or take.meets_slo:
+        return []
+    did = [run for run in runs if run.meets_slo and not run.traits.knows_what_came]
+    if not did:
+        return ["Nothing that can be run meets every tier in this window."]
+    best = min(did, key=lambda run: (run.summary.cost_usd, run.name))
+    more = best.summary.cost_usd / take.summary.cost_usd - 1 if take.summary.cost_usd else 0.0
+    costs = f"{abs(more):.0%} {'more' if more >= 0 else 'less'} than what is recommended"
+    return [
+        f"{best.label} met every tier in this window, for ${amount(best.summary.cost_usd)}, "
+        f"{costs}: nothing of the days before told that it would take that."
+    ]
 
 
 def _misses(runs: Sequence[PolicyRun]) -> list[str]:

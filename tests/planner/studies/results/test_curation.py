@@ -92,6 +92,11 @@ def test_what_did_on_the_days_before_is_taken_whatever_the_window_brings():
         "least cost of 2 policies that can be run. In this window: "
         "4.5 GPU-hours for $9.00, $1.00 (10%) less than flat as the days before would have it"
     )
+    # What did meet them is named, as far as it can be run.
+    assert (
+        "Flat as the days before would have it met every tier in this window, for $10.00, 11% more "
+        "than what is recommended: nothing of the days before told that it would take that."
+    ) in found.warnings
     # The one that would have been cheaper in the window is not known before it.
     dearer = rehearsed(("lt-i", 9, True, 1.25), ("flat-before", 8, True, None))
     assert compare(runs, rehearsal=dearer).recommended.policy == "flat-before"
