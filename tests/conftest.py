@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -181,6 +182,17 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     report = outcome.get_result()  # type: ignore[attr-defined]
     if report.when == "call":
         item.failed = report.failed  # type: ignore[attr-defined]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files whose few tests take longest come first, so that no process is left with one alone."""
+    slow = [ROOT / "tests" / "platform", ROOT / "tests" / "browser"]
+    tests = Counter(item.path for item in items)
+
+    def turn(item: pytest.Item) -> tuple[bool, int, Path]:
+        return not any(folder in item.path.parents for folder in slow), -tests[item.path], item.path
+
+    items.sort(key=turn)
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:

@@ -46,7 +46,7 @@ def main(arguments: list[str]) -> int:
             os.environ["REDIS_URL"] = stack.enter_context(redis_server(folder))
         os.environ["HEADROOM_TEST_DIR"] = str(folder / "data")
         os.environ["DJANGO_SETTINGS_MODULE"] = "tests.settings"
-        return run_pytest(["-n", "2", "--dist", "loadfile", *arguments])
+        return run_pytest(["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder", *arguments])
 
 
 def run_pytest(arguments: list[str]) -> int:
