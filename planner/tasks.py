@@ -18,7 +18,8 @@ from planner.services import (
 
 @shared_task(name="planner.tasks.run_execute", acks_late=True)  # type: ignore[untyped-decorator]
 def run_execute_task(run_id: int) -> None:
-    worker.run_execute(run_id=run_id)
+    """A message is a turn: whose it is, is seen when it comes."""
+    worker.run_next()
 
 
 @shared_task(name="planner.tasks.runs_sweep")  # type: ignore[untyped-decorator]

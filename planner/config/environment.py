@@ -2,6 +2,7 @@
 
 import os
 import secrets
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -27,6 +28,23 @@ def env_int(name: str, default: int) -> int:
     if not value.isdecimal() or int(value) == 0:
         raise ImproperlyConfigured(f"{name} is {value!r}; give a whole number above 0.")
     return int(value)
+
+
+def env_choice(name: str, choices: tuple[str, ...]) -> str:
+    """One of ``choices``; the first where nothing is given."""
+    value = os.environ.get(name, "").strip() or choices[0]
+    if value not in choices:
+        raise ImproperlyConfigured(f"{name} is {value!r}; give {' or '.join(choices)}.")
+    return value
+
+
+def memory_mb() -> int:
+    """What this machine or container may hold, in MB."""
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    with suppress(OSError, ValueError):  # "max": no limit of its own
+        limit = int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii"))
+        machine = min(machine, limit)
+    return machine // 1_000_000
 
 
 def env_list(name: str) -> list[str]:

@@ -10,8 +10,10 @@ from csp.constants import NONE, SELF, UNSAFE_INLINE
 from planner.config.environment import (
     check_production,
     env_bool,
+    env_choice,
     env_int,
     env_list,
+    memory_mb,
     secret_key,
     smtp_server,
 )
@@ -282,6 +284,11 @@ CELERY_TASK_ACKS_LATE = True
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_WORKER_POOL = "solo"  # one run in one process: see supervisor.start_worker
 HEADROOM_WORKER_CONCURRENCY = env_int("HEADROOM_WORKER_CONCURRENCY", 2)
+HEADROOM_MAX_WAITING_RUNS = env_int("HEADROOM_MAX_WAITING_RUNS", 500)  # of one person
+HEADROOM_MAX_RUN_SECONDS = env_int("HEADROOM_MAX_RUN_SECONDS", 6 * 3600)
+HEADROOM_MAX_RUN_MB = env_int(
+    "HEADROOM_MAX_RUN_MB", max(2000, memory_mb() * 9 // 10 // HEADROOM_WORKER_CONCURRENCY)
+)
 CELERY_BEAT_SCHEDULE_FILENAME = str(HEADROOM_DATA_DIR / "beat-schedule")
 CELERY_BEAT_SCHEDULE = {
     "runs-sweep": {
@@ -324,8 +331,16 @@ LANGUAGE_CODE = "en"
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
-    "formatters": {"plain": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
-    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "plain"}},
+    "formatters": {
+        "plain": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"},
+        "json": {"()": "planner.logs.JsonLines"},
+    },
+    "handlers": {
+        "stderr": {
+            "class": "logging.StreamHandler",
+            "formatter": env_choice("HEADROOM_LOG", ("plain", "json")),
+        }
+    },
     "root": {"handlers": ["stderr"], "level": os.environ.get("HEADROOM_LOG_LEVEL", "INFO")},
     "loggers": {
         "django": {"handlers": [], "propagate": True},

@@ -29,6 +29,7 @@ from planner.scenario.document import parse
 from planner.services.access import check_may_plan, check_may_remove
 from planner.services.audit import record
 from planner.services.resolution import resolve_scenario
+from planner.services.turns import check_room
 from planner.version import code_version
 
 STALE_AFTER_S = 40.0  # many missed heartbeats: the worker is gone, not merely busy
@@ -57,6 +58,8 @@ def run_create(
     The same ``idempotency_key`` of the same owner gives back the first run instead of a second;
     with another request it raises KeyReused.
     """
+    if enqueue and run_with_key(owner, idempotency_key) is None:
+        check_room(owner)
     run = Run(
         owner=owner,
         kind=kind,

@@ -18,7 +18,7 @@ from planner.services.access import check_may_plan, check_may_remove
 from planner.studies.kinds import KINDS
 from planner.studies.options import options_of
 
-MOST_AXES, MOST_CELLS = 2, 64
+MOST_AXES, MOST_CELLS = 2, 256
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,10 +21,13 @@ from django.db.models import F
 from django.utils import timezone
 
 from planner.errors import EXPECTED, NotReady, RunCancelled, of_input
+from planner.logs import about_run
 from planner.models import Run
 from planner.models.workspace import within
 from planner.services import compiling, runs
 from planner.services.execution import run_body
+from planner.services.limits import Limits
+from planner.services.turns import waiting
 from planner.studies.progress import Progress
 
 logger = logging.getLogger(__name__)
@@ -59,12 +62,21 @@ def run_execute(*, run_id: int, observer: Progress | None = None, surface: bool 
     run = run_claim(run_id=run_id)
     if run is None:
         return Run.everywhere.get(pk=run_id)
-    with within(run.workspace):
-        return _carried_out(run, observer, surface)
+    return _carried_out(run, observer, surface=surface)
 
 
-def _carried_out(run: Run, observer: Progress | None, surface: bool) -> Run:
-    with _Watch(run, None if surface else _give_up, observer) as watch:
+def run_next() -> Run | None:
+    """Carry out the run whose turn it is; None where none waits: another worker was first, or it
+    was cancelled."""
+    for run_id in waiting():
+        if (run := run_claim(run_id=run_id)) is not None:
+            return _carried_out(run)
+    return None
+
+
+def _carried_out(run: Run, observer: Progress | None = None, *, surface: bool = False) -> Run:
+    watching = _Watch(run, None if surface else _give_up, observer)
+    with within(run.workspace), about_run(run.pk), watching as watch:
         try:
             if run.kind not in (Run.Kind.INGEST, Run.Kind.FORECAST):
                 compiling.wait_until_compiled(watch.progress)
@@ -134,6 +146,10 @@ def _give_up(run: Run) -> None:
     faulthandler.dump_traceback(file=sys.__stderr__ or sys.stderr)
     run.refresh_from_db()
     runs.run_take_up(run=run, reason="did nothing for two minutes")
+    _end_worker()
+
+
+def _end_worker() -> None:
     connection.close()
     os._exit(os.EX_SOFTWARE)
 
@@ -169,6 +185,7 @@ class _Watch:
         self._run = run
         self._give_up = give_up
         self._headway = _Headway()
+        self._limits = Limits()
         self._observer = observer
         self._fraction = 0.0
         self._stage = ""
@@ -193,6 +210,8 @@ class _Watch:
     def progress(self, fraction: float, stage: str) -> None:
         if self._cancel.is_set():
             raise RunCancelled
+        if self._limits.passed:
+            raise NotReady(self._limits.passed)
         self._headway.reported()
         self._fraction = min(1.0, max(0.0, fraction))
         if self._observer:
@@ -210,11 +229,18 @@ class _Watch:
             if self._give_up and self._headway.none():
                 self._give_up(self._run)
             try:
+                if self._give_up and self._limits.look():
+                    self._end()
                 self._write()
             except DatabaseError:  # busy or restarting: the next beat may get through
                 logger.warning("run %s: progress could not be written", self._run.pk)
                 connection.close()
         connection.close()
+
+    def _end(self) -> None:
+        """The run is past a limit and does not hear of it: it ends with its worker."""
+        _finish(self._run, Run.State.FAILED, stage="Failed", problem=self._limits.passed)
+        _end_worker()
 
     def _write(self, *, final: bool = False) -> None:
         fields: dict[str, Any] = {"log": "\n".join(self._log)[-LOG_LIMIT:]}

@@ -11,6 +11,7 @@ from planner.api.serializers.strict import StrictSerializer
 from planner.exports.files import FORMATS
 from planner.exports.options import ExportOptions
 from planner.models import Run
+from planner.services.turns import wait_of
 from planner.studies.options import options_in
 
 
@@ -59,7 +60,15 @@ class RunItem(serializers.ModelSerializer[Run]):
         }
 
 
+class RunWait(serializers.Serializer[Any]):
+    runs = serializers.IntegerField(help_text="So many have their turn before it.")
+    seconds = serializers.FloatField(
+        allow_null=True, help_text="About how long they take, by those before; null: not known."
+    )
+
+
 class RunDetail(RunItem):
+    waits = serializers.SerializerMethodField()
     options = serializers.DictField(help_text="As chosen when it was started.")
     resolved = serializers.DictField(
         help_text="Own GPUs and models, and versions of kept profiles, that the scenario named."
@@ -67,8 +76,13 @@ class RunDetail(RunItem):
     log = serializers.CharField(help_text="Lines of what it did when.")
 
     class Meta(RunItem.Meta):
-        fields = [*RunItem.Meta.fields, "options", "resolved", "seed", "code_version", "attempts",
-                  "log"]  # fmt: skip
+        fields = [*RunItem.Meta.fields, "waits", "options", "resolved", "seed", "code_version",
+                  "attempts", "log"]  # fmt: skip
+
+    @extend_schema_field(RunWait(allow_null=True))
+    def get_waits(self, run: Run) -> dict[str, Any] | None:
+        """What comes before it; null once it has begun."""
+        return wait_of(run)._asdict() if run.state == Run.State.PENDING else None
 
 
 class TableNames(serializers.Serializer[Any]):

@@ -69,7 +69,7 @@ class SweepListView(ApiView, generics.ListAPIView[Sweep]):
     def post(self, request: Request) -> Response:
         """Run a scenario for every pair of values of two settings.
 
-        At most 64 runs, side by side on all workers; all are checked before any is started. Poll
+        At most 256 runs, side by side on all workers; all are checked before any is started. Poll
         the sweep until `grid.going` is 0.
         """
         sent = valid(SweepRequest(data=request.data))

@@ -17,6 +17,7 @@ from planner.models import Run
 from planner.selectors.runs import run_get, run_table_path, runs_list
 from planner.services import runs
 from planner.services.outlooks import outlook_replay
+from planner.services.turns import wait_of
 from planner.web.errors import planners_only
 from planner.web.pages.kinds import PAGES
 from planner.web.paging import paged
@@ -42,9 +43,10 @@ def detail(request: Request, pk: int) -> HttpResponse:
     if request.htmx and request.htmx.target == "progress":
         if run.finished:
             return HttpResponse(headers={"HX-Refresh": "true"})
-        return render(request, "web/_run_progress.html", {"run": run})
+        return render(request, "web/_run_progress.html", {"run": run, "waits": _waits(run)})
     if run.state != Run.State.COMPLETED or run.kind == Run.Kind.INGEST:
-        return render(request, "web/run.html", {"run": run, "again": _again(run)})
+        told = {"run": run, "again": _again(run), "waits": _waits(run)}
+        return render(request, "web/run.html", told)
     page = PAGES[run.kind]
     part = request.GET.get("part", "")
     if part and part not in page.parts:
@@ -53,6 +55,12 @@ def detail(request: Request, pk: int) -> HttpResponse:
     template, context = page.parts.get(name, (f"web/runs/{page.template}.html", None))
     shown = (context or page.context)(run, request.GET)
     return render(request, template, {**shown, "exports": formats_of(run)})
+
+
+def _waits(run: Run) -> str:
+    """What comes before a run that waits for its first worker."""
+    first = run.state == Run.State.PENDING and not run.attempts
+    return wait_of(run).sentence() if first else ""
 
 
 def _again(run: Run) -> list[tuple[str, Any]]:

@@ -1,0 +1,52 @@
+"""How long a run may take and how much memory it may hold, before it takes the others with it."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from django.conf import settings
+
+GRACE_S = 30.0  # a run is asked to end, and ended with its worker when it has not by then
+MB = 1_000_000
+REMEDY = "choose a shorter window, a smaller scale or wider bins"
+
+
+class Limits:
+    """Of one run, from its start."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._passed_at = 0.0
+        self.passed = ""  # the sentence, once one is
+
+    def look(self) -> bool:
+        """Whether a limit was passed so long ago that the run will not end by itself."""
+        now = time.monotonic()
+        if not self.passed and (sentence := self._sentence(now - self._began)):
+            self.passed, self._passed_at = sentence, now
+        return bool(self.passed) and now - self._passed_at > GRACE_S
+
+    def _sentence(self, seconds: float) -> str:
+        most_s, most_mb = settings.HEADROOM_MAX_RUN_SECONDS, settings.HEADROOM_MAX_RUN_MB
+        if seconds > most_s:
+            return (
+                f"This run was stopped after {most_s:,} s, as long as a run may take here "
+                f"(HEADROOM_MAX_RUN_SECONDS); {REMEDY}."
+            )
+        if (held := resident_mb()) > most_mb:
+            return (
+                f"This run was stopped at {held:,.0f} MB of memory, where {most_mb:,} are allowed "
+                f"(HEADROOM_MAX_RUN_MB); {REMEDY}."
+            )
+        return ""
+
+
+def resident_mb() -> float:
+    """Of this process; 0 where the system does not tell."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0.0
+    return pages * os.sysconf("SC_PAGE_SIZE") / MB

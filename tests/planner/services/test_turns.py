@@ -1,0 +1,128 @@
+"""Whose run is next, what a waiting one is told, and limits that a run may not pass."""
+
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from planner.errors import NotReady
+from planner.models import Run, Sweep, User
+from planner.models.workspace import Workspace, within
+from planner.services import limits, runs, turns, worker
+from planner.services.scenarios import document_run
+from planner.tasks import run_execute_task
+from tests.planner.samples import DOCUMENT
+
+State = Run.State
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def other(db):
+    return User.objects.create_user("otto", password="a long enough secret", role="planner")
+
+
+@pytest.fixture
+def done(monkeypatch):
+    """Ids of the runs in the order in which workers carried them out."""
+    order = []
+    monkeypatch.setattr(
+        worker, "run_body", lambda *, run, progress: order.append(run.pk) or {"kind": "plan"}
+    )
+    return order
+
+
+def asked(owner, **more):
+    return document_run(document=DOCUMENT, owner=owner, kind=Run.Kind.PLAN, **more)
+
+
+def cells(owner, count):
+    sweep = Sweep.objects.create(name="grid", kind="plan", document=DOCUMENT, axes=[], owner=owner)
+    made = [asked(owner) for _ in range(count)]
+    Run.objects.filter(pk__in=[run.pk for run in made]).update(sweep=sweep)
+    return made
+
+
+def test_a_sweep_keeps_nobody_from_a_single_answer(planner, other, done):
+    grid = cells(planner, 6)
+    mine, theirs = asked(planner), asked(other)
+    sent = [*grid, mine, theirs]  # as the messages come
+    for run in sent:
+        run_execute_task(run.pk)
+    assert sorted(done) == sorted(run.pk for run in sent)  # each once, whatever the order
+    assert set(done[:2]) == {mine.pk, theirs.pk}
+    assert done[2:] == [run.pk for run in grid]
+
+
+def test_owners_take_turns(planner, other, done):
+    first = [asked(planner) for _ in range(3)]
+    second = [asked(other) for _ in range(3)]
+    assert turns.waiting() == [run.pk for pair in zip(first, second, strict=True) for run in pair]
+    Run.objects.filter(pk=first[0].pk).update(state=State.RUNNING)
+    assert turns.waiting()[0] == second[0].pk
+
+
+def test_workspaces_take_turns_and_people_within_them(planner, other, done):
+    mine = [asked(planner) for _ in range(3)]
+    theirs = [asked(other)]
+    team = Workspace.objects.create(name="Second", slug="second")
+    planner.join(team, "planner")
+    with within(team):
+        second = [asked(planner) for _ in range(2)]
+    expected = [mine[0], second[0], theirs[0], second[1], mine[1], mine[2]]
+    assert turns.waiting() == [run.pk for run in expected]
+
+
+def test_runs_of_a_command_are_left_to_it(planner, done):
+    run = asked(planner)
+    Run.objects.update(enqueued_at=None)
+    run_execute_task(run.pk)
+    assert done == []
+
+
+def test_a_waiting_run_is_told_what_comes_before_it(planner, client):
+    first, second = asked(planner), asked(planner)
+    assert turns.wait_of(first) == (0, 0.0)
+    assert turns.wait_of(second) == (1, None)
+    now = timezone.now()
+    Run.objects.create(
+        kind="plan", state=State.COMPLETED, started_at=now - timedelta(seconds=300), finished_at=now
+    )
+    assert turns.wait_of(second).seconds == pytest.approx(150)  # by two workers
+    client.force_login(planner)
+    page = client.get(f"/runs/{second.pk}/").content.decode()
+    assert "Waiting: 1 run comes before it, about 3 min" in page
+    assert client.get(f"/api/v1/runs/{second.pk}/").json()["waits"]["runs"] == 1
+
+
+def test_more_than_may_wait_are_refused_with_a_remedy(planner, other, settings):
+    settings.HEADROOM_MAX_WAITING_RUNS = 2
+    first, _ = asked(planner, idempotency_key="one"), asked(planner)
+    with pytest.raises(NotReady, match="2 of your runs wait already, and 2 may"):
+        asked(planner)
+    assert asked(planner, idempotency_key="one") == first  # asked for already
+    asked(other)
+
+
+def test_a_run_past_its_time_or_memory_says_so(planner, settings, monkeypatch):
+    monkeypatch.setattr(limits, "GRACE_S", -1.0)
+    settings.HEADROOM_MAX_RUN_SECONDS = 10**9
+    watched = limits.Limits()
+    assert not watched.look()
+    settings.HEADROOM_MAX_RUN_MB = 1
+    assert watched.look()  # this process holds more
+    assert "MB of memory, where 1 are allowed (HEADROOM_MAX_RUN_MB)" in watched.passed
+    settings.HEADROOM_MAX_RUN_SECONDS = 0
+    late = limits.Limits()
+    late.look()
+    assert "HEADROOM_MAX_RUN_SECONDS" in late.passed
+
+    def body(*, run, progress):
+        watch = progress.__self__
+        watch._limits.look()
+        progress(0.5, "On and on")
+
+    monkeypatch.setattr(worker, "run_body", body)
+    over = worker.run_execute(run_id=asked(planner).pk)
+    assert (over.state, over.problem) == (State.FAILED, late.passed)
+    assert runs.runs_sweep() == 0
