@@ -106,7 +106,7 @@ def charts_context(
     run: Run, names: list[str], context: dict[str, Any], params: Mapping[str, str]
 ) -> dict[str, Any]:
     """Figures over time for all models and regions, or for the pair the user chose."""
-    clock = context["clock"]
+    clock, result = context["clock"], context["result"]
     forecast, unit, units = forecast_lines(run, names, params.get("unit", ""))
     steps, labels = replica_steps(run, names, context["policies"])
     pools = pool_names(forecast, steps)
@@ -127,7 +127,7 @@ def charts_context(
             pool=chosen,
             clock=clock,
             capacity=capacity_lines(run, names),
-            forecast=at_once(run_table(run, "forecast"), context["result"])
+            forecast=_to_its_end(at_once(run_table(run, "forecast"), result), result)
             if "forecast" in names
             else None,
         )
@@ -179,13 +179,17 @@ def capacity_lines(run: Run, names: list[str]) -> pl.DataFrame | None:
 
 def plan_to_its_end(run: Run) -> pl.DataFrame:
     """By period, the last once more at the window's end: until then its replicas are held."""
-    plan = run_table(run, "plan").rename({"period_start": "time"})
-    end = (run_result(run).get("window") or {}).get("end")
-    if end is None or plan.is_empty():
-        return plan
-    until = pl.lit(datetime.fromisoformat(end)).cast(plan.schema["time"])
-    last = plan.filter(pl.col("time") == pl.col("time").max(), pl.col("time") < until)
-    return pl.concat([plan, last.with_columns(until.alias("time"))])
+    return _to_its_end(run_table(run, "plan").rename({"period_start": "time"}), run_result(run))
+
+
+def _to_its_end(table: pl.DataFrame, result: dict[str, Any]) -> pl.DataFrame:
+    """The last rows once more at the window's end: a bin or period lasts until the next."""
+    end = (result.get("window") or {}).get("end")
+    if end is None or table.is_empty():
+        return table
+    until = pl.lit(datetime.fromisoformat(end)).cast(table.schema["time"])
+    last = table.filter(pl.col("time") == pl.col("time").max(), pl.col("time") < until)
+    return pl.concat([table, last.with_columns(until.alias("time"))])
 
 
 def demand_lines(run: Run, names: list[str], result: dict[str, Any]) -> pl.DataFrame | None:
@@ -198,9 +202,10 @@ def demand_lines(run: Run, names: list[str], result: dict[str, Any]) -> pl.DataF
         rate = (pl.col("input_tokens") / window["bin_s"]).alias("input_tps")
         demand = run_table(run, "demand").filter(inside).with_columns(rate)
         if not demand.is_empty():
-            return at_once(demand, result)
+            return _to_its_end(at_once(demand, result), result)
     if "forecast" in names:
-        return at_once(run_table(run, "forecast"), result).rename({"mean": "input_tps"})
+        ahead = at_once(run_table(run, "forecast"), result).rename({"mean": "input_tps"})
+        return _to_its_end(ahead, result)
     return None
 
 

@@ -177,6 +177,8 @@ def test_the_replica_chart_holds_what_was_simulated(client: Client, study: Run) 
     table = run_table(study, "replicas").filter(pl.col("policy") == "lt-i")
     total = table.group_by("time").agg(pl.col("ready").sum())["ready"]
     planned = lines["Planned (LT-I)"]
+    # The last bin of demand lasts until the window's end, where it ended one bin early.
+    assert str(lines["Demand"]["x"][-1])[:16] == study.result["window"]["end"][:16]
     assert planned["line"]["shape"] == "hv"
     assert max(planned["y"]) == total.max() and min(planned["y"]) == total.min()
     assert lines["Flat at peak"]["visible"] == "legendonly"
