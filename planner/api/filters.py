@@ -15,7 +15,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from planner.ingest import FORMATS
-from planner.models import Run, Scenario, Trace
+from planner.models import Proposal, Run, Scenario, Trace
 from planner.selectors.lookup import id_of
 
 
@@ -90,6 +90,21 @@ class ScenarioFilter(filters.FilterSet):  # type: ignore[misc]
     class Meta:
         model = Scenario
         fields = ["name"]
+
+
+class ProposalFilter(filters.FilterSet):  # type: ignore[misc]
+    state = filters.ChoiceFilter(choices=Proposal.State.choices)
+    scenario = filters.CharFilter(
+        field_name="scenario__name", max_length=120, label="The name of its scenario"
+    )
+    author = filters.CharFilter(
+        field_name="author__username", max_length=150, label="Who proposed it"
+    )
+    run = filters.NumberFilter(field_name="run_id", min_value=1, max_value=2**31 - 1)
+
+    class Meta:
+        model = Proposal
+        fields = ["state", "scenario", "author", "run"]
 
 
 class TraceFilter(filters.FilterSet):  # type: ignore[misc]

@@ -5,6 +5,7 @@ from drf_spectacular.views import SpectacularAPIView
 
 from planner.api.views import (
     accounts,
+    audit,
     beside,
     configure,
     deployments,
@@ -15,12 +16,14 @@ from planner.api.views import (
     notices,
     people,
     profiles,
+    proposals,
     runs,
     scenarios,
     sources,
     sweeps,
     traces,
     verbs,
+    versions,
     whatif,
     why,
     workspaces,
@@ -74,6 +77,50 @@ urlpatterns = [
         "sources/<str:name>/readings/", sources.SourceReadingsView.as_view(), name="source-readings"
     ),
     path("sources/<str:name>/series/", sources.SourceSeriesView.as_view(), name="source-series"),
+    path(
+        "scenarios/<str:scenario>/versions/",
+        versions.VersionListView.as_view(),
+        name="versions",
+    ),
+    path(
+        "scenarios/<str:scenario>/versions/difference/",
+        versions.VersionsBetweenView.as_view(),
+        name="versions-between",
+    ),
+    path(
+        "scenarios/<str:scenario>/versions/<int:number>/",
+        versions.VersionView.as_view(),
+        name="version",
+    ),
+    path(
+        "scenarios/<str:scenario>/versions/<int:number>/restore/",
+        versions.VersionRestoreView.as_view(),
+        name="version-restore",
+    ),
+    path(
+        "scenarios/<str:scenario>/versions/<int:number>/branch/",
+        versions.VersionBranchView.as_view(),
+        name="version-branch",
+    ),
+    path("proposals/", proposals.ProposalListView.as_view(), name="proposals"),
+    path("proposals/<int:number>/", proposals.ProposalView.as_view(), name="proposal"),
+    *(
+        path(f"proposals/<int:number>/{deed}/", view.as_view(), name=f"proposal-{deed}")
+        for deed, view in (
+            ("difference", proposals.ProposalDifferenceView),
+            ("comments", proposals.ProposalCommentsView),
+            ("approve", proposals.ProposalApproveView),
+            ("changes", proposals.ProposalChangesView),
+            ("reject", proposals.ProposalRejectView),
+            ("withdraw", proposals.ProposalWithdrawView),
+            ("ready", proposals.ProposalReadyView),
+            ("amend", proposals.ProposalAmendView),
+            ("reviewers", proposals.ProposalReviewersView),
+        )
+    ),
+    path("review-rules/", proposals.ReviewRulesView.as_view(), name="review-rules"),
+    path("audit/", audit.AuditListView.as_view(), name="audit"),
+    path("audit/verification/", audit.AuditVerificationView.as_view(), name="audit-verification"),
     path("gpus/", hardware.GpuListView.as_view(), name="gpus"),
     path("gpus/<str:name>/", hardware.GpuView.as_view(), name="gpu"),
     path("models/", hardware.ModelListView.as_view(), name="models"),

@@ -243,6 +243,8 @@ SPECTACULAR_SETTINGS = {
     "ENUM_NAME_OVERRIDES": {
         "RunKind": "planner.models.run.Run.Kind",
         "RunState": "planner.models.run.Run.State",
+        "ProposalState": "planner.models.proposal.Proposal.State",
+        "ProposalEntryKind": "planner.models.proposal.ProposalEntry.Kind",
         "SourceKind": "planner.models.source.Source.Kind",
         "SourceState": "planner.models.source.Source.State",
         "TraceKind": "planner.models.trace.Trace.Kind",

@@ -34,6 +34,11 @@ def may_remove(user: User, owner_id: int | None) -> bool:
     return user.may_remove(owner_id)
 
 
+def may_administer(user: User) -> bool:
+    """Whether a page offers what only admins may do; the service checks again."""
+    return user.may_administer
+
+
 def may_approve(user: User) -> bool:
     """Whether a page offers to put a plan in force; the service checks again."""
     return user.may_approve

@@ -10,6 +10,7 @@ from planner.errors import PlannerError
 from planner.exports.names import checked_name
 from planner.models import DeploymentName, User
 from planner.services.access import check_may_plan
+from planner.services.audit import record
 
 MOST = 5000  # kept
 
@@ -33,3 +34,4 @@ def names_keep(*, names: Mapping[str, str], user: User | None) -> None:
                 )
         if DeploymentName.objects.count() > MOST:
             raise PlannerError(f"names: at most {MOST:,} are kept; remove some first.")
+        record("deployment-names.changed", by=user, names=dict(names))

@@ -17,6 +17,7 @@ from planner.mappers import gpu_facts, model_facts
 from planner.models import OwnGpu, OwnModel, Profile, Scenario, User
 from planner.scenario import document as text
 from planner.services.access import check_may_plan, check_may_remove
+from planner.services.audit import record
 from simulation.performance.specs import ModelSpec, Provenance
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+-]*")
@@ -135,6 +136,8 @@ def _keep(
                 row.save()
         except IntegrityError:
             raise CatalogueError(f"There is {name!r} already; choose another name.") from None
+        what = "gpu" if isinstance(row, OwnGpu) else "model"
+        record(f"{what}.kept", row, by=user, version=row.version)
     return row
 
 
@@ -142,6 +145,7 @@ def _remove(row: OwnGpu | OwnModel, what: str, user: User) -> None:
     check_may_remove(user, row.owner_id, f"this {'GPU' if what == 'gpu' else what}")
     if users := _users(row):
         raise NotReady(f"{row.name} is used by {users}; change or remove that first.")
+    record(f"{what}.removed", row, by=user)
     row.delete()
 
 

@@ -38,7 +38,7 @@ def person_invite(*, by: User | None, name: str, role: str) -> Invited:
     person.set_unusable_password()
     _saved(person)
     person.join(current_workspace(), given)
-    record("user.invited", person, by=by, workspace=current_workspace().slug, role=str(given))
+    record("member.invited", person, by=by, role=str(given))
     return Invited(person, invitation(by=by, person=person))
 
 
@@ -81,8 +81,7 @@ def person_change(
         )
     if not person.is_active:
         tokens_end(user=person)
-    here = current_workspace().slug
-    record("user.changed", person, by=by, role=role, active=active, workspace=here)
+    record("member.changed", person, by=by, role=role, active=active)
     return person
 
 

@@ -12,6 +12,7 @@ from planner.errors import CatalogueError, NotReady
 from planner.models import PriceList, Scenario, User
 from planner.scenario.document import outline
 from planner.services.access import check_may_plan, check_may_remove
+from planner.services.audit import record
 from planner.services.hardware import check_name
 
 MAX_BYTES = 5_000_000
@@ -28,12 +29,15 @@ def price_list_save(*, user: User | None, data: bytes, file_name: str, name: str
     rows = [asdict(row) for row in read_price_list(data, file_name)]
     held = PriceList.objects.select_for_update().filter(name=name).first()
     if held is None:
-        return PriceList.objects.create(
+        made = PriceList.objects.create(
             name=name, facts={"prices": rows}, source=file_name[:500], owner=user
         )
+        record("price-list.created", made, by=user)
+        return made
     held.facts, held.source = {"prices": rows}, file_name[:500]
     held.version += 1
     held.save()
+    record("price-list.changed", held, by=user, version=held.version)
     return held
 
 
@@ -46,4 +50,5 @@ def price_list_delete(*, row: PriceList, user: User) -> None:
         raise NotReady(
             f"{row.name} is named by {', '.join(using[:5])}; take it out of price_list there first."
         )
+    record("price-list.removed", row, by=user)
     row.delete()

@@ -16,6 +16,7 @@ from planner.models import Calibration, Profile, ProfileVersion, Run, Scenario, 
 from planner.scenario import document as text
 from planner.selectors.profiles import RESIDUALS
 from planner.services.access import check_may_plan, check_may_remove
+from planner.services.audit import record
 from planner.services.hardware import check_name
 from planner.services.once import Key
 from simulation.performance import profile as core
@@ -76,6 +77,7 @@ def profile_keep(
             version.store = f"{PROFILES}/{version.pk}"
             storage.tables_write(version.store, {RESIDUALS: residuals})
             version.save(update_fields=["store"])
+        record("profile.kept", version.profile, by=user, version=version.version)
         return version
     raise NotReady(f"Profile {name} is being changed by others at this moment; try again.")
 
@@ -95,6 +97,7 @@ def profile_delete(*, profile: Profile, user: User) -> None:
             f"Profile {profile.name} is in a run that is going; wait for it or cancel it."
         )
     stores = [version.store for version in profile.versions.all()]
+    record("profile.removed", profile, by=user)
     profile.delete()
     for store in stores:
         storage.remove(store)

@@ -10,7 +10,7 @@ no approvals yet. What is approved is frozen as it is (planner.services.in_force
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -22,17 +22,31 @@ from planner.errors import NotAllowed, NotFound, NotReady, PlannerError
 from planner.exports.in_force import plan_in_force
 from planner.exports.options import ExportOptions
 from planner.exports.plans import Plan
-from planner.models import Proposal, ProposalEntry, Run, ScenarioVersion, User
+from planner.models import Event, Proposal, ProposalEntry, Run, ScenarioVersion, User
 from planner.models.workspace import current_workspace
 from planner.selectors.review import GOING, approvals_of, authors_of, review_rules
 from planner.selectors.runs import run_result
-from planner.services.access import check_may_approve, check_may_plan
+from planner.services.access import (
+    check_may_approve,
+    check_may_plan,
+    may_administer,
+    may_approve,
+)
 from planner.services.audit import record
 from planner.services.in_force import put_in_force, timetable_of
+from planner.services.notices import notify
 from planner.services.replaying import replay_start
 from planner.studies.options import options_of
 
 Kind, State = ProposalEntry.Kind, Proposal.State
+EVENTS = {
+    Kind.OPENED: Event.PROPOSED,
+    Kind.READY: Event.PROPOSED,
+    Kind.CHANGES: Event.DECIDED,
+    Kind.APPROVED: Event.DECIDED,
+    Kind.REJECTED: Event.DECIDED,
+    Kind.IN_FORCE: Event.IN_FORCE,
+}
 MENTION = re.compile(r"(?<![\w@.])@([\w.+-]{1,150})")
 LONGEST = 20_000  # characters of what is said at once
 MONTH_S = 30 * 86_400.0
@@ -121,13 +135,15 @@ def request_review(
     _check_going(proposal, "reviewed")
     asked = list(reviewers)
     for one in asked:
-        if not (one.is_active and one.may_approve):
+        if not (one.is_active and may_approve(one)):
             raise PlannerError(
                 f"{one.username} may not approve; ask an approver or an admin for review."
             )
     proposal.reviewers.add(*asked)
     entry = _add(proposal, Kind.REQUESTED, by, rule=rule)
     entry.mentions.set(asked)
+    words = f"Review is asked of you: {proposal.title} (proposal {proposal.pk})"
+    notify(proposal.workspace, Event.REVIEW, words, f"/proposals/{proposal.pk}/", people=asked)
     return proposal
 
 
@@ -208,7 +224,7 @@ def missing(proposal: Proposal) -> str:
     if left > 0:
         return f"{left} more {'approval' if left == 1 else 'approvals'}"
     why = admin_needed(proposal)
-    if why and not any(one.by and one.by.may_administer for one in given):
+    if why and not any(one.by and may_administer(one.by) for one in given):
         return f"the approval of an admin: {why}"
     return ""
 
@@ -313,8 +329,23 @@ def _add(
         anchor=dict(anchor or {}),
         at=timezone.now(),
     )
-    entry.mentions.set(mentioned(text))
+    named = mentioned(text)
+    entry.mentions.set(named)
+    _tell(proposal, entry, named)
     return entry
+
+
+def _tell(proposal: Proposal, entry: ProposalEntry, named: Sequence[User]) -> None:
+    """Those who chose to hear of it, and those who are named."""
+    url = f"/proposals/{proposal.pk}/#entry-{entry.pk}"
+    who = entry.by.username if entry.by else entry.rule or "The command line"
+    words = f"{who} {entry.get_kind_display()}: {proposal.title} (proposal {proposal.pk})"
+    if (event := EVENTS.get(Kind(entry.kind))) is not None:
+        notify(proposal.workspace, event, words, url)
+    if others := [one for one in named if one != entry.by]:
+        notify(
+            proposal.workspace, Event.MENTION, f"{words}: {entry.text}"[:500], url, people=others
+        )
 
 
 def mentioned(text: str) -> list[User]:
@@ -353,7 +384,7 @@ def _check_going(proposal: Proposal, what: str) -> None:
 
 
 def _check_author(proposal: Proposal, by: User, what: str) -> None:
-    if by.pk not in authors_of(proposal) and not by.may_administer:
+    if by.pk not in authors_of(proposal) and not may_administer(by):
         raise NotAllowed(f"Only who made proposal {proposal.pk}, or an admin, may {what}.")
 
 

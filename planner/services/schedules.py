@@ -10,7 +10,7 @@ from django.db import IntegrityError, transaction
 from planner.errors import NotAllowed, PlannerError
 from planner.models import Scenario, Schedule, User
 from planner.schedules.cron import Cron
-from planner.services.access import check_may_plan, check_may_remove
+from planner.services.access import check_may_plan, check_may_remove, may_approve
 from planner.services.audit import record
 from planner.studies.kinds import KINDS
 from planner.studies.options import options_of
@@ -114,7 +114,7 @@ def _check_may_change(schedule: Schedule, user: User | None) -> None:
     every plan reviewed."""
     check_may_plan(user)
     decides = any(getattr(schedule, name) is not None for name in LIMITS)
-    if decides and user is not None and not user.may_approve:
+    if decides and user is not None and not may_approve(user):
         raise NotAllowed(
             "Only an approver or an admin may set limits within which plans take effect unasked, "
             "or change a schedule that has them; leave both limits out, or ask one."

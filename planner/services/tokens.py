@@ -12,6 +12,7 @@ from django.utils import timezone
 
 from planner.errors import NotFound, PlannerError
 from planner.models import ApiToken, User
+from planner.services.audit import record
 
 RANDOM_BYTES = 32  # so many that a plain hash of them cannot be reversed
 DAYS, MOST_DAYS = 90, 366
@@ -48,6 +49,7 @@ def token_make(
         sha256=hash_of(key),
         expires_at=now + timedelta(days=days),
     )
+    record("token.made", token, by=user, scope=str(token.scope), days=days)
     return Made(token, key)
 
 
@@ -74,10 +76,12 @@ def token_of(key: str) -> ApiToken | None:
 def token_end(*, user: User, number: int) -> None:
     if not tokens_of(user).filter(pk=number).delete()[0]:
         raise NotFound(f"You have no token {number}.")
+    record("token.ended", str(number), by=user)
 
 
 def tokens_end(*, user: User) -> None:
-    tokens_of(user).delete()
+    if tokens_of(user).delete()[0]:
+        record("token.ended", "all", by=user)
 
 
 def hash_of(key: str) -> str:

@@ -30,6 +30,7 @@ from planner.models import Run, Scenario, Source, Trace, User
 from planner.scenario import document as text
 from planner.services import runs
 from planner.services.access import check_may_plan, check_may_remove
+from planner.services.audit import record
 from planner.studies.character.kept import character_written
 
 UPLOADS = "uploads"
@@ -254,6 +255,7 @@ def trace_read(
     trace.report = report.as_dict()
     trace.store = store
     trace.save()
+    record("trace.read", trace, by=trace.owner, sha256=trace.sha256, rows=report.rows)
     return report
 
 
@@ -273,6 +275,7 @@ def trace_delete(*, trace: Trace, user: User) -> None:
     check_unused(trace)
     store = trace.store
     _uploads_remove(trace)
+    record("trace.removed", trace, by=user)
     trace.delete()
     storage.remove(store)
 

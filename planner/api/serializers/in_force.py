@@ -42,14 +42,17 @@ class DesiredPool(serializers.Serializer[Any]):
 
 class InForce(serializers.ModelSerializer[PlanInForce]):
     run = serializers.IntegerField(source="number")
+    proposal = serializers.IntegerField(
+        source="proposal_id", allow_null=True, help_text="By which it was approved; null: none."
+    )
     timezone = serializers.CharField(source="zone")
     by = serializers.CharField(source="by.username", default=None, allow_null=True)
     desired = serializers.SerializerMethodField()
 
     class Meta:
         model = PlanInForce
-        fields = ["run", "scenario", "policy", "repeat", "timezone", "begins", "ends", "by",
-                  "since", "desired"]  # fmt: skip
+        fields = ["run", "proposal", "scenario", "policy", "repeat", "timezone", "begins", "ends",
+                  "by", "since", "desired"]  # fmt: skip
 
     def get_desired(self, plan: PlanInForce) -> list[dict[str, Any]]:
         return [dict(DesiredPool(one).data) for one in desired(plan, timezone.now())]

@@ -10,6 +10,7 @@ from planner.api.serializers.strict import StrictSerializer
 from planner.errors import ScenarioError
 from planner.models import Scenario
 from planner.scenario.document import parse
+from planner.services.scenarios import MESSAGE
 
 
 class ScenarioLinks(serializers.Serializer[Any]):
@@ -69,6 +70,12 @@ class DocumentRequest(StrictSerializer):
     document = serializers.CharField(
         trim_whitespace=False, help_text="The scenario file, YAML; its comments are kept."
     )
+    message = serializers.CharField(
+        required=False,
+        allow_blank=True,
+        max_length=MESSAGE,
+        help_text="Why; kept with the version.",
+    )
 
 
 class ChangeRequest(StrictSerializer):
@@ -80,8 +87,14 @@ class ChangeRequest(StrictSerializer):
         allow_empty=False,
         help_text='By dotted path, such as {"horizon.period_s": 900}; null removes a key.',
     )
+    message = serializers.CharField(
+        required=False,
+        allow_blank=True,
+        max_length=MESSAGE,
+        help_text="Why; kept with the version.",
+    )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        if len(attrs) != 1:
+        if len(attrs.keys() - {"message"}) != 1:
             raise serializers.ValidationError("Give either document or changes.")
         return attrs

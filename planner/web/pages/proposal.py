@@ -14,7 +14,7 @@ from planner.selectors.beside_figures import Compared
 from planner.selectors.policies import policies_in_order
 from planner.selectors.review import approvals_of, authors_of, proposal_entries, review_rules
 from planner.selectors.runs import run_result, run_tables
-from planner.services.access import may_approve, may_plan
+from planner.services.access import may_administer, may_approve, may_plan
 from planner.services.proposals import SETTING, is_fresh, missing, why_not
 from planner.templatetags.headroom import figure
 from planner.web.charts.beside import Course, course_figure
@@ -67,7 +67,7 @@ def proposal_context(proposal: Proposal, user: User) -> dict[str, Any]:
         "fresh": is_fresh(proposal),
         "why_not": why_not(proposal, user) if may_approve(user) else "",
         "may_decide": may_approve(user),
-        "mine": user.pk in authors_of(proposal) or user.may_administer,
+        "mine": user.pk in authors_of(proposal) or may_administer(user),
         "may_say": may_plan(user),
         "reviewers": proposal.reviewers.all(),
         "askable": _askable(proposal) if may_plan(user) and proposal.going else [],

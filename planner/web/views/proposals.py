@@ -25,7 +25,7 @@ from planner.selectors.review import (
 )
 from planner.selectors.runs import run_get
 from planner.services import proposals
-from planner.services.access import check_may_administer, may_approve
+from planner.services.access import check_may_administer, may_administer, may_approve
 from planner.services.rules import rules_change
 from planner.web.errors import planners_only, status_of
 from planner.web.forms.proposals import RulesForm
@@ -157,7 +157,7 @@ def rules(request: Request) -> HttpResponse:
             rules_change(by=request.user, **form.cleaned_data)
             messages.success(request, "The rules hold from now on.")
             return redirect("web:review-rules")
-    context = {"form": form, "may_change": request.user.may_administer, "rules": review_rules()}
+    context = {"form": form, "may_change": may_administer(request.user), "rules": review_rules()}
     return render(request, "web/review_rules.html", context, status=400 if form.errors else 200)
 
 

@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+from typing import Any
+
+from rest_framework import serializers
+
+from planner.models import AuditRecord
+from planner.selectors.audit import FIELDS
+
+
+class AuditAsked(serializers.Serializer[Any]):
+    """Which records; left out: all."""
+
+    actor = serializers.CharField(required=False, default="", allow_blank=True, max_length=200)
+    action = serializers.CharField(
+        required=False,
+        default="",
+        allow_blank=True,
+        max_length=40,
+        help_text="Such as proposal.approved, or proposal for all of its deeds.",
+    )
+    search = serializers.CharField(required=False, default="", allow_blank=True, max_length=200)
+    page = serializers.IntegerField(required=False, min_value=1, max_value=2**31 - 1)
+    page_size = serializers.IntegerField(required=False, min_value=1, max_value=500)
+
+
+class AuditItem(serializers.ModelSerializer[AuditRecord]):
+    """A record, with all that its hash is made from; `details` is JSON as text."""
+
+    class Meta:
+        model = AuditRecord
+        fields = list(FIELDS)
+
+
+class Verification(serializers.Serializer[Any]):
+    """Whether every record is as it was written and follows the one before."""
+
+    records = serializers.IntegerField()
+    head = serializers.CharField(help_text="NUMBER:SHA256 of the newest, to be noted elsewhere.")
+    guarded = serializers.BooleanField(help_text="Whether the database refuses changes.")
+    problem = serializers.CharField(help_text="The first record that does not follow; else empty.")

@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+from typing import Any
+
+from rest_framework import serializers
+
+from planner.api.serializers.in_force import TAKEN
+from planner.api.serializers.options import chosen, field_of
+from planner.api.serializers.strict import FiniteField, StrictSerializer
+from planner.exports.options import ExportOptions
+from planner.models import Proposal, ProposalEntry, ReviewRules
+from planner.selectors.review import proposal_entries, review_rules
+from planner.services.proposals import missing
+from planner.services.rules import MOST_APPROVALS
+from planner.studies.options import options_in
+
+MOST_NUMBER = 2**31 - 1
+
+
+class ProposalEntryItem(serializers.ModelSerializer[ProposalEntry]):
+    by = serializers.CharField(
+        source="by.username",
+        default=None,
+        allow_null=True,
+        help_text="Null: a rule, or the command line.",
+    )
+    run = serializers.IntegerField(source="run_id", allow_null=True)
+    anchor = serializers.DictField(help_text="What a comment is about; {}: the whole.")
+
+    class Meta:
+        model = ProposalEntry
+        fields = ["id", "kind", "revision", "run", "by", "rule", "text", "anchor", "at"]
+
+
+class ProposalItem(serializers.ModelSerializer[Proposal]):
+    """A proposal as lists show it."""
+
+    author = serializers.CharField(source="author.username", default=None, allow_null=True)
+    run = serializers.IntegerField(source="run_id", allow_null=True)
+    scenario = serializers.CharField(source="scenario.name", default=None, allow_null=True)
+    version = serializers.IntegerField(source="version.number", default=None, allow_null=True)
+    usd_30d = serializers.FloatField(
+        allow_null=True, help_text="What the plan costs, if 30 days were like its window."
+    )
+
+    class Meta:
+        model = Proposal
+        fields = ["id", "title", "state", "author", "rule", "run", "scenario", "version", "policy",
+                  "revision", "usd_30d", "created_at", "updated_at", "decided_at"]  # fmt: skip
+
+
+class ProposalDetail(ProposalItem):
+    """A proposal with all that was said and done about it."""
+
+    base_run = serializers.IntegerField(
+        source="base_run_id", allow_null=True, help_text="What it is held against."
+    )
+    replay = serializers.IntegerField(
+        source="replay_id",
+        allow_null=True,
+        help_text="The run that replays what is in force on the same traffic.",
+    )
+    options = serializers.DictField(help_text="How the timetable is put in force.")
+    missing = serializers.SerializerMethodField(
+        help_text="What it still takes before it is in force; empty where nothing, or it is over."
+    )
+    reviewers = serializers.SerializerMethodField()
+    entries = serializers.SerializerMethodField()
+
+    class Meta(ProposalItem.Meta):
+        fields = [*ProposalItem.Meta.fields, "message", "options", "base_run", "replay", "missing",
+                  "reviewers", "entries"]  # fmt: skip
+
+    def get_missing(self, proposal: Proposal) -> str:
+        return missing(proposal) if proposal.going else ""
+
+    def get_reviewers(self, proposal: Proposal) -> list[str]:
+        return [one.username for one in proposal.reviewers.all()]
+
+    def get_entries(self, proposal: Proposal) -> list[dict[str, Any]]:
+        return [dict(ProposalEntryItem(one).data) for one in proposal_entries(proposal)]
+
+
+class ProposeRequest(StrictSerializer):
+    """Which run's plan, how it is put in force, and why."""
+
+    run = serializers.IntegerField(min_value=1, max_value=MOST_NUMBER)
+    title = serializers.CharField(max_length=160)
+    message = serializers.CharField(required=False, default="", allow_blank=True, max_length=20_000)
+    base_run = serializers.IntegerField(
+        required=False,
+        allow_null=True,
+        min_value=1,
+        max_value=MOST_NUMBER,
+        help_text="What it is held against; left out: the plan in force.",
+    )
+    reviewers = serializers.ListField(
+        child=serializers.CharField(max_length=150), required=False, max_length=50
+    )
+    draft = serializers.BooleanField(required=False, default=False)
+
+    def get_fields(self) -> dict[str, Any]:
+        known = options_in(ExportOptions)
+        return super().get_fields() | {name: field_of(known[name]) for name in TAKEN}
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        said = {name: attrs.pop(name) for name in TAKEN if name in attrs}
+        chosen(ExportOptions, said)
+        return attrs | {"options": said}
+
+
+class AmendRequest(StrictSerializer):
+    run = serializers.IntegerField(min_value=1, max_value=MOST_NUMBER)
+    message = serializers.CharField(required=False, default="", allow_blank=True, max_length=20_000)
+
+
+class CommentRequest(StrictSerializer):
+    text = serializers.CharField(max_length=20_000)
+    anchor = serializers.DictField(
+        child=serializers.CharField(max_length=300),
+        required=False,
+        help_text='{"setting": address}, or {"chart", "series", "time", "value"}; left out: the '
+        "whole.",
+    )
+
+
+class SayRequest(StrictSerializer):
+    text = serializers.CharField(required=False, default="", allow_blank=True, max_length=20_000)
+
+
+class ReviewersRequest(StrictSerializer):
+    reviewers = serializers.ListField(
+        child=serializers.CharField(max_length=150), min_length=1, max_length=50
+    )
+
+
+class ReviewRulesDetail(StrictSerializer):
+    approvals = serializers.IntegerField(
+        min_value=1, max_value=MOST_APPROVALS, help_text="Of people, before a plan is in force."
+    )
+    self_approval = serializers.BooleanField(help_text="Whether authors may approve too.")
+    admin_above_usd_30d = FiniteField(
+        allow_null=True,
+        min_value=0,
+        max_value=1e14,
+        help_text="Above so many dollars in 30 days an admin has to approve; null: never.",
+    )
+    required = serializers.BooleanField(  # type: ignore[assignment]
+        help_text="Whether plans take effect by proposals alone."
+    )
+
+    @classmethod
+    def now(cls) -> dict[str, Any]:
+        return cls.of(review_rules())
+
+    @classmethod
+    def of(cls, rules: ReviewRules) -> dict[str, Any]:
+        return dict(cls(rules).data)

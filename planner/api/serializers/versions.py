@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+from typing import Any
+
+from rest_framework import serializers
+
+from planner.api.serializers.strict import StrictSerializer
+from planner.models import ScenarioVersion
+from planner.services.scenarios import MESSAGE
+
+MOST_NUMBER = 2**31 - 1
+
+
+class ScenarioVersionItem(serializers.ModelSerializer[ScenarioVersion]):
+    """A version as lists show it."""
+
+    author = serializers.CharField(source="author.username", default=None, allow_null=True)
+    origin = serializers.SerializerMethodField(
+        help_text="What was restored or branched from; empty where nothing was."
+    )
+
+    class Meta:
+        model = ScenarioVersion
+        fields = ["number", "name", "author", "message", "origin", "created_at"]
+
+    def get_origin(self, version: ScenarioVersion) -> str:
+        return str(version.origin) if version.origin else ""
+
+
+class ScenarioVersionDetail(ScenarioVersionItem):
+    class Meta(ScenarioVersionItem.Meta):
+        fields = [*ScenarioVersionItem.Meta.fields, "document"]
+
+
+class BetweenAsked(serializers.Serializer[Any]):
+    """Which two versions."""
+
+    old = serializers.IntegerField(min_value=1, max_value=MOST_NUMBER)
+    new = serializers.IntegerField(min_value=1, max_value=MOST_NUMBER)
+
+
+class RestoreRequest(StrictSerializer):
+    message = serializers.CharField(
+        required=False, default="", allow_blank=True, max_length=MESSAGE
+    )
+
+
+class BranchRequest(RestoreRequest):
+    name = serializers.CharField(
+        required=False,
+        default="",
+        allow_blank=True,
+        max_length=120,
+        help_text="Of the new scenario; left out: one that is free.",
+    )

@@ -1,0 +1,207 @@
+"""Proposals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db.models import QuerySet
+from rest_framework import generics, status
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.reverse import reverse
+
+from planner.api.base import ApiView, valid
+from planner.api.filters import Pages, ProposalFilter, StrictFilter, StrictOrdering
+from planner.api.results import schema_of
+from planner.api.schema import LOCATION, operation
+from planner.api.serializers.proposals import (
+    AmendRequest,
+    CommentRequest,
+    ProposalDetail,
+    ProposalEntryItem,
+    ProposalItem,
+    ProposeRequest,
+    ReviewersRequest,
+    ReviewRulesDetail,
+    SayRequest,
+)
+from planner.errors import NotFound
+from planner.exports.proposed import Proposed, proposed_of
+from planner.models import Proposal, User
+from planner.selectors.people import person_get
+from planner.selectors.review import proposal_get, proposals_list
+from planner.selectors.runs import run_get
+from planner.services import proposals
+from planner.services.rules import rules_change
+from planner.studies.plain import as_json
+
+DECIDED = {200: ProposalDetail}
+REFUSALS = (400, 403, 404, 409, 413, 415)
+
+
+class ProposalListView(ApiView, generics.ListAPIView[Proposal]):
+    serializer_class = ProposalItem
+    filter_backends = [StrictFilter, StrictOrdering]
+    filterset_class = ProposalFilter
+    ordering_fields = ["created_at", "updated_at", "decided_at"]
+    pagination_class = Pages
+
+    def get_queryset(self) -> QuerySet[Proposal]:
+        return proposals_list()
+
+    @operation({200: ProposalItem(many=True)}, 400)
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """Proposals, the newest first."""
+        return self.list(request, *args, **kwargs)
+
+    @operation(
+        {201: ProposalDetail}, *REFUSALS, request=ProposeRequest, parameters=[LOCATION],
+        examples={"Every week like it": {"run": 7, "title": "Week 21", "repeat": "weekly"}},
+    )  # fmt: skip
+    def post(self, request: Request) -> Response:
+        """Propose a finished plan or comparison.
+
+        It is held against the plan in force; where that was not replayed on the same traffic a run
+        that does so is started (`replay`).
+        """
+        sent = valid(ProposeRequest(data=request.data))
+        base = sent.pop("base_run", None)
+        made = proposals.propose(
+            by=self.user,
+            run=run_get(sent.pop("run")),
+            base_run=run_get(base) if base else None,
+            reviewers=_people(sent.pop("reviewers", [])),
+            **sent,
+        )
+        url = reverse("api:proposal", kwargs={"number": made.pk}, request=request)
+        body = ProposalDetail(made).data
+        return Response(body, status.HTTP_201_CREATED, headers={"Location": url})
+
+
+class ProposalView(ApiView):
+    @operation({200: ProposalDetail}, 404)
+    def get(self, request: Request, number: int) -> Response:
+        """One proposal, with what was said and done."""
+        return Response(ProposalDetail(proposal_get(number)).data)
+
+
+class ProposalDifferenceView(ApiView):
+    @operation({200: schema_of(Proposed)}, 404, 409)
+    def get(self, request: Request, number: int) -> Response:
+        """What it changes: settings, replicas, and outcome on the same traffic.
+
+        Of each pair the first is what is there, the second what is proposed. `worse`: what gets
+        worse, the most first. `saving`: of the cost at equal attainment, a fraction; null where it
+        is not known.
+        """
+        found = proposed_of(proposal_get(number))
+        if found is None:
+            raise NotFound(f"The run of proposal {number} was removed.")
+        return Response(as_json(found))
+
+
+class ProposalCommentsView(ApiView):
+    @operation(
+        {201: ProposalEntryItem}, *REFUSALS, request=CommentRequest,
+        examples={"On a setting": {
+            "text": "@anna, why?", "anchor": {"setting": "forecast.quantile"}}},
+    )  # fmt: skip
+    def post(self, request: Request, number: int) -> Response:
+        """Comment on a proposal, on a setting, or on a point of a chart."""
+        sent = valid(CommentRequest(data=request.data))
+        entry = proposals.comment(proposal=proposal_get(number), by=self.user, **sent)
+        return Response(ProposalEntryItem(entry).data, status.HTTP_201_CREATED)
+
+
+class ProposalApproveView(ApiView):
+    @operation(DECIDED, *REFUSALS, request=SayRequest, examples={"Yes": {"text": "Good."}})
+    def post(self, request: Request, number: int) -> Response:
+        """Approve a proposal; with as many as the rules ask for it is in force.
+
+        For approvers and admins, not for who proposed or amended it.
+        """
+        sent = valid(SayRequest(data=request.data))
+        return _now(proposals.approve(proposal=proposal_get(number), by=self.user, **sent))
+
+
+class ProposalChangesView(ApiView):
+    @operation(DECIDED, *REFUSALS, request=SayRequest, examples={"Say what": {"text": "Take 3."}})
+    def post(self, request: Request, number: int) -> Response:
+        """Ask for changes; for approvers and admins."""
+        sent = valid(SayRequest(data=request.data))
+        return _now(proposals.ask_for_changes(proposal=proposal_get(number), by=self.user, **sent))
+
+
+class ProposalRejectView(ApiView):
+    @operation(DECIDED, *REFUSALS, request=SayRequest)
+    def post(self, request: Request, number: int) -> Response:
+        """Reject a proposal; for approvers and admins."""
+        sent = valid(SayRequest(data=request.data))
+        return _now(proposals.reject(proposal=proposal_get(number), by=self.user, **sent))
+
+
+class ProposalWithdrawView(ApiView):
+    @operation(DECIDED, *REFUSALS, request=SayRequest)
+    def post(self, request: Request, number: int) -> Response:
+        """Withdraw a proposal; for who made it, and admins."""
+        sent = valid(SayRequest(data=request.data))
+        return _now(proposals.withdraw(proposal=proposal_get(number), by=self.user, **sent))
+
+
+class ProposalReadyView(ApiView):
+    @operation(DECIDED, *REFUSALS, request=None)
+    def post(self, request: Request, number: int) -> Response:
+        """Say that a draft is ready for review."""
+        return _now(proposals.ready(proposal=proposal_get(number), by=self.user))
+
+
+class ProposalAmendView(ApiView):
+    @operation(DECIDED, *REFUSALS, request=AmendRequest, examples={"Another run": {"run": 8}})
+    def post(self, request: Request, number: int) -> Response:
+        """Put another run in place of the one that was proposed.
+
+        Approvals of the one before count no longer. The same run once more is held against what is
+        in force now.
+        """
+        sent = valid(AmendRequest(data=request.data))
+        run = run_get(sent.pop("run"))
+        return _now(proposals.amend(proposal=proposal_get(number), by=self.user, run=run, **sent))
+
+
+class ProposalReviewersView(ApiView):
+    @operation(
+        DECIDED, *REFUSALS, request=ReviewersRequest, examples={"Anna": {"reviewers": ["anna"]}}
+    )
+    def post(self, request: Request, number: int) -> Response:
+        """Ask approvers for review."""
+        sent = valid(ReviewersRequest(data=request.data))
+        asked = _people(sent["reviewers"])
+        return _now(
+            proposals.request_review(proposal=proposal_get(number), by=self.user, reviewers=asked)
+        )
+
+
+class ReviewRulesView(ApiView):
+    @operation({200: ReviewRulesDetail})
+    def get(self, request: Request) -> Response:
+        """What it takes for a plan to take effect."""
+        return Response(ReviewRulesDetail.now())
+
+    @operation(
+        {200: ReviewRulesDetail}, 400, 403, 413, 415, request=ReviewRulesDetail,
+        examples={"Two pairs of eyes": {
+            "approvals": 2, "self_approval": False, "admin_above_usd_30d": 100_000,
+            "required": True}},
+    )  # fmt: skip
+    def put(self, request: Request) -> Response:
+        """Change the rules of review; for admins."""
+        sent = valid(ReviewRulesDetail(data=request.data))
+        return Response(ReviewRulesDetail.of(rules_change(by=self.user, **sent)))
+
+
+def _people(names: list[str]) -> list[User]:
+    return [person_get(name) for name in names]
+
+
+def _now(proposal: Proposal) -> Response:
+    return Response(ProposalDetail(proposal_get(proposal.pk)).data)

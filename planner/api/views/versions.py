@@ -1,0 +1,85 @@
+"""Versions of scenarios."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db.models import QuerySet
+from rest_framework import generics, status
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from planner.api.base import ApiView, valid
+from planner.api.filters import Pages
+from planner.api.results import schema_of
+from planner.api.schema import operation
+from planner.api.serializers.scenarios import ScenarioDetail
+from planner.api.serializers.versions import (
+    BetweenAsked,
+    BranchRequest,
+    RestoreRequest,
+    ScenarioVersionDetail,
+    ScenarioVersionItem,
+)
+from planner.models import ScenarioVersion
+from planner.selectors.scenarios import scenario_get
+from planner.selectors.versions import Between, between, version_get, versions_of
+from planner.services.scenarios import scenario_branch, scenario_restore
+from planner.studies.plain import as_json
+
+
+class VersionListView(ApiView, generics.ListAPIView[ScenarioVersion]):
+    serializer_class = ScenarioVersionItem
+    queryset = ScenarioVersion.objects.none()  # for the document of the API
+    pagination_class = Pages
+
+    def get_queryset(self) -> QuerySet[ScenarioVersion]:
+        return versions_of(scenario_get(self.kwargs["scenario"]))
+
+    @operation({200: ScenarioVersionItem(many=True)}, 404)
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """Versions of a scenario, the newest first."""
+        return self.list(request, *args, **kwargs)
+
+
+class VersionsBetweenView(ApiView):
+    @operation({200: schema_of(Between)}, 400, 404, parameters=[BetweenAsked])
+    def get(self, request: Request, scenario: str) -> Response:
+        """What differs from one version to another.
+
+        `settings` by their address, a pair of values each; `lines` of the files as a unified
+        difference.
+        """
+        asked = valid(BetweenAsked(data=request.query_params))
+        row = scenario_get(scenario)
+        return Response(
+            as_json(between(version_get(row, asked["old"]), version_get(row, asked["new"])))
+        )
+
+
+class VersionView(ApiView):
+    @operation({200: ScenarioVersionDetail}, 404)
+    def get(self, request: Request, scenario: str, number: int) -> Response:
+        """One version of a scenario, with its document."""
+        return Response(ScenarioVersionDetail(version_get(scenario_get(scenario), number)).data)
+
+
+class VersionRestoreView(ApiView):
+    @operation({200: ScenarioDetail}, 400, 403, 404, 413, 415, 422, request=RestoreRequest)
+    def post(self, request: Request, scenario: str, number: int) -> Response:
+        """Make an earlier version the newest one; those in between stay."""
+        sent = valid(RestoreRequest(data=request.data))
+        version = version_get(scenario_get(scenario), number)
+        saved = scenario_restore(version=version, user=self.user, **sent)
+        return Response(ScenarioDetail(saved, context={"request": request}).data)
+
+
+class VersionBranchView(ApiView):
+    @operation({201: ScenarioDetail}, 400, 403, 404, 413, 415, 422, request=BranchRequest)
+    def post(self, request: Request, scenario: str, number: int) -> Response:
+        """Begin a scenario of its own from a version of another."""
+        sent = valid(BranchRequest(data=request.data))
+        version = version_get(scenario_get(scenario), number)
+        made = scenario_branch(version=version, user=self.user, **sent)
+        body = ScenarioDetail(made, context={"request": request}).data
+        return Response(body, status.HTTP_201_CREATED)

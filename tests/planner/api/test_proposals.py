@@ -1,0 +1,123 @@
+"""Proposals, versions, rules and the log over the API: the story that scripts tell."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from planner.exports.options import ExportOptions
+from planner.exports.proposed import proposed_of
+from planner.models import Run, User
+from planner.scenario.document import parse
+from planner.services.in_force import put_in_force
+from planner.services.proposals import propose
+from planner.services.replaying import timetable
+from tests.planner.proposed import planned_run
+from tests.planner.samples import client_of
+
+V1 = "/api/v1"
+
+
+@pytest.fixture
+def approver(db: None) -> User:
+    return User.objects.create_user("anna", role=User.Role.APPROVER)
+
+
+def test_a_proposal_from_made_to_in_force(planner, api, approver, reader) -> None:
+    first, second = planned_run(planner), planned_run(planner, (3, 5))
+    anna = client_of(approver)
+    sent = {"run": first.pk, "title": "Week 21", "repeat": "daily", "reviewers": ["anna"]}
+    made = api.post(f"{V1}/proposals/", sent, format="json")
+    assert made.status_code == 201 and made.data["missing"] == "1 more approval"
+    url = made["Location"]
+    assert (
+        api.post(f"{V1}/proposals/", sent | {"repeat": "hourly"}, format="json").status_code == 400
+    )
+    assert reader.post(f"{V1}/proposals/", sent, format="json").status_code == 403
+    said = {"text": "@pia, why?", "anchor": {"setting": "horizon.period_s"}}
+    assert anna.post(f"{url}comments/", said, format="json").data["anchor"] == said["anchor"]
+    wrong = said | {"anchor": {"colour": "red"}}
+    assert anna.post(f"{url}comments/", wrong, format="json").status_code == 400
+    asked = anna.post(f"{url}changes/", {"text": "Take 3."}, format="json")
+    assert asked.data["state"] == "changes"
+    assert anna.post(f"{url}approve/", {}, format="json").status_code == 409
+    assert api.post(f"{url}amend/", {"run": second.pk}, format="json").data["revision"] == 2
+    assert api.post(f"{url}approve/", {}, format="json").status_code == 403
+    found = api.get(f"{url}difference/").data
+    assert found["pools"][0]["mean"] == [None, pytest.approx(13 / 3)]
+    assert found["saving"] == pytest.approx(1 - 500 / 1000)  # of today's fleet, served alike
+    done = anna.post(f"{url}approve/", {"text": "Good."}, format="json")
+    assert done.data["state"] == "approved"
+    assert [entry["kind"] for entry in done.data["entries"]] == [
+        "opened", "requested", "comment", "changes", "amended", "approved", "in-force"
+    ]  # fmt: skip
+    assert api.get(f"{V1}/plan-in-force/").data["proposal"] == done.data["id"]
+    listed = api.get(f"{V1}/proposals/", {"state": "approved", "run": second.pk}).data
+    assert [one["id"] for one in listed["results"]] == [done.data["id"]]
+    assert api.get(f"{V1}/proposals/999/").status_code == 404
+
+
+def test_rules_versions_and_the_log(planner, api, admin, scenario) -> None:
+    ada = client_of(admin)
+    rules = ada.get(f"{V1}/review-rules/").data
+    assert rules["approvals"] == 1 and rules["admin_above_usd_30d"] is None
+    assert api.put(f"{V1}/review-rules/", rules, format="json").status_code == 403
+    assert ada.put(f"{V1}/review-rules/", rules | {"approvals": 2}, format="json").data == {
+        **rules, "approvals": 2
+    }  # fmt: skip
+    url = f"{V1}/scenarios/{scenario.pk}/"
+    api.patch(url, {"changes": {"horizon.period_s": 900}, "message": "Quarters"}, format="json")
+    rows = api.get(f"{url}versions/").data["results"]
+    assert [(one["number"], one["author"], one["message"]) for one in rows] == [
+        (2, "pia", "Quarters"), (1, "pia", "")
+    ]  # fmt: skip
+    found = api.get(f"{url}versions/difference/", {"old": 1, "new": 2}).data
+    assert found["settings"] == [{"key": "horizon.period_s", "values": [3600.0, 900.0]}]
+    assert "3600" in api.get(f"{url}versions/1/").data["document"]
+    assert api.post(f"{url}versions/1/restore/", {}, format="json").data["version"] == 3
+    made = api.post(f"{url}versions/2/branch/", {"name": "Other"}, format="json")
+    assert made.status_code == 201 and made.data["name"] == "Other"
+    assert api.get(f"{url}versions/9/").status_code == 404
+    assert api.get(f"{V1}/audit/").status_code == 403
+    log = ada.get(f"{V1}/audit/", {"action": "scenario", "page_size": 2}).data
+    assert [one["action"] for one in log["results"]] == ["scenario.created", "scenario.changed"]
+    assert ada.get(f"{V1}/audit/verification/").data["problem"] == ""
+
+
+def test_what_is_in_force_is_replayed_on_the_new_traffic(planner) -> None:
+    """Windows differ, so that their figures say nothing of each other: a run is started whose
+    policy asks at every minute for what the plan in force asks for."""
+    plan = put_in_force(
+        run=planned_run(planner), options=ExportOptions(repeat="daily"), user=None,
+        now=datetime(2024, 6, 1, tzinfo=UTC),
+    )  # fmt: skip
+    run = planned_run(planner, (1, 4))
+    run.result["window"] |= {"start": "2024-05-25T06:00:00Z", "end": "2024-05-26T06:00:00Z"}
+    run.save()
+    proposal = propose(by=planner, title="Next week", run=run)
+    replay = proposal.replay
+    assert replay is not None and replay.kind == Run.Kind.SIMULATE
+    (policy,) = parse(replay.document).policies
+    steps = [(row.at, row.replicas, row.model) for row in policy.timetable]
+    assert steps == [
+        ("06:00", 0, None), ("06:00", 2, "llama-3.1-8b"), ("08:00", 5, "llama-3.1-8b"),
+        ("00:00", 2, "llama-3.1-8b"),
+    ]  # fmt: skip
+    assert any("being replayed" in note for note in proposed_of(proposal).notes)
+    figures = {**run.result["policies"]["lt-i"], "label": "Periodic", "cost_usd": 1000.0}
+    replay.result = {"policies": {"periodic": figures}, "window": run.result["window"]}
+    replay.state = Run.State.COMPLETED
+    replay.save()
+    found = proposed_of(proposal)
+    assert found.saving == pytest.approx(0.5) and "replayed on the traffic" in found.against
+    week = list(
+        timetable(plan, datetime(2024, 5, 24, tzinfo=UTC), datetime(2024, 5, 27, tzinfo=UTC))
+    )
+    assert [(row["day"], row["at"], row["replicas"]) for row in week[1:]] == [
+        ("fri", "00:00", 2), ("fri", "08:00", 5), ("sat", "00:00", 2), ("sat", "08:00", 5),
+        ("sun", "00:00", 2), ("sun", "08:00", 5),
+    ]  # fmt: skip
+    assert not list(
+        timetable(plan, datetime(2024, 5, 1, tzinfo=UTC), datetime(2024, 5, 27, tzinfo=UTC))
+    )
