@@ -44,11 +44,6 @@ def may_approve(user: User) -> bool:
     return user.may_approve
 
 
-def may_administer(user: User) -> bool:
-    """Whether a page offers what only admins may do; the service checks again."""
-    return user.may_administer
-
-
 def may_plan(user: User) -> bool:
     """Whether a page offers what only planners may do; the service checks again."""
     return user.may_plan
