@@ -8,7 +8,7 @@ import subprocess
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -96,8 +96,21 @@ def exporter(engine: Engine) -> Iterator[str]:
         thread.join()
 
 
+def remembered(folder: Path, counters: Mapping[str, Sequence[tuple[int, float]]]) -> None:
+    """Have ``prometheus(folder)`` know of a past: moments (epoch seconds) and values of series."""
+    lines = []
+    for series, samples in counters.items():
+        lines.append(f"# TYPE {series.partition('{')[0]} unknown")
+        lines += [f"{series} {value:.0f} {moment}" for moment, value in samples]
+    text = folder / "past.txt"
+    text.write_text("\n".join([*lines, "# EOF", ""]))
+    promtool = find_program("promtool") or pytest.skip("promtool is not installed")
+    made = ["tsdb", "create-blocks-from", "openmetrics", "-q", str(text), str(folder / "tsdb")]
+    subprocess.run([promtool, *made], check=True, capture_output=True)
+
+
 @contextmanager
-def prometheus(folder: Path, targets: Sequence[str]) -> Iterator[str]:
+def prometheus(folder: Path, targets: Sequence[str] = ()) -> Iterator[str]:
     """The URL of one that scrapes ``targets`` every second; the test skips where there is none."""
     program = find_program("prometheus")
     if program is None:

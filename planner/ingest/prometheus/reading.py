@@ -201,7 +201,7 @@ def _counted(
     client: Prometheus, said: PrometheusSettings, engine: Engine, name: str, span: Span
 ) -> Iterator[_Counted]:
     """A counter's increase per bin, by key."""
-    selector = f"{name}{_braced(said, engine)}[{span.bin_s}s]"
+    selector = f"{name}{_braced(said, engine)}[{_open(span.bin_s)}]"
     courses = _aligned(client.range(f"last_over_time({selector})", span.edges))
     if not courses:
         return
@@ -282,7 +282,7 @@ def _key(labels: Mapping[str, str], said: PrometheusSettings, engine: Engine) ->
 def _query(said: PrometheusSettings, engine: Engine, metric: Metric, name: str, bin_s: int) -> str:
     by = _by(said, engine)
     if metric.kind is Kind.COUNTER:
-        return f"last_over_time({name}{_braced(said, engine)}[{bin_s}s])"
+        return f"last_over_time({name}{_braced(said, engine)}[{_open(bin_s)}])"
     if metric.kind is Kind.HISTOGRAM:
         within = f"increase({name}_bucket{_braced(said, engine)}[{bin_s}s])"
         return f"sum by ({', '.join((*by, 'le'))}) ({within})"
@@ -290,6 +290,12 @@ def _query(said: PrometheusSettings, engine: Engine, metric: Metric, name: str, 
     if metric.kind is Kind.GAUGE_MEAN:
         return f"avg by ({', '.join(by)}) ({within})"
     return f"sum by ({', '.join(by)}) (max without ({', '.join(RANKS)}) ({within}))"
+
+
+def _open(bin_s: int) -> str:
+    """A bin without its left edge, which is of the bin before: until Prometheus 3 a range had both
+    its ends, and a scrape on the edge would stand for one that is missing."""
+    return f"{1000 * bin_s - 1}ms"
 
 
 def _power_query(said: PrometheusSettings, bin_s: int) -> str:
