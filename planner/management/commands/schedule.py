@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from argparse import ArgumentParser
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from django.utils import timezone
 
-from planner.errors import PlannerError
+from planner.errors import EXPECTED, PlannerError
 from planner.exports.figure_table import listed
 from planner.management.base import HeadroomCommand, load_scenario
 from planner.models import Firing, Outcome, Scenario, Schedule
@@ -89,7 +90,9 @@ class Command(HeadroomCommand):
         for firing in fired:
             if firing.run_id is None or firing.state != Firing.State.RUNNING:
                 continue
-            firing.run = run_execute(run_id=firing.run_id, observer=self.progress)
+            with suppress(*EXPECTED):  # its row says so, and the firing after it
+                run_execute(run_id=firing.run_id, observer=self.progress, surface=True)
+            firing.refresh_from_db()
             firing_settle(firing=firing, now=now)
         return fired
 

@@ -1,0 +1,67 @@
+"""The quarter of docs/examples, cut down to two thin weeks: each planned on what was known by then,
+reviewed by rule, and held against what came."""
+
+from __future__ import annotations
+
+import importlib.util
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from planner.models import Outcome, PlanInForce
+from planner.services.outcomes import due, stretches
+
+SCRIPT = Path(__file__).parents[3] / "docs" / "examples" / "quarter.py"
+MONDAY = datetime(2024, 1, 15, tzinfo=UTC)
+HOUR, DAY, WEEK = timedelta(hours=1), timedelta(days=1), timedelta(days=7)
+
+
+@pytest.fixture(scope="module")
+def script():
+    spec = importlib.util.spec_from_file_location("quarter", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_two_thin_weeks(db, script, shared_data, tmp_path):
+    settings = {"scale": 0.001, "burst": 1, "method": "seasonal-naive-week", "period_s": 14_400}
+    scenario = script.write(tmp_path, shared_data / "traces", 4, **settings)
+    done = script.quarter(scenario, 2, most_replicas=0.5, most_cost=0.5)
+    first, second = done["firings"]
+    assert (first["state"], second["state"]) == ("review", "approved")
+    assert [one["as_of"] for one in done["firings"]] == [
+        "2024-01-15T00:00:00Z", "2024-01-22T00:00:00Z"
+    ]  # fmt: skip
+    came = [one["figures"] for one in done["outcomes"]]
+    assert [one["begins"] for one in came] == ["2024-01-15T00:00:00Z", "2024-01-22T00:00:00Z"]
+    for one in came:
+        assert one["demand"]["hours"] == 7 * 24 and one["demand"]["wape"] > 0
+        assert len(one["hours"]) == 42
+        assert one["replica_hours"] == 4 * sum(row["held"] for row in one["hours"])
+        assert one["attainment"]["chat"] > 0.5
+    assert Outcome.objects.count() == 2 and due(MONDAY + 2 * WEEK) == []
+
+
+def held(repeat, since, until=None, begins=MONDAY, ends=MONDAY + WEEK):
+    return {"repeat": repeat, "since": since, "until": until, "begins": begins, "ends": ends}
+
+
+@pytest.mark.parametrize(
+    ("plan", "now", "expected"),
+    [
+        (held("once", MONDAY - DAY), MONDAY + DAY, []),  # under way
+        (held("once", MONDAY - DAY), MONDAY + WEEK, [(0, 168)]),
+        (held("once", MONDAY + HOUR / 2), MONDAY + WEEK, [(0, 168)]),
+        (held("once", MONDAY - DAY, MONDAY + DAY), MONDAY + DAY, [(0, 24)]),  # another came
+        (held("once", MONDAY - DAY, MONDAY - HOUR), MONDAY + WEEK, []),  # before its time
+        (held("once", MONDAY + 9 * WEEK), MONDAY + 9 * WEEK, [(0, 168)]),  # of the past
+        (held("weekly", MONDAY), MONDAY + 2.5 * WEEK, [(0, 168), (168, 336)]),
+        (held("daily", MONDAY, MONDAY + 30 * HOUR), MONDAY + WEEK, [(0, 30)]),
+    ],
+)
+def test_the_time_that_a_plan_is_judged_on(plan, now, expected):
+    found = stretches(PlanInForce(workspace_id=1, **plan), now)
+    hours = [tuple((at - MONDAY) / HOUR for at in one) for one in found]
+    assert hours == expected
