@@ -5,6 +5,7 @@ from django.utils import timezone
 
 from planner.models.workspace import Workspace, within
 from planner.services import (
+    digests,
     firings,
     notices,
     orphans,
@@ -69,3 +70,10 @@ def source_read_task(source_id: int) -> None:
 @shared_task(name="planner.tasks.password_mail")  # type: ignore[untyped-decorator]
 def password_mail_task(name: str) -> None:
     passwords.password_mail(name=name)
+
+
+@shared_task(name="planner.tasks.digests_send")  # type: ignore[untyped-decorator]
+def digests_send_task() -> None:
+    for workspace in Workspace.objects.all():
+        with within(workspace):
+            digests.digest_send(now=timezone.now())

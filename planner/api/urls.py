@@ -19,6 +19,7 @@ from planner.api.views import (
     proposals,
     runs,
     scenarios,
+    schedules,
     sources,
     sweeps,
     traces,
@@ -166,6 +167,30 @@ urlpatterns = [
     ),
     path("ingest/", traces.IngestView.as_view(), name="ingest"),
     *(path(f"{kind}/", view.as_view(), name=kind) for kind, view in verbs.VIEWS.items()),
+    path("schedules/", schedules.ScheduleListView.as_view(), name="schedules"),
+    path("schedules/<int:number>/", schedules.ScheduleView.as_view(), name="schedule"),
+    path(
+        "schedules/<int:number>/pause/",
+        schedules.SchedulePauseView.as_view(),
+        name="schedule-pause",
+    ),
+    path(
+        "schedules/<int:number>/resume/",
+        schedules.ScheduleResumeView.as_view(),
+        name="schedule-resume",
+    ),
+    path(
+        "schedules/<int:number>/fire/", schedules.ScheduleFireView.as_view(), name="schedule-fire"
+    ),
+    path(
+        "schedules/<int:number>/firings/",
+        schedules.FiringListView.as_view(),
+        name="schedule-firings",
+    ),
+    path("firings/<int:number>/", schedules.FiringView.as_view(), name="firing"),
+    path("outcomes/", schedules.OutcomeListView.as_view(), name="outcomes"),
+    path("outcomes/<int:number>/", schedules.OutcomeView.as_view(), name="outcome"),
+    path("digest/", schedules.DigestView.as_view(), name="digest"),
     path("sweeps/", sweeps.SweepListView.as_view(), name="sweeps"),
     path("sweeps/<int:number>/", sweeps.SweepView.as_view(), name="sweep"),
     path("sweeps/<int:number>/cancel/", sweeps.SweepCancelView.as_view(), name="sweep-cancel"),

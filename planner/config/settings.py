@@ -5,6 +5,7 @@ from importlib.resources import files
 from pathlib import Path
 
 import dj_database_url
+from celery.schedules import crontab
 from csp.constants import NONE, SELF, UNSAFE_INLINE
 
 from planner.config.environment import (
@@ -307,6 +308,11 @@ CELERY_BEAT_SCHEDULE = {
         "task": "planner.tasks.schedules_tick",
         "schedule": 30.0,
         "options": {"expires": 30.0},
+    },
+    "digests-send": {
+        "task": "planner.tasks.digests_send",
+        "schedule": crontab(minute=0, hour=6, day_of_week=1),  # Mondays, UTC
+        "options": {"expires": 86_400.0},
     },
     "outcomes-tick": {
         "task": "planner.tasks.outcomes_tick",

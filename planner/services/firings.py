@@ -23,12 +23,15 @@ from planner.exports.options import ExportOptions
 from planner.exports.patterns import Step
 from planner.exports.plans import Plan, tiers_missed
 from planner.models import Firing, PlanInForce, Proposal, Run, Schedule, User
+from planner.models.notice import Event
+from planner.models.workspace import current_workspace
 from planner.scenario import document as text
 from planner.schedules.difference import Difference, PoolPlan, Rule, differs
 from planner.selectors.review import GOING
 from planner.selectors.runs import run_result, run_table, run_tables
 from planner.services.access import check_may_plan
 from planner.services.in_force import timetable_of
+from planner.services.notices import notify
 from planner.services.proposals import amend, approve, propose
 from planner.services.runs import run_create
 from planner.services.schedules import cron_of
@@ -120,6 +123,14 @@ def _taken(schedule: Schedule, now: datetime) -> datetime | None:
         ],
         ignore_conflicts=True,
     )
+    if missed:
+        notify(
+            current_workspace(),
+            Event.FAILED,
+            f"Schedule {schedule.name} missed {len(missed)} moments, the last "
+            f"{missed[-1]:%Y-%m-%d %H:%M} UTC; one is made up for now.",
+            f"/schedules/{schedule.pk}/",
+        )
     return last
 
 
@@ -147,6 +158,7 @@ def _fired(
     except IntegrityError:
         return None
     if going:
+        _tell(firing, "was missed")
         return firing
     try:
         firing.run = _run(schedule, known, enqueue)
@@ -229,7 +241,15 @@ def _end(firing: Firing, state: str, words: str, now: datetime) -> bool:
         state=state, words=told, settled_at=now, difference=firing.difference
     )
     firing.refresh_from_db()
+    if ended and state == Firing.State.FAILED:
+        _tell(firing, "failed")
     return bool(ended)
+
+
+def _tell(firing: Firing, what: str) -> None:
+    schedule = firing.schedule
+    said = f"Schedule {schedule.name}, {firing.due_at:%Y-%m-%d %H:%M} UTC, {what}: {firing.words}"
+    notify(current_workspace(), Event.FAILED, said, f"/schedules/{schedule.pk}/")
 
 
 def difference_of(plan: Plan, in_force: PlanInForce | None) -> Difference | None:

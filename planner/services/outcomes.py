@@ -17,11 +17,14 @@ from forecasting.demand import SeriesKey
 from planner.errors import EXPECTED
 from planner.exports.in_force import desired
 from planner.models import Outcome, PlanInForce, Run, Source, Trace
+from planner.models.notice import Event
+from planner.models.workspace import current_workspace
 from planner.scenario import document as text
 from planner.selectors.known import known_of
 from planner.selectors.runs import run_table, run_tables
 from planner.services import compiling
 from planner.services.execution import stored_traces
+from planner.services.notices import notify
 from planner.services.sources import current_trace
 from planner.studies.aftermath.judged import Forecast, came_true
 from planner.studies.aftermath.values import HeldPool, Told
@@ -116,6 +119,9 @@ def outcome_judge(
             "log."
         )
     outcome.save()
+    drifts = [*outcome.figures.get("lengths", ()), *outcome.figures.get("speed", ())]
+    if any(one["flagged"] for one in drifts) or not all(outcome.figures.get("met", {}).values()):
+        notify(current_workspace(), Event.DRIFT, outcome.words, f"/outcomes/{outcome.pk}/")
     return outcome
 
 

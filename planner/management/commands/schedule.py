@@ -22,6 +22,7 @@ from planner.selectors.schedules import (
     schedule_get,
     schedules_list,
 )
+from planner.services.digests import digest_text
 from planner.services.firings import firing_settle, schedule_fire, schedules_tick
 from planner.services.outcomes import outcomes_tick
 from planner.services.scenarios import scenario_create
@@ -71,12 +72,14 @@ class Command(HeadroomCommand):
 
     def answer(self, options: dict[str, Any]) -> dict[str, Any]:
         options["now"] = options["now"] or timezone.now()
-        if not options["name"] and options["action"] not in ("list", "tick", "outcomes"):
+        if not options["name"] and options["action"] not in ("list", "tick", "outcomes", "digest"):
             raise PlannerError(f"schedule {options['action']}: name a schedule.")
         return ACTIONS[options["action"]](self, options)
 
     def words(self, answer: dict[str, Any]) -> str:
         told = []
+        if "digest" in answer:
+            told.append(answer["digest"])
         if "schedules" in answer:
             told += listed(answer["schedules"], SCHEDULES) or ["There is no schedule."]
         if "firings" in answer:
@@ -251,4 +254,5 @@ ACTIONS: dict[str, Callable[[Command, dict[str, Any]], dict[str, Any]]] = {
     "tick": _tick,
     "history": _history,
     "outcomes": _outcomes,
+    "digest": lambda command, options: {"digest": digest_text(now=options["now"])},
 }

@@ -1,0 +1,184 @@
+"""Plans by the clock, and whether they came true."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db.models import QuerySet
+from django.utils import timezone
+from rest_framework import generics, status
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from planner.api.base import ApiView, valid
+from planner.api.filters import Pages
+from planner.api.schema import LOCATION, operation, removal
+from planner.api.serializers.schedules import (
+    Digest,
+    FireRequest,
+    FiringItem,
+    OutcomeDetail,
+    OutcomeItem,
+    ScheduleChange,
+    ScheduleItem,
+    ScheduleRequest,
+)
+from planner.models import Firing, Outcome, Schedule
+from planner.selectors.schedules import (
+    firing_get,
+    firings_list,
+    outcome_get,
+    outcomes_list,
+    schedule_get,
+    schedules_list,
+)
+from planner.services.digests import digest_text
+from planner.services.firings import schedule_fire
+from planner.services.schedules import (
+    schedule_change,
+    schedule_create,
+    schedule_delete,
+    schedule_pause,
+    schedule_resume,
+)
+
+EXAMPLES = {
+    "Mondays at six": {
+        "name": "Mondays",
+        "scenario": "Chat in one region",
+        "cron": "0 6 * * 1",
+        "timezone": "Europe/Berlin",
+    }
+}
+
+
+class ScheduleListView(ApiView, generics.ListAPIView[Schedule]):
+    serializer_class = ScheduleItem
+    pagination_class = Pages
+    filter_backends: list[Any] = []
+
+    def get_queryset(self) -> QuerySet[Schedule]:
+        return schedules_list()
+
+    @operation({200: ScheduleItem(many=True)}, 400)
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """Schedules."""
+        return self.list(request, *args, **kwargs)
+
+    @operation(
+        {201: ScheduleItem}, 400, 403, 404,
+        request=ScheduleRequest, parameters=[LOCATION], examples=EXAMPLES,
+    )  # fmt: skip
+    def post(self, request: Request) -> Response:
+        """Plan a scenario again by the clock.
+
+        Limits within which a plan takes effect unasked are for approvers and admins to set; without
+        them every plan is reviewed.
+        """
+        sent = valid(ScheduleRequest(data=request.data))
+        body = _shown(schedule_create(owner=self.user, now=timezone.now(), **sent), request)
+        return Response(body, status.HTTP_201_CREATED, headers={"Location": body["link"]})
+
+
+class ScheduleView(ApiView):
+    @operation({200: ScheduleItem}, 404)
+    def get(self, request: Request, number: int) -> Response:
+        """One schedule."""
+        return Response(_shown(schedule_get(str(number)), request))
+
+    @operation({200: ScheduleItem}, 400, 403, 404, request=ScheduleChange)
+    def patch(self, request: Request, number: int) -> Response:
+        """Change a schedule."""
+        schedule = schedule_get(str(number))
+        sent = valid(ScheduleChange(data=request.data))
+        schedule_change(schedule=schedule, user=self.user, now=timezone.now(), **sent)
+        return Response(_shown(schedule, request))
+
+    @removal
+    def delete(self, request: Request, number: int) -> Response:
+        """Remove a schedule with its history; runs and plans stay."""
+        schedule_delete(schedule=schedule_get(str(number)), user=self.user)
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+
+class SchedulePauseView(ApiView):
+    @operation({200: ScheduleItem}, 403, 404, request=None)
+    def post(self, request: Request, number: int) -> Response:
+        """Let nothing come due until it goes on."""
+        schedule = schedule_pause(schedule=schedule_get(str(number)), user=self.user)
+        return Response(_shown(schedule, request))
+
+
+class ScheduleResumeView(ApiView):
+    @operation({200: ScheduleItem}, 403, 404, request=None)
+    def post(self, request: Request, number: int) -> Response:
+        """Go on with the next moment."""
+        now = timezone.now()
+        schedule = schedule_resume(schedule=schedule_get(str(number)), user=self.user, now=now)
+        return Response(_shown(schedule, request))
+
+
+class ScheduleFireView(ApiView):
+    @operation({202: FiringItem}, 400, 403, 404, 409, request=FireRequest, parameters=[LOCATION])
+    def post(self, request: Request, number: int) -> Response:
+        """Fire now, whatever the clock says; poll the firing until it is settled."""
+        sent = valid(FireRequest(data=request.data))
+        firing = schedule_fire(
+            schedule=schedule_get(str(number)), user=self.user, now=timezone.now(), **sent
+        )
+        body = FiringItem(firing, context={"request": request}).data
+        headers = {"Location": body["link"], "Retry-After": "10"}
+        return Response(body, status.HTTP_202_ACCEPTED, headers=headers)
+
+
+class FiringListView(ApiView, generics.ListAPIView[Firing]):
+    serializer_class = FiringItem
+    pagination_class = Pages
+    filter_backends: list[Any] = []
+
+    def get_queryset(self) -> QuerySet[Firing]:
+        return firings_list(schedule_get(str(self.kwargs.get("number", 0))))
+
+    @operation({200: FiringItem(many=True)}, 400, 404)
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """The history of a schedule, missed and failed moments too, the newest first."""
+        return self.list(request, *args, **kwargs)
+
+
+class FiringView(ApiView):
+    @operation({200: FiringItem}, 404)
+    def get(self, request: Request, number: int) -> Response:
+        """One moment of a schedule and what came of it."""
+        return Response(FiringItem(firing_get(number), context={"request": request}).data)
+
+
+class OutcomeListView(ApiView, generics.ListAPIView[Outcome]):
+    serializer_class = OutcomeItem
+    pagination_class = Pages
+    filter_backends: list[Any] = []
+
+    def get_queryset(self) -> QuerySet[Outcome]:
+        return outcomes_list()
+
+    @operation({200: OutcomeItem(many=True)}, 400)
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """Plans that were in force against what came, the newest first."""
+        return self.list(request, *args, **kwargs)
+
+
+class OutcomeView(ApiView):
+    @operation({200: OutcomeDetail}, 404)
+    def get(self, request: Request, number: int) -> Response:
+        """One plan against what came, hour by hour."""
+        return Response(OutcomeDetail(outcome_get(number), context={"request": request}).data)
+
+
+class DigestView(ApiView):
+    @operation({200: Digest})
+    def get(self, request: Request) -> Response:
+        """What the last seven days brought, in a few lines."""
+        return Response({"text": digest_text(now=timezone.now())})
+
+
+def _shown(schedule: Schedule, request: Request) -> dict[str, Any]:
+    return dict(ScheduleItem(schedule, context={"request": request}).data)

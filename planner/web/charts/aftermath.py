@@ -1,0 +1,81 @@
+"""Plans against what came: by plan over the weeks, and hour by hour within one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from planner.models import Outcome
+from planner.web.charts.figure import BLUE, GREY, ORANGE, UTC, Figure, figure, line
+
+PERCENT = "%{y:.1%}"
+
+
+def weeks_figure(outcomes: Sequence[Outcome]) -> Figure | None:
+    """Forecast error, and what was held beyond what would have done, of each plan; None where
+    fewer than two are known."""
+    done = [one for one in reversed(outcomes) if one.figures]
+    if len(done) < 2:
+        return None
+    when = [one.begins.isoformat() for one in done]
+    off = [one.figures["demand"]["wape"] for one in done]
+    late = [_worst(one.figures) for one in done]
+    more = [_beyond(one.figures) for one in done]
+    shown = {"mode": "lines+markers", "hover": PERCENT}
+    return figure(
+        [
+            line(when, off, "Demand off by", BLUE, **shown),
+            line(when, more, "Replica-hours beyond need", ORANGE, dash="dash", **shown),
+            line(when, late, "Late, of the worst tier", GREY, dash="dot", **shown),
+        ],
+        height=300,
+        x=UTC,
+        y="share",
+        together=True,
+        yaxis={"tickformat": ".0%"},
+    )
+
+
+def hours_figure(figures: dict[str, Any]) -> Figure | None:
+    """Replicas held and needed; None where nothing is known by hour."""
+    rows = figures.get("hours") or []
+    if not rows:
+        return None
+    when = [row["begins"] for row in rows]
+    step = {"line_shape": "hv", "hover": "%{y:,.4~g} replicas"}
+    return figure(
+        [
+            line(when, [row["held"] for row in rows], "Held, as planned", BLUE, **step),
+            line(when, [row["needed"] for row in rows], "Would have done", ORANGE, dash="dash",
+                 **step),
+        ],
+        height=300, x=UTC, y="replicas", together=True,
+    )  # fmt: skip
+
+
+def demand_figure(figures: dict[str, Any]) -> Figure | None:
+    """What came beside what was forecast, input tokens/s."""
+    rows = figures.get("hours") or []
+    if not rows:
+        return None
+    lines = (
+        ("came_tps", "Came", ORANGE, "solid"),
+        ("forecast_tps", "Forecast", BLUE, "dash"),
+        ("planned_tps", "Planned for", GREY, "dot"),
+    )
+    when = [row["begins"] for row in rows]
+    drawn = [
+        line(when, [row[key] for row in rows], name, colour, dash=dash, hover="%{y:,.4~g} tokens/s")
+        for key, name, colour, dash in lines
+    ]
+    return figure(drawn, height=300, x=UTC, y="input tokens/s", together=True)
+
+
+def _worst(figures: dict[str, Any]) -> float | None:
+    shares = [share for share in figures["attainment"].values() if share is not None]
+    return 1 - min(shares) if shares else None
+
+
+def _beyond(figures: dict[str, Any]) -> float | None:
+    needed = figures["needed_replica_hours"]
+    return figures["replica_hours"] / needed - 1 if needed else None

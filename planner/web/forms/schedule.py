@@ -1,0 +1,49 @@
+"""When a scenario is planned again, and what may take effect unasked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+
+from planner.models import Schedule, User
+from planner.selectors.scenarios import scenarios_list
+from planner.web.forms.widgets import dress
+
+
+class ScheduleForm(forms.Form):
+    name = forms.CharField(label="Name", max_length=120)
+    scenario = forms.ModelChoiceField(label="Scenario", queryset=None)
+    cron = forms.CharField(
+        label="When",
+        max_length=120,
+        initial="0 6 * * 1",
+        help_text="Minute, hour, day of month, month, day of week: 0 6 * * 1 is Mondays at 6.",
+    )
+    zone = forms.CharField(label="Time zone", max_length=64, initial="UTC")
+    kind = forms.ChoiceField(label="Run", choices=Schedule.Kind.choices)
+    replicas = forms.FloatField(
+        label="May differ unasked, % of replica-hours",
+        required=False,
+        min_value=0,
+        max_value=1000,
+        help_text="Left empty, with the next: every plan is reviewed.",
+    )
+    cost = forms.FloatField(
+        label="May cost more or less unasked, %", required=False, min_value=0, max_value=1000
+    )
+
+    def __init__(self, *args: Any, user: User, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["scenario"].queryset = scenarios_list()  # type: ignore[attr-defined]
+        if not user.may_approve:  # only approvers let plans take effect unasked
+            del self.fields["replicas"], self.fields["cost"]
+        dress(self)
+
+    def chosen(self) -> dict[str, Any]:
+        """As ``schedule_create`` takes it."""
+        given = self.cleaned_data
+        limits = {"most_replicas": given.get("replicas"), "most_cost": given.get("cost")}
+        shares = {name: None if value is None else value / 100 for name, value in limits.items()}
+        plain = {name: given[name] for name in ("name", "scenario", "cron", "zone", "kind")}
+        return {**plain, **shares}

@@ -1,0 +1,144 @@
+"""Schedules with their history, and whether plans came true."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from planner.errors import NotFound
+from planner.models import Schedule
+from planner.selectors.schedules import (
+    firings_list,
+    outcome_get,
+    outcomes_list,
+    schedule_get,
+    schedules_list,
+)
+from planner.services.firings import schedule_fire
+from planner.services.schedules import (
+    schedule_change,
+    schedule_create,
+    schedule_delete,
+    schedule_pause,
+    schedule_resume,
+)
+from planner.web.answers import attempt
+from planner.web.charts.aftermath import demand_figure, hours_figure, weeks_figure
+from planner.web.errors import planners_only
+from planner.web.forms.schedule import ScheduleForm
+from planner.web.paging import paged
+from planner.web.request import Request
+
+SHOWN = 26  # outcomes: half a year of weeks
+
+
+@require_safe
+def listing(request: Request) -> HttpResponse:
+    outcomes = list(outcomes_list()[:SHOWN])
+    context = {"page": paged(request, schedules_list()), "outcomes": outcomes,
+               "weeks_figure": weeks_figure(outcomes)}  # fmt: skip
+    return render(request, "web/schedules.html", context)
+
+
+@require_http_methods(["GET", "POST"])
+@planners_only
+def new(request: Request) -> HttpResponse:
+    if request.method != "POST":
+        initial = {"scenario": request.GET.get("scenario")}
+        return _form(request, ScheduleForm(user=request.user, initial=initial), None)
+    form = ScheduleForm(request.POST, user=request.user)
+    made, problem = attempt(
+        form,
+        lambda: schedule_create(owner=request.user, now=timezone.now(), **form.chosen()),
+    )
+    if made is None:
+        return _form(request, form, None, problem)
+    return redirect("web:schedule", made.pk)
+
+
+@require_http_methods(["GET", "POST"])
+@planners_only
+def edit(request: Request, pk: int) -> HttpResponse:
+    schedule = schedule_get(str(pk))
+    if request.method != "POST":
+        return _form(request, ScheduleForm(user=request.user, initial=_values(schedule)), schedule)
+    form = ScheduleForm(request.POST, user=request.user)
+    changed, problem = attempt(
+        form,
+        lambda: schedule_change(
+            schedule=schedule, user=request.user, now=timezone.now(), **form.chosen()
+        ),
+    )
+    if changed is None:
+        return _form(request, form, schedule, problem)
+    return redirect("web:schedule", pk)
+
+
+@require_safe
+def detail(request: Request, pk: int) -> HttpResponse:
+    schedule = schedule_get(str(pk))
+    outcomes = list(outcomes_list(schedule)[:SHOWN])
+    context = {
+        "schedule": schedule,
+        "page": paged(request, firings_list(schedule)),
+        "outcomes": outcomes,
+        "weeks_figure": weeks_figure(outcomes),
+    }
+    return render(request, "web/schedule.html", context)
+
+
+@require_safe
+def outcome(request: Request, pk: int) -> HttpResponse:
+    found = outcome_get(pk)
+    context = {
+        "outcome": found,
+        "hours_figure": hours_figure(found.figures),
+        "demand_figure": demand_figure(found.figures),
+    }
+    return render(request, "web/outcome.html", context)
+
+
+@require_POST
+@planners_only
+def act(request: Request, pk: int, what: str) -> HttpResponse:
+    """Pause, go on, or fire now."""
+    schedule, now = schedule_get(str(pk)), timezone.now()
+    if what == "pause":
+        schedule_pause(schedule=schedule, user=request.user)
+    elif what == "resume":
+        schedule_resume(schedule=schedule, user=request.user, now=now)
+    elif what == "fire":
+        schedule_fire(schedule=schedule, user=request.user, now=now)
+        messages.info(request, "It plans now; its line below says what came of it.")
+    else:
+        raise NotFound(f"There is nothing called {what[:40]!r} to do with a schedule.")
+    return redirect("web:schedule", pk)
+
+
+@require_POST
+def delete(request: Request, pk: int) -> HttpResponse:
+    schedule = schedule_get(str(pk))
+    schedule_delete(schedule=schedule, user=request.user)
+    messages.success(request, f"{schedule.name} is removed; its runs and plans stay.")
+    return redirect("web:schedules")
+
+
+def _form(
+    request: Request, form: ScheduleForm, schedule: Schedule | None, problem: str = ""
+) -> HttpResponse:
+    context = {"form": form, "schedule": schedule, "problem": problem}
+    status = 400 if form.is_bound else 200
+    return render(request, "web/schedule_form.html", context, status=status)
+
+
+def _values(schedule: Schedule) -> dict[str, Any]:
+    plain = {name: getattr(schedule, name) for name in ("name", "scenario", "cron", "zone", "kind")}
+    limits = {"replicas": schedule.most_replicas, "cost": schedule.most_cost}
+    return plain | {
+        name: None if share is None else round(100 * share, 6) for name, share in limits.items()
+    }
