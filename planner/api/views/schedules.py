@@ -119,7 +119,7 @@ class ScheduleResumeView(ApiView):
 
 
 class ScheduleFireView(ApiView):
-    @operation({202: FiringItem}, 400, 403, 404, 409, request=FireRequest, parameters=[LOCATION])
+    @operation({201: FiringItem}, 400, 403, 404, 409, request=FireRequest, parameters=[LOCATION])
     def post(self, request: Request, number: int) -> Response:
         """Fire now, whatever the clock says; poll the firing until it is settled."""
         sent = valid(FireRequest(data=request.data))
@@ -128,7 +128,7 @@ class ScheduleFireView(ApiView):
         )
         body = FiringItem(firing, context={"request": request}).data
         headers = {"Location": body["link"], "Retry-After": "10"}
-        return Response(body, status.HTTP_202_ACCEPTED, headers=headers)
+        return Response(body, status.HTTP_201_CREATED, headers=headers)
 
 
 class FiringListView(ApiView, generics.ListAPIView[Firing]):

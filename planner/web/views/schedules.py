@@ -10,7 +10,6 @@ from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from planner.errors import NotFound
 from planner.models import Schedule
 from planner.selectors.schedules import (
     firings_list,
@@ -105,18 +104,23 @@ def outcome(request: Request, pk: int) -> HttpResponse:
 
 @require_POST
 @planners_only
-def act(request: Request, pk: int, what: str) -> HttpResponse:
-    """Pause, go on, or fire now."""
-    schedule, now = schedule_get(str(pk)), timezone.now()
-    if what == "pause":
-        schedule_pause(schedule=schedule, user=request.user)
-    elif what == "resume":
-        schedule_resume(schedule=schedule, user=request.user, now=now)
-    elif what == "fire":
-        schedule_fire(schedule=schedule, user=request.user, now=now)
-        messages.info(request, "It plans now; its line below says what came of it.")
-    else:
-        raise NotFound(f"There is nothing called {what[:40]!r} to do with a schedule.")
+def pause(request: Request, pk: int) -> HttpResponse:
+    schedule_pause(schedule=schedule_get(str(pk)), user=request.user)
+    return redirect("web:schedule", pk)
+
+
+@require_POST
+@planners_only
+def resume(request: Request, pk: int) -> HttpResponse:
+    schedule_resume(schedule=schedule_get(str(pk)), user=request.user, now=timezone.now())
+    return redirect("web:schedule", pk)
+
+
+@require_POST
+@planners_only
+def fire(request: Request, pk: int) -> HttpResponse:
+    schedule_fire(schedule=schedule_get(str(pk)), user=request.user, now=timezone.now())
+    messages.info(request, "It plans now; its line below says what came of it.")
     return redirect("web:schedule", pk)
 
 

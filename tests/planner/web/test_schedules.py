@@ -107,7 +107,7 @@ def test_over_http(approver, planner, viewer, scenario):
     assert api.post(f"{link}pause/").json()["paused"] is True
     assert api.post(f"{link}resume/").json()["paused"] is False
     fired = api.post(f"{link}fire/", {"as_of": "2024-05-13T06:00:00Z"}, format="json")
-    assert fired.status_code == 202, fired.content
+    assert fired.status_code == 201, fired.content
     firing = api.get(fired["Location"]).json()
     assert (firing["state"], firing["as_of"]) == ("running", "2024-05-13T06:00:00Z")
     assert [one["id"] for one in api.get(f"{link}firings/").json()["results"]] == [firing["id"]]
