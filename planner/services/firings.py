@@ -153,19 +153,27 @@ def _fired(
     elif late and as_of is None:
         firing.words = f"Made up for {(now - due).total_seconds() / 3600:,.1f} h late."
     try:
-        with transaction.atomic():
+        with transaction.atomic():  # a firing is not to be seen without its run
             firing.save()
+            if going:
+                _tell(firing, "was missed")
+            else:
+                _begun(firing, schedule, known, now, enqueue)
     except IntegrityError:
         return None
-    if going:
-        _tell(firing, "was missed")
-        return firing
-    try:
-        firing.run = _run(schedule, known, enqueue)
-        firing.save(update_fields=["run"])
-    except EXPECTED as problem:
-        _end(firing, Firing.State.FAILED, str(problem), now)
     return firing
+
+
+def _begun(
+    firing: Firing, schedule: Schedule, known: datetime, now: datetime, enqueue: bool
+) -> None:
+    try:
+        with transaction.atomic():
+            firing.run = _run(schedule, known, enqueue)
+            firing.save(update_fields=["run"])
+    except EXPECTED as problem:
+        firing.run = None
+        _end(firing, Firing.State.FAILED, str(problem), now)
 
 
 def _run(schedule: Schedule, known: datetime, enqueue: bool) -> Run:
