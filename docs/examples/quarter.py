@@ -155,7 +155,7 @@ def main() -> None:
     parser.add_argument("data", type=Path, help="folder with the two public files")
     parser.add_argument("--weeks", type=int, default=13)
     parser.add_argument("--scale", type=float, default=0.2, help="of Azure's requests")
-    parser.add_argument("--burst", type=float, default=100.0, help="times BurstGPT's requests")
+    parser.add_argument("--burst", type=float, default=200.0, help="times BurstGPT's requests")
     parser.add_argument("--method", default="auto", help="forecaster")
     parser.add_argument("--most-replicas", type=float, default=0.15)
     parser.add_argument("--most-cost", type=float, default=0.1)
