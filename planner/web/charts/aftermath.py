@@ -21,12 +21,15 @@ def weeks_figure(outcomes: Sequence[Outcome]) -> Figure | None:
     off = [one.figures["demand"]["wape"] for one in done]
     late = [_worst(one.figures) for one in done]
     more = [_beyond(one.figures) for one in done]
-    shown = {"mode": "lines+markers", "hover": PERCENT}
+    lines = (
+        (off, "Demand off by", BLUE, "solid"),
+        (more, "Replica-hours beyond need", ORANGE, "dash"),
+        (late, "Late, of the worst tier", GREY, "dot"),
+    )
     return figure(
         [
-            line(when, off, "Demand off by", BLUE, **shown),
-            line(when, more, "Replica-hours beyond need", ORANGE, dash="dash", **shown),
-            line(when, late, "Late, of the worst tier", GREY, dash="dot", **shown),
+            line(when, values, name, colour, dash=dash, mode="lines+markers", hover=PERCENT)
+            for values, name, colour, dash in lines
         ],
         height=300,
         x=UTC,
@@ -42,15 +45,23 @@ def hours_figure(figures: dict[str, Any]) -> Figure | None:
     if not rows:
         return None
     when = [row["begins"] for row in rows]
-    step = {"line_shape": "hv", "hover": "%{y:,.4~g} replicas"}
-    return figure(
-        [
-            line(when, [row["held"] for row in rows], "Held, as planned", BLUE, **step),
-            line(when, [row["needed"] for row in rows], "Would have done", ORANGE, dash="dash",
-                 **step),
-        ],
-        height=300, x=UTC, y="replicas", together=True,
-    )  # fmt: skip
+    lines = (
+        ("held", "Held, as planned", BLUE, "solid"),
+        ("needed", "Would have done", ORANGE, "dash"),
+    )
+    drawn = [
+        line(
+            when,
+            [row[key] for row in rows],
+            name,
+            colour,
+            dash=dash,
+            line_shape="hv",
+            hover="%{y:,.4~g} replicas",
+        )
+        for key, name, colour, dash in lines
+    ]
+    return figure(drawn, height=300, x=UTC, y="replicas", together=True)
 
 
 def demand_figure(figures: dict[str, Any]) -> Figure | None:

@@ -6,14 +6,16 @@ from typing import Any
 
 from django import forms
 
-from planner.models import Schedule, User
+from planner.models import Scenario, Schedule, User
 from planner.selectors.scenarios import scenarios_list
 from planner.web.forms.widgets import dress
 
 
 class ScheduleForm(forms.Form):
     name = forms.CharField(label="Name", max_length=120)
-    scenario = forms.ModelChoiceField(label="Scenario", queryset=None)
+    scenario: forms.ModelChoiceField[Scenario] = forms.ModelChoiceField(
+        label="Scenario", queryset=None
+    )
     cron = forms.CharField(
         label="When",
         max_length=120,
