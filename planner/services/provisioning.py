@@ -29,6 +29,7 @@ from simulation.provisioning.workload import PhaseLoad
 
 KEPT_S = 7 * 86_400
 LENGTHS = (256, 512, 1024, 2048, 4096, 8192, 16384)
+CHARACTERISED = (*LENGTHS, 32_768, 65_536)  # as far as the source goes
 RATES = (5, 10, 20, 40, 80, 160)
 FAMILY = ("qwen2-0.5b", "qwen2-1.5b", "qwen2-7b", "qwen2-72b")
 SWEEPS = ("length", "rate", "size")
@@ -72,7 +73,7 @@ def operator_sensitivity(run: Run, pool: dict[str, Any]) -> dict[str, Any]:
         responses = sensitivity(
             service,
             lambda s: problem_of(s, pool["weights"], measured=measured),
-            lengths=LENGTHS,
+            lengths=CHARACTERISED,
             rates=np.unique([*RATES, round(service.requests_s, 1)]),
         )
         arrays = {

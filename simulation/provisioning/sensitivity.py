@@ -12,6 +12,7 @@ from simulation.arrays import FloatArray, IntArray
 from simulation.performance.efficiency import KINDS
 from simulation.provisioning.interference import latency_at_share, measured_at_share
 from simulation.provisioning.workload import PhaseLoad, PhaseProblem
+from simulation.sizing.queueing import mmc_mean_wait
 
 SHARES = np.linspace(0.1, 1.0, 10)
 
@@ -35,6 +36,11 @@ class Sensitivity:
     replicas_by_rate: IntArray  # [V, K] fewest that are stable
     shares: FloatArray  # [S] of the SMs
     latency_by_share: FloatArray  # [V, S]
+    arithmetic_by_length: FloatArray  # [V, L] of the GPU's arithmetic that is in use, 0 to 1 ...
+    bandwidth_by_length: FloatArray  # ... and of its memory bandwidth (figure 5)
+    wait_by_rate: FloatArray  # [V, K] seconds, with the fewest stable replicas (figure 6)
+    wait_by_length: FloatArray  # [V, L] likewise, at the service's own rate
+    sm_use_by_share: FloatArray  # [V, S] of the SMs given, how much is computed with (figure 8b)
 
 
 def sensitivity(
@@ -73,6 +79,8 @@ def sensitivity(
         for v, kinds in enumerate(own.demand.kinds):
             seen = measured_at_share(own.demand.table, KINDS[int(kinds.argmax())], SHARES)
             by_share[v] = np.where(np.isfinite(seen), seen * seconds[v], by_share[v])
+    compute = own.demand.compute[:, :1, 0]
+    rate = service.requests_s * (1.0 if service.phase == "prefill" else service.osl)
     return Sensitivity(
         names=own.problem.names,
         lengths=tokens,
@@ -86,7 +94,22 @@ def sensitivity(
         replicas_by_rate=np.floor(arrivals * seconds[:, None]).astype(np.int64) + 1,
         shares=SHARES,
         latency_by_share=by_share / seconds[:, None],
+        arithmetic_by_length=np.stack([one.demand.compute[:, 0, 0] for one in at_length], axis=1),
+        bandwidth_by_length=np.stack([one.demand.bandwidth[:, 0, 0] for one in at_length], axis=1),
+        wait_by_rate=_waits(arrivals[None], seconds[:, None]),
+        wait_by_length=_waits(np.full((1, 1), rate), latency),
+        sm_use_by_share=np.minimum(compute * seconds[:, None] / by_share / SHARES[None], 1.0),
     )
+
+
+def _waits(rates: FloatArray, seconds: FloatArray) -> FloatArray:
+    """Mean waits of M/M/R (equations 1 and 2) with the fewest replicas that are stable."""
+    both = np.broadcast_arrays(rates, seconds)
+    waits = [
+        mmc_mean_wait(int(rate * service) + 1, float(rate), float(service))
+        for rate, service in zip(*(values.ravel() for values in both), strict=True)
+    ]
+    return np.array(waits).reshape(both[0].shape)
 
 
 def _kept_per_request(phase: PhaseProblem, service: PhaseLoad) -> FloatArray:

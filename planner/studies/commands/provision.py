@@ -81,7 +81,7 @@ class Options(RunOptions):
         0.0,
         title="Epsilon of algorithm 1",
         ge=0,
-        lt=1,
+        le=1,
         description="Left out: 0. Share of the limit within which algorithm 1 is content.",
     )
     kernels: Source = Field(

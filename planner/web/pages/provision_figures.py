@@ -122,17 +122,31 @@ def response_figures(found: dict[str, Any]) -> list[tuple[str, str, Figure]]:
          "requests in a batch", True),
         ("Queueing", "fewest stable replicas, batch 1", "rates", "replicas_by_rate",
          "requests/s", True),
+        ("Waiting by rate", "mean seconds, fewest stable replicas", "rates", "wait_by_rate",
+         "requests/s", True),
+        ("Waiting by length", "mean seconds at this load, fewest stable replicas", "lengths",
+         "wait_by_length", "tokens of a request", True),
+        ("Arithmetic by length", "% of what kernels reach of the GPU's", "lengths",
+         "arithmetic_by_length", "tokens of a request", True),
+        ("Memory bandwidth by length", "% of what kernels reach of the GPU's", "lengths",
+         "bandwidth_by_length", "tokens of a request", True),
         ("Data handed on", "GB per request", "lengths", "data_by_length",
          "tokens of a request", True),
         ("Transfer", "% of the time it computes, over the link", "lengths", "transfer_by_length",
          "tokens of a request", False),
         ("Share of the GPU", "latency, times that of the whole GPU", "shares", "latency_by_share",
          "share of the multiprocessors", False),
+        ("Multiprocessors in use", "% of those given", "shares", "sm_use_by_share",
+         "share of the multiprocessors", False),
     )  # fmt: skip
-    scale = {"memory_by_length": 1e-9, "data_by_length": 1e-9, "transfer_by_length": 100.0}
+    scale = {"memory_by_length": 1e-9, "data_by_length": 1e-9, "transfer_by_length": 100.0,
+             "arithmetic_by_length": 100.0, "bandwidth_by_length": 100.0,
+             "sm_use_by_share": 100.0}  # fmt: skip
     names = found["operators"]
     out = []
     for title, unit, axis, key, x, logarithmic in plots:
+        if key not in found:
+            continue  # of a run kept before it was worked out
         values = np.asarray(found[key]) * scale.get(key, 1.0)
         most = np.argsort(-values.max(axis=1), kind="stable")[:SHOWN]
         lines = [

@@ -5,6 +5,7 @@ import pytest
 
 from simulation.provisioning.sensitivity import sensitivity
 from simulation.provisioning.workload import phase_problem
+from simulation.sizing.queueing import mmc_mean_wait
 from tests.simulation.provisioning.test_workload import GPU, SHAPE, service, timing
 
 
@@ -62,3 +63,26 @@ def test_what_is_handed_on_grows_with_the_tokens():
     assert found.data_by_length[qkv] == pytest.approx(np.array([1, 2, 8]) * sent)
     again = found.data_by_length / GPU.link_bytes_s
     assert (found.transfer_by_length > 0).all() and (again[qkv] > 0).all()
+
+
+def test_waits_are_those_of_the_fewest_stable_replicas():
+    found = of("prefill", 1.0)
+    phase = phase_problem(service(), timing, batches=(1,), parallel=(1,))
+    seconds = phase.problem.latency_s[:, 0, 0]
+    for v, k in ((0, 0), (3, 1), (5, 2)):
+        servers, rate = int(found.replicas_by_rate[v, k]), float(found.rates[k])
+        expected = mmc_mean_wait(servers, rate, float(seconds[v]))
+        assert found.wait_by_rate[v, k] == pytest.approx(expected)
+    assert np.isfinite(found.wait_by_length).all()
+
+
+def test_prompts_fill_the_arithmetic_and_decodes_the_bandwidth():
+    prefill, decode = of("prefill", 1.0), of("decode", 0.08)
+    product = prefill.names.index("gate_up_projection")
+    assert prefill.arithmetic_by_length[product].min() > prefill.bandwidth_by_length[product].max()
+    product = decode.names.index("gate_up_projection")
+    assert decode.bandwidth_by_length[product].min() > decode.arithmetic_by_length[product].max()
+    # With half of the multiprocessors a product of a prompt computes on all of them.
+    product = prefill.names.index("gate_up_projection")
+    assert prefill.sm_use_by_share[product] == pytest.approx(1.0)
+    assert (decode.sm_use_by_share <= 1.0).all()
