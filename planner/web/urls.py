@@ -94,6 +94,7 @@ urlpatterns = [
     at("hardware/prices/lists/<str:name>/delete/", hardware.price_list_delete, "price-list-delete"),
     at("hardware/carbon/", hardware.carbon, "carbon"),
     at("configure/", configure.page, "configure"),
+    at("configure/progress/", configure.progress, "configure-progress"),
     at("estimate/", estimate.page, "estimate"),
     at("estimate/rows/", estimate.rows, "estimate-rows"),
     at("estimate/keep/", estimate.keep, "estimate-keep"),

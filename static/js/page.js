@@ -2,6 +2,7 @@
 //   data-confirm="Sentence?"      ask before a form is sent
 //   data-submit-on-change         send the form when this control changes
 //   data-copy="#id"               copy that element's text
+//   data-progress="id"            while this form's answer is awaited, that element asks how far it is
 //   data-echo="id"                show this slider's value in that element
 (() => {
   "use strict";
@@ -13,6 +14,18 @@
   document.addEventListener("change", (event) => {
     const control = event.target.closest("[data-submit-on-change]");
     if (control) control.form.requestSubmit();
+  });
+
+  document.addEventListener("htmx:beforeRequest", (event) => {
+    const form = event.target;
+    const shown = form.dataset.progress && document.getElementById(form.dataset.progress);
+    if (!shown) return;
+    shown.hidden = false;
+    const asking = setInterval(() => htmx.trigger(shown, "ask"), 1000);
+    form.addEventListener("htmx:afterRequest", () => {
+      clearInterval(asking);
+      shown.hidden = true;
+    }, { once: true });
   });
 
   document.addEventListener("input", (event) => {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.core.cache import cache
 from django.http import HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
@@ -14,11 +15,14 @@ from planner.selectors.hardware import gpus_list, models_list
 from planner.selectors.scenarios import scenarios_list
 from planner.selectors.traces import traces_list
 from planner.services.configuring import configured
+from planner.studies.progress import Progress
 from planner.web.forms.configure import ConfigureForm
 from planner.web.pages.configure import page_context
 from planner.web.request import Request
 
 MOST = 50  # scenarios and traces to choose from
+KEPT_S = 60  # how far a search is; it takes seconds
+STEP = 0.02  # of a search, not to write more often
 
 
 @require_safe
@@ -29,15 +33,43 @@ def page(request: Request) -> HttpResponse:
     context: dict[str, Any] = {"form": form, "tab": "configure", "asked": asked}
     if asked and form.is_valid():
         try:
-            context |= page_context(configured(form.asked()))
+            context |= page_context(configured(form.asked(), _told(request)))
             context |= {
                 "scenarios": scenarios_list()[:MOST],
                 "traces": traces_list().filter(state=Trace.State.READY)[:MOST],
             }
         except EXPECTED as problem:
             context["problem"] = str(problem)
+        finally:
+            cache.delete(_key(request))
     if request.htmx and request.htmx.target == "answer":
         return render(request, "web/_configure.html", context)
     context["model_names"] = [entry.name for entry in models_list()]
     context["gpu_names"] = [entry.name for entry in gpus_list()]
     return render(request, "web/configure.html", context)
+
+
+@require_safe
+def progress(request: Request) -> HttpResponse:
+    """How far the search is that this person waits for; nothing where none goes on."""
+    how_far = cache.get(_key(request))
+    if how_far is None:
+        return HttpResponse(status=204)
+    return render(request, "web/_searching.html", {"done": how_far[0], "what": how_far[1]})
+
+
+def _told(request: Request) -> Progress:
+    """Keeps how far the search is, for ``progress`` to say from whichever process is asked."""
+    key, last = _key(request), -1.0
+
+    def tell(done: float, what: str) -> None:
+        nonlocal last
+        if done - last >= STEP:
+            last = done
+            cache.set(key, (done, what), KEPT_S)
+
+    return tell
+
+
+def _key(request: Request) -> str:
+    return f"configure-{request.user.pk}"

@@ -10,6 +10,7 @@ from django.test import Client
 from django.urls import reverse
 
 from planner.api.examples import CONFIGURED
+from planner.errors import PlannerError
 from planner.models import Scenario, User
 from planner.scenario.document import parse
 from planner.services.configuring import scenario_with
@@ -53,6 +54,25 @@ def test_a_search_answers_first_and_its_choice_opens_as_a_scenario(
     )  # fmt: skip
     assert "<html" not in part.content.decode() and "abacus" in text_of(part)
     assert "H100-SXM=2.50" in text_of(client.get(reverse("web:configure"), ASKED | {"prices": "x"}))
+
+
+def test_a_search_says_how_far_it_is_while_it_goes_on(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seconds went by with nothing on the page."""
+    how_far = reverse("web:configure-progress")
+    seen: list[str] = []
+
+    def search(asked: Any, told: Any) -> Any:
+        told(0.5, "Simulating the best")
+        seen.append(text_of(client.get(how_far)))
+        raise PlannerError("enough")
+
+    monkeypatch.setattr("planner.web.views.configure.configured", search)
+    assert 'data-progress="searching"' in client.get(reverse("web:configure")).content.decode()
+    assert "enough" in text_of(client.get(reverse("web:configure"), ASKED))
+    assert "Simulating the best, 50% done" in seen[0]
+    assert client.get(how_far).status_code == 204
 
 
 def test_what_is_chosen_opens_in_the_editor_that_keeps_it(client: Client, pools: Scenario) -> None:
