@@ -1,10 +1,12 @@
 """How far off the next hour's peak is, on public traces, and how long a thousand series take.
 
-    python -m bench.forecast [--json] [--only accuracy|speed] [--series FILE.csv ...]
+    python -m bench.forecast [--json] [--only accuracy|speed] [--unseen] [--series FILE.csv ...]
 
 Azure 2024 (conv, code) in bins of 15 minutes, BurstGPT by the hour (all requests, and its
 conversations), ServeGen's m-large and m-mid as they are, by ten minutes: each is forecast from
-every hour of its last half with what was known by then. ``--series`` judges files instead: a header
+every hour of its last half with what was known by then. ``--unseen`` judges series that nothing was
+chosen on instead: what Azure's conversations generated and its code read, in tokens by the hour,
+and m-large's clients without its ten largest. ``--series`` judges files instead: a header
 line, then time in seconds and amount per bin, equally spaced, amount empty for a gap.
 
 - ``worst_over_best``: error of ``auto``'s peaks over that of the best of last value, seasonal naive
@@ -68,11 +70,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     parser.add_argument("--only", choices=("accuracy", "speed"))
+    parser.add_argument("--unseen", action="store_true", help="series nothing was chosen on")
     parser.add_argument("--series", type=Path, nargs="*", default=[], help="files to judge")
     args = parser.parse_args()
     found: dict[str, object] = {}
     if args.only != "speed":
-        series = {path.stem: read(path) for path in args.series} or public()
+        series = {path.stem: read(path) for path in args.series}
+        series = series or (unseen() if args.unseen else public())
         found |= accuracy([judge(name, *one) for name, one in series.items()])
     if args.only != "accuracy":
         found |= speed()
@@ -105,6 +109,23 @@ def public() -> dict[str, tuple[FloatArray, float]]:
     for model in ("m-large", "m-mid"):
         rates = served.filter(pl.col("model") == model)["rate_rps"].to_numpy()
         found[model] = np.where(rates == 0, np.nan, 600.0 * rates), 600.0  # 0: nothing collected
+    return found
+
+
+def unseen() -> dict[str, tuple[FloatArray, float]]:
+    if not TRACES.exists():
+        sys.exit("The traces are not in ../shared/data/traces; give files with --series.")
+    found = {}
+    tokens = pl.read_csv(TRACES / "azure2024_hourly_tokens.csv")
+    for service, column in (("conv", "generated_tokens"), ("code", "context_tokens_clip4096")):
+        rows = tokens.sort(f"{service}_hour_utc")[f"{service}_{column}"]
+        found[f"{service}-tokens"] = rows.to_numpy().astype(np.float64), HOUR_S
+    clients = pl.read_parquet(TRACES / "servegen_m-large_clients_10min.parquet")
+    volume = clients.group_by("client").agg(pl.col("rate_rps").sum())
+    largest = volume.sort("rate_rps", "client", descending=True)["client"].head(10).to_list()
+    rest = pl.when(~pl.col("client").is_in(largest)).then("rate_rps").otherwise(0.0)
+    rates = clients.group_by("t_s").agg(rest.sum().alias("rate")).sort("t_s")["rate"].to_numpy()
+    found["m-large-tail"] = np.where(rates == 0, np.nan, 600.0 * rates), 600.0
     return found
 
 

@@ -78,10 +78,11 @@ def cleaned(values: FloatArray, bin_s: float) -> Cleaned:
 
 def no_demand(values: FloatArray, bin_s: float, since: int) -> tuple[IntArray, IntArray]:
     """Rows and bins that are cleaned, of those series whose bins from ``since`` on give a reason to
-    look: a zero, or one unlike what came before."""
-    late = np.nan_to_num(values[:, since:], nan=-1.0)
-    most = np.nan_to_num(values[:, :since], nan=0.0).max(axis=1, initial=0.0)
-    odd = (late == 0).any(axis=1) | (late.max(axis=1, initial=-1.0) > STRAY * most)
+    look: a zero after which something came, or a bin unlike what was before."""
+    late = values[:, since:]
+    most = np.fmax.reduce(values[:, :since], axis=1, initial=0.0)
+    odd = (late[:, :-1] == 0).any(axis=1)
+    odd |= np.fmax.reduce(late, axis=1, initial=-1.0) > STRAY * most
     rows = np.flatnonzero(odd)
     gone = np.isnan(cleaned(values[rows], bin_s).values) & ~np.isnan(values[rows])
     at, bins = np.nonzero(gone)
