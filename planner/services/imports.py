@@ -40,7 +40,7 @@ def hardware_import(
     and field.
     """
     check_may_plan(user)
-    document = _read(data, file_name)
+    document = read_description(data, file_name)
     if "gpus" not in document and "models" not in document:
         if not _is_config(document):
             raise CatalogueError(
@@ -117,7 +117,7 @@ def _is_config(document: Mapping[str, Any]) -> bool:
     return any(key in part for part in parts for key in CONFIG_KEYS)
 
 
-def _read(data: bytes, file_name: str) -> Mapping[str, Any]:
+def read_description(data: bytes, file_name: str) -> Mapping[str, Any]:
     if len(data) > MAX_BYTES:
         raise CatalogueError(f"{file_name} is larger than 1 MB; it cannot be a description.")
     try:

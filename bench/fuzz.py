@@ -1,0 +1,230 @@
+"""Coverage-guided fuzzing of everything that reads what people send: does anything escape?
+
+    python -m bench.fuzz [--json] [--minutes 10] [--reader NAME ...]
+
+Needs atheris (`pip install atheris==3.0.0`, 35 MB), which follows the branches of ``planner`` and
+``simulation`` by libFuzzer; each reader runs in a process of its own, from the project's own valid
+files. A refusal in a sentence is right; anything else that is raised *escapes*, as does an input
+that takes over ``SLOW_S`` or 2 GB. The corpus stays in var/fuzz/NAME from run to run, what escaped
+in var/fuzz/escapes.
+
+- ``escapes``: places of the program where something else than a sentence came out, all readers.
+- ``executions``: inputs tried, by reader.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+KEPT = ROOT / "var" / "fuzz"
+EXAMPLES = ROOT / "docs" / "examples"
+SLOW_S, MEMORY_MB, LONGEST = 20, 2000, 20_000
+Reader = Callable[[bytes], object]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--minutes", type=float, default=10.0, help="of each reader")
+    parser.add_argument("--reader", action="append", choices=sorted(SEEDS), default=[])
+    parser.add_argument("--inside", choices=sorted(SEEDS), help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.inside:
+        fuzz(args.inside, args.minutes)
+        return
+    executions, escapes = {}, []
+    for name in args.reader or sorted(SEEDS):
+        tried, found = outside(name, args.minutes)
+        executions[name] = tried
+        escapes += found
+    figures = {"escapes": len(escapes), "executions": executions, "where": escapes}
+    print(json.dumps(figures) if args.json else json.dumps(figures, indent=2))
+
+
+def outside(name: str, minutes: float) -> tuple[int, list[str]]:
+    """Run one reader's process; inputs tried, and what escaped, a line each."""
+    said = KEPT / "escapes" / f"{name}.txt"
+    said.parent.mkdir(parents=True, exist_ok=True)
+    said.unlink(missing_ok=True)
+    words = [sys.executable, "-m", "bench.fuzz", "--inside", name, "--minutes", str(minutes)]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    tried = re.findall(r"^#(\d+)", done.stderr, re.MULTILINE)
+    found = said.read_text(encoding="utf-8").splitlines() if said.exists() else []
+    if done.returncode:
+        last = done.stderr.strip().splitlines()[-1:]
+        found.append(f"{name}: the process ended with {done.returncode}: {' '.join(last)}")
+    return int(tried[-1]) if tried else 0, found
+
+
+def fuzz(name: str, minutes: float) -> None:
+    """Until the time is over; libFuzzer ends the process."""
+    os.environ.setdefault("HEADROOM_DATA_DIR", tempfile.mkdtemp(prefix="headroom-fuzz-"))
+    os.environ.setdefault("HEADROOM_LOG_LEVEL", "ERROR")
+    os.environ["DJANGO_SETTINGS_MODULE"] = "planner.config.settings"
+    import atheris
+
+    with atheris.instrument_imports(include=["planner", "simulation", "ruamel"]):
+        import django
+
+        django.setup()
+        from planner.errors import EXPECTED, of_input
+
+        read = reader(name)
+    corpus = KEPT / name
+    corpus.mkdir(parents=True, exist_ok=True)
+    for i, seed in enumerate(SEEDS[name]()):
+        (corpus / f"seed-{i}").write_bytes(seed[:LONGEST])
+    seen: set[str] = set()
+    said = KEPT / "escapes" / f"{name}.txt"
+
+    def once(data: bytes) -> None:
+        try:
+            read(data)
+        except EXPECTED:
+            pass
+        except Exception as problem:  # noqa: BLE001 - which ones there are is the question
+            if of_input(problem) is not None:
+                return
+            where = place(problem)
+            if where not in seen:
+                seen.add(where)
+                kept = said.with_name(f"{name}-{len(seen)}.bin")
+                kept.write_bytes(data)
+                with said.open("a", encoding="utf-8") as file:
+                    file.write(f"{name}: {where} ({kept.name})\n")
+
+    atheris.Setup(
+        [
+            "fuzz", str(corpus), f"-max_total_time={round(60 * minutes)}", f"-timeout={SLOW_S}",
+            f"-rss_limit_mb={MEMORY_MB}", f"-max_len={LONGEST}",
+            f"-artifact_prefix={KEPT}/escapes/",
+        ],
+        once,
+    )  # fmt: skip
+    atheris.Fuzz()
+
+
+def place(problem: BaseException) -> str:
+    """The innermost line of the product that it came through, and what it is."""
+    own = [
+        f"{Path(frame.filename).relative_to(ROOT)}:{frame.lineno}"
+        for frame in traceback.extract_tb(problem.__traceback__)
+        if Path(frame.filename).is_relative_to(ROOT) and ".venv" not in frame.filename
+    ]
+    return f"{own[-1] if own else '?'} {type(problem).__name__}: {str(problem)[:120]!r}"
+
+
+def reader(name: str) -> Reader:
+    from planner import catalogue
+    from planner.catalogue.huggingface import shape_of
+    from planner.catalogue.price_lists import read_price_list
+    from planner.ingest import IngestOptions, ingest_file
+    from planner.ingest.benchmarks.reader import read_benchmarks
+    from planner.ingest.kernel_files.reader import read_kernels
+    from planner.scenario.document import outline, parse
+    from planner.services.imports import read_description
+
+    folder = Path(tempfile.mkdtemp(prefix="headroom-fuzz-"))
+
+    def written(data: bytes, ending: str) -> Path:
+        path = folder / f"input{ending}"
+        path.write_bytes(data)
+        return path
+
+    def scenario(data: bytes) -> object:
+        text = data.decode("utf-8", "replace")
+        return parse(text), outline(text)
+
+    def trace(ending: str) -> Reader:
+        small = IngestOptions(max_expanded_bytes=50_000_000)
+        return lambda data: ingest_file(written(data, ending), folder / "store", small)
+
+    def config(data: bytes) -> object:
+        document = read_description(data, "config.json")
+        return shape_of(document)
+
+    gpus = catalogue.gpus()
+    readers: dict[str, Reader] = {
+        "scenario": scenario,
+        "trace-csv": trace(".csv"),
+        "trace-jsonl": trace(".jsonl"),
+        "trace-parquet": trace(".parquet"),
+        "trace-gz": trace(".csv.gz"),
+        "benchmark-csv": lambda data: read_benchmarks(written(data, ".csv")),
+        "benchmark-json": lambda data: read_benchmarks(written(data, ".json")),
+        "kernels": lambda data: read_kernels(written(data, ".csv"), shapes={}, gpus=gpus),
+        "price-list": lambda data: read_price_list(data, "prices.yml"),
+        "config": config,
+    }
+    return readers[name]
+
+
+def _examples(pattern: str) -> Callable[[], Iterator[bytes]]:
+    return lambda: (path.read_bytes() for path in sorted(EXAMPLES.glob(pattern)))
+
+
+def _texts(*texts: str) -> Callable[[], Iterator[bytes]]:
+    return lambda: (text.encode() for text in texts)
+
+
+def _packed() -> Iterator[bytes]:
+    import gzip
+
+    yield gzip.compress(TRACE.encode())
+
+
+def _parquet() -> Iterator[bytes]:
+    import io
+
+    import polars as pl
+
+    for columns in (
+        {"timestamp": [0.0, 1.0, 2.5], "input_tokens": [1, 20, 300], "output_tokens": [5, 6, 7]},
+        {"time": ["2024-01-01T00:00:00Z", "2024-01-01T00:01:00Z"], "requests": [5, 6]},
+    ):
+        buffer = io.BytesIO()
+        pl.DataFrame(columns).write_parquet(buffer, compression="uncompressed")
+        yield buffer.getvalue()
+
+
+TRACE = "timestamp,input_tokens,output_tokens,model\n0,100,10,a\n1.5,200,20,b\n2.5,1,1,a\n"
+DEMAND = "time,requests,input_tokens,output_tokens\n2024-01-01T00:00:00Z,5,50,5\n"
+ROWS = "model,gpu,tp,isl,osl,concurrency,ttft_ms,tpot_ms\nllama-3.1-8b,H100-SXM,1,512,128,4,30,9\n"
+LINE = '{"timestamp": 0, "input_length": 10, "output_length": 2, "hash_ids": [1, 2]}\n'
+VLLM = (
+    '{"model_id": "m", "max_concurrency": 4, "completed": 9, "total_input_tokens": 90, '
+    '"total_output_tokens": 90, "mean_ttft_ms": 30, "mean_tpot_ms": 9, "duration": 3}'
+)
+CONFIG = (
+    '{"model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 32, "vocab_size": 128256,'
+    '"num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 14336,'
+    '"torch_dtype": "bfloat16", "quantization_config": {"quant_method": "fp8"}}'
+)
+PRICES = "prices:\n- {region: us-east, gpu: H100-SXM, on_demand: 2.5, spot: 1.1}\n"
+KERNELS = "op,latency_us,gpu,m,n,k,dtype\ngemm,12.5,H100-SXM,16,4096,4096,bf16\n"
+SEEDS: dict[str, Callable[[], Iterator[bytes]]] = {
+    "scenario": _examples("*.yml"),
+    "trace-csv": _texts(TRACE, DEMAND),
+    "trace-jsonl": _texts(LINE),
+    "trace-parquet": _parquet,
+    "trace-gz": _packed,
+    "benchmark-csv": _texts(ROWS),
+    "benchmark-json": _texts(VLLM),
+    "kernels": _texts(KERNELS),
+    "price-list": _texts(PRICES),
+    "config": _texts(CONFIG),
+}
+
+
+if __name__ == "__main__":
+    main()
