@@ -31,6 +31,7 @@ from planner.studies.columns import SHARE
 from planner.studies.options import options_of
 from planner.studies.replay.equal import EQUAL_SLO
 
+REPLAYS = "As replayed"  # the group of figures that proposals are judged by
 REPLAYED = "periodic"  # the policy by which what is in force is replayed: counts by the time of day
 
 
@@ -81,6 +82,7 @@ def proposed_of(proposal: Proposal) -> Proposed | None:
     elif beside is not None and base is not None:
         pair, names = [run_result(base), result], [_base_policy(proposal), proposal.policy]
         groups = beside.groups
+        notes += [group.note for group in groups if group.title == REPLAYS and group.note]
         against = f"Run {base.pk}, {_label(pair[0], names[0])}."
         notes += _waiting(proposal)
     else:
@@ -92,7 +94,8 @@ def proposed_of(proposal: Proposal) -> Proposed | None:
             if name
             else "Nothing: no plan is in force, and the run replayed no other policy."
         )
-    rows = [row for group in groups if group.title == "As replayed" for row in group.rows]
+    rows = [row for group in groups if group.title == REPLAYS for row in group.rows]
+    fair = not any(group.note for group in groups if group.title == REPLAYS)
     return Proposed(
         against=against,
         base_run=base.pk if base else None,
@@ -101,7 +104,7 @@ def proposed_of(proposal: Proposal) -> Proposed | None:
         groups=groups,
         worse=tuple(_marked(rows, WORSE)),
         better=tuple(_marked(rows, BETTER)),
-        saving=_saving(pair, names),
+        saving=_saving(pair, names) if fair else None,
         pools=tuple(_moved(proposal, run)),
         notes=tuple(notes),
     )

@@ -25,6 +25,8 @@ from planner.selectors.runs import run_result
 from planner.services.runs import run_create
 from simulation.arrays import IntArray
 
+# Settings by which a plan is found, not what it is judged in.
+ANSWERS = ("name", "description", "objective.", "forecast.", "policies", "horizon.", "option ")
 SAID = {core: said for said, core in ROLES.items()}
 
 
@@ -58,12 +60,13 @@ def replay_start(plan: PlanInForce, run: Run, base: Run | None, by: User | None)
 
 
 def _alike(base: Run, run: Run, policy: str) -> bool:
-    """Whether both were replayed on the same requests."""
+    """Whether both were replayed on the same requests, judged by the same limits, at the same
+    prices and speeds."""
     results = [run_result(base), run_result(run)]
     if policy not in (results[0].get("policies") or {}) or len(windows(results)) > 1:
         return False
     beside = runs_beside([base, run], each=[policy, ""])
-    return not any(row.key.startswith(("traffic.", "trace")) for row in beside.differences)
+    return all(row.key.startswith(ANSWERS) for row in beside.differences)
 
 
 def _clear(plan: PlanInForce, scenario: Scenario) -> bool:

@@ -1,0 +1,107 @@
+"""A plan is proposed, talked over, amended and approved by two people, and the log tells of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from playwright.sync_api import expect
+
+from bench.access import violations
+from planner.models import Run, User
+from planner.services.scenarios import scenario_create, scenario_edit
+from tests.browser.conftest import PASSWORD
+from tests.planner.proposed import planned_run
+from tests.planner.web.pages import signed_in
+from tests.planner.web.study import DOCUMENT
+
+pytestmark = pytest.mark.browser
+
+PHONE = {"width": 390, "height": 844}
+SIDEWAYS = "document.documentElement.scrollWidth - window.innerWidth"
+
+
+@pytest.fixture
+def runs(planner: User) -> list[Run]:
+    """What is proposed, and what it is amended with: a scenario before and after a change."""
+    scenario = scenario_create(owner=planner, document=DOCUMENT)
+    first = planned_run(planner, (1, 4), scenario=scenario)
+    changed = scenario_edit(scenario=scenario, user=planner, changes={"horizon.period_s": 1800})
+    second = planned_run(planner, (3, 5), scenario=changed)
+    second.document = changed.document
+    second.save()
+    return [first, second]
+
+
+def as_somebody(site: Any, live_server: Any, name: str) -> Any:
+    """A second browser, signed in by its cookie."""
+    person = User.objects.create_user(name, password=PASSWORD, role=User.Role.ADMIN)
+    cookie = signed_in(person).cookies["sessionid"]
+    context = site.context.browser.new_context()
+    context.add_cookies([{"name": "sessionid", "value": cookie.value, "url": live_server.url}])
+    return context.new_page()
+
+
+def said(page: Any, text: str, button: str) -> None:
+    page.get_by_label("What you say").fill(text)
+    page.get_by_role("button", name=button, exact=True).click()
+
+
+def test_a_plan_is_reviewed_by_two(
+    site: Any, live_server: Any, runs: list[Run], console: list[str]
+) -> None:
+    other = as_somebody(site, live_server, "ada")
+    site.goto(f"{live_server.url}/runs/{runs[0].pk}/")
+    site.get_by_role("link", name="Propose", exact=True).click()
+    site.get_by_label("Title").fill("Fewer by night")
+    site.get_by_label("Why").fill("@ada, one will do by night.")
+    site.get_by_label("Repeat").select_option("daily")
+    site.get_by_label("ada").check()
+    site.get_by_role("button", name="Propose").click()
+    expect(site.locator("#state")).to_have_text("Open")
+    url = site.url
+    # The approver finds it, looks at both differences and comments on a point of the chart.
+    other.goto(f"{live_server.url}/proposals/?show=for-me")
+    other.get_by_role("link", name="Fewer by night").click()
+    expect(other.locator("#outcome")).to_contain_text("Saved at equal attainment")
+    expect(other.locator("#pools")).to_contain_text("llama-3-1-8b")
+    expect(other.locator("#replica-chart[data-drawn]")).to_be_visible()
+    other.locator("#replica-chart").scroll_into_view_if_needed()
+    box = other.locator("#replica-chart .nsewdrag").first.bounding_box()
+    middle = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    other.mouse.move(*middle)
+    expect(
+        other.locator("#replica-chart .hovertext, #replica-chart .hoverlayer *").first
+    ).to_be_attached()
+    other.mouse.click(*middle)
+    expect(other.locator("#about")).to_contain_text("On replicas")
+    said(other, "@pia, too few here.", "Comment")
+    expect(other.locator("#story")).to_contain_text("on replicas,")
+    said(other, "Three by night.", "Ask for changes")
+    expect(other.locator("#state")).to_have_text("Changes asked for")
+    # The planner amends it; nobody approves what is theirs.
+    site.goto(url)
+    assert violations(site) == []
+    site.get_by_label("With the plan of").select_option(str(runs[1].pk))
+    site.get_by_role("button", name="Amend", exact=True).click()
+    expect(site.locator("#state")).to_have_text("Open")
+    expect(site.get_by_role("button", name="Approve")).to_have_count(0)
+    other.goto(url)
+    said(other, "Good.", "Approve")
+    expect(other.locator("#standing")).to_contain_text("It is the plan in force")
+    # Its export carries the number, and the log tells the story.
+    number = url.rstrip("/").rpartition("/")[2]
+    manifest = site.request.get(f"{live_server.url}/runs/{runs[1].pk}/export/?to=keda").text()
+    assert f"(approved: proposal {number})" in manifest
+    other.goto(f"{live_server.url}/audit/?verify=1")
+    for deed in ("proposal.made", "proposal.amended", "proposal.approved", "plan.in-force"):
+        expect(other.locator("main")).to_contain_text(deed)
+    expect(other.locator("main")).to_contain_text("each as it was written")
+    assert violations(other) == []
+    for address in (url, f"{live_server.url}/scenarios/{runs[0].scenario_id}/versions/"):
+        site.set_viewport_size(PHONE)
+        site.goto(address)
+        assert site.evaluate(SIDEWAYS) <= 0, address
+        assert violations(site) == [], address
+    assert not console
+    other.context.close()
