@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from django.conf import settings
 from playwright.sync_api import expect
 
 from bench.access import violations
@@ -36,9 +37,9 @@ def runs(planner: User) -> list[Run]:
 def as_somebody(site: Any, live_server: Any, name: str) -> Any:
     """A second browser, signed in by its cookie."""
     person = User.objects.create_user(name, password=PASSWORD, role=User.Role.ADMIN)
-    cookie = signed_in(person).cookies["sessionid"]
+    cookie = signed_in(person).cookies[settings.SESSION_COOKIE_NAME]
     context = site.context.browser.new_context()
-    context.add_cookies([{"name": "sessionid", "value": cookie.value, "url": live_server.url}])
+    context.add_cookies([{"name": cookie.key, "value": cookie.value, "url": live_server.url}])
     return context.new_page()
 
 
