@@ -11,7 +11,8 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST
 
 from planner.selectors.notices import channels_of, deliveries_of
-from planner.services import access, notices
+from planner.services import notices
+from planner.services.access import may_administer
 from planner.services.passwords import mailbox_set
 from planner.web.answers import attempt
 from planner.web.forms.notices import ChannelForm, MailboxForm
@@ -21,7 +22,7 @@ from planner.web.request import Request
 @never_cache
 @require_http_methods(["GET", "POST"])
 def listing(request: Request) -> HttpResponse:
-    shared = access.may_administer(request.user)
+    shared = may_administer(request.user)
     if request.method != "POST":
         return _shown(request, ChannelForm(shared=shared), _mailbox(request))
     form = ChannelForm(request.POST, shared=shared)
@@ -50,7 +51,7 @@ def mailbox(request: Request) -> HttpResponse:
     form = MailboxForm(request.POST)
     saved, problem = attempt(form, lambda: _saved(request, form.cleaned_data["email"]))
     if saved is None:
-        shared = access.may_administer(request.user)
+        shared = may_administer(request.user)
         return _shown(request, ChannelForm(shared=shared), form, problem=problem, status=400)
     messages.success(request, "Your mailbox is kept.")
     return redirect("web:notices")
@@ -73,7 +74,7 @@ def _shown(
     problem: str = "",
     status: int = 200,
 ) -> HttpResponse:
-    shared = access.may_administer(request.user)
+    shared = may_administer(request.user)
     channels = channels_of(request.user, shared=shared)
     context: dict[str, Any] = {
         "form": form,
