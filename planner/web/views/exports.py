@@ -81,11 +81,12 @@ def in_force(request: Request, pk: int) -> HttpResponse:
 @planners_only
 def names(request: Request, pk: int) -> HttpResponse:
     """Keep what the deployments of a run are called, for every export from now on."""
+    run = run_get(pk)
     sent = {rule: str(name).strip() for rule, name in request.POST.items()}
     sent.pop("csrfmiddlewaretoken", None)
     names_keep(names=sent, user=request.user)
     messages.success(request, "The names are kept, for every export from now on.")
-    return redirect("web:run-export", pk)
+    return redirect("web:run-export", run.pk)
 
 
 def _options(sent: QueryDict) -> ExportOptions:

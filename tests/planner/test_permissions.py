@@ -1,0 +1,436 @@
+"""Every address as every role, on what is of one's own workspace and of another.
+
+The addresses come from the URL tables, so none can be forgotten: one without a line in ``NEEDS``
+fails. A line says the least role that an address lets in, method by method; what each role is
+answered is asked of the product.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from django.db import transaction
+from django.test import Client
+from django.urls import reverse
+from rest_framework.test import APIClient
+
+from planner import catalogue
+from planner.api.urls import urlpatterns as api_patterns
+from planner.mappers import gpu_facts, model_facts, profile_columns
+from planner.models import (
+    Calibration,
+    Channel,
+    OwnGpu,
+    OwnModel,
+    PriceList,
+    Profile,
+    ProfileVersion,
+    Proposal,
+    Run,
+    Schedule,
+    Sweep,
+    Trace,
+    User,
+    Workspace,
+)
+from planner.models.workspace import current_workspace, within
+from planner.services.scenarios import scenario_create
+from planner.services.sources import source_create
+from planner.services.tokens import token_make
+from planner.web.urls import urlpatterns as web_patterns
+from tests.planner.proposed import planned_run
+from tests.planner.samples import DOCUMENT
+
+EVERYBODY, NOBODY = "everybody", "nobody"
+ROLES = (EVERYBODY, "none", "viewer", "planner", "approver", "admin")
+GONE = {401, 403, 404}
+REDIRECT = 302
+METHODS = ("get", "post", "put", "patch", "delete")
+WHEN = datetime(2024, 5, 18, tzinfo=UTC)
+
+# nobody: of nobody here but an admin of the installation, who is not asked, or of what is not
+# there: a token of one's own, a calibration with rows, a plan in force.
+NEEDS = {
+    "web:login": "get everybody, post everybody",
+    "web:logout": "post nobody",
+    "web:welcome": "get everybody, post everybody",
+    "web:password-change": "get none, post none",
+    "web:token": "get viewer, post viewer",
+    "web:password-forgotten": "get everybody, post everybody",
+    "web:notices": "get viewer, post viewer",
+    "web:notices-mailbox": "post viewer",
+    "web:notices-change": "post admin",
+    "web:workspaces": "get viewer, post nobody",
+    "web:workspace-enter": "post viewer",
+    "web:people": "get admin, post admin",
+    "web:person-change": "post admin",
+    "web:person-invite": "post admin",
+    "web:home": "get viewer",
+    "web:home-activity": "get viewer",
+    "web:glossary": "get viewer",
+    "web:traces": "get viewer",
+    "web:trace-upload": "get planner, post planner",
+    "web:trace": "get viewer",
+    "web:trace-map": "post planner",
+    "web:sources": "get viewer",
+    "web:source-new": "get planner, post planner",
+    "web:source": "get viewer",
+    "web:source-read": "post planner",
+    "web:source-pause": "post planner",
+    "web:profiles": "get viewer",
+    "web:profile-new": "get planner, post planner",
+    "web:profile": "get viewer",
+    "web:profile-residuals": "get viewer",
+    "web:profile-tune": "post planner",
+    "web:calibrations": "get viewer",
+    "web:calibration-new": "get planner, post planner",
+    "web:calibration": "get nobody, post nobody",
+    "web:gpus": "get viewer",
+    "web:gpu-new": "get planner, post planner",
+    "web:gpu": "get viewer",
+    "web:gpu-edit": "get planner, post planner",
+    "web:models": "get viewer",
+    "web:model-new": "get planner, post planner",
+    "web:model": "get viewer",
+    "web:model-edit": "get planner, post planner",
+    "web:hardware-import": "get planner, post planner",
+    "web:prices": "get viewer",
+    "web:price-list-add": "post planner",
+    "web:carbon": "get viewer",
+    "web:configure": "get viewer",
+    "web:estimate": "get viewer",
+    "web:estimate-rows": "post viewer",
+    "web:estimate-keep": "post planner",
+    "web:scenarios": "get viewer",
+    "web:scenario-new": "get planner, post planner",
+    "web:scenario": "get viewer, post planner",
+    "web:scenario-run": "post planner",
+    "web:scenario-duplicate": "post planner",
+    "web:scenario-download": "get viewer",
+    "web:scenario-versions": "get viewer",
+    "web:version-restore": "post planner",
+    "web:version-branch": "post planner",
+    "web:proposals": "get viewer",
+    "web:proposal-new": "get planner, post planner",
+    "web:review-rules": "get viewer, post admin",
+    "web:proposal": "get viewer",
+    "web:proposal-act": "post viewer",
+    "web:audit": "get admin",
+    "web:audit-file": "get admin",
+    "web:sweeps": "get viewer",
+    "web:sweep-new": "get nobody, post nobody",
+    "web:sweep": "get viewer",
+    "web:sweep-cancel": "post planner",
+    "web:size": "get viewer, post nobody",
+    "web:pd-ratio": "get viewer, post nobody",
+    "web:runs": "get viewer",
+    "web:runs-compare": "get viewer",
+    "web:run": "get viewer",
+    "web:run-what-if": "get viewer",
+    "web:run-what-if-replay": "post planner",
+    "web:run-cancel": "post planner",
+    "web:run-export": "get viewer",
+    "web:run-names": "post planner",
+    "web:run-in-force": "post approver",
+    "web:run-result": "get viewer",
+    "web:run-table": "get viewer",
+    "web:run-parquet": "get viewer",
+    "web:trace-delete": "post admin",
+    "web:source-delete": "post admin",
+    "web:profile-delete": "post admin",
+    "web:calibration-delete": "post admin",
+    "web:gpu-delete": "post admin",
+    "web:model-delete": "post admin",
+    "web:price-list-delete": "post admin",
+    "web:scenario-delete": "post admin",
+    "web:sweep-delete": "post admin",
+    "web:run-delete": "post admin",
+    "api:schema": "get none",
+    "api:docs": "get none",
+    "api:token": "post everybody",
+    "api:me": "get viewer",
+    "api:my-token": "delete viewer",
+    "api:my-tokens": "get viewer",
+    "api:my-token-number": "delete nobody",
+    "api:people": "get admin, post viewer",
+    "api:person": "patch admin, delete admin",
+    "api:invitation": "post admin",
+    "api:workspaces": "get viewer, post nobody",
+    "api:workspace": "patch viewer",
+    "api:notices": "get viewer",
+    "api:channels": "get viewer, post viewer",
+    "api:channel": "delete admin",
+    "api:channel-test": "post admin",
+    "api:traces": "get viewer, post planner",
+    "api:trace": "get viewer, delete admin",
+    "api:trace-demand": "get viewer",
+    "api:trace-reading": "get viewer, post planner",
+    "api:trace-character": "get viewer",
+    "api:scenarios": "get viewer, post viewer",
+    "api:scenario": "get viewer, put viewer, patch viewer, delete admin",
+    "api:scenario-runs": "post viewer",
+    "api:sources": "get viewer, post viewer",
+    "api:source-preview": "post viewer",
+    "api:source": "get viewer, patch planner, delete admin",
+    "api:source-read": "post planner",
+    "api:source-samples": "post viewer",
+    "api:source-readings": "get viewer",
+    "api:source-series": "get viewer",
+    "api:gpus": "get viewer, post viewer",
+    "api:gpu": "get viewer, put viewer, delete admin",
+    "api:models": "get viewer, post viewer",
+    "api:model": "get viewer, put viewer, delete admin",
+    "api:hardware": "post viewer",
+    "api:prices": "get viewer",
+    "api:price-lists": "post viewer",
+    "api:price-list": "delete admin",
+    "api:carbon": "get viewer",
+    "api:profiles": "get viewer, post viewer",
+    "api:profile": "get viewer, delete admin",
+    "api:profile-versions": "get viewer",
+    "api:profile-checks": "get viewer",
+    "api:profile-residuals": "get viewer",
+    "api:calibrations": "get viewer, post planner",
+    "api:calibration": "get nobody, delete admin",
+    "api:calibration-fits": "post viewer",
+    "api:calibration-comparisons": "post viewer",
+    "api:observations": "post viewer",
+    "api:estimates": "post viewer",
+    "api:estimate-rows": "post viewer",
+    "api:configure": "post viewer",
+    "api:configure-scenario": "post viewer",
+    "api:ingest": "post planner",
+    "api:forecast": "post viewer",
+    "api:plan": "post viewer",
+    "api:simulate": "post viewer",
+    "api:compare": "post viewer",
+    "api:provision": "post viewer",
+    "api:size": "post viewer",
+    "api:pd-ratio": "post viewer",
+    "api:backtest": "post viewer",
+    "api:pareto": "post viewer",
+    "api:outlook": "post viewer",
+    "api:place": "post viewer",
+    "api:sweeps": "get viewer, post viewer",
+    "api:sweep": "get viewer, delete admin",
+    "api:sweep-cancel": "post planner",
+    "api:deployment-names": "get viewer, post viewer",
+    "api:in-force": "get nobody, post viewer, delete nobody",
+    "api:runs": "get viewer",
+    "api:runs-beside": "get viewer",
+    "api:run": "get viewer, delete admin",
+    "api:run-why": "get viewer",
+    "api:run-what-if": "post viewer",
+    "api:run-replay": "post planner",
+    "api:run-cancel": "post planner",
+    "api:run-results": "get viewer",
+    "api:run-export": "get viewer",
+    "api:run-savings": "get viewer",
+    "api:run-sensitivity": "get viewer",
+    "api:run-sweep": "get viewer",
+    "api:run-tables": "get viewer",
+    "api:run-table": "get viewer",
+}
+
+
+@dataclass(frozen=True)
+class Objects:
+    """One of each kind, made by somebody who is asked for nothing here."""
+
+    by_word: dict[str, Any]  # of the address: its first words, to what the arguments are
+
+    def arguments(self, route: str, names: list[str]) -> dict[str, Any]:
+        """Of the route of an address; the longest beginning counts."""
+        word = max((w for w in self.by_word if route.startswith(w)), key=len, default="")
+        assert word, f"{route}: say in this file what its arguments are"
+        values = self.by_word[word]
+        first = values[0] if isinstance(values, tuple) else values
+        found = {names[0]: first}
+        if len(names) > 1:
+            found[names[1]] = {
+                "name": "plan",
+                "table": "plan",
+                "by": "policy",
+                "number": 1,
+            }[names[1]]
+        return found
+
+
+def made(owner: User, mark: str) -> Objects:
+    """A row of each kind in the current workspace; names begin with ``mark``."""
+    trace = Trace.objects.create(
+        name=f"{mark}-trace", file_name="x.csv", sha256=mark * 8, bytes=1, owner=owner,
+        state=Trace.State.REFUSED,
+    )  # fmt: skip
+    scenario = scenario_create(owner=owner, document=DOCUMENT.replace("Chat", f"{mark} chat"))
+    run = planned_run(owner, scenario=scenario)
+    sweep = Sweep.objects.create(
+        name="s", kind="plan", document=scenario.document, owner=owner,
+        axes=[{"key": "seed", "values": [1]}],
+    )  # fmt: skip
+    Run.objects.create(kind="plan", sweep=sweep, cell=0, owner=owner, state=Run.State.CANCELLED)
+    profile = Profile.objects.create(name=f"{mark}-profile", model="llama-3.1-8b", gpu="H100",
+                                     owner=owner)  # fmt: skip
+    speed = next(iter(catalogue.profiles().values()))
+    ProfileVersion.objects.create(
+        profile=profile, version=1, created_by=owner, **profile_columns(speed)
+    )
+    calibration = Calibration.objects.create(
+        name="c", kind="benchmark", file_name="c.csv", sha256=mark, bytes=1, owner=owner
+    )
+    h100, llama = catalogue.gpu("H100-SXM"), catalogue.model("llama-3.1-8b")
+    by = {"owner": owner, "source": "x"}
+    gpu = OwnGpu.objects.create(name=f"{mark}-gpu", facts=gpu_facts(h100), **by)
+    model = OwnModel.objects.create(name=f"{mark}-model", facts=model_facts(llama), **by)
+    prices = PriceList.objects.create(name=f"{mark}-prices", facts={"prices": []}, **by)
+    schedule = Schedule.objects.create(
+        name=f"{mark}-schedule", scenario=scenario, cron="0 5 * * *", next_due=WHEN, owner=owner
+    )
+    source = source_create(
+        owner=owner, name=f"{mark}-source", kind="samples", settings={}, bin_s=900
+    )
+    proposal = Proposal.objects.create(title="t", run=run, policy="lt-i", author=owner)
+    channel = Channel.objects.create(kind="webhook", address="https://x.example", salt="x")
+    member = User.objects.create_user(f"{mark}-member", role="viewer")
+    token = token_make(user=owner).token
+    return Objects(
+        {
+            "people/": member.username,
+            "users/": member.username,
+            "notices/": channel.pk,
+            "workspaces/": current_workspace().slug,
+            "me/tokens/": token.pk,
+            "traces/": trace.name,
+            "hardware/profiles/": profile.name,
+            "profiles/": profile.name,
+            "hardware/calibrations/": calibration.pk,
+            "calibrations/": calibration.pk,
+            "hardware/gpus/": gpu.name,
+            "gpus/": gpu.name,
+            "hardware/models/": model.name,
+            "models/": model.name,
+            "hardware/prices/lists/": prices.name,
+            "price-lists/": prices.name,
+            "scenarios/": scenario.pk,
+            "sweeps/": sweep.pk,
+            "runs/": run.pk,
+            "schedules/": schedule.pk,
+            "sources/": source.name,
+            "proposals/": proposal.pk,
+            "audit/": "csv",
+            "welcome/": "x",
+        }
+    )
+
+
+def kept_client(user: User | None, *, api: bool) -> Client:
+    """Signed in by a session, as both tables may be asked."""
+    client: Client = APIClient() if api else Client()
+    client.raise_request_exception = False
+    if user is not None:
+        client.force_login(user)
+    return client
+
+
+def asked(client: Any, method: str, url: str) -> int:
+    """The status, whatever was done undone."""
+    cookies = dict(client.cookies)
+    json = {"format": "json"} if isinstance(client, APIClient) and method != "get" else {}
+    with transaction.atomic():
+        answer = getattr(client, method)(url, **json)
+        transaction.set_rollback(True)
+    client.cookies.clear()
+    client.cookies.update(cookies)
+    assert answer.status_code < 500, f"{method} {url}: {answer.status_code}"
+    if answer.status_code == REDIRECT and "/login/" in answer.headers["Location"]:
+        return 401
+    return int(answer.status_code)
+
+
+@dataclass(frozen=True)
+class Address:
+    """One's own thing, one of another workspace, and one that there is not ("" for addresses of no
+    thing)."""
+
+    name: str
+    mine: str
+    theirs: str = ""
+    nothing: str = ""
+
+
+def addresses(patterns: Any, kind: str, own: Objects, foreign: Objects) -> Iterator[Address]:
+    # What removes things comes last: their files are not put back.
+    for pattern in sorted(patterns, key=lambda one: "delete" in (one.name or "")):
+        view, names = f"{kind}:{pattern.name}", list(pattern.pattern.converters)
+        if pattern.name == "welcome":
+            yield Address(view, reverse(view, args=["x", "y"]))
+        elif pattern.name and not names:
+            yield Address(view, reverse(view))
+        elif pattern.name:
+            mine, theirs = (one.arguments(str(pattern.pattern), names) for one in (own, foreign))
+            none = theirs | {names[0]: 10**9 if isinstance(theirs[names[0]], int) else "nothing"}
+            urls = [reverse(view, kwargs=one) for one in (mine, theirs, none)]
+            yield Address(view, *(urls if mine != theirs else urls[:1]))
+
+
+def least(answers: dict[str, int]) -> str:
+    """The least role that is let in, or all of them where not every higher one is."""
+    let_in = [role for role in ROLES if answers[role] not in GONE]
+    if not let_in:
+        return NOBODY
+    whole = let_in == list(ROLES[ROLES.index(let_in[0]) :])
+    return let_in[0] if whole else "+".join(let_in)
+
+
+@pytest.mark.parametrize("kind", ["web", "api"])
+def test_every_address_lets_in_whom_it_says_and_finds_nothing_of_another_workspace(
+    db: None,
+    admin: User,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+    kind: str,
+) -> None:
+    logging.disable()  # of every refusal
+    request.addfinalizer(lambda: logging.disable(logging.NOTSET))
+    # What is answered is asked, not how it looks.
+    monkeypatch.setattr("django.template.loader.render_to_string", lambda *_, **__: "")
+    monkeypatch.setattr("planner.api.schema.Generator.get_schema", lambda *_, **__: {})
+    monkeypatch.setattr(
+        "rest_framework.throttling.SimpleRateThrottle.allow_request", lambda *_: True
+    )
+    maker = User.objects.create_user("maker", role="planner")
+    own = made(maker, "own")
+    with within(Workspace.objects.create(name="Other", slug="other")):
+        maker.join(current_workspace(), "planner")
+        foreign = made(maker, "their")
+    people: dict[str, User | None] = {EVERYBODY: None, "admin": admin}
+    people |= {
+        role: User.objects.create_user(f"some-{role}", role=role if role != "none" else None)
+        for role in ROLES[1:5]
+    }
+    clients = {role: kept_client(user, api=kind == "api") for role, user in people.items()}
+    found: dict[str, str] = {}
+    leaks: list[str] = []
+    patterns = web_patterns if kind == "web" else api_patterns
+    for one in addresses(patterns, kind, own, foreign):
+        said = []
+        for method in METHODS[:2] if kind == "web" else METHODS:
+            answers = {"admin": asked(clients["admin"], method, one.mine)}
+            if answers["admin"] == 405:
+                continue
+            answers |= {role: asked(clients[role], method, one.mine) for role in ROLES[:-1]}
+            said.append(f"{method} {least(answers)}")
+            for role in ROLES[2:] if one.theirs else ():
+                status = asked(clients[role], method, one.theirs)
+                # What is sent may be refused first, then of what there is not, too.
+                if status not in GONE and status != asked(clients[role], method, one.nothing):
+                    leaks.append(f"{role}: {method} {one.theirs}: {status}")
+        found[one.name] = ", ".join(said)
+    assert not leaks
+    wanted = {name: said for name, said in NEEDS.items() if name.startswith(kind)}
+    assert found == wanted
