@@ -33,6 +33,11 @@ RATIOS = {
 RESTS_ON = {"rests on": "what", "value": "value", "": "provenance"}
 
 
+def gap_words(gap: float | None) -> str:
+    """A plan that leaves demand by a greedy policy is proven nothing."""
+    return "no proof of a gap" if gap is None else f"gap {gap:.2%}"
+
+
 class Command(RunCommand):
     help = "Plan replica counts for a scenario. Exits 3 with the conflict where none is feasible."
     kind = Run.Kind.PLAN
@@ -41,7 +46,7 @@ class Command(RunCommand):
         unit = answer["unit"]
         fleet, whole = (amount(answer[name], unit) for name in ("fleet_cost", "objective"))
         rows = [
-            f"{answer['status']}: fleet {fleet}, with starts {whole}, gap {answer['gap']:.2%} "
+            f"{answer['status']}: fleet {fleet}, with starts {whole}, {gap_words(answer['gap'])} "
             f"({answer['solver']}, {answer['solve_seconds']:.2f} s)",
             answer["recommended"]["sentence"],
             *answer["conflicts"],
@@ -56,7 +61,7 @@ class Command(RunCommand):
         if "verification" in answer:
             rows.append(answer["verification"]["sentence"])
         rows += listed([row for row in answer["pd_ratios"] if "prefill" in row], RATIOS)
-        worth = answer["worth"] or {"unit": "", "rows": []}
+        worth = answer.get("worth") or {"unit": "", "rows": []}
         moved = [row for row in worth["rows"] if row["saves"] is not None]
         rows += listed(moved, {"moved": "what", f"saves an hour ({worth['unit']})": "saves:,.2f"})
         return "\n".join(rows + listed(answer["assumptions"], RESTS_ON))

@@ -17,6 +17,7 @@ from django.core.management import call_command
 
 from planner.exports.manifests.kinds import MANIFESTS
 from planner.exports.reading import objects_of
+from planner.management.commands.plan import gap_words
 from planner.models import Run, Trace
 from tests.planner.studies.builders import ROOT
 from tests.shared import TRACES, shared
@@ -505,3 +506,8 @@ def test_what_is_announced_or_misspelt_exits_2(words: list[str], tmp_path: Path)
     )
     assert (ran.returncode, ran.stdout) == (2, "")
     assert len(ran.stderr.strip().splitlines()) == 1, ran.stderr  # no usage: it is there by --help
+
+
+def test_a_plan_that_nothing_is_proven_of_states_no_gap() -> None:
+    assert gap_words(None) == "no proof of a gap"
+    assert gap_words(0.0123) == "gap 1.23%"
