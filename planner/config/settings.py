@@ -244,6 +244,9 @@ SPECTACULAR_SETTINGS = {
     "ENUM_NAME_OVERRIDES": {
         "RunKind": "planner.models.run.Run.Kind",
         "RunState": "planner.models.run.Run.State",
+        "ScheduleKind": "planner.models.schedule.Schedule.Kind",
+        "FiringState": "planner.models.schedule.Firing.State",
+        "OutcomeState": "planner.models.schedule.Outcome.State",
         "ProposalState": "planner.models.proposal.Proposal.State",
         "ProposalEntryKind": "planner.models.proposal.ProposalEntry.Kind",
         "SourceKind": "planner.models.source.Source.Kind",
