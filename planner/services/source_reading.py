@@ -26,7 +26,7 @@ from planner.ingest.live.files import samples_of_file
 from planner.ingest.live.samples import AMOUNTS
 from planner.ingest.live.settings import FolderSettings, PrometheusSettings, settings_of
 from planner.ingest.prometheus.address import allowed_address
-from planner.ingest.prometheus.client import Access, Prometheus
+from planner.ingest.prometheus.client import TIMEOUT_S, Access, Prometheus
 from planner.ingest.prometheus.reading import Asked, Span, find, queries, read_span
 from planner.models import Source, SourceReading, User
 from planner.models.notice import Event
@@ -44,6 +44,7 @@ SETTLED_S = 5.0  # a file still written to is left for the next reading
 UNFINISHED = (".tmp", ".part", ".partial", ".crdownload", ".swp")
 MOST_FILES = 1000  # of a folder, read at a time
 PREVIEW_S = 3600
+PREVIEW_TIMEOUT_S = 10.0  # of a query while somebody waits for the page
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +136,7 @@ def source_preview(*, user: User | None, kind: str, given: Mapping[str, Any]) ->
     bin_s = 300
     end = int(time.time()) // bin_s * bin_s
     span = Span(end - PREVIEW_S, bin_s, PREVIEW_S // bin_s)
-    client = _client(said)
+    client = _client(said, PREVIEW_TIMEOUT_S)
     found = find(client, said, span.start_s, time.time())
     samples = read_span(client, said, found, span)
     groups = samples.bins.group_by("model", "region", "tier", maintain_order=True)
@@ -253,8 +254,9 @@ def _check_readable(source: Source) -> None:
         raise NotReady(f"Source {source.name} is paused; end the pause to have it read.")
 
 
-def _client(said: PrometheusSettings) -> Prometheus:
-    return Prometheus(allowed_address(said.url, settings.HEADROOM_SOURCES), _access(said))
+def _client(said: PrometheusSettings, timeout_s: float = TIMEOUT_S) -> Prometheus:
+    address = allowed_address(said.url, settings.HEADROOM_SOURCES)
+    return Prometheus(address, _access(said), timeout_s=timeout_s)
 
 
 def _access(said: PrometheusSettings) -> Access:

@@ -15,7 +15,7 @@ from planner import storage
 from planner.errors import NotReady, SourceError
 from planner.ingest.live.growing import GrowingSeries
 from planner.ingest.live.published import FORMAT, publish
-from planner.ingest.live.samples import Samples
+from planner.ingest.live.samples import Samples, no_histograms
 from planner.ingest.live.sent import Sent, samples_of
 from planner.ingest.live.settings import settings_of
 from planner.ingest.report import IngestReport
@@ -29,6 +29,7 @@ from planner.services.traces import GOING, TRACES, check_unused
 LIVE = "live"
 BIN_S = 300
 LEAST_EVERY_S = 10
+LENGTH_DAYS = 14  # of which lengths are drawn: as requests are of late
 MOST_READINGS = 200  # kept of a source; those of files are kept all, so that none is read twice
 LARGEST_BIN_S = 86_400
 PAGES = ("new", "preview")  # of their own address
@@ -164,7 +165,7 @@ def source_take(*, source: Source, samples: Samples, what: str = "", sha256: str
 def source_publish(*, source: Source) -> Trace | None:
     """Write the series as the trace of the source's name; None while it has counted nothing. A run
     that has begun on the trace as it was finishes on it: stores are swept an hour later."""
-    samples = series(source).read()
+    samples = _known(source)
     if not samples.bins["requests"].is_not_null().any():
         return None
     with transaction.atomic():
@@ -196,7 +197,7 @@ def current_trace(source: Source, until: datetime | None = None) -> Trace:
         if trace is None:
             raise NotReady(f"Source {source.name} has read no request yet; wait until it has.")
         return trace
-    samples = series(source).read(until_s=until.timestamp())
+    samples = _known(source, until.timestamp())
     if not samples.bins["requests"].is_not_null().any():
         raise NotReady(
             f"Source {source.name} knows of no request before {until:%Y-%m-%d %H:%M}; choose a "
@@ -233,6 +234,16 @@ def pinned(document: str, until: datetime | None) -> str:
 def series(source: Source) -> GrowingSeries:
     """All that was read of a source, gauges and histograms too."""
     return GrowingSeries(storage.folder(source.store), source.bin_s)
+
+
+def _known(source: Source, until_s: float | None = None) -> Samples:
+    """All bins, and histograms of the last LENGTH_DAYS of them, from which lengths are drawn."""
+    kept = series(source)
+    bins = kept.bins(until_s)
+    if bins.is_empty():
+        return Samples(source.bin_s, bins, no_histograms())
+    since = int(str(bins["bin_start"].max())) - LENGTH_DAYS * 86_400
+    return Samples(source.bin_s, bins, kept.histograms(until_s, since))
 
 
 def _fill(trace: Trace, samples: Samples, name: str, store: str) -> None:

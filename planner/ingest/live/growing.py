@@ -57,26 +57,38 @@ class GrowingSeries:
         """What is known of the bins that end by ``until_s`` and begin from ``since_s`` on (epoch),
         one row per model, region, tier and bin, in order; amounts of bins seen only in part are
         null."""
-        bins = _between(_latest_bins(self._read("bins", BINS)), self.bin_s, since_s, until_s)
-        counted = _between(
-            _latest_histograms(self._read("histograms", HISTOGRAMS)), self.bin_s, since_s, until_s
+        bins, counted = self.bins(until_s, since_s), self.histograms(until_s, since_s)
+        return Samples(self.bin_s, bins, counted)
+
+    def bins(self, until_s: float | None = None, since_s: float | None = None) -> pl.DataFrame:
+        """As ``read`` has them."""
+        return _joined_bins(
+            _before(_latest_bins(self._read("bins", BINS, since_s)), self.bin_s, until_s)
         )
-        return Samples(self.bin_s, _joined_bins(bins), _joined_histograms(counted))
+
+    def histograms(
+        self, until_s: float | None = None, since_s: float | None = None
+    ) -> pl.DataFrame:
+        """As ``read`` has them; they are many times as many rows, so ask for the days you need."""
+        found = _latest_histograms(self._read("histograms", HISTOGRAMS, since_s))
+        return _joined_histograms(_before(found, self.bin_s, until_s))
 
     def told(self) -> pl.DataFrame:
         """Which origin told of which bin of which key, and whether it saw the whole bin."""
-        bins = _latest_bins(self._read("bins", BINS))
+        bins = _latest_bins(self._read("bins", BINS, None))
         return bins.select(*_PLACE, "origin", "whole")
 
     def _parts(self, kind: str) -> list[Path]:
         return sorted(self.folder.glob(f"{kind}-*.parquet"))
 
-    def _read(self, kind: str, schema: dict[str, type[pl.DataType]]) -> pl.DataFrame:
+    def _read(
+        self, kind: str, schema: dict[str, type[pl.DataType]], since_s: float | None
+    ) -> pl.DataFrame:
         """All parts under each other, with their place in ``part``."""
         for _ in range(TRIES):
             with suppress(FileNotFoundError):  # another process has just written them as one
-                return _stacked(self._parts(kind), schema)
-        return _stacked(self._parts(kind), schema)
+                return _stacked(self._parts(kind), schema, since_s)
+        return _stacked(self._parts(kind), schema, since_s)
 
     def _compact(self) -> None:
         """Parts as one; what is appended meanwhile comes after it, and a reader who sees both the
@@ -96,11 +108,16 @@ class GrowingSeries:
                 path.unlink(missing_ok=True)
 
 
-def _stacked(parts: list[Path], schema: dict[str, type[pl.DataType]]) -> pl.DataFrame:
-    tables = [
-        pl.read_parquet(path).with_columns(pl.lit(i, pl.Int64).alias("part"))
-        for i, path in enumerate(parts)
-    ]
+def _stacked(
+    parts: list[Path], schema: dict[str, type[pl.DataType]], since_s: float | None = None
+) -> pl.DataFrame:
+    """Parts and row groups that end before ``since_s`` are not read."""
+    tables = []
+    for i, path in enumerate(parts):
+        rows = pl.scan_parquet(path)
+        if since_s is not None:
+            rows = rows.filter(pl.col("bin_start") >= since_s)
+        tables.append(rows.with_columns(pl.lit(i, pl.Int64).alias("part")).collect())
     return pl.concat(tables) if tables else pl.DataFrame(schema={**schema, "part": pl.Int64})
 
 
@@ -127,13 +144,8 @@ def _latest_histograms(parts: pl.DataFrame) -> pl.DataFrame:
     return parts.filter(pl.col("part") == pl.col("part").max().over(of)).drop("part")
 
 
-def _between(
-    table: pl.DataFrame, bin_s: int, since_s: float | None, until_s: float | None
-) -> pl.DataFrame:
-    start = pl.col("bin_start")
-    keep = [start >= since_s] if since_s is not None else []
-    keep += [start + bin_s <= until_s] if until_s is not None else []
-    return table.filter(*keep) if keep else table
+def _before(table: pl.DataFrame, bin_s: int, until_s: float | None) -> pl.DataFrame:
+    return table if until_s is None else table.filter(pl.col("bin_start") + bin_s <= until_s)
 
 
 def _joined_bins(bins: pl.DataFrame) -> pl.DataFrame:

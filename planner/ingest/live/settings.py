@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
@@ -63,6 +64,8 @@ def settings_of(kind: str, given: Mapping[str, Any]) -> Any:
     """Raises SourceError with the first fault, named by its field."""
     if kind not in KINDS:
         raise SourceError(f"kind is {kind!r}; give one of {', '.join(KINDS)}.")
+    if "\\u0000" in json.dumps(dict(given), default=str):
+        raise SourceError("settings: a text in them has a NUL character; remove it.")
     try:
         return KINDS[kind].model_validate(dict(given))
     except ValidationError as problem:

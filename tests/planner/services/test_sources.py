@@ -110,6 +110,7 @@ def test_who_may_and_what_is_refused(source, planner, viewer, trace):
         ({"name": "Chat Live"}, "small letters"),
         ({"kind": "ftp"}, "give one of prometheus, folder, samples"),
         ({"settings": {"url": "http://x"}}, "url: is not known here"),
+        ({"settings": {"url": "a\0b"}}, "NUL character"),
         ({"bin_s": 7}, "do not fit a whole number of times into a day"),
         ({"every_s": 1}, "every_s: 1 s"),
         (prometheus, "url: is needed"),
