@@ -244,10 +244,10 @@ SPECTACULAR_SETTINGS = {
     "ENUM_NAME_OVERRIDES": {
         "RunKind": "planner.models.run.Run.Kind",
         "RunState": "planner.models.run.Run.State",
-        "ScheduleKind": "planner.models.schedule.Schedule.Kind",
+        "ProposalState": "planner.models.proposal.Proposal.State",
         "FiringState": "planner.models.schedule.Firing.State",
         "OutcomeState": "planner.models.schedule.Outcome.State",
-        "ProposalState": "planner.models.proposal.Proposal.State",
+        "ScheduleKind": "planner.models.schedule.Schedule.Kind",
         "ProposalEntryKind": "planner.models.proposal.ProposalEntry.Kind",
         "SourceKind": "planner.models.source.Source.Kind",
         "SourceState": "planner.models.source.Source.State",

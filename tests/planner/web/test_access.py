@@ -20,7 +20,7 @@ WRITES = [
     ("scenario-run", [1]), ("scenario-duplicate", [1]), ("scenario-delete", [1]),
     ("run-cancel", [1]), ("run-delete", [1]),
 ]  # fmt: skip
-SAMPLES = {"name": "conv", "pk": 1}
+SAMPLES = {"name": "conv", "pk": 1, "number": 1, "slug": "main", "form": "csv"}
 
 
 def addresses() -> list[str]:
