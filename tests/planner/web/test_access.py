@@ -14,7 +14,7 @@ from planner.web.forms.login import ATTEMPTS
 from planner.web.urls import urlpatterns
 from tests.planner.web.pages import signed_in, text_of
 
-OPEN = {"login", "logout", "welcome"}
+OPEN = {"login", "logout", "welcome", "password-forgotten"}
 WRITES = [
     ("trace-upload", []), ("trace-delete", ["conv"]), ("scenario-new", []), ("scenario", [1]),
     ("scenario-run", [1]), ("scenario-duplicate", [1]), ("scenario-delete", [1]),
