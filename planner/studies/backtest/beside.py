@@ -19,10 +19,10 @@ TURNED = "turned in hindsight"
 AS_IT_IS = "not turned"
 
 
-def names_of(reactive: str) -> list[str]:
+def names_of(reactive: str, *, turn: bool) -> list[str]:
     """Of what stands beside: the flat fleet that the days before would have bought, the smallest
-    that does, and a reactive policy."""
-    return [*FLAT, reactive]
+    that does, which takes replays to find (``turn``), and a reactive policy."""
+    return [*(name for name in FLAT if turn or not FLAT[name]), reactive]
 
 
 def beside_of(study: Study, name: str, seed: int, *, turn: bool, progress: Progress) -> Beside:

@@ -153,7 +153,7 @@ def run(
         turned = partial(_beside, study, scenario.seed, turn=by_replay, progress=last)
         jobs: list[Callable[[], Forecaster | Beside | str]] = [
             *(partial(confirmed, drivers[name], rows[name], last) for name in chosen),
-            *(partial(turned, name) for name in names_of(options.reactive)),
+            *(partial(turned, name) for name in names_of(options.reactive, turn=by_replay)),
         ]
         for found in side_by_side(lambda job: job(), jobs):
             if isinstance(found, Forecaster):
