@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import Bounds, LinearConstraint, milp
-from scipy.sparse import coo_array
+import scipy
 
 from simulation.arrays import BoolArray
 from simulation.errors import SimulationError
@@ -110,13 +109,12 @@ def optimum(problem: ModuleProblem, *, time_limit_s: float = 10.0) -> Replicatio
     saved = np.array([1.0 / (k + 1) - 1.0 / (k + 2) for k in range(devices - 1)])
     cost[more:] = -np.tile(saved, n)
     rows, columns, values = zip(*entries, strict=True)
-    result = milp(
+    matrix = scipy.sparse.coo_array((values, (rows, columns)), shape=(len(low), total))
+    result = scipy.optimize.milp(
         cost,
-        constraints=LinearConstraint(
-            coo_array((values, (rows, columns)), shape=(len(low), total)).tocsr(), low, high
-        ),
+        constraints=scipy.optimize.LinearConstraint(matrix.tocsr(), low, high),
         integrality=np.r_[np.ones(n * devices), np.zeros(total - n * devices)],
-        bounds=Bounds(0.0, upper),
+        bounds=scipy.optimize.Bounds(0.0, upper),
         options={"time_limit": time_limit_s, "mip_rel_gap": 0.0},
     )
     greedy = algorithm1(problem)

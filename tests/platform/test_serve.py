@@ -128,6 +128,7 @@ def test_a_run_that_lost_its_worker_does_not_keep_the_site_from_starting(
     lost = (
         "from datetime import timedelta; from django.utils import timezone; "
         "from planner.models import Run; "
+        "from planner.models.workspace import enter; enter('main'); "
         "Run.objects.create(kind='plan', state='running', "
         "heartbeat_at=timezone.now() - timedelta(hours=1))"
     )
