@@ -8,6 +8,7 @@ from django import forms
 
 from planner.models import Scenario, Schedule, User
 from planner.selectors.scenarios import scenarios_list
+from planner.services.access import may_approve
 from planner.web.forms.widgets import dress
 
 
@@ -38,7 +39,7 @@ class ScheduleForm(forms.Form):
     def __init__(self, *args: Any, user: User, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.fields["scenario"].queryset = scenarios_list()  # type: ignore[attr-defined]
-        if not user.may_approve:  # only approvers let plans take effect unasked
+        if not may_approve(user):  # only approvers let plans take effect unasked
             del self.fields["replicas"], self.fields["cost"]
         dress(self)
 

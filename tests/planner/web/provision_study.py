@@ -9,6 +9,7 @@ from unittest.mock import patch
 from planner import storage
 from planner.management.base import load_scenario
 from planner.models import Run, User
+from planner.models.workspace import current_workspace_id
 from planner.services.runs import run_create
 from planner.services.worker import run_execute
 from simulation.provisioning import judged
@@ -58,7 +59,8 @@ def provisioned_once(owner: User, tmp_path: Path) -> Run:
     first, files = _ONCE[0]
     fields = {one.attname: getattr(first, one.attname) for one in Run._meta.concrete_fields}
     del fields["id"]
-    run = Run.objects.create(**fields | {"owner_id": owner.pk})
+    here = {"owner_id": owner.pk, "workspace_id": current_workspace_id()}
+    run = Run.objects.create(**fields | here)
     run.store = f"runs/{run.pk}"
     run.save()
     there = storage.data_dir() / run.store

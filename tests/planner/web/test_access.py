@@ -9,7 +9,7 @@ from django.core.cache import cache
 from django.test import Client
 from django.urls import reverse
 
-from planner.models import Run, Scenario, Trace, User
+from planner.models import Run, Scenario, ScenarioVersion, Trace, User
 from planner.web.forms.login import ATTEMPTS
 from planner.web.urls import urlpatterns
 from tests.planner.web.pages import signed_in, text_of
@@ -86,6 +86,7 @@ def test_viewers_change_nothing(
 ) -> None:
     Run.objects.create(kind=Run.Kind.COMPARE, name="one", pk=1)
     Scenario.objects.filter(pk=scenario.pk).update(id=1)
+    ScenarioVersion.objects.filter(scenario_id=scenario.pk).update(scenario_id=1)
     before = (
         list(Scenario.objects.values()),
         list(Trace.objects.values()),
