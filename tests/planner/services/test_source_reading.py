@@ -44,7 +44,7 @@ def test_a_real_prometheus(planner, settings, tmp_path):
             (one, two)[i % 2].finish(prompt, answer, 0.3 if i % 4 else 2.0)
             time.sleep(0.04)
         await_value(url, "sum(vllm:request_success_total)", 60)
-        # What a counter gained in a bin and lost in it by beginning anew is not to be seen.
+        # What is counted and lost by beginning anew within the first bin is not to be seen.
         time.sleep(BIN_S - time.time() % BIN_S + 0.2)
         one.restart()
         for prompt, answer in trace[60:]:
