@@ -22,91 +22,19 @@ import argparse
 import json
 import os
 import random
-import signal
-import subprocess
 import sys
-import tempfile
-import threading
 import time
-import urllib.error
-import urllib.request
 from collections import Counter
-from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
-import psutil
+from bench.product import ROOT, Product, fresh_folder
 
-ROOT = Path(__file__).parents[1]
 EXAMPLE = ROOT / "docs" / "examples"
 IN_FLIGHT = 3
 BETWEEN_S = (2.0, 8.0)  # kills
 ENDS_WITHIN_S = 180.0
 VICTIMS = ("worker", "worker", "worker", "web", "web worker", "scheduler", "supervisor")
 HORIZON = "horizon: {start: 2024-05-21T08:00:00Z, duration_s: 7200, period_s: 3600}\n"
-
-
-class Product:
-    """`manage.py serve` in a folder, on one port for good; whether it answers is watched."""
-
-    def __init__(self, environment: dict[str, str]) -> None:
-        self._environment, self._port = environment, "0"
-        self.started = 0
-        self.longest_s = 0.0
-        self._over = threading.Event()
-        self.start()
-        threading.Thread(target=self._watch, daemon=True).start()
-
-    def start(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "manage.py", "serve", "--no-demo", "--port", self._port],
-            cwd=ROOT,
-            env=self._environment,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert self._process.stdout is not None
-        self.address = self._process.stdout.readline().split()[-1]
-        self._port = self.address.rpartition(":")[2]
-        self.started += 1
-
-    def victim(self, kind: str) -> psutil.Process | None:
-        """One process of this kind; None while there is none."""
-        supervisor = psutil.Process(self._process.pid)
-        if kind == "supervisor":
-            return supervisor
-        word = {"web": "gunicorn", "web worker": "gunicorn", "scheduler": "beat"}.get(kind, kind)
-        found = []
-        for child in supervisor.children():
-            with suppress(psutil.Error):
-                if word in child.cmdline():
-                    found += child.children() if kind == "web worker" else [child]
-        return random.choice(found) if found else None
-
-    def kill(self, kind: str) -> bool:
-        victim = self.victim(kind)
-        if victim is None:
-            return False
-        with suppress(psutil.Error):
-            victim.kill()
-        if kind == "supervisor":
-            self._process.wait()
-            self.start()
-        return True
-
-    def stop(self) -> None:
-        self._over.set()
-        self._process.send_signal(signal.SIGINT)
-        self._process.communicate(timeout=60)
-
-    def _watch(self) -> None:
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        answered = time.monotonic()
-        while not self._over.wait(0.2):
-            with suppress(OSError, urllib.error.URLError):
-                opener.open(f"{self.address}/healthz", timeout=30).close()
-                now = time.monotonic()
-                self.longest_s, answered = max(self.longest_s, now - answered), now
 
 
 def main() -> None:
@@ -116,18 +44,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     random.seed(args.seed)
-    with tempfile.TemporaryDirectory(prefix="headroom-chaos-") as folder:
-        os.environ |= {
-            "HEADROOM_DATA_DIR": folder,
-            "DJANGO_SETTINGS_MODULE": "planner.config.settings",
-            "NUMBA_CACHE_DIR": os.environ.get("NUMBA_CACHE_DIR", str(ROOT / "var" / "numba")),
-            "HEADROOM_LOG_LEVEL": "WARNING",
-        }
-        for name in ("DATABASE_URL", "REDIS_URL", "SECRET_KEY"):
-            os.environ.pop(name, None)
-        subprocess.run(
-            [sys.executable, "manage.py", "migrate", "--verbosity=0"], cwd=ROOT, check=True
-        )
+    with fresh_folder("chaos"):
         figures = measure(args.kills)
     print(json.dumps(figures) if args.json else json.dumps(figures, indent=2))
 

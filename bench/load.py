@@ -20,15 +20,14 @@ import json
 import math
 import os
 import random
-import subprocess
 import sys
-import tempfile
 import threading
 import time
 from typing import Any
 from urllib.parse import urlsplit
 
-from bench.chaos import EXAMPLE, HORIZON, ROOT, Product
+from bench.chaos import EXAMPLE, HORIZON
+from bench.product import Product, fresh_folder
 
 THINKS_S = (2.0, 6.0)
 SINGLE_EVERY_S = 60.0
@@ -45,19 +44,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     random.seed(args.seed)
-    with tempfile.TemporaryDirectory(prefix="headroom-load-") as folder:
-        os.environ |= {
-            "HEADROOM_DATA_DIR": folder,
-            "DJANGO_SETTINGS_MODULE": "planner.config.settings",
-            "NUMBA_CACHE_DIR": os.environ.get("NUMBA_CACHE_DIR", str(ROOT / "var" / "numba")),
-            "HEADROOM_LOG_LEVEL": "WARNING",
-        }
-        for name in ("DATABASE_URL", "REDIS_URL", "SECRET_KEY"):
-            os.environ.pop(name, None)
-        for command in (["migrate"], ["collectstatic", "--no-input"]):
-            subprocess.run(
-                [sys.executable, "manage.py", *command, "--verbosity=0"], cwd=ROOT, check=True
-            )
+    with fresh_folder("load"):
         import django
 
         django.setup()
