@@ -24,13 +24,20 @@ from planner.exports.options import ExportOptions
 from planner.exports.plans import Plan
 from planner.models import Event, Proposal, ProposalEntry, Run, ScenarioVersion, User
 from planner.models.workspace import current_workspace
-from planner.selectors.review import GOING, approvals_of, authors_of, review_rules
-from planner.selectors.runs import run_result
+from planner.selectors.review import GOING, authors_of
 from planner.services.access import (
     check_may_approve,
     check_may_plan,
     may_administer,
     may_approve,
+)
+from planner.services.approval import (
+    admin_needed,
+    check_fresh,
+    check_may_approve_it,
+    missing,
+    state_of,
+    usd_30d,
 )
 from planner.services.audit import record
 from planner.services.in_force import put_in_force, timetable_of
@@ -49,7 +56,6 @@ EVENTS = {
 }
 MENTION = re.compile(r"(?<![\w@.])@([\w.+-]{1,150})")
 LONGEST = 20_000  # characters of what is said at once
-MONTH_S = 30 * 86_400.0
 SETTING, CHART = "setting", "chart"
 
 
@@ -123,7 +129,7 @@ def ready(*, proposal: Proposal, by: User) -> Proposal:
     held = _held(proposal)
     _check_author(held, by, "say that it is ready")
     if held.state != State.DRAFT:
-        raise NotReady(f"Proposal {held.pk} is no draft; it is {_state(held)}.")
+        raise NotReady(f"Proposal {held.pk} is no draft; it is {state_of(held)}.")
     return _moved(held, State.OPEN, Kind.READY, by, "")
 
 
@@ -204,10 +210,10 @@ def approve(
     elif not rule:
         raise NotAllowed("Somebody approves a proposal, or a rule that has a name.")
     if held.state != State.OPEN:
-        raise NotReady(f"Proposal {held.pk} is {_state(held)}; only an open one is approved.")
-    _check_fresh(held)
+        raise NotReady(f"Proposal {held.pk} is {state_of(held)}; only an open one is approved.")
+    check_fresh(held)
     if by is not None:
-        _check_may_approve_it(held, by)
+        check_may_approve_it(held, by)
     elif why := admin_needed(held):
         raise NotAllowed(f"No rule may approve it: {why}.")
     _add(held, Kind.APPROVED, by, rule=rule, text=text, run=held.run)
@@ -215,64 +221,6 @@ def approve(
     if by is None or not missing(held):
         _take_effect(held, by, rule, now or timezone.now())
     return held
-
-
-def missing(proposal: Proposal) -> str:
-    """What it still takes before it is in force, in words; "" where nothing."""
-    given = approvals_of(proposal)
-    left = review_rules().approvals - len(given)
-    if left > 0:
-        return f"{left} more {'approval' if left == 1 else 'approvals'}"
-    why = admin_needed(proposal)
-    if why and not any(one.by and may_administer(one.by) for one in given):
-        return f"the approval of an admin: {why}"
-    return ""
-
-
-def admin_needed(proposal: Proposal) -> str:
-    """Why one of those who approve has to be an admin; "" where none has to."""
-    above = review_rules().admin_above_usd_30d
-    if above is None or (proposal.usd_30d is not None and proposal.usd_30d <= above):
-        return ""
-    if proposal.usd_30d is None:
-        return "what it costs is not known"
-    return f"it costs ${proposal.usd_30d:,.0f} in 30 days, above ${above:,.0f}"
-
-
-def why_not(proposal: Proposal, by: User) -> str:
-    """Why ``by`` cannot approve it, for pages; "" where they can."""
-    try:
-        check_may_approve(by)
-        if proposal.state != State.OPEN:
-            return f"It is {_state(proposal)}."
-        _check_fresh(proposal)
-        _check_may_approve_it(proposal, by)
-    except PlannerError as problem:
-        return str(problem)
-    return ""
-
-
-def is_fresh(proposal: Proposal) -> bool:
-    """Whether it is held against what is in force now."""
-    current = plan_in_force()
-    return proposal.base_id == (current.pk if current else None)
-
-
-def usd_30d(run: Run, policy: str) -> float | None:
-    """What a policy of a run costs, if 30 days were like its window."""
-    result = run_result(run)
-    take = result.get("recommended") or {}
-    figures = (result.get("policies") or {}).get(policy) or {}
-    cost = figures.get("cost_usd")
-    if cost is None and take.get("policy") == policy:
-        cost = take.get("cost_usd")
-    if cost is None:
-        cost = ((result.get("plan") or {}).get("totals") or {}).get("usd")
-    window = result.get("window") or {}
-    if cost is None or not window:
-        return None
-    begins, ends = (datetime.fromisoformat(window[key]) for key in ("start", "end"))
-    return float(cost) * MONTH_S / (ends - begins).total_seconds()
 
 
 def _about(proposal: Proposal, run: Run, base_run: Run | None, by: User | None) -> None:
@@ -380,31 +328,12 @@ def _take_effect(proposal: Proposal, by: User | None, rule: str, now: datetime) 
 
 def _check_going(proposal: Proposal, what: str) -> None:
     if not proposal.going:
-        raise NotReady(f"Proposal {proposal.pk} is {_state(proposal)} and cannot be {what}.")
+        raise NotReady(f"Proposal {proposal.pk} is {state_of(proposal)} and cannot be {what}.")
 
 
 def _check_author(proposal: Proposal, by: User, what: str) -> None:
     if by.pk not in authors_of(proposal) and not may_administer(by):
         raise NotAllowed(f"Only who made proposal {proposal.pk}, or an admin, may {what}.")
-
-
-def _check_fresh(proposal: Proposal) -> None:
-    if not is_fresh(proposal):
-        raise NotReady(
-            "Another plan is in force than the one that this was held against; amend it, also with "
-            "the same run, so that it is compared with what it would replace."
-        )
-
-
-def _check_may_approve_it(proposal: Proposal, by: User) -> None:
-    if not review_rules().self_approval and by.pk in authors_of(proposal):
-        raise NotAllowed("Nobody approves what they proposed or amended; ask somebody else.")
-    if any(one.by_id == by.pk for one in approvals_of(proposal)):
-        raise NotReady(f"You approved it already; it takes {missing(proposal)}.")
-
-
-def _state(proposal: Proposal) -> str:
-    return proposal.get_state_display().lower()
 
 
 def _text(text: str) -> str:

@@ -111,7 +111,7 @@ def source_read(*, source_id: int, surface: bool = False, only_due: bool = True)
             _failed(source, str(problem))
             if surface:
                 raise
-        except Exception:
+        except Exception:  # a bug is kept with its source, and the others are read all the same
             logger.exception("source %s could not be read", source.name)
             _failed(source, "Reading it met a bug of the program; its log has the rest.")
             if surface:

@@ -10,7 +10,7 @@ from planner.api.serializers.strict import FiniteField, StrictSerializer
 from planner.exports.options import ExportOptions
 from planner.models import Proposal, ProposalEntry, ReviewRules
 from planner.selectors.review import proposal_entries, review_rules
-from planner.services.proposals import missing
+from planner.services.approval import missing
 from planner.services.rules import MOST_APPROVALS
 from planner.studies.options import options_in
 

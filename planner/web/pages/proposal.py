@@ -15,7 +15,8 @@ from planner.selectors.policies import policies_in_order
 from planner.selectors.review import approvals_of, authors_of, proposal_entries, review_rules
 from planner.selectors.runs import run_result, run_tables
 from planner.services.access import may_administer, may_approve, may_plan
-from planner.services.proposals import SETTING, is_fresh, missing, why_not
+from planner.services.approval import is_fresh, missing, why_not
+from planner.services.proposals import SETTING
 from planner.templatetags.headroom import figure
 from planner.web.charts.beside import Course, course_figure
 from planner.web.charts.figure import Figure

@@ -9,7 +9,7 @@ from planner.exports.in_force import plan_in_force
 from planner.exports.options import ExportOptions
 from planner.models import AuditRecord, Proposal, ReviewRules, Run, User
 from planner.selectors.review import proposals_for
-from planner.services import proposals
+from planner.services import approval, proposals
 from planner.services.in_force import put_in_force
 from planner.services.proposals import amend, approve, ask_for_changes, comment, propose, reject
 from planner.services.runs import run_delete
@@ -90,11 +90,11 @@ def test_two_pairs_of_eyes_and_an_admin_above_a_cost(proposal, approver, admin):
     second = User.objects.create_user("otto", role=User.Role.APPROVER)
     ReviewRules.objects.create(approvals=2, admin_above_usd_30d=10_000)
     held = approve(proposal=proposal, by=approver)
-    assert held.state == "open" and proposals.missing(held) == "1 more approval"
+    assert held.state == "open" and approval.missing(held) == "1 more approval"
     with pytest.raises(NotReady, match="approved it already"):
         approve(proposal=proposal, by=approver)
     held = approve(proposal=proposal, by=second)
-    assert held.state == "open" and "$15,000 in 30 days, above $10,000" in proposals.missing(held)
+    assert held.state == "open" and "$15,000 in 30 days, above $10,000" in approval.missing(held)
     with pytest.raises(NotAllowed, match="No rule may approve it: it costs"):
         approve(proposal=proposal, by=None, rule="weekly")
     assert approve(proposal=proposal, by=admin).state == "approved"
@@ -104,7 +104,7 @@ def test_an_amendment_ends_approvals(proposal, planner, approver):
     ReviewRules.objects.create(approvals=2)
     approve(proposal=proposal, by=approver)
     held = amend(proposal=proposal, by=planner, run=planned_run(planner))
-    assert proposals.missing(held) == "2 more approvals"
+    assert approval.missing(held) == "2 more approvals"
 
 
 def test_a_rule_approves_and_says_so(run):

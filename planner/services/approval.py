@@ -1,0 +1,91 @@
+"""Who may approve a proposal, and what it still takes: the rules of review, asked in one place."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from planner.errors import NotAllowed, NotReady, PlannerError
+from planner.exports.in_force import plan_in_force
+from planner.models import Proposal, Run, User
+from planner.selectors.review import approvals_of, authors_of, review_rules
+from planner.selectors.runs import run_result
+from planner.services.access import check_may_approve, may_administer
+
+MONTH_S = 30 * 86_400.0
+
+
+def missing(proposal: Proposal) -> str:
+    """What it still takes before it is in force, in words; "" where nothing."""
+    given = approvals_of(proposal)
+    left = review_rules().approvals - len(given)
+    if left > 0:
+        return f"{left} more {'approval' if left == 1 else 'approvals'}"
+    why = admin_needed(proposal)
+    if why and not any(one.by and may_administer(one.by) for one in given):
+        return f"the approval of an admin: {why}"
+    return ""
+
+
+def admin_needed(proposal: Proposal) -> str:
+    """Why one of those who approve has to be an admin; "" where none has to."""
+    above = review_rules().admin_above_usd_30d
+    if above is None or (proposal.usd_30d is not None and proposal.usd_30d <= above):
+        return ""
+    if proposal.usd_30d is None:
+        return "what it costs is not known"
+    return f"it costs ${proposal.usd_30d:,.0f} in 30 days, above ${above:,.0f}"
+
+
+def why_not(proposal: Proposal, by: User) -> str:
+    """Why ``by`` cannot approve it, for pages; "" where they can."""
+    try:
+        check_may_approve(by)
+        if proposal.state != Proposal.State.OPEN:
+            return f"It is {state_of(proposal)}."
+        check_fresh(proposal)
+        check_may_approve_it(proposal, by)
+    except PlannerError as problem:
+        return str(problem)
+    return ""
+
+
+def is_fresh(proposal: Proposal) -> bool:
+    """Whether it is held against what is in force now."""
+    current = plan_in_force()
+    return proposal.base_id == (current.pk if current else None)
+
+
+def usd_30d(run: Run, policy: str) -> float | None:
+    """What a policy of a run costs, if 30 days were like its window."""
+    result = run_result(run)
+    take = result.get("recommended") or {}
+    figures = (result.get("policies") or {}).get(policy) or {}
+    cost = figures.get("cost_usd")
+    if cost is None and take.get("policy") == policy:
+        cost = take.get("cost_usd")
+    if cost is None:
+        cost = ((result.get("plan") or {}).get("totals") or {}).get("usd")
+    window = result.get("window") or {}
+    if cost is None or not window:
+        return None
+    begins, ends = (datetime.fromisoformat(window[key]) for key in ("start", "end"))
+    return float(cost) * MONTH_S / (ends - begins).total_seconds()
+
+
+def check_fresh(proposal: Proposal) -> None:
+    if not is_fresh(proposal):
+        raise NotReady(
+            "Another plan is in force than the one that this was held against; amend it, also with "
+            "the same run, so that it is compared with what it would replace."
+        )
+
+
+def check_may_approve_it(proposal: Proposal, by: User) -> None:
+    if not review_rules().self_approval and by.pk in authors_of(proposal):
+        raise NotAllowed("Nobody approves what they proposed or amended; ask somebody else.")
+    if any(one.by_id == by.pk for one in approvals_of(proposal)):
+        raise NotReady(f"You approved it already; it takes {missing(proposal)}.")
+
+
+def state_of(proposal: Proposal) -> str:
+    return proposal.get_state_display().lower()
